@@ -1,4 +1,5 @@
-// Where tests find the tree and what was built. A bundle (tools/bundle.sh) carries both in one folder and names it.
+// Where tests find the tree and what was built. A bundle (tools/bundle.sh) carries both in one
+// folder and names it.
 #pragma once
 #include <cstdlib>
 #include <filesystem>

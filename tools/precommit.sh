@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What to run before a commit: rules of the tree, what the pages name, and tests of the folders of core/ that changed.
+# What to run before a commit: rules of the tree, the format, what the pages name, and tests of the folders of core/ that changed.
 #   tools/precommit.sh            against HEAD
 #   tools/precommit.sh main       against another commit or branch
 # As a hook: ln -s ../../tools/precommit.sh .git/hooks/pre-commit
@@ -17,7 +17,7 @@ fi
 
 mapfile -t folders < <(git diff --name-only "${1-HEAD}" -- core tests/core | sed -nE 's,^(tests/)?core/([a-z]+)/.*,\2,p' | sort -u)
 targets=(mtrain)
-names="tree|docs"
+names="tree|format|docs"
 for folder in "${folders[@]}"; do
   [[ -d tests/core/$folder ]] || continue
   targets+=("test_$folder")

@@ -1,9 +1,10 @@
-// PlacedResult: how an op's result is placed along the axis of Run::typed, and whether its inputs mix at all,
-// before anything is computed. An op that knows has a member
-//   Placed placed(const Tensor& …) const;                        of the inputs of forward(); written with
-//   PlacedResult
-// and its result then carries the letter; the result of another op has what forward() gave it, usually
-// nothing. Where an input's placement is not known the result's is not, and nothing is refused. Values.
+// PlacedResult: how an op's result is placed along the axis of Run::typed, and whether its inputs
+// mix at all, before anything is computed. An op that knows has a member
+//   Placed placed(const Tensor& …) const;                        of the inputs of forward();
+//   written with PlacedResult
+// and its result then carries the letter; the result of another op has what forward() gave it,
+// usually nothing. Where an input's placement is not known the result's is not, and nothing is
+// refused. Values.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -18,16 +19,18 @@ using Placed = std::optional<Placement>;
 class MT_API PlacedResult {
  public:
   /// `op` names it in messages; `x` is its first input.
-  PlacedResult(std::string_view op, const Tensor& x) : op_(op), shape_(x.shape()), placed_(x.placement()) {}
+  PlacedResult(std::string_view op, const Tensor& x)
+      : op_(op), shape_(x.shape()), placed_(x.placement()) {}
 
-  /// What comes of mixing so far with another input by a rule; as it is where that input is absent. Throws
-  /// Error(bug) that names the op, both letters and what to redistribute.
+  /// What comes of mixing so far with another input by a rule; as it is where that input is absent.
+  /// Throws Error(bug) that names the op, both letters and what to redistribute.
   PlacedResult& with(MixOp rule, const Tensor& input);
   /// The same of rules with one input.
   PlacedResult& with(MixOp rule);
   /// Throws where it is cut along this dim, with why the op needs the whole.
   PlacedResult& uncut(int dim, std::string_view why);
-  /// Goes on with another placement where the present one is `from`; throws where it is known and another.
+  /// Goes on with another placement where the present one is `from`; throws where it is known and
+  /// another.
   PlacedResult& turn(Placement from, Placement to, std::string_view why);
   operator Placed() const { return placed_; }  // NOLINT: the end of a chain
 

@@ -1,7 +1,9 @@
-// SmallProducts: how the three products of a linear layer are computed in FP8 or FP4. Their operands are rounded to the small type
-// with scales as a recipe has them; what is multiplied are the codes, on the device's unit for them or (times scales of tiles, which
-// bf16 holds exactly) as bf16, sums are in float, and scales of whole tensors join in behind them. Everything else — bias, residual,
-// gradients, weights that are updated — is as without. Owned by the layer's model; for the rank's own thread.
+// SmallProducts: how the three products of a linear layer are computed in FP8 or FP4. Their
+// operands are rounded to the small type with scales as a recipe has them; what is multiplied are
+// the codes, on the device's unit for them or (times scales of tiles, which bf16 holds exactly) as
+// bf16, sums are in float, and scales of whole tensors join in behind them. Everything else — bias,
+// residual, gradients, weights that are updated — is as without. Owned by the layer's model; for
+// the rank's own thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -29,19 +31,24 @@ inline constexpr size_t kSmallOperands = 3;
 
 struct SmallProductRule {
   SmallRecipe recipe = SmallRecipe::tensorwise;
-  SmallFloat forward = SmallFloat::e4m3, backward = SmallFloat::e5m2;  // of inputs and weights; of gradients of outputs
-  float headroom = 1;      // delayed: room above the largest value that is known
-  bool stochastic = true;  // nvfp4: gradients are rounded to one of their neighbours by chance (Philox, by element)
-  bool hadamard = true;    // nvfp4: both operands of a weight's gradient are rotated first, 16 tokens at a time
+  SmallFloat forward = SmallFloat::e4m3,
+             backward = SmallFloat::e5m2;  // of inputs and weights; of gradients of outputs
+  float headroom = 1;                      // delayed: room above the largest value that is known
+  bool stochastic = true;  // nvfp4: gradients are rounded to one of their neighbours by chance
+                           // (Philox, by element)
+  bool hadamard =
+      true;  // nvfp4: both operands of a weight's gradient are rotated first, 16 tokens at a time
 };
 
 /// Delayed scaling: the largest values of earlier steps, and those of the step in flight.
 class MT_API DelayedScales {
  public:
   enum class Algorithm : uint8_t { max, most_recent };
-  /// `history` holds, for each operand, those of the last steps, newest first; 0 where there was none. It is its owner's, alike
-  /// on all ranks, and may be written (by a checkpoint) until it is first used.
-  DelayedScales(std::vector<float>& history, Algorithm algorithm) : history_(&history), algorithm_(algorithm) {}
+  /// `history` holds, for each operand, those of the last steps, newest first; 0 where there was
+  /// none. It is its owner's, alike on all ranks, and may be written (by a checkpoint) until it is
+  /// first used.
+  DelayedScales(std::vector<float>& history, Algorithm algorithm)
+      : history_(&history), algorithm_(algorithm) {}
 
   /// The largest value that this operand's scale is made for; undefined where nothing is known yet.
   Tensor known(Run& run, SmallOperand operand);
@@ -60,54 +67,65 @@ class MT_API DelayedScales {
   bool stale_ = true;  // used_ is not that of the history
 };
 
-/// Of a weight whose value is codes (optim/coded_weights.h), one float for each of its matrices: the largest value of all of
-/// it, and what its codes are to be multiplied by.
+/// Of a weight whose value is codes (optim/coded_weights.h), one float for each of its matrices:
+/// the largest value of all of it, and what its codes are to be multiplied by.
 struct WeightScales {
   Tensor measured, factors;
 };
 
 class MT_API SmallProducts {
  public:
-  SmallProducts(const SmallProductRule& rule, uint64_t name_key) : rule_(rule), name_key_(name_key) {}
+  SmallProducts(const SmallProductRule& rule, uint64_t name_key)
+      : rule_(rule), name_key_(name_key) {}
   const SmallProductRule& rule() const { return rule_; }
 
-  /// How largest values of an operand become those over all ranks that have a part of it, in place. Collective; empty: one rank.
+  /// How largest values of an operand become those over all ranks that have a part of it, in place.
+  /// Collective; empty: one rank.
   std::function<void(const Tensor& amax, SmallOperand operand)> share;
   DelayedScales* delayed = nullptr;  // of `delayed`
   WeightScales coded;                // undefined: the weight's value is not codes
   /// Where the columns of gradients lie in the whole that draws count over; 0: they are the whole.
   int64_t first_output = 0, outputs = 0;
 
-  /// The largest value of an operand, over all ranks: what its scale is made from. Undefined where the recipe needs none.
+  /// The largest value of an operand, over all ranks: what its scale is made from. Undefined where
+  /// the recipe needs none.
   Tensor measure(Run& run, const Tensor& x, SmallOperand operand) const;
 
-  /// An operand with what measure() said of it; or codes (u8), with what they are to be multiplied by.
+  /// An operand with what measure() said of it; or codes (u8), with what they are to be multiplied
+  /// by.
   struct Operand {
     Tensor x, amax, factor = {};
   };
   /// `matrix`: of a weight of several, which one.
   Operand take(Run& run, const Tensor& x, SmallOperand operand, int64_t matrix = 0) const;
 
-  /// Codes of any of a weight's values, where the recipe has one scale per matrix, and that scale's factor: the same as products
-  /// would make of them. `amax`: the largest value of the matrix that codes are made for. `codes` may be undefined.
-  void encode(Run& run, const Tensor& values, const Tensor& amax, const Tensor& codes, const Tensor& factor) const;
+  /// Codes of any of a weight's values, where the recipe has one scale per matrix, and that scale's
+  /// factor: the same as products would make of them. `amax`: the largest value of the matrix that
+  /// codes are made for. `codes` may be undefined.
+  void encode(Run& run, const Tensor& values, const Tensor& amax, const Tensor& codes,
+              const Tensor& factor) const;
 
-  /// The products of products.h; `draw` sets the micro-batch and row that random rounding counts from.
-  void forward(Run& run, const Operand& x, const Operand& w, const Tensor& b, const Tensor& addend, const Tensor& y) const;
-  void input_gradient(Run& run, const Operand& dy, const Operand& w, const Tensor& dx, bool accumulate, int64_t draw) const;
-  void weight_gradient(Run& run, const Operand& dy, const Operand& x, const Tensor& dw, bool accumulate, int64_t draw) const;
+  /// The products of products.h; `draw` sets the micro-batch and row that random rounding counts
+  /// from.
+  void forward(Run& run, const Operand& x, const Operand& w, const Tensor& b, const Tensor& addend,
+               const Tensor& y) const;
+  void input_gradient(Run& run, const Operand& dy, const Operand& w, const Tensor& dx,
+                      bool accumulate, int64_t draw) const;
+  void weight_gradient(Run& run, const Operand& dy, const Operand& x, const Tensor& dw,
+                       bool accumulate, int64_t draw) const;
 
  private:
   enum class Along : uint8_t { cols, rows };  // the dimension that a product adds up
-  /// An operand as a product takes it. Where the device has a unit for the recipe: codes and scales as that reads them; else their
-  /// values in bf16.
+  /// An operand as a product takes it. Where the device has a unit for the recipe: codes and scales
+  /// as that reads them; else their values in bf16.
   struct Codes {
     Tensor values;          // bf16 [as x]
     Tensor packed, scales;  // bytes, in this layout
     SmallLayout layout;
-    Tensor factor;          // float [1], undefined: 1
+    Tensor factor;  // float [1], undefined: 1
   };
-  Codes quantise(Run& run, const Operand& operand, SmallOperand kind, Along along, int64_t draw) const;
+  Codes quantise(Run& run, const Operand& operand, SmallOperand kind, Along along,
+                 int64_t draw) const;
   SmallScale scale() const;
   Operand rotate(Run& run, const Tensor& x, SmallOperand kind) const;
 

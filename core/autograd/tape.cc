@@ -44,7 +44,8 @@ void LeafUse::end() { count_done(*std::exchange(leaf_, nullptr)); }
 
 void before_values(const TapeNode& node) {
   for (const auto& input : node.inputs)
-    if (Leaf* leaf = as_leaf(input.get()); leaf && leaf->watch) leaf->watch->before_value(leaf->number);
+    if (Leaf* leaf = as_leaf(input.get()); leaf && leaf->watch)
+      leaf->watch->before_value(leaf->number);
 }
 
 // An op whose backward never ran.
@@ -68,10 +69,13 @@ void InputGrad::own(Run& run) {
 }
 
 InputGrad::Slot InputGrad::slot(Run& run, const Shape& shape, DType dtype) {
-  if (Leaf* leaf = as_leaf(target_); leaf && leaf->watch) leaf->watch->before_gradient(leaf->number);
+  if (Leaf* leaf = as_leaf(target_); leaf && leaf->watch)
+    leaf->watch->before_gradient(leaf->number);
   bool accumulate = std::exchange(target_->has_grad, true);
-  if (accumulate) own(run);
-  else if (!target_->is_leaf) target_->grad = run.empty(shape, dtype);
+  if (accumulate)
+    own(run);
+  else if (!target_->is_leaf)
+    target_->grad = run.empty(shape, dtype);
   MT_CHECK(target_->grad.defined(), "a parameter without main gradient");
   MT_CHECK_EQ(target_->grad.numel(), shape.numel());
   return {target_->grad, accumulate};
@@ -90,14 +94,17 @@ void InputGrad::give(Run& run, const Tensor& gradient) {
     return;
   }
   Slot s = slot(run, gradient.shape(), gradient.dtype());
-  if (s.accumulate) run.accumulate(s.out, gradient);
-  else run.copy(s.out, gradient);
+  if (s.accumulate)
+    run.accumulate(s.out, gradient);
+  else
+    run.copy(s.out, gradient);
 }
 
 namespace {
 
-// The gradient as the op's backward expects it. Views of the result may have been used, and float gradients of norm weights
-// can come from a result of another dtype; a slice of the result has no way back and is refused here.
+// The gradient as the op's backward expects it. Views of the result may have been used, and float
+// gradients of norm weights can come from a result of another dtype; a slice of the result has no
+// way back and is refused here.
 Tensor take_gradient(TapeNode& node) {
   node.has_grad = false;
   node.spent = true;
@@ -111,7 +118,8 @@ Tensor take_gradient(TapeNode& node) {
 }  // namespace
 
 void DeferredGradients::run() {
-  for (auto& work : work_) std::exchange(work, {})();  // each lets go of its tensors before the next one's begins
+  for (auto& work : work_)
+    std::exchange(work, {})();  // each lets go of its tensors before the next one's begins
   work_.clear();
 }
 
@@ -124,8 +132,12 @@ void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, Deferred
   auto root = std::dynamic_pointer_cast<TapeNode>(std::move(output));
   MT_CHECK(root != nullptr, "nothing on the tape leads to a parameter");
   MT_CHECK(!root->spent, "backward of this tape ran already");
-  auto older = [](const std::shared_ptr<TapeNode>& a, const std::shared_ptr<TapeNode>& b) { return a->order < b->order; };
-  std::priority_queue<std::shared_ptr<TapeNode>, std::vector<std::shared_ptr<TapeNode>>, decltype(older)> ready(older);
+  auto older = [](const std::shared_ptr<TapeNode>& a, const std::shared_ptr<TapeNode>& b) {
+    return a->order < b->order;
+  };
+  std::priority_queue<std::shared_ptr<TapeNode>, std::vector<std::shared_ptr<TapeNode>>,
+                      decltype(older)>
+      ready(older);
   InBackward in_backward(gradient.run());
   MT_CHECK(root->shape.numel() == gradient.numel(), root->shape, " vs ", gradient.shape());
   InputGrad(root.get()).give(gradient.run(), gradient);
@@ -136,10 +148,12 @@ void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, Deferred
     before_values(*node);
     call_plugin(*node, "backward()", [&] { node->run_backward(take_gradient(*node), later); });
     for (auto& input : std::exchange(node->inputs, {})) {
-      if (Leaf* leaf = as_leaf(input.get())) count_done(*leaf);  // what is put off holds a use of its own
+      if (Leaf* leaf = as_leaf(input.get()))
+        count_done(*leaf);  // what is put off holds a use of its own
       auto next = std::dynamic_pointer_cast<TapeNode>(input);
       if (!next || !next->has_grad) continue;
-      MT_CHECK(!next->spent, "two results share a part of the tape, and backward of one ran already");
+      MT_CHECK(!next->spent,
+               "two results share a part of the tape, and backward of one ran already");
       if (std::exchange(next->queued, true)) continue;
       ready.push(std::move(next));
     }
@@ -148,7 +162,8 @@ void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, Deferred
 
 void require_kernel(const Run& run, bool present, std::string_view kernel) {
   MT_USER_CHECK(present, ErrorClass::config,
-                cat("the backend '", run.backend().name(), "' has no kernel '", kernel, "', which this model needs"),
+                cat("the backend '", run.backend().name(), "' has no kernel '", kernel,
+                    "', which this model needs"),
                 "choose another backend (dist.backend=cpu) or a model without it");
 }
 

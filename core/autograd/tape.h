@@ -1,9 +1,11 @@
 // The tape: coarse ops with hand-written backward. An op is a struct with
-//   Tensor forward(Run&, const Tensor& …);                       keeps what backward needs as members
-//   void backward(Run&, const Tensor& dy, Grads<N>& g);          directly under forward; g[i] feeds input i
-//   Placed placed(const Tensor& …) const;                        optional: how the result is placed over ranks (placed.h)
-// and `apply(Op{…}, inputs…)` runs it and, when any input wants a gradient, hangs the op on the result.
-// The op object is the saved context and is released as soon as its backward has run. One tape per Run, on its thread.
+//   Tensor forward(Run&, const Tensor& …);                       keeps what backward needs as
+//   members void backward(Run&, const Tensor& dy, Grads<N>& g);          directly under forward;
+//   g[i] feeds input i Placed placed(const Tensor& …) const;                        optional: how
+//   the result is placed over ranks (placed.h)
+// and `apply(Op{…}, inputs…)` runs it and, when any input wants a gradient, hangs the op on the
+// result. The op object is the saved context and is released as soon as its backward has run. One
+// tape per Run, on its thread.
 #pragma once
 #include <array>
 #include <functional>
@@ -27,9 +29,9 @@ class MT_API GradTarget : public NodeBase {
   bool is_leaf = false;
 };
 
-/// Who keeps values or gradients of parameters only while they are needed, or wants to know when a gradient is complete.
-/// `leaf` is the number that it gave the leaf. Called on the rank's thread, in the order in which ops run, which is the same on
-/// all ranks of one program.
+/// Who keeps values or gradients of parameters only while they are needed, or wants to know when a
+/// gradient is complete. `leaf` is the number that it gave the leaf. Called on the rank's thread,
+/// in the order in which ops run, which is the same on all ranks of one program.
 class MT_API LeafWatch {
  public:
   virtual ~LeafWatch();
@@ -37,8 +39,8 @@ class MT_API LeafWatch {
   virtual void before_value(int64_t leaf) = 0;
   /// The gradient is about to be written.
   virtual void before_gradient(int64_t leaf) = 0;
-  /// A backward has run the last op on any tape that reads the parameter: nothing more is added to its gradient, unless further
-  /// ops are recorded.
+  /// A backward has run the last op on any tape that reads the parameter: nothing more is added to
+  /// its gradient, unless further ops are recorded.
   virtual void gradient_complete(int64_t leaf) = 0;
 };
 
@@ -52,7 +54,8 @@ class MT_API Leaf final : public GradTarget {
   int64_t uses = 0;    // ops on tapes that read it and have not run backward
 };
 
-/// A use of a parameter that outlives its op on the tape: its gradient is not complete before it ends.
+/// A use of a parameter that outlives its op on the tape: its gradient is not complete before it
+/// ends.
 class MT_API LeafUse {
  public:
   explicit LeafUse(GradTarget& leaf);
@@ -67,9 +70,9 @@ class MT_API LeafUse {
   Leaf* leaf_;
 };
 
-/// Gradients of parameters that a backward has left for later: the W of a pipeline schedule that has it apart (Qi et al. 2023,
-/// arXiv:2401.10241). Holds what they are computed from: inputs of products and gradients of their outputs. For the thread of
-/// the tape; the parameters outlive it.
+/// Gradients of parameters that a backward has left for later: the W of a pipeline schedule that
+/// has it apart (Qi et al. 2023, arXiv:2401.10241). Holds what they are computed from: inputs of
+/// products and gradients of their outputs. For the thread of the tape; the parameters outlive it.
 class MT_API DeferredGradients {
  public:
   /// Adds up what was put off, in the order in which it came, and lets go of it.
@@ -88,7 +91,8 @@ class MT_API TapeNode : public GradTarget {
   /// Whether the result can be computed again from what the op keeps for backward; again() does so.
   virtual bool repeatable() const { return false; }
   virtual Tensor again(Run&) { return {}; }
-  /// Runs the op's backward on `dy`, feeding the inputs, and drops what it kept. `later`: see backward().
+  /// Runs the op's backward on `dy`, feeding the inputs, and drops what it kept. `later`: see
+  /// backward().
   virtual void run_backward(const Tensor& dy, DeferredGradients* later) = 0;
   uint64_t order = 0;  // creation number: larger runs first, which is a valid order
   Shape shape;         // of the result; its gradient arrives in this shape and dtype
@@ -103,21 +107,25 @@ class MT_API TapeNode : public GradTarget {
 class MT_API InputGrad {
  public:
   InputGrad() = default;
-  explicit InputGrad(GradTarget* target, DeferredGradients* later = nullptr) : target_(target), later_(later) {}
+  explicit InputGrad(GradTarget* target, DeferredGradients* later = nullptr)
+      : target_(target), later_(later) {}
   bool wanted() const { return target_ != nullptr; }
 
   struct Slot {
     Tensor out;
     bool accumulate;  // "+=" into what other uses left there
   };
-  /// The tensor to write this input's gradient into: float for parameters, `dtype` otherwise. REQUIRES: wanted().
+  /// The tensor to write this input's gradient into: float for parameters, `dtype` otherwise.
+  /// REQUIRES: wanted().
   Slot slot(Run& run, const Shape& shape, DType dtype);
   /// As slot(), but already zero when nothing is there yet, for kernels that always add.
   Tensor accumulator(Run& run, const Shape& shape, DType dtype);
-  /// Hands over a finished gradient without copying where that is possible. The giver must not write it afterwards.
+  /// Hands over a finished gradient without copying where that is possible. The giver must not
+  /// write it afterwards.
   void give(Run& run, const Tensor& gradient);
-  /// Calls `work(InputGrad)`, which feeds this input: at once, or, where it is a parameter and this backward puts those off, when
-  /// their time comes. `work` holds by value what it needs; that stays as it is until then. REQUIRES: wanted().
+  /// Calls `work(InputGrad)`, which feeds this input: at once, or, where it is a parameter and this
+  /// backward puts those off, when their time comes. `work` holds by value what it needs; that
+  /// stays as it is until then. REQUIRES: wanted().
   template <class Work>
   void compute(Work work) {
     InputGrad now(target_);
@@ -130,7 +138,9 @@ class MT_API InputGrad {
   /// Where this backward puts gradients of parameters off to, null when it does not.
   DeferredGradients* later() const { return later_; }
   /// The same input, whose gradient is put off to `other` where this backward does not put it off.
-  InputGrad or_later(DeferredGradients& other) const { return InputGrad(target_, later_ ? later_ : &other); }
+  InputGrad or_later(DeferredGradients& other) const {
+    return InputGrad(target_, later_ ? later_ : &other);
+  }
 
  private:
   void own(Run& run);
@@ -146,7 +156,7 @@ class OpNode final : public TapeNode {
  public:
   explicit OpNode(Op made) : op(std::move(made)) {}
   bool repeatable() const override {
-    return requires(Op& o, Run& r) { o.again(r); };
+    return requires(Op & o, Run & r) { o.again(r); };
   }
   Tensor again(Run& run) override {
     if constexpr (requires { op.again(run); }) return op.again(run);
@@ -154,7 +164,8 @@ class OpNode final : public TapeNode {
   }
   void run_backward(const Tensor& dy, DeferredGradients* later) override {
     Grads<N> grads;
-    for (size_t i = 0; i < N; ++i) grads[i] = InputGrad(static_cast<GradTarget*>(inputs[i].get()), later);
+    for (size_t i = 0; i < N; ++i)
+      grads[i] = InputGrad(static_cast<GradTarget*>(inputs[i].get()), later);
     op.backward(dy.run(), dy, grads);
     op = Op(std::move(blank_));
   }
@@ -190,12 +201,15 @@ Tensor apply(Op op, const Inputs&... in) {
   return out;
 }
 
-/// Propagates `gradient` of `output` to all leaves. Consumes the tape: a second backward of the same output is a bug. With
-/// `later`, ops that can compute gradients of parameters apart (products, embeddings) leave them there; the others add them up
-/// now. later->run() then gives the same bits as a backward without it.
-MT_API void backward(const Tensor& output, const Tensor& gradient, DeferredGradients* later = nullptr);
+/// Propagates `gradient` of `output` to all leaves. Consumes the tape: a second backward of the
+/// same output is a bug. With `later`, ops that can compute gradients of parameters apart
+/// (products, embeddings) leave them there; the others add them up now. later->run() then gives the
+/// same bits as a backward without it.
+MT_API void backward(const Tensor& output, const Tensor& gradient,
+                     DeferredGradients* later = nullptr);
 /// The same from the node of an output whose values are not needed any more.
-MT_API void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, DeferredGradients* later = nullptr);
+MT_API void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient,
+                     DeferredGradients* later = nullptr);
 
 /// Tells those who keep values of parameters that the op of this node is about to read them.
 MT_API void before_values(const TapeNode& node);

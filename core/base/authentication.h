@@ -1,5 +1,6 @@
-// What processes that share a secret prove it with, over a connection that strangers can reach too: random bytes of the
-// system, HMAC-SHA256 (RFC 2104), and a comparison whose time says nothing. Stateless; thread-safe.
+// What processes that share a secret prove it with, over a connection that strangers can reach too:
+// random bytes of the system, HMAC-SHA256 (RFC 2104), and a comparison whose time says nothing.
+// Stateless; thread-safe.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Integer arithmetic that refuses to wrap. Every size or offset that comes from a file goes through these. Stateless.
+// Integer arithmetic that refuses to wrap. Every size or offset that comes from a file goes through
+// these. Stateless.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -34,9 +35,14 @@ template <std::integral To, std::integral From>
 template <std::integral T>
 class Checked {
  public:
-  Checked(T value) : value_(value) {}  // NOLINT(google-explicit-constructor): arithmetic reads naturally
-  Checked operator+(Checked other) const { return combine(other, [](T a, T b) { return checked_add(a, b); }); }
-  Checked operator*(Checked other) const { return combine(other, [](T a, T b) { return checked_mul(a, b); }); }
+  Checked(T value)
+      : value_(value) {}  // NOLINT(google-explicit-constructor): arithmetic reads naturally
+  Checked operator+(Checked other) const {
+    return combine(other, [](T a, T b) { return checked_add(a, b); });
+  }
+  Checked operator*(Checked other) const {
+    return combine(other, [](T a, T b) { return checked_mul(a, b); });
+  }
   [[nodiscard]] bool valid() const { return valid_; }
   /// REQUIRES: valid()
   [[nodiscard]] T value() const {

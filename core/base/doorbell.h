@@ -1,7 +1,7 @@
-// Doorbell: where one thread sleeps until another has news for it. The sleeper announces itself, looks once
-// more, and only then sleeps; whoever has news makes them visible first and rings afterwards, which costs one
-// load while nobody sleeps. Both sides need sequential consistency: of the announcement and the news, one is
-// seen. One sleeper, any number of ringers.
+// Doorbell: where one thread sleeps until another has news for it. The sleeper announces itself,
+// looks once more, and only then sleeps; whoever has news makes them visible first and rings
+// afterwards, which costs one load while nobody sleeps. Both sides need sequential consistency: of
+// the announcement and the news, one is seen. One sleeper, any number of ringers.
 #pragma once
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -28,8 +28,8 @@ class Doorbell {
  public:
   void ring() {
     if (asleep_.load() == 0 || asleep_.exchange(0) == 0) return;
-    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr,
-            0);
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr,
+            nullptr, 0);
   }
 
   /// Sleeps until rung, for `limit` at most and possibly shorter; not at all when `news()` is true.
@@ -38,8 +38,10 @@ class Doorbell {
     asleep_.store(1);
     if (!news()) {
       auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
-      timespec time{static_cast<time_t>(seconds.count()), static_cast<long>((limit - seconds).count())};
-      syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAIT_PRIVATE, 1, &time, nullptr, 0);
+      timespec time{static_cast<time_t>(seconds.count()),
+                    static_cast<long>((limit - seconds).count())};
+      syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAIT_PRIVATE, 1, &time,
+              nullptr, 0);
     }
     asleep_.store(0);
   }

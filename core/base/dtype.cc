@@ -28,7 +28,9 @@ const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
 
 size_t size_of(DType dtype) { return row(dtype).bytes; }
 // Also of what came from another process.
-const char* name(DType dtype) { return static_cast<size_t>(dtype) < kRows.size() ? row(dtype).name : "?"; }
+const char* name(DType dtype) {
+  return static_cast<size_t>(dtype) < kRows.size() ? row(dtype).name : "?";
+}
 bool is_floating(DType dtype) { return row(dtype).floating; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {

@@ -1,6 +1,7 @@
-// The one exception type. Its class is also the process's exit status, so a failure is never reported as success.
-// A user error (bad recipe, data, file, plugin) goes through MT_USER_CHECK or `throw Error(...)` with where and hint;
-// a bug goes through MT_CHECK, which prints both operands. Thread-safe: values only.
+// The one exception type. Its class is also the process's exit status, so a failure is never
+// reported as success. A user error (bad recipe, data, file, plugin) goes through MT_USER_CHECK or
+// `throw Error(...)` with where and hint; a bug goes through MT_CHECK, which prints both operands.
+// Thread-safe: values only.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -27,7 +28,8 @@ MT_API const char* name(ErrorClass error_class);
 
 class MT_API Error : public std::runtime_error {
  public:
-  /// `message`: what was wanted and got, with its place; `hint`: what to do about it (may be empty).
+  /// `message`: what was wanted and got, with its place; `hint`: what to do about it (may be
+  /// empty).
   Error(ErrorClass error_class, std::string message, std::string hint = {});
   ~Error() override;
   Error(const Error&) = default;
@@ -43,24 +45,26 @@ class MT_API Error : public std::runtime_error {
 };
 
 /// Throws Error(bug) naming file, line, the expression and its operands.
-[[noreturn]] MT_API void throw_bug(const char* file, int line, const char* expression, const std::string& detail);
+[[noreturn]] MT_API void throw_bug(const char* file, int line, const char* expression,
+                                   const std::string& detail);
 
 }  // namespace mtrain
 
 // NOLINTBEGIN(cppcoreguidelines-macro-usage): the expression's text and place are wanted.
-#define MT_USER_CHECK(condition, error_class, message, hint)                     \
-  do {                                                                           \
-    if (!(condition)) throw ::mtrain::Error((error_class), (message), (hint));   \
+#define MT_USER_CHECK(condition, error_class, message, hint)                   \
+  do {                                                                         \
+    if (!(condition)) throw ::mtrain::Error((error_class), (message), (hint)); \
   } while (false)
-#define MT_CHECK(condition, ...)                                                                             \
-  do {                                                                                                       \
-    if (!(condition)) ::mtrain::throw_bug(__FILE__, __LINE__, #condition, ::mtrain::cat(__VA_ARGS__));   \
+#define MT_CHECK(condition, ...)                                                       \
+  do {                                                                                 \
+    if (!(condition))                                                                  \
+      ::mtrain::throw_bug(__FILE__, __LINE__, #condition, ::mtrain::cat(__VA_ARGS__)); \
   } while (false)
-#define MT_CHECK_EQ(a, b)                                                                                 \
-  do {                                                                                                    \
-    auto&& mt_a = (a);                                                                                    \
-    auto&& mt_b = (b);                                                                                    \
-    if (!(mt_a == mt_b))                                                                                  \
-      ::mtrain::throw_bug(__FILE__, __LINE__, #a " == " #b, ::mtrain::cat(mt_a, " vs ", mt_b));          \
+#define MT_CHECK_EQ(a, b)                                                                       \
+  do {                                                                                          \
+    auto&& mt_a = (a);                                                                          \
+    auto&& mt_b = (b);                                                                          \
+    if (!(mt_a == mt_b))                                                                        \
+      ::mtrain::throw_bug(__FILE__, __LINE__, #a " == " #b, ::mtrain::cat(mt_a, " vs ", mt_b)); \
   } while (false)
 // NOLINTEND

@@ -45,10 +45,10 @@ State* state() {
 }
 
 int errno_from(std::string_view text) {
-  static const std::map<std::string_view, int> kNames = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EACCES", EACCES},
-                                                         {"EROFS", EROFS},   {"EMFILE", EMFILE}, {"EDQUOT", EDQUOT},
-                                                         {"EFBIG", EFBIG},   {"EINTR", EINTR},   {"ENOENT", ENOENT},
-                                                         {"ENOMEM", ENOMEM}};
+  static const std::map<std::string_view, int> kNames = {
+      {"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EACCES", EACCES}, {"EROFS", EROFS},
+      {"EMFILE", EMFILE}, {"EDQUOT", EDQUOT}, {"EFBIG", EFBIG},   {"EINTR", EINTR},
+      {"ENOENT", ENOENT}, {"ENOMEM", ENOMEM}};
   auto found = kNames.find(text);
   return found == kNames.end() ? EIO : found->second;
 }
@@ -57,21 +57,24 @@ int errno_from(std::string_view text) {
 void await_visits(State& s, const std::string& what) {
   size_t slash = what.rfind('/');
   const std::string site = what.substr(0, slash);
-  const int64_t wanted = slash == std::string::npos ? 1 : std::strtoll(what.c_str() + slash + 1, nullptr, 10);
+  const int64_t wanted =
+      slash == std::string::npos ? 1 : std::strtoll(what.c_str() + slash + 1, nullptr, 10);
   std::unique_lock lock(s.mutex);
   auto visits = [&] {
     auto at = s.visits.find(site);
     return at == s.visits.end() ? 0 : at->second;
   };
   if (!s.visited.wait_for(lock, std::chrono::minutes(10), [&] { return visits() >= wanted; }))
-    throw Error(ErrorClass::io, cat("MTRAIN_FAULT awaits ", wanted, " visits of ", site, "; ten minutes brought ", visits()));
+    throw Error(ErrorClass::io, cat("MTRAIN_FAULT awaits ", wanted, " visits of ", site,
+                                    "; ten minutes brought ", visits()));
 }
 
 }  // namespace
 
 Fault failpoint(std::string_view site) {
   State* s = state();
-  if (!s) [[likely]] return {};
+  if (!s) [[likely]]
+    return {};
   int64_t visit;
   {
     std::lock_guard lock(s->mutex);
@@ -87,7 +90,8 @@ Fault failpoint(std::string_view site) {
     if (action == "short") return {FaultAction::short_write, 0};
     if (action == "nan") return {FaultAction::nan, 0};
     if (action.starts_with("delay=")) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(std::strtoll(armed.action.c_str() + 6, nullptr, 10)));
+      std::this_thread::sleep_for(
+          std::chrono::milliseconds(std::strtoll(armed.action.c_str() + 6, nullptr, 10)));
     } else if (action.starts_with("await=")) {
       await_visits(*s, armed.action.substr(6));
     } else if (action.starts_with("errno=")) {

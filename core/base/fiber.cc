@@ -38,7 +38,8 @@ Fiber::Fiber(size_t stack_bytes) : context_(std::make_unique<Context>()) {
   auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   context_->guard = page;
   context_->bytes = (stack_bytes + page - 1) / page * page + page;
-  void* memory = ::mmap(nullptr, context_->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory = ::mmap(nullptr, context_->bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   context_->memory = static_cast<std::byte*>(memory);
   if (::mprotect(memory, page, PROT_NONE) != 0) {
@@ -57,8 +58,8 @@ void Fiber::start(std::function<void()> body) {
   context_->own.uc_stack.ss_size = context_->bytes - context_->guard;
   context_->own.uc_link = nullptr;
   auto self = reinterpret_cast<std::uintptr_t>(this);  // arguments are ints
-  ::makecontext(&context_->own, reinterpret_cast<void (*)()>(&Fiber::enter), 2, static_cast<unsigned>(uint64_t{self} >> 32),
-                static_cast<unsigned>(self));
+  ::makecontext(&context_->own, reinterpret_cast<void (*)()>(&Fiber::enter), 2,
+                static_cast<unsigned>(uint64_t{self} >> 32), static_cast<unsigned>(self));
 #if defined(__SANITIZE_THREAD__)
   context_->own_thread = __tsan_create_fiber(0);
 #endif
@@ -67,7 +68,8 @@ void Fiber::start(std::function<void()> body) {
 }
 
 void Fiber::enter(unsigned high, unsigned low) {
-  reinterpret_cast<Fiber*>(static_cast<std::uintptr_t>((uint64_t{high} << 32) | low))->body_and_leave();
+  reinterpret_cast<Fiber*>(static_cast<std::uintptr_t>((uint64_t{high} << 32) | low))
+      ->body_and_leave();
 }
 
 void Fiber::body_and_leave() noexcept {
@@ -93,7 +95,8 @@ void Fiber::yield() { leave(); }
 void Fiber::go() {
   const PluginCall* owner_call = PluginCall::exchange_current(plugin_call_);
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&context_->owner_shadow, context_->own.uc_stack.ss_sp, context_->own.uc_stack.ss_size);
+  __sanitizer_start_switch_fiber(&context_->owner_shadow, context_->own.uc_stack.ss_sp,
+                                 context_->own.uc_stack.ss_size);
 #endif
 #if defined(__SANITIZE_THREAD__)
   context_->owner_thread = __tsan_get_current_fiber();
@@ -114,14 +117,16 @@ void Fiber::go() {
 
 void Fiber::leave() {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(under_way_ ? &context_->own_shadow : nullptr, context_->owner_bottom, context_->owner_bytes);
+  __sanitizer_start_switch_fiber(under_way_ ? &context_->own_shadow : nullptr,
+                                 context_->owner_bottom, context_->owner_bytes);
 #endif
 #if defined(__SANITIZE_THREAD__)
   __tsan_switch_to_fiber(context_->owner_thread, 0);
 #endif
   ::swapcontext(&context_->own, &context_->owner);
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(context_->own_shadow, &context_->owner_bottom, &context_->owner_bytes);
+  __sanitizer_finish_switch_fiber(context_->own_shadow, &context_->owner_bottom,
+                                  &context_->owner_bytes);
 #endif
 }
 

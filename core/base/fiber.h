@@ -1,6 +1,6 @@
-// Fiber: a second flow of control on one thread, with a stack of its own. Whoever owns it says when it goes on, and it says when
-// it stops; nothing runs at the same time. Thread-local state is the thread's,
-// but for the PluginCall, which is the flow's. For one thread; not to be moved.
+// Fiber: a second flow of control on one thread, with a stack of its own. Whoever owns it says when
+// it goes on, and it says when it stops; nothing runs at the same time. Thread-local state is the
+// thread's, but for the PluginCall, which is the flow's. For one thread; not to be moved.
 #pragma once
 #include <cstddef>
 #include <exception>
@@ -18,15 +18,16 @@ class PluginCall;
 
 class MT_API Fiber {
  public:
-  /// Takes address space for a stack, of which only what is used takes memory, with a page below it that may not be touched.
-  /// Throws std::bad_alloc.
+  /// Takes address space for a stack, of which only what is used takes memory, with a page below it
+  /// that may not be touched. Throws std::bad_alloc.
   explicit Fiber(size_t stack_bytes = size_t{8} << 20);
   /// REQUIRES: nothing is under way.
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Begins `body`, up to its first yield() or its end. What it throws is thrown here. REQUIRES: nothing is under way.
+  /// Begins `body`, up to its first yield() or its end. What it throws is thrown here. REQUIRES:
+  /// nothing is under way.
   void start(std::function<void()> body);
   /// Goes on behind the last yield(). What the body throws is thrown here. REQUIRES: under_way().
   void resume();

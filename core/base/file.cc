@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <array>
 #include <utility>
 
 #include "mtrain/base/errno_hint.h"
@@ -20,7 +20,8 @@ namespace mtrain {
 namespace {
 
 [[noreturn]] void fail(const char* what, const fs::path& path, int error) {
-  throw Error(ErrorClass::io, cat("cannot ", what, " ", path.string(), ": ", std::strerror(error)), errno_hint(error));
+  throw Error(ErrorClass::io, cat("cannot ", what, " ", path.string(), ": ", std::strerror(error)),
+              errno_hint(error));
 }
 
 int injected(std::string_view site, const char* operation) {
@@ -58,23 +59,29 @@ int named_descriptor(const fs::path& path) {
   return -1;
 }
 
-/// A copy of the pipe that the path names as a descriptor of this process, else -1. The pipe is not opened again: without
-/// O_NONBLOCK that could wait for a writer, and with it a read would not wait for the text.
+/// A copy of the pipe that the path names as a descriptor of this process, else -1. The pipe is not
+/// opened again: without O_NONBLOCK that could wait for a writer, and with it a read would not wait
+/// for the text.
 int copy_of_pipe(const fs::path& path) {
   int fd = named_descriptor(path);
   struct stat info {};
-  return fd >= 0 && ::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode) ? ::fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+  return fd >= 0 && ::fstat(fd, &info) == 0 && S_ISFIFO(info.st_mode)
+             ? ::fcntl(fd, F_DUPFD_CLOEXEC, 0)
+             : -1;
 }
 
 int open_without_pipes(const fs::path& path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);  // a pipe without a writer would hang right here
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK |
+                                    O_NOCTTY);  // a pipe without a writer would hang right here
   if (fd < 0) fail("open", path, errno);
   struct stat info {};
   int error = ::fstat(fd, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : 0;
   if (error == 0 && S_ISREG(info.st_mode)) return fd;
   ::close(fd);
   if (error != 0) fail("read", path, error);
-  throw Error(ErrorClass::io, cat("cannot read ", printable(path.string()), ": wanted a regular file, got a device, pipe or socket"),
+  throw Error(ErrorClass::io,
+              cat("cannot read ", printable(path.string()),
+                  ": wanted a regular file, got a device, pipe or socket"),
               "name a file; where a command takes standard input, use `-` and a pipe");
 }
 
@@ -149,7 +156,8 @@ void durable_rename(const fs::path& from, const fs::path& to, std::string_view s
   sync_directory(to.parent_path(), site);
 }
 
-void write_file_atomic(const fs::path& path, std::string_view content, std::string_view site, Readers readers) {
+void write_file_atomic(const fs::path& path, std::string_view content, std::string_view site,
+                       Readers readers) {
   fs::path temporary = path;
   temporary += cat(".tmp-", ::getpid());
   try {
@@ -189,7 +197,9 @@ MappedFile::~MappedFile() {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);

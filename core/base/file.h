@@ -1,5 +1,6 @@
-// Files: whole reads, durable writes, read-only mappings. All failures are Error(io) naming the path and the system's
-// reason. Objects own their descriptors; one object is for one thread at a time.
+// Files: whole reads, durable writes, read-only mappings. All failures are Error(io) naming the
+// path and the system's reason. Objects own their descriptors; one object is for one thread at a
+// time.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +15,9 @@ namespace mtrain {
 
 namespace fs = std::filesystem;
 
-/// Opens a file for reading; the descriptor is the caller's. Refuses a folder, pipe, device or socket, whose reads may never end,
-/// but not a pipe of this process named by its descriptor: `/dev/fd/63`, what a shell passes for `<(zcat x.gz)`.
+/// Opens a file for reading; the descriptor is the caller's. Refuses a folder, pipe, device or
+/// socket, whose reads may never end, but not a pipe of this process named by its descriptor:
+/// `/dev/fd/63`, what a shell passes for `<(zcat x.gz)`.
 MT_API int open_regular_file(const fs::path& path);
 /// Reads a whole file (open_regular_file); refuses one larger than `max_bytes`.
 MT_API std::string read_file(const fs::path& path, uint64_t max_bytes = uint64_t{1} << 32);
@@ -28,14 +30,16 @@ enum class Readers : uint8_t { everybody, owner };
 class MT_API FileWriter {
  public:
   /// Creates the file (it must not exist unless `truncate`).
-  FileWriter(fs::path path, std::string site, bool truncate = false, Readers readers = Readers::everybody);
+  FileWriter(fs::path path, std::string site, bool truncate = false,
+             Readers readers = Readers::everybody);
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
   void write(std::span<const std::byte> data);
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  /// Makes the content durable. A failed fsync is final: the file must be thrown away, never synced again.
+  /// Makes the content durable. A failed fsync is final: the file must be thrown away, never synced
+  /// again.
   void sync();
   void close();
   uint64_t bytes() const { return bytes_; }
@@ -51,10 +55,12 @@ class MT_API FileWriter {
 /// Makes directory entries (creations, renames) durable.
 MT_API void sync_directory(const fs::path& directory, std::string_view site = "dir");
 /// Renames and, by fsync of the parent, makes it durable. Fails if `to` is a non-empty directory.
-MT_API void durable_rename(const fs::path& from, const fs::path& to, std::string_view site = "rename");
-/// Writes `content` so that a crash leaves either the old file or the new one: temporary file, fsync, rename, fsync.
-MT_API void write_file_atomic(const fs::path& path, std::string_view content, std::string_view site = "file",
-                              Readers readers = Readers::everybody);
+MT_API void durable_rename(const fs::path& from, const fs::path& to,
+                           std::string_view site = "rename");
+/// Writes `content` so that a crash leaves either the old file or the new one: temporary file,
+/// fsync, rename, fsync.
+MT_API void write_file_atomic(const fs::path& path, std::string_view content,
+                              std::string_view site = "file", Readers readers = Readers::everybody);
 /// Creates a directory and its parents; Error(io) names what stands in the way.
 MT_API void make_directories(const fs::path& path);
 

@@ -1,5 +1,6 @@
-// bfloat16 and IEEE half as storage types: arithmetic happens in float. Usable from CPU and CUDA sources.
-// Conversions round to nearest even; NaN stays NaN; half overflows to infinity (IEEE 754-2019 §4.3.1).
+// bfloat16 and IEEE half as storage types: arithmetic happens in float. Usable from CPU and CUDA
+// sources. Conversions round to nearest even; NaN stays NaN; half overflows to infinity (IEEE
+// 754-2019 §4.3.1).
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -30,7 +31,9 @@ struct bf16 {
     uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
     bits = static_cast<uint16_t>((u & 0x7FFFFFFFu) > 0x7F800000u ? ((u >> 16) | 0x40u) : rounded);
   }
-  MT_HD explicit operator float() const { return detail::float_of(static_cast<uint32_t>(bits) << 16); }
+  MT_HD explicit operator float() const {
+    return detail::float_of(static_cast<uint32_t>(bits) << 16);
+  }
 };
 
 /// IEEE binary16: sign, 5 exponent bits, 10 fraction bits.
@@ -57,7 +60,8 @@ struct f16 {
   MT_HD explicit operator float() const {
     uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
     uint32_t magnitude = bits & 0x7FFFu;
-    if (magnitude >= 0x7C00u) return detail::float_of(sign | 0x7F800000u | ((magnitude & 0x3FFu) << 13));
+    if (magnitude >= 0x7C00u)
+      return detail::float_of(sign | 0x7F800000u | ((magnitude & 0x3FFu) << 13));
     if (magnitude < 0x400u) {  // zero and subnormals: fraction * 2^-24
       float value = static_cast<float>(magnitude) * 5.9604644775390625e-8f;
       return detail::float_of(sign | detail::bits_of(value));

@@ -1,5 +1,5 @@
-// Checksums: CRC-32C (Castagnoli, RFC 3720) for speed, SHA-256 (FIPS 180-4) for identity. Stateless functions and
-// one incremental object; an object is for one thread at a time.
+// Checksums: CRC-32C (Castagnoli, RFC 3720) for speed, SHA-256 (FIPS 180-4) for identity. Stateless
+// functions and one incremental object; an object is for one thread at a time.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace mtrain {
 
-/// CRC-32C of `data`, continuing from `crc` (0 to start). Uses the CPU's instruction where it has one.
+/// CRC-32C of `data`, continuing from `crc` (0 to start). Uses the CPU's instruction where it has
+/// one.
 MT_API uint32_t crc32c(std::span<const std::byte> data, uint32_t crc = 0);
 
 class MT_API Sha256 {
@@ -20,7 +21,8 @@ class MT_API Sha256 {
   explicit Sha256(bool use_instructions = true);
   void update(std::span<const std::byte> data);
   void update(std::string_view text) { update(std::as_bytes(std::span(text.data(), text.size()))); }
-  /// Finishes and returns the 32 bytes, or 64 lower-case hex digits. REQUIRES: one of both is called, once.
+  /// Finishes and returns the 32 bytes, or 64 lower-case hex digits. REQUIRES: one of both is
+  /// called, once.
   std::array<std::byte, 32> digest();
   std::string hex();
 
@@ -34,6 +36,8 @@ class MT_API Sha256 {
 };
 
 MT_API std::string sha256(std::span<const std::byte> data);
-inline std::string sha256(std::string_view text) { return sha256(std::as_bytes(std::span(text.data(), text.size()))); }
+inline std::string sha256(std::string_view text) {
+  return sha256(std::as_bytes(std::span(text.data(), text.size())));
+}
 
 }  // namespace mtrain

@@ -8,20 +8,24 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "mtrain/base/text_stream.h"
-
 #include "mtrain/base/text.h"
+#include "mtrain/base/text_stream.h"
 
 namespace mtrain {
 namespace {
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::debug: return spdlog::level::debug;
-    case LogLevel::info: return spdlog::level::info;
-    case LogLevel::warn: return spdlog::level::warn;
-    case LogLevel::error: return spdlog::level::err;
-    case LogLevel::off: return spdlog::level::off;
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::warn:
+      return spdlog::level::warn;
+    case LogLevel::error:
+      return spdlog::level::err;
+    case LogLevel::off:
+      return spdlog::level::off;
   }
   return spdlog::level::info;
 }
@@ -45,10 +49,14 @@ class StandardErrorSink final : public spdlog::sinks::base_sink<std::mutex> {
   void flush_() override {}
   static const char* color_of(spdlog::level::level_enum level) {
     switch (level) {
-      case spdlog::level::info: return "\x1b[32m";
-      case spdlog::level::warn: return "\x1b[33m\x1b[1m";
-      case spdlog::level::err: return "\x1b[31m\x1b[1m";
-      default: return "\x1b[36m";
+      case spdlog::level::info:
+        return "\x1b[32m";
+      case spdlog::level::warn:
+        return "\x1b[33m\x1b[1m";
+      case spdlog::level::err:
+        return "\x1b[31m\x1b[1m";
+      default:
+        return "\x1b[36m";
     }
   }
 
@@ -58,9 +66,12 @@ class StandardErrorSink final : public spdlog::sinks::base_sink<std::mutex> {
 spdlog::logger& logger() {
   static const auto kLogger = [] {
     const char* no_color = std::getenv("NO_COLOR");
-    bool color = !(no_color && *no_color) && ::isatty(2) == 1 && spdlog::details::os::is_color_terminal();
-    auto made = std::make_shared<spdlog::logger>("mtrain", std::make_shared<StandardErrorSink>(color));
-    // On a terminal a live line may stand in the row (mtrain/train/observers/console.h): erase it, it will be redrawn.
+    bool color =
+        !(no_color && *no_color) && ::isatty(2) == 1 && spdlog::details::os::is_color_terminal();
+    auto made =
+        std::make_shared<spdlog::logger>("mtrain", std::make_shared<StandardErrorSink>(color));
+    // On a terminal a live line may stand in the row (mtrain/train/observers/console.h): erase it,
+    // it will be redrawn.
     const char* terminal = std::getenv("TERM");
     bool erase = ::isatty(2) == 1 && terminal && std::string_view(terminal) != "dumb";
     made->set_pattern(erase ? "\r\x1b[K%^%l%$: %v" : "%^%l%$: %v");

@@ -1,4 +1,5 @@
-// Log lines for people, on standard error. Thread-safe. Plugins log through these, so one logger serves the process.
+// Log lines for people, on standard error. Thread-safe. Plugins log through these, so one logger
+// serves the process.
 #pragma once
 #include <string_view>
 
@@ -10,16 +11,25 @@ namespace mtrain {
 enum class LogLevel { debug, info, warn, error, off };
 
 MT_API void log_message(LogLevel level, std::string_view text);
-/// Lines below this level are dropped. The start value comes from MTRAIN_LOG (debug, info, warn, error, off).
+/// Lines below this level are dropped. The start value comes from MTRAIN_LOG (debug, info, warn,
+/// error, off).
 MT_API void set_log_level(LogLevel level);
 
 template <class... Args>
-void log_info(const Args&... args) { log_message(LogLevel::info, cat(args...)); }
+void log_info(const Args&... args) {
+  log_message(LogLevel::info, cat(args...));
+}
 template <class... Args>
-void log_warn(const Args&... args) { log_message(LogLevel::warn, cat(args...)); }
+void log_warn(const Args&... args) {
+  log_message(LogLevel::warn, cat(args...));
+}
 template <class... Args>
-void log_error(const Args&... args) { log_message(LogLevel::error, cat(args...)); }
+void log_error(const Args&... args) {
+  log_message(LogLevel::error, cat(args...));
+}
 template <class... Args>
-void log_debug(const Args&... args) { log_message(LogLevel::debug, cat(args...)); }
+void log_debug(const Args&... args) {
+  log_message(LogLevel::debug, cat(args...));
+}
 
 }  // namespace mtrain

@@ -23,7 +23,8 @@ struct Mapping {
   std::string message;  // ready made: the handler may not make one
 };
 
-/// The handler walks this at any moment, so blocks are only ever added, and a slot is emptied before its mapping goes.
+/// The handler walks this at any moment, so blocks are only ever added, and a slot is emptied
+/// before its mapping goes.
 struct Block {
   std::array<std::atomic<const Mapping*>, 256> slots{};
   std::atomic<Block*> next{nullptr};
@@ -80,7 +81,8 @@ void guard_mapping(const void* at, size_t bytes, const fs::path& path) {
   Block* last = &first_block;
   bool done = false;
   each_slot([&](std::atomic<const Mapping*>& slot) {
-    if (!slot.load(std::memory_order_relaxed)) slot.store(mapping.release(), std::memory_order_release), done = true;
+    if (!slot.load(std::memory_order_relaxed))
+      slot.store(mapping.release(), std::memory_order_release), done = true;
     return done;
   });
   if (done) return;

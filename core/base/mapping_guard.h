@@ -1,6 +1,7 @@
-// What a process says when a mapped file cannot be read: one that is shortened, or on a disk that fails, while it is mapped ends the
-// process by SIGBUS at some read, and a bare signal names no file. From the first guarded mapping on, the handler writes an error
-// of class io that names the file and ends the process with its status; a SIGBUS elsewhere goes to whoever handled it before.
+// What a process says when a mapped file cannot be read: one that is shortened, or on a disk that
+// fails, while it is mapped ends the process by SIGBUS at some read, and a bare signal names no
+// file. From the first guarded mapping on, the handler writes an error of class io that names the
+// file and ends the process with its status; a SIGBUS elsewhere goes to whoever handled it before.
 // Thread-safe.
 #pragma once
 #include <cstddef>

@@ -29,7 +29,8 @@ std::atomic<const Entry*> entries{nullptr};
 // Initial-exec: reading it never allocates, so a signal's handler may.
 __attribute__((tls_model("initial-exec"))) thread_local const PluginCall* current_call = nullptr;
 
-/// Sets begin and end to the extent of the mapped file around entry->begin; leaves them empty where there is none.
+/// Sets begin and end to the extent of the mapped file around entry->begin; leaves them empty where
+/// there is none.
 void find_extent(Entry& entry, uintptr_t inside) {
   struct Search {
     uintptr_t inside;
@@ -72,7 +73,8 @@ void register_plugin_code(PluginCode code, const void* inside) {
   entry->code = std::move(code);
   find_extent(*entry, reinterpret_cast<uintptr_t>(inside));
   entry->next = entries.load();
-  while (!entries.compare_exchange_weak(entry->next, entry.get())) {}
+  while (!entries.compare_exchange_weak(entry->next, entry.get())) {
+  }
   static_cast<void>(entry.release());  // as long as the plugin: until the process ends
 }
 
@@ -85,7 +87,9 @@ const PluginCode* plugin_at(const void* address) {
 
 const PluginCall* PluginCall::current() { return current_call; }
 
-const PluginCall* PluginCall::exchange_current(const PluginCall* call) { return std::exchange(current_call, call); }
+const PluginCall* PluginCall::exchange_current(const PluginCall* call) {
+  return std::exchange(current_call, call);
+}
 
 void rethrow_from_plugin(const void* inside, const char* call) {
   const PluginCode* plugin = plugin_at(inside);

@@ -1,7 +1,8 @@
-// Which plugin's code a thread is in. Core makes each call of a component through call_plugin(), so that an exception or a crash of
-// a plugin is reported with its name and the call, and the process ends with ErrorClass::plugin. A call costs two stores to a
-// thread-local variable. Components are attributed by the file that defines their class: those of the core library are nobody's
-// plugin. Thread-safe.
+// Which plugin's code a thread is in. Core makes each call of a component through call_plugin(), so
+// that an exception or a crash of a plugin is reported with its name and the call, and the process
+// ends with ErrorClass::plugin. A call costs two stores to a thread-local variable. Components are
+// attributed by the file that defines their class: those of the core library are nobody's plugin.
+// Thread-safe.
 #pragma once
 #include <string>
 #include <type_traits>
@@ -27,7 +28,8 @@ MT_API const PluginCode* plugin_at(const void* address);
 class MT_API PluginCall {
  public:
   /// `call` is shown to the user: "update()". It and what is at `inside` outlive the scope.
-  PluginCall(const void* inside, const char* call) : inside_(inside), call_(call), outer_(exchange_current(this)) {}
+  PluginCall(const void* inside, const char* call)
+      : inside_(inside), call_(call), outer_(exchange_current(this)) {}
   ~PluginCall() { exchange_current(outer_); }
   PluginCall(const PluginCall&) = delete;
   PluginCall& operator=(const PluginCall&) = delete;
@@ -37,8 +39,8 @@ class MT_API PluginCall {
 
   /// The innermost call of this thread; null outside of all. Async-signal-safe.
   static const PluginCall* current();
-  /// Makes `call` (or null) this thread's and returns what was: for those who switch stacks, or work on behalf of another thread
-  /// that waits for them.
+  /// Makes `call` (or null) this thread's and returns what was: for those who switch stacks, or
+  /// work on behalf of another thread that waits for them.
   static const PluginCall* exchange_current(const PluginCall* call);
 
  private:
@@ -47,8 +49,9 @@ class MT_API PluginCall {
   const PluginCall* outer_;
 };
 
-/// Rethrows the exception being handled. Where it came out of a plugin's code as something else than an mtrain::Error, as
-/// Error(plugin) with the names of plugin and call. What is not the plugin's passes unchanged: the end of memory or of threads.
+/// Rethrows the exception being handled. Where it came out of a plugin's code as something else
+/// than an mtrain::Error, as Error(plugin) with the names of plugin and call. What is not the
+/// plugin's passes unchanged: the end of memory or of threads.
 [[noreturn]] MT_API void rethrow_from_plugin(const void* inside, const char* call);
 
 /// Returns f(), which calls `component`.

@@ -22,7 +22,8 @@ class Shape {
   /// Bytes of this many elements of any type still fit in 64 bits.
   static constexpr int64_t kMostElements = int64_t{1} << 59;
   Shape() = default;
-  Shape(std::initializer_list<int64_t> dims) : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
+  Shape(std::initializer_list<int64_t> dims)
+      : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
   explicit Shape(std::span<const int64_t> dims) {
     MT_CHECK(dims.size() <= kMaxRank, "rank ", dims.size());
     for (int64_t d : dims) dims_[rank_++] = d;
@@ -33,8 +34,8 @@ class Shape {
   int64_t& operator[](int i) { return dims_[index(i)]; }
   const int64_t* begin() const { return dims_.data(); }
   const int64_t* end() const { return dims_.data() + rank_; }
-  /// Product of the dimensions; 1 for rank 0. Throws Error(config) above kMostElements, also where a dimension of 0 hides the
-  /// others: strides are products of some of them.
+  /// Product of the dimensions; 1 for rank 0. Throws Error(config) above kMostElements, also where
+  /// a dimension of 0 hides the others: strides are products of some of them.
   int64_t numel() const {
     int64_t n = 1;
     bool none = false;

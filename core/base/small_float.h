@@ -1,6 +1,6 @@
-// Floating-point types of eight bits and less, as storage: arithmetic happens in float. FP8 e4m3 and e5m2 (Micikevicius et
-// al. 2022, arXiv:2209.05433), FP4 e2m1 and the power-of-two scale e8m0 (OCP Microscaling Formats 1.0, 2023). Stateless, branch-free, usable
-// from CPU and CUDA sources.
+// Floating-point types of eight bits and less, as storage: arithmetic happens in float. FP8 e4m3
+// and e5m2 (Micikevicius et al. 2022, arXiv:2209.05433), FP4 e2m1 and the power-of-two scale e8m0
+// (OCP Microscaling Formats 1.0, 2023). Stateless, branch-free, usable from CPU and CUDA sources.
 #pragma once
 #include <cstdint>
 
@@ -38,8 +38,8 @@ struct E5M2 {
   static constexpr uint32_t kInfinity = 0x7F800000u;
   static constexpr uint32_t kNan = 0x7E;
 };
-/// Sign, 2 exponent bits, 1 fraction bit: 0, 0.5, 1, 1.5, 2, 3, 4, 6. Neither infinity nor NaN: they become 6, and the scale
-/// beside it must tell.
+/// Sign, 2 exponent bits, 1 fraction bit: 0, 0.5, 1, 1.5, 2, 3, 4, 6. Neither infinity nor NaN:
+/// they become 6, and the scale beside it must tell.
 struct E2M1 {
   static constexpr int kFraction = 1, kMinExponent = 0, kBits = 4;
   static constexpr float kMax = 6.0f;
@@ -48,20 +48,28 @@ struct E2M1 {
 };
 
 /// Largest finite value of a format.
-constexpr float max_of(SmallFloat f) { return f == SmallFloat::e4m3 ? E4M3::kMax : f == SmallFloat::e5m2 ? E5M2::kMax : E2M1::kMax; }
-constexpr const char* name(SmallFloat f) { return f == SmallFloat::e4m3 ? "e4m3" : f == SmallFloat::e5m2 ? "e5m2" : "e2m1"; }
+constexpr float max_of(SmallFloat f) {
+  return f == SmallFloat::e4m3 ? E4M3::kMax : f == SmallFloat::e5m2 ? E5M2::kMax : E2M1::kMax;
+}
+constexpr const char* name(SmallFloat f) {
+  return f == SmallFloat::e4m3 ? "e4m3" : f == SmallFloat::e5m2 ? "e5m2" : "e2m1";
+}
 
-/// The format's value nearest to x, ties to even; beyond its largest value that one ("saturating"). What is not finite stays
-/// so where the format can say it.
+/// The format's value nearest to x, ties to even; beyond its largest value that one ("saturating").
+/// What is not finite stays so where the format can say it.
 template <class F>
 MT_HD float round_small(float x) {
   constexpr int kDropped = 23 - F::kFraction;
   constexpr uint32_t kMinNormal = static_cast<uint32_t>(127 + F::kMinExponent) << 23;
-  // Adding it to a subnormal leaves a sum whose last bit counts the format's smallest steps: the adder rounds.
-  constexpr uint32_t kAlign = static_cast<uint32_t>(127 + F::kMinExponent - F::kFraction + 23) << 23;
+  // Adding it to a subnormal leaves a sum whose last bit counts the format's smallest steps: the
+  // adder rounds.
+  constexpr uint32_t kAlign = static_cast<uint32_t>(127 + F::kMinExponent - F::kFraction + 23)
+                              << 23;
   uint32_t u = detail::bits_of(x), sign = u & 0x80000000u, m = u & 0x7FFFFFFFu;
-  uint32_t normal = (m + ((1u << (kDropped - 1)) - 1) + ((m >> kDropped) & 1u)) & ~((1u << kDropped) - 1);
-  uint32_t tiny = detail::bits_of((detail::float_of(m) + detail::float_of(kAlign)) - detail::float_of(kAlign));
+  uint32_t normal =
+      (m + ((1u << (kDropped - 1)) - 1) + ((m >> kDropped) & 1u)) & ~((1u << kDropped) - 1);
+  uint32_t tiny =
+      detail::bits_of((detail::float_of(m) + detail::float_of(kAlign)) - detail::float_of(kAlign));
   uint32_t rounded = m < kMinNormal ? tiny : normal;
   uint32_t most = detail::bits_of(F::kMax);
   rounded = rounded > most ? most : rounded;
@@ -70,8 +78,9 @@ MT_HD float round_small(float x) {
   return detail::float_of(sign | rounded);
 }
 
-/// One of the two neighbours of x in the format, the upper one with the probability that keeps the mean: `u` is uniform in
-/// [0, 1). Saturating; for NaN the largest value, since the scale beside it tells.
+/// One of the two neighbours of x in the format, the upper one with the probability that keeps the
+/// mean: `u` is uniform in [0, 1). Saturating; for NaN the largest value, since the scale beside it
+/// tells.
 template <class F>
 MT_HD float round_small_stochastic(float x, float u) {
   uint32_t bits = detail::bits_of(x), sign = bits & 0x80000000u, m = bits & 0x7FFFFFFFu;
@@ -94,7 +103,8 @@ MT_HD uint8_t encode_small(float value) {
   constexpr uint32_t kRebase = static_cast<uint32_t>(127 - 1 + F::kMinExponent) << F::kFraction;
   constexpr float kSteps = detail::power_of_two(F::kFraction - F::kMinExponent);
   uint32_t u = detail::bits_of(value), m = u & 0x7FFFFFFFu, sign = u >> 31 << (F::kBits - 1);
-  uint32_t code = m < kMinNormal ? static_cast<uint32_t>(detail::float_of(m) * kSteps) : (m >> kDropped) - kRebase;
+  uint32_t code = m < kMinNormal ? static_cast<uint32_t>(detail::float_of(m) * kSteps)
+                                 : (m >> kDropped) - kRebase;
   if (m >= 0x7F800000u) code = m == 0x7F800000u && F::kInfinity == 0x7F800000u ? 0x7Cu : F::kNan;
   return static_cast<uint8_t>(sign | code);
 }
@@ -107,7 +117,8 @@ MT_HD float decode_small(uint8_t code) {
   constexpr float kStep = detail::power_of_two(F::kMinExponent - F::kFraction);
   uint32_t sign = static_cast<uint32_t>(code >> (F::kBits - 1) & 1) << 31;
   uint32_t m = code & ((1u << (F::kBits - 1)) - 1);
-  uint32_t bits = m >> F::kFraction ? (m + kRebase) << kDropped : detail::bits_of(static_cast<float>(m) * kStep);
+  uint32_t bits = m >> F::kFraction ? (m + kRebase) << kDropped
+                                    : detail::bits_of(static_cast<float>(m) * kStep);
   if (F::kBits == 8 && F::kInfinity != 0x7F800000u && m == F::kNan) bits = 0x7FC00000u;
   if (F::kInfinity == 0x7F800000u && m >= 0x7Cu) bits = m == 0x7Cu ? 0x7F800000u : 0x7FC00000u;
   return detail::float_of(sign | bits);
@@ -116,7 +127,8 @@ MT_HD float decode_small(uint8_t code) {
 /// e8m0: a power of two from 2^-127 to 2^127, or NaN (0xFF).
 MT_HD float decode_e8m0(uint8_t code) {
   if (code == 0xFF) return detail::float_of(0x7FC00000u);
-  return code == 0 ? detail::float_of(0x00400000u) : detail::float_of(static_cast<uint32_t>(code) << 23);
+  return code == 0 ? detail::float_of(0x00400000u)
+                   : detail::float_of(static_cast<uint32_t>(code) << 23);
 }
 /// The smallest power of two that is not below `x` > 0, kept in range; NaN for what is not finite.
 MT_HD uint8_t encode_e8m0_up(float x) {

@@ -43,7 +43,8 @@ int edit_distance(std::string_view a, std::string_view b) {
     row[0] = static_cast<int>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
       row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
     }
     std::swap(before, last);
     std::swap(last, row);
@@ -52,14 +53,17 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 namespace {
-/// Whether a typo explains the distance: of a short word, most letters must be right, or all be there in another order.
+/// Whether a typo explains the distance: of a short word, most letters must be right, or all be
+/// there in another order.
 bool is_typo(std::string_view wanted, std::string_view candidate, int distance) {
-  if (distance <= 1 || 2 * distance < static_cast<int>(std::max(wanted.size(), candidate.size()))) return true;
+  if (distance <= 1 || 2 * distance < static_cast<int>(std::max(wanted.size(), candidate.size())))
+    return true;
   return std::is_permutation(wanted.begin(), wanted.end(), candidate.begin(), candidate.end());
 }
 }  // namespace
 
-std::vector<std::string> nearest(std::string_view wanted, const std::vector<std::string>& candidates, size_t limit) {
+std::vector<std::string> nearest(std::string_view wanted,
+                                 const std::vector<std::string>& candidates, size_t limit) {
   std::vector<std::pair<int, std::string>> scored;
   for (const auto& candidate : candidates) {
     int allowed = std::max<int>(2, static_cast<int>(std::max(wanted.size(), candidate.size())) / 3);
@@ -67,9 +71,11 @@ std::vector<std::string> nearest(std::string_view wanted, const std::vector<std:
     int apart = std::abs(static_cast<int>(wanted.size()) - static_cast<int>(candidate.size()));
     int distance = apart > allowed ? apart : edit_distance(wanted, candidate);
     bool contains = wanted.size() >= 3 && candidate.find(wanted) != std::string::npos;
-    if ((distance <= allowed && is_typo(wanted, candidate, distance)) || contains) scored.emplace_back(distance, candidate);
+    if ((distance <= allowed && is_typo(wanted, candidate, distance)) || contains)
+      scored.emplace_back(distance, candidate);
   }
-  std::stable_sort(scored.begin(), scored.end(), [](auto& x, auto& y) { return x.first < y.first; });
+  std::stable_sort(scored.begin(), scored.end(),
+                   [](auto& x, auto& y) { return x.first < y.first; });
   std::vector<std::string> out;
   for (auto& [distance, candidate] : scored) {
     if (out.size() == limit) break;
@@ -111,7 +117,11 @@ std::string human_count(double count) {
   if (!(std::abs(count) < kBeyondUnits)) return fmt::format("{:.2e}", count);
   size_t unit = 0;
   for (; std::abs(count) >= 999.5 && unit + 1 < kUnits.size(); ++unit) count /= 1000;
-  return format(unit == 0 ? "0" : std::abs(count) < 9.995 ? "2" : std::abs(count) < 99.95 ? "1" : "0", count, kUnits[unit]);
+  return format(unit == 0                 ? "0"
+                : std::abs(count) < 9.995 ? "2"
+                : std::abs(count) < 99.95 ? "1"
+                                          : "0",
+                count, kUnits[unit]);
 }
 
 std::string human_seconds(double seconds) {
@@ -131,11 +141,17 @@ bool valid_utf8(std::string_view text, size_t* bad) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   for (size_t i = 0; i < text.size();) {
     unsigned char c = byte(i);
-    size_t length = c < 0x80 ? 1 : c >= 0xC2 && c < 0xE0 ? 2 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xF0 && c < 0xF5 ? 4 : 0;
+    size_t length = c < 0x80                ? 1
+                    : c >= 0xC2 && c < 0xE0 ? 2
+                    : c >= 0xE0 && c < 0xF0 ? 3
+                    : c >= 0xF0 && c < 0xF5 ? 4
+                                            : 0;
     bool ok = length != 0 && i + length <= text.size();
     for (size_t k = 1; ok && k < length; ++k) ok = (byte(i + k) & 0xC0) == 0x80;
-    if (ok && length == 3) ok = !(c == 0xE0 && byte(i + 1) < 0xA0) && !(c == 0xED && byte(i + 1) >= 0xA0);
-    if (ok && length == 4) ok = !(c == 0xF0 && byte(i + 1) < 0x90) && !(c == 0xF4 && byte(i + 1) >= 0x90);
+    if (ok && length == 3)
+      ok = !(c == 0xE0 && byte(i + 1) < 0xA0) && !(c == 0xED && byte(i + 1) >= 0xA0);
+    if (ok && length == 4)
+      ok = !(c == 0xF0 && byte(i + 1) < 0x90) && !(c == 0xF4 && byte(i + 1) >= 0x90);
     if (!ok) {
       if (bad) *bad = i;
       return false;
@@ -168,7 +184,8 @@ std::string escaped(bool wide, unsigned value) {
   return buffer.data();
 }
 
-/// Whole characters up to `max_bytes`, those that a terminal would obey or hide as escapes; `keep`: control characters that stay.
+/// Whole characters up to `max_bytes`, those that a terminal would obey or hide as escapes; `keep`:
+/// control characters that stay.
 std::string harmless(std::string_view text, size_t max_bytes, std::string_view keep) {
   bool utf8 = valid_utf8(text);
   std::string out;
@@ -190,8 +207,12 @@ std::string harmless(std::string_view text, size_t max_bytes, std::string_view k
 }
 }  // namespace
 
-std::string printable(std::string_view text, size_t max_bytes) { return harmless(text, max_bytes, ""); }
+std::string printable(std::string_view text, size_t max_bytes) {
+  return harmless(text, max_bytes, "");
+}
 
-std::string printable_lines(std::string_view text) { return harmless(text, std::string_view::npos, "\n\t"); }
+std::string printable_lines(std::string_view text) {
+  return harmless(text, std::string_view::npos, "\n\t");
+}
 
 }  // namespace mtrain

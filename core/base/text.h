@@ -27,8 +27,10 @@ MT_API std::string_view trim(std::string_view text);
 
 /// Optimal-string-alignment edit distance (insert, delete, replace, swap neighbours).
 MT_API int edit_distance(std::string_view a, std::string_view b);
-/// The candidates close enough to `wanted` to be a likely typo of it, nearest first, at most `limit`.
-MT_API std::vector<std::string> nearest(std::string_view wanted, const std::vector<std::string>& candidates,
+/// The candidates close enough to `wanted` to be a likely typo of it, nearest first, at most
+/// `limit`.
+MT_API std::vector<std::string> nearest(std::string_view wanted,
+                                        const std::vector<std::string>& candidates,
                                         size_t limit = 3);
 
 /// 1536 -> "1.5 KiB".
@@ -37,18 +39,21 @@ MT_API std::string human_bytes(uint64_t bytes);
 MT_API std::string human_count(double count);
 /// 75 -> "1m15s".
 MT_API std::string human_seconds(double seconds);
-/// Shortest text that reads back as the same number, always with a '.', an exponent, or nan/inf: 1 -> "1.0".
+/// Shortest text that reads back as the same number, always with a '.', an exponent, or nan/inf: 1
+/// -> "1.0".
 MT_API std::string shortest(double value);
 MT_API std::string shortest(float value);
 
-/// True when the bytes are well-formed UTF-8 (no surrogates, no overlong forms). `bad` gets the offset of the first fault.
+/// True when the bytes are well-formed UTF-8 (no surrogates, no overlong forms). `bad` gets the
+/// offset of the first fault.
 MT_API bool valid_utf8(std::string_view text, size_t* bad = nullptr);
-/// True for characters that make a text look other than it is: bidirectional controls (U+202E), zero-width and control
-/// characters.
+/// True for characters that make a text look other than it is: bidirectional controls (U+202E),
+/// zero-width and control characters.
 MT_API bool deceptive(char32_t c);
 /// The character at `offset`, which moves behind it. REQUIRES: valid UTF-8.
 MT_API char32_t next_character(std::string_view text, size_t& offset);
-/// Makes text safe to print on one terminal line: control characters and broken UTF-8 become \xNN, deceptive characters \uNNNN.
+/// Makes text safe to print on one terminal line: control characters and broken UTF-8 become \xNN,
+/// deceptive characters \uNNNN.
 MT_API std::string printable(std::string_view text, size_t max_bytes = 200);
 /// The same for text of several lines: line ends and tabs stay, and nothing is cut off.
 MT_API std::string printable_lines(std::string_view text);

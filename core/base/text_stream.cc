@@ -23,9 +23,11 @@
 namespace mtrain {
 namespace {
 
-constexpr int kWaitMs = 100, kIdleWaits = 10, kMostWaits = 1000;  // of flush(): for a reader who reads nothing; in all
+constexpr int kWaitMs = 100, kIdleWaits = 10,
+              kMostWaits = 1000;  // of flush(): for a reader who reads nothing; in all
 
-// Keeps a SIGPIPE that this thread raises from being delivered. One that was pending before stays pending.
+// Keeps a SIGPIPE that this thread raises from being delivered. One that was pending before stays
+// pending.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -49,7 +51,9 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-size_t lines_of(std::string_view text) { return static_cast<size_t>(std::count(text.begin(), text.end(), '\n')); }
+size_t lines_of(std::string_view text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
 
 }  // namespace
 
@@ -64,16 +68,19 @@ TextStream::~TextStream() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-/// O_NONBLOCK belongs to what a descriptor was opened as, which other programs share: this makes one of our own. Where the system
-/// refuses (a terminal of another user), each write asks first, and another writer may come in between.
+/// O_NONBLOCK belongs to what a descriptor was opened as, which other programs share: this makes
+/// one of our own. Where the system refuses (a terminal of another user), each write asks first,
+/// and another writer may come in between.
 void TextStream::open_anew() {
-  int own = ::open(cat("/proc/self/fd/", fd_).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  int own =
+      ::open(cat("/proc/self/fd/", fd_).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   kind_ = own >= 0 ? Kind::never_waits : Kind::asks_first;
   if (own >= 0) ::close(std::exchange(fd_, own));
 }
 
 long TextStream::write_some(std::string_view text) const {
-  if (kind_ == Kind::socket) return ::send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (kind_ == Kind::socket)
+    return ::send(fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (kind_ == Kind::asks_first) {
     pollfd wait{.fd = fd_, .events = POLLOUT, .revents = 0};
     if (::poll(&wait, 1, 0) == 0) return errno = EAGAIN, -1;
@@ -87,12 +94,16 @@ bool TextStream::drain() {
   size_t done = 0;
   while (fd_ >= 0 && done < kept_.size()) {
     long got = write_some(std::string_view(kept_).substr(done));
-    if (got >= 0) done += static_cast<size_t>(got);
-    else if (errno == EAGAIN || errno == EWOULDBLOCK) break;
-    else if (errno != EINTR) return fail(errno), true;
+    if (got >= 0)
+      done += static_cast<size_t>(got);
+    else if (errno == EAGAIN || errno == EWOULDBLOCK)
+      break;
+    else if (errno != EINTR)
+      return fail(errno), true;
     if (done == kept_.size() && missing_ > 0) {
       size_t lines = std::exchange(missing_, 0);
-      kept_ += cat("(", counted(lines, "line is", "lines are"), " missing here: nobody read in time)\n");
+      kept_ +=
+          cat("(", counted(lines, "line is", "lines are"), " missing here: nobody read in time)\n");
     }
   }
   kept_.erase(0, done);
@@ -102,7 +113,8 @@ bool TextStream::drain() {
 void TextStream::write(std::string_view text) {
   if (fd_ < 0) return;
   NoSigpipe guard;
-  // Once a line is missing, the next one waits for the note that says so, which follows what is kept.
+  // Once a line is missing, the next one waits for the note that says so, which follows what is
+  // kept.
   if (!drain() && (missing_ > 0 || kept_.size() + text.size() > kMostKept)) {
     dropped_ += lines_of(text), missing_ += lines_of(text);
     return;
@@ -120,7 +132,8 @@ void TextStream::flush() {
   }
 }
 
-// A full disk may become free again, and what it did not take is not asked for again; a closed pipe never opens.
+// A full disk may become free again, and what it did not take is not asked for again; a closed pipe
+// never opens.
 void TextStream::fail(int error) {
   if (error_ == 0) error_ = error;
   dropped_ += lines_of(kept_);
@@ -134,7 +147,8 @@ bool TextStream::is_terminal() const { return fd_ >= 0 && ::isatty(fd_) == 1; }
 
 int TextStream::columns(int otherwise) const {
   winsize size{};
-  return fd_ >= 0 && ::ioctl(fd_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : otherwise;
+  return fd_ >= 0 && ::ioctl(fd_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col
+                                                                             : otherwise;
 }
 
 namespace {

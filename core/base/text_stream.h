@@ -1,7 +1,8 @@
-// TextStream: text for people, on a descriptor that may be a terminal, a file, a pipe, or gone. Writing never throws, never raises
-// SIGPIPE, and never waits for a reader: what a pipe or terminal does not take at once is kept, up to kMostKept, and given to it
-// later; what goes beyond is dropped line by line, and a line says so where it is missing. Owns a descriptor of its own, so a file
-// that later gets the same number is safe from it. For one thread at a time.
+// TextStream: text for people, on a descriptor that may be a terminal, a file, a pipe, or gone.
+// Writing never throws, never raises SIGPIPE, and never waits for a reader: what a pipe or terminal
+// does not take at once is kept, up to kMostKept, and given to it later; what goes beyond is
+// dropped line by line, and a line says so where it is missing. Owns a descriptor of its own, so a
+// file that later gets the same number is safe from it. For one thread at a time.
 #pragma once
 #include <cstddef>
 #include <string>

@@ -55,8 +55,8 @@ Text in_case(const Text& text, Case wanted) {
   else if (wanted == Case::lower)
     icu::CaseMap::utf8ToLower("", 0, from, sink, &edits, status);
   else
-    icu::CaseMap::utf8ToTitle("", U_TITLECASE_WHOLE_STRING | U_TITLECASE_NO_BREAK_ADJUSTMENT, nullptr, from,
-                              sink, &edits, status);
+    icu::CaseMap::utf8ToTitle("", U_TITLECASE_WHOLE_STRING | U_TITLECASE_NO_BREAK_ADJUSTMENT,
+                              nullptr, from, sink, &edits, status);
   MT_CHECK(U_SUCCESS(status), u_errorName(status));
   return with_origins(text, std::move(mapped), edits);
 }
@@ -69,13 +69,9 @@ bool begins_word_after(UChar32 c, WordStart where) {
 
 }  // namespace
 
-Text upper_case(const Text& text) {
-  return in_case(text, Case::upper);
-}
+Text upper_case(const Text& text) { return in_case(text, Case::upper); }
 
-Text lower_case(const Text& text) {
-  return in_case(text, Case::lower);
-}
+Text lower_case(const Text& text) { return in_case(text, Case::lower); }
 
 Text title_case(const Text& text, WordStart where) {
   const bool valid = valid_utf8(text.bytes);

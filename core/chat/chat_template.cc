@@ -25,7 +25,8 @@ Value strftime_now(const std::tm& now, const Arguments& given) {
   if (format.empty() || format.size() > 256) return Value::text({});
   std::array<char, 2048> buffer{};
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"  // it reads nothing but `now`, and is told how much it may write
+#pragma GCC diagnostic ignored \
+    "-Wformat-nonliteral"  // it reads nothing but `now`, and is told how much it may write
   size_t length = std::strftime(buffer.data(), buffer.size(), format.c_str(), &now);
 #pragma GCC diagnostic pop
   return Value::text(Text(std::string_view(buffer.data(), length)));
@@ -35,7 +36,9 @@ Value range(const Arguments& given) {
   std::array<int64_t, 3> bounds = {0, 0, 1};
   for (size_t i = 0; i < std::min<size_t>(3, given.positional.size()); ++i) {
     const Value& v = given.positional[i];
-    if (!v.is(VK::integer)) throw Fault("TypeError", cat("'", v.type_name(), "' object cannot be interpreted as an integer"));
+    if (!v.is(VK::integer))
+      throw Fault("TypeError",
+                  cat("'", v.type_name(), "' object cannot be interpreted as an integer"));
     bounds[given.positional.size() == 1 ? 1 : i] = v.as_integer();
   }
   auto [begin, end, by] = bounds;
@@ -51,11 +54,13 @@ Value range(const Arguments& given) {
 
 Value filled_map(Value map, const Arguments& given) {
   for (const auto& source : given.positional) {
-    if (!source.is(VK::map)) throw Fault("TypeError", cat("'", source.type_name(), "' object is not a mapping"));
+    if (!source.is(VK::map))
+      throw Fault("TypeError", cat("'", source.type_name(), "' object is not a mapping"));
     for (const auto& [key, value] : source.as_map().entries) map.as_map().set(key, value);
   }
   for (const auto& [name, value] : given.named) {
-    if (value.is(VK::space)) throw Fault("TypeError", "a namespace cannot be put into another value");
+    if (value.is(VK::space))
+      throw Fault("TypeError", "a namespace cannot be put into another value");
     map.as_map().set(Value::text(Text(name)), value);
   }
   return map;
@@ -63,29 +68,37 @@ Value filled_map(Value map, const Arguments& given) {
 
 void define_functions(Interpreter& in, const std::tm& now) {
   in.define("raise_exception", Value::callable("function", [](Arguments& given) -> Value {
-    const Value* message = given.get(0, "message");
-    throw Fault("TemplateError", message ? to_text(*message).bytes : "");
-  }));
-  in.define("strftime_now", Value::callable("function", [now](Arguments& given) { return strftime_now(now, given); }));
+              const Value* message = given.get(0, "message");
+              throw Fault("TemplateError", message ? to_text(*message).bytes : "");
+            }));
+  in.define("strftime_now", Value::callable("function", [now](Arguments& given) {
+              return strftime_now(now, given);
+            }));
   in.define("range", Value::callable("function", [](Arguments& given) { return range(given); }));
-  in.define("namespace", Value::callable("type", [](Arguments& given) { return filled_map(Value::space(), given); }));
+  in.define("namespace", Value::callable("type", [](Arguments& given) {
+              return filled_map(Value::space(), given);
+            }));
   in.define("dict", Value::callable("type", [](Arguments& given) {
-    Value map = filled_map(Value::map(), given);
-    return Value::map(map.as_map().entries);
-  }));
+              Value map = filled_map(Value::map(), given);
+              return Value::map(map.as_map().entries);
+            }));
 }
 
 }  // namespace
 
 Value messages_from_json(std::string_view json) {
   Value all = from_json(json);
-  if (!all.is(VK::list)) throw Error(ErrorClass::data, "messages are not a list", "wanted [{\"role\": …, \"content\": …}, …]");
+  if (!all.is(VK::list))
+    throw Error(ErrorClass::data, "messages are not a list",
+                "wanted [{\"role\": …, \"content\": …}, …]");
   List out;
   for (size_t i = 0; i < all.items().size(); ++i) {
     if (!all.items()[i].is(VK::map))
-      throw Error(ErrorClass::data, cat("message ", i, " is not an object"), "wanted {\"role\": …, \"content\": …}");
+      throw Error(ErrorClass::data, cat("message ", i, " is not an object"),
+                  "wanted {\"role\": …, \"content\": …}");
     auto origin = static_cast<Origin>(std::min<size_t>(i + 1, kLastMessage));
-    std::vector<std::pair<Value, Value>> entries;  // who speaks, and the fields' names, are nobody's words
+    std::vector<std::pair<Value, Value>>
+        entries;  // who speaks, and the fields' names, are nobody's words
     for (const auto& [key, value] : all.items()[i].as_map().entries)
       entries.emplace_back(key, key.as_text().bytes == "role" ? value : with_origin(value, origin));
     out.push_back(Value::map(std::move(entries)));
@@ -105,7 +118,8 @@ ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
-RenderedChat ChatTemplate::render_messages(const ChatInput& input, const List& messages, bool prompt) const {
+RenderedChat ChatTemplate::render_messages(const ChatInput& input, const List& messages,
+                                           bool prompt) const {
   Interpreter interpreter{Budget{}};
   define_functions(interpreter, input.now);
   for (const auto& [name, text] : input.special) interpreter.define(name, Value::text(Text(text)));
@@ -118,9 +132,11 @@ RenderedChat ChatTemplate::render_messages(const ChatInput& input, const List& m
   try {
     out.text = interpreter.run(parsed_->body);
   } catch (const PlacedFault& e) {
-    throw Error(ErrorClass::data,
-                cat("chat template ", printable(parsed_->name), ":", e.place.line, ":", e.place.column, ": ", e.fault.whole),
-                e.fault.type == "TemplateError" ? "the template itself refuses this conversation" : "");
+    throw Error(
+        ErrorClass::data,
+        cat("chat template ", printable(parsed_->name), ":", e.place.line, ":", e.place.column,
+            ": ", e.fault.whole),
+        e.fault.type == "TemplateError" ? "the template itself refuses this conversation" : "");
   }
   for (auto [begin, end] : interpreter.generations()) add_stretch(out.assistant, {begin, end});
   if (!out.assistant.empty()) out.mask = RenderedChat::Mask::generation;
@@ -134,7 +150,11 @@ RenderedChat ChatTemplate::render(const ChatInput& input) const {
 RenderedChat ChatTemplate::render_masked(const ChatInput& input) const {
   RenderedChat chat = render(input);
   mark_assistant_turns(
-      input, [&](const List& messages, bool prompt) { return render_messages(input, messages, prompt).text; }, chat);
+      input,
+      [&](const List& messages, bool prompt) {
+        return render_messages(input, messages, prompt).text;
+      },
+      chat);
   return chat;
 }
 
@@ -142,7 +162,8 @@ std::vector<ChatPiece> split_special(const Text& text, const std::vector<std::st
   std::vector<ChatPiece> pieces;
   auto written = [&](size_t begin, size_t size) {
     auto first = text.origins.begin() + static_cast<std::ptrdiff_t>(begin);
-    return std::all_of(first, first + static_cast<std::ptrdiff_t>(size), [](Origin o) { return o == kTemplate; });
+    return std::all_of(first, first + static_cast<std::ptrdiff_t>(size),
+                       [](Origin o) { return o == kTemplate; });
   };
   std::array<bool, 256> begins{};
   for (const auto& token : tokens)
@@ -153,7 +174,8 @@ std::vector<ChatPiece> split_special(const Text& text, const std::vector<std::st
   };
   for (size_t i = 0; i < text.bytes.size();) {
     int best = -1;
-    for (size_t t = 0; begins[static_cast<unsigned char>(text.bytes[i])] && t < tokens.size(); ++t) {
+    for (size_t t = 0; begins[static_cast<unsigned char>(text.bytes[i])] && t < tokens.size();
+         ++t) {
       bool longer = best < 0 || tokens[t].size() > tokens[static_cast<size_t>(best)].size();
       if (!tokens[t].empty() && longer && text.bytes.compare(i, tokens[t].size(), tokens[t]) == 0 &&
           written(i, tokens[t].size()))

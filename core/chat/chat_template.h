@@ -1,10 +1,11 @@
-// ChatTemplate: conversations as the text a model is trained on, by the Jinja template its makers ship. Immutable once made;
-// may be used from several threads.
+// ChatTemplate: conversations as the text a model is trained on, by the Jinja template its makers
+// ship. Immutable once made; may be used from several threads.
 //
-// Templates and conversations come from strangers. A template reaches nothing but the values it is given, and ends with an
-// error when it takes too many steps or too much memory. The text it makes says of each byte whether the template wrote it or
-// the conversation did, so that nobody's message can forge a special token, and so that what an assistant said is known even
-// where the template does not mark it.
+// Templates and conversations come from strangers. A template reaches nothing but the values it is
+// given, and ends with an error when it takes too many steps or too much memory. The text it makes
+// says of each byte whether the template wrote it or the conversation did, so that nobody's message
+// can forge a special token, and so that what an assistant said is known even where the template
+// does not mark it.
 #pragma once
 #include <ctime>
 #include <map>
@@ -26,8 +27,9 @@ struct Stretch {
 
 struct RenderedChat {
   Text text;
-  /// What assistants said, up to and including the special tokens that end their turns: the bytes to train on. In order, apart
-  /// from each other. Headers are never among them, unless a {% generation %} block has them.
+  /// What assistants said, up to and including the special tokens that end their turns: the bytes
+  /// to train on. In order, apart from each other. Headers are never among them, unless a {%
+  /// generation %} block has them.
   std::vector<Stretch> assistant;
   /// How `assistant` was found.
   enum class Mask : uint8_t {
@@ -45,7 +47,8 @@ struct ChatInput {
   bool add_generation_prompt = false;
   /// "bos_token", "eos_token" and so on: texts that count as the template's own.
   std::map<std::string, std::string> special;
-  /// Further texts that are one token of the tokenizer's, so that the ends of turns are known. Those that look like it,
+  /// Further texts that are one token of the tokenizer's, so that the ends of turns are known.
+  /// Those that look like it,
   /// "<|im_end|>", are known anyway.
   std::vector<std::string> special_tokens;
   /// Further names, with values of the conversation's.
@@ -53,12 +56,14 @@ struct ChatInput {
   std::tm now{};  // for strftime_now
 };
 
-/// Messages of a JSON list, each text with the origin of its message, but for roles and names of fields. Throws Error(data) where it is no list of objects.
+/// Messages of a JSON list, each text with the origin of its message, but for roles and names of
+/// fields. Throws Error(data) where it is no list of objects.
 MT_API Value messages_from_json(std::string_view json);
 
 class MT_API ChatTemplate {
  public:
-  /// `name`: for errors; a file's name or "tokenizer_config.json". Throws Error(data) with the place of a fault.
+  /// `name`: for errors; a file's name or "tokenizer_config.json". Throws Error(data) with the
+  /// place of a fault.
   ChatTemplate(std::string_view source, std::string name);
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
@@ -75,15 +80,17 @@ class MT_API ChatTemplate {
   std::unique_ptr<const Parsed> parsed_;
 };
 
-/// What the template wrote that looks like special tokens, "<|im_end|>" or "<end_of_turn>": each once, sorted.
+/// What the template wrote that looks like special tokens, "<|im_end|>" or "<end_of_turn>": each
+/// once, sorted.
 MT_API std::vector<std::string> special_marks(const Text& text);
 
-/// A stretch of a rendered text that is one special token, or text between such. Special tokens are taken only from what the
-/// template wrote; the longest that fits wins.
+/// A stretch of a rendered text that is one special token, or text between such. Special tokens are
+/// taken only from what the template wrote; the longest that fits wins.
 struct ChatPiece {
   Stretch bytes;
   int special = -1;  // index into the tokens given; -1: text
 };
-MT_API std::vector<ChatPiece> split_special(const Text& text, const std::vector<std::string>& tokens);
+MT_API std::vector<ChatPiece> split_special(const Text& text,
+                                            const std::vector<std::string>& tokens);
 
 }  // namespace mtrain::chat

@@ -19,7 +19,9 @@ void need(const Value& value) {
 bool sequence(const Value& v) { return v.is(VK::list) || v.is(VK::tuple); }
 
 /// Python's name of a type in messages about missing attributes.
-std::string object_name(const Value& v) { return v.is(VK::none) ? "'None'" : cat("'", v.type_name(), " object'"); }
+std::string object_name(const Value& v) {
+  return v.is(VK::none) ? "'None'" : cat("'", v.type_name(), " object'");
+}
 
 int64_t whole(const Value& v, const char* what) {
   if (!v.is(VK::integer) && !v.is(VK::boolean))
@@ -31,7 +33,8 @@ int64_t whole(const Value& v, const char* what) {
 
 size_t characters(std::string_view utf8) {
   Meter::read(utf8.size());
-  return static_cast<size_t>(std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 size_t offset_of(std::string_view utf8, size_t character) {
@@ -44,9 +47,12 @@ size_t offset_of(std::string_view utf8, size_t character) {
 
 List Interpreter::iterate(const Value& value) {
   switch (value.kind()) {
-    case VK::missing: return {};
+    case VK::missing:
+      return {};
     case VK::list:
-    case VK::tuple: Meter::elements(value.items().size()); return value.items();
+    case VK::tuple:
+      Meter::elements(value.items().size());
+      return value.items();
     case VK::map: {
       Meter::elements(value.as_map().entries.size());
       List keys;
@@ -70,7 +76,8 @@ List Interpreter::iterate(const Value& value) {
       }
       return out;
     }
-    default: throw Fault("TypeError", cat("'", value.type_name(), "' object is not iterable"));
+    default:
+      throw Fault("TypeError", cat("'", value.type_name(), "' object is not iterable"));
   }
 }
 
@@ -91,30 +98,41 @@ Value Interpreter::eval_node(const Expression& e, Scope& scope) {
     return items;
   };
   switch (e.kind) {
-    case EK::literal: return e.value;
+    case EK::literal:
+      return e.value;
     case EK::name: {
       const Value* value = scope.find(e.name);
       return value ? *value : Value::missing(cat("'", e.name, "' is undefined"));
     }
-    case EK::list: return Value::list(parts());
-    case EK::tuple: return Value::tuple(parts());
-    case EK::map: return eval_map(e, scope);
-    case EK::attribute: return attribute(part(0), e.name);
+    case EK::list:
+      return Value::list(parts());
+    case EK::tuple:
+      return Value::tuple(parts());
+    case EK::map:
+      return eval_map(e, scope);
+    case EK::attribute:
+      return attribute(part(0), e.name);
     case EK::item: {
       Value of = part(0);
       return item(of, part(1));
     }
-    case EK::slice: return slice(e, scope);
-    case EK::call: return eval_call(e, scope);
-    case EK::filter: return eval_filter(e, scope);
-    case EK::test: return eval_test(e, scope);
-    case EK::unary: return unary(e.name, part(0));
+    case EK::slice:
+      return slice(e, scope);
+    case EK::call:
+      return eval_call(e, scope);
+    case EK::filter:
+      return eval_filter(e, scope);
+    case EK::test:
+      return eval_test(e, scope);
+    case EK::unary:
+      return unary(e.name, part(0));
     case EK::binary: {
       Value a = part(0), b = part(1);
       at_ = e.place;
       return binary(e.name, a, b);
     }
-    case EK::compare: return eval_compare(e, scope);
+    case EK::compare:
+      return eval_compare(e, scope);
     case EK::both: {
       Value a = part(0);
       return a.truth() ? part(1) : a;
@@ -126,7 +144,8 @@ Value Interpreter::eval_node(const Expression& e, Scope& scope) {
     case EK::choice:
       if (part(0).truth()) return part(1);
       if (e.parts.size() > 2) return part(2);
-      return Value::missing("the inline if-expression evaluated to false and no else section was defined.");
+      return Value::missing(
+          "the inline if-expression evaluated to false and no else section was defined.");
   }
   return {};
 }
@@ -172,7 +191,8 @@ Value Interpreter::eval_call(const Expression& e, Scope& scope) {
 
 Value Interpreter::call(const Value& function, Arguments& given) {
   need(function);
-  if (!function.is(VK::callable)) throw Fault("TypeError", cat("'", function.type_name(), "' object is not callable"));
+  if (!function.is(VK::callable))
+    throw Fault("TypeError", cat("'", function.type_name(), "' object is not callable"));
   return function.as_callable().call(given);
 }
 
@@ -193,7 +213,8 @@ Value Interpreter::item(const Value& of, const Value& key) {
   if (of.is(VK::map)) {
     if (Value* found = of.as_map().find(key)) return *found;
   } else if ((sequence(of) || of.is(VK::text)) && (key.is(VK::integer) || key.is(VK::boolean))) {
-    auto count = static_cast<int64_t>(of.is(VK::text) ? characters(of.as_text().bytes) : of.items().size());
+    auto count =
+        static_cast<int64_t>(of.is(VK::text) ? characters(of.as_text().bytes) : of.items().size());
     int64_t index = key.as_integer() < 0 ? key.as_integer() + count : key.as_integer();
     if (index >= 0 && index < count) {
       auto i = static_cast<size_t>(index);
@@ -210,7 +231,8 @@ Value Interpreter::item(const Value& of, const Value& key) {
 Value Interpreter::slice(const Expression& e, Scope& scope) {
   Value of = eval(*e.parts[0], scope);
   need(of);
-  if (!sequence(of) && !of.is(VK::text)) throw Fault("TypeError", cat("'", of.type_name(), "' object is not subscriptable"));
+  if (!sequence(of) && !of.is(VK::text))
+    throw Fault("TypeError", cat("'", of.type_name(), "' object is not subscriptable"));
   List items = iterate(of);
   auto count = static_cast<int64_t>(items.size());
   auto bound = [&](size_t i) { return e.parts[i] ? eval(*e.parts[i], scope) : Value(); };
@@ -227,7 +249,8 @@ Value Interpreter::slice(const Expression& e, Scope& scope) {
   List out;
   for (int64_t i = begin; stride > 0 ? i < end : i > end;) {
     out.push_back(items[static_cast<size_t>(i)]);
-    int64_t left = stride > 0 ? end - i : i - end;  // a stride near the type's limit must not overflow
+    int64_t left =
+        stride > 0 ? end - i : i - end;  // a stride near the type's limit must not overflow
     if (left <= std::abs(stride)) break;
     i += stride;
   }
@@ -264,7 +287,8 @@ bool Interpreter::contains(const Value& where, const Value& what) {
   if (where.is(VK::text)) {
     need(what);
     if (!what.is(VK::text))
-      throw Fault("TypeError", cat("'in <string>' requires string as left operand, not ", what.type_name()));
+      throw Fault("TypeError",
+                  cat("'in <string>' requires string as left operand, not ", what.type_name()));
     return find_in(where.as_text().bytes, what.as_text().bytes) != std::string::npos;
   }
   if (where.is(VK::map)) return where.as_map().find(what) != nullptr;
@@ -277,7 +301,8 @@ bool Interpreter::contains(const Value& where, const Value& what) {
 Value Interpreter::unary(const std::string& op, const Value& a) {
   if (op == "not") return Value::boolean(!a.truth());
   need(a);
-  if (!a.number()) throw Fault("TypeError", cat("bad operand type for unary ", op, ": '", a.type_name(), "'"));
+  if (!a.number())
+    throw Fault("TypeError", cat("bad operand type for unary ", op, ": '", a.type_name(), "'"));
   if (a.is(VK::real)) return Value::real(op == "-" ? -a.as_real() : a.as_real());
   return op == "-" ? arithmetic("-", Value::integer(0), a) : Value::integer(a.as_integer());
 }
@@ -291,7 +316,8 @@ Value Interpreter::add(const Value& a, const Value& b) {
     return a.is(VK::list) ? Value::list(std::move(items)) : Value::tuple(std::move(items));
   }
   if (a.is(VK::text) || sequence(a))
-    throw Fault("TypeError", cat("can only concatenate ", a.type_name(), " (not \"", b.type_name(), "\") to ", a.type_name()));
+    throw Fault("TypeError", cat("can only concatenate ", a.type_name(), " (not \"", b.type_name(),
+                                 "\") to ", a.type_name()));
   return arithmetic("+", a, b);
 }
 
@@ -299,8 +325,10 @@ Value Interpreter::binary(const std::string& op, const Value& a, const Value& b)
   if (op == "~") return Value::text(joined(to_text(a), to_text(b)));
   need(a), need(b);
   if (op == "+") return add(a, b);
-  bool repeats = op == "*" && (a.is(VK::text) || sequence(a)) && (b.is(VK::integer) || b.is(VK::boolean));
-  if (op == "*" && !repeats && (b.is(VK::text) || sequence(b)) && a.is(VK::integer)) return binary(op, b, a);
+  bool repeats =
+      op == "*" && (a.is(VK::text) || sequence(a)) && (b.is(VK::integer) || b.is(VK::boolean));
+  if (op == "*" && !repeats && (b.is(VK::text) || sequence(b)) && a.is(VK::integer))
+    return binary(op, b, a);
   if (!repeats) return arithmetic(op, a, b);
   int64_t times = std::max<int64_t>(0, b.as_integer());
   if (a.is(VK::text)) {
@@ -318,10 +346,12 @@ Value Interpreter::binary(const std::string& op, const Value& a, const Value& b)
 
 Value Interpreter::arithmetic(const std::string& op, const Value& a, const Value& b) {
   if (!a.number() || !b.number())
-    throw Fault("TypeError", cat("unsupported operand type(s) for ", op, ": '", a.type_name(), "' and '", b.type_name(), "'"));
+    throw Fault("TypeError", cat("unsupported operand type(s) for ", op, ": '", a.type_name(),
+                                 "' and '", b.type_name(), "'"));
   double x = a.as_real(), y = b.as_real();
   if ((op == "/" || op == "//" || op == "%") && y == 0)
-    throw Fault("ZeroDivisionError", op == "/" ? "division by zero" : "integer division or modulo by zero");
+    throw Fault("ZeroDivisionError",
+                op == "/" ? "division by zero" : "integer division or modulo by zero");
   if (op == "/") return Value::real(x / y);
   if (!a.is(VK::real) && !b.is(VK::real)) {
     int64_t i = a.as_integer(), j = b.as_integer(), out = 0;
@@ -341,7 +371,9 @@ Value Interpreter::arithmetic(const std::string& op, const Value& a, const Value
       double size = std::pow(std::fabs(x), y);
       over = size >= 9.2e18;
       out = 1;
-      for (int64_t n = 0; !over && n < (i == 0 || i == 1 || i == -1 ? std::min<int64_t>(j, 2 + j % 2) : j); ++n) out *= i;
+      for (int64_t n = 0;
+           !over && n < (i == 0 || i == 1 || i == -1 ? std::min<int64_t>(j, 2 + j % 2) : j); ++n)
+        out *= i;
     }
     if (over) throw Fault("OverflowError", "a whole number beyond 64 bits");
     return Value::integer(out);

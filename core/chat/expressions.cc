@@ -46,13 +46,20 @@ namespace {
 
 std::string shown(const Token& token) {
   switch (token.kind) {
-    case Token::Kind::end: return "the end of the template";
-    case Token::Kind::close_block: return "%}";
-    case Token::Kind::close_output: return "}}";
-    case Token::Kind::open_block: return "{%";
-    case Token::Kind::open_output: return "{{";
-    case Token::Kind::text: return "text";
-    default: return cat("'", printable(token.text, 40), "'");
+    case Token::Kind::end:
+      return "the end of the template";
+    case Token::Kind::close_block:
+      return "%}";
+    case Token::Kind::close_output:
+      return "}}";
+    case Token::Kind::open_block:
+      return "{%";
+    case Token::Kind::open_output:
+      return "{{";
+    case Token::Kind::text:
+      return "text";
+    default:
+      return cat("'", printable(token.text, 40), "'");
   }
 }
 
@@ -62,7 +69,8 @@ Token ExpressionParser::take(Token::Kind kind) {
   if (!at(kind)) {
     Token wanted;
     wanted.kind = kind;
-    fail(cat("wanted ", kind == Token::Kind::name ? "a name" : shown(wanted), ", got ", shown(peek())));
+    fail(cat("wanted ", kind == Token::Kind::name ? "a name" : shown(wanted), ", got ",
+             shown(peek())));
   }
   return next();
 }
@@ -147,7 +155,8 @@ std::string ExpressionParser::comparison() {
     return "";
   }
   if (take_word_if("in")) return "in";
-  if (at(Token::Kind::name) && peek().text == "not" && peek(1).kind == Token::Kind::name && peek(1).text == "in") {
+  if (at(Token::Kind::name) && peek().text == "not" && peek(1).kind == Token::Kind::name &&
+      peek(1).text == "in") {
     next(), next();
     return "not in";
   }
@@ -171,10 +180,14 @@ bool ExpressionParser::at_operator(int level) const {
   if (!at(Token::Kind::symbol)) return false;
   const std::string& s = peek().text;
   switch (level) {
-    case 0: return s == "+" || s == "-";
-    case 1: return s == "~";
-    case 2: return s == "*" || s == "/" || s == "//" || s == "%";
-    default: return s == "**";
+    case 0:
+      return s == "+" || s == "-";
+    case 1:
+      return s == "~";
+    case 2:
+      return s == "*" || s == "/" || s == "//" || s == "%";
+    default:
+      return s == "**";
   }
 }
 
@@ -220,7 +233,8 @@ Expr ExpressionParser::primary() {
   const Token& token = peek();
   Expr e = make(Kind::literal, token.place);
   switch (token.kind) {
-    case Token::Kind::name: return name_or_constant();
+    case Token::Kind::name:
+      return name_or_constant();
     case Token::Kind::string: {
       std::string text;
       while (at(Token::Kind::string)) text += next().text;  // neighbours are one, as in Python
@@ -239,11 +253,13 @@ Expr ExpressionParser::primary() {
       double number = 0;
       std::string digits = next().text;
       if (std::from_chars(digits.data(), digits.data() + digits.size(), number).ec != std::errc())
-        syntax_error(name_, e->place, cat("the number ", printable(digits, 40), " is outside of a double's range"));
+        syntax_error(name_, e->place,
+                     cat("the number ", printable(digits, 40), " is outside of a double's range"));
       e->value = Value::real(number);
       return e;
     }
-    default: break;
+    default:
+      break;
   }
   if (at_symbol("(")) return brackets();
   if (at_symbol("[")) return list();
@@ -309,7 +325,9 @@ Expr ExpressionParser::postfix(Expr base) {
 }
 
 Expr ExpressionParser::subscript(Expr base, Place place) {
-  auto bound = [this]() -> Expr { return at_symbol(":") || at_symbol("]") ? nullptr : expression(); };
+  auto bound = [this]() -> Expr {
+    return at_symbol(":") || at_symbol("]") ? nullptr : expression();
+  };
   Expr first = bound();
   if (!at_symbol(":")) {
     if (!first) fail("wanted an index");
@@ -328,7 +346,8 @@ CallArguments ExpressionParser::arguments() {
   take_symbol("(");
   while (!take_symbol_if(")")) {
     if (at_symbol("*") || at_symbol("**")) fail("arguments by * and ** are not built");
-    bool named = at(Token::Kind::name) && peek(1).kind == Token::Kind::symbol && peek(1).text == "=";
+    bool named =
+        at(Token::Kind::name) && peek(1).kind == Token::Kind::symbol && peek(1).text == "=";
     if (named) {
       std::string name = next().text;
       next();
@@ -372,11 +391,12 @@ Expr ExpressionParser::test(Expr base) {
   bool negative = take_word_if("not");
   Expr e = make(Kind::test, place, std::move(base));
   e->name = take(Token::Kind::name).text;
-  bool begins_argument = at(Token::Kind::string) || at(Token::Kind::integer) || at(Token::Kind::real) || at_symbol("[") ||
-                         at_symbol("{");
+  bool begins_argument = at(Token::Kind::string) || at(Token::Kind::integer) ||
+                         at(Token::Kind::real) || at_symbol("[") || at_symbol("{");
   if (at(Token::Kind::name)) {
     static constexpr std::string_view kFollow[] = {"else", "or", "and", "is", "if", "in", "not"};
-    begins_argument = std::find(std::begin(kFollow), std::end(kFollow), peek().text) == std::end(kFollow);
+    begins_argument =
+        std::find(std::begin(kFollow), std::end(kFollow), peek().text) == std::end(kFollow);
   }
   if (at_symbol("(")) {
     add(*e, arguments());

@@ -20,7 +20,8 @@ using Filter = Value (*)(I&, const Value&, A&);
 Value text_value(const Text& text) { return Value::text(text); }
 
 int64_t integer_or(const Value* value, int64_t otherwise) {
-  return value && (value->is(VK::integer) || value->is(VK::boolean)) ? value->as_integer() : otherwise;
+  return value && (value->is(VK::integer) || value->is(VK::boolean)) ? value->as_integer()
+                                                                     : otherwise;
 }
 
 bool truth_or(const Value* value, bool otherwise) { return value ? value->truth() : otherwise; }
@@ -30,7 +31,8 @@ Value dotted(I& i, Value value, const Value& path) {
   if (!path.is(VK::text)) return i.item(value, path);
   Meter::made(path.as_text().bytes.size());
   for (const auto& part : mtrain::split(path.as_text().bytes, '.')) {
-    bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos && part.size() < 18;
+    bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos &&
+                  part.size() < 18;
     value = i.item(value, number ? Value::integer(std::stoll(part)) : text_value(Text(part)));
   }
   return value;
@@ -38,12 +40,17 @@ Value dotted(I& i, Value value, const Value& path) {
 
 Value length(I&, const Value& v, A&) {
   switch (v.kind()) {
-    case VK::missing: return Value::integer(0);
-    case VK::text: return Value::integer(static_cast<int64_t>(characters(v.as_text().bytes)));
+    case VK::missing:
+      return Value::integer(0);
+    case VK::text:
+      return Value::integer(static_cast<int64_t>(characters(v.as_text().bytes)));
     case VK::list:
-    case VK::tuple: return Value::integer(static_cast<int64_t>(v.items().size()));
-    case VK::map: return Value::integer(static_cast<int64_t>(v.as_map().entries.size()));
-    default: throw Fault("TypeError", cat("object of type '", v.type_name(), "' has no len()"));
+    case VK::tuple:
+      return Value::integer(static_cast<int64_t>(v.items().size()));
+    case VK::map:
+      return Value::integer(static_cast<int64_t>(v.as_map().entries.size()));
+    default:
+      throw Fault("TypeError", cat("object of type '", v.type_name(), "' has no len()"));
   }
 }
 
@@ -68,8 +75,11 @@ Value join_items(I& i, const Value& v, A& a) {
 
 Value indent(I&, const Value& v, A& a) {
   const Value* width = a.get(0, "width");
-  Text by = width && width->is(VK::text) ? width->as_text()
-                                         : Text(std::string(static_cast<size_t>(std::clamp<int64_t>(integer_or(width, 4), 0, 4096)), ' '));
+  Text by =
+      width && width->is(VK::text)
+          ? width->as_text()
+          : Text(std::string(
+                static_cast<size_t>(std::clamp<int64_t>(integer_or(width, 4), 0, 4096)), ' '));
   bool first = truth_or(a.get(1, "first"), false), blank = truth_or(a.get(2, "blank"), false);
   Text text = to_text(v), out;
   text.append(Text("\n"));
@@ -86,7 +96,8 @@ Value indent(I&, const Value& v, A& a) {
 
 Value tojson(I&, const Value& v, A& a) {
   const Value* width = a.get(1, "indent");  // behind ensure_ascii, as transformers has it
-  if (!width && !a.positional.empty() && a.positional[0].is(VK::integer)) width = a.positional.data();
+  if (!width && !a.positional.empty() && a.positional[0].is(VK::integer))
+    width = a.positional.data();
   Text text = to_json(v, static_cast<int>(std::clamp<int64_t>(integer_or(width, -1), -1, 64)),
                       truth_or(a.get(9, "sort_keys"), false));
   return Value::text(std::move(text));
@@ -95,16 +106,19 @@ Value tojson(I&, const Value& v, A& a) {
 /// select, reject and their kin with attributes: those for which a test holds, or does not.
 Value chosen(I& i, const Value& v, A& a, bool by_attribute, bool keep) {
   size_t used = by_attribute ? 1 : 0;
-  if (a.positional.size() < used) throw Fault("FilterArgumentError", "Missing parameter for attribute name");
+  if (a.positional.size() < used)
+    throw Fault("FilterArgumentError", "Missing parameter for attribute name");
   List out;
   if (!v.truth()) return Value::generator({});  // even what cannot be looped over
   Arguments rest;
   if (a.positional.size() > used + 1)
-    rest.positional.assign(a.positional.begin() + static_cast<std::ptrdiff_t>(used) + 1, a.positional.end());
+    rest.positional.assign(a.positional.begin() + static_cast<std::ptrdiff_t>(used) + 1,
+                           a.positional.end());
   for (const Value& element : i.iterate(v)) {
     Value probe = by_attribute ? dotted(i, element, a.positional[0]) : element;
-    bool holds = a.positional.size() > used ? i.test(text_argument(&a.positional[used], "a test").bytes, probe, rest)
-                                            : probe.truth();
+    bool holds = a.positional.size() > used
+                     ? i.test(text_argument(&a.positional[used], "a test").bytes, probe, rest)
+                     : probe.truth();
     if (holds == keep) out.push_back(element);
   }
   return Value::generator(std::move(out));
@@ -133,7 +147,8 @@ Value sort_key(I& i, const Value& element, const Value* attribute, bool sensitiv
 }
 
 Value sorted(I& i, const Value& v, A& a) {
-  bool reverse = truth_or(a.get(0, "reverse"), false), sensitive = truth_or(a.get(1, "case_sensitive"), false);
+  bool reverse = truth_or(a.get(0, "reverse"), false),
+       sensitive = truth_or(a.get(1, "case_sensitive"), false);
   const Value* attribute = a.get(2, "attribute");
   std::vector<std::pair<Value, Value>> keyed;
   for (Value& element : i.iterate(v)) {
@@ -154,7 +169,8 @@ Value unique(I& i, const Value& v, A& a) {
   List seen, out;
   for (const Value& element : i.iterate(v)) {
     Value key = sort_key(i, element, attribute, sensitive);
-    if (std::any_of(seen.begin(), seen.end(), [&](const Value& s) { return equal(s, key); })) continue;
+    if (std::any_of(seen.begin(), seen.end(), [&](const Value& s) { return equal(s, key); }))
+      continue;
     seen.push_back(std::move(key));
     out.push_back(element);
   }
@@ -163,7 +179,8 @@ Value unique(I& i, const Value& v, A& a) {
 
 Value end_of(I& i, const Value& v, bool last) {
   List all = i.iterate(v);
-  if (all.empty()) return Value::missing(cat("No ", last ? "last" : "first", " item, sequence was empty."));
+  if (all.empty())
+    return Value::missing(cat("No ", last ? "last" : "first", " item, sequence was empty."));
   return last ? all.back() : all.front();
 }
 
@@ -184,20 +201,25 @@ Value extreme(I& i, const Value& v, A& a, bool largest) {
   Value best = all[0], best_key = sort_key(i, best, attribute, sensitive);
   for (const Value& element : all) {
     Value key = sort_key(i, element, attribute, sensitive);
-    if (largest ? less(best_key, key) : less(key, best_key)) best = element, best_key = std::move(key);
+    if (largest ? less(best_key, key) : less(key, best_key))
+      best = element, best_key = std::move(key);
   }
   return best;
 }
 
 Value to_integer(I&, const Value& v, A& a) {
   Value otherwise = a.get(0, "default") ? *a.get(0, "default") : Value::integer(0);
-  if (v.is(VK::real)) return std::fabs(v.as_real()) < 9e18 ? Value::integer(static_cast<int64_t>(v.as_real())) : otherwise;
+  if (v.is(VK::real))
+    return std::fabs(v.as_real()) < 9e18 ? Value::integer(static_cast<int64_t>(v.as_real()))
+                                         : otherwise;
   if (v.number()) return Value::integer(v.as_integer());
   if (!v.is(VK::text)) return otherwise;
   std::string text = strip(v.as_text(), nullptr, true, true).bytes;
   char* end = nullptr;
   double value = std::strtod(text.c_str(), &end);
-  return text.empty() || *end != '\0' || !(std::fabs(value) < 9e18) ? otherwise : Value::integer(static_cast<int64_t>(value));
+  return text.empty() || *end != '\0' || !(std::fabs(value) < 9e18)
+             ? otherwise
+             : Value::integer(static_cast<int64_t>(value));
 }
 
 Value to_real(I&, const Value& v, A& a) {
@@ -211,11 +233,17 @@ Value to_real(I&, const Value& v, A& a) {
 }
 
 Value rounded(I&, const Value& v, A& a) {
-  if (!v.number()) throw Fault("TypeError", cat("type ", v.type_name(), " doesn't define __round__ method"));
-  double scale = std::pow(10.0, static_cast<double>(std::clamp<int64_t>(integer_or(a.get(0, "precision"), 0), -300, 300)));
-  std::string method = a.get(1, "method") ? text_argument(a.get(1, "method"), "a method").bytes : "common";
+  if (!v.number())
+    throw Fault("TypeError", cat("type ", v.type_name(), " doesn't define __round__ method"));
+  double scale = std::pow(10.0, static_cast<double>(std::clamp<int64_t>(
+                                    integer_or(a.get(0, "precision"), 0), -300, 300)));
+  std::string method =
+      a.get(1, "method") ? text_argument(a.get(1, "method"), "a method").bytes : "common";
   double x = v.as_real() * scale;
-  return Value::real((method == "ceil" ? std::ceil(x) : method == "floor" ? std::floor(x) : std::nearbyint(x)) / scale);
+  return Value::real((method == "ceil"    ? std::ceil(x)
+                      : method == "floor" ? std::floor(x)
+                                          : std::nearbyint(x)) /
+                     scale);
 }
 
 Value summed(I& i, const Value& v, A& a) {
@@ -224,7 +252,8 @@ Value summed(I& i, const Value& v, A& a) {
   for (const Value& element : i.iterate(v)) {
     Value next = attribute ? dotted(i, element, *attribute) : element;
     if (!total.number() || !next.number())
-      throw Fault("TypeError", cat("unsupported operand type(s) for +: '", total.type_name(), "' and '", next.type_name(), "'"));
+      throw Fault("TypeError", cat("unsupported operand type(s) for +: '", total.type_name(),
+                                   "' and '", next.type_name(), "'"));
     bool real = total.is(VK::real) || next.is(VK::real);
     int64_t sum = 0;
     if (!real && __builtin_add_overflow(total.as_integer(), next.as_integer(), &sum))
@@ -236,14 +265,16 @@ Value summed(I& i, const Value& v, A& a) {
 
 Value replaced(I&, const Value& v, A& a) {
   Text out = replace(to_text(v), text_argument(a.get(0, "old"), "what is replaced"),
-                     text_argument(a.get(1, "new"), "what replaces it"), integer_or(a.get(2, "count"), -1));
+                     text_argument(a.get(1, "new"), "what replaces it"),
+                     integer_or(a.get(2, "count"), -1));
   return Value::text(std::move(out));
 }
 
 Value trimmed(I&, const Value& v, A& a) {
   const Value* set = a.get(0, "chars");
   bool given = set && !set->is(VK::none);
-  return text_value(strip(to_text(v), given ? &text_argument(set, "strip arg").bytes : nullptr, true, true));
+  return text_value(
+      strip(to_text(v), given ? &text_argument(set, "strip arg").bytes : nullptr, true, true));
 }
 
 Value or_default(I&, const Value& v, A& a) {
@@ -263,11 +294,16 @@ const std::map<std::string, Filter, std::less<>>& filters() {
       {"abs",
        [](I&, const Value& v, A&) {
          if (v.is(VK::real)) return Value::real(std::fabs(v.as_real()));
-         if (!v.number()) throw Fault("TypeError", cat("bad operand type for abs(): '", v.type_name(), "'"));
+         if (!v.number())
+           throw Fault("TypeError", cat("bad operand type for abs(): '", v.type_name(), "'"));
          return Value::integer(std::abs(std::max(v.as_integer(), -INT64_MAX)));
        }},
-      {"attr", [](I& i, const Value& v, A& a) { return i.attribute(v, text_argument(a.get(0, "name"), "a name").bytes); }},
-      {"capitalize", [](I&, const Value& v, A&) { return text_value(title_case(to_text(v), WordStart::text)); }},
+      {"attr",
+       [](I& i, const Value& v, A& a) {
+         return i.attribute(v, text_argument(a.get(0, "name"), "a name").bytes);
+       }},
+      {"capitalize",
+       [](I&, const Value& v, A&) { return text_value(title_case(to_text(v), WordStart::text)); }},
       {"count", length},
       {"d", or_default},
       {"default", or_default},
@@ -301,7 +337,8 @@ const std::map<std::string, Filter, std::less<>>& filters() {
       {"sort", sorted},
       {"string", [](I&, const Value& v, A&) { return text_value(to_text(v)); }},
       {"sum", summed},
-      {"title", [](I&, const Value& v, A&) { return text_value(title_case(to_text(v), WordStart::marks)); }},
+      {"title",
+       [](I&, const Value& v, A&) { return text_value(title_case(to_text(v), WordStart::marks)); }},
       {"tojson", tojson},
       {"trim", trimmed},
       {"unique", unique},
@@ -310,13 +347,16 @@ const std::map<std::string, Filter, std::less<>>& filters() {
   return all;
 }
 
-bool is_sequence(const Value& v) { return v.is(VK::list) || v.is(VK::tuple) || v.is(VK::text) || v.is(VK::map); }
+bool is_sequence(const Value& v) {
+  return v.is(VK::list) || v.is(VK::tuple) || v.is(VK::text) || v.is(VK::map);
+}
 
 }  // namespace
 
 Value Interpreter::filter(const std::string& name, const Value& input, Arguments& given) {
   auto found = filters().find(name);
-  if (found == filters().end()) throw Fault("TemplateAssertionError", cat("No filter named '", name, "'."));
+  if (found == filters().end())
+    throw Fault("TemplateAssertionError", cat("No filter named '", name, "'."));
   return found->second(*this, input, given);
 }
 
@@ -337,7 +377,8 @@ bool Interpreter::test(const std::string& name, const Value& v, const Arguments&
   if (name == "integer") return v.is(VK::integer);
   if (name == "float") return v.is(VK::real);
   if (name == "boolean") return v.is(VK::boolean);
-  if (name == "true" || name == "false") return v.is(VK::boolean) && v.as_bool() == (name == "true");
+  if (name == "true" || name == "false")
+    return v.is(VK::boolean) && v.as_bool() == (name == "true");
   if (name == "callable") return v.is(VK::callable);
   if (name == "in") return contains(needed(), v);
   if (name == "eq" || name == "equalto" || name == "sameas") return equal(v, needed());

@@ -30,7 +30,8 @@ void Scope::set(const std::string& name, Value value) {
 }
 
 void Interpreter::deeper() {
-  if (depth_ >= budget_.depth) throw Fault("RecursionError", cat("nested deeper than ", budget_.depth));
+  if (depth_ >= budget_.depth)
+    throw Fault("RecursionError", cat("nested deeper than ", budget_.depth));
   ++depth_;
 }
 
@@ -64,14 +65,22 @@ Interpreter::Flow Interpreter::exec(const Statement& s, Scope& scope, Text& out)
   Meter::steps(1);
   at_ = s.place;
   switch (s.kind) {
-    case SK::text: out.append(Text(s.text)); break;
-    case SK::output: out.append(to_text(eval(*s.expressions[0], scope))); break;
+    case SK::text:
+      out.append(Text(s.text));
+      break;
+    case SK::output:
+      out.append(to_text(eval(*s.expressions[0], scope)));
+      break;
     case SK::condition:
       for (size_t i = 0; i < s.bodies.size(); ++i)
-        if (i >= s.expressions.size() || eval(*s.expressions[i], scope).truth()) return exec(s.bodies[i], scope, out);
+        if (i >= s.expressions.size() || eval(*s.expressions[i], scope).truth())
+          return exec(s.bodies[i], scope, out);
       break;
-    case SK::loop: return loop(s, scope, out);
-    case SK::set: bind(s.targets, eval(*s.expressions[0], scope), scope); break;
+    case SK::loop:
+      return loop(s, scope, out);
+    case SK::set:
+      bind(s.targets, eval(*s.expressions[0], scope), scope);
+      break;
     case SK::set_block:
     case SK::filter_block: {
       Scope inner(&scope);
@@ -85,7 +94,9 @@ Interpreter::Flow Interpreter::exec(const Statement& s, Scope& scope, Text& out)
         out.append(to_text(value));
       break;
     }
-    case SK::macro: scope.set(s.text, macro(s, scope)); break;
+    case SK::macro:
+      scope.set(s.text, macro(s, scope));
+      break;
     case SK::call_block: {
       Scope inner(&scope);
       Arguments given = arguments(s.expressions[0]->arguments, scope);
@@ -100,8 +111,10 @@ Interpreter::Flow Interpreter::exec(const Statement& s, Scope& scope, Text& out)
       if (&out == final_) generations_.emplace_back(begin, out.bytes.size());
       return flow;
     }
-    case SK::stop: return Flow::stop;
-    case SK::skip: return Flow::skip;
+    case SK::stop:
+      return Flow::stop;
+    case SK::skip:
+      return Flow::skip;
   }
   return Flow::next;
 }
@@ -132,7 +145,8 @@ Value Interpreter::loop_value(const List& items, size_t index) {
   auto count = static_cast<int64_t>(items.size()), i = static_cast<int64_t>(index);
   auto key = [](const char* name) { return Value::text(Text(name)); };
   auto neighbour = [&](int64_t at, const char* name) {
-    return at >= 0 && at < count ? items[static_cast<size_t>(at)] : Value::missing(cat("there is no ", name, " item"));
+    return at >= 0 && at < count ? items[static_cast<size_t>(at)]
+                                 : Value::missing(cat("there is no ", name, " item"));
   };
   return Value::map({{key("index"), Value::integer(i + 1)},
                      {key("index0"), Value::integer(i)},
@@ -144,7 +158,8 @@ Value Interpreter::loop_value(const List& items, size_t index) {
                      {key("previtem"), neighbour(i - 1, "previous")},
                      {key("nextitem"), neighbour(i + 1, "next")},
                      {key("cycle"), Value::callable("method", [index](Arguments& given) {
-                        if (given.positional.empty()) throw Fault("TypeError", "no items for cycling given");
+                        if (given.positional.empty())
+                          throw Fault("TypeError", "no items for cycling given");
                         return given.positional[index % given.positional.size()];
                       })}});
 }
@@ -153,8 +168,8 @@ void Interpreter::bind(const std::vector<std::string>& targets, const Value& val
   if (targets.size() > 1) {
     List parts = iterate(value);
     if (parts.size() != targets.size())
-      throw Fault("ValueError", cat(parts.size() < targets.size() ? "not enough" : "too many", " values to unpack (expected ",
-                                    targets.size(), ")"));
+      throw Fault("ValueError", cat(parts.size() < targets.size() ? "not enough" : "too many",
+                                    " values to unpack (expected ", targets.size(), ")"));
     for (size_t i = 0; i < targets.size(); ++i) bind({targets[i]}, parts[i], scope);
     return;
   }
@@ -175,7 +190,8 @@ Value Interpreter::macro(const Statement& s, Scope& scope) {
     Scope inner(&scope);
     const std::string shown = s.text.empty() ? "caller" : s.text;
     if (given.positional.size() > s.parameters.size())
-      throw Fault("TypeError", cat("macro '", shown, "' takes not more than ", s.parameters.size(), " argument(s)"));
+      throw Fault("TypeError", cat("macro '", shown, "' takes not more than ", s.parameters.size(),
+                                   " argument(s)"));
     for (size_t i = 0; i < s.parameters.size(); ++i) {
       const auto& [name, otherwise] = s.parameters[i];
       const Value* value = given.get(i, name);
@@ -184,9 +200,11 @@ Value Interpreter::macro(const Statement& s, Scope& scope) {
                                   : Value::missing(cat("parameter '", name, "' was not provided")));
     }
     for (const auto& [name, value] : given.named) {
-      bool known = name == "caller" || std::any_of(s.parameters.begin(), s.parameters.end(),
-                                                   [&n = name](const auto& p) { return p.first == n; });
-      if (!known) throw Fault("TypeError", cat("macro '", shown, "' takes no keyword argument '", name, "'"));
+      bool known =
+          name == "caller" || std::any_of(s.parameters.begin(), s.parameters.end(),
+                                          [&n = name](const auto& p) { return p.first == n; });
+      if (!known)
+        throw Fault("TypeError", cat("macro '", shown, "' takes no keyword argument '", name, "'"));
       if (name == "caller") inner.set(name, value);
     }
     Value text = Value::text(block(s.bodies[0], inner));

@@ -1,5 +1,5 @@
-// The interpreter of chat templates: walks the tree, counts what it does, and reaches nothing but the values it was given.
-// For one rendering, on one thread.
+// The interpreter of chat templates: walks the tree, counts what it does, and reaches nothing but
+// the values it was given. For one rendering, on one thread.
 #pragma once
 #include <string>
 #include <utility>
@@ -38,7 +38,8 @@ class Interpreter {
   explicit Interpreter(const Budget& budget) : budget_(budget) {}
 
   void define(const std::string& name, Value value) { globals_.set(name, std::move(value)); }
-  /// The text of the template. Stretches in {% generation %} are in generations(). Throws PlacedFault.
+  /// The text of the template. Stretches in {% generation %} are in generations(). Throws
+  /// PlacedFault.
   Text run(const Body& body);
   const std::vector<std::pair<size_t, size_t>>& generations() const { return generations_; }
 
@@ -98,7 +99,8 @@ class Interpreter {
   std::vector<std::pair<size_t, size_t>> generations_;
 };
 
-/// A method of a text or map, bound to it; missing when there is none. Methods that change their value are not among them.
+/// A method of a text or map, bound to it; missing when there is none. Methods that change their
+/// value are not among them.
 Value bound_method(Interpreter& interpreter, const Value& of, const std::string& name);
 // Texts by characters, not bytes.
 size_t characters(std::string_view utf8);
@@ -110,8 +112,8 @@ Text replace(const Text& text, const Text& from, const Text& to, int64_t count);
 // Case as Python has it: Unicode's full mappings, by ICU.
 Text upper_case(const Text& text);
 Text lower_case(const Text& text);
-/// Where a capital stands: at the start of the text (capitalize), behind every character without case
-/// (str.title), or behind blanks, dashes and opening brackets (Jinja's filter).
+/// Where a capital stands: at the start of the text (capitalize), behind every character without
+/// case (str.title), or behind blanks, dashes and opening brackets (Jinja's filter).
 enum class WordStart : uint8_t { text, uncased, marks };
 /// Capitals there, everything else in lower case.
 Text title_case(const Text& text, WordStart where);

@@ -7,13 +7,18 @@
 
 namespace mtrain::chat {
 
-void syntax_error(const std::string& name, Place place, const std::string& what, const std::string& hint) {
-  throw Error(ErrorClass::data, cat("chat template ", printable(name), ":", place.line, ":", place.column, ": ", what), hint);
+void syntax_error(const std::string& name, Place place, const std::string& what,
+                  const std::string& hint) {
+  throw Error(
+      ErrorClass::data,
+      cat("chat template ", printable(name), ":", place.line, ":", place.column, ": ", what), hint);
 }
 
 namespace {
 
-bool blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v'; }
+bool blank(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v';
+}
 bool begins_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool in_name(char c) { return begins_name(c) || std::isdigit(static_cast<unsigned char>(c)) != 0; }
 bool digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
@@ -54,7 +59,8 @@ void append_utf8(std::string& out, uint32_t c) {
 
 class Lexer {
  public:
-  Lexer(std::string_view source, const std::string& name) : source_(normalised(source)), name_(name) {}
+  Lexer(std::string_view source, const std::string& name)
+      : source_(normalised(source)), name_(name) {}
 
   std::vector<Token> run() {
     while (at_ < source_.size()) read_text();
@@ -63,15 +69,21 @@ class Lexer {
   }
 
  private:
-  char peek(size_t ahead = 0) const { return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0'; }
-  bool starts(std::string_view what) const { return std::string_view(source_).substr(at_, what.size()) == what; }
+  char peek(size_t ahead = 0) const {
+    return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0';
+  }
+  bool starts(std::string_view what) const {
+    return std::string_view(source_).substr(at_, what.size()) == what;
+  }
   void advance(size_t count) {
     for (size_t i = 0; i < count && at_ < source_.size(); ++i, ++at_) {
       ++place_.column;
       if (source_[at_] == '\n') ++place_.line, place_.column = 1;
     }
   }
-  void add(Token::Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), place_}); }
+  void add(Token::Kind kind, std::string text) {
+    tokens_.push_back({kind, std::move(text), place_});
+  }
   [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const {
     syntax_error(name_, place_, what, hint);
   }
@@ -79,11 +91,14 @@ class Lexer {
   /// The next tag's start, or the end.
   size_t next_tag() const {
     for (size_t i = at_; i + 1 < source_.size(); ++i)
-      if (source_[i] == '{' && (source_[i + 1] == '{' || source_[i + 1] == '%' || source_[i + 1] == '#')) return i;
+      if (source_[i] == '{' &&
+          (source_[i + 1] == '{' || source_[i + 1] == '%' || source_[i + 1] == '#'))
+        return i;
     return source_.size();
   }
 
-  /// How much of the text before a tag is kept: `{%-` takes blanks, and a block alone on its line takes what indents it.
+  /// How much of the text before a tag is kept: `{%-` takes blanks, and a block alone on its line
+  /// takes what indents it.
   size_t kept(size_t tag) const {
     size_t end = tag;
     if (tag >= source_.size()) return end;
@@ -118,8 +133,9 @@ class Lexer {
     while (true) {
       while (blank(peek()) && at_ < source_.size()) advance(1);
       if (at_ >= source_.size()) fail(cat("the tag is not closed by ", close));
-      if (nesting_.empty() && (starts(close) || ((peek() == '-' || peek() == '+') && at_ + 1 < source_.size() &&
-                                                 source_.compare(at_ + 1, 2, close) == 0)))
+      if (nesting_.empty() &&
+          (starts(close) || ((peek() == '-' || peek() == '+') && at_ + 1 < source_.size() &&
+                             source_.compare(at_ + 1, 2, close) == 0)))
         break;
       read_token();
     }
@@ -149,7 +165,9 @@ class Lexer {
 
   /// "{% raw %} … {% endraw %}" is text.
   bool read_raw() {
-    auto word_tag = [this](size_t from, std::string_view word) -> size_t {  // the end of "{% word %}" at `from`, or 0
+    auto word_tag =
+        [this](size_t from,
+               std::string_view word) -> size_t {  // the end of "{% word %}" at `from`, or 0
       size_t i = from + 2;
       if (i < source_.size() && (source_[i] == '-' || source_[i] == '+')) ++i;
       while (i < source_.size() && blank(source_[i])) ++i;
@@ -161,10 +179,12 @@ class Lexer {
     };
     size_t begin = word_tag(at_, "raw");
     if (begin == 0) return false;
-    for (size_t i = source_.find("{%", begin); i != std::string::npos; i = source_.find("{%", i + 2)) {
+    for (size_t i = source_.find("{%", begin); i != std::string::npos;
+         i = source_.find("{%", i + 2)) {
       size_t end = word_tag(i, "endraw");
       if (end == 0) continue;
-      bool strip_left = source_[begin - 3] == '-', strip_right = source_[i + 2] == '-', after = source_[end - 3] == '-';
+      bool strip_left = source_[begin - 3] == '-', strip_right = source_[i + 2] == '-',
+           after = source_[end - 3] == '-';
       size_t from = begin, to = i;
       if (strip_left)
         while (from < to && blank(source_[from])) ++from;
@@ -193,7 +213,8 @@ class Lexer {
     }
     if (digit(c)) return read_number();
     if (c == '"' || c == '\'') return read_string(c);
-    static constexpr std::array<std::string_view, 7> kPairs = {"==", "!=", "<=", ">=", "//", "**", "->"};
+    static constexpr std::array<std::string_view, 7> kPairs = {
+        "==", "!=", "<=", ">=", "//", "**", "->"};
     std::string_view symbol = std::string_view(source_).substr(at_, 1);
     for (std::string_view pair : kPairs)
       if (starts(pair)) symbol = std::string_view(source_).substr(at_, 2);
@@ -207,9 +228,11 @@ class Lexer {
 
   /// "}}" closes an output only outside of a map's braces.
   void nest(std::string_view symbol) {
-    if (symbol == "(" || symbol == "[" || symbol == "{") nesting_ += symbol == "(" ? ')' : symbol == "[" ? ']' : '}';
+    if (symbol == "(" || symbol == "[" || symbol == "{")
+      nesting_ += symbol == "(" ? ')' : symbol == "[" ? ']' : '}';
     if (symbol != ")" && symbol != "]" && symbol != "}") return;
-    if (nesting_.empty() || nesting_.back() != symbol[0]) fail(cat("'", symbol, "' closes nothing"));
+    if (nesting_.empty() || nesting_.back() != symbol[0])
+      fail(cat("'", symbol, "' closes nothing"));
     nesting_.pop_back();
   }
 
@@ -255,17 +278,20 @@ class Lexer {
 
   void read_escape(std::string& out) {
     using namespace std::string_view_literals;
-    static constexpr std::string_view kNames = "ntrbfva0\\'\""sv, kBytes = "\n\t\r\b\f\v\a\0\\'\""sv;
+    static constexpr std::string_view kNames = "ntrbfva0\\'\""sv,
+                                      kBytes = "\n\t\r\b\f\v\a\0\\'\""sv;
     char c = peek(1);
     size_t width = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
     if (width > 0) {
       uint32_t code = 0;
       for (size_t i = 0; i < width; ++i) {
         char h = peek(2 + i);
-        if (std::isxdigit(static_cast<unsigned char>(h)) == 0) fail(cat("\\", c, " needs ", width, " hexadecimal digits"));
+        if (std::isxdigit(static_cast<unsigned char>(h)) == 0)
+          fail(cat("\\", c, " needs ", width, " hexadecimal digits"));
         code = code * 16 + static_cast<uint32_t>(digit(h) ? h - '0' : (h | 0x20) - 'a' + 10);
       }
-      if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("the escape is not a character");
+      if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+        fail("the escape is not a character");
       append_utf8(out, code);
       return advance(2 + width);
     }
@@ -291,6 +317,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> lex_template(std::string_view source, const std::string& name) { return Lexer(source, name).run(); }
+std::vector<Token> lex_template(std::string_view source, const std::string& name) {
+  return Lexer(source, name).run();
+}
 
 }  // namespace mtrain::chat

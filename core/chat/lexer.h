@@ -9,7 +9,19 @@
 namespace mtrain::chat {
 
 struct Token {
-  enum class Kind : uint8_t { text, open_output, close_output, open_block, close_block, name, string, integer, real, symbol, end };
+  enum class Kind : uint8_t {
+    text,
+    open_output,
+    close_output,
+    open_block,
+    close_block,
+    name,
+    string,
+    integer,
+    real,
+    symbol,
+    end
+  };
   Kind kind = Kind::end;
   std::string text;  // of a string: what it stands for
   Place place;
@@ -19,6 +31,7 @@ struct Token {
 std::vector<Token> lex_template(std::string_view source, const std::string& name);
 
 /// An error of the template's author, with its place.
-[[noreturn]] void syntax_error(const std::string& name, Place place, const std::string& what, const std::string& hint = {});
+[[noreturn]] void syntax_error(const std::string& name, Place place, const std::string& what,
+                               const std::string& hint = {});
 
 }  // namespace mtrain::chat

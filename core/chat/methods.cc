@@ -30,7 +30,8 @@ std::pair<uint32_t, size_t> character_at(std::string_view s, size_t i) {
 /// Python's str.isspace.
 bool space(uint32_t c) {
   return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 std::vector<uint32_t> characters_of(std::string_view s) {
@@ -52,7 +53,8 @@ List split(const Text& text, const Value* separator, int64_t most) {
     const std::string& by = text_argument(separator, "a separator").bytes;
     if (by.empty()) throw Fault("ValueError", "empty separator");
     size_t begin = 0;
-    for (size_t end = find_in(s, by); end != std::string::npos && most != 0; end = find_in(s, by, begin), --most) {
+    for (size_t end = find_in(s, by); end != std::string::npos && most != 0;
+         end = find_in(s, by, begin), --most) {
       out.push_back(Value::text(text.sub(begin, end - begin)));
       begin = end + by.size();
     }
@@ -91,7 +93,8 @@ List split_lines(const Text& text) {
 
 bool affix(const Text& text, const Value* what, bool front) {
   if (what && what->is(VK::tuple))
-    return std::any_of(what->items().begin(), what->items().end(), [&](const Value& v) { return affix(text, &v, front); });
+    return std::any_of(what->items().begin(), what->items().end(),
+                       [&](const Value& v) { return affix(text, &v, front); });
   const std::string& part = text_argument(what, "a prefix or suffix").bytes;
   Meter::read(part.size() + 4);
   return front ? text.bytes.starts_with(part) : text.bytes.ends_with(part);
@@ -103,8 +106,9 @@ int64_t integer_or(const Value* value, int64_t otherwise) {
 
 bool all_of_class(const Text& text, int (*is)(int)) {
   Meter::read(text.bytes.size());
-  return !text.bytes.empty() &&
-         std::all_of(text.bytes.begin(), text.bytes.end(), [is](char c) { return is(static_cast<unsigned char>(c)) != 0; });
+  return !text.bytes.empty() && std::all_of(text.bytes.begin(), text.bytes.end(), [is](char c) {
+    return is(static_cast<unsigned char>(c)) != 0;
+  });
 }
 
 using Method = Value (*)(Interpreter&, const Value&, Arguments&);
@@ -112,7 +116,8 @@ using Method = Value (*)(Interpreter&, const Value&, Arguments&);
 Value stripped(const Value& of, const Arguments& given, bool left, bool right) {
   const Value* set = given.get(0, "chars");
   bool chosen = set && !set->is(VK::none);
-  return Value::text(strip(of.as_text(), chosen ? &text_argument(set, "strip arg").bytes : nullptr, left, right));
+  return Value::text(
+      strip(of.as_text(), chosen ? &text_argument(set, "strip arg").bytes : nullptr, left, right));
 }
 
 const std::map<std::string, Method, std::less<>>& text_methods() {
@@ -124,26 +129,35 @@ const std::map<std::string, Method, std::less<>>& text_methods() {
       {"rstrip", [](I&, const Value& of, A& a) { return stripped(of, a, false, true); }},
       {"split",
        [](I&, const Value& of, A& a) {
-         return Value::list(split(of.as_text(), a.get(0, "sep"), integer_or(a.get(1, "maxsplit"), -1)));
+         return Value::list(
+             split(of.as_text(), a.get(0, "sep"), integer_or(a.get(1, "maxsplit"), -1)));
        }},
-      {"splitlines", [](I&, const Value& of, A&) { return Value::list(split_lines(of.as_text())); }},
-      {"startswith", [](I&, const Value& of, A& a) { return Value::boolean(affix(of.as_text(), a.get(0, ""), true)); }},
-      {"endswith", [](I&, const Value& of, A& a) { return Value::boolean(affix(of.as_text(), a.get(0, ""), false)); }},
+      {"splitlines",
+       [](I&, const Value& of, A&) { return Value::list(split_lines(of.as_text())); }},
+      {"startswith", [](I&, const Value& of,
+                        A& a) { return Value::boolean(affix(of.as_text(), a.get(0, ""), true)); }},
+      {"endswith", [](I&, const Value& of,
+                      A& a) { return Value::boolean(affix(of.as_text(), a.get(0, ""), false)); }},
       {"replace",
        [](I&, const Value& of, A& a) {
-         return Value::text(replace(of.as_text(), text_argument(a.get(0, "old"), "what is replaced"),
-                                    text_argument(a.get(1, "new"), "what replaces it"), integer_or(a.get(2, "count"), -1)));
+         return Value::text(replace(of.as_text(),
+                                    text_argument(a.get(0, "old"), "what is replaced"),
+                                    text_argument(a.get(1, "new"), "what replaces it"),
+                                    integer_or(a.get(2, "count"), -1)));
        }},
       {"upper", [](I&, const Value& of, A&) { return Value::text(upper_case(of.as_text())); }},
       {"lower", [](I&, const Value& of, A&) { return Value::text(lower_case(of.as_text())); }},
-      {"title", [](I&, const Value& of, A&) { return Value::text(title_case(of.as_text(), WordStart::uncased)); }},
-      {"capitalize", [](I&, const Value& of, A&) { return Value::text(title_case(of.as_text(), WordStart::text)); }},
+      {"title", [](I&, const Value& of,
+                   A&) { return Value::text(title_case(of.as_text(), WordStart::uncased)); }},
+      {"capitalize", [](I&, const Value& of,
+                        A&) { return Value::text(title_case(of.as_text(), WordStart::text)); }},
       {"find",
        [](I&, const Value& of, A& a) {
          const std::string& s = of.as_text().bytes;
          size_t at = find_in(s, text_argument(a.get(0, ""), "what is looked for").bytes);
          return Value::integer(at == std::string::npos ? -1
-                                                       : static_cast<int64_t>(characters(std::string_view(s).substr(0, at))));
+                                                       : static_cast<int64_t>(characters(
+                                                             std::string_view(s).substr(0, at))));
        }},
       {"count",
        [](I&, const Value& of, A& a) {
@@ -151,19 +165,26 @@ const std::map<std::string, Method, std::less<>>& text_methods() {
          const std::string& s = of.as_text().bytes;
          if (part.empty()) return Value::integer(static_cast<int64_t>(characters(s)) + 1);
          int64_t n = 0;
-         for (size_t at = find_in(s, part); at != std::string::npos; at = find_in(s, part, at + part.size())) ++n;
+         for (size_t at = find_in(s, part); at != std::string::npos;
+              at = find_in(s, part, at + part.size()))
+           ++n;
          return Value::integer(n);
        }},
-      {"join", [](I& i, const Value& of, A& a) {
+      {"join",
+       [](I& i, const Value& of, A& a) {
          Arguments given{{of}, {}};
          const Value* items = a.get(0, "iterable");
          if (!items) throw Fault("TypeError", "str.join() takes exactly one argument (0 given)");
-         for (const Value& item : items->is(VK::list) ? items->items() : List{}) (void)text_argument(&item, "joined items");
+         for (const Value& item : items->is(VK::list) ? items->items() : List{})
+           (void)text_argument(&item, "joined items");
          return i.filter("join", *items, given);
        }},
-      {"isdigit", [](I&, const Value& of, A&) { return Value::boolean(all_of_class(of.as_text(), std::isdigit)); }},
-      {"isalpha", [](I&, const Value& of, A&) { return Value::boolean(all_of_class(of.as_text(), std::isalpha)); }},
-      {"isspace", [](I&, const Value& of, A&) { return Value::boolean(all_of_class(of.as_text(), std::isspace)); }},
+      {"isdigit", [](I&, const Value& of,
+                     A&) { return Value::boolean(all_of_class(of.as_text(), std::isdigit)); }},
+      {"isalpha", [](I&, const Value& of,
+                     A&) { return Value::boolean(all_of_class(of.as_text(), std::isalpha)); }},
+      {"isspace", [](I&, const Value& of,
+                     A&) { return Value::boolean(all_of_class(of.as_text(), std::isspace)); }},
   };
   return all;
 }
@@ -201,7 +222,8 @@ const std::map<std::string, Method, std::less<>>& list_methods() {
        [](I& i, const Value& of, A& a) {
          const Value* what = a.get(0, "");
          List items = i.iterate(of);
-         auto at = std::find_if(items.begin(), items.end(), [&](const Value& v) { return what && equal(v, *what); });
+         auto at = std::find_if(items.begin(), items.end(),
+                                [&](const Value& v) { return what && equal(v, *what); });
          if (at == items.end()) throw Fault("ValueError", "the item is not in the list");
          return Value::integer(at - items.begin());
        }},
@@ -209,8 +231,8 @@ const std::map<std::string, Method, std::less<>>& list_methods() {
        [](I& i, const Value& of, A& a) {
          const Value* what = a.get(0, "");
          List items = i.iterate(of);
-         return Value::integer(
-             std::count_if(items.begin(), items.end(), [&](const Value& v) { return what && equal(v, *what); }));
+         return Value::integer(std::count_if(
+             items.begin(), items.end(), [&](const Value& v) { return what && equal(v, *what); }));
        }},
   };
   return all;
@@ -218,9 +240,12 @@ const std::map<std::string, Method, std::less<>>& list_methods() {
 
 /// Python's methods that would change the value, and so are there but refused.
 bool changes(VK kind, std::string_view name) {
-  static constexpr std::string_view kList[] = {"append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse"};
+  static constexpr std::string_view kList[] = {"append", "extend", "insert", "remove",
+                                               "pop",    "clear",  "sort",   "reverse"};
   static constexpr std::string_view kMap[] = {"pop", "popitem", "update", "clear", "setdefault"};
-  auto has = [name](const auto& names) { return std::find(std::begin(names), std::end(names), name) != std::end(names); };
+  auto has = [name](const auto& names) {
+    return std::find(std::begin(names), std::end(names), name) != std::end(names);
+  };
   return kind == VK::list ? has(kList) : kind == VK::map && has(kMap);
 }
 
@@ -233,8 +258,9 @@ Value bound_method(Interpreter& interpreter, const Value& of, const std::string&
   if (of.is(VK::list) || of.is(VK::tuple)) all = &list_methods();
   if (!all) return Value::missing("");
   if (auto found = all->find(name); found != all->end())
-    return Value::callable("builtin_function_or_method",
-                           [&interpreter, of, run = found->second](Arguments& a) { return run(interpreter, of, a); });
+    return Value::callable(
+        "builtin_function_or_method",
+        [&interpreter, of, run = found->second](Arguments& a) { return run(interpreter, of, a); });
   if (!changes(of.kind(), name)) return Value::missing("");
   return Value::callable("builtin_function_or_method", [name](Arguments&) -> Value {
     throw Fault("SecurityError", cat("'", name, "' changes its value, which templates may not"));

@@ -12,7 +12,8 @@ using Kind = Statement::Kind;
 
 class StatementParser {
  public:
-  StatementParser(std::vector<Token> tokens, const std::string& name) : in_(std::move(tokens), name) {}
+  StatementParser(std::vector<Token> tokens, const std::string& name)
+      : in_(std::move(tokens), name) {}
 
   Body run() {
     Body body = read_body({});
@@ -21,7 +22,8 @@ class StatementParser {
   }
 
  private:
-  /// Statements up to a block whose name is one of `ends`; the block's "{%" is taken, its name is not.
+  /// Statements up to a block whose name is one of `ends`; the block's "{%" is taken, its name is
+  /// not.
   Body read_body(const std::vector<std::string_view>& ends) {
     ExpressionParser::Deeper deeper(in_);
     Body body;
@@ -72,7 +74,8 @@ class StatementParser {
       close_block();
       return make(word.text == "break" ? Kind::stop : Kind::skip, word.place);
     }
-    syntax_error(in_.name(), word.place, cat("'", printable(word.text), "' is not a statement of chat templates"),
+    syntax_error(in_.name(), word.place,
+                 cat("'", printable(word.text), "' is not a statement of chat templates"),
                  "known: if, for, set, macro, call, filter, generation, raw, break, continue");
   }
 
@@ -80,7 +83,9 @@ class StatementParser {
   void end_block(std::string_view word, Place begun) {
     if (in_.at(Token::Kind::end) || in_.peek().text != word)
       syntax_error(in_.name(), begun, cat("this block has no ", word),
-                   in_.at(Token::Kind::end) ? "" : cat("'", printable(in_.peek().text), "' comes before it"));
+                   in_.at(Token::Kind::end)
+                       ? ""
+                       : cat("'", printable(in_.peek().text), "' comes before it"));
     in_.next();
     close_block();
   }
@@ -157,7 +162,8 @@ class StatementParser {
     in_.take_symbol("(");
     while (!in_.take_symbol_if(")")) {
       std::string name = in_.take(Token::Kind::name).text;
-      s.parameters.emplace_back(std::move(name), in_.take_symbol_if("=") ? in_.expression() : nullptr);
+      s.parameters.emplace_back(std::move(name),
+                                in_.take_symbol_if("=") ? in_.expression() : nullptr);
       if (!in_.at_symbol(")")) in_.take_symbol(",");
     }
   }

@@ -1,4 +1,5 @@
-// Expressions of a chat template, by recursive descent with Jinja's precedences. Used by the parser of statements alone.
+// Expressions of a chat template, by recursive descent with Jinja's precedences. Used by the parser
+// of statements alone.
 #pragma once
 #include <algorithm>
 
@@ -8,20 +9,25 @@ namespace mtrain::chat {
 
 class ExpressionParser {
  public:
-  ExpressionParser(std::vector<Token> tokens, const std::string& name) : tokens_(std::move(tokens)), name_(name) {}
+  ExpressionParser(std::vector<Token> tokens, const std::string& name)
+      : tokens_(std::move(tokens)), name_(name) {}
 
   /// One expression; `choice`: with "a if b else c".
   Expr expression(bool choice = true);
   /// One, or a tuple without brackets.
   Expr tuple(bool choice = true);
-  /// "| f | g(x)" behind the names of a set block, or "f | g" of a filter block: filters over a value that is not written, or
-  /// null.
+  /// "| f | g(x)" behind the names of a set block, or "f | g" of a filter block: filters over a
+  /// value that is not written, or null.
   Expr filters_of_block(bool first_without_bar = false);
 
-  const Token& peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
+  const Token& peek(size_t ahead = 0) const {
+    return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
+  }
   Token next() { return at_ + 1 < tokens_.size() ? tokens_[at_++] : tokens_.back(); }
   bool at(Token::Kind kind) const { return peek().kind == kind; }
-  bool at_symbol(std::string_view symbol) const { return at(Token::Kind::symbol) && peek().text == symbol; }
+  bool at_symbol(std::string_view symbol) const {
+    return at(Token::Kind::symbol) && peek().text == symbol;
+  }
   Token take(Token::Kind kind);
   void take_symbol(std::string_view symbol);
   bool take_symbol_if(std::string_view symbol);
@@ -67,7 +73,8 @@ class ExpressionParser {
   std::string comparison();
   static Expr make(Expression::Kind kind, Place place);
   Expr make(Expression::Kind kind, Place place, Expr first, Expr second = nullptr) const;
-  /// Hangs a part, or arguments, under an expression, and refuses trees that are too tall to be walked.
+  /// Hangs a part, or arguments, under an expression, and refuses trees that are too tall to be
+  /// walked.
   void add(Expression& to, Expr part) const;
   void add(Expression& to, CallArguments arguments) const;
   void grow(Expression& to, const Expression& part) const;

@@ -32,7 +32,8 @@ Text quoted(const Text& text, char quote, const Escape& escape) {
   for (size_t i = 0; i < text.bytes.size(); ++i) {
     std::string with = escape(static_cast<unsigned char>(text.bytes[i]));
     Origin origin = text.origins[i];
-    out.append(with.empty() ? Text(std::string_view(&text.bytes[i], 1), origin) : Text(with, origin));
+    out.append(with.empty() ? Text(std::string_view(&text.bytes[i], 1), origin)
+                            : Text(with, origin));
   }
   out.append(Text(std::string_view(&quote, 1)));
   return out;
@@ -41,12 +42,14 @@ Text quoted(const Text& text, char quote, const Escape& escape) {
 /// `prefix` and the value in hexadecimal, at least `digits` of them.
 std::string hex(const char* prefix, int digits, unsigned value) {
   std::string out;
-  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) out += "0123456789abcdef"[(value >> shift) & 15u];
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
+    out += "0123456789abcdef"[(value >> shift) & 15u];
   return prefix + out;
 }
 
 Text repr_text(const Text& text) {
-  bool apostrophe = text.bytes.find('\'') != std::string::npos, double_quote = text.bytes.find('"') != std::string::npos;
+  bool apostrophe = text.bytes.find('\'') != std::string::npos,
+       double_quote = text.bytes.find('"') != std::string::npos;
   char quote = apostrophe && !double_quote ? '"' : '\'';
   return quoted(text, quote, [quote](unsigned char c) -> std::string {
     if (c == '\\') return "\\\\";
@@ -61,14 +64,22 @@ Text repr_text(const Text& text) {
 Text json_text(const Text& text) {
   return quoted(text, '"', [](unsigned char c) -> std::string {
     switch (c) {
-      case '"': return "\\\"";
-      case '\\': return "\\\\";
-      case '\n': return "\\n";
-      case '\r': return "\\r";
-      case '\t': return "\\t";
-      case '\b': return "\\b";
-      case '\f': return "\\f";
-      default: return c < 0x20 ? hex("\\u", 4, c) : "";
+      case '"':
+        return "\\\"";
+      case '\\':
+        return "\\\\";
+      case '\n':
+        return "\\n";
+      case '\r':
+        return "\\r";
+      case '\t':
+        return "\\t";
+      case '\b':
+        return "\\b";
+      case '\f':
+        return "\\f";
+      default:
+        return c < 0x20 ? hex("\\u", 4, c) : "";
     }
   });
 }
@@ -94,15 +105,24 @@ class JsonWriter {
 
   void write(const Value& value, int depth) {
     switch (value.kind()) {
-      case Kind::none: return out_.append(Text("null"));
-      case Kind::boolean: return out_.append(Text(value.as_bool() ? "true" : "false"));
-      case Kind::text: return out_.append(json_text(value.as_text()));
-      case Kind::real: return write_real(value.as_real());
-      case Kind::integer: return out_.append(to_text(value));
+      case Kind::none:
+        return out_.append(Text("null"));
+      case Kind::boolean:
+        return out_.append(Text(value.as_bool() ? "true" : "false"));
+      case Kind::text:
+        return out_.append(json_text(value.as_text()));
+      case Kind::real:
+        return write_real(value.as_real());
+      case Kind::integer:
+        return out_.append(to_text(value));
       case Kind::list:
-      case Kind::tuple: return write_list(value.items(), depth);
-      case Kind::map: return write_map(value.as_map(), depth);
-      default: throw Fault("TypeError", cat("Object of type ", value.type_name(), " is not JSON serializable"));
+      case Kind::tuple:
+        return write_list(value.items(), depth);
+      case Kind::map:
+        return write_map(value.as_map(), depth);
+      default:
+        throw Fault("TypeError",
+                    cat("Object of type ", value.type_name(), " is not JSON serializable"));
     }
   }
   Text take() { return std::move(out_); }
@@ -114,7 +134,8 @@ class JsonWriter {
     out_.append(Text(float_text(value)));
   }
   void new_line(int depth) {
-    if (style_.indent >= 0) out_.append(Text("\n" + std::string(static_cast<size_t>(style_.indent * depth), ' ')));
+    if (style_.indent >= 0)
+      out_.append(Text("\n" + std::string(static_cast<size_t>(style_.indent * depth), ' ')));
   }
   void separate(bool first, int depth) {
     if (!first) out_.append(Text(style_.indent >= 0 ? "," : ", "));
@@ -135,7 +156,8 @@ class JsonWriter {
     std::vector<const std::pair<Value, Value>*> order;
     for (const auto& entry : map.entries) order.push_back(&entry);
     if (style_.sort_keys)
-      std::stable_sort(order.begin(), order.end(), [](auto* a, auto* b) { return less(a->first, b->first); });
+      std::stable_sort(order.begin(), order.end(),
+                       [](auto* a, auto* b) { return less(a->first, b->first); });
     out_.append(Text("{"));
     for (size_t i = 0; i < order.size(); ++i) {
       separate(i == 0, depth + 1);
@@ -149,7 +171,8 @@ class JsonWriter {
   void write_key(const Value& key) {
     if (key.is(Kind::text)) return out_.append(json_text(key.as_text()));
     if (!key.number() && !key.is(Kind::none))
-      throw Fault("TypeError", cat("keys must be str, int, float, bool or None, not ", key.type_name()));
+      throw Fault("TypeError",
+                  cat("keys must be str, int, float, bool or None, not ", key.type_name()));
     JsonWriter inner(style_);
     inner.write(key, 0);
     out_.append(json_text(inner.take()));
@@ -163,24 +186,37 @@ class JsonWriter {
 
 Text to_text(const Value& value) {
   switch (value.kind()) {
-    case Kind::missing: return {};
-    case Kind::none: return Text("None");
-    case Kind::boolean: return Text(value.as_bool() ? "True" : "False");
-    case Kind::integer: return Text(std::to_string(value.as_integer()));
-    case Kind::real: return Text(float_text(value.as_real()));
-    case Kind::text: return value.as_text();
-    case Kind::space: return Text("<Namespace>");
-    case Kind::generator: return Text("<generator object>");
-    case Kind::callable: return Text(cat("<", value.as_callable().name, ">"));
-    default: return repr(value);
+    case Kind::missing:
+      return {};
+    case Kind::none:
+      return Text("None");
+    case Kind::boolean:
+      return Text(value.as_bool() ? "True" : "False");
+    case Kind::integer:
+      return Text(std::to_string(value.as_integer()));
+    case Kind::real:
+      return Text(float_text(value.as_real()));
+    case Kind::text:
+      return value.as_text();
+    case Kind::space:
+      return Text("<Namespace>");
+    case Kind::generator:
+      return Text("<generator object>");
+    case Kind::callable:
+      return Text(cat("<", value.as_callable().name, ">"));
+    default:
+      return repr(value);
   }
 }
 
 Text repr(const Value& value) {
   switch (value.kind()) {
-    case Kind::text: return repr_text(value.as_text());
-    case Kind::list: return show_items(value.items(), "[", "]");
-    case Kind::tuple: return show_items(value.items(), "(", value.items().size() == 1 ? ",)" : ")");
+    case Kind::text:
+      return repr_text(value.as_text());
+    case Kind::list:
+      return show_items(value.items(), "[", "]");
+    case Kind::tuple:
+      return show_items(value.items(), "(", value.items().size() == 1 ? ",)" : ")");
     case Kind::map: {
       Text out("{");
       for (const auto& [key, item] : value.as_map().entries) {
@@ -192,8 +228,10 @@ Text repr(const Value& value) {
       out.append(Text("}"));
       return out;
     }
-    case Kind::missing: return Text("Undefined");
-    default: return to_text(value);
+    case Kind::missing:
+      return Text("Undefined");
+    default:
+      return to_text(value);
   }
 }
 

@@ -17,10 +17,12 @@ struct ReadyMade {
 };
 
 constexpr const char* kNeedsEos =
-    "{%- if not eos_token -%}{{- raise_exception('this template ends answers with the end of text, and the tokenizer has none') -}}"
+    "{%- if not eos_token -%}{{- raise_exception('this template ends answers with the end of text, "
+    "and the tokenizer has none') -}}"
     "{%- endif -%}\n";
 
-constexpr const char* kAlpaca = R"({%- set intro = namespace(text='Below is an instruction that describes a task. Write a response that appropriately completes the request.') -%}
+constexpr const char* kAlpaca =
+    R"({%- set intro = namespace(text='Below is an instruction that describes a task. Write a response that appropriately completes the request.') -%}
 {%- for m in messages -%}
   {%- if m.role == 'system' -%}{%- set intro.text = m.content -%}
   {%- elif m.role == 'user' -%}{{- intro.text + '\n\n### Instruction:\n' + m.content + '\n\n### Response:\n' -}}{%- set intro.text = '' -%}
@@ -96,7 +98,8 @@ constexpr const char* kQwen = R"({%- if messages[0].role != 'system' -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%})";
 
-constexpr const char* kVicuna = R"({%- set ns = namespace(system="A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the user's questions.") -%}
+constexpr const char* kVicuna =
+    R"({%- set ns = namespace(system="A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the user's questions.") -%}
 {%- for m in messages -%}
   {%- if m.role == 'system' -%}{%- set ns.system = m.content -%}
   {%- elif m.role == 'user' -%}{{- ns.system + (' ' if ns.system else '') + 'USER: ' + m.content + ' ASSISTANT:' -}}{%- set ns.system = '' -%}
@@ -111,9 +114,11 @@ constexpr const char* kZephyr = R"({%- for m in messages -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|assistant|>\n' -}}{%- endif -%})";
 
-constexpr ReadyMade kAll[] = {{"alpaca", kAlpaca, true}, {"chatml", kChatMl},        {"deepseek", kDeepSeek}, {"gemma", kGemma},
-                              {"llama2", kLlama2, true}, {"llama3", kLlama3},        {"mistral", kMistral, true}, {"phi", kPhi, true},
-                              {"qwen", kQwen},           {"vicuna", kVicuna, true}, {"zephyr", kZephyr, true}};
+constexpr ReadyMade kAll[] = {
+    {"alpaca", kAlpaca, true},   {"chatml", kChatMl},       {"deepseek", kDeepSeek},
+    {"gemma", kGemma},           {"llama2", kLlama2, true}, {"llama3", kLlama3},
+    {"mistral", kMistral, true}, {"phi", kPhi, true},       {"qwen", kQwen},
+    {"vicuna", kVicuna, true},   {"zephyr", kZephyr, true}};
 
 }  // namespace
 
@@ -124,12 +129,18 @@ std::vector<std::string> ready_made_names() {
 }
 
 TemplateFile ready_made(const std::string& name) {
-  auto found = std::find_if(std::begin(kAll), std::end(kAll), [&](const ReadyMade& t) { return t.name == name; });
-  MT_USER_CHECK(found != std::end(kAll), ErrorClass::config, cat("no chat template '", printable(name, 60), "' comes with mtrain"),
+  auto found = std::find_if(std::begin(kAll), std::end(kAll),
+                            [&](const ReadyMade& t) { return t.name == name; });
+  MT_USER_CHECK(found != std::end(kAll), ErrorClass::config,
+                cat("no chat template '", printable(name, 60), "' comes with mtrain"),
                 cat("there are ", join(ready_made_names(), ", ")));
-  TemplateFile out{
-      .name = name, .source = cat(found->ends_by_eos ? kNeedsEos : "", found->source), .special = {}, .text_marks = {}};
-  if (name == "zephyr") out.text_marks = {"<|system|>", "<|user|>", "<|assistant|>"};  // its tokenizer has them not, either
+  TemplateFile out{.name = name,
+                   .source = cat(found->ends_by_eos ? kNeedsEos : "", found->source),
+                   .special = {},
+                   .text_marks = {}};
+  if (name == "zephyr")
+    out.text_marks = {"<|system|>", "<|user|>",
+                      "<|assistant|>"};  // its tokenizer has them not, either
   return out;
 }
 
@@ -137,11 +148,14 @@ TemplateFile find_template(const std::string& path_or_name, const std::string& w
   std::error_code ignored;
   if (std::filesystem::exists(path_or_name, ignored)) return read_template(path_or_name, which);
   const std::vector<std::string> names = ready_made_names();
-  if (std::find(names.begin(), names.end(), path_or_name) != names.end()) return ready_made(path_or_name);
+  if (std::find(names.begin(), names.end(), path_or_name) != names.end())
+    return ready_made(path_or_name);
   const std::vector<std::string> near = nearest(path_or_name, names, 1);
   throw Error(ErrorClass::config,
-              cat("there is no chat template '", printable(path_or_name, 200), "': no such file or folder, and none of this name comes with mtrain"),
-              near.empty() ? cat("by name there are ", join(names, ", ")) : cat("did you mean ", near.front(), "?"));
+              cat("there is no chat template '", printable(path_or_name, 200),
+                  "': no such file or folder, and none of this name comes with mtrain"),
+              near.empty() ? cat("by name there are ", join(names, ", "))
+                           : cat("did you mean ", near.front(), "?"));
 }
 
 }  // namespace mtrain::chat

@@ -1,5 +1,5 @@
-// The syntax tree of a chat template. Nodes are plain data made by parse_template() and read by the interpreter; a tree is
-// immutable once made and may be shared between threads.
+// The syntax tree of a chat template. Nodes are plain data made by parse_template() and read by the
+// interpreter; a tree is immutable once made and may be shared between threads.
 #pragma once
 #include <memory>
 #include <string>
@@ -27,35 +27,67 @@ struct CallArguments {
 
 struct Expression {
   enum class Kind : uint8_t {
-    literal, name, list, tuple, map, attribute, item, slice, call, filter, test, unary, binary, compare, both, either, choice
+    literal,
+    name,
+    list,
+    tuple,
+    map,
+    attribute,
+    item,
+    slice,
+    call,
+    filter,
+    test,
+    unary,
+    binary,
+    compare,
+    both,
+    either,
+    choice
   };
   Kind kind = Kind::literal;
   Place place;
-  Value value;                // literal
-  std::string name;           // of a name, attribute, filter, test or operator
-  std::vector<Expr> parts;    // operands: null where a slice leaves one out; map: key, value, key, value
+  Value value;       // literal
+  std::string name;  // of a name, attribute, filter, test or operator
+  std::vector<Expr>
+      parts;  // operands: null where a slice leaves one out; map: key, value, key, value
   std::vector<std::string> operators;  // compare: parts[i] operators[i] parts[i + 1]
   CallArguments arguments;
-  int height = 1;             // of the tree below, itself included
+  int height = 1;  // of the tree below, itself included
 };
 
 struct Statement;
 using Body = std::vector<Statement>;
 
 struct Statement {
-  enum class Kind : uint8_t { text, output, condition, loop, set, set_block, macro, call_block, filter_block, generation,
-                              stop, skip };
+  enum class Kind : uint8_t {
+    text,
+    output,
+    condition,
+    loop,
+    set,
+    set_block,
+    macro,
+    call_block,
+    filter_block,
+    generation,
+    stop,
+    skip
+  };
   Kind kind = Kind::text;
   Place place;
-  std::string text;                 // text; or the name of a macro
-  std::vector<std::string> targets; // loop and set: names; "space.name" for an attribute of a namespace
+  std::string text;  // text; or the name of a macro
+  std::vector<std::string>
+      targets;  // loop and set: names; "space.name" for an attribute of a namespace
   std::vector<std::pair<std::string, Expr>> parameters;  // of a macro or caller, with defaults
-  std::vector<Expr> expressions;    // condition: one for each branch; loop: what runs, and the filter or null
-  std::vector<Body> bodies;         // condition: each branch, then else; loop: body, else
+  std::vector<Expr>
+      expressions;  // condition: one for each branch; loop: what runs, and the filter or null
+  std::vector<Body> bodies;  // condition: each branch, then else; loop: body, else
 };
 
 /// A template as HF's settings read it: trim_blocks, lstrip_blocks, one trailing newline dropped.
-/// Throws Error(data) with name, line and column for what is no Jinja, or what this subset has not (include, extends, …).
+/// Throws Error(data) with name, line and column for what is no Jinja, or what this subset has not
+/// (include, extends, …).
 MT_API Body parse_template(std::string_view source, const std::string& name);
 
 }  // namespace mtrain::chat

@@ -10,8 +10,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kGiveOne = "give a template's file, or one that comes with mtrain by its name, such as chatml: --template, or "
-                                 "dataset.template_path and dataset.chat_template";
+constexpr const char* kGiveOne =
+    "give a template's file, or one that comes with mtrain by its name, such as chatml: "
+    "--template, or "
+    "dataset.template_path and dataset.chat_template";
 
 Json read_settings(const fs::path& file) {
   Json settings = Json::parse(read_file(file), nullptr, false);
@@ -32,8 +34,8 @@ void add_special(const Json& settings, std::map<std::string, std::string>& speci
 
 std::string template_of(const Json& settings, const fs::path& file, const std::string& which) {
   auto found = settings.find("chat_template");
-  MT_USER_CHECK(found != settings.end(), ErrorClass::data, cat(file.string(), " has no chat_template"),
-                kGiveOne);
+  MT_USER_CHECK(found != settings.end(), ErrorClass::data,
+                cat(file.string(), " has no chat_template"), kGiveOne);
   if (found->is_string()) return found->get<std::string>();
   std::vector<std::string> names;
   if (found->is_array())
@@ -43,8 +45,10 @@ std::string template_of(const Json& settings, const fs::path& file, const std::s
       if (names.back() == which && entry.contains("template") && entry["template"].is_string())
         return entry["template"].get<std::string>();
     }
-  throw Error(ErrorClass::data, cat(file.string(), ": chat_template has none named '", printable(which), "'"),
-              names.empty() ? "wanted text, or a list of {name, template}" : cat("there are: ", printable(join(names, ", "))));
+  throw Error(ErrorClass::data,
+              cat(file.string(), ": chat_template has none named '", printable(which), "'"),
+              names.empty() ? "wanted text, or a list of {name, template}"
+                            : cat("there are: ", printable(join(names, ", "))));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Chat templates where models keep them: beside the tokenizer, as a file of their own or in its settings. Stateless.
+// Chat templates where models keep them: beside the tokenizer, as a file of their own or in its
+// settings. Stateless.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -12,13 +13,17 @@ namespace mtrain::chat {
 struct TemplateFile {
   std::string name;    // of the file, for errors
   std::string source;  // Jinja
-  std::map<std::string, std::string> special;  // "bos_token" and its kin, where a tokenizer_config.json lies beside
-  std::vector<std::string> text_marks;  // what looks like special tokens, and is text in this template
+  std::map<std::string, std::string>
+      special;  // "bos_token" and its kin, where a tokenizer_config.json lies beside
+  std::vector<std::string>
+      text_marks;  // what looks like special tokens, and is text in this template
 };
 
-/// `path`: a file of Jinja, a tokenizer_config.json, or a folder with either; a file chat_template.jinja goes before the
-/// settings, as in transformers. `which`: among several named templates ("default", "tool_use"). Throws Error(data) naming what
-/// there is, Error(io) for what cannot be read.
-MT_API TemplateFile read_template(const std::filesystem::path& path, const std::string& which = "default");
+/// `path`: a file of Jinja, a tokenizer_config.json, or a folder with either; a file
+/// chat_template.jinja goes before the settings, as in transformers. `which`: among several named
+/// templates ("default", "tool_use"). Throws Error(data) naming what there is, Error(io) for what
+/// cannot be read.
+MT_API TemplateFile read_template(const std::filesystem::path& path,
+                                  const std::string& which = "default");
 
 }  // namespace mtrain::chat

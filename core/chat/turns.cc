@@ -31,10 +31,12 @@ Stretch words_of(const Text& text, size_t message) {
 }
 
 size_t common_prefix(std::string_view a, std::string_view b) {
-  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+                             a.begin());
 }
 
-/// What stands for one token in this text: names that the input gives, and whatever of the template looks like it.
+/// What stands for one token in this text: names that the input gives, and whatever of the template
+/// looks like it.
 std::vector<std::string> special_texts(const ChatInput& input, const Text& text) {
   std::vector<std::string> out = input.special_tokens;
   for (const auto& [name, token] : input.special) out.push_back(token);
@@ -44,8 +46,9 @@ std::vector<std::string> special_texts(const ChatInput& input, const Text& text)
   return out;
 }
 
-/// Finds the turns of one rendered conversation. What ends a turn is what the template writes behind an answer no matter what comes
-/// next, up to the end of the first run of special tokens in it; a token that opens a header is never part of that.
+/// Finds the turns of one rendered conversation. What ends a turn is what the template writes
+/// behind an answer no matter what comes next, up to the end of the first run of special tokens in
+/// it; a token that opens a header is never part of that.
 class Turns {
  public:
   Turns(const ChatInput& input, const RenderMessages& render, RenderedChat& chat)
@@ -75,10 +78,12 @@ class Turns {
 
   /// The first special token in front of all messages, but for those that begin and end texts.
   void find_opener() {
-    auto words = std::find_if(chat_.text.origins.begin(), chat_.text.origins.end(), [](Origin o) { return o != kTemplate; });
+    auto words = std::find_if(chat_.text.origins.begin(), chat_.text.origins.end(),
+                              [](Origin o) { return o != kTemplate; });
     const auto first_words = static_cast<size_t>(words - chat_.text.origins.begin());
     for (const auto& piece : pieces_) {
-      if (piece.special < 0 || is_named(piece, "bos_token") || is_named(piece, "eos_token")) continue;
+      if (piece.special < 0 || is_named(piece, "bos_token") || is_named(piece, "eos_token"))
+        continue;
       if (piece.bytes.end <= first_words) opener_ = text_of(piece);
       return;
     }
@@ -97,19 +102,23 @@ class Turns {
       asked_ = with.bytes != without.bytes;
       if (asked_) {
         for (const auto& piece : split_special(with, names_))
-          if (piece.special >= 0 && piece.bytes.begin < same && piece.bytes.end > same) same = piece.bytes.begin;
+          if (piece.special >= 0 && piece.bytes.begin < same && piece.bytes.end > same)
+            same = piece.bytes.begin;
       } else {
         const size_t words_end = last_words(with);
         same = opener_.empty() ? std::string::npos : with.bytes.find(opener_, words_end);
       }
-      if (same < with.bytes.size()) prompt_ = with.bytes.substr(std::min(with.bytes.size(), with.bytes.find_first_not_of(" \n", same)));
+      if (same < with.bytes.size())
+        prompt_ = with.bytes.substr(
+            std::min(with.bytes.size(), with.bytes.find_first_not_of(" \n", same)));
     } catch (const Error&) {
       asked_ = false;  // the template wants another message first
     }
   }
 
   static size_t last_words(const Text& text) {
-    auto last = std::find_if(text.origins.rbegin(), text.origins.rend(), [](Origin o) { return o != kTemplate; });
+    auto last = std::find_if(text.origins.rbegin(), text.origins.rend(),
+                             [](Origin o) { return o != kTemplate; });
     return static_cast<size_t>(text.origins.rend() - last);
   }
 
@@ -117,7 +126,8 @@ class Turns {
     return List(messages_.begin(), messages_.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
-  /// How many of the bytes behind the words of message m, which end at `end`, are there whatever comes next; npos: not known.
+  /// How many of the bytes behind the words of message m, which end at `end`, are there whatever
+  /// comes next; npos: not known.
   size_t closing_limit(size_t m, size_t end) const {
     const std::string_view tail = text().substr(end);
     size_t limit = std::string::npos;
@@ -125,13 +135,17 @@ class Turns {
       try {
         const Text other = render_(messages, false);
         const size_t other_end = words_of(other, m).end;
-        if (other_end > 0) limit = std::min(limit, common_prefix(tail, std::string_view(other.bytes).substr(other_end)));
+        if (other_end > 0)
+          limit =
+              std::min(limit, common_prefix(tail, std::string_view(other.bytes).substr(other_end)));
       } catch (const Error&) {  // the template refuses conversations that end there
       }
     };
     compare(first_messages(m + 1));
-    auto user = std::find_if(messages_.begin(), messages_.end(), [](const Value& v) { return role_of(v) == "user"; });
-    if (!asked_ && user != messages_.end()) {  // the header of the assistant's next turn is there, but not that of a user's
+    auto user = std::find_if(messages_.begin(), messages_.end(),
+                             [](const Value& v) { return role_of(v) == "user"; });
+    if (!asked_ && user != messages_.end()) {  // the header of the assistant's next turn is there,
+                                               // but not that of a user's
       List more = first_messages(m + 1);
       more.push_back(*user);
       compare(std::move(more));
@@ -139,15 +153,18 @@ class Turns {
     return limit == std::string::npos ? limit : end + limit;
   }
 
-  /// Where the turn ends whose words end at `end`. Of what is behind `limit` nothing belongs to it; npos: not known.
+  /// Where the turn ends whose words end at `end`. Of what is behind `limit` nothing belongs to it;
+  /// npos: not known.
   size_t turn_end(size_t end, size_t limit) const {
     size_t out = end, text_end = limit == std::string::npos ? end : limit;
     for (const auto& piece : pieces_) {
       if (piece.bytes.end <= end) continue;
       if (piece.special < 0) {
-        const bool words = std::any_of(chat_.text.origins.begin() + static_cast<std::ptrdiff_t>(std::max(end, piece.bytes.begin)),
-                                       chat_.text.origins.begin() + static_cast<std::ptrdiff_t>(piece.bytes.end),
-                                       [](Origin o) { return o != kTemplate; });
+        const bool words =
+            std::any_of(chat_.text.origins.begin() +
+                            static_cast<std::ptrdiff_t>(std::max(end, piece.bytes.begin)),
+                        chat_.text.origins.begin() + static_cast<std::ptrdiff_t>(piece.bytes.end),
+                        [](Origin o) { return o != kTemplate; });
         if (out > end || words) break;
         continue;
       }
@@ -159,7 +176,9 @@ class Turns {
       out = piece.bytes.end;
     }
     if (out > end) return out;
-    while (text_end > end && text_end < text().size() && (static_cast<unsigned char>(text()[text_end]) & 0xC0) == 0x80) --text_end;
+    while (text_end > end && text_end < text().size() &&
+           (static_cast<unsigned char>(text()[text_end]) & 0xC0) == 0x80)
+      --text_end;
     return std::max(end, text_end);  // no special token ends turns: the text that does
   }
 
@@ -175,21 +194,24 @@ class Turns {
     };
     for (size_t i = 0; i < marked.size(); ++i) {
       Stretch s = marked[i];
-      const bool goes_on = i + 1 < marked.size() && speaker(marked[i + 1], false) == speaker(s, true);
+      const bool goes_on =
+          i + 1 < marked.size() && speaker(marked[i + 1], false) == speaker(s, true);
       const size_t words_end = text().find_last_not_of(" \n", s.end - 1) + 1;
-      const bool closed = std::any_of(pieces_.begin(), pieces_.end(),
-                                      [&](const ChatPiece& p) { return p.special >= 0 && p.bytes.end == words_end; });
+      const bool closed = std::any_of(pieces_.begin(), pieces_.end(), [&](const ChatPiece& p) {
+        return p.special >= 0 && p.bytes.end == words_end;
+      });
       if (!goes_on && !closed) s.end = turn_end(s.end, std::string::npos);
       add_stretch(chat_.assistant, s);
     }
   }
 
-  /// The header that a template without a generation prompt writes before an answer: what is between `before` and the words of a
-  /// plain answer.
+  /// The header that a template without a generation prompt writes before an answer: what is
+  /// between `before` and the words of a plain answer.
   std::string header_of_answer(size_t m, const std::string& before) const {
     List messages = first_messages(m);
-    messages.push_back(Value::map({{Value::text(Text("role")), Value::text(Text("assistant"))},
-                                   {Value::text(Text("content")), Value::text(Text("x", static_cast<Origin>(m + 1)))}}));
+    messages.push_back(Value::map(
+        {{Value::text(Text("role")), Value::text(Text("assistant"))},
+         {Value::text(Text("content")), Value::text(Text("x", static_cast<Origin>(m + 1)))}}));
     const Text plain = render_(messages, false);
     const size_t begin = words_of(plain, m).begin;
     if (!plain.bytes.starts_with(before) || begin < before.size()) return "";
@@ -207,7 +229,8 @@ class Turns {
         Stretch turn{before.size(), after.size()};
         if (!asked_ && prompt_.empty()) {
           std::string header = header_of_answer(m, before);
-          while (header.ends_with(' ')) header.pop_back();  // the blank is of the answer's first token
+          while (header.ends_with(' '))
+            header.pop_back();  // the blank is of the answer's first token
           if (text().substr(turn.begin).starts_with(header)) turn.begin += header.size();
         }
         const size_t words_end = std::max(words_[m].end, turn.begin);
@@ -226,10 +249,12 @@ class Turns {
     for (size_t m = 0; m < messages_.size(); ++m) {
       if (!says_assistant(messages_[m]) || words_[m].end == 0) continue;
       Stretch turn = words_[m];
-      // What the template writes between the generation prompt and the words is to be generated, too: how a call begins.
+      // What the template writes between the generation prompt and the words is to be generated,
+      // too: how a call begins.
       size_t written = turn.begin;
       while (written > 0 && chat_.text.origins[written - 1] == kTemplate) --written;
-      const size_t prompt = prompt_.empty() ? std::string::npos : text().substr(0, turn.begin).rfind(prompt_);
+      const size_t prompt =
+          prompt_.empty() ? std::string::npos : text().substr(0, turn.begin).rfind(prompt_);
       if (prompt != std::string::npos && prompt >= written) turn.begin = prompt + prompt_.size();
       turn.end = turn_end(turn.end, closing_limit(m, turn.end));
       add_stretch(chat_.assistant, turn);
@@ -260,7 +285,8 @@ void add_stretch(std::vector<Stretch>& to, Stretch next) {
 }
 
 std::vector<std::string> special_marks(const Text& text) {
-  static constexpr std::pair<std::string_view, std::string_view> kForms[] = {{"<|", "|>"}, {"<｜", "｜>"}, {"<", "_of_turn>"}};
+  static constexpr std::pair<std::string_view, std::string_view> kForms[] = {
+      {"<|", "|>"}, {"<｜", "｜>"}, {"<", "_of_turn>"}};
   constexpr size_t kLongest = 64;
   std::vector<std::string> out;
   const std::string_view all = text.bytes;
@@ -272,7 +298,8 @@ std::vector<std::string> special_marks(const Text& text) {
       const std::string_view mark = all.substr(at, end + close.size() - at);
       if (mark.find_first_of(" \n\t<", 1) != std::string_view::npos) continue;
       auto from = text.origins.begin() + static_cast<std::ptrdiff_t>(at);
-      if (std::all_of(from, from + static_cast<std::ptrdiff_t>(mark.size()), [](Origin o) { return o == kTemplate; }))
+      if (std::all_of(from, from + static_cast<std::ptrdiff_t>(mark.size()),
+                      [](Origin o) { return o == kTemplate; }))
         out.emplace_back(mark);
       break;
     }
@@ -282,7 +309,8 @@ std::vector<std::string> special_marks(const Text& text) {
   return out;
 }
 
-void mark_assistant_turns(const ChatInput& input, const RenderMessages& render, RenderedChat& chat) {
+void mark_assistant_turns(const ChatInput& input, const RenderMessages& render,
+                          RenderedChat& chat) {
   Turns(input, render, chat).find();
 }
 

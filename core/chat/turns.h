@@ -1,5 +1,5 @@
-// Which bytes of a rendered conversation an assistant has to learn: its words and what ends its turn, never the header that begins
-// one. For chat_template.cc. Stateless.
+// Which bytes of a rendered conversation an assistant has to learn: its words and what ends its
+// turn, never the header that begins one. For chat_template.cc. Stateless.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,10 +9,12 @@
 
 namespace mtrain::chat {
 
-/// The text of these messages, with the generation prompt or without. Throws Error(data) where the template refuses them.
+/// The text of these messages, with the generation prompt or without. Throws Error(data) where the
+/// template refuses them.
 using RenderMessages = std::function<Text(const List& messages, bool prompt)>;
 
-/// Fills chat.assistant and chat.mask. `chat`: the rendering of all of input.messages with input.add_generation_prompt; stretches of
+/// Fills chat.assistant and chat.mask. `chat`: the rendering of all of input.messages with
+/// input.add_generation_prompt; stretches of
 /// {% generation %} blocks are there already.
 void mark_assistant_turns(const ChatInput& input, const RenderMessages& render, RenderedChat& chat);
 

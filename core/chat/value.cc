@@ -21,7 +21,8 @@ constexpr int64_t kUnits = 64;           // in a step
 
 /// Where `part` begins, by Knuth, Morris and Pratt: linear whatever the texts are.
 size_t find_long(const std::string& text, const std::string& part, size_t from) {
-  std::vector<uint32_t> border(part.size() + 1, 0);  // of the first i bytes: the longest start that is their end too
+  std::vector<uint32_t> border(part.size() + 1,
+                               0);  // of the first i bytes: the longest start that is their end too
   for (size_t i = 1, k = 0; i < part.size(); ++i) {
     while (k > 0 && part[i] != part[k]) k = border[k];
     if (part[i] == part[k]) ++k;
@@ -50,7 +51,8 @@ void Meter::steps(int64_t count) {
 
 void Meter::charge(size_t units) {
   if (!counting) return;
-  if (units > static_cast<size_t>(counting->left_)) throw Fault("BudgetError", cat("took more than ", counting->limit_, " steps"));
+  if (units > static_cast<size_t>(counting->left_))
+    throw Fault("BudgetError", cat("took more than ", counting->limit_, " steps"));
   counting->left_ -= static_cast<int64_t>(units);
 }
 
@@ -104,12 +106,23 @@ Text escaped(const Text& text) {
   for (size_t i = 0; i < text.bytes.size(); ++i) {
     std::string_view with;
     switch (text.bytes[i]) {
-      case '&': with = "&amp;"; break;
-      case '<': with = "&lt;"; break;
-      case '>': with = "&gt;"; break;
-      case '"': with = "&#34;"; break;
-      case '\'': with = "&#39;"; break;
-      default: with = std::string_view(text.bytes).substr(i, 1);
+      case '&':
+        with = "&amp;";
+        break;
+      case '<':
+        with = "&lt;";
+        break;
+      case '>':
+        with = "&gt;";
+        break;
+      case '"':
+        with = "&#34;";
+        break;
+      case '\'':
+        with = "&#39;";
+        break;
+      default:
+        with = std::string_view(text.bytes).substr(i, 1);
     }
     out.append(Text(with, text.origins[i]));
   }
@@ -158,8 +171,10 @@ Value Value::text(Text value) {
   return v;
 }
 void Value::nest(const Value& inner) {
-  if (inner.is(Kind::space)) throw Fault("TypeError", "a namespace cannot be put into another value");
-  if (inner.nesting_ >= kNesting) throw Fault("RecursionError", cat("lists and maps nested deeper than ", kNesting));
+  if (inner.is(Kind::space))
+    throw Fault("TypeError", "a namespace cannot be put into another value");
+  if (inner.nesting_ >= kNesting)
+    throw Fault("RecursionError", cat("lists and maps nested deeper than ", kNesting));
   nesting_ = std::max<uint16_t>(nesting_, static_cast<uint16_t>(inner.nesting_ + 1));
 }
 
@@ -210,32 +225,51 @@ Value Value::callable(std::string name, std::function<Value(Arguments&)> call) {
 bool Value::truth() const {
   switch (kind_) {
     case Kind::missing:
-    case Kind::none: return false;
+    case Kind::none:
+      return false;
     case Kind::boolean:
-    case Kind::integer: return integer_ != 0;
-    case Kind::real: return real_ != 0;
-    case Kind::text: return !text_->bytes.empty();
+    case Kind::integer:
+      return integer_ != 0;
+    case Kind::real:
+      return real_ != 0;
+    case Kind::text:
+      return !text_->bytes.empty();
     case Kind::list:
-    case Kind::tuple: return !list_->empty();
-    case Kind::map: return !map_->entries.empty();
-    default: return true;
+    case Kind::tuple:
+      return !list_->empty();
+    case Kind::map:
+      return !map_->entries.empty();
+    default:
+      return true;
   }
 }
 
 const char* Value::type_name() const {
   switch (kind_) {
-    case Kind::missing: return "Undefined";
-    case Kind::none: return "NoneType";
-    case Kind::boolean: return "bool";
-    case Kind::integer: return "int";
-    case Kind::real: return "float";
-    case Kind::text: return "str";
-    case Kind::list: return "list";
-    case Kind::tuple: return "tuple";
-    case Kind::map: return "dict";
-    case Kind::space: return "Namespace";
-    case Kind::generator: return "generator";
-    case Kind::callable: return callable_->name.c_str();
+    case Kind::missing:
+      return "Undefined";
+    case Kind::none:
+      return "NoneType";
+    case Kind::boolean:
+      return "bool";
+    case Kind::integer:
+      return "int";
+    case Kind::real:
+      return "float";
+    case Kind::text:
+      return "str";
+    case Kind::list:
+      return "list";
+    case Kind::tuple:
+      return "tuple";
+    case Kind::map:
+      return "dict";
+    case Kind::space:
+      return "Namespace";
+    case Kind::generator:
+      return "generator";
+    case Kind::callable:
+      return callable_->name.c_str();
   }
   return "object";
 }
@@ -283,7 +317,8 @@ bool equal_items(const List& a, const List& b) {
 }
 
 bool equal_maps(Map& a, Map& b) {
-  return a.entries.size() == b.entries.size() && std::all_of(a.entries.begin(), a.entries.end(), [&](const auto& entry) {
+  return a.entries.size() == b.entries.size() &&
+         std::all_of(a.entries.begin(), a.entries.end(), [&](const auto& entry) {
            const Value* other = b.find(entry.first);
            return other && equal(entry.second, *other);
          });
@@ -294,18 +329,26 @@ bool equal_maps(Map& a, Map& b) {
 bool equal(const Value& a, const Value& b) {
   Meter::read(4);
   if (a.number() && b.number())
-    return a.is(Kind::real) || b.is(Kind::real) ? a.as_real() == b.as_real() : a.as_integer() == b.as_integer();
+    return a.is(Kind::real) || b.is(Kind::real) ? a.as_real() == b.as_real()
+                                                : a.as_integer() == b.as_integer();
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::missing:
-    case Kind::none: return true;
-    case Kind::text: return same(a.as_text().bytes, b.as_text().bytes);
+    case Kind::none:
+      return true;
+    case Kind::text:
+      return same(a.as_text().bytes, b.as_text().bytes);
     case Kind::list:
-    case Kind::tuple: return &a.items() == &b.items() || equal_items(a.items(), b.items());
-    case Kind::map: return &a.as_map() == &b.as_map() || equal_maps(a.as_map(), b.as_map());
-    case Kind::space: return &a.as_map() == &b.as_map();
-    case Kind::generator: return &a.as_generator() == &b.as_generator();
-    default: return &a.as_callable() == &b.as_callable();
+    case Kind::tuple:
+      return &a.items() == &b.items() || equal_items(a.items(), b.items());
+    case Kind::map:
+      return &a.as_map() == &b.as_map() || equal_maps(a.as_map(), b.as_map());
+    case Kind::space:
+      return &a.as_map() == &b.as_map();
+    case Kind::generator:
+      return &a.as_generator() == &b.as_generator();
+    default:
+      return &a.as_callable() == &b.as_callable();
   }
 }
 
@@ -314,15 +357,16 @@ bool less(const Value& a, const Value& b, const char* op) {
   for (const Value* v : {&a, &b})
     if (v->is(Kind::missing)) throw Fault("UndefinedError", v->why());
   if (a.number() && b.number())
-    return a.is(Kind::real) || b.is(Kind::real) ? a.as_real() < b.as_real() : a.as_integer() < b.as_integer();
+    return a.is(Kind::real) || b.is(Kind::real) ? a.as_real() < b.as_real()
+                                                : a.as_integer() < b.as_integer();
   if (a.is(Kind::text) && b.is(Kind::text)) {
     Meter::read(std::min(a.as_text().bytes.size(), b.as_text().bytes.size()));
     return a.as_text().bytes < b.as_text().bytes;
   }
   bool sequences = a.kind() == b.kind() && (a.is(Kind::list) || a.is(Kind::tuple));
   if (!sequences)
-    throw Fault("TypeError", cat("'", op, "' not supported between instances of '", a.type_name(), "' and '",
-                                 b.type_name(), "'"));
+    throw Fault("TypeError", cat("'", op, "' not supported between instances of '", a.type_name(),
+                                 "' and '", b.type_name(), "'"));
   const List &x = a.items(), &y = b.items();
   for (size_t i = 0; i < std::min(x.size(), y.size()); ++i)
     if (!equal(x[i], y[i])) return less(x[i], y[i], op);
@@ -335,13 +379,18 @@ using Json = nlohmann::ordered_json;
 
 Value value_of(const Json& json, Origin origin) {
   switch (json.type()) {
-    case Json::value_t::boolean: return Value::boolean(json.get<bool>());
-    case Json::value_t::number_integer: return Value::integer(json.get<int64_t>());
+    case Json::value_t::boolean:
+      return Value::boolean(json.get<bool>());
+    case Json::value_t::number_integer:
+      return Value::integer(json.get<int64_t>());
     case Json::value_t::number_unsigned:
-      if (json.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)) return Value::integer(json.get<int64_t>());
+      if (json.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX))
+        return Value::integer(json.get<int64_t>());
       return Value::real(json.get<double>());
-    case Json::value_t::number_float: return Value::real(json.get<double>());
-    case Json::value_t::string: return Value::text({json.get_ref<const std::string&>(), origin});
+    case Json::value_t::number_float:
+      return Value::real(json.get<double>());
+    case Json::value_t::string:
+      return Value::text({json.get_ref<const std::string&>(), origin});
     case Json::value_t::array: {
       List items;
       for (const auto& item : json) items.push_back(value_of(item, origin));
@@ -349,10 +398,12 @@ Value value_of(const Json& json, Origin origin) {
     }
     case Json::value_t::object: {
       std::vector<std::pair<Value, Value>> entries;
-      for (const auto& [key, item] : json.items()) entries.emplace_back(Value::text({key, origin}), value_of(item, origin));
+      for (const auto& [key, item] : json.items())
+        entries.emplace_back(Value::text({key, origin}), value_of(item, origin));
       return Value::map(std::move(entries));
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -360,7 +411,8 @@ Value value_of(const Json& json, Origin origin) {
 
 Value with_origin(const Value& value, Origin origin) {
   switch (value.kind()) {
-    case Kind::text: return Value::text({value.as_text().bytes, origin});
+    case Kind::text:
+      return Value::text({value.as_text().bytes, origin});
     case Kind::list: {
       List items;
       for (const auto& item : value.items()) items.push_back(with_origin(item, origin));
@@ -372,13 +424,15 @@ Value with_origin(const Value& value, Origin origin) {
         entries.emplace_back(with_origin(key, origin), with_origin(item, origin));
       return Value::map(std::move(entries));
     }
-    default: return value;
+    default:
+      return value;
   }
 }
 
 Value from_json(std::string_view json, Origin origin) {
   auto shallow = [](int depth, Json::parse_event_t, const Json&) {
-    if (depth >= Value::kNesting) throw Error(ErrorClass::data, cat("JSON nested deeper than ", Value::kNesting));
+    if (depth >= Value::kNesting)
+      throw Error(ErrorClass::data, cat("JSON nested deeper than ", Value::kNesting));
     return true;
   };
   try {

@@ -1,6 +1,7 @@
-// Values of a chat template: what Jinja's expressions are made of. Text carries, byte by byte, where it came from, so that what
-// a template writes can be told from what a conversation says, however it is sliced and joined on the way. Values share lists
-// and maps by reference, as Python does; for one thread at a time.
+// Values of a chat template: what Jinja's expressions are made of. Text carries, byte by byte,
+// where it came from, so that what a template writes can be told from what a conversation says,
+// however it is sliced and joined on the way. Values share lists and maps by reference, as Python
+// does; for one thread at a time.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,14 +15,15 @@
 
 namespace mtrain::chat {
 
-/// Where a byte came from: 0 from the template itself, m + 1 from message m, kOtherInput from elsewhere in the input (tools,
-/// documents), kLastMessage from that message or any later one.
+/// Where a byte came from: 0 from the template itself, m + 1 from message m, kOtherInput from
+/// elsewhere in the input (tools, documents), kLastMessage from that message or any later one.
 using Origin = uint16_t;
 inline constexpr Origin kTemplate = 0, kOtherInput = 65535, kLastMessage = 65534;
 
-/// What a rendering may use, in steps. Whatever makes or walks values charges it where it touches them — texts when they are made
-/// and copied, lists and maps when they are made and searched, comparisons and searches as they go — so that no filter or method
-/// can forget to, and no value can be walked that was not paid for. Counts for its thread while it lives, one at a time: values
+/// What a rendering may use, in steps. Whatever makes or walks values charges it where it touches
+/// them — texts when they are made and copied, lists and maps when they are made and searched,
+/// comparisons and searches as they go — so that no filter or method can forget to, and no value
+/// can be walked that was not paid for. Counts for its thread while it lives, one at a time: values
 /// that are made elsewhere, for a conversation's input, are charged to nobody.
 class MT_API Meter {
  public:
@@ -32,9 +34,13 @@ class MT_API Meter {
 
   /// Each throws Fault("BudgetError") instead of what would go beyond the budget.
   static void steps(int64_t count);
-  static void elements(size_t count) { steps(static_cast<int64_t>(count)); }  // of lists and maps, made or visited
-  static void read(size_t bytes) { charge(bytes); }       // 64 of them are a step
-  static void made(size_t bytes) { charge(8 + 2 * bytes); }  // and 32 of these: a text knows the origin of each byte
+  static void elements(size_t count) {
+    steps(static_cast<int64_t>(count));
+  }                                                  // of lists and maps, made or visited
+  static void read(size_t bytes) { charge(bytes); }  // 64 of them are a step
+  static void made(size_t bytes) {
+    charge(8 + 2 * bytes);
+  }  // and 32 of these: a text knows the origin of each byte
 
  private:
   static void charge(size_t units);
@@ -45,18 +51,21 @@ class MT_API Meter {
 struct MT_API Text {
   std::string bytes;
   std::vector<Origin> origins;  // as many as bytes
-  bool safe = false;            // made by the filter "safe": what is added to it is escaped for HTML, as in Jinja
+  bool safe =
+      false;  // made by the filter "safe": what is added to it is escaped for HTML, as in Jinja
   Text() = default;
   Text(const Text& other);
   Text(Text&&) noexcept = default;
   Text& operator=(const Text& other);
   Text& operator=(Text&&) noexcept = default;
   ~Text() = default;
-  Text(std::string_view text, Origin origin = kTemplate);  // NOLINT(google-explicit-constructor): literals are texts
+  Text(std::string_view text,
+       Origin origin = kTemplate);  // NOLINT(google-explicit-constructor): literals are texts
   Text sub(size_t begin, size_t count = std::string::npos) const;
   void append(const Text& other);
 };
-/// Where `part` begins in the text, at `from` or behind; npos when it does not. Takes time in proportion to what it passes.
+/// Where `part` begins in the text, at `from` or behind; npos when it does not. Takes time in
+/// proportion to what it passes.
 MT_API size_t find_in(const std::string& text, const std::string& part, size_t from = 0);
 /// Python's a + b of texts, where one may be safe for HTML.
 MT_API Text joined(const Text& a, const Text& b);
@@ -83,7 +92,20 @@ struct Missing {
 
 class MT_API Value {
  public:
-  enum class Kind : uint8_t { missing, none, boolean, integer, real, text, list, tuple, map, space, generator, callable };
+  enum class Kind : uint8_t {
+    missing,
+    none,
+    boolean,
+    integer,
+    real,
+    text,
+    list,
+    tuple,
+    map,
+    space,
+    generator,
+    callable
+  };
 
   Value() = default;  // none
   static Value missing(std::string why);
@@ -100,7 +122,9 @@ class MT_API Value {
 
   Kind kind() const { return kind_; }
   bool is(Kind kind) const { return kind_ == kind; }
-  bool number() const { return kind_ == Kind::integer || kind_ == Kind::real || kind_ == Kind::boolean; }
+  bool number() const {
+    return kind_ == Kind::integer || kind_ == Kind::real || kind_ == Kind::boolean;
+  }
   bool truth() const;
 
   bool as_bool() const { return integer_ != 0; }
@@ -113,8 +137,8 @@ class MT_API Value {
   const Callable& as_callable() const { return *callable_; }
   const std::string& why() const { return missing_->why; }
 
-  /// How deep lists and maps lie in it. Making one deeper than kNesting throws Fault, so that no template can build what
-  /// cannot be walked.
+  /// How deep lists and maps lie in it. Making one deeper than kNesting throws Fault, so that no
+  /// template can build what cannot be walked.
   int nesting() const { return nesting_; }
   static constexpr int kNesting = 200;
 
@@ -158,7 +182,8 @@ MT_API bool less(const Value& a, const Value& b, const char* op = "<");
 /// Python's str() and repr().
 MT_API Text to_text(const Value& value);
 MT_API Text repr(const Value& value);
-/// Python's json.dumps with ensure_ascii=False; `indent` < 0: on one line. Throws Fault for what JSON has not.
+/// Python's json.dumps with ensure_ascii=False; `indent` < 0: on one line. Throws Fault for what
+/// JSON has not.
 MT_API Text to_json(const Value& value, int indent = -1, bool sort_keys = false);
 /// From JSON. All text in it is of `origin`. Throws Error(data).
 MT_API Value from_json(std::string_view json, Origin origin = kOtherInput);

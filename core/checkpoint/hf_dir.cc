@@ -18,9 +18,9 @@ constexpr uint64_t kMaxTextBytes = 256u << 20;
   throw Error(ErrorClass::checkpoint, cat(printable(file.string()), ": ", what), hint);
 }
 
-/// Resolves `name`, which a stranger's file gave us, to a file of `folder` and nothing else. Links may lead
-/// to another file of the folder, or — as in the cache of Hugging Face's tools, <model>/snapshots/<revision>
-/// — to <model>/blobs.
+/// Resolves `name`, which a stranger's file gave us, to a file of `folder` and nothing else. Links
+/// may lead to another file of the folder, or — as in the cache of Hugging Face's tools,
+/// <model>/snapshots/<revision> — to <model>/blobs.
 fs::path contained(const fs::path& folder, const std::string& name, const fs::path& origin) {
   const char* hint = "only plain names of files in the same folder are accepted";
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
@@ -35,8 +35,10 @@ fs::path contained(const fs::path& folder, const std::string& name, const fs::pa
   bool cached = real_folder.parent_path().filename() == "snapshots" &&
                 real.parent_path() == real_folder.parent_path().parent_path() / "blobs";
   if (real.parent_path() != real_folder && !cached)
-    refuse(origin, cat("'", printable(name), "' is a link out of the folder, to ", printable(real.string())),
-           "put the file itself there, or name its real folder");
+    refuse(
+        origin,
+        cat("'", printable(name), "' is a link out of the folder, to ", printable(real.string())),
+        "put the file itself there, or name its real folder");
   return real;
 }
 
@@ -89,14 +91,16 @@ void check_total(const nlohmann::json& index, uint64_t bytes, const fs::path& fi
   if (!metadata.contains("total_size")) return;
   const auto& total = metadata["total_size"];
   // some tools wrote it as 1.0e9, so compare as numbers
-  bool same = total.is_number_integer() ? total == bytes
-                                        : total.is_number_float() && total == static_cast<double>(bytes);
+  bool same = total.is_number_integer()
+                  ? total == bytes
+                  : total.is_number_float() && total == static_cast<double>(bytes);
   if (!same)
-    refuse(
-        file,
-        cat("metadata.total_size says ", printable(total.dump(), 40), ", the tensors have ", bytes, " bytes"),
-        "a shard is of another version: fetch the folder again; or correct total_size if the shards are "
-        "right");
+    refuse(file,
+           cat("metadata.total_size says ", printable(total.dump(), 40), ", the tensors have ",
+               bytes, " bytes"),
+           "a shard is of another version: fetch the folder again; or correct total_size if the "
+           "shards are "
+           "right");
 }
 
 }  // namespace
@@ -113,7 +117,8 @@ HfDir::HfDir(const fs::path& path) {
     return;
   }
   folder_ = path;
-  if (present(path / kSingle)) {  // like Hugging Face's own loader, the single file wins over an index
+  if (present(path /
+              kSingle)) {  // like Hugging Face's own loader, the single file wins over an index
     open_single(contained(folder_, kSingle, folder_));
     return;
   }
@@ -121,10 +126,13 @@ HfDir::HfDir(const fs::path& path) {
     open_index(contained(folder_, kIndex, folder_));
     return;
   }
-  bool pickles = present(path / "pytorch_model.bin") || present(path / "pytorch_model.bin.index.json");
+  bool pickles =
+      present(path / "pytorch_model.bin") || present(path / "pytorch_model.bin.index.json");
   refuse(path,
-         cat("has neither ", kSingle, " nor ", kIndex, pickles ? "; its pytorch_model.bin is a pickle" : ""),
-         pickles ? "pickles can run code when read and are never opened here; convert the weights with the "
+         cat("has neither ", kSingle, " nor ", kIndex,
+             pickles ? "; its pytorch_model.bin is a pickle" : ""),
+         pickles ? "pickles can run code when read and are never opened here; convert the weights "
+                   "with the "
                    "Python package "
                    "safetensors, or save_pretrained(…, safe_serialization=True)"
                  : "give the folder of a model, or a .safetensors file");
@@ -137,8 +145,8 @@ void HfDir::open_single(const fs::path& file) {
 
 void HfDir::open_index(const fs::path& file) {
   const std::string hint = "fetch the folder again: index and shards belong to different versions";
-  nlohmann::json index =
-      parse_json_tree(read_text(file), {.path = file, .offset = 0, .hint = "fetch the index again"});
+  nlohmann::json index = parse_json_tree(
+      read_text(file), {.path = file, .offset = 0, .hint = "fetch the index again"});
   WeightMap weight_map = weight_map_of(index, file);
 
   std::map<std::string, SafetensorsFile*> shards;
@@ -155,18 +163,21 @@ void HfDir::open_index(const fs::path& file) {
   }
   for (const auto& [tensor, name] : weight_map)
     if (!shards.at(name)->find(tensor))
-      refuse(file, cat("says that '", printable(tensor), "' is in ", printable(name), ", but it is not"),
+      refuse(file,
+             cat("says that '", printable(tensor), "' is in ", printable(name), ", but it is not"),
              hint);
   Checked<uint64_t> total(0);
   for (const auto& [name, shard] : shards) {
     for (const auto& tensor : shard->tensors()) {
       auto listed = weight_map.find(tensor.name);
       if (listed == weight_map.end())
-        refuse(file, cat("does not list tensor '", printable(tensor.name), "' of ", printable(name)), hint);
+        refuse(file,
+               cat("does not list tensor '", printable(tensor.name), "' of ", printable(name)),
+               hint);
       if (listed->second != name)
         refuse(file,
-               cat("tensor '", printable(tensor.name), "' is in two shards, ", printable(listed->second),
-                   " and ", printable(name)),
+               cat("tensor '", printable(tensor.name), "' is in two shards, ",
+                   printable(listed->second), " and ", printable(name)),
                hint);
       total = total + tensor.data.size();
     }
@@ -184,9 +195,9 @@ void HfDir::finish(const fs::path& origin) {
 }
 
 const TensorInfo* HfDir::find(std::string_view name) const {
-  auto found =
-      std::lower_bound(tensors_.begin(), tensors_.end(), name,
-                       [](const TensorInfo* t, std::string_view wanted) { return t->name < wanted; });
+  auto found = std::lower_bound(
+      tensors_.begin(), tensors_.end(), name,
+      [](const TensorInfo* t, std::string_view wanted) { return t->name < wanted; });
   return found != tensors_.end() && (*found)->name == name ? *found : nullptr;
 }
 
@@ -202,7 +213,8 @@ const TensorInfo& HfDir::at(std::string_view name) const {
 
 std::string HfDir::config_text() const {
   if (auto found = text("config.json")) return *std::move(found);
-  refuse(folder_ / "config.json", "no such file", "a model folder holds its config.json next to the weights");
+  refuse(folder_ / "config.json", "no such file",
+         "a model folder holds its config.json next to the weights");
 }
 
 std::optional<std::string> HfDir::text(std::string_view file_name) const {

@@ -1,7 +1,7 @@
 // A model in Hugging Face's layout: config.json beside model.safetensors, or beside
-// model.safetensors.index.json and the shards that it names. Opening checks that index and shards agree to
-// the last tensor and that every file really lies in the folder. Owns its files; immutable, so const calls
-// are safe from any thread.
+// model.safetensors.index.json and the shards that it names. Opening checks that index and shards
+// agree to the last tensor and that every file really lies in the folder. Owns its files;
+// immutable, so const calls are safe from any thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,8 +14,8 @@ namespace mtrain {
 
 class MT_API HfDir {
  public:
-  /// `path`: the folder, or one .safetensors file in it (then that file alone). Error(checkpoint) naming file
-  /// and fault.
+  /// `path`: the folder, or one .safetensors file in it (then that file alone). Error(checkpoint)
+  /// naming file and fault.
   explicit HfDir(const fs::path& path);
 
   const fs::path& path() const { return folder_; }
@@ -27,8 +27,8 @@ class MT_API HfDir {
   const TensorInfo& at(std::string_view name) const;
   /// The text of config.json; Error(checkpoint) when absent.
   std::string config_text() const;
-  /// The text of any other small file of the folder (tokenizer.json, generation_config.json …), absent when
-  /// there is none.
+  /// The text of any other small file of the folder (tokenizer.json, generation_config.json …),
+  /// absent when there is none.
   std::optional<std::string> text(std::string_view file_name) const;
 
  private:

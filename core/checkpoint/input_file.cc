@@ -22,8 +22,7 @@ namespace {
   bool absent = error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG;
   throw Error(absent ? ErrorClass::checkpoint : ErrorClass::io,
               cat("cannot open ", printable(path.string()), ": ", std::strerror(error)),
-              absent ? "check the path, or fetch the missing file again"
-                     : errno_hint(error));
+              absent ? "check the path, or fetch the missing file again" : errno_hint(error));
 }
 
 }  // namespace
@@ -67,13 +66,14 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
     if (fault.action == FaultAction::fail_errno)
       errno = fault.error;
     else
-      got = ::pread(fd_, out.data(), std::min(out.size(), size_t{1} << 30), static_cast<off_t>(offset));
+      got = ::pread(fd_, out.data(), std::min(out.size(), size_t{1} << 30),
+                    static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
-      throw Error(
-          ErrorClass::io,
-          cat("cannot read ", printable(path_.string()), " at byte ", offset, ": ", std::strerror(errno)),
-          "check the disk or file server");
+      throw Error(ErrorClass::io,
+                  cat("cannot read ", printable(path_.string()), " at byte ", offset, ": ",
+                      std::strerror(errno)),
+                  "check the disk or file server");
     if (got == 0)
       throw Error(ErrorClass::io,
                   cat(printable(path_.string()), " ends at byte ", offset, " but had ", size_,

@@ -1,6 +1,6 @@
-// InputFile: a regular file read at positions, for files that others may have made or may still change. Reads
-// are system calls, not a mapping, so a file that shrinks under us is an error and not a signal. Owns its
-// descriptor; const calls are safe from any thread.
+// InputFile: a regular file read at positions, for files that others may have made or may still
+// change. Reads are system calls, not a mapping, so a file that shrinks under us is an error and
+// not a signal. Owns its descriptor; const calls are safe from any thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace mtrain {
 
 class MT_API InputFile {
  public:
-  /// Opens a regular file. Error(checkpoint) when it is missing or something else than a regular file,
-  /// Error(io) when the system refuses it.
+  /// Opens a regular file. Error(checkpoint) when it is missing or something else than a regular
+  /// file, Error(io) when the system refuses it.
   explicit InputFile(fs::path path);
   ~InputFile();
   InputFile(InputFile&& other) noexcept;

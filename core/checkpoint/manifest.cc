@@ -17,7 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kHint = "the checkpoint is damaged: use an older one, or restore it from a copy";
+constexpr const char* kHint =
+    "the checkpoint is damaged: use an older one, or restore it from a copy";
 constexpr std::string_view kTailStart = "\"checksum\": \"sha256:";
 
 std::string hex32(uint32_t value) {
@@ -26,13 +27,9 @@ std::string hex32(uint32_t value) {
   return text.data();
 }
 
-Json dims(const Shape& shape) {
-  return Json(std::vector<int64_t>(shape.begin(), shape.end()));
-}
+Json dims(const Shape& shape) { return Json(std::vector<int64_t>(shape.begin(), shape.end())); }
 
-std::string tail_of(std::string_view body) {
-  return cat(kTailStart, sha256(body), "\"\n}\n");
-}
+std::string tail_of(std::string_view body) { return cat(kTailStart, sha256(body), "\"\n}\n"); }
 
 /// Typed access to the members of one manifest; every refusal names the file and the member.
 class Reader {
@@ -90,8 +87,8 @@ class Reader {
                    .header_bytes = number(row, "header_bytes"),
                    .header_crc = crc(row, "header_crc32c")};
     int rank = -1, world = -1;
-    if (std::sscanf(out.name.c_str(), "shard-%5d-of-%5d.safetensors", &rank, &world) != 2 || rank < 0 ||
-        world < 1 || out.name != shard_name(rank, world))
+    if (std::sscanf(out.name.c_str(), "shard-%5d-of-%5d.safetensors", &rank, &world) != 2 ||
+        rank < 0 || world < 1 || out.name != shard_name(rank, world))
       refuse(cat('\'', printable(out.name), "' is not the name of a shard"));
     if (out.header_bytes > out.bytes) refuse(cat(out.name, ": header is longer than the file"));
     return out;
@@ -101,7 +98,8 @@ class Reader {
     if (std::string why = bad_tensor_name(out.name); !why.empty()) refuse(why);
     auto dtype = dtype_from_name(text(row, "dtype"));
     if (!dtype)
-      refuse(cat("tensor '", printable(out.name), "': unknown dtype ", printable(text(row, "dtype"), 40)));
+      refuse(cat("tensor '", printable(out.name), "': unknown dtype ",
+                 printable(text(row, "dtype"), 40)));
     out.dtype = *dtype;
     for (const Json& part : array(row, "boxes")) {
       StoredBox box{.file = number(part, "file"),
@@ -139,7 +137,8 @@ void check_tiling(const Manifest& manifest, const Reader& reader) {
     for (const StoredBox* box : boxes) {
       auto end = checked_add(box->at, box->bytes);
       if (box->at != expected || !end)
-        reader.refuse(cat(manifest.files[i].name, ": '", printable(box->key), "' overlaps or leaves a hole"));
+        reader.refuse(
+            cat(manifest.files[i].name, ": '", printable(box->key), "' overlaps or leaves a hole"));
       expected = *end;
     }
     if (expected != manifest.files[i].bytes)
@@ -158,16 +157,14 @@ std::string box_line(const StoredBox& box) {
       .dump();
 }
 
-bool by_name(const StoredTensor& a, const StoredTensor& b) {
-  return a.name < b.name;
-}
+bool by_name(const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; }
 
 }  // namespace
 
 const StoredTensor* Manifest::find(std::string_view name) const {
-  auto found =
-      std::lower_bound(tensors.begin(), tensors.end(), name,
-                       [](const StoredTensor& t, std::string_view wanted) { return t.name < wanted; });
+  auto found = std::lower_bound(
+      tensors.begin(), tensors.end(), name,
+      [](const StoredTensor& t, std::string_view wanted) { return t.name < wanted; });
   return found != tensors.end() && found->name == name ? &*found : nullptr;
 }
 
@@ -185,8 +182,8 @@ std::string shard_name(int rank, int world) {
 
 std::string encode(const Manifest& m) {
   std::string text =
-      cat("{\n\"format\": \"mtrain-checkpoint\",\n\"version\": ", kManifestVersion, ",\n\"step\": ", m.step,
-          ",\n\"created\": ", Json(m.created).dump(), ",\n\"files\": [");
+      cat("{\n\"format\": \"mtrain-checkpoint\",\n\"version\": ", kManifestVersion,
+          ",\n\"step\": ", m.step, ",\n\"created\": ", Json(m.created).dump(), ",\n\"files\": [");
   for (size_t i = 0; i < m.files.size(); ++i)
     text += (i ? ",\n " : "\n ") + Json{{"name", m.files[i].name},
                                         {"bytes", m.files[i].bytes},
@@ -196,8 +193,8 @@ std::string encode(const Manifest& m) {
   text += "\n],\n\"tensors\": [";
   for (size_t i = 0; i < m.tensors.size(); ++i) {
     const auto& t = m.tensors[i];
-    text += cat(i ? ",\n " : "\n ", "{\"name\": ", Json(t.name).dump(), ", \"dtype\": \"", name(t.dtype),
-                "\", \"shape\": ", dims(t.global).dump(), ", \"boxes\": [");
+    text += cat(i ? ",\n " : "\n ", "{\"name\": ", Json(t.name).dump(), ", \"dtype\": \"",
+                name(t.dtype), "\", \"shape\": ", dims(t.global).dump(), ", \"boxes\": [");
     for (size_t k = 0; k < t.boxes.size(); ++k) text += (k ? ",\n  " : "") + box_line(t.boxes[k]);
     text += "]}";
   }
@@ -208,25 +205,28 @@ std::string encode(const Manifest& m) {
 Manifest decode(std::string_view text, const fs::path& path) {
   Reader reader(path);
   const size_t tail_bytes = kTailStart.size() + 64 + 4;
-  if (text.size() < tail_bytes) reader.refuse(cat("wanted a manifest, got ", text.size(), " bytes"));
+  if (text.size() < tail_bytes)
+    reader.refuse(cat("wanted a manifest, got ", text.size(), " bytes"));
   std::string_view body = text.substr(0, text.size() - tail_bytes);
   if (text.substr(body.size()) != tail_of(body))
     reader.refuse("does not match its own checksum: torn or altered");
   Json json = parse_json_tree(text, {.path = path, .offset = 0, .hint = kHint});
   if (reader.text(json, "format") != "mtrain-checkpoint")
     reader.refuse("\"format\" is not mtrain-checkpoint");
-  if (uint64_t version = reader.number(json, "version"); version != static_cast<uint64_t>(kManifestVersion))
-    throw Error(
-        ErrorClass::checkpoint,
-        cat(printable(path.string()), ": format version ", version, ", this build reads ", kManifestVersion),
-        "it was written by a newer mtrain: use that one");
+  if (uint64_t version = reader.number(json, "version");
+      version != static_cast<uint64_t>(kManifestVersion))
+    throw Error(ErrorClass::checkpoint,
+                cat(printable(path.string()), ": format version ", version, ", this build reads ",
+                    kManifestVersion),
+                "it was written by a newer mtrain: use that one");
   Manifest out;
   auto step = checked_cast<int64_t>(reader.number(json, "step"));
   if (!step) reader.refuse("\"step\" is out of range");
   out.step = *step;
   out.created = printable(reader.text(json, "created"), 40);
   for (const Json& row : reader.array(json, "files")) out.files.push_back(reader.file(row));
-  for (const Json& row : reader.array(json, "tensors")) out.tensors.push_back(reader.tensor(row, out.files));
+  for (const Json& row : reader.array(json, "tensors"))
+    out.tensors.push_back(reader.tensor(row, out.files));
   for (size_t i = 1; i < out.tensors.size(); ++i)
     if (!by_name(out.tensors[i - 1], out.tensors[i]))
       reader.refuse("tensors are not sorted by name, or one occurs twice");
@@ -250,9 +250,10 @@ void merge(Manifest& into, Manifest&& part, const fs::path& path) {
       continue;
     }
     if (found->dtype != tensor.dtype || !(found->global == tensor.global))
-      throw Error(ErrorClass::checkpoint, cat(path.string(), ": tensor '", printable(tensor.name), "' is ",
-                                              name(found->dtype), ' ', found->global, " on one rank and ",
-                                              name(tensor.dtype), ' ', tensor.global, " on another"));
+      throw Error(ErrorClass::checkpoint,
+                  cat(path.string(), ": tensor '", printable(tensor.name), "' is ",
+                      name(found->dtype), ' ', found->global, " on one rank and ",
+                      name(tensor.dtype), ' ', tensor.global, " on another"));
     std::move(tensor.boxes.begin(), tensor.boxes.end(), std::back_inserter(found->boxes));
   }
 }
@@ -262,7 +263,8 @@ std::string overlap_problem(const StoredTensor& tensor) {
   for (const auto& box : tensor.boxes)
     if (box.box.extent.numel() > 0) boxes.push_back(&box.box);
   const bool ranked = tensor.global.rank() > 0;
-  // Sorted by the start in the first dimension, only boxes that begin before the end of another can meet it.
+  // Sorted by the start in the first dimension, only boxes that begin before the end of another can
+  // meet it.
   if (ranked)
     std::sort(boxes.begin(), boxes.end(),
               [](const Box* a, const Box* b) { return a->offset[0] < b->offset[0]; });
@@ -271,10 +273,11 @@ std::string overlap_problem(const StoredTensor& tensor) {
     for (size_t k = i + 1; k < boxes.size(); ++k) {
       if (ranked && boxes[k]->offset[0] >= boxes[i]->offset[0] + boxes[i]->extent[0]) break;
       if (--budget == 0)
-        return cat("tensor '", printable(tensor.name), "': cut into too many boxes (", boxes.size(), ")");
+        return cat("tensor '", printable(tensor.name), "': cut into too many boxes (", boxes.size(),
+                   ")");
       if (intersect(*boxes[i], *boxes[k]))
-        return cat("tensor '", printable(tensor.name), "': box ", describe(*boxes[k]), " overlaps box ",
-                   describe(*boxes[i]));
+        return cat("tensor '", printable(tensor.name), "': box ", describe(*boxes[k]),
+                   " overlaps box ", describe(*boxes[i]));
     }
   }
   return {};

@@ -1,6 +1,6 @@
-// The manifest: what a checkpoint says about itself. Its presence under the final name is the commit; its
-// checksums cover every byte of every file of the checkpoint, itself included. Internal to core/checkpoint.
-// Values and stateless functions.
+// The manifest: what a checkpoint says about itself. Its presence under the final name is the
+// commit; its checksums cover every byte of every file of the checkpoint, itself included. Internal
+// to core/checkpoint. Values and stateless functions.
 #pragma once
 #include <string>
 #include <string_view>
@@ -51,10 +51,12 @@ struct Manifest {
 std::string shard_name(int rank, int world);
 /// As JSON text that ends with its own SHA-256.
 std::string encode(const Manifest& manifest);
-/// Reads and checks everything that can be checked without the files: checksum, names, boxes in range, and
-/// that headers and boxes tile each file without hole or overlap. Error(checkpoint) naming `path`.
+/// Reads and checks everything that can be checked without the files: checksum, names, boxes in
+/// range, and that headers and boxes tile each file without hole or overlap. Error(checkpoint)
+/// naming `path`.
 Manifest decode(std::string_view text, const fs::path& path);
-/// Appends the part of another rank. Error(checkpoint) when the two disagree on a tensor's dtype or shape.
+/// Appends the part of another rank. Error(checkpoint) when the two disagree on a tensor's dtype or
+/// shape.
 void merge(Manifest& into, Manifest&& part, const fs::path& path);
 /// Which two of the tensor's boxes have elements in common; empty when none have.
 std::string overlap_problem(const StoredTensor& tensor);

@@ -14,11 +14,13 @@ Error as_error(const std::exception_ptr& failure) {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return {ErrorClass::io, "not enough memory to save a checkpoint", "free some memory; the next save is tried again"};
+    return {ErrorClass::io, "not enough memory to save a checkpoint",
+            "free some memory; the next save is tried again"};
   } catch (const std::exception& error) {
     return {ErrorClass::io, cat("cannot save a checkpoint: ", error.what())};
   } catch (...) {
-    return {ErrorClass::io, "cannot save a checkpoint: something was thrown that is not a std::exception"};
+    return {ErrorClass::io,
+            "cannot save a checkpoint: something was thrown that is not a std::exception"};
   }
 }
 
@@ -33,18 +35,21 @@ ErrorClass class_of(const std::exception_ptr& failure) {
   }
 }
 
-/// A run survives errors of the system, so any other outweighs them. An exit status, and so less than 256.
+/// A run survives errors of the system, so any other outweighs them. An exit status, and so less
+/// than 256.
 int weight(ErrorClass one) { return one == ErrorClass::io ? 0 : static_cast<int>(one); }
 
 }  // namespace
 
-PendingSave::State::State(CheckpointStore& owner, int64_t of_step, std::function<std::vector<Slice>()> make,
-                          std::string_view text, bool beside)
+PendingSave::State::State(CheckpointStore& owner, int64_t of_step,
+                          std::function<std::vector<Slice>()> make, std::string_view text,
+                          bool beside)
     : store(owner),
       step(of_step),
       source(std::move(make)),
       background(beside),
-      temporary(owner.folder_ / cat("step-", of_step, ".tmp-", owner.options_.token, "-", owner.serial_)),
+      temporary(owner.folder_ /
+                cat("step-", of_step, ".tmp-", owner.options_.token, "-", owner.serial_)),
       meta(text),
       result{.path = owner.step_folder(of_step)} {}
 
@@ -96,7 +101,9 @@ void CheckpointStore::agree(const std::exception_ptr& failure) {
   for (int bit = 128; bit > 0; bit /= 2)
     if (!vote(own < most + bit)) most += bit;
   const ErrorClass worst = most == 0 ? ErrorClass::io : static_cast<ErrorClass>(most);
-  if (!failure) throw Error(worst, "another rank could not save its part of the checkpoint", "see that rank's message");
+  if (!failure)
+    throw Error(worst, "another rank could not save its part of the checkpoint",
+                "see that rank's message");
   const Error error = as_error(failure);
   throw Error(worst, error.message(), error.hint());
 }
@@ -134,24 +141,32 @@ const SaveResult& PendingSave::wait() {
   return state_->result;
 }
 
-PendingSave CheckpointStore::begin_save(int64_t step, std::function<std::vector<Slice>()> slices, std::string_view meta,
-                                        bool background) {
+PendingSave CheckpointStore::begin_save(int64_t step, std::function<std::vector<Slice>()> slices,
+                                        std::string_view meta, bool background) {
   MT_CHECK(writable_ && step >= 0, "step ", step);
-  auto state = std::make_unique<PendingSave::State>(*this, step, std::move(slices), meta, background);
+  auto state =
+      std::make_unique<PendingSave::State>(*this, step, std::move(slices), meta, background);
   state->begin(PendingSave::State::Part::looking, &PendingSave::State::look);
   return PendingSave(std::move(state));
 }
 
-PendingSave CheckpointStore::start_save(int64_t step, std::vector<Slice> slices, std::string_view meta) {
-  return start_save(step, [given = std::move(slices)] { return given; }, meta);
+PendingSave CheckpointStore::start_save(int64_t step, std::vector<Slice> slices,
+                                        std::string_view meta) {
+  return start_save(
+      step, [given = std::move(slices)] { return given; }, meta);
 }
 
-PendingSave CheckpointStore::start_save(int64_t step, std::function<std::vector<Slice>()> slices, std::string_view meta) {
+PendingSave CheckpointStore::start_save(int64_t step, std::function<std::vector<Slice>()> slices,
+                                        std::string_view meta) {
   return begin_save(step, std::move(slices), meta, true);
 }
 
-SaveResult CheckpointStore::save(int64_t step, std::span<const Slice> slices, std::string_view meta) {
-  return begin_save(step, [slices] { return std::vector<Slice>(slices.begin(), slices.end()); }, meta, false).wait();
+SaveResult CheckpointStore::save(int64_t step, std::span<const Slice> slices,
+                                 std::string_view meta) {
+  return begin_save(
+             step, [slices] { return std::vector<Slice>(slices.begin(), slices.end()); }, meta,
+             false)
+      .wait();
 }
 
 }  // namespace mtrain

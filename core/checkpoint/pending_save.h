@@ -15,7 +15,8 @@
 namespace mtrain {
 
 struct PendingSave::State {
-  State(CheckpointStore& owner, int64_t of_step, std::function<std::vector<Slice>()> make, std::string_view text, bool beside);
+  State(CheckpointStore& owner, int64_t of_step, std::function<std::vector<Slice>()> make,
+        std::string_view text, bool beside);
   ~State();
 
   // The slices and P0; P1 to P5; P6 to P10.
@@ -27,7 +28,8 @@ struct PendingSave::State {
   enum class Part { looking, writing, committing, over };
   void begin(Part next_part, void (State::*work)());
   bool all_through() const;
-  /// Every rank comes here when its part is through. Throws on every rank if it failed on any; the temporary folder is gone then.
+  /// Every rank comes here when its part is through. Throws on every rank if it failed on any; the
+  /// temporary folder is gone then.
   void agree();
   bool next();
 

@@ -23,7 +23,8 @@ std::string host_name() {
 std::string holder(int fd) {
   std::array<char, 512> text{};
   ssize_t got = ::pread(fd, text.data(), text.size() - 1, 0);
-  return got > 0 ? printable(trim(std::string_view(text.data(), static_cast<size_t>(got)))) : "unknown";
+  return got > 0 ? printable(trim(std::string_view(text.data(), static_cast<size_t>(got))))
+                 : "unknown";
 }
 
 }  // namespace

@@ -12,9 +12,11 @@
 namespace mtrain {
 namespace {
 
-constexpr const char* kDamaged = "the file is damaged or no safetensors file: fetch or write it again";
+constexpr const char* kDamaged =
+    "the file is damaged or no safetensors file: fetch or write it again";
 
-[[noreturn]] void refuse(const fs::path& path, const std::string& what, const char* hint = kDamaged) {
+[[noreturn]] void refuse(const fs::path& path, const std::string& what,
+                         const char* hint = kDamaged) {
   throw Error(ErrorClass::checkpoint, cat(printable(path.string()), ": ", what), hint);
 }
 
@@ -28,7 +30,8 @@ const char* foreign_format(std::string_view start) {
   if (start.starts_with("GGUF"sv)) return "a GGUF file";
   if (start.starts_with("\x89HDF"sv)) return "an HDF5 file";
   if (start.starts_with("\x1f\x8b"sv)) return "a gzip file";
-  if (start.starts_with("version https://git-lfs"sv)) return "a Git LFS pointer, not the file itself";
+  if (start.starts_with("version https://git-lfs"sv))
+    return "a Git LFS pointer, not the file itself";
   if (start.starts_with("<!DOCTYPE"sv) || start.starts_with("<html"sv)) return "a web page";
   return nullptr;
 }
@@ -39,7 +42,8 @@ const char* foreign_format(std::string_view start) {
   file.read(0, std::as_writable_bytes(std::span(start)).first(bytes));
   if (const char* format = foreign_format({start.data(), bytes}))
     refuse(file.path(), cat("wanted safetensors, got ", format),
-           "pickles can run code when read and are never opened here; convert the weights with the Python "
+           "pickles can run code when read and are never opened here; convert the weights with the "
+           "Python "
            "package safetensors "
            "(safetensors.torch.save_file) and give the .safetensors file or its folder");
   refuse(file.path(), what);
@@ -52,11 +56,11 @@ std::string read_header(const InputFile& file) {
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= std::to_integer<uint64_t>(prefix[i]) << (8 * i);
   if (length > kMaxHeaderBytes)
-    refuse_start(file,
-                 cat("byte 0: header length ", length, " is over the limit of ", kMaxHeaderBytes, " bytes"));
+    refuse_start(file, cat("byte 0: header length ", length, " is over the limit of ",
+                           kMaxHeaderBytes, " bytes"));
   if (length > file.size() - 8)
-    refuse_start(file, cat("byte 0: header length ", length, " goes past the end of the file (", file.size(),
-                           " bytes)"));
+    refuse_start(file, cat("byte 0: header length ", length, " goes past the end of the file (",
+                           file.size(), " bytes)"));
   if (length > (32u << 20))
     log_warn(printable(file.path().string()), ": unusually large header of ", human_bytes(length));
   std::string text(length, '\0');
@@ -70,19 +74,21 @@ Shape checked_shape(const HeaderTensor& t, uint64_t bits, const fs::path& path) 
   Shape shape;
   for (uint64_t dim : t.shape) {
     auto narrow = checked_cast<int64_t>(dim);
-    extent = extent * std::max<uint64_t>(dim, 1);  // so that strides and any partial product fit, too
+    extent =
+        extent * std::max<uint64_t>(dim, 1);  // so that strides and any partial product fit, too
     total = total * dim;
     if (!narrow || !total.valid() || !extent.valid() || !checked_cast<int64_t>(extent.value()))
-      refuse(path, cat("tensor '", printable(t.name), "': the product of its shape overflows 64 bits"));
+      refuse(path,
+             cat("tensor '", printable(t.name), "': the product of its shape overflows 64 bits"));
     shape.push_back(*narrow);
   }
   if (total.value() % 8 != 0)
     refuse(path, cat("tensor '", printable(t.name), "': ", total.value(), " bits of ", t.file_dtype,
                      " are no whole bytes"));
   if (t.end - t.begin != total.value() / 8)
-    refuse(path, cat("tensor '", printable(t.name), "': shape ", shape, " of ", t.file_dtype, " wants ",
-                     total.value() / 8, " bytes, data_offsets [", t.begin, ", ", t.end, "] give ",
-                     t.end - t.begin));
+    refuse(path, cat("tensor '", printable(t.name), "': shape ", shape, " of ", t.file_dtype,
+                     " wants ", total.value() / 8, " bytes, data_offsets [", t.begin, ", ", t.end,
+                     "] give ", t.end - t.begin));
   return shape;
 }
 
@@ -100,8 +106,8 @@ void check_unique(const std::vector<HeaderTensor>& list, const fs::path& path) {
 std::string bad_tensor_name(std::string_view name) {
   if (name.empty()) return "a tensor name is empty";
   if (name.size() > kMaxNameBytes)
-    return cat("tensor name '", printable(name, 40), "…' has ", name.size(), " bytes; the limit is ",
-               kMaxNameBytes);
+    return cat("tensor name '", printable(name, 40), "…' has ", name.size(),
+               " bytes; the limit is ", kMaxNameBytes);
   size_t bad = 0;
   if (!valid_utf8(name, &bad))
     return cat("tensor name '", printable(name), "' is not UTF-8 at its byte ", bad);
@@ -109,9 +115,10 @@ std::string bad_tensor_name(std::string_view name) {
     auto c = static_cast<unsigned char>(name[i]);
     auto next = i + 1 < name.size() ? static_cast<unsigned char>(name[i + 1]) : 0;
     auto third = i + 2 < name.size() ? static_cast<unsigned char>(name[i + 2]) : 0;
-    bool control = c < 0x20 || c == 0x7F || (c == 0xC2 && next < 0xA0);               // C0, DEL, C1
-    bool reorders = (c == 0xE2 && next == 0x80 && third >= 0xA8 && third <= 0xAE) ||  // U+2028 to U+202E
-                    (c == 0xE2 && next == 0x81 && third >= 0xA6 && third <= 0xA9);    // U+2066 to U+2069
+    bool control = c < 0x20 || c == 0x7F || (c == 0xC2 && next < 0xA0);  // C0, DEL, C1
+    bool reorders =
+        (c == 0xE2 && next == 0x80 && third >= 0xA8 && third <= 0xAE) ||  // U+2028 to U+202E
+        (c == 0xE2 && next == 0x81 && third >= 0xA6 && third <= 0xA9);    // U+2066 to U+2069
     if (control || reorders)
       return cat("tensor name '", printable(name), "' has a control character at its byte ", i);
   }
@@ -144,7 +151,8 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
       wrong("data begin at ", t.begin, ", the tensor before ends at ", expected,
             t.begin < expected ? ": they overlap" : ": a hole");
     if (t.end > data_bytes)
-      wrong("data end at ", t.end, ", the file has only ", data_bytes, " bytes of data: it is cut short");
+      wrong("data end at ", t.end, ", the file has only ", data_bytes,
+            " bytes of data: it is cut short");
     const FileDType& kind = *find_file_dtype(t.file_dtype);
     Shape shape = checked_shape(t, kind.bits, path);
     expected = t.end;
@@ -166,9 +174,9 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
 }
 
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {
-  auto found =
-      std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                       [&](uint32_t i, std::string_view wanted) { return tensors_[i].name < wanted; });
+  auto found = std::lower_bound(
+      by_name_.begin(), by_name_.end(), name,
+      [&](uint32_t i, std::string_view wanted) { return tensors_[i].name < wanted; });
   return found != by_name_.end() && tensors_[*found].name == name ? &tensors_[*found] : nullptr;
 }
 
@@ -177,11 +185,11 @@ const TensorInfo& SafetensorsFile::at(std::string_view name) const {
   std::vector<std::string> names;
   for (uint32_t i : by_name_) names.push_back(tensors_[i].name);
   auto close = nearest(name, names);
-  throw Error(
-      ErrorClass::checkpoint,
-      cat(printable(path().string()), ": has no tensor '", printable(name), "' among its ", names.size()),
-      close.empty() ? "is this the checkpoint of another model?"
-                    : cat("did you mean ", join(close, ", "), "?"));
+  throw Error(ErrorClass::checkpoint,
+              cat(printable(path().string()), ": has no tensor '", printable(name), "' among its ",
+                  names.size()),
+              close.empty() ? "is this the checkpoint of another model?"
+                            : cat("did you mean ", join(close, ", "), "?"));
 }
 
 void SafetensorsFile::read(const TensorInfo& tensor, std::span<std::byte> out) const {

@@ -1,9 +1,10 @@
-// The safetensors format (https://github.com/huggingface/safetensors): 8 bytes of little-endian header
-// length, a JSON header {name: {dtype, shape, data_offsets}}, then the tensors' bytes without holes.
-// SafetensorsFile reads one file and refuses everything that two readers could understand differently.
-// SafetensorsWriter writes one, deterministically: same tensors and values, same bytes.
-// Limits on reading: header 100,000,000 bytes, 1,000,000 tensors, names of 1 to 1,024 bytes, rank 8.
-// Both own their files. A SafetensorsFile is immutable, so const calls are safe from any thread.
+// The safetensors format (https://github.com/huggingface/safetensors): 8 bytes of little-endian
+// header length, a JSON header {name: {dtype, shape, data_offsets}}, then the tensors' bytes
+// without holes. SafetensorsFile reads one file and refuses everything that two readers could
+// understand differently. SafetensorsWriter writes one, deterministically: same tensors and values,
+// same bytes. Limits on reading: header 100,000,000 bytes, 1,000,000 tensors, names of 1 to 1,024
+// bytes, rank 8. Both own their files. A SafetensorsFile is immutable, so const calls are safe from
+// any thread.
 #pragma once
 #include <map>
 #include <optional>
@@ -29,14 +30,15 @@ struct TensorInfo {
 
 /// What a dtype is called in safetensors files.
 MT_API const char* safetensors_dtype(DType dtype);
-/// Why `name` cannot name a tensor (empty, too long, control characters, broken UTF-8); empty when it can.
+/// Why `name` cannot name a tensor (empty, too long, control characters, broken UTF-8); empty when
+/// it can.
 MT_API std::string bad_tensor_name(std::string_view name);
 
 class MT_API SafetensorsFile {
  public:
   /// Opens and checks a file: its size, header and every tensor's range, but not its values.
-  /// Error(checkpoint) naming the file and the byte or tensor at fault; pickles and archives are recognised
-  /// and never parsed.
+  /// Error(checkpoint) naming the file and the byte or tensor at fault; pickles and archives are
+  /// recognised and never parsed.
   explicit SafetensorsFile(const fs::path& path);
 
   const fs::path& path() const { return file_.path(); }
@@ -71,9 +73,9 @@ struct TensorSpec {
 
 class MT_API SafetensorsWriter {
  public:
-  /// Creates the file and writes its header. Tensors are laid out by element size (largest first), then name,
-  /// so that each is aligned. `site` names the failpoints (see FileWriter). The metadata always gets
-  /// "format": "pt" unless given.
+  /// Creates the file and writes its header. Tensors are laid out by element size (largest first),
+  /// then name, so that each is aligned. `site` names the failpoints (see FileWriter). The metadata
+  /// always gets "format": "pt" unless given.
   SafetensorsWriter(fs::path path, std::string site, std::vector<TensorSpec> tensors,
                     std::map<std::string, std::string> metadata = {});
 

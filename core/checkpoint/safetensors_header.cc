@@ -23,8 +23,8 @@ constexpr std::array<FileDType, 22> kDTypes = {{
 
 constexpr std::string_view kMetadata = "__metadata__";
 
-/// Receives the events of the JSON parser and accepts exactly the grammar of a header. The depth is bounded
-/// by that grammar.
+/// Receives the events of the JSON parser and accepts exactly the grammar of a header. The depth is
+/// bounded by that grammar.
 class HeaderReader final : public JsonEvents {
  public:
   explicit HeaderReader(Header& out) : out_(out) {}
@@ -71,7 +71,8 @@ class HeaderReader final : public JsonEvents {
       out_.metadata[key_] = std::move(text);
     } else if (place_ == Place::tensor && field_ == kDType) {
       if (!find_file_dtype(text))
-        fail(cat(tensor(), ": unknown dtype \"", printable(text, 60), "\"; known are ", known_file_dtypes()));
+        fail(cat(tensor(), ": unknown dtype \"", printable(text, 60), "\"; known are ",
+                 known_file_dtypes()));
       out_.tensors.back().file_dtype = std::move(text);
     } else {
       refuse(cat("the string \"", printable(text, 60), '"'));
@@ -123,11 +124,12 @@ class HeaderReader final : public JsonEvents {
       field_ = i;
       return;
     }
-    fail(
-        cat(tensor(), ": unknown field \"", printable(text, 60), "\"; known are dtype, shape, data_offsets"));
+    fail(cat(tensor(), ": unknown field \"", printable(text, 60),
+             "\"; known are dtype, shape, data_offsets"));
   }
   void new_metadata(std::string& text) {
-    if (out_.metadata.count(text)) fail(cat("\"__metadata__\" holds \"", printable(text, 60), "\" twice"));
+    if (out_.metadata.count(text))
+      fail(cat("\"__metadata__\" holds \"", printable(text, 60), "\" twice"));
     key_ = std::move(text);
   }
   [[noreturn]] void refuse(std::string_view got) const {
@@ -137,12 +139,13 @@ class HeaderReader final : public JsonEvents {
       case Place::top:
         fail(cat("entry '", printable(key_), "' wants an object, got ", got));
       case Place::metadata:
-        fail(cat("\"__metadata__\" wants strings only, got ", got, " for \"", printable(key_, 60), '"'));
+        fail(cat("\"__metadata__\" wants strings only, got ", got, " for \"", printable(key_, 60),
+                 '"'));
       case Place::array:
         fail(cat(tensor(), ": ", kFields[field_], " wants whole numbers from 0, got ", got));
       case Place::tensor:
-        fail(cat(tensor(), ": ", kFields[field_], field_ == kDType ? " wants a string" : " wants an array",
-                 ", got ", got));
+        fail(cat(tensor(), ": ", kFields[field_],
+                 field_ == kDType ? " wants a string" : " wants an array", ", got ", got));
     }
     fail("unexpected value");
   }

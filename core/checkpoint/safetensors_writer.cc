@@ -29,7 +29,8 @@ uint64_t bytes_of(const TensorSpec& spec) {
 }
 
 void sort_and_check(std::vector<TensorSpec>& specs) {
-  if (specs.size() > kMaxTensors) refuse(cat(specs.size(), " tensors are over the limit of ", kMaxTensors));
+  if (specs.size() > kMaxTensors)
+    refuse(cat(specs.size(), " tensors are over the limit of ", kMaxTensors));
   std::vector<std::string_view> names;
   for (const auto& spec : specs) {
     if (std::string why = bad_tensor_name(spec.name); !why.empty()) refuse(why);
@@ -47,7 +48,8 @@ void sort_and_check(std::vector<TensorSpec>& specs) {
 
 }  // namespace
 
-SafetensorsWriter::SafetensorsWriter(fs::path path, std::string site, std::vector<TensorSpec> tensors,
+SafetensorsWriter::SafetensorsWriter(fs::path path, std::string site,
+                                     std::vector<TensorSpec> tensors,
                                      std::map<std::string, std::string> metadata)
     : order_(std::move(tensors)), file_(std::move(path), std::move(site)) {
   sort_and_check(order_);
@@ -83,8 +85,8 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, std::string site, std::vecto
 }
 
 void SafetensorsWriter::write(std::span<const std::byte> data) {
-  MT_CHECK(data.size() <= file_bytes_ - file_.bytes(), "more data than the header of ", file_.path().string(),
-           " announces");
+  MT_CHECK(data.size() <= file_bytes_ - file_.bytes(), "more data than the header of ",
+           file_.path().string(), " announces");
   file_.write(data);
 }
 

@@ -1,4 +1,5 @@
-// What a save does, part by part: the protocol of docs/checkpoints.md, one failpoint before each of its points.
+// What a save does, part by part: the protocol of docs/checkpoints.md, one failpoint before each of
+// its points.
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,8 +41,8 @@ std::string now_utc() {
   return text.data();
 }
 
-/// The tensor's own name when the box is all of it, so that other programs can read a one-rank checkpoint's
-/// weights.
+/// The tensor's own name when the box is all of it, so that other programs can read a one-rank
+/// checkpoint's weights.
 std::string key_of(const Slice& slice) {
   if (slice.local == slice.global) return slice.name;
   std::string key = slice.name;
@@ -52,7 +53,8 @@ std::string key_of(const Slice& slice) {
 void check_slice(const Slice& slice) {
   if (std::string why = bad_tensor_name(slice.name); !why.empty())
     throw Error(ErrorClass::checkpoint, cat("cannot save: ", why));
-  MT_CHECK(fits(slice.box(), slice.global), slice.name, " ", describe(slice.box()), " of ", slice.global);
+  MT_CHECK(fits(slice.box(), slice.global), slice.name, " ", describe(slice.box()), " of ",
+           slice.global);
   MT_CHECK_EQ(slice.data.size(), static_cast<size_t>(slice.local.numel()) * size_of(slice.dtype));
 }
 
@@ -60,11 +62,14 @@ void check_slice(const Slice& slice) {
 void require_finite(const Slice& slice, std::span<const std::byte> piece, int64_t step) {
   auto at = first_nonfinite(slice.dtype, piece);
   if (!at) return;
-  const size_t before = static_cast<size_t>(piece.data() - slice.data.data()) / size_of(slice.dtype);
+  const size_t before =
+      static_cast<size_t>(piece.data() - slice.data.data()) / size_of(slice.dtype);
   throw Error(ErrorClass::numeric,
-              cat("the state of step ", step, " is not saved: tensor '", slice.name, "' holds NaN or Inf, first at element ",
-                  before + *at, " of the box ", describe(slice.box())),
-              "the run has diverged: lower optimizer.lr or raise scheduler.warmup_steps; earlier checkpoints stay as they are, and "
+              cat("the state of step ", step, " is not saved: tensor '", slice.name,
+                  "' holds NaN or Inf, first at element ", before + *at, " of the box ",
+                  describe(slice.box())),
+              "the run has diverged: lower optimizer.lr or raise scheduler.warmup_steps; earlier "
+              "checkpoints stay as they are, and "
               "the run continues from the newest");
 }
 
@@ -79,7 +84,8 @@ bool holds_exactly(const Manifest& stored, std::span<const Slice> slices, int ra
     const StoredTensor* tensor = stored.find(slice.name);
     if (!tensor || tensor->dtype != slice.dtype || !(tensor->global == slice.global)) return false;
     bool found = std::any_of(tensor->boxes.begin(), tensor->boxes.end(), [&](const StoredBox& box) {
-      return box.box == slice.box() && stored.files[box.file].name == shard && box.crc == crc32c(slice.data);
+      return box.box == slice.box() && stored.files[box.file].name == shard &&
+             box.crc == crc32c(slice.data);
     });
     if (!found) return false;
   }
@@ -101,8 +107,8 @@ bool is_damaged(const fs::path& folder, int64_t step) {
 void rename_folder(const fs::path& from, const fs::path& to, std::string_view site) {
   point(site);
   if (::rename(from.c_str(), to.c_str()) != 0)
-    throw Error(ErrorClass::io,
-                cat("cannot rename ", from.string(), " to ", to.string(), ": ", std::strerror(errno)));
+    throw Error(ErrorClass::io, cat("cannot rename ", from.string(), " to ", to.string(), ": ",
+                                    std::strerror(errno)));
 }
 
 fs::path part_name(int rank, int world) {
@@ -135,15 +141,18 @@ void PendingSave::State::look() {
   damaged = exists && is_damaged(result.path, step);
   if (!exists || damaged) return;
   Manifest stored = read_manifest(result.path);
-  same = stored.meta == meta && holds_exactly(stored, slices, store.options_.rank, store.options_.world);
+  same = stored.meta == meta &&
+         holds_exactly(stored, slices, store.options_.rank, store.options_.world);
   result.bytes = stored.bytes();
 }
 
 void PendingSave::State::write() {
   if (exists && !damaged)
-    throw Error(ErrorClass::checkpoint, cat(result.path.string(), ": exists and holds another state of step ", step),
-                "two runs share this folder, or the run was changed: give it another one (run.dir=PATH), "
-                "or move that away");
+    throw Error(
+        ErrorClass::checkpoint,
+        cat(result.path.string(), ": exists and holds another state of step ", step),
+        "two runs share this folder, or the run was changed: give it another one (run.dir=PATH), "
+        "or move that away");
   if (damaged && store.options_.rank == 0) {
     log_warn("replacing the damaged checkpoint ", result.path.string());
     if (std::string why = store.discard(result.path); !why.empty()) log_warn(why);
@@ -153,7 +162,8 @@ void PendingSave::State::write() {
   bool created = fs::create_directory(temporary, error);
   if (error || (!created && store.options_.world == 1))
     throw Error(ErrorClass::io,
-                cat("cannot create the folder ", temporary.string(), ": ", error ? error.message() : "it exists"),
+                cat("cannot create the folder ", temporary.string(), ": ",
+                    error ? error.message() : "it exists"),
                 "check the permissions and the space of the file system");
   manifest = store.write_shard(temporary, step, slices, given_up);
   point("ckpt.p5");
@@ -166,7 +176,8 @@ void PendingSave::State::commit() {
   store.retire(step, result.warnings);
 }
 
-Manifest CheckpointStore::write_shard(const fs::path& folder, int64_t step, std::span<const Slice> slices,
+Manifest CheckpointStore::write_shard(const fs::path& folder, int64_t step,
+                                      std::span<const Slice> slices,
                                       const std::atomic<bool>& given_up) {
   point("ckpt.p2");
   std::vector<TensorSpec> specs;
@@ -203,7 +214,8 @@ Manifest CheckpointStore::write_shard(const fs::path& folder, int64_t step, std:
                             .crc = crc});
   }
   for (auto& [name, tensor] : tensors) out.tensors.push_back(std::move(tensor));
-  out.files.push_back({file_name, writer.file_bytes(), writer.header_bytes(), writer.header_crc32c()});
+  out.files.push_back(
+      {file_name, writer.file_bytes(), writer.header_bytes(), writer.header_crc32c()});
   point("ckpt.p3");
   writer.finish();
   if (options_.rank != 0) {
@@ -228,7 +240,8 @@ uint64_t CheckpointStore::commit(const fs::path& temporary, int64_t step, Manife
       throw Error(ErrorClass::checkpoint, cat("cannot save: ", why));
   manifest.step = step;
   manifest.created = now_utc();
-  FileWriter file(temporary / kManifestName, "ckpt.manifest", false, Readers::owner);  // it holds the recipe
+  FileWriter file(temporary / kManifestName, "ckpt.manifest", false,
+                  Readers::owner);  // it holds the recipe
   file.write(encode(manifest));
   file.sync();
   file.close();
@@ -240,8 +253,8 @@ uint64_t CheckpointStore::commit(const fs::path& temporary, int64_t step, Manife
     point("ckpt.p8");
     sync_directory(folder_, "ckpt.commit");
   } catch (...) {
-    // Whether the rename is on the disk is unknown, and asking again would not tell: a failed save leaves
-    // nothing behind.
+    // Whether the rename is on the disk is unknown, and asking again would not tell: a failed save
+    // leaves nothing behind.
     std::error_code ignored;
     fs::path trash = folder_ / cat("trash-step-", step, "-", options_.token, "-", serial_);
     fs::rename(target, trash, ignored);
@@ -267,7 +280,8 @@ void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) 
     auto all = list();
     for (auto info = all.rbegin(); info != all.rend(); ++info) {
       if (info->step >= saved)
-        continue;  // newer ones are of an earlier try: perhaps the damaged ones that were passed over
+        continue;  // newer ones are of an earlier try: perhaps the damaged ones that were passed
+                   // over
       if (options_.keep_every > 0 && info->step % options_.keep_every == 0) continue;
       if (kept < options_.keep) {
         kept += info->problem.empty();
@@ -280,11 +294,13 @@ void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) 
   }
 }
 
-/// Out of the way in one step, then piece by piece. Gives why the pieces are still there, "" when they are
-/// not: they are in nobody's way and go with the next clean().
+/// Out of the way in one step, then piece by piece. Gives why the pieces are still there, "" when
+/// they are not: they are in nobody's way and go with the next clean().
 std::string CheckpointStore::discard(const fs::path& folder) {
-  static std::atomic<int64_t> discarded{0};  // not serial_: that goes alike on all ranks, and one alone comes here
-  fs::path trash = folder_ / cat("trash-", folder.filename().string(), "-", options_.token, "-", ++discarded);
+  static std::atomic<int64_t> discarded{
+      0};  // not serial_: that goes alike on all ranks, and one alone comes here
+  fs::path trash =
+      folder_ / cat("trash-", folder.filename().string(), "-", options_.token, "-", ++discarded);
   rename_folder(folder, trash, "ckpt.trash");
   try {
     point("ckpt.trash.delete");

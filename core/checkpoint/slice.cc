@@ -2,9 +2,7 @@
 
 namespace mtrain {
 
-std::string describe(const Box& box) {
-  return cat("offset ", box.offset, " size ", box.extent);
-}
+std::string describe(const Box& box) { return cat("offset ", box.offset, " size ", box.extent); }
 
 bool fits(const Box& box, const Shape& global) {
   if (box.offset.rank() != global.rank() || box.extent.rank() != global.rank()) return false;

@@ -28,7 +28,8 @@ struct Slice {
 };
 
 /// A slice that is the whole tensor.
-inline Slice whole_slice(std::string name, DType dtype, const Shape& shape, std::span<std::byte> data) {
+inline Slice whole_slice(std::string name, DType dtype, const Shape& shape,
+                         std::span<std::byte> data) {
   Shape zero;
   for (int d = 0; d < shape.rank(); ++d) zero.push_back(0);
   return {std::move(name), dtype, shape, zero, shape, data};
@@ -36,7 +37,8 @@ inline Slice whole_slice(std::string name, DType dtype, const Shape& shape, std:
 
 /// "[offset 0, 4 size 2, 8]".
 MT_API std::string describe(const Box& box);
-/// True when `box` has the rank of `global`, no negative numbers, and lies within it. Safe for any numbers.
+/// True when `box` has the rank of `global`, no negative numbers, and lies within it. Safe for any
+/// numbers.
 MT_API bool fits(const Box& box, const Shape& global);
 /// The common elements; absent when there are none (an empty box has none). REQUIRES: equal ranks.
 MT_API std::optional<Box> intersect(const Box& a, const Box& b);
@@ -46,8 +48,8 @@ struct Stretch {
   int64_t from = 0, to = 0, count = 0;  // element positions within source and target
 };
 
-/// Calls `visit(Stretch)` for each maximal run of `common` that is consecutive in both boxes, in rising order
-/// of both. REQUIRES: `common` lies within both.
+/// Calls `visit(Stretch)` for each maximal run of `common` that is consecutive in both boxes, in
+/// rising order of both. REQUIRES: `common` lies within both.
 template <class Visit>
 void for_each_run(const Box& source, const Box& target, const Box& common, Visit&& visit) {
   const int rank = common.extent.rank();
@@ -56,7 +58,9 @@ void for_each_run(const Box& source, const Box& target, const Box& common, Visit
   while (inner > 0) {
     --inner;
     count *= common.extent[inner];
-    if (common.extent[inner] != source.extent[inner] || common.extent[inner] != target.extent[inner]) break;
+    if (common.extent[inner] != source.extent[inner] ||
+        common.extent[inner] != target.extent[inner])
+      break;
   }
   Shape at = common.offset;
   for (;;) {

@@ -9,11 +9,13 @@
 namespace mtrain {
 namespace {
 
-constexpr const char* kHint = "the checkpoint is damaged: use an older one, or restore it from a copy";
+constexpr const char* kHint =
+    "the checkpoint is damaged: use an older one, or restore it from a copy";
 constexpr uint64_t kMaxManifestBytes = 256u << 20;
 constexpr uint64_t kWindowBytes = 1u << 20;
 
-[[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& hint = kHint) {
+[[noreturn]] void refuse(const fs::path& path, const std::string& what,
+                         const std::string& hint = kHint) {
   throw Error(ErrorClass::checkpoint, cat(printable(path.string()), ": ", what), hint);
 }
 
@@ -21,7 +23,8 @@ constexpr uint64_t kWindowBytes = 1u << 20;
 InputFile open_part(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_symlink(fs::symlink_status(path, ignored)))
-    refuse(path, "is a link; a checkpoint's files must be in its folder", "put the file itself there");
+    refuse(path, "is a link; a checkpoint's files must be in its folder",
+           "put the file itself there");
   return InputFile(path);
 }
 
@@ -57,12 +60,14 @@ Manifest read_manifest(const fs::path& folder) {
   return decode(text, path);
 }
 
-StepReader::StepReader(fs::path folder) : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
+StepReader::StepReader(fs::path folder)
+    : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
   for (const auto& stored : manifest_.files) {
     files_.push_back(open_part(folder_ / stored.name));
     if (files_.back().size() != stored.bytes)
-      refuse(files_.back().path(), cat("wanted ", stored.bytes, " bytes, got ", files_.back().size(),
-                                       files_.back().size() < stored.bytes ? ": cut short" : ": grown"));
+      refuse(files_.back().path(),
+             cat("wanted ", stored.bytes, " bytes, got ", files_.back().size(),
+                 files_.back().size() < stored.bytes ? ": cut short" : ": grown"));
   }
   header_verified_.resize(files_.size());
   box_verified_.resize(manifest_.tensors.size());
@@ -107,7 +112,8 @@ void StepReader::verify_headers() const {
       const TensorInfo& found = files[box.file].at(box.key);
       ++counted[box.file];
       if (found.dtype != tensor.dtype || !(found.shape == box.box.extent) || found.offset != box.at)
-        refuse(files[box.file].path(), cat("'", printable(box.key), "' is not what the manifest says"));
+        refuse(files[box.file].path(),
+               cat("'", printable(box.key), "' is not what the manifest says"));
     }
   }
   for (size_t i = 0; i < files.size(); ++i)
@@ -121,14 +127,15 @@ const StoredTensor& StepReader::at(std::string_view name) const {
   for (const auto& tensor : manifest_.tensors) names.push_back(tensor.name);
   auto close = nearest(name, names);
   refuse(folder_, cat("has no tensor '", printable(name), "' among its ", names.size()),
-         close.empty() ? "does the recipe describe another model or optimizer than the one that was saved?"
-                       : cat("nearest are ", join(close, ", ")));
+         close.empty()
+             ? "does the recipe describe another model or optimizer than the one that was saved?"
+             : cat("nearest are ", join(close, ", ")));
 }
 
 void StepReader::prepare(const StoredTensor& tensor, const Box& wanted) {
   if (!fits(wanted, tensor.global))
-    refuse(folder_, cat("tensor '", printable(tensor.name), "': wanted box ", describe(wanted), " of ",
-                        tensor.global));
+    refuse(folder_, cat("tensor '", printable(tensor.name), "': wanted box ", describe(wanted),
+                        " of ", tensor.global));
   if (std::string why = overlap_problem(tensor); !why.empty()) refuse(folder_ / kManifestName, why);
   int64_t covered = 0;
   for (size_t i = 0; i < tensor.boxes.size(); ++i) {
@@ -139,8 +146,8 @@ void StepReader::prepare(const StoredTensor& tensor, const Box& wanted) {
     verify(tensor, i);
   }
   if (covered != wanted.extent.numel())
-    refuse(folder_, cat("tensor '", printable(tensor.name), "': of the box ", describe(wanted), " only ",
-                        covered, " of ", wanted.extent.numel(), " elements were saved"));
+    refuse(folder_, cat("tensor '", printable(tensor.name), "': of the box ", describe(wanted),
+                        " only ", covered, " of ", wanted.extent.numel(), " elements were saved"));
 }
 
 void StepReader::read(const StoredTensor& tensor, const Box& wanted, std::span<std::byte> out) {
@@ -156,8 +163,9 @@ void StepReader::copy(const StoredTensor& tensor, const StoredBox& stored, const
   const size_t width = size_of(tensor.dtype);
   Window window(files_[stored.file], stored.at + stored.bytes);
   for_each_run(stored.box, wanted, common, [&](const Stretch& run) {
-    window.read(stored.at + static_cast<uint64_t>(run.from) * width,
-                out.subspan(static_cast<size_t>(run.to) * width, static_cast<size_t>(run.count) * width));
+    window.read(
+        stored.at + static_cast<uint64_t>(run.from) * width,
+        out.subspan(static_cast<size_t>(run.to) * width, static_cast<size_t>(run.count) * width));
   });
 }
 

@@ -1,5 +1,5 @@
-// StepReader: one committed checkpoint, opened for reading. Bytes are handed out only after their checksum
-// was compared. Internal to core/checkpoint. For one thread at a time.
+// StepReader: one committed checkpoint, opened for reading. Bytes are handed out only after their
+// checksum was compared. Internal to core/checkpoint. For one thread at a time.
 #pragma once
 #include <memory>
 #include <span>
@@ -17,15 +17,15 @@ class StepReader {
 
   const Manifest& manifest() const { return manifest_; }
   const fs::path& folder() const { return folder_; }
-  /// Compares the checksums of a box and of the header of its file, once. Error(checkpoint) naming file and
-  /// tensor.
+  /// Compares the checksums of a box and of the header of its file, once. Error(checkpoint) naming
+  /// file and tensor.
   void verify(const StoredTensor& tensor, size_t box);
   /// Compares every byte, and that each tensor is covered exactly.
   void verify_all();
   /// Compares the safetensors headers with the manifest.
   void verify_headers() const;
-  /// Copies the elements of `wanted` (row-major) to `out`. Error(checkpoint) when the stored boxes do not
-  /// cover it. Verifies what it reads first.
+  /// Copies the elements of `wanted` (row-major) to `out`. Error(checkpoint) when the stored boxes
+  /// do not cover it. Verifies what it reads first.
   void read(const StoredTensor& tensor, const Box& wanted, std::span<std::byte> out);
   /// Verifies all that read() would use, and that it would be complete.
   void prepare(const StoredTensor& tensor, const Box& wanted);
@@ -34,8 +34,8 @@ class StepReader {
 
  private:
   void verify_file(size_t file);
-  void copy(const StoredTensor& tensor, const StoredBox& stored, const Box& wanted, const Box& common,
-            std::span<std::byte> out) const;
+  void copy(const StoredTensor& tensor, const StoredBox& stored, const Box& wanted,
+            const Box& common, std::span<std::byte> out) const;
 
   fs::path folder_;
   Manifest manifest_;

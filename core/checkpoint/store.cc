@@ -22,8 +22,8 @@ std::optional<int64_t> step_of(std::string_view name) {
   name.remove_prefix(kStepPrefix.size());
   int64_t step = 0;
   auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  bool canonical =
-      error == std::errc() && end == name.data() + name.size() && step >= 0 && std::to_string(step) == name;
+  bool canonical = error == std::errc() && end == name.data() + name.size() && step >= 0 &&
+                   std::to_string(step) == name;
   return canonical ? std::optional(step) : std::nullopt;
 }
 
@@ -36,8 +36,8 @@ StepReader open_step(const fs::path& folder, int64_t step) {
   StepReader reader(folder);
   if (reader.manifest().step != step)
     throw Error(ErrorClass::checkpoint,
-                cat(printable((folder / kManifestName).string()), ": says step ", reader.manifest().step,
-                    " in the folder of step ", step),
+                cat(printable((folder / kManifestName).string()), ": says step ",
+                    reader.manifest().step, " in the folder of step ", step),
                 "give the folder its own name back");
   return reader;
 }
@@ -54,12 +54,10 @@ void create_durably(const fs::path& folder) {
 }
 
 /// The first lines of an error as one line.
-std::string one_line(const Error& error) {
-  return printable(error.message(), 600);
-}
+std::string one_line(const Error& error) { return printable(error.message(), 600); }
 
-[[noreturn]] void mismatch(const fs::path& folder, const std::string& tensor, const std::string& wanted,
-                           const std::string& got) {
+[[noreturn]] void mismatch(const fs::path& folder, const std::string& tensor,
+                           const std::string& wanted, const std::string& got) {
   throw Error(ErrorClass::checkpoint,
               cat(printable(folder.string()), ": tensor '", printable(tensor), "': wanted ", wanted,
                   ", the checkpoint has ", got),
@@ -94,7 +92,8 @@ std::vector<int64_t> CheckpointStore::steps() const {
   fs::directory_iterator entries(folder_, error);
   if (error == std::errc::no_such_file_or_directory) return out;
   if (error)
-    throw Error(ErrorClass::io, cat("cannot list ", printable(folder_.string()), ": ", error.message()));
+    throw Error(ErrorClass::io,
+                cat("cannot list ", printable(folder_.string()), ": ", error.message()));
   for (const auto& entry : entries) {
     std::error_code ignored;
     if (auto step = step_of(entry.path().filename().string()); step && entry.is_directory(ignored))
@@ -147,11 +146,13 @@ LatestCheckpoint CheckpointStore::latest_valid() const {
   }
   if (out.refused.empty()) return out;
   std::string lines;
-  for (const auto& refused : out.refused) lines += cat("\n  step ", refused.step, ": ", refused.reason);
-  throw Error(
-      ErrorClass::checkpoint,
-      cat(printable(folder_.string()), ": none of the ", all.size(), " checkpoints is valid", lines),
-      "restore one from a copy; to start anew on purpose, give the run another folder (run.dir=PATH)");
+  for (const auto& refused : out.refused)
+    lines += cat("\n  step ", refused.step, ": ", refused.reason);
+  throw Error(ErrorClass::checkpoint,
+              cat(printable(folder_.string()), ": none of the ", all.size(),
+                  " checkpoints is valid", lines),
+              "restore one from a copy; to start anew on purpose, give the run another folder "
+              "(run.dir=PATH)");
 }
 
 void CheckpointStore::load(int64_t step, std::span<Slice> slices, LoadOptions options) const {
@@ -168,10 +169,11 @@ void CheckpointStore::load(int64_t step, std::span<Slice> slices, LoadOptions op
     reader.read(reader.at(slice.name), slice.box(), slice.data);
     if (options.allow_nonfinite) continue;
     if (auto at = first_nonfinite(slice.dtype, slice.data))
-      throw Error(ErrorClass::numeric,
-                  cat(printable(reader.folder().string()), ": tensor '", printable(slice.name),
-                      "' holds NaN or Inf, first at element ", *at, " of the box ", describe(slice.box())),
-                  "the run had diverged when this was saved: resume from an older step");
+      throw Error(
+          ErrorClass::numeric,
+          cat(printable(reader.folder().string()), ": tensor '", printable(slice.name),
+              "' holds NaN or Inf, first at element ", *at, " of the box ", describe(slice.box())),
+          "the run had diverged when this was saved: resume from an older step");
   }
 }
 
@@ -184,7 +186,8 @@ std::vector<fs::path> CheckpointStore::rewind(int64_t step) {
   std::erase_if(newer, [step](int64_t other) { return other <= step; });
   if (newer.empty()) return {};
   fs::path aside;
-  for (int number = 1; aside.empty() || fs::exists(aside); ++number) aside = folder_ / cat("set-aside-", number);
+  for (int number = 1; aside.empty() || fs::exists(aside); ++number)
+    aside = folder_ / cat("set-aside-", number);
   create_durably(aside);
   std::vector<fs::path> out;
   // The newest first: after a crash in between, the same call completes what is left.
@@ -198,8 +201,11 @@ std::vector<fs::path> CheckpointStore::rewind(int64_t step) {
 }
 
 void CheckpointStore::require_room(uint64_t bytes) const {
-  constexpr const char* kElsewhere = "free some space, or write elsewhere: run.dir=PATH or checkpoint.dir=PATH";
-  const fs::path probe = folder_ / cat("trash-probe-", options_.token);  // clean() removes what a killed job left of it
+  constexpr const char* kElsewhere =
+      "free some space, or write elsewhere: run.dir=PATH or checkpoint.dir=PATH";
+  const fs::path probe =
+      folder_ /
+      cat("trash-probe-", options_.token);  // clean() removes what a killed job left of it
   try {
     FileWriter file(probe, "ckpt.probe", true);
     file.write(std::string(4096, '\n'));
@@ -207,16 +213,18 @@ void CheckpointStore::require_room(uint64_t bytes) const {
     file.close();
   } catch (const Error& error) {
     ::unlink(probe.c_str());
-    throw Error(ErrorClass::io, cat("no checkpoint can be saved, so training does not begin: ", error.message()),
+    throw Error(ErrorClass::io,
+                cat("no checkpoint can be saved, so training does not begin: ", error.message()),
                 error.hint().empty() ? kElsewhere : error.hint());
   }
   ::unlink(probe.c_str());
   struct statvfs system {};
-  if (::statvfs(folder_.c_str(), &system) != 0 || system.f_blocks == 0) return;  // unknown: the save itself will show it
+  if (::statvfs(folder_.c_str(), &system) != 0 || system.f_blocks == 0)
+    return;  // unknown: the save itself will show it
   const uint64_t free = uint64_t{system.f_bavail} * system.f_frsize;
   MT_USER_CHECK(bytes <= free, ErrorClass::io,
-                cat(printable(folder_.string()), " has room for ", human_bytes(free), ", and one checkpoint takes ",
-                    human_bytes(bytes), ": training does not begin"),
+                cat(printable(folder_.string()), " has room for ", human_bytes(free),
+                    ", and one checkpoint takes ", human_bytes(bytes), ": training does not begin"),
                 kElsewhere);
 }
 
@@ -254,7 +262,8 @@ CheckpointPlace locate_checkpoints(const fs::path& path) {
 
 std::optional<size_t> first_nonfinite(DType dtype, std::span<const std::byte> data) {
   auto scan = [&]<class Word>(Word exponent) -> std::optional<size_t> {
-    constexpr size_t kBlock = 1024;  // looked at as a whole, without a branch: that loop becomes vector code
+    constexpr size_t kBlock =
+        1024;  // looked at as a whole, without a branch: that loop becomes vector code
     auto bad = [&](size_t i) {
       Word word;
       std::memcpy(&word, data.data() + i * sizeof(Word), sizeof(Word));

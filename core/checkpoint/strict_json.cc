@@ -13,8 +13,8 @@ struct Refusal {
   std::string message;
 };
 
-/// Reads the text and tells how far the parser has come, for messages about what the parser itself finds no
-/// fault with.
+/// Reads the text and tells how far the parser has come, for messages about what the parser itself
+/// finds no fault with.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -59,18 +59,20 @@ class Adapter {
   bool start_array(size_t) { return deeper(), out_.start_array(), true; }
   bool end_array() { return --depth_, out_.end_array(), true; }
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: what": the place is told by our own
-    // count
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: what": the place is told
+    // by our own count
     std::string_view text = error.what();
     size_t column = text.find("column ");
     size_t colon = column == std::string_view::npos ? column : text.find(": ", column);
-    throw Refusal{cat("malformed JSON: ",
-                      printable(colon == std::string_view::npos ? text : text.substr(colon + 2), 160))};
+    throw Refusal{
+        cat("malformed JSON: ",
+            printable(colon == std::string_view::npos ? text : text.substr(colon + 2), 160))};
   }
 
  private:
   void deeper() {
-    if (++depth_ > kMaxJsonDepth) throw Refusal{cat("JSON nested deeper than the limit of ", kMaxJsonDepth)};
+    if (++depth_ > kMaxJsonDepth)
+      throw Refusal{cat("JSON nested deeper than the limit of ", kMaxJsonDepth)};
   }
   JsonEvents& out_;
   int depth_ = 0;
@@ -84,7 +86,8 @@ class TreeBuilder final : public JsonEvents {
   void end_object() override { stack_.pop_back(); }
   void end_array() override { stack_.pop_back(); }
   void key(std::string& text) override {
-    if (stack_.back()->contains(text)) fail(cat("the key \"", printable(text, 60), "\" occurs twice"));
+    if (stack_.back()->contains(text))
+      fail(cat("the key \"", printable(text, 60), "\" occurs twice"));
     key_ = std::move(text);
   }
   void string(std::string& text) override { put(std::move(text)); }
@@ -110,9 +113,7 @@ class TreeBuilder final : public JsonEvents {
 
 }  // namespace
 
-void JsonEvents::fail(std::string message) {
-  throw Refusal{std::move(message)};
-}
+void JsonEvents::fail(std::string message) { throw Refusal{std::move(message)}; }
 
 void parse_json(std::string_view text, const JsonPlace& place, JsonEvents& events) {
   const char* at = text.data();

@@ -1,6 +1,6 @@
-// JSON as files from strangers need it read: duplicate keys, byte-order marks, NUL bytes, deep nesting and
-// anything after the value are refused, each with the byte where it is. Internal to core/checkpoint.
-// Stateless functions.
+// JSON as files from strangers need it read: duplicate keys, byte-order marks, NUL bytes, deep
+// nesting and anything after the value are refused, each with the byte where it is. Internal to
+// core/checkpoint. Stateless functions.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -34,7 +34,9 @@ class JsonEvents {
   /// A whole number without sign, point or exponent, below 2^64.
   virtual void integer(uint64_t value) = 0;
   virtual void negative(int64_t value) { other(cat("the number ", value)); }
-  virtual void real(double, const std::string& text) { other(cat("the number ", printable(text, 40))); }
+  virtual void real(double, const std::string& text) {
+    other(cat("the number ", printable(text, 40)));
+  }
   virtual void boolean(bool value) { other(value ? "true" : "false"); }
   virtual void null() { other("null"); }
   /// Any value whose event was not overridden, in words.

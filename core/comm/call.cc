@@ -28,9 +28,7 @@ namespace {
 bool reduces(CommKind kind) {
   return kind == CommKind::all_reduce || kind == CommKind::reduce_scatter;
 }
-bool point_to_point(CommKind kind) {
-  return kind == CommKind::send || kind == CommKind::recv;
-}
+bool point_to_point(CommKind kind) { return kind == CommKind::send || kind == CommKind::recv; }
 }  // namespace
 
 std::string describe(const CommCall& call) {
@@ -44,7 +42,8 @@ std::string describe(const CommCall& call) {
     case CommKind::all_gather:
       return cat(kind, " of ", amount, " per rank");
     case CommKind::all_to_all:
-      return call.uneven ? cat(kind, "_v of ", name(call.dtype)) : cat(kind, " of ", amount, " per rank");
+      return call.uneven ? cat(kind, "_v of ", name(call.dtype))
+                         : cat(kind, " of ", amount, " per rank");
     case CommKind::broadcast:
       return cat(kind, " of ", amount, " from rank ", call.peer);
     case CommKind::send:
@@ -59,7 +58,8 @@ std::string describe(const CommCall& call) {
 }
 
 bool agree(const CommCall& a, const CommCall& b) {
-  if (point_to_point(a.kind) && point_to_point(b.kind)) return a.count == b.count && a.dtype == b.dtype;
+  if (point_to_point(a.kind) && point_to_point(b.kind))
+    return a.count == b.count && a.dtype == b.dtype;
   if (a.kind != b.kind) return false;
   if (a.kind == CommKind::barrier || a.kind == CommKind::split) return true;
   if (a.dtype != b.dtype || a.uneven != b.uneven) return false;
@@ -80,7 +80,8 @@ int64_t bytes_sent(const CommCall& call, int rank, int size) {
     case CommKind::all_to_all: {
       if (!call.uneven) return (size - 1) * bytes;
       int64_t elements = 0;
-      for (int r = 0; r < size; ++r) elements += r == rank ? 0 : call.send_counts[static_cast<size_t>(r)];
+      for (int r = 0; r < size; ++r)
+        elements += r == rank ? 0 : call.send_counts[static_cast<size_t>(r)];
       return elements * element;
     }
     case CommKind::broadcast:

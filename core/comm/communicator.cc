@@ -1,5 +1,5 @@
-// The arguments of every call are checked and its bytes counted here, and groups of one rank are served here,
-// so that implementations see only sound calls that concern several ranks.
+// The arguments of every call are checked and its bytes counted here, and groups of one rank are
+// served here, so that implementations see only sound calls that concern several ranks.
 #include "mtrain/comm/communicator.h"
 
 #include <cstring>
@@ -23,11 +23,13 @@ void check(const ConstBuffer& b, const char* what) {
 
 void check_together(const ConstBuffer& a, const ConstBuffer& b) {
   MT_CHECK(a.dtype == b.dtype, mtrain::name(a.dtype), " and ", mtrain::name(b.dtype));
-  MT_CHECK(a.run == b.run, "one buffer is in host memory and the other on a device, or they are two runs'");
+  MT_CHECK(a.run == b.run,
+           "one buffer is in host memory and the other on a device, or they are two runs'");
 }
 
 void check_reduction(const ConstBuffer& b) {
-  MT_CHECK(reducible(b.dtype), "reductions are for floating types, int32 and int64, not ", name(b.dtype));
+  MT_CHECK(reducible(b.dtype), "reductions are for floating types, int32 and int64, not ",
+           name(b.dtype));
 }
 
 int64_t checked_sum(std::span<const int64_t> counts, const char* what) {
@@ -55,7 +57,8 @@ Pending Communicator::begin(const CommCall& call) {
   if (size() == 1)
     copy_alone(call);
   else if (call.run && !device_memory())
-    pending = start_staged(call, rank(), size(), [this](const CommCall& on_host) { return start(on_host); });
+    pending = start_staged(call, rank(), size(),
+                           [this](const CommCall& on_host) { return start(on_host); });
   else
     pending = start(call);
   auto& count = counters_[call.kind];
@@ -80,8 +83,8 @@ Pending Communicator::start_all_gather(ConstBuffer part, Buffer into) {
   check(part, "the part");
   check(into, "the result");
   check_together(part, into);
-  MT_CHECK(into.count == part.count * size(), "a result of ", into.count, " for ", size(), " parts of ",
-           part.count);
+  MT_CHECK(into.count == part.count * size(), "a result of ", into.count, " for ", size(),
+           " parts of ", part.count);
   return begin({.kind = CommKind::all_gather,
                 .dtype = part.dtype,
                 .count = part.count,
@@ -95,8 +98,8 @@ Pending Communicator::start_reduce_scatter(ConstBuffer data, Buffer part, Reduce
   check(part, "the part");
   check_reduction(data);
   check_together(data, part);
-  MT_CHECK(data.count == part.count * size(), "a buffer of ", data.count, " for ", size(), " parts of ",
-           part.count);
+  MT_CHECK(data.count == part.count * size(), "a buffer of ", data.count, " for ", size(),
+           " parts of ", part.count);
   return begin({.kind = CommKind::reduce_scatter,
                 .reduce = op,
                 .dtype = data.dtype,
@@ -120,8 +123,8 @@ Pending Communicator::start_all_to_all(ConstBuffer data, Buffer into) {
                 .run = data.run});
 }
 
-Pending Communicator::start_all_to_all_v(ConstBuffer data, std::span<const int64_t> send_counts, Buffer into,
-                                         std::span<const int64_t> recv_counts) {
+Pending Communicator::start_all_to_all_v(ConstBuffer data, std::span<const int64_t> send_counts,
+                                         Buffer into, std::span<const int64_t> recv_counts) {
   check(data, "the buffer");
   check(into, "the result");
   auto ranks = static_cast<size_t>(size());
@@ -156,7 +159,8 @@ Pending Communicator::start_broadcast(Buffer data, int root) {
 
 Pending Communicator::start_send(ConstBuffer data, int to, int tag) {
   check(data, "the buffer");
-  MT_CHECK(to >= 0 && to < size() && to != rank(), "rank ", rank(), " of ", size(), " sends to ", to);
+  MT_CHECK(to >= 0 && to < size() && to != rank(), "rank ", rank(), " of ", size(), " sends to ",
+           to);
   MT_CHECK(tag >= 0 && tag <= kMaxTag, "tag ", tag);
   return begin({.kind = CommKind::send,
                 .dtype = data.dtype,
@@ -169,8 +173,8 @@ Pending Communicator::start_send(ConstBuffer data, int to, int tag) {
 
 Pending Communicator::start_recv(Buffer data, int from, int tag) {
   check(data, "the buffer");
-  MT_CHECK(from >= 0 && from < size() && from != rank(), "rank ", rank(), " of ", size(), " receives from ",
-           from);
+  MT_CHECK(from >= 0 && from < size() && from != rank(), "rank ", rank(), " of ", size(),
+           " receives from ", from);
   MT_CHECK(tag >= 0 && tag <= kMaxTag, "tag ", tag);
   return begin({.kind = CommKind::recv,
                 .dtype = data.dtype,
@@ -181,9 +185,7 @@ Pending Communicator::start_recv(Buffer data, int from, int tag) {
                 .run = data.run});
 }
 
-Pending Communicator::start_barrier() {
-  return begin({.kind = CommKind::barrier});
-}
+Pending Communicator::start_barrier() { return begin({.kind = CommKind::barrier}); }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key, std::string name) {
   CommCall call{.kind = CommKind::split, .peer = color, .tag = key};

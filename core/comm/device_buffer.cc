@@ -11,7 +11,9 @@ Run* device_of(const Tensor& t) {
 }
 }  // namespace
 
-ConstBuffer::ConstBuffer(const Tensor& t) : data(t.raw()), count(t.numel()), dtype(t.dtype()), run(device_of(t)) {}
-Buffer::Buffer(const Tensor& t) : data(t.raw()), count(t.numel()), dtype(t.dtype()), run(device_of(t)) {}
+ConstBuffer::ConstBuffer(const Tensor& t)
+    : data(t.raw()), count(t.numel()), dtype(t.dtype()), run(device_of(t)) {}
+Buffer::Buffer(const Tensor& t)
+    : data(t.raw()), count(t.numel()), dtype(t.dtype()), run(device_of(t)) {}
 
 }  // namespace mtrain

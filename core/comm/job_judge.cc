@@ -29,7 +29,8 @@ std::string seconds_text(Seconds s) {
 
 std::string state_text(const RankStatus& s) {
   std::string where = s.waits.number > 0 ? cat("in ", describe(s.waits)) : std::string();
-  std::string last = s.last.number > 0 ? cat("after ", describe(s.last)) : std::string("before any call");
+  std::string last =
+      s.last.number > 0 ? cat("after ", describe(s.last)) : std::string("before any call");
   std::string text = s.step < 0 ? "no step done" : cat(counted(s.step, "step"), " done");
   if (s.doing[0] != '\0') text += cat(", ", s.doing);
   if (s.ended) return cat(text, ", ended ", last);
@@ -42,7 +43,8 @@ std::string ranks_text(const std::vector<int>& ranks) {
   for (size_t i = 0; i < ranks.size();) {
     size_t end = i + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    text += cat(i == 0 ? "" : ", ", ranks[i], end - i > 1 ? cat("-", ranks[end - 1]) : std::string());
+    text +=
+        cat(i == 0 ? "" : ", ", ranks[i], end - i > 1 ? cat("-", ranks[end - 1]) : std::string());
     i = end;
   }
   return text;
@@ -80,8 +82,8 @@ std::string JobJudge::table() const {
     bool gone = rank.lost || (signs_ && last_look_ - rank.sign > kOwnStop);
     std::string key = cat(rank.host.empty() ? "" : cat(" on ", rank.host),
                           gone ? ", when last heard of: " : ": ", state_text(rank.status));
-    auto found =
-        std::find_if(lines.begin(), lines.end(), [&](const auto& line) { return line.first == key; });
+    auto found = std::find_if(lines.begin(), lines.end(),
+                              [&](const auto& line) { return line.first == key; });
     if (found == lines.end()) found = lines.insert(lines.end(), {key, {}});
     found->second.push_back(static_cast<int>(r));
   }
@@ -125,11 +127,13 @@ std::optional<WatchFinding> JobJudge::look_for_dead(Time now) {
     const Rank& r = ranks_[i];
     if (r.status.ended) continue;
     if (r.lost && now - r.lost_at >= kLostTogether) dead.push_back(static_cast<int>(i));
-    if (!r.lost && now - r.sign > limits_.silence * kSignShare) still.push_back(static_cast<int>(i));
+    if (!r.lost && now - r.sign > limits_.silence * kSignShare)
+      still.push_back(static_cast<int>(i));
   }
   if (!dead.empty())
     return finding(
-        dead, cat(who(dead[0]), " has died without a word: it was killed, crashed, or lost its machine"));
+        dead,
+        cat(who(dead[0]), " has died without a word: it was killed, crashed, or lost its machine"));
   if (still.empty()) return std::nullopt;
   return finding(still, cat(who(still[0]), " has given no sign of life for ",
                             seconds_text(now - ranks_[static_cast<size_t>(still[0])].sign),
@@ -155,14 +159,17 @@ std::optional<WatchFinding> JobJudge::look_for_stuck(Time now) {
   std::stable_partition(stuck.begin(), stuck.end(), [this](int r) { return !status(r).ended; });
   if (!stuck.empty()) {
     const Rank& r = ranks_[static_cast<size_t>(stuck[0])];
-    if (r.status.ended) return finding(stuck, cat(who(stuck[0]), " has ended, and others wait for it"));
+    if (r.status.ended)
+      return finding(stuck, cat(who(stuck[0]), " has ended, and others wait for it"));
     std::erase_if(stuck, [this](int i) { return status(i).ended; });
-    return finding(stuck,
-                   cat(who(stuck[0]), " has not come to its next call for ", seconds_text(now - r.progress),
-                       ", and others wait for it: it is stuck in what it computes, reads or writes"));
+    return finding(
+        stuck,
+        cat(who(stuck[0]), " has not come to its next call for ", seconds_text(now - r.progress),
+            ", and others wait for it: it is stuck in what it computes, reads or writes"));
   }
   if (moving) return std::nullopt;
-  return finding({}, cat("all ranks have waited for each other for more than ", seconds_text(most)));
+  return finding({},
+                 cat("all ranks have waited for each other for more than ", seconds_text(most)));
 }
 
 std::optional<std::string> JobJudge::slow_rank() {
@@ -183,13 +190,14 @@ std::optional<std::string> JobJudge::slow_rank() {
     }
     if (r.slow_since < 0) r.slow_since = r.status.step;
     // One slow moment of the machine is no news: the steps that are averaged must all be others.
-    if (r.told || r.status.step - r.slow_since < static_cast<int64_t>(RankActivity::kBusySteps)) continue;
+    if (r.told || r.status.step - r.slow_since < static_cast<int64_t>(RankActivity::kBusySteps))
+      continue;
     r.told = true;
     auto tenths = static_cast<int64_t>(times * 10 + 0.5);
-    return cat(who(static_cast<int>(i)), " is slow: after step ", r.status.step, " its own work takes ",
-               tenths / 10, ".", tenths % 10, " times as long as that of the others (",
-               seconds_text(Seconds(r.status.busy_step)), " of a step, ", seconds_text(Seconds(*middle)),
-               "); all ranks wait for it");
+    return cat(who(static_cast<int>(i)), " is slow: after step ", r.status.step,
+               " its own work takes ", tenths / 10, ".", tenths % 10,
+               " times as long as that of the others (", seconds_text(Seconds(r.status.busy_step)),
+               " of a step, ", seconds_text(Seconds(*middle)), "); all ranks wait for it");
   }
   return std::nullopt;
 }

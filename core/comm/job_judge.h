@@ -1,5 +1,6 @@
-// JobJudge: says from what ranks tell of themselves which of them has died, is stopped or is stuck, and which is slow.
-// Knows neither threads nor sockets: whoever watches feeds it and asks it, with the time. For one thread.
+// JobJudge: says from what ranks tell of themselves which of them has died, is stopped or is stuck,
+// and which is slow. Knows neither threads nor sockets: whoever watches feeds it and asks it, with
+// the time. For one thread.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -10,16 +11,17 @@
 
 namespace mtrain {
 
-/// How long is too long. A job with a silent rank is to have ended `silence` after the rank's last sign, or three times its
-/// slowest steps when that is more: the judge speaks a little earlier.
+/// How long is too long. A job with a silent rank is to have ended `silence` after the rank's last
+/// sign, or three times its slowest steps when that is more: the judge speaks a little earlier.
 struct WatchLimits {
   std::chrono::milliseconds silence{5000};
-  std::chrono::milliseconds timeout{std::chrono::minutes(10)};  // the most; where steps say nothing, the limit
+  std::chrono::milliseconds timeout{
+      std::chrono::minutes(10)};  // the most; where steps say nothing, the limit
 };
 
 struct WatchFinding {
   std::vector<int> ranks;  // whose fault it is; empty: nobody's alone
-  std::string message;     // "rank 2 on n1 has died …", a line for what each rank was doing behind it
+  std::string message;  // "rank 2 on n1 has died …", a line for what each rank was doing behind it
 };
 
 class MT_API JobJudge {
@@ -34,13 +36,14 @@ class MT_API JobJudge {
   /// The rank's connection has ended, and it had not said that it would.
   void lost(int rank, Time now);
 
-  /// The first rank that has failed silently. To be called several times a second; when it was not, the time in between does
-  /// not count, since this process was stopped itself.
+  /// The first rank that has failed silently. To be called several times a second; when it was not,
+  /// the time in between does not count, since this process was stopped itself.
   std::optional<WatchFinding> look(Time now, bool also_stuck = true);
   /// A rank that has become much slower than the others, once: a sentence.
   std::optional<std::string> slow_rank();
 
-  /// What every rank was doing, a line for those alike: "ranks 0-2 on n1: 17 steps done, in barrier (#3 of …)".
+  /// What every rank was doing, a line for those alike: "ranks 0-2 on n1: 17 steps done, in barrier
+  /// (#3 of …)".
   std::string table() const;
   /// "rank 2 on n1".
   std::string who(int rank) const;

@@ -27,7 +27,8 @@ constexpr int kManyRanks = 64;
 constexpr double kTableBytesPerSecond = 20e6;  // of the first rank, however many the others are
 constexpr milliseconds kToFlush{200};
 constexpr double kFinishShare = 0.6;  // of the limit: for ranks that are to end by themselves
-// Connections that have not said who they are: how long that may take, and how many there may be. A rank says it as it connects.
+// Connections that have not said who they are: how long that may take, and how many there may be. A
+// rank says it as it connects.
 constexpr milliseconds kToSayHello{5000};
 constexpr size_t kMostStrangers = 64;
 constexpr int kMostTold = 10;  // of those dropped, with a line of their own
@@ -142,8 +143,8 @@ void JobWatch::Watcher::await_something() {
   [[maybe_unused]] ssize_t read = ::read(wake_, &rung, sizeof rung);
 }
 
-// Strangers come to an open port too. Who has not said who he is in time goes, the oldest where there are too many; once all ranks
-// have said it, so do the rest, and nobody listens any more.
+// Strangers come to an open port too. Who has not said who he is in time goes, the oldest where
+// there are too many; once all ranks have said it, so do the rest, and nobody listens any more.
 void JobWatch::Watcher::let_in(Clock::time_point now) {
   auto stranger = [](const Link& link) { return link.rank < 0; };
   if (std::all_of(came_.begin(), came_.end(), [](bool came) { return came; })) {
@@ -168,7 +169,9 @@ void JobWatch::Watcher::let_in(Clock::time_point now) {
 }
 
 void JobWatch::Watcher::drop_stranger(Link& link, const char* why) {
-  if (num_dropped_ < kMostTold) log_warn("dropped a connection to port ", listener_->door().port, ", where ranks watch each other: ", why);
+  if (num_dropped_ < kMostTold)
+    log_warn("dropped a connection to port ", listener_->door().port,
+             ", where ranks watch each other: ", why);
   if (++num_dropped_ == kMostTold) log_warn("further dropped connections are not reported");
   link.socket.close();
 }
@@ -213,10 +216,13 @@ void JobWatch::Watcher::take_hello(Link& link, const std::string& text) {
   came_[static_cast<size_t>(*rank)] = true;
   link.rank = *rank;
   link.socket.trust();
-  if (failure_) link.socket.send(kFailed, bytes_of(FailureMessage{*failure_, {}}));  // told before this rank was known
+  if (failure_)
+    link.socket.send(kFailed,
+                     bytes_of(FailureMessage{*failure_, {}}));  // told before this rank was known
 }
 
-// What the others were doing when the first rank was last heard of: that is what is left when it dies.
+// What the others were doing when the first rank was last heard of: that is what is left when it
+// dies.
 void JobWatch::Watcher::take_table(const std::string& table) {
   auto now = Clock::now();
   for (int r = 0; r < num_ranks(); ++r) {
@@ -275,7 +281,8 @@ void JobWatch::Watcher::look(Clock::time_point now) {
   if (!found) return;
   CommFailure failure{
       .rank = found->ranks.empty() ? -1 : found->ranks[0], .reason = found->message, .found = true};
-  send_all(kFound, bytes_of(FailureMessage{failure, found->ranks}));  // to the first rank too, which may yet wake up
+  send_all(kFound, bytes_of(FailureMessage{
+                       failure, found->ranks}));  // to the first rank too, which may yet wake up
   flush();
   conclude(failure, found->ranks);
 }
@@ -300,18 +307,19 @@ void JobWatch::Watcher::take_failure(const CommFailure& failure, int from) {
   if (over_) return;
   over_ = true;
   failure_ = failure;
-  end_by_ =
-      Clock::now() + std::chrono::duration_cast<milliseconds>(job_.context_.watch.silence * kFinishShare);
+  end_by_ = Clock::now() +
+            std::chrono::duration_cast<milliseconds>(job_.context_.watch.silence * kFinishShare);
   send_all(kFailed, bytes_of(FailureMessage{failure, {}}), from);
   flush();
 }
 
 JobWatch::JobWatch(int rank, std::vector<std::string> hosts, const CommContext& context)
-    : rank_(rank), hosts_(std::move(hosts)), context_(context), watcher_(std::make_unique<Watcher>(*this)) {}
+    : rank_(rank),
+      hosts_(std::move(hosts)),
+      context_(context),
+      watcher_(std::make_unique<Watcher>(*this)) {}
 
-JobWatch::~JobWatch() {
-  end();
-}
+JobWatch::~JobWatch() { end(); }
 
 std::string JobWatch::open_door() {
   watcher_->open_door();

@@ -1,7 +1,8 @@
-// JobWatch: how ranks that are processes look after each other, on a thread of its own in each, so that it goes on whatever
-// the rank itself is doing. All are connected to the first rank, which judges (job_judge.h) and tells all; they in turn look
-// after the first rank. Who has died is known at once, since the system closes its connection; who is stopped or stuck, in
-// the time of WatchOptions. For the thread of its rank; RankActivity is safe from any.
+// JobWatch: how ranks that are processes look after each other, on a thread of its own in each, so
+// that it goes on whatever the rank itself is doing. All are connected to the first rank, which
+// judges (job_judge.h) and tells all; they in turn look after the first rank. Who has died is known
+// at once, since the system closes its connection; who is stopped or stuck, in the time of
+// WatchOptions. For the thread of its rank; RankActivity is safe from any.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -35,7 +36,8 @@ class MT_API JobWatch {
   /// What was found; only without WatchOptions::give_up, which ends the process instead.
   std::optional<CommFailure> failure() const;
   bool failed() const { return failed_.load(); }
-  /// This rank has failed and says so itself: nobody is to be judged any more, and who does not end in time is ended.
+  /// This rank has failed and says so itself: nobody is to be judged any more, and who does not end
+  /// in time is ended.
   void tell_failure(const std::string& reason, ErrorClass error_class);
   /// The job is at its end: says farewell and stops.
   void end();
@@ -51,8 +53,8 @@ class MT_API JobWatch {
   std::thread thread_;
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
-  std::optional<CommFailure> failure_;       // guarded by mutex_
-  std::optional<CommFailure> to_tell_;       // guarded by mutex_
+  std::optional<CommFailure> failure_;  // guarded by mutex_
+  std::optional<CommFailure> to_tell_;  // guarded by mutex_
   std::atomic<bool> ending_{false};
 };
 

@@ -12,9 +12,7 @@ Pending& Pending::operator=(Pending&& other) noexcept {
   return *this;
 }
 
-Pending::~Pending() {
-  release();
-}
+Pending::~Pending() { release(); }
 
 void Pending::release() noexcept {
   if (work_) work_->drop();

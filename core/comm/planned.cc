@@ -9,12 +9,14 @@ PlannedCommunicator::PlannedCommunicator(int rank, int size, std::string name)
   std::iota(ranks_.begin(), ranks_.end(), 0);
 }
 
-std::unique_ptr<Communicator> PlannedCommunicator::group(int rank, int size, std::string name) const {
+std::unique_ptr<Communicator> PlannedCommunicator::group(int rank, int size,
+                                                         std::string name) const {
   return std::make_unique<PlannedCommunicator>(rank, size, std::move(name));
 }
 
 std::unique_ptr<Communicator> PlannedCommunicator::make_split(const CommCall&, std::string name) {
-  throw Error(ErrorClass::bug, cat("group '", name, "' of a job that is only planned: say its size with group()"));
+  throw Error(ErrorClass::bug,
+              cat("group '", name, "' of a job that is only planned: say its size with group()"));
 }
 
 }  // namespace mtrain

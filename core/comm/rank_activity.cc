@@ -121,10 +121,12 @@ RankStatus RankActivity::status() const {
   if (steps_.size() >= kFewSteps) {
     std::vector<double> sorted = steps_;
     size_t at = (sorted.size() * 99 + 99) / 100 - 1;
-    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(at), sorted.end());
+    std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(at),
+                     sorted.end());
     now.slow_step = sorted[at];
   }
-  if (num_busy_ >= kBusySteps) now.busy_step = std::accumulate(busy_.begin(), busy_.end(), 0.0) / kBusySteps;
+  if (num_busy_ >= kBusySteps)
+    now.busy_step = std::accumulate(busy_.begin(), busy_.end(), 0.0) / kBusySteps;
   return now;
 }
 

@@ -1,6 +1,7 @@
-// RankActivity: what a rank of a job is doing, told by its thread and read by whoever watches: how many steps it has
-// done, which call it waits in, whether it is at something that takes long. One per rank of a job; groups split off
-// share it. Thread-safe. RankStatus is a copy of it, plain bytes that travel between processes of one build.
+// RankActivity: what a rank of a job is doing, told by its thread and read by whoever watches: how
+// many steps it has done, which call it waits in, whether it is at something that takes long. One
+// per rank of a job; groups split off share it. Thread-safe. RankStatus is a copy of it, plain
+// bytes that travel between processes of one build.
 #pragma once
 #include <array>
 #include <chrono>
@@ -30,19 +31,22 @@ MT_API std::string brief(const CallNote& note);
 MT_API std::string describe(const CallNote& note);
 
 struct RankStatus {
-  int64_t step = -1;          // steps done; -1: none was begun
-  uint64_t progress = 0;      // grows with every call that is begun, moves data or ends, and with every step
-  double slow_step = 0;       // seconds: the 99th percentile of the steps of late; 0: too few were seen
-  double busy_step = 0;       // seconds of a step of late outside of calls, on average; 0: too few were seen
-  CallNote waits, last;       // the call it waits in; the one it finished last
-  bool ended = false;         // it will make no call any more
-  bool failed = false;        // ended by an error, which it tells by itself
-  char doing[46] = "";        // at something that takes long: "saving a checkpoint"
+  int64_t step = -1;  // steps done; -1: none was begun
+  uint64_t progress =
+      0;  // grows with every call that is begun, moves data or ends, and with every step
+  double slow_step = 0;  // seconds: the 99th percentile of the steps of late; 0: too few were seen
+  double busy_step =
+      0;  // seconds of a step of late outside of calls, on average; 0: too few were seen
+  CallNote waits, last;  // the call it waits in; the one it finished last
+  bool ended = false;    // it will make no call any more
+  bool failed = false;   // ended by an error, which it tells by itself
+  char doing[46] = "";   // at something that takes long: "saving a checkpoint"
 };
 
 class MT_API RankActivity {
  public:
-  /// Steps that must have been seen before slow_step says something, and whose busy time is averaged.
+  /// Steps that must have been seen before slow_step says something, and whose busy time is
+  /// averaged.
   static constexpr size_t kFewSteps = 20, kBusySteps = 6;
 
   void begin_wait(const CommCall& call, uint64_t number, std::string_view group);

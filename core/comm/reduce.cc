@@ -1,6 +1,6 @@
-// Each loop is compiled for several sets of vector instructions, of which the CPU's best runs. They do the
-// same operations on each element, so the bits are the same: there is nothing to contract, and rounding to
-// bf16 and fp16 is integer work.
+// Each loop is compiled for several sets of vector instructions, of which the CPU's best runs. They
+// do the same operations on each element, so the bits are the same: there is nothing to contract,
+// and rounding to bf16 and fp16 is integer work.
 #include "mtrain/comm/reduce.h"
 
 #include <algorithm>
@@ -18,7 +18,8 @@
 #include <arm_neon.h>
 #endif
 
-// Into a function that is compiled for more than the rest of the program, its parts must be inlined.
+// Into a function that is compiled for more than the rest of the program, its parts must be
+// inlined.
 #define MT_INLINE [[gnu::always_inline]] inline
 
 namespace mtrain {
@@ -45,10 +46,12 @@ struct Accumulator<f16> {
 struct Sum {
   template <class A>
   MT_INLINE static A combine(A a, A b) {
-    if constexpr (std::is_integral_v<A>) {  // signed overflow is undefined, and must be the same everywhere
+    if constexpr (std::is_integral_v<A>) {  // signed overflow is undefined, and must be the same
+                                            // everywhere
       using U = std::make_unsigned_t<A>;
       return static_cast<A>(static_cast<U>(a) + static_cast<U>(b));
-    } else {  // of two NaNs the instruction keeps its first operand, and which that is the compiler decides
+    } else {  // of two NaNs the instruction keeps its first operand, and which that is the compiler
+              // decides
       A sum = a + b;
       return sum == sum ? sum : std::numeric_limits<A>::quiet_NaN();
     }
@@ -89,19 +92,21 @@ struct Portable {
 };
 
 #if defined(__x86_64__)
-// fp16 takes branches where an instruction does it: ten times as long. The bits are the same; a signaling NaN turns quiet at
-// once and not on the way back.
+// fp16 takes branches where an instruction does it: ten times as long. The bits are the same; a
+// signaling NaN turns quiet at once and not on the way back.
 [[gnu::target("avx2,f16c")]] void widen_halves(const f16* from, float* to, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+    _mm256_storeu_ps(to + i,
+                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
   widen(from + i, to + i, n - i);
 }
 [[gnu::target("avx2,f16c")]] void narrow_halves(const float* from, f16* to, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
-                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(to + i),
+        _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   narrow(from + i, to + i, n - i);
 }
 
@@ -110,13 +115,16 @@ struct Portable {
 void widen_halves(const f16* from, float* to, int64_t n) {
   int64_t i = 0;
   for (; i + 4 <= n; i += 4)
-    vst1q_f32(to + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(from + i)))));
+    vst1q_f32(
+        to + i,
+        vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(from + i)))));
   widen(from + i, to + i, n - i);
 }
 void narrow_halves(const float* from, f16* to, int64_t n) {
   int64_t i = 0;
   for (; i + 4 <= n; i += 4)
-    vst1_u16(reinterpret_cast<uint16_t*>(to + i), vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(from + i))));
+    vst1_u16(reinterpret_cast<uint16_t*>(to + i),
+             vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(from + i))));
   narrow(from + i, to + i, n - i);
 }
 #endif
@@ -126,7 +134,9 @@ struct Halves : Portable {
   using Portable::narrow;
   using Portable::widen;
   MT_INLINE static void widen(const f16* from, float* to, int64_t n) { widen_halves(from, to, n); }
-  MT_INLINE static void narrow(const float* from, f16* to, int64_t n) { narrow_halves(from, to, n); }
+  MT_INLINE static void narrow(const float* from, f16* to, int64_t n) {
+    narrow_halves(from, to, n);
+  }
 };
 #endif
 
@@ -170,8 +180,8 @@ MT_INLINE void reduce_blocks(std::span<const void* const> inputs, std::span<void
 }
 
 template <class T, class Convert>
-MT_INLINE void reduce_type(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
-                           ReduceOp op) {
+MT_INLINE void reduce_type(std::span<const void* const> inputs, std::span<void* const> outputs,
+                           int64_t count, ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
       return reduce_blocks<T, Sum, Convert>(inputs, outputs, count);
@@ -182,8 +192,8 @@ MT_INLINE void reduce_type(std::span<const void* const> inputs, std::span<void* 
   }
 }
 
-using Reduce = void (*)(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
-                        ReduceOp op);
+using Reduce = void (*)(std::span<const void* const> inputs, std::span<void* const> outputs,
+                        int64_t count, ReduceOp op);
 
 template <class T>
 void reduce_base(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
@@ -193,18 +203,21 @@ void reduce_base(std::span<const void* const> inputs, std::span<void* const> out
 
 #if defined(__x86_64__)
 template <class T>
-[[gnu::target("avx2")]] void reduce_avx2(std::span<const void* const> inputs, std::span<void* const> outputs,
-                                         int64_t count, ReduceOp op) {
+[[gnu::target("avx2")]] void reduce_avx2(std::span<const void* const> inputs,
+                                         std::span<void* const> outputs, int64_t count,
+                                         ReduceOp op) {
   reduce_type<T, Halves>(inputs, outputs, count, op);
 }
 template <class T>
 [[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl")]] void reduce_avx512(
-    std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count, ReduceOp op) {
+    std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
+    ReduceOp op) {
   reduce_type<T, Halves>(inputs, outputs, count, op);
 }
 #elif defined(__aarch64__)
 template <class T>
-void reduce_neon(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count, ReduceOp op) {
+void reduce_neon(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
+                 ReduceOp op) {
   reduce_type<T, Halves>(inputs, outputs, count, op);
 }
 #endif
@@ -258,8 +271,8 @@ ReduceLevel best_reduce_level() {
 #endif
 }
 
-void reduce_in_order(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t count,
-                     DType dtype, ReduceOp op) {
+void reduce_in_order(std::span<const void* const> inputs, std::span<void* const> outputs,
+                     int64_t count, DType dtype, ReduceOp op) {
   static const ReduceLevel kLevel = best_reduce_level();
   reduce_in_order_at(kLevel, inputs, outputs, count, dtype, op);
 }

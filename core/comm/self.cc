@@ -26,7 +26,8 @@ class SelfCommunicator final : public Communicator {
 
  protected:
   void require_alive(const CommCall& call) const override {
-    if (failure_->rank >= 0) throw peer_error(*failure_, 0, call_place(call, calls_ + 1, name_, kRanks));
+    if (failure_->rank >= 0)
+      throw peer_error(*failure_, 0, call_place(call, calls_ + 1, name_, kRanks));
     ++calls_;
   }
   Pending start(const CommCall&) override { return {}; }

@@ -11,8 +11,8 @@ namespace mtrain {
 
 namespace {
 
-// What a piece reads or writes over all members: small against a core's second-level cache, long against a
-// claim.
+// What a piece reads or writes over all members: small against a core's second-level cache, long
+// against a claim.
 constexpr int64_t kPieceBytes = 256 << 10;
 constexpr int64_t kLeastStepBytes = 4 << 10;
 constexpr int64_t kSealed = std::numeric_limits<int64_t>::max() / 2;
@@ -29,8 +29,8 @@ void copy(void* to, const void* from, int64_t count, DType dtype) {
 
 // Copies or reads per element of a rank's part, over all members.
 int64_t fan(CommKind kind, int64_t members) {
-  bool square =
-      kind == CommKind::all_gather || kind == CommKind::reduce_scatter || kind == CommKind::all_to_all;
+  bool square = kind == CommKind::all_gather || kind == CommKind::reduce_scatter ||
+                kind == CommKind::all_to_all;
   return square ? members * members : members;
 }
 
@@ -50,7 +50,8 @@ void SharedCall::post(int member, const CommCall& call) {
 }
 
 const SharedCall::Member* SharedCall::any_posted() const {
-  auto found = std::find_if(members_.begin(), members_.end(), [](const Member& m) { return m.posted; });
+  auto found =
+      std::find_if(members_.begin(), members_.end(), [](const Member& m) { return m.posted; });
   return found == members_.end() ? nullptr : &*found;
 }
 
@@ -60,8 +61,8 @@ void SharedCall::open() {
   for (const Member& m : members_)
     for (int64_t count : m.send_counts) extent_ = std::max(extent_, count);
   auto element = static_cast<int64_t>(size_of(call.dtype));
-  int64_t bytes =
-      std::max(kLeastStepBytes, kPieceBytes / fan(call.kind, static_cast<int64_t>(members_.size())));
+  int64_t bytes = std::max(kLeastStepBytes,
+                           kPieceBytes / fan(call.kind, static_cast<int64_t>(members_.size())));
   step_ = bytes / element;
   pieces_ = call.kind == CommKind::split ? 0 : (extent_ + step_ - 1) / step_;
   state_.store(pieces_ == 0 ? State::complete : State::ready);
@@ -111,8 +112,8 @@ void SharedCall::carry_out(int64_t piece) {
     }
     case CommKind::send:
     case CommKind::recv:
-      return copy(at(members_[1].call.out, begin, call.dtype), at(call.in, begin, call.dtype), count,
-                  call.dtype);
+      return copy(at(members_[1].call.out, begin, call.dtype), at(call.in, begin, call.dtype),
+                  count, call.dtype);
     case CommKind::barrier:
     case CommKind::split:
       return;
@@ -135,7 +136,8 @@ void SharedCall::reduce_parts(int64_t begin, int64_t count) {
   std::vector<const void*> inputs(members_.size());
   for (size_t part = 0; part < members_.size(); ++part) {
     for (size_t r = 0; r < members_.size(); ++r)
-      inputs[r] = at(members_[r].call.in, static_cast<int64_t>(part) * call.count + begin, call.dtype);
+      inputs[r] =
+          at(members_[r].call.in, static_cast<int64_t>(part) * call.count + begin, call.dtype);
     void* output = at(members_[part].call.out, begin, call.dtype);
     reduce_in_order(inputs, {&output, 1}, count, call.dtype, call.reduce);
   }
@@ -146,8 +148,8 @@ void SharedCall::gather(int64_t begin, int64_t count) {
   for (size_t source = 0; source < members_.size(); ++source) {
     const void* from = at(members_[source].call.in, begin, call.dtype);
     for (Member& m : members_)
-      copy(at(m.call.out, static_cast<int64_t>(source) * call.count + begin, call.dtype), from, count,
-           call.dtype);
+      copy(at(m.call.out, static_cast<int64_t>(source) * call.count + begin, call.dtype), from,
+           count, call.dtype);
   }
 }
 
@@ -156,8 +158,8 @@ void SharedCall::exchange(int64_t begin, int64_t count) {
   for (size_t to = 0; to < members_.size(); ++to)
     for (size_t from = 0; from < members_.size(); ++from)
       copy(at(members_[to].call.out, static_cast<int64_t>(from) * call.count + begin, call.dtype),
-           at(members_[from].call.in, static_cast<int64_t>(to) * call.count + begin, call.dtype), count,
-           call.dtype);
+           at(members_[from].call.in, static_cast<int64_t>(to) * call.count + begin, call.dtype),
+           count, call.dtype);
 }
 
 void SharedCall::exchange_uneven(int64_t begin, int64_t count) {
@@ -169,7 +171,8 @@ void SharedCall::exchange_uneven(int64_t begin, int64_t count) {
       int64_t block = members_[from].send_counts[to];
       if (begin < block)
         copy(at(members_[to].call.out, write + begin, dtype),
-             at(members_[from].call.in, read[from] + begin, dtype), std::min(count, block - begin), dtype);
+             at(members_[from].call.in, read[from] + begin, dtype), std::min(count, block - begin),
+             dtype);
       read[from] += block;
       write += block;
     }

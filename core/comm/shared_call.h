@@ -1,7 +1,8 @@
-// SharedCall: one collective of threads, or one message between two. Every member posts its buffers; from
-// then on the work lies ready in pieces, and whoever waits takes pieces until none is left, working on all
-// members' buffers at once. So no member depends on another one's progress, only on its arrival. Shared by
-// its members; posting is guarded by the group's mutex, the rest is safe from any member's thread.
+// SharedCall: one collective of threads, or one message between two. Every member posts its
+// buffers; from then on the work lies ready in pieces, and whoever waits takes pieces until none is
+// left, working on all members' buffers at once. So no member depends on another one's progress,
+// only on its arrival. Shared by its members; posting is guarded by the group's mutex, the rest is
+// safe from any member's thread.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -26,7 +27,8 @@ class SharedCall {
   };
   enum class State : int { gathering, ready, complete };
 
-  SharedCall(int members, uint64_t number) : number_(number), members_(static_cast<size_t>(members)) {}
+  SharedCall(int members, uint64_t number)
+      : number_(number), members_(static_cast<size_t>(members)) {}
 
   /// REQUIRES the group's mutex.
   void post(int member, const CommCall& call);
@@ -42,7 +44,8 @@ class SharedCall {
   int64_t num_pieces() const { return pieces_; }
   uint64_t number() const { return number_; }
 
-  /// Carries out pieces of a ready call until none is left to take. True when it finished the last one.
+  /// Carries out pieces of a ready call until none is left to take. True when it finished the last
+  /// one.
   bool help();
   /// No piece is begun any more, and none is under way on return: the members' memory may go.
   void seal() noexcept;
@@ -58,7 +61,8 @@ class SharedCall {
   uint64_t number_;
   std::vector<Member> members_;
   size_t num_posted_ = 0;
-  int64_t extent_ = 0, step_ = 1, pieces_ = 0;  // elements of a rank's part; of them in a piece; pieces
+  int64_t extent_ = 0, step_ = 1,
+          pieces_ = 0;  // elements of a rank's part; of them in a piece; pieces
   std::atomic<State> state_{State::gathering};
   std::atomic<int64_t> next_{0}, finished_{0};
   std::atomic<int> active_{0};

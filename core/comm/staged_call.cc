@@ -8,12 +8,17 @@ namespace mtrain {
 
 namespace {
 
-int64_t total(std::span<const int64_t> counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+int64_t total(std::span<const int64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
 
 class StagedWork final : public Pending::Work {
  public:
-  StagedWork(const CommCall& call, const CallExtent& extent, const std::function<Pending(const CommCall&)>& start)
-      : run_(*call.run), to_(call.out), bytes_out_(static_cast<size_t>(extent.out) * size_of(call.dtype)) {
+  StagedWork(const CommCall& call, const CallExtent& extent,
+             const std::function<Pending(const CommCall&)>& start)
+      : run_(*call.run),
+        to_(call.out),
+        bytes_out_(static_cast<size_t>(extent.out) * size_of(call.dtype)) {
     auto bytes_in = static_cast<size_t>(extent.in) * size_of(call.dtype);
     bool in_place = call.kind == CommKind::all_reduce || call.kind == CommKind::broadcast;
     in_.reset(new std::byte[in_place ? bytes_out_ : bytes_in]);
@@ -79,7 +84,8 @@ CallExtent extent_of(const CommCall& call, int rank, int size) {
   return {};
 }
 
-Pending start_staged(const CommCall& call, int rank, int size, const std::function<Pending(const CommCall&)>& start) {
+Pending start_staged(const CommCall& call, int rank, int size,
+                     const std::function<Pending(const CommCall&)>& start) {
   return Pending(std::make_unique<StagedWork>(call, extent_of(call, rank, size), start));
 }
 

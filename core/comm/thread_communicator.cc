@@ -118,8 +118,9 @@ class ThreadWork final : public Pending::Work {
     for (int rank : group_->missing(call_, member_, *shared_)) {
       auto& other = state().ranks[static_cast<size_t>(rank)];
       RankStatus status = other.activity.status();
-      absent.push_back(cat("rank ", rank, " (finished ", brief(status.last), " last",
-                           status.waits.number != 0 ? cat(", waits in ", brief(status.waits)) : std::string(), ")"));
+      absent.push_back(cat(
+          "rank ", rank, " (finished ", brief(status.last), " last",
+          status.waits.number != 0 ? cat(", waits in ", brief(status.waits)) : std::string(), ")"));
     }
     if (absent.empty()) return;  // the last one came just now
     double seconds = std::chrono::duration<double>(waited).count();
@@ -162,7 +163,8 @@ Pending ThreadCommunicator::start(const CommCall& call) {
   return Pending(std::move(work));
 }
 
-std::unique_ptr<Communicator> ThreadCommunicator::make_split(const CommCall& call, std::string name) {
+std::unique_ptr<Communicator> ThreadCommunicator::make_split(const CommCall& call,
+                                                             std::string name) {
   auto [shared, ready] = group_->post(rank_, call, name);
   ThreadWork work(group_, shared, rank_, call);
   if (ready) work.ring_others();

@@ -9,7 +9,8 @@ namespace mtrain {
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  ThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
 
   using Communicator::abort;
   int rank() const override { return rank_; }
@@ -18,7 +19,9 @@ class ThreadCommunicator final : public Communicator {
   const std::string& name() const override { return group_->name; }
   std::span<const int> world_ranks() const override { return group_->world_ranks; }
   void abort(std::string_view reason, ErrorClass error_class) noexcept override;
-  RankActivity* activity() const override { return &group_->state->ranks[static_cast<size_t>(world_rank())].activity; }
+  RankActivity* activity() const override {
+    return &group_->state->ranks[static_cast<size_t>(world_rank())].activity;
+  }
 
  protected:
   void require_alive(const CommCall& call) const override;

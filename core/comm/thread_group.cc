@@ -24,8 +24,8 @@ ThreadState::ThreadState(int size_in, const CommContext& context_in)
     : ranks(new Rank[static_cast<size_t>(size_in)]),
       size(size_in),
       context(context_in),
-      // With a core for each, news come within microseconds; otherwise the peer may be waiting for this very
-      // core.
+      // With a core for each, news come within microseconds; otherwise the peer may be waiting for
+      // this very core.
       spins(size_in <= static_cast<int>(std::thread::hardware_concurrency()) ? 1000 : 20) {}
 
 bool ThreadState::fail(CommFailure failure) noexcept {
@@ -58,9 +58,7 @@ void ThreadState::ring(std::span<const int> world_ranks, int except) {
 
 ThreadGroup::ThreadGroup(std::shared_ptr<ThreadState> state_in, std::string name_in,
                          std::vector<int> world_ranks_in)
-    : state(std::move(state_in)),
-      name(std::move(name_in)),
-      world_ranks(std::move(world_ranks_in)) {
+    : state(std::move(state_in)), name(std::move(name_in)), world_ranks(std::move(world_ranks_in)) {
   collectives_.posted.assign(world_ranks.size(), 0);
 }
 
@@ -85,7 +83,8 @@ std::pair<std::shared_ptr<SharedCall>, bool> ThreadGroup::post(int member, const
   uint64_t& posted = line.posted[static_cast<size_t>(slot)];
   auto place = static_cast<size_t>(posted - line.num_gone);
   if (place == line.open.size())
-    line.open.push_back(std::make_shared<SharedCall>(static_cast<int>(line.posted.size()), posted + 1));
+    line.open.push_back(
+        std::make_shared<SharedCall>(static_cast<int>(line.posted.size()), posted + 1));
   std::shared_ptr<SharedCall> shared = line.open[place];
   require_agreement(member, call, *shared);
   ++posted;
@@ -116,8 +115,8 @@ void ThreadGroup::require_agreement(int member, const CommCall& call, const Shar
     bool fits = agree(other.call, call);
     if (fits && call.uneven) {
       auto me = static_cast<size_t>(member);
-      fits =
-          other.send_counts[me] == call.recv_counts[slot] && other.recv_counts[me] == call.send_counts[slot];
+      fits = other.send_counts[me] == call.recv_counts[slot] &&
+             other.recv_counts[me] == call.send_counts[slot];
     }
     if (!fits) disagree(member, call, shared.number(), at, other.call);
   }
@@ -129,15 +128,17 @@ void ThreadGroup::make_split_groups(SharedCall& shared, int poster) {
   for (size_t m = 0; m < members.size(); ++m)
     if (members[m].call.peer >= 0) by_color[members[m].call.peer].push_back(static_cast<int>(m));
   for (auto& [color, group] : by_color) {
-    auto member = [&members](int m) -> SharedCall::Member& { return members[static_cast<size_t>(m)]; };
+    auto member = [&members](int m) -> SharedCall::Member& {
+      return members[static_cast<size_t>(m)];
+    };
     std::stable_sort(group.begin(), group.end(),
                      [&](int a, int b) { return member(a).call.tag < member(b).call.tag; });
     std::vector<int> ranks;
     for (int m : group) {
       ranks.push_back(world_ranks[static_cast<size_t>(m)]);
       if (member(m).split_name == member(group[0]).split_name) continue;
-      state->fail({-1, name_mismatch_reason(name, ranks.front(), member(group[0]).split_name, ranks.back(),
-                                            member(m).split_name)});
+      state->fail({-1, name_mismatch_reason(name, ranks.front(), member(group[0]).split_name,
+                                            ranks.back(), member(m).split_name)});
       throw peer_error(state->failure(), world_ranks[static_cast<size_t>(poster)],
                        place(member(m).call, shared.number()));
     }
@@ -155,7 +156,8 @@ std::vector<int> ThreadGroup::missing(const CommCall& call, int member, const Sh
   const auto& members = const_cast<SharedCall&>(shared).members();
   for (size_t slot = 0; slot < members.size(); ++slot)
     if (!members[slot].posted)
-      ranks.push_back(world_ranks[static_cast<size_t>(member_of(static_cast<int>(slot), member, call))]);
+      ranks.push_back(
+          world_ranks[static_cast<size_t>(member_of(static_cast<int>(slot), member, call))]);
   return ranks;
 }
 

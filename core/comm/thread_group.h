@@ -1,6 +1,6 @@
-// What the threads of a ThreadWorld share: the job's failure and each rank's state, and per group the calls
-// that not all members have posted yet. Groups keep their world alive; communicators and started calls keep
-// their group. Safe from any rank's thread.
+// What the threads of a ThreadWorld share: the job's failure and each rank's state, and per group
+// the calls that not all members have posted yet. Groups keep their world alive; communicators and
+// started calls keep their group. Safe from any rank's thread.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "mtrain/comm/communicator.h"
 #include "mtrain/base/doorbell.h"
+#include "mtrain/comm/communicator.h"
 #include "mtrain/comm/failure.h"
 #include "mtrain/comm/rank_activity.h"
 #include "mtrain/comm/shared_call.h"
@@ -22,7 +22,8 @@ namespace mtrain {
 struct ThreadState {
   explicit ThreadState(int size, const CommContext& context);
 
-  /// Takes this as the job's failure unless it has one, and wakes everybody. True when it was the first.
+  /// Takes this as the job's failure unless it has one, and wakes everybody. True when it was the
+  /// first.
   bool fail(CommFailure failure) noexcept;
   bool failed() const { return failed_.load(); }
   CommFailure failure() const;
@@ -47,10 +48,12 @@ struct ThreadState {
 };
 
 struct ThreadGroup {
-  ThreadGroup(std::shared_ptr<ThreadState> state_in, std::string name_in, std::vector<int> world_ranks_in);
+  ThreadGroup(std::shared_ptr<ThreadState> state_in, std::string name_in,
+              std::vector<int> world_ranks_in);
 
-  /// The next call of `member` (its rank in this group), shared with the others', and whether this made it
-  /// ready. Throws Error(peer) after failing the job when the call does not agree with another's.
+  /// The next call of `member` (its rank in this group), shared with the others', and whether this
+  /// made it ready. Throws Error(peer) after failing the job when the call does not agree with
+  /// another's.
   std::pair<std::shared_ptr<SharedCall>, bool> post(int member, const CommCall& call,
                                                     const std::string& split_name = {});
   /// The world ranks of the members that a call still lacks.

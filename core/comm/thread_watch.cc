@@ -10,8 +10,8 @@ namespace mtrain {
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLook{100};
-// What threads that can come back from their calls need for it; and what one that computes on is given after
-// another's error, so that the job ends in the same time.
+// What threads that can come back from their calls need for it; and what one that computes on is
+// given after another's error, so that the job ends in the same time.
 constexpr std::chrono::milliseconds kComeBack{500};
 constexpr double kFinishShare = 0.6;
 }  // namespace
@@ -47,8 +47,9 @@ void ThreadWatch::watch() {
     if (auto slow = judge.slow_rank(); slow && options.note) options.note(*slow);
     auto found = judge.look(now);
     if (!found) continue;
-    CommFailure failure{
-        .rank = found->ranks.empty() ? -1 : found->ranks[0], .reason = found->message, .found = true};
+    CommFailure failure{.rank = found->ranks.empty() ? -1 : found->ranks[0],
+                        .reason = found->message,
+                        .found = true};
     if (!state_->fail(failure)) continue;
     if (sleep(kComeBack) && options.give_up) options.give_up(peer_error(failure, 0, ""), true);
     return;
@@ -57,12 +58,14 @@ void ThreadWatch::watch() {
 
 void ThreadWatch::after_failure() {
   const WatchOptions& options = state_->context.watch;
-  auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(options.silence * kFinishShare);
+  auto patience =
+      std::chrono::duration_cast<std::chrono::milliseconds>(options.silence * kFinishShare);
   if (!sleep(patience) || !options.give_up) return;
   CommFailure failure = state_->failure();
   std::string who = failure.rank < 0 ? "" : cat("rank ", failure.rank, " failed: ");
-  options.give_up(
-      Error(failure.error_class, cat(who, failure.reason), "other ranks did not stop by themselves"), true);
+  options.give_up(Error(failure.error_class, cat(who, failure.reason),
+                        "other ranks did not stop by themselves"),
+                  true);
 }
 
 }  // namespace mtrain

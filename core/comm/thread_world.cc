@@ -16,29 +16,27 @@ struct ThreadWorld::Shared {
   std::unique_ptr<ThreadWatch> watch;  // null: nobody watches
 };
 
-ThreadWorld::ThreadWorld(int size, const CommContext& context) : shared_(std::make_shared<Shared>()) {
+ThreadWorld::ThreadWorld(int size, const CommContext& context)
+    : shared_(std::make_shared<Shared>()) {
   MT_CHECK(size > 0, "a world of ", size, " ranks");
   shared_->state = std::make_shared<ThreadState>(size, context);
   std::vector<int> ranks(static_cast<size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   shared_->group = std::make_shared<ThreadGroup>(shared_->state, "world", std::move(ranks));
-  if (context.watch.silence.count() > 0 && size > 1) shared_->watch = std::make_unique<ThreadWatch>(shared_->state);
+  if (context.watch.silence.count() > 0 && size > 1)
+    shared_->watch = std::make_unique<ThreadWatch>(shared_->state);
 }
 
 ThreadWorld::~ThreadWorld() = default;
 
-int ThreadWorld::size() const {
-  return shared_->state->size;
-}
+int ThreadWorld::size() const { return shared_->state->size; }
 
 std::unique_ptr<Communicator> ThreadWorld::make(int rank) {
   MT_CHECK(rank >= 0 && rank < size(), "rank ", rank, " of ", size());
   return std::make_unique<ThreadCommunicator>(shared_->group, rank);
 }
 
-void ThreadWorld::leave(int rank) {
-  shared_->state->leave(rank);
-}
+void ThreadWorld::leave(int rank) { shared_->state->leave(rank); }
 
 int ThreadWorld::failed_rank() const {
   return shared_->state->failed() ? shared_->state->failure().rank : -1;

@@ -1,6 +1,6 @@
-// Ranks as threads of one process: for tests, and for trying layouts on one machine. ThreadWorld owns what
-// the ranks share and outlives their communicators. make() is for any thread; each communicator then belongs
-// to its rank's thread.
+// Ranks as threads of one process: for tests, and for trying layouts on one machine. ThreadWorld
+// owns what the ranks share and outlives their communicators. make() is for any thread; each
+// communicator then belongs to its rank's thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -29,8 +29,8 @@ class MT_API ThreadWorld {
   std::shared_ptr<Shared> shared_;
 };
 
-/// Runs fn on `size` threads, each with its rank's communicator of a new world, and joins them all. When
-/// ranks throw, the others are told; the error of the rank that failed first is thrown here.
+/// Runs fn on `size` threads, each with its rank's communicator of a new world, and joins them all.
+/// When ranks throw, the others are told; the error of the rank that failed first is thrown here.
 MT_API void run_ranks(int size, const std::function<void(Communicator&)>& fn,
                       const CommContext& context = {});
 

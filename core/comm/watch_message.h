@@ -1,5 +1,5 @@
-// What watching processes say to each other, as bytes: plain copies within one build, believed only as far as they make sense.
-// Values and stateless functions.
+// What watching processes say to each other, as bytes: plain copies within one build, believed only
+// as far as they make sense. Values and stateless functions.
 #pragma once
 #include <optional>
 #include <string>

@@ -42,7 +42,8 @@ std::vector<std::string> machine_addresses() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return found;
   for (ifaddrs* at = first; at; at = at->ifa_next) {
-    if (!at->ifa_addr || at->ifa_addr->sa_family != AF_INET || (at->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    if (!at->ifa_addr || at->ifa_addr->sa_family != AF_INET || (at->ifa_flags & IFF_LOOPBACK) != 0)
+      continue;
     char text[INET_ADDRSTRLEN] = "";
     inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(at->ifa_addr)->sin_addr, text, sizeof text);
     if (found.size() < kMostAddresses) found.emplace_back(text);
@@ -85,12 +86,11 @@ void WatchSocket::close() {
   descriptor_ = -1;
 }
 
-void WatchSocket::trust() {
-  most_ = kMostContent;
-}
+void WatchSocket::trust() { most_ = kMostContent; }
 
 bool WatchSocket::send(uint32_t type, std::string_view content) {
-  if (!open() || content.size() > kMostContent || out_.size() + content.size() > kMostUnsent) return false;
+  if (!open() || content.size() > kMostContent || out_.size() + content.size() > kMostUnsent)
+    return false;
   Frame frame{.type = type, .length = static_cast<uint32_t>(content.size())};
   out_.append(reinterpret_cast<const char*>(&frame), sizeof frame);
   out_.append(content);
@@ -103,7 +103,8 @@ bool WatchSocket::pump() {
     ssize_t sent = ::send(descriptor_, out_.data(), out_.size(), MSG_NOSIGNAL);
     if (sent > 0) out_.erase(0, static_cast<size_t>(sent));
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno != EAGAIN) out_.clear();  // it may still have said something: that is read first
+    if (sent < 0 && errno != EAGAIN)
+      out_.clear();  // it may still have said something: that is read first
     if (sent <= 0) break;
   }
   char buffer[16384];
@@ -132,9 +133,7 @@ std::optional<WatchSocket::Message> WatchSocket::next() {
   return message;
 }
 
-std::string WatchDoor::text() const {
-  return cat(port, " ", word, " ", join(addresses, " "));
-}
+std::string WatchDoor::text() const { return cat(port, " ", word, " ", join(addresses, " ")); }
 
 std::optional<WatchDoor> WatchDoor::parse(const std::string& text) {
   std::istringstream in(text);
@@ -150,7 +149,8 @@ WatchListener::WatchListener(bool this_machine) {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(this_machine ? INADDR_LOOPBACK : INADDR_ANY);
   socklen_t size = sizeof address;
-  bool bound = descriptor_ >= 0 && ::bind(descriptor_, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+  bool bound = descriptor_ >= 0 &&
+               ::bind(descriptor_, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
                ::listen(descriptor_, 1024) == 0 &&
                ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size) == 0;
   if (!bound) {
@@ -163,9 +163,7 @@ WatchListener::WatchListener(bool this_machine) {
   door_.addresses = this_machine ? std::vector<std::string>{"127.0.0.1"} : machine_addresses();
 }
 
-WatchListener::~WatchListener() {
-  ::close(descriptor_);
-}
+WatchListener::~WatchListener() { ::close(descriptor_); }
 
 WatchSocket WatchListener::accept() {
   int descriptor = ::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);

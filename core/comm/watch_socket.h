@@ -1,6 +1,7 @@
-// WatchSocket: one end of a connection between watching processes, for messages of at most a MiB, and of some words until the
-// other end is trusted. Nothing blocks: what the other end does not take is dropped when it has become too much, and no more of what
-// it sends is read than a message has. Owns its descriptor; for one thread.
+// WatchSocket: one end of a connection between watching processes, for messages of at most a MiB,
+// and of some words until the other end is trusted. Nothing blocks: what the other end does not
+// take is dropped when it has become too much, and no more of what it sends is read than a message
+// has. Owns its descriptor; for one thread.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -32,7 +33,8 @@ class WatchSocket {
   void trust();
   /// Queues a message. False when it was dropped, because the other end does not read.
   bool send(uint32_t type, std::string_view content);
-  /// Sends and receives what can be without waiting. False once the other end is gone or does not speak this language.
+  /// Sends and receives what can be without waiting. False once the other end is gone or does not
+  /// speak this language.
   bool pump();
   /// The next message that has come.
   std::optional<Message> next();
@@ -43,7 +45,8 @@ class WatchSocket {
   std::string in_, out_;
 };
 
-/// Where a job's first process can be reached: a port, the addresses of its machine, and a word that only members know.
+/// Where a job's first process can be reached: a port, the addresses of its machine, and a word
+/// that only members know.
 struct WatchDoor {
   uint16_t port = 0;
   std::vector<std::string> addresses;  // IPv4, the likeliest first

@@ -17,8 +17,8 @@ void SchemaCatalog::add_component(const std::string& kind, Schema schema) {
   components_[kind].insert_or_assign(std::move(name), std::move(schema));
 }
 
-void SchemaCatalog::add_unusable(const std::string& kind, const std::string& name, std::string reason,
-                                 std::string remedy) {
+void SchemaCatalog::add_unusable(const std::string& kind, const std::string& name,
+                                 std::string reason, std::string remedy) {
   unusable_.insert_or_assign({kind, name}, Unusable{std::move(reason), std::move(remedy)});
 }
 
@@ -70,7 +70,8 @@ std::vector<const Schema*> SchemaCatalog::owners(std::string_view section_name,
 
 std::vector<const Schema*> SchemaCatalog::all_owners(std::string_view section_name) const {
   std::vector<const Schema*> out = owners(section_name, "");
-  if (auto of_kind = components_.find(kind_of(section_name)); !out.empty() && of_kind != components_.end())
+  if (auto of_kind = components_.find(kind_of(section_name));
+      !out.empty() && of_kind != components_.end())
     for (const auto& [name, schema] : of_kind->second) out.push_back(&schema);
   return out;
 }

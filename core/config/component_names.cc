@@ -18,11 +18,13 @@ void no_such_plugin(const std::string& kind, const std::string& path, const std:
     return;
   }
   auto names = built_components(catalog, kind);
-  auto& fault =
-      report.error("unknown-plugin", path, where, cat("there is no ", kind, " '", visible(wanted, 60), "'"));
+  auto& fault = report.error("unknown-plugin", path, where,
+                             cat("there is no ", kind, " '", visible(wanted, 60), "'"));
   fault.note(names.empty() ? cat("no ", kind, " is installed") : "there are: " + join(names, ", "));
   if (!catalog.note_of(kind).empty()) fault.note(catalog.note_of(kind));
-  fault.fix(meant_help(wanted, [&](const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }));
+  fault.fix(meant_help(wanted, [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  }));
   if (fault.help.empty()) fault.fix(catalog.component_advice(kind, wanted));
   auto near = nearest(wanted, names, 1);
   if (fault.help.empty() && !near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
@@ -33,8 +35,8 @@ void no_such_plugin(const std::string& kind, const std::string& path, const std:
 std::string wanted_component(const Schema& section, const Node* given) {
   const Node* type = given ? given->get("type") : nullptr;
   if (type && !type->is_null()) {
-    bool usable =
-        type->is_scalar() && !type->is_missing() && !type->faulty() && !has_interpolation(type->as_text());
+    bool usable = type->is_scalar() && !type->is_missing() && !type->faulty() &&
+                  !has_interpolation(type->as_text());
     return usable ? type->as_text() : "";
   }
   for (const auto& spec : section.fields)
@@ -57,7 +59,8 @@ const Schema* component_of(const Schema& section, const Node& given, const Schem
   if (wanted.empty()) return nullptr;
   if (const Schema* found = catalog.component(kind, wanted)) return found;
   const Node* type = given.get("type");
-  no_such_plugin(kind, section.name + ".type", wanted, type ? type->loc() : Location(), catalog, report);
+  no_such_plugin(kind, section.name + ".type", wanted, type ? type->loc() : Location(), catalog,
+                 report);
   return nullptr;
 }
 
@@ -66,8 +69,10 @@ void check_plugin_names(const Schema& schema, const Node& values, const std::str
   for (const auto& spec : schema.fields) {
     if (spec.plugin_kind.empty() || spec.path == "type") continue;
     const Node* value = values.find(spec.path);
-    if (!value || value->is_null() || catalog.component(spec.plugin_kind, value->as_text())) continue;
-    no_such_plugin(spec.plugin_kind, path + "." + spec.path, value->as_text(), value->loc(), catalog, report);
+    if (!value || value->is_null() || catalog.component(spec.plugin_kind, value->as_text()))
+      continue;
+    no_such_plugin(spec.plugin_kind, path + "." + spec.path, value->as_text(), value->loc(),
+                   catalog, report);
   }
 }
 
@@ -81,7 +86,8 @@ bool owns(const std::vector<const Schema*>& owners, const std::string& path, boo
   return false;
 }
 
-void drop_unowned(Node& map, const std::string& path, const SourcePtr& resolved, const std::vector<const Schema*>& owners) {
+void drop_unowned(Node& map, const std::string& path, const SourcePtr& resolved,
+                  const std::vector<const Schema*>& owners) {
   std::erase_if(map.entries(), [&](Node::Entry& entry) {
     const std::string child = join_path(path, entry.key);
     if (owns(owners, child, false)) return false;
@@ -105,17 +111,21 @@ void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaC
   }
 }
 
-std::string setting_of_others(std::string_view path, const Schema& chosen, const SchemaCatalog& catalog) {
+std::string setting_of_others(std::string_view path, const Schema& chosen,
+                              const SchemaCatalog& catalog) {
   const size_t dot = path.find('.');
   if (dot == std::string_view::npos) return {};
-  const std::string section(path.substr(0, dot)), setting(path.substr(dot + 1)), kind = catalog.kind_of(section);
+  const std::string section(path.substr(0, dot)), setting(path.substr(dot + 1)),
+      kind = catalog.kind_of(section);
   std::vector<std::string> others;
   for (const std::string& name : built_components(catalog, kind)) {
     const std::vector<const Schema*> owner = {catalog.component(kind, name)};
-    if (owner[0] != &chosen && (owns(owner, setting, false) || owns(owner, setting, true))) others.push_back(name);
+    if (owner[0] != &chosen && (owns(owner, setting, false) || owns(owner, setting, true)))
+      others.push_back(name);
   }
   if (others.empty()) return {};
-  return cat(section, ".type is ", chosen.name, ", which has no such setting: leave it out, or choose ", join(others, ", "),
+  return cat(section, ".type is ", chosen.name,
+             ", which has no such setting: leave it out, or choose ", join(others, ", "),
              others.size() == 1 ? ", which has it" : ", which have it");
 }
 
@@ -124,7 +134,8 @@ std::string component_as_key(std::string_view path, const SchemaCatalog& catalog
   if (!parts || parts->size() < 2) return {};
   const std::string &section = (*parts)[0], &name = (*parts)[1], kind = catalog.kind_of(section);
   if (kind.empty() || !catalog.component(kind, name)) return {};
-  for (const Schema* owner : catalog.all_owners(section))  // model.moe is a plugin and a group of settings, too
+  for (const Schema* owner :
+       catalog.all_owners(section))  // model.moe is a plugin and a group of settings, too
     for (const FieldSpec& spec : owner->fields)
       if (spec.path == name || spec.path.starts_with(name + ".")) return {};
   return cat("write `", section, ": {type: ", name, "}`: its settings go into the same map");

@@ -15,14 +15,15 @@ namespace {
 constexpr size_t kMaxPatches = 10000;
 
 /// The recipe's file: a path as it is, or a name in the search path.
-std::optional<std::string> recipe_file(const ComposeRequest& request, const ConfigRepository& repository,
-                                       Report& report) {
+std::optional<std::string> recipe_file(const ComposeRequest& request,
+                                       const ConfigRepository& repository, Report& report) {
   std::error_code ignored;
   fs::file_status status = fs::status(request.recipe, ignored);
   if (request.text || (fs::exists(status) && !fs::is_directory(status))) return request.recipe;
   if (auto found = repository.find(request.recipe)) return found->string();
   if (fs::exists(status)) return request.recipe;
-  report.error("file", "", {}, cat("there is no recipe ", visible(request.recipe))).fix(repository.help_for_absent(request.recipe));
+  report.error("file", "", {}, cat("there is no recipe ", visible(request.recipe)))
+      .fix(repository.help_for_absent(request.recipe));
   return std::nullopt;
 }
 
@@ -78,14 +79,15 @@ void apply(Node& tree, Override override, const ComposeRequest& request, Report&
   apply_override(tree, override, report, default_of);
 }
 
-/// The overrides that the recipe itself makes once it is composed: `patch: ["k=v", …]`. Takes them out of the
-/// tree.
+/// The overrides that the recipe itself makes once it is composed: `patch: ["k=v", …]`. Takes them
+/// out of the tree.
 std::vector<Override> patches(Node& tree, Report& report) {
   std::vector<Override> out;
   const Node* list = tree.get("patch");
   if (!list) return out;
   if (!list->is_list())
-    report.error("wrong-type", "patch", list->loc(), "wanted a list of overrides, each a text such as 'k=v'");
+    report.error("wrong-type", "patch", list->loc(),
+                 "wanted a list of overrides, each a text such as 'k=v'");
   if (list->size() > kMaxPatches) {
     report.error("yaml-limit", "patch", list->loc(), cat("more than ", kMaxPatches, " patches"));
     tree.erase("patch");
@@ -104,15 +106,17 @@ std::vector<Override> patches(Node& tree, Report& report) {
 }
 
 /// What changes the merged files: the recipe's patches, then the overrides.
-void change(Composition& out, const std::vector<Override>& settings, const ConfigRepository& repository,
-            const ComposeRequest& request, Report& report) {
+void change(Composition& out, const std::vector<Override>& settings,
+            const ConfigRepository& repository, const ComposeRequest& request, Report& report) {
   if (const Node* sweep = out.tree.get("sweep")) {
     out.sweep = *sweep;
     out.tree.erase("sweep");
   }
   for (auto& override : patches(out.tree, report)) {
     if (chooses_group(override, repository, request) && !names_component(override, request))
-      report.error("override", override.key, override.where, "a patch changes values; this chooses a config")
+      report
+          .error("override", override.key, override.where,
+                 "a patch changes values; this chooses a config")
           .fix(cat("write '- override ", override.key, ": OPTION' in the defaults list"));
     else
       apply(out.tree, std::move(override), request, report);
@@ -125,7 +129,8 @@ bool names_option(const Node::Entry& entry, const ConfigRepository& repository,
                   const ComposeRequest& request) {
   bool name = entry.value.is(NodeKind::string) && !entry.value.is_missing() &&
               entry.value.as_text().find("${") == std::string::npos;
-  return name && request.has_presets && request.has_presets(entry.key) && repository.is_group(entry.key);
+  return name && request.has_presets && request.has_presets(entry.key) &&
+         repository.is_group(entry.key);
 }
 
 /// Moves such choices of a recipe into its defaults list; over one that stands there already.
@@ -167,7 +172,8 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
   ConfigRepository repository(with_own);
   const ConfigFile* recipe = file ? repository.load_file(*file, request.text, report) : nullptr;
   DefaultsTree defaults(repository, report, request.advice);
-  std::vector<Override> values;  // those that choose a group stay only where they prove to be values
+  std::vector<Override>
+      values;  // those that choose a group stay only where they prove to be values
   std::set<size_t> choices;
   for (const auto& text : request.overrides) {
     auto override = parse_override(text, report, false, request.is_text);
@@ -192,7 +198,8 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
     out.files.push_back({config->path, package, config->file, config->body.loc().source});
   std::vector<Override> settings;
   for (size_t i = 0; i < values.size(); ++i)
-    if (!choices.contains(i) || defaults.is_value(values[i].key)) settings.push_back(std::move(values[i]));
+    if (!choices.contains(i) || defaults.is_value(values[i].key))
+      settings.push_back(std::move(values[i]));
   auto assemble = [&](const MergeRules& rules, Report& faults) {
     out.tree = Node::map().at_location(recipe->body.loc());
     for (const auto& [config, package] : files) {
@@ -202,7 +209,8 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
     }
     change(out, settings, repository, request, faults);
   };
-  // Which rules there are depends on the plugins that the recipe names, so it is made without them first.
+  // Which rules there are depends on the plugins that the recipe names, so it is made without them
+  // first.
   Report plain;
   assemble({}, plain);
   MergeRules rules = request.merge_rules ? request.merge_rules(out.tree) : MergeRules();

@@ -38,20 +38,23 @@ Node default_or_derived(const FieldSpec& spec, const std::string& owner) {
   return Node::string(spec.derived).at_location({source, 0, 0});
 }
 
-/// The setting that a derived one is computed from: the first path of its expression, from the root.
+/// The setting that a derived one is computed from: the first path of its expression.
 std::string owner_of(const std::string& expression, const std::string& path) {
-  auto word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; };
+  auto word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+  };
   for (size_t i = 0; i < expression.size(); ++i) {
     size_t end = i;
     while (end < expression.size() && word(expression[end])) ++end;
     std::string token = expression.substr(i, end - i);
     bool relative = token.starts_with('.');
-    bool is_path =
-        token.find('.') != std::string::npos && !std::isdigit(static_cast<unsigned char>(token.back()));
+    bool is_path = token.find('.') != std::string::npos &&
+                   !std::isdigit(static_cast<unsigned char>(token.back()));
     if (is_path && relative) {  // one dot is beside, each further one a level up
       std::string base = path;
       size_t dots = std::min(token.find_first_not_of('.'), token.size());
-      for (size_t level = 0; level < dots; ++level) base.resize(std::min(base.rfind('.'), base.size()));
+      for (size_t level = 0; level < dots; ++level)
+        base.resize(std::min(base.rfind('.'), base.size()));
       return base + "." + token.substr(dots);
     }
     if (is_path) return token;
@@ -69,15 +72,18 @@ std::vector<const Schema*> owners_in(const Node& tree, const std::string& name,
 }
 
 /// The default of a setting that the recipe does not say.
-std::optional<Node> default_of(const std::string& path, const Node& tree, const SchemaCatalog& catalog) {
+std::optional<Node> default_of(const std::string& path, const Node& tree,
+                               const SchemaCatalog& catalog) {
   size_t dot = path.find('.');
   if (dot == std::string::npos) return std::nullopt;
   std::string name = path.substr(0, dot), setting = path.substr(dot + 1);
   auto owners = owners_in(tree, name, catalog);
-  for (auto owner = owners.rbegin(); owner != owners.rend(); ++owner)  // a component's own setting comes first
+  for (auto owner = owners.rbegin(); owner != owners.rend();
+       ++owner)  // a component's own setting comes first
     for (const auto& spec : (*owner)->fields)
       if (spec.path == setting && (!spec.required || !spec.derived.empty()))
-        return default_or_derived(spec, *owner == owners.front() ? name : name + "/" + (*owner)->name);
+        return default_or_derived(spec,
+                                  *owner == owners.front() ? name : name + "/" + (*owner)->name);
   return std::nullopt;
 }
 
@@ -108,8 +114,17 @@ bool is_text(const std::string& path, const SchemaCatalog& catalog) {
 /// The composed recipe with its overrides, not yet checked against anything.
 std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
                                     Report& report) {
-  ComposeRequest compose_request{
-      request.recipe, request.text, request.search_path, request.overrides, {}, {}, {}, {}, {}, {}, {}};
+  ComposeRequest compose_request{request.recipe,
+                                 request.text,
+                                 request.search_path,
+                                 request.overrides,
+                                 {},
+                                 {},
+                                 {},
+                                 {},
+                                 {},
+                                 {},
+                                 {}};
   compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
   compose_request.names_component = [&](const std::string& key, const Node& value) {
     std::string kind = catalog.kind_of(key);
@@ -132,7 +147,8 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   return out;
 }
 
-void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& catalog, Report& report) {
+void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& catalog,
+             Report& report) {
   InterpolationScope scope;
   scope.fallback = [&](const std::string& path) { return default_of(path, tree, catalog); };
   scope.resolvers = request.resolvers;
@@ -146,7 +162,8 @@ KeyIndex all_names(const SchemaCatalog& catalog,
   index.set_advisor([&catalog, chosen](std::string_view wanted) {
     std::string help = component_as_key(wanted, catalog);
     for (const auto& [section, schema] : chosen)
-      if (help.empty() && wanted.starts_with(section + ".")) help = setting_of_others(wanted, *schema, catalog);
+      if (help.empty() && wanted.starts_with(section + "."))
+        help = setting_of_others(wanted, *schema, catalog);
     return help.empty() ? catalog.advice(wanted) : help;
   });
   for (const char* word : {"defaults", "patch", "sweep"}) index.add(word);
@@ -158,8 +175,8 @@ KeyIndex all_names(const SchemaCatalog& catalog,
   return index;
 }
 
-/// Notes what a section asks for that is known but not built: components, wherever they are named, and
-/// settings.
+/// Notes what a section asks for that is known but not built: components, wherever they are named,
+/// and settings.
 void gather_not_built(const Schema& section, const Schema* component, const Node& values,
                       const SchemaCatalog& catalog, NotBuilt& lacking) {
   for (const Schema* owner : {&section, component}) {
@@ -175,12 +192,15 @@ void gather_not_built(const Schema& section, const Schema* component, const Node
   }
 }
 
-/// The section above a key of the root that has a setting of this name and is empty: somebody forgot to indent the key. "" when
-/// there is none.
-std::string empty_section_above(const Node::Entry& entry, const Node& tree, const SchemaCatalog& catalog) {
+/// The section above a key of the root that has a setting of this name and is empty: somebody
+/// forgot to indent the key. "" when there is none.
+std::string empty_section_above(const Node::Entry& entry, const Node& tree,
+                                const SchemaCatalog& catalog) {
   for (const auto& section : tree.entries()) {
     const Location &above = section.key_where, &here = entry.key_where;
-    if (!section.value.is_null() || !above || !here || above.source != here.source || above.line >= here.line) continue;
+    if (!section.value.is_null() || !above || !here || above.source != here.source ||
+        above.line >= here.line)
+      continue;
     for (const Schema* owner : catalog.all_owners(section.key))
       for (const auto& spec : owner->fields)
         if (spec.path == entry.key) return section.key;
@@ -191,17 +211,18 @@ std::string empty_section_above(const Node::Entry& entry, const Node& tree, cons
 /// "optimizer" for a key of optimizer/adamw.yaml, which was given as a recipe; "" for other files.
 std::string group_of(const Node::Entry& entry, const SchemaCatalog& catalog) {
   if (!entry.key_where || entry.key_where.source->kind() != SourceKind::file) return {};
-  const std::string group = std::filesystem::path(entry.key_where.source->name()).parent_path().filename().string();
+  const std::string group =
+      std::filesystem::path(entry.key_where.source->name()).parent_path().filename().string();
   for (const Schema* owner : catalog.all_owners(group))
     for (const auto& spec : owner->fields)
       if (spec.path.substr(0, spec.path.find('.')) == entry.key) return group;
   return {};
 }
 
-/// Reports a key at the root that is no section. `suggests`: finding what was meant costs far more than
-/// saying it is wrong.
-void unknown_section(const Node::Entry& entry, const Node& tree, const KeyIndex& known, bool suggests, const SchemaCatalog& catalog,
-                     Report& report) {
+/// Reports a key at the root that is no section. `suggests`: finding what was meant costs far more
+/// than saying it is wrong.
+void unknown_section(const Node::Entry& entry, const Node& tree, const KeyIndex& known,
+                     bool suggests, const SchemaCatalog& catalog, Report& report) {
   std::string meant = entry.key;
   for (const Node* at = &entry.value; at->is_map() && at->size() == 1; at = &at->entries()[0].value)
     meant = join_path(meant, at->entries()[0].key);
@@ -213,7 +234,8 @@ void unknown_section(const Node::Entry& entry, const Node& tree, const KeyIndex&
   }
   if (entry.key.find('.') != std::string::npos && entry.value.is_scalar() &&
       !catalog.all_owners(entry.key.substr(0, entry.key.find('.'))).empty()) {
-    fault.fix(cat("write `", meant_entry(cat(entry.key, ": ", brief(entry.value))), "`: a dot in a YAML key is part of its name"));
+    fault.fix(cat("write `", meant_entry(cat(entry.key, ": ", brief(entry.value))),
+                  "`: a dot in a YAML key is part of its name"));
     return;
   }
   if (std::string section = empty_section_above(entry, tree, catalog); !section.empty()) {
@@ -221,16 +243,18 @@ void unknown_section(const Node::Entry& entry, const Node& tree, const KeyIndex&
     return;
   }
   if (std::string group = group_of(entry, catalog); !group.empty()) {
-    const std::string option = std::filesystem::path(entry.key_where.source->name()).stem().string();
-    fault.fix(cat("this file is an option of the group '", group, "': choose it in a recipe, ", group, "=", visible(option, 60)));
+    const std::string option =
+        std::filesystem::path(entry.key_where.source->name()).stem().string();
+    fault.fix(cat("this file is an option of the group '", group, "': choose it in a recipe, ",
+                  group, "=", visible(option, 60)));
     return;
   }
   std::string help = known.help(meant);
   fault.fix(help.empty() ? known.help(entry.key) : std::move(help));
 }
 
-/// Writes what looks like an interpolation but is a literal text so that it stays one, and a confidential value as the expression
-/// that it was computed from: who loads it computes it again.
+/// Writes what looks like an interpolation but is a literal text so that it stays one, and a
+/// confidential value as the expression that it was computed from: who loads it computes it again.
 void escape(Node& node) {
   if (node.confidential() && !node.expression().empty()) {
     node = Node::string(node.expression());
@@ -242,8 +266,10 @@ void escape(Node& node) {
   for (auto& entry : node.entries()) escape(entry.value);
 }
 
-/// When a value was merged: the files in their order, then what patches and overrides say, the arguments of the command line in theirs.
-int merge_order(const Composition& composition, const std::vector<OverrideText>& overrides, const Location& where) {
+/// When a value was merged: the files in their order, then what patches and overrides say, the
+/// arguments of the command line in theirs.
+int merge_order(const Composition& composition, const std::vector<OverrideText>& overrides,
+                const Location& where) {
   if (!where) return 0;
   const int last = static_cast<int>(composition.files.size());
   const bool argument = where.source->kind() == SourceKind::command_line;
@@ -251,17 +277,17 @@ int merge_order(const Composition& composition, const std::vector<OverrideText>&
     if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;
   for (size_t i = 0; i < overrides.size(); ++i) {
     const OverrideText& o = overrides[i];
-    if (o.written ? o.written.source == where.source : where.source->name() == argument_name(o.argument)) return last + 1 + static_cast<int>(i);
+    if (o.written ? o.written.source == where.source
+                  : where.source->name() == argument_name(o.argument))
+      return last + 1 + static_cast<int>(i);
   }
   return argument ? last + 1 : last;
 }
 
-std::string first_part(const std::string& path) {
-  return path.substr(0, path.find('.'));
-}
+std::string first_part(const std::string& path) { return path.substr(0, path.find('.')); }
 
-/// Reports the keys of a section without its `type` that no component of its kind has: one of them may be the
-/// type, mistyped.
+/// Reports the keys of a section without its `type` that no component of its kind has: one of them
+/// may be the type, mistyped.
 void check_untyped(const Schema& section, const Node& given, const KeyIndex& known,
                    const SchemaCatalog& catalog, Report& report) {
   std::string kind = catalog.kind_of(section.name);
@@ -293,7 +319,8 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
   out.composition_ = std::move(*loaded);
   Node* tree = &out.composition_.tree;
   for (const ComposedFile& file : out.composition_.files)
-    if (request.resolved && file.file == out.composition_.file) drop_replaced_settings(*tree, file.source, catalog);
+    if (request.resolved && file.file == out.composition_.file)
+      drop_replaced_settings(*tree, file.source, catalog);
   compute(*tree, request, catalog, report);
   name_nulls(*tree, catalog, report);
   Node empty;
@@ -314,7 +341,8 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
   constexpr size_t kMaxSuggestions = 64;
   size_t unknown = 0;
   for (const auto& entry : tree->entries())
-    if (!catalog.section(entry.key)) unknown_section(entry, *tree, known, ++unknown <= kMaxSuggestions, catalog, report);
+    if (!catalog.section(entry.key))
+      unknown_section(entry, *tree, known, ++unknown <= kMaxSuggestions, catalog, report);
   out.root_ = Node::map().at_location(tree->loc());
   for (const auto& schema : catalog.sections())
     out.read_section(schema, component[schema.name], given_of(schema.name), known, catalog, report);
@@ -356,12 +384,16 @@ bool ConfigContainer::place_derived(const std::map<std::string, const Schema*>& 
 }
 
 void ConfigContainer::read_section(const Schema& schema, const Schema* component, const Node& given,
-                                   const KeyIndex& known, const SchemaCatalog& catalog, Report& report) {
+                                   const KeyIndex& known, const SchemaCatalog& catalog,
+                                   Report& report) {
   ValidateOptions options;
   options.path = schema.name;
   options.known = &known;
-  options.order = [&](const Location& where) { return merge_order(composition_, overrides_, where); };
-  // A section whose component is unknown cannot tell its settings from typos: only the core's are checked.
+  options.order = [&](const Location& where) {
+    return merge_order(composition_, overrides_, where);
+  };
+  // A section whose component is unknown cannot tell its settings from typos: only the core's are
+  // checked.
   bool open = !component && !catalog.kind_of(schema.name).empty();
   options.allow_unknown = open;
   if (open && !given.get("type")) check_untyped(schema, given, known, catalog, report);
@@ -382,7 +414,8 @@ void ConfigContainer::read_section(const Schema& schema, const Schema* component
   parts_[schema.name] = {std::move(parts[0]), component ? std::move(parts[1]) : std::move(none)};
 }
 
-ConfigContainer ConfigContainer::load_or_throw(const ConfigRequest& request, const SchemaCatalog& catalog) {
+ConfigContainer ConfigContainer::load_or_throw(const ConfigRequest& request,
+                                               const SchemaCatalog& catalog) {
   Report report;
   ConfigContainer out = load(request, catalog, report);
   report.throw_if_errors();
@@ -406,7 +439,8 @@ void ConfigContainer::apply_shares(std::string_view of) {
     const Node* whole = root_.find(share.of);
     Node* now = root_.find(share.path);
     auto part = now ? parse_share(now->expression()) : std::nullopt;
-    if ((!of.empty() && of != share.of) || !whole || !whole->is(NodeKind::integer) || !part) continue;
+    if ((!of.empty() && of != share.of) || !whole || !whole->is(NodeKind::integer) || !part)
+      continue;
     Node number = Node::integer(share_of(*part, whole->as_int()));
     number.at_location(now->loc()).adopt_provenance(*now);
     *now = number;
@@ -419,7 +453,8 @@ void ConfigContainer::apply_shares(std::string_view of) {
 void ConfigContainer::settle(std::string_view path, Node value, std::string_view instead_of) {
   size_t dot = path.find('.');
   auto part = parts_.find(path.substr(0, dot));
-  MT_CHECK(dot != std::string_view::npos && part != parts_.end() && root_.find(instead_of.empty() ? path : instead_of),
+  MT_CHECK(dot != std::string_view::npos && part != parts_.end() &&
+               root_.find(instead_of.empty() ? path : instead_of),
            "no setting ", path);
   if (!instead_of.empty()) {
     part->second.core.erase(instead_of.substr(instead_of.find('.') + 1));
@@ -431,10 +466,12 @@ void ConfigContainer::settle(std::string_view path, Node value, std::string_view
 }
 
 void ConfigContainer::rewrite(std::string_view path, Node value) {
-  const std::string_view section = path.substr(0, path.find('.')), own = path.substr(section.size() + 1);
+  const std::string_view section = path.substr(0, path.find('.')),
+                         own = path.substr(section.size() + 1);
   auto part = parts_.find(section);
   MT_CHECK(part != parts_.end(), "no setting ", path);
-  for (Node* there : {part->second.core.find(own), part->second.component.find(own), root_.find(path)})
+  for (Node* there :
+       {part->second.core.find(own), part->second.component.find(own), root_.find(path)})
     if (there) *there = value;
 }
 
@@ -446,16 +483,15 @@ std::string ConfigContainer::type_of(std::string_view name) const {
 Node ConfigContainer::resolved() const {
   Node shown = root_;
   for (const auto& share : shares_)  // as it is written: of another whole it is another number
-    if (Node* part = shown.find(share.path); part && parse_share(part->expression())) *part = Node::plain(part->expression()).at_location(part->loc());
+    if (Node* part = shown.find(share.path); part && parse_share(part->expression()))
+      *part = Node::plain(part->expression()).at_location(part->loc());
   for (const auto& path : secrets_) shown.erase(path);
   for (const auto& path : derived_) shown.erase(path);  // they are computed again
   escape(shown);
   return shown;
 }
 
-std::string ConfigContainer::to_yaml() const {
-  return write_yaml(resolved());
-}
+std::string ConfigContainer::to_yaml() const { return write_yaml(resolved()); }
 
 bool ConfigContainer::is_secret(std::string_view path) const {
   return std::find(secrets_.begin(), secrets_.end(), path) != secrets_.end();

@@ -11,7 +11,8 @@ namespace {
 
 bool name_character(char c) {
   auto u = static_cast<unsigned char>(c);
-  return u >= 0x80 || std::isalnum(u) || std::string_view("_-./${}@:?+").find(c) != std::string_view::npos;
+  return u >= 0x80 || std::isalnum(u) ||
+         std::string_view("_-./${}@:?+").find(c) != std::string_view::npos;
 }
 
 bool is_path(std::string_view path) {
@@ -38,7 +39,8 @@ class ListParser {
     out.where = item.loc();
     if (item.is_map() && item.size() == 1) return group(item.entries()[0], std::move(out));
     if (item.is_map() && item.size() > 1)
-      return fail(item, "an entry names one group", "put each group on a line of its own: - group: option");
+      return fail(item, "an entry names one group",
+                  "put each group on a line of its own: - group: option");
     if (!item.is_scalar() || item.is_null())
       return fail(item, cat("wanted a name or group: option, got ", brief(item)), "");
     return config(item, std::move(out));
@@ -57,13 +59,15 @@ class ListParser {
       out.kind = DefaultsEntry::Kind::self;
       return out;
     }
-    if (text.starts_with("_self_@")) return fail(item, "_self_ cannot have a package", "write - _self_");
+    if (text.starts_with("_self_@"))
+      return fail(item, "_self_ cannot have a package", "write - _self_");
     if (text.find(' ') != std::string_view::npos)
       return fail(item, cat("'", visible(text, 60), "' is not the name of a config"),
                   "'optional' and 'override' stand before group: option");
     if (text.starts_with("./")) {
       if (!is_path(text.substr(2)) || !text.ends_with(".yaml"))
-        return fail(item, cat("'", visible(text, 60), "' is not a file next to this one"), "write ./NAME.yaml");
+        return fail(item, cat("'", visible(text, 60), "' is not a file next to this one"),
+                    "write ./NAME.yaml");
       out.kind = DefaultsEntry::Kind::include;
       out.name = text.substr(2);
       return out;
@@ -77,7 +81,8 @@ class ListParser {
     return out;
   }
 
-  /// The value with each ${oc.env:VAR} replaced; ${group} stays, for the choices are not known yet. Nothing when there is a fault.
+  /// The value with each ${oc.env:VAR} replaced; ${group} stays, for the choices are not known yet.
+  /// Nothing when there is a fault.
   std::optional<Node> with_environment(Node value) {
     if (value.is_list()) {
       for (Node& item : value.items()) {
@@ -95,7 +100,8 @@ class ListParser {
         begin += 2;
         continue;
       }
-      auto said = environment_value(value, text.substr(begin + 2, colon - begin - 2), text.substr(colon + 1, end - colon - 1));
+      auto said = environment_value(value, text.substr(begin + 2, colon - begin - 2),
+                                    text.substr(colon + 1, end - colon - 1));
       if (!said) return std::nullopt;
       text.replace(begin, end + 1 - begin, *said);
       begin += said->size();
@@ -104,17 +110,25 @@ class ListParser {
     return Node::string(text).at_location(value.loc());
   }
 
-  /// What ${resolver:arguments} gives in a choice, where only variables of the environment are known.
-  std::optional<std::string> environment_value(const Node& item, const std::string& resolver, const std::string& arguments) {
+  /// What ${resolver:arguments} gives in a choice, where only variables of the environment are
+  /// known.
+  std::optional<std::string> environment_value(const Node& item, const std::string& resolver,
+                                               const std::string& arguments) {
     if (resolver != "oc.env" && resolver != "env")
-      return fail(item, cat("${", visible(resolver, 30), ":…} cannot choose an option: configs are chosen before it has a value"),
-                  "use ${oc.env:VARIABLE}, ${GROUP} for another choice of this list, or choose by group=option on the command line");
+      return fail(item,
+                  cat("${", visible(resolver, 30),
+                      ":…} cannot choose an option: configs are chosen before it has a value"),
+                  "use ${oc.env:VARIABLE}, ${GROUP} for another choice of this list, or choose by "
+                  "group=option on the command line");
     std::vector<Node> texts;
-    for (const auto& argument : split_arguments(arguments)) texts.push_back(Node::string(std::string(trim(argument))));
+    for (const auto& argument : split_arguments(arguments))
+      texts.push_back(Node::string(std::string(trim(argument))));
     try {
       auto value = call_resolver(resolver, texts, {});
       if (value && !value->confidential()) return value->as_text();
-      return fail(item, cat("${", resolver, ":", visible(arguments, 60), "} may be a secret, and the names of configs are shown"),
+      return fail(item,
+                  cat("${", resolver, ":", visible(arguments, 60),
+                      "} may be a secret, and the names of configs are shown"),
                   "use a variable of another name");
     } catch (const InterpolationFault& fault) {
       return fail(item, fault.message, fault.help);
@@ -200,10 +214,15 @@ std::vector<DefaultsEntry> parse_defaults(const Node& list, Report& report) {
   std::vector<DefaultsEntry> out;
   if (!list.is_list()) {
     if (list.is_null()) return out;
-    auto& fault = report.error("defaults", "defaults", list.loc(), cat("wanted a list, got ", describe(list.kind())));
+    auto& fault = report.error("defaults", "defaults", list.loc(),
+                               cat("wanted a list, got ", describe(list.kind())));
     const bool map = list.is_map() && list.size() > 0;
-    fault.fix(cat("write each entry on a line of its own, `- ", map ? list.entries()[0].key + ": " : "",
-                  map ? brief(list.entries()[0].value) : list.is_map() ? "group: option" : brief(list), "`"));
+    fault.fix(cat("write each entry on a line of its own, `- ",
+                  map ? list.entries()[0].key + ": " : "",
+                  map             ? brief(list.entries()[0].value)
+                  : list.is_map() ? "group: option"
+                                  : brief(list),
+                  "`"));
     return out;
   }
   ListParser parser(report);
@@ -213,7 +232,8 @@ std::vector<DefaultsEntry> parse_defaults(const Node& list, Report& report) {
     if (!entry) continue;
     if (entry->kind == DefaultsEntry::Kind::self) {
       if (has_self)
-        report.error("defaults", "defaults", item.loc(), "_self_ appears twice").fix("keep one of the two");
+        report.error("defaults", "defaults", item.loc(), "_self_ appears twice")
+            .fix("keep one of the two");
       has_self = true;
     } else if (!entry->overrides && has_override) {
       report.error("defaults", "defaults", item.loc(), "stands behind an override")

@@ -1,5 +1,5 @@
-// The entries of a `defaults:` list, as written (https://hydra.cc/docs/advanced/defaults_list/). compose.h
-// gives them their meaning. Stateless.
+// The entries of a `defaults:` list, as written (https://hydra.cc/docs/advanced/defaults_list/).
+// compose.h gives them their meaning. Stateless.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,7 +14,7 @@ struct DefaultsEntry {
   enum class Kind : uint8_t { self, config, group, include };
   Kind kind = Kind::config;
   bool absolute = false, optional = false, overrides = false;
-  bool added = false;  // by +group=option on the command line
+  bool added = false;                // by +group=option on the command line
   std::string group;                 // "server/db"; of a config, the folders before its name
   std::optional<std::string> name;   // the option; absent for null
   std::vector<std::string> options;  // of [a, b]
@@ -26,10 +26,11 @@ struct DefaultsEntry {
   bool is_interpolated() const { return name && name->find("${") != std::string::npos; }
 };
 
-/// Reads a list. Adds `_self_` at the end when it is absent and the list has anything but overrides. Faults
-/// go to the report.
+/// Reads a list. Adds `_self_` at the end when it is absent and the list has anything but
+/// overrides. Faults go to the report.
 MT_API std::vector<DefaultsEntry> parse_defaults(const Node& list, Report& report);
-/// Sets an entry's option from a value: a name, null or a list of names. False when the value is no option.
+/// Sets an entry's option from a value: a name, null or a list of names. False when the value is no
+/// option.
 MT_API bool set_option(DefaultsEntry& entry, const Node& value);
 /// Turns "foo: bar/baz" into "foo/bar: baz".
 MT_API void move_folders_to_group(DefaultsEntry& entry);

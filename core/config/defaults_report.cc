@@ -15,9 +15,7 @@ struct Share {
   Node shadowed = Node::list();
 };
 
-std::string source_of(const Location& where) {
-  return where ? where.source->name() : "";
-}
+std::string source_of(const Location& where) { return where ? where.source->name() : ""; }
 
 std::map<std::string, Share> shares(const Node& tree) {
   std::map<std::string, Share> out;
@@ -27,7 +25,8 @@ std::map<std::string, Share> shares(const Node& tree) {
       std::string loser = source_of(leaf.history()[i].where);
       std::string winner =
           source_of(i + 1 < leaf.history().size() ? leaf.history()[i + 1].where : leaf.loc());
-      out[loser].shadowed.push(make_map({{"path", Node::string(path)}, {"by", Node::string(winner)}}));
+      out[loser].shadowed.push(
+          make_map({{"path", Node::string(path)}, {"by", Node::string(winner)}}));
     }
   });
   return out;
@@ -41,7 +40,8 @@ std::string file_text(const Node& file) {
   constexpr size_t kShown = 3;
   for (size_t i = 0; i < std::min(shadowed.size(), kShown); ++i)
     out += cat(i == 0 ? cat(", ", shadowed.size(), " shadowed: ") : ", ",
-               shadowed.items()[i].get("path")->as_text(), " by ", shadowed.items()[i].get("by")->as_text());
+               shadowed.items()[i].get("path")->as_text(), " by ",
+               shadowed.items()[i].get("by")->as_text());
   return shadowed.size() > kShown ? out + ", …" : out;
 }
 
@@ -65,8 +65,9 @@ Node defaults_report(const Composition& composition) {
                          {"shadowed", own.shadowed},
                          {"unused", Node::boolean(own.settings == 0 && own.shadowed.size() > 0)}}));
   }
-  return make_map(
-      {{"recipe", Node::string(composition.file)}, {"tree", std::move(tree)}, {"files", std::move(files)}});
+  return make_map({{"recipe", Node::string(composition.file)},
+                   {"tree", std::move(tree)},
+                   {"files", std::move(files)}});
 }
 
 std::string defaults_text(const Node& report) {

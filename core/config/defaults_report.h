@@ -1,5 +1,5 @@
-// What each file of a composed recipe brings: the defaults tree, how many settings each file decides, and
-// which of its settings another file or the command line decides instead. Stateless.
+// What each file of a composed recipe brings: the defaults tree, how many settings each file
+// decides, and which of its settings another file or the command line decides instead. Stateless.
 #pragma once
 #include <string>
 

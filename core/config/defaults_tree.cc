@@ -4,8 +4,6 @@
 #include <functional>
 
 #include "mtrain/base/text.h"
-#include "mtrain/config/meant_values.h"
-#include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
 namespace {
@@ -79,8 +77,10 @@ void DefaultsTree::choose(const Override& override, bool may_be_value) {
     report_.error("override", override.key, override.where, message).fix(help);
   };
   if (override.kind == Override::Kind::set_or_add)
-    return fail("++ is for values; this is a config group", cat("write ", key, "=… or +", key, "=…"));
-  if (!set_group(entry, key)) return fail("is not a config group", "write group=option or group@package=option");
+    return fail("++ is for values; this is a config group",
+                cat("write ", key, "=… or +", key, "=…"));
+  if (!set_group(entry, key))
+    return fail("is not a config group", "write group=option or group@package=option");
   if (override.value && !set_option(entry, *override.value))
     return fail(cat("wanted an option, null or [a, b], got ", brief(*override.value)), "");
   if (size_t at = key.find('@'); at != std::string::npos)
@@ -95,7 +95,8 @@ void DefaultsTree::choose(const Override& override, bool may_be_value) {
   GroupChoice choice{std::move(entry), override.where.text(), override.where, true, removes, false,
                      may_be_value};
   if (removes && !override.value) choice.option.name = "";
-  chosen_.insert_or_assign(key, std::move(choice));  // of two on the command line, the last one counts
+  chosen_.insert_or_assign(key,
+                           std::move(choice));  // of two on the command line, the last one counts
 }
 
 bool DefaultsTree::is_value(const std::string& key) const {
@@ -125,9 +126,9 @@ DefaultsNode& DefaultsTree::add_child(DefaultsNode& node, const DefaultsEntry& e
   return *node.children.back();
 }
 
-/// Makes the children of a node whose file is known. They are expanded from the last to the first, so that an
-/// override counts for what stands before it; the overrides of an outer file are taken before those of the
-/// files inside it.
+/// Makes the children of a node whose file is known. They are expanded from the last to the first,
+/// so that an override counts for what stands before it; the overrides of an outer file are taken
+/// before those of the files inside it.
 void DefaultsTree::read_list(DefaultsNode& node) {
   bool is_recipe = node.parent == nullptr;
   if (!node.file->defaults && !(is_recipe && !appended_.empty())) return;
@@ -154,7 +155,8 @@ void DefaultsTree::take_overrides(DefaultsNode& node, const std::vector<Defaults
     as_node.base = node.parent == nullptr ? "" : node.group_path();
     as_node.parent_package = node.package();
     GroupChoice choice{entry, entry.where.text(), entry.where, false, false, false, false};
-    chosen_.emplace(as_node.key(), std::move(choice));  // an outer file and the command line were here first
+    chosen_.emplace(as_node.key(),
+                    std::move(choice));  // an outer file and the command line were here first
   }
 }
 
@@ -188,7 +190,8 @@ bool DefaultsTree::choose_option(DefaultsNode& node) {
   std::string key = node.key();
   if (!node.entry.added) group_keys_.push_back(key);
   auto chosen = chosen_.find(key);
-  if (chosen != chosen_.end() && !(node.entry.added && chosen->second.removes)) {  // ~group removes what a defaults list has
+  if (chosen != chosen_.end() &&
+      !(node.entry.added && chosen->second.removes)) {  // ~group removes what a defaults list has
     GroupChoice& choice = chosen->second;
     if (choice.removes) {
       bool any = choice.option.name == "";
@@ -294,8 +297,8 @@ void DefaultsTree::remember(DefaultsNode& node) {
   choice_places_[key] = node.entry.where;
 }
 
-/// Expands the entries whose option names other choices, as far as those are known, until none is left that
-/// can be.
+/// Expands the entries whose option names other choices, as far as those are known, until none is
+/// left that can be.
 void DefaultsTree::expand_pending() {
   bool progress = true;
   while (progress && !pending_.empty()) {
@@ -318,9 +321,9 @@ void DefaultsTree::expand_pending() {
     }
   }
   for (const DefaultsNode* node : pending_) {
-    auto& fault = report_.error(
-        "defaults", node->key(), node->entry.where,
-        cat("cannot be chosen by '", visible(*node->entry.name, 60), "': a group in it has no choice"));
+    auto& fault = report_.error("defaults", node->key(), node->entry.where,
+                                cat("cannot be chosen by '", visible(*node->entry.name, 60),
+                                    "': a group in it has no choice"));
     std::vector<std::string> known;
     for (const auto& [key, choice] : choices_) known.push_back(key);
     fault.note(known.empty() ? "no group has a choice" : "chosen groups: " + join(known, ", "));
@@ -340,99 +343,6 @@ bool DefaultsTree::resolve_name(DefaultsNode& node) {
   }
   node.entry.name = out;
   return true;
-}
-
-void DefaultsTree::not_found(const DefaultsNode& node) {
-  std::string path = node.config_path(), group = node.group_path();
-  auto& fault = report_.error("defaults", node.entry.kind == DefaultsEntry::Kind::group ? node.key() : path,
-                              node.entry.where, cat("there is no config ", visible(path, 100)));
-  std::vector<std::string> folders;
-  for (const auto& folder : repository_.folders()) folders.push_back(folder.string());
-  no_option(fault, group, *node.entry.name, "");
-  fault.note("searched: " + (folders.empty() ? "nothing" : join(folders, ", ")));
-}
-
-/// What there is in place of an option that does not exist. `sign`: that of the override which would choose it.
-void DefaultsTree::no_option(Diagnostic& fault, const std::string& group, const std::string& wanted, const std::string& sign) {
-  const auto options = repository_.options(group);
-  if (!options.empty()) fault.note(cat("options of ", group, ": ", join(options, ", ")));
-  const std::string chooses = sign.empty() ? "" : cat(sign, group, "=");
-  const bool is_value = !sign.empty() && root_->file->body.find(group);  // the recipe has the section itself
-  const auto near = nearest(wanted, options, 1);
-  const std::string meant = meant_help(wanted, [&](const std::string& name) { return std::find(options.begin(), options.end(), name) != options.end(); });
-  std::string advice = near.empty() && advice_ ? advice_(group) : "";
-  if (!meant.empty()) fault.fix(cat("write ", is_value ? chooses.substr(sign.size()) : chooses, meant.substr(std::string_view("write ").size())));
-  else if (!near.empty()) fault.fix(cat("did you mean ", chooses, near[0], "?"));
-  else if (!advice.empty()) fault.fix(std::move(advice));
-  else if (!options.empty() && !group.empty()) fault.fix(cat("choose one of them, e.g. ", chooses, options.front()));
-}
-
-void DefaultsTree::must_choose(const DefaultsNode& node) {
-  auto options = repository_.options(node.group_path());
-  auto& fault = report_.error("missing", node.key(), node.entry.where, "must be chosen");
-  if (!options.empty()) fault.note("options: " + join(options, ", "));
-  fault.fix(cat("e.g. ", node.key(), "=", options.empty() ? "OPTION" : options[0]));
-}
-
-void DefaultsTree::report_unused() {
-  for (const auto& [key, choice] : chosen_) {
-    if (choice.used || choice.may_be_value) continue;
-    bool exists = std::find(group_keys_.begin(), group_keys_.end(), key) != group_keys_.end();
-    std::string verb = choice.removes ? "cannot be removed: " : "cannot be overridden: ";
-    auto known = choices_.find(key);
-    std::string why = "it is not in the defaults list";
-    if (exists && choice.removes)
-      why = cat("its option is ", known == choices_.end() ? "another" : known->second);
-    else if (exists)
-      why = "no earlier entry chooses it";
-    std::string group = key.substr(0, key.find('@'));
-    const std::string option = choice.option.name.value_or("");
-    if (choice.external && !choice.removes && !exists && !option.empty() && !repository_.find(group + "/" + option)) {
-      const bool is_group = repository_.is_group(group);
-      auto& fault = report_.error("override", key, choice.where, is_group ? cat("has no option '", visible(option, 60), "'") : cat("there is no config group ", visible(group, 60)));
-      no_option(fault, group, option, "+");
-      continue;
-    }
-    auto& fault = report_.error("override", key, choice.where, verb + why);
-    std::vector<std::string> same;
-    for (const auto& other : group_keys_)
-      if (other != key && other.substr(0, other.find('@')) == group) same.push_back(other);
-    if (!same.empty())
-      fault.fix("did you mean " + join(same, " or ") + "?");
-    else if (choice.removes && root_->file->body.find(group))
-      fault.fix(cat("the recipe has the section itself: choose another component, ", group, "=NAME"));
-    else if (choice.external && !choice.removes)
-      fault.fix(cat("write +", key, "=", choice.option.name.value_or("null"), " to add it"));
-    else if (auto near = nearest(key, group_keys_, 1); !near.empty())
-      fault.fix("did you mean " + near[0] + "?");
-  }
-}
-
-/// An added option with the name of a component (+optimizer=adamw), where the files before it say settings of the same one, would
-/// replace these without a word. One with a name of its own (+model=llama3_8b) is meant to.
-void DefaultsTree::report_replaced() {
-  const auto merged = files();
-  for (size_t i = root_->children.size() - std::min(appended_.size(), root_->children.size()); i < root_->children.size(); ++i) {
-    const DefaultsNode& added = *root_->children[i];
-    const Node* type = added.file && !added.dropped ? added.file->body.get("type") : nullptr;
-    if (!type || !type->is_scalar() || type->as_text() != added.entry.name) continue;
-    const std::string package = added.package();
-    std::vector<std::string> replaced;
-    bool other = false;  // the files name another component
-    for (const auto& [config, at] : merged) {
-      if (config == added.file) break;
-      const Node* section = at == package ? &config->body : at.empty() ? config->body.find(package) : nullptr;
-      for (const auto& entry : section && section->is_map() ? added.file->body.entries() : std::vector<Node::Entry>{}) {
-        const Node* said = section->get(entry.key);
-        if (said && entry.key == "type") other = !said->same_value(*type);
-        else if (said && !said->same_value(entry.value)) replaced.push_back(cat(package, ".", entry.key, "=", brief(*said, 40)));
-      }
-    }
-    if (other || replaced.empty()) continue;
-    report_.error("override", added.key(), added.entry.where, cat("would replace what is set already: ", join(replaced, ", ")))
-        .fix(cat("change single settings, ", package, ".KEY=VALUE; or write '- ", added.key(), ": ", *added.entry.name,
-                 "' into the recipe's defaults list: its own values then stay"));
-  }
 }
 
 void DefaultsTree::collect(const DefaultsNode& node,
@@ -461,11 +371,13 @@ std::vector<DefaultsLine> DefaultsTree::lines() const {
   std::function<void(const DefaultsNode&, int)> walk = [&](const DefaultsNode& node, int depth) {
     using Kind = DefaultsEntry::Kind;
     Kind kind = node.parent == nullptr ? Kind::config : node.entry.kind;
-    DefaultsLine line{depth, node.entry.name.value_or("null"), "", "", node.entry.where, node.dropped};
+    DefaultsLine line{depth,       node.entry.name.value_or("null"), "", "", node.entry.where,
+                      node.dropped};
     if (kind == Kind::self) line.entry = "_self_";
     if (kind == Kind::group)
-      line.entry = cat(node.key(), ": ",
-                       node.entry.is_list ? cat("[", join(node.entry.options, ", "), "]") : line.entry);
+      line.entry =
+          cat(node.key(), ": ",
+              node.entry.is_list ? cat("[", join(node.entry.options, ", "), "]") : line.entry);
     if (kind == Kind::config && node.parent) line.entry = node.config_path();
     if (node.file && kind != Kind::self) {
       line.file = node.file->file;

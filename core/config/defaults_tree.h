@@ -1,5 +1,5 @@
-// The defaults tree: which file stands where, once every choice is made. Used by compose.cc only. An object
-// is for one composition.
+// The defaults tree: which file stands where, once every choice is made. Used by compose.cc only.
+// An object is for one composition.
 #pragma once
 #include <deque>
 #include <functional>
@@ -46,12 +46,14 @@ struct DefaultsNode {
 
 class DefaultsTree {
  public:
-  /// `advice`: what to do about a group that has no such option, as the key of a setting may have been meant.
-  DefaultsTree(ConfigRepository& repository, Report& report, std::function<std::string(const std::string& key)> advice = {})
+  /// `advice`: what to do about a group that has no such option, as the key of a setting may have
+  /// been meant.
+  DefaultsTree(ConfigRepository& repository, Report& report,
+               std::function<std::string(const std::string& key)> advice = {})
       : repository_(repository), report_(report), advice_(std::move(advice)) {}
 
-  /// Takes a choice from the command line: key=option, +key=option, ~key. `may_be_value`: it is no fault that
-  /// no defaults list has the group.
+  /// Takes a choice from the command line: key=option, +key=option, ~key. `may_be_value`: it is no
+  /// fault that no defaults list has the group.
   void choose(const Override& override, bool may_be_value = false);
   /// True when such a choice met no defaults list, so that it is a value.
   bool is_value(const std::string& key) const;
@@ -75,11 +77,13 @@ class DefaultsTree {
   bool is_cycle(const DefaultsNode& node);
   void remember(DefaultsNode& node);
   void not_found(const DefaultsNode& node);
-  void no_option(Diagnostic& fault, const std::string& group, const std::string& wanted, const std::string& sign);
+  void no_option(Diagnostic& fault, const std::string& group, const std::string& wanted,
+                 const std::string& sign);
   void must_choose(const DefaultsNode& node);
   void report_unused();
   void report_replaced();
-  void collect(const DefaultsNode& node, std::vector<std::pair<const ConfigFile*, std::string>>& out) const;
+  void collect(const DefaultsNode& node,
+               std::vector<std::pair<const ConfigFile*, std::string>>& out) const;
 
   ConfigRepository& repository_;
   Report& report_;

@@ -3,11 +3,10 @@
 namespace mtrain {
 namespace {
 
-bool is_section(const Node* node) {
-  return node && node->is_map() && node->size() > 0;
-}
+bool is_section(const Node* node) { return node && node->is_map() && node->size() > 0; }
 
-void compare(const std::string& path, const Node* before, const Node* after, std::vector<Difference>& out) {
+void compare(const std::string& path, const Node* before, const Node* after,
+             std::vector<Difference>& out) {
   if (!is_section(before) && !is_section(after)) {
     if (!before || !after || !before->same_value(*after)) out.push_back({path, before, after});
     return;
@@ -17,8 +16,8 @@ void compare(const std::string& path, const Node* before, const Node* after, std
   if (after && !is_section(after)) out.push_back({path, nullptr, after});
   if (is_section(after))
     for (const auto& entry : after->entries())
-      compare(join_path(path, entry.key), is_section(before) ? before->get(entry.key) : nullptr, &entry.value,
-              out);
+      compare(join_path(path, entry.key), is_section(before) ? before->get(entry.key) : nullptr,
+              &entry.value, out);
   if (is_section(before))
     for (const auto& entry : before->entries())
       if (!is_section(after) || !after->get(entry.key))

@@ -14,7 +14,8 @@ struct Difference {
   const Node* after = nullptr;
 };
 
-/// In the order of `after`, with what only `before` has behind its neighbours. Lists are compared as a whole.
+/// In the order of `after`, with what only `before` has behind its neighbours. Lists are compared
+/// as a whole.
 MT_API std::vector<Difference> differences(const Node& before, const Node& after);
 
 }  // namespace mtrain

@@ -16,7 +16,8 @@ namespace {
 constexpr int kMaxDepth = 64;
 
 const char* kind_of(const ExpressionValue& value) {
-  constexpr const char* kKinds[] = {"null", "a boolean", "an integer", "a number", "a text", "a list"};
+  constexpr const char* kKinds[] = {"null",     "a boolean", "an integer",
+                                    "a number", "a text",    "a list"};
   return kKinds[value.index()];
 }
 
@@ -33,8 +34,8 @@ double as_number(const ExpressionValue& value) {
   return std::get<double>(value);
 }
 
-/// Evaluates while it parses. Both branches of "if" are evaluated: an expression either has a value or an
-/// error, whatever the condition says.
+/// Evaluates while it parses. Both branches of "if" are evaluated: an expression either has a value
+/// or an error, whatever the condition says.
 class Evaluator {
  public:
   Evaluator(std::string_view text, const ExpressionScope& scope) : text_(text), scope_(scope) {}
@@ -55,9 +56,12 @@ class Evaluator {
   }
 
   void blanks() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n')) ++at_;
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n'))
+      ++at_;
   }
-  static bool name_character(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
+  static bool name_character(char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+  }
   bool take(std::string_view symbol) {
     blanks();
     if (!text_.substr(at_).starts_with(symbol)) return false;
@@ -75,8 +79,8 @@ class Evaluator {
   /// A symbol that is not the beginning of a longer one.
   bool take_single(char c, char not_before) {
     blanks();
-    bool there =
-        at_ < text_.size() && text_[at_] == c && (at_ + 1 >= text_.size() || text_[at_ + 1] != not_before);
+    bool there = at_ < text_.size() && text_[at_] == c &&
+                 (at_ + 1 >= text_.size() || text_[at_ + 1] != not_before);
     at_ += there;
     return there;
   }
@@ -242,13 +246,14 @@ class Evaluator {
   }
 
   Value arithmetic(char symbol, const Value& a, const Value& b, size_t at) const {
-    if (symbol == '+' && std::holds_alternative<std::string>(a) && std::holds_alternative<std::string>(b))
+    if (symbol == '+' && std::holds_alternative<std::string>(a) &&
+        std::holds_alternative<std::string>(b))
       return std::get<std::string>(a) + std::get<std::string>(b);
     if (!is_numeric(a) || !is_numeric(b)) {
       const char* shown = symbol == '|' ? "//" : nullptr;
-      fail_at(
-          cat("cannot compute ", kind_of(a), " ", shown ? shown : std::string(1, symbol), " ", kind_of(b)),
-          at);
+      fail_at(cat("cannot compute ", kind_of(a), " ", shown ? shown : std::string(1, symbol), " ",
+                  kind_of(b)),
+              at);
     }
     bool divides = symbol == '/' || symbol == '|' || symbol == '%';
     if (divides && as_number(b) == 0) fail_at("a division by zero", at);
@@ -347,14 +352,16 @@ class Evaluator {
     size_t begin = at_;
     while (at_ < text_.size()) {
       char c = text_[at_];
-      bool sign = (c == '+' || c == '-') && (text_[at_ - 1] == 'e' || text_[at_ - 1] == 'E') && at_ > begin;
+      bool sign =
+          (c == '+' || c == '-') && (text_[at_ - 1] == 'e' || text_[at_ - 1] == 'E') && at_ > begin;
       if (!name_character(c) && c != '.' && !sign) break;
       ++at_;
     }
     std::string_view word = text_.substr(begin, at_ - begin);
     if (auto whole = parse_integer(word)) return *whole;
     auto number = resolve_scalar(word) == NodeKind::number ? parse_number(word) : std::nullopt;
-    if (!number || !std::isfinite(*number)) fail_at(cat("'", visible(word), "' is not a number"), begin);
+    if (!number || !std::isfinite(*number))
+      fail_at(cat("'", visible(word), "' is not a number"), begin);
     return *number;
   }
 
@@ -383,8 +390,7 @@ class Evaluator {
       arguments.push_back(conditional());
     }
     auto want = [&](size_t count) {
-      if (arguments.size() != count)
-        fail_at(cat(name, " takes ", counted(count, "value")), begin);
+      if (arguments.size() != count) fail_at(cat(name, " takes ", counted(count, "value")), begin);
     };
     const auto* list = arguments.size() == 1 ? std::get_if<ExpressionList>(&arguments[0]) : nullptr;
     if (name == "min" || name == "max")

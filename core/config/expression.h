@@ -1,13 +1,13 @@
-// Arithmetic of recipes, "4 * ${model.hidden_size}" inside ${= … } and the conditions of rules. Typed and
-// total: no loops, no calls of the outside; integers are exact and an overflow is an error; nothing becomes
-// infinite. Stateless.
+// Arithmetic of recipes, "4 * ${model.hidden_size}" inside ${= … } and the conditions of rules.
+// Typed and total: no loops, no calls of the outside; integers are exact and an overflow is an
+// error; nothing becomes infinite. Stateless.
 //
-//   or  and  not  == != < <= > >= in  + -  * / // %  unary -  **      a if c else b      (…)  [a, b]
-//   min max abs ceil floor round sqrt int float str len sum product first     true false null  1e6  'text'
-//   model.layers  model.head_dim ?? 0  ${…}
-// a / b of integers is an integer when it is exact, else a number; // and % round down. Lists hold scalars;
-// min, max, len, sum, product and first take one, and `x in list` asks whether it has x. `name ?? value` is the value
-// where there is no such name.
+//   or  and  not  == != < <= > >= in  + -  * / // %  unary -  **      a if c else b      (…)  [a,
+//   b] min max abs ceil floor round sqrt int float str len sum product first     true false null
+//   1e6  'text' model.layers  model.head_dim ?? 0  ${…}
+// a / b of integers is an integer when it is exact, else a number; // and % round down. Lists hold
+// scalars; min, max, len, sum, product and first take one, and `x in list` asks whether it has x.
+// `name ?? value` is the value where there is no such name.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,20 +24,22 @@ namespace mtrain {
 /// monostate: null.
 using ExpressionScalar = std::variant<std::monostate, bool, int64_t, double, std::string>;
 using ExpressionList = std::vector<ExpressionScalar>;
-using ExpressionValue = std::variant<std::monostate, bool, int64_t, double, std::string, ExpressionList>;
+using ExpressionValue =
+    std::variant<std::monostate, bool, int64_t, double, std::string, ExpressionList>;
 
 /// Why an expression has no value, and where in its text (a byte offset).
 class MT_API ExpressionError : public std::runtime_error {
  public:
-  ExpressionError(const std::string& message, size_t offset) : std::runtime_error(message), offset_(offset) {}
+  ExpressionError(const std::string& message, size_t offset)
+      : std::runtime_error(message), offset_(offset) {}
   size_t offset() const { return offset_; }
 
  private:
   size_t offset_;
 };
 
-/// Thrown by ExpressionScope::name for a name without a value. Leaves evaluate_expression() unless a ??
-/// stands behind the name.
+/// Thrown by ExpressionScope::name for a name without a value. Leaves evaluate_expression() unless
+/// a ?? stands behind the name.
 struct AbsentName {};
 
 struct ExpressionScope {

@@ -5,8 +5,8 @@
 
 namespace mtrain {
 
-/// A scalar, or a list of scalars, as expressions see it. Throws ExpressionError at `offset` for anything
-/// else.
+/// A scalar, or a list of scalars, as expressions see it. Throws ExpressionError at `offset` for
+/// anything else.
 MT_API ExpressionValue expression_value(const Node& node, size_t offset = 0);
 /// What an expression gave, as a node without a place.
 MT_API Node expression_node(const ExpressionValue& value);

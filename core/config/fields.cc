@@ -23,12 +23,22 @@ struct DescribeTarget {
   Described operator()(const double* v) const { return {FieldType::number, *v}; }
   Described operator()(const float* v) const { return {FieldType::number, double{*v}, 32}; }
   Described operator()(const std::string* v) const { return {FieldType::string, *v}; }
-  Described operator()(const std::vector<int64_t>* v) const { return {FieldType::integer_list, *v}; }
+  Described operator()(const std::vector<int64_t>* v) const {
+    return {FieldType::integer_list, *v};
+  }
   Described operator()(const std::vector<double>* v) const { return {FieldType::number_list, *v}; }
-  Described operator()(const std::vector<std::string>* v) const { return {FieldType::string_list, *v}; }
-  Described operator()(const std::optional<int64_t>* v) const { return optional(FieldType::integer, *v); }
-  Described operator()(const std::optional<double>* v) const { return optional(FieldType::number, *v); }
-  Described operator()(const std::optional<std::string>* v) const { return optional(FieldType::string, *v); }
+  Described operator()(const std::vector<std::string>* v) const {
+    return {FieldType::string_list, *v};
+  }
+  Described operator()(const std::optional<int64_t>* v) const {
+    return optional(FieldType::integer, *v);
+  }
+  Described operator()(const std::optional<double>* v) const {
+    return optional(FieldType::number, *v);
+  }
+  Described operator()(const std::optional<std::string>* v) const {
+    return optional(FieldType::string, *v);
+  }
   Described operator()(const Node* v) const { return {FieldType::tree, *v, 64, true}; }
 
   template <class T>
@@ -37,7 +47,8 @@ struct DescribeTarget {
   }
 };
 
-/// Puts a checked value into the bound variable. REQUIRES: the value was read under the field's own spec.
+/// Puts a checked value into the bound variable. REQUIRES: the value was read under the field's own
+/// spec.
 struct Assign {
   const FieldValue& value;
   void operator()(bool* v) const { *v = std::get<bool>(value); }
@@ -87,7 +98,8 @@ void read_fields(const Node& section, Fields& fields) {
   Node values = validate(section, schema, report, options);
   report.throw_if_errors();
   for (const auto& field : fields.fields()) {
-    if (!field.spec.alternative.empty() && !values.find(field.spec.path)) continue;  // the other one is said
+    if (!field.spec.alternative.empty() && !values.find(field.spec.path))
+      continue;  // the other one is said
     auto value = read_value(values.at(field.spec.path), field.spec, field.spec.path, report);
     report.throw_if_errors();
     std::visit(Assign{*value}, field.target);

@@ -1,13 +1,13 @@
-// Fields: how a component describes its settings. One bind() per config struct is its schema, its defaults,
-// its documentation and its reader:
+// Fields: how a component describes its settings. One bind() per config struct is its schema, its
+// defaults, its documentation and its reader:
 //
 //   struct AdamWConfig {
 //     double lr = 3e-4;
 //     void bind(Fields& f) { f("lr", lr, "peak learning rate").exclusive_min(0).example("3e-4"); }
 //   };
 //
-// The current value of the variable at bind time is the default. A Fields holds pointers into the struct it
-// was bound to and must not outlive it. For one thread at a time.
+// The current value of the variable at bind time is the default. A Fields holds pointers into the
+// struct it was bound to and must not outlive it. For one thread at a time.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -40,8 +40,8 @@ enum class ResumeClass : uint8_t {
   start,           // it counted when the run began, and is passed over
   coming_steps,    // of a list of steps, those that are still to come change the result
   changes_result,  // the result changes
-  data,            // refused where the samples or their order change by it: Dataset::identity() says so
-  impossible       // refused
+  data,       // refused where the samples or their order change by it: Dataset::identity() says so
+  impossible  // refused
 };
 
 /// One setting, as data: what `check`, the JSON Schema, the docs and completion read. Serialisable
@@ -56,16 +56,18 @@ struct FieldSpec {
   std::vector<std::string> choices;       // allowed texts; empty: any
   std::vector<std::string> renamed_from;  // older or foreign names, accepted with a warning
   std::string derived;                    // an expression: the value is computed and cannot be set
-  std::string share_of;                   // the setting of which a text such as 5% is a part: "train.steps"
-  std::string alternative;                // the setting of the same section that says the same in another way
-  MergeRule merge;                        // how later files change a list or tree
-  std::string plugin_kind;                // the value names a plugin of this kind
-  std::string needs;  // the part of the program that is not built, in words; usually empty
-  std::vector<std::string> needs_values;  // the texts that need it; empty: every value but the default
-  int64_t list_size = -1;                 // exact length of a list; -1: any
-  int bits = 64;                          // of the bound variable: 32 for int and float
+  std::string share_of;     // the setting of which a text such as 5% is a part: "train.steps"
+  std::string alternative;  // the setting of the same section that says the same in another way
+  MergeRule merge;          // how later files change a list or tree
+  std::string plugin_kind;  // the value names a plugin of this kind
+  std::string needs;        // the part of the program that is not built, in words; usually empty
+  std::vector<std::string>
+      needs_values;        // the texts that need it; empty: every value but the default
+  int64_t list_size = -1;  // exact length of a list; -1: any
+  int bits = 64;           // of the bound variable: 32 for int and float
   bool required = false, nullable = false, secret = false;
-  bool input_path = false;  // names files to read: where a relative one starts depends on where it is written
+  bool input_path =
+      false;  // names files to read: where a relative one starts depends on where it is written
   ResumeClass resume = ResumeClass::changes_result;
 };
 
@@ -80,15 +82,17 @@ struct Schema {
 
 class Node;  // tree.h: one place of a parsed recipe
 
-/// The largest width, length or count of a model or batch: indices of tokens, positions and vocabularies have 32 bits.
+/// The largest width, length or count of a model or batch: indices of tokens, positions and
+/// vocabularies have 32 bits.
 inline constexpr double kLargestDimension = 2147483647;
 /// The most blocks of a model.
 inline constexpr double kMostLayers = 65536;
 
 /// Points at the bound variable. An optional is null when absent.
-using FieldTarget = std::variant<bool*, int64_t*, int*, double*, float*, std::string*, std::vector<int64_t>*,
-                                 std::vector<double>*, std::vector<std::string>*, std::optional<int64_t>*,
-                                 std::optional<double>*, std::optional<std::string>*, Node*>;
+using FieldTarget =
+    std::variant<bool*, int64_t*, int*, double*, float*, std::string*, std::vector<int64_t>*,
+                 std::vector<double>*, std::vector<std::string>*, std::optional<int64_t>*,
+                 std::optional<double>*, std::optional<std::string>*, Node*>;
 
 struct MT_API Field {
   FieldSpec spec;
@@ -98,29 +102,37 @@ struct MT_API Field {
   Field& max(double value) { return spec.max = value, *this; }
   Field& exclusive_min(double value) { return spec.min = value, spec.exclusive_min = true, *this; }
   Field& exclusive_max(double value) { return spec.max = value, spec.exclusive_max = true, *this; }
-  Field& one_of(std::vector<std::string> choices) { return spec.choices = std::move(choices), *this; }
-  Field& renamed_from(std::vector<std::string> names) { return spec.renamed_from = std::move(names), *this; }
+  Field& one_of(std::vector<std::string> choices) {
+    return spec.choices = std::move(choices), *this;
+  }
+  Field& renamed_from(std::vector<std::string> names) {
+    return spec.renamed_from = std::move(names), *this;
+  }
   Field& unit(std::string text) { return spec.unit = std::move(text), *this; }
   Field& example(std::string text) { return spec.example = std::move(text), *this; }
   Field& plugin(std::string kind) { return spec.plugin_kind = std::move(kind), *this; }
-  /// Known and checked, but not built: a recipe that sets it (to one of `values`, or to anything but the
-  /// default) is refused with the words of `part`, "mixture-of-experts layers".
+  /// Known and checked, but not built: a recipe that sets it (to one of `values`, or to anything
+  /// but the default) is refused with the words of `part`, "mixture-of-experts layers".
   Field& needs(std::string part, std::vector<std::string> values = {}) {
     spec.needs = std::move(part), spec.needs_values = std::move(values);
     return *this;
   }
-  /// Computed from other settings, "${data.seq_length}" or "${= 4 * ${.hidden_size}}": setting it is an error
-  /// that names the first of them.
+  /// Computed from other settings, "${data.seq_length}" or "${= 4 * ${.hidden_size}}": setting it
+  /// is an error that names the first of them.
   Field& derived(std::string expression) { return spec.derived = std::move(expression), *this; }
-  /// Of an integer: may also be said as a share of another setting, given as a whole path: "5%" of "train.steps".
+  /// Of an integer: may also be said as a share of another setting, given as a whole path: "5%" of
+  /// "train.steps".
   Field& or_share_of(std::string path) { return spec.share_of = std::move(path), *this; }
-  /// This setting and another one of the section say the same in two ways: a recipe says one of them (of two that are laid over one
-  /// another, the later counts), and the other one is not there. Both have to name each other.
+  /// This setting and another one of the section say the same in two ways: a recipe says one of
+  /// them (of two that are laid over one another, the later counts), and the other one is not
+  /// there. Both have to name each other.
   Field& alternative(std::string path) { return spec.alternative = std::move(path), *this; }
   /// A later file's list goes behind the earlier one's.
   Field& merge_append() { return spec.merge = {MergeKind::append, ""}, *this; }
   /// Items of a later file's list change those that agree in `key`.
-  Field& merge_by(std::string key) { return spec.merge = {MergeKind::by_key, std::move(key)}, *this; }
+  Field& merge_by(std::string key) {
+    return spec.merge = {MergeKind::by_key, std::move(key)}, *this;
+  }
   /// A later file's map takes the place of the earlier one's.
   Field& merge_replace() { return spec.merge = {MergeKind::replace, ""}, *this; }
   Field& size(int64_t count) { return spec.list_size = count, *this; }
@@ -150,8 +162,8 @@ class MT_API Fields {
     prefix_ = std::move(before);
   }
 
-  /// Of a model or a dataset: what is learned, "masked token". A recipe's two must agree before anything is built. Not said: the
-  /// next token; kAnyObjective: whatever the other is made for.
+  /// Of a model or a dataset: what is learned, "masked token". A recipe's two must agree before
+  /// anything is built. Not said: the next token; kAnyObjective: whatever the other is made for.
   void objective(std::string_view text) { objective_ = text; }
   const std::string& objective() const { return objective_; }
   static constexpr std::string_view kAnyObjective = "any";
@@ -185,8 +197,8 @@ Schema schema_of(std::string name, std::string doc) {
   return schema;
 }
 
-/// Fills the bound variables from a section. Throws Error(config) that lists every fault, each with its
-/// place.
+/// Fills the bound variables from a section. Throws Error(config) that lists every fault, each with
+/// its place.
 MT_API void read_fields(const Node& section, Fields& fields);
 
 template <Bindable C>

@@ -35,7 +35,8 @@ size_t count_nodes(const Node& node) {
   return out;
 }
 
-/// The end of the "${…}" that starts at `begin`; npos when it is not closed. Quoted braces do not count.
+/// The end of the "${…}" that starts at `begin`; npos when it is not closed. Quoted braces do not
+/// count.
 size_t closing_brace(std::string_view text, size_t begin) {
   int depth = 0;
   char quote = 0;
@@ -83,7 +84,8 @@ class Interpolator {
     std::vector<Open>& open_;
   };
 
-  /// Collects whether a value is computed from a confidential one; what it computes, whoever asked for it computes from.
+  /// Collects whether a value is computed from a confidential one; what it computes, whoever asked
+  /// for it computes from.
   class Confidence {
    public:
     explicit Confidence(bool& flag) : flag_(flag), outer_(std::exchange(flag, false)) {}
@@ -143,8 +145,8 @@ class Interpolator {
   }
 
   void check_cycle(const Parts& path, Node& node) {
-    auto again =
-        std::find_if(open_.begin(), open_.end(), [&](const Open& open) { return open.path == path; });
+    auto again = std::find_if(open_.begin(), open_.end(),
+                              [&](const Open& open) { return open.path == path; });
     if (again == open_.end() && open_.size() < kMaxChain) return;
     if (again == open_.end())
       throw InterpolationFault{cat("a chain of more than ", kMaxChain, " settings"), ""};
@@ -162,13 +164,16 @@ class Interpolator {
     }
     const Open& start = open_[first];
     const Location& where = start.where ? start.where : open_.front().where;
-    report_.error("interpolation-cycle", path_text(start.path), where, cat("refers to itself: ", chain, back))
+    report_
+        .error("interpolation-cycle", path_text(start.path), where,
+               cat("refers to itself: ", chain, back))
         .note(join(places, ", "));
   }
 
   /// The value of a text with interpolations.
   Node evaluate(std::string_view text, int depth) {
-    if (depth > kMaxNesting) throw InterpolationFault{cat("nested deeper than ", kMaxNesting, " levels"), ""};
+    if (depth > kMaxNesting)
+      throw InterpolationFault{cat("nested deeper than ", kMaxNesting, " levels"), ""};
     std::string out;
     for (size_t at = 0; at < text.size();) {
       size_t slashes = 0;
@@ -213,7 +218,8 @@ class Interpolator {
 
   void charge_text(size_t bytes) {
     text_bytes_ += bytes;
-    if (text_bytes_ > kMaxText) throw InterpolationFault{"the interpolations make too long a text", ""};
+    if (text_bytes_ > kMaxText)
+      throw InterpolationFault{"the interpolations make too long a text", ""};
   }
 
   /// What stands between "${" and "}".
@@ -236,8 +242,8 @@ class Interpolator {
   static size_t resolver_colon(std::string_view body) {
     for (size_t i = 0; i < body.size(); ++i) {
       if (body[i] == ':') return i;
-      bool name = std::isalnum(static_cast<unsigned char>(body[i])) || body[i] == '_' || body[i] == '.' ||
-                  body[i] == '-';
+      bool name = std::isalnum(static_cast<unsigned char>(body[i])) || body[i] == '_' ||
+                  body[i] == '.' || body[i] == '-';
       if (!name || (i == 0 && body[i] == '.')) break;
     }
     return std::string_view::npos;
@@ -255,7 +261,8 @@ class Interpolator {
     if (!near.empty()) {
       parts.back() = near[0];
       help = cat("did you mean ${", path_text(parts), "}?");
-    } else if (path.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string::npos) {
+    } else if (path.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
+               std::string::npos) {
       help = cat("write ${oc.env:", visible(path, 80), "} for a variable of the environment");
     }
     return {cat("there is no ", visible(path, 80)), help};
@@ -266,7 +273,8 @@ class Interpolator {
     size_t dots = 0;
     while (dots < path.size() && path[dots] == '.') ++dots;
     auto parts = parse_path(path.substr(dots));
-    if (!parts || parts->empty()) throw InterpolationFault{cat("'", visible(path, 80), "' is not a path"), ""};
+    if (!parts || parts->empty())
+      throw InterpolationFault{cat("'", visible(path, 80), "' is not a path"), ""};
     if (dots == 0) return *parts;
     Parts base = open_.back().path;
     if (dots > base.size())
@@ -308,7 +316,8 @@ class Interpolator {
   std::optional<Node> fallback(const Parts& parts) {
     if (!scope_.fallback) return std::nullopt;
     auto value = scope_.fallback(path_text(parts));
-    if (!value || !value->is(NodeKind::string) || !has_interpolation(value->as_text())) return value;
+    if (!value || !value->is(NodeKind::string) || !has_interpolation(value->as_text()))
+      return value;
     // A default may itself be computed, from where its setting is.
     if (open_.size() >= kMaxChain)
       throw InterpolationFault{cat("a chain of more than ", kMaxChain, " settings"), ""};
@@ -403,7 +412,8 @@ class Interpolator {
   }
 
   Node select(const Parts& raw, int depth) {
-    if (raw.empty() || raw.size() > 2) throw InterpolationFault{"oc.select takes 1 to 2 arguments", ""};
+    if (raw.empty() || raw.size() > 2)
+      throw InterpolationFault{"oc.select takes 1 to 2 arguments", ""};
     Node key = argument(raw[0], depth);
     std::optional<Node> found;
     try {
@@ -416,15 +426,17 @@ class Interpolator {
   }
 
   Node deprecated(const Parts& raw, int depth) {
-    if (raw.empty() || raw.size() > 2) throw InterpolationFault{"oc.deprecated takes 1 to 2 arguments", ""};
+    if (raw.empty() || raw.size() > 2)
+      throw InterpolationFault{"oc.deprecated takes 1 to 2 arguments", ""};
     Node key = argument(raw[0], depth);
     std::string old = path_text(open_.back().path);
-    std::string message = raw.size() == 2
-                              ? argument(raw[1], depth).as_text()
-                              : "'$OLD_KEY' is deprecated. Change your code and config to use '$NEW_KEY'";
+    std::string message =
+        raw.size() == 2 ? argument(raw[1], depth).as_text()
+                        : "'$OLD_KEY' is deprecated. Change your code and config to use '$NEW_KEY'";
     for (auto [mark, text] :
          {std::pair<std::string, std::string>{"$OLD_KEY", old}, {"$NEW_KEY", key.as_text()}})
-      for (size_t at; (at = message.find(mark)) != std::string::npos && text.find(mark) == std::string::npos;)
+      for (size_t at;
+           (at = message.find(mark)) != std::string::npos && text.find(mark) == std::string::npos;)
         message.replace(at, mark.size(), text);
     auto found = reference(key.as_text());
     if (!found) throw unknown(key.as_text());
@@ -440,7 +452,8 @@ class Interpolator {
       if (!found) throw unknown(map.as_text());
       map = std::move(*found);
     }
-    if (!map.is_map()) throw InterpolationFault{cat("wanted a map, got ", describe(map.kind())), ""};
+    if (!map.is_map())
+      throw InterpolationFault{cat("wanted a map, got ", describe(map.kind())), ""};
     Node out = Node::list();
     for (const auto& entry : map.entries()) out.push(keys ? Node::string(entry.key) : entry.value);
     return out;
@@ -458,15 +471,16 @@ class Interpolator {
 
 bool any_confidential(const Node& node) {
   auto inside = [](const auto& items, const auto& value_of) {
-    return std::any_of(items.begin(), items.end(), [&](const auto& item) { return any_confidential(value_of(item)); });
+    return std::any_of(items.begin(), items.end(),
+                       [&](const auto& item) { return any_confidential(value_of(item)); });
   };
-  return node.confidential() || inside(node.items(), [](const Node& item) -> const Node& { return item; }) ||
-         inside(node.entries(), [](const Node::Entry& entry) -> const Node& { return entry.value; });
+  return node.confidential() ||
+         inside(node.items(), [](const Node& item) -> const Node& { return item; }) ||
+         inside(node.entries(),
+                [](const Node::Entry& entry) -> const Node& { return entry.value; });
 }
 
-bool has_interpolation(std::string_view text) {
-  return text.find("${") != std::string_view::npos;
-}
+bool has_interpolation(std::string_view text) { return text.find("${") != std::string_view::npos; }
 
 std::string escape_interpolation(std::string_view literal) {
   std::string out;

@@ -7,7 +7,7 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kTellingName = 6;  // characters
+constexpr size_t kTellingName = 6;    // characters
 constexpr size_t kLongestTypo = 256;  // nobody mistypes the name of a setting at such length
 
 /// Lower case without '-' and '_': hiddenSize, hidden-size and hidden_size are one name.
@@ -28,9 +28,9 @@ int allowed_typos(size_t length) {
   return length <= 3 ? 1 : std::max(2, static_cast<int>(length) / 3);
 }
 
-/// How far `name` is from `wanted`; negative when it cannot have been meant. The figures only order the
-/// suggestions: a typo in the leaf is likelier than the right leaf in a wrong section, and that likelier than
-/// both.
+/// How far `name` is from `wanted`; negative when it cannot have been meant. The figures only order
+/// the suggestions: a typo in the leaf is likelier than the right leaf in a wrong section, and that
+/// likelier than both.
 double distance(std::string_view wanted, std::string_view name) {
   auto [wanted_parent, wanted_leaf] = parent_and_leaf(wanted);
   auto [parent, leaf] = parent_and_leaf(name);
@@ -40,15 +40,16 @@ double distance(std::string_view wanted, std::string_view name) {
     if (leaf_typos <= allowed_typos(std::max(wanted_leaf.size(), leaf.size())) &&
         leaf_typos < static_cast<int>(std::max(wanted_leaf.size(), leaf.size())))
       return leaf_typos;
-    bool contained =
-        std::min(wanted_leaf.size(), leaf.size()) >= 3 && (leaf.find(wanted_leaf) != std::string_view::npos ||
-                                                           wanted_leaf.find(leaf) != std::string_view::npos);
+    bool contained = std::min(wanted_leaf.size(), leaf.size()) >= 3 &&
+                     (leaf.find(wanted_leaf) != std::string_view::npos ||
+                      wanted_leaf.find(leaf) != std::string_view::npos);
     return contained ? 3 : -1;
   }
   int parent_typos = edit_distance(wanted_parent, parent);
   bool parent_near = parent_typos <= allowed_typos(std::max(wanted_parent.size(), parent.size()));
   // A long name is hardly anywhere else by accident.
-  if (leaf_typos == 0) return parent_near ? 0.5 * parent_typos : leaf.size() >= kTellingName ? 2.5 : 3.5;
+  if (leaf_typos == 0)
+    return parent_near ? 0.5 * parent_typos : leaf.size() >= kTellingName ? 2.5 : 3.5;
   if (parent_near && leaf_typos <= allowed_typos(std::max(wanted_leaf.size(), leaf.size())))
     return 1.5 + parent_typos + leaf_typos;
   return -1;
@@ -59,7 +60,8 @@ bool mistyped_section(std::string_view wanted, std::string_view name) {
   auto [wanted_parent, wanted_leaf] = parent_and_leaf(wanted);
   auto [parent, leaf] = parent_and_leaf(name);
   return !wanted_parent.empty() && wanted_leaf == leaf &&
-         edit_distance(wanted_parent, parent) <= allowed_typos(std::max(wanted_parent.size(), parent.size()));
+         edit_distance(wanted_parent, parent) <=
+             allowed_typos(std::max(wanted_parent.size(), parent.size()));
 }
 
 }  // namespace
@@ -83,7 +85,9 @@ void KeyIndex::add_schema(const Schema& schema, const std::string& prefix) {
 std::string KeyIndex::help(std::string_view wanted) const {
   const std::vector<std::string> near = suggest(wanted);
   if (near.empty() || !mistyped_section(wanted, near.front()))
-    if (std::string advice = advisor_ && wanted.size() <= kLongestTypo ? advisor_(wanted) : ""; !advice.empty()) return advice;
+    if (std::string advice = advisor_ && wanted.size() <= kLongestTypo ? advisor_(wanted) : "";
+        !advice.empty())
+      return advice;
   return near.empty() ? "" : cat("did you mean ", join(near, " or "), "?");
 }
 

@@ -28,7 +28,9 @@ std::string Location::text() const {
 bool operator<(const Location& a, const Location& b) {
   auto rank = [](const Location& x) { return x.source ? static_cast<int>(x.source->kind()) : 3; };
   static const std::string kNone;
-  auto name = [](const Location& x) -> const std::string& { return x.source ? x.source->name() : kNone; };
+  auto name = [](const Location& x) -> const std::string& {
+    return x.source ? x.source->name() : kNone;
+  };
   if (rank(a) != rank(b)) return rank(a) < rank(b);
   // "argument 10" comes after "argument 2".
   if (name(a).size() != name(b).size() && rank(a) == 1) return name(a).size() < name(b).size();

@@ -65,12 +65,15 @@ constexpr LookAlike kLookAlikes[] = {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
-bool all_digits(std::string_view text) { return !text.empty() && std::all_of(text.begin(), text.end(), is_digit); }
+bool all_digits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
+}
 
 std::string folded(std::string_view text) {
   std::string out;
   for (char c : text)
-    if (is_digit(c) || is_letter(c)) out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (is_digit(c) || is_letter(c))
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
 }
 
@@ -83,10 +86,13 @@ std::string bare(std::string_view given, std::vector<std::string>& why) {
   std::string text(given);
   const size_t comment = std::min(text.find('#'), text.find("//"));
   if (comment != std::string::npos && comment > 0) {
-    why.push_back(cat("'", visible(text.substr(comment), 30), "' is a part of the value: in YAML a comment starts with ' #', in a file of overrides on a line of its own"));
+    why.push_back(cat("'", visible(text.substr(comment), 30),
+                      "' is a part of the value: in YAML a comment starts with ' #', in a file of "
+                      "overrides on a line of its own"));
     text.resize(comment);
   }
-  if (text.ends_with('\n')) why.push_back("the text of '|' or '>' ends with a line end: write it on the line of its key");
+  if (text.ends_with('\n'))
+    why.push_back("the text of '|' or '>' ends with a line end: write it on the line of its key");
   text = trim(text);
   while (!text.empty() && std::string_view(",;").find(text.back()) != std::string_view::npos) {
     why.push_back(cat("without the '", text.back(), "' behind it"));
@@ -99,14 +105,17 @@ std::string bare(std::string_view given, std::vector<std::string>& why) {
   for (const LookAlike& row : kLookAlikes) {
     size_t at = text.find(row.found);
     if (at == std::string::npos) continue;
-    why.push_back(row.meant.empty() ? cat("'", row.found, "' is no quote")
-                                    : cat("'", row.found, "' is another character than '", row.meant, "'"));
-    for (; at != std::string::npos; at = text.find(row.found, at + row.meant.size())) text.replace(at, row.found.size(), row.meant);
+    why.push_back(row.meant.empty()
+                      ? cat("'", row.found, "' is no quote")
+                      : cat("'", row.found, "' is another character than '", row.meant, "'"));
+    for (; at != std::string::npos; at = text.find(row.found, at + row.meant.size()))
+      text.replace(at, row.found.size(), row.meant);
   }
   return std::string(trim(text));
 }
 
-/// 1,000,000 and 1.000.000,5 without what groups the digits; absent when they are no groups of three.
+/// 1,000,000 and 1.000.000,5 without what groups the digits; absent when they are no groups of
+/// three.
 std::optional<std::string> ungrouped(std::string_view text, char separator) {
   const bool negative = text.starts_with('-');
   if (negative) text.remove_prefix(1);
@@ -118,7 +127,8 @@ std::optional<std::string> ungrouped(std::string_view text, char separator) {
     text = text.substr(0, at);
   }
   const std::vector<std::string> groups = split(text, separator);
-  if (groups.size() < 2 || groups[0].empty() || groups[0].size() > 3 || groups[0][0] == '0') return std::nullopt;
+  if (groups.size() < 2 || groups[0].empty() || groups[0].size() > 3 || groups[0][0] == '0')
+    return std::nullopt;
   for (size_t i = 0; i < groups.size(); ++i)
     if (!all_digits(groups[i]) || (i > 0 && groups[i].size() != 3)) return std::nullopt;
   return cat(negative ? "-" : "", join(groups, ""), fraction);
@@ -138,15 +148,19 @@ std::string joined(std::string_view text) {
 /// The numbers that a text may stand for.
 void add_numbers(const std::string& text, std::vector<MeantValue>& out) {
   for (char separator : {',', '.', ' ', '\'', '_'})
-    if (auto number = ungrouped(text, separator)) out.push_back({*number, cat("a '", separator, "' does not group digits")});
-  if (std::string without = joined(text); without != text && is_digit(text[0])) out.push_back({without, "without the blank"});
+    if (auto number = ungrouped(text, separator))
+      out.push_back({*number, cat("a '", separator, "' does not group digits")});
+  if (std::string without = joined(text); without != text && is_digit(text[0]))
+    out.push_back({without, "without the blank"});
   const size_t comma = text.find(',');
-  if (comma != std::string::npos && comma == text.rfind(',') && comma > 0 && is_digit(text[comma - 1])) {
+  if (comma != std::string::npos && comma == text.rfind(',') && comma > 0 &&
+      is_digit(text[comma - 1])) {
     std::string point = text;
     point[comma] = '.';
     out.push_back({point, "the decimal point is a '.'"});
   }
-  if (auto share = parse_share(text)) out.push_back({shortest(*share), "a share is written as a number here"});
+  if (auto share = parse_share(text))
+    out.push_back({shortest(*share), "a share is written as a number here"});
 }
 
 std::vector<MeantValue> meant_values(std::string_view given) {
@@ -157,13 +171,16 @@ std::vector<MeantValue> meant_values(std::string_view given) {
   if (text != given) out.push_back({text, ""});
   add_numbers(text, out);
   std::string lower = text;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   std::replace(lower.begin(), lower.end(), '-', '_');
   if (lower != text) out.push_back({lower, ""});
   const std::string name = folded(text);
   for (const ForeignChoice& row : kForeignChoices)
     if (row.name == name)
-      out.push_back({std::string(row.ours), row.whose.empty() ? "this setting is no switch" : cat(visible(text, 30), " is its name in ", row.whose)});
+      out.push_back({std::string(row.ours),
+                     row.whose.empty() ? "this setting is no switch"
+                                       : cat(visible(text, 30), " is its name in ", row.whose)});
   for (MeantValue& value : out) {
     std::vector<std::string> all = reasons;
     if (!value.why.empty()) all.push_back(value.why);
@@ -182,9 +199,11 @@ std::string meant_help(std::string_view text, const std::function<bool(const std
   if (text.size() > kLongest) return {};
   for (const MeantValue& value : meant_values(text)) {
     if (offers.size() == kOffered) break;
-    if (std::find(seen.begin(), seen.end(), value.text) != seen.end() || !fits(value.text)) continue;
+    if (std::find(seen.begin(), seen.end(), value.text) != seen.end() || !fits(value.text))
+      continue;
     seen.push_back(value.text);
-    offers.push_back(value.why.empty() ? visible(value.text, 60) : cat(visible(value.text, 60), " (", value.why, ")"));
+    offers.push_back(value.why.empty() ? visible(value.text, 60)
+                                       : cat(visible(value.text, 60), " (", value.why, ")"));
   }
   return offers.empty() ? "" : cat("write ", join(offers, " or "));
 }

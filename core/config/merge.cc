@@ -7,7 +7,8 @@ namespace mtrain {
 
 void MergeRules::add(std::string_view path, const MergeRule& rule) {
   MergeRules* at = this;
-  for (const auto& part : parse_path(path).value_or(std::vector<std::string>{})) at = &at->below_[part];
+  for (const auto& part : parse_path(path).value_or(std::vector<std::string>{}))
+    at = &at->below_[part];
   at->rule = rule;
 }
 

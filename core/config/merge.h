@@ -1,5 +1,5 @@
-// How a value of a later file joins the value before it: maps merge key by key and everything else replaces,
-// unless the schema says otherwise for a setting. Values.
+// How a value of a later file joins the value before it: maps merge key by key and everything else
+// replaces, unless the schema says otherwise for a setting. Values.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -18,7 +18,8 @@ std::string parent_of(const std::string& path) {
 
 class Migrator {
  public:
-  Migrator(const SourcePtr& source, const SchemaCatalog& catalog) : source_(source), catalog_(catalog) {}
+  Migrator(const SourcePtr& source, const SchemaCatalog& catalog)
+      : source_(source), catalog_(catalog) {}
 
   void section(const std::string& name, const Node& body) {
     const Schema* core = catalog_.section(name);
@@ -31,14 +32,16 @@ class Migrator {
     if (const Schema* own = type ? catalog_.component(kind, type->as_text()) : nullptr)
       learn(*own);
     else
-      for (const auto& component : catalog_.components(kind)) learn(*catalog_.component(kind, component));
+      for (const auto& component : catalog_.components(kind))
+        learn(*catalog_.component(kind, component));
     body_ = &body;
     walk(name, "", body);
   }
 
   /// Notes a key that is no setting, where something is known about it.
   void foreign(const std::string& path, const Node::Entry& entry) {
-    if (std::string help = catalog_.advice(path); !help.empty()) out_.foreign.push_back({path, std::move(help), entry.key_where});
+    if (std::string help = catalog_.advice(path); !help.empty())
+      out_.foreign.push_back({path, std::move(help), entry.key_where});
   }
 
   Migration finish() {
@@ -67,7 +70,9 @@ class Migrator {
     return holds(present_) || holds(renamed_);
   }
   static const std::string& name_of(const std::string& name) { return name; }
-  static const std::string& name_of(const std::pair<const std::string, std::string>& renamed) { return renamed.first; }
+  static const std::string& name_of(const std::pair<const std::string, std::string>& renamed) {
+    return renamed.first;
+  }
 
   void walk(const std::string& section, const std::string& path, const Node& map) {
     for (const auto& entry : map.entries()) {
@@ -75,8 +80,10 @@ class Migrator {
       auto old = renamed_.find(child);
       if (present_.contains(child)) continue;
       if (old == renamed_.end()) {
-        if (!is_prefix(child)) foreign(section + "." + child, entry);
-        else if (entry.value.is_map()) walk(section, child, entry.value);
+        if (!is_prefix(child))
+          foreign(section + "." + child, entry);
+        else if (entry.value.is_map())
+          walk(section, child, entry.value);
         continue;
       }
       Renaming renaming{section + "." + child, section + "." + old->second, entry.key_where};
@@ -92,19 +99,23 @@ class Migrator {
     bool quoted = key < text.size() && (text[key] == '"' || text[key] == '\'');
     if (text.substr(key + (quoted ? 1 : 0), entry.key.size()) != entry.key) return false;
     size_t length = entry.key.size() + (quoted ? 2 : 0);
-    std::string parent = parent_of(now), leaf = parent.empty() ? now : now.substr(parent.size() + 1);
+    std::string parent = parent_of(now),
+                leaf = parent.empty() ? now : now.substr(parent.size() + 1);
     if (parent_of(before) == parent) {
       edits_.push_back({key, length, leaf});
       return true;
     }
     // It moves into a section of its own, written on the line where it stands.
-    if (parent_of(before) != parent_of(parent) || body_->find(parent) || !moved_into_.insert(parent).second)
+    if (parent_of(before) != parent_of(parent) || body_->find(parent) ||
+        !moved_into_.insert(parent).second)
       return false;
     size_t value = offset_of(text, entry.value.loc());
-    bool plain = entry.value.is_scalar() && !entry.value.quoted() && !entry.value.as_text().empty() &&
+    bool plain = entry.value.is_scalar() && !entry.value.quoted() &&
+                 !entry.value.as_text().empty() &&
                  text.substr(value, entry.value.as_text().size()) == entry.value.as_text();
     if (!plain) return false;
-    std::string section = parent_of(parent).empty() ? parent : parent.substr(parent_of(parent).size() + 1);
+    std::string section =
+        parent_of(parent).empty() ? parent : parent.substr(parent_of(parent).size() + 1);
     edits_.push_back({key, length, cat(section, ": {", leaf)});
     edits_.push_back({value + entry.value.as_text().size(), 0, "}"});
     return true;
@@ -121,15 +132,16 @@ class Migrator {
 
 }  // namespace
 
-Migration migrate_recipe(const SourcePtr& source, const std::string& package, const SchemaCatalog& catalog,
-                         Report& report) {
+Migration migrate_recipe(const SourcePtr& source, const std::string& package,
+                         const SchemaCatalog& catalog, Report& report) {
   Migrator migrator(source, catalog);
   auto root = load_yaml(source, report);
   if (root && !package.empty()) {
     migrator.section(package, *root);
   } else if (root) {
     for (const auto& entry : root->entries())
-      catalog.section(entry.key) ? migrator.section(entry.key, entry.value) : migrator.foreign(entry.key, entry);
+      catalog.section(entry.key) ? migrator.section(entry.key, entry.value)
+                                 : migrator.foreign(entry.key, entry);
   }
   return migrator.finish();
 }

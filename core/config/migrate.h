@@ -1,5 +1,5 @@
-// Brings a recipe's text up to date: former names of settings become the present ones, and nothing else of
-// the text changes, not a blank. Stateless.
+// Brings a recipe's text up to date: former names of settings become the present ones, and nothing
+// else of the text changes, not a blank. Stateless.
 #pragma once
 #include <string>
 #include <vector>
@@ -26,8 +26,8 @@ struct Migration {
   std::vector<ForeignKey> foreign;
 };
 
-/// `package`: where the text's settings belong, "model" for an option of the group model; empty for a recipe.
-/// A text that is no YAML is an error of the report.
+/// `package`: where the text's settings belong, "model" for an option of the group model; empty for
+/// a recipe. A text that is no YAML is an error of the report.
 MT_API Migration migrate_recipe(const SourcePtr& source, const std::string& package,
                                 const SchemaCatalog& catalog, Report& report);
 

@@ -37,7 +37,8 @@ bool needs_part(const FieldSpec& spec, const Node& value) {
 }
 
 void NotBuilt::wish(const std::string& part, Wish wish) {
-  auto known = std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.name == part; });
+  auto known =
+      std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.name == part; });
   if (known == parts_.end()) known = parts_.insert(parts_.end(), {part, {}});
   known->wishes.push_back(std::move(wish));
 }

@@ -1,5 +1,6 @@
-// NotBuilt: what a recipe asks for and this build lacks. Gathers the settings and components that name a part
-// in `needs`, and reports one error for each part. For container.cc. For one thread at a time.
+// NotBuilt: what a recipe asks for and this build lacks. Gathers the settings and components that
+// name a part in `needs`, and reports one error for each part. For container.cc. For one thread at
+// a time.
 #pragma once
 #include <string>
 #include <vector>
@@ -18,7 +19,8 @@ class NotBuilt {
   /// A component that a recipe names at `path`; `built` are the names to take instead.
   void component(const Schema& component, const std::string& path, const Node& name,
                  const std::vector<std::string>& built);
-  /// The settings of a section that were set to something that needs a part. `values` are canonical.
+  /// The settings of a section that were set to something that needs a part. `values` are
+  /// canonical.
   void settings(const Schema& owner, const std::string& path, const Node& values);
   void tell(Report& report) const;
 

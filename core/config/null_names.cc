@@ -22,11 +22,13 @@ bool has_null(const FieldSpec& spec, const SchemaCatalog& catalog) {
 
 void name_null(Node& value, const std::string& path, const std::string& kind, Report& report) {
   auto& fault = report.error("wrong-type", path, value.loc(),
-                             cat(value.as_text(), " without quotes is no text; the ", kind.empty() ? "choice" : kind, " is \"null\""));
+                             cat(value.as_text(), " without quotes is no text; the ",
+                                 kind.empty() ? "choice" : kind, " is \"null\""));
   if (!value.expression().empty()) fault.note("computed from " + value.expression());
   const bool file = value.loc() && value.loc().source->kind() == SourceKind::file;
   const std::string key = path.substr(path.rfind('.') + 1);
-  fault.fix(file ? cat("write ", key, ": \"null\"") : cat("write ", path, "='\"null\"': the shell removes the outer quotes"));
+  fault.fix(file ? cat("write ", key, ": \"null\"")
+                 : cat("write ", path, "='\"null\"': the shell removes the outer quotes"));
   value = Node::quoted_string(kNull).at_location(value.loc()).adopt_provenance(value);
 }
 
@@ -48,12 +50,15 @@ void name_nulls(Node& tree, const SchemaCatalog& catalog, Report& report) {
     auto check = [&](const Schema& owner) {
       for (const auto& spec : owner.fields) {
         Node* value = given->find(spec.path);
-        if (written_null(value) && has_null(spec, catalog)) name_null(*value, section.name + "." + spec.path, spec.plugin_kind, report);
+        if (written_null(value) && has_null(spec, catalog))
+          name_null(*value, section.name + "." + spec.path, spec.plugin_kind, report);
       }
     };
     check(section);
     const Node* type = given->get("type");
-    if (const Schema* component = kind.empty() || !type ? nullptr : catalog.component(kind, type->as_text())) check(*component);
+    if (const Schema* component =
+            kind.empty() || !type ? nullptr : catalog.component(kind, type->as_text()))
+      check(*component);
   }
 }
 

@@ -38,8 +38,8 @@ bool is_key(std::string_view key) {
   for (char c : key) {
     auto u = static_cast<unsigned char>(c);
     depth += c == '[' ? 1 : c == ']' ? -1 : 0;
-    bool plain =
-        u >= 0x80 || std::isalnum(u) || std::string_view("_-./@$:[]=\\").find(c) != std::string_view::npos;
+    bool plain = u >= 0x80 || std::isalnum(u) ||
+                 std::string_view("_-./@$:[]=\\").find(c) != std::string_view::npos;
     if (!plain && (depth <= 0 || u < 0x20)) return false;
   }
   return true;
@@ -68,17 +68,21 @@ TextOrigin origin_of(const OverrideText& text) {
   if (text.written) return {text.written.source, 0, text.written, false};
   std::string name = argument_name(text.argument);
   std::string shown = text.raw ? cat(text.text, " ", *text.raw) : text.text;
-  auto source = std::make_shared<Source>(SourceKind::command_line, std::move(name), std::move(shown));
+  auto source =
+      std::make_shared<Source>(SourceKind::command_line, std::move(name), std::move(shown));
   return {source, 0, {source, 1, 1}, true};
 }
 
 /// "key=VALUE" for a key alone, "key=5" for "key:5" and "key: 5".
 std::string meant_pair(std::string_view text) {
   const size_t colon = text.find(':');
-  const bool key = !text.empty() && is_key(text.substr(0, colon)) && std::isalpha(static_cast<unsigned char>(text[0]));
-  const bool bare = colon == std::string_view::npos && text.find_first_of(".@") == std::string_view::npos;  // a word may be anything
+  const bool key = !text.empty() && is_key(text.substr(0, colon)) &&
+                   std::isalpha(static_cast<unsigned char>(text[0]));
+  const bool bare = colon == std::string_view::npos &&
+                    text.find_first_of(".@") == std::string_view::npos;  // a word may be anything
   if (!key || bare) return "key=value, as in train.steps=100";
-  if (colon == std::string_view::npos || text.find('@') != std::string_view::npos) return cat(visible(text), "=VALUE");
+  if (colon == std::string_view::npos || text.find('@') != std::string_view::npos)
+    return cat(visible(text), "=VALUE");
   const std::string_view value = trim(text.substr(colon + 1));
   return cat(visible(text.substr(0, colon)), "=", value.empty() ? "VALUE" : visible(value));
 }
@@ -86,7 +90,8 @@ std::string meant_pair(std::string_view text) {
 /// One argument on its way to an override.
 class OverrideParser {
  public:
-  OverrideParser(const OverrideText& text, bool sweeps, const std::function<bool(const std::string&)>& is_text, Report& report)
+  OverrideParser(const OverrideText& text, bool sweeps,
+                 const std::function<bool(const std::string&)>& is_text, Report& report)
       : text_(text), origin_(origin_of(text)), sweeps_(sweeps), is_text_(is_text), report_(report) {
     out_.where = origin_.where;
   }
@@ -98,12 +103,15 @@ class OverrideParser {
     out_.kind = take_sign(rest);
     size_t end = key_end(rest);
     bool removes = out_.kind == Override::Kind::remove;
-    if (!take_key(trim(rest.substr(0, end)), end == std::string_view::npos && !removes)) return std::nullopt;
+    if (!take_key(trim(rest.substr(0, end)), end == std::string_view::npos && !removes))
+      return std::nullopt;
     if (end == std::string_view::npos) return std::move(out_);
     size_t offset = text_.text.size() - rest.size() + end + 1;
     TextOrigin origin = origin_;
     origin.offset += offset;
-    const ValueUse use = sweeps_ ? ValueUse::sweep : is_text_ && is_text_(out_.key) ? ValueUse::text : ValueUse::single;
+    const ValueUse use = sweeps_                          ? ValueUse::sweep
+                         : is_text_ && is_text_(out_.key) ? ValueUse::text
+                                                          : ValueUse::single;
     auto value = parse_value(rest.substr(end + 1), origin, use, report_);
     if (!value) return std::nullopt;
     if (auto* plain = std::get_if<Node>(&*value)) {
@@ -114,7 +122,8 @@ class OverrideParser {
       out_.sweep = std::move(*sweep);
     } else {
       out_.edit = std::move(std::get<ListEdit>(*value));
-      if (is_group_key(out_.key)) return fail("a config group is not a list to edit", "write group=[a, b]");
+      if (is_group_key(out_.key))
+        return fail("a config group is not a list to edit", "write group=[a, b]");
     }
     return std::move(out_);
   }
@@ -135,20 +144,27 @@ class OverrideParser {
 
   bool take_key(std::string_view key, bool no_value) {
     if (key.size() > kMaxKeyBytes)
-      return fail(cat("'", visible(key, 40), "' is too long for a key: ", key.size(), " bytes of at most ", kMaxKeyBytes),
+      return fail(cat("'", visible(key, 40), "' is too long for a key: ", key.size(),
+                      " bytes of at most ", kMaxKeyBytes),
                   "a key is the path of a setting: section.key"),
              false;
     out_.key = std::string(key);
     if (no_value) return fail("wanted key=value", "write " + meant_pair(key)), false;
     if (key.empty()) return fail("there is no key before the '='", "write key=value"), false;
     if (!is_key(key))
-      return fail(cat("'", visible(key), "' is not a key"), "a key is made of letters, digits, '_' and '.'"),
+      return fail(cat("'", visible(key), "' is not a key"),
+                  "a key is made of letters, digits, '_' and '.'"),
              false;
     auto path = parse_path(key);
     if (path && path->size() > YamlLimits().depth)
-      return fail(cat("'", visible(key, 40), "' leads ", path->size(), " levels down, and a recipe has at most ", YamlLimits().depth), "write section.key=value"), false;
+      return fail(cat("'", visible(key, 40), "' leads ", path->size(),
+                      " levels down, and a recipe has at most ", YamlLimits().depth),
+                  "write section.key=value"),
+             false;
     if (!is_group_key(key) && !path)
-      return fail(cat("'", visible(key), "' is not the path of a setting"), "write section.key=value"), false;
+      return fail(cat("'", visible(key), "' is not the path of a setting"),
+                  "write section.key=value"),
+             false;
     return true;
   }
 
@@ -186,11 +202,13 @@ std::string in_quotes(std::string_view text) {
 /// True when the value parser makes of `text` the very node it came from.
 bool reads_back(const std::string& text, const Node& node, bool nested) {
   Report ignored;
-  auto source = std::make_shared<Source>(SourceKind::built_in, "", nested ? "[" + text + "]" : text);
+  auto source =
+      std::make_shared<Source>(SourceKind::built_in, "", nested ? "[" + text + "]" : text);
   auto read = parse_override_value(source, 0, ignored);
   if (!read || (nested && read->size() != 1)) return false;
   const Node& same = nested ? read->items()[0] : *read;
-  return same.kind() == node.kind() && same.as_text() == node.as_text() && same.quoted() == node.quoted();
+  return same.kind() == node.kind() && same.as_text() == node.as_text() &&
+         same.quoted() == node.quoted();
 }
 
 std::string number_word(const Node& node) {
@@ -198,7 +216,8 @@ std::string number_word(const Node& node) {
   auto whole = text.starts_with("0x") ? parse_integer(text) : std::nullopt;
   if (whole) return std::to_string(*whole);  // 0x10 is no number here
   std::string_view sign = text.starts_with('-') ? "-" : "";
-  std::string_view body = std::string_view(text).substr(sign.size() + (text.starts_with('+') ? 1 : 0));
+  std::string_view body =
+      std::string_view(text).substr(sign.size() + (text.starts_with('+') ? 1 : 0));
   if (body.starts_with(".i") || body.starts_with(".I")) return cat(sign, "inf");
   if (body.starts_with(".n") || body.starts_with(".N")) return "nan";
   return text;
@@ -216,7 +235,8 @@ std::string value_text(const Node& node, bool nested) {
     case NodeKind::string: {
       // A function in the text would be called.
       bool call = node.as_text().find('(') != std::string::npos;
-      return !call && reads_back(node.as_text(), node, nested) ? node.as_text() : in_quotes(node.as_text());
+      return !call && reads_back(node.as_text(), node, nested) ? node.as_text()
+                                                               : in_quotes(node.as_text());
     }
     case NodeKind::list: {
       std::vector<std::string> items;
@@ -238,8 +258,9 @@ std::string value_text(const Node& node, bool nested) {
 Location TextOrigin::at(size_t position) const {
   if (!exact) return where;
   if (line.empty()) return locate(source, offset + position);
-  auto characters = std::count_if(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(offset + position),
-                                  [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+  auto characters =
+      std::count_if(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(offset + position),
+                    [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
   return {source, where.line, where.column + static_cast<int>(characters)};
 }
 
@@ -259,9 +280,7 @@ std::optional<Override> parse_override(const OverrideText& text, Report& report,
   return OverrideParser(text, sweeps, is_text, report).parse();
 }
 
-std::string override_value_text(const Node& value) {
-  return value_text(value, false);
-}
+std::string override_value_text(const Node& value) { return value_text(value, false); }
 
 std::string override_line(const OverrideText& text) {
   if (!text.raw) return text.text;
@@ -289,7 +308,8 @@ std::vector<OverrideText> read_override_lines(const SourcePtr& source, Report& r
     else
       out.push_back({std::string(text), 0, where, true, {}});
     if (out.size() <= kMaxFileLines) continue;
-    report.error("override", "", where, cat("more than ", kMaxFileLines, " overrides")).fix("write a recipe");
+    report.error("override", "", where, cat("more than ", kMaxFileLines, " overrides"))
+        .fix("write a recipe");
     break;
   }
   return out;
@@ -297,9 +317,14 @@ std::vector<OverrideText> read_override_lines(const SourcePtr& source, Report& r
 
 std::vector<OverrideText> read_override_file(const std::filesystem::path& path, Report& report) {
   try {
-    return read_override_lines(std::make_shared<Source>(SourceKind::file, path.string(), read_file(path, kMaxFileBytes)), report);
+    return read_override_lines(
+        std::make_shared<Source>(SourceKind::file, path.string(), read_file(path, kMaxFileBytes)),
+        report);
   } catch (const Error& fault) {
-    report.error("file", "", {}, cat("cannot read the overrides of ", visible(path.string()), ": ", fault.message())).fix(fault.hint());
+    report
+        .error("file", "", {},
+               cat("cannot read the overrides of ", visible(path.string()), ": ", fault.message()))
+        .fix(fault.hint());
     return {};
   }
 }

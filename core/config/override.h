@@ -1,11 +1,12 @@
 // Overrides: one setting changed from the command line, in Hydra's form
 // (https://hydra.cc/docs/advanced/override_grammar/):
 //   k=v set   +k=v add   ++k=v set or add   ~k remove   ~k=v remove if equal
-// A value is a number, true, false, null, text, 'quoted', [a, b], {k: v}, a function of values (int float str
-// bool sort shuffle), an edit of the list that is there (append prepend insert remove replace), or, where
-// sweeps are asked for, several values (a,b choice range interval glob tag zip). Wider than Hydra: an
-// unquoted value may hold = # ~ & ' " and any UTF-8, and is then text. An item of a list is named by its
-// index, k[0], or by a key of it, k[name=x]. Stateless functions over values.
+// A value is a number, true, false, null, text, 'quoted', [a, b], {k: v}, a function of values (int
+// float str bool sort shuffle), an edit of the list that is there (append prepend insert remove
+// replace), or, where sweeps are asked for, several values (a,b choice range interval glob tag
+// zip). Wider than Hydra: an unquoted value may hold = # ~ & ' " and any UTF-8, and is then text.
+// An item of a list is named by its index, k[0], or by a key of it, k[name=x]. Stateless functions
+// over values.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -25,8 +26,10 @@ namespace mtrain {
 struct OverrideText {
   std::string text;  // "key=value"; the key alone when `raw` is there
   int argument = 0;
-  Location written = {};  // where it stands when it is no argument: in a recipe or a file of overrides
-  bool exact = false;     // the text is in that file byte for byte, so that places inside it can be shown
+  Location written =
+      {};  // where it stands when it is no argument: in a recipe or a file of overrides
+  bool exact =
+      false;  // the text is in that file byte for byte, so that places inside it can be shown
   std::optional<std::string> raw = {};  // of `--set KEY VALUE`: the value, taken as it is
 };
 
@@ -62,12 +65,14 @@ struct Override {
   Location where;  // the argument
 };
 
-/// Reads one argument; nothing when the report got an error. Several values are an error unless `sweeps`, but for a key of which
-/// `is_text` says that its value is a text: that may hold commas.
-MT_API std::optional<Override> parse_override(const OverrideText& text, Report& report, bool sweeps = false,
-                                              const std::function<bool(const std::string& key)>& is_text = {});
+/// Reads one argument; nothing when the report got an error. Several values are an error unless
+/// `sweeps`, but for a key of which `is_text` says that its value is a text: that may hold commas.
+MT_API std::optional<Override> parse_override(
+    const OverrideText& text, Report& report, bool sweeps = false,
+    const std::function<bool(const std::string& key)>& is_text = {});
 /// Reads a value alone, without functions. `offset`: where it starts in the source's text.
-MT_API std::optional<Node> parse_override_value(const SourcePtr& source, size_t offset, Report& report);
+MT_API std::optional<Node> parse_override_value(const SourcePtr& source, size_t offset,
+                                                Report& report);
 /// True for an argument that has the form of an override: key=value, ~key.
 MT_API bool looks_like_override(std::string_view argument);
 /// A value as parse_override reads it back: the right side of key=value.
@@ -75,16 +80,17 @@ MT_API std::string override_value_text(const Node& value);
 /// An override as a line of a file of overrides.
 MT_API std::string override_line(const OverrideText& text);
 
-/// The overrides of a file, one a line; blank lines and lines that start with '#' are left out. Faults go to
-/// the report.
-MT_API std::vector<OverrideText> read_override_file(const std::filesystem::path& path, Report& report);
+/// The overrides of a file, one a line; blank lines and lines that start with '#' are left out.
+/// Faults go to the report.
+MT_API std::vector<OverrideText> read_override_file(const std::filesystem::path& path,
+                                                    Report& report);
 MT_API std::vector<OverrideText> read_override_lines(const SourcePtr& source, Report& report);
 
 /// The default of a setting that the tree does not say; nothing when there is none.
 using DefaultOf = std::function<std::optional<Node>(const std::string& path)>;
 
-/// Changes the tree. A key that the tree lacks is put there, and validation says whether it is one; an edit
-/// of a list that the tree lacks starts from its default. Faults go to the report.
+/// Changes the tree. A key that the tree lacks is put there, and validation says whether it is one;
+/// an edit of a list that the tree lacks starts from its default. Faults go to the report.
 MT_API void apply_override(Node& root, const Override& override, Report& report,
                            const DefaultOf& default_of = {});
 

@@ -35,7 +35,8 @@ std::string near_key(const Node& root, const std::string& path) {
 }
 
 /// The index of the one item of a list whose `key` is `value`.
-size_t item_with(const Node& list, std::string_view key, std::string_view value, const std::string& path) {
+size_t item_with(const Node& list, std::string_view key, std::string_view value,
+                 const std::string& path) {
   std::vector<std::string> there;
   std::optional<size_t> found;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -44,14 +45,17 @@ size_t item_with(const Node& list, std::string_view key, std::string_view value,
     there.push_back(name->as_text());
     if (name->as_text() != value) continue;
     if (found)
-      throw ApplyFault{cat("two items of ", path, " have ", key, " = ", visible(value, 60)),
-                       cat("name one by its index: ", path, "[", *found, "] or ", path, "[", i, "]")};
+      throw ApplyFault{
+          cat("two items of ", path, " have ", key, " = ", visible(value, 60)),
+          cat("name one by its index: ", path, "[", *found, "] or ", path, "[", i, "]")};
     found = i;
   }
   if (found) return *found;
-  std::string help = there.empty() ? cat(path, " has ", counted(list.size(), "item"), ", none with a ", visible(key, 60))
+  std::string help = there.empty() ? cat(path, " has ", counted(list.size(), "item"),
+                                         ", none with a ", visible(key, 60))
                                    : cat(key, " is one of: ", join(there, ", "));
-  throw ApplyFault{cat("no item of ", path, " has ", visible(key, 60), " = ", visible(value, 60)), help};
+  throw ApplyFault{cat("no item of ", path, " has ", visible(key, 60), " = ", visible(value, 60)),
+                   help};
 }
 
 /// The path with each [key=value] replaced by the index of the item it means.
@@ -66,15 +70,16 @@ std::string with_indices(const Node& root, const std::string& path) {
     if (equals != std::string::npos && at && at->is_list())
       part = std::to_string(item_with(*at, part.substr(0, equals), part.substr(equals + 1), out));
     else if (equals != std::string::npos && !(at && at->get(part)))
-      throw ApplyFault{cat(out.empty() ? "the recipe" : out, " is not a list with items to look for"), ""};
+      throw ApplyFault{
+          cat(out.empty() ? "the recipe" : out, " is not a list with items to look for"), ""};
     out = join_path(out, part);
     at = at ? root.find(out) : nullptr;
   }
   return out;
 }
 
-/// Puts the default of a list into the tree when an override changes a part of it and the tree does not say
-/// it.
+/// Puts the default of a list into the tree when an override changes a part of it and the tree does
+/// not say it.
 void bring_defaults(Node& root, const Override& override, const DefaultOf& default_of) {
   auto parts = parse_path(override.key);
   if (!default_of || !parts) return;
@@ -92,14 +97,15 @@ void bring_defaults(Node& root, const Override& override, const DefaultOf& defau
 void remove(Node& root, const std::string& key, const Override& override, Report& report) {
   const Node* there = root.find(key);
   if (!there) {
-    auto& fault =
-        report.error("override", override.key, override.where, "cannot remove it: it is not in the recipe");
+    auto& fault = report.error("override", override.key, override.where,
+                               "cannot remove it: it is not in the recipe");
     std::string near = near_key(root, key);
     if (!near.empty()) fault.fix("did you mean ~" + near + "?");
   } else if (override.value && !override.value->same_value(*there)) {
     report
-        .error("override", override.key, override.where,
-               cat("is not removed: its value is ", brief(*there), ", not ", brief(*override.value)))
+        .error(
+            "override", override.key, override.where,
+            cat("is not removed: its value is ", brief(*there), ", not ", brief(*override.value)))
         .fix("~" + override.key + " removes it whatever its value");
   } else {
     root.erase(key);
@@ -120,16 +126,19 @@ void edit_items(std::vector<Node>& items, const ListEdit& edit) {
   using Kind = ListEdit::Kind;
   auto count = static_cast<int64_t>(items.size());
   auto missing = [&](const Node& value) {
-    return ApplyFault{cat(brief(value), " is not in the list"),
-                      items.empty() ? "the list is empty"
-                                    : cat("it has ", counted(count, "item"), ", the first is ", brief(items[0]))};
+    return ApplyFault{
+        cat(brief(value), " is not in the list"),
+        items.empty() ? "the list is empty"
+                      : cat("it has ", counted(count, "item"), ", the first is ", brief(items[0]))};
   };
   switch (edit.kind) {
     case Kind::append:
     case Kind::prepend:
     case Kind::insert: {
       int64_t at = edit.kind == Kind::append ? count : edit.kind == Kind::insert ? edit.index : 0;
-      if (at > count) throw ApplyFault{cat("the list has ", counted(count, "item")), cat("insert at 0 to ", count)};
+      if (at > count)
+        throw ApplyFault{cat("the list has ", counted(count, "item")),
+                         cat("insert at 0 to ", count)};
       items.insert(items.begin() + at, edit.values.begin(), edit.values.end());
       return;
     }
@@ -187,7 +196,8 @@ void set_value(Node& root, const std::string& key, const Override& override) {
 
 }  // namespace
 
-void apply_override(Node& root, const Override& override, Report& report, const DefaultOf& default_of) {
+void apply_override(Node& root, const Override& override, Report& report,
+                    const DefaultOf& default_of) {
   try {
     bring_defaults(root, override, default_of);
     std::string key = with_indices(root, override.key);

@@ -35,16 +35,18 @@ Node word_of(std::string_view text) {
   return value ? std::get<Node>(*value) : Node::string(std::string(text));
 }
 
-/// The digits of a number laid out as Python does, so that str(1e3) is what it is for Hydra: 1000.0.
+/// The digits of a number laid out as Python does, so that str(1e3) is what it is for Hydra:
+/// 1000.0.
 std::string number_text(double value) {
   if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
   std::array<char, 64> buffer{};
-  auto end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific);
+  auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                           std::chars_format::scientific);
   std::string scientific(buffer.data(), end.ptr);
   int exponent = std::stoi(scientific.substr(scientific.find('e') + 1));
   if (exponent < -4 || exponent >= 16) return scientific;
-  end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
+  end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
   std::string fixed(buffer.data(), end.ptr);
   return fixed.find('.') == std::string::npos ? fixed + ".0" : fixed;
 }
@@ -118,8 +120,10 @@ Node cast_node(std::string_view function, const Node& value) {
     return out;
   }
   if (value.is_null()) cannot(function, value);
-  if (value.is(NodeKind::string) && value.as_text().find("${") != std::string::npos && function != "str")
-    throw FunctionFault{cat(brief(value), " has no value yet"), "the setting's own type applies to it"};
+  if (value.is(NodeKind::string) && value.as_text().find("${") != std::string::npos &&
+      function != "str")
+    throw FunctionFault{cat(brief(value), " has no value yet"),
+                        "the setting's own type applies to it"};
   if (function == "int") return to_integer(value);
   if (function == "float") return to_number(value);
   return function == "str" ? to_text(value) : to_boolean(value);
@@ -160,7 +164,8 @@ std::optional<Decimal> decimal_of(const Node& node) {
 /// The mantissa of a value at a scale; absent when it does not fit 64 bits.
 std::optional<int64_t> at_scale(const Decimal& value, int scale) {
   std::optional<int64_t> out = value.mantissa;
-  for (int i = value.scale; i < scale && out && *out != 0; ++i) out = checked_mul(*out, int64_t{10});
+  for (int i = value.scale; i < scale && out && *out != 0; ++i)
+    out = checked_mul(*out, int64_t{10});
   return out;
 }
 
@@ -203,7 +208,8 @@ std::vector<Node> range_values(const Node& start, const Node& stop, const Node& 
     scale = std::max(scale, part->scale);
     whole = whole && nodes[i]->is(NodeKind::integer);
   }
-  auto from = at_scale(parts[0], scale), to = at_scale(parts[1], scale), by = at_scale(parts[2], scale);
+  auto from = at_scale(parts[0], scale), to = at_scale(parts[1], scale),
+       by = at_scale(parts[2], scale);
   if (!from || !to || !by) throw FunctionFault{"the limits are too far apart", ""};
   if (*by == 0) throw FunctionFault{"the step is 0", ""};
   std::vector<Node> out;
@@ -213,7 +219,8 @@ std::vector<Node> range_values(const Node& start, const Node& stop, const Node& 
       throw FunctionFault{cat("more than ", kMaxRange, " values"), "write a larger step"};
     out.push_back(whole ? Node::integer(*at) : Node::plain(decimal_text(*at, scale)));
   }
-  if (out.empty()) throw FunctionFault{"no value lies in this range", "the stop itself is left out"};
+  if (out.empty())
+    throw FunctionFault{"no value lies in this range", "the stop itself is left out"};
   return out;
 }
 

@@ -163,7 +163,8 @@ OverrideValue glob(Arguments arguments) {
   SweepValue out;
   out.kind = Kind::glob;
   out.include = patterns(required(arguments.next("include"), kUsage), kUsage);
-  if (auto exclude = arguments.next("exclude")) out.exclude = patterns(plain(std::move(*exclude)), kUsage);
+  if (auto exclude = arguments.next("exclude"))
+    out.exclude = patterns(plain(std::move(*exclude)), kUsage);
   arguments.finish(kUsage);
   return out;
 }
@@ -179,8 +180,8 @@ double number_of(const Node& node) {
 
 void sort_values(std::vector<Node>& values, bool reverse) {
   bool numbers = std::all_of(values.begin(), values.end(), is_number);
-  bool texts =
-      std::all_of(values.begin(), values.end(), [](const Node& n) { return n.is(NodeKind::string); });
+  bool texts = std::all_of(values.begin(), values.end(),
+                           [](const Node& n) { return n.is(NodeKind::string); });
   bool ordered = !numbers || std::none_of(values.begin(), values.end(),
                                           [](const Node& n) { return std::isnan(number_of(n)); });
   if ((!numbers && !texts) || !ordered)
@@ -191,7 +192,8 @@ void sort_values(std::vector<Node>& values, bool reverse) {
     return a.as_text() < b.as_text();
   };
   if (reverse)
-    std::stable_sort(values.begin(), values.end(), [&](const Node& a, const Node& b) { return less(b, a); });
+    std::stable_sort(values.begin(), values.end(),
+                     [&](const Node& a, const Node& b) { return less(b, a); });
   else
     std::stable_sort(values.begin(), values.end(), less);
 }
@@ -252,10 +254,12 @@ OverrideValue tag(Arguments arguments) {
   for (auto& name : all_plain(values)) {
     if (!name.is(NodeKind::string)) usage(cat("a tag is a text, got ", brief(name)), kUsage);
     auto& tags = sweep->tags;
-    if (std::find(tags.begin(), tags.end(), name.as_text()) == tags.end()) tags.push_back(name.as_text());
+    if (std::find(tags.begin(), tags.end(), name.as_text()) == tags.end())
+      tags.push_back(name.as_text());
     if (name.as_text() == "log" && sweep->kind == Kind::interval) sweep->log = true;
   }
-  if (sweep->log && sweep->values[0].as_double() <= 0) usage("a logarithmic scale starts above 0", kUsage);
+  if (sweep->log && sweep->values[0].as_double() <= 0)
+    usage("a logarithmic scale starts above 0", kUsage);
   arguments.finish(kUsage);
   return std::move(*named);
 }
@@ -274,9 +278,9 @@ OverrideValue zip(FunctionArguments arguments) {
       usage(cat(visible(key), " appears twice"), kUsage);
     size_t first = out.members.empty() ? sweep->values.size() : out.members[0].values.size();
     if (first != sweep->values.size())
-      throw FunctionFault{
-          cat(visible(out.keys[0]), " has ", counted(first, "value"), ", ", visible(key), " has ", sweep->values.size()),
-          "the members of a zip step together: give them equally many"};
+      throw FunctionFault{cat(visible(out.keys[0]), " has ", counted(first, "value"), ", ",
+                              visible(key), " has ", sweep->values.size()),
+                          "the members of a zip step together: give them equally many"};
     out.keys.push_back(key);
     out.members.push_back(std::move(*sweep));
   }
@@ -360,16 +364,15 @@ const Function* find(std::string_view name) {
 
 }  // namespace
 
-bool is_function(std::string_view name) {
-  return find(name) != nullptr;
-}
+bool is_function(std::string_view name) { return find(name) != nullptr; }
 
 std::string function_hint(std::string_view name) {
   if (name == "extend_list") return "write append(…)";
   std::vector<std::string> names;
   for (const auto& function : kFunctions) names.emplace_back(function.name);
   auto near = nearest(name, names, 1);
-  std::string meant = near.empty() ? "there are: " + join(names, ", ") : "did you mean " + near[0] + "?";
+  std::string meant =
+      near.empty() ? "there are: " + join(names, ", ") : "did you mean " + near[0] + "?";
   return meant + "; for a text quote the value: key='…'";
 }
 

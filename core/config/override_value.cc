@@ -12,14 +12,13 @@ namespace {
 
 constexpr int kMaxDepth = 64, kMaxRanges = 16;
 
-bool digit(char c) {
-  return c >= '0' && c <= '9';
-}
+bool digit(char c) { return c >= '0' && c <= '9'; }
 
 bool equals_ignoring_case(std::string_view a, std::string_view b) {
   return a.size() == b.size() &&
-         std::equal(a.begin(), a.end(), b.begin(),
-                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+         std::equal(a.begin(), a.end(), b.begin(), [](unsigned char x, unsigned char y) {
+           return std::tolower(x) == std::tolower(y);
+         });
 }
 
 /// The text without digit separators when each stands between two digits; absent otherwise.
@@ -30,12 +29,14 @@ std::optional<std::string> without_separators(std::string_view text) {
       out += text[i];
       continue;
     }
-    if (i == 0 || i + 1 == text.size() || !digit(text[i - 1]) || !digit(text[i + 1])) return std::nullopt;
+    if (i == 0 || i + 1 == text.size() || !digit(text[i - 1]) || !digit(text[i + 1]))
+      return std::nullopt;
   }
   return out;
 }
 
-/// One unquoted word or words: typed when it is one token of the grammar, else text. The value of a text keeps its letters.
+/// One unquoted word or words: typed when it is one token of the grammar, else text. The value of a
+/// text keeps its letters.
 Node unquoted(const std::string& text, ValueUse use) {
   if (equals_ignoring_case(text, "null")) return Node::plain("null");
   if (use == ValueUse::text) return Node::string(text);
@@ -47,8 +48,10 @@ Node unquoted(const std::string& text, ValueUse use) {
   if (equals_ignoring_case(body, "inf")) return Node::plain(negative ? "-.inf" : ".inf");
   if (equals_ignoring_case(body, "nan")) return Node::plain(".nan");
   auto plain = without_separators(text);
-  bool starts = !body.empty() && (digit(body[0]) || (body[0] == '.' && body.size() > 1 && digit(body[1])));
-  if (body.starts_with("0x") && resolve_scalar(text) == NodeKind::integer) return Node::verbatim(text);  // text, unless the schema wants a number
+  bool starts =
+      !body.empty() && (digit(body[0]) || (body[0] == '.' && body.size() > 1 && digit(body[1])));
+  if (body.starts_with("0x") && resolve_scalar(text) == NodeKind::integer)
+    return Node::verbatim(text);  // text, unless the schema wants a number
   bool numeric = plain && starts && !body.starts_with("0x");
   NodeKind kind = numeric ? resolve_scalar(*plain) : NodeKind::string;
   if (kind == NodeKind::integer || kind == NodeKind::number) return Node::plain(*plain);
@@ -74,7 +77,8 @@ class ValueParser {
     if (at_ < text_.size() && text_[at_] == ',')
       several();
     else if (at_ < text_.size())
-      error(cat("'", visible(text_.substr(at_, 1)), "' cannot stand here")).fix("quote the value: key='…'");
+      error(cat("'", visible(text_.substr(at_, 1)), "' cannot stand here"))
+          .fix("quote the value: key='…'");
     else if (use_ != ValueUse::sweep && std::holds_alternative<SweepValue>(values[0]))
       several();
     if (failed_) return std::nullopt;
@@ -105,20 +109,27 @@ class ValueParser {
     const std::string all(trim(text_));
     std::string readings;
     if (all.ends_with(',')) {
-      error("a ',' without a value behind it").fix(cat("write ", trim(std::string_view(all).substr(0, all.size() - 1))));
+      error("a ',' without a value behind it")
+          .fix(cat("write ", trim(std::string_view(all).substr(0, all.size() - 1))));
       return;
     }
-    const std::string number = meant_help(all, [](const std::string& meant) { return Node::plain(meant).is(NodeKind::integer) || Node::plain(meant).is(NodeKind::number); });
+    const std::string number = meant_help(all, [](const std::string& meant) {
+      return Node::plain(meant).is(NodeKind::integer) || Node::plain(meant).is(NodeKind::number);
+    });
     if (!number.empty()) readings = cat("for one number ", number, "; ");
-    if (all.find('(') == std::string::npos || all.find(',') < all.find('(')) readings += cat("for a list write [", all, "]; ");
-    std::string text = all.find('\'') == std::string::npos ? cat("'", all, "'") : cat('"', all, '"');
-    error("several values: one run takes one").fix(cat(readings, "for a text write ", text, "; to run once for each value: -m"));
+    if (all.find('(') == std::string::npos || all.find(',') < all.find('('))
+      readings += cat("for a list write [", all, "]; ");
+    std::string text =
+        all.find('\'') == std::string::npos ? cat("'", all, "'") : cat('"', all, '"');
+    error("several values: one run takes one")
+        .fix(cat(readings, "for a text write ", text, "; to run once for each value: -m"));
   }
 
   Diagnostic& error(std::string message) { return error_at(at_, std::move(message)); }
   Diagnostic& error_at(size_t at, std::string message) {
     failed_ = true;
-    return report_.error("override-syntax", "", origin_.at(std::min(at, text_.size())), std::move(message));
+    return report_.error("override-syntax", "", origin_.at(std::min(at, text_.size())),
+                         std::move(message));
   }
   bool done() const { return failed_ || at_ >= text_.size(); }
   void skip_blanks() {
@@ -144,7 +155,8 @@ class ValueParser {
     if (std::string name = function_name(); !name.empty()) return function(name, depth);
     Node word = primitive(ends, depth > 0);
     empty_ = word.as_text().empty() && word.is(NodeKind::string);
-    if (empty_ && depth > 0 && !failed_) error("a value is missing").fix("write '' for an empty text");
+    if (empty_ && depth > 0 && !failed_)
+      error("a value is missing").fix("write '' for an empty text");
     return placed(std::move(word));
   }
 
@@ -248,9 +260,11 @@ class ValueParser {
     skip_blanks();
     if (!done() && std::string_view(",]})").find(text_[at_]) == std::string_view::npos)
       return error(cat("text behind ", name, "(…)")).fix("quote the value: key='…'"), Node();
-    if (use_ == ValueUse::single && name == "range") return several(), Node();  // before its values are made
+    if (use_ == ValueUse::single && name == "range")
+      return several(), Node();  // before its values are made
     try {
-      if (name == "range" && ++ranges_ > kMaxRanges) throw FunctionFault{"too many ranges in one value", ""};
+      if (name == "range" && ++ranges_ > kMaxRanges)
+        throw FunctionFault{"too many ranges in one value", ""};
       OverrideValue value = call_function(name, std::move(arguments));
       place(value);
       return value;
@@ -272,8 +286,9 @@ class ValueParser {
     for (auto& entry : node.entries()) place(entry.value);
   }
 
-  /// A quoted string. In single quotes only the quote itself and backslashes right before it are escaped, in double quotes as well
-  /// as in YAML \n, \t and \\. Nothing when the text turns out to be no quoted string but a word with a quote in it.
+  /// A quoted string. In single quotes only the quote itself and backslashes right before it are
+  /// escaped, in double quotes as well as in YAML \n, \t and \\. Nothing when the text turns out to
+  /// be no quoted string but a word with a quote in it.
   std::optional<Node> quoted(bool nested) {
     size_t begin = at_;
     char quote = text_[at_++];
@@ -300,7 +315,8 @@ class ValueParser {
     return std::nullopt;
   }
 
-  /// In double quotes: what so many backslashes and the letter behind them are, which is taken where it belongs to them.
+  /// In double quotes: what so many backslashes and the letter behind them are, which is taken
+  /// where it belongs to them.
   std::string unescaped(size_t slashes) {
     std::string out(slashes / 2, '\\');
     const char next = slashes % 2 == 1 && at_ < text_.size() ? text_[at_] : '\0';
@@ -336,7 +352,8 @@ class ValueParser {
     if (c == '(' && !word.empty())
       error(cat("there is no function ", visible(word))).fix("quote the value: key='…'");
     else
-      error(cat("'", std::string(1, c), "' inside an unquoted value")).fix("quote the value: key='…'");
+      error(cat("'", std::string(1, c), "' inside an unquoted value"))
+          .fix("quote the value: key='…'");
   }
 
   Node primitive(std::string_view ends, bool nested) {
@@ -344,10 +361,12 @@ class ValueParser {
     std::string out;
     size_t solid = 0;      // how much of `out` trailing blanks must not take away
     bool literal = false;  // an escape or an interpolation: text, whatever it looks like
-    bool lenient = false;  // a character that the grammar has no token for: all is text up to the next comma
+    bool lenient =
+        false;  // a character that the grammar has no token for: all is text up to the next comma
     while (!done()) {
       char c = text_[at_];
-      if (c == '\\' && at_ + 1 < text_.size() && kEscapable.find(text_[at_ + 1]) != std::string_view::npos) {
+      if (c == '\\' && at_ + 1 < text_.size() &&
+          kEscapable.find(text_[at_ + 1]) != std::string_view::npos) {
         out += text_[at_ + 1];
         at_ += 2;
         solid = out.size();
@@ -389,13 +408,14 @@ class ValueParser {
 
 }  // namespace
 
-std::optional<OverrideValue> parse_value(std::string_view text, const TextOrigin& origin, ValueUse use,
-                                         Report& report) {
+std::optional<OverrideValue> parse_value(std::string_view text, const TextOrigin& origin,
+                                         ValueUse use, Report& report) {
   return ValueParser(text, origin, use, report).parse();
 }
 
 std::optional<Node> parse_override_value(const SourcePtr& source, size_t offset, Report& report) {
-  std::string_view text = std::string_view(source->text()).substr(std::min(offset, source->text().size()));
+  std::string_view text =
+      std::string_view(source->text()).substr(std::min(offset, source->text().size()));
   auto value = parse_value(text, {source, offset, {source, 1, 1}, true}, ValueUse::plain, report);
   if (!value) return std::nullopt;
   return std::move(std::get<Node>(*value));

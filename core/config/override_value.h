@@ -17,7 +17,8 @@ struct TextOrigin {
   size_t offset = 0;  // of the text in the source, or in `line`
   Location where;
   bool exact = true;
-  std::string_view line = {};  // the source's text from `where` on, when it is a line of a longer one
+  std::string_view line =
+      {};  // the source's text from `where` on, when it is a line of a longer one
 
   Location at(size_t position) const;
 };
@@ -31,8 +32,8 @@ enum class ValueUse : uint8_t {
   text     // of a setting that is a text: commas belong to it
 };
 
-std::optional<OverrideValue> parse_value(std::string_view text, const TextOrigin& origin, ValueUse use,
-                                         Report& report);
+std::optional<OverrideValue> parse_value(std::string_view text, const TextOrigin& origin,
+                                         ValueUse use, Report& report);
 
 /// The arguments of a function as they were written; keyword arguments have a name.
 struct FunctionArguments {
@@ -54,7 +55,8 @@ std::string function_hint(std::string_view name);
 /// Throws FunctionFault.
 OverrideValue call_function(std::string_view name, FunctionArguments arguments);
 
-/// int(…), float(…), str(…), bool(…) of a scalar, a list, a map or several values. Throws FunctionFault.
+/// int(…), float(…), str(…), bool(…) of a scalar, a list, a map or several values. Throws
+/// FunctionFault.
 OverrideValue cast_value(std::string_view function, OverrideValue value);
 /// The values from start up to stop, which is left out. Throws FunctionFault.
 std::vector<Node> range_values(const Node& start, const Node& stop, const Node& step);

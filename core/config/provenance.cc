@@ -13,9 +13,7 @@ namespace {
 
 constexpr int kMaxInputDepth = 8;  // of computed values that depend on computed values
 
-bool is_name_start(char c) {
-  return std::isalpha(static_cast<unsigned char>(c)) || c == '_';
-}
+bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 
 size_t closing_brace(std::string_view text, size_t begin) {
   int depth = 0;
@@ -64,10 +62,12 @@ class Inputs {
         i = end == std::string_view::npos ? text.size() : end + 1;
       } else if (is_name_start(text[i])) {
         size_t end = i;
-        while (end < text.size() && (is_name_start(text[end]) ||
-                                     std::isdigit(static_cast<unsigned char>(text[end])) || text[end] == '.'))
+        while (end < text.size() &&
+               (is_name_start(text[end]) || std::isdigit(static_cast<unsigned char>(text[end])) ||
+                text[end] == '.'))
           ++end;
-        if (text.substr(i, end - i).find('.') != std::string_view::npos) setting(text.substr(i, end - i));
+        if (text.substr(i, end - i).find('.') != std::string_view::npos)
+          setting(text.substr(i, end - i));
         i = end;
       } else {
         ++i;
@@ -84,16 +84,15 @@ class Inputs {
     if (dots > 0)
       for (size_t i = 0; i + dots < own->size(); ++i) path = join_path(path, (*own)[i]);
     for (const auto& part : *rest) path = join_path(path, part);
-    if (root_.find(path) && std::find(found.begin(), found.end(), path) == found.end()) found.push_back(path);
+    if (root_.find(path) && std::find(found.begin(), found.end(), path) == found.end())
+      found.push_back(path);
   }
 
   const Node& root_;
   const std::string& path_;
 };
 
-std::string place(const Location& where) {
-  return where ? where.text() : "nowhere";
-}
+std::string place(const Location& where) { return where ? where.text() : "nowhere"; }
 
 class Why {
  public:
@@ -109,7 +108,8 @@ class Why {
     out += cat("   ", place(node.loc()), "\n");
     if (computed && depth < kMaxInputDepth)
       for (const auto& input : inputs_of(config_.root(), path, node.expression()))
-        if (const Node* value = config_.root().find(input)) line(input, *value, indent + 2, depth + 1);
+        if (const Node* value = config_.root().find(input))
+          line(input, *value, indent + 2, depth + 1);
     for (auto it = node.history().rbegin(); it != node.history().rend(); ++it) {
       out.append(indent + 2, ' ');
       out += cat("shadowed ", shown(it->value), "   ", place(it->where), "\n");
@@ -167,15 +167,18 @@ Node history_of(const ConfigContainer& config, const std::string& path, const No
 
 }  // namespace
 
-void each_leaf(const Node& root, const std::function<void(const std::string&, const Node&)>& visit) {
-  std::function<void(const std::string&, const Node&)> walk = [&](const std::string& path, const Node& node) {
+void each_leaf(const Node& root,
+               const std::function<void(const std::string&, const Node&)>& visit) {
+  std::function<void(const std::string&, const Node&)> walk = [&](const std::string& path,
+                                                                  const Node& node) {
     if (!node.is_map() || node.size() == 0) return visit(path, node);
     for (const auto& entry : node.entries()) walk(join_path(path, entry.key), entry.value);
   };
   for (const auto& entry : root.entries()) walk(join_path("", entry.key), entry.value);
 }
 
-std::vector<std::string> inputs_of(const Node& root, const std::string& path, const std::string& expression) {
+std::vector<std::string> inputs_of(const Node& root, const std::string& path,
+                                   const std::string& expression) {
   Inputs inputs(root, path);
   inputs.text(expression);
   return std::move(inputs.found);
@@ -185,8 +188,9 @@ std::string why_text(const ConfigContainer& config, std::string_view path) {
   Why why(config);
   const Node& node = config.root().at(path);
   if (node.is_map())
-    each_leaf(node,
-              [&](const std::string& rest, const Node& leaf) { why.line(cat(path, ".", rest), leaf, 0, 0); });
+    each_leaf(node, [&](const std::string& rest, const Node& leaf) {
+      why.line(cat(path, ".", rest), leaf, 0, 0);
+    });
   else
     why.line(std::string(path), node, 0, 0);
   return std::move(why.out);
@@ -201,8 +205,9 @@ Node why_node(const ConfigContainer& config, std::string_view path) {
   const Node& node = config.root().at(path);
   if (!node.is_map()) return one(std::string(path), node);
   Node out = Node::list();
-  each_leaf(node,
-            [&](const std::string& rest, const Node& leaf) { out.push(one(cat(path, ".", rest), leaf)); });
+  each_leaf(node, [&](const std::string& rest, const Node& leaf) {
+    out.push(one(cat(path, ".", rest), leaf));
+  });
   return out;
 }
 

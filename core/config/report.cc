@@ -19,7 +19,8 @@ constexpr size_t kLineCharacters = 100;  // a longer source line is cut around t
 std::vector<std::string> cells(std::string_view line) {
   std::vector<std::string> out;
   if (!valid_utf8(line)) {
-    for (char c : line) out.push_back(static_cast<unsigned char>(c) < 0x80 ? visible({&c, 1}) : "?");
+    for (char c : line)
+      out.push_back(static_cast<unsigned char>(c) < 0x80 ? visible({&c, 1}) : "?");
     return out;
   }
   for (size_t i = 0; i < line.size();) {
@@ -38,8 +39,8 @@ size_t token_length(const std::vector<std::string>& line, size_t begin) {
     for (end = begin + 1; end < line.size() && line[end] != line[begin];) ++end;
     return std::min(end, line.size() - 1) - begin + 1;
   }
-  while (end < line.size() && line[end] != " " && line[end] != "," && line[end] != "]" && line[end] != "}" &&
-         line[end] != "=") {
+  while (end < line.size() && line[end] != " " && line[end] != "," && line[end] != "]" &&
+         line[end] != "}" && line[end] != "=") {
     if (line[end] == ":" && (end + 1 == line.size() || line[end + 1] == " ")) break;
     ++end;
   }
@@ -63,20 +64,32 @@ std::string source_lines(const Location& where) {
     if (i < column + length) carets.append(width, i < column ? ' ' : '^');
   }
   std::string number = where.source->kind() == SourceKind::file ? std::to_string(where.line) : "";
-  return fmt::format("\n {:>4} | {}{}\n      | {}", number, text, last < line.size() ? "…" : "", carets);
+  return fmt::format("\n {:>4} | {}{}\n      | {}", number, text, last < line.size() ? "…" : "",
+                     carets);
 }
 
 }  // namespace
 
 Diagnostic& Report::error(std::string code, std::string path, Location where, std::string message) {
   ++errors_;
-  return diagnostics_.emplace_back(Diagnostic{
-      Severity::error, std::move(code), std::move(path), std::move(where), std::move(message), {}, {}});
+  return diagnostics_.emplace_back(Diagnostic{Severity::error,
+                                              std::move(code),
+                                              std::move(path),
+                                              std::move(where),
+                                              std::move(message),
+                                              {},
+                                              {}});
 }
 
-Diagnostic& Report::warning(std::string code, std::string path, Location where, std::string message) {
-  return diagnostics_.emplace_back(Diagnostic{
-      Severity::warning, std::move(code), std::move(path), std::move(where), std::move(message), {}, {}});
+Diagnostic& Report::warning(std::string code, std::string path, Location where,
+                            std::string message) {
+  return diagnostics_.emplace_back(Diagnostic{Severity::warning,
+                                              std::move(code),
+                                              std::move(path),
+                                              std::move(where),
+                                              std::move(message),
+                                              {},
+                                              {}});
 }
 
 void Report::add(Report other) {
@@ -89,7 +102,8 @@ void Report::add_shadows(const Node& tree, const std::vector<std::string>& secre
     const Node* node = d.path.empty() || !d.where ? nullptr : tree.find(d.path);
     bool secret = std::find(secrets.begin(), secrets.end(), d.path) != secrets.end();
     if (!node || secret || node->history().empty()) continue;
-    if (!node->loc() || node->loc().source->name() != d.where.source->name()) continue;  // the fault is elsewhere than the value
+    if (!node->loc() || node->loc().source->name() != d.where.source->name())
+      continue;  // the fault is elsewhere than the value
     d.shadows = node->history().back().where;
     d.shadowed_value = node->history().back().value;
   }
@@ -109,7 +123,8 @@ std::string render(const Diagnostic& d) {
     std::string shadows;
     out += "\n  --> " + visible(d.where.text());
     if (d.shadows)
-      shadows = fmt::format("   shadows {} ({})", visible(d.shadows.text()), visible(d.shadowed_value, 40));
+      shadows = fmt::format("   shadows {} ({})", visible(d.shadows.text()),
+                            visible(d.shadowed_value, 40));
     bool argument = d.where.source->kind() == SourceKind::command_line;
     if (argument && d.where.column <= 1)
       out += ": " + visible(d.where.source->text(), 120) + shadows;
@@ -135,7 +150,8 @@ std::string Report::text(size_t limit) const {
     out += render(diagnostic) + "\n";
     ++shown;
   }
-  if (size_t hidden = diagnostics_.size() - shown; hidden > 0) out += fmt::format("… and {} more\n", hidden);
+  if (size_t hidden = diagnostics_.size() - shown; hidden > 0)
+    out += fmt::format("… and {} more\n", hidden);
   if (errors_ > 0) out += counted(errors_, "error");
   if (errors_ > 0 && warnings() > 0) out += ", ";
   if (warnings() > 0) out += counted(warnings(), "warning");
@@ -147,8 +163,8 @@ std::string Report::json() const {
   sorted.sort();
   auto list = nlohmann::ordered_json::array();
   for (const auto& d : sorted.diagnostics_) {
-    nlohmann::ordered_json item = {{"severity", d.severity == Severity::error ? "error" : "warning"},
-                                   {"code", d.code}};
+    nlohmann::ordered_json item = {
+        {"severity", d.severity == Severity::error ? "error" : "warning"}, {"code", d.code}};
     if (!d.path.empty()) item["path"] = d.path;
     if (d.where) item["file"] = d.where.source->name();
     if (d.where.line > 0) {

@@ -1,5 +1,5 @@
-// Report: every fault of a configuration, collected before any of them is shown. Each has a code, the
-// setting's path, its place, what shadows what, and the fix. A value; for one thread at a time.
+// Report: every fault of a configuration, collected before any of them is shown. Each has a code,
+// the setting's path, its place, what shadows what, and the fix. A value; for one thread at a time.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -39,21 +39,21 @@ class MT_API Report {
   size_t errors() const { return errors_; }
   size_t warnings() const { return diagnostics_.size() - errors_; }
   bool ok() const { return errors_ == 0; }
-  /// Tells of each fault what its value replaced; `tree` is the composed recipe. Settings in `secrets` are
-  /// passed over.
+  /// Tells of each fault what its value replaced; `tree` is the composed recipe. Settings in
+  /// `secrets` are passed over.
   void add_shadows(const Node& tree, const std::vector<std::string>& secrets);
 
-  /// Sorts: files in reading order, then the command line, then what has no place. Warnings stay among the
-  /// errors.
+  /// Sorts: files in reading order, then the command line, then what has no place. Warnings stay
+  /// among the errors.
   void sort();
-  /// At most six lines for each fault, `limit` faults, then the counts. Sorted. "" when there is nothing to
-  /// say.
+  /// At most six lines for each fault, `limit` faults, then the counts. Sorted. "" when there is
+  /// nothing to say.
   std::string text(size_t limit = 20) const;
-  /// {"errors": n, "warnings": n, "diagnostics": [{severity, code, path, file, line, column, shadows,
-  /// message, notes, help}]}
+  /// {"errors": n, "warnings": n, "diagnostics": [{severity, code, path, file, line, column,
+  /// shadows, message, notes, help}]}
   std::string json() const;
-  /// The process's status: 0, 10 for a faulty configuration, 13 when all that is wrong are plugins that
-  /// cannot be used.
+  /// The process's status: 0, 10 for a faulty configuration, 13 when all that is wrong are plugins
+  /// that cannot be used.
   int exit_status() const;
   /// Throws Error with text() and that status when there is an error.
   void throw_if_errors() const;

@@ -57,12 +57,17 @@ std::string map_instead_of(const Node& root) {
   if (root.is_list()) return "write its sections as lines `key: value`, without '-' or '[ ]'";
   const Location& first = root.loc();
   std::string_view rest = first.source->text();
-  for (int line = 1; line < first.line; ++line) rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
-  const std::string text(trim(rest.substr(0, rest.find('\n'))));  // the value itself has its lines folded into one
-  if (looks_like_override(text.substr(0, text.find(' ')))) return "settings as `key=value` go to the command line, or to a file given with -f";
+  for (int line = 1; line < first.line; ++line)
+    rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
+  const std::string text(
+      trim(rest.substr(0, rest.find('\n'))));  // the value itself has its lines folded into one
+  if (looks_like_override(text.substr(0, text.find(' '))))
+    return "settings as `key=value` go to the command line, or to a file given with -f";
   const bool one_line = root.as_text().size() <= text.size();  // else it may be prose
-  const std::string entry = one_line || text.find_first_of(":=") != std::string::npos ? meant_entry(text) : "";
-  if (!entry.empty()) return cat("write `", entry, "`: a ':' and a space stand between a key and its value");
+  const std::string entry =
+      one_line || text.find_first_of(":=") != std::string::npos ? meant_entry(text) : "";
+  if (!entry.empty())
+    return cat("write `", entry, "`: a ':' and a space stand between a key and its value");
   if (text.find(':') != std::string::npos) return "write a space behind the ':'";
   return "write sections such as `train: {steps: 100}`, if this file is to be a recipe";
 }
@@ -88,7 +93,8 @@ std::vector<std::string> ConfigRepository::options(const std::string& group) con
   if (!group.empty() && !stays_inside(group)) return {};
   for (const auto& folder : folders_) {
     std::error_code fault;
-    for (fs::directory_iterator it(folder / group, fault), end; !fault && it != end; it.increment(fault))
+    for (fs::directory_iterator it(folder / group, fault), end; !fault && it != end;
+         it.increment(fault))
       if (it->path().extension() == kExtension) out.insert(it->path().stem().string());
   }
   return {out.begin(), out.end()};
@@ -96,21 +102,26 @@ std::vector<std::string> ConfigRepository::options(const std::string& group) con
 
 std::string ConfigRepository::help_for_absent(const std::string& said) const {
   const fs::path parent = fs::path(said).parent_path();
-  std::map<std::string, std::string> shown;  // by name without .yaml; a file in the place that was named comes before an option
+  std::map<std::string, std::string>
+      shown;  // by name without .yaml; a file in the place that was named comes before an option
   std::error_code fault;
-  for (fs::directory_iterator it(parent.empty() ? "." : parent, fault), end; !fault && it != end; it.increment(fault))
+  for (fs::directory_iterator it(parent.empty() ? "." : parent, fault), end; !fault && it != end;
+       it.increment(fault))
     if (it->path().extension() == kExtension)
       shown.try_emplace(it->path().stem().string(), (parent / it->path().filename()).string());
-  for (const std::string& name : options(parent.string())) shown.try_emplace(name, (parent / name).string());
+  for (const std::string& name : options(parent.string()))
+    shown.try_emplace(name, (parent / name).string());
   std::vector<std::string> names, near, places;
   for (const auto& [name, unused] : shown) names.push_back(name);
-  for (const std::string& name : nearest(fs::path(said).stem().string(), names, 3)) near.push_back(visible(shown.at(name)));
+  for (const std::string& name : nearest(fs::path(said).stem().string(), names, 3))
+    near.push_back(visible(shown.at(name)));
   for (const fs::path& folder : folders_) {
     std::error_code absent;
     if (fs::is_directory(folder, absent)) places.push_back(folder.string());
   }
   return cat(near.empty() ? "" : cat("did you mean ", join(near, " or "), "? "),
-             "searched for the file, and for a recipe of that name in ", places.empty() ? "no folder: none of the search path exists" : join(places, ", "),
+             "searched for the file, and for a recipe of that name in ",
+             places.empty() ? "no folder: none of the search path exists" : join(places, ", "),
              "; `mtrain recipes ls` lists recipes, `mtrain --help` commands");
 }
 
@@ -122,8 +133,8 @@ const ConfigFile* ConfigRepository::load(const std::string& path, Report& report
   return loaded;
 }
 
-const ConfigFile* ConfigRepository::load_file(const std::string& file, std::optional<std::string> text,
-                                              Report& report) {
+const ConfigFile* ConfigRepository::load_file(const std::string& file,
+                                              std::optional<std::string> text, Report& report) {
   auto [entry, fresh] = loaded_.try_emplace(file, nullptr);
   if (!fresh) return entry->second.get();
   std::optional<Node> root;
@@ -136,8 +147,9 @@ const ConfigFile* ConfigRepository::load_file(const std::string& file, std::opti
     Location where = root->loc();
     root = Node::map().at_location(where);
   } else if (!root->is_map()) {
-    auto& fault = report.error("wrong-type", "", root->loc(),
-                               cat("a recipe is a map of sections, this is ", describe(root->kind())));
+    auto& fault =
+        report.error("wrong-type", "", root->loc(),
+                     cat("a recipe is a map of sections, this is ", describe(root->kind())));
     fault.fix(map_instead_of(*root));
     return nullptr;
   }

@@ -14,20 +14,24 @@
 namespace mtrain {
 namespace {
 
-const std::string& text_argument(std::string_view name, const std::vector<Node>& arguments, size_t index) {
+const std::string& text_argument(std::string_view name, const std::vector<Node>& arguments,
+                                 size_t index) {
   if (index >= arguments.size() || !arguments[index].is_scalar())
     throw InterpolationFault{cat(name, " wants a text as argument ", index + 1), ""};
   return arguments[index].as_text();
 }
 
-void want_count(std::string_view name, const std::vector<Node>& arguments, size_t low, size_t high) {
+void want_count(std::string_view name, const std::vector<Node>& arguments, size_t low,
+                size_t high) {
   if (arguments.size() >= low && arguments.size() <= high) return;
   std::string wanted = low == high ? std::to_string(low) : cat(low, " to ", high);
   throw InterpolationFault{
-      cat(name, " takes ", wanted, " argument", high == 1 ? "" : "s", ", got ", arguments.size()), ""};
+      cat(name, " takes ", wanted, " argument", high == 1 ? "" : "s", ", got ", arguments.size()),
+      ""};
 }
 
-Node environment(std::string_view name, const std::vector<Node>& arguments, const InterpolationScope& scope) {
+Node environment(std::string_view name, const std::vector<Node>& arguments,
+                 const InterpolationScope& scope) {
   want_count(name, arguments, 1, 2);
   const std::string& variable = text_argument(name, arguments, 0);
   std::optional<std::string> value;
@@ -37,12 +41,14 @@ Node environment(std::string_view name, const std::vector<Node>& arguments, cons
     value = found;
   }
   if (value && !valid_utf8(*value))
-    throw InterpolationFault{cat("the environment variable ", visible(variable), " is not UTF-8"), ""};
+    throw InterpolationFault{cat("the environment variable ", visible(variable), " is not UTF-8"),
+                             ""};
   if (value && suggests_secret(variable)) return Node::string(*value).mark_confidential();
   if (value) return Node::string(*value);
   if (arguments.size() == 1)
-    throw InterpolationFault{cat("the environment variable ", visible(variable), " is not set"),
-                             cat("set it, or give a default: ${", name, ":", visible(variable), ",DEFAULT}")};
+    throw InterpolationFault{
+        cat("the environment variable ", visible(variable), " is not set"),
+        cat("set it, or give a default: ${", name, ":", visible(variable), ",DEFAULT}")};
   // A default becomes a text like the variable's value, but null stays null.
   if (arguments[1].is_null() || !arguments[1].is_scalar()) return arguments[1];
   return Node::string(arguments[1].as_text());
@@ -67,12 +73,16 @@ Node formatted_time(const std::vector<Node>& arguments, const InterpolationScope
 }  // namespace
 
 bool suggests_secret(std::string_view name) {
-  static constexpr std::string_view kWords[] = {"AUTH", "BEARER", "COOKIE", "CREDENTIAL", "CREDENTIALS", "PASS", "PASSPHRASE", "PASSWD",
-                                                "PAT", "PRIVATE", "SECRETS"};  // MAX_TOKENS and SORT_KEYS are none
-  static constexpr std::string_view kEnds[] = {"KEY", "PASSWORD", "SECRET", "TOKEN"};  // HFTOKEN, APIKEY
+  static constexpr std::string_view kWords[] = {
+      "AUTH",       "BEARER", "COOKIE", "CREDENTIAL", "CREDENTIALS", "PASS",
+      "PASSPHRASE", "PASSWD", "PAT",    "PRIVATE",    "SECRETS"};  // MAX_TOKENS and SORT_KEYS are
+                                                                   // none
+  static constexpr std::string_view kEnds[] = {"KEY", "PASSWORD", "SECRET",
+                                               "TOKEN"};  // HFTOKEN, APIKEY
   auto secret = [](std::string_view word) {
     return std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords) ||
-           std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return word.ends_with(end); });
+           std::any_of(std::begin(kEnds), std::end(kEnds),
+                       [&](std::string_view end) { return word.ends_with(end); });
   };
   std::string word;
   for (char c : name) {
@@ -89,7 +99,8 @@ Node decode_value(std::string_view text) {
   auto source = std::make_shared<Source>(SourceKind::built_in, "interpolation", std::string(text));
   auto value = parse_override_value(source, 0, report);
   if (!value)
-    throw InterpolationFault{cat("'", visible(text, 60), "': ", report.diagnostics()[0].message), ""};
+    throw InterpolationFault{cat("'", visible(text, 60), "': ", report.diagnostics()[0].message),
+                             ""};
   return std::move(*value);
 }
 

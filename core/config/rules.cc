@@ -64,10 +64,12 @@ class Values {
         int& depth;
         ~Level() { --depth; }  // also where the value is absent, which ?? answers
       } level{++depth_};
-      if (level.depth > kMaxDefinitionDepth) throw ExpressionError(cat(name, " is defined by itself"), at);
+      if (level.depth > kMaxDefinitionDepth)
+        throw ExpressionError(cat(name, " is defined by itself"), at);
       return evaluate_expression(definition.expression, scope_);
     }
-    if (auto fact = input_.facts.find(std::string(name)); fact != input_.facts.end()) return fact->second;
+    if (auto fact = input_.facts.find(std::string(name)); fact != input_.facts.end())
+      return fact->second;
     const Node* node = setting(std::string(name));
     if (!node || node->is_map() || node->is_missing() || node->faulty()) throw AbsentName();
     return expression_value(*node, at);
@@ -90,19 +92,25 @@ class Mender {
       if (violates(rule)) broken_.push_back(&rule);
   }
 
-  /// Settings of the command line come first. Those of the last resort are left out where anything else mends, unless they are of the
-  /// command line themselves.
+  /// Settings of the command line come first. Those of the last resort are left out where anything
+  /// else mends, unless they are of the command line themselves.
   std::string fix_for(const Rule& rule) {
     std::vector<std::string> given, others, last;
     for (const auto& part : split(rule.mend, ';')) {
       std::string_view mend = trim(part);
       size_t equals = mend.find('=');
       const std::string path(mend.substr(0, equals));
-      std::string fix = equals == std::string_view::npos ? searched(rule, path) : computed(rule, path, mend.substr(equals + 1));
+      std::string fix = equals == std::string_view::npos
+                            ? searched(rule, path)
+                            : computed(rule, path, mend.substr(equals + 1));
       if (fix.empty()) continue;
       const Node* node = values_.setting(path);
-      const bool typed = node && node->loc() && node->loc().source->kind() == SourceKind::command_line;
-      (typed ? given : path.starts_with(input_.last_resort + ".") ? last : others).push_back(std::move(fix));
+      const bool typed =
+          node && node->loc() && node->loc().source->kind() == SourceKind::command_line;
+      (typed                                        ? given
+       : path.starts_with(input_.last_resort + ".") ? last
+                                                    : others)
+          .push_back(std::move(fix));
     }
     given.insert(given.end(), others.begin(), others.end());
     return join(given.empty() ? last : given, ", or ");
@@ -135,7 +143,8 @@ class Mender {
   static bool may_be_mended_by(const Rule& rule, std::string_view path) {
     std::vector<std::string> mends = split(rule.mend, ';');
     return rule.severity == Severity::error &&
-           std::any_of(mends.begin(), mends.end(), [&](const std::string& mend) { return trim(mend) == path; });
+           std::any_of(mends.begin(), mends.end(),
+                       [&](const std::string& mend) { return trim(mend) == path; });
   }
 
   std::string values_that_mend(const std::vector<const Rule*>& rules, const std::string& path) {
@@ -146,7 +155,8 @@ class Mender {
     int trials = 0;
     auto offer = [&](ExpressionValue value) {
       values_.try_value(path, value);
-      const bool mends = std::none_of(rules.begin(), rules.end(), [&](const Rule* rule) { return violates(*rule); });
+      const bool mends = std::none_of(rules.begin(), rules.end(),
+                                      [&](const Rule* rule) { return violates(*rule); });
       if (mends && ++trials <= kMaxTrials && !breaks_another()) good.push_back(std::move(value));
       values_.end_trial();
     };
@@ -173,8 +183,8 @@ class Mender {
   }
 
   template <class Offer>
-  void search_integers(const FieldSpec& field, int64_t now, const std::vector<ExpressionValue>& good,
-                       Offer&& offer) {
+  void search_integers(const FieldSpec& field, int64_t now,
+                       const std::vector<ExpressionValue>& good, Offer&& offer) {
     auto allowed = [&](int64_t value) {
       auto x = static_cast<double>(value);
       bool above = !field.min || (field.exclusive_min ? x > *field.min : x >= *field.min);
@@ -223,7 +233,8 @@ std::string filled(std::string_view text, const Values& values) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     size_t open = text.find('{', at), close = text.find('}', open);
-    if (open == std::string_view::npos || close == std::string_view::npos) return out.append(text.substr(at));
+    if (open == std::string_view::npos || close == std::string_view::npos)
+      return out.append(text.substr(at));
     out.append(text.substr(at, open - at));
     auto value = values.evaluate(text.substr(open + 1, close - open - 1));
     out += value ? to_text(*value) : "?";
@@ -237,7 +248,8 @@ std::vector<std::string> origins(const Rule& rule, const Values& values) {
   std::vector<std::string> out;
   for (const auto& name : names_in(rule.must)) {
     const Node* node = name == rule.path ? nullptr : values.setting(name);
-    if (!node || !node->loc() || node->loc().source->kind() == SourceKind::built_in || out.size() == 2)
+    if (!node || !node->loc() || node->loc().source->kind() == SourceKind::built_in ||
+        out.size() == 2)
       continue;
     out.push_back(cat(name, " = ", brief(*node, 40), " from ", node->loc().text()));
   }
@@ -294,9 +306,12 @@ std::vector<const Rule*> RuleBook::about(std::string_view path) const {
 }
 
 std::vector<std::string> names_in(std::string_view expression) {
-  constexpr std::string_view kWords[] = {"and", "or", "not", "in", "if", "else", "true", "false", "null"};
+  constexpr std::string_view kWords[] = {"and",  "or",   "not",   "in",  "if",
+                                         "else", "true", "false", "null"};
   auto letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; };
-  auto inside = [&](char c) { return letter(c) || std::isdigit(static_cast<unsigned char>(c)) || c == '.'; };
+  auto inside = [&](char c) {
+    return letter(c) || std::isdigit(static_cast<unsigned char>(c)) || c == '.';
+  };
   std::vector<std::string> out;
   for (size_t at = 0; at < expression.size();) {
     char c = expression[at];

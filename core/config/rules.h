@@ -1,8 +1,8 @@
-// Cross-field rules, as data: what must hold between settings, why, and which of them to change. Conditions
-// are expressions (expression.h) over the resolved settings, named definitions and facts from outside such as
-// the number of ranks. A rule that names a setting this recipe does not have, or a fact nobody gave, does not
-// apply: so a table may speak of all models at once, and a check without a cluster's size still checks the
-// rest.
+// Cross-field rules, as data: what must hold between settings, why, and which of them to change.
+// Conditions are expressions (expression.h) over the resolved settings, named definitions and facts
+// from outside such as the number of ranks. A rule that names a setting this recipe does not have,
+// or a fact nobody gave, does not apply: so a table may speak of all models at once, and a check
+// without a cluster's size still checks the rest.
 //
 // A RuleBook refers to the tables it was made of and must not outlive them. Immutable: any thread.
 #pragma once
@@ -28,8 +28,8 @@ struct Rule {
   const char* says;  // what is wrong; "{expression}" is replaced by its value
   const char* why;   // the reason
   /// What may mend it, "; " between alternatives: "dist.tp" (values are searched for) or
-  /// "scheduler.min_lr=optimizer.lr / 10" (the value of an expression). Offered is only what does mend it and
-  /// breaks no other rule.
+  /// "scheduler.min_lr=optimizer.lr / 10" (the value of an expression). Offered is only what does
+  /// mend it and breaks no other rule.
   const char* mend;
   Severity severity = Severity::error;
 };
@@ -41,12 +41,15 @@ struct Definition {
 };
 
 struct RuleInput {
-  const Node* root = nullptr;                    // the resolved settings; faulty ones left out
-  std::map<std::string, ExpressionValue> facts;  // "gpu.name"; for a candidate value they stay as they are
+  const Node* root = nullptr;  // the resolved settings; faulty ones left out
+  std::map<std::string, ExpressionValue>
+      facts;  // "gpu.name"; for a candidate value they stay as they are
   /// The schema of a setting, for the values that a mend may try; null when there is none.
   std::function<const FieldSpec*(const std::string& path)> field;
-  std::string last_resort = {};  // a section that a mend changes only where nothing else mends: "model"
-  bool fixes = true;  // search for values that mend what is violated: most of the time that a violation takes
+  std::string last_resort =
+      {};             // a section that a mend changes only where nothing else mends: "model"
+  bool fixes = true;  // search for values that mend what is violated: most of the time that a
+                      // violation takes
 };
 
 class MT_API RuleBook {

@@ -11,12 +11,8 @@
 namespace mtrain {
 namespace {
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_hex(char c) {
-  return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
 template <size_t N>
 bool any_of(std::string_view text, const std::array<std::string_view, N>& words) {
@@ -24,7 +20,8 @@ bool any_of(std::string_view text, const std::array<std::string_view, N>& words)
 }
 
 constexpr std::array<std::string_view, 5> kNull = {"", "~", "null", "Null", "NULL"};
-constexpr std::array<std::string_view, 6> kBoolean = {"true", "True", "TRUE", "false", "False", "FALSE"};
+constexpr std::array<std::string_view, 6> kBoolean = {"true",  "True",  "TRUE",
+                                                      "false", "False", "FALSE"};
 constexpr std::array<std::string_view, 3> kInf = {".inf", ".Inf", ".INF"};
 constexpr std::array<std::string_view, 3> kNan = {".nan", ".NaN", ".NAN"};
 

@@ -30,7 +30,8 @@ SourcePtr default_source(const std::string& owner) {
 Node unplaced_default(const FieldSpec& spec) {
   bool simple = resolve_scalar(spec.default_value) != NodeKind::string ||
                 write_string(spec.default_value) == spec.default_value;
-  return simple ? Node::plain(spec.default_value) : parse_yaml(spec.default_value, "default of " + spec.path);
+  return simple ? Node::plain(spec.default_value)
+                : parse_yaml(spec.default_value, "default of " + spec.path);
 }
 
 /// The command line comes after all files.
@@ -38,7 +39,8 @@ int usual_order(const Location& where) {
   return where && where.source->kind() == SourceKind::command_line ? 1 : 0;
 }
 
-/// A setting as its owners see it. Several owners may name one setting; each checks it by its own spec.
+/// A setting as its owners see it. Several owners may name one setting; each checks it by its own
+/// spec.
 struct Slot {
   struct Owner {
     size_t schema;
@@ -52,7 +54,8 @@ struct Slot {
 
 class SectionReader {
  public:
-  SectionReader(const std::vector<const Schema*>& schemas, Report& report, const ValidateOptions& options)
+  SectionReader(const std::vector<const Schema*>& schemas, Report& report,
+                const ValidateOptions& options)
       : schemas_(schemas), report_(report), options_(options) {
     for (size_t s = 0; s < schemas.size(); ++s)
       for (const auto& spec : schemas[s]->fields) declare(s, spec);
@@ -63,7 +66,8 @@ class SectionReader {
       walk(section, "");
     else if (!section.is_null())
       report_
-          .error("wrong-type", options_.path, section.loc(), cat("wanted a map of settings, got ", describe(section.kind())))
+          .error("wrong-type", options_.path, section.loc(),
+                 cat("wanted a map of settings, got ", describe(section.kind())))
           .fix(map_instead_of(section));
     settle_alternatives();
     std::vector<Node> out;
@@ -97,9 +101,11 @@ class SectionReader {
 
   static std::string map_instead_of(const Node& given) {
     if (given.is_list()) return "write its settings as lines `key: value`, without '-' or '[ ]'";
-    std::string entry = given.is(NodeKind::string) && !given.quoted() ? meant_entry(given.as_text()) : "";
-    return entry.empty() ? "write its settings as lines `key: value`, indented below it"
-                         : cat("write `", entry, "`: a ':' and a space stand between a key and its value");
+    std::string entry =
+        given.is(NodeKind::string) && !given.quoted() ? meant_entry(given.as_text()) : "";
+    return entry.empty()
+               ? "write its settings as lines `key: value`, indented below it"
+               : cat("write `", entry, "`: a ':' and a space stand between a key and its value");
   }
 
   std::string full(const std::string& path) const {
@@ -118,11 +124,14 @@ class SectionReader {
         else if (!entry.value.is_null())
           report_
               .error("wrong-type", full(child), entry.value.loc(),
-                     cat("wanted a map of settings, got ", describe(entry.value.kind()), " (", brief(entry.value), ")"))
+                     cat("wanted a map of settings, got ", describe(entry.value.kind()), " (",
+                         brief(entry.value), ")"))
               .fix(map_instead_of(entry.value));
       } else if (auto old = renamed_.find(child); old != renamed_.end()) {
         if (!give(slots_.at(old->second), entry, child)) continue;
-        report_.warning("renamed", full(child), entry.key_where, cat("is another name for ", full(old->second)))
+        report_
+            .warning("renamed", full(child), entry.key_where,
+                     cat("is another name for ", full(old->second)))
             .fix(cat("write ", full(old->second)));
       } else if (!options_.allow_unknown) {
         unknown(entry, child, map);
@@ -130,8 +139,8 @@ class SectionReader {
     }
   }
 
-  /// False when the setting is said twice in one place. What is merged later counts, whichever of the
-  /// setting's names it says.
+  /// False when the setting is said twice in one place. What is merged later counts, whichever of
+  /// the setting's names it says.
   bool give(Slot& slot, const Node::Entry& entry, const std::string& path) {
     if (!slot.given) {
       slot.given = &entry.value;
@@ -147,43 +156,57 @@ class SectionReader {
       return true;
     }
     report_
-        .error("conflict", full(path), entry.key_where, cat("says the same setting as ", full(slot.given_as)))
+        .error("conflict", full(path), entry.key_where,
+               cat("says the same setting as ", full(slot.given_as)))
         .note(cat(full(slot.given_as), " is at ", slot.given->loc().text()))
         .fix("keep one of the two");
     return false;
   }
 
-  /// For `{split: 90,10,0}`, whose ',' begin settings: the text in quotes where the setting before takes a text.
-  std::string fix_of_digits(const Node::Entry& entry, const std::string& path, const Node& map) const {
+  /// For `{split: 90,10,0}`, whose ',' begin settings: the text in quotes where the setting before
+  /// takes a text.
+  std::string fix_of_digits(const Node::Entry& entry, const std::string& path,
+                            const Node& map) const {
     const std::string parent = path.substr(0, path.size() - entry.key.size());
     std::string text;
     const FieldSpec* before = nullptr;
     for (const Node::Entry& other : map.entries()) {
-      const bool digits = other.value.is_null() && other.key.find_first_not_of("0123456789") == std::string::npos;
+      const bool digits =
+          other.value.is_null() && other.key.find_first_not_of("0123456789") == std::string::npos;
       if (!digits && &other > &entry) break;
       text = digits ? cat(text, ",", other.key) : other.value.as_text();
       if (digits) continue;
       const auto slot = slots_.find(parent + other.key);
       before = slot == slots_.end() ? nullptr : slot->second.owners.front().spec;
     }
-    if (!before || before->type != FieldType::string) return "in { } a ',' begins the next setting: write a '.' before decimals, and nothing between groups of digits";
-    return cat("in { } a ',' begins the next setting: write the text in quotes, ", before->path, ": \"", text, "\"");
+    if (!before || before->type != FieldType::string)
+      return "in { } a ',' begins the next setting: write a '.' before decimals, and nothing "
+             "between groups of digits";
+    return cat("in { } a ',' begins the next setting: write the text in quotes, ", before->path,
+               ": \"", text, "\"");
   }
 
   void unknown(const Node::Entry& entry, const std::string& path, const Node& map) {
     // optimizr: {lr: 1} means optimizer.lr: follow single keys down to what was meant.
     std::string meant = full(path);
-    for (const Node* at = &entry.value; at->is_map() && at->size() == 1; at = &at->entries()[0].value)
+    for (const Node* at = &entry.value; at->is_map() && at->size() == 1;
+         at = &at->entries()[0].value)
       meant = join_path(meant, at->entries()[0].key);
-    const Location& value = entry.value.loc();  // of an override, another place than that of the key that it found
-    const bool overridden = value && value.source->kind() == SourceKind::command_line && !entry.value.is_map();
-    auto& fault = report_.error("unknown-key", full(path), overridden ? value : entry.key_where, "no such setting");
+    const Location& value =
+        entry.value.loc();  // of an override, another place than that of the key that it found
+    const bool overridden =
+        value && value.source->kind() == SourceKind::command_line && !entry.value.is_map();
+    auto& fault = report_.error("unknown-key", full(path), overridden ? value : entry.key_where,
+                                "no such setting");
     if (report_.errors() > kMaxSuggestions) return;
-    if (std::string entry_text = entry.value.is_null() ? meant_entry(entry.key) : ""; !entry_text.empty()) {
-      fault.fix(cat("write `", entry_text, "`: a ':' and a space stand between a key and its value"));
+    if (std::string entry_text = entry.value.is_null() ? meant_entry(entry.key) : "";
+        !entry_text.empty()) {
+      fault.fix(
+          cat("write `", entry_text, "`: a ':' and a space stand between a key and its value"));
       return;
     }
-    if (entry.value.is_null() && entry.key.find_first_not_of("0123456789") == std::string::npos) {  // {lr: 0,001}
+    if (entry.value.is_null() &&
+        entry.key.find_first_not_of("0123456789") == std::string::npos) {  // {lr: 0,001}
       fault.fix(fix_of_digits(entry, path, map));
       return;
     }
@@ -206,9 +229,12 @@ class SectionReader {
     return own_;
   }
 
-  int order_of(const Node& node) const { return options_.order ? options_.order(node.loc()) : usual_order(node.loc()); }
+  int order_of(const Node& node) const {
+    return options_.order ? options_.order(node.loc()) : usual_order(node.loc());
+  }
 
-  /// Of two settings that say the same in two ways, the one that was merged later counts; both in one place are a fault.
+  /// Of two settings that say the same in two ways, the one that was merged later counts; both in
+  /// one place are a fault.
   void settle_alternatives() {
     for (auto& [path, slot] : slots_) {
       const std::string& other = slot.owners.front().spec->alternative;
@@ -218,7 +244,9 @@ class SectionReader {
       if (!slot.given || !second.given) continue;
       int a = order_of(*slot.given), b = order_of(*second.given);
       if (a == b)
-        report_.error("conflict", full(path), slot.given->loc(), cat("says the same as ", full(other), " in another way"))
+        report_
+            .error("conflict", full(path), slot.given->loc(),
+                   cat("says the same as ", full(other), " in another way"))
             .note(cat(full(other), " is at ", second.given->loc().text()))
             .fix("keep one of the two");
       else
@@ -250,8 +278,11 @@ class SectionReader {
       if (!read) return;
       value = spec.type == FieldType::tree ? *slot.given : write_value(*read, spec);
       value.at_location(slot.given->loc()).adopt_provenance(*slot.given);
-      for (size_t i = 0; value.is_list() && i < value.size() && value.size() == slot.given->size(); ++i)
-        value.items()[i].at_location(slot.given->items()[i].loc()).adopt_provenance(slot.given->items()[i]);
+      for (size_t i = 0; value.is_list() && i < value.size() && value.size() == slot.given->size();
+           ++i)
+        value.items()[i]
+            .at_location(slot.given->items()[i].loc())
+            .adopt_provenance(slot.given->items()[i]);
       if (slot.shadowed) value.shadow(*slot.shadowed);
     } else if (spec.required) {
       if (&spec == slot.owners.front().spec) missing(spec, section);
@@ -279,7 +310,8 @@ class SectionReader {
 
   void missing(const FieldSpec& spec, const Node& section) {
     std::string or_else = spec.alternative.empty() ? "" : cat(", or ", full(spec.alternative));
-    auto& fault = report_.error("missing", full(spec.path), {}, cat("must be given: ", describe(spec), or_else));
+    auto& fault = report_.error("missing", full(spec.path), {},
+                                cat("must be given: ", describe(spec), or_else));
     if (!spec.doc.empty()) fault.note(spec.doc);
     if (section.loc() && section.is_map()) fault.note("the section is at " + section.loc().text());
     if (!spec.example.empty()) fault.fix(cat("e.g. ", full(spec.path), "=", spec.example));
@@ -298,12 +330,13 @@ class SectionReader {
 
 }  // namespace
 
-std::vector<Node> validate(const Node& section, const std::vector<const Schema*>& schemas, Report& report,
-                           const ValidateOptions& options) {
+std::vector<Node> validate(const Node& section, const std::vector<const Schema*>& schemas,
+                           Report& report, const ValidateOptions& options) {
   return SectionReader(schemas, report, options).read(section);
 }
 
-Node validate(const Node& section, const Schema& schema, Report& report, const ValidateOptions& options) {
+Node validate(const Node& section, const Schema& schema, Report& report,
+              const ValidateOptions& options) {
   return std::move(validate(section, std::vector<const Schema*>{&schema}, report, options)[0]);
 }
 

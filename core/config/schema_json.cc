@@ -12,11 +12,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kFormat = 1;  // of the text beside a plugin
-constexpr FieldType kTypes[] = {FieldType::boolean,     FieldType::integer,      FieldType::number,
-                                FieldType::string,      FieldType::integer_list, FieldType::number_list,
-                                FieldType::string_list, FieldType::tree};
-constexpr ResumeClass kResumes[] = {ResumeClass::safe,           ResumeClass::start, ResumeClass::coming_steps,
-                                    ResumeClass::changes_result, ResumeClass::data,  ResumeClass::impossible};
+constexpr FieldType kTypes[] = {
+    FieldType::boolean,      FieldType::integer,     FieldType::number,      FieldType::string,
+    FieldType::integer_list, FieldType::number_list, FieldType::string_list, FieldType::tree};
+constexpr ResumeClass kResumes[] = {ResumeClass::safe,         ResumeClass::start,
+                                    ResumeClass::coming_steps, ResumeClass::changes_result,
+                                    ResumeClass::data,         ResumeClass::impossible};
 
 Json to_json(const FieldSpec& spec) {
   Json out = {{"path", spec.path}, {"type", name(spec.type)}, {"doc", spec.doc}};
@@ -100,7 +101,8 @@ FieldSpec spec_from_json(const Json& object) {
   if (!spec.required) {
     Report report;
     auto source = std::make_shared<Source>(SourceKind::file, "default", spec.default_value);
-    if (!load_yaml(source, report)) refuse(cat("the default of ", printable(spec.path), " is not YAML"));
+    if (!load_yaml(source, report))
+      refuse(cat("the default of ", printable(spec.path), " is not YAML"));
   }
   return spec;
 }
@@ -164,12 +166,14 @@ Json scalar_schema(const FieldSpec& spec) {
   }
   if (spec.min) out[spec.exclusive_min ? "exclusiveMinimum" : "minimum"] = limit(*spec.min);
   if (spec.max) out[spec.exclusive_max ? "exclusiveMaximum" : "maximum"] = limit(*spec.max);
-  if (!spec.choices.empty() && (spec.type == FieldType::string || spec.type == FieldType::string_list))
+  if (!spec.choices.empty() &&
+      (spec.type == FieldType::string || spec.type == FieldType::string_list))
     out = {{"enum", spec.choices}};
   return out;
 }
 
-/// A value that is computed, left for the command line, or, of a number, written with its unit, 4k, 500steps, or as a share, 5%.
+/// A value that is computed, left for the command line, or, of a number, written with its unit, 4k,
+/// 500steps, or as a share, 5%.
 Json text_schema(bool numeric, bool share = false) {
   std::string pattern = "\\$\\{|^\\?\\?\\?$";
   if (numeric) pattern += "|^[-+]?[0-9.]+[ _]?[A-Za-z][A-Za-z_]*$";
@@ -232,7 +236,8 @@ Json& section_of(Json& root, const std::vector<std::string>& parts) {
   return *at;
 }
 
-/// A former name is taken where the schema puts it: from the root, and, of a nested setting, beside it.
+/// A former name is taken where the schema puts it: from the root, and, of a nested setting, beside
+/// it.
 void add_former(Json& root, const FieldSpec& spec, const std::string& old) {
   Json former = value_schema(spec);
   former["deprecated"] = true;
@@ -247,10 +252,14 @@ void add_former(Json& root, const FieldSpec& spec, const std::string& old) {
     for (size_t i = 0; i + 1 < parts->size() && at; ++i) {
       Json& next = (*at)["properties"][(*parts)[i]];
       if (next.is_null())
-        next = {{"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
-      at = next.contains("properties") ? &next : nullptr;  // a setting of today goes before a former section
+        next = {
+            {"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
+      at = next.contains("properties")
+               ? &next
+               : nullptr;  // a setting of today goes before a former section
     }
-    if (at && !(*at)["properties"].contains(parts->back())) (*at)["properties"][parts->back()] = former;
+    if (at && !(*at)["properties"].contains(parts->back()))
+      (*at)["properties"][parts->back()] = former;
   }
 }
 

@@ -26,7 +26,8 @@ int64_t share_of(double part, int64_t whole) {
 }
 
 std::vector<ConfigShare> take_shares(Node& tree, const SchemaCatalog& catalog,
-                                     const std::map<std::string, const Schema*>& component, Report& report) {
+                                     const std::map<std::string, const Schema*>& component,
+                                     Report& report) {
   std::vector<ConfigShare> out;
   auto take = [&](const FieldSpec& spec, const std::string& section, const std::string& name) {
     std::string said = section + "." + name;
@@ -35,7 +36,9 @@ std::vector<ConfigShare> take_shares(Node& tree, const SchemaCatalog& catalog,
     auto part = parse_share(node->as_text());
     if (!part) return;
     if (*part < 0 || *part > 1) {
-      report.error("out-of-range", said, node->loc(), cat("wanted a share of ", spec.share_of, " from 0% to 100%, got ", node->as_text()));
+      report.error(
+          "out-of-range", said, node->loc(),
+          cat("wanted a share of ", spec.share_of, " from 0% to 100%, got ", node->as_text()));
       node->mark_faulty();
       return;
     }

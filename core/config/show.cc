@@ -30,8 +30,8 @@ Node raw_view(const ConfigContainer& config) {
 }
 
 /// True for a value that the recipe could leave out.
-bool is_default(const ConfigContainer& config, const SchemaCatalog& catalog, const std::string& path,
-                const Node& leaf) {
+bool is_default(const ConfigContainer& config, const SchemaCatalog& catalog,
+                const std::string& path, const Node& leaf) {
   if (leaf.loc() && leaf.loc().source->kind() == SourceKind::built_in) return true;
   std::string section = path.substr(0, path.find('.'));
   auto specs = catalog.settings_at(path, config.type_of(section));
@@ -60,8 +60,8 @@ std::string flags(const Node& root, const std::string& prefix) {
   return out;
 }
 
-std::string annotated(const ConfigContainer& config, const SchemaCatalog& catalog, const Node& shown,
-                      const std::string& prefix) {
+std::string annotated(const ConfigContainer& config, const SchemaCatalog& catalog,
+                      const Node& shown, const std::string& prefix) {
   WriteOptions options;
   options.comment = [&](const std::string& rest, const Node&) {
     std::string path = prefix.empty() ? rest : rest.empty() ? prefix : prefix + "." + rest;
@@ -82,9 +82,10 @@ std::string show_config(const ConfigContainer& config, const SchemaCatalog& cata
   Node whole = options.view == ConfigView::raw       ? raw_view(config)
                : options.view == ConfigView::minimal ? minimal_view(config, catalog)
                                                      : config.resolved();
-  // A computed setting is left out of the whole, where it could not be said; asked for, it is shown.
-  bool hidden =
-      options.view != ConfigView::raw && !config.is_secret(options.path) && !whole.find(options.path);
+  // A computed setting is left out of the whole, where it could not be said; asked for, it is
+  // shown.
+  bool hidden = options.view != ConfigView::raw && !config.is_secret(options.path) &&
+                !whole.find(options.path);
   if (hidden) whole = config.root();
   Node shown = options.path.empty() ? std::move(whole) : Node(whole.at(options.path));
   if (options.format == ConfigFormat::flags) return flags(shown, options.path);

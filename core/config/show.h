@@ -1,4 +1,5 @@
-// A configuration as it is shown: which of its settings, with what beside them, in which notation. Stateless.
+// A configuration as it is shown: which of its settings, with what beside them, in which notation.
+// Stateless.
 #pragma once
 #include <string>
 
@@ -20,8 +21,8 @@ struct ShowOptions {
   std::string path;  // of a section or setting; empty: everything
 };
 
-/// The text, ending in a line end. Loading what is shown of a whole configuration gives the same one. Secrets
-/// are left out. Throws Error(config) for an unknown path.
+/// The text, ending in a line end. Loading what is shown of a whole configuration gives the same
+/// one. Secrets are left out. Throws Error(config) for an unknown path.
 MT_API std::string show_config(const ConfigContainer& config, const SchemaCatalog& catalog,
                                const ShowOptions& options);
 

@@ -98,7 +98,9 @@ class SweepReader {
   void recipe(const std::set<std::string>& said) {
     if (!request_.recipe || request_.recipe->is_null()) return;
     if (!request_.recipe->is_map()) {
-      report_.error("wrong-type", "sweep", request_.recipe->loc(), "wanted a map of settings to their values")
+      report_
+          .error("wrong-type", "sweep", request_.recipe->loc(),
+                 "wanted a map of settings to their values")
           .fix("sweep: {optimizer.lr: 'choice(1e-3, 1e-4)'}");
       return;
     }
@@ -106,7 +108,9 @@ class SweepReader {
       if (said.count(without_sign(entry.key))) continue;
       OverrideText text{entry.key + "=", 0, entry.value.loc(), false, {}};
       if (entry.value.is_map()) {
-        report_.error("wrong-type", "sweep." + entry.key, entry.value.loc(), "wanted values, got a map")
+        report_
+            .error("wrong-type", "sweep." + entry.key, entry.value.loc(),
+                   "wanted values, got a map")
             .fix(cat("write each setting by its whole name: ", entry.key, ".KEY: choice(a, b)"));
         continue;
       }
@@ -221,8 +225,9 @@ class SweepReader {
 }  // namespace
 
 bool Sweep::has_interval() const {
-  return std::any_of(dimensions.begin(), dimensions.end(),
-                     [](const SweepDimension& dimension) { return dimension.interval.has_value(); });
+  return std::any_of(dimensions.begin(), dimensions.end(), [](const SweepDimension& dimension) {
+    return dimension.interval.has_value();
+  });
 }
 
 std::optional<uint64_t> Sweep::trials() const {

@@ -50,7 +50,8 @@ struct Sweep {
   std::vector<SweepDimension> dimensions;
 
   bool has_interval() const;
-  /// How many combinations; nothing when there is an interval or when the number does not fit 64 bits.
+  /// How many combinations; nothing when there is an interval or when the number does not fit 64
+  /// bits.
   MT_API std::optional<uint64_t> trials() const;
 };
 
@@ -64,10 +65,11 @@ struct SweepRequest {
 /// The dimensions of a sweep; nothing when the report got an error.
 MT_API std::optional<Sweep> read_sweep(const SweepRequest& request, Report& report);
 
-/// The overrides of one combination, in the order in which they were said; the last dimension varies fastest.
-/// REQUIRES: index < trials().
+/// The overrides of one combination, in the order in which they were said; the last dimension
+/// varies fastest. REQUIRES: index < trials().
 MT_API std::vector<OverrideText> sweep_trial(const Sweep& sweep, uint64_t index);
-/// The overrides of a point: a value text for each axis of each dimension, in their order. For samplers.
+/// The overrides of a point: a value text for each axis of each dimension, in their order. For
+/// samplers.
 MT_API std::vector<OverrideText> sweep_point(const Sweep& sweep,
                                              const std::vector<std::vector<std::string>>& values);
 /// All combinations. More than `limit`, or an interval, is an error of the report.

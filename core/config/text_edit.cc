@@ -13,12 +13,14 @@ size_t offset_of(std::string_view text, const Location& where) {
     if (at == std::string_view::npos) return text.size();
     ++at;
   }
-  for (int column = 1; column < where.column && at < text.size(); ++column) next_character(text, at);
+  for (int column = 1; column < where.column && at < text.size(); ++column)
+    next_character(text, at);
   return at;
 }
 
 std::string apply_edits(std::string text, std::vector<TextEdit> edits) {
-  std::sort(edits.begin(), edits.end(), [](const TextEdit& a, const TextEdit& b) { return a.offset > b.offset; });
+  std::sort(edits.begin(), edits.end(),
+            [](const TextEdit& a, const TextEdit& b) { return a.offset > b.offset; });
   for (const auto& edit : edits) text.replace(edit.offset, edit.length, edit.text);
   return text;
 }

@@ -1,4 +1,5 @@
-// Edits of a text at places that were noted while it was read, so that the rest stays byte for byte. Values; stateless functions.
+// Edits of a text at places that were noted while it was read, so that the rest stays byte for
+// byte. Values; stateless functions.
 #pragma once
 #include <string>
 #include <string_view>

@@ -15,14 +15,15 @@ constexpr size_t kIndexedMerge = 16;  // from this many keys on, merging looks k
 
 [[noreturn]] void wrong_kind(const Node& node, std::string_view wanted) {
   std::string place = node.loc() ? node.loc().text() + ": " : "";
-  throw Error(ErrorClass::config,
-              cat(place, "wanted ", wanted, ", got ", describe(node.kind()), " (", brief(node), ")"));
+  throw Error(ErrorClass::config, cat(place, "wanted ", wanted, ", got ", describe(node.kind()),
+                                      " (", brief(node), ")"));
 }
 
 std::optional<size_t> list_index(std::string_view part, size_t size) {
   size_t index = 0;
   auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
-  if (error != std::errc{} || end != part.data() + part.size() || index >= size) return std::nullopt;
+  if (error != std::errc{} || end != part.data() + part.size() || index >= size)
+    return std::nullopt;
   return index;
 }
 
@@ -56,19 +57,11 @@ Node::Node(Node&&) noexcept = default;
 Node& Node::operator=(const Node&) = default;
 Node& Node::operator=(Node&&) noexcept = default;
 
-size_t Node::size() const {
-  return is_map() ? entries_.size() : items_.size();
-}
+size_t Node::size() const { return is_map() ? entries_.size() : items_.size(); }
 
-Node Node::boolean(bool value) {
-  return plain(value ? "true" : "false");
-}
-Node Node::integer(int64_t value) {
-  return plain(std::to_string(value));
-}
-Node Node::number(double value) {
-  return plain(shortest(value));
-}
+Node Node::boolean(bool value) { return plain(value ? "true" : "false"); }
+Node Node::integer(int64_t value) { return plain(std::to_string(value)); }
+Node Node::number(double value) { return plain(shortest(value)); }
 
 Node Node::string(std::string value) {
   Node out;
@@ -148,20 +141,15 @@ const Node* Node::get(std::string_view key) const {
   return nullptr;
 }
 
-Node* Node::get(std::string_view key) {
-  return const_cast<Node*>(std::as_const(*this).get(key));
-}
+Node* Node::get(std::string_view key) { return const_cast<Node*>(std::as_const(*this).get(key)); }
 
-const Node* Node::find(std::string_view path) const {
-  return walk(*this, path);
-}
-Node* Node::find(std::string_view path) {
-  return walk(*this, path);
-}
+const Node* Node::find(std::string_view path) const { return walk(*this, path); }
+Node* Node::find(std::string_view path) { return walk(*this, path); }
 
 const Node& Node::at(std::string_view path) const {
   if (const Node* found = find(path)) return *found;
-  const std::vector<std::string> parts = parse_path(path).value_or(std::vector<std::string>{std::string(path)});
+  const std::vector<std::string> parts =
+      parse_path(path).value_or(std::vector<std::string>{std::string(path)});
   const Node* deepest = this;
   std::string parent;
   for (size_t i = 0; i + 1 < parts.size() && deepest->get(parts[i]); ++i) {
@@ -198,15 +186,18 @@ Node& Node::set(std::string_view path, Node value) {
     Node* next = child(*at, part);
     if (!next) {
       if (at->is_list()) {
-        const std::string list = path_text({parts->begin(), parts->begin() + static_cast<std::ptrdiff_t>(i)});
-        throw Error(ErrorClass::config, cat("there is no item ", printable(part), ": ", printable(list), " has ", counted(at->size(), "item")),
+        const std::string list =
+            path_text({parts->begin(), parts->begin() + static_cast<std::ptrdiff_t>(i)});
+        throw Error(ErrorClass::config,
+                    cat("there is no item ", printable(part), ": ", printable(list), " has ",
+                        counted(at->size(), "item")),
                     cat("append(…) adds an item: ", printable(list), "=append(VALUE)"));
       }
       if (!at->is_map())
         throw Error(ErrorClass::config,
-                    cat("cannot set ", printable(path), ": '", printable(part), "' would be inside ",
-                        describe(at->kind()), " of ", at->size(), " (", brief(*at), ")",
-                        at->where_ ? " at " + at->where_.text() : ""));
+                    cat("cannot set ", printable(path), ": '", printable(part),
+                        "' would be inside ", describe(at->kind()), " of ", at->size(), " (",
+                        brief(*at), ")", at->where_ ? " at " + at->where_.text() : ""));
       next = &at->append(part, value.where_, Node());
       next->where_ = value.where_;
     } else if (i + 1 == parts->size()) {
@@ -233,7 +224,8 @@ bool Node::erase(std::string_view path) {
   return true;
 }
 
-/// Joins two lists, or puts a map in the place of another; false when the rule does not apply to the two.
+/// Joins two lists, or puts a map in the place of another; false when the rule does not apply to
+/// the two.
 bool Node::merge_by_rule(Node& over, const MergeRule& rule) {
   bool maps = is_map() && over.is_map(), lists = is_list() && over.is_list();
   if (rule.kind == MergeKind::replace && maps) {
@@ -270,7 +262,8 @@ void Node::merge(Node over, const MergeRules* rules) {
   }
   std::unordered_map<std::string_view, size_t> index;
   const size_t before =
-      entries_.size();  // the keys of `over` differ from one another: only the old ones are looked up
+      entries_
+          .size();  // the keys of `over` differ from one another: only the old ones are looked up
   bool indexed = before >= kIndexedMerge;
   entries_.reserve(entries_.size() + over.entries_.size());  // keeps the keys' addresses valid
   if (indexed)
@@ -308,8 +301,10 @@ namespace {
 
 /// A number or a flag is no secret, whatever variable it is from.
 bool holds_text(const Node& node) {
-  return node.is(NodeKind::string) || std::any_of(node.items().begin(), node.items().end(), holds_text) ||
-         std::any_of(node.entries().begin(), node.entries().end(), [](const Node::Entry& entry) { return holds_text(entry.value); });
+  return node.is(NodeKind::string) ||
+         std::any_of(node.items().begin(), node.items().end(), holds_text) ||
+         std::any_of(node.entries().begin(), node.entries().end(),
+                     [](const Node::Entry& entry) { return holds_text(entry.value); });
 }
 
 }  // namespace
@@ -356,7 +351,8 @@ std::optional<std::vector<std::string>> parse_path(std::string_view path) {
         std::string_view(".[]\\").find(path[i + 1]) != std::string_view::npos) {
       part += path[++i];
     } else if (c == '.' || c == '[') {
-      if (part.empty() && !after_bracket && !(c == '[' && parts.empty() && i == 0)) return std::nullopt;
+      if (part.empty() && !after_bracket && !(c == '[' && parts.empty() && i == 0))
+        return std::nullopt;
       if (!part.empty()) parts.push_back(std::move(part));
       part.clear();
       after_bracket = false;

@@ -1,8 +1,9 @@
-// Node: one place of a recipe, with everything below it. A value: a copy is deep and shares nothing, so
-// writing through one never changes another. Every node knows where it was written and which values it took
-// the place of. Not synchronised: many readers, or one writer.
+// Node: one place of a recipe, with everything below it. A value: a copy is deep and shares
+// nothing, so writing through one never changes another. Every node knows where it was written and
+// which values it took the place of. Not synchronised: many readers, or one writer.
 //
-// Paths are dotted, "optimizer.betas.0" or "optimizer.betas[0]"; a dot inside a key is written "\.".
+// Paths are dotted, "optimizer.betas.0" or "optimizer.betas[0]"; a dot inside a key is written
+// "\.".
 #pragma once
 #include <optional>
 #include <string>
@@ -60,8 +61,8 @@ class MT_API Node {
   /// True when a string was written in quotes or as a block.
   bool quoted() const { return quoted_; }
   bool is_verbatim() const { return verbatim_; }
-  /// The typed values. Throw Error(config) with the place when the node is of another kind or its value does
-  /// not fit.
+  /// The typed values. Throw Error(config) with the place when the node is of another kind or its
+  /// value does not fit.
   bool as_bool() const;
   int64_t as_int() const;    // an integer
   double as_double() const;  // an integer or a number
@@ -78,7 +79,8 @@ class MT_API Node {
   /// Appends to a map without looking for the key. REQUIRES: it is not there yet.
   Node& append(std::string key, Location key_where, Node value);
 
-  /// The value of a key of this map; null when absent or when this is no map. The key is taken literally.
+  /// The value of a key of this map; null when absent or when this is no map. The key is taken
+  /// literally.
   const Node* get(std::string_view key) const;
   Node* get(std::string_view key);
   /// The node at a path; null when absent. The empty path is this node.
@@ -86,13 +88,14 @@ class MT_API Node {
   Node* find(std::string_view path);
   /// As find, but throws Error(config) naming the path and the nearest key.
   const Node& at(std::string_view path) const;
-  /// Puts `value` at a path, making maps on the way (null turns into a map). What it replaces becomes its
-  /// history. Throws Error(config) when the path leads through a scalar or beyond the end of a list.
+  /// Puts `value` at a path, making maps on the way (null turns into a map). What it replaces
+  /// becomes its history. Throws Error(config) when the path leads through a scalar or beyond the
+  /// end of a list.
   Node& set(std::string_view path, Node value);
   /// Removes the node at a path; false when there is none.
   bool erase(std::string_view path);
-  /// Lays `over` on top: maps merge key by key, everything else replaces; a ??? never replaces a value.
-  /// `rules` say otherwise for some settings.
+  /// Lays `over` on top: maps merge key by key, everything else replaces; a ??? never replaces a
+  /// value. `rules` say otherwise for some settings.
   void merge(Node over, const MergeRules* rules = nullptr);
 
   const Location& loc() const { return where_; }
@@ -102,7 +105,8 @@ class MT_API Node {
   /// The expression this value was computed from, "${…}"; empty for a literal.
   const std::string& expression() const { return expression_; }
   Node& computed_from(std::string expression) { return expression_ = std::move(expression), *this; }
-  /// True for a value that must not be saved or shown, such as a token from the environment: expression() says where it is from.
+  /// True for a value that must not be saved or shown, such as a token from the environment:
+  /// expression() says where it is from.
   bool confidential() const { return confidential_; }
   Node& mark_confidential() { return confidential_ = true, *this; }
   /// True when a fault of this node is in the report already: nothing more is said about it.
@@ -112,10 +116,11 @@ class MT_API Node {
   const std::string& base_path() const { return base_path_; }
   Node& with_base_path(std::string path) { return base_path_ = std::move(path), *this; }
 
-  /// Adopts the history of the node it replaces, and that node's value. The node may be this one, whose value
-  /// is about to change.
+  /// Adopts the history of the node it replaces, and that node's value. The node may be this one,
+  /// whose value is about to change.
   void shadow(const Node& replaced);
-  void shadow(Node&& replaced);  // the same, without a copy: many overrides of one setting stay cheap
+  void shadow(
+      Node&& replaced);  // the same, without a copy: many overrides of one setting stay cheap
   /// Takes over history, expression and confidentiality of the node this one is another form of.
   Node& adopt_provenance(const Node& same);
   /// Same kinds, values, keys and order; places and history are not compared.
@@ -140,7 +145,8 @@ struct Node::Entry {
   Node value;
 };
 
-/// Splits "a.b[0].c\.d" into {"a", "b", "0", "c.d"}. Absent when brackets do not match or a part is empty.
+/// Splits "a.b[0].c\.d" into {"a", "b", "0", "c.d"}. Absent when brackets do not match or a part is
+/// empty.
 MT_API std::optional<std::vector<std::string>> parse_path(std::string_view path);
 /// Appends a key to a path, escaping what parse_path would split.
 MT_API std::string join_path(std::string_view path, std::string_view key);

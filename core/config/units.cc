@@ -88,14 +88,16 @@ std::string without_exponent(std::string_view number) {
   if (number.find_first_of("eE") == std::string_view::npos) return std::string(number);
   std::array<char, 512> buffer{};
   auto value = parse_number(number).value_or(0);
-  auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
+  auto end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
   return {buffer.data(), end.ptr};
 }
 
 /// The number that a text with a word behind it begins with.
 std::optional<std::string_view> number_part(std::string_view text) {
   size_t i = text.starts_with('-') || text.starts_with('+') ? 1 : 0, digits = 0;
-  for (; i < text.size() && (std::isdigit(static_cast<unsigned char>(text[i])) || text[i] == '.'); ++i)
+  for (; i < text.size() && (std::isdigit(static_cast<unsigned char>(text[i])) || text[i] == '.');
+       ++i)
     digits += text[i] != '.';
   if (digits == 0 || i == text.size()) return std::nullopt;
   i += exponent_size(text.substr(i));
@@ -103,7 +105,9 @@ std::optional<std::string_view> number_part(std::string_view text) {
   std::string_view number = text.substr(0, i);
   NodeKind kind = resolve_scalar(number);
   auto in_word = [](unsigned char c) { return std::isalpha(c) != 0 || c == '_' || c == ' '; };
-  const bool word = std::all_of(text.begin() + static_cast<std::ptrdiff_t>(i), text.end(), in_word) && text.back() != ' ';
+  const bool word =
+      std::all_of(text.begin() + static_cast<std::ptrdiff_t>(i), text.end(), in_word) &&
+      text.back() != ' ';
   if (!word || (kind != NodeKind::integer && kind != NodeKind::number)) return std::nullopt;
   return number;
 }
@@ -118,7 +122,8 @@ std::optional<Split> split_quantity(std::string_view text, std::string_view numb
     if (!rest.starts_with(magnitude.suffix)) continue;
     std::string_view word = without_gap(rest.substr(magnitude.suffix.size()));
     if (bytes && word.empty() && magnitude.suffix == "B") continue;
-    const bool counts_bytes = bytes || (word == "B" && !magnitude.suffix.empty() && magnitude.suffix != "B");  // 64MB
+    const bool counts_bytes =
+        bytes || (word == "B" && !magnitude.suffix.empty() && magnitude.suffix != "B");  // 64MB
     const Word* known = word_of(word, counts_bytes);
     if (word.empty() || known) return Split{number, &magnitude, known};
   }
@@ -146,7 +151,8 @@ Quantity scaled(std::string_view number, const Magnitude& magnitude, int64_t up,
   size_t fraction = dot == std::string_view::npos ? 0 : number.size() - dot - 1;
   int64_t mantissa = 0;
   auto read = std::from_chars(digits.data(), digits.data() + digits.size(), mantissa);
-  std::string exact = magnitude.exponent >= 0 ? cat(number, "e", magnitude.exponent) : std::string(number);
+  std::string exact =
+      magnitude.exponent >= 0 ? cat(number, "e", magnitude.exponent) : std::string(number);
   out.value = parse_number(exact).value_or(std::numeric_limits<double>::infinity());
   if (magnitude.exponent < 0) out.value *= static_cast<double>(magnitude.factor);
   out.value = out.value * static_cast<double>(up) / static_cast<double>(down);
@@ -155,12 +161,13 @@ Quantity scaled(std::string_view number, const Magnitude& magnitude, int64_t up,
     return out;
   }
   for (size_t i = 0; i < fraction; ++i) divisor *= 10;
-  Wide product = Wide{mantissa} * magnitude.factor;  // below 2^63 * 2^40, and times 2^27 it still fits
+  Wide product =
+      Wide{mantissa} * magnitude.factor;  // below 2^63 * 2^40, and times 2^27 it still fits
   product *= up;
   if (product % divisor != 0) return out;
   product /= divisor;
-  out.too_large =
-      product > std::numeric_limits<int64_t>::max() || product < std::numeric_limits<int64_t>::min();
+  out.too_large = product > std::numeric_limits<int64_t>::max() ||
+                  product < std::numeric_limits<int64_t>::min();
   if (!out.too_large) out.whole = static_cast<int64_t>(product);
   if (out.whole && std::abs(out.value) < 0x1p53) out.value = static_cast<double>(*out.whole);
   return out;
@@ -179,10 +186,10 @@ std::optional<Quantity> parse_quantity(std::string_view text, std::string_view u
   bool magnitude = !split->magnitude->suffix.empty();
   if (split->word && (!own || own->dimension != split->word->dimension)) {
     std::string_view of = split->word->dimension;
-    wrong.fault =
-        unit.empty()
-            ? cat("is ", of == "time" ? "a time" : cat("a number of ", of), "; this setting has no unit")
-            : cat("is ", of == "time" ? "a time" : cat("a number of ", of), "; the unit here is ", unit);
+    wrong.fault = unit.empty() ? cat("is ", of == "time" ? "a time" : cat("a number of ", of),
+                                     "; this setting has no unit")
+                               : cat("is ", of == "time" ? "a time" : cat("a number of ", of),
+                                     "; the unit here is ", unit);
     if (split->word->text == "m") wrong.help = cat("for millions write ", *number, "M");
     return wrong;
   }
@@ -192,7 +199,8 @@ std::optional<Quantity> parse_quantity(std::string_view text, std::string_view u
     return wrong;
   }
   bool converts = split->word && time;
-  return scaled(without_exponent(*number), *split->magnitude, converts ? split->word->scale : 1, converts ? own->scale : 1);
+  return scaled(without_exponent(*number), *split->magnitude, converts ? split->word->scale : 1,
+                converts ? own->scale : 1);
 }
 
 }  // namespace mtrain

@@ -1,6 +1,6 @@
-// Numbers with a magnitude and a unit: 4k, 128Ki, 1.5B_tokens, 500steps, 30m. What counts is the setting's
-// own unit: "30m" is 30 for a setting in minutes, 1800 for one in seconds, and an error for one in steps.
-// Stateless.
+// Numbers with a magnitude and a unit: 4k, 128Ki, 1.5B_tokens, 500steps, 30m. What counts is the
+// setting's own unit: "30m" is 30 for a setting in minutes, 1800 for one in seconds, and an error
+// for one in steps. Stateless.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -20,8 +20,8 @@ struct Quantity {
   bool likely = false;      // whether `help` names what was meant
 };
 
-/// Nothing when the text is no number followed by letters. `unit` of the setting: "tokens", "s", "min",
-/// "bytes",
+/// Nothing when the text is no number followed by letters. `unit` of the setting: "tokens", "s",
+/// "min", "bytes",
 /// "" …
 MT_API std::optional<Quantity> parse_quantity(std::string_view text, std::string_view unit);
 

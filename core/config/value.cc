@@ -28,8 +28,10 @@ class ScalarReader {
     if (node.is(NodeKind::boolean)) return node.as_bool();
     auto& fault = wrong(node, "true or false");
     std::string trap = node.is_scalar() ? boolean_trap(node.as_text()) : "";
-    if (!trap.empty()) fault.fix(cat("write ", trap, node.quoted() ? " without quotes" : ""));
-    else fault.fix(meant(node, [](const ScalarReader& r, const Node& n) { return r.boolean(n); }));
+    if (!trap.empty())
+      fault.fix(cat("write ", trap, node.quoted() ? " without quotes" : ""));
+    else
+      fault.fix(meant(node, [](const ScalarReader& r, const Node& n) { return r.boolean(n); }));
     return std::nullopt;
   }
 
@@ -62,7 +64,8 @@ class ScalarReader {
       return number(as_number(given, shortest(quantity->value)));
     }
     const Node& node = given;
-    if (!node.is(NodeKind::integer) && !node.is(NodeKind::number)) return number_fault(node), std::nullopt;
+    if (!node.is(NodeKind::integer) && !node.is(NodeKind::number))
+      return number_fault(node), std::nullopt;
     auto value = parse_number(node.as_text());
     if (!value && node.is(NodeKind::integer)) value = parse_number(node.as_text() + ".0");
     if (!value) return range(node, "does not fit a 64-bit number"), std::nullopt;
@@ -76,26 +79,33 @@ class ScalarReader {
 
   std::optional<std::string> string(const Node& node) const {
     if (!node.is_scalar() || node.is_null()) return string_fault(node), std::nullopt;
-    const bool python_none = spec_.nullable && node.is(NodeKind::string) && !node.quoted() && node.as_text() == kPythonNone;
+    const bool python_none = spec_.nullable && node.is(NodeKind::string) && !node.quoted() &&
+                             node.as_text() == kPythonNone;
     if (python_none) {
       wrong(node, "a string or null").fix("write null, or \"None\" in quotes for the text");
       return std::nullopt;
     }
     if (!chosen(node, node.as_text())) return std::nullopt;
-    const bool own_text = node.is(NodeKind::string) && !node.quoted() && !node.is_verbatim() && node.expression().empty();
-    if (own_text && spec_.choices.empty() && spec_.plugin_kind.empty() && node.as_text().ends_with(',')) return comma_fault(node), std::nullopt;
+    const bool own_text = node.is(NodeKind::string) && !node.quoted() && !node.is_verbatim() &&
+                          node.expression().empty();
+    if (own_text && spec_.choices.empty() && spec_.plugin_kind.empty() &&
+        node.as_text().ends_with(','))
+      return comma_fault(node), std::nullopt;
     return node.as_text();
   }
 
   Diagnostic& wrong(const Node& node, std::string_view wanted) const {
-    std::string got = node.is(NodeKind::string) ? (node.quoted() ? "the quoted string " : "the text ") : "";
+    std::string got =
+        node.is(NodeKind::string) ? (node.quoted() ? "the quoted string " : "the text ") : "";
     if (got.empty()) got = node.is_null() ? "" : cat(describe(node.kind()), " ");
-    std::string shown = node.quoted() ? cat('"', visible(node.as_text(), 60), '"') : visible(brief(node), 80);
+    std::string shown =
+        node.quoted() ? cat('"', visible(node.as_text(), 60), '"') : visible(brief(node), 80);
     return add("wrong-type", node, cat("wanted ", wanted, ", got ", got, shown));
   }
 
   Diagnostic& add(const char* code, const Node& node, std::string message) const {
-    if (spec_.secret || node.confidential()) message = cat("the secret is no ", describe(spec_));  // what it is stays untold
+    if (spec_.secret || node.confidential())
+      message = cat("the secret is no ", describe(spec_));  // what it is stays untold
     auto& fault = report_.error(code, path_, node.loc(), std::move(message));
     if (!node.expression().empty()) fault.note("computed from " + node.expression());
     return fault;
@@ -112,9 +122,12 @@ class ScalarReader {
     });
   }
 
-  bool wants_integer() const { return spec_.type == FieldType::integer || spec_.type == FieldType::integer_list; }
+  bool wants_integer() const {
+    return spec_.type == FieldType::integer || spec_.type == FieldType::integer_list;
+  }
   std::string meant_number(const Node& node) const {
-    if (wants_integer()) return meant(node, [](const ScalarReader& r, const Node& n) { return r.integer(n); });
+    if (wants_integer())
+      return meant(node, [](const ScalarReader& r, const Node& n) { return r.integer(n); });
     return meant(node, [](const ScalarReader& r, const Node& n) { return r.number(n); });
   }
 
@@ -127,7 +140,9 @@ class ScalarReader {
     return Node::plain(text).at_location(given.loc()).adopt_provenance(given);
   }
   void quantity_fault(const Node& node, const Quantity& quantity) const {
-    auto& fault = add("wrong-type", node, cat(visible(node.as_text(), 60), quantity.fault.starts_with('\'') ? ": " : " ", quantity.fault));
+    auto& fault = add("wrong-type", node,
+                      cat(visible(node.as_text(), 60),
+                          quantity.fault.starts_with('\'') ? ": " : " ", quantity.fault));
     std::string help = quantity.likely ? "" : meant_number(node);
     fault.fix(help.empty() ? quantity.help : std::move(help));
   }
@@ -137,14 +152,16 @@ class ScalarReader {
     std::vector<std::string> items;
     for (const auto& item : node.items())
       if (item.is_scalar()) items.push_back(item.as_text());
-    if (node.is_list() && items.size() == node.size()) fault.fix(cat("write \"", visible(join(items, ","), 60), "\""));
+    if (node.is_list() && items.size() == node.size())
+      fault.fix(cat("write \"", visible(join(items, ","), 60), "\""));
   }
 
   /// "name: x," as in JSON, where the comma is none of the value.
   void comma_fault(const Node& node) const {
     const std::string& text = node.as_text();
     add("wrong-type", node, cat(visible(text, 60), " ends with a ','"))
-        .fix(cat("write ", visible(trim(std::string_view(text).substr(0, text.size() - 1)), 60), " without it, or \"", visible(text, 60),
+        .fix(cat("write ", visible(trim(std::string_view(text).substr(0, text.size() - 1)), 60),
+                 " without it, or \"", visible(text, 60),
                  "\" in quotes where it belongs to the text"));
   }
 
@@ -153,9 +170,11 @@ class ScalarReader {
     auto& fault = wrong(node, "an integer");
     std::string help = meant_number(node);
     auto value = parse_number(node.as_text());
-    if (value && std::trunc(*value) == *value && std::abs(*value) < 1e15) {  // 3.0, and 1.000, which may be a thousand
+    if (value && std::trunc(*value) == *value &&
+        std::abs(*value) < 1e15) {  // 3.0, and 1.000, which may be a thousand
       std::string whole = cat("write ", static_cast<int64_t>(*value));
-      help = help.empty() ? whole : cat(whole, " or ", help.substr(std::string_view("write ").size()));
+      help =
+          help.empty() ? whole : cat(whole, " or ", help.substr(std::string_view("write ").size()));
     }
     number_help(fault, node, std::move(help));
   }
@@ -165,40 +184,57 @@ class ScalarReader {
     number_help(fault, node, meant_number(node));
   }
 
-  /// `meant`: what helps where the text is neither a number in quotes nor one of another reader of YAML.
+  /// `meant`: what helps where the text is neither a number in quotes nor one of another reader of
+  /// YAML.
   void number_help(Diagnostic& fault, const Node& node, std::string meant) const {
     if (!node.is_scalar()) {
-      if (node.is_list() && node.size() == 1 && node.items()[0].is_scalar()) fault.fix(cat("write ", node.items()[0].as_text(), " without the brackets"));
+      if (node.is_list() && node.size() == 1 && node.items()[0].is_scalar())
+        fault.fix(cat("write ", node.items()[0].as_text(), " without the brackets"));
       return;
     }
     const std::string& text = node.as_text();
     const std::string trap = number_trap(text);
-    const bool number = wants_integer() ? parse_exact_integer(text).has_value() : parse_number(text).has_value();
-    if (node.quoted() && (number || parse_quantity(text, spec_.unit))) fault.fix(cat("write ", text, " without quotes"));
-    else if (!trap.empty()) fault.fix("write " + trap);
-    else if (!meant.empty()) fault.fix(std::move(meant));
-    else if (spec_.nullable && text == kPythonNone) fault.fix("write null");
-    else if (text.ends_with('%') && parse_share(text)) fault.fix("write the number itself: this setting is no share of another one");
-    else if (wants_integer() && is_decimal_comma(text)) fault.fix("write a whole number: a ',' neither begins decimals nor groups digits");
-    else if (is_product(text)) fault.fix(cat("write \"${= ", text, "}\" to compute it"));
-    else if (!text.starts_with('$') && !spec_.doc.empty()) fault.note(spec_.doc);
-    else if (is_shell_variable(text)) fault.fix(cat("write \"${oc.env:", text.substr(1), "}\" for a variable of the environment"));
+    const bool number =
+        wants_integer() ? parse_exact_integer(text).has_value() : parse_number(text).has_value();
+    if (node.quoted() && (number || parse_quantity(text, spec_.unit)))
+      fault.fix(cat("write ", text, " without quotes"));
+    else if (!trap.empty())
+      fault.fix("write " + trap);
+    else if (!meant.empty())
+      fault.fix(std::move(meant));
+    else if (spec_.nullable && text == kPythonNone)
+      fault.fix("write null");
+    else if (text.ends_with('%') && parse_share(text))
+      fault.fix("write the number itself: this setting is no share of another one");
+    else if (wants_integer() && is_decimal_comma(text))
+      fault.fix("write a whole number: a ',' neither begins decimals nor groups digits");
+    else if (is_product(text))
+      fault.fix(cat("write \"${= ", text, "}\" to compute it"));
+    else if (!text.starts_with('$') && !spec_.doc.empty())
+      fault.note(spec_.doc);
+    else if (is_shell_variable(text))
+      fault.fix(cat("write \"${oc.env:", text.substr(1), "}\" for a variable of the environment"));
   }
 
   /// "0,001"
   static bool is_decimal_comma(std::string_view text) {
     const size_t comma = text.find(',');
-    return comma != std::string_view::npos && parse_number(cat(text.substr(0, comma), ".", text.substr(comma + 1)));
+    return comma != std::string_view::npos &&
+           parse_number(cat(text.substr(0, comma), ".", text.substr(comma + 1)));
   }
   /// "2 * 8", "1/1000"
   static bool is_product(std::string_view text) {
-    return text.find_first_not_of("0123456789.+-*/() eE") == std::string_view::npos && text.find_first_of("*/") != std::string_view::npos &&
-           std::isdigit(static_cast<unsigned char>(text.front())) && std::isdigit(static_cast<unsigned char>(text.back()));
+    return text.find_first_not_of("0123456789.+-*/() eE") == std::string_view::npos &&
+           text.find_first_of("*/") != std::string_view::npos &&
+           std::isdigit(static_cast<unsigned char>(text.front())) &&
+           std::isdigit(static_cast<unsigned char>(text.back()));
   }
   /// "$STEPS"
   static bool is_shell_variable(std::string_view text) {
     if (text.size() < 2 || text[0] != '$') return false;
-    return std::all_of(text.begin() + 1, text.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
+    return std::all_of(text.begin() + 1, text.end(), [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+    });
   }
 
   void range(const Node& node, const std::string& fault) const {
@@ -213,8 +249,8 @@ class ScalarReader {
     limits.type = spec_.type;
     limits.min = spec_.min, limits.max = spec_.max;
     limits.exclusive_min = spec_.exclusive_min, limits.exclusive_max = spec_.exclusive_max;
-    auto& fault =
-        add("out-of-range", node, cat("wanted ", describe(limits), ", got ", visible(node.as_text(), 60)));
+    auto& fault = add("out-of-range", node,
+                      cat("wanted ", describe(limits), ", got ", visible(node.as_text(), 60)));
     if (!spec_.unit.empty()) fault.note("the unit is " + spec_.unit);
     return false;
   }
@@ -224,7 +260,8 @@ class ScalarReader {
     for (const auto& choice : spec_.choices)
       if (choice == text) return true;
     auto& fault = add("bad-choice", node,
-                      cat("wanted one of ", choices_text(spec_), "; got ", text.empty() ? "an empty text" : visible(text, 60)));
+                      cat("wanted one of ", choices_text(spec_), "; got ",
+                          text.empty() ? "an empty text" : visible(text, 60)));
     fault.fix(meant(node, [](const ScalarReader& r, const Node& n) { return r.string(n); }));
     auto near = nearest(text, spec_.choices, 1);
     if (fault.help.empty() && !near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
@@ -244,7 +281,8 @@ std::string_view without_parentheses(std::string_view text) {
 
 /// "1, 2" for the text "1 2" where an item cannot be both and can be each; else empty.
 template <class Read>
-std::string parted_items(const Node& node, const FieldSpec& spec, const std::string& path, Read read) {
+std::string parted_items(const Node& node, const FieldSpec& spec, const std::string& path,
+                         Read read) {
   if (!node.is(NodeKind::string) || node.quoted() || spec.secret || node.confidential()) return {};
   auto fits = [&](const std::string& text) {
     Report ignored;
@@ -257,29 +295,39 @@ std::string parted_items(const Node& node, const FieldSpec& spec, const std::str
 }
 
 template <class T, class Read>
-std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec, const std::string& path,
-                                    Report& report, Read read) {
+std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec,
+                                    const std::string& path, Report& report, Read read) {
   if (!node.is_list()) {
     auto& fault = ScalarReader(spec, path, report).wrong(node, cat("a ", name(spec.type)));
-    const bool dashes = node.is(NodeKind::string) && !node.quoted() && node.as_text().starts_with('-');
-    const bool commas = node.is(NodeKind::string) && !node.quoted() && node.as_text().find(',') != std::string::npos;
-    if (dashes) fault.fix("start each item with '-' and a space");
-    else if (commas) fault.fix(cat("write [", visible(without_parentheses(node.as_text()), 60), "]"));
-    else if (const std::string items = parted_items(node, spec, path, read); !items.empty()) fault.fix(cat("write [", visible(items, 60), "]"));
-    else if (node.is_scalar() && !node.is_null()) fault.fix(cat("write [", brief(node), "]"));
+    const bool dashes =
+        node.is(NodeKind::string) && !node.quoted() && node.as_text().starts_with('-');
+    const bool commas = node.is(NodeKind::string) && !node.quoted() &&
+                        node.as_text().find(',') != std::string::npos;
+    if (dashes)
+      fault.fix("start each item with '-' and a space");
+    else if (commas)
+      fault.fix(cat("write [", visible(without_parentheses(node.as_text()), 60), "]"));
+    else if (const std::string items = parted_items(node, spec, path, read); !items.empty())
+      fault.fix(cat("write [", visible(items, 60), "]"));
+    else if (node.is_scalar() && !node.is_null())
+      fault.fix(cat("write [", brief(node), "]"));
     return std::nullopt;
   }
   if (spec.list_size >= 0 && node.size() != static_cast<size_t>(spec.list_size)) {
     ScalarReader(spec, path, report)
-        .add("list-size", node, cat("wanted ", counted(spec.list_size, "value"), ", got ", node.size()));
+        .add("list-size", node,
+             cat("wanted ", counted(spec.list_size, "value"), ", got ", node.size()));
     return std::nullopt;
   }
   std::vector<T> out;
   bool good = true;
   for (size_t i = 0; i < node.size(); ++i) {
     std::string item_path = cat(path, "[", i, "]");
-    if (const std::string items = parted_items(node.items()[i], spec, item_path, read); !items.empty()) {
-      ScalarReader(spec, item_path, report).wrong(node.items()[i], "a ',' between items").fix(cat("write ", visible(items, 60)));
+    if (const std::string items = parted_items(node.items()[i], spec, item_path, read);
+        !items.empty()) {
+      ScalarReader(spec, item_path, report)
+          .wrong(node.items()[i], "a ',' between items")
+          .fix(cat("write ", visible(items, 60)));
       good = false;
       continue;
     }
@@ -307,7 +355,9 @@ struct ToNode {
   Node operator()(bool v) const { return Node::boolean(v); }
   Node operator()(int64_t v) const { return Node::integer(v); }
   Node operator()(double v) const { return Node::plain(number_text(v, bits)); }
-  Node operator()(const std::string& v) const { return v == kPythonNone || v.ends_with(',') ? Node::quoted_string(v) : Node::string(v); }
+  Node operator()(const std::string& v) const {
+    return v == kPythonNone || v.ends_with(',') ? Node::quoted_string(v) : Node::string(v);
+  }
   Node operator()(const Node& v) const { return v; }
   template <class T>
   Node operator()(const std::vector<T>& values) const {
@@ -319,12 +369,13 @@ struct ToNode {
 
 }  // namespace
 
-std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec, const std::string& path,
-                                     Report& report) {
+std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec,
+                                     const std::string& path, Report& report) {
   if (node.faulty()) return std::nullopt;
-  // What an environment variable, a text with interpolations or --set gives is read like a text of the
-  // recipe.
-  bool by_schema = node.is(NodeKind::string) && (node.is_verbatim() || !node.expression().empty()) &&
+  // What an environment variable, a text with interpolations or --set gives is read like a text of
+  // the recipe.
+  bool by_schema = node.is(NodeKind::string) &&
+                   (node.is_verbatim() || !node.expression().empty()) &&
                    resolve_scalar(node.as_text()) != NodeKind::string;
   if (by_schema && spec.type != FieldType::tree && spec.type != FieldType::string) {
     Node plain = Node::plain(node.as_text()).at_location(node.loc()).adopt_provenance(node);
@@ -340,7 +391,8 @@ std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec, co
   if (node.is_null()) {
     if (spec.nullable) return FieldValue(std::monostate());
     auto& fault = reader.wrong(node, describe(spec));
-    if (!spec.default_value.empty()) fault.fix("remove the key to get its default, " + spec.default_value);
+    if (!spec.default_value.empty())
+      fault.fix("remove the key to get its default, " + spec.default_value);
     return std::nullopt;
   }
   switch (spec.type) {
@@ -359,8 +411,9 @@ std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec, co
       return read_list<double>(node, spec, path, report,
                                [](const ScalarReader& r, const Node& n) { return r.number(n); });
     case FieldType::string_list:
-      return read_list<std::string>(node, spec, path, report,
-                                    [](const ScalarReader& r, const Node& n) { return r.string(n); });
+      return read_list<std::string>(
+          node, spec, path, report,
+          [](const ScalarReader& r, const Node& n) { return r.string(n); });
     case FieldType::tree:
       break;
   }

@@ -10,8 +10,8 @@
 #include <unordered_map>
 
 #include "mtrain/base/error.h"
-#include "mtrain/base/text.h"
 #include "mtrain/base/file.h"
+#include "mtrain/base/text.h"
 #include "mtrain/config/yaml_mistakes.h"
 #include "mtrain/config/yaml_text.h"
 #include "mtrain/config/yaml_write.h"
@@ -29,8 +29,8 @@ struct Event {
 
 constexpr std::string_view kMissing = "???", kStringTag = "tag:yaml.org,2002:str";
 
-/// The parser takes '?' in [ ] and { } for the start of a key, so ??? is handed to it as control characters,
-/// which no text can hold: one that no string of this text makes by an escape.
+/// The parser takes '?' in [ ] and { } for the start of a key, so ??? is handed to it as control
+/// characters, which no text can hold: one that no string of this text makes by an escape.
 std::string stand_in(std::string_view text) {
   char c = 1;
   auto escaped = [&](std::string_view zeros) {
@@ -46,8 +46,8 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text;
 }
 
-/// yaml-cpp makes single bytes of \N (U+0085) and \_ (U+00A0). The text was well-formed UTF-8, so a byte that is not can come from
-/// them alone.
+/// yaml-cpp makes single bytes of \N (U+0085) and \_ (U+00A0). The text was well-formed UTF-8, so a
+/// byte that is not can come from them alone.
 std::string with_whole_characters(std::string value) {
   size_t bad = 0;
   if (valid_utf8(value, &bad)) return value;
@@ -63,8 +63,8 @@ std::string with_whole_characters(std::string value) {
 /// Ends the parse early; the report already says why.
 struct Stop {};
 
-/// Writes down what the parser says, flat and bounded: nothing is expanded here, so no input can make it
-/// recurse or grow.
+/// Writes down what the parser says, flat and bounded: nothing is expanded here, so no input can
+/// make it recurse or grow.
 class EventList final : public YAML::EventHandler {
  public:
   EventList(const TextIndex& text, std::string stand_in, const YamlLimits& limits, Report& report)
@@ -76,12 +76,15 @@ class EventList final : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents == 1) return;
     if (!text_.at(static_cast<size_t>(std::max(mark.pos, 0))).starts_with("---")) {
-      YamlMistake mistake = find_yaml_mistake(text_, "end of map not found", static_cast<size_t>(std::max(mark.pos, 0)));
-      report_.error("yaml-syntax", "", text_.place(mistake.offset), std::move(mistake.message)).fix(std::move(mistake.help));
+      YamlMistake mistake = find_yaml_mistake(text_, "end of map not found",
+                                              static_cast<size_t>(std::max(mark.pos, 0)));
+      report_.error("yaml-syntax", "", text_.place(mistake.offset), std::move(mistake.message))
+          .fix(std::move(mistake.help));
       throw Stop();
     }
     report_
-        .error("yaml-documents", "", place(mark), "a second document starts here; a recipe is one document")
+        .error("yaml-documents", "", place(mark),
+               "a second document starts here; a recipe is one document")
         .fix("remove the line '---' or put this part into a file of its own");
     throw Stop();
   }
@@ -120,7 +123,8 @@ class EventList final : public YAML::EventHandler {
   }
   void enter(const YAML::Mark& mark) {
     if (++depth_ <= limits_.depth) return;
-    report_.error("yaml-limit", "", place(mark), cat("nested deeper than ", limits_.depth, " levels"));
+    report_.error("yaml-limit", "", place(mark),
+                  cat("nested deeper than ", limits_.depth, " levels"));
     throw Stop();
   }
   void leave(Event::Type type) {
@@ -130,7 +134,8 @@ class EventList final : public YAML::EventHandler {
   void add(Event::Type type, const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag,
            const std::string& value) {
     if (events.size() >= 3 * limits_.nodes) {
-      report_.error("yaml-limit", "", place(mark), cat("more than ", limits_.nodes, " values in one file"));
+      report_.error("yaml-limit", "", place(mark),
+                    cat("more than ", limits_.nodes, " values in one file"));
       throw Stop();
     }
     events.push_back({type, static_cast<size_t>(std::max(mark.pos, 0)), anchor, tag,
@@ -153,7 +158,8 @@ class YamlBuilder {
               Report& report)
       : events_(events), text_(text), limits_(limits), report_(report) {
     for (size_t i = 0; i < events.size(); ++i)
-      if (events[i].anchor != 0 && events[i].type != Event::Type::alias) anchors_[events[i].anchor] = i;
+      if (events[i].anchor != 0 && events[i].type != Event::Type::alias)
+        anchors_[events[i].anchor] = i;
   }
 
   Node build() {
@@ -194,8 +200,9 @@ class YamlBuilder {
     if (replaying_ == 0) return;
     copied_bytes_ += event.value.size();
     if (copied_bytes_ <= limits_.copied_bytes) return;
-    report_.error("yaml-limit", path, text_.place(event.offset),
-                  cat("more than ", limits_.copied_bytes, " bytes of text once the aliases are expanded"));
+    report_.error(
+        "yaml-limit", path, text_.place(event.offset),
+        cat("more than ", limits_.copied_bytes, " bytes of text once the aliases are expanded"));
     throw Stop();
   }
 
@@ -222,7 +229,8 @@ class YamlBuilder {
     out.where_ = text_.place(event.offset);
     out.text_ = event.value;
     if (event.type == Event::Type::null) {
-      // The parser says "null" for both an empty value and a written one; only the latter has a text.
+      // The parser says "null" for both an empty value and a written one; only the latter has a
+      // text.
       for (std::string_view word : {"~", "null", "Null", "NULL"})
         if (text_.at(event.offset).starts_with(word)) out.text_ = word;
     } else if (event.tag == "!" || event.tag == kStringTag) {
@@ -243,17 +251,20 @@ class YamlBuilder {
     if (tag.empty() || tag == "?" || tag == "!") return;
     std::string_view name = tag.starts_with(kCore) ? tag.substr(kCore.size()) : "";
     bool number = kind == NodeKind::integer || kind == NodeKind::number;
-    bool fits = (name == "null" && kind == NodeKind::null) || (name == "bool" && kind == NodeKind::boolean) ||
+    bool fits = (name == "null" && kind == NodeKind::null) ||
+                (name == "bool" && kind == NodeKind::boolean) ||
                 (name == "int" && kind == NodeKind::integer) || (name == "float" && number) ||
-                (name == "seq" && kind == NodeKind::list) || (name == "map" && kind == NodeKind::map);
+                (name == "seq" && kind == NodeKind::list) ||
+                (name == "map" && kind == NodeKind::map);
     if (fits) return;
-    std::string shown =
-        name.empty() ? "!" + std::string(tag.substr(tag.starts_with('!') ? 1 : 0)) : "!!" + std::string(name);
-    bool known = name == "null" || name == "bool" || name == "int" || name == "float" || name == "seq" ||
-                 name == "map";
+    std::string shown = name.empty() ? "!" + std::string(tag.substr(tag.starts_with('!') ? 1 : 0))
+                                     : "!!" + std::string(name);
+    bool known = name == "null" || name == "bool" || name == "int" || name == "float" ||
+                 name == "seq" || name == "map";
     report_
         .error("yaml-tag", path, text_.place(event.offset),
-               known ? cat("the tag ", shown, " does not fit ", describe(kind)) : cat("unknown tag ", shown))
+               known ? cat("the tag ", shown, " does not fit ", describe(kind))
+                     : cat("unknown tag ", shown))
         .fix("remove the tag: a setting's type comes from its schema");
   }
 
@@ -320,9 +331,13 @@ class YamlBuilder {
       auto& diagnostic = report_.error(entry.key == "<<" ? "yaml-merge-key" : "yaml-key", path,
                                        entry.key_where, fault + " is not supported");
       if (entry.key == "<<")
-        diagnostic.fix("write the settings out, or take them from another file through 'defaults:'");
-      else if (event.type == Event::Type::map_begin && event.offset > 0 && text_.text().substr(event.offset - 1).starts_with("{{"))
-        diagnostic.fix("{{ … }} is of templates: write ${section.key} for the value of another setting, or one '{'");
+        diagnostic.fix(
+            "write the settings out, or take them from another file through 'defaults:'");
+      else if (event.type == Event::Type::map_begin && event.offset > 0 &&
+               text_.text().substr(event.offset - 1).starts_with("{{"))
+        diagnostic.fix(
+            "{{ … }} is of templates: write ${section.key} for the value of another setting, or "
+            "one '{'");
     }
     if (is_scalar || event.type == Event::Type::null)
       ++at;
@@ -348,26 +363,33 @@ bool check_last_quote(const TextIndex& text, const std::vector<Event>& events, R
   for (auto it = events.rbegin(); it != events.rend(); ++it) {
     if (it->type != Event::Type::scalar || it->tag != "!") continue;
     if (text.quoted_end(it->offset) <= text.text().size()) return true;
-    report.error("yaml-syntax", "", text.place(it->offset), "a quote without its closing one").fix("add the closing quote");
+    report.error("yaml-syntax", "", text.place(it->offset), "a quote without its closing one")
+        .fix("add the closing quote");
     return false;
   }
   return true;
 }
 
-/// Refuses notations of other languages in unquoted texts: they would become a part of the value without a word.
+/// Refuses notations of other languages in unquoted texts: they would become a part of the value
+/// without a word.
 bool check_notation(const TextIndex& text, const std::vector<Event>& events, Report& report) {
   constexpr size_t kMost = 20;
   size_t found = 0;
   for (const auto& event : events) {
-    if (event.type != Event::Type::scalar || event.tag == "!" || event.tag == kStringTag || found == kMost) continue;
+    if (event.type != Event::Type::scalar || event.tag == "!" || event.tag == kStringTag ||
+        found == kMost)
+      continue;
     auto mistake = foreign_notation(event.value);
     if (!mistake) continue;
     ++found;
     // The value's lines are folded, so its offsets are not those of the text behind the first line.
     size_t next = mistake->offset;
     next_character(event.value, next);
-    const size_t at = text.text().find(event.value.substr(mistake->offset, next - mistake->offset), event.offset);
-    report.error("yaml-syntax", "", text.place(at == std::string_view::npos ? event.offset : at), std::move(mistake->message))
+    const size_t at =
+        text.text().find(event.value.substr(mistake->offset, next - mistake->offset), event.offset);
+    report
+        .error("yaml-syntax", "", text.place(at == std::string_view::npos ? event.offset : at),
+               std::move(mistake->message))
         .fix(std::move(mistake->help));
   }
   return found == 0;
@@ -417,8 +439,8 @@ std::optional<Node> load_yaml(SourcePtr source, Report& report, const YamlLimits
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(list)) {
     }
-    if (!check_last_quote(text, list.events, report) || !check_deceptive(text, list.events, report) ||
-        !check_notation(text, list.events, report))
+    if (!check_last_quote(text, list.events, report) ||
+        !check_deceptive(text, list.events, report) || !check_notation(text, list.events, report))
       return std::nullopt;
     if (list.events.empty()) {
       Node empty;
@@ -431,9 +453,11 @@ std::optional<Node> load_yaml(SourcePtr source, Report& report, const YamlLimits
   } catch (const Stop&) {
     return std::nullopt;
   } catch (const YAML::Exception& fault) {
-    const size_t offset = std::min(static_cast<size_t>(std::max(fault.mark.pos, 0)), text.text().size());
+    const size_t offset =
+        std::min(static_cast<size_t>(std::max(fault.mark.pos, 0)), text.text().size());
     YamlMistake mistake = find_yaml_mistake(text, fault.msg, offset);
-    report.error("yaml-syntax", "", text.place(mistake.offset), std::move(mistake.message)).fix(std::move(mistake.help));
+    report.error("yaml-syntax", "", text.place(mistake.offset), std::move(mistake.message))
+        .fix(std::move(mistake.help));
     return std::nullopt;
   }
 }
@@ -444,16 +468,20 @@ std::optional<Node> load_yaml_file(const std::filesystem::path& path, Report& re
   try {
     content = read_file(path, limits.bytes);
   } catch (const Error& fault) {
-    report.error("file", "", {std::make_shared<Source>(SourceKind::file, name, ""), 0, 0}, fault.message())
+    report
+        .error("file", "", {std::make_shared<Source>(SourceKind::file, name, ""), 0, 0},
+               fault.message())
         .fix(fault.hint());
     return std::nullopt;
   }
-  return load_yaml(std::make_shared<Source>(SourceKind::file, name, std::move(content)), report, limits);
+  return load_yaml(std::make_shared<Source>(SourceKind::file, name, std::move(content)), report,
+                   limits);
 }
 
 Node parse_yaml(std::string text, std::string name) {
   Report report;
-  auto node = load_yaml(std::make_shared<Source>(SourceKind::file, std::move(name), std::move(text)), report);
+  auto node = load_yaml(
+      std::make_shared<Source>(SourceKind::file, std::move(name), std::move(text)), report);
   report.throw_if_errors();
   return std::move(*node);
 }

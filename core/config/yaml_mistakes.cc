@@ -13,12 +13,13 @@ namespace mtrain {
 namespace {
 
 constexpr std::string_view kWideColon = "\uff1a";  // of Chinese and Japanese keyboards
-constexpr const char* kTabHelp = "YAML indents with spaces only: replace the tab with spaces, two for each level";
+constexpr const char* kTabHelp =
+    "YAML indents with spaces only: replace the tab with spaces, two for each level";
 
 /// A line of the text, without its line end and comment.
 struct Line {
   size_t begin = 0, indent = 0;
-  int number = 0;  // counts from 1
+  int number = 0;          // counts from 1
   std::string_view words;  // from the first visible character on
 
   size_t offset() const { return begin + indent; }
@@ -60,8 +61,10 @@ class Lines {
 
 /// The end of the key of "key: value" or "key:"; npos when there is none.
 size_t key_end(std::string_view words) {
-  for (size_t colon = words.find(':'); colon != std::string_view::npos; colon = words.find(':', colon + 1))
-    if (colon + 1 == words.size() || words[colon + 1] == ' ' || words[colon + 1] == '\t') return colon;
+  for (size_t colon = words.find(':'); colon != std::string_view::npos;
+       colon = words.find(':', colon + 1))
+    if (colon + 1 == words.size() || words[colon + 1] == ' ' || words[colon + 1] == '\t')
+      return colon;
   return std::string_view::npos;
 }
 
@@ -76,7 +79,8 @@ std::string spaces(size_t count) { return counted(count, "space"); }
 /// Reads the text up to where the parser stopped, and knows what is open there.
 class Scanner {
  public:
-  Scanner(const TextIndex& index, size_t end) : index_(index), text_(index.text()), end_(std::min(end, text_.size())) {
+  Scanner(const TextIndex& index, size_t end)
+      : index_(index), text_(index.text()), end_(std::min(end, text_.size())) {
     while (at_ < end_) step();
   }
 
@@ -84,14 +88,15 @@ class Scanner {
     char kind;
     size_t offset;
   };
-  std::vector<Bracket> open;                // innermost last
-  std::optional<size_t> interpolation;      // "${" without quotes inside the outermost open bracket
+  std::vector<Bracket> open;            // innermost last
+  std::optional<size_t> interpolation;  // "${" without quotes inside the outermost open bracket
   std::optional<std::pair<size_t, size_t>> quote;  // the last quoted text
 
  private:
   void step() {
     const char c = text_[at_];
-    if (c == '#' && (at_ == 0 || std::isspace(static_cast<unsigned char>(text_[at_ - 1])))) return skip_line();
+    if (c == '#' && (at_ == 0 || std::isspace(static_cast<unsigned char>(text_[at_ - 1]))))
+      return skip_line();
     if ((c == '|' || c == '>') && open.empty() && starts_value()) return skip_block();
     if ((c == '"' || c == '\'') && starts_value()) {
       quote = {at_, index_.quoted_end(at_)};
@@ -142,25 +147,33 @@ YamlMistake explained(const std::string& complaint, size_t offset) {
     const char *part, *text, *help;
   };
   constexpr Row kRows[] = {
-      {"illegal map value", "a ':' where no key can be", "quote the text if the ':' belongs to it, or correct the indentation"},
+      {"illegal map value", "a ':' where no key can be",
+       "quote the text if the ':' belongs to it, or correct the indentation"},
       {"illegal tab", "a tab in the indentation", kTabHelp},
       {"end of sequence flow not found", "a '[' without its ']'", "add the ']'"},
       {"end of map flow not found", "a '{' without its '}'", "add the '}'"},
-      {"end of sequence not found", "this line belongs neither to the list above nor to what is around it",
+      {"end of sequence not found",
+       "this line belongs neither to the list above nor to what is around it",
        "indent it as the lines that it belongs to"},
-      {"end of map not found", "this line belongs neither to the map above nor to what is around it",
+      {"end of map not found",
+       "this line belongs neither to the map above nor to what is around it",
        "indent it as the lines that it belongs to"},
-      {"illegal block entry", "a '-' where no list can start", "start the list on a line of its own"},
-      {"illegal flow end", "a ']' or '}' without its opening one", "remove it, or add the opening one"},
+      {"illegal block entry", "a '-' where no list can start",
+       "start the list on a line of its own"},
+      {"illegal flow end", "a ']' or '}' without its opening one",
+       "remove it, or add the opening one"},
       {"illegal map key", "a '?' where no key can be", "quote the text if it starts with '?'"},
       {"the referenced anchor is not defined", "an alias without its anchor",
        "quote the text if it starts with '*'; define &name above its use as *name"},
       {"illegal EOF in scalar", "a quote without its closing one", "add the closing quote"},
-      {"illegal character in scalar", "a character that cannot be in an unquoted text", "quote the text"},
-      {"illegal document indicator in scalar", "'---' or '...' inside a quoted text", "add the closing quote"},
+      {"illegal character in scalar", "a character that cannot be in an unquoted text",
+       "quote the text"},
+      {"illegal document indicator in scalar", "'---' or '...' inside a quoted text",
+       "add the closing quote"},
       {"unknown escape character", "an unknown escape",
        "in double quotes a backslash is written \\\\; single quotes take it as it is"},
-      {"unknown token", "a character that no value starts with", "quote the text if it starts with one of @ ` % & * ! |"},
+      {"unknown token", "a character that no value starts with",
+       "quote the text if it starts with one of @ ` % & * ! |"},
       {"bad file", "the text is not YAML that can be read", ""},
   };
   for (const auto& row : kRows)
@@ -168,7 +181,8 @@ YamlMistake explained(const std::string& complaint, size_t offset) {
   return {offset, complaint, ""};
 }
 
-/// Whether the parser stopped because of what is open, not because of what stands at the place itself.
+/// Whether the parser stopped because of what is open, not because of what stands at the place
+/// itself.
 bool may_be_unclosed(std::string_view complaint) {
   for (std::string_view part : {"flow", "not found", "illegal map value", "illegal block entry"})
     if (complaint.find(part) != std::string_view::npos) return true;
@@ -179,27 +193,35 @@ bool may_be_unclosed(std::string_view complaint) {
 std::optional<YamlMistake> flow_mistake(const TextIndex& text, const Scanner& scan) {
   if (scan.interpolation) {
     std::string_view rest = text.at(*scan.interpolation);
-    std::string_view expression = rest.substr(0, std::min(rest.find_first_of("}\n"), rest.size() - 1) + 1);
+    std::string_view expression =
+        rest.substr(0, std::min(rest.find_first_of("}\n"), rest.size() - 1) + 1);
     const bool whole = expression.ends_with('}');
-    return YamlMistake{*scan.interpolation, "a ${…} inside { } or [ ] needs quotes",
-                       whole ? cat("write \"", visible(expression, 60), "\"") : "write \"${…}\", with its '}'"};
+    return YamlMistake{
+        *scan.interpolation, "a ${…} inside { } or [ ] needs quotes",
+        whole ? cat("write \"", visible(expression, 60), "\"") : "write \"${…}\", with its '}'"};
   }
   if (scan.open.empty()) return std::nullopt;
   const auto [kind, offset] = scan.open.back();
   const char closing = kind == '{' ? '}' : ']';
   return YamlMistake{offset, cat("this '", kind, "' is never closed"),
-                     cat("add the '", closing, "' behind the last ", kind == '{' ? "setting" : "item", " that belongs to it")};
+                     cat("add the '", closing, "' behind the last ",
+                         kind == '{' ? "setting" : "item", " that belongs to it")};
 }
 
 /// A quoted text that runs on into the lines below, up to a quote that was to open another.
-std::optional<YamlMistake> quote_mistake(const TextIndex& text, const Scanner& scan, size_t offset) {
+std::optional<YamlMistake> quote_mistake(const TextIndex& text, const Scanner& scan,
+                                         size_t offset) {
   if (!scan.quote) return std::nullopt;
   const auto [begin, end] = *scan.quote;
-  if (end > text.text().size()) return YamlMistake{begin, "a quote without its closing one", cat("add the closing ", text.text()[begin])};
+  if (end > text.text().size())
+    return YamlMistake{begin, "a quote without its closing one",
+                       cat("add the closing ", text.text()[begin])};
   const Lines lines(text.text());
-  if (end > offset || lines.at(begin).begin == lines.at(offset).begin || lines.at(end - 1).begin != lines.at(offset).begin)
+  if (end > offset || lines.at(begin).begin == lines.at(offset).begin ||
+      lines.at(end - 1).begin != lines.at(offset).begin)
     return std::nullopt;
-  return YamlMistake{begin, "this quote is not closed on its line", cat("add the closing ", text.text()[begin])};
+  return YamlMistake{begin, "this quote is not closed on its line",
+                     cat("add the closing ", text.text()[begin])};
 }
 
 /// What another notation has on a line without quotes.
@@ -216,8 +238,10 @@ std::optional<YamlMistake> toml_mistake(const Line& above) {
   if (!words.starts_with('[') || !words.ends_with(']')) return std::nullopt;
   const std::string_view name = trim(words.substr(1, words.size() - 2));
   if (name.empty() || name.find_first_of(",[]{}: ") != std::string_view::npos) return std::nullopt;
-  return YamlMistake{above.offset(), cat("'", visible(words, 60), "' begins a section in TOML, and a list in YAML"),
-                     cat("write `", visible(name, 60), ":`, and its settings below as lines `key: value`, indented by 2 spaces")};
+  return YamlMistake{above.offset(),
+                     cat("'", visible(words, 60), "' begins a section in TOML, and a list in YAML"),
+                     cat("write `", visible(name, 60),
+                         ":`, and its settings below as lines `key: value`, indented by 2 spaces")};
 }
 
 /// A ':' where the parser expects none.
@@ -227,8 +251,9 @@ std::optional<YamlMistake> colon_mistake(const TextIndex& text, size_t offset) {
   size_t first = key_end(line.words);
   if (first != std::string_view::npos && line.offset() + first < offset) {
     std::string_view value = trim(line.words.substr(first + 1));
-    return YamlMistake{line.offset() + line.words.find(value, first + 1), "a second ': ' on one line",
-                       cat("quote the text if the ':' belongs to it: \"", visible(value, 60), "\"")};
+    return YamlMistake{
+        line.offset() + line.words.find(value, first + 1), "a second ': ' on one line",
+        cat("quote the text if the ':' belongs to it: \"", visible(value, 60), "\"")};
   }
   auto above = lines.above(line);
   if (!above) return std::nullopt;
@@ -236,13 +261,17 @@ std::optional<YamlMistake> colon_mistake(const TextIndex& text, size_t offset) {
   if (key_end(above->words) == std::string_view::npos && !above->words.starts_with("- ")) {
     std::string meant = meant_entry(above->words);
     const bool word = above->words.find_first_of(" \t(){}[]<>=,;\"'") == std::string_view::npos;
-    if (meant.empty() && word && above->indent < line.indent) meant = cat(visible(above->words, 60), ":");
-    return YamlMistake{above->offset(), "this line has no ': ' between a key and its value",
-                       meant.empty() ? "write `key: value`, or '#' before a comment" : cat("write `", meant, "`")};
+    if (meant.empty() && word && above->indent < line.indent)
+      meant = cat(visible(above->words, 60), ":");
+    return YamlMistake{
+        above->offset(), "this line has no ': ' between a key and its value",
+        meant.empty() ? "write `key: value`, or '#' before a comment" : cat("write `", meant, "`")};
   }
   if (has_key_and_value(above->words) && line.indent > above->indent)
-    return YamlMistake{line.offset(), cat("this line is indented deeper than '", visible(above->words.substr(0, key_end(above->words)), 40),
-                                          "' above it, which has a value already"),
+    return YamlMistake{line.offset(),
+                       cat("this line is indented deeper than '",
+                           visible(above->words.substr(0, key_end(above->words)), 40),
+                           "' above it, which has a value already"),
                        cat("indent it by ", spaces(above->indent), ", as the line above")};
   return std::nullopt;
 }
@@ -253,7 +282,9 @@ std::optional<YamlMistake> indentation_mistake(const TextIndex& text, size_t off
   const Line line = lines.at(offset);
   if (auto above = lines.above(line)) {
     if (auto toml = toml_mistake(*above)) return toml;
-    if (above->words == "...") return YamlMistake{above->offset(), "'...' ends the recipe, and more stands below it", "remove this line"};
+    if (above->words == "...")
+      return YamlMistake{above->offset(), "'...' ends the recipe, and more stands below it",
+                         "remove this line"};
   }
   std::vector<std::string> levels;
   size_t least = std::string::npos;
@@ -261,11 +292,14 @@ std::optional<YamlMistake> indentation_mistake(const TextIndex& text, size_t off
     if (above->indent >= least) continue;
     least = above->indent;
     if (least == line.indent) return std::nullopt;
-    levels.push_back(cat(spaces(least), " (as '", visible(above->words.substr(0, key_end(above->words)), 30), "')"));
+    levels.push_back(cat(spaces(least), " (as '",
+                         visible(above->words.substr(0, key_end(above->words)), 30), "')"));
   }
   if (levels.empty()) return std::nullopt;
-  return YamlMistake{line.offset(), cat("no line that this one could belong to is indented by ", spaces(line.indent)),
-                     cat("indent it by ", join(levels, " or "))};
+  return YamlMistake{
+      line.offset(),
+      cat("no line that this one could belong to is indented by ", spaces(line.indent)),
+      cat("indent it by ", join(levels, " or "))};
 }
 
 /// Whether hardly a line is one of YAML.
@@ -285,18 +319,21 @@ bool is_prose(const TextIndex& text) {
 }
 
 YamlMistake mistake_at(const TextIndex& text, const std::string& complaint, size_t offset) {
-  if (auto tab = text.tab_in_indentation(offset)) return {*tab, "a tab in the indentation", kTabHelp};
+  if (auto tab = text.tab_in_indentation(offset))
+    return {*tab, "a tab in the indentation", kTabHelp};
   const Scanner scan(text, offset);
   auto found = may_be_unclosed(complaint) ? flow_mistake(text, scan) : std::nullopt;
   if (!found) found = quote_mistake(text, scan, offset);
   if (found) return *found;
   if (text.first_on_line(offset)) found = foreign_line(Lines(text.text()).at(offset));
-  if (!found && complaint.find("illegal map value") != std::string::npos) found = colon_mistake(text, offset);
+  if (!found && complaint.find("illegal map value") != std::string::npos)
+    found = colon_mistake(text, offset);
   if (found) return *found;
   const bool out_of_place = complaint.find("end of map not found") != std::string::npos ||
                             complaint.find("end of sequence not found") != std::string::npos;
   if (out_of_place && !text.first_on_line(offset)) {
-    const bool end = text.at(offset).starts_with(';') || text.at(offset).starts_with(','), quote = text.text()[offset - 1] == '\'';
+    const bool end = text.at(offset).starts_with(';') || text.at(offset).starts_with(','),
+               quote = text.text()[offset - 1] == '\'';
     return {offset, "text behind a value that is finished",
             end     ? cat("remove the '", text.at(offset)[0], "'")
             : quote ? "a ' inside '…' is written twice, or put the whole value in double quotes"
@@ -308,25 +345,31 @@ YamlMistake mistake_at(const TextIndex& text, const std::string& complaint, size
 
 /// The character that looks like a blank and is none, in words; empty for any other.
 std::string false_blank(char32_t c) {
-  const bool blank = c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x202F || c == 0x205F || c == 0x3000;
-  return blank ? cat(c == 0xA0 || c == 0x202F ? "a no-break space" : "a blank that is no space", fmt::format(" (U+{:04X})", static_cast<unsigned>(c))) : "";
+  const bool blank = c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x202F ||
+                     c == 0x205F || c == 0x3000;
+  return blank ? cat(c == 0xA0 || c == 0x202F ? "a no-break space" : "a blank that is no space",
+                     fmt::format(" (U+{:04X})", static_cast<unsigned>(c)))
+               : "";
 }
 
 }  // namespace
 
 std::optional<YamlMistake> foreign_notation(std::string_view plain) {
   if (plain.find("${") == std::string_view::npos) {  // where // divides
-    const size_t comment = plain.starts_with("// ") || plain.starts_with("/* ") ? 0 : plain.find(" //");
+    const size_t comment =
+        plain.starts_with("// ") || plain.starts_with("/* ") ? 0 : plain.find(" //");
     if (comment != std::string_view::npos) {
       const size_t at = plain.find('/', comment);
-      return YamlMistake{at, cat("'", plain.substr(at, 2), "' starts no comment in YAML"),
-                         "write '#' in its place, with a space before it; quote the text if it belongs to it"};
+      return YamlMistake{
+          at, cat("'", plain.substr(at, 2), "' starts no comment in YAML"),
+          "write '#' in its place, with a space before it; quote the text if it belongs to it"};
     }
   }
   struct Row {
     std::string_view start, message, help;
   };
-  constexpr std::string_view kItem = "start each item with '-' and a space", kConflict = "resolve the conflict: keep one of the two sides";
+  constexpr std::string_view kItem = "start each item with '-' and a space",
+                             kConflict = "resolve the conflict: keep one of the two sides";
   constexpr Row kRows[] = {
       {"\u2013 ", "'\u2013' starts no item of a list", kItem},
       {"\u2014 ", "'\u2014' starts no item of a list", kItem},
@@ -337,32 +380,40 @@ std::optional<YamlMistake> foreign_notation(std::string_view plain) {
       {"```", "'```' begins or ends a block in Markdown", "remove this line"},
   };
   for (const Row& row : kRows)
-    if (plain.starts_with(row.start)) return YamlMistake{0, std::string(row.message), std::string(row.help)};
+    if (plain.starts_with(row.start))
+      return YamlMistake{0, std::string(row.message), std::string(row.help)};
   constexpr std::string_view kQuotes[] = {"\u201c", "\u201d", "\u201e", "\u2018", "\u2019"};
   for (std::string_view quote : kQuotes)
     if (plain.starts_with(quote)) {
       std::string_view inside = plain.substr(quote.size());
       for (std::string_view last : kQuotes)
         if (inside.ends_with(last)) inside.remove_suffix(last.size());
-      return YamlMistake{0, cat("'", quote, "' is no quote in YAML"), cat("write \"", visible(inside, 60), "\", with the quotes of the keyboard")};
+      return YamlMistake{
+          0, cat("'", quote, "' is no quote in YAML"),
+          cat("write \"", visible(inside, 60), "\", with the quotes of the keyboard")};
     }
   for (size_t at = 0; at < plain.size();) {
     const size_t begin = at;
     if (std::string name = false_blank(next_character(plain, at)); !name.empty())
-      return YamlMistake{begin, cat(name, " where YAML knows spaces only"), "replace it with a space; in a quoted text it can stay"};
+      return YamlMistake{begin, cat(name, " where YAML knows spaces only"),
+                         "replace it with a space; in a quoted text it can stay"};
   }
   return std::nullopt;
 }
 
 std::string meant_entry(std::string_view line) {
   line = trim(line);
-  auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-'; };
+  auto in_name = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-';
+  };
   size_t end = 0;
   while (end < line.size() && in_name(line[end])) ++end;
   if (end == 0 || !std::isalpha(static_cast<unsigned char>(line[0]))) return {};
   std::string_view rest = line.substr(end);
   std::string_view value = trim(rest);
-  size_t separator = value.starts_with(':') || value.starts_with('=') ? 1 : value.starts_with(kWideColon) ? kWideColon.size() : 0;
+  size_t separator = value.starts_with(':') || value.starts_with('=') ? 1
+                     : value.starts_with(kWideColon)                  ? kWideColon.size()
+                                                                      : 0;
   const bool separated = separator > 0;
   value = trim(value.substr(separator));
   if (value.empty() || value.find(':') != std::string_view::npos) return {};

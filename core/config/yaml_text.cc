@@ -13,9 +13,7 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr size_t kMaxCharacterErrors = 20;
 constexpr size_t kBlock = 256;  // bytes between two known character counts
 
-bool starts_character(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-}
+bool starts_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
 /// Every second byte of the beginning is 0.
 bool is_utf16(std::string_view raw) {
@@ -28,14 +26,16 @@ bool is_utf16(std::string_view raw) {
 bool is_binary(std::string_view raw) {
   constexpr size_t kLooked = 1024, kFew = 4, kShare = 20;
   const std::string_view begin = raw.substr(0, kLooked);
-  const auto controls = static_cast<size_t>(std::count_if(begin.begin(), begin.end(), [](unsigned char c) {
-    return c == 0x7F || (c < 0x20 && c != '\t' && c != '\n' && c != '\r');
-  }));
+  const auto controls =
+      static_cast<size_t>(std::count_if(begin.begin(), begin.end(), [](unsigned char c) {
+        return c == 0x7F || (c < 0x20 && c != '\t' && c != '\n' && c != '\r');
+      }));
   return controls >= kFew && controls * kShare > begin.size();
 }
 }  // namespace
 
-TextIndex::TextIndex(SourcePtr source) : source_(std::move(source)), text_(source_->text()), lines_{0} {
+TextIndex::TextIndex(SourcePtr source)
+    : source_(std::move(source)), text_(source_->text()), lines_{0} {
   if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
   size_t characters = 0;
   for (size_t i = 0; i < text_.size(); ++i) {
@@ -68,7 +68,8 @@ bool TextIndex::check_characters(Report& report) const {
     return false;
   }
   if (is_binary(raw)) {
-    report.error("yaml-encoding", "", {source_, 0, 0}, "the file is binary: it is no recipe").fix("a recipe is a text file in YAML");
+    report.error("yaml-encoding", "", {source_, 0, 0}, "the file is binary: it is no recipe")
+        .fix("a recipe is a text file in YAML");
     return false;
   }
   size_t bad = 0;
@@ -89,8 +90,9 @@ bool TextIndex::check_characters(Report& report) const {
     report
         .error("yaml-encoding", "", place(i),
                fmt::format("the control character 0x{:02x}", static_cast<unsigned>(c)))
-        .fix(c == '\r' ? "end lines with a line feed (0x0a) instead, here and wherever there is a 0x0d"
-                       : "remove it; in double quotes it can be written as an escape");
+        .fix(c == '\r'
+                 ? "end lines with a line feed (0x0a) instead, here and wherever there is a 0x0d"
+                 : "remove it; in double quotes it can be written as an escape");
     if (c == '\r') break;
   }
   return errors == 0;

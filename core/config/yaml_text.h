@@ -25,8 +25,8 @@ class TextIndex {
   bool check_characters(Report& report) const;
   /// Where the characters are that make a text look other than it is.
   std::vector<size_t> deceptive_offsets() const;
-  /// The end of the quoted string that starts at `offset` (a tag or anchor may stand before it). `offset`
-  /// itself for a block, beyond the text's end when the closing quote is missing.
+  /// The end of the quoted string that starts at `offset` (a tag or anchor may stand before it).
+  /// `offset` itself for a block, beyond the text's end when the closing quote is missing.
   size_t quoted_end(size_t offset) const;
   /// A tab before the first visible character of the line of `offset`.
   std::optional<size_t> tab_in_indentation(size_t offset) const;

@@ -23,9 +23,11 @@ bool plain_is_safe(std::string_view text) {
   // 5%, which in quotes would be a text and no share.
   if (text.find_first_of(" \t\r\n") == std::string_view::npos && parse_share(text)) return true;
   auto word = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == '.' || c == '$';
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == '.' ||
+           c == '$';
   };
-  if (!word(text[0]) && text[0] != '(' && !(text[0] == '-' && text.size() > 1 && word(text[1]))) return false;
+  if (!word(text[0]) && text[0] != '(' && !(text[0] == '-' && text.size() > 1 && word(text[1])))
+    return false;
   // What starts like a number may be one for some reader: dates, 1:30, 4_000.5.
   char first = text[0] == '-' || text[0] == '.' ? text[text.size() > 1 ? 1 : 0] : text[0];
   bool digit_first = first >= '0' && first <= '9';
@@ -36,8 +38,8 @@ bool plain_is_safe(std::string_view text) {
   if (text == "..." || text.starts_with("---") || text.back() == ' ') return false;
   for (size_t i = 0; i < text.size(); ++i) {
     auto c = static_cast<unsigned char>(text[i]);
-    bool ok = c < 0x80 &&
-              (word(text[i]) || std::string_view("+-*()<>=~^@ ").find(text[i]) != std::string_view::npos);
+    bool ok = c < 0x80 && (word(text[i]) || std::string_view("+-*()<>=~^@ ").find(text[i]) !=
+                                                std::string_view::npos);
     if (c == ':' && i + 1 < text.size() && word(text[i + 1])) ok = true;
     if (!ok) return false;
   }
@@ -158,10 +160,11 @@ class BlockWriter {
   }
 
   bool fits(const Node& node, int indent) const {
-    bool scalars =
-        std::all_of(node.items().begin(), node.items().end(), [](const Node& x) { return x.is_scalar(); });
-    return scalars && write_flow(node, options_.flow_columns).size() + static_cast<size_t>(indent) <=
-                          options_.flow_columns;
+    bool scalars = std::all_of(node.items().begin(), node.items().end(),
+                               [](const Node& x) { return x.is_scalar(); });
+    return scalars &&
+           write_flow(node, options_.flow_columns).size() + static_cast<size_t>(indent) <=
+               options_.flow_columns;
   }
 
   const WriteOptions& options_;

@@ -1,5 +1,6 @@
-// Writes a tree as YAML that load_yaml reads back as the same tree, and that YAML 1.1 readers take for the
-// same values. A string is quoted whenever some reader would take it for something else. Stateless.
+// Writes a tree as YAML that load_yaml reads back as the same tree, and that YAML 1.1 readers take
+// for the same values. A string is quoted whenever some reader would take it for something else.
+// Stateless.
 #pragma once
 #include <functional>
 #include <string>
@@ -22,8 +23,8 @@ MT_API std::string write_yaml(const Node& node, const WriteOptions& options = {}
 MT_API std::string write_flow(const Node& node, size_t max_bytes = std::string::npos);
 /// A string as a YAML scalar, quoted where needed.
 MT_API std::string write_string(std::string_view text);
-/// Makes text safe to show on one line: control, bidirectional and zero-width characters and broken UTF-8
-/// become escapes.
+/// Makes text safe to show on one line: control, bidirectional and zero-width characters and broken
+/// UTF-8 become escapes.
 MT_API std::string visible(std::string_view text, size_t max_bytes = 200);
 
 }  // namespace mtrain

@@ -22,19 +22,23 @@ std::optional<int64_t> number_in(const fs::path& file, int word = 0) {
   return leading_number(text);
 }
 
-/// visit(folder, version) for the group of a controller and each above it. Lines are "0::/a/b" (version 2) or
-/// "4:cpu,cpuacct:/a/b" (version 1); in a container the upper folders are not there, and its own is the mount.
+/// visit(folder, version) for the group of a controller and each above it. Lines are "0::/a/b"
+/// (version 2) or "4:cpu,cpuacct:/a/b" (version 1); in a container the upper folders are not there,
+/// and its own is the mount.
 template <class Visit>
 void each_group(const fs::path& root, const std::string& controller, Visit&& visit) {
   std::ifstream in(root / "proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {
-    auto first = line.find(':'), second = first == std::string::npos ? first : line.find(':', first + 1);
+    auto first = line.find(':'),
+         second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
     const int version = controllers == ",," ? 2 : 1;
     if (version == 1 && controllers.find("," + controller + ",") == std::string::npos) continue;
-    const fs::path mount = version == 2 ? root / "sys/fs/cgroup" : root / "sys/fs/cgroup" / controller;
-    for (fs::path group = fs::path(line.substr(second + 1)).relative_path();; group = group.parent_path()) {
+    const fs::path mount =
+        version == 2 ? root / "sys/fs/cgroup" : root / "sys/fs/cgroup" / controller;
+    for (fs::path group = fs::path(line.substr(second + 1)).relative_path();;
+         group = group.parent_path()) {
       visit(mount / group, version);
       if (group.empty()) break;
     }
@@ -69,9 +73,11 @@ CgroupMemory cgroup_memory(const fs::path& root) {
   each_group(root, "memory", [&](const fs::path& at, int version) {
     auto limit = number_in(at / (version == 2 ? "memory.max" : "memory.limit_in_bytes"));
     if (!limit || *limit < 0) return;
-    auto used = static_cast<uint64_t>(number_in(at / (version == 2 ? "memory.current" : "memory.usage_in_bytes")).value_or(0));
-    const uint64_t files = version == 2 ? stat_of(at / "memory.stat", "active_file", "inactive_file")
-                                        : stat_of(at / "memory.stat", "total_active_file", "total_inactive_file");
+    auto used = static_cast<uint64_t>(
+        number_in(at / (version == 2 ? "memory.current" : "memory.usage_in_bytes")).value_or(0));
+    const uint64_t files =
+        version == 2 ? stat_of(at / "memory.stat", "active_file", "inactive_file")
+                     : stat_of(at / "memory.stat", "total_active_file", "total_inactive_file");
     used -= std::min(used, files);
     const auto most = static_cast<uint64_t>(*limit);
     out.limit = std::min(out.limit, most);

@@ -17,7 +17,9 @@ namespace cpu {
 namespace {
 
 /// Whether the kernels of a level multiply bf16 by instructions for it.
-bool has_bf16_products(const Isa& isa) { return isa.name.ends_with("_bf16") || isa.name.ends_with("_amx"); }
+bool has_bf16_products(const Isa& isa) {
+  return isa.name.ends_with("_bf16") || isa.name.ends_with("_amx");
+}
 
 /// Whether the processor could, whatever level is used.
 bool processor_has_bf16_products() {
@@ -31,7 +33,8 @@ bool processor_has_bf16_products() {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const Isa& isa, int threads) : isa_(isa), threads_(threads > 0 ? threads : default_threads()) {
+  CpuBackend(const Isa& isa, int threads)
+      : isa_(isa), threads_(threads > 0 ? threads : default_threads()) {
     isa.fill(kernels_);
     kernels_.gemm = gemm;
   }
@@ -41,10 +44,13 @@ class CpuBackend final : public Backend {
   Bf16Products bf16_products() const override {
     bool slow = has_slow_bf16_pairs();
     if (slow && isa_.name == "v4_bf16")
-      return {false, "kernels of level v4_bf16 have no bf16 arithmetic that is faster than fp32 on this CPU; those of v4_amx have"};
+      return {false,
+              "kernels of level v4_bf16 have no bf16 arithmetic that is faster than fp32 on this "
+              "CPU; those of v4_amx have"};
     if (has_bf16_products(isa_)) return {true, "this CPU has bf16 arithmetic"};
     if (processor_has_bf16_products())
-      return {false, cat("kernels of level ", isa_.name, " have no bf16 arithmetic", slow ? ", and that of v4_bf16 is slow here" : ", though this CPU has")};
+      return {false, cat("kernels of level ", isa_.name, " have no bf16 arithmetic",
+                         slow ? ", and that of v4_bf16 is slow here" : ", though this CPU has")};
     return {false, "this CPU has no bf16 arithmetic"};
   }
   void* allocate(Device device, size_t bytes) override {
@@ -87,24 +93,29 @@ std::vector<std::string> cpu_speed_notes(DType dtype, int64_t threads) {
     out.push_back(cat("bf16 is not faster than fp32 here: ", bf16.reason,
                       ", so values are converted to fp32; mixed_precision.dtype=auto takes fp32"));
   if (dtype == DType::f16)
-    out.push_back(cat("fp16 is not faster than fp32 on CPUs: values are converted to fp32; mixed_precision.dtype=auto takes ",
-                      bf16.fast ? "bf16" : "fp32"));
+    out.push_back(
+        cat("fp16 is not faster than fp32 on CPUs: values are converted to fp32; "
+            "mixed_precision.dtype=auto takes ",
+            bf16.fast ? "bf16" : "fp32"));
   if (int usable = cpu::usable_cpus(); threads > usable)
-    out.push_back(cat("run.threads=", threads, " is more than the ", usable,
-                      " cores that this process may use, and slows it down; set run.threads=", usable));
+    out.push_back(
+        cat("run.threads=", threads, " is more than the ", usable,
+            " cores that this process may use, and slows it down; set run.threads=", usable));
   return out;
 }
 
 std::string cpu_level() {
   const char* cap = std::getenv("MTRAIN_ISA");
-  return cat("kernels of level ", cpu::chosen_isa().name, cap && *cap ? cat(", as MTRAIN_ISA=", cap, " says") : "");
+  return cat("kernels of level ", cpu::chosen_isa().name,
+             cap && *cap ? cat(", as MTRAIN_ISA=", cap, " says") : "");
 }
 
 std::string cpu_level_name() { return std::string(cpu::chosen_isa().name); }
 
 bool cpu_has_level(std::string_view name) {
   std::vector<cpu::Isa> levels = cpu::usable_isas("");
-  return std::any_of(levels.begin(), levels.end(), [&](const cpu::Isa& level) { return level.name == name; });
+  return std::any_of(levels.begin(), levels.end(),
+                     [&](const cpu::Isa& level) { return level.name == name; });
 }
 
 std::unique_ptr<Backend> make_cpu_backend(int threads) {

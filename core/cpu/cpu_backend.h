@@ -12,8 +12,8 @@ namespace mtrain {
 /// OMP_NUM_THREADS) allows.
 MT_API std::unique_ptr<Backend> make_cpu_backend(int threads = 0);
 
-/// What makes a run with this dtype and thread count (0: the default) slower on this machine than it could be, a line
-/// each with the better setting.
+/// What makes a run with this dtype and thread count (0: the default) slower on this machine than
+/// it could be, a line each with the better setting.
 MT_API std::vector<std::string> cpu_speed_notes(DType dtype, int64_t threads);
 
 /// The kernels that make_cpu_backend() takes on this machine, in words: "kernels of level v4".

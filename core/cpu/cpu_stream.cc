@@ -10,9 +10,7 @@ namespace mtrain::cpu {
 CpuStream::CpuStream(int threads, const KernelTable& kernels, const Isa& isa)
     : pool_(threads), kernels_(kernels), isa_(isa) {}
 
-CpuStream::~CpuStream() {
-  deallocate_host(scratch_);
-}
+CpuStream::~CpuStream() { deallocate_host(scratch_); }
 
 std::byte* CpuStream::scratch(size_t bytes) {
   if (bytes > scratch_bytes_) {

@@ -1,5 +1,5 @@
-// The CPU's stream: runs work at once on a fixed number of threads. Owns the scratch memory of its kernels, so that
-// the steady state takes nothing from the system. For one thread at a time.
+// The CPU's stream: runs work at once on a fixed number of threads. Owns the scratch memory of its
+// kernels, so that the steady state takes nothing from the system. For one thread at a time.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -21,8 +21,8 @@ class CpuStream final : public Stream {
   const KernelTable& kernels() const { return kernels_; }
   /// The instruction-set level of the kernels.
   const Isa& isa() const { return isa_; }
-  /// At least `bytes` aligned to 64, uninitialised; the next call may hand out the same memory. Grows, never
-  /// shrinks.
+  /// At least `bytes` aligned to 64, uninitialised; the next call may hand out the same memory.
+  /// Grows, never shrinks.
   std::byte* scratch(size_t bytes);
 
  private:
@@ -34,9 +34,7 @@ class CpuStream final : public Stream {
 };
 
 /// Every stream that reaches a CPU kernel was made by the CPU backend.
-inline CpuStream& cpu_stream(Stream& stream) {
-  return static_cast<CpuStream&>(stream);
-}
+inline CpuStream& cpu_stream(Stream& stream) { return static_cast<CpuStream&>(stream); }
 
 /// Ends a kernel call on a dtype that no kernel takes. Not inline: the per-level objects share no
 /// text-building code.

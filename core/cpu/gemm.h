@@ -4,8 +4,8 @@
 
 namespace mtrain::cpu {
 
-/// KernelTable::gemm of the CPU backend: every floating type and layout, by the kernels of the stream's level. The same bits
-/// for any number of threads.
+/// KernelTable::gemm of the CPU backend: every floating type and layout, by the kernels of the
+/// stream's level. The same bits for any number of threads.
 void gemm(Stream& stream, const GemmArgs& args);
 
 }  // namespace mtrain::cpu

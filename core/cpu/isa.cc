@@ -22,8 +22,8 @@ namespace mtrain::cpu {
 #endif
 
 #define MT_DECLARE(level)                     \
-  namespace level {                          \
-  void fill_kernels(KernelTable&);           \
+  namespace level {                           \
+  void fill_kernels(KernelTable&);            \
   void packed_gemm(Stream&, const GemmArgs&); \
   }
 MT_EACH_LEVEL(MT_DECLARE)
@@ -42,18 +42,18 @@ bool has_v3_rest() {
   return f16c && movbe && lzcnt;
 }
 bool has_v3() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-         __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") && has_v3_rest();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+         __builtin_cpu_supports("popcnt") && has_v3_rest();
 }
 bool has_v4() {
   return has_v3() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
 }
 #endif
 #if defined(MT_X86_BF16)
-bool has_v4_bf16() {
-  return has_v4() && __builtin_cpu_supports("avx512bf16");
-}
+bool has_v4_bf16() { return has_v4() && __builtin_cpu_supports("avx512bf16"); }
 
 /// Linux enables AMX's tile registers only for a process that requests them.
 bool may_use_tiles() {
@@ -69,9 +69,7 @@ bool has_v4_amx() {
 }
 #endif
 
-bool has_base() {
-  return true;
-}
+bool has_base() { return true; }
 
 struct Level {
   Isa isa;
@@ -90,7 +88,8 @@ std::vector<Level> all_levels() {
 std::string names(const std::vector<Level>& levels, bool present_only) {
   std::string out;
   for (const Level& level : levels)
-    if (!present_only || level.present()) out += (out.empty() ? "" : ", ") + std::string(level.isa.name);
+    if (!present_only || level.present())
+      out += (out.empty() ? "" : ", ") + std::string(level.isa.name);
   return out;
 }
 
@@ -103,12 +102,15 @@ std::vector<Isa> usable_isas(std::string_view cap) {
   if (!cap.empty()) {
     bool forced = cap.starts_with(kForce);
     std::string_view wanted = forced ? cap.substr(kForce.size()) : cap;
-    first = std::find_if(levels.begin(), levels.end(), [&](const Level& level) { return level.isa.name == wanted; });
+    first = std::find_if(levels.begin(), levels.end(),
+                         [&](const Level& level) { return level.isa.name == wanted; });
     if (first == levels.end())
-      throw Error(ErrorClass::usage, cat("MTRAIN_ISA=", cap, ": this build has no level '", wanted, "'"),
+      throw Error(ErrorClass::usage,
+                  cat("MTRAIN_ISA=", cap, ": this build has no level '", wanted, "'"),
                   cat("one of: ", names(levels, false)));
     if (!forced && !first->present())
-      throw Error(ErrorClass::usage, cat("MTRAIN_ISA=", cap, ": this CPU has no level '", wanted, "'"),
+      throw Error(ErrorClass::usage,
+                  cat("MTRAIN_ISA=", cap, ": this CPU has no level '", wanted, "'"),
                   cat("one of: ", names(levels, true)));
 #if defined(MT_X86_BF16)
     if (forced && wanted == "v4_amx") may_use_tiles();
@@ -128,10 +130,12 @@ std::vector<Isa> usable_isas() {
 
 bool has_slow_bf16_pairs() {
 #if defined(MT_X86_BF16)
-  // Intel's processors since Golden Cove, which are those with AVX512_FP16: 0.66 of fp32 measured (docs/benchmarks/cpu.md), since
-  // they start half an instruction per cycle. They have AMX for bf16.
+  // Intel's processors since Golden Cove, which are those with AVX512_FP16: 0.66 of fp32 measured
+  // (docs/benchmarks/cpu.md), since they start half an instruction per cycle. They have AMX for
+  // bf16.
   unsigned a, b, c, d;
-  if (!has_v4_bf16() || !__builtin_cpu_is("intel") || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  if (!has_v4_bf16() || !__builtin_cpu_is("intel") || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+    return false;
   return (d & (1u << 23)) != 0;
 #else
   return false;
@@ -139,7 +143,8 @@ bool has_slow_bf16_pairs() {
 }
 
 Isa chosen_isa(const std::vector<Isa>& usable, bool slow_pairs) {
-  return usable.size() > 1 && usable.front().name == "v4_bf16" && slow_pairs ? usable[1] : usable.front();
+  return usable.size() > 1 && usable.front().name == "v4_bf16" && slow_pairs ? usable[1]
+                                                                             : usable.front();
 }
 
 Isa chosen_isa() {

@@ -24,14 +24,17 @@ constexpr size_t kHugeFrom = size_t{4} << 20;
 size_t meminfo_available() {
   std::ifstream in("/proc/meminfo");
   std::string key;
-  for (uint64_t kib = 0; in >> key >> kib; in.ignore(std::numeric_limits<std::streamsize>::max(), '\n'))
+  for (uint64_t kib = 0; in >> key >> kib;
+       in.ignore(std::numeric_limits<std::streamsize>::max(), '\n'))
     if (key == "MemAvailable:") return static_cast<size_t>(kib) * 1024;
   return std::numeric_limits<size_t>::max();
 }
 
 [[noreturn]] void throw_too_little_free(size_t bytes, size_t free) {
-  throw Error(ErrorClass::config, cat("out of memory: need ", human_bytes(bytes), " more, ", human_bytes(free), " free"),
-              "use a machine with more memory, or end what else runs there");
+  throw Error(
+      ErrorClass::config,
+      cat("out of memory: need ", human_bytes(bytes), " more, ", human_bytes(free), " free"),
+      "use a machine with more memory, or end what else runs there");
 }
 
 /// What is free does not tell why: the process has a limit of its own.
@@ -40,7 +43,9 @@ size_t meminfo_available() {
   const bool limited = ::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
   throw Error(ErrorClass::config,
               cat("out of memory: ",
-                  limited ? cat("the process is limited to ", human_bytes(space.rlim_cur), " of address space, and ") : "",
+                  limited ? cat("the process is limited to ", human_bytes(space.rlim_cur),
+                                " of address space, and ")
+                          : "",
                   "the system refuses ", human_bytes(bytes), " more"),
               limited ? "raise the limit (ulimit -v)" : "use a machine with more memory");
 }
@@ -53,22 +58,20 @@ size_t free_memory() {
 
 void* allocate_host(size_t bytes) {
   size_t align = bytes >= kHugeFrom ? kHugePage : 64;
-  // A request beyond what is free would be granted and then end the process when touched, so it is refused
-  // here.
+  // A request beyond what is free would be granted and then end the process when touched, so it is
+  // refused here.
   if (bytes >= kHugeFrom)
     if (size_t free = free_memory(); bytes > free) throw_too_little_free(bytes, free);
   size_t rounded = (std::max<size_t>(bytes, 1) + align - 1) / align * align;
   void* data = std::aligned_alloc(align, rounded);
   if (data == nullptr) throw_refused(bytes);
   if (bytes >= kHugeFrom)
-    // Whole huge pages only: the rest of the last one would be memory that nobody asked for. Advice: a refusal changes
-    // nothing but speed.
+    // Whole huge pages only: the rest of the last one would be memory that nobody asked for.
+    // Advice: a refusal changes nothing but speed.
     madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return data;
 }
 
-void deallocate_host(void* data) {
-  std::free(data);
-}
+void deallocate_host(void* data) { std::free(data); }
 
 }  // namespace mtrain::cpu

@@ -17,7 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr uint64_t kOpen = uint64_t{1} << 31, kInside = kOpen - 1;
 constexpr int kPiecesPerShare = 16;
-// Between two loops of a step a caller mostly needs less than this; waking a thread that sleeps costs about as much.
+// Between two loops of a step a caller mostly needs less than this; waking a thread that sleeps
+// costs about as much.
 constexpr auto kSpin = std::chrono::microseconds(100);
 
 uint32_t loop_of(uint64_t gate) { return static_cast<uint32_t>(gate >> 32); }
@@ -60,7 +61,8 @@ void ThreadPool::start_workers() {
       });
     } catch (const std::system_error& error) {
       workers_.pop_back();
-      log_warn("kernels run on ", thread, " of ", threads_, " threads: the system starts no more (", error.what(), ")");
+      log_warn("kernels run on ", thread, " of ", threads_, " threads: the system starts no more (",
+               error.what(), ")");
       return;
     }
   }

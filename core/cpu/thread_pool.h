@@ -1,7 +1,8 @@
-// ThreadPool: loops over independent tasks on the caller's thread and a fixed number of workers. Where other programs want
-// the same cores a worker may get none for milliseconds: so tasks are taken one piece at a time by whoever runs, a loop
-// waits only for pieces that were taken, never for a worker that has not begun, and who waits spins for microseconds and
-// then sleeps. (OpenMP's loops wait for every thread, and GNU's spin for as long as a core would be theirs.)
+// ThreadPool: loops over independent tasks on the caller's thread and a fixed number of workers.
+// Where other programs want the same cores a worker may get none for milliseconds: so tasks are
+// taken one piece at a time by whoever runs, a loop waits only for pieces that were taken, never
+// for a worker that has not begun, and who waits spins for microseconds and then sleeps. (OpenMP's
+// loops wait for every thread, and GNU's spin for as long as a core would be theirs.)
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -18,8 +19,8 @@ class PluginCall;
 
 namespace mtrain::cpu {
 
-/// For one calling thread at a time; a task must not start a loop on the same pool. Workers start with the first loop that
-/// needs them; where the system has no more threads, loops run on fewer.
+/// For one calling thread at a time; a task must not start a loop on the same pool. Workers start
+/// with the first loop that needs them; where the system has no more threads, loops run on fewer.
 class MT_API ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -29,9 +30,9 @@ class MT_API ThreadPool {
 
   int threads() const { return threads_; }
 
-  /// Calls f(task, thread) once for every task in [0, tasks). No two calls at a time have the same `thread`, which is below
-  /// threads(). Each thread prefers its share of consecutive tasks, so that loops over the same rows find them in its cache.
-  /// f must not throw.
+  /// Calls f(task, thread) once for every task in [0, tasks). No two calls at a time have the same
+  /// `thread`, which is below threads(). Each thread prefers its share of consecutive tasks, so
+  /// that loops over the same rows find them in its cache. f must not throw.
   template <class F>
   void for_even(int64_t tasks, const F& f) {
     run(tasks, threads_, &call<F>, &f);
@@ -76,7 +77,8 @@ class MT_API ThreadPool {
   Piece piece_ = nullptr;
   const void* f_ = nullptr;
   const PluginCall* caller_in_ = nullptr;  // the plugin's call that the loop is part of
-  // The number of the loop (upper half), whether workers may still enter it, and how many are inside.
+  // The number of the loop (upper half), whether workers may still enter it, and how many are
+  // inside.
   alignas(64) std::atomic<uint64_t> gate_{0};
   std::atomic<bool> ending_{false};
   Doorbell caller_;

@@ -8,7 +8,10 @@
 namespace mtrain {
 
 BatchEncoder::BatchEncoder(const Tokenizer& tokenizer, const PrepareOptions& options)
-    : tokenizer_(tokenizer), options_(options), json_(options.json_keys), texts_(options.json_keys.size()) {
+    : tokenizer_(tokenizer),
+      options_(options),
+      json_(options.json_keys),
+      texts_(options.json_keys.size()) {
   if (options.append_eod) eod_ = tokenizer.eod();
   if (options.split_sentences) sentences_.emplace();
 }
@@ -50,8 +53,9 @@ bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& it
       line = escaped_;
     }
     if (std::string fault = json_.read_exactly(line); !fault.empty()) {
-      bad.push_back({item.line, false, std::move(fault),
-                     cat("each line is an object like {\"", printable(options_.json_keys[0]), "\": \"…\"}")});
+      bad.push_back(
+          {item.line, false, std::move(fault),
+           cat("each line is an object like {\"", printable(options_.json_keys[0]), "\": \"…\"}")});
       return false;
     }
   }
@@ -60,7 +64,8 @@ bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& it
 }
 
 /// Adds the document of texts_, or, when the tokenizer refuses it, tells that.
-void BatchEncoder::add_document(std::vector<EncodedField>& fields, int64_t line, std::vector<BadLine>& bad) {
+void BatchEncoder::add_document(std::vector<EncodedField>& fields, int64_t line,
+                                std::vector<BadLine>& bad) {
   std::vector<std::pair<size_t, size_t>> before;
   for (const auto& field : fields) before.emplace_back(field.ids.size(), field.lengths.size());
   try {
@@ -77,7 +82,8 @@ void BatchEncoder::add_document(std::vector<EncodedField>& fields, int64_t line,
   for (auto& field : fields) field.bounds.push_back(static_cast<uint32_t>(field.lengths.size()));
 }
 
-/// As Megatron's tool: texts without tokens have no sequence, and the end mark belongs to the last sequence.
+/// As Megatron's tool: texts without tokens have no sequence, and the end mark belongs to the last
+/// sequence.
 void BatchEncoder::encode_texts(const Texts& texts, EncodedField& field) {
   const size_t first = field.lengths.size();
   const Texts* pieces = &texts;

@@ -1,5 +1,5 @@
-// BatchEncoder: a batch of lines or documents to tokens. Each thread has its own; results do not depend on
-// which.
+// BatchEncoder: a batch of lines or documents to tokens. Each thread has its own; results do not
+// depend on which.
 #pragma once
 #include <optional>
 #include <vector>

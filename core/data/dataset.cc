@@ -14,8 +14,6 @@ const char* name(Split split) {
   return "?";
 }
 
-std::string Dataset::identity_until(int64_t /*consumed*/) const {
-  return identity();
-}
+std::string Dataset::identity_until(int64_t /*consumed*/) const { return identity(); }
 
 }  // namespace mtrain

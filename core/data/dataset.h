@@ -1,6 +1,7 @@
-// Dataset: where training samples come from. A plugin kind; made by the Registry from the recipe's `dataset`
-// section. A Dataset makes one SampleSource per split; the source keeps alive what it reads, but not the
-// tokenizer. Both are immutable once made: const members are safe from any thread, concurrently.
+// Dataset: where training samples come from. A plugin kind; made by the Registry from the recipe's
+// `dataset` section. A Dataset makes one SampleSource per split; the source keeps alive what it
+// reads, but not the tokenizer. Both are immutable once made: const members are safe from any
+// thread, concurrently.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -22,7 +23,8 @@ struct DatasetContext {
   int64_t seq_length = 0;                // tokens per sample
   uint64_t seed = 0;                     // of every random choice
   std::filesystem::path base_directory;  // relative paths in the recipe start here
-  const Tokenizer* tokenizer = nullptr;  // may be null: then ids are not checked against a vocabulary
+  const Tokenizer* tokenizer =
+      nullptr;       // may be null: then ids are not checked against a vocabulary
   bool tell = true;  // whether to log what was found in the data; of several ranks one does
 };
 
@@ -40,8 +42,8 @@ struct Sample {
   std::span<int32_t> positions;  // position of each token within its sequence
   /// where each sequence begins: 0 first, ascending; attention never crosses a start
   std::vector<int32_t> starts;
-  /// What a source draws this sample's random changes by. A source that gives another's samples several times says which time this
-  /// is; empty: the sample's own number.
+  /// What a source draws this sample's random changes by. A source that gives another's samples
+  /// several times says which time this is; empty: the sample's own number.
   std::optional<uint64_t> draw{};
 };
 
@@ -50,13 +52,15 @@ class MT_API SampleSource {
   virtual ~SampleSource() = default;
   /// Number of samples, at least 1.
   virtual int64_t size() const = 0;
-  /// Fills every member of `out`. REQUIRES: 0 <= index < size(). Throws Error(data) naming file, document and
-  /// position.
+  /// Fills every member of `out`. REQUIRES: 0 <= index < size(). Throws Error(data) naming file,
+  /// document and position.
   virtual void get(int64_t index, Sample& out) const = 0;
-  /// Whether sample i is sample i % size() beyond the end; otherwise reading beyond the end is an error.
+  /// Whether sample i is sample i % size() beyond the end; otherwise reading beyond the end is an
+  /// error.
   virtual bool repeats() const { return false; }
-  /// Where the order depends on the number of requested samples: what of it decides, in words: "2 epochs". Two
-  /// sources of one dataset give the same samples in the same order where their texts are equal. Empty: the number changes nothing.
+  /// Where the order depends on the number of requested samples: what of it decides, in words: "2
+  /// epochs". Two sources of one dataset give the same samples in the same order where their texts
+  /// are equal. Empty: the number changes nothing.
   virtual std::string order() const { return {}; }
 };
 
@@ -67,20 +71,24 @@ class MT_API Dataset {
   using Context = DatasetContext;
   virtual ~Dataset() = default;
 
-  /// The samples of one split: at least `num_samples` of them (the data repeats as needed), or each once for
-  /// kOneEpoch. Throws Error(data) when the split is empty or cannot fill one sample.
+  /// The samples of one split: at least `num_samples` of them (the data repeats as needed), or each
+  /// once for kOneEpoch. Throws Error(data) when the split is empty or cannot fill one sample.
   virtual std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const = 0;
-  /// What its samples are to be trained by. A trainer refuses a dataset whose objective it does not have.
+  /// What its samples are to be trained by. A trainer refuses a dataset whose objective it does not
+  /// have.
   virtual std::string_view objective() const { return kNextToken; }
-  /// The objective of language models: each place predicts its target from what stands before it in its sequence.
+  /// The objective of language models: each place predicts its target from what stands before it in
+  /// its sequence.
   static constexpr std::string_view kNextToken = "next token";
-  /// The objective of encoders: a place whose token was hidden predicts it from what stands on both sides.
+  /// The objective of encoders: a place whose token was hidden predicts it from what stands on both
+  /// sides.
   static constexpr std::string_view kMaskedToken = "masked token";
 
-  /// A JSON text that changes when the data or its order does: kept in checkpoints and compared at resume.
+  /// A JSON text that changes when the data or its order does: kept in checkpoints and compared at
+  /// resume.
   virtual std::string identity() const = 0;
-  /// The same of the samples before `consumed` alone, for a run that goes on from there: what is planned for later
-  /// may change.
+  /// The same of the samples before `consumed` alone, for a run that goes on from there: what is
+  /// planned for later may change.
   virtual std::string identity_until(int64_t consumed) const;
 };
 

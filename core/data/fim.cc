@@ -10,7 +10,8 @@ namespace mtrain {
 
 namespace {
 
-/// Calls `part` with what lies between the marks; `mark` behind each but the last, and not behind an empty one.
+/// Calls `part` with what lies between the marks; `mark` behind each but the last, and not behind
+/// an empty one.
 void each_part(std::span<const int32_t> ids, int32_t mark, std::vector<int32_t>& out,
                const std::function<void(std::span<const int32_t>)>& part) {
   size_t begin = 0;
@@ -36,20 +37,25 @@ std::vector<size_t> character_starts(std::string_view text) {
 
 }  // namespace
 
-void FimTransform::permute(std::span<const int32_t> ids, double rate, SampleDraws& draws, std::vector<int32_t>& out) const {
-  auto append = [&](std::span<const int32_t> part) { out.insert(out.end(), part.begin(), part.end()); };
+void FimTransform::permute(std::span<const int32_t> ids, double rate, SampleDraws& draws,
+                           std::vector<int32_t>& out) const {
+  auto append = [&](std::span<const int32_t> part) {
+    out.insert(out.end(), part.begin(), part.end());
+  };
   if (!draws.chance(rate)) return append(ids);
   std::array<std::vector<int32_t>, 3> parts;  // prefix, middle, suffix
   auto cuts = [&](size_t most) {
     const size_t a = draws.below(most + 1), b = draws.below(most + 1);
     return std::pair(std::min(a, b), std::max(a, b));
   };
-  const std::string bytes = config_.by_token && config_.no_prefix.empty() ? std::string() : tokenizer_.decode_bytes(ids);
+  const std::string bytes =
+      config_.by_token && config_.no_prefix.empty() ? std::string() : tokenizer_.decode_bytes(ids);
   if (!config_.no_prefix.empty() && bytes.starts_with(config_.no_prefix)) return append(ids);
   if (config_.by_token) {
     auto [first, second] = cuts(ids.size());
     parts[0].assign(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(first));
-    parts[1].assign(ids.begin() + static_cast<std::ptrdiff_t>(first), ids.begin() + static_cast<std::ptrdiff_t>(second));
+    parts[1].assign(ids.begin() + static_cast<std::ptrdiff_t>(first),
+                    ids.begin() + static_cast<std::ptrdiff_t>(second));
     parts[2].assign(ids.begin() + static_cast<std::ptrdiff_t>(second), ids.end());
   } else {
     const std::vector<size_t> starts = character_starts(bytes);
@@ -74,15 +80,17 @@ void FimTransform::permute(std::span<const int32_t> ids, double rate, SampleDraw
   append(parts[1]);
 }
 
-void FimTransform::text(std::span<const int32_t> ids, SampleDraws& draws, std::vector<int32_t>& out) const {
+void FimTransform::text(std::span<const int32_t> ids, SampleDraws& draws,
+                        std::vector<int32_t>& out) const {
   if (!config_.fragment || std::find(ids.begin(), ids.end(), *config_.fragment) == ids.end())
     return permute(ids, config_.rate, draws, out);
   if (!draws.chance(config_.rate)) {
     out.insert(out.end(), ids.begin(), ids.end());
     return;
   }
-  each_part(ids, *config_.fragment, out,
-            [&](std::span<const int32_t> part) { permute(part, config_.fragment_rate, draws, out); });
+  each_part(ids, *config_.fragment, out, [&](std::span<const int32_t> part) {
+    permute(part, config_.fragment_rate, draws, out);
+  });
 }
 
 void FimTransform::apply(uint64_t sample, std::span<int32_t> ids) const {

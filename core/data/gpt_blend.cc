@@ -38,9 +38,10 @@ double parse_share(const std::string& text, std::string_view whole) {
   char* end = nullptr;
   double value = std::strtod(digits.c_str(), &end);
   bool plain = !digits.empty() && digits.find_first_not_of("0123456789.") == std::string::npos;
-  MT_USER_CHECK(plain && *end == '\0' && std::isfinite(value), ErrorClass::config,
-                cat("dataset split '", printable(whole), "': '", printable(digits), "' is not a share"),
-                "write the shares of train, valid and test, as in 969,30,1");
+  MT_USER_CHECK(
+      plain && *end == '\0' && std::isfinite(value), ErrorClass::config,
+      cat("dataset split '", printable(whole), "': '", printable(digits), "' is not a share"),
+      "write the shares of train, valid and test, as in 969,30,1");
   return value;
 }
 
@@ -83,7 +84,8 @@ std::array<SequenceRange, 3> split_ranges(std::string_view shares, int64_t count
                 "write the shares of train, valid and test, as in 969,30,1");
   std::vector<double> values(3, 0.0);
   for (size_t i = 0; i < texts.size(); ++i) values[i] = parse_share(texts[i], shares);
-  MT_USER_CHECK(pairwise_sum(values) > 0, ErrorClass::config, cat("dataset split '", printable(shares), "': all shares are 0"),
+  MT_USER_CHECK(pairwise_sum(values) > 0, ErrorClass::config,
+                cat("dataset split '", printable(shares), "': all shares are 0"),
                 "write the shares of train, valid and test, as in 969,30,1");
   values = normalize_weights(values);
   std::array<SequenceRange, 3> ranges;
@@ -91,7 +93,8 @@ std::array<SequenceRange, 3> split_ranges(std::string_view shares, int64_t count
   for (size_t i = 0; i < 3; ++i) {
     const double after = before + values[i];
     auto at = [count](double share) {
-      return std::min(count, static_cast<int64_t>(std::nearbyint(share * static_cast<double>(count))));
+      return std::min(count,
+                      static_cast<int64_t>(std::nearbyint(share * static_cast<double>(count))));
     };
     ranges[i] = {at(before), at(after)};
     before = after;
@@ -123,7 +126,8 @@ BlendIndex blend_exhaustive(std::span<const int64_t> sizes) {
   int64_t total = 0;
   for (int64_t size : sizes) total += size;
   std::vector<double> weights;
-  for (int64_t size : sizes) weights.push_back(static_cast<double>(size) / static_cast<double>(total));
+  for (int64_t size : sizes)
+    weights.push_back(static_cast<double>(size) / static_cast<double>(total));
   return mix(weights, sizes, total);
 }
 
@@ -133,7 +137,8 @@ std::vector<double> normalize_weights(std::span<const double> weights) {
                   cat("dataset weight ", shortest(weight)), "weights are numbers of at least 0");
   const double sum = pairwise_sum(weights);
   MT_USER_CHECK(sum > 0 && std::isfinite(sum), ErrorClass::config,
-                cat("dataset weights add up to ", shortest(sum)), "give at least one weight above 0");
+                cat("dataset weights add up to ", shortest(sum)),
+                "give at least one weight above 0");
   std::vector<double> out;
   for (double weight : weights) out.push_back(weight / sum);
   return out;
@@ -144,7 +149,8 @@ int64_t blend_share(int64_t size, double weight) {
 }
 
 int64_t blend_share_with_surplus(int64_t size, double weight) {
-  return static_cast<int64_t>(std::ceil(std::ceil(static_cast<double>(size) * weight) * (1 + 0.005)));
+  return static_cast<int64_t>(
+      std::ceil(std::ceil(static_cast<double>(size) * weight) * (1 + 0.005)));
 }
 
 }  // namespace mtrain

@@ -9,56 +9,66 @@
 
 namespace mtrain {
 
-GptSource::GptSource(std::shared_ptr<const IndexedFile> file, GptIndex index, GptSourceConfig config)
+GptSource::GptSource(std::shared_ptr<const IndexedFile> file, GptIndex index,
+                     GptSourceConfig config)
     : file_(std::move(file)), index_(std::move(index)), config_(std::move(config)) {
-  bool needs_eod = config_.reset_position_ids || config_.reset_attention_mask || config_.eod_mask_loss;
+  bool needs_eod =
+      config_.reset_position_ids || config_.reset_attention_mask || config_.eod_mask_loss;
   MT_CHECK(config_.eod || !needs_eod, "no end-of-document id");
-  MT_CHECK(config_.extra_tokens == 1 || !config_.fim, "a text that is rearranged whole needs its last target");
+  MT_CHECK(config_.extra_tokens == 1 || !config_.fim,
+           "a text that is rearranged whole needs its last target");
   MT_CHECK_EQ(index_.samples.size(), index_.shuffle.size() + 1);
 }
 
 void GptSource::get(int64_t index, Sample& out) const {
   const auto seq = static_cast<size_t>(config_.seq_length);
   MT_CHECK(index >= 0 && index < size(), "sample ", index, " of ", size());
-  MT_CHECK(out.tokens.size() == seq && out.targets.size() == seq && out.positions.size() == seq, "sample of ",
-           seq);
+  MT_CHECK(out.tokens.size() == seq && out.targets.size() == seq && out.positions.size() == seq,
+           "sample of ", seq);
   const size_t sample = index_.shuffle[static_cast<size_t>(index)];
   const int64_t count = copy_tokens(index_.samples[sample], index_.samples[sample + 1], out);
   if (config_.fim) rearrange(sample, count, out);
   std::copy(out.tokens.begin() + 1, out.tokens.end(),
-            out.targets.begin());        // the last target is there already
-  if (count < config_.seq_length + 1) {  // no extra token; or the data ended: only with drop_last off
+            out.targets.begin());  // the last target is there already
+  if (count <
+      config_.seq_length + 1) {  // no extra token; or the data ended: only with drop_last off
     auto last = static_cast<size_t>(std::max<int64_t>(count - 1, 0));  // its successor is not known
-    std::fill(out.targets.begin() + static_cast<std::ptrdiff_t>(last), out.targets.end(), kIgnoredTarget);
+    std::fill(out.targets.begin() + static_cast<std::ptrdiff_t>(last), out.targets.end(),
+              kIgnoredTarget);
   }
   std::iota(out.positions.begin(), out.positions.end(), 0);
   out.starts.assign(1, 0);
   if (config_.reset_position_ids || config_.reset_attention_mask || config_.eod_mask_loss)
     mark_documents(out);
-  for (auto i = static_cast<size_t>(count); i < seq; ++i) out.tokens[i] = 0;  // any id that can be looked up
+  for (auto i = static_cast<size_t>(count); i < seq; ++i)
+    out.tokens[i] = 0;  // any id that can be looked up
 }
 
 std::string GptSource::order() const {
-  return cat(counted(index_.num_epochs, "epoch"), index_.last_epoch_apart ? ", the last one shuffled by itself" : "");
+  return cat(counted(index_.num_epochs, "epoch"),
+             index_.last_epoch_apart ? ", the last one shuffled by itself" : "");
 }
 
-/// Puts the first seq_length tokens into out.tokens (the rest of it -1) and the one after them at the end of
-/// out.targets.
+/// Puts the first seq_length tokens into out.tokens (the rest of it -1) and the one after them at
+/// the end of out.targets.
 int64_t GptSource::copy_tokens(SampleStart begin, SampleStart end, Sample& out) const {
   const auto seq = static_cast<size_t>(config_.seq_length);
   size_t filled = 0;
   for (uint32_t position = begin.position; position <= end.position; ++position) {
     const int32_t sequence = index_.documents[position];
     const int64_t from = position == begin.position ? begin.offset : 0;
-    const int64_t to = position == end.position ? int64_t{end.offset} + config_.extra_tokens : int64_t{file_->length(sequence)};
+    const int64_t to = position == end.position ? int64_t{end.offset} + config_.extra_tokens
+                                                : int64_t{file_->length(sequence)};
     const auto count = static_cast<size_t>(std::max<int64_t>(to - from, 0));
     MT_CHECK(filled + count <= seq + 1, "a sample of ", filled + count, " tokens");
     const size_t inputs = std::min(count, seq - std::min(filled, seq));
     copy_part(sequence, from, out.tokens.subspan(std::min(filled, seq), inputs));
-    if (inputs < count) copy_part(sequence, from + static_cast<int64_t>(inputs), out.targets.last(1));
+    if (inputs < count)
+      copy_part(sequence, from + static_cast<int64_t>(inputs), out.targets.last(1));
     filled += count;
   }
-  if (filled < seq) std::fill(out.tokens.begin() + static_cast<std::ptrdiff_t>(filled), out.tokens.end(), -1);
+  if (filled < seq)
+    std::fill(out.tokens.begin() + static_cast<std::ptrdiff_t>(filled), out.tokens.end(), -1);
   return static_cast<int64_t>(filled);
 }
 
@@ -74,12 +84,13 @@ void GptSource::copy_part(int32_t sequence, int64_t offset, std::span<int32_t> o
                           [limit](int32_t id) { return static_cast<uint32_t>(id) >= limit; });
   int64_t document = file_->document_of(sequence), position = offset + (bad - out.begin());
   for (int64_t s = file_->document_begin(document); s < sequence; ++s) position += file_->length(s);
-  throw Error(
-      ErrorClass::data,
-      cat(bin_path(file_->prefix()).string(), ": document ", document, ", token ", position, ": id ", *bad,
-          config_.vocab_size > 0 ? cat(" is outside the vocabulary of ", config_.vocab_size)
-                                 : " is negative"),
-      "the data was prepared with another tokenizer or is damaged: prepare it with the recipe's tokenizer");
+  throw Error(ErrorClass::data,
+              cat(bin_path(file_->prefix()).string(), ": document ", document, ", token ", position,
+                  ": id ", *bad,
+                  config_.vocab_size > 0 ? cat(" is outside the vocabulary of ", config_.vocab_size)
+                                         : " is negative"),
+              "the data was prepared with another tokenizer or is damaged: prepare it with the "
+              "recipe's tokenizer");
 }
 
 void GptSource::rearrange(size_t sample, int64_t count, Sample& out) const {
@@ -103,7 +114,8 @@ void GptSource::mark_documents(Sample& out) const {
   }
 }
 
-EpochSource::EpochSource(std::unique_ptr<SampleSource> epoch, int64_t num_samples, uint64_t seed, std::string_view stream)
+EpochSource::EpochSource(std::unique_ptr<SampleSource> epoch, int64_t num_samples, uint64_t seed,
+                         std::string_view stream)
     : epoch_(std::move(epoch)), seed_(seed), stream_(name_key(stream)) {
   const int64_t count = epoch_->size();
   size_ = std::max<int64_t>(1, (num_samples + count - 1) / count) * count;
@@ -125,8 +137,8 @@ BlendSource::BlendSource(std::vector<std::unique_ptr<SampleSource>> sources, Ble
     most = std::max(most, index_.sample[i] + 1);
   }
   for (size_t d = 0; d < sources_.size(); ++d)
-    MT_CHECK(needed[d] <= sources_[d]->size(), "the blend wants ", needed[d], " samples of dataset ", d,
-             ", which has ", sources_[d]->size());
+    MT_CHECK(needed[d] <= sources_[d]->size(), "the blend wants ", needed[d],
+             " samples of dataset ", d, ", which has ", sources_[d]->size());
 }
 
 void BlendSource::get(int64_t index, Sample& out) const {

@@ -1,5 +1,6 @@
-// Sources over indexed files: one split of one file in GptIndex order, and a blend of several sources.
-// Immutable; get() is safe from any thread and allocates nothing once the caller's Sample is warm.
+// Sources over indexed files: one split of one file in GptIndex order, and a blend of several
+// sources. Immutable; get() is safe from any thread and allocates nothing once the caller's Sample
+// is warm.
 #pragma once
 #include <memory>
 #include <optional>
@@ -12,22 +13,23 @@
 
 namespace mtrain {
 
-/// What happens at an end-of-document token among the inputs of a sample. Each is Megatron's setting of that
-/// name.
+/// What happens at an end-of-document token among the inputs of a sample. Each is Megatron's
+/// setting of that name.
 struct GptSourceConfig {
   int64_t seq_length = 0;
-  std::optional<int32_t> eod;         // needed by the three below
-  bool reset_position_ids = false;    // positions count from 0 again after it
-  bool reset_attention_mask = false;  // what follows it is a sequence of its own
-  bool eod_mask_loss = false;         // the target after it is ignored
-  int64_t vocab_size = 0;             // ids must be below it; 0: not checked
+  std::optional<int32_t> eod;               // needed by the three below
+  bool reset_position_ids = false;          // positions count from 0 again after it
+  bool reset_attention_mask = false;        // what follows it is a sequence of its own
+  bool eod_mask_loss = false;               // the target after it is ignored
+  int64_t vocab_size = 0;                   // ids must be below it; 0: not checked
   std::shared_ptr<const FimTransform> fim;  // rearranges the texts of each sample; null: they stay
-  int64_t extra_tokens = 1;  // as the index has it; 0: the last input has no target
+  int64_t extra_tokens = 1;                 // as the index has it; 0: the last input has no target
 };
 
 class MT_API GptSource final : public SampleSource {
  public:
-  /// REQUIRES: `index` was built over sequences of `file` with the same seq_length and as many extra tokens.
+  /// REQUIRES: `index` was built over sequences of `file` with the same seq_length and as many
+  /// extra tokens.
   GptSource(std::shared_ptr<const IndexedFile> file, GptIndex index, GptSourceConfig config);
   int64_t size() const override { return static_cast<int64_t>(index_.shuffle.size()); }
   void get(int64_t index, Sample& out) const override;
@@ -45,12 +47,14 @@ class MT_API GptSource final : public SampleSource {
   GptSourceConfig config_;
 };
 
-/// Epoch after epoch of a source, each in an order of its own, as far as anybody reads: what comes when does not depend on how
-/// many samples are asked for.
+/// Epoch after epoch of a source, each in an order of its own, as far as anybody reads: what comes
+/// when does not depend on how many samples are asked for.
 class MT_API EpochSource final : public SampleSource {
  public:
-  /// At least `num_samples` of them. `stream`: what the order is a function of, beside seed and epoch.
-  EpochSource(std::unique_ptr<SampleSource> epoch, int64_t num_samples, uint64_t seed, std::string_view stream);
+  /// At least `num_samples` of them. `stream`: what the order is a function of, beside seed and
+  /// epoch.
+  EpochSource(std::unique_ptr<SampleSource> epoch, int64_t num_samples, uint64_t seed,
+              std::string_view stream);
   int64_t size() const override { return size_; }
   void get(int64_t index, Sample& out) const override;
 

@@ -38,12 +38,13 @@ void require_file(const fs::path& wanted, const fs::path& other) {
   std::error_code ignored;
   if (fs::exists(wanted, ignored)) return;
   bool half = fs::exists(other, ignored);
-  throw Error(ErrorClass::data,
-              cat("no indexed dataset: ", wanted.string(), " does not exist",
-                  half ? cat(", though ", other.string(), " does") : ""),
-              half ? "the preparation was interrupted or only half was copied: run `mtrain data prepare` "
-                     "again, or copy both"
-                   : "check the path for a typo; `mtrain data prepare` makes such a pair from text");
+  throw Error(
+      ErrorClass::data,
+      cat("no indexed dataset: ", wanted.string(), " does not exist",
+          half ? cat(", though ", other.string(), " does") : ""),
+      half ? "the preparation was interrupted or only half was copied: run `mtrain data prepare` "
+             "again, or copy both"
+           : "check the path for a typo; `mtrain data prepare` makes such a pair from text");
 }
 
 template <class T>
@@ -87,12 +88,8 @@ fs::path pair_prefix(const fs::path& path) {
   const fs::path extension = path.extension();
   return extension == ".idx" || extension == ".bin" ? fs::path(path).replace_extension() : path;
 }
-fs::path idx_path(const fs::path& prefix) {
-  return with_suffix(prefix, ".idx");
-}
-fs::path bin_path(const fs::path& prefix) {
-  return with_suffix(prefix, ".bin");
-}
+fs::path idx_path(const fs::path& prefix) { return with_suffix(prefix, ".idx"); }
+fs::path bin_path(const fs::path& prefix) { return with_suffix(prefix, ".bin"); }
 
 IndexedFile::IndexedFile(const fs::path& prefix) : prefix_(pair_prefix(prefix)) {
   fs::path idx = idx_path(prefix_), bin = bin_path(prefix_);
@@ -108,7 +105,9 @@ IndexedFile::IndexedFile(const fs::path& prefix) : prefix_(pair_prefix(prefix)) 
 
 void IndexedFile::bad(const std::string& what, const std::string& hint) const {
   throw Error(ErrorClass::data, cat(idx_.path().string(), ": ", what),
-              hint.empty() ? "the file is damaged or was written by something else: prepare it again" : hint);
+              hint.empty()
+                  ? "the file is damaged or was written by something else: prepare it again"
+                  : hint);
 }
 
 /// "offset 42: ", of item `i` of an array of the index.
@@ -122,9 +121,11 @@ void IndexedFile::check_header() {
   if (size < indexed_format::kHeaderBytes) bad(cat("is ", size, " bytes; the header alone has 34"));
   const std::byte* at = bytes.data();
   if (std::memcmp(at, indexed_format::kMagic.data(), indexed_format::kMagic.size()) != 0)
-    bad("offset 0: does not begin with \"MMIDIDX\"", "give the prefix of a Megatron .bin/.idx pair");
+    bad("offset 0: does not begin with \"MMIDIDX\"",
+        "give the prefix of a Megatron .bin/.idx pair");
   auto version = load<uint64_t>(at + 9, 0);
-  if (version != indexed_format::kVersion) bad(cat("offset 9: version ", version, ", but only 1 is known"));
+  if (version != indexed_format::kVersion)
+    bad(cat("offset 9: version ", version, ", but only 1 is known"));
   auto code = load<uint8_t>(at + 17, 0);
   auto dtype = indexed_format::dtype_of(code);
   if (!dtype) bad(cat("offset 17: element type code ", int{code}, " is none of 1 to 8"));
@@ -132,12 +133,13 @@ void IndexedFile::check_header() {
   dtype_ = *dtype;
 
   auto sequences = load<uint64_t>(at + 18, 0), bounds = load<uint64_t>(at + 26, 0);
-  auto plain =
-      Checked<uint64_t>(sequences) * 12 + Checked<uint64_t>(bounds) * 8 + indexed_format::kHeaderBytes;
+  auto plain = Checked<uint64_t>(sequences) * 12 + Checked<uint64_t>(bounds) * 8 +
+               indexed_format::kHeaderBytes;
   auto with_modes = plain + sequences;
   if (!plain.equals(size) && !with_modes.equals(size)) {
     bad(cat("offset 18: ", sequences, " sequences and ", bounds, " document bounds take ",
-            plain.valid() ? cat(plain.value(), " bytes") : std::string("more bytes than can be counted"),
+            plain.valid() ? cat(plain.value(), " bytes")
+                          : std::string("more bytes than can be counted"),
             ", but the file has ", size));
   }
   if (bounds < 1) bad("offset 26: no document bounds; even an empty file has one");
@@ -161,7 +163,8 @@ void IndexedFile::check_sequences() const {
       bad(cat(offset(pointers_, 8, i), "sequence ", i, " starts at byte ", pointer,
               " of the .bin, but the ones before it end at ", expected));
     auto end = Checked<int64_t>(count) * item + expected;
-    if (!end.valid()) bad(cat(offset(lengths_, 4, i), "sequence ", i, " ends beyond any possible file"));
+    if (!end.valid())
+      bad(cat(offset(lengths_, 4, i), "sequence ", i, " ends beyond any possible file"));
     expected = end.value();
   }
   auto size = bin_.bytes().size();
@@ -169,7 +172,8 @@ void IndexedFile::check_sequences() const {
     throw Error(
         ErrorClass::data,
         cat(bin_.path().string(), " has ", size, " bytes, but its index describes ", expected),
-        "the pair does not belong together or the copy was cut short: copy or prepare both files again");
+        "the pair does not belong together or the copy was cut short: copy or prepare both files "
+        "again");
   }
   const_cast<IndexedFile*>(this)->num_tokens_ = expected / item;
 }
@@ -181,10 +185,11 @@ void IndexedFile::check_documents() const {
     if (i == 0 && bound != 0)
       bad(cat(offset(bounds_, 8, i), "document 0 starts at sequence ", bound, ", not 0"));
     if (bound < previous)
-      bad(cat(offset(bounds_, 8, i), "document ", i, " starts at sequence ", bound, ", before document ",
-              i - 1, " at ", previous));
+      bad(cat(offset(bounds_, 8, i), "document ", i, " starts at sequence ", bound,
+              ", before document ", i - 1, " at ", previous));
     if (bound > num_sequences_)
-      bad(cat(offset(bounds_, 8, i), "document ", i, " starts at sequence ", bound, " of ", num_sequences_));
+      bad(cat(offset(bounds_, 8, i), "document ", i, " starts at sequence ", bound, " of ",
+              num_sequences_));
     previous = bound;
   }
   if (previous != num_sequences_)
@@ -192,9 +197,7 @@ void IndexedFile::check_documents() const {
             ", but there are ", num_sequences_));
 }
 
-int32_t IndexedFile::length(int64_t sequence) const {
-  return load<int32_t>(lengths_, sequence);
-}
+int32_t IndexedFile::length(int64_t sequence) const { return load<int32_t>(lengths_, sequence); }
 int8_t IndexedFile::mode(int64_t sequence) const {
   return modes_ ? load<int8_t>(modes_, sequence) : int8_t{0};
 }
@@ -203,7 +206,8 @@ int64_t IndexedFile::document_begin(int64_t document) const {
 }
 
 int64_t IndexedFile::document_of(int64_t sequence) const {
-  int64_t low = 0, high = num_documents_;  // the last document that begins at or before the sequence
+  int64_t low = 0,
+          high = num_documents_;  // the last document that begins at or before the sequence
   while (high - low > 1) {
     int64_t middle = low + (high - low) / 2;
     (document_begin(middle) <= sequence ? low : high) = middle;
@@ -214,7 +218,8 @@ int64_t IndexedFile::document_of(int64_t sequence) const {
 void IndexedFile::read(int64_t sequence, int64_t offset, std::span<int32_t> out) const {
   const auto item = static_cast<int64_t>(size_of(dtype_));
   const auto count = static_cast<int64_t>(out.size());
-  MT_CHECK(sequence >= 0 && sequence < num_sequences_, "sequence ", sequence, " of ", num_sequences_);
+  MT_CHECK(sequence >= 0 && sequence < num_sequences_, "sequence ", sequence, " of ",
+           num_sequences_);
   MT_CHECK(offset >= 0 && count <= length(sequence) - offset, "tokens ", offset, "+", count, " of ",
            length(sequence));
   const std::byte* from = bin_.bytes().data() + load<int64_t>(pointers_, sequence) + offset * item;
@@ -241,8 +246,8 @@ void IndexedFile::read(int64_t sequence, int64_t offset, std::span<int32_t> out)
     auto narrow = checked_cast<int32_t>(id);
     if (!narrow)
       throw Error(ErrorClass::data,
-                  cat(bin_.path().string(), ": document ", document_of(sequence), ", token ", offset + i,
-                      " of sequence ", sequence, ": id ", id, " does not fit 32 bits"));
+                  cat(bin_.path().string(), ": document ", document_of(sequence), ", token ",
+                      offset + i, " of sequence ", sequence, ": id ", id, " does not fit 32 bits"));
     out[static_cast<size_t>(i)] = *narrow;
   }
 }

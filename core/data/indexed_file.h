@@ -1,6 +1,6 @@
-// IndexedFile: a pair PREFIX.bin / PREFIX.idx in Megatron's layout, mapped read-only. Everything the index
-// says is checked when it is opened, in one pass with arithmetic that cannot wrap, so reads need no trust
-// afterwards. Immutable: const members are safe from any thread.
+// IndexedFile: a pair PREFIX.bin / PREFIX.idx in Megatron's layout, mapped read-only. Everything
+// the index says is checked when it is opened, in one pass with arithmetic that cannot wrap, so
+// reads need no trust afterwards. Immutable: const members are safe from any thread.
 //
 //   .bin  the tokens of all sequences, end to end, little-endian, no header
 //   .idx  offset  0  char[9]  "MMIDIDX\0\0"
@@ -9,9 +9,9 @@
 //                18  u64      S, the number of sequences
 //                26  u64      D, the number of document bounds (documents + 1)
 //                34  i32[S]   length of each sequence in elements
-//                    i64[S]   byte offset of each sequence in .bin: the exclusive sum of the lengths in bytes
-//                    i64[D]   index of the sequence at which each document starts; 0 first, S last
-//                    i8[S]    mode of each sequence, in multimodal files only
+//                    i64[S]   byte offset of each sequence in .bin: the exclusive sum of the
+//                    lengths in bytes i64[D]   index of the sequence at which each document starts;
+//                    0 first, S last i8[S]    mode of each sequence, in multimodal files only
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -34,8 +34,8 @@ MT_API std::optional<DType> dtype_of(uint8_t code);
 
 class MT_API IndexedFile {
  public:
-  /// Opens PREFIX.bin and PREFIX.idx (`prefix` may also name either file). Error(data) names the file, what
-  /// was wanted and what was found.
+  /// Opens PREFIX.bin and PREFIX.idx (`prefix` may also name either file). Error(data) names the
+  /// file, what was wanted and what was found.
   explicit IndexedFile(const fs::path& prefix);
 
   const fs::path& prefix() const { return prefix_; }
@@ -55,11 +55,12 @@ class MT_API IndexedFile {
   int64_t document_begin(int64_t document) const;
   /// Index of the document that holds a sequence.
   int64_t document_of(int64_t sequence) const;
-  /// Copies out.size() tokens of a sequence from `offset` on, as int32. Error(data) when an id does not fit.
+  /// Copies out.size() tokens of a sequence from `offset` on, as int32. Error(data) when an id does
+  /// not fit.
   void read(int64_t sequence, int64_t offset, std::span<int32_t> out) const;
 
-  /// JSON of sizes and checksums. The index is hashed whole, the tokens whole up to 256 MiB; above that a
-  /// sample of them is hashed and the time of the last change is taken in.
+  /// JSON of sizes and checksums. The index is hashed whole, the tokens whole up to 256 MiB; above
+  /// that a sample of them is hashed and the time of the last change is taken in.
   std::string identity() const;
 
  private:

@@ -38,8 +38,9 @@ TokenizerRecord common_tokenizer(const std::vector<std::unique_ptr<IndexedFile>>
     same = same && record && (!first || *first == *record);
     if (record && first && !(*first == *record) && !any)
       throw Error(ErrorClass::data,
-                  cat("pairs of different tokenizers\n  ", printable(of_first->prefix().string()), ": ",
-                      printable(first->identity), "\n  ", printable(file->prefix().string()), ": ", printable(record->identity)),
+                  cat("pairs of different tokenizers\n  ", printable(of_first->prefix().string()),
+                      ": ", printable(first->identity), "\n  ", printable(file->prefix().string()),
+                      ": ", printable(record->identity)),
                   "prepare them with one tokenizer, or merge them nevertheless by --any-tokenizer");
     if (record && !first) first = record, of_first = file.get();
   }
@@ -48,8 +49,10 @@ TokenizerRecord common_tokenizer(const std::vector<std::unique_ptr<IndexedFile>>
 
 }  // namespace
 
-MergeReport merge_indexed(const std::vector<fs::path>& inputs, const fs::path& output, IndexedWriter::Options options,
-                          const std::function<void(int64_t, int64_t)>& progress, bool any_tokenizer) {
+MergeReport merge_indexed(const std::vector<fs::path>& inputs, const fs::path& output,
+                          IndexedWriter::Options options,
+                          const std::function<void(int64_t, int64_t)>& progress,
+                          bool any_tokenizer) {
   check_output(inputs, output);
   std::vector<std::unique_ptr<IndexedFile>> files;
   int64_t total = 0;

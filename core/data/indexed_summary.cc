@@ -14,12 +14,15 @@ constexpr int64_t kBlock = int64_t{1} << 16;
 
 int64_t document_length(const IndexedFile& file, int64_t document) {
   int64_t length = 0;
-  for (int64_t s = file.document_begin(document); s < file.document_begin(document + 1); ++s) length += file.length(s);
+  for (int64_t s = file.document_begin(document); s < file.document_begin(document + 1); ++s)
+    length += file.length(s);
   return length;
 }
 
-/// The first half of the SHA-256 of a document's tokens: two that differ never share it by chance or by design.
-std::pair<uint64_t, uint64_t> document_key(const IndexedFile& file, int64_t document, std::vector<int32_t>& block) {
+/// The first half of the SHA-256 of a document's tokens: two that differ never share it by chance
+/// or by design.
+std::pair<uint64_t, uint64_t> document_key(const IndexedFile& file, int64_t document,
+                                           std::vector<int32_t>& block) {
   Sha256 hash;
   for (int64_t s = file.document_begin(document); s < file.document_begin(document + 1); ++s) {
     for (int64_t at = 0; at < file.length(s); at += kBlock) {
@@ -29,7 +32,8 @@ std::pair<uint64_t, uint64_t> document_key(const IndexedFile& file, int64_t docu
     }
   }
   std::string digits = hash.hex();
-  return {std::stoull(digits.substr(0, 16), nullptr, 16), std::stoull(digits.substr(16, 16), nullptr, 16)};
+  return {std::stoull(digits.substr(0, 16), nullptr, 16),
+          std::stoull(digits.substr(16, 16), nullptr, 16)};
 }
 
 }  // namespace
@@ -50,14 +54,16 @@ Duplicates count_duplicates(const IndexedFile& file) {
   std::vector<std::pair<uint64_t, uint64_t>> seen;
   std::vector<int32_t> block;
   Duplicates out;
-  auto table = static_cast<size_t>(std::bit_ceil(static_cast<uint64_t>(file.num_documents()) * 2 + 1));
+  auto table =
+      static_cast<size_t>(std::bit_ceil(static_cast<uint64_t>(file.num_documents()) * 2 + 1));
   seen.resize(table);  // open addressing; a key of zeros is an empty place
   for (int64_t d = 0; d < file.num_documents(); ++d) {
     int64_t length = document_length(file, d);
     if (length == 0) continue;
     auto key = document_key(file, d, block);
     size_t at = key.first & (table - 1);
-    while (seen[at] != std::pair<uint64_t, uint64_t>() && seen[at] != key) at = (at + 1) & (table - 1);
+    while (seen[at] != std::pair<uint64_t, uint64_t>() && seen[at] != key)
+      at = (at + 1) & (table - 1);
     if (seen[at] == key)
       ++out.documents, out.tokens += length;
     else
@@ -67,8 +73,9 @@ Duplicates count_duplicates(const IndexedFile& file) {
 }
 
 IndexedSummary summarize(const IndexedFile& file) {
-  IndexedSummary out{
-      .sequences = file.num_sequences(), .documents = file.num_documents(), .tokens = file.num_tokens()};
+  IndexedSummary out{.sequences = file.num_sequences(),
+                     .documents = file.num_documents(),
+                     .tokens = file.num_tokens()};
   std::vector<int64_t> lengths;
   lengths.reserve(static_cast<size_t>(out.documents));
   for (int64_t d = 0; d < out.documents; ++d) {
@@ -103,7 +110,8 @@ TokenRange scan_tokens(const IndexedFile& file, int64_t vocab_size) {
               ErrorClass::data,
               cat(bin_path(file.prefix()).string(), ": document ", d, ", token ",
                   before + (bad - block.begin()), ": id ", *bad,
-                  *bad < 0 ? std::string(" is negative") : cat(" is outside the vocabulary of ", vocab_size)),
+                  *bad < 0 ? std::string(" is negative")
+                           : cat(" is outside the vocabulary of ", vocab_size)),
               "the data was prepared with another tokenizer or is damaged: prepare it again");
         before += static_cast<int64_t>(block.size());
       }
@@ -119,10 +127,11 @@ void check_ends(const IndexedFile& file, int32_t eod) {
     if (last < file.document_begin(d)) continue;
     int32_t id = 0;
     file.read(last, file.length(last) - 1, {&id, 1});
-    MT_USER_CHECK(id == eod, ErrorClass::data,
-                  cat(bin_path(file.prefix()).string(), ": document ", d, " ends with id ", id,
-                      ", not with the end of document ", eod),
-                  "it was prepared without --append-eod or with another tokenizer: prepare it again");
+    MT_USER_CHECK(
+        id == eod, ErrorClass::data,
+        cat(bin_path(file.prefix()).string(), ": document ", d, " ends with id ", id,
+            ", not with the end of document ", eod),
+        "it was prepared without --append-eod or with another tokenizer: prepare it again");
   }
 }
 

@@ -17,9 +17,7 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
 
-fs::path partial(fs::path path) {
-  return path += ".partial";
-}
+fs::path partial(fs::path path) { return path += ".partial"; }
 
 template <class T>
 void append(std::vector<std::byte>& buffer, std::span<const T> values) {
@@ -45,8 +43,8 @@ void append_narrow(std::vector<std::byte>& buffer, std::span<const int32_t> ids)
   }
 }
 
-/// Opens and locks the file whose rename is the commit; the kernel drops the lock when the process ends,
-/// however it ends.
+/// Opens and locks the file whose rename is the commit; the kernel drops the lock when the process
+/// ends, however it ends.
 int lock_partial(const fs::path& path) {
   int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0)
@@ -63,9 +61,7 @@ int lock_partial(const fs::path& path) {
 
 }  // namespace
 
-DType token_dtype(int64_t vocab_size) {
-  return vocab_size < 65500 ? DType::u16 : DType::i32;
-}
+DType token_dtype(int64_t vocab_size) { return vocab_size < 65500 ? DType::u16 : DType::i32; }
 
 IndexedWriter::IndexedWriter(const fs::path& prefix, DType dtype, Options options)
     : prefix_(prefix),
@@ -75,13 +71,16 @@ IndexedWriter::IndexedWriter(const fs::path& prefix, DType dtype, Options option
       bounds_(prefix.parent_path()),
       modes_(prefix.parent_path()) {
   bounds_.push_back(0);
-  MT_CHECK(dtype == DType::u8 || dtype == DType::u16 || dtype == DType::i32, "element type ", name(dtype));
+  MT_CHECK(dtype == DType::u8 || dtype == DType::u16 || dtype == DType::i32, "element type ",
+           name(dtype));
   fs::path idx = idx_path(prefix_), bin = bin_path(prefix_);
   std::error_code ignored;
   // A .bin beside an .idx.partial is what a kill between the two renames leaves: ours to replace.
-  bool taken = fs::exists(idx, ignored) || (fs::exists(bin, ignored) && !fs::exists(partial(idx), ignored));
+  bool taken =
+      fs::exists(idx, ignored) || (fs::exists(bin, ignored) && !fs::exists(partial(idx), ignored));
   if (taken && !options_.overwrite)
-    throw Error(ErrorClass::io, cat((fs::exists(idx, ignored) ? idx : bin).string(), " exists already"),
+    throw Error(ErrorClass::io,
+                cat((fs::exists(idx, ignored) ? idx : bin).string(), " exists already"),
                 "choose another --output, or pass --force to replace it");
   lock_ = lock_partial(partial(idx));
   try {
@@ -99,7 +98,8 @@ IndexedWriter::~IndexedWriter() {
     ::unlink(partial(bin_path(prefix_)).c_str());
     ::unlink(partial(idx_path(prefix_)).c_str());
     std::error_code ignored;
-    if (bin_renamed_ && !fs::exists(idx_path(prefix_), ignored)) ::unlink(bin_path(prefix_).c_str());
+    if (bin_renamed_ && !fs::exists(idx_path(prefix_), ignored))
+      ::unlink(bin_path(prefix_).c_str());
   }
   if (lock_ >= 0) ::close(lock_);
 }
@@ -124,9 +124,7 @@ void IndexedWriter::add_sequence(std::span<const int32_t> ids, int8_t mode) {
   if (buffer_.size() >= kBufferBytes) flush();
 }
 
-void IndexedWriter::end_document() {
-  bounds_.push_back(num_sequences());
-}
+void IndexedWriter::end_document() { bounds_.push_back(num_sequences()); }
 
 void IndexedWriter::flush() {
   bin_->write(buffer_);

@@ -23,44 +23,50 @@ bool is_input_stream(const fs::path& path) {
 InputFormat format_of_name(fs::path path) {
   auto extension = [&] {
     auto out = path.extension().string();
-    std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::transform(out.begin(), out.end(), out.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
     return out;
   };
   if (extension() == ".gz" || extension() == ".zst") path.replace_extension();
   const std::string name = extension();
   if (name == ".jsonl" || name == ".ndjson") return InputFormat::jsonl;
-  return name == ".txt" || name == ".text" || name == ".md" ? InputFormat::text : InputFormat::by_extension;
+  return name == ".txt" || name == ".text" || name == ".md" ? InputFormat::text
+                                                            : InputFormat::by_extension;
 }
 
 InputFormat format_of(const fs::path& path, InputFormat wanted) {
   if (wanted != InputFormat::by_extension) return wanted;
   const InputFormat format = format_of_name(path);
-  MT_USER_CHECK(format != InputFormat::by_extension, ErrorClass::config,
-                path == "-"
-                    ? std::string("cannot tell whether standard input is text or JSON lines")
-                    : cat("cannot tell from its name whether ", path.string(), " is text or JSON lines"),
-                "say --format text or --format jsonl");
+  MT_USER_CHECK(
+      format != InputFormat::by_extension, ErrorClass::config,
+      path == "-"
+          ? std::string("cannot tell whether standard input is text or JSON lines")
+          : cat("cannot tell from its name whether ", path.string(), " is text or JSON lines"),
+      "say --format text or --format jsonl");
   return format;
 }
 
 std::vector<fs::path> files_below(const fs::path& folder, InputFormat wanted) {
   std::vector<fs::path> out;
   std::error_code error;
-  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
     if (at->path().filename().string().starts_with('.')) {
       if (at->is_directory()) at.disable_recursion_pending();
       continue;
     }
     if (!at->is_regular_file()) continue;
     const InputFormat format = format_of_name(at->path());
-    if (format != InputFormat::by_extension && (wanted == InputFormat::by_extension || wanted == format))
+    if (format != InputFormat::by_extension &&
+        (wanted == InputFormat::by_extension || wanted == format))
       out.push_back(at->path());
   }
   MT_USER_CHECK(!error, ErrorClass::io,
                 cat("cannot read the folder ", folder.string(), ": ", error.message()), "");
-  MT_USER_CHECK(!out.empty(), ErrorClass::data,
-                cat("the folder ", folder.string(), " holds no text or JSON lines"),
-                "files count that end in .txt, .text, .md, .jsonl or .ndjson, and these with .gz or .zst");
+  MT_USER_CHECK(
+      !out.empty(), ErrorClass::data,
+      cat("the folder ", folder.string(), " holds no text or JSON lines"),
+      "files count that end in .txt, .text, .md, .jsonl or .ndjson, and these with .gz or .zst");
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -71,13 +77,21 @@ std::vector<fs::path> files_below(const fs::path& folder, InputFormat wanted) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::vector<std::string> names;
   std::error_code fault;
-  for (fs::directory_iterator it(folder, fault), end; !fault && it != end && names.size() < kMostListed; it.increment(fault))
+  for (fs::directory_iterator it(folder, fault), end;
+       !fault && it != end && names.size() < kMostListed; it.increment(fault))
     names.push_back(it->path().filename().string());
   const auto near = nearest(path.filename().string(), names, 1);
   const bool no_folder = !fs::is_directory(folder, fault);
-  throw Error(ErrorClass::io, cat("--input ", printable(path.string()), ": ", no_folder ? cat("there is no folder ", printable(folder.string())) : std::string("there is no such file or folder")),
-              near.empty() ? "name a file of text or of JSON lines, a folder of them, or - for standard input"
-                           : cat("did you mean ", printable(path.has_parent_path() ? (folder / near.front()).string() : near.front()), "?"));
+  throw Error(
+      ErrorClass::io,
+      cat("--input ", printable(path.string()), ": ",
+          no_folder ? cat("there is no folder ", printable(folder.string()))
+                    : std::string("there is no such file or folder")),
+      near.empty()
+          ? "name a file of text or of JSON lines, a folder of them, or - for standard input"
+          : cat("did you mean ",
+                printable(path.has_parent_path() ? (folder / near.front()).string() : near.front()),
+                "?"));
 }
 
 }  // namespace
@@ -86,7 +100,8 @@ std::vector<fs::path> input_files(const PrepareOptions& options) {
   std::vector<fs::path> out;
   for (const auto& input : options.inputs) {
     std::error_code ignored;
-    if (input != "-" && fs::status(input, ignored).type() == fs::file_type::not_found) no_input(input);
+    if (input != "-" && fs::status(input, ignored).type() == fs::file_type::not_found)
+      no_input(input);
     if (!fs::is_directory(input, ignored)) {
       out.push_back(input);
       continue;
@@ -94,7 +109,8 @@ std::vector<fs::path> input_files(const PrepareOptions& options) {
     auto files = files_below(input, options.format);
     out.insert(out.end(), files.begin(), files.end());
   }
-  MT_USER_CHECK(!out.empty(), ErrorClass::config, "no input file", "name at least one: --input FILE");
+  MT_USER_CHECK(!out.empty(), ErrorClass::config, "no input file",
+                "name at least one: --input FILE");
   return out;
 }
 
@@ -181,33 +197,37 @@ class BatchReader::Text final : public BatchReader::Source {
     size_t at = 0;
     if (valid_utf8(line, &at)) return true;
     const bool mend = options_.on_bad == OnBad::replace;
-    batch.bad.push_back({reader_.line_number(), mend, cat("is not valid UTF-8 at byte ", at, " of the line"),
-                         "convert the file to UTF-8, or use --bad-lines replace or --bad-lines skip"});
+    batch.bad.push_back(
+        {reader_.line_number(), mend, cat("is not valid UTF-8 at byte ", at, " of the line"),
+         "convert the file to UTF-8, or use --bad-lines replace or --bad-lines skip"});
     if (mend) line = repaired_ = repair_utf8(line);
     return mend;
   }
 
   bool ends_before_line(size_t size, bool gap) const {
     if (options_.document_bytes > 0 && size >= options_.document_bytes) return true;
-    return options_.split_on == SplitOn::lines || (options_.split_on == SplitOn::blank_lines && gap);
+    return options_.split_on == SplitOn::lines ||
+           (options_.split_on == SplitOn::blank_lines && gap);
   }
   void append(std::string& text, std::string_view line) const {
     text.append(line);
     if (reader_.had_end()) text += '\n';
   }
   void check_size(size_t size) const {
-    MT_USER_CHECK(size <= options_.max_document_bytes, ErrorClass::data,
-                  cat(reader_.place(), ": the document is longer than the limit of ",
-                      human_bytes(options_.max_document_bytes)),
-                  "split it: --split-on blank-lines, --split-on lines or --document-bytes 65536; or raise "
-                  "--max-document-bytes");
+    MT_USER_CHECK(
+        size <= options_.max_document_bytes, ErrorClass::data,
+        cat(reader_.place(), ": the document is longer than the limit of ",
+            human_bytes(options_.max_document_bytes)),
+        "split it: --split-on blank-lines, --split-on lines or --document-bytes 65536; or raise "
+        "--max-document-bytes");
   }
 
   std::string pending_, repaired_;  // pending_: the first line of the next document
   int64_t pending_line_ = 0;
 };
 
-BatchReader::BatchReader(const PrepareOptions& options) : options_(options), inputs_(input_files(options)) {
+BatchReader::BatchReader(const PrepareOptions& options)
+    : options_(options), inputs_(input_files(options)) {
   bool known = true;
   for (const auto& input : inputs_) {
     (format_of(input, options.format) == InputFormat::jsonl ? text_only_ : json_only_) = false;
@@ -225,7 +245,8 @@ BatchReader::BatchReader(const PrepareOptions& options) : options_(options), inp
 BatchReader::~BatchReader() = default;
 
 std::unique_ptr<BatchReader::Source> BatchReader::open(const fs::path& path) const {
-  if (format_of(path, options_.format) == InputFormat::jsonl) return std::make_unique<Lines>(path, options_);
+  if (format_of(path, options_.format) == InputFormat::jsonl)
+    return std::make_unique<Lines>(path, options_);
   return std::make_unique<Text>(path, options_);
 }
 

@@ -1,5 +1,5 @@
-// What a preparation reads: the lines or documents of its inputs in batches, cut without looking at more than
-// line ends, so that one thread can feed many. For one thread at a time.
+// What a preparation reads: the lines or documents of its inputs in batches, cut without looking at
+// more than line ends, so that one thread can feed many. For one thread at a time.
 #pragma once
 #include <exception>
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace mtrain {
 
-/// A broken line that was met: left out or mended, or, when the policy is to stop, the end of the work.
+/// A broken line that was met: left out or mended, or, when the policy is to stop, the end of the
+/// work.
 struct BadLine {
   int64_t line = 0;
   bool mended = false;
@@ -42,8 +43,8 @@ class MT_API BatchReader {
   /// Opens every input once, so that faults in names and starts come before the work.
   explicit BatchReader(const PrepareOptions& options);
   ~BatchReader();
-  /// Gets the next batch; false at the end. A fault of the input is thrown after all that came before it was
-  /// given.
+  /// Gets the next batch; false at the end. A fault of the input is thrown after all that came
+  /// before it was given.
   bool next(InputBatch& batch);
   /// Of all files; 0 when one cannot tell (standard input, a pipe).
   uint64_t file_bytes_total() const { return total_; }
@@ -68,8 +69,9 @@ class MT_API BatchReader {
   std::exception_ptr fault_;
 };
 
-/// The files that the inputs name: folders are replaced by the files below them whose names say that they are
-/// text or JSON lines, in the order of their paths. Error(data) for a folder without any.
+/// The files that the inputs name: folders are replaced by the files below them whose names say
+/// that they are text or JSON lines, in the order of their paths. Error(data) for a folder without
+/// any.
 MT_API std::vector<fs::path> input_files(const PrepareOptions& options);
 
 }  // namespace mtrain

@@ -31,7 +31,8 @@ constexpr std::string_view kGzipStart = "\x1F\x8B", kZstdStart = "\x28\xB5\x2F\x
 class InputStream::Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Moves `in` behind what was taken and returns how many bytes were given. Error(data) without a place.
+  /// Moves `in` behind what was taken and returns how many bytes were given. Error(data) without a
+  /// place.
   virtual size_t decode(std::string_view& in, char* to, size_t size) = 0;
   /// Whether the stream may end here.
   virtual bool complete() const = 0;
@@ -58,7 +59,8 @@ class InputStream::Gzip final : public InputStream::Decoder {
     const uInt room = state_.avail_out;
     const int code = inflate(&state_, Z_NO_FLUSH);
     if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
-      throw Error(ErrorClass::data, cat("is damaged gzip: ", state_.msg ? state_.msg : "no reason given"));
+      throw Error(ErrorClass::data,
+                  cat("is damaged gzip: ", state_.msg ? state_.msg : "no reason given"));
     complete_ = code == Z_STREAM_END;
     in.remove_prefix(in.size() - state_.avail_in);
     return room - state_.avail_out;
@@ -74,8 +76,10 @@ class InputStream::Zstandard final : public InputStream::Decoder {
  public:
   Zstandard() {
     MT_CHECK(state_ != nullptr, "zstd does not start");
-    // What `zstd --long=31` makes: its buffer takes as much of the window's memory as there is text, so a header alone costs nothing.
-    ZSTD_DCtx_setParameter(state_, ZSTD_d_windowLogMax, ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
+    // What `zstd --long=31` makes: its buffer takes as much of the window's memory as there is
+    // text, so a header alone costs nothing.
+    ZSTD_DCtx_setParameter(state_, ZSTD_d_windowLogMax,
+                           ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
   }
   ~Zstandard() override { ZSTD_freeDStream(state_); }
   Zstandard(const Zstandard&) = delete;
@@ -86,10 +90,13 @@ class InputStream::Zstandard final : public InputStream::Decoder {
     ZSTD_outBuffer out{to, size, 0};
     const size_t left = ZSTD_decompressStream(state_, &out, &from);
     if (ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
-      throw Error(ErrorClass::data, "is Zstandard with a window of more than 2 GiB, which is more than its readers take",
-                  "compress it again, with `zstd --long=31` at most");
+      throw Error(
+          ErrorClass::data,
+          "is Zstandard with a window of more than 2 GiB, which is more than its readers take",
+          "compress it again, with `zstd --long=31` at most");
     if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
-      throw Error(ErrorClass::data, "is Zstandard with a window that there is no memory for", "compress it again, without `--long`");
+      throw Error(ErrorClass::data, "is Zstandard with a window that there is no memory for",
+                  "compress it again, without `--long`");
     if (ZSTD_isError(left))
       throw Error(ErrorClass::data, cat("is damaged Zstandard: ", ZSTD_getErrorName(left)));
     if (from.pos > 0 || out.pos > 0) complete_ = left == 0;
@@ -128,7 +135,8 @@ InputStream::~InputStream() {
 size_t InputStream::read_file(char* to, size_t size) {
   for (;;) {
     Fault fault = failpoint("data.read");
-    ssize_t got = fault.action == FaultAction::fail_errno ? (errno = fault.error, -1) : ::read(fd_, to, size);
+    ssize_t got =
+        fault.action == FaultAction::fail_errno ? (errno = fault.error, -1) : ::read(fd_, to, size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail("read", name_, errno);
     file_bytes_ += static_cast<uint64_t>(got);
@@ -169,14 +177,16 @@ size_t InputStream::read(char* to, size_t size) {
     try {
       given = decoder_->decode(in, to, size);
     } catch (const Error& error) {
-      throw Error(error.error_class(), cat(name_, " ", error.message()), error.hint().empty() ? "get the file again" : error.hint());
+      throw Error(error.error_class(), cat(name_, " ", error.message()),
+                  error.hint().empty() ? "get the file again" : error.hint());
     }
     const bool moved = in.size() < end_ - begin_;
     begin_ = end_ - in.size();
     if (given > 0) return given;
     if (moved && !in.empty()) continue;
     if (refill()) continue;
-    MT_USER_CHECK(decoder_->complete(), ErrorClass::data, cat(name_, " ends inside its compressed stream"),
+    MT_USER_CHECK(decoder_->complete(), ErrorClass::data,
+                  cat(name_, " ends inside its compressed stream"),
                   "the copy was cut short: get the file again");
     return 0;
   }

@@ -1,6 +1,6 @@
 // InputStream: the bytes of a file or of standard input, decompressed where they begin like gzip or
-// Zstandard. Several compressed files laid end to end are read as one. Owns its descriptor; for one thread at
-// a time.
+// Zstandard. Several compressed files laid end to end are read as one. Owns its descriptor; for one
+// thread at a time.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,8 +18,8 @@ class MT_API InputStream {
   InputStream(const InputStream&) = delete;
   InputStream& operator=(const InputStream&) = delete;
 
-  /// Up to `size` bytes, 0 at the end. Error(io) for what the system refuses; Error(data) for a compressed
-  /// stream that is damaged or cut short.
+  /// Up to `size` bytes, 0 at the end. Error(io) for what the system refuses; Error(data) for a
+  /// compressed stream that is damaged or cut short.
   size_t read(char* to, size_t size);
   /// Bytes of the file read so far, as they lie there: compressed.
   uint64_t file_bytes() const { return file_bytes_; }
@@ -38,8 +38,8 @@ class MT_API InputStream {
   int fd_ = -1;
   bool owned_ = true, at_end_ = false;
   uint64_t file_bytes_ = 0;
-  std::string buffer_;                // of the file: what was read but not given or decompressed yet
-  size_t begin_ = 0, end_ = 0;        // of buffer_
+  std::string buffer_;          // of the file: what was read but not given or decompressed yet
+  size_t begin_ = 0, end_ = 0;  // of buffer_
   std::unique_ptr<Decoder> decoder_;  // null: the bytes are as they lie there
 };
 

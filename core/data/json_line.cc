@@ -13,11 +13,13 @@ namespace mtrain {
 namespace {
 
 constexpr size_t kMaxJsonDepth = 64;
-/// Of the fast parser, which counts in its own way: less, so that it takes nothing that is too deep.
+/// Of the fast parser, which counts in its own way: less, so that it takes nothing that is too
+/// deep.
 constexpr size_t kFastDepth = 32;
 constexpr size_t kNoKey = SIZE_MAX;
 
-/// Takes the strings of some fields out of the top level of a JSON object without building the rest.
+/// Takes the strings of some fields out of the top level of a JSON object without building the
+/// rest.
 class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
  public:
   TextExtractor(const std::vector<std::string>& keys, std::vector<std::vector<std::string>>& texts)
@@ -38,7 +40,9 @@ class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
     if (!in_list_) wanted_ = kNoKey;
     return true;
   }
-  bool start_object(std::size_t) override { return depth_ == 0 ? enter() : value("an object") && enter(); }
+  bool start_object(std::size_t) override {
+    return depth_ == 0 ? enter() : value("an object") && enter();
+  }
   bool start_array(std::size_t) override {
     if (wanted_ == kNoKey || in_list_) return value("a list") && enter();
     return in_list_ = true, enter();
@@ -55,13 +59,15 @@ class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
       return fail(cat("has the field '", printable(*at), "' twice"));
     return true;
   }
-  bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception& error) override {
+  bool parse_error(std::size_t at, const std::string&,
+                   const nlohmann::detail::exception& error) override {
     std::string_view what = error.what();
     auto detail = what.find("; last read");
     auto begin = what.rfind(": ", detail == what.npos ? what.size() : detail);
-    std::string reason(begin == what.npos
-                           ? what
-                           : what.substr(begin + 2, detail == what.npos ? detail : detail - begin - 2));
+    std::string reason(
+        begin == what.npos
+            ? what
+            : what.substr(begin + 2, detail == what.npos ? detail : detail - begin - 2));
     return fail(cat("is not valid JSON at byte ", at, ": ", printable(reason, 100)));
   }
 
@@ -162,7 +168,9 @@ bool repair_surrogates(std::string_view json, std::string& out) {
       int value = escape(at);
       bool high = value >= 0xD800 && value < 0xDC00, low = value >= 0xDC00 && value < 0xE000;
       int next = high ? escape(at + 6) : -1;
-      length = value < 0 ? std::min<size_t>(2, json.size() - at) : next >= 0xDC00 && next < 0xE000 ? 12 : 6;
+      length = value < 0                         ? std::min<size_t>(2, json.size() - at)
+               : next >= 0xDC00 && next < 0xE000 ? 12
+                                                 : 6;
       if ((high || low) && length == 6) {
         out += "\\uFFFD";
         changed = true;

@@ -1,6 +1,6 @@
-// JsonLine: the texts of one line of JSON. Fast where the line is plain, exact where it is not: whatever the
-// fast parser does not take is looked at again by one that says what is wrong and where. For one thread at a
-// time.
+// JsonLine: the texts of one line of JSON. Fast where the line is plain, exact where it is not:
+// whatever the fast parser does not take is looked at again by one that says what is wrong and
+// where. For one thread at a time.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,8 +17,8 @@ class MT_API JsonLine {
   explicit JsonLine(std::vector<std::string> keys);
   ~JsonLine();
 
-  /// Reads a line that is followed by at least InputBatch::kPadding readable bytes. Empty when every field
-  /// was found, otherwise what is wrong ("has no field 'text'").
+  /// Reads a line that is followed by at least InputBatch::kPadding readable bytes. Empty when
+  /// every field was found, otherwise what is wrong ("has no field 'text'").
   std::string read(std::string_view line);
   /// The same without haste, and with no bytes behind the line. Exposed for tests.
   std::string read_exactly(std::string_view line);

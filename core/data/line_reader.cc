@@ -19,9 +19,7 @@ LineReader::LineReader(const fs::path& path, uint64_t max_line_bytes)
   check_start();
 }
 
-std::string LineReader::place() const {
-  return cat(name(), ":", line_number_);
-}
+std::string LineReader::place() const { return cat(name(), ":", line_number_); }
 
 void LineReader::check_start() {
   auto start = std::string_view(buffer_).substr(begin_, end_ - begin_);
@@ -39,7 +37,8 @@ bool LineReader::refill() {
     end_ -= begin_;
     begin_ = 0;
   }
-  if (buffer_.size() < end_ + kBlockBytes) buffer_.resize(std::max(buffer_.size() * 2, end_ + kBlockBytes));
+  if (buffer_.size() < end_ + kBlockBytes)
+    buffer_.resize(std::max(buffer_.size() * 2, end_ + kBlockBytes));
   const size_t got = stream_.read(buffer_.data() + end_, kBlockBytes);
   end_ += got;
   at_end_ = got == 0;
@@ -52,7 +51,8 @@ bool LineReader::next(std::string_view& line) {
     const char* from = buffer_.data() + begin_;
     const void* found = std::memchr(from + seen, '\n', end_ - begin_ - seen);
     if (found || at_end_) {
-      size_t size = found ? static_cast<size_t>(static_cast<const char*>(found) - from) : end_ - begin_;
+      size_t size =
+          found ? static_cast<size_t>(static_cast<const char*>(found) - from) : end_ - begin_;
       if (!found && size == 0) return false;
       ++line_number_;
       had_end_ = found != nullptr;
@@ -65,9 +65,10 @@ bool LineReader::next(std::string_view& line) {
     seen = end_ - begin_;
     if (found || at_end_ || seen > max_line_bytes_ + 1) {
       if (!found && !at_end_) ++line_number_;
-      throw Error(ErrorClass::data,
-                  cat(place(), ": the line is longer than the limit of ", human_bytes(max_line_bytes_)),
-                  "raise --max-document-bytes, or split the line");
+      throw Error(
+          ErrorClass::data,
+          cat(place(), ": the line is longer than the limit of ", human_bytes(max_line_bytes_)),
+          "raise --max-document-bytes, or split the line");
     }
     refill();
   }

@@ -1,5 +1,6 @@
-// LineReader: a file line by line in bounded memory, whatever its size, with the things that text files do:
-// CRLF line ends, a byte order mark, no final line end, compression. For one thread at a time.
+// LineReader: a file line by line in bounded memory, whatever its size, with the things that text
+// files do: CRLF line ends, a byte order mark, no final line end, compression. For one thread at a
+// time.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,13 +12,14 @@ namespace mtrain {
 
 class MT_API LineReader {
  public:
-  /// "-" is standard input. Error(io) when the file cannot be opened; Error(data) when it begins like UTF-16.
+  /// "-" is standard input. Error(io) when the file cannot be opened; Error(data) when it begins
+  /// like UTF-16.
   LineReader(const fs::path& path, uint64_t max_line_bytes);
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  /// Gets the next line without its end, valid until the following call; false at the end of the file.
-  /// Error(data) with the line's number when it is longer than allowed.
+  /// Gets the next line without its end, valid until the following call; false at the end of the
+  /// file. Error(data) with the line's number when it is longer than allowed.
   bool next(std::string_view& line);
   /// Whether the line just given had an end: false only for a last line without one.
   bool had_end() const { return had_end_; }

@@ -131,11 +131,11 @@ class Loader::Worker {
 
   void fill(std::vector<Batch>& set, int64_t first) {
     if (!has(first)) {
-      throw Error(
-          ErrorClass::data,
-          cat("the dataset is exhausted: it has ", counted(source_.size(), "sample"), " and the step wants samples ",
-              first, " to ", first + config_.global_batch_size() - 1),
-          "lower train.steps or add data");
+      throw Error(ErrorClass::data,
+                  cat("the dataset is exhausted: it has ", counted(source_.size(), "sample"),
+                      " and the step wants samples ", first, " to ",
+                      first + config_.global_batch_size() - 1),
+                  "lower train.steps or add data");
     }
     int64_t at = first + config_.dp_rank * config_.micro_batch_size * config_.num_micro_batches;
     for (Batch& batch : set) {
@@ -155,13 +155,15 @@ class Loader::Worker {
       sample_.targets = std::span(batch.targets).subspan(at, seq);
       sample_.positions = std::span(batch.positions).subspan(at, seq);
       int64_t index = first + row;
-      call_plugin(source_, "get()",
-                  [&] { source_.get(source_.repeats() ? index % source_.size() : index, sample_); });
+      call_plugin(source_, "get()", [&] {
+        source_.get(source_.repeats() ? index % source_.size() : index, sample_);
+      });
       add_sequences(sample_, row, config_.seq_length, batch);
     }
     batch.cu_seqlens.push_back(static_cast<int32_t>(batch.tokens.size()));
-    batch.num_target_tokens = static_cast<int64_t>(batch.targets.size()) -
-                              std::count(batch.targets.begin(), batch.targets.end(), kIgnoredTarget);
+    batch.num_target_tokens =
+        static_cast<int64_t>(batch.targets.size()) -
+        std::count(batch.targets.begin(), batch.targets.end(), kIgnoredTarget);
   }
 
   const SampleSource& source_;
@@ -183,17 +185,9 @@ Loader::Loader(const SampleSource& source, LoaderConfig config, int64_t consumed
     : worker_(std::make_unique<Worker>(source, config, consumed_samples)) {}
 Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
-std::span<const Batch> Loader::next() {
-  return worker_->next();
-}
-int64_t Loader::consumed_samples() const {
-  return worker_->consumed();
-}
-void Loader::seek(int64_t consumed_samples) {
-  worker_->seek(consumed_samples);
-}
-const LoaderConfig& Loader::config() const {
-  return worker_->config();
-}
+std::span<const Batch> Loader::next() { return worker_->next(); }
+int64_t Loader::consumed_samples() const { return worker_->consumed(); }
+void Loader::seek(int64_t consumed_samples) { worker_->seek(consumed_samples); }
+const LoaderConfig& Loader::config() const { return worker_->config(); }
 
 }  // namespace mtrain

@@ -24,7 +24,9 @@ std::string text_of(const Tokenizer& tokenizer, int32_t id) {
   }
 }
 
-bool continues_word(std::string_view text) { return text.size() > 2 && text.starts_with("##") && text[2] != '#'; }
+bool continues_word(std::string_view text) {
+  return text.size() > 2 && text.starts_with("##") && text[2] != '#';
+}
 
 }  // namespace
 
@@ -32,10 +34,12 @@ std::vector<TokenKind> token_kinds(const Tokenizer& tokenizer) {
   std::vector<TokenKind> kinds(static_cast<size_t>(tokenizer.vocab_size()), TokenKind::special);
   for (size_t id = 0; id < kinds.size(); ++id) {
     const std::string text = text_of(tokenizer, static_cast<int32_t>(id));
-    if (!text.empty()) kinds[id] = continues_word(text) ? TokenKind::continuation : TokenKind::ordinary;
+    if (!text.empty())
+      kinds[id] = continues_word(text) ? TokenKind::continuation : TokenKind::ordinary;
   }
   auto make_special = [&](std::optional<int32_t> id) {
-    if (id && *id >= 0 && static_cast<size_t>(*id) < kinds.size()) kinds[static_cast<size_t>(*id)] = TokenKind::special;
+    if (id && *id >= 0 && static_cast<size_t>(*id) < kinds.size())
+      kinds[static_cast<size_t>(*id)] = TokenKind::special;
   };
   for (const auto& token : tokenizer.special_tokens()) make_special(token.id);
   for (auto id : {tokenizer.eod(), tokenizer.bos(), tokenizer.pad()}) make_special(id);
@@ -50,7 +54,9 @@ Masking::Masking(MaskingConfig config, uint64_t seed, std::string_view stream)
 }
 
 TokenKind Masking::kind(int32_t id) const {
-  return id >= 0 && static_cast<size_t>(id) < config_.kinds.size() ? config_.kinds[static_cast<size_t>(id)] : TokenKind::special;
+  return id >= 0 && static_cast<size_t>(id) < config_.kinds.size()
+             ? config_.kinds[static_cast<size_t>(id)]
+             : TokenKind::special;
 }
 
 void Masking::hide(int32_t& token, SampleDraws& draws) const {
@@ -71,18 +77,20 @@ void Masking::apply(uint64_t sample, std::span<int32_t> tokens, std::span<int32_
     if (now == TokenKind::special) continue;
     ++candidates;
     // A sample may begin within a word, and a word does not go on behind a special token.
-    const bool goes_on = config_.whole_words && now == TokenKind::continuation && !units.empty() && units.back().end == i;
+    const bool goes_on = config_.whole_words && now == TokenKind::continuation && !units.empty() &&
+                         units.back().end == i;
     if (goes_on)
       ++units.back().end;
     else
       units.push_back({i, i + 1});
   }
   if (units.empty()) return;
-  const auto wanted =
-      static_cast<size_t>(std::max<int64_t>(1, std::llround(config_.probability * static_cast<double>(candidates))));
+  const auto wanted = static_cast<size_t>(
+      std::max<int64_t>(1, std::llround(config_.probability * static_cast<double>(candidates))));
   SampleDraws draws(seed_, stream_, sample);
   size_t chosen = 0;
-  for (size_t i = 0; i < units.size() && chosen < wanted; ++i) {  // a shuffle, as far as it is needed
+  for (size_t i = 0; i < units.size() && chosen < wanted;
+       ++i) {  // a shuffle, as far as it is needed
     std::swap(units[i], units[i + draws.below(units.size() - i)]);
     const size_t size = units[i].end - units[i].begin;
     if (chosen > 0 && chosen + size > wanted) continue;  // a shorter word may fit

@@ -1,6 +1,6 @@
-// OrderedPool: work done on several threads, results taken in the order in which the work was given, so that
-// what is made of them does not depend on how many threads there are. One thread gives and takes; `work` runs
-// on the others, each of which has a state of its own.
+// OrderedPool: work done on several threads, results taken in the order in which the work was
+// given, so that what is made of them does not depend on how many threads there are. One thread
+// gives and takes; `work` runs on the others, each of which has a state of its own.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -17,11 +17,12 @@ template <class In, class Out>
 class OrderedPool {
  public:
   using Work = std::function<Out(In&)>;
-  /// `make_work` is called once on each thread and gives what that thread does. What it or the work throws
-  /// comes out of pop().
+  /// `make_work` is called once on each thread and gives what that thread does. What it or the work
+  /// throws comes out of pop().
   OrderedPool(int threads, const std::function<Work()>& make_work) {
     for (int i = 0; i < threads; ++i)
-      threads_.emplace_back([this, make_work](const std::stop_token& stop) { run(make_work, stop); });
+      threads_.emplace_back(
+          [this, make_work](const std::stop_token& stop) { run(make_work, stop); });
   }
   ~OrderedPool() {
     for (auto& thread : threads_) thread.request_stop();
@@ -65,7 +66,8 @@ class OrderedPool {
       std::shared_ptr<Job> job;
       {
         std::unique_lock lock(mutex_);
-        if (!given_.wait(lock, stop, [&] { return !waiting_.empty(); }) || stop.stop_requested()) return;
+        if (!given_.wait(lock, stop, [&] { return !waiting_.empty(); }) || stop.stop_requested())
+          return;
         job = std::move(waiting_.front());
         waiting_.pop_front();
       }

@@ -1,6 +1,6 @@
-// Permutation: a random order of [0, size) as a function of the index, without a table. A Feistel network of six rounds with
-// Philox as its round function, walked until it lands inside (Black & Rogaway 2002, "Ciphers with arbitrary finite domains"). A
-// value; safe from any thread.
+// Permutation: a random order of [0, size) as a function of the index, without a table. A Feistel
+// network of six rounds with Philox as its round function, walked until it lands inside (Black &
+// Rogaway 2002, "Ciphers with arbitrary finite domains"). A value; safe from any thread.
 #pragma once
 #include <algorithm>
 #include <array>

@@ -30,11 +30,13 @@ void check(const Tokenizer& tokenizer, const PrepareOptions& options) {
                 cat("the tokenizer ", tokenizer.name(), " has no end-of-document token"),
                 "leave --append-eod out");
   MT_USER_CHECK(!options.json_keys.empty() && (options.key_names || options.json_keys.size() == 1),
-                ErrorClass::config, "several fields need a pair each", "name them with --json-keys");
+                ErrorClass::config, "several fields need a pair each",
+                "name them with --json-keys");
   std::set<std::string> names;
   for (const auto& key : options.json_keys)
     MT_USER_CHECK(
-        !key.empty() && names.insert(key).second && (!options.key_names || key.find('/') == key.npos),
+        !key.empty() && names.insert(key).second &&
+            (!options.key_names || key.find('/') == key.npos),
         ErrorClass::config,
         cat("--json-keys: the field '", printable(key), "' cannot be part of a file's name"),
         "name each field once, without slashes");
@@ -55,17 +57,22 @@ int worker_count(int wanted) {
 
 class Preparation {
  public:
-  Preparation(const Tokenizer& tokenizer, const PrepareOptions& options, const PrepareProgress& progress)
+  Preparation(const Tokenizer& tokenizer, const PrepareOptions& options,
+              const PrepareProgress& progress)
       : tokenizer_(tokenizer), options_(options), progress_(progress), reader_(options) {
     MT_USER_CHECK(reader_.json_only() || (!options.key_names && options.json_keys.size() == 1),
                   ErrorClass::config, "--json-keys is for JSON lines, but an input is text",
                   "prepare texts on their own");
-    MT_USER_CHECK(!reader_.text_only() || options.json_keys == PrepareOptions().json_keys, ErrorClass::config,
-                  cat("--json-key '", printable(options.json_keys[0]), "' names a field of JSON lines, and all inputs are text"),
+    MT_USER_CHECK(!reader_.text_only() || options.json_keys == PrepareOptions().json_keys,
+                  ErrorClass::config,
+                  cat("--json-key '", printable(options.json_keys[0]),
+                      "' names a field of JSON lines, and all inputs are text"),
                   "leave it out; JSON lines under another name than .jsonl: --format jsonl");
-    MT_USER_CHECK(!reader_.json_only() || (options.split_on == SplitOn::file && options.document_bytes == 0), ErrorClass::config,
-                  "--split-on and --document-bytes divide text, and each JSON line is a document",
-                  "leave them out, or make several lines of a long one");
+    MT_USER_CHECK(
+        !reader_.json_only() || (options.split_on == SplitOn::file && options.document_bytes == 0),
+        ErrorClass::config,
+        "--split-on and --document-bytes divide text, and each JSON line is a document",
+        "leave them out, or make several lines of a long one");
     report_.outputs = output_names(options);
     report_.bytes_total = reader_.file_bytes_total();
   }
@@ -86,7 +93,8 @@ class Preparation {
       report_.bytes_written += writer->bin_bytes();
     }
     for (size_t i = 0; i < writers_.size(); ++i)
-      write_tokenizer_record(report_.outputs[i], tokenizer_record(tokenizer_, writers_[i]->num_tokens()));
+      write_tokenizer_record(report_.outputs[i],
+                             tokenizer_record(tokenizer_, writers_[i]->num_tokens()));
     report_.seconds = seconds();
     return report_;
   }
@@ -117,7 +125,8 @@ class Preparation {
         break;
       }
       sizes.push_back(batch.bytes.size());
-      if (!batch.json) report_.text_lines += std::count(batch.bytes.begin(), batch.bytes.end(), '\n');
+      if (!batch.json)
+        report_.text_lines += std::count(batch.bytes.begin(), batch.bytes.end(), '\n');
       ahead += batch.bytes.size();
       pool.push(std::move(batch));
       while (pool.size() > static_cast<size_t>(workers) * kBatchesAhead ||
@@ -126,7 +135,8 @@ class Preparation {
     }
     while (pool.size() > 0) take();
     if (fault) std::rethrow_exception(fault);
-    report_.bytes_read = batch.file_bytes;  // with what follows the last batch: blank lines, padding
+    report_.bytes_read =
+        batch.file_bytes;  // with what follows the last batch: blank lines, padding
     report_.text_bytes = batch.text_bytes;
   }
 
@@ -162,7 +172,8 @@ class Preparation {
     ++(bad.mended ? report_.replaced : report_.skipped);
     if (report_.bad.size() < kBadTold) report_.bad.push_back(place + bad.fault);
     MT_USER_CHECK(report_.replaced + report_.skipped <= options_.max_bad, ErrorClass::data,
-                  cat(place, "more than ", counted(options_.max_bad, "broken line"), "; this one ", bad.fault),
+                  cat(place, "more than ", counted(options_.max_bad, "broken line"), "; this one ",
+                      bad.fault),
                   "look at the file, or raise --max-bad");
   }
 

@@ -12,38 +12,53 @@ namespace mtrain {
 
 void PreparedSettings::bind(Fields& f) {
   f.resume(ResumeClass::data);
-  f("path", path, "prepared tokens: the prefix of a .bin/.idx pair").example("data/bible").renamed_from({"data_path"}).input_path();
-  f("paths", paths, "several prefixes to blend, instead of path").example("[data/books, data/web]").input_path();
-  f("weights", weights, "the share of each of paths; without it they are mixed by their sizes, each sample once")
+  f("path", path, "prepared tokens: the prefix of a .bin/.idx pair")
+      .example("data/bible")
+      .renamed_from({"data_path"})
+      .input_path();
+  f("paths", paths, "several prefixes to blend, instead of path")
+      .example("[data/books, data/web]")
+      .input_path();
+  f("weights", weights,
+    "the share of each of paths; without it they are mixed by their sizes, each sample once")
       .example("[0.3, 0.7]");
   f("order", order,
-    "megatron: its order, which depends on the number of samples of the whole run; open: epochs shuffled one by one, so that "
+    "megatron: its order, which depends on the number of samples of the whole run; open: epochs "
+    "shuffled one by one, so that "
     "train.steps and the weights of what is still to come may change when a run goes on")
       .one_of({"megatron", "open"});
-  f("phases", phases, "order open: other weights for the first samples of the run, phase by phase; then come those of weights")
+  f("phases", phases,
+    "order open: other weights for the first samples of the run, phase by phase; then come those "
+    "of weights")
       .example("[{samples: 64000, weights: [0.9, 0.1]}]")
       .merge_replace();
-  f("any_tokenizer", any_tokenizer, "take pairs that say they were prepared by another tokenizer, too").resume(ResumeClass::safe);
+  f("any_tokenizer", any_tokenizer,
+    "take pairs that say they were prepared by another tokenizer, too")
+      .resume(ResumeClass::safe);
   f("split", split, "shares of the documents for train, valid and test").example("969,30,1");
   f("valid_path", valid_path, "a pair for validation; then split is not applied").input_path();
-  f("valid_paths", valid_paths, "several pairs for validation, blended as paths are, instead of valid_path")
+  f("valid_paths", valid_paths,
+    "several pairs for validation, blended as paths are, instead of valid_path")
       .example("[data/books_valid, data/web_valid]")
       .input_path();
   f("valid_weights", valid_weights, "the share of each of valid_paths").example("[0.5, 0.5]");
   f("test_path", test_path, "a pair for testing; then split is not applied").input_path();
-  f("test_paths", test_paths, "several pairs for testing, blended as paths are, instead of test_path")
+  f("test_paths", test_paths,
+    "several pairs for testing, blended as paths are, instead of test_path")
       .example("[data/books_test, data/web_test]")
       .input_path();
   f("test_weights", test_weights, "the share of each of test_paths").example("[0.5, 0.5]");
 }
 
-PreparedData::PreparedData(const PreparedSettings& settings, const DatasetContext& context, PreparedCut cut)
+PreparedData::PreparedData(const PreparedSettings& settings, const DatasetContext& context,
+                           PreparedCut cut)
     : settings_(settings), context_(context), cut_(std::move(cut)) {
   check_settings();
   phases_ = read_phases();
-  blends_ = {open_blend("path", settings.path, settings.paths, settings.weights),
-             open_blend("valid_path", settings.valid_path, settings.valid_paths, settings.valid_weights),
-             open_blend("test_path", settings.test_path, settings.test_paths, settings.test_weights)};
+  blends_ = {
+      open_blend("path", settings.path, settings.paths, settings.weights),
+      open_blend("valid_path", settings.valid_path, settings.valid_paths, settings.valid_weights),
+      open_blend("test_path", settings.test_path, settings.test_paths, settings.test_weights)};
   tell_unrecorded();
 }
 
@@ -53,9 +68,11 @@ std::unique_ptr<SampleSource> PreparedData::split(Split which, int64_t num_sampl
   const Blend& blend = blends_[own_files() ? static_cast<size_t>(which) : 0];
   MT_USER_CHECK(!blend.files.empty(), ErrorClass::config,
                 cat("there is no ", name(which), " data: dataset.", blend.name, " is not set"),
-                "set it, or leave those of valid and test both out so that dataset.split divides the documents");
+                "set it, or leave those of valid and test both out so that dataset.split divides "
+                "the documents");
   if (blend.files.size() == 1) return ordered(blend.files[0], which, num_samples);
-  return blend.weights.empty() ? blend_by_size(blend, which, num_samples) : blend_by_weight(blend, which, num_samples);
+  return blend.weights.empty() ? blend_by_size(blend, which, num_samples)
+                               : blend_by_weight(blend, which, num_samples);
 }
 
 std::string PreparedData::identity() const {
@@ -64,8 +81,8 @@ std::string PreparedData::identity() const {
   for (size_t i : {size_t{1}, size_t{2}}) files.push_back(identity_of(blends_[i]));
   if (!open_order())
     for (double weight : settings_.weights) weights.push_back(shortest(weight));
-  return cat("\"files\":[", join(files, ","), "],\"weights\":[", join(weights, ","), "],\"split\":\"",
-             own_files() ? "" : settings_.split, "\",\"seed\":", context_.seed);
+  return cat("\"files\":[", join(files, ","), "],\"weights\":[", join(weights, ","),
+             "],\"split\":\"", own_files() ? "" : settings_.split, "\",\"seed\":", context_.seed);
 }
 
 /// "null", a file, or a list of files and weights.
@@ -79,12 +96,16 @@ std::string PreparedData::identity_of(const Blend& blend) {
 }
 
 PreparedData::Blend PreparedData::open_blend(const std::string& name, const std::string& path,
-                                             const std::vector<std::string>& paths, const std::vector<double>& weights) const {
-  MT_USER_CHECK(path.empty() || paths.empty(), ErrorClass::config, cat("dataset.", name, " and dataset.", name, "s are both set"),
-                cat("give the prefix of one prepared pair as dataset.", name, ", or several as dataset.", name, "s"));
+                                             const std::vector<std::string>& paths,
+                                             const std::vector<double>& weights) const {
+  MT_USER_CHECK(path.empty() || paths.empty(), ErrorClass::config,
+                cat("dataset.", name, " and dataset.", name, "s are both set"),
+                cat("give the prefix of one prepared pair as dataset.", name,
+                    ", or several as dataset.", name, "s"));
   const std::string weights_name = name.substr(0, name.size() - 4) + "weights";
   MT_USER_CHECK(weights.empty() || weights.size() == paths.size(), ErrorClass::config,
-                cat("dataset.", weights_name, " has ", counted(weights.size(), "value"), " for ", paths.size(), " dataset.", name, "s"),
+                cat("dataset.", weights_name, " has ", counted(weights.size(), "value"), " for ",
+                    paths.size(), " dataset.", name, "s"),
                 "give one weight for each path");
   if (!weights.empty()) normalize_weights(weights);
   Blend blend{name, {}, weights};
@@ -93,8 +114,8 @@ PreparedData::Blend PreparedData::open_blend(const std::string& name, const std:
   return blend;
 }
 
-/// The weights of the first `total` samples of a blend, of whose training the phases are. Neighbours with the same weights are
-/// one phase.
+/// The weights of the first `total` samples of a blend, of whose training the phases are.
+/// Neighbours with the same weights are one phase.
 std::vector<BlendPhase> PreparedData::phases_until(const Blend& from, int64_t total) const {
   std::vector<BlendPhase> out;
   auto add = [&](int64_t samples, const std::vector<double>& weights) {
@@ -126,19 +147,24 @@ std::string PreparedData::order_identity(int64_t consumed) const {
 std::vector<BlendPhase> PreparedData::read_phases() const {
   std::vector<BlendPhase> out;
   if (settings_.phases.is_null()) return out;
-  const std::string hint = "write a list like [{samples: 64000, weights: [0.9, 0.1]}], one weight for each of dataset.paths";
-  MT_USER_CHECK(settings_.phases.is_list() && open_order() && !settings_.weights.empty(), ErrorClass::config,
-                !settings_.phases.is_list() ? cat("dataset.phases is not a list: ", brief(settings_.phases))
-                                            : "dataset.phases needs dataset.order=open and dataset.weights",
-                hint);
+  const std::string hint =
+      "write a list like [{samples: 64000, weights: [0.9, 0.1]}], one weight for each of "
+      "dataset.paths";
+  MT_USER_CHECK(
+      settings_.phases.is_list() && open_order() && !settings_.weights.empty(), ErrorClass::config,
+      !settings_.phases.is_list() ? cat("dataset.phases is not a list: ", brief(settings_.phases))
+                                  : "dataset.phases needs dataset.order=open and dataset.weights",
+      hint);
   for (const auto& item : settings_.phases.items()) {
     const Node *samples = item.get("samples"), *weights = item.get("weights");
     const std::string place = item.loc() ? cat(item.loc().text(), ": ") : "";
-    MT_USER_CHECK(samples && weights && weights->is_list() && weights->size() == settings_.paths.size() && item.size() == 2,
-                  ErrorClass::config, cat(place, "dataset.phases: ", brief(item), " is not a phase"), hint);
+    MT_USER_CHECK(samples && weights && weights->is_list() &&
+                      weights->size() == settings_.paths.size() && item.size() == 2,
+                  ErrorClass::config,
+                  cat(place, "dataset.phases: ", brief(item), " is not a phase"), hint);
     BlendPhase phase{samples->as_int(), {}};
-    MT_USER_CHECK(phase.samples > 0, ErrorClass::config, cat(place, "dataset.phases: a phase of ", phase.samples, " samples"),
-                  hint);
+    MT_USER_CHECK(phase.samples > 0, ErrorClass::config,
+                  cat(place, "dataset.phases: a phase of ", phase.samples, " samples"), hint);
     for (const auto& weight : weights->items()) phase.weights.push_back(weight.as_double());
     phase.weights = normalize_weights(phase.weights);
     out.push_back(std::move(phase));
@@ -147,11 +173,14 @@ std::vector<BlendPhase> PreparedData::read_phases() const {
 }
 
 void PreparedData::check_settings() const {
-  MT_USER_CHECK(!settings_.path.empty() || !settings_.paths.empty(), ErrorClass::config, "dataset.path is not set",
-                "give the prefix of one prepared pair as dataset.path, or several as dataset.paths");
+  MT_USER_CHECK(
+      !settings_.path.empty() || !settings_.paths.empty(), ErrorClass::config,
+      "dataset.path is not set",
+      "give the prefix of one prepared pair as dataset.path, or several as dataset.paths");
   split_ranges(settings_.split, 0);
   MT_USER_CHECK(context_.seed <= UINT32_MAX, ErrorClass::config,
-                cat("the seed ", context_.seed, " is above 4294967295, the largest that numpy's generator takes"),
+                cat("the seed ", context_.seed,
+                    " is above 4294967295, the largest that numpy's generator takes"),
                 "choose a smaller rng.seed");
 }
 
@@ -160,13 +189,15 @@ PreparedData::File PreparedData::open(const std::string& text) const {
   std::error_code ignored;
   auto extension = path.extension();
   bool raw = extension == ".txt" || extension == ".jsonl" || extension == ".json";
-  if (!fs::exists(idx_path(path), ignored) && (raw || fs::is_regular_file(path, ignored)) && extension != ".idx" &&
-      extension != ".bin") {
+  if (!fs::exists(idx_path(path), ignored) && (raw || fs::is_regular_file(path, ignored)) &&
+      extension != ".idx" && extension != ".bin") {
     fs::path prefix = fs::path(path).replace_extension();
-    throw Error(ErrorClass::data, cat(path.string(), " is text; training reads prepared tokens"),
-                cat("run: mtrain data prepare --input ", path.string(), " --output ", prefix.string(), " --tokenizer ",
-                    context_.tokenizer ? context_.tokenizer->name() : "NAME", " --append-eod",
-                    extension == ".txt" ? " --split-on blank-lines" : "", "\nand set dataset.path=", prefix.string()));
+    throw Error(
+        ErrorClass::data, cat(path.string(), " is text; training reads prepared tokens"),
+        cat("run: mtrain data prepare --input ", path.string(), " --output ", prefix.string(),
+            " --tokenizer ", context_.tokenizer ? context_.tokenizer->name() : "NAME",
+            " --append-eod", extension == ".txt" ? " --split-on blank-lines" : "",
+            "\nand set dataset.path=", prefix.string()));
   }
   auto file = std::make_shared<IndexedFile>(path);
   if (context_.tokenizer && !settings_.any_tokenizer) check_tokenizer(*file, *context_.tokenizer);
@@ -182,8 +213,9 @@ void PreparedData::tell_unrecorded() const {
       if (!read_tokenizer_record(*file)) names.push_back(printable(file->prefix().string()));
   if (names.empty()) return;
   const size_t more = names.size() - 1;
-  log_info("no record of the tokenizer is next to ", names[0], more > 0 ? cat(" and ", more, " more") : "",
-           ": ids are taken for those of ", context_.tokenizer->name());
+  log_info("no record of the tokenizer is next to ", names[0],
+           more > 0 ? cat(" and ", more, " more") : "", ": ids are taken for those of ",
+           context_.tokenizer->name());
 }
 
 SequenceRange PreparedData::range_of(const File& file, Split which) const {
@@ -193,29 +225,34 @@ SequenceRange PreparedData::range_of(const File& file, Split which) const {
   SequenceRange range = ranges[static_cast<size_t>(which)];
   if (range.begin == range.end) {
     auto size = [&](size_t i) { return ranges[i].end - ranges[i].begin; };
-    throw Error(
-        ErrorClass::data,
-        cat("the ", name(which), " split of ", file->prefix().string(), " is empty: its ", counted(count, "document"),
-            " at the shares ", settings_.split, count == 1 ? " gives " : " give ", size(0), " to train, ", size(1), " to valid and ", size(2), " to test"),
-        cat(count > 1 ? "change dataset.split, or " : "",
-            "prepare the text as more documents (data prepare --split-on lines, --split-on blank-lines or --document-bytes N)",
-            which == Split::train ? "" : cat("; or set dataset.", name(which), "_path to a pair of its own"),
-            which == Split::valid ? "; or do without: validation.steps=0" : ""));
+    throw Error(ErrorClass::data,
+                cat("the ", name(which), " split of ", file->prefix().string(), " is empty: its ",
+                    counted(count, "document"), " at the shares ", settings_.split,
+                    count == 1 ? " gives " : " give ", size(0), " to train, ", size(1),
+                    " to valid and ", size(2), " to test"),
+                cat(count > 1 ? "change dataset.split, or " : "",
+                    "prepare the text as more documents (data prepare --split-on lines, --split-on "
+                    "blank-lines or --document-bytes N)",
+                    which == Split::train
+                        ? ""
+                        : cat("; or set dataset.", name(which), "_path to a pair of its own"),
+                    which == Split::valid ? "; or do without: validation.steps=0" : ""));
   }
   return range;
 }
 
-std::string PreparedData::stream(Split which) const {
-  return cat(cut_.dataset, ".", name(which));
-}
+std::string PreparedData::stream(Split which) const { return cat(cut_.dataset, ".", name(which)); }
 
 /// A file's samples in the order that is set.
-PreparedData::Source PreparedData::ordered(const File& file, Split which, int64_t num_samples) const {
+PreparedData::Source PreparedData::ordered(const File& file, Split which,
+                                           int64_t num_samples) const {
   if (!open_order() || num_samples == Dataset::kOneEpoch) return source(file, which, num_samples);
-  return std::make_unique<EpochSource>(source(file, which, Dataset::kOneEpoch), num_samples, context_.seed, stream(which));
+  return std::make_unique<EpochSource>(source(file, which, Dataset::kOneEpoch), num_samples,
+                                       context_.seed, stream(which));
 }
 
-PreparedData::Source PreparedData::source(const File& file, Split which, int64_t num_samples) const {
+PreparedData::Source PreparedData::source(const File& file, Split which,
+                                          int64_t num_samples) const {
   const SequenceRange range = range_of(file, which);
   std::vector<int32_t> lengths;
   lengths.reserve(static_cast<size_t>(range.end - range.begin));
@@ -229,13 +266,16 @@ PreparedData::Source PreparedData::source(const File& file, Split which, int64_t
                              .drop_last = which == Split::valid ? cut_.drop_last_valid : true,
                              .extra_tokens = cut_.extra_tokens});
   } catch (const Error& error) {
-    throw Error(error.error_class(), cat("the ", name(which), " split of ", file->prefix().string(), ": ", error.message()),
-                error.hint());
+    throw Error(
+        error.error_class(),
+        cat("the ", name(which), " split of ", file->prefix().string(), ": ", error.message()),
+        error.hint());
   }
   return cut_.source(file, std::move(index));
 }
 
-PreparedData::Source PreparedData::blend_by_weight(const Blend& from, Split which, int64_t num_samples) const {
+PreparedData::Source PreparedData::blend_by_weight(const Blend& from, Split which,
+                                                   int64_t num_samples) const {
   MT_USER_CHECK(num_samples != Dataset::kOneEpoch, ErrorClass::config,
                 cat("one epoch of a weighted blend is not defined (the ", name(which), " split)"),
                 "leave the weights out, or ask for a number of samples");
@@ -248,24 +288,27 @@ PreparedData::Source PreparedData::blend_by_weight(const Blend& from, Split whic
   for (int16_t d : index.dataset) ++used[static_cast<size_t>(d)];
   std::vector<std::unique_ptr<SampleSource>> sources;
   for (size_t d = 0; d < from.files.size(); ++d) {
-    // Rounding every share up lets many small datasets draw more of the large ones than their surplus
-    // covers.
+    // Rounding every share up lets many small datasets draw more of the large ones than their
+    // surplus covers.
     auto share = std::max({int64_t{1}, used[d], blend_share_with_surplus(num_samples, weights[d])});
     sources.push_back(source(from.files[d], which, share));
   }
   return std::make_unique<BlendSource>(std::move(sources), std::move(index));
 }
 
-PreparedData::Source PreparedData::blend_by_phase(const Blend& from, Split which, int64_t num_samples) const {
+PreparedData::Source PreparedData::blend_by_phase(const Blend& from, Split which,
+                                                  int64_t num_samples) const {
   BlendIndex index = blend_phases(phases_until(from, num_samples));
   std::vector<int64_t> used(from.files.size(), 1);
   for (int16_t d : index.dataset) ++used[static_cast<size_t>(d)];
   std::vector<std::unique_ptr<SampleSource>> sources;
-  for (size_t d = 0; d < from.files.size(); ++d) sources.push_back(ordered(from.files[d], which, used[d]));
+  for (size_t d = 0; d < from.files.size(); ++d)
+    sources.push_back(ordered(from.files[d], which, used[d]));
   return std::make_unique<BlendSource>(std::move(sources), std::move(index));
 }
 
-PreparedData::Source PreparedData::blend_by_size(const Blend& from, Split which, int64_t num_samples) const {
+PreparedData::Source PreparedData::blend_by_size(const Blend& from, Split which,
+                                                 int64_t num_samples) const {
   std::vector<std::unique_ptr<SampleSource>> sources;
   std::vector<int64_t> sizes;
   std::vector<double> weights;
@@ -280,15 +323,17 @@ PreparedData::Source PreparedData::blend_by_size(const Blend& from, Split which,
     return std::make_unique<EpochSource>(std::move(all), num_samples, context_.seed, stream(which));
   }
   const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  MT_USER_CHECK(
-      num_samples <= total, ErrorClass::data,
-      cat("the ", name(which), " split of dataset.", from.name, "s has ", counted(total, "sample"), " of the ", num_samples, " that are wanted"),
-      cat("give dataset.", from.name.substr(0, from.name.size() - 4),
-          "weights, with which the data repeats, or ask for fewer samples"));
-  return std::make_unique<BlendSource>(std::move(sources), blend(normalize_weights(weights), num_samples));
+  MT_USER_CHECK(num_samples <= total, ErrorClass::data,
+                cat("the ", name(which), " split of dataset.", from.name, "s has ",
+                    counted(total, "sample"), " of the ", num_samples, " that are wanted"),
+                cat("give dataset.", from.name.substr(0, from.name.size() - 4),
+                    "weights, with which the data repeats, or ask for fewer samples"));
+  return std::make_unique<BlendSource>(std::move(sources),
+                                       blend(normalize_weights(weights), num_samples));
 }
 
-int32_t special_token_id(const Tokenizer& tokenizer, const std::string& text, const std::string& setting) {
+int32_t special_token_id(const Tokenizer& tokenizer, const std::string& text,
+                         const std::string& setting) {
   std::vector<std::string> known;
   for (const auto& token : tokenizer.special_tokens()) {
     if (token.text == text) return token.id;
@@ -296,9 +341,11 @@ int32_t special_token_id(const Tokenizer& tokenizer, const std::string& text, co
   }
   constexpr size_t kShown = 8;
   auto near = nearest(text, known, 3);
-  const std::string more = known.size() > kShown ? cat(" and ", known.size() - kShown, " more") : "";
+  const std::string more =
+      known.size() > kShown ? cat(" and ", known.size() - kShown, " more") : "";
   if (known.size() > kShown) known.resize(kShown);
-  throw Error(ErrorClass::config, cat(setting, ": '", printable(text, 60), "' is not a special token of the tokenizer"),
+  throw Error(ErrorClass::config,
+              cat(setting, ": '", printable(text, 60), "' is not a special token of the tokenizer"),
               !near.empty()   ? cat("did you mean ", join(near, " or "), "?")
               : known.empty() ? std::string("it has none: choose another tokenizer")
                               : cat("it has ", printable(join(known, " "), 400), more));

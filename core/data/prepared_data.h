@@ -1,6 +1,7 @@
-// PreparedData: one pair of prepared tokens or a blend of several, divided into train, valid and test, in Megatron's order of
-// samples or the open one. What datasets over such pairs share; each says how it cuts a file. Owns the opened files; refers to
-// the tokenizer of its context. Immutable: const members are safe from any thread.
+// PreparedData: one pair of prepared tokens or a blend of several, divided into train, valid and
+// test, in Megatron's order of samples or the open one. What datasets over such pairs share; each
+// says how it cuts a file. Owns the opened files; refers to the tokenizer of its context.
+// Immutable: const members are safe from any thread.
 #pragma once
 #include <array>
 #include <functional>
@@ -27,7 +28,8 @@ struct MT_API PreparedSettings {
 
 /// How a dataset cuts a file.
 struct PreparedCut {
-  std::string dataset;          // its name; what the open order is a function of, beside seed, split and epoch
+  std::string
+      dataset;  // its name; what the open order is a function of, beside seed, split and epoch
   int64_t tokens = 0;           // the step from one sample to the next
   int64_t extra_tokens = 1;     // what a sample has beyond that
   bool drop_last_valid = true;  // leave out a last validation sample that the data cannot fill
@@ -38,14 +40,17 @@ class MT_API PreparedData {
  public:
   using File = std::shared_ptr<const IndexedFile>;
 
-  /// Opens every pair. Throws Error(config) for settings that fit no data, Error(data) naming a pair that is missing or broken.
+  /// Opens every pair. Throws Error(config) for settings that fit no data, Error(data) naming a
+  /// pair that is missing or broken.
   PreparedData(const PreparedSettings& settings, const DatasetContext& context, PreparedCut cut);
   /// As Dataset::split.
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const;
 
-  /// Members of a JSON object: files, weights, split and seed; of the samples before `consumed` in open order.
+  /// Members of a JSON object: files, weights, split and seed; of the samples before `consumed` in
+  /// open order.
   std::string identity() const;
-  /// The order and, of the samples before `consumed`, the mix; empty for Megatron's order, else behind a comma.
+  /// The order and, of the samples before `consumed`, the mix; empty for Megatron's order, else
+  /// behind a comma.
   std::string order_identity(int64_t consumed) const;
 
  private:
@@ -65,8 +70,8 @@ class MT_API PreparedData {
   std::vector<BlendPhase> phases_until(const Blend& from, int64_t total) const;
   File open(const std::string& text) const;
   void tell_unrecorded() const;
-  Blend open_blend(const std::string& name, const std::string& path, const std::vector<std::string>& paths,
-                   const std::vector<double>& weights) const;
+  Blend open_blend(const std::string& name, const std::string& path,
+                   const std::vector<std::string>& paths, const std::vector<double>& weights) const;
   SequenceRange range_of(const File& file, Split which) const;
   std::string stream(Split which) const;
   Source source(const File& file, Split which, int64_t num_samples) const;
@@ -82,7 +87,9 @@ class MT_API PreparedData {
   std::vector<BlendPhase> phases_;
 };
 
-/// The id of a special token of the context's tokenizer. Error(config) naming `setting` when there is none, with what is near.
-MT_API int32_t special_token_id(const Tokenizer& tokenizer, const std::string& text, const std::string& setting);
+/// The id of a special token of the context's tokenizer. Error(config) naming `setting` when there
+/// is none, with what is near.
+MT_API int32_t special_token_id(const Tokenizer& tokenizer, const std::string& text,
+                                const std::string& setting);
 
 }  // namespace mtrain

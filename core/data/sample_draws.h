@@ -1,5 +1,5 @@
-// The random numbers of one sample, one after the other: functions of (seed, stream, sample) alone, so that a sample is the same
-// whenever, and by whichever rank, it is asked for.
+// The random numbers of one sample, one after the other: functions of (seed, stream, sample) alone,
+// so that a sample is the same whenever, and by whichever rank, it is asked for.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -54,10 +54,12 @@ SentenceSplitter::SentenceSplitter() : iterator_(std::make_unique<Iterator>()) {
 SentenceSplitter::~SentenceSplitter() = default;
 
 void SentenceSplitter::split(std::string_view text, std::vector<std::string_view>& out) {
-  MT_USER_CHECK(text.size() <= INT32_MAX, ErrorClass::data,
-                cat("a text of ", human_bytes(text.size()), " is too long to be split into sentences"), "");
+  MT_USER_CHECK(
+      text.size() <= INT32_MAX, ErrorClass::data,
+      cat("a text of ", human_bytes(text.size()), " is too long to be split into sentences"), "");
   UErrorCode status = U_ZERO_ERROR;
-  iterator_->text = utext_openUTF8(iterator_->text, text.data(), static_cast<int64_t>(text.size()), &status);
+  iterator_->text =
+      utext_openUTF8(iterator_->text, text.data(), static_cast<int64_t>(text.size()), &status);
   ubrk_setUText(iterator_->breaks, iterator_->text, &status);
   MT_CHECK(U_SUCCESS(status), u_errorName(status));
   int32_t begin = 0;

@@ -16,10 +16,12 @@ int64_t rounded(double value) {
   return static_cast<int64_t>(below) + (up ? 1 : 0);
 }
 
-/// Lengths of `parts` parts, none of them empty, of `items` items: every such division is as likely as any other. A division is a
-/// choice of parts - 1 of the places between two items (Floyd's way to choose without trying twice).
+/// Lengths of `parts` parts, none of them empty, of `items` items: every such division is as likely
+/// as any other. A division is a choice of parts - 1 of the places between two items (Floyd's way
+/// to choose without trying twice).
 std::vector<size_t> random_division(size_t items, size_t parts, SampleDraws& draws) {
-  std::vector<uint8_t> cut(items, 0);  // whether a part ends behind the item; the last one's is not drawn
+  std::vector<uint8_t> cut(items,
+                           0);  // whether a part ends behind the item; the last one's is not drawn
   for (size_t place = items - parts; place + 1 < items; ++place) {
     const size_t drawn = draws.below(place + 1);
     cut[cut[drawn] ? place : drawn] = 1;
@@ -32,19 +34,20 @@ std::vector<size_t> random_division(size_t items, size_t parts, SampleDraws& dra
   return lengths;
 }
 
-int64_t together(const SpanLengths& lengths) {
-  return lengths.inputs + lengths.targets;
-}
+int64_t together(const SpanLengths& lengths) { return lengths.inputs + lengths.targets; }
 
 }  // namespace
 
 SpanLengths span_lengths(int64_t tokens, const SpanShares& shares) {
   MT_CHECK(tokens >= 2, "a text of ", tokens);
-  MT_CHECK(shares.mask_probability > 0 && shares.mask_probability < 1 && shares.mean_span >= 1, "bad shares");
+  MT_CHECK(shares.mask_probability > 0 && shares.mask_probability < 1 && shares.mean_span >= 1,
+           "bad shares");
   SpanLengths out;
-  out.cut_tokens = std::clamp<int64_t>(rounded(static_cast<double>(tokens) * shares.mask_probability), 1, tokens - 1);
+  out.cut_tokens = std::clamp<int64_t>(
+      rounded(static_cast<double>(tokens) * shares.mask_probability), 1, tokens - 1);
   const int64_t left = tokens - out.cut_tokens;
-  const int64_t spans = rounded(static_cast<double>(out.cut_tokens) / static_cast<double>(shares.mean_span));
+  const int64_t spans =
+      rounded(static_cast<double>(out.cut_tokens) / static_cast<double>(shares.mean_span));
   out.spans = std::clamp<int64_t>(spans, 1, std::min(out.cut_tokens, left));
   out.inputs = left + out.spans + 1;
   out.targets = out.cut_tokens + out.spans + (shares.closing_sentinel ? 1 : 0) + 1;
@@ -62,14 +65,16 @@ int64_t longest_text(int64_t places, const SpanShares& shares) {
   return most;
 }
 
-SpanCorruption::SpanCorruption(SpanCorruptionConfig config, int64_t tokens, uint64_t seed, std::string_view stream)
+SpanCorruption::SpanCorruption(SpanCorruptionConfig config, int64_t tokens, uint64_t seed,
+                               std::string_view stream)
     : config_(std::move(config)),
       sorted_sentinels_(config_.sentinels),
       tokens_(tokens),
       lengths_(span_lengths(tokens, config_.shares)),
       seed_(seed),
       stream_(name_key(stream)) {
-  const auto needed = static_cast<size_t>(lengths_.spans + (config_.shares.closing_sentinel ? 1 : 0));
+  const auto needed =
+      static_cast<size_t>(lengths_.spans + (config_.shares.closing_sentinel ? 1 : 0));
   MT_CHECK(config_.sentinels.size() >= needed, config_.sentinels.size(), " sentinels of ", needed);
   std::sort(sorted_sentinels_.begin(), sorted_sentinels_.end());
 }
@@ -77,18 +82,22 @@ SpanCorruption::SpanCorruption(SpanCorruptionConfig config, int64_t tokens, uint
 void SpanCorruption::refuse_sentinels(std::span<const int32_t> text) const {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] < sorted_sentinels_.front() || text[i] > sorted_sentinels_.back()) continue;
-    MT_USER_CHECK(!std::binary_search(sorted_sentinels_.begin(), sorted_sentinels_.end(), text[i]), ErrorClass::data,
+    MT_USER_CHECK(!std::binary_search(sorted_sentinels_.begin(), sorted_sentinels_.end(), text[i]),
+                  ErrorClass::data,
                   cat("token ", i, " of the text is id ", text[i], ", which is a sentinel"),
-                  "the data was prepared with another tokenizer, or sentinels were chosen that text is made of: name others in "
+                  "the data was prepared with another tokenizer, or sentinels were chosen that "
+                  "text is made of: name others in "
                   "dataset.sentinel");
   }
 }
 
-void SpanCorruption::apply(uint64_t sample, std::span<const int32_t> text, std::vector<int32_t>& out) const {
+void SpanCorruption::apply(uint64_t sample, std::span<const int32_t> text,
+                           std::vector<int32_t>& out) const {
   MT_CHECK_EQ(static_cast<int64_t>(text.size()), tokens_);
   refuse_sentinels(text);
   SampleDraws draws(seed_, stream_, sample);
-  const auto spans = static_cast<size_t>(lengths_.spans), cut_tokens = static_cast<size_t>(lengths_.cut_tokens);
+  const auto spans = static_cast<size_t>(lengths_.spans),
+             cut_tokens = static_cast<size_t>(lengths_.cut_tokens);
   const auto cut = random_division(cut_tokens, spans, draws);
   const auto kept = random_division(text.size() - cut_tokens, spans, draws);
   auto append = [&](size_t begin, size_t count) {

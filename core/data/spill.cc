@@ -32,9 +32,10 @@ SpillFile::~SpillFile() {
 }
 
 void SpillFile::fail(const char* what) const {
-  throw Error(ErrorClass::io,
-              cat("cannot ", what, " a temporary file in ", folder_.string(), ": ", std::strerror(errno)),
-              "check that the folder of --output has room and can be written");
+  throw Error(
+      ErrorClass::io,
+      cat("cannot ", what, " a temporary file in ", folder_.string(), ": ", std::strerror(errno)),
+      "check that the folder of --output has room and can be written");
 }
 
 void SpillFile::append(std::span<const std::byte> bytes) {
@@ -62,7 +63,8 @@ void SpillFile::each(size_t item, const std::function<void(std::span<const std::
   for (uint64_t at = 0; at < stored_;) {
     const auto wanted = static_cast<size_t>(std::min<uint64_t>(piece.size(), stored_ - at));
     for (size_t done = 0; done < wanted;) {
-      const ssize_t got = ::pread(fd_, piece.data() + done, wanted - done, static_cast<off_t>(at + done));
+      const ssize_t got =
+          ::pread(fd_, piece.data() + done, wanted - done, static_cast<off_t>(at + done));
       if (got < 0 && errno == EINTR) continue;
       if (got == 0) errno = EIO;
       if (got <= 0) fail("read");

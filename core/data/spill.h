@@ -1,6 +1,6 @@
-// Spill: a growing array of numbers that keeps little of itself in memory: the rest lies in a file without a
-// name, which the system removes however the process ends. Written from front to back, then read so. For one
-// thread at a time.
+// Spill: a growing array of numbers that keeps little of itself in memory: the rest lies in a file
+// without a name, which the system removes however the process ends. Written from front to back,
+// then read so. For one thread at a time.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -48,7 +48,9 @@ class Spill {
   size_t size() const { return size_; }
   /// The value pushed last; REQUIRES: size() > 0.
   T back() const { return last_; }
-  void each(const std::function<void(std::span<const std::byte>)>& take) { file_.each(sizeof(T), take); }
+  void each(const std::function<void(std::span<const std::byte>)>& take) {
+    file_.each(sizeof(T), take);
+  }
 
  private:
   SpillFile file_;

@@ -19,8 +19,8 @@ std::string decode_through(const Tokenizer& tokenizer, std::span<const int32_t> 
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-/// How many bytes at the start of `text` could have begun one character: at least 1. (The "maximal subpart"
-/// of the Unicode Standard, section 3.9.)
+/// How many bytes at the start of `text` could have begun one character: at least 1. (The "maximal
+/// subpart" of the Unicode Standard, section 3.9.)
 size_t broken_start(std::string_view text) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -48,8 +48,8 @@ bool unfinished(std::string_view text) {
   return lead <= 0xF4 && text.size() < wanted && broken_start(text) == text.size();
 }
 
-/// Well-formed UTF-8 from bytes; with `rest`, an unfinished character at the end is left out and its size
-/// told.
+/// Well-formed UTF-8 from bytes; with `rest`, an unfinished character at the end is left out and
+/// its size told.
 std::string replace_broken(std::string_view bytes, size_t* rest) {
   std::string out;
   size_t bad = 0;
@@ -66,10 +66,11 @@ std::string replace_broken(std::string_view bytes, size_t* rest) {
 
 }  // namespace
 
-void Tokenizer::encode_with(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& ids,
-                            std::vector<TextSpan>* spans) const {
+void Tokenizer::encode_with(std::string_view text, const EncodeOptions& options,
+                            std::vector<int32_t>& ids, std::vector<TextSpan>* spans) const {
   MT_USER_CHECK(!options.parse_special, ErrorClass::config,
-                cat("the tokenizer ", name(), " knows no special tokens in text"), "leave the option out");
+                cat("the tokenizer ", name(), " knows no special tokens in text"),
+                "leave the option out");
   const size_t first = ids.size();
   encode_to(text, ids);
   if (!spans) return;
@@ -77,7 +78,8 @@ void Tokenizer::encode_with(std::string_view text, const EncodeOptions& options,
   for (size_t i = first; i < ids.size(); ++i) {
     const std::string bytes = decode_bytes({&ids[i], 1});
     MT_USER_CHECK(text.substr(at).starts_with(bytes), ErrorClass::data,
-                  cat("the tokenizer ", name(), " does not say where its tokens stand in the text"), "");
+                  cat("the tokenizer ", name(), " does not say where its tokens stand in the text"),
+                  "");
     size_t begin = at, end = at + bytes.size();
     auto inside = [&](size_t i) {
       return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;
@@ -134,7 +136,8 @@ std::string StreamDecoder::push(int32_t id) {
   std::string out = replace_broken(std::string_view(bytes).substr(told_bytes_), &rest);
   told_bytes_ = bytes.size() - rest;
   if (rest > 0) return out;
-  // All is told: what was new now is enough as the context of what comes, unless it shows nothing by itself.
+  // All is told: what was new now is enough as the context of what comes, unless it shows nothing
+  // by itself.
   const std::string context = decode_through(tokenizer_, std::span(ids_).subspan(told_ids_));
   if (context.empty()) return out;
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(told_ids_));

@@ -1,6 +1,6 @@
-// Tokenizer: text to token ids and back. A plugin kind; made by the Registry from the recipe's `tokenizer`
-// section. Owned by the run; datasets and samplers hold references. Immutable once made: every const member
-// is safe from any thread.
+// Tokenizer: text to token ids and back. A plugin kind; made by the Registry from the recipe's
+// `tokenizer` section. Owned by the run; datasets and samplers hold references. Immutable once
+// made: every const member is safe from any thread.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -26,8 +26,8 @@ struct TextSpan {
 };
 
 struct EncodeOptions {
-  /// Whether the text of a special token ("<|endoftext|>") becomes that token. Off, it is text like any
-  /// other, so that nobody's data can forge the end of a document or the turn of a chat.
+  /// Whether the text of a special token ("<|endoftext|>") becomes that token. Off, it is text like
+  /// any other, so that nobody's data can forge the end of a document or the turn of a chat.
   bool parse_special = false;
   /// Whether to put around the text what the tokenizer's file asks for: "<s> …", "[CLS] … [SEP]".
   bool add_special = false;
@@ -47,8 +47,9 @@ class MT_API Tokenizer {
 
   /// The name under which recipes ask for it.
   virtual std::string name() const = 0;
-  /// One more than the largest id that encode_to() or a special token may give. A model's table of tokens may
-  /// have more rows (`model.vocab_multiple`): they take part in no softmax, so they change no loss.
+  /// One more than the largest id that encode_to() or a special token may give. A model's table of
+  /// tokens may have more rows (`model.vocab_multiple`): they take part in no softmax, so they
+  /// change no loss.
   virtual int64_t vocab_size() const = 0;
   /// The id that ends a document, when there is one.
   virtual std::optional<int32_t> eod() const { return std::nullopt; }
@@ -58,38 +59,42 @@ class MT_API Tokenizer {
   /// All special tokens, by rising id.
   virtual std::vector<SpecialToken> special_tokens() const { return {}; }
 
-  /// The folder that its files lie in, where a chat template may lie beside them; empty: it has no files.
+  /// The folder that its files lie in, where a chat template may lie beside them; empty: it has no
+  /// files.
   virtual std::filesystem::path folder() const { return {}; }
 
-  /// Appends the ids of `text` to `ids`. Text is arbitrary bytes; special tokens are never made from it.
+  /// Appends the ids of `text` to `ids`. Text is arbitrary bytes; special tokens are never made
+  /// from it.
   virtual void encode_to(std::string_view text, std::vector<int32_t>& ids) const = 0;
-  /// Appends ids and, to `spans` when it is not null, the bytes of `text` that each id stands for: whole
-  /// characters, so neighbours overlap where a character takes several tokens; tokens that stand for no text
-  /// are empty spans. The default serves tokenizers whose decode_bytes() gives the text back, and knows no
-  /// special tokens in text, and puts none around it. Error(data) where that does not hold.
-  virtual void encode_with(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& ids,
-                           std::vector<TextSpan>* spans) const;
+  /// Appends ids and, to `spans` when it is not null, the bytes of `text` that each id stands for:
+  /// whole characters, so neighbours overlap where a character takes several tokens; tokens that
+  /// stand for no text are empty spans. The default serves tokenizers whose decode_bytes() gives
+  /// the text back, and knows no special tokens in text, and puts none around it. Error(data) where
+  /// that does not hold.
+  virtual void encode_with(std::string_view text, const EncodeOptions& options,
+                           std::vector<int32_t>& ids, std::vector<TextSpan>* spans) const;
   /// The bytes of these tokens; special tokens give none. May end inside a UTF-8 character.
   /// Error(data) for an id outside the vocabulary.
   virtual std::string decode_bytes(std::span<const int32_t> ids) const = 0;
   /// Text that changes when the mapping changes: kept in checkpoints and compared at resume.
   virtual std::string identity() const = 0;
-  /// Text that changes when the ids of text do: kept with prepared data and compared when it is trained on. Special tokens that text
-  /// never becomes are no part of it. Empty: text has no ids of its own, and nothing is compared.
+  /// Text that changes when the ids of text do: kept with prepared data and compared when it is
+  /// trained on. Special tokens that text never becomes are no part of it. Empty: text has no ids
+  /// of its own, and nothing is compared.
   virtual std::string text_identity() const { return identity(); }
 
   std::vector<int32_t> encode(std::string_view text) const;
-  /// The ids of each text, on `threads` threads (0: one for each core). The result does not depend on how
-  /// many.
+  /// The ids of each text, on `threads` threads (0: one for each core). The result does not depend
+  /// on how many.
   std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string_view> texts,
                                                  int threads = 0) const;
-  /// decode_bytes() made valid UTF-8: what is no character becomes U+FFFD, one for each run of bytes that
-  /// could have begun one.
+  /// decode_bytes() made valid UTF-8: what is no character becomes U+FFFD, one for each run of
+  /// bytes that could have begun one.
   std::string decode(std::span<const int32_t> ids) const;
 };
 
-/// Text from ids as they come, for a reader who waits: gives whole characters only. Refers to its tokenizer;
-/// for one thread at a time.
+/// Text from ids as they come, for a reader who waits: gives whole characters only. Refers to its
+/// tokenizer; for one thread at a time.
 class MT_API StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}

@@ -6,10 +6,15 @@
 
 namespace mtrain {
 
-fs::path tokenizer_record_path(const fs::path& prefix) { return fs::path(prefix) += ".tokenizer.json"; }
+fs::path tokenizer_record_path(const fs::path& prefix) {
+  return fs::path(prefix) += ".tokenizer.json";
+}
 
 TokenizerRecord tokenizer_record(const Tokenizer& tokenizer, int64_t tokens) {
-  return {.name = tokenizer.name(), .vocab_size = tokenizer.vocab_size(), .identity = tokenizer.text_identity(), .tokens = tokens};
+  return {.name = tokenizer.name(),
+          .vocab_size = tokenizer.vocab_size(),
+          .identity = tokenizer.text_identity(),
+          .tokens = tokens};
 }
 
 void write_tokenizer_record(const fs::path& prefix, const TokenizerRecord& record) {
@@ -39,7 +44,8 @@ std::optional<TokenizerRecord> read_tokenizer_record(const IndexedFile& file) {
            .tokens = json.at("tokens")};
   } catch (const nlohmann::json::exception& e) {
     throw Error(ErrorClass::data, cat(path.string(), " is damaged: ", printable(e.what())),
-                "prepare the pair again; without this file nothing is known of its tokenizer, and any is taken");
+                "prepare the pair again; without this file nothing is known of its tokenizer, and "
+                "any is taken");
   }
   if (out.tokens != file.num_tokens()) return std::nullopt;
   return out;
@@ -50,10 +56,11 @@ void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer) {
   const TokenizerRecord ours = tokenizer_record(tokenizer, file.num_tokens());
   if (!made_by || *made_by == ours || ours.identity.empty()) return;
   throw Error(ErrorClass::data,
-              cat(printable(file.prefix().string()), " was prepared by another tokenizer:\n  then ", printable(made_by->identity),
-                  ",\n  now ", printable(ours.identity)),
+              cat(printable(file.prefix().string()), " was prepared by another tokenizer:\n  then ",
+                  printable(made_by->identity), ",\n  now ", printable(ours.identity)),
               cat("set tokenizer.type=", printable(made_by->name),
-                  " with the files of then, prepare the text again, or accept its ids by dataset.any_tokenizer=true"));
+                  " with the files of then, prepare the text again, or accept its ids by "
+                  "dataset.any_tokenizer=true"));
 }
 
 }  // namespace mtrain

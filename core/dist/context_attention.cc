@@ -13,16 +13,19 @@
 namespace mtrain {
 namespace {
 
-constexpr std::array<std::pair<ContextKind, const char*>, 4> kNames = {{{ContextKind::p2p, "p2p"},
-                                                                        {ContextKind::all_gather, "all_gather"},
-                                                                        {ContextKind::a2a, "a2a"},
-                                                                        {ContextKind::a2a_p2p, "a2a+p2p"}}};
+constexpr std::array<std::pair<ContextKind, const char*>, 4> kNames = {
+    {{ContextKind::p2p, "p2p"},
+     {ContextKind::all_gather, "all_gather"},
+     {ContextKind::a2a, "a2a"},
+     {ContextKind::a2a_p2p, "a2a+p2p"}}};
 
 void require_even(const ContextRing& ring, ContextKind kind) {
-  MT_USER_CHECK(ring.even(), ErrorClass::config,
-                cat(name(kind), " needs the same number of tokens on all ", ring.ranks(),
-                    " context-parallel ranks, but ", ring.tokens(), " tokens cannot be shared out so"),
-                cat("use dist.cp_comm=p2p, or make the tokens of a micro-batch a multiple of ", ring.ranks()));
+  MT_USER_CHECK(
+      ring.even(), ErrorClass::config,
+      cat(name(kind), " needs the same number of tokens on all ", ring.ranks(),
+          " context-parallel ranks, but ", ring.tokens(), " tokens cannot be shared out so"),
+      cat("use dist.cp_comm=p2p, or make the tokens of a micro-batch a multiple of ",
+          ring.ranks()));
 }
 
 // How often keys are to be copied so that each of `ranks` gets whole groups of heads.
@@ -30,7 +33,8 @@ int64_t key_copies(const HeadLayout& layout, int ranks) {
   MT_USER_CHECK(
       layout.heads % ranks == 0, ErrorClass::config,
       cat("a2a cannot share out ", layout.heads, " heads over ", ranks, " context-parallel ranks"),
-      cat("choose a number of ranks that divides the ", layout.heads, " heads of a rank, or dist.cp_comm=p2p"));
+      cat("choose a number of ranks that divides the ", layout.heads,
+          " heads of a rank, or dist.cp_comm=p2p"));
   return ranks / std::gcd(layout.groups, static_cast<int64_t>(ranks));
 }
 
@@ -49,10 +53,11 @@ Tensor whole_attention(const Tensor& qkv, const ContextBlock& block, const Conte
   return attention(qkv, block.layout, bounds, block.scale, block.causal);
 }
 
-// Tokens are exchanged for heads among the ranks of `near`; then each of them has the rows of the whole group, in
-// order, of its share of the heads, and a ring of the ranks at its place in the other groups does the rest.
-Tensor all_to_all_attention(const Tensor& qkv, ContextBlock block, const ContextSlice& slice, const Axis& near,
-                            const Axis& axis) {
+// Tokens are exchanged for heads among the ranks of `near`; then each of them has the rows of the
+// whole group, in order, of its share of the heads, and a ring of the ranks at its place in the
+// other groups does the rest.
+Tensor all_to_all_attention(const Tensor& qkv, ContextBlock block, const ContextSlice& slice,
+                            const Axis& near, const Axis& axis) {
   constexpr int kTokens = 0, kHeads = 1;
   int n = near.size(), group = slice.rank() / n;
   int64_t copies = key_copies(block.layout, n);
@@ -63,9 +68,10 @@ Tensor all_to_all_attention(const Tensor& qkv, ContextBlock block, const Context
   HeadLayout whole = with_copies(block.layout, copies);
   block.layout = {whole.heads / n, whole.groups / n, whole.head_dim};
   RingPart part{slice.ring().of_groups(n), group, slice.rank() % n, n, 0};
-  Tensor o =
-      part.ring.ranks() == 1 ? whole_attention(all, block, part.ring) : ring_attention(all, block, {part}, axis.comm());
-  return redistribute(reorder_rows(o, order, true), near, Placement::S(kHeads), Placement::S(kTokens));
+  Tensor o = part.ring.ranks() == 1 ? whole_attention(all, block, part.ring)
+                                    : ring_attention(all, block, {part}, axis.comm());
+  return redistribute(reorder_rows(o, order, true), near, Placement::S(kHeads),
+                      Placement::S(kTokens));
 }
 
 }  // namespace
@@ -79,26 +85,30 @@ const char* name(ContextKind kind) {
 ContextKind parse_context_kind(std::string_view text) {
   for (const auto& [kind, known] : kNames)
     if (known == text) return kind;
-  throw Error(ErrorClass::config,
-              cat("there is no way '", text, "' for context-parallel ranks to share keys and values"),
-              "choose one of p2p, all_gather, a2a, a2a+p2p");
+  throw Error(
+      ErrorClass::config,
+      cat("there is no way '", text, "' for context-parallel ranks to share keys and values"),
+      "choose one of p2p, all_gather, a2a, a2a+p2p");
 }
 
-Tensor context_attention(const Tensor& qkv, const HeadLayout& layout, const std::shared_ptr<const ContextSlice>& slice,
-                         ContextGroups groups, ContextKind kind, float scale, bool causal) {
+Tensor context_attention(const Tensor& qkv, const HeadLayout& layout,
+                         const std::shared_ptr<const ContextSlice>& slice, ContextGroups groups,
+                         ContextKind kind, float scale, bool causal) {
   MT_CHECK(groups.all, "no axis");
   const Axis& axis = *groups.all;
-  MT_CHECK(layout.groups > 0 && layout.heads % layout.groups == 0, layout.heads, " heads, ", layout.groups, " groups");
-  MT_CHECK(qkv.contiguous() && qkv.shape().rank() == 2 && qkv.size(1) == layout.width(), qkv.shape(), " for width ",
-           layout.width());
-  MT_CHECK(slice && slice->ranks() == axis.size() && slice->rank() == axis.index(), "a slice of another axis than ",
-           axis.name());
+  MT_CHECK(layout.groups > 0 && layout.heads % layout.groups == 0, layout.heads, " heads, ",
+           layout.groups, " groups");
+  MT_CHECK(qkv.contiguous() && qkv.shape().rank() == 2 && qkv.size(1) == layout.width(),
+           qkv.shape(), " for width ", layout.width());
+  MT_CHECK(slice && slice->ranks() == axis.size() && slice->rank() == axis.index(),
+           "a slice of another axis than ", axis.name());
   MT_CHECK(slice->rows() == qkv.size(0), slice->rows(), " rows for ", qkv.shape());
   require_kernel(qkv.run(), qkv.run().kernels().attention, "attention");
   ContextBlock block{layout, scale, causal};
   if (axis.size() == 1) return whole_attention(qkv, block, slice->ring());
   if (kind == ContextKind::p2p) return ring_attention(qkv, block, ring_parts(*slice), axis.comm());
-  MT_USER_CHECK(slice->parts().size() == 1 && slice->parts()[0].ring.ranks() == axis.size(), ErrorClass::config,
+  MT_USER_CHECK(slice->parts().size() == 1 && slice->parts()[0].ring.ranks() == axis.size(),
+                ErrorClass::config,
                 cat(name(kind), " needs every sequence on all context-parallel ranks"),
                 "use dist.cp_comm=p2p with dist.dynamic_cp");
   require_even(slice->ring(), kind);

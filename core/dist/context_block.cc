@@ -6,7 +6,8 @@ namespace mtrain {
 namespace {
 
 HeadsView view_at(const Tensor& t, int64_t element, int64_t row_stride, int64_t group_stride) {
-  return {static_cast<char*>(t.raw()) + static_cast<size_t>(element) * size_of(t.dtype()), row_stride, group_stride};
+  return {static_cast<char*>(t.raw()) + static_cast<size_t>(element) * size_of(t.dtype()),
+          row_stride, group_stride};
 }
 
 }  // namespace
@@ -24,30 +25,40 @@ HeadsView ContextBlock::keys(const Tensor& qkv, const Tensor& packed, int64_t wh
 namespace {
 
 /// Keys and values of all groups, from a layout to the other.
-CopyBlocksArgs between(const HeadsView& from, const HeadsView& to, int64_t rows, const HeadLayout& layout, DType dtype) {
-  return {.src = from.data, .dst = to.data, .outer = rows, .inner = layout.groups, .count = 2 * layout.head_dim,
-          .src_outer = from.row_stride, .src_inner = from.group_stride,
-          .dst_outer = to.row_stride, .dst_inner = to.group_stride, .accumulate = false, .dtype = dtype};
+CopyBlocksArgs between(const HeadsView& from, const HeadsView& to, int64_t rows,
+                       const HeadLayout& layout, DType dtype) {
+  return {.src = from.data,
+          .dst = to.data,
+          .outer = rows,
+          .inner = layout.groups,
+          .count = 2 * layout.head_dim,
+          .src_outer = from.row_stride,
+          .src_inner = from.group_stride,
+          .dst_outer = to.row_stride,
+          .dst_inner = to.group_stride,
+          .accumulate = false,
+          .dtype = dtype};
 }
 
 }  // namespace
 
 Tensor ContextBlock::pack(Run& run, const Tensor& qkv) const {
   Tensor packed = run.empty({qkv.size(0), packed_width()}, qkv.dtype());
-  run.kernels().copy_blocks(run.stream(), between(fused(qkv, layout.queries_per_group()), keys(qkv, packed, 0),
-                                                  qkv.size(0), layout, qkv.dtype()));
+  run.kernels().copy_blocks(run.stream(),
+                            between(fused(qkv, layout.queries_per_group()), keys(qkv, packed, 0),
+                                    qkv.size(0), layout, qkv.dtype()));
   return packed;
 }
 
 void ContextBlock::add_packed(Run& run, const Tensor& d_packed, const Tensor& d_qkv) const {
-  CopyBlocksArgs args = between(keys(d_qkv, d_packed, 0), fused(d_qkv, layout.queries_per_group()), d_qkv.size(0), layout,
-                                DType::f32);
+  CopyBlocksArgs args = between(keys(d_qkv, d_packed, 0), fused(d_qkv, layout.queries_per_group()),
+                                d_qkv.size(0), layout, DType::f32);
   args.accumulate = true;
   run.kernels().copy_blocks(run.stream(), args);
 }
 
-AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
-                                 const Tensor& lse) const {
+AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, Meeting meeting,
+                                 const Tensor& o, const Tensor& lse) const {
   return {.q = fused(qkv, 0),
           .k = keys(qkv, packed, 0),
           .v = keys(qkv, packed, 1),
@@ -65,16 +76,17 @@ AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, Meetin
           .spans = meeting.spans.data()};
 }
 
-void ContextBlock::forward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
-                           const Tensor& lse, bool add) const {
+void ContextBlock::forward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting,
+                           const Tensor& o, const Tensor& lse, bool add) const {
   if (meeting.spans.empty()) return;
   AttentionArgs call = args(qkv, packed, meeting, o, lse);
   call.add = add;
   run.kernels().attention(run.stream(), call);
 }
 
-void ContextBlock::backward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
-                            const Tensor& lse, const Tensor& d_o, const Tensor& d_qkv, const Tensor& d_packed) const {
+void ContextBlock::backward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting,
+                            const Tensor& o, const Tensor& lse, const Tensor& d_o,
+                            const Tensor& d_qkv, const Tensor& d_packed) const {
   if (meeting.spans.empty()) return;
   run.kernels().attention_backward(run.stream(), {.forward = args(qkv, packed, meeting, o, lse),
                                                   .d_o = d_o.raw(),

@@ -1,5 +1,5 @@
-// Internal to context parallelism: attention between this rank's queries and some rows of keys and values, which are
-// this rank's own or came packed from elsewhere. Host memory.
+// Internal to context parallelism: attention between this rank's queries and some rows of keys and
+// values, which are this rank's own or came packed from elsewhere. Host memory.
 #pragma once
 #include <span>
 
@@ -24,13 +24,15 @@ struct ContextBlock {
     std::span<const AttentionSpan> spans;
     bool causal = false;
   };
-  /// Queries of `qkv` meet the keys in `packed`, or their own where it is undefined. `add`: o is float, and it and lse
-  /// take these keys in.
-  void forward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o, const Tensor& lse,
-               bool add) const;
-  /// Adds the gradients of such a meeting to d_qkv and d_packed (undefined where `packed` is); both float.
-  void backward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o, const Tensor& lse,
-                const Tensor& d_o, const Tensor& d_qkv, const Tensor& d_packed) const;
+  /// Queries of `qkv` meet the keys in `packed`, or their own where it is undefined. `add`: o is
+  /// float, and it and lse take these keys in.
+  void forward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
+               const Tensor& lse, bool add) const;
+  /// Adds the gradients of such a meeting to d_qkv and d_packed (undefined where `packed` is); both
+  /// float.
+  void backward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
+                const Tensor& lse, const Tensor& d_o, const Tensor& d_qkv,
+                const Tensor& d_packed) const;
 
  private:
   AttentionArgs args(const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,

@@ -1,5 +1,6 @@
-// Keys and values of all ranks are gathered and put in the order of the sequences; the rank's queries are then two
-// pieces of each. Backward gathers them again rather than keep them, and scatters the sums of their gradients.
+// Keys and values of all ranks are gathered and put in the order of the sequences; the rank's
+// queries are then two pieces of each. Backward gathers them again rather than keep them, and
+// scatters the sums of their gradients.
 #include "mtrain/dist/context_gather.h"
 
 #include "mtrain/dist/reorder_rows.h"
@@ -15,9 +16,9 @@ struct GatherAttention {
   Tensor qkv, o, lse;
 
   Tensor gathered(Run& run) const {
-    Tensor mine = block.pack(run, qkv), all = run.empty({mine.size(0) * axis->size(), mine.size(1)}, mine.dtype());
-    if (run.backend().computes())
-      axis->comm().all_gather(mine, all);
+    Tensor mine = block.pack(run, qkv),
+           all = run.empty({mine.size(0) * axis->size(), mine.size(1)}, mine.dtype());
+    if (run.backend().computes()) axis->comm().all_gather(mine, all);
     return ordered(run, all, order, false);
   }
 
@@ -33,15 +34,18 @@ struct GatherAttention {
               rows = early ? ring.early(me, s) : ring.late(me, s);
       int64_t at = early ? ring.early_at(me, s) : ring.late_at(me, s);
       if (rows > 0)
-        all.push_back({static_cast<int32_t>(row), static_cast<int32_t>(rows), static_cast<int32_t>(start),
-                       static_cast<int32_t>(block.causal ? at + rows : length), static_cast<int32_t>(at)});
+        all.push_back(
+            {static_cast<int32_t>(row), static_cast<int32_t>(rows), static_cast<int32_t>(start),
+             static_cast<int32_t>(block.causal ? at + rows : length), static_cast<int32_t>(at)});
       start += length;
     }
     return all;
   }
 
   Placed placed(const Tensor& in) const {
-    return PlacedResult("context attention", in).with(MixOp::pointwise).uncut(0, "its tokens are those that the slice says");
+    return PlacedResult("context attention", in)
+        .with(MixOp::pointwise)
+        .uncut(0, "its tokens are those that the slice says");
   }
   Tensor forward(Run& run, const Tensor& qkv_in) {
     qkv = qkv_in.detach();
@@ -63,8 +67,7 @@ struct GatherAttention {
     Tensor sent = rounded(run, ordered(run, d_keys, order, true), qkv.dtype());
     d_keys = {};
     Tensor mine = run.empty({qkv.size(0), block.packed_width()}, qkv.dtype());
-    if (run.backend().computes())
-      axis->comm().reduce_scatter(sent, mine);
+    if (run.backend().computes()) axis->comm().reduce_scatter(sent, mine);
     block.add_packed(run, rounded(run, mine, DType::f32), d_qkv);
     g[0].give(run, rounded(run, d_qkv, qkv.dtype()));
   }
@@ -72,8 +75,8 @@ struct GatherAttention {
 
 }  // namespace
 
-Tensor gather_attention(const Tensor& qkv, const ContextBlock& block, const std::shared_ptr<const ContextSlice>& slice,
-                        const Axis& axis) {
+Tensor gather_attention(const Tensor& qkv, const ContextBlock& block,
+                        const std::shared_ptr<const ContextSlice>& slice, const Axis& axis) {
   return apply(GatherAttention{.block = block, .slice = slice, .axis = &axis}, qkv);
 }
 

@@ -9,7 +9,7 @@
 namespace mtrain {
 
 /// REQUIRES: one ring over the axis, with as many rows on every rank.
-Tensor gather_attention(const Tensor& qkv, const ContextBlock& block, const std::shared_ptr<const ContextSlice>& slice,
-                        const Axis& axis);
+Tensor gather_attention(const Tensor& qkv, const ContextBlock& block,
+                        const std::shared_ptr<const ContextSlice>& slice, const Axis& axis);
 
 }  // namespace mtrain

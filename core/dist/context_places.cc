@@ -9,13 +9,11 @@ namespace mtrain {
 namespace {
 
 // Rows of a rank once it has a share of a sequence.
-int64_t share(int64_t tokens, int ranks) {
-  return (tokens + ranks - 1) / ranks;
-}
+int64_t share(int64_t tokens, int ranks) { return (tokens + ranks - 1) / ranks; }
 
 // Longest first, each to the group of its size that has fewest rows.
-std::vector<ContextPlace> places(std::span<const int32_t> lengths, std::span<const int> sizes, int ranks,
-                                 std::vector<int64_t>& rows) {
+std::vector<ContextPlace> places(std::span<const int32_t> lengths, std::span<const int> sizes,
+                                 int ranks, std::vector<int64_t>& rows) {
   std::vector<size_t> order(lengths.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -24,7 +22,9 @@ std::vector<ContextPlace> places(std::span<const int32_t> lengths, std::span<con
   rows.assign(static_cast<size_t>(ranks), 0);
   std::vector<ContextPlace> found(lengths.size());
   for (size_t s : order) {
-    auto most = [&](int first) { return *std::max_element(rows.begin() + first, rows.begin() + first + sizes[s]); };
+    auto most = [&](int first) {
+      return *std::max_element(rows.begin() + first, rows.begin() + first + sizes[s]);
+    };
     found[s] = {0, sizes[s]};
     for (int first = sizes[s]; first < ranks; first += sizes[s])
       if (most(first) < most(found[s].first)) found[s].first = first;
@@ -34,7 +34,8 @@ std::vector<ContextPlace> places(std::span<const int32_t> lengths, std::span<con
   return found;
 }
 
-// The next size: each is a multiple of the one before, so that groups of one size lie within those of the next.
+// The next size: each is a multiple of the one before, so that groups of one size lie within those
+// of the next.
 int larger(int size, int ranks) {
   int next = 2 * size;
   while (ranks % next != 0) next += size;
@@ -43,7 +44,8 @@ int larger(int size, int ranks) {
 
 }  // namespace
 
-std::vector<ContextPlace> context_places(std::span<const int32_t> lengths, int ranks, int64_t max_tokens) {
+std::vector<ContextPlace> context_places(std::span<const int32_t> lengths, int ranks,
+                                         int64_t max_tokens) {
   std::vector<int> sizes;
   for (int32_t length : lengths) {
     int size = 1;
@@ -54,10 +56,12 @@ std::vector<ContextPlace> context_places(std::span<const int32_t> lengths, int r
   for (;;) {
     std::vector<ContextPlace> found = places(lengths, sizes, ranks, rows);
     if (std::count(rows.begin(), rows.end(), 0) == 0) return found;
-    size_t widest = lengths.size();  // the sequence with most tokens a rank that can be spread further
+    size_t widest =
+        lengths.size();  // the sequence with most tokens a rank that can be spread further
     for (size_t s = 0; s < sizes.size(); ++s)
       if (sizes[s] < ranks && lengths[s] > 0 &&
-          (widest == lengths.size() || share(lengths[s], sizes[s]) > share(lengths[widest], sizes[widest])))
+          (widest == lengths.size() ||
+           share(lengths[s], sizes[s]) > share(lengths[widest], sizes[widest])))
         widest = s;
     if (widest == lengths.size()) return found;
     sizes[widest] = larger(sizes[widest], ranks);

@@ -1,6 +1,7 @@
-// Ring attention (Liu et al. 2023, arXiv:2310.01889) on balanced chunks. In step t a rank computes with the keys and
-// values of the member t places before it, while those of the next step are on their way. Backward goes the same round
-// again; gradients of a member's keys start at the next member, gather what each adds, and come home after n-1 steps.
+// Ring attention (Liu et al. 2023, arXiv:2310.01889) on balanced chunks. In step t a rank computes
+// with the keys and values of the member t places before it, while those of the next step are on
+// their way. Backward goes the same round again; gradients of a member's keys start at the next
+// member, gather what each adds, and come home after n-1 steps.
 #include "mtrain/dist/context_ring.h"
 
 namespace mtrain {
@@ -19,7 +20,9 @@ class Round {
   int owner(int t) const { return (part_.me + steps() - t % steps()) % steps(); }
   int64_t rows(int t) const { return part_.ring.rows(owner(t)); }
   /// A tensor that travels: keys and values of the owner of step t, or their gradients.
-  Tensor packed(int t, DType dtype) const { return run_.empty({rows(t), block_.packed_width()}, dtype); }
+  Tensor packed(int t, DType dtype) const {
+    return run_.empty({rows(t), block_.packed_width()}, dtype);
+  }
 
   /// A tensor goes to the next member, another comes from the one before.
   struct Passing {
@@ -36,8 +39,8 @@ class Round {
     return {std::move(sent), comm_.start_recv(in, member(part_.me - 1), tag)};
   }
 
-  /// Calls compute(t, keys of step t) for all steps; in step 0 the keys are the rank's own, where they always were, and
-  /// undefined here.
+  /// Calls compute(t, keys of step t) for all steps; in step 0 the keys are the rank's own, where
+  /// they always were, and undefined here.
   template <class Compute>
   void go(const Tensor& qkv, Compute&& compute) const {
     Tensor at_hand = steps() > 1 ? block_.pack(run_, qkv) : Tensor();
@@ -54,15 +57,18 @@ class Round {
     }
   }
 
-  /// What this rank's queries meet of the keys in step t: with causal attention all of an earlier member's earlier
-  /// chunk, nothing of its later one; of a later member's, this rank's later chunk meets both.
+  /// What this rank's queries meet of the keys in step t: with causal attention all of an earlier
+  /// member's earlier chunk, nothing of its later one; of a later member's, this rank's later chunk
+  /// meets both.
   std::vector<AttentionSpan> spans(int t) const {
     const ContextRing& ring = part_.ring;
     std::vector<AttentionSpan> all;
     int me = part_.me, other = owner(t);
     for (int64_t s = 0; s < ring.sequences(); ++s) {
-      RowRange queries{ring.row(me, s), ring.length(me, s)}, keys{ring.row(other, s), ring.length(other, s)};
-      if (block_.causal && other > me) queries = {queries.row + ring.early(me, s), ring.late(me, s)};
+      RowRange queries{ring.row(me, s), ring.length(me, s)},
+          keys{ring.row(other, s), ring.length(other, s)};
+      if (block_.causal && other > me)
+        queries = {queries.row + ring.early(me, s), ring.late(me, s)};
       if (block_.causal && other < me) keys.rows = ring.early(other, s);
       if (queries.rows > 0 && keys.rows > 0)
         all.push_back({static_cast<int32_t>(queries.row), static_cast<int32_t>(queries.rows),
@@ -93,7 +99,9 @@ struct RingAttention {
   }
 
   Placed placed(const Tensor& in) const {
-    return PlacedResult("context attention", in).with(MixOp::pointwise).uncut(0, "its tokens are those that the slice says");
+    return PlacedResult("context attention", in)
+        .with(MixOp::pointwise)
+        .uncut(0, "its tokens are those that the slice says");
   }
   Tensor forward(Run& run, const Tensor& qkv_in) {
     qkv = qkv_in.detach();
@@ -118,15 +126,16 @@ struct RingAttention {
   void add_gradients(Run& run, const RingPart& part, const Tensor& part_lse, const Tensor& dy,
                      const Tensor& all) const {
     Round round(run, block, part, *comm);
-    Tensor mine = rows_of(qkv, part), out = rows_of(o, part), d_out = rows_of(dy, part), d_mine = rows_of(all, part);
+    Tensor mine = rows_of(qkv, part), out = rows_of(o, part), d_out = rows_of(dy, part),
+           d_mine = rows_of(all, part);
     Tensor gathered;  // gradients of the keys of this step, from the members before
     round.go(mine, [&](int t, const Tensor& keys) {
       if (t == 1) {
         gathered = round.packed(t, DType::f32);
         run.fill_zero(gathered);
       }
-      block.backward(run, mine, keys, {round.spans(t), round.causal(t)}, out, part_lse, d_out, d_mine,
-                     t > 0 ? gathered : Tensor());
+      block.backward(run, mine, keys, {round.spans(t), round.causal(t)}, out, part_lse, d_out,
+                     d_mine, t > 0 ? gathered : Tensor());
       if (t == 0) return;
       Tensor next = round.packed(t + 1, DType::f32);
       round.pass(gathered, next, kGradients).wait();
@@ -138,7 +147,8 @@ struct RingAttention {
 
 }  // namespace
 
-Tensor ring_attention(const Tensor& qkv, const ContextBlock& block, std::vector<RingPart> parts, Communicator& comm) {
+Tensor ring_attention(const Tensor& qkv, const ContextBlock& block, std::vector<RingPart> parts,
+                      Communicator& comm) {
   return apply(RingAttention{.block = block, .parts = std::move(parts), .comm = &comm}, qkv);
 }
 

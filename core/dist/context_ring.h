@@ -8,7 +8,8 @@
 
 namespace mtrain {
 
-/// Some rows of this rank whose sequences lie on a ring: member m is rank first + m * step of the communicator.
+/// Some rows of this rank whose sequences lie on a ring: member m is rank first + m * step of the
+/// communicator.
 struct RingPart {
   ContextRing ring;
   int me = 0;
@@ -17,6 +18,7 @@ struct RingPart {
 };
 
 /// Attention of all parts, whose rows are one behind the other in `qkv`.
-Tensor ring_attention(const Tensor& qkv, const ContextBlock& block, std::vector<RingPart> parts, Communicator& comm);
+Tensor ring_attention(const Tensor& qkv, const ContextBlock& block, std::vector<RingPart> parts,
+                      Communicator& comm);
 
 }  // namespace mtrain

@@ -20,7 +20,8 @@ ContextRing::ContextRing(std::span<const int32_t> lengths, int ranks)
   for (int64_t s = 0; s < sequences_; ++s) {
     int64_t length = lengths[static_cast<size_t>(s)], chunk_length = length / (2 * ranks);
     MT_CHECK(length >= 0, "sequence ", s, " has ", length, " tokens");
-    for (int rank = 0; rank < ranks; ++rank) chunk(rank, s).early = chunk(rank, s).late = chunk_length;
+    for (int rank = 0; rank < ranks; ++rank)
+      chunk(rank, s).early = chunk(rank, s).late = chunk_length;
     for (int64_t left = length % (2 * ranks), i = 0; i < left; ++i) {
       Chunk& next = chunk(static_cast<int>((turn + i) % ranks), s);
       ++(i < ranks ? next.early : next.late);
@@ -68,7 +69,8 @@ ContextRing ContextRing::of_groups(int near) const {
 }
 
 std::vector<RowRange> ContextRing::in_order(int first, int count) const {
-  MT_CHECK(count >= 1 && first % count == 0 && first + count <= ranks_, first, " and ", count, " of ", ranks_);
+  MT_CHECK(count >= 1 && first % count == 0 && first + count <= ranks_, first, " and ", count,
+           " of ", ranks_);
   std::vector<int64_t> begin(static_cast<size_t>(count));
   for (int i = 1; i < count; ++i)
     begin[static_cast<size_t>(i)] = begin[static_cast<size_t>(i - 1)] + rows(first + i - 1);
@@ -80,27 +82,33 @@ std::vector<RowRange> ContextRing::in_order(int first, int count) const {
       ranges.push_back({row, n});
   };
   for (int64_t s = 0; s < sequences_; ++s) {
-    for (int i = 0; i < count; ++i) add(begin[static_cast<size_t>(i)] + row(first + i, s), early(first + i, s));
+    for (int i = 0; i < count; ++i)
+      add(begin[static_cast<size_t>(i)] + row(first + i, s), early(first + i, s));
     for (int i = count; i-- > 0;)
-      add(begin[static_cast<size_t>(i)] + row(first + i, s) + early(first + i, s), late(first + i, s));
+      add(begin[static_cast<size_t>(i)] + row(first + i, s) + early(first + i, s),
+          late(first + i, s));
   }
   return ranges;
 }
 
-ContextSlice::ContextSlice(std::span<const int32_t> cu_seqlens, int ranks, int rank) : ranks_(ranks), rank_(rank) {
+ContextSlice::ContextSlice(std::span<const int32_t> cu_seqlens, int ranks, int rank)
+    : ranks_(ranks), rank_(rank) {
   MT_CHECK(!cu_seqlens.empty() && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks);
   std::vector<int32_t> lengths;
   std::vector<int64_t> starts(cu_seqlens.begin(), cu_seqlens.end());
-  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) lengths.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
+    lengths.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
   add({ContextRing(lengths, ranks), 0, 0}, starts);
   bounds_.push_back(static_cast<int32_t>(rows_));
 }
 
-ContextSlice ContextSlice::sized(std::span<const int32_t> cu_seqlens, int ranks, int rank, int64_t max_tokens) {
-  MT_CHECK(max_tokens > 0 && !cu_seqlens.empty() && rank >= 0 && rank < ranks, "rank ", rank, " of ", ranks, ", ",
-           max_tokens, " tokens");
+ContextSlice ContextSlice::sized(std::span<const int32_t> cu_seqlens, int ranks, int rank,
+                                 int64_t max_tokens) {
+  MT_CHECK(max_tokens > 0 && !cu_seqlens.empty() && rank >= 0 && rank < ranks, "rank ", rank,
+           " of ", ranks, ", ", max_tokens, " tokens");
   std::vector<int32_t> lengths;
-  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) lengths.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
+    lengths.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
   std::vector<ContextPlace> at = context_places(lengths, ranks, max_tokens);
   ContextSlice slice(ranks, rank);
   for (int size = ranks; size >= 1; --size) {
@@ -109,7 +117,8 @@ ContextSlice ContextSlice::sized(std::span<const int32_t> cu_seqlens, int ranks,
     std::vector<int32_t> own;
     std::vector<int64_t> starts;
     for (size_t s = 0; s < lengths.size(); ++s)
-      if (at[s].ranks == size && at[s].first == first) own.push_back(lengths[s]), starts.push_back(cu_seqlens[s]);
+      if (at[s].ranks == size && at[s].first == first)
+        own.push_back(lengths[s]), starts.push_back(cu_seqlens[s]);
     if (!own.empty()) slice.add({ContextRing(own, size), first, 0}, starts);
   }
   slice.bounds_.push_back(static_cast<int32_t>(slice.rows_));

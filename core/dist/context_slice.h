@@ -1,8 +1,9 @@
-// How the tokens of a micro-batch lie on the ranks of a context-parallel axis. Each sequence is cut into 2n chunks for
-// n ranks; rank r holds chunk r and chunk 2n-1-r, one behind the other, so that causal attention is the same work on
-// every rank (Llama 3, arXiv:2407.21783, section 3.3.2). Chunks need not be equal: what a sequence has beyond a
-// multiple of 2n goes to the ranks in turn, a token each, through all sequences, so that nothing is padded and ranks
-// differ by one token at most. Values; any thread.
+// How the tokens of a micro-batch lie on the ranks of a context-parallel axis. Each sequence is cut
+// into 2n chunks for n ranks; rank r holds chunk r and chunk 2n-1-r, one behind the other, so that
+// causal attention is the same work on every rank (Llama 3, arXiv:2407.21783, section 3.3.2).
+// Chunks need not be equal: what a sequence has beyond a multiple of 2n goes to the ranks in turn,
+// a token each, through all sequences, so that nothing is padded and ranks differ by one token at
+// most. Values; any thread.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -38,8 +39,9 @@ class MT_API ContextRing {
   bool even() const;
   /// The ring of groups of `near` neighbouring ranks, each as one. REQUIRES: near divides ranks().
   ContextRing of_groups(int near) const;
-  /// Where the rows of ranks [first, first + count), laid behind each other, are to be read to have each sequence in
-  /// order: the rows of rank first / count of of_groups(count). REQUIRES: count divides first.
+  /// Where the rows of ranks [first, first + count), laid behind each other, are to be read to have
+  /// each sequence in order: the rows of rank first / count of of_groups(count). REQUIRES: count
+  /// divides first.
   std::vector<RowRange> in_order(int first, int count) const;
 
  private:
@@ -48,7 +50,9 @@ class MT_API ContextRing {
   };
   ContextRing(int ranks, int64_t sequences);
   Chunk& chunk(int rank, int64_t s) { return chunks_[static_cast<size_t>(rank * sequences_ + s)]; }
-  const Chunk& chunk(int rank, int64_t s) const { return chunks_[static_cast<size_t>(rank * sequences_ + s)]; }
+  const Chunk& chunk(int rank, int64_t s) const {
+    return chunks_[static_cast<size_t>(rank * sequences_ + s)];
+  }
   void place();
 
   int ranks_;
@@ -57,8 +61,8 @@ class MT_API ContextRing {
   std::vector<int64_t> rows_;  // by rank
 };
 
-/// One rank's rows of a micro-batch: those of one ring over the whole axis, or, where sequences take as many ranks as
-/// their lengths ask for, those of a ring for each size.
+/// One rank's rows of a micro-batch: those of one ring over the whole axis, or, where sequences
+/// take as many ranks as their lengths ask for, those of a ring for each size.
 class MT_API ContextSlice {
  public:
   struct Part {
@@ -66,10 +70,12 @@ class MT_API ContextSlice {
     int first_rank;  // of the axis: the ring is ranks [first_rank, first_rank + ring.ranks())
     int64_t row;     // of the slice, where those of this ring begin
   };
-  /// Sequence s is tokens [cu_seqlens[s], cu_seqlens[s + 1]); all ranks of the axis share each of them.
+  /// Sequence s is tokens [cu_seqlens[s], cu_seqlens[s + 1]); all ranks of the axis share each of
+  /// them.
   ContextSlice(std::span<const int32_t> cu_seqlens, int ranks, int rank);
   /// Each sequence is on as many ranks as context_places() gives it.
-  static ContextSlice sized(std::span<const int32_t> cu_seqlens, int ranks, int rank, int64_t max_tokens);
+  static ContextSlice sized(std::span<const int32_t> cu_seqlens, int ranks, int rank,
+                            int64_t max_tokens);
 
   const std::vector<Part>& parts() const { return parts_; }
   /// The ring, where there is one over the whole axis. REQUIRES: parts().size() is 1.

@@ -7,14 +7,24 @@ struct CopyKeys {
   HeadLayout layout;
   int64_t copies = 1;
 
-  // The same stretch of every group in every row: `copy` has queries of its own, and keys and values like the others.
-  CopyBlocksArgs stretch(const Tensor& narrow, const Tensor& wide_tensor, int64_t copy, bool of_keys) const {
+  // The same stretch of every group in every row: `copy` has queries of its own, and keys and
+  // values like the others.
+  CopyBlocksArgs stretch(const Tensor& narrow, const Tensor& wide_tensor, int64_t copy,
+                         bool of_keys) const {
     HeadLayout wide = with_copies(layout, copies);
     int64_t queries = wide.queries_per_group() * layout.head_dim;
-    int64_t from = of_keys ? copies * queries : copy * queries, to = copy * wide.group_stride() + (of_keys ? queries : 0);
-    return {.src = element(narrow, from), .dst = element(wide_tensor, to), .outer = narrow.size(0), .inner = layout.groups,
-            .count = of_keys ? 2 * layout.head_dim : queries, .src_outer = narrow.size(1), .src_inner = layout.group_stride(),
-            .dst_outer = wide_tensor.size(1), .dst_inner = copies * wide.group_stride(), .accumulate = false,
+    int64_t from = of_keys ? copies * queries : copy * queries,
+            to = copy * wide.group_stride() + (of_keys ? queries : 0);
+    return {.src = element(narrow, from),
+            .dst = element(wide_tensor, to),
+            .outer = narrow.size(0),
+            .inner = layout.groups,
+            .count = of_keys ? 2 * layout.head_dim : queries,
+            .src_outer = narrow.size(1),
+            .src_inner = layout.group_stride(),
+            .dst_outer = wide_tensor.size(1),
+            .dst_inner = copies * wide.group_stride(),
+            .accumulate = false,
             .dtype = narrow.dtype()};
   }
   static void* element(const Tensor& t, int64_t at) {
@@ -26,15 +36,19 @@ struct CopyKeys {
       for (bool of_keys : {false, true}) f(stretch(narrow, wide, c, of_keys));
   }
 
-  Placed placed(const Tensor& x) const { return PlacedResult("copy_keys", x).with(MixOp::pointwise); }
+  Placed placed(const Tensor& x) const {
+    return PlacedResult("copy_keys", x).with(MixOp::pointwise);
+  }
   Tensor forward(Run& run, const Tensor& x) {
     Tensor y = run.empty({x.size(0), with_copies(layout, copies).width()}, x.dtype());
-    each_stretch(x, y, [&](const CopyBlocksArgs& args) { run.kernels().copy_blocks(run.stream(), args); });
+    each_stretch(
+        x, y, [&](const CopyBlocksArgs& args) { run.kernels().copy_blocks(run.stream(), args); });
     return y;
   }
 
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    Tensor wide = run.empty(dy.shape(), DType::f32), sum = run.zeros({dy.size(0), layout.width()}, DType::f32);
+    Tensor wide = run.empty(dy.shape(), DType::f32),
+           sum = run.zeros({dy.size(0), layout.width()}, DType::f32);
     run.copy(wide, dy);
     each_stretch(sum, wide, [&](CopyBlocksArgs args) {
       CopyBlocksArgs back = args;
@@ -53,7 +67,8 @@ struct CopyKeys {
 }  // namespace
 
 HeadLayout with_copies(const HeadLayout& layout, int64_t copies) {
-  MT_CHECK(copies >= 1 && layout.queries_per_group() % copies == 0, copies, " for ", layout.queries_per_group());
+  MT_CHECK(copies >= 1 && layout.queries_per_group() % copies == 0, copies, " for ",
+           layout.queries_per_group());
   return {layout.heads, layout.groups * copies, layout.head_dim};
 }
 

@@ -1,5 +1,5 @@
-// Key/value heads for more ranks than there are groups: each group becomes several, which share out its queries and
-// have a copy of its key and value each. Host memory.
+// Key/value heads for more ranks than there are groups: each group becomes several, which share out
+// its queries and have a copy of its key and value each. Host memory.
 #pragma once
 #include "mtrain/autograd/ops.h"
 
@@ -7,7 +7,8 @@ namespace mtrain {
 
 /// The layout with `copies` groups for each. REQUIRES: copies divides queries_per_group().
 HeadLayout with_copies(const HeadLayout& layout, int64_t copies);
-/// A fused projection [T, layout.width()] in that layout. The gradients of a key's copies are added in float.
+/// A fused projection [T, layout.width()] in that layout. The gradients of a key's copies are added
+/// in float.
 Tensor copy_keys(const Tensor& qkv, const HeadLayout& layout, int64_t copies);
 
 }  // namespace mtrain

@@ -9,12 +9,15 @@ int64_t total(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-Tensor ids(Run& run, const std::vector<int32_t>& values, const Shape& shape) { return run.from_host<int32_t>(values, shape); }
+Tensor ids(Run& run, const std::vector<int32_t>& values, const Shape& shape) {
+  return run.from_host<int32_t>(values, shape);
+}
 
 /// The map of a permutation: row i of the result is row from[i].
 RowMap permutation(Run& run, const std::vector<int32_t>& from) {
   std::vector<int32_t> to(from.size());
-  for (size_t i = 0; i < from.size(); ++i) to[static_cast<size_t>(from[i])] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < from.size(); ++i)
+    to[static_cast<size_t>(from[i])] = static_cast<int32_t>(i);
   auto rows = static_cast<int64_t>(from.size());
   return {ids(run, from, {rows}), ids(run, to, {rows, 1})};
 }
@@ -26,23 +29,30 @@ RowMap inverse(const RowMap& map) {
 
 }  // namespace
 
-ExpertDispatch::ExpertDispatch(Run& run, const ExpertRanks& ranks, const std::vector<int32_t>& experts, int64_t tokens)
+ExpertDispatch::ExpertDispatch(Run& run, const ExpertRanks& ranks,
+                               const std::vector<int32_t>& experts, int64_t tokens)
     : ranks_(ranks) {
-  MT_CHECK(ranks.copies >= 1 && ranks.ranks() % ranks.copies == 0 && ranks.experts % ranks.parts() == 0, ranks.experts,
-           " experts on ", ranks.ranks(), " ranks, ", ranks.copies, " to each");
+  MT_CHECK(
+      ranks.copies >= 1 && ranks.ranks() % ranks.copies == 0 && ranks.experts % ranks.parts() == 0,
+      ranks.experts, " experts on ", ranks.ranks(), " ranks, ", ranks.copies, " to each");
   plan_sending(run, experts, tokens);
 }
 
 // Rows go out part by part, to each copy of a part alike, by expert and then by token.
 void ExpertDispatch::plan_sending(Run& run, const std::vector<int32_t>& experts, int64_t tokens) {
-  int64_t k = tokens > 0 ? static_cast<int64_t>(experts.size()) / tokens : 1, here = ranks_.experts_here();
-  std::vector<std::vector<int32_t>> slots(static_cast<size_t>(ranks_.experts));  // by expert, in the order of tokens
+  int64_t k = tokens > 0 ? static_cast<int64_t>(experts.size()) / tokens : 1,
+          here = ranks_.experts_here();
+  std::vector<std::vector<int32_t>> slots(
+      static_cast<size_t>(ranks_.experts));  // by expert, in the order of tokens
   for (size_t slot = 0; slot < experts.size(); ++slot)
-    if (experts[slot] >= 0) slots[static_cast<size_t>(experts[slot])].push_back(static_cast<int32_t>(slot));
-  std::vector<int32_t> token_of, slot_of, to(experts.size() * static_cast<size_t>(ranks_.copies), -1);
+    if (experts[slot] >= 0)
+      slots[static_cast<size_t>(experts[slot])].push_back(static_cast<int32_t>(slot));
+  std::vector<int32_t> token_of, slot_of,
+      to(experts.size() * static_cast<size_t>(ranks_.copies), -1);
   std::vector<int64_t> send, counts;
   for (int64_t rank = 0; rank < ranks_.ranks(); ++rank) {
-    int64_t part = rank / ranks_.copies, copy = rank % ranks_.copies, before = static_cast<int64_t>(slot_of.size());
+    int64_t part = rank / ranks_.copies, copy = rank % ranks_.copies,
+            before = static_cast<int64_t>(slot_of.size());
     for (int64_t e = part * here; e < (part + 1) * here; ++e) {
       const auto& mine = slots[static_cast<size_t>(e)];
       for (int32_t slot : mine) {
@@ -55,13 +65,16 @@ void ExpertDispatch::plan_sending(Run& run, const std::vector<int32_t>& experts,
     send.push_back(static_cast<int64_t>(slot_of.size()) - before);
   }
   sent_ = static_cast<int64_t>(slot_of.size());
-  map_ = {{ids(run, token_of, {sent_}), ids(run, to, {tokens, k * ranks_.copies})}, ids(run, slot_of, {sent_}), ranks_.copies};
+  map_ = {{ids(run, token_of, {sent_}), ids(run, to, {tokens, k * ranks_.copies})},
+          ids(run, slot_of, {sent_}),
+          ranks_.copies};
   send_ = std::make_shared<const std::vector<int64_t>>(std::move(send));
   plan_receiving(run, exchange_counts(counts, run.backend().computes()));
 }
 
 /// [ranks, experts here]: the rows that each rank sends to each expert of this one.
-std::vector<int64_t> ExpertDispatch::exchange_counts(const std::vector<int64_t>& counts, bool peers) const {
+std::vector<int64_t> ExpertDispatch::exchange_counts(const std::vector<int64_t>& counts,
+                                                     bool peers) const {
   if (ranks_.ranks() == 1 || !peers) return counts;
   std::vector<int64_t> out(counts.size());
   ranks_.group->comm().all_to_all(counts, out);
@@ -86,13 +99,15 @@ void ExpertDispatch::plan_receiving(Run& run, const std::vector<int64_t>& counts
   from.reserve(static_cast<size_t>(here_));
   for (size_t e = 0; e < static_cast<size_t>(here); ++e)
     for (size_t i = e; i < counts.size(); i += static_cast<size_t>(here))
-      for (int64_t row = 0; row < counts[i]; ++row) from.push_back(static_cast<int32_t>(start[i] + row));
+      for (int64_t row = 0; row < counts[i]; ++row)
+        from.push_back(static_cast<int32_t>(start[i] + row));
   regroup_ = permutation(run, from);
   restore_ = inverse(regroup_);
   there_ = std::make_shared<RowExchange>();
   there_->axis = ranks_.group, there_->send = send_, there_->recv = recv_;
   there_->spread = ranks_.behind_send, there_->while_travelling = ranks_.while_travelling;
-  if (ranks_.wgrad_behind) weights_ = there_->behind_gradients = std::make_shared<DeferredGradients>();
+  if (ranks_.wgrad_behind)
+    weights_ = there_->behind_gradients = std::make_shared<DeferredGradients>();
 }
 
 Tensor ExpertDispatch::send(const Tensor& x) const {
@@ -104,12 +119,14 @@ Tensor ExpertDispatch::arrive(const Tensor& sent) const {
   return there_ ? gather_rows(end_exchange(sent, there_), regroup_) : sent;
 }
 
-Tensor ExpertDispatch::combine(const Tensor& rows, const Tensor& weights, const Tensor& addend) const {
+Tensor ExpertDispatch::combine(const Tensor& rows, const Tensor& weights,
+                               const Tensor& addend) const {
   if (!there_) return combine_rows(rows, weights, map_, addend);
   auto back = std::make_shared<RowExchange>();
   back->axis = ranks_.group, back->send = recv_, back->recv = send_;
   back->while_travelling = ranks_.while_travelling;
-  return combine_rows(end_exchange(begin_exchange(gather_rows(rows, restore_), back), back), weights, map_, addend);
+  return combine_rows(end_exchange(begin_exchange(gather_rows(rows, restore_), back), back),
+                      weights, map_, addend);
 }
 
 }  // namespace mtrain

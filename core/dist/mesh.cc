@@ -8,10 +8,11 @@
 namespace mtrain {
 
 Mesh::Mesh(Communicator& world, MeshLayout layout) : world_(&world), layout_(std::move(layout)) {
-  MT_USER_CHECK(world.size() == layout_.num_ranks(), ErrorClass::config,
-                cat("the mesh ", layout_.to_text(), " is made for ", layout_.num_ranks(),
-                    " ranks, but the job has ", world.size()),
-                cat("start ", counted(layout_.num_ranks(), "rank"), ", or choose other sizes under dist"));
+  MT_USER_CHECK(
+      world.size() == layout_.num_ranks(), ErrorClass::config,
+      cat("the mesh ", layout_.to_text(), " is made for ", layout_.num_ranks(),
+          " ranks, but the job has ", world.size()),
+      cat("start ", counted(layout_.num_ranks(), "rank"), ", or choose other sizes under dist"));
   for (const AxisSpec& axis : layout_.axes()) make(axis.name, axis.name);
 }
 
@@ -31,7 +32,8 @@ Mesh Mesh::view(std::vector<AxisSpec> outermost_first) const {
 }
 
 // A group of one needs nobody: it is no collective, and its calls cost nothing.
-std::unique_ptr<Axis> Mesh::axis_of(const MeshLayout& layout, const AxisNames& axes, const std::string& name) const {
+std::unique_ptr<Axis> Mesh::axis_of(const MeshLayout& layout, const AxisNames& axes,
+                                    const std::string& name) const {
   std::unique_ptr<Communicator> comm;
   auto place = static_cast<int>(layout.index_in_group(axes, rank()));
   if (layout.size(axes) == 1) {
@@ -53,7 +55,8 @@ std::string Mesh::name_of(const AxisNames& axes) const {
   (void)layout_.size(axes);  // throws for a name that is unknown or there twice
   std::vector<std::string> names;
   for (const AxisSpec& axis : layout_.axes())
-    if (std::count(axes.names().begin(), axes.names().end(), axis.name) > 0) names.push_back(axis.name);
+    if (std::count(axes.names().begin(), axes.names().end(), axis.name) > 0)
+      names.push_back(axis.name);
   return join(names, "-");
 }
 

@@ -1,7 +1,7 @@
-// Mesh: the axes of a MeshLayout with a communicator each, as one rank sees them. Making a mesh, a joint axis
-// or a view is collective: every rank of the world makes the same ones in the same order. For the rank's own
-// thread; the communicators are the mesh's own, and the mesh outlives what was recorded on a tape with one of
-// its axes.
+// Mesh: the axes of a MeshLayout with a communicator each, as one rank sees them. Making a mesh, a
+// joint axis or a view is collective: every rank of the world makes the same ones in the same
+// order. For the rank's own thread; the communicators are the mesh's own, and the mesh outlives
+// what was recorded on a tape with one of its axes.
 #pragma once
 #include <map>
 #include <memory>
@@ -32,8 +32,8 @@ class MT_API Axis {
 
 class MT_API Mesh {
  public:
-  /// Splits `world` once per axis that is longer than 1. Throws Error(config) when the layout is not of as
-  /// many ranks.
+  /// Splits `world` once per axis that is longer than 1. Throws Error(config) when the layout is
+  /// not of as many ranks.
   Mesh(Communicator& world, MeshLayout layout);
 
   const MeshLayout& layout() const { return layout_; }
@@ -41,11 +41,12 @@ class MT_API Mesh {
   int64_t rank() const { return world_->rank(); }
   /// Throws Error(config), listing the names.
   const Axis& operator[](std::string_view axis) const;
-  /// Several axes as one group: {"dp", "cp"}, in any order. Collective the first time that these are asked
-  /// for.
+  /// Several axes as one group: {"dp", "cp"}, in any order. Collective the first time that these
+  /// are asked for.
   const Axis& joint(const AxisNames& axes);
   /// This rank's group of a layout over the same ranks as an axis of its own. Collective.
-  std::unique_ptr<Axis> axis_of(const MeshLayout& layout, const AxisNames& axes, const std::string& name) const;
+  std::unique_ptr<Axis> axis_of(const MeshLayout& layout, const AxisNames& axes,
+                                const std::string& name) const;
   /// Other axes over the same ranks (MeshLayout::view). Collective.
   Mesh view(std::vector<AxisSpec> outermost_first) const;
 
@@ -55,7 +56,8 @@ class MT_API Mesh {
 
   Communicator* world_;
   MeshLayout layout_;
-  std::map<std::string, std::unique_ptr<Axis>, std::less<>> axes_;  // by name; references to them stay good
+  std::map<std::string, std::unique_ptr<Axis>, std::less<>>
+      axes_;  // by name; references to them stay good
 };
 
 }  // namespace mtrain

@@ -21,21 +21,25 @@ MeshLayout::MeshLayout(std::vector<AxisSpec> outermost_first) : axes_(std::move(
   strides_.resize(axes_.size());
   for (size_t i = axes_.size(); i-- > 0;) {
     const auto& [name, size] = axes_[i];
-    MT_USER_CHECK(!name.empty(), ErrorClass::config, cat("axis ", i, " of the mesh has no name"), "");
+    MT_USER_CHECK(!name.empty(), ErrorClass::config, cat("axis ", i, " of the mesh has no name"),
+                  "");
     MT_USER_CHECK(find(name) == i, ErrorClass::config, cat("the mesh has two axes '", name, "'"),
                   "give each axis a name of its own");
     MT_USER_CHECK(size >= 1, ErrorClass::config, cat("mesh axis '", name, "' has size ", size),
                   "an axis is at least 1 rank long");
-    MT_USER_CHECK(size <= kMaxRanks / num_ranks_, ErrorClass::config,
-                  cat("mesh axis '", name, "' of size ", size, " makes more than ", kMaxRanks, " ranks"), "");
+    MT_USER_CHECK(
+        size <= kMaxRanks / num_ranks_, ErrorClass::config,
+        cat("mesh axis '", name, "' of size ", size, " makes more than ", kMaxRanks, " ranks"), "");
     strides_[i] = num_ranks_;
     num_ranks_ *= size;
   }
 }
 
 size_t MeshLayout::find(std::string_view axis) const {
-  auto found = std::find_if(axes_.begin(), axes_.end(), [&](const AxisSpec& a) { return a.name == axis; });
-  MT_USER_CHECK(found != axes_.end(), ErrorClass::config, cat("the mesh has no axis '", printable(axis), "'"),
+  auto found =
+      std::find_if(axes_.begin(), axes_.end(), [&](const AxisSpec& a) { return a.name == axis; });
+  MT_USER_CHECK(found != axes_.end(), ErrorClass::config,
+                cat("the mesh has no axis '", printable(axis), "'"),
                 cat("its axes: ", names_of(axes_)));
   return static_cast<size_t>(found - axes_.begin());
 }
@@ -71,20 +75,18 @@ int64_t MeshLayout::rank_at(std::span<const int64_t> coordinates) const {
   MT_CHECK_EQ(coordinates.size(), axes_.size());
   int64_t rank = 0;
   for (size_t i = 0; i < axes_.size(); ++i) {
-    MT_CHECK(coordinates[i] >= 0 && coordinates[i] < axes_[i].size, axes_[i].name, " ", coordinates[i],
-             " of ", axes_[i].size);
+    MT_CHECK(coordinates[i] >= 0 && coordinates[i] < axes_[i].size, axes_[i].name, " ",
+             coordinates[i], " of ", axes_[i].size);
     rank += coordinates[i] * strides_[i];
   }
   return rank;
 }
 
-int64_t MeshLayout::stride(std::string_view axis) const {
-  return strides_[find(axis)];
-}
+int64_t MeshLayout::stride(std::string_view axis) const { return strides_[find(axis)]; }
 
-// Groups. A rank's number has one digit per axis; the digits inside a selection number the ranks of a group,
-// those outside it number the groups. Both keep the order of the axes, so packing is monotonic: ascending
-// ranks have ascending places, and groups count up with their smallest rank.
+// Groups. A rank's number has one digit per axis; the digits inside a selection number the ranks of
+// a group, those outside it number the groups. Both keep the order of the axes, so packing is
+// monotonic: ascending ranks have ascending places, and groups count up with their smallest rank.
 
 MeshLayout::Selection MeshLayout::select(const AxisNames& axes) const {
   std::vector<bool> chosen(axes_.size());
@@ -127,13 +129,12 @@ int64_t MeshLayout::spread(const std::vector<Digit>& digits, int64_t number) {
 
 std::vector<int64_t> MeshLayout::members(const Selection& selection, int64_t first) {
   std::vector<int64_t> out(static_cast<size_t>(product(selection.inside)));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = first + spread(selection.inside, static_cast<int64_t>(i));
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = first + spread(selection.inside, static_cast<int64_t>(i));
   return out;
 }
 
-int64_t MeshLayout::size(const AxisNames& axes) const {
-  return product(select(axes).inside);
-}
+int64_t MeshLayout::size(const AxisNames& axes) const { return product(select(axes).inside); }
 
 int64_t MeshLayout::group_number(const AxisNames& axes, int64_t rank) const {
   check_rank(rank);
@@ -169,20 +170,21 @@ std::vector<std::vector<int64_t>> MeshLayout::groups(const AxisNames& axes) cons
 
 MeshLayout MeshLayout::view(std::vector<AxisSpec> outermost_first) const {
   MeshLayout other(std::move(outermost_first));
-  MT_USER_CHECK(
-      other.num_ranks_ == num_ranks_, ErrorClass::config,
-      cat(other.to_text(), " is ", other.num_ranks_, " ranks, but the mesh ", to_text(), " has ", num_ranks_),
-      "a view lays other axes over the same ranks");
+  MT_USER_CHECK(other.num_ranks_ == num_ranks_, ErrorClass::config,
+                cat(other.to_text(), " is ", other.num_ranks_, " ranks, but the mesh ", to_text(),
+                    " has ", num_ranks_),
+                "a view lays other axes over the same ranks");
   for (const auto& [name, size] : other.axes_) {
     if (!has(name)) continue;
     int64_t wanted = axes_[find(name)].size;
     // Along an axis of size 1 every rank is alone, whatever its stride.
     bool alike = size == wanted && (size == 1 || stride(name) == other.stride(name));
-    MT_USER_CHECK(alike, ErrorClass::config,
-                  cat("axis '", name, "' would not group the same ranks in both views: ", wanted, " ranks ",
-                      stride(name), " apart in ", to_text(), ", ", size, " ranks ", other.stride(name),
-                      " apart in ", other.to_text()),
-                  cat("make '", name, "' the outermost axis, or the axes inside it equally large in both"));
+    MT_USER_CHECK(
+        alike, ErrorClass::config,
+        cat("axis '", name, "' would not group the same ranks in both views: ", wanted, " ranks ",
+            stride(name), " apart in ", to_text(), ", ", size, " ranks ", other.stride(name),
+            " apart in ", other.to_text()),
+        cat("make '", name, "' the outermost axis, or the axes inside it equally large in both"));
   }
   return other;
 }

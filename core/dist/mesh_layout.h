@@ -1,7 +1,7 @@
-// MeshLayout: named axes over the ranks of a run, as pure arithmetic: no communicator, nothing kept per rank.
-// The ranks count through the axes like the digits of a number, the innermost (last) axis fastest, as
-// Megatron's RankGenerator counts them (Megatron-LM, core/parallel_state.py). "axis" belongs to a mesh, "dim"
-// to a tensor. A value; const calls are safe from any thread.
+// MeshLayout: named axes over the ranks of a run, as pure arithmetic: no communicator, nothing kept
+// per rank. The ranks count through the axes like the digits of a number, the innermost (last) axis
+// fastest, as Megatron's RankGenerator counts them (Megatron-LM, core/parallel_state.py). "axis"
+// belongs to a mesh, "dim" to a tensor. A value; const calls are safe from any thread.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -21,7 +21,8 @@ struct AxisSpec {
   bool operator==(const AxisSpec&) const = default;
 };
 
-/// An axis, "tp", or several as one, {"dp", "cp"}; their order means nothing. None: every rank by itself.
+/// An axis, "tp", or several as one, {"dp", "cp"}; their order means nothing. None: every rank by
+/// itself.
 class MT_API AxisNames {
  public:
   AxisNames(const char* name) : names_{name} {}         // NOLINT: reads as a name
@@ -43,7 +44,8 @@ struct RankGroup {
 
 class MT_API MeshLayout {
  public:
-  /// Throws Error(config) for no name, a name given twice, a size below 1 or more than 2^31-1 ranks.
+  /// Throws Error(config) for no name, a name given twice, a size below 1 or more than 2^31-1
+  /// ranks.
   explicit MeshLayout(std::vector<AxisSpec> outermost_first);
 
   int64_t num_ranks() const { return num_ranks_; }
@@ -61,8 +63,8 @@ class MT_API MeshLayout {
   /// How far apart neighbours along an axis are numbered.
   int64_t stride(std::string_view axis) const;
 
-  // Groups: the ranks that differ only along the named axes. An unknown axis, or one named twice, throws
-  // Error(config) listing the names.
+  // Groups: the ranks that differ only along the named axes. An unknown axis, or one named twice,
+  // throws Error(config) listing the names.
 
   /// Ranks in each group.
   int64_t size(const AxisNames& axes) const;
@@ -78,12 +80,13 @@ class MT_API MeshLayout {
   /// All groups, by number.
   std::vector<std::vector<int64_t>> groups(const AxisNames& axes) const;
 
-  /// Other axes over the same ranks (expert parallelism: edp x ep x etp beside dp x cp x tp). Throws
-  /// Error(config) when the number of ranks differs, or when an axis of a name that both have does not group
-  /// the ranks alike.
+  /// Other axes over the same ranks (expert parallelism: edp x ep x etp beside dp x cp x tp).
+  /// Throws Error(config) when the number of ranks differs, or when an axis of a name that both
+  /// have does not group the ranks alike.
   MeshLayout view(std::vector<AxisSpec> outermost_first) const;
-  /// The same ranks with one axis cut into several (hybrid sharding: dp into replicas x shards; hierarchical
-  /// context parallelism). Throws Error(config) when the product of the sizes is another than the axis' size.
+  /// The same ranks with one axis cut into several (hybrid sharding: dp into replicas x shards;
+  /// hierarchical context parallelism). Throws Error(config) when the product of the sizes is
+  /// another than the axis' size.
   MeshLayout split(std::string_view axis, std::vector<AxisSpec> outermost_first) const;
 
   bool operator==(const MeshLayout&) const = default;

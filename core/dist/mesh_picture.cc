@@ -30,7 +30,8 @@ const char* what_it_splits(std::string_view axis) {
   return "";
 }
 
-// The axes of all views, one of a name, without those of size 1; the names of the latter go to `whole`.
+// The axes of all views, one of a name, without those of size 1; the names of the latter go to
+// `whole`.
 std::vector<Shown> shown_axes(std::span<const MeshLayout> views, std::vector<std::string>& whole) {
   MT_CHECK(!views.empty(), "no mesh to draw");
   std::vector<Shown> out;
@@ -46,9 +47,7 @@ std::vector<Shown> shown_axes(std::span<const MeshLayout> views, std::vector<std
   return out;
 }
 
-int64_t num_nodes(int64_t ranks, int64_t per_node) {
-  return (ranks + per_node - 1) / per_node;
-}
+int64_t num_nodes(int64_t ranks, int64_t per_node) { return (ranks + per_node - 1) / per_node; }
 
 // The most nodes that one group has ranks on.
 int64_t nodes_reached(const Shown& s, int64_t per_node) {
@@ -96,25 +95,28 @@ std::string heading(std::span<const MeshLayout> views, const MeshPictureOptions&
   int64_t ranks = views[0].num_ranks(), nodes = num_nodes(ranks, options.ranks_per_node);
   Row texts;
   for (const MeshLayout& view : views) texts.push_back(view.to_text());
-  return cat(counted(ranks, "rank"), " on ", counted(nodes, "node"), " of ",
-             options.ranks_per_node, ": ", join(texts, " = "));
+  return cat(counted(ranks, "rank"), " on ", counted(nodes, "node"), " of ", options.ranks_per_node,
+             ": ", join(texts, " = "));
 }
 
 std::string axis_table(const std::vector<Shown>& shown, int64_t per_node) {
   std::vector<Row> rows = {{"axis", "size", "groups", "nodes", "group of rank 0", "splits"}};
   for (const Shown& s : shown)
     rows.push_back({s.axis.name, cat(s.axis.size), cat(s.layout->num_groups(s.axis.name)),
-                    cat(nodes_reached(s, per_node)), ranks_text(s.layout->group(s.axis.name, 0).ranks),
+                    cat(nodes_reached(s, per_node)),
+                    ranks_text(s.layout->group(s.axis.name, 0).ranks),
                     what_it_splits(s.axis.name)});
   return table(rows, 2);
 }
 
-std::string rank_table(const std::vector<Shown>& shown, int64_t ranks, const MeshPictureOptions& options) {
+std::string rank_table(const std::vector<Shown>& shown, int64_t ranks,
+                       const MeshPictureOptions& options) {
   std::vector<Row> rows = {{"rank", "node"}};
   for (const Shown& s : shown) rows[0].push_back(s.axis.name);
   for (int64_t rank = 0; rank < std::min(ranks, options.max_ranks); ++rank) {
     rows.push_back({cat(rank), cat(rank / options.ranks_per_node)});
-    for (const Shown& s : shown) rows.back().push_back(cat(s.layout->coordinate(rank, s.axis.name)));
+    for (const Shown& s : shown)
+      rows.back().push_back(cat(s.layout->coordinate(rank, s.axis.name)));
   }
   return table(rows, 0);
 }
@@ -125,20 +127,23 @@ std::string more_ranks(int64_t ranks, const MeshPictureOptions& options) {
 }
 
 // Drawing. Units are pixels.
-constexpr int64_t kCellWidth = 46, kCellHeight = 36, kGap = 2, kMargin = 16, kLine = 22, kNodeLabel = 64;
+constexpr int64_t kCellWidth = 46, kCellHeight = 36, kGap = 2, kMargin = 16, kLine = 22,
+                  kNodeLabel = 64;
 
 std::string escaped(std::string_view text) {
   std::string out;
-  for (char c : text) out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
+  for (char c : text)
+    out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
   return out;
 }
 
 std::string label(int64_t x, int64_t y, int size, std::string_view text) {
-  return cat("<text x=\"", x, "\" y=\"", y, "\" font-size=\"", size, "\">", escaped(text), "</text>\n");
+  return cat("<text x=\"", x, "\" y=\"", y, "\" font-size=\"", size, "\">", escaped(text),
+             "</text>\n");
 }
 
-// Neighbouring numbers get far hues (steps of the golden angle), and three strengths tell what comes round
-// again apart.
+// Neighbouring numbers get far hues (steps of the golden angle), and three strengths tell what
+// comes round again apart.
 std::string colour(int64_t group) {
   constexpr int64_t kStrengths[] = {80, 68, 90};
   return cat("hsl(", group * 13751 / 100 % 360, ",70%,", kStrengths[group / 16 % 3], "%)");
@@ -147,10 +152,11 @@ std::string colour(int64_t group) {
 std::string cell(const Shown& s, int64_t rank, int64_t x, int64_t y) {
   int64_t group = s.layout->group_number(s.axis.name, rank);
   return cat("<g><title>rank ", rank, ", group ", group, " of ", escaped(s.axis.name), ": ",
-             ranks_text(s.layout->group_ranks(s.axis.name, group)), "</title><rect x=\"", x, "\" y=\"", y,
-             "\" width=\"", kCellWidth - kGap, "\" height=\"", kCellHeight - kGap, "\" rx=\"4\" fill=\"",
-             colour(group), "\"/>\n", label(x + 6, y + 15, 12, cat(rank)),
-             label(x + 6, y + 28, 10, cat(s.axis.name, s.layout->coordinate(rank, s.axis.name))), "</g>\n");
+             ranks_text(s.layout->group_ranks(s.axis.name, group)), "</title><rect x=\"", x,
+             "\" y=\"", y, "\" width=\"", kCellWidth - kGap, "\" height=\"", kCellHeight - kGap,
+             "\" rx=\"4\" fill=\"", colour(group), "\"/>\n", label(x + 6, y + 15, 12, cat(rank)),
+             label(x + 6, y + 28, 10, cat(s.axis.name, s.layout->coordinate(rank, s.axis.name))),
+             "</g>\n");
 }
 
 std::string panel(const Shown& s, int64_t ranks, int64_t per_node, int64_t top) {
@@ -177,7 +183,8 @@ std::string mesh_text(std::span<const MeshLayout> views, const MeshPictureOption
   std::string out = heading(views, options) + "\n";
   if (!whole.empty()) out += cat("not split: ", join(whole, ", "), "\n");
   if (shown.empty()) return out;
-  out += "\n" + axis_table(shown, options.ranks_per_node) + "\n" + rank_table(shown, ranks, options);
+  out +=
+      "\n" + axis_table(shown, options.ranks_per_node) + "\n" + rank_table(shown, ranks, options);
   if (std::string more = more_ranks(ranks, options); !more.empty()) out += more + "\n";
   return out;
 }
@@ -185,7 +192,8 @@ std::string mesh_text(std::span<const MeshLayout> views, const MeshPictureOption
 std::string mesh_svg(std::span<const MeshLayout> views, const MeshPictureOptions& options) {
   Row whole;
   std::vector<Shown> shown = shown_axes(views, whole);
-  int64_t ranks = std::min(views[0].num_ranks(), options.max_ranks), per_node = options.ranks_per_node;
+  int64_t ranks = std::min(views[0].num_ranks(), options.max_ranks),
+          per_node = options.ranks_per_node;
   std::string title = heading(views, options), more = more_ranks(views[0].num_ranks(), options);
   int64_t panel_height = kLine + num_nodes(ranks, per_node) * kCellHeight + kMargin;
   int64_t top = kMargin + (more.empty() ? 1 : 2) * kLine,

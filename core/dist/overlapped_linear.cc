@@ -9,7 +9,8 @@
 namespace mtrain {
 namespace {
 
-/// What the ops of one gathered_linear() share: the stream on its way in, and its gradient on its way out.
+/// What the ops of one gathered_linear() share: the stream on its way in, and its gradient on its
+/// way out.
 struct Passage {
   const Axis* axis = nullptr;
   int readers = 0, read_back = 0;  // products; those whose backward has run
@@ -24,7 +25,8 @@ struct Enter {  // whole = x of all ranks
   std::shared_ptr<Passage> passage;
 
   Placed placed(const Tensor& x) const {
-    return PlacedResult("gathered_linear", x).turn(Placement::S(0), Placement::R(), "the ranks' tokens are gathered");
+    return PlacedResult("gathered_linear", x)
+        .turn(Placement::S(0), Placement::R(), "the ranks' tokens are gathered");
   }
   Tensor forward(Run& run, const Tensor& x) {
     Tensor whole = run.empty({x.size(0) * passage->size(), x.size(1)}, x.dtype());
@@ -33,7 +35,8 @@ struct Enter {  // whole = x of all ranks
   }
   // The last product to run backward has sent what others need.
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    MT_CHECK(passage->departure.has_value(), passage->read_back, " of ", passage->readers, " products ran backward");
+    MT_CHECK(passage->departure.has_value(), passage->read_back, " of ", passage->readers,
+             " products ran backward");
     g[0].give(run, passage->departure->finish(rows_of_rank(dy, passage->me(), passage->size())));
     passage->departure.reset();
   }
@@ -77,7 +80,8 @@ struct Product {  // y = whole · wᵀ + b
 
   void input_gradient(Run& run, const Tensor& dy, InputGrad& g) const {
     auto [dx, accumulate] = g.slot(run, x.shape(), x.dtype());
-    if (++passage->read_back < passage->readers) return linear_input_gradient(run, dy, w, dx, accumulate);
+    if (++passage->read_back < passage->readers)
+      return linear_input_gradient(run, dy, w, dx, accumulate);
     int n = passage->size(), me = passage->me();
     passage->departure.emplace(run, *passage->axis, rows_of_rank(dx, me, n).shape(), dx.dtype());
     for (int step = 1; step <= n; ++step) {  // its own piece last: nobody waits for it
@@ -109,8 +113,10 @@ struct Scattered {  // y = own piece of the sum over ranks of x · wᵀ
       int rank = circle(me, step, n);
       Tensor y = run.empty(piece, x.dtype());
       linear_forward(run, rows_of_rank(x, rank, n), w, {}, {}, y);
-      if (rank != me) out.send(rank, y);
-      else own = y;
+      if (rank != me)
+        out.send(rank, y);
+      else
+        own = y;
     }
     return out.finish(own);
   }
@@ -124,7 +130,8 @@ struct Scattered {  // y = own piece of the sum over ranks of x · wᵀ
       for (int step = 0; step < n; ++step) {
         int rank = circle(axis->index(), step, n);
         in.wait(rank);
-        linear_input_gradient(run, rows_of_rank(whole, rank, n), w, rows_of_rank(dx, rank, n), accumulate);
+        linear_input_gradient(run, rows_of_rank(whole, rank, n), w, rows_of_rank(dx, rank, n),
+                              accumulate);
       }
     }
     in.finish();
@@ -137,8 +144,10 @@ struct Scattered {  // y = own piece of the sum over ranks of x · wᵀ
 };
 
 void check(const Tensor& x, const Tensor& w) {
-  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
-  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
+  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
+           x.shape(), ", w ", w.shape());
+  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ",
+           name(w.dtype()));
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
 }
 
@@ -149,17 +158,20 @@ bool rows_may_be_cut(int64_t rows, int64_t outputs, int64_t terms) {
   return rows >= kFewRows && rows * outputs * terms >= kSmallest;
 }
 
-GatheredProducts gathered_linear(const Tensor& x, const Axis& axis, std::span<const LinearWeights> weights) {
+GatheredProducts gathered_linear(const Tensor& x, const Axis& axis,
+                                 std::span<const LinearWeights> weights) {
   MT_CHECK(!weights.empty(), "a gathered stream that nobody reads");
   for (const LinearWeights& layer : weights) {
     check(x, layer.w);
-    MT_CHECK(!layer.b.defined() || (layer.b.numel() == layer.w.size(0) && layer.b.contiguous()), "bias of ", layer.w.size(0));
+    MT_CHECK(!layer.b.defined() || (layer.b.numel() == layer.w.size(0) && layer.b.contiguous()),
+             "bias of ", layer.w.size(0));
   }
   auto passage = std::make_shared<Passage>();
   passage->axis = &axis;
   passage->readers = static_cast<int>(weights.size());
   GatheredProducts out{.whole_TD = apply(Enter{.passage = passage}, x), .y = {}};
-  for (const LinearWeights& layer : weights) out.y.push_back(apply(Product{.passage = passage}, out.whole_TD, layer.w, layer.b));
+  for (const LinearWeights& layer : weights)
+    out.y.push_back(apply(Product{.passage = passage}, out.whole_TD, layer.w, layer.b));
   return out;
 }
 

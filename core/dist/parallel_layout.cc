@@ -13,17 +13,19 @@ constexpr std::string_view kNames[] = {"tp", "cp", "ep", "dp", "pp"};
 
 // The axes of the order text, innermost first; those left out come last.
 std::vector<std::string> parse_order(std::string order) {
-  std::transform(order.begin(), order.end(), order.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(order.begin(), order.end(), order.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   std::vector<std::string> axes = split(order, '-');
   for (size_t i = 0; i < axes.size(); ++i) {
     bool known = std::find(std::begin(kNames), std::end(kNames), axes[i]) != std::end(kNames);
-    MT_USER_CHECK(
-        known, ErrorClass::config,
-        cat("dist.order '", printable(order), "' names '", printable(axes[i]), "', which is not an axis"),
-        "its axes: tp, cp, ep, dp, pp, the innermost first, with '-' between them");
+    MT_USER_CHECK(known, ErrorClass::config,
+                  cat("dist.order '", printable(order), "' names '", printable(axes[i]),
+                      "', which is not an axis"),
+                  "its axes: tp, cp, ep, dp, pp, the innermost first, with '-' between them");
     MT_USER_CHECK(std::find(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(i), axes[i]) ==
                       axes.begin() + static_cast<std::ptrdiff_t>(i),
-                  ErrorClass::config, cat("dist.order '", order, "' names '", axes[i], "' twice"), "");
+                  ErrorClass::config, cat("dist.order '", order, "' names '", axes[i], "' twice"),
+                  "");
   }
   return axes;
 }
@@ -38,8 +40,8 @@ MeshLayout arrange(const std::vector<std::string>& order, const std::vector<Cut>
   for (const Cut& cut : cuts) {
     if (std::find(order.begin(), order.end(), cut.token) != order.end()) continue;
     MT_USER_CHECK(cut.axis.size == 1, ErrorClass::config,
-                  cat("dist.order '", join(order, "-"), "' leaves out '", cut.token, "', but ", cut.axis.name,
-                      " is ", cut.axis.size),
+                  cat("dist.order '", join(order, "-"), "' leaves out '", cut.token, "', but ",
+                      cut.axis.name, " is ", cut.axis.size),
                   cat("put '", cut.token, "' where its ranks belong, e.g. tp-cp-ep-dp-pp"));
     outermost_first.push_back(cut.axis);
   }
@@ -52,7 +54,8 @@ MeshLayout arrange(const std::vector<std::string>& order, const std::vector<Cut>
 int64_t rest(int64_t world, std::initializer_list<AxisSpec> axes) {
   MeshLayout taken(axes);
   MT_USER_CHECK(world >= 1 && world % taken.num_ranks() == 0, ErrorClass::config,
-                cat(counted(world, "rank"), " cannot be cut into groups of ", taken.to_text(), " = ", taken.num_ranks()),
+                cat(counted(world, "rank"), " cannot be cut into groups of ", taken.to_text(),
+                    " = ", taken.num_ranks()),
                 "choose sizes whose product divides the number of ranks");
   return world / taken.num_ranks();
 }
@@ -63,10 +66,12 @@ ParallelLayout parallel_layout(const RankGrid& g) {
   std::vector<std::string> order = parse_order(g.order);
   int64_t dp = rest(g.world_size, {{"tp", g.tp}, {"cp", g.cp}, {"pp", g.pp}});
   int64_t edp = rest(g.world_size, {{"etp", g.etp}, {"ep", g.ep}, {"pp", g.pp}});
-  MeshLayout dense =
-      arrange(order, {{"tp", {"tp", g.tp}}, {"cp", {"cp", g.cp}}, {"dp", {"dp", dp}}, {"pp", {"pp", g.pp}}});
+  MeshLayout dense = arrange(
+      order,
+      {{"tp", {"tp", g.tp}}, {"cp", {"cp", g.cp}}, {"dp", {"dp", dp}}, {"pp", {"pp", g.pp}}});
   MeshLayout expert = arrange(
-      order, {{"tp", {"etp", g.etp}}, {"ep", {"ep", g.ep}}, {"dp", {"edp", edp}}, {"pp", {"pp", g.pp}}});
+      order,
+      {{"tp", {"etp", g.etp}}, {"ep", {"ep", g.ep}}, {"dp", {"edp", edp}}, {"pp", {"pp", g.pp}}});
   return {dense, dense.view(expert.axes())};
 }
 

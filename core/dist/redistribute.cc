@@ -15,21 +15,45 @@ struct Cut {
 
   /// From the whole to its pieces, one behind the other; or back.
   CopyBlocksArgs apart(const Tensor& whole, const Tensor& pieces) const {
-    return {.src = whole.raw(), .dst = pieces.raw(), .outer = parts, .inner = rows, .count = run,
-            .src_outer = run, .src_inner = parts * run, .dst_outer = rows * run, .dst_inner = run,
-            .accumulate = false, .dtype = whole.dtype()};
+    return {.src = whole.raw(),
+            .dst = pieces.raw(),
+            .outer = parts,
+            .inner = rows,
+            .count = run,
+            .src_outer = run,
+            .src_inner = parts * run,
+            .dst_outer = rows * run,
+            .dst_inner = run,
+            .accumulate = false,
+            .dtype = whole.dtype()};
   }
   CopyBlocksArgs together(const Tensor& pieces, const Tensor& whole) const {
-    return {.src = pieces.raw(), .dst = whole.raw(), .outer = parts, .inner = rows, .count = run,
-            .src_outer = rows * run, .src_inner = run, .dst_outer = run, .dst_inner = parts * run,
-            .accumulate = false, .dtype = whole.dtype()};
+    return {.src = pieces.raw(),
+            .dst = whole.raw(),
+            .outer = parts,
+            .inner = rows,
+            .count = run,
+            .src_outer = rows * run,
+            .src_inner = run,
+            .dst_outer = run,
+            .dst_inner = parts * run,
+            .accumulate = false,
+            .dtype = whole.dtype()};
   }
   /// One piece of the whole.
   CopyBlocksArgs one(const Tensor& whole, int part, const Tensor& piece) const {
-    return {.src = static_cast<const char*>(whole.raw()) + static_cast<size_t>(part * run) * size_of(whole.dtype()),
-            .dst = piece.raw(), .outer = rows, .inner = 1, .count = run,
-            .src_outer = parts * run, .src_inner = 0, .dst_outer = run, .dst_inner = 0,
-            .accumulate = false, .dtype = whole.dtype()};
+    return {.src = static_cast<const char*>(whole.raw()) +
+                   static_cast<size_t>(part * run) * size_of(whole.dtype()),
+            .dst = piece.raw(),
+            .outer = rows,
+            .inner = 1,
+            .count = run,
+            .src_outer = parts * run,
+            .src_inner = 0,
+            .dst_outer = run,
+            .dst_inner = 0,
+            .accumulate = false,
+            .dtype = whole.dtype()};
   }
 };
 
@@ -139,8 +163,12 @@ class Carrier {
 struct Redistribute {  // y = x, placed otherwise;  dx = dy, placed dual(from)
   const Axis* axis = nullptr;
   Placement from = Placement::I(), to = Placement::I();
-  Placed placed(const Tensor& x) const { return x.run().typed->axis == axis ? Placed(to) : x.placement(); }
-  Tensor forward(Run& run, const Tensor& x) { return Carrier(run, *axis).carry(x, from, to, false); }
+  Placed placed(const Tensor& x) const {
+    return x.run().typed->axis == axis ? Placed(to) : x.placement();
+  }
+  Tensor forward(Run& run, const Tensor& x) {
+    return Carrier(run, *axis).carry(x, from, to, false);
+  }
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
     g[0].give(run, Carrier(run, *axis).carry(dy, dual(to), dual(from), dy.unique()));
   }
@@ -149,8 +177,8 @@ struct Redistribute {  // y = x, placed otherwise;  dx = dy, placed dual(from)
 /// Tensors that know how they lie along the axis are not mistaken for others.
 void check_placement(const Tensor& x, const Axis& axis, Placement from, Placement to) {
   if (!x.run().typed || x.run().typed->axis != &axis || !x.placement()) return;
-  MT_CHECK(*x.placement() == from, "redistribute ", from, " -> ", to, " over '", axis.name(), "' of a tensor ", x.shape(),
-           " that is placed ", *x.placement());
+  MT_CHECK(*x.placement() == from, "redistribute ", from, " -> ", to, " over '", axis.name(),
+           "' of a tensor ", x.shape(), " that is placed ", *x.placement());
 }
 
 bool floating(DType dtype) {
@@ -162,7 +190,8 @@ bool floating(DType dtype) {
 Tensor redistribute(const Tensor& x, const Axis& axis, Placement from, Placement to) {
   (void)transition(from, to);  // an edge that is not there is one on any number of ranks
   for (Placement p : {from, to})
-    MT_CHECK(p.letter() != Placement::Letter::S || p.dim() < x.shape().rank(), p, " of ", x.shape());
+    MT_CHECK(p.letter() != Placement::Letter::S || p.dim() < x.shape().rank(), p, " of ",
+             x.shape());
   MT_CHECK(x.contiguous() && floating(x.dtype()), x.shape(), " ", name(x.dtype()));
   check_placement(x, axis, from, to);
   if (from == to || axis.size() == 1) return x;

@@ -1,4 +1,5 @@
-// Rows in another order: between the order of ranks and that of tokens in their sequences. Host memory.
+// Rows in another order: between the order of ranks and that of tokens in their sequences. Host
+// memory.
 #pragma once
 #include <vector>
 
@@ -7,7 +8,8 @@
 
 namespace mtrain {
 
-/// The rows of `x` read range by range; `back`: from that order to the one it was. The ranges are all rows, each once.
+/// The rows of `x` read range by range; `back`: from that order to the one it was. The ranges are
+/// all rows, each once.
 Tensor ordered(Run& run, const Tensor& x, const std::vector<RowRange>& ranges, bool back);
 /// The same as an op.
 Tensor reorder_rows(const Tensor& x, const std::vector<RowRange>& ranges, bool back);

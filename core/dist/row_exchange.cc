@@ -5,7 +5,9 @@
 namespace mtrain {
 namespace {
 
-int64_t total(const std::vector<int64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+int64_t total(const std::vector<int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
 
 struct Begin {  // rows that come for x; backward: x's gradient has come
   std::shared_ptr<RowExchange> exchange;
@@ -42,8 +44,8 @@ struct End {  // the same rows; backward sends their gradient back
 
 // A rehearsal has no peers: what would come is as much as what goes, and nothing moves.
 void RowExchange::start(const Tensor& x, const RowCounts& to, const RowCounts& from) {
-  MT_CHECK(!under_way && x.shape().rank() == 2 && x.contiguous() && total(*to) == x.size(0), x.shape(), " for ", total(*to),
-           " rows");
+  MT_CHECK(!under_way && x.shape().rank() == 2 && x.contiguous() && total(*to) == x.size(0),
+           x.shape(), " for ", total(*to), " rows");
   Run& run = x.run();
   int64_t width = x.size(1);
   source = x.detach();

@@ -13,10 +13,13 @@ void poke(std::vector<Pending>& all) {
 }  // namespace
 
 RowArrival::RowArrival(Run& run, const Axis& axis, const Tensor& mine, const Tensor& whole)
-    : whole_(whole), come_(static_cast<size_t>(axis.size())), gone_(static_cast<size_t>(axis.size())) {
+    : whole_(whole),
+      come_(static_cast<size_t>(axis.size())),
+      gone_(static_cast<size_t>(axis.size())) {
   int n = axis.size(), me = axis.index();
   Tensor own = rows_of_rank(whole, me, n);
-  MT_CHECK(own.shape() == mine.shape() && own.dtype() == mine.dtype(), mine.shape(), " of ", whole.shape());
+  MT_CHECK(own.shape() == mine.shape() && own.dtype() == mine.dtype(), mine.shape(), " of ",
+           whole.shape());
   run.copy(own, mine);
   if (!run.backend().computes()) return;
   for (int step = 1; step < n; ++step) {  // from the rank behind, to the one before: all pairs meet
@@ -68,8 +71,10 @@ Tensor RowDeparture::finish(const Tensor& own) {
   summands_[me] = own;
   Tensor sum = run_.empty(own.shape(), own.dtype());
   for (Pending& pending : come_) pending.wait();
-  if (run_.backend().host_memory()) add_on_host(sum);
-  else add_on_device(sum);
+  if (run_.backend().host_memory())
+    add_on_host(sum);
+  else
+    add_on_device(sum);
   for (Pending& pending : gone_) pending.wait();
   summands_.clear();
   sent_.clear();

@@ -1,6 +1,7 @@
-// An all-gather and a reduce-scatter of rows as one message between each two ranks, so that a piece can be worked on while others
-// travel. What is sent and added up, and in which order, is that of the collectives. For the rank's own thread; refers to the
-// axis. Rehearsals take the memory and move nothing.
+// An all-gather and a reduce-scatter of rows as one message between each two ranks, so that a piece
+// can be worked on while others travel. What is sent and added up, and in which order, is that of
+// the collectives. For the rank's own thread; refers to the axis. Rehearsals take the memory and
+// move nothing.
 #pragma once
 #include <vector>
 
@@ -9,7 +10,8 @@
 
 namespace mtrain {
 
-/// The rank `step` places behind another in the circle of all: the order in which ranks work on pieces.
+/// The rank `step` places behind another in the circle of all: the order in which ranks work on
+/// pieces.
 inline int circle(int first, int step, int size) { return (first + step) % size; }
 
 /// Rows [rank * rows, (rank + 1) * rows) of a whole.

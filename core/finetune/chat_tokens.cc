@@ -1,8 +1,8 @@
 #include "mtrain/finetune/chat_tokens.h"
 
-#include "mtrain/base/plugin_call.h"
-
 #include <optional>
+
+#include "mtrain/base/plugin_call.h"
 
 namespace mtrain::finetune {
 
@@ -30,7 +30,8 @@ ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer) {
       continue;
     }
     spans.clear();
-    auto part = std::string_view(text.bytes).substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
+    auto part =
+        std::string_view(text.bytes).substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
     call_plugin(tokenizer, "encode()", [&] { tokenizer.encode_with(part, {}, out.ids, &spans); });
     for (const auto& span : spans) out.first_byte.push_back(piece.bytes.begin + span.begin);
   }

@@ -19,7 +19,9 @@ struct ChatTokens {
 /// Special tokens are made only of what the template wrote (chat::split_special); all else is text.
 MT_API ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer);
 
-/// Adds "bos_token", "eos_token" and "pad_token" by the tokenizer's own ids, where the template's files do not say.
-MT_API void add_special_names(const Tokenizer& tokenizer, std::map<std::string, std::string>& special);
+/// Adds "bos_token", "eos_token" and "pad_token" by the tokenizer's own ids, where the template's
+/// files do not say.
+MT_API void add_special_names(const Tokenizer& tokenizer,
+                              std::map<std::string, std::string>& special);
 
 }  // namespace mtrain::finetune

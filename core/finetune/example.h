@@ -1,4 +1,5 @@
-// Example: one record of fine-tuning data, understood but not yet tokens; and what becomes of it. Values.
+// Example: one record of fine-tuning data, understood but not yet tokens; and what becomes of it.
+// Values.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,7 +25,8 @@ struct Example {
   // chat
   std::string messages, tools;  // JSON: a list of {role, content, …}; a list, or empty
   std::vector<bool> spoken;     // of each message: whether it may be learnt as an assistant's
-  std::vector<bool> silenced;   // of each message: whether the record says that it is not learnt, by weight or train
+  std::vector<bool> silenced;  // of each message: whether the record says that it is not learnt, by
+                               // weight or train
   // prompted and segments
   std::vector<Segment> texts;
   // tokens

@@ -8,8 +8,8 @@
 
 #include "mtrain/base/file.h"
 #include "mtrain/base/hash.h"
-#include "mtrain/chat/ready_made.h"
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/chat/ready_made.h"
 #include "mtrain/finetune/chat_tokens.h"
 
 namespace mtrain::finetune {
@@ -21,9 +21,12 @@ std::tm parse_date(const std::string& text) {
   in >> std::get_time(&out, "%Y-%m-%d");
   out.tm_isdst = 0;
   std::tm normal = out;
-  const bool real = !in.fail() && in.peek() == std::istringstream::traits_type::eof() && ::timegm(&normal) != -1 &&
-                    normal.tm_mday == out.tm_mday && normal.tm_mon == out.tm_mon;
-  MT_USER_CHECK(real, ErrorClass::config, cat("dataset.date: '", printable(text, 40), "' is not a date"), "write it as 2024-07-26");
+  const bool real = !in.fail() && in.peek() == std::istringstream::traits_type::eof() &&
+                    ::timegm(&normal) != -1 && normal.tm_mday == out.tm_mday &&
+                    normal.tm_mon == out.tm_mon;
+  MT_USER_CHECK(real, ErrorClass::config,
+                cat("dataset.date: '", printable(text, 40), "' is not a date"),
+                "write it as 2024-07-26");
   return normal;  // with its day of the week
 }
 
@@ -35,7 +38,8 @@ bool has_template_file(const fs::path& folder) {
   return read_file(folder / "tokenizer_config.json").find("\"chat_template\"") != std::string::npos;
 }
 
-/// What the function of a call or of a definition is named, in either form: {"function": {"name"}} or {"name"}.
+/// What the function of a call or of a definition is named, in either form: {"function": {"name"}}
+/// or {"name"}.
 const chat::Value* function_name(const chat::Value& of) {
   if (!of.is(chat::Value::Kind::map)) return nullptr;
   const chat::Value* function = of.as_map().find("function");
@@ -46,36 +50,45 @@ const chat::Value* function_name(const chat::Value& of) {
 
 /// Whether `part` stands in the text, written by whom it is of.
 bool is_written(const chat::Text& text, const chat::Text& part) {
-  for (size_t at = text.bytes.find(part.bytes); at != std::string::npos; at = text.bytes.find(part.bytes, at + 1))
+  for (size_t at = text.bytes.find(part.bytes); at != std::string::npos;
+       at = text.bytes.find(part.bytes, at + 1))
     if (part.bytes.empty() || text.origins[at] == part.origins[0]) return true;
   return false;
 }
 
 /// Where a template leaves a call out, what is learnt in its place is to say nothing.
-void require_calls(const chat::Value& messages, const chat::Text& text, const std::string& template_name) {
+void require_calls(const chat::Value& messages, const chat::Text& text,
+                   const std::string& template_name) {
   for (size_t i = 0; i < messages.items().size(); ++i) {
     const chat::Value* calls = messages.items()[i].as_map().find("tool_calls");
     if (!calls || !calls->is(chat::Value::Kind::list)) continue;
     for (const chat::Value& call : calls->items()) {
       const chat::Value* name = function_name(call);
-      MT_USER_CHECK(!name || is_written(text, name->as_text()), ErrorClass::data,
-                    cat("message ", i, " calls the function '", printable(name->as_text().bytes, 60), "', which the chat template ",
-                        printable(template_name), " leaves out"),
-                    "take a template that writes calls, such as the model's own, by dataset.template_path; or leave such records out by "
-                    "dataset.on_bad=skip");
+      MT_USER_CHECK(
+          !name || is_written(text, name->as_text()), ErrorClass::data,
+          cat("message ", i, " calls the function '", printable(name->as_text().bytes, 60),
+              "', which the chat template ", printable(template_name), " leaves out"),
+          "take a template that writes calls, such as the model's own, by dataset.template_path; "
+          "or leave such records out by "
+          "dataset.on_bad=skip");
     }
   }
 }
 
-/// Where a template leaves the definition of a tool out, the model learns to call what it is not told of.
-void require_tools(const chat::Value& tools, const chat::Text& text, const std::string& template_name) {
+/// Where a template leaves the definition of a tool out, the model learns to call what it is not
+/// told of.
+void require_tools(const chat::Value& tools, const chat::Text& text,
+                   const std::string& template_name) {
   for (const chat::Value& tool : tools.items()) {
     const chat::Value* name = function_name(tool);
-    MT_USER_CHECK(!name || is_written(text, name->as_text()), ErrorClass::data,
-                  cat("the conversation has the tool '", printable(name->as_text().bytes, 60), "', whose definition the chat template ",
-                      printable(template_name), " leaves out"),
-                  "take a template that writes tools, such as the model's own, by dataset.template_path; or leave such records out by "
-                  "dataset.on_bad=skip; or do without the definitions by dataset.columns={tools: none}, a field that no record has");
+    MT_USER_CHECK(
+        !name || is_written(text, name->as_text()), ErrorClass::data,
+        cat("the conversation has the tool '", printable(name->as_text().bytes, 60),
+            "', whose definition the chat template ", printable(template_name), " leaves out"),
+        "take a template that writes tools, such as the model's own, by dataset.template_path; or "
+        "leave such records out by "
+        "dataset.on_bad=skip; or do without the definitions by dataset.columns={tools: none}, a "
+        "field that no record has");
   }
 }
 
@@ -84,11 +97,14 @@ void require_tools(const chat::Value& tools, const chat::Text& text, const std::
 ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions& options)
     : tokenizer_(tokenizer), options_(options), date_(parse_date(options.date)) {
   if (!options.chat_template.empty()) {
-    MT_USER_CHECK(options.template_path.empty(), ErrorClass::config, "dataset.chat_template and dataset.template_path are both set",
-                  "chat_template names one that comes with mtrain, template_path a file of your own: leave one out, e.g. by dataset.chat_template=''");
+    MT_USER_CHECK(options.template_path.empty(), ErrorClass::config,
+                  "dataset.chat_template and dataset.template_path are both set",
+                  "chat_template names one that comes with mtrain, template_path a file of your "
+                  "own: leave one out, e.g. by dataset.chat_template=''");
     file_ = chat::ready_made(options.chat_template);
   } else {
-    fs::path path = options.template_path.empty() ? tokenizer.folder() : options.base_directory / options.template_path;
+    fs::path path = options.template_path.empty() ? tokenizer.folder()
+                                                  : options.base_directory / options.template_path;
     if (options.template_path.empty() && !has_template_file(path)) return;
     file_ = chat::read_template(path, options.template_name);
   }
@@ -101,55 +117,72 @@ std::string ExampleEncoder::identity() const {
   static constexpr const char* kNames[] = {"assistant", "last", "all"};
   std::string special;
   for (const auto& [name, text] : file_.special) special += cat(name, '=', text, '\n');
-  return cat("template ", template_ ? sha256(cat(file_.source, '\n', special)) : "none", ", date ", options_.date, ", train_on ",
-             kNames[static_cast<size_t>(options_.train_on)]);
+  return cat("template ", template_ ? sha256(cat(file_.source, '\n', special)) : "none", ", date ",
+             options_.date, ", train_on ", kNames[static_cast<size_t>(options_.train_on)]);
 }
 
 std::vector<std::string> ExampleEncoder::missing_special_tokens() const {
   if (!template_) return {};
   chat::ChatInput input;
-  input.messages =
-      chat::messages_from_json(R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])");
+  input.messages = chat::messages_from_json(
+      R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])");
   input.special = file_.special;
   input.now = date_;
   std::vector<std::string> out;
   try {
     for (std::string& mark : chat::special_marks(template_->render(input).text)) {
-      const bool known = std::find(special_tokens_.begin(), special_tokens_.end(), mark) != special_tokens_.end();
-      const bool plain = std::find(file_.text_marks.begin(), file_.text_marks.end(), mark) != file_.text_marks.end();
+      const bool known =
+          std::find(special_tokens_.begin(), special_tokens_.end(), mark) != special_tokens_.end();
+      const bool plain = std::find(file_.text_marks.begin(), file_.text_marks.end(), mark) !=
+                         file_.text_marks.end();
       if (!known && !plain && tokenizer_.encode(mark).size() != 1) out.push_back(std::move(mark));
     }
-  } catch (const Error&) {  // a template for other conversations: its faults are those of the records
+  } catch (
+      const Error&) {  // a template for other conversations: its faults are those of the records
   }
   return out;
 }
 
-/// Which bytes are learnt: all or the assistant's stretches, less the words of messages that must not be.
-void ExampleEncoder::mark_learnt(const chat::RenderedChat& chat, const Example& example, std::vector<uint8_t>& learnt) const {
+/// Which bytes are learnt: all or the assistant's stretches, less the words of messages that must
+/// not be.
+void ExampleEncoder::mark_learnt(const chat::RenderedChat& chat, const Example& example,
+                                 std::vector<uint8_t>& learnt) const {
   const bool all = options_.train_on == TrainOn::all;
   learnt.assign(chat.text.bytes.size() + 1, all ? 1 : 0);
   auto message_of = [&](size_t byte) -> size_t {
     const chat::Origin origin = chat.text.origins[byte];
-    return origin == chat::kTemplate || origin == chat::kOtherInput || origin > example.spoken.size() ? SIZE_MAX : origin - 1u;
+    return origin == chat::kTemplate || origin == chat::kOtherInput ||
+                   origin > example.spoken.size()
+               ? SIZE_MAX
+               : origin - 1u;
   };
-  auto counts = [&](size_t message) { return message == SIZE_MAX || (all ? !example.silenced[message] : example.spoken[message]) ? 1 : 0; };
+  auto counts = [&](size_t message) {
+    return message == SIZE_MAX || (all ? !example.silenced[message] : example.spoken[message]) ? 1
+                                                                                               : 0;
+  };
   for (size_t b = 0; all && b < chat.text.bytes.size(); ++b) learnt[b] = counts(message_of(b));
   for (const auto& stretch : chat.assistant) {
     size_t speaker = SIZE_MAX;
-    for (size_t b = stretch.begin; b < stretch.end && speaker == SIZE_MAX; ++b) speaker = message_of(b);
+    for (size_t b = stretch.begin; b < stretch.end && speaker == SIZE_MAX; ++b)
+      speaker = message_of(b);
     for (size_t b = stretch.begin; b < stretch.end; ++b) {
       if (size_t own = message_of(b); own != SIZE_MAX) speaker = own;
       learnt[b] = counts(speaker);
     }
   }
   if (options_.train_on == TrainOn::last && !chat.assistant.empty())
-    std::fill(learnt.begin(), learnt.begin() + static_cast<std::ptrdiff_t>(chat.assistant.back().begin), uint8_t{0});
+    std::fill(learnt.begin(),
+              learnt.begin() + static_cast<std::ptrdiff_t>(chat.assistant.back().begin),
+              uint8_t{0});
 }
 
 TokenizedExample ExampleEncoder::chat(const Example& example) const {
-  MT_USER_CHECK(template_, ErrorClass::config, cat(example.place, ": is a conversation, and there is no chat template"),
-                cat("set dataset.chat_template to one that comes with mtrain (", join(chat::ready_made_names(), ", "),
-                    "), or dataset.template_path: a file of Jinja, a tokenizer_config.json, or a model's folder with either"));
+  MT_USER_CHECK(template_, ErrorClass::config,
+                cat(example.place, ": is a conversation, and there is no chat template"),
+                cat("set dataset.chat_template to one that comes with mtrain (",
+                    join(chat::ready_made_names(), ", "),
+                    "), or dataset.template_path: a file of Jinja, a tokenizer_config.json, or a "
+                    "model's folder with either"));
   chat::ChatInput input;
   input.messages = chat::messages_from_json(example.messages);
   if (!example.tools.empty()) input.tools = chat::from_json(example.tools);
@@ -164,11 +197,13 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   ChatTokens tokens = encode_chat(rendered.text, tokenizer_);
   TokenizedExample out{std::move(tokens.ids), {}};
   out.trained.reserve(out.ids.size());
-  for (size_t byte : tokens.first_byte) out.trained.push_back(learnt[std::min(byte, learnt.size() - 1)]);
+  for (size_t byte : tokens.first_byte)
+    out.trained.push_back(learnt[std::min(byte, learnt.size() - 1)]);
   return out;
 }
 
-/// One text, as generation will see it. A token with a part of the answer in it is the answer's, as in TRL.
+/// One text, as generation will see it. A token with a part of the answer in it is the answer's, as
+/// in TRL.
 TokenizedExample ExampleEncoder::prompted(const Example& example) const {
   std::string text;
   std::vector<size_t> ends;
@@ -176,9 +211,11 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
   TokenizedExample out;
   std::vector<TextSpan> spans;
   const auto special = tokenizer_.special_tokens();
-  call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans); });
+  call_plugin(tokenizer_, "encode()",
+              [&] { tokenizer_.encode_with(text, {.add_special = true}, out.ids, &spans); });
   auto is_special = [&](int32_t id) {
-    return std::any_of(special.begin(), special.end(), [id](const SpecialToken& t) { return t.id == id; });
+    return std::any_of(special.begin(), special.end(),
+                       [id](const SpecialToken& t) { return t.id == id; });
   };
   // What stands around a text (empty spans of special tokens) is not learnt, but for the end.
   for (size_t i = 0; i < out.ids.size(); ++i) {
@@ -189,7 +226,8 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
     out.trained.push_back(trained || options_.train_on == TrainOn::all ? 1 : 0);
   }
   if (const auto eod = tokenizer_.eod()) {
-    if (out.ids.empty() || out.ids.back() != *eod) out.ids.push_back(*eod), out.trained.push_back(0);
+    if (out.ids.empty() || out.ids.back() != *eod)
+      out.ids.push_back(*eod), out.trained.push_back(0);
     out.trained.back() = example.texts.back().trained || options_.train_on == TrainOn::all ? 1 : 0;
   }
   return out;
@@ -199,7 +237,8 @@ TokenizedExample ExampleEncoder::segments(const Example& example) const {
   TokenizedExample out;
   for (const auto& segment : example.texts) {
     call_plugin(tokenizer_, "encode()", [&] { tokenizer_.encode_to(segment.text, out.ids); });
-    out.trained.resize(out.ids.size(), segment.trained || options_.train_on == TrainOn::all ? 1 : 0);
+    out.trained.resize(out.ids.size(),
+                       segment.trained || options_.train_on == TrainOn::all ? 1 : 0);
   }
   return out;
 }
@@ -207,9 +246,10 @@ TokenizedExample ExampleEncoder::segments(const Example& example) const {
 void ExampleEncoder::check_ids(const TokenizedExample& example) const {
   const int64_t limit = tokenizer_.vocab_size();
   for (size_t i = 0; i < example.ids.size(); ++i)
-    MT_USER_CHECK(example.ids[i] >= 0 && example.ids[i] < limit, ErrorClass::data,
-                  cat("token ", i, " is id ", example.ids[i], ", outside the vocabulary of ", limit),
-                  "the data was made with another tokenizer: choose that one");
+    MT_USER_CHECK(
+        example.ids[i] >= 0 && example.ids[i] < limit, ErrorClass::data,
+        cat("token ", i, " is id ", example.ids[i], ", outside the vocabulary of ", limit),
+        "the data was made with another tokenizer: choose that one");
 }
 
 TokenizedExample ExampleEncoder::encode(const Example& example) const {
@@ -232,9 +272,9 @@ TokenizedExample ExampleEncoder::encode(const Example& example) const {
   return out;
 }
 
-std::vector<TokenizedExample> ExampleEncoder::encode_all(std::span<const Example> examples,
-                                                         const std::function<void(const Example&, const Error&)>& rejected,
-                                                         int threads) const {
+std::vector<TokenizedExample> ExampleEncoder::encode_all(
+    std::span<const Example> examples,
+    const std::function<void(const Example&, const Error&)>& rejected, int threads) const {
   std::vector<TokenizedExample> out(examples.size());
   std::vector<std::optional<Error>> faults(examples.size());
   std::atomic<size_t> next = 0;
@@ -251,7 +291,8 @@ std::vector<TokenizedExample> ExampleEncoder::encode_all(std::span<const Example
       }
     }
   };
-  size_t count = threads > 0 ? static_cast<size_t>(threads) : std::max(1u, std::thread::hardware_concurrency());
+  size_t count = threads > 0 ? static_cast<size_t>(threads)
+                             : std::max(1u, std::thread::hardware_concurrency());
   count = std::min(count, examples.size() / 16 + 1);  // a thread is worth some records
   std::vector<std::thread> helpers;
   for (size_t i = 1; i < count; ++i) helpers.emplace_back(work);

@@ -9,20 +9,25 @@ namespace {
 
 /// Who speaks, as data sets call it -> as chat templates call it.
 const std::map<std::string, std::string> kRoles = {
-    {"human", "user"},         {"gpt", "assistant"},          {"chatgpt", "assistant"},  {"bot", "assistant"},
-    {"model", "assistant"},    {"observation", "tool"},       {"function_call", "call"}, {"tool_call", "call"},
-    {"tool_response", "tool"}, {"function_response", "tool"}, {"ipython", "tool"}};
+    {"human", "user"},         {"gpt", "assistant"},
+    {"chatgpt", "assistant"},  {"bot", "assistant"},
+    {"model", "assistant"},    {"observation", "tool"},
+    {"function_call", "call"}, {"tool_call", "call"},
+    {"tool_response", "tool"}, {"function_response", "tool"},
+    {"ipython", "tool"}};
 
 /// OpenAI's and LLaMA-Factory's parts of a content, where all of them are text.
 Json joined_parts(const Json& parts) {
   std::string text;
   for (const auto& part : parts) {
     if (!part.is_object())
-      throw RecordFault{"has a part of a content that is not an object", "wanted {\"type\": \"text\", \"text\": …}"};
+      throw RecordFault{"has a part of a content that is not an object",
+                        "wanted {\"type\": \"text\", \"text\": …}"};
     auto found = part.contains("text") ? part.find("text") : part.find("value");
     if (part.value("type", "text") != "text" || found == part.end() || !found->is_string())
-      throw RecordFault{cat("has a part of a content of type '", printable(part.value("type", "?"), 40), "'"),
-                        "models of text learn from parts of type text only"};
+      throw RecordFault{
+          cat("has a part of a content of type '", printable(part.value("type", "?"), 40), "'"),
+          "models of text learn from parts of type text only"};
     text += found->get<std::string>();
   }
   return text;
@@ -31,7 +36,8 @@ Json joined_parts(const Json& parts) {
 /// {"name", "arguments"} -> the form in which chat templates want a call.
 Json call_of(const Json& call) {
   if (!call.is_object() || !call.contains("name"))
-    throw RecordFault{"calls a function without a name", "wanted {\"name\": …, \"arguments\": {…}}"};
+    throw RecordFault{"calls a function without a name",
+                      "wanted {\"name\": …, \"arguments\": {…}}"};
   Json arguments = call.value("arguments", Json::object());
   if (arguments.is_string()) {
     Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
@@ -47,7 +53,9 @@ Json calls_of(const std::string& text) {
   if (parsed.is_object()) calls.push_back(call_of(parsed));
   if (parsed.is_array())
     for (const auto& call : parsed) calls.push_back(call_of(call));
-  if (calls.empty()) throw RecordFault{"has a function call that is not a JSON object", "wanted {\"name\": …, \"arguments\": {…}}"};
+  if (calls.empty())
+    throw RecordFault{"has a function call that is not a JSON object",
+                      "wanted {\"name\": …, \"arguments\": {…}}"};
   return calls;
 }
 
@@ -60,7 +68,8 @@ bool take_silenced(Json& message) {
     const bool number = given->is_number() && (*given == 0 || *given == 1);
     if (!given->is_null() && !given->is_boolean() && !number)
       throw RecordFault{cat("has a message with ", key, " ", printable(given->dump(), 40)),
-                        "wanted 0 or false: the message is not learnt; or 1 or true: it is; no other weights are possible"};
+                        "wanted 0 or false: the message is not learnt; or 1 or true: it is; no "
+                        "other weights are possible"};
     silenced = silenced || *given == false || *given == 0;
     message.erase(given);
   }
@@ -82,24 +91,28 @@ const Json* find_field(const Json& record, const char* name, const Columns& colu
 }
 
 Conversation::Conversation(const FormatOptions& options)
-    : options_(options), messages_(std::make_unique<Json>(Json::array())), tools_(std::make_unique<Json>()) {}
+    : options_(options),
+      messages_(std::make_unique<Json>(Json::array())),
+      tools_(std::make_unique<Json>()) {}
 Conversation::Conversation(Conversation&&) noexcept = default;
 Conversation::~Conversation() = default;
 
-size_t Conversation::size() const {
-  return messages_->size();
-}
+size_t Conversation::size() const { return messages_->size(); }
 
 void Conversation::add(const Json& message, bool may_train) {
-  if (!message.is_object()) throw RecordFault{"has a message that is not an object", "wanted {\"role\": …, \"content\": …}"};
+  if (!message.is_object())
+    throw RecordFault{"has a message that is not an object",
+                      "wanted {\"role\": …, \"content\": …}"};
   const Json* who = find_field(message, "from", options_.columns);
   const Json* words = find_field(message, "value", options_.columns);
-  if (!who) who = find_field(message, "role", options_.columns), words = find_field(message, "content", options_.columns);
+  if (!who)
+    who = find_field(message, "role", options_.columns),
+    words = find_field(message, "content", options_.columns);
   if (!who || !who->is_string())
-    throw RecordFault{
-        cat("has a message without a role: ", printable(message.dump(), 80)),
-        "wanted {\"role\": …, \"content\": …} or {\"from\": …, \"value\": …}; dataset.columns says where they have other "
-        "names"};
+    throw RecordFault{cat("has a message without a role: ", printable(message.dump(), 80)),
+                      "wanted {\"role\": …, \"content\": …} or {\"from\": …, \"value\": …}; "
+                      "dataset.columns says where they have other "
+                      "names"};
   const auto own_names = {"from", "value", "role", "content"};
   Json out;
   const std::string role = known_role(who->get<std::string>(), options_);
@@ -107,7 +120,8 @@ void Conversation::add(const Json& message, bool may_train) {
   if (words && words->is_array()) out["content"] = joined_parts(*words);
   if (words && words->is_string()) out["content"] = *words;
   if (role == "call") {
-    if (!words || !words->is_string()) throw RecordFault{"has a function call that is not a text", ""};
+    if (!words || !words->is_string())
+      throw RecordFault{"has a function call that is not a text", ""};
     out["content"] = "";
     out["tool_calls"] = calls_of(words->get<std::string>());
   }
@@ -118,14 +132,17 @@ void Conversation::add(const Json& message, bool may_train) {
   }
   const bool silenced = take_silenced(out);
   if (!out.contains("content") && !out.contains("tool_calls"))
-    throw RecordFault{cat("has a message of '", printable(role, 40), "' without content"), "wanted a text"};
+    throw RecordFault{cat("has a message of '", printable(role, 40), "' without content"),
+                      "wanted a text"};
   messages_->push_back(std::move(out));
   spoken_.push_back(may_train && !silenced);
   silenced_.push_back(silenced);
 }
 
 void Conversation::add_all(const Json& list, const std::string& what, bool may_train) {
-  if (!list.is_array()) throw RecordFault{cat("has no list in '", printable(what, 60), "'"), "wanted a list of messages"};
+  if (!list.is_array())
+    throw RecordFault{cat("has no list in '", printable(what, 60), "'"),
+                      "wanted a list of messages"};
   for (const auto& message : list) add(message, may_train);
 }
 
@@ -138,7 +155,8 @@ void Conversation::add_text(const char* role, const std::string& text, bool may_
 void Conversation::set_tools(const Json& tools) {
   Json list = tools;
   if (tools.is_string()) {
-    if (tools.get_ref<const std::string&>().find_first_not_of(" \t\r\n") == std::string::npos) return;
+    if (tools.get_ref<const std::string&>().find_first_not_of(" \t\r\n") == std::string::npos)
+      return;
     list = Json::parse(tools.get_ref<const std::string&>(), nullptr, false);
   }
   if (list.is_discarded() || !list.is_array())
@@ -146,8 +164,8 @@ void Conversation::set_tools(const Json& tools) {
   *tools_ = Json::array();
   for (const auto& tool : list)
     tools_->push_back(tool.is_object() && tool.contains("name") && !tool.contains("function")
-                         ? Json{{"type", "function"}, {"function", tool}}
-                         : tool);
+                          ? Json{{"type", "function"}, {"function", tool}}
+                          : tool);
 }
 
 Example Conversation::finish() && {

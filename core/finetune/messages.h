@@ -1,4 +1,5 @@
-// Conversations of any make as OpenAI's list of messages. For record_format.cc and preference.cc. Immutable once made.
+// Conversations of any make as OpenAI's list of messages. For record_format.cc and preference.cc.
+// Immutable once made.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,7 +15,8 @@ class Conversation {
   explicit Conversation(const FormatOptions& options);
   Conversation(Conversation&&) noexcept;
   ~Conversation();
-  /// One message {role, content, …} or {from, value}; `may_train` false: its words are not learnt. Throws RecordFault.
+  /// One message {role, content, …} or {from, value}; `may_train` false: its words are not learnt.
+  /// Throws RecordFault.
   void add(const Json& message, bool may_train = true);
   /// All of a list. `what`: the field's name.
   void add_all(const Json& list, const std::string& what, bool may_train = true);
@@ -32,7 +34,8 @@ class Conversation {
   std::vector<bool> spoken_, silenced_;
 };
 
-/// The field that a format calls `name`, by the recipe's columns; null when the record has it not, or as null.
+/// The field that a format calls `name`, by the recipe's columns; null when the record has it not,
+/// or as null.
 const Json* find_field(const Json& record, const char* name, const Columns& columns);
 
 }  // namespace mtrain::finetune

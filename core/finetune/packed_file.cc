@@ -16,21 +16,17 @@ constexpr const char* kFormat = "mtrain packed records";
 constexpr int64_t kVersion = 1;
 constexpr uint64_t kMostManifestBytes = uint64_t{1} << 20;
 
-fs::path with(fs::path prefix, const char* end) {
-  return prefix += end;
-}
-fs::path manifest_path(const fs::path& prefix) {
-  return with(prefix, ".packed.json");
-}
-fs::path learnt_prefix(const fs::path& prefix) {
-  return with(prefix, ".learnt");
-}
+fs::path with(fs::path prefix, const char* end) { return prefix += end; }
+fs::path manifest_path(const fs::path& prefix) { return with(prefix, ".packed.json"); }
+fs::path learnt_prefix(const fs::path& prefix) { return with(prefix, ".learnt"); }
 
 std::string again(const fs::path& prefix) {
-  return cat("pack the records again: mtrain data pack FILE … --output ", printable(prefix.string()), " --force");
+  return cat("pack the records again: mtrain data pack FILE … --output ",
+             printable(prefix.string()), " --force");
 }
 
-/// Of ids and of what is learnt, record by record in the order of the files; and of where packs end.
+/// Of ids and of what is learnt, record by record in the order of the files; and of where packs
+/// end.
 struct Checksums {
   uint32_t ids = 0, learnt = 0;
   void add(std::span<const int32_t> some_ids, std::span<const uint8_t> some_learnt) {
@@ -51,11 +47,13 @@ bool is_packed(const fs::path& prefix) {
   return fs::is_regular_file(manifest_path(prefix), ignored);
 }
 
-void write_packed(const fs::path& prefix, const ExampleStore& examples, const Packs& packs, const PackedOrigin& origin,
-                  bool overwrite) {
-  IndexedWriter ids(prefix, token_dtype(origin.vocab_size), {.overwrite = overwrite});  // also keeps a second writer out
+void write_packed(const fs::path& prefix, const ExampleStore& examples, const Packs& packs,
+                  const PackedOrigin& origin, bool overwrite) {
+  IndexedWriter ids(prefix, token_dtype(origin.vocab_size),
+                    {.overwrite = overwrite});  // also keeps a second writer out
   std::error_code ignored;
-  if (fs::remove(idx_path(prefix), ignored)) sync_directory(fs::absolute(prefix).parent_path(), "packed.unlink");
+  if (fs::remove(idx_path(prefix), ignored))
+    sync_directory(fs::absolute(prefix).parent_path(), "packed.unlink");
   IndexedWriter learnt(learnt_prefix(prefix), DType::u8, {.overwrite = true});
   Checksums sums;
   std::vector<int32_t> wide;
@@ -73,22 +71,24 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
     sums.end_pack(static_cast<int64_t>(packs[p].size()));
   }
   nlohmann::ordered_json manifest = {{"format", kFormat},
-                                           {"version", kVersion},
-                                           {"tokenizer", origin.tokenizer},
-                                           {"encoding", origin.encoding},
-                                           {"seq_length", origin.seq_length},
-                                           {"source", fs::absolute(origin.source).string()},
-                                           {"source_sha256", origin.source_sha256},
-                                           {"packs", ids.num_documents()},
-                                           {"records", ids.num_sequences()},
-                                           {"tokens", ids.num_tokens()},
-                                           {"learnt", learnt_ids},
-                                           {"ids_crc32c", sums.ids},
-                                           {"learnt_crc32c", sums.learnt}};
+                                     {"version", kVersion},
+                                     {"tokenizer", origin.tokenizer},
+                                     {"encoding", origin.encoding},
+                                     {"seq_length", origin.seq_length},
+                                     {"source", fs::absolute(origin.source).string()},
+                                     {"source_sha256", origin.source_sha256},
+                                     {"packs", ids.num_documents()},
+                                     {"records", ids.num_sequences()},
+                                     {"tokens", ids.num_tokens()},
+                                     {"learnt", learnt_ids},
+                                     {"ids_crc32c", sums.ids},
+                                     {"learnt_crc32c", sums.learnt}};
   if (!origin.settings.empty()) manifest["settings"] = origin.settings;
   learnt.finish();
-  write_file_atomic(manifest_path(prefix), manifest.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
-                    "packed");
+  write_file_atomic(
+      manifest_path(prefix),
+      manifest.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
+      "packed");
   ids.finish();
 }
 
@@ -96,24 +96,29 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
 struct PackedFile::Manifest {
   std::string tokenizer, encoding, source, source_sha256;
   std::map<std::string, std::string> settings;  // empty in files of older versions
-  int64_t seq_length = 0, packs = 0, records = 0, tokens = 0, learnt = 0, ids_crc32c = 0, learnt_crc32c = 0;
+  int64_t seq_length = 0, packs = 0, records = 0, tokens = 0, learnt = 0, ids_crc32c = 0,
+          learnt_crc32c = 0;
 
   Manifest(const fs::path& path, const std::string& text, const std::string& hint) {
     nlohmann::json json;
     try {
       json = nlohmann::json::parse(text);
     } catch (const nlohmann::json::parse_error& error) {
-      throw Error(ErrorClass::data, cat(printable(path.string()), ": no JSON at byte ", error.byte), hint);
+      throw Error(ErrorClass::data, cat(printable(path.string()), ": no JSON at byte ", error.byte),
+                  hint);
     } catch (const nlohmann::json::exception& error) {  // a number beyond all types: 1e400
-      throw Error(ErrorClass::data, cat(printable(path.string()), ": ", printable(error.what())), hint);
+      throw Error(ErrorClass::data, cat(printable(path.string()), ": ", printable(error.what())),
+                  hint);
     }
     auto read = [&](const char* name, auto& value) {
       using Value = std::remove_reference_t<decltype(value)>;
       const bool number = std::is_same_v<Value, int64_t>;
       const auto at = json.is_object() ? json.find(name) : json.end();
-      MT_USER_CHECK(at != json.end() && (number ? at->is_number_integer() : at->is_string()), ErrorClass::data,
-                    cat(printable(path.string()), ": ", name, " is ", at == json.end() ? "missing" : "of another type",
-                        ", wanted ", number ? "a whole number" : "a text"),
+      MT_USER_CHECK(at != json.end() && (number ? at->is_number_integer() : at->is_string()),
+                    ErrorClass::data,
+                    cat(printable(path.string()), ": ", name, " is ",
+                        at == json.end() ? "missing" : "of another type", ", wanted ",
+                        number ? "a whole number" : "a text"),
                     hint);
       value = at->get<Value>();
     };
@@ -122,17 +127,22 @@ struct PackedFile::Manifest {
     read("format", format);
     read("version", version);
     MT_USER_CHECK(format == kFormat && version == kVersion, ErrorClass::data,
-                  cat(printable(path.string()), ": is '", printable(format, 60), "' version ", version, ", wanted '", kFormat,
-                      "' version ", kVersion),
+                  cat(printable(path.string()), ": is '", printable(format, 60), "' version ",
+                      version, ", wanted '", kFormat, "' version ", kVersion),
                   hint);
-    read("tokenizer", tokenizer), read("encoding", encoding), read("source", source), read("source_sha256", source_sha256);
-    read("seq_length", seq_length), read("packs", packs), read("records", records), read("tokens", tokens);
+    read("tokenizer", tokenizer), read("encoding", encoding), read("source", source),
+        read("source_sha256", source_sha256);
+    read("seq_length", seq_length), read("packs", packs), read("records", records),
+        read("tokens", tokens);
     read("learnt", learnt), read("ids_crc32c", ids_crc32c), read("learnt_crc32c", learnt_crc32c);
     if (!json.contains("settings")) return;
     try {
       settings = json["settings"].get<std::map<std::string, std::string>>();
     } catch (const nlohmann::json::exception&) {
-      throw Error(ErrorClass::data, cat(printable(path.string()), ": settings is of another type, wanted texts by name"), hint);
+      throw Error(
+          ErrorClass::data,
+          cat(printable(path.string()), ": settings is of another type, wanted texts by name"),
+          hint);
     }
   }
 };
@@ -140,15 +150,18 @@ struct PackedFile::Manifest {
 namespace {
 
 /// What the recipe sets is what was packed.
-void check_settings(const std::string& name, const std::map<std::string, std::string>& packed, const PackedOrigin& wanted, const std::string& remedy) {
+void check_settings(const std::string& name, const std::map<std::string, std::string>& packed,
+                    const PackedOrigin& wanted, const std::string& remedy) {
   for (const auto& [setting, value] : wanted.settings) {
     const auto was = packed.find(setting);
     const bool known = was != packed.end();
     if (known && was->second == value) continue;
-    throw Error(ErrorClass::config,
-                cat("dataset.", setting, " is ", printable(value), ", and ", name,
-                    known ? cat(" was packed with ", printable(was->second)) : std::string(" does not record what it was packed with")),
-                cat("leave dataset.", setting, " out, which takes the packs as they are, or ", remedy));
+    throw Error(
+        ErrorClass::config,
+        cat("dataset.", setting, " is ", printable(value), ", and ", name,
+            known ? cat(" was packed with ", printable(was->second))
+                  : std::string(" does not record what it was packed with")),
+        cat("leave dataset.", setting, " out, which takes the packs as they are, or ", remedy));
   }
 }
 
@@ -157,9 +170,11 @@ const fs::path& complete(const fs::path& prefix) {
   std::error_code ignored;
   for (const fs::path& path : {idx_path(prefix), bin_path(prefix), idx_path(learnt_prefix(prefix)),
                                bin_path(learnt_prefix(prefix)), manifest_path(prefix)})
-    MT_USER_CHECK(fs::exists(path, ignored), ErrorClass::data,
-                  cat(printable(prefix.string()), " is not complete: ", printable(path.string()), " does not exist"),
-                  cat("packing was interrupted, or only some of its files were copied: ", again(prefix)));
+    MT_USER_CHECK(
+        fs::exists(path, ignored), ErrorClass::data,
+        cat(printable(prefix.string()), " is not complete: ", printable(path.string()),
+            " does not exist"),
+        cat("packing was interrupted, or only some of its files were copied: ", again(prefix)));
   return prefix;
 }
 
@@ -176,23 +191,29 @@ PackedFile::Manifest PackedFile::read_manifest(const PackedOrigin& wanted) {
   Manifest out(manifest_path(prefix_), text, again(prefix_));
   const std::string name = printable(prefix_.string());
   MT_USER_CHECK(out.tokenizer == wanted.tokenizer, ErrorClass::config,
-                cat(name, " was packed with another tokenizer: ", printable(out.tokenizer), "; the recipe's is ",
-                    printable(wanted.tokenizer)),
+                cat(name, " was packed with another tokenizer: ", printable(out.tokenizer),
+                    "; the recipe's is ", printable(wanted.tokenizer)),
                 cat("choose that tokenizer, or ", again(prefix_)));
-  MT_USER_CHECK(out.encoding == wanted.encoding, ErrorClass::config,
-                cat(name, " was packed with ", printable(out.encoding), "; the recipe has ", printable(wanted.encoding)),
-                cat("set dataset.train_on, chat_template, template_path and date to what they were, or ", again(prefix_)));
+  MT_USER_CHECK(
+      out.encoding == wanted.encoding, ErrorClass::config,
+      cat(name, " was packed with ", printable(out.encoding), "; the recipe has ",
+          printable(wanted.encoding)),
+      cat("set dataset.train_on, chat_template, template_path and date to what they were, or ",
+          again(prefix_)));
   MT_USER_CHECK(out.seq_length == wanted.seq_length, ErrorClass::config,
-                cat(name, " was packed for samples of ", out.seq_length, " tokens, and model.seq_length is ", wanted.seq_length),
-                cat("set model.seq_length=", out.seq_length, ", or ", again(prefix_), " --seq-length ", wanted.seq_length));
+                cat(name, " was packed for samples of ", out.seq_length,
+                    " tokens, and model.seq_length is ", wanted.seq_length),
+                cat("set model.seq_length=", out.seq_length, ", or ", again(prefix_),
+                    " --seq-length ", wanted.seq_length));
   check_settings(name, out.settings, wanted, again(prefix_));
   std::error_code ignored;
   if (fs::is_regular_file(out.source, ignored)) {
     const std::string now = record_digest(out.source);
-    MT_USER_CHECK(now == out.source_sha256, ErrorClass::data,
-                  cat(printable(out.source), " has changed since ", name, " was packed from it: its SHA-256 was ",
-                      printable(out.source_sha256), " and is ", now),
-                  cat(again(prefix_), "; to train on what was packed, move the records elsewhere"));
+    MT_USER_CHECK(
+        now == out.source_sha256, ErrorClass::data,
+        cat(printable(out.source), " has changed since ", name,
+            " was packed from it: its SHA-256 was ", printable(out.source_sha256), " and is ", now),
+        cat(again(prefix_), "; to train on what was packed, move the records elsewhere"));
   }
   return out;
 }
@@ -208,64 +229,76 @@ TokenizedExample PackedFile::read(int64_t record) const {
 
 void PackedFile::check_packs(const Manifest& manifest, const PackedOrigin& wanted) {
   auto check = [&](bool right, const fs::path& path, auto&&... what) {
-    if (!right) throw Error(ErrorClass::data, cat(printable(path.string()), ": ", what...), again(prefix_));
+    if (!right)
+      throw Error(ErrorClass::data, cat(printable(path.string()), ": ", what...), again(prefix_));
   };
-  const fs::path idx = idx_path(prefix_), bin = bin_path(prefix_), other = idx_path(learnt_.prefix());
-  check(
-      ids_.num_documents() == manifest.packs && ids_.num_sequences() == manifest.records && ids_.num_tokens() == manifest.tokens,
-      idx, "has ", counted(ids_.num_sequences(), "record"), " of ", counted(ids_.num_tokens(), "token"), " in ", counted(ids_.num_documents(), "pack"),
-      ", wanted ", manifest.records, " of ", manifest.tokens, " in ", manifest.packs);
+  const fs::path idx = idx_path(prefix_), bin = bin_path(prefix_),
+                 other = idx_path(learnt_.prefix());
+  check(ids_.num_documents() == manifest.packs && ids_.num_sequences() == manifest.records &&
+            ids_.num_tokens() == manifest.tokens,
+        idx, "has ", counted(ids_.num_sequences(), "record"), " of ",
+        counted(ids_.num_tokens(), "token"), " in ", counted(ids_.num_documents(), "pack"),
+        ", wanted ", manifest.records, " of ", manifest.tokens, " in ", manifest.packs);
   check(manifest.packs > 0, idx, "has no packs");
   check(learnt_.num_documents() == manifest.packs && learnt_.num_sequences() == manifest.records &&
             learnt_.num_tokens() == manifest.tokens,
-        other, "has ", counted(learnt_.num_sequences(), "record"), " of ", counted(learnt_.num_tokens(), "token"), " in ", counted(learnt_.num_documents(), "pack"),
+        other, "has ", counted(learnt_.num_sequences(), "record"), " of ",
+        counted(learnt_.num_tokens(), "token"), " in ", counted(learnt_.num_documents(), "pack"),
         ", wanted ", manifest.records, " of ", manifest.tokens, " in ", manifest.packs);
   Checksums sums;
   for (int64_t pack = 0; pack < size(); ++pack) {
     int64_t places = 0;
-    for (int64_t record = ids_.document_begin(pack); record < ids_.document_begin(pack + 1); ++record) {
+    for (int64_t record = ids_.document_begin(pack); record < ids_.document_begin(pack + 1);
+         ++record) {
       const int32_t length = ids_.length(record);
       check(length >= 2, idx, "record ", record, " has ", length, " tokens, wanted at least 2");
-      check(length == learnt_.length(record), other, "record ", record, " has ", learnt_.length(record), " tokens, wanted ",
-            length);
+      check(length == learnt_.length(record), other, "record ", record, " has ",
+            learnt_.length(record), " tokens, wanted ", length);
       const TokenizedExample example = read(record);
-      const auto bad =
-          std::find_if(example.ids.begin(), example.ids.end(), [&](int32_t id) { return id < 0 || id >= wanted.vocab_size; });
-      check(bad == example.ids.end(), bin, "record ", record, ", token ", bad - example.ids.begin(), ": id ",
-            bad == example.ids.end() ? 0 : *bad, " is outside the vocabulary of ", wanted.vocab_size);
+      const auto bad = std::find_if(example.ids.begin(), example.ids.end(),
+                                    [&](int32_t id) { return id < 0 || id >= wanted.vocab_size; });
+      check(bad == example.ids.end(), bin, "record ", record, ", token ", bad - example.ids.begin(),
+            ": id ", bad == example.ids.end() ? 0 : *bad, " is outside the vocabulary of ",
+            wanted.vocab_size);
       sums.add(example.ids, example.trained);
       num_learnt_ += count_learnt(example.trained);
       places += length - 1;
     }
-    check(places > 0 && places <= manifest.seq_length, idx, "pack ", pack, " takes ", places, " places of ", manifest.seq_length);
+    check(places > 0 && places <= manifest.seq_length, idx, "pack ", pack, " takes ", places,
+          " places of ", manifest.seq_length);
     const int64_t end = ids_.document_begin(pack + 1), other_end = learnt_.document_begin(pack + 1);
-    check(other_end == end, other, "pack ", pack, " ends before record ", other_end, ", wanted ", end);
+    check(other_end == end, other, "pack ", pack, " ends before record ", other_end, ", wanted ",
+          end);
     sums.end_pack(end - ids_.document_begin(pack));
   }
-  check(sums.ids == manifest.ids_crc32c, bin, "its ids, or where packs end, are not what was packed: CRC-32C ", sums.ids,
-        ", wanted ", manifest.ids_crc32c);
-  check(sums.learnt == manifest.learnt_crc32c && num_learnt_ == manifest.learnt, bin_path(learnt_.prefix()),
-        "its marks are not what was packed: CRC-32C ", sums.learnt, ", wanted ", manifest.learnt_crc32c);
+  check(sums.ids == manifest.ids_crc32c, bin,
+        "its ids, or where packs end, are not what was packed: CRC-32C ", sums.ids, ", wanted ",
+        manifest.ids_crc32c);
+  check(sums.learnt == manifest.learnt_crc32c && num_learnt_ == manifest.learnt,
+        bin_path(learnt_.prefix()), "its marks are not what was packed: CRC-32C ", sums.learnt,
+        ", wanted ", manifest.learnt_crc32c);
 }
 
 std::string PackedFile::summary() const {
-  return cat(printable(prefix_.string()), " (packed): ", counted(num_records(), "record"), " in ", counted(size(), "pack"), ", ", num_learnt_, " of ",
-             ids_.num_tokens(), " tokens are learnt");
+  return cat(printable(prefix_.string()), " (packed): ", counted(num_records(), "record"), " in ",
+             counted(size(), "pack"), ", ", num_learnt_, " of ", ids_.num_tokens(),
+             " tokens are learnt");
 }
 
 void PackedFile::lay(int64_t pack, int32_t pad_id, Sample& out) const {
   MT_CHECK(pack >= 0 && pack < size(), "pack ", pack, " of ", size());
   out.starts.clear();
   size_t at = 0;
-  for (int64_t record = ids_.document_begin(pack); record < ids_.document_begin(pack + 1); ++record) {
+  for (int64_t record = ids_.document_begin(pack); record < ids_.document_begin(pack + 1);
+       ++record) {
     const TokenizedExample example = read(record);
     at = lay_example(example.ids, example.trained, at, out);
   }
   lay_padding(at, pad_id, out);
 }
 
-PackedFileSource::PackedFileSource(std::shared_ptr<const PackedFile> file, std::vector<int32_t> packs, SampleOrder order,
-                                   int32_t pad_id)
+PackedFileSource::PackedFileSource(std::shared_ptr<const PackedFile> file,
+                                   std::vector<int32_t> packs, SampleOrder order, int32_t pad_id)
     : file_(std::move(file)),
       packs_(std::move(packs)),
       order_(order),
@@ -274,7 +307,8 @@ PackedFileSource::PackedFileSource(std::shared_ptr<const PackedFile> file, std::
 
 void PackedFileSource::get(int64_t index, Sample& out) const {
   MT_CHECK(index >= 0 && index < size_, "sample ", index, " of ", size_);
-  file_->lay(packs_[static_cast<size_t>(order_.item(index, static_cast<int64_t>(packs_.size())))], pad_id_, out);
+  file_->lay(packs_[static_cast<size_t>(order_.item(index, static_cast<int64_t>(packs_.size())))],
+             pad_id_, out);
 }
 
 }  // namespace mtrain::finetune

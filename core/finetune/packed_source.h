@@ -1,8 +1,10 @@
-// PackedSource: samples of seq_length tokens that hold one or several examples each. Immutable; get() is safe from any thread.
+// PackedSource: samples of seq_length tokens that hold one or several examples each. Immutable;
+// get() is safe from any thread.
 //
-// An example of n ids takes n - 1 places: each id but the last is an input, each but the first a target. Every example is a
-// sequence of its own, with positions from 0, and so is the padding behind them, none of whose targets counts: what the model
-// computes for an example depends neither on its neighbours nor on the padding.
+// An example of n ids takes n - 1 places: each id but the last is an input, each but the first a
+// target. Every example is a sequence of its own, with positions from 0, and so is the padding
+// behind them, none of whose targets counts: what the model computes for an example depends neither
+// on its neighbours nor on the padding.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -49,7 +51,8 @@ MT_API std::string epochs_text(int64_t samples, int64_t per_epoch);
 class MT_API PackedSource final : public SampleSource {
  public:
   /// REQUIRES: every pack fits a sample of seq_length; there is at least one.
-  PackedSource(std::shared_ptr<const ExampleStore> store, std::shared_ptr<const Packs> packs, SampleOrder order, int32_t pad_id);
+  PackedSource(std::shared_ptr<const ExampleStore> store, std::shared_ptr<const Packs> packs,
+               SampleOrder order, int32_t pad_id);
   int64_t size() const override { return size_; }
   void get(int64_t index, Sample& out) const override;
 
@@ -62,7 +65,8 @@ class MT_API PackedSource final : public SampleSource {
 };
 
 /// Lays one example into a sample from place `at` on; gives the place behind it.
-MT_API size_t lay_example(std::span<const int32_t> ids, std::span<const uint8_t> trained, size_t at, Sample& out);
+MT_API size_t lay_example(std::span<const int32_t> ids, std::span<const uint8_t> trained, size_t at,
+                          Sample& out);
 /// Fills the rest of a sample with padding.
 MT_API void lay_padding(size_t at, int32_t pad_id, Sample& out);
 

@@ -9,11 +9,12 @@
 namespace mtrain::finetune {
 namespace {
 
-/// The room left in each pack, under a tree of the largest room below each node: the first pack with room is found on the way
-/// down.
+/// The room left in each pack, under a tree of the largest room below each node: the first pack
+/// with room is found on the way down.
 class Rooms {
  public:
-  Rooms(size_t packs, int32_t capacity) : leaves_(std::bit_ceil(std::max<size_t>(packs, 1))), room_(2 * leaves_, capacity) {}
+  Rooms(size_t packs, int32_t capacity)
+      : leaves_(std::bit_ceil(std::max<size_t>(packs, 1))), room_(2 * leaves_, capacity) {}
 
   size_t first_with(int32_t wanted) const {
     size_t node = 1;
@@ -37,11 +38,13 @@ Packs pack_first_fit_decreasing(std::span<const int32_t> lengths, int32_t capaci
   std::vector<int32_t> order(lengths.size()), pack_of(lengths.size());
   std::iota(order.begin(), order.end(), 0);
   auto length = [&](int32_t item) { return lengths[static_cast<size_t>(item)]; };
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return length(a) > length(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return length(a) > length(b); });
   Rooms rooms(lengths.size(), capacity);
   int32_t packs = 0;
   for (int32_t item : order) {
-    MT_CHECK(length(item) > 0 && length(item) <= capacity, "an item of ", length(item), " for packs of ", capacity);
+    MT_CHECK(length(item) > 0 && length(item) <= capacity, "an item of ", length(item),
+             " for packs of ", capacity);
     const size_t pack = rooms.first_with(length(item));
     rooms.take(pack, length(item));
     pack_of[static_cast<size_t>(item)] = static_cast<int32_t>(pack);
@@ -53,7 +56,9 @@ Packs pack_first_fit_decreasing(std::span<const int32_t> lengths, int32_t capaci
   std::partial_sum(out.begin.begin(), out.begin.end(), out.begin.begin());
   std::vector<int64_t> at(out.begin.begin(), out.begin.end() - 1);
   out.items.resize(lengths.size());
-  for (int32_t item : order) out.items[static_cast<size_t>(at[static_cast<size_t>(pack_of[static_cast<size_t>(item)])]++)] = item;
+  for (int32_t item : order)
+    out.items[static_cast<size_t>(at[static_cast<size_t>(pack_of[static_cast<size_t>(item)])]++)] =
+        item;
   return out;
 }
 

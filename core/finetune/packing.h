@@ -15,13 +15,14 @@ struct Packs {
   int64_t size() const { return static_cast<int64_t>(begin.size()) - 1; }
   std::span<const int32_t> operator[](int64_t pack) const {
     const auto at = static_cast<size_t>(pack);
-    return std::span(items).subspan(static_cast<size_t>(begin[at]), static_cast<size_t>(begin[at + 1] - begin[at]));
+    return std::span(items).subspan(static_cast<size_t>(begin[at]),
+                                    static_cast<size_t>(begin[at + 1] - begin[at]));
   }
 };
 
-/// First fit, longest first (Johnson 1973): each item, from the longest on, goes into the first pack with room for it. Needs at
-/// most 11/9 of the fewest packs and 6/9 of one more (Dósa 2007). Equal lengths in the order of their indices. O(n log n).
-/// REQUIRES: 0 < length <= capacity.
+/// First fit, longest first (Johnson 1973): each item, from the longest on, goes into the first
+/// pack with room for it. Needs at most 11/9 of the fewest packs and 6/9 of one more (Dósa 2007).
+/// Equal lengths in the order of their indices. O(n log n). REQUIRES: 0 < length <= capacity.
 MT_API Packs pack_first_fit_decreasing(std::span<const int32_t> lengths, int32_t capacity);
 /// Each item a pack of its own.
 MT_API Packs pack_singly(int64_t count);

@@ -15,25 +15,29 @@ constexpr size_t kBlock = 1024;
 
 const Json& needed(const Json& record, const char* name, const FormatOptions& options) {
   if (const Json* found = find_field(record, name, options.columns)) return *found;
-  throw RecordFault{cat("has no field '", name, "'"),
-                    "wanted chosen and rejected, or a label; dataset.columns says where they have other names"};
+  throw RecordFault{
+      cat("has no field '", name, "'"),
+      "wanted chosen and rejected, or a label; dataset.columns says where they have other names"};
 }
 
 /// A conversation's messages: of a list, or one message by itself.
 Json messages_of(const Json& value) {
   if (value.is_object()) return Json::array({value});
   if (value.is_array()) return value;
-  throw RecordFault{cat("has ", value.type_name(), " where messages are wanted"), "wanted a message or a list of them"};
+  throw RecordFault{cat("has ", value.type_name(), " where messages are wanted"),
+                    "wanted a message or a list of them"};
 }
 
 /// What comes before the answers: none where they begin with it themselves.
 Json context_of(const Json& record, const FormatOptions& options) {
   for (const char* name : {"prompt", "conversations", "messages"})
-    if (const Json* found = find_field(record, name, options.columns); found && found->is_array()) return *found;
+    if (const Json* found = find_field(record, name, options.columns); found && found->is_array())
+      return *found;
   return Json::array();
 }
 
-Example answer(const Json& record, const Json& context, const Json& words, size_t alike, const FormatOptions& options) {
+Example answer(const Json& record, const Json& context, const Json& words, size_t alike,
+               const FormatOptions& options) {
   Conversation out(options);
   if (const Json* system = find_field(record, "system", options.columns);
       system && system->is_string() && !system->get<std::string>().empty())
@@ -47,7 +51,8 @@ Example answer(const Json& record, const Json& context, const Json& words, size_
 
 Example text_answer(const Json& prompt, const Json& words) {
   if (!prompt.is_string() || !words.is_string())
-    throw RecordFault{"has a prompt and an answer that are not both texts", "wanted texts, or lists of messages"};
+    throw RecordFault{"has a prompt and an answer that are not both texts",
+                      "wanted texts, or lists of messages"};
   Example out;
   out.kind = Example::Kind::prompted;
   out.texts = {{prompt.get<std::string>(), false}, {words.get<std::string>(), true}};
@@ -55,15 +60,19 @@ Example text_answer(const Json& prompt, const Json& words) {
 }
 
 Preference read_pair(const Json& record, const FormatOptions& options) {
-  const Json &chosen = needed(record, "chosen", options), &rejected = needed(record, "rejected", options);
+  const Json &chosen = needed(record, "chosen", options),
+             &rejected = needed(record, "rejected", options);
   if (chosen.is_string()) {
     const Json& prompt = needed(record, "prompt", options);
     return {text_answer(prompt, chosen), text_answer(prompt, rejected)};
   }
-  const Json good = messages_of(chosen), bad = messages_of(rejected), context = context_of(record, options);
+  const Json good = messages_of(chosen), bad = messages_of(rejected),
+             context = context_of(record, options);
   size_t alike = 0;  // messages that both begin with are the prompt, unless it was given
-  while (context.empty() && alike < std::min(good.size(), bad.size()) && good[alike] == bad[alike]) ++alike;
-  return {answer(record, context, good, alike, options), answer(record, context, bad, alike, options)};
+  while (context.empty() && alike < std::min(good.size(), bad.size()) && good[alike] == bad[alike])
+    ++alike;
+  return {answer(record, context, good, alike, options),
+          answer(record, context, bad, alike, options)};
 }
 
 Preference read_label(const Json& record, const FormatOptions& options) {
@@ -90,11 +99,12 @@ void PreferenceSettings::bind(Fields& f) {
   records.bind(f);
   f("format", format, "pairs: chosen and rejected answers; labels: answers that are good or bad")
       .one_of({"auto", "pairs", "labels"});
-  f("too_long", too_long, "at a record whose answers do not fit a sample together").one_of({"drop", "fail"});
+  f("too_long", too_long, "at a record whose answers do not fit a sample together")
+      .one_of({"drop", "fail"});
 }
 
-Preference read_preference(const Json& record, const std::string& format, const FormatOptions& options,
-                           const std::string& place) {
+Preference read_preference(const Json& record, const std::string& format,
+                           const FormatOptions& options, const std::string& place) {
   Preference out = format == "labels" ? read_label(record, options) : read_pair(record, options);
   out.chosen.place = place;
   if (out.rejected) out.rejected->place = place;
@@ -102,9 +112,11 @@ Preference read_preference(const Json& record, const std::string& format, const 
 }
 
 std::string PreferenceFile::summary(int64_t seq_length) const {
-  std::string out = cat(printable(path.string()), " (", format, "): ", size(), " of ", counted(records + bad, "record"));
+  std::string out = cat(printable(path.string()), " (", format, "): ", size(), " of ",
+                        counted(records + bad, "record"));
   if (!pairs) out += cat(", ", std::count(good.begin(), good.end(), true), " of them good");
-  if (too_long > 0) out += cat("; ", too_long, " left out for having more than ", seq_length, " tokens");
+  if (too_long > 0)
+    out += cat("; ", too_long, " left out for having more than ", seq_length, " tokens");
   if (untrained > 0) out += cat("; ", untrained, " left out because an answer is empty");
   if (bad > 0) out += cat("; ", bad, " broken ones left out");
   return out;
@@ -115,7 +127,8 @@ namespace {
 /// Reads a file in blocks, as sft does, but keeps or drops both answers of a pair together.
 class PreferenceLoader {
  public:
-  PreferenceLoader(PreferenceFile& file, const PreferenceSettings& settings, const ExampleEncoder& encoder, int64_t seq_length)
+  PreferenceLoader(PreferenceFile& file, const PreferenceSettings& settings,
+                   const ExampleEncoder& encoder, int64_t seq_length)
       : file_(file),
         settings_(settings),
         encoder_(encoder),
@@ -139,9 +152,12 @@ class PreferenceLoader {
     if (file_.format.empty()) {
       const bool label = find_field(record, "label", options_.columns) != nullptr;
       const bool pair = find_field(record, "chosen", options_.columns) != nullptr;
-      MT_USER_CHECK(settings_.format != "auto" || label != pair, ErrorClass::data,
-                    cat(place, ": has ", label ? "both a label and chosen" : "neither a label nor chosen and rejected"),
-                    "set dataset.format to pairs or labels, and dataset.columns where the fields have other names");
+      MT_USER_CHECK(
+          settings_.format != "auto" || label != pair, ErrorClass::data,
+          cat(place, ": has ",
+              label ? "both a label and chosen" : "neither a label nor chosen and rejected"),
+          "set dataset.format to pairs or labels, and dataset.columns where the fields have other "
+          "names");
       file_.format = settings_.format != "auto" ? settings_.format : pair ? "pairs" : "labels";
       file_.pairs = file_.format == "pairs";
     }
@@ -167,7 +183,8 @@ class PreferenceLoader {
       rejected[record] = true;
     });
     for (size_t i = 0; i < block_.size(); ++i)
-      if (!rejected[i]) take(std::span(encoded).subspan(i * each, each), block_[i].good, examples[i * each].place);
+      if (!rejected[i])
+        take(std::span(encoded).subspan(i * each, each), block_[i].good, examples[i * each].place);
     block_.clear();
   }
 
@@ -175,7 +192,9 @@ class PreferenceLoader {
     int64_t places = 0;
     for (const auto& answer : answers) {
       places += static_cast<int64_t>(answer.ids.size()) - 1;
-      if (answer.ids.size() >= 2 && std::count(answer.trained.begin() + 1, answer.trained.end(), 1) > 0) continue;
+      if (answer.ids.size() >= 2 &&
+          std::count(answer.trained.begin() + 1, answer.trained.end(), 1) > 0)
+        continue;
       ++file_.untrained;
       return;
     }
@@ -203,12 +222,13 @@ class PreferenceLoader {
 
 }  // namespace
 
-PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettings& settings, const ExampleEncoder& encoder,
-                                    int64_t seq_length) {
+PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettings& settings,
+                                    const ExampleEncoder& encoder, int64_t seq_length) {
   PreferenceFile out;
   out.path = path;
   PreferenceLoader(out, settings, encoder, seq_length).run();
-  MT_USER_CHECK(out.size() > 0, ErrorClass::data, cat("nothing is left of ", out.summary(seq_length)),
+  MT_USER_CHECK(out.size() > 0, ErrorClass::data,
+                cat("nothing is left of ", out.summary(seq_length)),
                 "look at what the records become: mtrain data show");
   out.digest = record_digest(path);
   return out;

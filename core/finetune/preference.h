@@ -1,7 +1,9 @@
-// Preference data: answers that somebody liked and disliked. Read, encoded and laid out; the objective that learns from them is a
-// trainer's. Stateless functions over values; a PreferenceFile is immutable once made.
+// Preference data: answers that somebody liked and disliked. Read, encoded and laid out; the
+// objective that learns from them is a trainer's. Stateless functions over values; a PreferenceFile
+// is immutable once made.
 //
-//   pairs   {prompt, chosen, rejected}: texts, or lists of messages; {chosen, rejected}: conversations that begin alike;
+//   pairs   {prompt, chosen, rejected}: texts, or lists of messages; {chosen, rejected}:
+//   conversations that begin alike;
 //           {conversations or messages, chosen, rejected}: the answers as messages
 //   labels  {messages, label} or {prompt, completion, label}: true where the answer is good
 #pragma once
@@ -28,8 +30,8 @@ struct Preference {
 };
 
 /// Throws RecordFault. `format`: "pairs" or "labels".
-MT_API Preference read_preference(const Json& record, const std::string& format, const FormatOptions& options,
-                                  const std::string& place);
+MT_API Preference read_preference(const Json& record, const std::string& format,
+                                  const FormatOptions& options, const std::string& place);
 
 struct MT_API PreferenceFile {
   fs::path path;

@@ -26,24 +26,29 @@ struct BadJson {
 /// The parser's words without its name for the place.
 std::string reason(const nlohmann::json::exception& error) {
   std::string_view what = error.what();
-  size_t detail = what.find("; last read"), begin = what.rfind(": ", detail == what.npos ? what.size() : detail);
+  size_t detail = what.find("; last read"),
+         begin = what.rfind(": ", detail == what.npos ? what.size() : detail);
   if (begin == what.npos) return printable(what, 100);
   return printable(what.substr(begin + 2, detail == what.npos ? detail : detail - begin - 2), 100);
 }
 
-/// Refuses what nests too deeply and fields that are there twice; hands out the objects at `record_depth`.
+/// Refuses what nests too deeply and fields that are there twice; hands out the objects at
+/// `record_depth`.
 class Watch {
  public:
-  Watch(int record_depth, std::function<void(Json&)> each) : record_depth_(record_depth), each_(std::move(each)) {}
+  Watch(int record_depth, std::function<void(Json&)> each)
+      : record_depth_(record_depth), each_(std::move(each)) {}
 
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
     using Event = Json::parse_event_t;
     if (depth > kMaxDepth) throw BadJson{cat("is nested deeper than ", kMaxDepth)};
     if (event == Event::object_start) open(depth);
-    if (event == Event::key && !names_[static_cast<size_t>(depth) - 1].insert(parsed.get<std::string>()).second)
+    if (event == Event::key &&
+        !names_[static_cast<size_t>(depth) - 1].insert(parsed.get<std::string>()).second)
       throw BadJson{cat("has the field '", printable(parsed.get<std::string>(), 60), "' twice")};
     if (depth != record_depth_) return true;
-    if (event == Event::value || event == Event::array_end) throw BadJson{cat("is ", parsed.type_name(), ", not an object")};
+    if (event == Event::value || event == Event::array_end)
+      throw BadJson{cat("is ", parsed.type_name(), ", not an object")};
     if (event != Event::object_end) return true;
     each_(parsed);
     return record_depth_ == 0;  // what a list has given is not kept
@@ -74,7 +79,8 @@ void read_lines(const fs::path& path, BadRecords& bad, const OnRecord& each) {
       record = Json::parse(line, std::ref(watch));
       if (!record.is_object()) throw BadJson{cat("is ", record.type_name(), ", not an object")};
     } catch (const nlohmann::json::parse_error& error) {
-      bad.reject(reader.place(), cat("is not valid JSON at byte ", error.byte, ": ", reason(error)), kHint);
+      bad.reject(reader.place(), cat("is not valid JSON at byte ", error.byte, ": ", reason(error)),
+                 kHint);
       continue;
     } catch (const nlohmann::json::exception& error) {  // a number beyond all types: 1e400
       bad.reject(reader.place(), cat("cannot be read: ", reason(error)), kHint);
@@ -97,7 +103,10 @@ void read_list(const fs::path& path, std::istream& in, const OnRecord& each) {
   try {
     Json all = Json::parse(in, std::ref(watch));
   } catch (const nlohmann::json::parse_error& error) {
-    throw Error(ErrorClass::data, cat(place(), " is not valid JSON at byte ", error.byte, " of the file: ", reason(error)), kHint);
+    throw Error(
+        ErrorClass::data,
+        cat(place(), " is not valid JSON at byte ", error.byte, " of the file: ", reason(error)),
+        kHint);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorClass::data, cat(place(), " cannot be read: ", reason(error)), kHint);
   } catch (const BadJson& fault) {
@@ -107,17 +116,21 @@ void read_list(const fs::path& path, std::istream& in, const OnRecord& each) {
 
 }  // namespace
 
-void BadRecords::reject(const std::string& place, const std::string& fault, const std::string& hint) {
+void BadRecords::reject(const std::string& place, const std::string& fault,
+                        const std::string& hint) {
   if (!skip_) throw Error(ErrorClass::data, cat(place, ": ", fault), hint);
-  MT_USER_CHECK(++skipped_ <= limit_, ErrorClass::data, cat(place, ": ", fault, "; more than ", limit_, " records are broken"),
+  MT_USER_CHECK(++skipped_ <= limit_, ErrorClass::data,
+                cat(place, ": ", fault, "; more than ", limit_, " records are broken"),
                 "correct the file, or raise dataset.max_bad");
 }
 
 void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
   std::error_code ignored;
-  if (fs::exists(path, ignored) && !fs::is_directory(path, ignored)) ::close(open_regular_file(path));  // a stream would wait for a pipe's writer
+  if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
+    ::close(open_regular_file(path));  // a stream would wait for a pipe's writer
   std::ifstream in(path, std::ios::binary);
-  MT_USER_CHECK(in.is_open() && !fs::is_directory(path, ignored), ErrorClass::io, cat("cannot read ", printable(path.string())),
+  MT_USER_CHECK(in.is_open() && !fs::is_directory(path, ignored), ErrorClass::io,
+                cat("cannot read ", printable(path.string())),
                 "name a .json or .jsonl file that is there");
   char first = ' ';
   if (in.peek() == 0xEF) in.ignore(3);  // a byte order mark

@@ -1,4 +1,5 @@
-// Records of a JSON file: one object a line, or one list of objects. Streams: memory holds one record. Stateless.
+// Records of a JSON file: one object a line, or one list of objects. Streams: memory holds one
+// record. Stateless.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,8 +29,9 @@ class MT_API BadRecords {
 /// Gets a record and its place, "chats.jsonl:7" or "chats.json: record 7".
 using OnRecord = std::function<void(Json& record, const std::string& place)>;
 
-/// Calls `each` with every record, in order. Error(io) for a file that cannot be read; Error(data) with the place for text that
-/// is no JSON, no object, nested too deeply, or has a field twice. A fault inside a list is the end of it, whatever `bad` says.
+/// Calls `each` with every record, in order. Error(io) for a file that cannot be read; Error(data)
+/// with the place for text that is no JSON, no object, nested too deeply, or has a field twice. A
+/// fault inside a list is the end of it, whatever `bad` says.
 MT_API void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each);
 
 /// SHA-256 of the file's bytes, in hex.

@@ -20,13 +20,14 @@ struct FormatInfo {
 
 const std::vector<FormatInfo>& formats() {
   using enum RecordFormat;
-  static const std::vector<FormatInfo> all = {{alpaca, "alpaca", {"instruction", "output"}},
-                                              {sharegpt, "sharegpt", {"conversations"}},
-                                              {openai, "openai", {"messages"}},
-                                              {prompt_completion, "prompt_completion", {"prompt", "completion"}},
-                                              {text, "text", {"text"}},
-                                              {segments, "segments", {"segments"}},
-                                              {tokens, "tokens", {"input_ids"}}};
+  static const std::vector<FormatInfo> all = {
+      {alpaca, "alpaca", {"instruction", "output"}},
+      {sharegpt, "sharegpt", {"conversations"}},
+      {openai, "openai", {"messages"}},
+      {prompt_completion, "prompt_completion", {"prompt", "completion"}},
+      {text, "text", {"text"}},
+      {segments, "segments", {"segments"}},
+      {tokens, "tokens", {"input_ids"}}};
   return all;
 }
 
@@ -35,37 +36,45 @@ std::string fields_of(std::span<const Json> records) {
   std::vector<std::string> names;
   for (const auto& record : records)
     for (const auto& [key, value] : record.items())
-      if (std::find(names.begin(), names.end(), key) == names.end() && names.size() < 12) names.push_back(key);
+      if (std::find(names.begin(), names.end(), key) == names.end() && names.size() < 12)
+        names.push_back(key);
   return names.empty() ? "they have none" : printable(join(names, ", "), 300);
 }
 
 bool all_have(std::span<const Json> records, const char* field, const Columns& columns) {
-  return std::all_of(records.begin(), records.end(), [&](const Json& r) { return find_field(r, field, columns) != nullptr; });
+  return std::all_of(records.begin(), records.end(),
+                     [&](const Json& r) { return find_field(r, field, columns) != nullptr; });
 }
 
 /// Fields of another use, which no format of single answers should be read from unasked.
-void refuse_judged(std::span<const Json> records, const Columns& columns, const std::string& where) {
+void refuse_judged(std::span<const Json> records, const Columns& columns,
+                   const std::string& where) {
   const bool pairs = all_have(records, "chosen", columns) && all_have(records, "rejected", columns);
   const bool judged = std::all_of(records.begin(), records.end(), [&](const Json& r) {
     const Json* label = find_field(r, "label", columns);
     return label && label->is_boolean();
   });
   MT_USER_CHECK(!pairs && !judged, ErrorClass::data,
-                cat(where, pairs ? " has chosen and rejected answers" : " has answers with a label, good or bad"),
-                "read them as preference data: by dataset.type=preference in a recipe, --dataset preference of mtrain data show; or set "
+                cat(where, pairs ? " has chosen and rejected answers"
+                                 : " has answers with a label, good or bad"),
+                "read them as preference data: by dataset.type=preference in a recipe, --dataset "
+                "preference of mtrain data show; or set "
                 "dataset.format to learn from all of them");
 }
 
 std::string replaced(std::string text, std::string_view what, const std::string& by) {
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) text.replace(at, what.size(), by);
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
+    text.replace(at, what.size(), by);
   return text;
 }
 
 int64_t integer_of(const Json& list, size_t index, const char* name) {
   const Json& value = list[index];
-  if (!value.is_number_integer()) throw RecordFault{cat(name, "[", index, "] is not an integer"), "wanted a list of token ids"};
+  if (!value.is_number_integer())
+    throw RecordFault{cat(name, "[", index, "] is not an integer"), "wanted a list of token ids"};
   int64_t out = value.get<int64_t>();
-  if (out < INT32_MIN || out > INT32_MAX || (value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX))
+  if (out < INT32_MIN || out > INT32_MAX ||
+      (value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX))
     throw RecordFault{cat(name, "[", index, "] is ", value.dump(), ", beyond 32 bits"), ""};
   return out;
 }
@@ -78,11 +87,10 @@ std::vector<std::string> record_format_names() {
   return out;
 }
 
-const char* name(RecordFormat format) {
-  return formats()[static_cast<size_t>(format)].name;
-}
+const char* name(RecordFormat format) { return formats()[static_cast<size_t>(format)].name; }
 
-RecordFormat detect_format(std::span<const Json> records, const Columns& columns, const std::string& where) {
+RecordFormat detect_format(std::span<const Json> records, const Columns& columns,
+                           const std::string& where) {
   MT_USER_CHECK(!records.empty(), ErrorClass::data, cat(where, " has no records"),
                 "wanted is one object a line, or a list of objects");
   refuse_judged(records, columns, where);
@@ -100,10 +108,13 @@ RecordFormat detect_format(std::span<const Json> records, const Columns& columns
   for (const auto* format : found) names.emplace_back(format->name);
   throw Error(
       ErrorClass::data,
-      cat("cannot tell the format of ", where, " by its first ", records.size() == 1 ? "record: its" : cat(records.size(), " records: their"), " fields are ",
-          fields_of(records), found.empty() ? "" : cat(", which fit ", join(names, " and "))),
+      cat("cannot tell the format of ", where, " by its first ",
+          records.size() == 1 ? "record: its" : cat(records.size(), " records: their"),
+          " fields are ", fields_of(records),
+          found.empty() ? "" : cat(", which fit ", join(names, " and "))),
       cat("set dataset.format, one of ", join(found.empty() ? record_format_names() : names, ", "),
-          found.empty() ? ", and say what their fields are called here, as in dataset.columns='{prompt: question, completion: "
+          found.empty() ? ", and say what their fields are called here, as in "
+                          "dataset.columns='{prompt: question, completion: "
                           "answer}'"
                         : ""));
 }
@@ -115,13 +126,18 @@ const Json* RecordReader::find(const Json& record, const char* name) const {
 const Json& RecordReader::field(const Json& record, const char* name) const {
   if (const Json* found = find(record, name)) return *found;
   auto mapped = options_.columns.find(name);
-  throw RecordFault{cat("has no field '", printable(mapped == options_.columns.end() ? name : mapped->second, 60), "'"),
-                    cat("the format ", finetune::name(format_), " needs it; dataset.columns says where it has another name")};
+  throw RecordFault{
+      cat("has no field '", printable(mapped == options_.columns.end() ? name : mapped->second, 60),
+          "'"),
+      cat("the format ", finetune::name(format_),
+          " needs it; dataset.columns says where it has another name")};
 }
 
 std::string RecordReader::text_of(const Json& record, const char* name) const {
   const Json& value = field(record, name);
-  if (!value.is_string()) throw RecordFault{cat("has ", value.type_name(), " in the field '", name, "'"), "wanted a text"};
+  if (!value.is_string())
+    throw RecordFault{cat("has ", value.type_name(), " in the field '", name, "'"),
+                      "wanted a text"};
   return value.get<std::string>();
 }
 
@@ -129,9 +145,11 @@ std::string RecordReader::text_or(const Json& record, const char* name) const {
   return find(record, name) ? text_of(record, name) : std::string();
 }
 
-std::string alpaca_prompt(const std::string& instruction, const std::string& input, const std::string& form) {
+std::string alpaca_prompt(const std::string& instruction, const std::string& input,
+                          const std::string& form) {
   static constexpr const char* kWithInput =
-      "Below is an instruction that describes a task, paired with an input that provides further context. "
+      "Below is an instruction that describes a task, paired with an input that provides further "
+      "context. "
       "Write a response that appropriately completes the request.\n\n"
       "### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:";
   static constexpr const char* kWithout =
@@ -143,16 +161,19 @@ std::string alpaca_prompt(const std::string& instruction, const std::string& inp
   const size_t at = text.find("{instruction}");
   if (at == std::string::npos) return replaced(std::move(text), "{input}", input);
   constexpr size_t kSize = std::string_view("{instruction}").size();
-  return replaced(text.substr(0, at), "{input}", input) + instruction + replaced(text.substr(at + kSize), "{input}", input);
+  return replaced(text.substr(0, at), "{input}", input) + instruction +
+         replaced(text.substr(at + kSize), "{input}", input);
 }
 
 Example RecordReader::alpaca_chat(const Json& record) const {
   Conversation out(options_);
-  if (std::string system = text_or(record, "system"); !system.empty()) out.add_text("system", system);
+  if (std::string system = text_or(record, "system"); !system.empty())
+    out.add_text("system", system);
   if (const Json* history = find(record, "history"))
     for (const auto& pair : *history) {
       if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
-        throw RecordFault{"has a history that is not a list of pairs", "wanted [[question, answer], …]"};
+        throw RecordFault{"has a history that is not a list of pairs",
+                          "wanted [[question, answer], …]"};
       out.add_text("user", pair[0].get<std::string>());
       out.add_text("assistant", pair[1].get<std::string>());
     }
@@ -166,18 +187,23 @@ Example RecordReader::alpaca(const Json& record) const {
   if (options_.chat_prompts) return alpaca_chat(record);
   const Json* history = find(record, "history");
   if (history && !history->empty())
-    throw RecordFault{"has a history", "earlier turns need a chat template: set dataset.chat_template or dataset.template_path"};
+    throw RecordFault{
+        "has a history",
+        "earlier turns need a chat template: set dataset.chat_template or dataset.template_path"};
   std::string system = text_or(record, "system");
-  std::string prompt = alpaca_prompt(text_of(record, "instruction"), text_or(record, "input"), options_.prompt);
+  std::string prompt =
+      alpaca_prompt(text_of(record, "instruction"), text_or(record, "input"), options_.prompt);
   Example out;
   out.kind = Example::Kind::prompted;
-  out.texts = {{system.empty() ? prompt : cat(system, "\n\n", prompt), false}, {text_of(record, "output"), true}};
+  out.texts = {{system.empty() ? prompt : cat(system, "\n\n", prompt), false},
+               {text_of(record, "output"), true}};
   return out;
 }
 
 Example RecordReader::chat(const Json& record, const char* list) const {
   Conversation out(options_);
-  if (std::string system = text_or(record, "system"); !system.empty()) out.add_text("system", system);
+  if (std::string system = text_or(record, "system"); !system.empty())
+    out.add_text("system", system);
   out.add_all(field(record, list), list);
   if (out.empty()) throw RecordFault{"has no messages", ""};
   if (const Json* tools = find(record, "tools")) out.set_tools(*tools);
@@ -202,7 +228,8 @@ Example RecordReader::prompt_completion(const Json& record) const {
 
 Example RecordReader::segments(const Json& record) const {
   const Json& list = field(record, "segments");
-  if (!list.is_array()) throw RecordFault{"has no list in 'segments'", "wanted [{\"text\": …, \"label\": true}, …]"};
+  if (!list.is_array())
+    throw RecordFault{"has no list in 'segments'", "wanted [{\"text\": …, \"label\": true}, …]"};
   Example out;
   out.kind = Example::Kind::segments;
   for (const auto& item : list) {
@@ -217,20 +244,24 @@ Example RecordReader::segments(const Json& record) const {
 
 Example RecordReader::tokens(const Json& ids, const Json* labels, const Json* mask) {
   if (!ids.is_array() || (labels && !labels->is_array()) || (mask && !mask->is_array()))
-    throw RecordFault{"has token ids that are not a list", "wanted {\"input_ids\": […], \"labels\": […]}"};
+    throw RecordFault{"has token ids that are not a list",
+                      "wanted {\"input_ids\": […], \"labels\": […]}"};
   if ((labels && labels->size() != ids.size()) || (mask && mask->size() != ids.size()))
-    throw RecordFault{cat("has ", ids.size(), " input_ids but ", labels ? labels->size() : ids.size(), " labels and ",
-                          mask ? mask->size() : ids.size(), " values of attention_mask"),
-                      "they are one for one"};
+    throw RecordFault{
+        cat("has ", ids.size(), " input_ids but ", labels ? labels->size() : ids.size(),
+            " labels and ", mask ? mask->size() : ids.size(), " values of attention_mask"),
+        "they are one for one"};
   constexpr int64_t kIgnored = -100;
   Example out;
   out.kind = Example::Kind::tokens;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (mask && integer_of(*mask, i, "attention_mask") == 0) continue;  // padding
-    const int64_t id = integer_of(ids, i, "input_ids"), label = labels ? integer_of(*labels, i, "labels") : id;
+    const int64_t id = integer_of(ids, i, "input_ids"),
+                  label = labels ? integer_of(*labels, i, "labels") : id;
     if (label != id && label != kIgnored)
-      throw RecordFault{cat("labels[", i, "] is ", label, " where input_ids has ", id),
-                        "labels are the input_ids themselves, not shifted, or -100 where nothing is learnt"};
+      throw RecordFault{
+          cat("labels[", i, "] is ", label, " where input_ids has ", id),
+          "labels are the input_ids themselves, not shifted, or -100 where nothing is learnt"};
     out.ids.push_back(static_cast<int32_t>(id));
     out.trained.push_back(label == kIgnored ? 0 : 1);
   }
@@ -251,7 +282,8 @@ Example RecordReader::read(const Json& record, const std::string& place) const {
       case RecordFormat::segments:
         return segments(record);
       case RecordFormat::tokens:
-        return tokens(field(record, "input_ids"), find(record, "labels"), find(record, "attention_mask"));
+        return tokens(field(record, "input_ids"), find(record, "labels"),
+                      find(record, "attention_mask"));
       case RecordFormat::text:
         break;
     }

@@ -1,5 +1,5 @@
-// Formats of fine-tuning records: which fields mean what. Stateless functions over values, but for RecordReader, which is
-// immutable once made: const members are safe from any thread.
+// Formats of fine-tuning records: which fields mean what. Stateless functions over values, but for
+// RecordReader, which is immutable once made: const members are safe from any thread.
 //
 //   alpaca             {instruction, input?, output, system?, history?: [[question, answer], …]}
 //   sharegpt           {conversations: [{from, value}, …], system?, tools?}
@@ -23,7 +23,15 @@ namespace mtrain::finetune {
 
 using Json = nlohmann::ordered_json;
 
-enum class RecordFormat : uint8_t { alpaca, sharegpt, openai, prompt_completion, text, segments, tokens };
+enum class RecordFormat : uint8_t {
+  alpaca,
+  sharegpt,
+  openai,
+  prompt_completion,
+  text,
+  segments,
+  tokens
+};
 /// Their names, in the order of the enumeration.
 MT_API std::vector<std::string> record_format_names();
 MT_API const char* name(RecordFormat format);
@@ -39,9 +47,10 @@ struct FormatOptions {
   std::string prompt;
 };
 
-/// What the fields of these records say. Throws Error(data) naming the fields and the candidates where they say nothing, or
-/// several things. `where`: the file, for messages.
-MT_API RecordFormat detect_format(std::span<const Json> records, const Columns& columns, const std::string& where);
+/// What the fields of these records say. Throws Error(data) naming the fields and the candidates
+/// where they say nothing, or several things. `where`: the file, for messages.
+MT_API RecordFormat detect_format(std::span<const Json> records, const Columns& columns,
+                                  const std::string& where);
 
 /// A fault of a record's content, without its place.
 struct RecordFault {
@@ -50,7 +59,8 @@ struct RecordFault {
 
 class MT_API RecordReader {
  public:
-  RecordReader(RecordFormat format, FormatOptions options) : format_(format), options_(std::move(options)) {}
+  RecordReader(RecordFormat format, FormatOptions options)
+      : format_(format), options_(std::move(options)) {}
   /// Throws RecordFault.
   Example read(const Json& record, const std::string& place) const;
   RecordFormat format() const { return format_; }
@@ -72,6 +82,7 @@ class MT_API RecordReader {
 };
 
 /// The alpaca text before an answer.
-MT_API std::string alpaca_prompt(const std::string& instruction, const std::string& input, const std::string& form);
+MT_API std::string alpaca_prompt(const std::string& instruction, const std::string& input,
+                                 const std::string& form);
 
 }  // namespace mtrain::finetune

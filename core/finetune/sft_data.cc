@@ -15,7 +15,8 @@ namespace {
 
 constexpr size_t kBlock = 1024;       // records encoded at once
 constexpr size_t kFirstRecords = 16;  // that a format is detected by
-constexpr const char* kCutRemedy = "raise model.seq_length, or leave long records out by dataset.too_long=drop";
+constexpr const char* kCutRemedy =
+    "raise model.seq_length, or leave long records out by dataset.too_long=drop";
 
 TrainOn train_on_of(const std::string& name) {
   return name == "all" ? TrainOn::all : name == "last" ? TrainOn::last : TrainOn::assistant;
@@ -24,13 +25,16 @@ TrainOn train_on_of(const std::string& name) {
 /// Reads a file in blocks: understood, encoded, cut, counted.
 class FileLoader {
  public:
-  FileLoader(SftFile& file, const SftSettings& settings, const ExampleEncoder& encoder, int64_t seq_length, bool keep_places)
+  FileLoader(SftFile& file, const SftSettings& settings, const ExampleEncoder& encoder,
+             int64_t seq_length, bool keep_places)
       : file_(file),
         settings_(settings),
         encoder_(encoder),
         keep_places_(keep_places),
         bad_(settings.records.on_bad == "skip", settings.records.max_bad) {
-    file.longest = 1 + (settings.packing == "offline" && settings.packed_length > 0 ? settings.packed_length : seq_length);
+    file.longest =
+        1 + (settings.packing == "offline" && settings.packed_length > 0 ? settings.packed_length
+                                                                         : seq_length);
   }
 
   void run() {
@@ -51,10 +55,12 @@ class FileLoader {
     RecordFormat format{};
     FormatOptions options = settings_.records.format_options();
     if (settings_.format == "auto") {
-      format = detect_format(std::span(records_).first(std::min(kFirstRecords, records_.size())), options.columns, where);
+      format = detect_format(std::span(records_).first(std::min(kFirstRecords, records_.size())),
+                             options.columns, where);
     } else {
       auto names = record_format_names();
-      format = static_cast<RecordFormat>(std::find(names.begin(), names.end(), settings_.format) - names.begin());
+      format = static_cast<RecordFormat>(std::find(names.begin(), names.end(), settings_.format) -
+                                         names.begin());
     }
     file_.format = name(format);
     reader_.emplace(format, std::move(options));
@@ -95,12 +101,14 @@ class FileLoader {
         return;
       }
     }
-    const int64_t all_learnt = example.ids.empty() ? 0 : std::count(example.trained.begin() + 1, example.trained.end(), 1);
+    const int64_t all_learnt =
+        example.ids.empty() ? 0 : std::count(example.trained.begin() + 1, example.trained.end(), 1);
     if (cut) {
       example.ids.resize(limit);
       example.trained.resize(limit);
     }
-    const int64_t learnt = example.ids.empty() ? 0 : std::count(example.trained.begin() + 1, example.trained.end(), 1);
+    const int64_t learnt =
+        example.ids.empty() ? 0 : std::count(example.trained.begin() + 1, example.trained.end(), 1);
     if (learnt == 0) {
       ++(all_learnt > 0 ? counts.cut_all_learnt : counts.untrained);
       if (counts.cut_all_learnt == 1 && all_learnt > 0) counts.first_cut_all_learnt = place;
@@ -143,17 +151,21 @@ std::map<std::string, std::string> settings_of_packs(const SftSettings& s) {
 }  // namespace
 
 std::string SftFile::summary() const {
-  std::string out = cat(printable(path.string()), " (", format, "): ", examples->size(), " of ", counted(counts.records + counts.bad, "record"), ", ",
-                        counts.trained_tokens, " of ", counts.tokens, " tokens are learnt");
+  std::string out = cat(printable(path.string()), " (", format, "): ", examples->size(), " of ",
+                        counted(counts.records + counts.bad, "record"), ", ", counts.trained_tokens,
+                        " of ", counts.tokens, " tokens are learnt");
   auto add = [&](int64_t count, const std::string& what) {
     if (count > 0) out += cat("; ", count, " ", what);
   };
-  add(counts.truncated, cat("cut to ", longest, " tokens",
-                            counts.cut_learnt == 0 ? ""
-                                                   : cat(", without ", counts.cut_learnt, " of the tokens that should be learnt (first: ",
-                                                         counts.first_cut_learnt, ")")));
-  add(counts.cut_all_learnt, cat("left out because all that should be learnt of them is behind their first ", longest, " tokens (first: ",
-                                 counts.first_cut_all_learnt, ")"));
+  add(counts.truncated,
+      cat("cut to ", longest, " tokens",
+          counts.cut_learnt == 0 ? ""
+                                 : cat(", without ", counts.cut_learnt,
+                                       " of the tokens that should be learnt (first: ",
+                                       counts.first_cut_learnt, ")")));
+  add(counts.cut_all_learnt,
+      cat("left out because all that should be learnt of them is behind their first ", longest,
+          " tokens (first: ", counts.first_cut_all_learnt, ")"));
   add(counts.too_long, cat("left out for having more than ", longest, " tokens"));
   add(counts.untrained, "left out because nothing in them is learnt");
   add(counts.bad, "broken ones left out");
@@ -165,26 +177,31 @@ void SftFile::log_summary() const {
   log_warn(summary(), "\n  help: ", kCutRemedy);
 }
 
-SftFile load_sft_file(const fs::path& path, const SftSettings& settings, const ExampleEncoder& encoder, int64_t seq_length,
-                      bool keep_places) {
+SftFile load_sft_file(const fs::path& path, const SftSettings& settings,
+                      const ExampleEncoder& encoder, int64_t seq_length, bool keep_places) {
   SftFile out;
   out.path = path;
   FileLoader(out, settings, encoder, seq_length, keep_places).run();
-  MT_USER_CHECK(out.examples->size() > 0, ErrorClass::data, cat("nothing to learn is left of ", out.summary()),
-                out.counts.cut_all_learnt > 0 ? kCutRemedy : "look at what the records become: mtrain data show");
+  MT_USER_CHECK(out.examples->size() > 0, ErrorClass::data,
+                cat("nothing to learn is left of ", out.summary()),
+                out.counts.cut_all_learnt > 0
+                    ? kCutRemedy
+                    : "look at what the records become: mtrain data show");
   out.digest = record_digest(path);
   return out;
 }
 
 ExampleEncoder make_encoder(const SftSettings& settings, const DatasetContext& context) {
-  MT_USER_CHECK(context.tokenizer, ErrorClass::config, "records are text, and there is no tokenizer", "set tokenizer.type");
+  MT_USER_CHECK(context.tokenizer, ErrorClass::config,
+                "records are text, and there is no tokenizer", "set tokenizer.type");
   EncoderOptions options = settings.records.encoder_options(context.base_directory);
   options.train_on = train_on_of(settings.train_on);
   ExampleEncoder encoder(*context.tokenizer, options);
   const std::vector<std::string> missing = encoder.missing_special_tokens();
   if (!missing.empty() && context.tell)
     log_warn("the chat template writes ", printable(join(missing, ", ")),
-             ", which the tokenizer does not have as one token but spells with several: does the template belong to this model?");
+             ", which the tokenizer does not have as one token but spells with several: does the "
+             "template belong to this model?");
   return encoder;
 }
 
@@ -192,14 +209,16 @@ fs::path record_path(const std::string& path, const DatasetContext& context) {
   return fs::path(path).is_absolute() ? fs::path(path) : context.base_directory / path;
 }
 
-std::map<std::string, std::string> packed_settings(const SftSettings& settings, const SftFile& file, int64_t seq_length) {
+std::map<std::string, std::string> packed_settings(const SftSettings& settings, const SftFile& file,
+                                                   int64_t seq_length) {
   auto out = settings_of_packs(settings);
   out["format"] = file.format;
   out["packed_length"] = cat(settings.packed_length > 0 ? settings.packed_length : seq_length);
   return out;
 }
 
-PackedOrigin packed_origin(const SftSettings& settings, const ExampleEncoder& encoder, const DatasetContext& context) {
+PackedOrigin packed_origin(const SftSettings& settings, const ExampleEncoder& encoder,
+                           const DatasetContext& context) {
   std::map<std::string, std::string> said = settings_of_packs(settings);
   const auto defaults = settings_of_packs({});
   std::erase_if(said, [&](const auto& entry) { return defaults.at(entry.first) == entry.second; });
@@ -212,14 +231,14 @@ PackedOrigin packed_origin(const SftSettings& settings, const ExampleEncoder& en
           .source_sha256 = {}};
 }
 
-std::vector<int32_t> share_of_examples(const std::string& split, Split which, int64_t count, const std::string& file,
-                                       std::string_view what) {
+std::vector<int32_t> share_of_examples(const std::string& split, Split which, int64_t count,
+                                       const std::string& file, std::string_view what) {
   const auto ranges = split_ranges(split, count);
   const SequenceRange range = ranges[static_cast<size_t>(which)];
-  MT_USER_CHECK(
-      range.begin < range.end, ErrorClass::data,
-      cat("the ", name(which), " split of ", file, " is empty: the shares ", split, " of ", count, " ", what, " give it none"),
-      cat("change dataset.split, or set dataset.", name(which), "_path",
+  MT_USER_CHECK(range.begin < range.end, ErrorClass::data,
+                cat("the ", name(which), " split of ", file, " is empty: the shares ", split,
+                    " of ", count, " ", what, " give it none"),
+                cat("change dataset.split, or set dataset.", name(which), "_path",
                     which == Split::valid ? "; validation.steps=0 does without" : ""));
   const Permutation order(count, 0, name_key("finetune.split"), 0);
   std::vector<int32_t> out;
@@ -228,8 +247,8 @@ std::vector<int32_t> share_of_examples(const std::string& split, Split which, in
   return out;
 }
 
-Packs make_packs(const ExampleStore& examples, const std::vector<int32_t>& chosen, const SftSettings& settings,
-                 int64_t seq_length) {
+Packs make_packs(const ExampleStore& examples, const std::vector<int32_t>& chosen,
+                 const SftSettings& settings, int64_t seq_length) {
   Packs out;
   if (settings.packing == "offline") {
     const int64_t capacity = settings.packed_length > 0 ? settings.packed_length : seq_length;

@@ -1,5 +1,5 @@
-// Softmax cross-entropy of one row of logits: lse = log Σ exp(logit), loss = lse - logit[target]. Columns
-// from `valid` on are vocabulary padding and count as minus infinity.
+// Softmax cross-entropy of one row of logits: lse = log Σ exp(logit), loss = lse - logit[target].
+// Columns from `valid` on are vocabulary padding and count as minus infinity.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -14,37 +14,42 @@ template <class Team, class T>
 MT_HD void cross_entropy_row(Team team, const T* logits, int32_t target, int64_t valid, float* loss,
                              float* lse) {
   float top = team.max(valid, [&](int64_t i) { return to_float(logits[i]); });
-  float sum = team.sum(valid, [&](int64_t i) { return exp_nonpositive(to_float(logits[i]) - top); });
+  float sum =
+      team.sum(valid, [&](int64_t i) { return exp_nonpositive(to_float(logits[i]) - top); });
   team.once([&] {
     float l = top + std::log(sum);
     *lse = l;
     if (target < 0)
       *loss = 0;
     else
-      *loss = target < valid ? l - to_float(logits[target]) : std::numeric_limits<float>::infinity();
+      *loss =
+          target < valid ? l - to_float(logits[target]) : std::numeric_limits<float>::infinity();
   });
 }
 
-/// The same for columns `first` … of a row that is cut: lse is that of these columns, minus infinity where none is valid, and
-/// `loss` gets only minus the target's logit, 0 where the target is elsewhere or ignored. `valid` of the `n` columns are no
-/// padding.
+/// The same for columns `first` … of a row that is cut: lse is that of these columns, minus
+/// infinity where none is valid, and `loss` gets only minus the target's logit, 0 where the target
+/// is elsewhere or ignored. `valid` of the `n` columns are no padding.
 template <class Team, class T>
-MT_HD void cross_entropy_part_row(Team team, const T* logits, int32_t target, int64_t first, int64_t valid, int64_t n,
-                                  float* loss, float* lse) {
+MT_HD void cross_entropy_part_row(Team team, const T* logits, int32_t target, int64_t first,
+                                  int64_t valid, int64_t n, float* loss, float* lse) {
   cross_entropy_row(team, logits, -1, valid, loss, lse);
   team.once([&] {
     if (valid <= 0) *lse = -std::numeric_limits<float>::infinity();
     int64_t column = target - first;
-    if (target < 0 || column < 0 || column >= n) *loss = 0;
-    else *loss = column < valid ? -to_float(logits[column]) : std::numeric_limits<float>::infinity();
+    if (target < 0 || column < 0 || column >= n)
+      *loss = 0;
+    else
+      *loss = column < valid ? -to_float(logits[column]) : std::numeric_limits<float>::infinity();
   });
 }
 
-/// d_logits = (exp(logit - lse) - [i == target - first]) * d_loss; 0 in ignored rows and padding. `d_logits` may be
-/// `logits`.
+/// d_logits = (exp(logit - lse) - [i == target - first]) * d_loss; 0 in ignored rows and padding.
+/// `d_logits` may be `logits`.
 template <class Team, class T>
-MT_HD void cross_entropy_row_backward(Team team, const T* logits, int32_t target, int64_t first, int64_t valid,
-                                      int64_t n, float lse, float d_loss, T* d_logits) {
+MT_HD void cross_entropy_row_backward(Team team, const T* logits, int32_t target, int64_t first,
+                                      int64_t valid, int64_t n, float lse, float d_loss,
+                                      T* d_logits) {
   if (target < 0) {
     team.each(n, [&](int64_t i) { d_logits[i] = T(0.0f); });
     return;

@@ -1,6 +1,6 @@
-// Dropout: y = x * keep / (1 - p), keep drawn from the counter-based generator at the element's global index,
-// so that the same mask comes back in the backward pass and in every parallel layout (Srivastava et al. 2014,
-// JMLR 15).
+// Dropout: y = x * keep / (1 - p), keep drawn from the counter-based generator at the element's
+// global index, so that the same mask comes back in the backward pass and in every parallel layout
+// (Srivastava et al. 2014, JMLR 15).
 #pragma once
 #include "mtrain/base/rng.h"
 

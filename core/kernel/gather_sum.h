@@ -1,5 +1,5 @@
-// A term of a weighted sum of chosen rows, and the products that are the gradients of the weights. A negative
-// row number stands for no row.
+// A term of a weighted sum of chosen rows, and the products that are the gradients of the weights.
+// A negative row number stands for no row.
 #pragma once
 #include "mtrain/base/float16.h"
 #include "mtrain/kernel/team.h"
@@ -14,7 +14,8 @@ MT_HD void add_scaled_row(Team team, const T* row, float w, float* sums, int64_t
 
 /// Sum over j of <a, b[source[j]]>, j ascending.
 template <class Team, class T>
-MT_HD float row_dots_row(Team team, const T* a, const T* b, const int32_t* source, int64_t fan, int64_t n) {
+MT_HD float row_dots_row(Team team, const T* a, const T* b, const int32_t* source, int64_t fan,
+                         int64_t n) {
   float total = 0;
   for (int64_t j = 0; j < fan; ++j) {
     if (source[j] < 0) continue;

@@ -1,5 +1,5 @@
-// GELU: y = x Φ(x) (Hendrycks & Gimpel 2016, arXiv:1606.08415), exact or by the tanh approximation. The
-// latter is written with sigmoid, since (1 + tanh(u)) / 2 = sigmoid(2u).
+// GELU: y = x Φ(x) (Hendrycks & Gimpel 2016, arXiv:1606.08415), exact or by the tanh approximation.
+// The latter is written with sigmoid, since (1 + tanh(u)) / 2 = sigmoid(2u).
 #pragma once
 #include "mtrain/kernel/math.h"
 
@@ -10,9 +10,7 @@ constexpr float kGeluTwoC = 1.5957691216057308f;  // 2 sqrt(2/π)
 constexpr float kGeluCubic = 0.044715f;
 }  // namespace detail
 
-MT_HD float gelu_erf(float x) {
-  return x * normal(x).cdf;
-}
+MT_HD float gelu_erf(float x) { return x * normal(x).cdf; }
 /// dy/dx = Φ(x) + x φ(x).
 MT_HD float gelu_erf_grad(float x) {
   Normal n = normal(x);

@@ -1,5 +1,5 @@
-// LayerNorm of one row: y = w * (x - mean) * rstd + b, rstd = 1/sqrt(variance + eps) with the biased variance
-// (Ba et al. 2016, arXiv:1607.06450). `y` may be `x`, `dx` may be `dy`.
+// LayerNorm of one row: y = w * (x - mean) * rstd + b, rstd = 1/sqrt(variance + eps) with the
+// biased variance (Ba et al. 2016, arXiv:1607.06450). `y` may be `x`, `dx` may be `dy`.
 #pragma once
 #include <cmath>
 
@@ -10,8 +10,8 @@ namespace mtrain {
 
 /// `b` may be null. The variance takes a second pass, so that a large mean does not cancel it away.
 template <class Team, class T>
-MT_HD void layer_norm_row(Team team, const T* x, const T* w, const T* b, T* y, float* mean, float* rstd,
-                          int64_t n, float eps) {
+MT_HD void layer_norm_row(Team team, const T* x, const T* w, const T* b, T* y, float* mean,
+                          float* rstd, int64_t n, float eps) {
   float m = team.sum(n, [&](int64_t i) { return to_float(x[i]); }) / static_cast<float>(n);
   float ss = team.sum(n, [&](int64_t i) { return square(to_float(x[i]) - m); });
   float r = 1.0f / std::sqrt(ss / static_cast<float>(n) + eps);
@@ -20,15 +20,17 @@ MT_HD void layer_norm_row(Team team, const T* x, const T* w, const T* b, T* y, f
     *rstd = r;
   });
   if (b)
-    team.each(n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * to_float(w[i]) + to_float(b[i])); });
+    team.each(n, [&](int64_t i) {
+      y[i] = T((to_float(x[i]) - m) * r * to_float(w[i]) + to_float(b[i]));
+    });
   else
     team.each(n, [&](int64_t i) { y[i] = T((to_float(x[i]) - m) * r * to_float(w[i])); });
 }
 
 /// dx (+)= rstd * (g - mean(g) - xhat * mean(g*xhat)), g = dy*w, xhat = (x - mean)*rstd.
 template <class Team, class T>
-MT_HD void layer_norm_row_backward(Team team, const T* dy, const T* x, const T* w, float mean, float rstd,
-                                   T* dx, int64_t n, bool accumulate) {
+MT_HD void layer_norm_row_backward(Team team, const T* dy, const T* x, const T* w, float mean,
+                                   float rstd, T* dx, int64_t n, bool accumulate) {
   auto xhat = [&](int64_t i) { return (to_float(x[i]) - mean) * rstd; };
   auto g = [&](int64_t i) { return to_float(dy[i]) * to_float(w[i]); };
   Pair s = team.sum2(n, [&](int64_t i) { return Pair{g(i), g(i) * xhat(i)}; });

@@ -1,5 +1,6 @@
-// Elementary functions as branch-free float polynomials: the compiler turns loops over them into vector code
-// on any instruction set, and every backend computes the same formula. NaN stays NaN. Stateless.
+// Elementary functions as branch-free float polynomials: the compiler turns loops over them into
+// vector code on any instruction set, and every backend computes the same formula. NaN stays NaN.
+// Stateless.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -23,8 +24,8 @@ MT_HD float exp_reduced(float r) {
 constexpr float kRoundingMagic = 12582912.0f;
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kErfcxScale = 0.38f;
-/// The scaled complementary error function at z >= 0, a polynomial in t = 1 / (1 + kErfcxScale z) (own minimax fit,
-/// relative error 2e-8). V: a float or a vector of them.
+/// The scaled complementary error function at z >= 0, a polynomial in t = 1 / (1 + kErfcxScale z)
+/// (own minimax fit, relative error 2e-8). V: a float or a vector of them.
 template <class V>
 MT_HD V erfcx(V t) {
   V p = t * 0.058874087276849806f - 0.2618091936623037f;
@@ -65,9 +66,7 @@ MT_HD float exp_nonpositive(float x) {
 }
 
 /// 1 / (1 + e^-x); relative error below 4e-7.
-MT_HD float sigmoid(float x) {
-  return 1.0f / (1.0f + exp_fast(-x));
-}
+MT_HD float sigmoid(float x) { return 1.0f / (1.0f + exp_fast(-x)); }
 
 /// The standard normal distribution at x.
 struct Normal {

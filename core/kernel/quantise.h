@@ -1,5 +1,6 @@
-// Scales of matrices in small floating-point types: from a largest absolute value to what elements are multiplied by before
-// they are rounded (encode) and after (decode). All in float; one division and one product are rounded, as hardware does.
+// Scales of matrices in small floating-point types: from a largest absolute value to what elements
+// are multiplied by before they are rounded (encode) and after (decode). All in float; one division
+// and one product are rounded, as hardware does.
 #pragma once
 #include "mtrain/base/small_float.h"
 
@@ -26,8 +27,8 @@ MT_HD SmallScaling tensor_scaling(float amax, float largest, float headroom) {
   return {encode, 1.0f / encode};
 }
 
-/// The same, rounded down to a power of two, so that scaling rounds nothing (DeepSeek-AI 2024, arXiv:2412.19437, 3.3, with
-/// scales as its successors restrict them).
+/// The same, rounded down to a power of two, so that scaling rounds nothing (DeepSeek-AI 2024,
+/// arXiv:2412.19437, 3.3, with scales as its successors restrict them).
 MT_HD SmallScaling power_of_two_scaling(float amax, float largest) {
   SmallScaling s = tensor_scaling(amax, largest, 1.0f);
   if (!detail::is_finite(amax)) return s;
@@ -37,20 +38,27 @@ MT_HD SmallScaling power_of_two_scaling(float amax, float largest) {
   return {encode, 1.0f / encode};
 }
 
-/// decode = the smallest power of two at which no element saturates, as e8m0 (OCP Microscaling Formats 1.0; rounded up:
-/// Mishra et al. 2025, arXiv:2506.08027). A tile of zeros gets 1.
+/// decode = the smallest power of two at which no element saturates, as e8m0 (OCP Microscaling
+/// Formats 1.0; rounded up: Mishra et al. 2025, arXiv:2506.08027). A tile of zeros gets 1.
 MT_HD SmallScaling e8m0_scaling(float amax, float largest) {
   if (!detail::is_finite(amax)) return detail::not_a_number();
   if (amax == 0) return {1.0f, 1.0f};
   uint8_t code = encode_e8m0_up(amax / largest);
-  // 2^127 has no normal inverse; such a tile's codes are its elements' bits shifted, in two exact steps.
+  // 2^127 has no normal inverse; such a tile's codes are its elements' bits shifted, in two exact
+  // steps.
   float decode = decode_e8m0(code);
-  return {code == 254 ? detail::float_of(0x00400000u) : code == 0 ? detail::float_of(254u << 23) : 1.0f / decode, decode};
+  return {code == 254 ? detail::float_of(0x00400000u)
+          : code == 0 ? detail::float_of(254u << 23)
+                      : 1.0f / decode,
+          decode};
 }
 
-/// NVFP4: the scale of a tile is e4m3(amax / 6 * global), global = 6 * 448 / amax of the tensor, and codes are
-/// e2m1(x * global / scale); x ≈ code * scale / global (NVIDIA 2025, arXiv:2509.25149). `decode` leaves out global.
-MT_HD SmallScaling nvfp4_global(float tensor_amax) { return tensor_scaling(tensor_amax, E2M1::kMax * E4M3::kMax, 1.0f); }
+/// NVFP4: the scale of a tile is e4m3(amax / 6 * global), global = 6 * 448 / amax of the tensor,
+/// and codes are e2m1(x * global / scale); x ≈ code * scale / global (NVIDIA 2025,
+/// arXiv:2509.25149). `decode` leaves out global.
+MT_HD SmallScaling nvfp4_global(float tensor_amax) {
+  return tensor_scaling(tensor_amax, E2M1::kMax * E4M3::kMax, 1.0f);
+}
 MT_HD SmallScaling nvfp4_scaling(float amax, float global) {
   if (!detail::is_finite(amax) || !detail::is_finite(global)) return detail::not_a_number();
   float scale = round_small<E4M3>(amax / E2M1::kMax * global);

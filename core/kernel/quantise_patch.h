@@ -1,6 +1,7 @@
-// Matrices into small types, a patch of 128 x 128 elements at a time: whole tiles of every recipe lie in one patch, whichever
-// dimension is added up. A GPU block works on a patch; compiled for the CPU the same text is what the CPU's vector code is tested
-// against. What each member must see of the others is written before the end of an each(). Stateless.
+// Matrices into small types, a patch of 128 x 128 elements at a time: whole tiles of every recipe
+// lie in one patch, whichever dimension is added up. A GPU block works on a patch; compiled for the
+// CPU the same text is what the CPU's vector code is tested against. What each member must see of
+// the others is written before the end of an each(). Stateless.
 #pragma once
 #include <array>
 #include <type_traits>
@@ -13,7 +14,8 @@
 
 namespace mtrain {
 
-constexpr int64_t kPatch = 128, kPatchRun = 16;  // sides; neighbours that one member looks at for their largest
+constexpr int64_t kPatch = 128,
+                  kPatchRun = 16;  // sides; neighbours that one member looks at for their largest
 constexpr int64_t kPatchCodeStride = kPatch + 4;
 
 /// What a team shares while it works on a patch.
@@ -26,7 +28,8 @@ struct PatchMemory {
 };
 
 MT_HD bool divides_patch(int64_t side) { return side >= 1 && side <= kPatch && kPatch % side == 0; }
-/// Whether tiles fit: of 16 neighbours or a multiple along one dimension, sides that divide a patch's.
+/// Whether tiles fit: of 16 neighbours or a multiple along one dimension, sides that divide a
+/// patch's.
 MT_HD bool patch_takes(SmallScale scale, int64_t tile_rows, int64_t tile_cols) {
   if (scale == SmallScale::tensor) return true;
   return divides_patch(tile_rows) && divides_patch(tile_cols) &&
@@ -39,8 +42,10 @@ MT_HD uint32_t magnitude_bits(float x) { return detail::bits_of(x) & 0x7FFFFFFFu
 /// An element, or what its code is worth where x holds codes already.
 template <class Format, class T>
 MT_HD float element_of(T x) {
-  if constexpr (std::is_same_v<T, uint8_t>) return decode_small<Format>(x);
-  else return to_float(x);
+  if constexpr (std::is_same_v<T, uint8_t>)
+    return decode_small<Format>(x);
+  else
+    return to_float(x);
 }
 
 template <class Format>
@@ -57,15 +62,23 @@ MT_HD int shift_of(int64_t side) {
   return shift;
 }
 
-/// Args: QuantiseArgs. The patch's first element is (row, col); `all` is the scaling of the whole tensor, where there is one.
+/// Args: QuantiseArgs. The patch's first element is (row, col); `all` is the scaling of the whole
+/// tensor, where there is one.
 template <class Format, class T, class Team, class Args>
 class QuantisePatch {
  public:
-  MT_HD QuantisePatch(Team members, const Args& args, const SmallLayout& where, SmallScaling whole, int64_t first_row,
-                      int64_t first_col, PatchMemory<T>& memory)
-      : team_(members), a_(args), layout_(where), all_(whole), row_(first_row), col_(first_col), m_(memory) {
+  MT_HD QuantisePatch(Team members, const Args& args, const SmallLayout& where, SmallScaling whole,
+                      int64_t first_row, int64_t first_col, PatchMemory<T>& memory)
+      : team_(members),
+        a_(args),
+        layout_(where),
+        all_(whole),
+        row_(first_row),
+        col_(first_col),
+        m_(memory) {
     if (args.scale == SmallScale::tensor) return;
-    down_ = shift_of(args.tile_rows), across_ = shift_of(args.tile_cols), group_ = shift_of(where.group);
+    down_ = shift_of(args.tile_rows), across_ = shift_of(args.tile_cols),
+    group_ = shift_of(where.group);
   }
 
   MT_HD void run() const {
@@ -90,12 +103,14 @@ class QuantisePatch {
     });
   }
 
-  /// top[…] = the largest magnitude of each run of 16, then of each tile, at its first run. Runs are numbered row by row.
+  /// top[…] = the largest magnitude of each run of 16, then of each tile, at its first run. Runs
+  /// are numbered row by row.
   MT_HD void measure() const {
     int per_row = by_columns() ? kSide : 3;  // log2 of the runs side by side
     int64_t step = by_columns() ? kPatch : 1;
     team_.each(kPatch * kPatch / kPatchRun, [&](int64_t i) {
-      const T* x = by_columns() ? m_.x + (i >> kSide) * kPatchRun * kPatch + (i & kLast) : m_.x + i * kPatchRun;
+      const T* x = by_columns() ? m_.x + (i >> kSide) * kPatchRun * kPatch + (i & kLast)
+                                : m_.x + i * kPatchRun;
       uint32_t top = 0;
       for (int64_t k = 0; k < kPatchRun; ++k) {
         uint32_t bits = magnitude_bits(element_of<Format>(x[k * step]));
@@ -119,11 +134,13 @@ class QuantisePatch {
   }
 
   MT_HD void scale_tiles() const {
-    int64_t all_across = (a_.cols + a_.tile_cols - 1) >> across_, runs_across = by_columns() ? kPatch : kPatch / kPatchRun;
+    int64_t all_across = (a_.cols + a_.tile_cols - 1) >> across_,
+            runs_across = by_columns() ? kPatch : kPatch / kPatchRun;
     int per_row = kSide - across_;  // log2 of the tiles side by side
     team_.each(kPatch >> down_ << per_row, [&](int64_t i) {
       int64_t r = i >> per_row << down_, c = (i & ((1 << per_row) - 1)) << across_;
-      int64_t run = by_columns() ? r / kPatchRun * runs_across + c : r * runs_across + c / kPatchRun;
+      int64_t run =
+          by_columns() ? r / kPatchRun * runs_across + c : r * runs_across + c / kPatchRun;
       SmallScaling s = tile_scaling<Format>(a_.scale, detail::float_of(m_.top[run]), all_.encode);
       m_.encode[i] = s.encode;
       m_.decode[i] = s.decode;
@@ -132,15 +149,19 @@ class QuantisePatch {
     });
   }
 
-  MT_HD int64_t tile_of(int64_t r, int64_t c) const { return (r >> down_ << (kSide - across_)) + (c >> across_); }
+  MT_HD int64_t tile_of(int64_t r, int64_t c) const {
+    return (r >> down_ << (kSide - across_)) + (c >> across_);
+  }
 
   /// Also what lies beyond the matrix, where the layout has room for it.
   MT_HD void pack_scales() const {
-    int64_t first_line = a_.sum_rows ? col_ : row_, first_group = (a_.sum_rows ? row_ : col_) >> group_;
+    int64_t first_line = a_.sum_rows ? col_ : row_,
+            first_group = (a_.sum_rows ? row_ : col_) >> group_;
     int per_line = kSide - group_;
     bool bytes = a_.scale != SmallScale::power_of_two;
     team_.each(kPatch << per_line, [&](int64_t i) {
-      int64_t l = i >> per_line, g = i & ((1 << per_line) - 1), line = first_line + l, at = first_group + g;
+      int64_t l = i >> per_line, g = i & ((1 << per_line) - 1), line = first_line + l,
+              at = first_group + g;
       if (at >= (bytes ? layout_.padded_groups() : layout_.groups())) return;
       if (!bytes && (line >= layout_.lines || (layout_.square() && l > 0))) return;
       float decode = m_.decode[a_.sum_rows ? tile_of(g << group_, l) : tile_of(l, g << group_)];
@@ -170,7 +191,8 @@ class QuantisePatch {
 
   /// One of the neighbours, by bits that belong to the element's place.
   MT_HD float drawn(const RngStream& rng, float scaled, int64_t r, int64_t c) const {
-    auto element = static_cast<uint64_t>((a_.first_row + row_ + r) * a_.all_cols + a_.first_col + col_ + c);
+    auto element =
+        static_cast<uint64_t>((a_.first_row + row_ + r) * a_.all_cols + a_.first_col + col_ + c);
     std::array<uint32_t, 4> words = rng.words(element / 4);
     uint64_t k = element % 4;  // compared, not an index: so the words stay in registers
     uint32_t word = k == 0 ? words[0] : k == 1 ? words[1] : k == 2 ? words[2] : words[3];

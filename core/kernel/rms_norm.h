@@ -9,7 +9,8 @@
 namespace mtrain {
 
 template <class Team, class T>
-MT_HD void rms_norm_row(Team team, const T* x, const T* w, T* y, float* rstd, int64_t n, float eps) {
+MT_HD void rms_norm_row(Team team, const T* x, const T* w, T* y, float* rstd, int64_t n,
+                        float eps) {
   float ss = team.sum(n, [&](int64_t i) { return square(to_float(x[i])); });
   float r = 1.0f / std::sqrt(ss / static_cast<float>(n) + eps);
   team.once([&] { *rstd = r; });
@@ -18,9 +19,10 @@ MT_HD void rms_norm_row(Team team, const T* x, const T* w, T* y, float* rstd, in
 
 /// dx (+)= rstd * (dy*w - x * rstd² * mean(dy*w*x)).
 template <class Team, class T>
-MT_HD void rms_norm_row_backward(Team team, const T* dy, const T* x, const T* w, float rstd, T* dx, int64_t n,
-                                 bool accumulate) {
-  float s = team.sum(n, [&](int64_t i) { return to_float(dy[i]) * to_float(w[i]) * to_float(x[i]); });
+MT_HD void rms_norm_row_backward(Team team, const T* dy, const T* x, const T* w, float rstd, T* dx,
+                                 int64_t n, bool accumulate) {
+  float s =
+      team.sum(n, [&](int64_t i) { return to_float(dy[i]) * to_float(w[i]) * to_float(x[i]); });
   float c = s / static_cast<float>(n) * rstd * rstd * rstd;
   auto at = [&](int64_t i) { return to_float(dy[i]) * to_float(w[i]) * rstd - to_float(x[i]) * c; };
   if (accumulate)

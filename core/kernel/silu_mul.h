@@ -4,9 +4,7 @@
 
 namespace mtrain {
 
-MT_HD float silu_mul(float gate, float up) {
-  return gate * sigmoid(gate) * up;
-}
+MT_HD float silu_mul(float gate, float up) { return gate * sigmoid(gate) * up; }
 
 struct SiluMulGrad {
   float gate, up;

@@ -1,12 +1,14 @@
-// SmallLayout: how a matrix in a small type lies in memory where a unit multiplies it: its codes in lines along the dimension
-// that the product adds up, and its scales in the order that the unit reads them. Pure.
+// SmallLayout: how a matrix in a small type lies in memory where a unit multiplies it: its codes in
+// lines along the dimension that the product adds up, and its scales in the order that the unit
+// reads them. Pure.
 #pragma once
 #include "mtrain/base/small_float.h"
 
 namespace mtrain {
 
 struct SmallLayout {
-  int64_t lines = 0, sum = 0;  // the operand is [lines, sum]: rows of the product, and what it adds up
+  int64_t lines = 0,
+          sum = 0;  // the operand is [lines, sum]: rows of the product, and what it adds up
   SmallFloat format = SmallFloat::e4m3;
   SmallScale scale = SmallScale::tensor;
   int64_t group = 0;       // neighbours along the sum that share a scale; 0: all
@@ -14,7 +16,9 @@ struct SmallLayout {
 
   /// Lines are filled up with zeros to whole 16 bytes.
   MT_HD int64_t padded_sum() const { return (sum + 31) / 32 * 32; }
-  MT_HD int64_t line_bytes() const { return format == SmallFloat::e2m1 ? padded_sum() / 2 : padded_sum(); }
+  MT_HD int64_t line_bytes() const {
+    return format == SmallFloat::e2m1 ? padded_sum() / 2 : padded_sum();
+  }
   MT_HD int64_t code_bytes() const { return lines * line_bytes(); }
   MT_HD bool square() const { return line_group > 1; }
 
@@ -29,18 +33,22 @@ struct SmallLayout {
   }
   MT_HD int64_t scale_bytes() const { return scale_count() * scale_size(); }
 
-  /// Where the scale of these codes stands (cuBLAS 13.0, "Narrow Precision Data Types Usage"). Float scales of groups: group by
-  /// group, all lines of one together; those of squares: block of lines by block, groups filled up to a multiple of 4. Scales
-  /// of a byte: in tiles of 128 lines x 4 groups, in them line l % 32 first, then l / 32.
+  /// Where the scale of these codes stands (cuBLAS 13.0, "Narrow Precision Data Types Usage").
+  /// Float scales of groups: group by group, all lines of one together; those of squares: block of
+  /// lines by block, groups filled up to a multiple of 4. Scales of a byte: in tiles of 128 lines x
+  /// 4 groups, in them line l % 32 first, then l / 32.
   MT_HD int64_t scale_index(int64_t line, int64_t g) const {
-    if (scale == SmallScale::power_of_two) return square() ? line / 128 * padded_groups() + g : g * lines + line;
+    if (scale == SmallScale::power_of_two)
+      return square() ? line / 128 * padded_groups() + g : g * lines + line;
     int64_t tile = line / 128 * (padded_groups() / 4) + g / 4;
     return tile * 512 + line % 32 * 16 + line % 128 / 32 * 4 + g % 4;
   }
 };
 
 namespace detail {
-MT_HD uint8_t e8m0_code(float power_of_two_or_nan) { return static_cast<uint8_t>(bits_of(power_of_two_or_nan) >> 23); }
+MT_HD uint8_t e8m0_code(float power_of_two_or_nan) {
+  return static_cast<uint8_t>(bits_of(power_of_two_or_nan) >> 23);
+}
 }  // namespace detail
 
 MT_HD void put_scale(const SmallLayout& layout, void* scales, int64_t index, float value) {
@@ -58,12 +66,16 @@ MT_HD float get_scale(const SmallLayout& layout, const void* scales, int64_t ind
 }
 
 /// What place `at` of a line is worth, scales of tiles included: bf16 holds it.
-MT_HD float small_value(const SmallLayout& layout, const uint8_t* codes, const void* scales, int64_t line, int64_t at) {
+MT_HD float small_value(const SmallLayout& layout, const uint8_t* codes, const void* scales,
+                        int64_t line, int64_t at) {
   const uint8_t* row = codes + line * layout.line_bytes();
-  float value = layout.format == SmallFloat::e2m1   ? decode_small<E2M1>(row[at / 2] >> (at % 2 * 4) & 0xFu)
+  float value = layout.format == SmallFloat::e2m1
+                    ? decode_small<E2M1>(row[at / 2] >> (at % 2 * 4) & 0xFu)
                 : layout.format == SmallFloat::e4m3 ? decode_small<E4M3>(row[at])
                                                     : decode_small<E5M2>(row[at]);
-  return layout.group == 0 ? value : value * get_scale(layout, scales, layout.scale_index(line, at / layout.group));
+  return layout.group == 0
+             ? value
+             : value * get_scale(layout, scales, layout.scale_index(line, at / layout.group));
 }
 
 }  // namespace mtrain

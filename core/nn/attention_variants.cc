@@ -5,12 +5,14 @@ namespace mtrain {
 void AttentionVariants::bind(Fields& f) {
   using enum ResumeClass;
   f("window", window, "tokens that one sees, itself included; 0: all before it")
-      .min(0).max(kLargestDimension)
+      .min(0)
+      .max(kLargestDimension)
       .unit("tokens")
       .needs("sliding-window attention")
       .renamed_from({"window_size"});
   f("global_interval", global_interval, "every n-th block sees beyond the window; 0: none does")
-      .min(0).max(kLargestDimension)
+      .min(0)
+      .max(kLargestDimension)
       .needs("sliding-window attention")
       .renamed_from({"window_attn_skip_freq"});
   f("qk_norm", qk_norm, "queries and keys are normalised head by head")
@@ -21,7 +23,8 @@ void AttentionVariants::bind(Fields& f) {
       .needs("biases of queries, keys and values")
       .resume(impossible)
       .renamed_from({"add_qkv_bias", "attention_bias"});
-  f("softmax", softmax, "off_by_one: a zero logit joins in; learnable: a learnt one does, an attention sink")
+  f("softmax", softmax,
+    "off_by_one: a zero logit joins in; learnable: a learnt one does, an attention sink")
       .one_of({"standard", "off_by_one", "learnable"})
       .needs("attention sinks")
       .resume(impossible)
@@ -38,7 +41,8 @@ void AttentionVariants::bind(Fields& f) {
       .resume(impossible)
       .renamed_from({"attention_output_gate"});
   f("no_rope_interval", no_rope_interval, "every n-th block has no rotary positions; 0: all have")
-      .min(0).max(kLargestDimension)
+      .min(0)
+      .max(kLargestDimension)
       .needs("blocks without positions")
       .renamed_from({"no_rope_freq"});
   f("dropout", dropout, "probability of dropping an attention weight")

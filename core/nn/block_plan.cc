@@ -7,7 +7,8 @@ namespace {
 
 using Block = std::function<Tensor(int64_t, const Tensor&)>;
 
-Tensor run_group(const BlockPlan& plan, int64_t begin, int64_t end, bool again, bool offload, const Block& block, Tensor x) {
+Tensor run_group(const BlockPlan& plan, int64_t begin, int64_t end, bool again, bool offload,
+                 const Block& block, Tensor x) {
   if (plan.enter) x = plan.enter(begin, end, x);
   // A copy of what the caller's closure holds: backward calls it when the caller is gone.
   auto all = [block, begin, end](const Tensor& in) {
@@ -23,7 +24,9 @@ Tensor run_group(const BlockPlan& plan, int64_t begin, int64_t end, bool again, 
 
 }  // namespace
 
-bool BlockPlan::recomputes(RecomputePart part) const { return std::find(parts.begin(), parts.end(), part) != parts.end(); }
+bool BlockPlan::recomputes(RecomputePart part) const {
+  return std::find(parts.begin(), parts.end(), part) != parts.end();
+}
 
 Tensor run_blocks(const BlockPlan& plan, int64_t begin, int64_t end, const Block& block, Tensor x) {
   int64_t step = plan.full && !plan.first_only ? plan.group : 1;

@@ -1,6 +1,6 @@
-// BlockPlan: what is kept of a model's blocks between forward and backward, as the recipe says it: everything, the inputs of
-// blocks, parts of them, or all in host memory. Values of training do not depend on it, bit for bit. A value; run_blocks() is
-// for the rank's own thread.
+// BlockPlan: what is kept of a model's blocks between forward and backward, as the recipe says it:
+// everything, the inputs of blocks, parts of them, or all in host memory. Values of training do not
+// depend on it, bit for bit. A value; run_blocks() is for the rank's own thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,23 +13,26 @@ namespace mtrain {
 
 /// Parts of a block whose activations are computed again in backward (selective recomputation).
 enum class RecomputePart : uint8_t { core_attn, layernorm, mlp, moe, moe_act, shared_experts };
-inline constexpr std::string_view kRecomputeParts[] = {"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts"};
+inline constexpr std::string_view kRecomputeParts[] = {"core_attn", "layernorm", "mlp",
+                                                       "moe",       "moe_act",   "shared_experts"};
 
 struct MT_API BlockPlan {
-  bool full = false;      // blocks are computed again from their inputs: in groups of `group`, or
+  bool full = false;        // blocks are computed again from their inputs: in groups of `group`, or
   bool first_only = false;  // only the first `group` blocks of a stage, one by one
   int64_t group = 1;
   std::vector<RecomputePart> parts;
-  int64_t offloaded = 0;  // the first so many blocks of a stage keep their activations in host memory
-  /// What else happens at the edges of a group of blocks [begin, end), numbered over the whole model: an op on its input, and
-  /// one on its result. Either may be empty.
-  std::function<Tensor(int64_t begin, int64_t end, const Tensor& x)> enter, leave;
+  int64_t offloaded =
+      0;  // the first so many blocks of a stage keep their activations in host memory
+  /// What else happens at the edges of a group of blocks [begin, end), numbered over the whole
+  /// model: an op on its input, and one on its result. Either may be empty.
+  std::function<Tensor(int64_t begin, int64_t end, const Tensor&x)> enter, leave;
 
   bool recomputes(RecomputePart part) const;
 };
 
 /// Runs blocks [begin, end) of the model, the stage's own, one after the other.
 MT_API Tensor run_blocks(const BlockPlan& plan, int64_t begin, int64_t end,
-                         const std::function<Tensor(int64_t block, const Tensor& x)>& block, Tensor x);
+                         const std::function<Tensor(int64_t block, const Tensor& x)>& block,
+                         Tensor x);
 
 }  // namespace mtrain

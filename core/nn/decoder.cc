@@ -6,19 +6,33 @@ namespace mtrain {
 
 void DecoderSettings::bind(Fields& f) {
   using enum ResumeClass;
-  f("layers", layers, "decoder blocks").min(1).max(kMostLayers).resume(impossible).renamed_from({"num_layers", "num_hidden_layers"});
-  f("hidden_size", hidden_size, "width of the residual stream").min(1).max(kLargestDimension).resume(impossible);
-  f("heads", heads, "query heads").min(1).max(kLargestDimension).resume(impossible).renamed_from({"num_attention_heads"});
+  f("layers", layers, "decoder blocks")
+      .min(1)
+      .max(kMostLayers)
+      .resume(impossible)
+      .renamed_from({"num_layers", "num_hidden_layers"});
+  f("hidden_size", hidden_size, "width of the residual stream")
+      .min(1)
+      .max(kLargestDimension)
+      .resume(impossible);
+  f("heads", heads, "query heads")
+      .min(1)
+      .max(kLargestDimension)
+      .resume(impossible)
+      .renamed_from({"num_attention_heads"});
   f("kv_heads", kv_heads, "key/value heads; 0: as many as query heads")
-      .min(0).max(kLargestDimension)
+      .min(0)
+      .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"num_query_groups", "num_key_value_heads"});
   f("ffn_hidden_size", ffn_hidden_size, "width of the MLP, of blocks that have no experts")
-      .min(1).max(kLargestDimension)
+      .min(1)
+      .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"intermediate_size"});
   f("head_dim", head_dim, "width of one head; 0: hidden_size / heads")
-      .min(0).max(kLargestDimension)
+      .min(0)
+      .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"kv_channels"});
   f("norm_eps", norm_eps, "added to the mean square")
@@ -45,12 +59,14 @@ float DecoderSettings::out_std() const {
 
 void DecoderSettings::check() const {
   HeadLayout h = head_layout();
-  MT_USER_CHECK(h.heads % h.groups == 0, ErrorClass::config,
-                cat("model.heads (", h.heads, ") is not a multiple of model.kv_heads (", h.groups, ")"),
-                "each key/value head serves the same number of query heads");
-  MT_USER_CHECK(head_dim > 0 || hidden_size % heads == 0, ErrorClass::config,
-                cat("model.hidden_size (", hidden_size, ") is not a multiple of model.heads (", heads, ")"),
-                "set model.head_dim, or choose a number of heads that divides the width");
+  MT_USER_CHECK(
+      h.heads % h.groups == 0, ErrorClass::config,
+      cat("model.heads (", h.heads, ") is not a multiple of model.kv_heads (", h.groups, ")"),
+      "each key/value head serves the same number of query heads");
+  MT_USER_CHECK(
+      head_dim > 0 || hidden_size % heads == 0, ErrorClass::config,
+      cat("model.hidden_size (", hidden_size, ") is not a multiple of model.heads (", heads, ")"),
+      "set model.head_dim, or choose a number of heads that divides the width");
   MT_USER_CHECK(h.head_dim % 2 == 0, ErrorClass::config, cat("head dim ", h.head_dim, " is odd"),
                 "rotary positions turn pairs: choose an even head dim");
 }
@@ -58,7 +74,10 @@ void DecoderSettings::check() const {
 DecoderBlock::DecoderBlock(const DecoderSettings& c, const Scope& s, const RopeTable& rope)
     : norm1_(s / "norm1", Norm::Kind::rms, c.embed(), c.eps()),
       attn_(s / "attn", c.embed(),
-            {.layout = c.head_layout(), .init_std = c.std(), .out_init_std = c.out_std(), .rope = &rope}),
+            {.layout = c.head_layout(),
+             .init_std = c.std(),
+             .out_init_std = c.out_std(),
+             .rope = &rope}),
       norm2_(s / "norm2", Norm::Kind::rms, c.embed(), c.eps()) {}
 
 DecoderBlock::~DecoderBlock() = default;
@@ -75,7 +94,9 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
   rope_ = make_rope_table(s.run(), c.rope, context.max_positions, c.head_layout().head_dim);
   Dim vocab{"vocab", context.vocab_size};
   if (context.stage.first) embed_.emplace(s / "embed", vocab, c.embed(), c.std());
-  Parameter* table = c.tie_embeddings ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std()) : nullptr;
+  Parameter* table = c.tie_embeddings
+                         ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std())
+                         : nullptr;
   auto [begin, end] = context.stage.layers(c.layers);
   for (int64_t i = begin; i < end; ++i) blocks_.push_back(make(s / "layers" / i, i, rope_));
   if (!context.stage.last) return;
@@ -95,7 +116,8 @@ Tensor Decoder::forward(const ModelInput& input, Tensor x_TD) {
 
 double Decoder::attention_products(int64_t seq_length) const {
   HeadLayout h = settings_.head_layout();
-  auto d = static_cast<double>(settings_.hidden_size), heads = static_cast<double>(h.heads * h.head_dim);
+  auto d = static_cast<double>(settings_.hidden_size),
+       heads = static_cast<double>(h.heads * h.head_dim);
   double core = heads * static_cast<double>(seq_length);  // scores and values, half of them masked
   return d * static_cast<double>(h.width()) + heads * d + core;
 }
@@ -109,10 +131,12 @@ std::vector<HfParameter> Decoder::hf_names(const AddHalf& add) const {
                                   {"norm.weight", {{"model.norm.weight"}}}};
   if (!settings_.tie_embeddings) map.push_back({"head.weight", {{"lm_head.weight"}}});
   for (int64_t i = 0; i < settings_.layers; ++i) {
-    std::string ours = cat("layers.", i, "."), theirs = cat("model.layers.", i, "."), attn = theirs + "self_attn.";
+    std::string ours = cat("layers.", i, "."), theirs = cat("model.layers.", i, "."),
+                attn = theirs + "self_attn.";
     map.push_back({ours + "norm1.weight", {{theirs + "input_layernorm.weight"}}});
-    map.push_back({ours + "attn.qkv.weight", hf_qkv_pieces(settings_.head_layout(), attn + "q_proj.weight",
-                                                           attn + "k_proj.weight", attn + "v_proj.weight")});
+    map.push_back(
+        {ours + "attn.qkv.weight", hf_qkv_pieces(settings_.head_layout(), attn + "q_proj.weight",
+                                                 attn + "k_proj.weight", attn + "v_proj.weight")});
     map.push_back({ours + "attn.out.weight", {{attn + "o_proj.weight"}}});
     map.push_back({ours + "norm2.weight", {{theirs + "post_attention_layernorm.weight"}}});
     add(i, ours, theirs, map);
@@ -120,9 +144,11 @@ std::vector<HfParameter> Decoder::hf_names(const AddHalf& add) const {
   return map;
 }
 
-void Decoder::add_hf_mlp(const std::string& ours, const std::string& theirs, std::vector<HfParameter>& map) {
+void Decoder::add_hf_mlp(const std::string& ours, const std::string& theirs,
+                         std::vector<HfParameter>& map) {
   for (const char* part : {"gate", "up", "down"})
-    map.push_back({cat(ours, "mlp.", part, ".weight"), {{cat(theirs, "mlp.", part, "_proj.weight")}}});
+    map.push_back(
+        {cat(ours, "mlp.", part, ".weight"), {{cat(theirs, "mlp.", part, "_proj.weight")}}});
 }
 
 }  // namespace mtrain

@@ -1,6 +1,7 @@
-// Decoder: what Llama and its kin share — pre-norm blocks of RMSNorm and rotary grouped-query attention between an embedding
-// and a head. A family brings the second half of its blocks. Owned by whoever made it; for its rank's own thread.
-// Legend: T tokens (batch folded in), D embed, V vocab.
+// Decoder: what Llama and its kin share — pre-norm blocks of RMSNorm and rotary grouped-query
+// attention between an embedding and a head. A family brings the second half of its blocks. Owned
+// by whoever made it; for its rank's own thread. Legend: T tokens (batch folded in), D embed, V
+// vocab.
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,7 +16,8 @@ namespace mtrain {
 
 /// The settings of all such decoders; a family adds its own.
 struct MT_API DecoderSettings {
-  int64_t layers = 32, hidden_size = 4096, heads = 32, kv_heads = 0, ffn_hidden_size = 11008, head_dim = 0;
+  int64_t layers = 32, hidden_size = 4096, heads = 32, kv_heads = 0, ffn_hidden_size = 11008,
+          head_dim = 0;
   double norm_eps = 1e-5, init_std = 0.02;
   bool tie_embeddings = false;
   RopeConfig rope;
@@ -26,7 +28,8 @@ struct MT_API DecoderSettings {
   Dim embed() const { return {"embed", hidden_size}; }
   float eps() const { return static_cast<float>(norm_eps); }
   float std() const { return static_cast<float>(init_std); }
-  /// Of projections into the residual stream: smaller, so that its variance does not grow with depth (GPT-2, §2.3).
+  /// Of projections into the residual stream: smaller, so that its variance does not grow with
+  /// depth (GPT-2, §2.3).
   float out_std() const;
   /// Refuses heads that do not come out even. Throws Error(config).
   void check() const;
@@ -41,7 +44,8 @@ class MT_API DecoderBlock {
 
  protected:
   /// The second half: gives the stream, `residual_TD` added.
-  virtual Tensor feed_forward(const Tensor& normed_TD, const ModelInput& input, const Tensor& residual_TD) const = 0;
+  virtual Tensor feed_forward(const Tensor& normed_TD, const ModelInput& input,
+                              const Tensor& residual_TD) const = 0;
 
  private:
   Norm norm1_;
@@ -52,8 +56,8 @@ class MT_API DecoderBlock {
 class MT_API Decoder : public Model {
  public:
   /// Makes block `index` at `scope`.
-  using MakeBlock =
-      std::function<std::unique_ptr<DecoderBlock>(const Scope& scope, int64_t index, const RopeTable& rope)>;
+  using MakeBlock = std::function<std::unique_ptr<DecoderBlock>(const Scope& scope, int64_t index,
+                                                                const RopeTable& rope)>;
   Decoder(const DecoderSettings& settings, const ModelContext& context, const MakeBlock& make);
   Tensor forward(const ModelInput& input, Tensor x_TD) override;
 
@@ -62,11 +66,14 @@ class MT_API Decoder : public Model {
   /// Multiply-adds of one token in the attention of one block, and in the head.
   double attention_products(int64_t seq_length) const;
   double head_products() const;
-  /// Llama's names of all but the second halves of blocks, for which `add` is called: (block, our prefix, theirs, list).
-  using AddHalf = std::function<void(int64_t, const std::string&, const std::string&, std::vector<HfParameter>&)>;
+  /// Llama's names of all but the second halves of blocks, for which `add` is called: (block, our
+  /// prefix, theirs, list).
+  using AddHalf = std::function<void(int64_t, const std::string&, const std::string&,
+                                     std::vector<HfParameter>&)>;
   std::vector<HfParameter> hf_names(const AddHalf& add) const;
   /// Llama's names of a gated MLP.
-  static void add_hf_mlp(const std::string& ours, const std::string& theirs, std::vector<HfParameter>& map);
+  static void add_hf_mlp(const std::string& ours, const std::string& theirs,
+                         std::vector<HfParameter>& map);
 
  private:
   DecoderSettings settings_;

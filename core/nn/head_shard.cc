@@ -7,13 +7,17 @@ HeadShard whole_groups(const HeadLayout& all, int64_t tp, int64_t rank) {
   HeadLayout local{all.heads / tp, all.groups / tp, all.head_dim};
   return {.local = local,
           .qkv = {{.global = rank * local.width(), .local = 0, .size = local.width()}},
-          .heads = {{.global = rank * local.heads * all.head_dim, .local = 0, .size = local.heads * all.head_dim}}};
+          .heads = {{.global = rank * local.heads * all.head_dim,
+                     .local = 0,
+                     .size = local.heads * all.head_dim}}};
 }
 
 HeadShard shared_group(const HeadLayout& all, int64_t tp, int64_t rank) {
-  int64_t sharers = tp / all.groups, group = rank / sharers, slot = rank % sharers, e = all.head_dim;
+  int64_t sharers = tp / all.groups, group = rank / sharers, slot = rank % sharers,
+          e = all.head_dim;
   HeadLayout local{all.heads / tp, 1, e};
-  int64_t queries = local.heads * e, base = group * all.group_stride(), key = base + all.queries_per_group() * e;
+  int64_t queries = local.heads * e, base = group * all.group_stride(),
+          key = base + all.queries_per_group() * e;
   return {.local = local,
           .qkv = {{.global = base + slot * queries, .local = 0, .size = queries},
                   {.global = key, .local = queries, .size = 2 * e, .counted = slot == 0}},
@@ -27,7 +31,8 @@ HeadShard shared_group(const HeadLayout& all, int64_t tp, int64_t rank) {
 HeadShard shard_heads(const HeadLayout& all, const Axis* axis) {
   int64_t tp = axis_size(axis), rank = axis_index(axis);
   if (tp == 1) return {.local = all, .qkv = {}, .heads = {}};
-  MT_USER_CHECK(all.heads % tp == 0, ErrorClass::config, cat(all.heads, " heads cannot be shared out over dist.tp=", tp),
+  MT_USER_CHECK(all.heads % tp == 0, ErrorClass::config,
+                cat(all.heads, " heads cannot be shared out over dist.tp=", tp),
                 "choose a dist.tp that divides model.heads");
   MT_USER_CHECK(all.groups % tp == 0 || tp % all.groups == 0, ErrorClass::config,
                 cat(all.groups, " key/value heads cannot be shared out over dist.tp=", tp),

@@ -1,5 +1,5 @@
-// Start values of parameters: pure functions of (seed, parameter name, element index), so they do not depend on the
-// parallel layout, the thread count or the order in which modules are built.
+// Start values of parameters: pure functions of (seed, parameter name, element index), so they do
+// not depend on the parallel layout, the thread count or the order in which modules are built.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -19,6 +19,7 @@ struct Init {
 };
 
 /// Fills elements first_index … of the parameter `name`.
-MT_API void fill(const Init& init, uint64_t seed, std::string_view name, std::span<float> values, uint64_t first_index = 0);
+MT_API void fill(const Init& init, uint64_t seed, std::string_view name, std::span<float> values,
+                 uint64_t first_index = 0);
 
 }  // namespace mtrain

@@ -1,8 +1,8 @@
 #include "mtrain/nn/layers.h"
 
-#include "mtrain/nn/vocabulary.h"
-
 #include <cmath>
+
+#include "mtrain/nn/vocabulary.h"
 
 namespace mtrain {
 
@@ -38,7 +38,8 @@ Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
       first_row_(cut_ ? even_piece(rows.size, scope.parallel().of(rows.name)).global : 0) {}
 
 Tensor Embedding::operator()(const Tensor& ids) const {
-  return cut_ ? region_.leave(embedding(weight.use(), ids, first_row_)) : embedding(weight.use(), region_.own_tokens(ids));
+  return cut_ ? region_.leave(embedding(weight.use(), ids, first_row_))
+              : embedding(weight.use(), region_.own_tokens(ids));
 }
 
 Norm::Norm(const Scope& scope, Kind kind, Dim embed, float eps)
@@ -47,7 +48,8 @@ Norm::Norm(const Scope& scope, Kind kind, Dim embed, float eps)
       eps_(eps) {}
 
 Tensor Norm::operator()(const Tensor& x) const {
-  return bias_ ? layer_norm(x, weight_.use(), bias_->use(), eps_) : rms_norm(x, weight_.use(), eps_);
+  return bias_ ? layer_norm(x, weight_.use(), bias_->use(), eps_)
+               : rms_norm(x, weight_.use(), eps_);
 }
 
 Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& options)
@@ -57,8 +59,10 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
       heads_(shard_heads(options.layout, scope.parallel().tp)),
       context_{scope.parallel().cp, scope.parallel().cp_near},
       context_kind_(scope.parallel().context_kind(scope.index())),
-      qkv_(scope / "qkv", {"heads", options.layout.width(), heads_.qkv}, embed, {options.init_std, options.bias}),
-      out_(scope / "out", embed, {"heads", options.layout.heads * options.layout.head_dim, heads_.heads},
+      qkv_(scope / "qkv", {"heads", options.layout.width(), heads_.qkv}, embed,
+           {options.init_std, options.bias}),
+      out_(scope / "out", embed,
+           {"heads", options.layout.heads * options.layout.head_dim, heads_.heads},
            {options.out_init_std, options.bias}) {
   options_.layout = heads_.local;
   if (heads_.copied_rows == 0) return;
@@ -71,20 +75,25 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
   }
 }
 
-Tensor Attention::operator()(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
+Tensor Attention::operator()(const Tensor& x, const ModelInput& input,
+                             const Tensor& residual) const {
   const LinearWeights layers[] = {qkv_.weights()};
   GatheredProducts entered = region_.enter(x, layers);
   Tensor qkv = std::move(entered.y[0]);
-  if (plan_->recomputes(RecomputePart::layernorm)) qkv = discard_until_backward(qkv, made_by_norm(x, entered.whole_TD));
+  if (plan_->recomputes(RecomputePart::layernorm))
+    qkv = discard_until_backward(qkv, made_by_norm(x, entered.whole_TD));
   entered = {};
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
   auto core = [this, scale, bounds = input.bounds, context = input.context](const Tensor& heads) {
     const HeadLayout& layout = options_.layout;
     if (!context) return attention(heads, layout, bounds, scale, options_.causal);
-    return context_attention(heads, layout, context, context_, context_kind_, scale, options_.causal);
+    return context_attention(heads, layout, context, context_, context_kind_, scale,
+                             options_.causal);
   };
-  return out_.leave(region_, plan_->recomputes(RecomputePart::core_attn) ? recompute(core, qkv) : core(qkv), residual);
+  return out_.leave(region_,
+                    plan_->recomputes(RecomputePart::core_attn) ? recompute(core, qkv) : core(qkv),
+                    residual);
 }
 
 GatedMlp::GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float out_init_std)
@@ -103,11 +112,13 @@ Tensor GatedMlp::run(const Tensor& x, const Tensor& residual) const {
   const LinearWeights layers[] = {gate_.weights(), up_.weights()};
   GatheredProducts entered = region_.enter(x, layers);
   Tensor gate = std::move(entered.y[0]), up = std::move(entered.y[1]);
-  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, made_by_norm(x, entered.whole_TD));
+  if (plan_->recomputes(RecomputePart::layernorm))
+    up = discard_until_backward(up, made_by_norm(x, entered.whole_TD));
   return down_.leave(region_, silu_mul(gate, up), residual);
 }
 
-Mlp::Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options, float out_init_std)
+Mlp::Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options,
+         float out_init_std)
     : kind_(kind),
       region_(scope),
       plan_(&scope.blocks()),
@@ -123,11 +134,13 @@ Tensor Mlp::run(const Tensor& x, const Tensor& residual) const {
   const LinearWeights layers[] = {up_.weights()};
   GatheredProducts entered = region_.enter(x, layers);
   Tensor up = std::move(entered.y[0]);
-  if (plan_->recomputes(RecomputePart::layernorm)) up = discard_until_backward(up, made_by_norm(x, entered.whole_TD));
+  if (plan_->recomputes(RecomputePart::layernorm))
+    up = discard_until_backward(up, made_by_norm(x, entered.whole_TD));
   return down_.leave(region_, gelu(up, kind_), residual);
 }
 
-Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed, float init_std) {
+Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
+                      float init_std) {
   if (!stage.first && !stage.last) return nullptr;
   Parameter* table = scope.find("weight");
   const Axis* ends = cutting(scope.parallel().ends);
@@ -145,8 +158,8 @@ Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim
 
 namespace {
 
-/// A model whose table and head are on one rank adds the bias beside the table itself: what one op reads together is gathered
-/// together (optim/param_buckets.h).
+/// A model whose table and head are on one rank adds the bias beside the table itself: what one op
+/// reads together is gathered together (optim/param_buckets.h).
 Parameter* head_bias(const Scope& scope, const Dim& vocab) {
   Parameter* there = scope.find("bias");
   return there ? there : &scope.param("bias", {vocab}, Init::zeros(), false);
@@ -154,7 +167,8 @@ Parameter* head_bias(const Scope& scope, const Dim& vocab) {
 
 }  // namespace
 
-LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std, bool bias)
+LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied,
+               float init_std, bool bias)
     : region_(scope),
       weight_(tied ? *tied : scope.param("weight", {vocab, embed}, Init::normal(init_std), true)),
       bias_(bias ? head_bias(scope, vocab) : nullptr),
@@ -165,17 +179,19 @@ LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Pa
 Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
   Tensor own = region_.enter(x), bias = bias_ ? bias_->use() : Tensor();
   if (!input.targets_T.defined()) {
-    MT_CHECK(!part_.join, "logits of a vocabulary that is cut: each rank has only those of its own ids");
+    MT_CHECK(!part_.join,
+             "logits of a vocabulary that is cut: each rank has only those of its own ids");
     return linear(own, weight_.use(), bias, {}, small_);
   }
-  return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight, part_,
-                              input.head_gradients, small_, bias);
+  return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight,
+                              part_, input.head_gradients, small_, bias);
 }
 
-std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q, const std::string& k,
-                                   const std::string& v, bool transpose) {
+std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
+                                   const std::string& k, const std::string& v, bool transpose) {
   std::vector<HfPiece> pieces;
-  bool fused = q == k && k == v;  // one matrix that stacks all queries, then all keys, then all values
+  bool fused =
+      q == k && k == v;  // one matrix that stacks all queries, then all keys, then all values
   int64_t query_rows = layout.queries_per_group() * layout.head_dim, e = layout.head_dim;
   int64_t k_base = fused ? layout.heads * e : 0, v_base = fused ? k_base + layout.groups * e : 0;
   for (int64_t g = 0; g < layout.groups; ++g) {

@@ -1,13 +1,13 @@
-// The building blocks of transformers. Modules are values that hold references to parameters; building one adds its
-// parameters, calling it puts ops on the tape.
-// Legend: T tokens, D embed, H heads, G key/value groups, E head dim, F mlp, V vocab.
+// The building blocks of transformers. Modules are values that hold references to parameters;
+// building one adds its parameters, calling it puts ops on the tape. Legend: T tokens, D embed, H
+// heads, G key/value groups, E head dim, F mlp, V vocab.
 #pragma once
 #include <optional>
 
 #include "mtrain/autograd/ops.h"
 #include "mtrain/config/fields.h"
-#include "mtrain/nn/model.h"
 #include "mtrain/nn/head_shard.h"
+#include "mtrain/nn/model.h"
 #include "mtrain/nn/region.h"
 #include "mtrain/nn/scope.h"
 
@@ -18,13 +18,14 @@ struct LinearOptions {
   bool bias = false;
 };
 
-/// y[T,out] = x[T,in] · w[out,in]ᵀ + b, and `residual` when it is given. Local: what is cut is only its weight.
+/// y[T,out] = x[T,in] · w[out,in]ᵀ + b, and `residual` when it is given. Local: what is cut is only
+/// its weight.
 class MT_API Linear {
  public:
   Linear(const Scope& scope, Dim out, Dim in, LinearOptions options = {});
   Tensor operator()(const Tensor& x, const Tensor& residual = {}) const;
-  /// The same at the end of a region, where each rank has some of the inputs: the products are added over the ranks, then bias
-  /// and residual, once.
+  /// The same at the end of a region, where each rank has some of the inputs: the products are
+  /// added over the ranks, then bias and residual, once.
   Tensor leave(const Region& region, const Tensor& x, const Tensor& residual = {}) const;
   /// What it takes to call it, for Region::enter.
   LinearWeights weights() const { return {weight.use(), bias ? bias->use() : Tensor(), small_}; }
@@ -35,7 +36,8 @@ class MT_API Linear {
   const SmallProducts* small_;  // null: products are in the weight's type
 };
 
-/// Rows of a table, as the residual stream. A dimension "vocab" is cut; each rank gives what it has, and the sum is taken.
+/// Rows of a table, as the residual stream. A dimension "vocab" is cut; each rank gives what it
+/// has, and the sum is taken.
 class MT_API Embedding {
  public:
   Embedding(const Scope& scope, Dim rows, Dim embed, float init_std = 0.02f);
@@ -73,7 +75,8 @@ struct MT_API RopeConfig {
   bool interleaved = false;
   void bind(Fields& f);
 };
-MT_API RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions, int64_t head_dim);
+MT_API RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions,
+                                 int64_t head_dim);
 
 struct AttentionOptions {
   HeadLayout layout;
@@ -83,12 +86,14 @@ struct AttentionOptions {
   const RopeTable* rope = nullptr;  // null: no rotary positions; must outlive the module
 };
 
-/// Self-attention with one fused projection that holds queries, keys and values group by group. Like the MLPs it adds its
-/// result to `residual` when that is given: the last product does so as it stores, which saves a pass over memory.
+/// Self-attention with one fused projection that holds queries, keys and values group by group.
+/// Like the MLPs it adds its result to `residual` when that is given: the last product does so as
+/// it stores, which saves a pass over memory.
 class MT_API Attention {
  public:
   Attention(const Scope& scope, Dim embed, const AttentionOptions& options);
-  Tensor operator()(const Tensor& x_TD, const ModelInput& input, const Tensor& residual_TD = {}) const;
+  Tensor operator()(const Tensor& x_TD, const ModelInput& input,
+                    const Tensor& residual_TD = {}) const;
 
  private:
   AttentionOptions options_;
@@ -116,7 +121,8 @@ class MT_API GatedMlp {
 /// down(gelu(up(x))).
 class MT_API Mlp {
  public:
-  Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options, float out_init_std);
+  Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options,
+      float out_init_std);
   Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
@@ -127,18 +133,20 @@ class MT_API Mlp {
   Linear up_, down_;
 };
 
-/// The embedding's table for a head that is tied to it; null on a stage that has neither. Where the two stages lie on different
-/// ranks, both hold the table with the same start values, and their gradients are added up once per step, so that they stay
-/// alike; only the embedding's counts in norms and checkpoints. `scope`: the embedding's. Call it on every stage, behind the
-/// building of the embedding.
-MT_API Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed, float init_std);
+/// The embedding's table for a head that is tied to it; null on a stage that has neither. Where the
+/// two stages lie on different ranks, both hold the table with the same start values, and their
+/// gradients are added up once per step, so that they stay alike; only the embedding's counts in
+/// norms and checkpoints. `scope`: the embedding's. Call it on every stage, behind the building of
+/// the embedding.
+MT_API Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
+                             float init_std);
 
-/// The last stage's end: logits, or the loss per token when the input has targets. `tied` is the embedding's table, or
-/// null for a matrix of its own. A bias is cut like the vocabulary.
+/// The last stage's end: logits, or the loss per token when the input has targets. `tied` is the
+/// embedding's table, or null for a matrix of its own. A bias is cut like the vocabulary.
 class MT_API LmHead {
  public:
-  LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied, float init_std,
-         bool bias = false);
+  LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied,
+         float init_std, bool bias = false);
   Tensor operator()(const Tensor& x_TD, const ModelInput& input) const;
 
  private:
@@ -150,9 +158,11 @@ class MT_API LmHead {
   VocabularyPart part_;
 };
 
-/// The rows of a fused query/key/value projection in Hugging Face's separate matrices: "<prefix>.{q,k,v}" + suffix,
-/// or one matrix "<prefix>" of all queries, then keys, then values when `fused`.
-MT_API std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q, const std::string& k,
-                                          const std::string& v, bool transpose = false);
+/// The rows of a fused query/key/value projection in Hugging Face's separate matrices:
+/// "<prefix>.{q,k,v}" + suffix, or one matrix "<prefix>" of all queries, then keys, then values
+/// when `fused`.
+MT_API std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
+                                          const std::string& k, const std::string& v,
+                                          bool transpose = false);
 
 }  // namespace mtrain

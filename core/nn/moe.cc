@@ -11,12 +11,15 @@ ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
   MT_USER_CHECK(!cutting(p.tp) || p.sequence, ErrorClass::config,
                 cat("experts on dist.tp=", axis_size(p.tp), " ranks that all hold the same tokens"),
                 "set dist.sp=true, or dist.tp=1");
-  MT_USER_CHECK(options.experts % axis_size(p.ep) == 0, ErrorClass::config,
-                cat(options.experts, " experts cannot be shared out over dist.ep=", axis_size(p.ep)),
-                "choose a dist.ep that divides model.moe.experts");
-  MT_CHECK(axis_size(p.expert_group) == axis_size(p.ep) * axis_size(p.etp) &&
-               axis_index(p.expert_group) == axis_index(p.ep) * axis_size(p.etp) + axis_index(p.etp),
-           "rank ", axis_index(p.expert_group), " of ", axis_size(p.expert_group), " in the group of ep and etp");
+  MT_USER_CHECK(
+      options.experts % axis_size(p.ep) == 0, ErrorClass::config,
+      cat(options.experts, " experts cannot be shared out over dist.ep=", axis_size(p.ep)),
+      "choose a dist.ep that divides model.moe.experts");
+  MT_CHECK(
+      axis_size(p.expert_group) == axis_size(p.ep) * axis_size(p.etp) &&
+          axis_index(p.expert_group) == axis_index(p.ep) * axis_size(p.etp) + axis_index(p.etp),
+      "rank ", axis_index(p.expert_group), " of ", axis_size(p.expert_group),
+      " in the group of ep and etp");
   return {.group = cutting(p.expert_group),
           .copies = axis_size(p.etp),
           .experts = options.experts,
@@ -27,7 +30,8 @@ ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
 
 /// The experts' matrices as one parameter [experts, out, in].
 Parameter& expert_matrices(const Scope& s, const MoeOptions& options, Dim out, Dim in, float std) {
-  return s.param("weight", {{"experts", options.experts}, std::move(out), std::move(in)}, Init::normal(std), true);
+  return s.param("weight", {{"experts", options.experts}, std::move(out), std::move(in)},
+                 Init::normal(std), true);
 }
 
 }  // namespace
@@ -37,30 +41,41 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
       parallel_(&s.parallel()),
       plan_(&s.blocks()),
       ranks_(expert_ranks(s.parallel(), options)),
-      router_(s.param("router.weight", {{"router", options.experts}, embed}, Init::normal(options.init_std), true)),
-      gate_(expert_matrices(s / "experts" / "gate", options, {"expert_mlp", options.ffn}, embed, options.init_std)),
-      up_(expert_matrices(s / "experts" / "up", options, {"expert_mlp", options.ffn}, embed, options.init_std)),
-      down_(expert_matrices(s / "experts" / "down", options, embed, {"expert_mlp", options.ffn}, options.out_init_std)),
+      router_(s.param("router.weight", {{"router", options.experts}, embed},
+                      Init::normal(options.init_std), true)),
+      gate_(expert_matrices(s / "experts" / "gate", options, {"expert_mlp", options.ffn}, embed,
+                            options.init_std)),
+      up_(expert_matrices(s / "experts" / "up", options, {"expert_mlp", options.ffn}, embed,
+                          options.init_std)),
+      down_(expert_matrices(s / "experts" / "down", options, embed, {"expert_mlp", options.ffn},
+                            options.out_init_std)),
       small_gate_((s / "experts" / "gate").small_products(gate_)),
       small_up_((s / "experts" / "up").small_products(up_)),
       small_down_((s / "experts" / "down").small_products(down_)),
       record_(std::make_unique<RouterRecord>()) {
   if (options.shared_ffn > 0)
-    shared_.emplace(s / "shared", embed, Dim{"mlp", options.shared_ffn}, options.init_std, options.out_init_std);
-  if (options.shared_gate) shared_gate_ = &s.param("shared.scale.weight", {{"router", 1}, embed}, Init::normal(options.init_std), true);
+    shared_.emplace(s / "shared", embed, Dim{"mlp", options.shared_ffn}, options.init_std,
+                    options.out_init_std);
+  if (options.shared_gate)
+    shared_gate_ = &s.param("shared.scale.weight", {{"router", 1}, embed},
+                            Init::normal(options.init_std), true);
   if (options.bias) bias_ = &s.buffer("router.bias", options.experts, 0);
   if (has_terms(BalanceTerm::Over::given)) load_ = &s.buffer("router.load", options.experts, 1);
-  MT_USER_CHECK(!has_terms(BalanceTerm::Over::sequence) || parallel_->context_tokens == 0, ErrorClass::config,
-                "seq_aux_loss with dist.dynamic_cp, whose ranks share different sequences", "choose aux_loss, or dist.dynamic_cp=false");
+  MT_USER_CHECK(!has_terms(BalanceTerm::Over::sequence) || parallel_->context_tokens == 0,
+                ErrorClass::config,
+                "seq_aux_loss with dist.dynamic_cp, whose ranks share different sequences",
+                "choose aux_loss, or dist.dynamic_cp=false");
 }
 
 bool Moe::has_terms(BalanceTerm::Over over) const {
-  return std::any_of(options_.terms.begin(), options_.terms.end(), [&](const BalanceTerm& t) { return t.over == over; });
+  return std::any_of(options_.terms.begin(), options_.terms.end(),
+                     [&](const BalanceTerm& t) { return t.over == over; });
 }
 
 Tensor Moe::operator()(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
   if (!plan_->recomputes(RecomputePart::moe)) return run(x, input, residual);
-  return recompute([this, input](const Tensor& a, const Tensor& b) { return run(a, input, b); }, x, residual);
+  return recompute([this, input](const Tensor& a, const Tensor& b) { return run(a, input, b); }, x,
+                   residual);
 }
 
 Tensor Moe::run(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
@@ -77,7 +92,8 @@ void Moe::drop(Routed& routed, Run& run) const {
   if (!options_.capacity.factor) return;
   std::vector<float> weights(static_cast<size_t>(routed.weights_TK.numel()));
   run.download(routed.weights_TK, weights.data());
-  drop_beyond_capacity(options_.capacity, run, *parallel_, options_.experts, weights, routed.weights_TK.size(0), routed.experts);
+  drop_beyond_capacity(options_.capacity, run, *parallel_, options_.experts, weights,
+                       routed.weights_TK.size(0), routed.experts);
 }
 
 Tensor Moe::beside(const Tensor& x, const Tensor& residual) const {
@@ -86,10 +102,13 @@ Tensor Moe::beside(const Tensor& x, const Tensor& residual) const {
   return recompute([this](const Tensor& a, const Tensor& b) { return shared(a, b); }, x, residual);
 }
 
-// The gate is a router of one expert, to which every token goes, and the scaled sum is that of a token's only choice.
+// The gate is a router of one expert, to which every token goes, and the scaled sum is that of a
+// token's only choice.
 Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
   if (!shared_gate_) return (*shared_)(x, residual);
-  Tensor weights = route(router_logits(x, shared_gate_->use()), {.score = RouterRule::Score::sigmoid, .top_k = 1}, {}, nullptr).weights_TK;
+  Tensor weights = route(router_logits(x, shared_gate_->use()),
+                         {.score = RouterRule::Score::sigmoid, .top_k = 1}, {}, nullptr)
+                       .weights_TK;
   std::vector<int32_t> each(static_cast<size_t>(x.size(0)));
   std::iota(each.begin(), each.end(), 0);
   Tensor ids = x.run().from_host<int32_t>(each, {x.size(0)});
@@ -99,15 +118,20 @@ Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
 Tensor Moe::experts(const Tensor& x, const ExpertDispatch& way) const {
   const RowCounts& rows = way.rows();
   const auto& later = way.behind_exchange();
-  Tensor gate = grouped_linear(x, gate_.use(), rows, later, small_gate_), up = grouped_linear(x, up_.use(), rows, later, small_up_);
+  Tensor gate = grouped_linear(x, gate_.use(), rows, later, small_gate_),
+         up = grouped_linear(x, up_.use(), rows, later, small_up_);
   auto act = [](const Tensor& a, const Tensor& b) { return silu_mul(a, b); };
-  Tensor inner = plan_->recomputes(RecomputePart::moe_act) ? recompute(act, gate, up) : act(gate, up);
+  Tensor inner =
+      plan_->recomputes(RecomputePart::moe_act) ? recompute(act, gate, up) : act(gate, up);
   return grouped_linear(inner, down_.use(), rows, later, small_down_);
 }
 
 // The tokens of a micro-batch lie on the ranks of cp, and with sequence parallelism on those of tp.
-RouterBalance Moe::balance(const ModelInput& input, int64_t tokens, std::vector<int32_t>& sequence_of) const {
-  RouterBalance out{.terms = options_.terms, .z_coefficient = options_.z_coefficient, .token_weight = input.loss_weight};
+RouterBalance Moe::balance(const ModelInput& input, int64_t tokens,
+                           std::vector<int32_t>& sequence_of) const {
+  RouterBalance out{.terms = options_.terms,
+                    .z_coefficient = options_.z_coefficient,
+                    .token_weight = input.loss_weight};
   out.add_up = [p = parallel_](std::span<int64_t> counts) {
     for (const Axis* axis : {p->sequence ? p->tp : nullptr, p->cp})
       if (cutting(axis)) axis->comm().all_reduce(counts);
@@ -119,7 +143,8 @@ RouterBalance Moe::balance(const ModelInput& input, int64_t tokens, std::vector<
   const std::vector<int32_t>& bounds = *input.bounds;
   int64_t first = parallel_->sequence ? axis_index(parallel_->tp) * tokens : 0;
   out.sequences = static_cast<int64_t>(bounds.size()) - 1;
-  MT_CHECK(bounds.back() >= first + tokens, "tokens from ", first, " to ", first + tokens, " of ", bounds.back());
+  MT_CHECK(bounds.back() >= first + tokens, "tokens from ", first, " to ", first + tokens, " of ",
+           bounds.back());
   for (int64_t t = first, s = 0; t < first + tokens; ++t) {
     while (bounds[static_cast<size_t>(s) + 1] <= t) ++s;
     sequence_of.push_back(static_cast<int32_t>(s));
@@ -141,14 +166,19 @@ Moe::StepRecord Moe::end_step(std::span<const double> sums, bool updated) {
   *record_ = {};
   auto experts = static_cast<size_t>(options_.experts), terms = options_.terms.size();
   StepRecord all{.choices = {sums.begin(), sums.begin() + options_.experts},
-                 .terms = {sums.begin() + options_.experts, sums.begin() + options_.experts + static_cast<ptrdiff_t>(terms)},
+                 .terms = {sums.begin() + options_.experts,
+                           sums.begin() + options_.experts + static_cast<ptrdiff_t>(terms)},
                  .z = sums[experts + terms],
                  .tokens = sums[experts + terms + 1]};
-  double share = std::accumulate(all.choices.begin(), all.choices.end(), 0.0) / static_cast<double>(experts);
+  double share =
+      std::accumulate(all.choices.begin(), all.choices.end(), 0.0) / static_cast<double>(experts);
   if (!updated || share == 0) return all;
   for (size_t e = 0; e < experts; ++e) {
     double missing = share - all.choices[e];
-    if (bias_) bias_->values[e] += static_cast<float>(missing > 0 ? options_.bias_update_rate : missing < 0 ? -options_.bias_update_rate : 0);
+    if (bias_)
+      bias_->values[e] += static_cast<float>(missing > 0   ? options_.bias_update_rate
+                                             : missing < 0 ? -options_.bias_update_rate
+                                                           : 0);
     if (load_) load_->values[e] = static_cast<float>(all.choices[e] / share);
   }
   return all;

@@ -25,7 +25,8 @@ std::vector<Candidate> gather(const Axis* axis, std::vector<Candidate> mine) {
   mine.resize(static_cast<size_t>(*std::max_element(counts.begin(), counts.end())));
   std::vector<Candidate> padded(mine.size() * ranks), all;
   auto size = static_cast<int64_t>(mine.size() * sizeof(Candidate));
-  axis->comm().all_gather({mine.data(), size, DType::u8}, {padded.data(), size * axis->size(), DType::u8});
+  axis->comm().all_gather({mine.data(), size, DType::u8},
+                          {padded.data(), size * axis->size(), DType::u8});
   for (size_t r = 0; r < ranks; ++r) {
     auto begin = padded.begin() + static_cast<ptrdiff_t>(r * mine.size());
     all.insert(all.end(), begin, begin + counts[r]);
@@ -36,7 +37,8 @@ std::vector<Candidate> gather(const Axis* axis, std::vector<Candidate> mine) {
 /// The tokens of the micro-batch that rows of the stream stand for.
 std::vector<int64_t> tokens_of_rows(const Run& run, int64_t rows) {
   std::vector<int64_t> out;
-  std::vector<RowRange> ranges = run.own_tokens ? *run.own_tokens : std::vector<RowRange>{{0, rows}};
+  std::vector<RowRange> ranges =
+      run.own_tokens ? *run.own_tokens : std::vector<RowRange>{{0, rows}};
   for (const RowRange& range : ranges)
     for (int64_t i = 0; i < range.rows; ++i) out.push_back(range.row + i);
   MT_CHECK_EQ(static_cast<int64_t>(out.size()), rows);
@@ -46,28 +48,35 @@ std::vector<int64_t> tokens_of_rows(const Run& run, int64_t rows) {
 }  // namespace
 
 int64_t expert_places(double factor, int64_t tokens, int64_t top_k, int64_t experts) {
-  return static_cast<int64_t>(std::ceil(factor * static_cast<double>(tokens * top_k) / static_cast<double>(experts)));
+  return static_cast<int64_t>(
+      std::ceil(factor * static_cast<double>(tokens * top_k) / static_cast<double>(experts)));
 }
 
-void drop_beyond_capacity(const ExpertCapacity& capacity, Run& run, const ParallelContext& parallel, int64_t num_experts,
-                          const std::vector<float>& weights, int64_t tokens, std::vector<int32_t>& experts) {
+void drop_beyond_capacity(const ExpertCapacity& capacity, Run& run, const ParallelContext& parallel,
+                          int64_t num_experts, const std::vector<float>& weights, int64_t tokens,
+                          std::vector<int32_t>& experts) {
   if (!capacity.factor || tokens == 0) return;
   int64_t k = static_cast<int64_t>(experts.size()) / tokens;
   std::vector<int64_t> token_of = tokens_of_rows(run, tokens);
   std::vector<Candidate> mine;
   for (size_t i = 0; i < experts.size(); ++i)
-    mine.push_back({token_of[i / static_cast<size_t>(k)], experts[i], std::isnan(weights[i]) ? -1 : weights[i]});
+    mine.push_back({token_of[i / static_cast<size_t>(k)], experts[i],
+                    std::isnan(weights[i]) ? -1 : weights[i]});
   std::vector<Candidate> all = mine;
   if (run.backend().computes())  // a rehearsal has no peers
-    for (const Axis* axis : {parallel.sequence ? parallel.tp : nullptr, parallel.cp}) all = gather(axis, std::move(all));
-  int64_t places = expert_places(*capacity.factor, static_cast<int64_t>(all.size()) / k, k, num_experts);
+    for (const Axis* axis : {parallel.sequence ? parallel.tp : nullptr, parallel.cp})
+      all = gather(axis, std::move(all));
+  int64_t places =
+      expert_places(*capacity.factor, static_cast<int64_t>(all.size()) / k, k, num_experts);
   auto before = [&](const Candidate& a, const Candidate& b) {
     if (a.expert != b.expert) return a.expert < b.expert;
-    if (capacity.keep == ExpertCapacity::Keep::best && a.weight != b.weight) return a.weight > b.weight;
+    if (capacity.keep == ExpertCapacity::Keep::best && a.weight != b.weight)
+      return a.weight > b.weight;
     return a.token < b.token;
   };
   std::sort(all.begin(), all.end(), before);
-  std::vector<std::optional<Candidate>> last(static_cast<size_t>(num_experts));  // that finds a place
+  std::vector<std::optional<Candidate>> last(
+      static_cast<size_t>(num_experts));  // that finds a place
   int64_t place = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     place = i > 0 && all[i].expert == all[i - 1].expert ? place + 1 : 1;

@@ -11,19 +11,23 @@ void RouterSettings::bind(Fields& f) {
       .one_of({"softmax", "sigmoid", "sqrtsoftplus"})
       .resume(impossible)
       .renamed_from({"moe_router_score_function", "scoring_func"});
-  f("pre_softmax", pre_softmax, "softmax over all experts before top_k, instead of over the chosen ones")
+  f("pre_softmax", pre_softmax,
+    "softmax over all experts before top_k, instead of over the chosen ones")
       .renamed_from({"moe_router_pre_softmax"});
   f("scaling", scaling, "factor of the chosen scores")
       .exclusive_min(0)
       .renamed_from({"moe_router_topk_scaling_factor", "routed_scaling_factor"});
   f("groups", groups, "experts are chosen within some of these groups; 0: among all")
-      .min(0).max(kLargestDimension)
+      .min(0)
+      .max(kLargestDimension)
       .renamed_from({"moe_router_num_groups", "n_group"});
   f("group_top_k", group_top_k, "how many groups")
-      .min(0).max(kLargestDimension)
+      .min(0)
+      .max(kLargestDimension)
       .renamed_from({"moe_router_group_topk", "topk_group"});
   f("balancing", balancing, "what keeps experts equally busy")
-      .one_of({"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile_balancing", "none"})
+      .one_of(
+          {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile_balancing", "none"})
       .renamed_from({"moe_router_load_balancing_type"})
       .needs("sinkhorn and quantile balancing", {"sinkhorn", "quantile_balancing"});
   f("aux_loss_coeff", aux_loss_coeff, "weight of each balancing loss")
@@ -54,18 +58,23 @@ void RouterSettings::bind(Fields& f) {
 
 void MoeSettings::bind(Fields& f) {
   f("experts", experts, "experts of a block")
-      .min(1).max(kLargestDimension)
+      .min(1)
+      .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"num_moe_experts", "num_experts", "num_local_experts", "n_routed_experts"});
   f("top_k", top_k, "experts that see a token")
-      .min(1).max(kLargestDimension)
+      .min(1)
+      .max(kLargestDimension)
       .renamed_from({"moe_router_topk", "num_experts_per_tok"});
   f("ffn_hidden_size", ffn_hidden_size, "width of one expert; 0: model.ffn_hidden_size")
-      .min(0).max(kLargestDimension)
+      .min(0)
+      .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_ffn_hidden_size", "moe_intermediate_size"});
-  f("shared_ffn_hidden_size", shared_ffn_hidden_size, "width of the expert that sees every token; 0: none")
-      .min(0).max(kLargestDimension)
+  f("shared_ffn_hidden_size", shared_ffn_hidden_size,
+    "width of the expert that sees every token; 0: none")
+      .min(0)
+      .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_shared_expert_intermediate_size"});
   f("shared_gate", shared_gate, "a learnt gate scales the shared expert")
@@ -75,19 +84,23 @@ void MoeSettings::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"moe_shared_expert_overlap"});
   f("first_dense_layers", first_dense_layers, "blocks at the start with a plain MLP")
-      .min(0).max(kLargestDimension)
+      .min(0)
+      .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"first_k_dense_replace"});
   f("layer_freq", layer_freq, "behind them, every n-th block has experts")
-      .min(1).max(kLargestDimension)
+      .min(1)
+      .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_layer_freq", "decoder_sparse_step"});
   f("latent_size", latent_size, "experts work in a narrower stream of this width; 0: they do not")
-      .min(0).max(kLargestDimension)
+      .min(0)
+      .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_latent_size"})
       .needs("experts in a narrower stream");
-  f("activation_clamp", activation_clamp, "largest size of the gated MLP's inner values; null: no limit")
+  f("activation_clamp", activation_clamp,
+    "largest size of the gated MLP's inner values; null: no limit")
       .exclusive_min(0)
       .renamed_from({"activation_func_clamp_value", "swiglu_limit"})
       .needs("limits of inner values");
@@ -106,7 +119,8 @@ void MoeSettings::bind_dispatch(Fields& f) {
   f("drop_policy", drop_policy, "which tokens are too many: those of least score, or the last ones")
       .one_of({"probs", "position"})
       .renamed_from({"moe_token_drop_policy"});
-  f("rank_capacity_factor", rank_capacity_factor, "the same limit for all experts of a rank; null: none")
+  f("rank_capacity_factor", rank_capacity_factor,
+    "the same limit for all experts of a rank; null: none")
       .exclusive_min(0)
       .renamed_from({"moe_expert_rank_capacity_factor"})
       .needs("capacities of ranks");
@@ -119,7 +133,8 @@ void MoeSettings::bind_dispatch(Fields& f) {
       .one_of({"deepep", "hybridep", "ncclep"})
       .resume(safe)
       .renamed_from({"moe_flex_dispatcher_backend"});
-  f("dispatch_dtype", dispatch_dtype, "type in which tokens travel").one_of({"bf16", "mxfp8"})
+  f("dispatch_dtype", dispatch_dtype, "type in which tokens travel")
+      .one_of({"bf16", "mxfp8"})
       .needs("tokens that travel in mxfp8", {"mxfp8"});
   f("grouped_gemm", grouped_gemm, "one product for all experts of a rank")
       .resume(safe)
@@ -127,7 +142,8 @@ void MoeSettings::bind_dispatch(Fields& f) {
   f("permute_fusion", permute_fusion, "one kernel sorts tokens by expert")
       .resume(safe)
       .renamed_from({"moe_permute_fusion"});
-  f("quantization_padding", quantization_padding, "the router fills experts up to what FP8 products ask for")
+  f("quantization_padding", quantization_padding,
+    "the router fills experts up to what FP8 products ask for")
       .renamed_from({"moe_router_padding_for_quantization"})
       .needs("experts filled up with rows");
 }
@@ -142,7 +158,8 @@ RouterRule::Score score(const std::string& name) {
 std::vector<BalanceTerm> balance_terms(const RouterSettings& s) {
   std::vector<BalanceTerm> out;
   for (size_t i = 0; i < s.balancing.size(); ++i) {
-    double coefficient = s.aux_loss_coeff.empty() ? 0 : s.aux_loss_coeff[std::min(i, s.aux_loss_coeff.size() - 1)];
+    double coefficient =
+        s.aux_loss_coeff.empty() ? 0 : s.aux_loss_coeff[std::min(i, s.aux_loss_coeff.size() - 1)];
     if (coefficient == 0 || s.balancing[i] == "none") continue;
     out.push_back({s.balancing[i] == "seq_aux_loss"      ? BalanceTerm::Over::sequence
                    : s.balancing[i] == "global_aux_loss" ? BalanceTerm::Over::given
@@ -157,18 +174,22 @@ std::vector<BalanceTerm> balance_terms(const RouterSettings& s) {
 
 MoeOptions MoeSettings::options(int64_t ffn) const {
   const std::string place = "model.moe";
-  MT_USER_CHECK(top_k <= experts, ErrorClass::config, cat(place, ".top_k is ", top_k, " of ", experts, " experts"),
+  MT_USER_CHECK(top_k <= experts, ErrorClass::config,
+                cat(place, ".top_k is ", top_k, " of ", experts, " experts"),
                 "choose no more experts than there are");
   MT_USER_CHECK(router.groups == 0 || experts % router.groups == 0, ErrorClass::config,
-                cat(place, ".experts (", experts, ") is not a multiple of ", place, ".router.groups (", router.groups, ")"),
+                cat(place, ".experts (", experts, ") is not a multiple of ", place,
+                    ".router.groups (", router.groups, ")"),
                 "groups have equally many experts");
-  MT_USER_CHECK(router.group_top_k <= router.groups, ErrorClass::config,
-                cat(place, ".router.group_top_k is ", router.group_top_k, " of ", router.groups, " groups"),
-                "choose no more groups than there are");
+  MT_USER_CHECK(
+      router.group_top_k <= router.groups, ErrorClass::config,
+      cat(place, ".router.group_top_k is ", router.group_top_k, " of ", router.groups, " groups"),
+      "choose no more groups than there are");
   int64_t open = router.group_top_k > 0 ? experts / router.groups * router.group_top_k : experts;
-  MT_USER_CHECK(top_k <= open, ErrorClass::config,
-                cat(place, ".top_k is ", top_k, ", but the chosen groups have only ", open, " experts"),
-                cat("raise ", place, ".router.group_top_k"));
+  MT_USER_CHECK(
+      top_k <= open, ErrorClass::config,
+      cat(place, ".top_k is ", top_k, ", but the chosen groups have only ", open, " experts"),
+      cat("raise ", place, ".router.group_top_k"));
   return {.experts = experts,
           .ffn = ffn_hidden_size > 0 ? ffn_hidden_size : ffn,
           .shared_ffn = shared_ffn_hidden_size,
@@ -182,7 +203,8 @@ MoeOptions MoeSettings::options(int64_t ffn) const {
                    .group_top_k = router.group_top_k},
           .terms = balance_terms(router),
           .z_coefficient = router.z_loss_coeff,
-          .capacity = {.keep = drop_policy == "probs" ? ExpertCapacity::Keep::best : ExpertCapacity::Keep::first,
+          .capacity = {.keep = drop_policy == "probs" ? ExpertCapacity::Keep::best
+                                                      : ExpertCapacity::Keep::first,
                        .factor = capacity_factor},
           .bias = router.bias,
           .bias_update_rate = router.bias_update_rate};

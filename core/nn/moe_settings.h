@@ -1,4 +1,5 @@
-// What a recipe may say about experts, under `moe.` of a model's section, and what of it is not built. Values.
+// What a recipe may say about experts, under `moe.` of a model's section, and what of it is not
+// built. Values.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -23,14 +24,16 @@ struct MT_API RouterSettings {
 struct MT_API MoeSettings {
   int64_t experts = 8, top_k = 2, ffn_hidden_size = 0, shared_ffn_hidden_size = 0, latent_size = 0;
   int64_t first_dense_layers = 0, layer_freq = 1;
-  bool shared_gate = false, shared_overlap = false, pad_to_capacity = false, quantization_padding = false;
+  bool shared_gate = false, shared_overlap = false, pad_to_capacity = false,
+       quantization_padding = false;
   bool grouped_gemm = true, permute_fusion = true;
   std::optional<double> capacity_factor, rank_capacity_factor, activation_clamp;
   std::string drop_policy = "probs", dispatcher = "alltoall", dispatcher_backend = "deepep",
               dispatch_dtype = "bf16";
   RouterSettings router;
   void bind(Fields& f);
-  /// For a block whose plain MLP would be `ffn` wide. Throws Error(config) for what contradicts itself.
+  /// For a block whose plain MLP would be `ffn` wide. Throws Error(config) for what contradicts
+  /// itself.
   MoeOptions options(int64_t ffn) const;
 
  private:

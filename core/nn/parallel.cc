@@ -10,7 +10,8 @@ const Axis* ParallelContext::of(std::string_view dim) const {
 
 ContextKind ParallelContext::context_kind(int64_t block) const {
   auto at = static_cast<size_t>(block);
-  MT_CHECK(cp_comm.size() == 1 || at < cp_comm.size(), "block ", block, ", but dist.cp_comm has ", cp_comm.size());
+  MT_CHECK(cp_comm.size() == 1 || at < cp_comm.size(), "block ", block, ", but dist.cp_comm has ",
+           cp_comm.size());
   return cp_comm.size() == 1 ? cp_comm[0] : cp_comm[at];
 }
 

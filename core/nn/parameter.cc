@@ -9,12 +9,14 @@
 namespace mtrain {
 
 Parameter& ParamList::add(Parameter parameter) {
-  MT_CHECK(places_.try_emplace(parameter.name, parameters_.size()).second, "two parameters named ", parameter.name);
+  MT_CHECK(places_.try_emplace(parameter.name, parameters_.size()).second, "two parameters named ",
+           parameter.name);
   return parameters_.emplace_back(std::move(parameter));
 }
 
 StateBuffer& ParamList::add_buffer(StateBuffer buffer) {
-  MT_CHECK(buffer_places_.try_emplace(buffer.name, buffers_.size()).second, "two buffers named ", buffer.name);
+  MT_CHECK(buffer_places_.try_emplace(buffer.name, buffers_.size()).second, "two buffers named ",
+           buffer.name);
   return buffers_.emplace_back(std::move(buffer));
 }
 
@@ -33,7 +35,8 @@ std::vector<ParamBox> Parameter::boxes() const {
       for (const ShardPiece& piece : shard.pieces) {
         if (piece.size == 0) continue;
         ParamBox part = box;
-        part.global[shard.dim] = piece.global, part.local[shard.dim] = piece.local, part.extent[shard.dim] = piece.size;
+        part.global[shard.dim] = piece.global, part.local[shard.dim] = piece.local,
+        part.extent[shard.dim] = piece.size;
         part.counted = box.counted && piece.counted;
         cut.push_back(part);
       }
@@ -48,8 +51,10 @@ struct LocalBox {
   Shape offset, extent;
 };
 
-// Elements [begin, end) of a row-major box of dimensions `dim` and up, as boxes: the rest of a row, whole rows, the start of a row.
-void cut_range(const Shape& shape, int dim, int64_t begin, int64_t end, const Shape& at, std::vector<LocalBox>& out) {
+// Elements [begin, end) of a row-major box of dimensions `dim` and up, as boxes: the rest of a row,
+// whole rows, the start of a row.
+void cut_range(const Shape& shape, int dim, int64_t begin, int64_t end, const Shape& at,
+               std::vector<LocalBox>& out) {
   if (begin >= end) return;
   int64_t row = 1;
   for (int d = dim + 1; d < shape.rank(); ++d) row *= shape[d];
@@ -90,7 +95,8 @@ std::vector<ParamBox> Parameter::boxes_of(int64_t begin, int64_t end) const {
         int64_t lo = std::max(box.local[d], part.offset[d]);
         int64_t hi = std::min(box.local[d] + box.extent[d], part.offset[d] + part.extent[d]);
         empty |= lo >= hi;
-        both.local[d] = lo, both.extent[d] = hi - lo, both.global[d] = box.global[d] + (lo - box.local[d]);
+        both.local[d] = lo, both.extent[d] = hi - lo,
+        both.global[d] = box.global[d] + (lo - box.local[d]);
       }
       if (!empty) common.push_back(both);
     }
@@ -101,11 +107,14 @@ std::vector<std::pair<int64_t, int64_t>> Parameter::counted_ranges() const {
   std::vector<std::pair<int64_t, int64_t>> runs, ranges;
   for (const ParamBox& box : boxes())
     if (box.counted)
-      for_each_run(box, global, local, [&](int64_t, int64_t at, int64_t count) { runs.emplace_back(at, at + count); });
+      for_each_run(box, global, local,
+                   [&](int64_t, int64_t at, int64_t count) { runs.emplace_back(at, at + count); });
   std::sort(runs.begin(), runs.end());
   for (const auto& run : runs) {
-    if (!ranges.empty() && ranges.back().second == run.first) ranges.back().second = run.second;
-    else ranges.push_back(run);
+    if (!ranges.empty() && ranges.back().second == run.first)
+      ranges.back().second = run.second;
+    else
+      ranges.push_back(run);
   }
   return ranges;
 }
@@ -167,8 +176,10 @@ const SmallProducts* Scope::small_products(Parameter& weight, bool head) const {
 
 StateBuffer& Scope::buffer(std::string_view name, int64_t count, float value) const {
   const ParallelContext& p = parallel();
-  bool first = axis_index(p.tp) == 0 && axis_index(p.cp) == 0 && axis_index(p.expert_group) == 0 && axis_index(p.edp) == 0;
-  return settings_->parameters.add_buffer({(*this / name).path(), std::vector<float>(static_cast<size_t>(count), value), first});
+  bool first = axis_index(p.tp) == 0 && axis_index(p.cp) == 0 && axis_index(p.expert_group) == 0 &&
+               axis_index(p.edp) == 0;
+  return settings_->parameters.add_buffer(
+      {(*this / name).path(), std::vector<float>(static_cast<size_t>(count), value), first});
 }
 
 namespace {
@@ -179,14 +190,17 @@ std::vector<DimShard> shards_of(const Dims& dims, const ParallelContext& paralle
   for (int d = 0; d < static_cast<int>(dims.size()); ++d) {
     const Dim& dim = dims[static_cast<size_t>(d)];
     const Axis* axis = cutting(parallel.of(dim.name));
-    if (!dim.pieces.empty()) shards.push_back({d, dim.pieces});
-    else if (axis) shards.push_back({d, {even_piece(dim.size, axis)}});
+    if (!dim.pieces.empty())
+      shards.push_back({d, dim.pieces});
+    else if (axis)
+      shards.push_back({d, {even_piece(dim.size, axis)}});
   }
   return shards;
 }
 
 bool cut_by(const Dims& dims, const ParallelContext& parallel, const Axis* axis) {
-  return std::any_of(dims.begin(), dims.end(), [&](const Dim& dim) { return parallel.of(dim.name) == axis; });
+  return std::any_of(dims.begin(), dims.end(),
+                     [&](const Dim& dim) { return parallel.of(dim.name) == axis; });
 }
 
 // Along tp: cut, or whole with summands of the gradient, or all alike.
@@ -222,7 +236,8 @@ void allocate(Parameter& p, const BuildSettings& settings) {
 
 }  // namespace
 
-Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& init, bool decay) const {
+Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& init,
+                        bool decay) const {
   Parameter p;
   p.name = (*this / name).path();
   p.dims = dims;
@@ -230,7 +245,8 @@ Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& ini
   p.leaf = std::make_shared<Leaf>();
   Shape shape;
   for (const auto& dim : dims) {
-    MT_USER_CHECK(dim.size > 0, ErrorClass::config, cat("parameter ", p.name, " has dimension ", dim.name, " = ", dim.size),
+    MT_USER_CHECK(dim.size > 0, ErrorClass::config,
+                  cat("parameter ", p.name, " has dimension ", dim.name, " = ", dim.size),
                   "check the sizes of the model section");
     shape.push_back(dim.size);
   }

@@ -1,5 +1,5 @@
-// Parameter: a named tensor that training changes. Owned by the ParamList of its rank; modules hold references, which stay
-// valid for the list's life. For the rank's own thread.
+// Parameter: a named tensor that training changes. Owned by the ParamList of its rank; modules hold
+// references, which stay valid for the list's life. For the rank's own thread.
 #pragma once
 #include <deque>
 #include <memory>
@@ -19,7 +19,8 @@ namespace mtrain {
 struct Dim {
   std::string name;
   int64_t size = 0;
-  std::vector<ShardPiece> pieces = {};  // what this rank holds; empty: the even cut by the axis of the name
+  std::vector<ShardPiece> pieces =
+      {};  // what this rank holds; empty: the even cut by the axis of the name
 };
 using Dims = std::vector<Dim>;
 
@@ -34,32 +35,37 @@ struct SmallWeight;
 struct MT_API Parameter {
   std::string name;  // the path of scopes: "layers.0.attn.qkv.weight"
   Dims dims;
-  bool decay = false;  // weight decay applies
-  Shape global;        // shape of the whole
-  Shape local;         // of this rank's part
+  bool decay = false;        // weight decay applies
+  Shape global;              // shape of the whole
+  Shape local;               // of this rank's part
   DType dtype = DType::f32;  // of the value; u8: codes
-  Init start;          // what elements begin as
-  std::vector<DimShard> shards;     // the dimensions that are cut, rising; none: this rank holds all of it
+  Init start;                // what elements begin as
+  std::vector<DimShard>
+      shards;  // the dimensions that are cut, rising; none: this rank holds all of it
   std::vector<PartialSum> partial;  // elements of the gradient that other ranks have summands of
-  bool counted = true;              // false: a copy of what another rank of the same replica holds and counts
-  bool expert = false;              // its replicas are the ranks of edp, not those of dp and cp
-  std::optional<Placement> placement;  // along tp, where that cuts anything; nothing for an expert's
-  const SmallWeight* small = nullptr;  // not null: the value may be codes of a small type (nn/precision.h)
-  // Data-parallel ranks may share these out (optim/param_buckets.h): then there is no master here, and value and gradient have
-  // their memory only while it is needed.
-  Tensor master;       // float: what the optimizer updates and the checkpoint keeps
-  Tensor value;        // what the model computes with; the master itself in fp32
-  Tensor main_grad;    // float, a view into a buffer of many parameters' gradients
+  bool counted = true;  // false: a copy of what another rank of the same replica holds and counts
+  bool expert = false;  // its replicas are the ranks of edp, not those of dp and cp
+  std::optional<Placement>
+      placement;  // along tp, where that cuts anything; nothing for an expert's
+  const SmallWeight* small =
+      nullptr;  // not null: the value may be codes of a small type (nn/precision.h)
+  // Data-parallel ranks may share these out (optim/param_buckets.h): then there is no master here,
+  // and value and gradient have their memory only while it is needed.
+  Tensor master;     // float: what the optimizer updates and the checkpoint keeps
+  Tensor value;      // what the model computes with; the master itself in fp32
+  Tensor main_grad;  // float, a view into a buffer of many parameters' gradients
   std::shared_ptr<Leaf> leaf;
 
   int64_t numel() const { return local.numel(); }
   /// Writes the start values of local elements begin, begin + 1, …
   void start_values(uint64_t seed, int64_t begin, std::span<float> values) const;
-  /// Ranges [begin, end) of the local elements that this rank counts in norms, rising and not touching.
+  /// Ranges [begin, end) of the local elements that this rank counts in norms, rising and not
+  /// touching.
   std::vector<std::pair<int64_t, int64_t>> counted_ranges() const;
   /// What this rank holds, as boxes: one, or one for each combination of pieces.
   std::vector<ParamBox> boxes() const;
-  /// The same of local elements [begin, end), which take a few boxes more where they end within a row.
+  /// The same of local elements [begin, end), which take a few boxes more where they end within a
+  /// row.
   std::vector<ParamBox> boxes_of(int64_t begin, int64_t end) const;
   /// The value with its place on the tape.
   Tensor use() const {
@@ -71,8 +77,8 @@ struct MT_API Parameter {
   }
 };
 
-/// Calls visit(element in the whole, element in the local tensor, count) for each run of a box's elements that follow each other
-/// in both.
+/// Calls visit(element in the whole, element in the local tensor, count) for each run of a box's
+/// elements that follow each other in both.
 template <class Visit>
 void for_each_run(const ParamBox& box, const Shape& global, const Shape& local, Visit&& visit) {
   int inner = box.extent.rank() - 1;  // dimensions from here on are one run
@@ -95,13 +101,13 @@ void for_each_run(const ParamBox& box, const Shape& global, const Shape& local, 
 class MT_API ParamList {
  public:
   Parameter& add(Parameter parameter);
-  /// Allocates one gradient buffer, for a model that is alone (data-parallel ranks have ParamBuckets). REQUIRES: all parameters
-  /// added; called once.
+  /// Allocates one gradient buffer, for a model that is alone (data-parallel ranks have
+  /// ParamBuckets). REQUIRES: all parameters added; called once.
   void allocate_gradients(Run& run);
   /// Forgets the gradients of the last step; the next backward overwrites them.
   void clear_gradients();
-  /// Zeroes those that no backward touched since clear_gradients(), so that every gradient is defined. REQUIRES: memory for all
-  /// of them is there.
+  /// Zeroes those that no backward touched since clear_gradients(), so that every gradient is
+  /// defined. REQUIRES: memory for all of them is there.
   void settle_gradients(Run& run);
 
   std::deque<Parameter>& all() { return parameters_; }

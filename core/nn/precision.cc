@@ -24,7 +24,8 @@ const Axis* cut_by(const ParallelContext& parallel, const Parameter& weight, siz
 /// Which of the weight's rows are this rank's, for draws that count over all of them.
 int64_t first_row(const Parameter& weight, size_t dim) {
   for (const DimShard& shard : weight.shards)
-    if (static_cast<size_t>(shard.dim) == dim && !shard.pieces.empty()) return shard.pieces.front().global;
+    if (static_cast<size_t>(shard.dim) == dim && !shard.pieces.empty())
+      return shard.pieces.front().global;
   return 0;
 }
 
@@ -44,10 +45,12 @@ const SmallProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight, bo
   const Axis *rows = cut_by(p, weight, out), *cols = cut_by(p, weight, out + 1),
              *tokens = weight.expert ? nullptr : cutting(p.cp);
   // Ranks of these axes see other tokens: their draws are others, too.
-  uint64_t place =
-      weight.expert ? static_cast<uint64_t>(axis_index(p.expert_group)) : static_cast<uint64_t>(axis_index(tokens));
+  uint64_t place = weight.expert ? static_cast<uint64_t>(axis_index(p.expert_group))
+                                 : static_cast<uint64_t>(axis_index(tokens));
   Layer& layer = layers_.emplace_back(
-      Layer{SmallProducts(options_.rule, name_key(cat(weight.name, ".products")) + 2 * place), nullptr, {}});
+      Layer{SmallProducts(options_.rule, name_key(cat(weight.name, ".products")) + 2 * place),
+            nullptr,
+            {}});
   SmallProducts& products = layer.products;
   products.first_output = first_row(weight, out);
   products.outputs = weight.dims[out].size;
@@ -61,12 +64,14 @@ const SmallProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight, bo
   };
   if (options_.rule.recipe == SmallRecipe::delayed) {
     StateBuffer& history =
-        scope.buffer(head ? "head_amax" : "amax", static_cast<int64_t>(kSmallOperands) * options_.amax_history, 0);
+        scope.buffer(head ? "head_amax" : "amax",
+                     static_cast<int64_t>(kSmallOperands) * options_.amax_history, 0);
     history.may_begin_anew = true;
     layer.delayed = std::make_unique<DelayedScales>(history.values, options_.amax_algorithm);
     products.delayed = layer.delayed.get();
   }
-  if (!head && (options_.rule.recipe == SmallRecipe::tensorwise || options_.rule.recipe == SmallRecipe::delayed)) {
+  if (!head && (options_.rule.recipe == SmallRecipe::tensorwise ||
+                options_.rule.recipe == SmallRecipe::delayed)) {
     MT_CHECK(!weight.small, "two layers with the weight ", weight.name);
     layer.weight.products = &products;
     for (const Axis* axis : {cols, rows})

@@ -1,5 +1,6 @@
-// PrecisionPlan: which layers of a model have their products in FP8 or FP4, and how, as the recipe's mixed_precision says it. Owns what
-// those layers need from step to step. Outlives the model; for the rank's own thread.
+// PrecisionPlan: which layers of a model have their products in FP8 or FP4, and how, as the
+// recipe's mixed_precision says it. Owns what those layers need from step to step. Outlives the
+// model; for the rank's own thread.
 #pragma once
 #include <deque>
 #include <memory>
@@ -14,7 +15,8 @@ namespace mtrain {
 
 class Scope;
 
-/// A weight whose products have one scale for each of its matrices, so that its value may be codes (optim/coded_weights.h).
+/// A weight whose products have one scale for each of its matrices, so that its value may be codes
+/// (optim/coded_weights.h).
 struct SmallWeight {
   SmallProducts* products = nullptr;
   std::vector<const Axis*> axes;  // whose ranks have other parts of the matrices
@@ -23,10 +25,10 @@ struct SmallWeight {
 struct PrecisionOptions {
   bool small = false;  // products of blocks are in a small type
   SmallProductRule rule;
-  bool head = false;                    // the head's product too
-  int64_t layers = 0;                   // blocks of the whole model, of which
+  bool head = false;                        // the head's product too
+  int64_t layers = 0;                       // blocks of the whole model, of which
   int64_t first_plain = 0, last_plain = 0;  // so many at either end are left out
-  int64_t amax_history = 1024;          // delayed: steps
+  int64_t amax_history = 1024;              // delayed: steps
   DelayedScales::Algorithm amax_algorithm = DelayedScales::Algorithm::max;
 };
 
@@ -37,15 +39,16 @@ class MT_API PrecisionPlan {
   PrecisionPlan(const PrecisionPlan&) = delete;
   PrecisionPlan& operator=(const PrecisionPlan&) = delete;
 
-  /// How the layer at this place, with this weight [out, in] or [experts, out, in], computes its products; null: in the type of its
-  /// values. `head`: of the model's end. Says so in weight.small where nobody else reads the weight: that of a head may be a table.
+  /// How the layer at this place, with this weight [out, in] or [experts, out, in], computes its
+  /// products; null: in the type of its values. `head`: of the model's end. Says so in weight.small
+  /// where nobody else reads the weight: that of a head may be a table.
   const SmallProducts* of(const Scope& scope, Parameter& weight, bool head = false);
   /// How many layers compute theirs in a small type.
   size_t size() const { return layers_.size(); }
 
-  /// At the end of a step, before its update, which makes codes for the next one: if there is an update, largest values over
-  /// all ranks of the stage become history. Collective over both groups, which together are those ranks; nothing without
-  /// delayed scales.
+  /// At the end of a step, before its update, which makes codes for the next one: if there is an
+  /// update, largest values over all ranks of the stage become history. Collective over both
+  /// groups, which together are those ranks; nothing without delayed scales.
   void end_step(Run& run, bool updated, Communicator& replicas, Communicator* tensor);
 
  private:

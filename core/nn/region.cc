@@ -15,23 +15,27 @@ Tensor Region::leave(const Tensor& x) const {
 
 GatheredProducts Region::enter(const Tensor& x, std::span<const LinearWeights> layers) const {
   bool large = overlaps();
-  for (const LinearWeights& layer : layers)  // either product, forward and backward; small types want all rows for their scales
+  for (const LinearWeights& layer :
+       layers)  // either product, forward and backward; small types want all rows for their scales
     large = large && !layer.small && rows_may_be_cut(x.size(0), layer.w.size(0), layer.w.size(1));
   if (large) return gathered_linear(x, *parallel_->tp, layers);
   GatheredProducts out{.whole_TD = enter(x), .y = {}};
-  for (const LinearWeights& layer : layers) out.y.push_back(linear(out.whole_TD, layer.w, layer.b, {}, layer.small));
+  for (const LinearWeights& layer : layers)
+    out.y.push_back(linear(out.whole_TD, layer.w, layer.b, {}, layer.small));
   return out;
 }
 
 Tensor Region::leave(const Tensor& x, const Tensor& w, const SmallProducts* small) const {
-  bool large = overlaps() && !small && rows_may_be_cut(x.size(0) / parallel_->tp->size(), w.size(0), w.size(1));
+  bool large = overlaps() && !small &&
+               rows_may_be_cut(x.size(0) / parallel_->tp->size(), w.size(0), w.size(1));
   return large ? linear_scattered(x, *parallel_->tp, w) : leave(linear(x, w, {}, {}, small));
 }
 
 Tensor Region::own_tokens(const Tensor& ids) const {
   if (!cut() || !parallel_->sequence) return ids;
   int64_t n = parallel_->tp->size(), r = parallel_->tp->index(), tokens = ids.size(0);
-  MT_USER_CHECK(tokens % n == 0, ErrorClass::config, cat(tokens, " tokens of a micro-batch cannot be cut over dist.tp=", n),
+  MT_USER_CHECK(tokens % n == 0, ErrorClass::config,
+                cat(tokens, " tokens of a micro-batch cannot be cut over dist.tp=", n),
                 "with dist.sp, let dist.tp divide model.seq_length");
   Tensor own = ids.slice(0, tokens / n * r, tokens / n * (r + 1));
   own.set_placement(Placement::S(0));

@@ -1,6 +1,7 @@
-// Region: the part of a block whose activations are cut over tensor-parallel ranks. `enter` makes of the residual stream what
-// every rank needs whole, `leave` adds up what the ranks made of it; between the two everything is local. On one rank both are
-// the identity. A value that refers to its model's ParallelContext.
+// Region: the part of a block whose activations are cut over tensor-parallel ranks. `enter` makes
+// of the residual stream what every rank needs whole, `leave` adds up what the ranks made of it;
+// between the two everything is local. On one rank both are the identity. A value that refers to
+// its model's ParallelContext.
 #pragma once
 #include <span>
 
@@ -22,8 +23,9 @@ class MT_API Region {
   /// P -> stream.
   Tensor leave(const Tensor& x_TD) const;
 
-  /// enter(x), and what each of the layers makes of it. With comm_overlap.tp they work on what has come while the rest travels;
-  /// then nothing else may read the entered stream. Products in small types wait for all of it: their scales do.
+  /// enter(x), and what each of the layers makes of it. With comm_overlap.tp they work on what has
+  /// come while the rest travels; then nothing else may read the entered stream. Products in small
+  /// types wait for all of it: their scales do.
   GatheredProducts enter(const Tensor& x_TD, std::span<const LinearWeights> layers) const;
   /// leave(x · wᵀ), likewise.
   Tensor leave(const Tensor& x_TK, const Tensor& w_NK, const SmallProducts* small = nullptr) const;

@@ -26,7 +26,8 @@ void RopeConfig::bind(Fields& f) {
       .unit("tokens");
   const std::string yarn = "stretched positions beyond llama3";
   f("beta_fast", beta_fast,
-    "yarn: frequencies that turn more often than this within original_max_positions stay as they are")
+    "yarn: frequencies that turn more often than this within original_max_positions stay as they "
+    "are")
       .exclusive_min(0)
       .needs(yarn);
   f("beta_slow", beta_slow, "yarn: frequencies that turn less often than this are stretched whole")
@@ -54,16 +55,19 @@ double stretched(double frequency, const RopeConfig& c) {
   auto original = static_cast<double>(c.original_max_positions);
   if (wavelength < original / c.high_freq_factor) return frequency;
   if (wavelength > original / c.low_freq_factor) return frequency / c.factor;
-  double smooth = (original / wavelength - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor);
+  double smooth =
+      (original / wavelength - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor);
   return (1 - smooth) * frequency / c.factor + smooth * frequency;
 }
 
 }  // namespace
 
-RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions, int64_t head_dim) {
+RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions,
+                          int64_t head_dim) {
   int64_t half = head_dim / 2;
   const Shape shape{max_positions, half};
-  if (!run.backend().computes()) return {Tensor(run, shape, DType::f32), Tensor(run, shape, DType::f32)};  // planning: no values
+  if (!run.backend().computes())
+    return {Tensor(run, shape, DType::f32), Tensor(run, shape, DType::f32)};  // planning: no values
   std::vector<float> cos, sin;
   cos.reserve(static_cast<size_t>(shape.numel()));
   sin.reserve(cos.capacity());

@@ -27,7 +27,8 @@ void join(const Axis& axis, const Tensor& targets, const Tensor& loss, const Ten
   run.download(lse, own.data());
   run.download(loss, own.data() + tokens);
   run.download(targets, ids.data());
-  std::span<float> logits(own.data() + tokens, tokens);  // minus the target's, of the one rank that has it
+  std::span<float> logits(own.data() + tokens,
+                          tokens);  // minus the target's, of the one rank that has it
   axis.comm().all_gather(std::span<const float>(own.data(), tokens), std::span(all));
   axis.comm().all_reduce(logits);
   for (size_t t = 0; t < tokens; ++t) {
@@ -44,7 +45,9 @@ VocabularyPart vocabulary_part(const Axis* axis, int64_t vocab) {
   if (!cutting(axis)) return {};
   return {.first = even_piece(vocab, axis).global,
           .largest = (vocab + axis->size() - 1) / axis->size(),
-          .join = [axis](const Tensor& targets, const Tensor& loss, const Tensor& lse) { join(*axis, targets, loss, lse); }};
+          .join = [axis](const Tensor& targets, const Tensor& loss, const Tensor& lse) {
+            join(*axis, targets, loss, lse);
+          }};
 }
 
 }  // namespace mtrain

@@ -19,7 +19,8 @@ void pack(BucketPlan& bucket, int shards) {
   bucket.size = round_up(std::max<int64_t>(at, 1), shards * kBucketAlignment);
 }
 
-// The largest first, each to the shard that has least: no parameter is cut, and shards come out nearly even.
+// The largest first, each to the shard that has least: no parameter is cut, and shards come out
+// nearly even.
 void pack_whole(BucketPlan& bucket, int shards) {
   std::vector<size_t> order(bucket.items.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -60,7 +61,8 @@ std::string_view block_of(std::string_view parameter) {
   for (size_t begin = 0; begin < parameter.size();) {
     size_t end = std::min(parameter.find('.', begin), parameter.size());
     std::string_view part = parameter.substr(begin, end - begin);
-    bool number = !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); });
+    bool number = !part.empty() && std::all_of(part.begin(), part.end(),
+                                               [](unsigned char c) { return std::isdigit(c); });
     if (number) return parameter.substr(0, end);
     begin = end + 1;
   }
@@ -77,11 +79,12 @@ struct Kind {
   }
 };
 
-void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_of, const Kind& kind, const BucketRules& rules,
-               std::vector<BucketPlan>& buckets) {
+void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_of, const Kind& kind,
+               const BucketRules& rules, std::vector<BucketPlan>& buckets) {
   int shards = kind.expert ? rules.expert_shards : rules.dense_shards;
   int zero = kind.late ? std::min(rules.zero, 1) : rules.zero;
-  int64_t most = rules.bucket_size > 0 ? rules.bucket_size : default_bucket_size(shards), filled = 0;
+  int64_t most = rules.bucket_size > 0 ? rules.bucket_size : default_bucket_size(shards),
+          filled = 0;
   bool open = false;
   size_t first = buckets.size(), index = 0;
   for (Parameter& p : parameters) {
@@ -89,16 +92,23 @@ void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_o
     if (!kind.of(p)) continue;
     bool fits = open && filled < most && (zero < 2 || buckets.back().unit == unit);
     if (!fits) {
-      buckets.push_back(
-          {.expert = kind.expert, .late = kind.late, .small = kind.small, .zero = zero, .unit = unit, .size = 0, .items = {}});
+      buckets.push_back({.expert = kind.expert,
+                         .late = kind.late,
+                         .small = kind.small,
+                         .zero = zero,
+                         .unit = unit,
+                         .size = 0,
+                         .items = {}});
       open = true, filled = 0;
     }
     buckets.back().items.push_back({&p, 0});
     filled += p.numel();
   }
   for (size_t b = first; b < buckets.size(); ++b) {
-    if (rules.whole_parameters && zero > 0) pack_whole(buckets[b], shards);
-    else pack(buckets[b], shards);
+    if (rules.whole_parameters && zero > 0)
+      pack_whole(buckets[b], shards);
+    else
+      pack(buckets[b], shards);
   }
 }
 
@@ -110,7 +120,8 @@ std::vector<BucketPlan> plan_buckets(std::deque<Parameter>& parameters, const Bu
   number_units(parameters, unit_of);
   for (bool expert : {false, true})
     for (bool late : {false, true})
-      for (bool small : {false, true}) plan_kind(parameters, unit_of, {expert, late, small}, rules, buckets);
+      for (bool small : {false, true})
+        plan_kind(parameters, unit_of, {expert, late, small}, rules, buckets);
   return buckets;
 }
 

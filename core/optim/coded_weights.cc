@@ -11,12 +11,14 @@ bool alike(const CodedWeight& a, const CodedWeight& b) {
 
 }  // namespace
 
-CodedWeights::CodedWeights(Run& run, std::vector<CodedWeight> weights, DType rounded) : run_(run), rounded_(rounded) {
+CodedWeights::CodedWeights(Run& run, std::vector<CodedWeight> weights, DType rounded)
+    : run_(run), rounded_(rounded) {
   // In the order in which their like comes first: the same on all ranks.
   std::vector<std::vector<CodedWeight>> kinds;
   for (CodedWeight& w : weights) {
     MT_CHECK(w.parameter->small, w.parameter->name, " cannot be codes");
-    auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& other) { return alike(other[0], w); });
+    auto kind = std::find_if(kinds.begin(), kinds.end(),
+                             [&](const auto& other) { return alike(other[0], w); });
     if (kind == kinds.end()) kind = kinds.emplace(kinds.end());
     kind->push_back(std::move(w));
   }
@@ -41,11 +43,14 @@ CodedWeights::CodedWeights(Run& run, std::vector<CodedWeight> weights, DType rou
 /// One message for neighbours.
 void CodedWeights::agree_on(const Weight& w, Communicator& ranks) {
   int64_t end = w.first + w.matrices;
-  if (!sharers_.empty() && sharers_.back().ranks == &ranks && sharers_.back().end == w.first) sharers_.back().end = end;
-  else sharers_.push_back({w.first, end, &ranks});
+  if (!sharers_.empty() && sharers_.back().ranks == &ranks && sharers_.back().end == w.first)
+    sharers_.back().end = end;
+  else
+    sharers_.push_back({w.first, end, &ranks});
 }
 
-/// Calls visit(the matrix's place among all floats, first and one past the last of this rank's elements in it), which may be none.
+/// Calls visit(the matrix's place among all floats, first and one past the last of this rank's
+/// elements in it), which may be none.
 template <class Visit>
 void CodedWeights::each_matrix(const Weight& w, Visit&& visit) const {
   int64_t size = w.parameter->numel() / w.matrices, count = w.codes.defined() ? w.codes.numel() : 0;
@@ -77,7 +82,8 @@ void CodedWeights::measure() {
   Tensor rounded = run_.empty(measured_.shape(), rounded_);
   run_.copy(rounded, measured_);
   run_.copy(measured_, rounded);
-  for (const Sharers& s : sharers_) s.ranks->all_reduce(measured_.slice(0, s.begin, s.end), ReduceOp::max);
+  for (const Sharers& s : sharers_)
+    s.ranks->all_reduce(measured_.slice(0, s.begin, s.end), ReduceOp::max);
 }
 
 void CodedWeights::encode(const Weight& w) {

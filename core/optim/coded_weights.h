@@ -1,7 +1,8 @@
-// CodedWeights: weights whose value is FP8 codes, made by the ranks that update them, before they are gathered: bit by bit what
-// every holder would make of gathered bf16 values. For that the largest value of each matrix is found over all ranks that have
-// a part of it, in one message for all weights. Refers to communicators and to the weights' plan (nn/precision.h), which it
-// tells what codes are worth. For the rank's own thread.
+// CodedWeights: weights whose value is FP8 codes, made by the ranks that update them, before they
+// are gathered: bit by bit what every holder would make of gathered bf16 values. For that the
+// largest value of each matrix is found over all ranks that have a part of it, in one message for
+// all weights. Refers to communicators and to the weights' plan (nn/precision.h), which it tells
+// what codes are worth. For the rank's own thread.
 #pragma once
 #include <vector>
 
@@ -10,7 +11,8 @@
 
 namespace mtrain {
 
-/// A weight, and what this rank makes of it: local elements from `begin` on, as many as `codes` has. Undefined: nothing.
+/// A weight, and what this rank makes of it: local elements from `begin` on, as many as `codes`
+/// has. Undefined: nothing.
 struct CodedWeight {
   const Parameter* parameter;
   Communicator* holders;  // the ranks that make codes of its elements, all together
@@ -20,10 +22,12 @@ struct CodedWeight {
 
 class MT_API CodedWeights {
  public:
-  /// `rounded`: the type that codes are made from, after rounding to it. All holders, and ranks that have other parts of the
-  /// matrices, give the same weights in the same order, those of one set of holders together.
+  /// `rounded`: the type that codes are made from, after rounding to it. All holders, and ranks
+  /// that have other parts of the matrices, give the same weights in the same order, those of one
+  /// set of holders together.
   CodedWeights(Run& run, std::vector<CodedWeight> weights, DType rounded);
-  /// Codes of the masters as they are now, with scales as the recipe has them now. Collective over holders and parts.
+  /// Codes of the masters as they are now, with scales as the recipe has them now. Collective over
+  /// holders and parts.
   void make();
 
  private:
@@ -45,7 +49,7 @@ class MT_API CodedWeights {
   DType rounded_;
   std::vector<Weight> weights_;  // those that are shared alike next to each other
   std::vector<Sharers> sharers_;
-  Tensor measured_, factors_;    // float, one for each matrix
+  Tensor measured_, factors_;  // float, one for each matrix
 };
 
 }  // namespace mtrain

@@ -4,14 +4,21 @@
 
 namespace mtrain {
 GradReducer::GradReducer(ParamBuckets& buckets, const ReduceOptions& options)
-    : buckets_(buckets), run_(buckets.run()), options_(options), progress_(buckets.buckets().size()) {
-  MT_CHECK(!options.in_order || buckets.options().zero < 2, "gradients that are kept apart cannot be shared out");
+    : buckets_(buckets),
+      run_(buckets.run()),
+      options_(options),
+      progress_(buckets.buckets().size()) {
+  MT_CHECK(!options.in_order || buckets.options().zero < 2,
+           "gradients that are kept apart cannot be shared out");
   for (size_t b = 0; b < progress_.size(); ++b) {
     reset(b);
     if (!buckets.buckets()[b].plan.late) order_.push_back(b);
   }
-  // Dense and experts' buckets in one order: ranks that wait for each other in two groups must not do it crosswise.
-  auto last = [&](size_t b) { return buckets_.buckets()[b].plan.items.back().parameter->leaf->number; };
+  // Dense and experts' buckets in one order: ranks that wait for each other in two groups must not
+  // do it crosswise.
+  auto last = [&](size_t b) {
+    return buckets_.buckets()[b].plan.items.back().parameter->leaf->number;
+  };
   auto& all = buckets_.buckets();
   std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
     return std::pair(all[a].plan.unit, last(a)) > std::pair(all[b].plan.unit, last(b));
@@ -65,8 +72,10 @@ void GradReducer::launch_complete() {
     if (progress_[b].missing > 0 || !early(buckets_.buckets()[b])) break;
     launch(b);
     bool shared = buckets_.buckets()[b].shares_gradients();
-    if (!options_.overlap) finish(b);
-    else if (shared && next_ > 0) finish(order_[next_ - 1]);  // two full buckets at most
+    if (!options_.overlap)
+      finish(b);
+    else if (shared && next_ > 0)
+      finish(order_[next_ - 1]);  // two full buckets at most
   }
   for (size_t i = 0; i < next_; ++i)
     if (Progress& p = progress_[order_[i]]; p.under_way) p.pending.done();  // lets it go on
@@ -89,7 +98,8 @@ void GradReducer::launch(size_t b) {
   if (bucket.plan.zero == 0) {
     progress.pending = bucket.group.all->start_all_reduce(bucket.grads);
   } else {
-    progress.pending = bucket.group.sharers().start_reduce_scatter(bucket.grads, bucket.shard_of_grads());
+    progress.pending =
+        bucket.group.sharers().start_reduce_scatter(bucket.grads, bucket.shard_of_grads());
   }
 }
 
@@ -108,13 +118,17 @@ void GradReducer::finish(size_t b) {
 void GradReducer::finish_outer(ParamBucket& b) {
   if (b.group.copies() == 1) return;
   Tensor shard = b.shard_of_grads();
-  if (b.own_end - b.own_begin == shard.numel()) b.group.outer->all_reduce(shard);
-  else b.group.outer->reduce_scatter(shard, b.grads.slice(0, b.own_begin, b.own_end));
+  if (b.own_end - b.own_begin == shard.numel())
+    b.group.outer->all_reduce(shard);
+  else
+    b.group.outer->reduce_scatter(shard, b.grads.slice(0, b.own_begin, b.own_end));
 }
 
 void GradReducer::keep_shard(ParamBucket& b, Progress& progress) {
-  if (std::exchange(progress.filled, true)) run_.accumulate(b.shard_grads, b.shard_of_grads());
-  else run_.copy(b.shard_grads, b.shard_of_grads());
+  if (std::exchange(progress.filled, true))
+    run_.accumulate(b.shard_grads, b.shard_of_grads());
+  else
+    run_.copy(b.shard_grads, b.shard_of_grads());
   b.grads.release_memory();
   for (BucketItem& item : b.plan.items) item.parameter->leaf->has_grad = false;
 }
@@ -131,8 +145,10 @@ void GradReducer::flush_shared() {
 }
 
 void GradReducer::micro_batch_done() {
-  if (options_.in_order) keep_micro_batch();
-  else if (buckets_.options().zero >= 2) flush_shared();
+  if (options_.in_order)
+    keep_micro_batch();
+  else if (buckets_.options().zero >= 2)
+    flush_shared();
   ++done_;
 }
 
@@ -175,7 +191,8 @@ void GradReducer::add_partial_sums() {
     for (BucketItem& item : bucket.plan.items)
       for (const PartialSum& sum : item.parameter->partial) {
         if (!parts.contains(sum.axis)) axes.push_back(sum.axis);
-        parts[sum.axis].push_back(bucket.grads.slice(0, item.begin + sum.begin, item.begin + sum.begin + sum.size));
+        parts[sum.axis].push_back(
+            bucket.grads.slice(0, item.begin + sum.begin, item.begin + sum.begin + sum.size));
       }
   }
   for (const Axis* axis : axes) add_over(axis->comm(), parts[axis]);
@@ -189,7 +206,8 @@ void GradReducer::add_over(Communicator& ranks, const std::vector<Tensor>& parts
   Tensor message = run_.empty({count}, DType::f32);
   auto each = [&](auto&& call) {
     int64_t at = 0;
-    for (const Tensor& part : parts) call(part, message.slice(0, at, at + part.numel())), at += part.numel();
+    for (const Tensor& part : parts)
+      call(part, message.slice(0, at, at + part.numel())), at += part.numel();
   };
   each([&](const Tensor& part, const Tensor& place) { run_.copy(place, part); });
   ranks.all_reduce(message);
@@ -220,7 +238,8 @@ void GradReducer::reduce_in_order() {
     Communicator& ranks = *all[b].group.all;
     int rank = ranks.rank(), last = ranks.size() - 1;
     if (rank > 0) ranks.recv(all[b].grads, rank - 1);
-    for (const Tensor& micro_batch : std::exchange(progress_[b].kept, {})) run_.accumulate(all[b].grads, micro_batch);
+    for (const Tensor& micro_batch : std::exchange(progress_[b].kept, {}))
+      run_.accumulate(all[b].grads, micro_batch);
     if (rank < last) ranks.send(all[b].grads, rank + 1);
     if (last > 0) ranks.broadcast(all[b].grads, last);
     reset(b);

@@ -1,8 +1,10 @@
-// GradReducer: one sum of the gradients of a step's micro-batches over data-parallel ranks. Each rank adds up its own micro-batches
-// as backward goes and the ranks' sums are added bucket by bucket: at the end of the step, or with `overlap` as soon as the last
-// backward has a bucket complete, which changes no bit. From zero 2 on a bucket is added up and gives its memory back once per
-// micro-batch. Or — `in_order` — each micro-batch's gradients are kept apart and added one after the other as the global batch has
-// them: the same bits for any number of ranks, at the price of memory and time. Refers to the buckets; for the rank's own thread.
+// GradReducer: one sum of the gradients of a step's micro-batches over data-parallel ranks. Each
+// rank adds up its own micro-batches as backward goes and the ranks' sums are added bucket by
+// bucket: at the end of the step, or with `overlap` as soon as the last backward has a bucket
+// complete, which changes no bit. From zero 2 on a bucket is added up and gives its memory back
+// once per micro-batch. Or — `in_order` — each micro-batch's gradients are kept apart and added one
+// after the other as the global batch has them: the same bits for any number of ranks, at the price
+// of memory and time. Refers to the buckets; for the rank's own thread.
 #pragma once
 #include <map>
 #include <span>
@@ -23,14 +25,16 @@ class MT_API GradReducer final : public LeafWatch {
   GradReducer(const GradReducer&) = delete;
   GradReducer& operator=(const GradReducer&) = delete;
 
-  /// Before a step: how often backward will end on this rank, that is, how many calls of micro_batch_done() follow. 0: not known;
-  /// then nothing is added up before reduce().
+  /// Before a step: how often backward will end on this rank, that is, how many calls of
+  /// micro_batch_done() follow. 0: not known; then nothing is added up before reduce().
   void begin_step(int64_t backwards);
   /// After the backward of each micro-batch.
   void micro_batch_done();
-  /// After the last: every rank holds the sum over all micro-batches of all ranks, of what it updates at least.
+  /// After the last: every rank holds the sum over all micro-batches of all ranks, of what it
+  /// updates at least.
   void reduce();
-  /// Adds up one value of each micro-batch, in the order of the global batch: the same bits for any number of ranks.
+  /// Adds up one value of each micro-batch, in the order of the global batch: the same bits for any
+  /// number of ranks.
   double sum(std::span<const double> of_micro_batches);
 
   void before_value(int64_t) override {}
@@ -47,7 +51,8 @@ class MT_API GradReducer final : public LeafWatch {
     bool filled = false;         // zero 2: the shard holds gradients of this step
     Pending pending;
     bool under_way = false;
-    std::vector<Tensor> kept;  // in order: of each micro-batch; the first rank's are added up at once
+    std::vector<Tensor>
+        kept;  // in order: of each micro-batch; the first rank's are added up at once
   };
   bool last_backward() const { return done_ + 1 == expected_; }
   bool early(const ParamBucket& bucket) const;
@@ -68,8 +73,9 @@ class MT_API GradReducer final : public LeafWatch {
   Run& run_;
   ReduceOptions options_;
   std::vector<Progress> progress_;
-  std::vector<size_t> order_;  // in which buckets are launched, the same on all ranks: the last parameters first
-  size_t next_ = 0;            // in order_
+  std::vector<size_t>
+      order_;  // in which buckets are launched, the same on all ranks: the last parameters first
+  size_t next_ = 0;  // in order_
   int64_t expected_ = 0, done_ = 0;
   std::vector<double> values_;
 };

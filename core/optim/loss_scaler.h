@@ -1,5 +1,6 @@
-// Loss scale for fp16 (Micikevicius et al. 2018, arXiv:1710.03740): the loss is multiplied so that small gradients
-// survive; an overflow skips the update, `hysteresis` of them halve the scale, `growth_interval` good steps in a row double it.
+// Loss scale for fp16 (Micikevicius et al. 2018, arXiv:1710.03740): the loss is multiplied so that
+// small gradients survive; an overflow skips the update, `hysteresis` of them halve the scale,
+// `growth_interval` good steps in a row double it.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -31,7 +31,8 @@ void NetworkMemory::open(const Use& use, size_t bytes, std::span<Communicator* c
   block.memory = groups.front()->network_memory(bytes);
   if (!block.memory) return;
   block.bytes = bytes;
-  for (Communicator* group : groups) block.registered.push_back(group->register_memory(block.memory.get(), bytes));
+  for (Communicator* group : groups)
+    block.registered.push_back(group->register_memory(block.memory.get(), bytes));
   blocks_.emplace(use, std::move(block));
 }
 
@@ -41,7 +42,8 @@ Tensor NetworkMemory::zeros(const Use& use, int64_t count, DType dtype) {
   Block& block = found->second;
   size_t bytes = bytes_of(count, dtype);
   MT_CHECK(block.taken + bytes <= block.bytes, block.taken, " + ", bytes, " of ", block.bytes);
-  char* begin = static_cast<char*>(block.memory.get()) + std::exchange(block.taken, block.taken + bytes);
+  char* begin =
+      static_cast<char*>(block.memory.get()) + std::exchange(block.taken, block.taken + bytes);
   std::shared_ptr<void> piece(block.memory, begin);
   Tensor tensor(run_, {count}, dtype, std::move(piece));
   run_.fill_zero(tensor);

@@ -1,11 +1,11 @@
 #include "mtrain/optim/optimizer_state.h"
 
-#include "mtrain/base/plugin_call.h"
-
 #include <algorithm>
 #include <cmath>
 #include <deque>
 #include <numeric>
+
+#include "mtrain/base/plugin_call.h"
 
 namespace mtrain {
 
@@ -16,16 +16,22 @@ OptimizerState::OptimizerState(Run& run, ParamList& parameters, Optimizer& optim
 
 OptimizerState::OptimizerState(Run& run, ParamBuckets& buckets, Optimizer& optimizer)
     : OptimizerState(run, buckets.slices(), &buckets, optimizer) {
-  MT_CHECK(optimizer.elementwise() || buckets.options().zero == 0 || buckets.options().whole_parameters,
-           "parameters are cut, which this optimizer cannot take");
+  MT_CHECK(
+      optimizer.elementwise() || buckets.options().zero == 0 || buckets.options().whole_parameters,
+      "parameters are cut, which this optimizer cannot take");
 }
 
-OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets, Optimizer& optimizer)
-    : run_(run), buckets_(buckets), optimizer_(optimizer), names_(call_plugin(optimizer, "state_names()", [&] { return optimizer.state_names(); })) {
+OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets,
+                               Optimizer& optimizer)
+    : run_(run),
+      buckets_(buckets),
+      optimizer_(optimizer),
+      names_(call_plugin(optimizer, "state_names()", [&] { return optimizer.state_names(); })) {
   MemoryScope use(run.memory(), MemoryUse::optimizer);
   for (ParamSlice& slice : slices) {
     Entry entry{std::move(slice), {}};
-    for (size_t i = 0; i < names_.size(); ++i) entry.state.push_back(run.zeros(entry.master.shape(), DType::f32));
+    for (size_t i = 0; i < names_.size(); ++i)
+      entry.state.push_back(run.zeros(entry.master.shape(), DType::f32));
     auto& counted = counted_.emplace_back();
     for (auto [begin, end] : entry.parameter->counted_ranges()) {
       int64_t lo = std::max(begin, entry.begin), hi = std::min(end, entry.begin + entry.count);
@@ -35,14 +41,17 @@ OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBu
   }
 }
 
-// The square of a float is exact in double, so how parameters are cut shows in the last bits of a double only.
+// The square of a float is exact in double, so how parameters are cut shows in the last bits of a
+// double only.
 double OptimizerState::norm_of(Tensor ParamSlice::*tensor, Communicator* world) const {
   std::deque<double> parts;  // on a device, they come when it is waited for: once, for all
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (world && !entries_[i].counted) continue;
     const float* elements = (entries_[i].*tensor).data<float>();
     for (auto [begin, end] : counted_[i])
-      run_.kernels().squared_norm(run_.stream(), {.x = elements + begin, .count = end - begin, .out = &parts.emplace_back(0)});
+      run_.kernels().squared_norm(
+          run_.stream(),
+          {.x = elements + begin, .count = end - begin, .out = &parts.emplace_back(0)});
   }
   run_.stream().synchronize();
   double squares = std::accumulate(parts.begin(), parts.end(), 0.0);
@@ -50,8 +59,12 @@ double OptimizerState::norm_of(Tensor ParamSlice::*tensor, Communicator* world) 
   return std::sqrt(squares);
 }
 
-double OptimizerState::grad_norm(double grad_scale, Communicator* world) const { return norm_of(&ParamSlice::grad, world) * grad_scale; }
-double OptimizerState::params_norm(Communicator* world) const { return norm_of(&ParamSlice::master, world); }
+double OptimizerState::grad_norm(double grad_scale, Communicator* world) const {
+  return norm_of(&ParamSlice::grad, world) * grad_scale;
+}
+double OptimizerState::params_norm(Communicator* world) const {
+  return norm_of(&ParamSlice::master, world);
+}
 
 double clip_factor(double grad_norm, double clip) {
   return clip > 0 ? std::min(1.0, clip / (grad_norm + 1e-6)) : 1.0;

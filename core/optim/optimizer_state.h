@@ -1,5 +1,6 @@
-// OptimizerState: the state tensors of what this rank updates — every parameter, or its shard of them — and one step over it:
-// norm, clipping, update. Owns the state; refers to the parameters, their buckets and the optimizer. For the rank's own thread.
+// OptimizerState: the state tensors of what this rank updates — every parameter, or its shard of
+// them — and one step over it: norm, clipping, update. Owns the state; refers to the parameters,
+// their buckets and the optimizer. For the rank's own thread.
 #pragma once
 #include <map>
 #include <string>
@@ -18,8 +19,8 @@ class MT_API OptimizerState {
   /// What this rank updates.
   OptimizerState(Run& run, ParamBuckets& buckets, Optimizer& optimizer);
 
-  /// L2 norm of all gradients times `grad_scale`, summed in a fixed order. `world`: the ranks of the job; each element counts once
-  /// over all of them. Null: those of this rank.
+  /// L2 norm of all gradients times `grad_scale`, summed in a fixed order. `world`: the ranks of
+  /// the job; each element counts once over all of them. Null: those of this rank.
   double grad_norm(double grad_scale, Communicator* world = nullptr) const;
   /// The same of the masters of all parameters.
   double params_norm(Communicator* world = nullptr) const;
@@ -30,7 +31,8 @@ class MT_API OptimizerState {
     double grad_norm = 0;   // as grad_norm() gave it
     int64_t step = 1;
   };
-  /// Updates the parameters, and hands the other ranks their values. Weight decay applies to those marked for it.
+  /// Updates the parameters, and hands the other ranks their values. Weight decay applies to those
+  /// marked for it.
   void update(const Step& step);
 
   /// After masters were written: values follow.
@@ -43,17 +45,20 @@ class MT_API OptimizerState {
   const std::vector<std::string>& names() const { return names_; }
 
  private:
-  OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets, Optimizer& optimizer);
+  OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets,
+                 Optimizer& optimizer);
   double norm_of(Tensor ParamSlice::*tensor, Communicator* world) const;
   Run& run_;
   ParamBuckets* buckets_;
   Optimizer& optimizer_;
   std::vector<std::string> names_;
   std::vector<Entry> entries_;
-  std::vector<std::vector<std::pair<int64_t, int64_t>>> counted_;  // of each entry: ranges of its elements
+  std::vector<std::vector<std::pair<int64_t, int64_t>>>
+      counted_;  // of each entry: ranges of its elements
 };
 
-/// The factor that brings a gradient of this norm within `clip` (torch.nn.utils.clip_grad_norm_: clip/(norm + 1e-6)).
+/// The factor that brings a gradient of this norm within `clip` (torch.nn.utils.clip_grad_norm_:
+/// clip/(norm + 1e-6)).
 MT_API double clip_factor(double grad_norm, double clip);
 
 }  // namespace mtrain

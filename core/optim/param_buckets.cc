@@ -18,7 +18,9 @@ int cuts(const ReplicaGroup& group, const ShardingOptions& options) {
 
 Tensor flat(const Tensor& t) { return t.view({t.numel()}); }
 
-DType value_type(const ParamBucket& b) { return b.codes ? DType::u8 : b.plan.items[0].parameter->dtype; }
+DType value_type(const ParamBucket& b) {
+  return b.codes ? DType::u8 : b.plan.items[0].parameter->dtype;
+}
 
 }  // namespace
 
@@ -26,7 +28,8 @@ ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOption
     : run_(run), parameters_(parameters), options_(options), network_(run) {
   MT_CHECK(options.dense.all, "data-parallel ranks without a group");
   if (!options_.expert.all) options_.expert = options_.dense;
-  MT_CHECK(!options.outer_zero || options.zero == 3, "copies share their state with zero 3 only, not ", options.zero);
+  MT_CHECK(!options.outer_zero || options.zero == 3,
+           "copies share their state with zero 3 only, not ", options.zero);
   DType computed = parameters.all().empty() ? DType::f32 : parameters.all().front().dtype;
   auto plans = plan_buckets(parameters.all(), {.zero = options.zero,
                                                .bucket_size = options.bucket_size,
@@ -82,7 +85,8 @@ void ParamBuckets::open_network_memory() {
   std::map<NetworkMemory::Use, size_t> bytes;
   std::map<NetworkMemory::Use, std::vector<Communicator*>> groups;
   for (const ParamBucket& b : buckets_) {
-    NetworkMemory::Use grads{.expert = b.plan.expert, .values = false, .zero = b.plan.zero}, values = grads;
+    NetworkMemory::Use grads{.expert = b.plan.expert, .values = false, .zero = b.plan.zero},
+        values = grads;
     values.values = true;
     if (!b.shares_gradients()) {
       bytes[grads] += NetworkMemory::bytes_of(b.plan.size, DType::f32);
@@ -127,8 +131,11 @@ void ParamBuckets::allocate_values(ParamBucket& b) {
     b.shard_values = holder = run_.zeros({b.shard_end - b.shard_begin}, dtype);
     holder_begin = b.shard_begin;
   }
-  if (b.codes) b.presence = Presence::absent, b.shard_stale = true;  // made when they are first used: all ranks together
-  else fill(b, holder, holder_begin);
+  if (b.codes)
+    b.presence = Presence::absent,
+    b.shard_stale = true;  // made when they are first used: all ranks together
+  else
+    fill(b, holder, holder_begin);
   if (dtype == DType::f32) {
     b.masters = holder.slice(0, b.own_begin - holder_begin, b.own_end - holder_begin);
   } else {
@@ -173,7 +180,8 @@ void ParamBuckets::collect_codes(DType computed) {
     const Tensor& codes = b.shares_values() ? b.shard_values : b.values;
     int64_t codes_begin = b.shares_values() ? b.shard_begin : 0;
     for (const BucketItem& item : b.plan.items) {
-      CodedWeight& w = weights.emplace_back(CodedWeight{.parameter = item.parameter, .holders = &holders});
+      CodedWeight& w =
+          weights.emplace_back(CodedWeight{.parameter = item.parameter, .holders = &holders});
       int64_t lo = std::max(item.begin, b.own_begin), hi = std::min(item.end(), b.own_end);
       if (lo >= hi) continue;
       w.begin = lo - item.begin;
@@ -196,7 +204,12 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
       Parameter& p = *item.parameter;
       int64_t lo = std::max(item.begin, b.own_begin), hi = std::min(item.end(), b.own_end);
       if (lo >= hi) continue;
-      ParamSlice slice{.parameter = &p, .begin = lo - item.begin, .count = hi - lo, .master = {}, .grad = {}, .value = {}};
+      ParamSlice slice{.parameter = &p,
+                       .begin = lo - item.begin,
+                       .count = hi - lo,
+                       .master = {},
+                       .grad = {},
+                       .value = {}};
       auto part = [&](const Tensor& t, int64_t t_begin) {
         Tensor piece = t.slice(0, lo - t_begin, hi - t_begin);
         return slice.count == p.numel() ? piece.view(p.local) : piece;
@@ -209,7 +222,8 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
         slice.counted = b.group.all->rank() == 0;
       } else {
         slice.master = part(b.masters, b.own_begin);
-        if (narrow) slice.value = b.shares_values() ? part(b.shard_values, b.shard_begin) : part(b.values, 0);
+        if (narrow)
+          slice.value = b.shares_values() ? part(b.shard_values, b.shard_begin) : part(b.values, 0);
         bool parted = b.own_end - b.own_begin < b.shard_end - b.shard_begin;
         slice.counted = parted || !b.group.outer || b.group.outer->rank() == 0;
       }
@@ -254,7 +268,8 @@ void ParamBuckets::start_gather(ParamBucket& b) {
   if (b.codes && codes_stale_) make_codes();
   b.presence = Presence::coming;
   if (!b.shares_values()) {
-    b.gather = b.group.sharers().start_all_gather(b.values.slice(0, b.shard_begin, b.shard_end), b.values);
+    b.gather =
+        b.group.sharers().start_all_gather(b.values.slice(0, b.shard_begin, b.shard_end), b.values);
     return;
   }
   if (b.shard_stale && b.own_end - b.own_begin < b.shard_end - b.shard_begin) {
@@ -297,7 +312,8 @@ void ParamBuckets::release_values() {
   release(std::exchange(prefetched_, -1));
 }
 
-// One unit is here at a time, and the next one is on its way: forward in the order of parameters, backward against it.
+// One unit is here at a time, and the next one is on its way: forward in the order of parameters,
+// backward against it.
 void ParamBuckets::use_unit(int unit) {
   if (unit == current_) return;
   release(std::exchange(current_, -1));

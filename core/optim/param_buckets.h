@@ -1,14 +1,15 @@
-// ParamBuckets: who among data-parallel ranks holds what of the parameters (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054;
-// with `outer`, hybrid sharding: Zhao et al. 2023, arXiv:2304.11277). Owns the gradients' memory, and from zero 1 on that of
-// values and masters: parameters lie in flat buckets, each cut into one equal shard per rank.
+// ParamBuckets: who among data-parallel ranks holds what of the parameters (ZeRO: Rajbhandari et
+// al. 2020, arXiv:1910.02054; with `outer`, hybrid sharding: Zhao et al. 2023, arXiv:2304.11277).
+// Owns the gradients' memory, and from zero 1 on that of values and masters: parameters lie in flat
+// buckets, each cut into one equal shard per rank.
 //   zero 0  every rank holds all
 //   zero 1  masters are there for the own shard only; values are gathered after each update
 //   zero 2  and gradients, but for a bucket whose backward runs
 //   zero 3  and values, but for the block that is computed (two, with prefetch)
 // Values of weights whose products are in FP8 may be FP8 codes (coded_weights.h).
-// Nothing in a model knows: values come when Parameter::use() or a backward asks for them. Refers to run, parameters and
-// communicators, which outlive it; the parameters are of no use after it. For the rank's own thread; all ranks of a group run the
-// same program.
+// Nothing in a model knows: values come when Parameter::use() or a backward asks for them. Refers
+// to run, parameters and communicators, which outlive it; the parameters are of no use after it.
+// For the rank's own thread; all ranks of a group run the same program.
 #pragma once
 #include <optional>
 #include <vector>
@@ -24,7 +25,7 @@ namespace mtrain {
 struct ReplicaGroup {
   Communicator* all = nullptr;
   Communicator* shards = nullptr;  // those that share one copy; null: all of them
-  Communicator* outer = nullptr;   // those with the same shard of another copy; null: this one alone
+  Communicator* outer = nullptr;  // those with the same shard of another copy; null: this one alone
   Communicator& sharers() const { return shards ? *shards : *all; }
   int copies() const { return outer ? outer->size() : 1; }
 };
@@ -35,19 +36,22 @@ struct ShardingOptions {
   bool outer_zero = false;        // zero 3: copies share the optimizer state as well
   int64_t bucket_size = 0;        // elements; 0: default_bucket_size()
   bool whole_parameters = false;  // the optimizer takes no parts of parameters
-  bool overlap_gather = false;    // values are waited for where they are used; zero 3: the next block's come while one is computed
-  bool registered = false;        // what stays where it is and goes from rank to rank lies in network_memory.h's blocks
-  bool codes = false;             // from zero 1 on: values are codes where they may be (Parameter::small)
-  bool initialise = true;         // start values for parameters without memory of their own (BuildSettings::defer_memory)
+  bool overlap_gather = false;    // values are waited for where they are used; zero 3: the next
+                                  // block's come while one is computed
+  bool registered =
+      false;  // what stays where it is and goes from rank to rank lies in network_memory.h's blocks
+  bool codes = false;      // from zero 1 on: values are codes where they may be (Parameter::small)
+  bool initialise = true;  // start values for parameters without memory of their own
+                           // (BuildSettings::defer_memory)
 };
 
-/// What one rank updates of a parameter: local elements [begin, begin + count). Tensors have the parameter's shape when that is
-/// all of it, and are flat otherwise.
+/// What one rank updates of a parameter: local elements [begin, begin + count). Tensors have the
+/// parameter's shape when that is all of it, and are flat otherwise.
 struct ParamSlice {
   Parameter* parameter;
   int64_t begin, count;
   Tensor master, grad;  // float
-  Tensor value;         // to be refreshed from master; undefined where that is the value, and of codes
+  Tensor value;  // to be refreshed from master; undefined where that is the value, and of codes
   bool counted = true;  // false: another rank updates the same elements and counts them
 };
 
@@ -55,13 +59,13 @@ struct ParamBucket {
   BucketPlan plan;
   ReplicaGroup group;
   int64_t shard_begin = 0, shard_end = 0;  // this rank's shard
-  int64_t own_begin = 0, own_end = 0;      // what it updates: the shard, or its part of it (outer_zero)
-  Tensor grads;                            // [size] float; zero 2: memory comes and goes
-  Tensor shard_grads;                      // zero 2: [shard] float
-  bool codes = false;                      // values are codes
-  Tensor values;                           // zero 1: [size]; zero 3: memory comes and goes
-  Tensor shard_values;                     // zero 3: [shard]
-  Tensor masters;                          // zero 1: [own] float, part of the values where these are float
+  int64_t own_begin = 0, own_end = 0;  // what it updates: the shard, or its part of it (outer_zero)
+  Tensor grads;                        // [size] float; zero 2: memory comes and goes
+  Tensor shard_grads;                  // zero 2: [shard] float
+  bool codes = false;                  // values are codes
+  Tensor values;                       // zero 1: [size]; zero 3: memory comes and goes
+  Tensor shard_values;                 // zero 3: [shard]
+  Tensor masters;  // zero 1: [own] float, part of the values where these are float
   enum class Presence : uint8_t { absent, coming, here } presence = Presence::here;
   bool shard_stale = false;  // outer_zero: other copies have updated their parts
   Pending gather;
@@ -74,7 +78,8 @@ struct ParamBucket {
 
 class MT_API ParamBuckets final : public LeafWatch {
  public:
-  /// Takes over the memory of parameters that have theirs, and gives memory and start values to those that do not.
+  /// Takes over the memory of parameters that have theirs, and gives memory and start values to
+  /// those that do not.
   ParamBuckets(Run& run, ParamList& parameters, const ShardingOptions& options);
   ~ParamBuckets() override;
   ParamBuckets(const ParamBuckets&) = delete;
@@ -87,12 +92,14 @@ class MT_API ParamBuckets final : public LeafWatch {
 
   /// After an update of masters and values of the own slices: all ranks get them. Collective.
   void publish();
-  /// After masters alone were written (a checkpoint): values follow. Ranks talk only when values are next used.
+  /// After masters alone were written (a checkpoint): values follow. Ranks talk only when values
+  /// are next used.
   void masters_changed();
   /// zero 3: gives back what blocks were computed with last.
   void release_values();
 
-  /// Is told of gradients; numbers of leaves are the bucket and the item in it: see place_of(). Null: nobody.
+  /// Is told of gradients; numbers of leaves are the bucket and the item in it: see place_of().
+  /// Null: nobody.
   void set_gradient_watch(LeafWatch* watch) { gradients_ = watch; }
   struct Place {
     size_t bucket, item;
@@ -124,11 +131,11 @@ class MT_API ParamBuckets final : public LeafWatch {
   ShardingOptions options_;
   NetworkMemory network_;  // before the buckets, which lie in it
   std::vector<ParamBucket> buckets_;
-  std::vector<Place> places_;                // by leaf
-  std::vector<std::vector<size_t>> units_;   // zero 3: their buckets
-  std::optional<CodedWeights> coded_;        // nothing where there are none
-  bool codes_stale_ = true;                  // masters have changed since codes were made
-  int current_ = -1, prefetched_ = -1;       // units whose values are here, or coming
+  std::vector<Place> places_;               // by leaf
+  std::vector<std::vector<size_t>> units_;  // zero 3: their buckets
+  std::optional<CodedWeights> coded_;       // nothing where there are none
+  bool codes_stale_ = true;                 // masters have changed since codes were made
+  int current_ = -1, prefetched_ = -1;      // units whose values are here, or coming
   LeafWatch* gradients_ = nullptr;
 };
 

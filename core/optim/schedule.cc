@@ -15,12 +15,15 @@ void ScheduleConfig::bind(Fields& f) {
       .unit("steps")
       .or_share_of("train.steps")
       .renamed_from({"lr_warmup_iters", "lr_warmup_steps"});
-  f("decay_steps", decay_steps, "steps after which the rate is min_lr; 0: train.steps, so that the last update is just above it")
+  f("decay_steps", decay_steps,
+    "steps after which the rate is min_lr; 0: train.steps, so that the last update is just above "
+    "it")
       .min(0)
       .unit("steps")
       .or_share_of("train.steps")
       .renamed_from({"lr_decay_iters", "lr_decay_steps"});
-  f("stable_steps", stable_steps, "wsd: updates at the peak before decay; -1: 80 % of what follows warmup")
+  f("stable_steps", stable_steps,
+    "wsd: updates at the peak before decay; -1: 80 % of what follows warmup")
       .min(-1)
       .unit("steps")
       .or_share_of("train.steps");
@@ -31,7 +34,8 @@ void ScheduleConfig::bind(Fields& f) {
 }
 
 namespace {
-/// The share of the way from the lowest rate to the peak that is left when `progress` of the decay is over.
+/// The share of the way from the lowest rate to the peak that is left when `progress` of the decay
+/// is over.
 double share_left(const std::string& shape, double progress) {
   if (shape == "cosine") return 0.5 * (1 + std::cos(std::numbers::pi * progress));
   if (shape == "exponential") return 2 * std::pow(0.5, progress) - 1;
@@ -49,7 +53,8 @@ double learning_rate(const ScheduleConfig& c, double lr, int64_t step, int64_t t
   const int64_t end = c.decay_steps > 0 ? c.decay_steps : total_steps;
   const int64_t warmup = decays_by_end && end > 0 ? std::min(c.warmup_steps, end) : c.warmup_steps;
   if (step < warmup) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup);
-  if (decays_by_end && end > 0 && step >= end) return c.min_lr;  // also where warmup takes all of the steps before
+  if (decays_by_end && end > 0 && step >= end)
+    return c.min_lr;  // also where warmup takes all of the steps before
   if (c.type == "constant") return lr;
   auto t = static_cast<double>(step - warmup);
   if (c.type == "inverse_sqrt") {

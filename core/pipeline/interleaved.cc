@@ -15,7 +15,8 @@ std::vector<Turn> turns(const Plan& plan, int64_t group) {
   std::vector<Turn> out;
   for (int64_t first = 0; first < plan.micro_batches; first += group)
     for (int64_t chunk = 0; chunk < plan.virtual_stages; ++chunk)
-      for (int64_t m = first; m < std::min(first + group, plan.micro_batches); ++m) out.push_back({chunk, m});
+      for (int64_t m = first; m < std::min(first + group, plan.micro_batches); ++m)
+        out.push_back({chunk, m});
   return out;
 }
 
@@ -23,14 +24,14 @@ void check_group(const Plan& plan, int64_t group) {
   int64_t ranks = plan.ranks(), micro = plan.micro_batches;
   if (ranks == 1) return;
   MT_USER_CHECK(ranks <= group && group <= micro, ErrorClass::config,
-                cat("groups of ", group, " must lie between the ", ranks, " ranks of the pipeline and the ",
-                    micro, " micro-batches of a step"),
+                cat("groups of ", group, " must lie between the ", ranks,
+                    " ranks of the pipeline and the ", micro, " micro-batches of a step"),
                 "choose dist.microbatch_group_size or train.global_batch_size so that they do");
-  MT_USER_CHECK(
-      micro % group == 0 || micro % group >= ranks, ErrorClass::config,
-      cat(micro, " micro-batches leave ", micro % group, " behind groups of ", group, ", fewer than the ",
-          ranks, " ranks of the pipeline"),
-      "choose dist.microbatch_group_size or train.global_batch_size so that none or enough are left");
+  MT_USER_CHECK(micro % group == 0 || micro % group >= ranks, ErrorClass::config,
+                cat(micro, " micro-batches leave ", micro % group, " behind groups of ", group,
+                    ", fewer than the ", ranks, " ranks of the pipeline"),
+                "choose dist.microbatch_group_size or train.global_batch_size so that none or "
+                "enough are left");
 }
 
 /// `beside`: each backward runs side by side with the forward before it.
@@ -42,9 +43,10 @@ Schedule in_turns(const Plan& plan, bool beside) {
   Schedule schedule(static_cast<size_t>(ranks));
   for (int64_t r = 0; r < ranks; ++r) {
     Program& program = schedule[static_cast<size_t>(r)];
-    // The gradient of a rank's last chunk is there when the last rank has passed a group through all chunks
-    // but one, and a micro-batch has gone from here to there and back.
-    auto warmup = static_cast<size_t>((chunks - 1) * group + 2 * (ranks - 1 - r) + (beside ? 1 : 0));
+    // The gradient of a rank's last chunk is there when the last rank has passed a group through
+    // all chunks but one, and a micro-batch has gone from here to there and back.
+    auto warmup =
+        static_cast<size_t>((chunks - 1) * group + 2 * (ranks - 1 - r) + (beside ? 1 : 0));
     size_t forward = 0;
     auto forward_next = [&](bool with_backward) {
       if (forward == order.size()) return;

@@ -33,7 +33,8 @@ struct Interpreter::Step {
   bool training = true, split = false;  // split: the program has W
   int64_t open_reduces = 0;
   StepLoss result = {};
-  std::vector<std::pair<size_t, Tensor>> losses = {};  // of micro-batches, on a device and not looked at yet
+  std::vector<std::pair<size_t, Tensor>> losses =
+      {};  // of micro-batches, on a device and not looked at yet
 };
 
 namespace {
@@ -41,7 +42,8 @@ namespace {
 std::vector<Model*> by_stage(const PipelinePlace& place) {
   std::vector<Model*> models(static_cast<size_t>(place.map.stages()));
   std::vector<int64_t> own = place.map.stages_of(place.rank);
-  MT_CHECK(own.size() == place.stages.size(), place.stages.size(), " models for ", own.size(), " stages");
+  MT_CHECK(own.size() == place.stages.size(), place.stages.size(), " models for ", own.size(),
+           " stages");
   for (size_t i = 0; i < own.size(); ++i) models[static_cast<size_t>(own[i])] = place.stages[i];
   return models;
 }
@@ -56,8 +58,9 @@ std::string with_arrow(const Program& program, size_t at, int64_t rank) {
     if (i < at) arrow += std::string(text.size() + 1, ' ');
     line += text + (i + 1 < end ? " " : "");
   }
-  return cat("\n  in action ", at, " (", to_text(program[at]), ") of ", program.size(), " of pipeline rank ", rank, ":\n", line,
-             end < program.size() ? " …" : "", "\n", arrow, "^");
+  return cat("\n  in action ", at, " (", to_text(program[at]), ") of ", program.size(),
+             " of pipeline rank ", rank, ":\n", line, end < program.size() ? " …" : "", "\n", arrow,
+             "^");
 }
 
 }  // namespace
@@ -77,16 +80,18 @@ Interpreter::Interpreter(Run& run, PipelinePlace place, ParamList& parameters)
 
 Model& Interpreter::model_of(const Action& action) const {
   bool known = action.stage >= 0 && static_cast<size_t>(action.stage) < models_.size();
-  MT_CHECK(known && models_[static_cast<size_t>(action.stage)] != nullptr, to_text(action), " of a stage that is not on rank ",
-           rank_);
+  MT_CHECK(known && models_[static_cast<size_t>(action.stage)] != nullptr, to_text(action),
+           " of a stage that is not on rank ", rank_);
   return *models_[static_cast<size_t>(action.stage)];
 }
 
 void Interpreter::check_placement(const Tensor& out, bool loss) const {
   if (!run_.typed || !out.placement()) return;
-  Placement wanted = loss ? Placement::I() : run_.typed->stream;  // every rank starts backward with the same gradient of each loss
-  MT_CHECK(*out.placement() == wanted, "the model's ", loss ? "losses are" : "stream is", " placed ", *out.placement(),
-           " over the tensor-parallel ranks, not ", wanted);
+  Placement wanted =
+      loss ? Placement::I()
+           : run_.typed->stream;  // every rank starts backward with the same gradient of each loss
+  MT_CHECK(*out.placement() == wanted, "the model's ", loss ? "losses are" : "stream is",
+           " placed ", *out.placement(), " over the tensor-parallel ranks, not ", wanted);
 }
 
 double Interpreter::sum(const Tensor& loss) {
@@ -97,11 +102,14 @@ double Interpreter::sum(const Tensor& loss) {
   return total;
 }
 
-StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64_t num_targets, double loss_scale) {
+StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64_t num_targets,
+                          double loss_scale) {
   Step step{.input_of = input_of,
-            .token_weight = static_cast<float>(loss_scale / static_cast<double>(std::max<int64_t>(1, num_targets)))};
+            .token_weight = static_cast<float>(
+                loss_scale / static_cast<double>(std::max<int64_t>(1, num_targets)))};
   step.result.num_targets = num_targets;
-  for (const Action& a : program) step.split |= a.what == Do::W, step.open_reduces += a.what == Do::Reduce;
+  for (const Action& a : program)
+    step.split |= a.what == Do::W, step.open_reduces += a.what == Do::Reduce;
   parameters_.clear_gradients();
   run_.open_losses = 0;  // of a step that failed
   execute(program, step);
@@ -110,7 +118,9 @@ StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64
 
 void Interpreter::execute(const Program& program, Step& step) {
   for (const Action& a : program)
-    if (a.what == Do::F) step.result.micro_batches.resize(std::max(step.result.micro_batches.size(), size_t(a.micro) + 1));
+    if (a.what == Do::F)
+      step.result.micro_batches.resize(
+          std::max(step.result.micro_batches.size(), size_t(a.micro) + 1));
   size_t at = 0;
   try {
     while (at < program.size()) at += perform(program, at, step);
@@ -120,7 +130,8 @@ void Interpreter::execute(const Program& program, Step& step) {
     abandon(error);
     bool ours = error.error_class() == ErrorClass::bug || error.error_class() == ErrorClass::peer;
     if (!ours || at >= program.size()) throw;
-    throw Error(error.error_class(), error.message() + with_arrow(program, at, rank_), error.hint());
+    throw Error(error.error_class(), error.message() + with_arrow(program, at, rank_),
+                error.hint());
   } catch (...) {
     flights_.clear();
     heads_.clear();
@@ -131,7 +142,8 @@ void Interpreter::execute(const Program& program, Step& step) {
 
 /// The others are to learn why before they learn that messages of this rank will not come.
 void Interpreter::abandon(const Error& error) noexcept {
-  if (link_.ranks() && error.error_class() != ErrorClass::peer) link_.ranks()->abort(error.message(), error.error_class());
+  if (link_.ranks() && error.error_class() != ErrorClass::peer)
+    link_.ranks()->abort(error.message(), error.error_class());
   flights_.clear();
   heads_.clear();
   link_.abandon();
@@ -142,19 +154,23 @@ size_t Interpreter::perform(const Program& program, size_t at, Step& step) {
   const Action& action = program[at];
   if (is_compute(action.what)) link_.settle();
   if (!action.beside) return perform(action, step), 1;
-  MT_CHECK(at + 1 < program.size() && program[at + 1].what == Do::B, to_text(action), " beside no backward");
+  MT_CHECK(at + 1 < program.size() && program[at + 1].what == Do::B, to_text(action),
+           " beside no backward");
   side_by_side(action, program[at + 1], step);
   return 2;
 }
 
-/// Whichever of the two waits for tokens lets the other go on. Backward begins when forward's first tokens travel.
+/// Whichever of the two waits for tokens lets the other go on. Backward begins when forward's first
+/// tokens travel.
 void Interpreter::side_by_side(const Action& forward_one, const Action& backward_one, Step& step) {
   if (!while_travelling_) {
     perform(forward_one, step);
     return perform(backward_one, step);
   }
   if (!turns_) turns_ = std::make_unique<Turns>(run_);
-  turns_->run(*while_travelling_, [&] { perform(backward_one, step); }, [&] { perform(forward_one, step); });
+  turns_->run(
+      *while_travelling_, [&] { perform(backward_one, step); },
+      [&] { perform(forward_one, step); });
 }
 
 void Interpreter::perform(const Action& action, Step& step) {
@@ -197,8 +213,12 @@ void Interpreter::forward(const Action& action, Step& step) {
   InFlight flight;
   if (step.training) {
     input.loss_weight = step.token_weight;
-    // Beside another micro-batch's backward the head must not add to gradients that are still that one's.
-    if (is_last(action)) input.head_gradients = late_head_ ? put_head_off() : while_travelling_ ? &flight.weights : nullptr;
+    // Beside another micro-batch's backward the head must not add to gradients that are still that
+    // one's.
+    if (is_last(action))
+      input.head_gradients = late_head_          ? put_head_off()
+                             : while_travelling_ ? &flight.weights
+                                                 : nullptr;
     if (x.defined()) x.set_node(flight.input = std::make_shared<Boundary>(x));
   }
   if (run_.typed && x.defined()) x.set_placement(run_.typed->stream);
@@ -209,8 +229,10 @@ void Interpreter::forward(const Action& action, Step& step) {
     auto micro = static_cast<size_t>(action.micro);
     if (step.training) flight.loss = out.detach();
     // A device's losses are looked at when all is queued: the host would wait for each.
-    if (step.training && !run_.backend().host_memory()) step.losses.emplace_back(micro, out.detach());
-    else step.result.micro_batches[micro] = sum(out);
+    if (step.training && !run_.backend().host_memory())
+      step.losses.emplace_back(micro, out.detach());
+    else
+      step.result.micro_batches[micro] = sum(out);
   } else {
     stream_shape_ = out.shape();
     stream_dtype_ = out.dtype();
@@ -246,7 +268,8 @@ void Interpreter::backward(const Action& action, Step& step) {
     dy = {};
   }
   if (input) {
-    MT_CHECK(input->grad.defined(), "stage ", action.stage, " does not use what the stage before hands to it");
+    MT_CHECK(input->grad.defined(), "stage ", action.stage,
+             " does not use what the stage before hands to it");
     link_.made({Do::SendG, action.stage, action.micro}, input->take(run_));
   }
   if (step.split) return;
@@ -264,10 +287,13 @@ Tensor Interpreter::output_gradient(const Action& action, const Step& step, InFl
 
 void Interpreter::reduce() {
   MT_CHECK(run_.open_losses == 0, run_.open_losses,
-           " losses of the head took no part in backward, but their gradients are added up already; for losses that are "
+           " losses of the head took no part in backward, but their gradients are added up "
+           "already; for losses that are "
            "only looked at, call the head with a loss_weight of 0");
-  if (hooks_.reduce) hooks_.reduce();
-  else parameters_.settle_gradients(run_);
+  if (hooks_.reduce)
+    hooks_.reduce();
+  else
+    parameters_.settle_gradients(run_);
 }
 
 /// The last stage knows the losses; whoever has it tells the pipeline.
@@ -285,7 +311,8 @@ namespace {
 // Neither tape nor dropout for a scope, also when the model throws.
 class Evaluating {
  public:
-  explicit Evaluating(Run& run) : off_(run, false), run_(run), before_(std::exchange(run.training, false)) {}
+  explicit Evaluating(Run& run)
+      : off_(run, false), run_(run), before_(std::exchange(run.training, false)) {}
   ~Evaluating() { run_.training = before_; }
   Evaluating(const Evaluating&) = delete;
   Evaluating& operator=(const Evaluating&) = delete;

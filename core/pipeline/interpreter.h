@@ -1,5 +1,6 @@
-// The interpreter: runs one rank's program of a step. There is one step path; gradient accumulation and "no pipeline" are
-// the one-stage program. Refers to the models, the parameters and the communicator; for the rank's own thread.
+// The interpreter: runs one rank's program of a step. There is one step path; gradient accumulation
+// and "no pipeline" are the one-stage program. Refers to the models, the parameters and the
+// communicator; for the rank's own thread.
 #pragma once
 #include <deque>
 #include <functional>
@@ -16,7 +17,7 @@ namespace mtrain {
 
 /// What a step left behind, before any update. The same on all ranks of the pipeline.
 struct StepLoss {
-  double loss_sum = 0;      // over the targets of all micro-batches, in double, in order
+  double loss_sum = 0;                // over the targets of all micro-batches, in double, in order
   std::vector<double> micro_batches;  // of each of them
   int64_t num_targets = 0;
   double mean() const { return num_targets > 0 ? loss_sum / static_cast<double>(num_targets) : 0; }
@@ -29,9 +30,11 @@ struct PipelinePlace {
   std::vector<Model*> stages;     // of map.stages_of(rank), lowest first
   Communicator* ranks = nullptr;  // see StageLink; null as well where the pipeline has one rank
   StageLink::Options transfers = {};
-  /// Of the stages' ParallelContext: called while an exchange of tokens is under way. Null where actions never run side by side.
+  /// Of the stages' ParallelContext: called while an exchange of tokens is under way. Null where
+  /// actions never run side by side.
   std::shared_ptr<std::function<void()>> while_travelling = nullptr;
-  /// The gradient of the head's matrix is put off to the end of the last stage, but for no more micro-batches than this (0: all).
+  /// The gradient of the head's matrix is put off to the end of the last stage, but for no more
+  /// micro-batches than this (0: all).
   bool late_head = false;
   int64_t late_heads = 0;
 };
@@ -45,25 +48,29 @@ class MT_API Interpreter {
   Interpreter(Run& run, Model& model, ParamList& parameters);
   Interpreter(Run& run, PipelinePlace place, ParamList& parameters);
 
-  /// What is to be done with gradients beyond adding them up: `after_micro_batch` when the last backward (B, or W where the
-  /// program has it) of a stage's micro-batch has ended, `reduce` at the program's last Reduce, in place of
-  /// settle_gradients().
+  /// What is to be done with gradients beyond adding them up: `after_micro_batch` when the last
+  /// backward (B, or W where the program has it) of a stage's micro-batch has ended, `reduce` at
+  /// the program's last Reduce, in place of settle_gradients().
   struct GradientHooks {
     std::function<void()> after_micro_batch, reduce;
   };
   void set_gradient_hooks(GradientHooks hooks) { hooks_ = std::move(hooks); }
 
-  /// Runs the rank's lowered program. Each token's loss is weighted 1/num_targets (of the whole global batch) times
-  /// `loss_scale`, so the result does not depend on how the batch is cut into micro-batches. Collective over the pipeline. A
-  /// failure of the code names the action it happened in, with an arrow into the program.
-  StepLoss run(const Program& program, const InputOf& input_of, int64_t num_targets, double loss_scale);
+  /// Runs the rank's lowered program. Each token's loss is weighted 1/num_targets (of the whole
+  /// global batch) times `loss_scale`, so the result does not depend on how the batch is cut into
+  /// micro-batches. Collective over the pipeline. A failure of the code names the action it
+  /// happened in, with an arrow into the program.
+  StepLoss run(const Program& program, const InputOf& input_of, int64_t num_targets,
+               double loss_scale);
   /// Forward only, without tape or dropout. Collective over the pipeline.
   StepLoss evaluate(int64_t micro_batches, const InputOf& input_of);
   /// The same of one micro-batch.
   StepLoss evaluate(const ModelInput& input);
-  /// Micro-batches have another size from here on: each stage sends its output's shape again. Every rank of the pipeline calls it.
+  /// Micro-batches have another size from here on: each stage sends its output's shape again. Every
+  /// rank of the pipeline calls it.
   void forget_shapes() { link_.forget_shapes(); }
-  /// What a stage hands on; empty before its first forward. For rehearsals, which give it to the other ranks by expect().
+  /// What a stage hands on; empty before its first forward. For rehearsals, which give it to the
+  /// other ranks by expect().
   const Shape& stream_shape() const { return stream_shape_; }
   DType stream_dtype() const { return stream_dtype_; }
   void expect(const Shape& shape, DType dtype) { link_.expect(shape, dtype); }
@@ -92,7 +99,8 @@ class MT_API Interpreter {
   void abandon(const Error& error) noexcept;
   bool is_last(const Action& action) const { return action.stage + 1 == link_.map().stages(); }
   Model& model_of(const Action& action) const;
-  /// Throws Error(bug) where a stage's result is known not to be placed as the next one, or backward, takes it to be.
+  /// Throws Error(bug) where a stage's result is known not to be placed as the next one, or
+  /// backward, takes it to be.
   void check_placement(const Tensor& out, bool loss) const;
   double sum(const Tensor& loss);
 

@@ -22,21 +22,22 @@ struct Event {
 
 int64_t check_places(const Schedule& schedule, const StageMap& map) {
   const char* hint = "give a schedule of F, B and W for these ranks";
-  MT_USER_CHECK(
-      static_cast<int64_t>(schedule.size()) == map.ranks(), ErrorClass::config,
-      cat("the schedule has programs for ", counted(schedule.size(), "rank"), ", and the pipeline has ", map.ranks()),
-      hint);
+  MT_USER_CHECK(static_cast<int64_t>(schedule.size()) == map.ranks(), ErrorClass::config,
+                cat("the schedule has programs for ", counted(schedule.size(), "rank"),
+                    ", and the pipeline has ", map.ranks()),
+                hint);
   int64_t micro_batches = 1;
   for (size_t r = 0; r < schedule.size(); ++r)
     for (const Action& a : schedule[r]) {
       MT_USER_CHECK(!is_transfer(a.what), ErrorClass::config,
                     cat("rank ", r, " has a transfer already: ", to_text(a)), hint);
-      MT_USER_CHECK(a.stage >= 0 && a.stage < map.stages(), ErrorClass::config,
-                    cat("rank ", r, " has ", to_text(a), ", and there are ", map.stages(), " stages"), hint);
       MT_USER_CHECK(
-          map.rank(a.stage) == static_cast<int64_t>(r), ErrorClass::config,
-          cat("rank ", r, " has ", to_text(a), ", and stage ", a.stage, " lies on rank ", map.rank(a.stage)),
-          hint);
+          a.stage >= 0 && a.stage < map.stages(), ErrorClass::config,
+          cat("rank ", r, " has ", to_text(a), ", and there are ", map.stages(), " stages"), hint);
+      MT_USER_CHECK(map.rank(a.stage) == static_cast<int64_t>(r), ErrorClass::config,
+                    cat("rank ", r, " has ", to_text(a), ", and stage ", a.stage, " lies on rank ",
+                        map.rank(a.stage)),
+                    hint);
       micro_batches = std::max(micro_batches, int64_t{a.micro} + 1);
     }
   return micro_batches;
@@ -54,20 +55,26 @@ std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
     for (size_t i = 0; i < run.timeline[r].size(); ++i) {
       const TimedAction& span = run.timeline[r][i];
       auto rank = static_cast<int16_t>(r);
-      bool second = i > 0 && run.timeline[r][i - 1].action.beside;  // of two side by side: nothing comes between them
-      events.push_back({second ? run.timeline[r][i - 1].start : span.start, 2 * span.order, rank, -1, span.action});
+      bool second =
+          i > 0 &&
+          run.timeline[r][i - 1].action.beside;  // of two side by side: nothing comes between them
+      events.push_back({second ? run.timeline[r][i - 1].start : span.start, 2 * span.order, rank,
+                        -1, span.action});
       int64_t to = next_stage(span.action, map);
       if (to < 0 || map.rank(to) == rank) continue;
-      Action send{span.action.what == Do::F ? Do::SendX : Do::SendG, span.action.stage, span.action.micro};
+      Action send{span.action.what == Do::F ? Do::SendX : Do::SendG, span.action.stage,
+                  span.action.micro};
       const TimedAction& made = span.action.beside ? run.timeline[r][i + 1] : span;
-      events.push_back({made.end, 2 * made.order + 1, rank, static_cast<int16_t>(map.rank(to)), send});
+      events.push_back(
+          {made.end, 2 * made.order + 1, rank, static_cast<int16_t>(map.rank(to)), send});
     }
   std::stable_sort(events.begin(), events.end());
   return events;
 }
 
 /// Each transfer at the moment its data is made.
-Schedule with_early_transfers(const Schedule& schedule, const StageMap& map, const Plan& plan, Costs costs) {
+Schedule with_early_transfers(const Schedule& schedule, const StageMap& map, const Plan& plan,
+                              Costs costs) {
   costs.send = 0;  // what has no length does not stand in the way of what could begin
   Simulated run = simulate(schedule, plan, costs);
   MT_USER_CHECK(run.faults.empty(), ErrorClass::config,
@@ -95,7 +102,8 @@ Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs) {
     for (const Action& a : program) beside |= a.beside;
   if (beside || costs.transfer == TransferMode::asynchronous) return early;
   Schedule meeting = with_meetings(schedule, map, plan, costs);
-  return simulate(meeting, plan, costs).makespan < simulate(early, plan, costs).makespan ? meeting : early;
+  return simulate(meeting, plan, costs).makespan < simulate(early, plan, costs).makespan ? meeting
+                                                                                         : early;
 }
 
 }  // namespace mtrain

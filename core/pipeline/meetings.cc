@@ -53,8 +53,9 @@ class Meetings {
   struct Rank {
     size_t next = 0;
     bool busy = true;
-    std::vector<Action> arriving;  // what is there once the rank is free: its own result, or what it receives
-    std::deque<Handover> open;     // as sender or receiver, oldest first
+    std::vector<Action>
+        arriving;  // what is there once the rank is free: its own result, or what it receives
+    std::deque<Handover> open;  // as sender or receiver, oldest first
   };
 
   size_t cell(int64_t stage, int32_t micro) const {
@@ -64,8 +65,8 @@ class Meetings {
     return there_[static_cast<size_t>(what)][cell(stage, micro)];
   }
 
-  /// A rank has become free: what it computed or received is there, and what it computed wants to be handed
-  /// on.
+  /// A rank has become free: what it computed or received is there, and what it computed wants to
+  /// be handed on.
   void settle(size_t rank) {
     ranks_[rank].busy = false;
     for (const Action& a : std::exchange(ranks_[rank].arriving, {})) {
@@ -145,14 +146,16 @@ class Meetings {
   bool split_ = false;
   std::vector<Rank> ranks_;
   std::vector<bool> there_[8];  // by Do, of stage and micro-batch
-  std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>, std::greater<>>
+  std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>,
+                      std::greater<>>
       free_;
   Schedule out_;
 };
 
 }  // namespace
 
-Schedule with_meetings(const Schedule& schedule, const StageMap& map, const Plan& plan, const Costs& costs) {
+Schedule with_meetings(const Schedule& schedule, const StageMap& map, const Plan& plan,
+                       const Costs& costs) {
   return Meetings(schedule, map, plan, costs).run();
 }
 

@@ -41,17 +41,19 @@ const char* colour(Do what, int chunk) {
 
 constexpr int kLeft = 60, kRow = 24, kTop = 6;
 
-void draw_span(std::ostringstream& out, const TimedAction& span, int chunk, double scale, size_t row) {
+void draw_span(std::ostringstream& out, const TimedAction& span, int chunk, double scale,
+               size_t row) {
   double x = kLeft + span.start * scale, width = (span.end - span.start) * scale;
   size_t y = kTop + row * kRow;
   std::string text = to_text(span.action);
   out << "<g><title>" << text << ", " << shortest(span.start) << " to " << shortest(span.end)
-      << "</title><rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << width << "\" height=\"" << kRow - 4
-      << "\" fill=\"" << colour(span.action.what, chunk) << "\" stroke=\"#fff\" stroke-width=\"0.5\"/>";
+      << "</title><rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << width << "\" height=\""
+      << kRow - 4 << "\" fill=\"" << colour(span.action.what, chunk)
+      << "\" stroke=\"#fff\" stroke-width=\"0.5\"/>";
   std::string micro = std::to_string(span.action.micro);
   if (is_compute(span.action.what) && width >= 7.0 * static_cast<double>(micro.size()))
-    out << "<text x=\"" << x + width / 2 << "\" y=\"" << y + 14 << "\" text-anchor=\"middle\">" << micro
-        << "</text>";
+    out << "<text x=\"" << x + width / 2 << "\" y=\"" << y + 14 << "\" text-anchor=\"middle\">"
+        << micro << "</text>";
   out << "</g>\n";
 }
 
@@ -66,7 +68,9 @@ std::string draw_text(const Simulated& run, int columns) {
     std::string line(static_cast<size_t>(columns), '.');
     for (const TimedAction& span : run.timeline[r]) {
       if (!is_compute(span.action.what) || run.makespan <= 0) continue;
-      auto column = [&](double t) { return static_cast<size_t>(std::lround(t / run.makespan * columns)); };
+      auto column = [&](double t) {
+        return static_cast<size_t>(std::lround(t / run.makespan * columns));
+      };
       size_t begin = column(span.start), end = column(span.end);
       std::string text(1, letter(span.action.what, chunks[static_cast<size_t>(span.action.stage)]));
       text += std::to_string(span.action.micro);
@@ -85,12 +89,13 @@ std::string draw_svg(const Simulated& run, int width) {
   double scale = run.makespan > 0 ? (width - kLeft - kTop) / run.makespan : 0;
   size_t height = 2 * kTop + run.timeline.size() * kRow;
   std::ostringstream out;
-  out << std::fixed << std::setprecision(2) << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" << width
-      << "\" height=\"" << height << "\" font-family=\"sans-serif\" font-size=\"10\">\n";
+  out << std::fixed << std::setprecision(2) << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\""
+      << width << "\" height=\"" << height << "\" font-family=\"sans-serif\" font-size=\"10\">\n";
   for (size_t r = 0; r < run.timeline.size(); ++r) {
     size_t y = kTop + r * kRow;
-    out << "<text x=\"4\" y=\"" << y + 14 << "\">rank " << r << "</text><rect x=\"" << kLeft << "\" y=\"" << y
-        << "\" width=\"" << run.makespan * scale << "\" height=\"" << kRow - 4 << "\" fill=\"#eee\"/>\n";
+    out << "<text x=\"4\" y=\"" << y + 14 << "\">rank " << r << "</text><rect x=\"" << kLeft
+        << "\" y=\"" << y << "\" width=\"" << run.makespan * scale << "\" height=\"" << kRow - 4
+        << "\" fill=\"#eee\"/>\n";
     for (const TimedAction& span : run.timeline[r])
       if (span.end > span.start)
         draw_span(out, span, chunks[static_cast<size_t>(span.action.stage)], scale, r);

@@ -6,8 +6,8 @@
 
 namespace mtrain {
 
-/// Throws unless the plan has numbers that fit together and, when `virtual_stages` is not 0, so many stages
-/// per rank.
+/// Throws unless the plan has numbers that fit together and, when `virtual_stages` is not 0, so
+/// many stages per rank.
 void check_plan(const Plan& plan, std::string_view name, int64_t virtual_stages);
 
 /// An action of stage and micro-batch counted in 64 bits; check_plan() has made sure that they fit.

@@ -10,9 +10,10 @@
 namespace mtrain {
 
 void check_plan(const Plan& plan, std::string_view name, int64_t virtual_stages) {
-  MT_CHECK(plan.stages >= 1 && plan.stages <= INT16_MAX && plan.virtual_stages >= 1, plan.stages, " stages, ",
-           plan.virtual_stages, " per rank");
-  MT_CHECK(plan.micro_batches >= 1 && plan.micro_batches <= INT32_MAX, plan.micro_batches, " micro-batches");
+  MT_CHECK(plan.stages >= 1 && plan.stages <= INT16_MAX && plan.virtual_stages >= 1, plan.stages,
+           " stages, ", plan.virtual_stages, " per rank");
+  MT_CHECK(plan.micro_batches >= 1 && plan.micro_batches <= INT32_MAX, plan.micro_batches,
+           " micro-batches");
   MT_CHECK(plan.stages % plan.virtual_stages == 0, plan.stages, " stages, ", plan.virtual_stages,
            " per rank");
   MT_USER_CHECK(virtual_stages == 0 || plan.virtual_stages == virtual_stages, ErrorClass::config,
@@ -61,7 +62,9 @@ void add_reduces(Schedule& schedule) {
 
 Schedule with_late_weights(Schedule schedule) {
   for (const Program& program : schedule)
-    if (std::any_of(program.begin(), program.end(), [](const Action& a) { return a.what == Do::W; })) return schedule;
+    if (std::any_of(program.begin(), program.end(),
+                    [](const Action& a) { return a.what == Do::W; }))
+      return schedule;
   for (Program& program : schedule) {
     Program apart;
     for (const Action& a : program) {
@@ -98,7 +101,8 @@ std::string to_text(const Schedule& schedule) {
 
 int64_t num_backwards(const Program& program) {
   auto count = [&](Do what) {
-    return std::count_if(program.begin(), program.end(), [what](const Action& a) { return a.what == what; });
+    return std::count_if(program.begin(), program.end(),
+                         [what](const Action& a) { return a.what == what; });
   };
   int64_t apart = count(Do::W);
   return apart > 0 ? apart : count(Do::B);

@@ -1,6 +1,7 @@
-// A training step as data: which stage runs forward or backward of which micro-batch, in what order.
-// Schedules are plain, printable lists made by pure functions (one file each); the interpreter runs them, the
-// planner only looks at them. All here are values and stateless functions, safe from any thread.
+// A training step as data: which stage runs forward or backward of which micro-batch, in what
+// order. Schedules are plain, printable lists made by pure functions (one file each); the
+// interpreter runs them, the planner only looks at them. All here are values and stateless
+// functions, safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +13,8 @@
 
 namespace mtrain {
 
-/// What an action does for its stage. X is what forward hands on, G the gradient that backward hands back.
+/// What an action does for its stage. X is what forward hands on, G the gradient that backward
+/// hands back.
 enum class Do : uint8_t {
   F,      // forward
   B,      // backward; of the inputs only when the schedule has W, of inputs and weights otherwise
@@ -31,7 +33,8 @@ struct Action {
   Do what;
   int16_t stage;
   int32_t micro;
-  bool beside = false;  // of F: it runs side by side with the B behind it, so that transfers of one hide behind the other
+  bool beside = false;  // of F: it runs side by side with the B behind it, so that transfers of one
+                        // hide behind the other
   bool operator==(const Action&) const = default;
 };
 using Program = std::vector<Action>;    // of one rank
@@ -42,7 +45,8 @@ struct Plan {
   int64_t stages = 1;  // of the whole model: ranks times virtual_stages
   int64_t micro_batches = 1;
   int64_t virtual_stages = 1;  // per rank
-  int64_t group_size = 0;  // interleaved: micro-batches a virtual stage runs in a row; 0: as many as ranks
+  int64_t group_size =
+      0;  // interleaved: micro-batches a virtual stage runs in a row; 0: as many as ranks
   int64_t ranks() const { return stages / virtual_stages; }
 };
 
@@ -51,23 +55,29 @@ struct Plan {
 
 /// All forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965). Keeps every micro-batch.
 MT_API Schedule gpipe(const Plan& plan);
-/// One forward, one backward in the steady state (Narayanan et al. 2021, arXiv:2104.04473): stage s warms up
-/// with stages-1-s forwards. With one stage this is plain gradient accumulation: F0 B0 F1 B1 … Reduce.
+/// One forward, one backward in the steady state (Narayanan et al. 2021, arXiv:2104.04473): stage s
+/// warms up with stages-1-s forwards. With one stage this is plain gradient accumulation: F0 B0 F1
+/// B1 … Reduce.
 MT_API Schedule one_f_one_b(const Plan& plan);
-/// 1F1B over several stages per rank, which take turns (same paper), in Megatron-LM's order. With several
-/// ranks, ranks <= group_size <= micro_batches, and the last group is not smaller than the number of ranks.
+/// 1F1B over several stages per rank, which take turns (same paper), in Megatron-LM's order. With
+/// several ranks, ranks <= group_size <= micro_batches, and the last group is not smaller than the
+/// number of ranks.
 MT_API Schedule interleaved(const Plan& plan);
 /// ZB-H1 (Qi et al. 2023, arXiv:2401.10241): 1F1B with weight gradients apart; rank r runs them r
-/// micro-batches later, so that they fill its idle end and no rank keeps more than the first one does.
+/// micro-batches later, so that they fill its idle end and no rank keeps more than the first one
+/// does.
 MT_API Schedule zb_h1(const Plan& plan);
-/// ZB-V (same paper): two stages per rank laid out in a V (StageMap::v_shape), with the memory of 1F1B.
+/// ZB-V (same paper): two stages per rank laid out in a V (StageMap::v_shape), with the memory of
+/// 1F1B.
 MT_API Schedule zb_v(const Plan& plan);
 
-/// Forward of one micro-batch side by side with backward of another, in the order of `interleaved` with one more forward before
-/// the first backward, so that the two never need each other (combined 1F1B of Megatron-LM, which hides the exchange of tokens
-/// between experts so). For any number of virtual stages, also on one rank.
+/// Forward of one micro-batch side by side with backward of another, in the order of `interleaved`
+/// with one more forward before the first backward, so that the two never need each other (combined
+/// 1F1B of Megatron-LM, which hides the exchange of tokens between experts so). For any number of
+/// virtual stages, also on one rank.
 MT_API Schedule combined(const Plan& plan);
-/// The schedule with W of every micro-batch right behind its B, whose result is on its way by then. Itself where it has W.
+/// The schedule with W of every micro-batch right behind its B, whose result is on its way by then.
+/// Itself where it has W.
 MT_API Schedule with_late_weights(Schedule schedule);
 
 /// By the name in `dist.schedule`: gpipe, 1f1b, interleaved, zb_h1, zb_v; or combined.
@@ -77,10 +87,12 @@ MT_API StageMap stage_map(std::string_view name, const Plan& plan);
 /// Puts Reduce behind the last B or W of each stage that has none.
 MT_API void add_reduces(Schedule& schedule);
 
-/// How often the gradients of a micro-batch are complete in a program: its W, or its B where it has none.
+/// How often the gradients of a micro-batch are complete in a program: its W, or its B where it has
+/// none.
 MT_API int64_t num_backwards(const Program& program);
 
-/// "0F3" = stage 0, forward, micro-batch 3; "0F3+" when it runs beside the next one; "1SendG0", "2R".
+/// "0F3" = stage 0, forward, micro-batch 3; "0F3+" when it runs beside the next one; "1SendG0",
+/// "2R".
 MT_API std::string to_text(const Action& action);
 MT_API std::string to_text(const Program& program);
 /// One line per rank; parse_schedule() reads it back.

@@ -10,9 +10,7 @@ namespace {
 constexpr int64_t kMaxCells = int64_t{1} << 22;
 constexpr size_t kMaxTold = 32;
 
-Key key_of(const Action& a) {
-  return {a.what, a.stage, a.micro};
-}
+Key key_of(const Action& a) { return {a.what, a.stage, a.micro}; }
 
 }  // namespace
 
@@ -68,8 +66,10 @@ void ScheduleFacts::find_missing() {
   };
   for (int64_t s = 0; s < stages_; ++s) {
     auto stage = static_cast<int16_t>(s);
-    for (const Row& row : {Row{Do::F, "forward"}, Row{Do::B, "backward"}, Row{Do::W, "weight gradients"}})
-      for (int64_t m = 0; m < micros_ && faults.size() < kMaxTold && (split_ || row.what != Do::W); ++m)
+    for (const Row& row :
+         {Row{Do::F, "forward"}, Row{Do::B, "backward"}, Row{Do::W, "weight gradients"}})
+      for (int64_t m = 0; m < micros_ && faults.size() < kMaxTold && (split_ || row.what != Do::W);
+           ++m)
         if (owner({row.what, stage, static_cast<int32_t>(m)}) < 0)
           faults.push_back(cat("stage ", s, " never runs ", row.text, " of ", m));
     if (owner({Do::Reduce, stage, 0}) < 0 && faults.size() < kMaxTold)
@@ -82,8 +82,8 @@ void ScheduleFacts::check_ranks() {
   for (int64_t s = 0; s < stages_; ++s) {
     int16_t& rank = rank_of_[static_cast<size_t>(s)];
     for (const auto& owners : owner_)
-      for (size_t at = static_cast<size_t>(s * micros_), end = at + static_cast<size_t>(micros_); at < end;
-           ++at) {
+      for (size_t at = static_cast<size_t>(s * micros_), end = at + static_cast<size_t>(micros_);
+           at < end; ++at) {
         if (rank < 0) rank = owners[at];
         if (owners[at] < 0 || owners[at] == rank || faults.size() >= kMaxTold) continue;
         faults.push_back(cat("stage ", s, " runs on rank ", rank, " and on rank ", owners[at]));
@@ -97,9 +97,10 @@ void ScheduleFacts::check_ranks() {
     auto stage = static_cast<int16_t>(s);
     for (int32_t m = 0; m < micros_ && faults.size() < kMaxTold; ++m)
       for (Key send : {Key{Do::SendX, stage, m}, Key{Do::SendG, static_cast<int16_t>(s + 1), m}})
-        if (bool sent = owner(send) >= 0, received = owner(other_side(send)) >= 0; same && (sent || received))
-          faults.push_back(cat("rank ", rank_of_[here],
-                               " transfers to itself: ", to_text(Action{send.what, send.stage, m})));
+        if (bool sent = owner(send) >= 0, received = owner(other_side(send)) >= 0;
+            same && (sent || received))
+          faults.push_back(cat("rank ", rank_of_[here], " transfers to itself: ",
+                               to_text(Action{send.what, send.stage, m})));
   }
 }
 

@@ -1,5 +1,5 @@
-// What can be said of a schedule without running it: who runs what, what is missing or there twice, and what
-// each action needs. Values; for the simulator.
+// What can be said of a schedule without running it: who runs what, what is missing or there twice,
+// and what each action needs. Values; for the simulator.
 #pragma once
 #include <array>
 #include <optional>
@@ -15,19 +15,14 @@ struct Key {
   int32_t micro;
 };
 
-inline bool is_compute(Do what) {
-  return what <= Do::W;
-}
-inline bool is_send(Do what) {
-  return what == Do::SendX || what == Do::SendG;
-}
-inline bool is_transfer(Do what) {
-  return what >= Do::RecvX && what <= Do::SendG;
-}
+inline bool is_compute(Do what) { return what <= Do::W; }
+inline bool is_send(Do what) { return what == Do::SendX || what == Do::SendG; }
+inline bool is_transfer(Do what) { return what >= Do::RecvX && what <= Do::SendG; }
 
 struct Needs {
   std::array<Key, 3> keys{};
-  std::array<bool, 3> implied_transfer{};  // the data comes from another rank, and no action stands for that
+  std::array<bool, 3>
+      implied_transfer{};  // the data comes from another rank, and no action stands for that
   size_t count = 0;
 };
 
@@ -42,14 +37,16 @@ class ScheduleFacts {
   /// The rank whose program has it, -1 when none does.
   int owner(Key key) const { return owner_[static_cast<size_t>(key.what)][cell(key)]; }
   /// True for an action that is a fault by itself and cannot run.
-  bool skipped(size_t rank, size_t index) const { return !skip_[rank].empty() && skip_[rank][index]; }
+  bool skipped(size_t rank, size_t index) const {
+    return !skip_[rank].empty() && skip_[rank][index];
+  }
   /// True when the schedule runs gradients of weights apart.
   bool split() const { return split_; }
   Do last_backward() const { return split_ ? Do::W : Do::B; }
   /// The receive of a send and the other way round.
   Key other_side(Key key) const;
-  /// What must be done before an action other than Reduce can begin. For a transfer that does not include its
-  /// other side.
+  /// What must be done before an action other than Reduce can begin. For a transfer that does not
+  /// include its other side.
   Needs needs(const Action& a) const;
   /// The first micro-batch of a stage whose last backward has no time in `done`.
   Key first_open(int16_t stage, const std::vector<double>& done) const;

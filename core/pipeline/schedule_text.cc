@@ -14,12 +14,8 @@ constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
 constexpr const char* kExample =
     "an action is like 0F3 (stage 0, forward, micro-batch 3), 2B0, 2W0, 1RecvX3, 0SendX3 or 2R";
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_separator(char c) {
   return c == ' ' || c == '\t' || c == ',' || c == '\r' || c == '\n' || c == '#';
 }
@@ -52,8 +48,8 @@ class Reader {
     std::string got = at >= text_.size() ? "the end of the text"
                       : end == at        ? "nothing"
                                          : cat("'", printable(text_.substr(at, end - at), 40), "'");
-    throw Error(ErrorClass::config, cat(locate(source, at).text(), ": wanted ", wanted, ", got ", got),
-                kExample);
+    throw Error(ErrorClass::config,
+                cat(locate(source, at).text(), ": wanted ", wanted, ", got ", got), kExample);
   }
 
   Program line() {
@@ -77,8 +73,9 @@ class Reader {
     while (at_ < text_.size() && is_letter(text_[at_])) ++at_;
     auto what = do_of(text_.substr(begin, at_ - begin));
     if (!what) fail("F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage", begin);
-    int32_t micro =
-        *what == Do::Reduce ? 0 : number<int32_t>("the number of a micro-batch from 0 to 2147483647");
+    int32_t micro = *what == Do::Reduce
+                        ? 0
+                        : number<int32_t>("the number of a micro-batch from 0 to 2147483647");
     bool beside = *what == Do::F && at_ < text_.size() && text_[at_] == '+';
     if (beside) ++at_;
     if (at_ < text_.size() && !is_separator(text_[at_]))

@@ -44,8 +44,8 @@ class Simulation {
   double& done(Key key) { return done_[static_cast<size_t>(key.what)][facts_.cell(key)]; }
   Action at(size_t rank) const { return schedule_[rank][next_[rank]]; }
 
-  /// Runs the next action of a rank, or leaves a note with what it waits for. Ranks that waited for it become
-  /// ready.
+  /// Runs the next action of a rank, or leaves a note with what it waits for. Ranks that waited for
+  /// it become ready.
   bool advance(size_t rank, std::vector<size_t>& ready) {
     const Action a = at(rank);
     if (facts_.skipped(rank, next_[rank])) return ++next_[rank], true;
@@ -55,7 +55,8 @@ class Simulation {
           static_cast<int16_t>(rank);
       return false;
     }
-    if (is_transfer(a.what) && costs_.transfer == TransferMode::rendezvous) return meet(rank, ready);
+    if (is_transfer(a.what) && costs_.transfer == TransferMode::rendezvous)
+      return meet(rank, ready);
     if (a.beside) return run_pair(rank, start, ready);
     finish(rank, start, start + duration(a));
     wake({a.what, a.stage, a.micro}, ready);
@@ -103,9 +104,10 @@ class Simulation {
     const Action a = at(rank);
     Key here{a.what, a.stage, a.micro}, there = facts_.other_side(here);
     int other = facts_.owner(there);
-    bool stands = other >= 0 &&
-                  next_[static_cast<size_t>(other)] < schedule_[static_cast<size_t>(other)].size() &&
-                  at(static_cast<size_t>(other)) == Action{there.what, there.stage, there.micro};
+    bool stands =
+        other >= 0 &&
+        next_[static_cast<size_t>(other)] < schedule_[static_cast<size_t>(other)].size() &&
+        at(static_cast<size_t>(other)) == Action{there.what, there.stage, there.micro};
     if (!stands || missing_need_of(there))
       return false;  // the other side comes back here when it stands there
     auto partner = static_cast<size_t>(other);
@@ -208,8 +210,8 @@ class Simulation {
 }  // namespace
 
 Simulated simulate(const Schedule& schedule, const Plan& plan, const Costs& costs) {
-  MT_CHECK(costs.stages.empty() || costs.stages.size() == static_cast<size_t>(plan.stages), "costs of ",
-           costs.stages.size(), " stages for a plan of ", plan.stages);
+  MT_CHECK(costs.stages.empty() || costs.stages.size() == static_cast<size_t>(plan.stages),
+           "costs of ", costs.stages.size(), " stages for a plan of ", plan.stages);
   return Simulation(schedule, plan, costs).run();
 }
 

@@ -1,6 +1,6 @@
-// What running a schedule would do: its faults, how long it takes, what it keeps. No tensors, no threads. The
-// same for a schedule of compute only (data is there a transfer's time after it was made) and for a lowered
-// one (each transfer is an action). Stateless; safe from any thread.
+// What running a schedule would do: its faults, how long it takes, what it keeps. No tensors, no
+// threads. The same for a schedule of compute only (data is there a transfer's time after it was
+// made) and for a lowered one (each transfer is an action). Stateless; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,15 +14,14 @@ namespace mtrain {
 struct StageCosts {
   double forward = 1, backward = 1, weights = 1;  // a B without W takes backward + weights
   double activation = 1;                          // held from F to the end of B
-  double kept =
-      1;  // of it, with the gradients of outputs, what W needs: held from the end of B to the end of W
+  double kept = 1;  // of it, with the gradients of outputs, what W needs: held from the end of B to
+                    // the end of W
 };
 
 /// How an action waits for its transfer.
 enum class TransferMode : uint8_t {
-  asynchronous,  // a send starts it and goes on, a receive only says where to; who needs the data waits for
-                 // it
-  rendezvous     // both sides stand still until both are there and the data is over
+  asynchronous,  // send and receive return at once; the action that needs the data waits for it
+  rendezvous     // both ranks wait until both have reached the transfer and it is complete
 };
 
 struct Costs {
@@ -43,19 +42,20 @@ struct TimedAction {
 };
 
 struct Simulated {
-  std::vector<std::string> faults;  // what waits for ever and for what, repeats, is missing or is not there
-  double bubble = 0;                // share of the time of all ranks without F, B or W
+  std::vector<std::string>
+      faults;         // what waits for ever and for what, repeats, is missing or is not there
+  double bubble = 0;  // share of the time of all ranks without F, B or W
   int64_t peak_activations =
       0;  // most micro-batches of stages alive on one rank, between F and the last of B and W
   double makespan = 0;
-  std::vector<double> busy;                 // by rank: time in F, B and W
-  std::vector<double> peak;                 // by rank: most memory of activations, in the costs' unit
+  std::vector<double> busy;  // by rank: time in F, B and W
+  std::vector<double> peak;  // by rank: most memory of activations, in the costs' unit
   std::vector<std::vector<TimedAction>> timeline;  // by rank, what ran, in its order
 };
 
-/// Runs every rank's next action as soon as what it needs is there. `plan` says what there should be (its
-/// stages and micro_batches). When any B has a W, all must have one. Throws Error(config) when stages x
-/// micro-batches is beyond 4 million.
+/// Runs every rank's next action as soon as what it needs is there. `plan` says what there should
+/// be (its stages and micro_batches). When any B has a W, all must have one. Throws Error(config)
+/// when stages x micro-batches is beyond 4 million.
 MT_API Simulated simulate(const Schedule& schedule, const Plan& plan, const Costs& costs = {});
 
 }  // namespace mtrain

@@ -23,10 +23,12 @@ std::string letters(const SplitRequest& r, const StageMap& map, int64_t s, int64
 
 std::vector<std::string> even(const SplitRequest& r, const StageMap& map) {
   int64_t all = r.layers + (r.account_for_embedding ? 1 : 0) + (r.account_for_loss ? 1 : 0);
-  wanted(all % map.stages() == 0,
-         cat(counted(all, "block"), all == r.layers ? "" : " (the embedding or the loss counted in)",
-             " cannot be shared out evenly over ", map.stages(), " stages"),
-         "change model.layers, dist.pp or dist.vp, or say first_stage_layers, last_stage_layers or layout");
+  wanted(
+      all % map.stages() == 0,
+      cat(counted(all, "block"), all == r.layers ? "" : " (the embedding or the loss counted in)",
+          " cannot be shared out evenly over ", map.stages(), " stages"),
+      "change model.layers, dist.pp or dist.vp, or say first_stage_layers, last_stage_layers or "
+      "layout");
   std::vector<std::string> out;
   for (int64_t s = 0; s < map.stages(); ++s) {
     int64_t blocks = all / map.stages();
@@ -41,19 +43,19 @@ std::vector<std::string> even(const SplitRequest& r, const StageMap& map) {
 
 std::vector<std::string> uneven(const SplitRequest& r, const StageMap& map) {
   const char* hint = "change dist.first_stage_layers or dist.last_stage_layers";
-  wanted(
-      !r.account_for_embedding && !r.account_for_loss,
-      "account_for_embedding and account_for_loss share blocks out by themselves, and first_stage_layers or "
-      "last_stage_layers is given",
-      "choose one of the two ways");
-  wanted(r.first_stage_layers >= 0 && r.last_stage_layers >= 0, "a stage cannot hold fewer than 0 blocks",
-         hint);
+  wanted(!r.account_for_embedding && !r.account_for_loss,
+         "account_for_embedding and account_for_loss share blocks out by themselves, and "
+         "first_stage_layers or "
+         "last_stage_layers is given",
+         "choose one of the two ways");
+  wanted(r.first_stage_layers >= 0 && r.last_stage_layers >= 0,
+         "a stage cannot hold fewer than 0 blocks", hint);
   int64_t given = (r.first_stage_layers > 0 ? 1 : 0) + (r.last_stage_layers > 0 ? 1 : 0);
   int64_t stages = map.ranks() - given, per_rank = map.stages() / map.ranks();
   wanted(stages >= 0 && r.first_stage_layers <= r.layers &&
              r.last_stage_layers <= r.layers - r.first_stage_layers,
-         cat(r.first_stage_layers, " + ", r.last_stage_layers, " blocks at the ends of ", map.ranks(),
-             " ranks are more than the ", r.layers, " of the model"),
+         cat(r.first_stage_layers, " + ", r.last_stage_layers, " blocks at the ends of ",
+             map.ranks(), " ranks are more than the ", r.layers, " of the model"),
          hint);
   int64_t rest = r.layers - r.first_stage_layers - r.last_stage_layers;
   wanted((rest == 0) == (stages == 0) && rest % std::max<int64_t>(1, stages) == 0,
@@ -64,7 +66,8 @@ std::vector<std::string> uneven(const SplitRequest& r, const StageMap& map) {
     if (rank + 1 == map.ranks() && r.last_stage_layers > 0) blocks = r.last_stage_layers;
     if (rank == 0 && r.first_stage_layers > 0) blocks = r.first_stage_layers;
     wanted(blocks % per_rank == 0,
-           cat("the ", blocks, " blocks of rank ", rank, " cannot be split into ", per_rank, " stages"),
+           cat("the ", blocks, " blocks of rank ", rank, " cannot be split into ", per_rank,
+               " stages"),
            "choose multiples of dist.vp");
     out.push_back(letters(r, map, s, blocks / per_rank));
   }
@@ -87,10 +90,10 @@ std::vector<std::string> by_layout(const SplitRequest& r, const StageMap& map) {
   wanted(layout.count('t') == r.layers,
          cat(where, "it has ", layout.count('t'), " blocks, the model ", r.layers),
          "no block may be lost or built twice");
-  wanted(
-      layout.count('m') == r.mtp_layers,
-      cat(where, "it has ", layout.count('m'), " blocks of multi-token prediction, the model ", r.mtp_layers),
-      "");
+  wanted(layout.count('m') == r.mtp_layers,
+         cat(where, "it has ", layout.count('m'), " blocks of multi-token prediction, the model ",
+             r.mtp_layers),
+         "");
   return std::move(layout.stages);
 }
 
@@ -105,7 +108,9 @@ std::vector<StagePart> split_layers(const SplitRequest& request, const StageMap&
   for (const std::string& stage : !request.layout.empty() ? by_layout(request, map)
                                   : ends                  ? uneven(request, map)
                                                           : even(request, map)) {
-    auto count = [&](char c) { return static_cast<int64_t>(std::count(stage.begin(), stage.end(), c)); };
+    auto count = [&](char c) {
+      return static_cast<int64_t>(std::count(stage.begin(), stage.end(), c));
+    };
     parts.push_back({stage, next, count('t'), count('m'), count('E') > 0, count('L') > 0});
     next += parts.back().num_layers;
   }

@@ -8,11 +8,12 @@
 
 namespace mtrain {
 
-/// How blocks are to be shared out, as `dist` says it. A layout stands alone; the ends and the counts exclude
-/// each other.
+/// How blocks are to be shared out, as `dist` says it. A layout stands alone; the ends and the
+/// counts exclude each other.
 struct SplitRequest {
   int64_t layers = 0;
-  int64_t mtp_layers = 0;  // blocks of multi-token prediction; without a layout they go with head and loss
+  int64_t mtp_layers =
+      0;  // blocks of multi-token prediction; without a layout they go with head and loss
   int64_t first_stage_layers = 0,
           last_stage_layers = 0;  // blocks of the first and the last rank; 0: as many as any
   bool account_for_embedding = false, account_for_loss = false;  // count as a block
@@ -27,9 +28,9 @@ struct StagePart {
   bool embedding = false, head = false;
 };
 
-/// The parts of all stages, in order: each block of the model is in one of them. With several stages per
-/// rank, a rank's blocks are shared out evenly among them. Throws Error(config) that names the settings when
-/// it does not work out.
+/// The parts of all stages, in order: each block of the model is in one of them. With several
+/// stages per rank, a rank's blocks are shared out evenly among them. Throws Error(config) that
+/// names the settings when it does not work out.
 MT_API std::vector<StagePart> split_layers(const SplitRequest& request, const StageMap& map);
 
 }  // namespace mtrain

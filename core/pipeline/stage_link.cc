@@ -15,7 +15,8 @@ std::vector<int64_t> header_of(const Shape& shape, DType dtype) {
   return header;
 }
 
-/// Messages between two ranks are told apart by the stage they are for and by kind, whatever their order.
+/// Messages between two ranks are told apart by the stage they are for and by kind, whatever their
+/// order.
 int tag_of(const Action& receive) {
   int kind = receive.what == Do::RecvX ? 0 : 1;
   return (receive.stage * 2 + kind) % (kMaxTag + 1);
@@ -31,7 +32,8 @@ Action receive_of(const Action& send) {
 
 StageLink::StageLink(Run& run, StageMap map, Communicator* ranks, Options options)
     : run_(run), map_(std::move(map)), ranks_(ranks), options_(options) {
-  MT_CHECK(!ranks_ || ranks_->size() == map_.ranks(), ranks_ ? ranks_->size() : 0, " ranks for a pipeline of ", map_.ranks());
+  MT_CHECK(!ranks_ || ranks_->size() == map_.ranks(), ranks_ ? ranks_->size() : 0,
+           " ranks for a pipeline of ", map_.ranks());
 }
 
 void StageLink::made(const Action& what, const Tensor& tensor) {
@@ -49,12 +51,14 @@ void StageLink::made(const Action& what, const Tensor& tensor) {
 void StageLink::transfer(const Action& action) {
   bool forward = action.what == Do::SendX || action.what == Do::RecvG;
   int64_t other = action.stage + (forward ? 1 : -1);
-  MT_CHECK(other >= 0 && other < map_.stages() && rank_of(other) != rank_of(action.stage), to_text(action),
-           ", and stage ", other, " is not on another rank");
+  MT_CHECK(other >= 0 && other < map_.stages() && rank_of(other) != rank_of(action.stage),
+           to_text(action), ", and stage ", other, " is not on another rank");
   PhaseTimer timer(run_.profile(), "transfer");
   std::erase_if(leaving_, [](Outgoing& out) { return out.done(); });
-  if (action.what == Do::SendX || action.what == Do::SendG) send(action);
-  else receive(action);
+  if (action.what == Do::SendX || action.what == Do::SendG)
+    send(action);
+  else
+    receive(action);
 }
 
 void StageLink::send(const Action& action) {
@@ -74,8 +78,9 @@ void StageLink::send(const Action& action) {
   out.gone = ranks_->start_send(out.tensor, to, tag);
 }
 
-/// A tensor that was sent is alive until a transfer finds it received: at the latest the first one behind the arrival of what
-/// comes back for it. Nothing comes back for a gradient: of those, two are taken to be on their way.
+/// A tensor that was sent is alive until a transfer finds it received: at the latest the first one
+/// behind the arrival of what comes back for it. Nothing comes back for a gradient: of those, two
+/// are taken to be on their way.
 void StageLink::rehearse_send(const Action& action, Tensor tensor) {
   if (action.what == Do::SendX) {
     rehearsed_x_[{action.stage, action.micro}] = std::move(tensor);
@@ -90,9 +95,10 @@ bool StageLink::tells_shape(const Action& action, const Form& form) {
   if (action.what == Do::SendG) return false;
   if (options_.variable_shapes) return true;
   auto [known, first] = told_.try_emplace(action.stage, form);
-  MT_USER_CHECK(known->second.shape == form.shape && known->second.dtype == form.dtype, ErrorClass::config,
-                cat("stage ", action.stage, " hands on ", form.shape, " for micro-batch ", action.micro, ", and said ",
-                    known->second.shape, " before"),
+  MT_USER_CHECK(known->second.shape == form.shape && known->second.dtype == form.dtype,
+                ErrorClass::config,
+                cat("stage ", action.stage, " hands on ", form.shape, " for micro-batch ",
+                    action.micro, ", and said ", known->second.shape, " before"),
                 "set dist.variable_seq_lengths=true for micro-batches of different lengths");
   return first;
 }
@@ -123,12 +129,15 @@ void StageLink::receive(const Action& action) {
   int from = static_cast<int>(rank_of(stage)), tag = tag_of(action);
   Form form = form_of(action, from, tag);
   Incoming& in = inbox_[{action.what, action.stage, action.micro}];
-  MemoryScope use(run_.memory(), action.what == Do::RecvX ? MemoryUse::activations : MemoryUse::backward);
+  MemoryScope use(run_.memory(),
+                  action.what == Do::RecvX ? MemoryUse::activations : MemoryUse::backward);
   in.tensor = run_.empty(form.shape, form.dtype);
   if (!moves()) return;
   in.arrival = ranks_->start_recv(in.tensor, from, tag);
-  if (options_.blocking && options_.batched) batch_.push_back({action.what, action.stage, action.micro});
-  else if (options_.blocking) in.arrival.wait();
+  if (options_.blocking && options_.batched)
+    batch_.push_back({action.what, action.stage, action.micro});
+  else if (options_.blocking)
+    in.arrival.wait();
 }
 
 void StageLink::settle() {
@@ -141,7 +150,8 @@ Tensor StageLink::take(const Action& what) {
   MT_CHECK(found != inbox_.end(), "nothing came for ", to_text(what));
   Incoming in = std::move(found->second);
   inbox_.erase(found);
-  if (auto x = rehearsed_x_.find({what.stage, what.micro}); what.what == Do::RecvG && x != rehearsed_x_.end()) {
+  if (auto x = rehearsed_x_.find({what.stage, what.micro});
+      what.what == Do::RecvG && x != rehearsed_x_.end()) {
     leaving_.emplace_back().tensor = std::move(x->second);  // gone: the next transfer sees that
     rehearsed_x_.erase(x);
   }

@@ -7,7 +7,8 @@
 namespace mtrain {
 
 StageMap::StageMap(int64_t ranks, int64_t stages) : ranks_(ranks) {
-  MT_CHECK(ranks >= 1 && stages >= ranks && stages <= INT16_MAX, ranks, " ranks, ", stages, " stages");
+  MT_CHECK(ranks >= 1 && stages >= ranks && stages <= INT16_MAX, ranks, " ranks, ", stages,
+           " stages");
   rank_of_.resize(static_cast<size_t>(stages));
 }
 

@@ -1,5 +1,5 @@
-// Which rank of the pipeline holds which stage. Stages are numbered in the order a micro-batch goes forward
-// through them. A value.
+// Which rank of the pipeline holds which stage. Stages are numbered in the order a micro-batch goes
+// forward through them. A value.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +13,8 @@ class MT_API StageMap {
  public:
   /// Round and round: stage s lies on rank s % ranks.
   static StageMap looping(int64_t ranks, int64_t virtual_stages = 1);
-  /// Down and up again: two stages per rank, stage s and stage 2*ranks-1-s. The first rank has both ends of
-  /// the model.
+  /// Down and up again: two stages per rank, stage s and stage 2*ranks-1-s. The first rank has both
+  /// ends of the model.
   static StageMap v_shape(int64_t ranks);
 
   /// Any way: the rank of each stage.

@@ -35,8 +35,10 @@ class WorkState {
 
 }  // namespace
 
-void Turns::run(std::function<void()>& pause, const std::function<void()>& first, const std::function<void()>& second) {
-  MT_CHECK(!pause && !run_.made, "work side by side inside of other such work, or of what is offloaded");
+void Turns::run(std::function<void()>& pause, const std::function<void()>& first,
+                const std::function<void()>& second) {
+  MT_CHECK(!pause && !run_.made,
+           "work side by side inside of other such work, or of what is offloaded");
   bool give_up = false, in_second = true;
   auto go = [&](auto&& enter) {  // from the first to the second and back
     WorkState here(run_);

@@ -6,8 +6,8 @@
 namespace mtrain {
 namespace {
 
-/// One rank's program under construction. `down` is its stage on the way down the V, `up` the one on the way
-/// up.
+/// One rank's program under construction. `down` is its stage on the way down the V, `up` the one
+/// on the way up.
 struct Leg {
   int64_t stage, micro_batches;
   std::array<int64_t, 3> next = {};  // of F, B, W

@@ -1,12 +1,12 @@
-// What a plugin's source includes besides the interface of its kind. MT_PLUGIN stands in it once, at file
-// scope:
+// What a plugin's source includes besides the interface of its kind. MT_PLUGIN stands in it once,
+// at file scope:
 //
 //   MT_PLUGIN("lion", "the Lion optimizer: sign of an interpolated momentum") {
 //     registry.add<Optimizer, Lion, LionConfig>("lion", "sign of an interpolated momentum");
 //   }
 //
-// The file must be called <kind>_<name>.so (mtrain_add_plugin in CMake sees to it) and register that
-// component alone.
+// The file must be called <kind>_<name>.so (mtrain_add_plugin in CMake sees to it) and register
+// that component alone.
 #pragma once
 #include "mtrain/plugin/registry.h"
 #include "mtrain/plugin/stamp.h"

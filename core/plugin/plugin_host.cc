@@ -30,9 +30,7 @@ fs::path absolute_path(const fs::path& path) {
   return error ? whole.lexically_normal() : out;
 }
 
-fs::path built_in_folder() {
-  return absolute_path(program_directory() / "../lib/mtrain/plugins");
-}
+fs::path built_in_folder() { return absolute_path(program_directory() / "../lib/mtrain/plugins"); }
 
 /// What the loader said, without the name of the file in front (the message has it already).
 std::string loader_message(const fs::path& path) {
@@ -52,8 +50,8 @@ const char* loader_hint(std::string_view message) {
 }
 
 boost::dll::shared_library open_library(const fs::path& path) {
-  // Never unmapped: objects, type information and function pointers of a plugin may live until the process
-  // ends.
+  // Never unmapped: objects, type information and function pointers of a plugin may live until the
+  // process ends.
   auto mode = static_cast<load_mode::type>(static_cast<unsigned>(load_mode::rtld_now) |
                                            static_cast<unsigned>(load_mode::rtld_local) |
                                            static_cast<unsigned>(RTLD_NODELETE));
@@ -63,11 +61,13 @@ boost::dll::shared_library open_library(const fs::path& path) {
     library.load(path, mode, error);
   } catch (const std::exception& thrown) {
     throw Error(ErrorClass::plugin,
-                cat(path.string(), ": a static initialiser threw: ", printable(thrown.what())), kStaticHint);
-  } catch (...) {
-    throw Error(ErrorClass::plugin,
-                cat(path.string(), ": a static initialiser threw something that is not a std::exception"),
+                cat(path.string(), ": a static initialiser threw: ", printable(thrown.what())),
                 kStaticHint);
+  } catch (...) {
+    throw Error(
+        ErrorClass::plugin,
+        cat(path.string(), ": a static initialiser threw something that is not a std::exception"),
+        kStaticHint);
   }
   if (!library.is_loaded()) {
     std::string message = loader_message(path);
@@ -80,19 +80,22 @@ boost::dll::shared_library open_library(const fs::path& path) {
 void call_entry_point(const boost::dll::shared_library& library, const PluginFileInfo& file,
                       Registry& staging) {
   if (!library.has(kPluginEntryPoint))
-    throw Error(ErrorClass::plugin, cat(file.path.string(), ": has no entry point ", kPluginEntryPoint),
+    throw Error(ErrorClass::plugin,
+                cat(file.path.string(), ": has no entry point ", kPluginEntryPoint),
                 "define the plugin with MT_PLUGIN of mtrain/plugin/plugin.h");
   auto& entry_point = library.get<void(Registry&)>(kPluginEntryPoint);
   register_plugin_code({cat(file.kind, " plugin '", file.name, "'"), file.path.string()},
                        reinterpret_cast<const void*>(&entry_point));
   auto failed = [&](std::string_view what) {
-    return Error(ErrorClass::plugin, cat(file.path.string(), ": its registration failed: ", printable(what)),
+    return Error(ErrorClass::plugin,
+                 cat(file.path.string(), ": its registration failed: ", printable(what)),
                  "this is a fault of the plugin: show this line to its author");
   };
   try {
     entry_point(staging);
   } catch (const Error& error) {
-    throw Error(ErrorClass::plugin, cat(file.path.string(), ": its registration failed: ", error.message()),
+    throw Error(ErrorClass::plugin,
+                cat(file.path.string(), ": its registration failed: ", error.message()),
                 error.hint());
   } catch (const std::exception& error) {
     throw failed(error.what());
@@ -101,21 +104,21 @@ void call_entry_point(const boost::dll::shared_library& library, const PluginFil
   }
 }
 
-/// A plugin registers the one component that its file name promises: then a name in a recipe leads to one
-/// file.
+/// A plugin registers the one component that its file name promises: then a name in a recipe leads
+/// to one file.
 void check_registered(const Registry& staging, const PluginFileInfo& file) {
   std::vector<std::string> others;
   for (const auto* entry : staging.entries())
     if (entry->kind != file.kind || entry->name != file.name)
       others.push_back(cat(entry->kind, " '", entry->name, "'"));
   if (others.empty() && staging.find(file.kind, file.name)) return;
-  throw Error(
-      ErrorClass::plugin,
-      cat(file.path.string(), ": should register ", file.kind, " '", file.name, "' alone, but registered ",
-          staging.entries().empty() ? "nothing"
-          : others.empty()          ? "it not"
-                                    : join(others, ", ")),
-      "one plugin file holds one component, named as the file: <kind>_<name>.so");
+  throw Error(ErrorClass::plugin,
+              cat(file.path.string(), ": should register ", file.kind, " '", file.name,
+                  "' alone, but registered ",
+                  staging.entries().empty() ? "nothing"
+                  : others.empty()          ? "it not"
+                                            : join(others, ", ")),
+              "one plugin file holds one component, named as the file: <kind>_<name>.so");
 }
 
 }  // namespace
@@ -134,7 +137,8 @@ std::vector<fs::path> plugin_folders(const std::vector<std::string>& from_comman
     if (std::find(out.begin(), out.end(), place) == out.end()) out.push_back(std::move(place));
   };
   for (const auto& folder : wanted)
-    if (!folder.empty()) add(folder);  // an empty entry would mean the current folder, to no one's wish
+    if (!folder.empty())
+      add(folder);  // an empty entry would mean the current folder, to no one's wish
   add(built_in_folder());
   return out;
 }
@@ -144,7 +148,8 @@ bool parse_plugin_file_name(std::string_view file_name, std::string& kind, std::
   std::string_view stem = file_name.substr(0, file_name.size() - kSuffix.size());
   size_t bar = stem.find('_');
   if (bar == std::string_view::npos) return false;
-  if (!valid_plugin_name(stem.substr(0, bar)) || !valid_plugin_name(stem.substr(bar + 1))) return false;
+  if (!valid_plugin_name(stem.substr(0, bar)) || !valid_plugin_name(stem.substr(bar + 1)))
+    return false;
   kind = stem.substr(0, bar);
   name = stem.substr(bar + 1);
   return true;
@@ -165,9 +170,10 @@ PluginFileInfo inspect_plugin_file(const fs::path& path) {
     throw Error(ErrorClass::plugin, cat(info.path.string(), ": does not fit this mtrain: ", reason),
                 "build the plugin again against this mtrain");
   if (image.name != info.name)
-    throw Error(ErrorClass::plugin,
-                cat(info.path.string(), ": calls itself '", image.name, "', its file '", info.name, "'"),
-                cat("rename the file to ", info.kind, "_", image.name, ".so"));
+    throw Error(
+        ErrorClass::plugin,
+        cat(info.path.string(), ": calls itself '", image.name, "', its file '", info.name, "'"),
+        cat("rename the file to ", info.kind, "_", image.name, ".so"));
   return info;
 }
 
@@ -217,21 +223,22 @@ Error PluginHost::unknown(std::string_view kind, std::string_view name) const {
     searched.push_back(cat(folder.string(), fs::is_directory(folder) ? "" : " (absent)"));
   std::vector<std::string> near = nearest(name, known);
   std::string hint = near.empty() ? "" : cat("did you mean '", join(near, "' or '"), "'? ");
-  hint +=
-      cat("available: ", known.empty() ? "none" : join(known, ", "), "; searched: ", join(searched, ", "), "; add a folder by --plugin-path DIR");
+  hint += cat("available: ", known.empty() ? "none" : join(known, ", "),
+              "; searched: ", join(searched, ", "), "; add a folder by --plugin-path DIR");
   if (!ignored.empty()) hint += cat("; passed over: ", join(ignored, "; "));
-  return {ErrorClass::plugin, cat("there is no ", kind, " plugin named '", printable(name, 64), "'"), hint};
+  return {ErrorClass::plugin,
+          cat("there is no ", kind, " plugin named '", printable(name, 64), "'"), hint};
 }
 
 PluginFileInfo PluginHost::locate(std::string_view kind, std::string_view name) const {
-  // Also keeps a name from being a path: no '/', no '.', nothing else that a file system would read as more
-  // than a name.
+  // Also keeps a name from being a path: no '/', no '.', nothing else that a file system would read
+  // as more than a name.
   if (valid_plugin_name(kind) && valid_plugin_name(name))
     for (const auto& folder : folders_) {
       fs::path path = folder / cat(kind, "_", name, kSuffix);
       std::error_code error;
-      // A file that is there but bad is an error, not a reason to fall back to another of the same name
-      // further on.
+      // A file that is there but bad is an error, not a reason to fall back to another of the same
+      // name further on.
       if (fs::exists(fs::symlink_status(path, error))) return inspect_plugin_file(path);
     }
   throw unknown(kind, name);
@@ -259,8 +266,8 @@ const Registry::Entry& PluginHost::open_and_register(const PluginFileInfo& file)
   boost::dll::shared_library library = open_library(file.path);
   // The file that was judged is the file that was opened, unless somebody replaced it in between.
   if (read_plugin_image(file.path).identity != file.identity)
-    throw Error(ErrorClass::plugin, cat(file.path.string(), ": was replaced while it was being loaded"),
-                "start again");
+    throw Error(ErrorClass::plugin,
+                cat(file.path.string(), ": was replaced while it was being loaded"), "start again");
   libraries_->open.push_back(std::move(library));
   Registry staging;
   staging.set_owner(file.path.string());

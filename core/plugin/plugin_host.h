@@ -1,7 +1,7 @@
-// PluginHost: finds plugin files, judges them by their stamps, loads the ones a run needs, and keeps them for
-// the life of the process. It owns the Registry that they fill. A file <folder>/<kind>_<name>.so holds
-// exactly the component <name> of <kind>; recipes name components, never paths. Fill it from one thread at
-// start; const members are safe from any thread.
+// PluginHost: finds plugin files, judges them by their stamps, loads the ones a run needs, and
+// keeps them for the life of the process. It owns the Registry that they fill. A file
+// <folder>/<kind>_<name>.so holds exactly the component <name> of <kind>; recipes name components,
+// never paths. Fill it from one thread at start; const members are safe from any thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -35,13 +35,15 @@ struct LoadedPlugin {
   fs::path path;
 };
 
-/// The folders to search, first to last: `from_command_line`, MTRAIN_PLUGIN_PATH (separated by ':'), and the
-/// built-in folder
-/// ../lib/mtrain/plugins beside the executable's. Absolute, without repetitions, not checked for existence.
+/// The folders to search, first to last: `from_command_line`, MTRAIN_PLUGIN_PATH (separated by
+/// ':'), and the built-in folder
+/// ../lib/mtrain/plugins beside the executable's. Absolute, without repetitions, not checked for
+/// existence.
 MT_API std::vector<fs::path> plugin_folders(const std::vector<std::string>& from_command_line);
 
 /// Splits "optimizer_lion.so" into its kind and name; false when the file name is not of that form.
-MT_API bool parse_plugin_file_name(std::string_view file_name, std::string& kind, std::string& name);
+MT_API bool parse_plugin_file_name(std::string_view file_name, std::string& kind,
+                                   std::string& name);
 
 class MT_API PluginHost {
  public:
@@ -50,23 +52,26 @@ class MT_API PluginHost {
   PluginHost(const PluginHost&) = delete;
   PluginHost& operator=(const PluginHost&) = delete;
 
-  /// Loads the plugin of that kind and name, and nothing else; does nothing when it is loaded already. Throws
-  /// Error(plugin) with one line: unknown (nearest, available, folders searched), untrusted, wrong stamp,
-  /// unloadable, or a registration that failed. A failed plugin leaves nothing in the registry.
+  /// Loads the plugin of that kind and name, and nothing else; does nothing when it is loaded
+  /// already. Throws Error(plugin) with one line: unknown (nearest, available, folders searched),
+  /// untrusted, wrong stamp, unloadable, or a registration that failed. A failed plugin leaves
+  /// nothing in the registry.
   const Registry::Entry& load(std::string_view kind, std::string_view name);
 
-  /// Loads one file by its path, for tools that were given it by the user. Its name must be <kind>_<name>.so.
+  /// Loads one file by its path, for tools that were given it by the user. Its name must be
+  /// <kind>_<name>.so.
   const Registry::Entry& load_file(const fs::path& path);
 
   /// load() and then make a component of it.
   template <class Kind>
-  std::unique_ptr<Kind> make(std::string_view name, const Node& section, typename Kind::Context& context) {
+  std::unique_ptr<Kind> make(std::string_view name, const Node& section,
+                             typename Kind::Context& context) {
     load(Kind::kKind, name);
     return registry_.template make<Kind>(name, section, context);
   }
 
-  /// Every plugin file in the folders, by folder order and then name. Runs no plugin code; never throws for a
-  /// bad file.
+  /// Every plugin file in the folders, by folder order and then name. Runs no plugin code; never
+  /// throws for a bad file.
   std::vector<PluginFileInfo> list() const;
 
   /// The file that load(kind, name) would open, judged but not run. Throws as load() does.
@@ -87,8 +92,8 @@ class MT_API PluginHost {
   std::unique_ptr<Libraries> libraries_;
 };
 
-/// Judges one plugin file without running it: trust, format, stamp, and that its stamp's name is the file's.
-/// Throws Error(plugin). The path may be relative.
+/// Judges one plugin file without running it: trust, format, stamp, and that its stamp's name is
+/// the file's. Throws Error(plugin). The path may be relative.
 MT_API PluginFileInfo inspect_plugin_file(const fs::path& path);
 
 }  // namespace mtrain

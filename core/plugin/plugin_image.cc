@@ -65,7 +65,8 @@ class PluginFile {
   explicit PluginFile(const fs::path& path)
       : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (fd_ < 0)
-      refuse(path, cat("cannot be opened: ", std::strerror(errno)), "check the name and its permissions");
+      refuse(path, cat("cannot be opened: ", std::strerror(errno)),
+             "check the name and its permissions");
     struct stat info {};
     bool regular = ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode);
     if (regular) size_ = static_cast<uint64_t>(info.st_size);
@@ -88,8 +89,8 @@ class PluginFile {
   void require(uint64_t offset, uint64_t bytes, const char* what) const {
     if (!holds(offset, bytes))
       refuse(path_,
-             cat("is truncated or damaged: its ", what, " would lie at byte ", offset, ", the file has ",
-                 size_, " bytes"),
+             cat("is truncated or damaged: its ", what, " would lie at byte ", offset,
+                 ", the file has ", size_, " bytes"),
              kRebuild);
   }
   /// Fills `to` from `offset`; refuses the file when it is too short.
@@ -99,7 +100,8 @@ class PluginFile {
       ssize_t got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0)
-        refuse(path_, got < 0 ? cat("cannot be read: ", std::strerror(errno)) : "shrank while it was read");
+        refuse(path_, got < 0 ? cat("cannot be read: ", std::strerror(errno))
+                              : "shrank while it was read");
       to = to.subspan(static_cast<size_t>(got));
       offset += static_cast<uint64_t>(got);
     }
@@ -110,8 +112,10 @@ class PluginFile {
     read(offset, bytes, what);
     return std::bit_cast<T>(bytes);
   }
-  std::vector<std::byte> read_bytes(uint64_t offset, uint64_t bytes, uint64_t limit, const char* what) const {
-    if (bytes > limit) refuse(path_, cat("is damaged: its ", what, " claims ", bytes, " bytes"), kRebuild);
+  std::vector<std::byte> read_bytes(uint64_t offset, uint64_t bytes, uint64_t limit,
+                                    const char* what) const {
+    if (bytes > limit)
+      refuse(path_, cat("is damaged: its ", what, " claims ", bytes, " bytes"), kRebuild);
     require(offset, bytes, what);  // before the allocation
     std::vector<std::byte> out(bytes);
     read(offset, out, what);
@@ -126,8 +130,10 @@ class PluginFile {
 
 Elf64_Ehdr read_header(const PluginFile& file) {
   std::array<unsigned char, EI_NIDENT> ident{};
-  file.read(0, std::as_writable_bytes(std::span(ident).first(std::min<size_t>(ident.size(), file.size()))),
-            "ELF header");
+  file.read(
+      0,
+      std::as_writable_bytes(std::span(ident).first(std::min<size_t>(ident.size(), file.size()))),
+      "ELF header");
   if (std::memcmp(ident.data(), ELFMAG, SELFMAG) != 0)
     refuse(file.path(), "is not a shared library (not an ELF file)", kRebuild);
   if (ident[EI_CLASS] != ELFCLASS64)
@@ -137,9 +143,10 @@ Elf64_Ehdr read_header(const PluginFile& file) {
   auto header = file.read_struct<Elf64_Ehdr>(0, "ELF header");
   if (header.e_machine != kMachine)
     refuse(file.path(),
-           cat("is built for another processor: this is a plugin for ", architecture(header.e_machine),
-               ", and this mtrain is for ", architecture(kMachine)),
-           cat("build it for ", architecture(kMachine), ", or take the file that was built for it").c_str());
+           cat("is built for another processor: this is a plugin for ",
+               architecture(header.e_machine), ", and this mtrain is for ", architecture(kMachine)),
+           cat("build it for ", architecture(kMachine), ", or take the file that was built for it")
+               .c_str());
   if (header.e_type != ET_DYN)
     refuse(file.path(), "is an ELF file but no shared library",
            "link it as a shared module (mtrain_add_plugin does)");
@@ -147,7 +154,8 @@ Elf64_Ehdr read_header(const PluginFile& file) {
 }
 
 std::vector<Elf64_Shdr> read_sections(const PluginFile& file, const Elf64_Ehdr& header) {
-  if (header.e_shnum == 0 || header.e_shnum > kMaxSections || header.e_shentsize != sizeof(Elf64_Shdr))
+  if (header.e_shnum == 0 || header.e_shnum > kMaxSections ||
+      header.e_shentsize != sizeof(Elf64_Shdr))
     refuse(file.path(),
            cat("is damaged or stripped of its section table (", header.e_shnum, " sections of ",
                header.e_shentsize, " bytes)"),
@@ -159,11 +167,14 @@ std::vector<Elf64_Shdr> read_sections(const PluginFile& file, const Elf64_Ehdr& 
   return sections;
 }
 
-// The loader maps what the program headers promise: a file cut short would end in SIGBUS at the first touch.
+// The loader maps what the program headers promise: a file cut short would end in SIGBUS at the
+// first touch.
 std::vector<Elf64_Phdr> read_segments(const PluginFile& file, const Elf64_Ehdr& header) {
-  if (header.e_phnum == 0 || header.e_phnum > kMaxSegments || header.e_phentsize != sizeof(Elf64_Phdr))
+  if (header.e_phnum == 0 || header.e_phnum > kMaxSegments ||
+      header.e_phentsize != sizeof(Elf64_Phdr))
     refuse(file.path(),
-           cat("is damaged: it claims ", header.e_phnum, " segments of ", header.e_phentsize, " bytes"),
+           cat("is damaged: it claims ", header.e_phnum, " segments of ", header.e_phentsize,
+               " bytes"),
            kRebuild);
   std::vector<std::byte> raw = file.read_bytes(header.e_phoff, header.e_phnum * sizeof(Elf64_Phdr),
                                                kMaxSegments * sizeof(Elf64_Phdr), "segment table");
@@ -183,11 +194,13 @@ std::string_view name_at(std::span<const std::byte> names, uint32_t offset) {
 /// The hex digits of a GNU build-id note; absent when the section holds none.
 std::optional<std::string> build_id(const PluginFile& file, const Elf64_Shdr& section) {
   if (section.sh_size > kMaxNote || section.sh_size < sizeof(Elf64_Nhdr) + 4) return std::nullopt;
-  std::vector<std::byte> raw = file.read_bytes(section.sh_offset, section.sh_size, kMaxNote, "build id");
+  std::vector<std::byte> raw =
+      file.read_bytes(section.sh_offset, section.sh_size, kMaxNote, "build id");
   Elf64_Nhdr note;
   std::memcpy(&note, raw.data(), sizeof note);
   constexpr size_t kText = sizeof(Elf64_Nhdr), kId = kText + 4;
-  if (note.n_type != NT_GNU_BUILD_ID || note.n_namesz != 4 || std::memcmp(raw.data() + kText, "GNU", 4) != 0)
+  if (note.n_type != NT_GNU_BUILD_ID || note.n_namesz != 4 ||
+      std::memcmp(raw.data() + kText, "GNU", 4) != 0)
     return std::nullopt;
   if (note.n_descsz < 8 || note.n_descsz > raw.size() - kId) return std::nullopt;
   constexpr const char* kDigits = "0123456789abcdef";
@@ -224,26 +237,32 @@ struct SectionTable {
 
 SectionTable section_table(const PluginFile& file, const Elf64_Ehdr& header) {
   SectionTable out{read_sections(file, header), {}};
-  if (header.e_shstrndx >= out.sections.size()) refuse(file.path(), "is damaged: it has no table of section names", kRebuild);
+  if (header.e_shstrndx >= out.sections.size())
+    refuse(file.path(), "is damaged: it has no table of section names", kRebuild);
   const Elf64_Shdr& table = out.sections[header.e_shstrndx];
   out.names = file.read_bytes(table.sh_offset, table.sh_size, kMaxNameTable, "section names");
   return out;
 }
 
 PluginStamp read_stamp(const PluginFile& file, const Elf64_Shdr& section) {
-  // The first 16 bytes have the same meaning in every version; an older or newer rest is not looked at.
+  // The first 16 bytes have the same meaning in every version; an older or newer rest is not looked
+  // at.
   constexpr uint64_t kFixed = 16;
   if (section.sh_type == SHT_NOBITS || section.sh_size < kFixed)
-    refuse(file.path(), cat("is damaged: its plugin stamp has ", section.sh_size, " bytes"), kRebuild);
+    refuse(file.path(), cat("is damaged: its plugin stamp has ", section.sh_size, " bytes"),
+           kRebuild);
   PluginStamp stamp{};
   auto bytes = std::as_writable_bytes(std::span(&stamp, 1));
   file.read(section.sh_offset, bytes.first(kFixed), "plugin stamp");
   if (std::string_view(stamp.magic, sizeof stamp.magic) != kStampMagic)
-    refuse(file.path(), "is damaged: its plugin stamp does not begin with the right mark", kRebuild);
-  if (stamp.abi == kPluginAbi && stamp.struct_size == sizeof stamp && section.sh_size >= sizeof stamp)
+    refuse(file.path(), "is damaged: its plugin stamp does not begin with the right mark",
+           kRebuild);
+  if (stamp.abi == kPluginAbi && stamp.struct_size == sizeof stamp &&
+      section.sh_size >= sizeof stamp)
     file.read(section.sh_offset, bytes, "plugin stamp");
   else if (stamp.abi == kPluginAbi && stamp.struct_size == sizeof stamp)
-    refuse(file.path(), cat("is damaged: its plugin stamp has ", section.sh_size, " bytes"), kRebuild);
+    refuse(file.path(), cat("is damaged: its plugin stamp has ", section.sh_size, " bytes"),
+           kRebuild);
   return stamp;
 }
 
@@ -268,7 +287,8 @@ PluginImage read_plugin_image(const fs::path& path) {
   }
   if (!stamp_section)
     refuse(path, "is a shared library but no mtrain plugin (it carries no stamp)",
-           "define the plugin with MT_PLUGIN of mtrain/plugin/plugin.h, and do not strip its sections");
+           "define the plugin with MT_PLUGIN of mtrain/plugin/plugin.h, and do not strip its "
+           "sections");
   PluginImage image;
   image.stamp = read_stamp(file, *stamp_section);
   image.name = text_of(image.stamp.name);
@@ -285,7 +305,8 @@ std::string plugin_content_hash(const fs::path& path) {
   Sha256 hash;
   auto add = [&hash](const std::string& text) { hash.update(std::as_bytes(std::span(text))); };
   for (const Elf64_Phdr& segment : read_segments(file, header))
-    add(cat(segment.p_type, ' ', segment.p_flags, ' ', segment.p_vaddr, ' ', segment.p_memsz, '\n'));
+    add(cat(segment.p_type, ' ', segment.p_flags, ' ', segment.p_vaddr, ' ', segment.p_memsz,
+            '\n'));
   for (const Elf64_Shdr& section : table.sections) {
     std::string_view name = table.name(section);
     const bool search_path = name == ".dynamic" || name == ".dynstr";

@@ -33,26 +33,32 @@ constexpr char kOpened = 'o', kDone = '.', kThrew = '!';
 fs::path program() {
   std::error_code error;
   for (const char* place : {"mtrain", "../bin/mtrain", "../../bin/mtrain"})
-    if (fs::path path = program_directory() / place; ::access(path.c_str(), X_OK) == 0 && fs::is_regular_file(path, error)) return path;
+    if (fs::path path = program_directory() / place;
+        ::access(path.c_str(), X_OK) == 0 && fs::is_regular_file(path, error))
+      return path;
   return {};
 }
 
-/// Starts it with nothing but the pipe, in a process group of its own: a terminal's interrupt is for this process to judge.
+/// Starts it with nothing but the pipe, in a process group of its own: a terminal's interrupt is
+/// for this process to judge.
 int start(const fs::path& program, const fs::path& plugin, int pipe_end, pid_t& child) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, fd, "/dev/null",
+                                     fd == STDIN_FILENO ? O_RDONLY : O_WRONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, pipe_end, kReport);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none, usual;
   sigemptyset(&none);
   sigfillset(&usual);
-  posix_spawnattr_setsigmask(&attributes, &none);  // those of a run are blocked, for its thread that watches
+  posix_spawnattr_setsigmask(&attributes,
+                             &none);  // those of a run are blocked, for its thread that watches
   posix_spawnattr_setsigdefault(&attributes, &usual);
   posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   std::array<std::string, 3> words = {program.string(), kProbeCommand, plugin.string()};
   std::array<char*, 4> argv = {words[0].data(), words[1].data(), words[2].data(), nullptr};
   int error = posix_spawn(&child, words[0].c_str(), &actions, &attributes, argv.data(), environ);
@@ -61,7 +67,8 @@ int start(const fs::path& program, const fs::path& plugin, int pipe_end, pid_t& 
   return error;
 }
 
-/// All that the child reports until it reports its end, closes the pipe, has written too much, or `end` has come.
+/// All that the child reports until it reports its end, closes the pipe, has written too much, or
+/// `end` has come.
 std::string read_report(int pipe_end, Clock::time_point end) {
   constexpr size_t kMost = 4096;
   std::string said;
@@ -95,7 +102,9 @@ std::string fate(const std::string& said, bool late, int status, std::chrono::se
   const char* who = opened ? "its registration" : "a static initialiser";
   std::string_view rest = std::string_view(said).substr(opened ? 1 : 0);
   if (rest.ends_with(kDone) && !rest.starts_with(kThrew)) return {};
-  if (rest.starts_with(kThrew)) return cat(who, " ", printable(rest.substr(1, rest.size() - (rest.ends_with(kDone) ? 2 : 1)), 500));
+  if (rest.starts_with(kThrew))
+    return cat(who, " ",
+               printable(rest.substr(1, rest.size() - (rest.ends_with(kDone) ? 2 : 1)), 500));
   if (late) return cat(who, " did not end within ", limit.count(), " s");
   if (!WIFSIGNALED(status)) return cat(who, " ended the process with status ", WEXITSTATUS(status));
   return cat(who, " died of signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")");
@@ -126,21 +135,23 @@ std::string probe_plugin(const fs::path& path, std::chrono::seconds limit) {
   const fs::path helper = program();
   if (helper.empty()) return {};
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return cat("cannot be tried out first: ", std::strerror(errno));
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    return cat("cannot be tried out first: ", std::strerror(errno));
   pid_t child = 0;
   const int error = start(helper, path, ends[1], child);
   ::close(ends[1]);
   if (error != 0) {
     ::close(ends[0]);
-    return cat("cannot be tried out first: ", helper.string(), " does not start: ", std::strerror(error));
+    return cat("cannot be tried out first: ", helper.string(),
+               " does not start: ", std::strerror(error));
   }
   const auto end = Clock::now() + limit;
   const std::string said = read_report(ends[0], end);
   ::close(ends[0]);
   const bool done = said.ends_with(kDone);
   int status = 0;
-  // The plugin may have closed the pipe and live on. What has reported its end is ended as well: it may have started threads and
-  // processes.
+  // The plugin may have closed the pipe and live on. What has reported its end is ended as well: it
+  // may have started threads and processes.
   const bool late = !done && !ended(child, end, status);
   if (done || late) {
     ::kill(-child, SIGKILL);
@@ -154,8 +165,8 @@ void answer_probe(const fs::path& path) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
-  // The C library declares dlopen as one that never throws, and the compiler would drop the handlers above;
-  // but what a static initialiser throws does come through it.
+  // The C library declares dlopen as one that never throws, and the compiler would drop the
+  // handlers above; but what a static initialiser throws does come through it.
   void* (*volatile open_library)(const char*, int) = ::dlopen;
   void* library = nullptr;
   report_throw([&] { library = open_library(path.c_str(), RTLD_NOW | RTLD_LOCAL); });
@@ -164,7 +175,8 @@ void answer_probe(const fs::path& path) {
     try {
       Registry registry;
       using Register = void (*)(Registry&);
-      if (auto enter = reinterpret_cast<Register>(::dlsym(library, kPluginEntryPoint))) enter(registry);
+      if (auto enter = reinterpret_cast<Register>(::dlsym(library, kPluginEntryPoint)))
+        enter(registry);
     } catch (...) {
       // The caller registers it again, sees the same fault and reports it.
     }

@@ -7,17 +7,20 @@
 namespace mtrain {
 namespace {
 
-Error unknown_component(std::string_view kind, std::string_view name, const std::vector<std::string>& known) {
+Error unknown_component(std::string_view kind, std::string_view name,
+                        const std::vector<std::string>& known) {
   std::vector<std::string> near = nearest(name, known);
   std::string hint = near.empty() ? "" : cat("did you mean '", join(near, "' or '"), "'? ");
   hint += known.empty() ? cat("no ", kind, " is loaded") : cat("loaded: ", join(known, ", "));
-  return {ErrorClass::plugin, cat("there is no ", kind, " named '", printable(name, 64), "'"), hint};
+  return {ErrorClass::plugin, cat("there is no ", kind, " named '", printable(name, 64), "'"),
+          hint};
 }
 
 Error failed_component(const Registry::Entry& entry, std::string_view what) {
-  return {ErrorClass::plugin,
-          cat(entry.kind, " '", entry.name, "' of ", entry.owner, " cannot be made: ", printable(what)),
-          "this is a fault of the plugin: show this line to its author"};
+  return {
+      ErrorClass::plugin,
+      cat(entry.kind, " '", entry.name, "' of ", entry.owner, " cannot be made: ", printable(what)),
+      "this is a fault of the plugin: show this line to its author"};
 }
 
 }  // namespace
@@ -44,8 +47,8 @@ void Registry::add_entry(Entry entry) {
   std::pair key(entry.kind, entry.name);
   if (const Entry* before = find(entry.kind, entry.name))
     throw Error(ErrorClass::plugin,
-                cat(entry.kind, " '", entry.name, "' is registered twice: by ", before->owner, " and by ",
-                    entry.owner),
+                cat(entry.kind, " '", entry.name, "' is registered twice: by ", before->owner,
+                    " and by ", entry.owner),
                 "rename one of them, or remove one file");
   entries_.emplace(std::move(key), std::move(entry));
 }

@@ -86,13 +86,22 @@ void require_undamaged(const PluginFileInfo& file) {
   try {
     json = parse_sidecar(path, file.path);
   } catch (const Error& error) {  // proves nothing about the plugin
-    if (first_time(path)) log_warn(error.message(), "; ", file.path.string(), " is loaded unchecked (", error.hint(), ")");
+    if (first_time(path))
+      log_warn(error.message(), "; ", file.path.string(), " is loaded unchecked (", error.hint(),
+               ")");
     return;
   }
   std::string written = text_at(json, "content");
-  if (written.empty() || text_at(json, "built_from") != file.identity || written == plugin_content_hash(file.path)) return;
-  throw Error(ErrorClass::plugin, cat(file.path.string(), ": is damaged or was changed: its code is not what it was when ", path.filename().string(), " was written"),
-              cat("build or copy it again; if the change is meant (patchelf moves code and data, too): mtrain plugins export-schema ", file.path.string()));
+  if (written.empty() || text_at(json, "built_from") != file.identity ||
+      written == plugin_content_hash(file.path))
+    return;
+  throw Error(
+      ErrorClass::plugin,
+      cat(file.path.string(), ": is damaged or was changed: its code is not what it was when ",
+          path.filename().string(), " was written"),
+      cat("build or copy it again; if the change is meant (patchelf moves code and data, too): "
+          "mtrain plugins export-schema ",
+          file.path.string()));
 }
 
 Schema read_sidecar(const PluginFileInfo& file) {
@@ -100,7 +109,8 @@ Schema read_sidecar(const PluginFileInfo& file) {
   std::error_code error;
   if (!fs::exists(path, error))
     throw bad_sidecar(
-        path, cat("is missing: the settings of ", file.kind, " '", file.name, "' are not known"), file.path);
+        path, cat("is missing: the settings of ", file.kind, " '", file.name, "' are not known"),
+        file.path);
   Json json = parse_sidecar(path, file.path);
   if (json.value("mtrain_sidecar", Json()) != kSidecarVersion)
     throw bad_sidecar(path, "is not a sidecar of this version of mtrain", file.path);
@@ -123,7 +133,8 @@ Schema read_sidecar(const PluginFileInfo& file) {
 void add_components(const PluginHost& host, SchemaCatalog& catalog) {
   std::map<std::string, std::vector<std::string>> problems;
   for (const char* kind : kPluginKinds) problems[kind];
-  auto pass_over = [&](const PluginFileInfo& file, const std::string& reason, const std::string& remedy) {
+  auto pass_over = [&](const PluginFileInfo& file, const std::string& reason,
+                       const std::string& remedy) {
     problems[file.kind].push_back(reason);
     catalog.add_unusable(file.kind, file.name, reason, remedy);
   };
@@ -145,7 +156,8 @@ void add_components(const PluginHost& host, SchemaCatalog& catalog) {
   for (const auto& folder : host.folders()) folders.push_back(folder.string());
   for (const auto& [kind, reasons] : problems) {
     std::string note = cat("searched: ", join(folders, ", "));
-    note += "; the folder of a plugin of your own is given by --plugin-path DIR or MTRAIN_PLUGIN_PATH";
+    note +=
+        "; the folder of a plugin of your own is given by --plugin-path DIR or MTRAIN_PLUGIN_PATH";
     if (!reasons.empty()) note += cat("; cannot be used: ", join(reasons, "; "));
     catalog.explain_kind(kind, note);
   }

@@ -43,9 +43,11 @@ std::string stamp_mismatch(const PluginStamp& stamp) {
   if (stamp.pointer_bytes != host.pointer_bytes)
     return differs("pointer size", stamp.pointer_bytes, host.pointer_bytes);
   if (stamp.sanitizers != host.sanitizers)
-    return differs("sanitizer", sanitizer_names(stamp.sanitizers), sanitizer_names(host.sanitizers));
+    return differs("sanitizer", sanitizer_names(stamp.sanitizers),
+                   sanitizer_names(host.sanitizers));
   if (stamp.cxx11_abi != host.cxx11_abi)
-    return differs("standard library ABI (_GLIBCXX_USE_CXX11_ABI)", stamp.cxx11_abi, host.cxx11_abi);
+    return differs("standard library ABI (_GLIBCXX_USE_CXX11_ABI)", stamp.cxx11_abi,
+                   host.cxx11_abi);
   if (stamp.glibcxx_debug != host.glibcxx_debug)
     return differs("debug containers (_GLIBCXX_DEBUG)", stamp.glibcxx_debug, host.glibcxx_debug);
   if (stamp.cplusplus != host.cplusplus)

@@ -21,12 +21,14 @@ namespace {
 struct stat status_of(const fs::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
-    throw Error(ErrorClass::plugin, cat(path.string(), ": cannot be opened: ", std::strerror(errno)),
+    throw Error(ErrorClass::plugin,
+                cat(path.string(), ": cannot be opened: ", std::strerror(errno)),
                 "check the name and its permissions");
   return info;
 }
 
-/// The number that stands for everybody whom the user namespace does not map, root among them; nothing where root is mapped.
+/// The number that stands for everybody whom the user namespace does not map, root among them;
+/// nothing where root is mapped.
 std::optional<uint32_t> unmapped_root(const char* map, const char* number) {
   std::ifstream lines(map), overflow(number);
   uint64_t inside = 0, outside = 0, count = 0;
@@ -37,12 +39,13 @@ std::optional<uint32_t> unmapped_root(const char* map, const char* number) {
   return any && overflow >> id ? std::optional(id) : std::nullopt;
 }
 
-/// A group that the system made for the user alone, as many do: its name is the user's and nobody else is in it. A user without an
-/// entry (docker run --user) has the group of the same number.
+/// A group that the system made for the user alone, as many do: its name is the user's and nobody
+/// else is in it. A user without an entry (docker run --user) has the group of the same number.
 bool own_group(gid_t id) {
   std::array<char, 16384> user_text, group_text;
   passwd user{}, *found = nullptr;
-  if (::getpwuid_r(::geteuid(), &user, user_text.data(), user_text.size(), &found) != 0) return false;
+  if (::getpwuid_r(::geteuid(), &user, user_text.data(), user_text.size(), &found) != 0)
+    return false;
   if (id != (found ? user.pw_gid : ::getegid()) || (!found && id != ::geteuid())) return false;
   group entry{}, *known = nullptr;
   if (::getgrgid_r(id, &entry, group_text.data(), group_text.size(), &known) != 0) return false;
@@ -53,13 +56,15 @@ bool own_group(gid_t id) {
 }
 
 bool below(const fs::path& path, const fs::path& folder) {
-  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
+         folder.end();
 }
 
 /// What a path is to the one plugin file that is judged.
 enum class Part { file, folder, above };
 
-/// Those whom the user trusts by running the program: root, the user, and whoever can replace the program.
+/// Those whom the user trusts by running the program: root, the user, and whoever can replace the
+/// program.
 class Trusted {
  public:
   explicit Trusted(const fs::path& program) : program_(program), file_(status_of(program)) {
@@ -68,7 +73,8 @@ class Trusted {
     if (fs::path target = fs::read_symlink(program, no_link); !no_link) program_ = target;
     folder_ = status_of(program_.parent_path());
     const fs::path prefix = program_.parent_path().parent_path();
-    // Where everybody may add to the folder of both, the plugins there may be another's than the program.
+    // Where everybody may add to the folder of both, the plugins there may be another's than the
+    // program.
     if (!(status_of(prefix).st_mode & S_IWOTH)) plugins_ = prefix / "lib/mtrain/plugins";
   }
 
@@ -79,7 +85,9 @@ class Trusted {
   }
   bool group(gid_t id, const fs::path& path) const {
     if (id == 0 || own_group(id)) return true;
-    auto writes = [&](const struct stat& info) { return (info.st_mode & S_IWGRP) && info.st_gid == id; };
+    auto writes = [&](const struct stat& info) {
+      return (info.st_mode & S_IWGRP) && info.st_gid == id;
+    };
     return (writes(file_) || writes(folder_)) && (id != unmapped_group_ || built_in(path));
   }
   /// Whoever may rename what lies in such a folder may change the program itself.
@@ -89,25 +97,37 @@ class Trusted {
   bool built_in(const fs::path& path) const { return !plugins_.empty() && below(path, plugins_); }
 
   fs::path program_, plugins_;
-  struct stat file_ {}, folder_ {};
-  std::optional<uid_t> unmapped_user_ = unmapped_root("/proc/self/uid_map", "/proc/sys/kernel/overflowuid");
-  std::optional<gid_t> unmapped_group_ = unmapped_root("/proc/self/gid_map", "/proc/sys/kernel/overflowgid");
+  struct stat file_ {
+  }, folder_{};
+  std::optional<uid_t> unmapped_user_ =
+      unmapped_root("/proc/self/uid_map", "/proc/sys/kernel/overflowuid");
+  std::optional<gid_t> unmapped_group_ =
+      unmapped_root("/proc/self/gid_map", "/proc/sys/kernel/overflowgid");
 };
 
-void require_owner(const Trusted& trusted, const struct stat& info, const fs::path& path, Part part) {
+void require_owner(const Trusted& trusted, const struct stat& info, const fs::path& path,
+                   Part part) {
   if (trusted.owner(info.st_uid, path, part)) return;
-  const char* what = part == Part::file ? "file" : part == Part::folder ? "plugin folder" : "folder";
+  const char* what = part == Part::file     ? "file"
+                     : part == Part::folder ? "plugin folder"
+                                            : "folder";
   throw Error(ErrorClass::plugin,
-              cat(path.string(), ": this ", what, " belongs to another user (number ", info.st_uid, "), who may change it, so it is not used"),
-              cat("copy the plugin into a folder of your own, or, if you trust them: chown ", ::geteuid(), " ", path.string()));
+              cat(path.string(), ": this ", what, " belongs to another user (number ", info.st_uid,
+                  "), who may change it, so it is not used"),
+              cat("copy the plugin into a folder of your own, or, if you trust them: chown ",
+                  ::geteuid(), " ", path.string()));
 }
 
-/// Throws when others than those trusted may write there; `right` says what they may do, `result` what follows.
-void require_writers(const Trusted& trusted, const struct stat& info, const fs::path& path, const std::string& right, const std::string& result) {
+/// Throws when others than those trusted may write there; `right` says what they may do, `result`
+/// what follows.
+void require_writers(const Trusted& trusted, const struct stat& info, const fs::path& path,
+                     const std::string& right, const std::string& result) {
   const bool anybody = info.st_mode & S_IWOTH;
   if (!anybody && (!(info.st_mode & S_IWGRP) || trusted.group(info.st_gid, path))) return;
-  throw Error(ErrorClass::plugin, cat(path.string(), ": ", anybody ? "anybody" : "its group", " may ", right, ", so ", result),
-              cat("chmod ", anybody ? "o-w" : "g-w", " ", path.string()));
+  throw Error(
+      ErrorClass::plugin,
+      cat(path.string(), ": ", anybody ? "anybody" : "its group", " may ", right, ", so ", result),
+      cat("chmod ", anybody ? "o-w" : "g-w", " ", path.string()));
 }
 
 void require_sound_folder(const Trusted& trusted, const fs::path& folder) {
@@ -118,7 +138,8 @@ void require_sound_folder(const Trusted& trusted, const fs::path& folder) {
     info = status_of(above);
     require_owner(trusted, info, above, Part::above);
     if (!(info.st_mode & S_ISVTX) && ((info.st_mode & S_IWOTH) || !trusted.above_program(above)))
-      require_writers(trusted, info, above, "rename folders in it", cat("the plugin folder ", folder.string(), " is not used"));
+      require_writers(trusted, info, above, "rename folders in it",
+                      cat("the plugin folder ", folder.string(), " is not used"));
     if (above == above.root_path()) break;
   }
 }
@@ -137,7 +158,8 @@ void require_trusted(const fs::path& file, const fs::path& program) {
   require_owner(trusted, info, target, Part::file);
   require_writers(trusted, info, target, "write to this file", "it is not loaded");
   require_sound_folder(trusted, fs::canonical(absolute.parent_path()));
-  if (target.parent_path() != absolute.parent_path()) require_sound_folder(trusted, target.parent_path());
+  if (target.parent_path() != absolute.parent_path())
+    require_sound_folder(trusted, target.parent_path());
 }
 
 }  // namespace mtrain

@@ -7,17 +7,19 @@
 
 namespace mtrain {
 
-CachingAllocator::CachingAllocator(Backend& backend, Device device) : backend_(backend), device_(device) {}
+CachingAllocator::CachingAllocator(Backend& backend, Device device)
+    : backend_(backend), device_(device) {}
 
 CachingAllocator::~CachingAllocator() { release_cached(); }
 
-// Eighths of a power of two: at most 12.5 % is lost to rounding, and near sizes share blocks. What stays for the whole run
-// is not rounded: nobody will reuse it.
+// Eighths of a power of two: at most 12.5 % is lost to rounding, and near sizes share blocks. What
+// stays for the whole run is not rounded: nobody will reuse it.
 size_t CachingAllocator::block_size(size_t bytes, MemoryUse use) const {
   constexpr size_t kSmallest = 256;
   if (!backend_.pooled()) return bytes;
   if (bytes <= kSmallest) return kSmallest;
-  bool stays = use == MemoryUse::parameters || use == MemoryUse::gradients || use == MemoryUse::optimizer;
+  bool stays =
+      use == MemoryUse::parameters || use == MemoryUse::gradients || use == MemoryUse::optimizer;
   size_t unit = stays ? kSmallest : std::max(kSmallest, std::bit_floor(bytes) / 8);
   return (bytes + unit - 1) / unit * unit;
 }
@@ -73,8 +75,9 @@ void* CachingAllocator::from_system(size_t size) {
 
 void CachingAllocator::throw_out_of_memory(const Error& error) const {
   std::string held = now_.total() == 0 ? "" : cat("; held so far: ", now_.text());
-  throw Error(error.error_class(), cat(error.message(), " for ", name(use_), held),
-              error.hint().empty() ? memory_advice(now_) : cat(memory_advice(now_), "; or ", error.hint()));
+  throw Error(
+      error.error_class(), cat(error.message(), " for ", name(use_), held),
+      error.hint().empty() ? memory_advice(now_) : cat(memory_advice(now_), "; or ", error.hint()));
 }
 
 void CachingAllocator::give(void* data, size_t bytes, MemoryUse use) {

@@ -1,5 +1,5 @@
-// The allocator of one Run: keeps freed blocks for reuse, so that in the steady state a step asks the system for nothing, and
-// counts what memory is used for. For the rank's own thread.
+// The allocator of one Run: keeps freed blocks for reuse, so that in the steady state a step asks
+// the system for nothing, and counts what memory is used for. For the rank's own thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,8 @@ class MT_API CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  /// A block for use(). Before it fails it gives back what is cached; the failure's Error says what memory is held for.
+  /// A block for use(). Before it fails it gives back what is cached; the failure's Error says what
+  /// memory is held for.
   void* take(size_t bytes);
   /// REQUIRES: the use that was set when the block was taken.
   void give(void* data, size_t bytes, MemoryUse use);
@@ -62,7 +63,9 @@ class MT_API CachingAllocator {
 /// Sets what memory is taken for within a scope.
 class MemoryScope {
  public:
-  MemoryScope(CachingAllocator& memory, MemoryUse use) : memory_(memory), before_(memory.use()) { memory.set_use(use); }
+  MemoryScope(CachingAllocator& memory, MemoryUse use) : memory_(memory), before_(memory.use()) {
+    memory.set_use(use);
+  }
   ~MemoryScope() { memory_.set_use(before_); }
   MemoryScope(const MemoryScope&) = delete;
   MemoryScope& operator=(const MemoryScope&) = delete;

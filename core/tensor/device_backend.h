@@ -1,5 +1,6 @@
-// DeviceBackend: a backend that a plugin brings ("cuda"), as the kind of component that the registry makes. One object
-// per rank; ranks that are threads of one process have one each, and share the device.
+// DeviceBackend: a backend that a plugin brings ("cuda"), as the kind of component that the
+// registry makes. One object per rank; ranks that are threads of one process have one each, and
+// share the device.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,10 +9,11 @@
 
 namespace mtrain {
 
-/// What the maker of a backend is given. Making one opens nothing: a machine without the device can make it and ask
-/// probe().
+/// What the maker of a backend is given. Making one opens nothing: a machine without the device can
+/// make it and ask probe().
 struct BackendContext {
-  bool tf32 = false;  // products of fp32 may round their operands to 10 bits of fraction, where the device is faster then
+  bool tf32 = false;  // products of fp32 may round their operands to 10 bits of fraction, where the
+                      // device is faster then
 };
 
 class MT_API DeviceBackend : public Backend {

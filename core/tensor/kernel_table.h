@@ -1,10 +1,12 @@
-// The kernels a backend offers: one typed function pointer each, so that a changed argument is a compile error.
-// A null pointer means "not supported here": the op's reference composition runs, or the op says so.
+// The kernels a backend offers: one typed function pointer each, so that a changed argument is a
+// compile error. A null pointer means "not supported here": the op's reference composition runs, or
+// the op says so.
 //
-// Conventions. Pointers are device pointers; matrices are row-major; `dtype` is the element type of every `void*` that has
-// no type of its own; statistics, losses and gradients of parameters are float. `accumulate` means "+=" instead of "=".
-// T tokens (batch folded in), D width, H query heads, G key/value groups, E head dim, V vocabulary.
-// All kernels are deterministic: the same arguments give the same bits at any thread count.
+// Conventions. Pointers are device pointers; matrices are row-major; `dtype` is the element type of
+// every `void*` that has no type of its own; statistics, losses and gradients of parameters are
+// float. `accumulate` means "+=" instead of "=". T tokens (batch folded in), D width, H query
+// heads, G key/value groups, E head dim, V vocabulary. All kernels are deterministic: the same
+// arguments give the same bits at any thread count.
 #pragma once
 #include <cstdint>
 
@@ -16,25 +18,29 @@ namespace mtrain {
 
 class Stream;
 
-/// C[M,N] = alpha * op(A)[M,K] * op(B)[K,N] + beta * C + bias + addend, batched. op(X) is X or its transpose as stored;
-/// ld* are the row strides as stored. A and B share `dtype`; sums are in float.
+/// C[M,N] = alpha * op(A)[M,K] * op(B)[K,N] + beta * C + bias + addend, batched. op(X) is X or its
+/// transpose as stored; ld* are the row strides as stored. A and B share `dtype`; sums are in
+/// float.
 struct GemmArgs {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const void* bias = nullptr;    // [N] in `bias_dtype`, added to every row; may be null
-  const void* addend = nullptr;  // laid out like C; may be null. REQUIRES: batch 1, beta 0, apart from C
+  const void* bias = nullptr;  // [N] in `bias_dtype`, added to every row; may be null
+  const void* addend =
+      nullptr;  // laid out like C; may be null. REQUIRES: batch 1, beta 0, apart from C
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
   int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
   float alpha = 1, beta = 0;
   DType dtype = DType::f32, c_dtype = DType::f32, bias_dtype = DType::f32;
-  // What A and B are to be multiplied by: one float each on the device, which joins in alpha. Null: 1.
+  // What A and B are to be multiplied by: one float each on the device, which joins in alpha.
+  // Null: 1.
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
 };
 
-/// y = w * x * rstd, rstd = 1/sqrt(mean(x^2) + eps), per row of D (Zhang & Sennrich 2019, arXiv:1910.07467).
+/// y = w * x * rstd, rstd = 1/sqrt(mean(x^2) + eps), per row of D (Zhang & Sennrich 2019,
+/// arXiv:1910.07467).
 struct RmsNormArgs {
   const void* x;
   const void* w;
@@ -82,9 +88,10 @@ struct LayerNormBackwardArgs {
   DType dtype;
 };
 
-/// Rotates pairs (i, i + rotary_dim/2) of each head by the angle of the token's position, in place (Su et al. 2021,
-/// arXiv:2104.09864, in the half-split layout of the Hugging Face Llama). Heads `0 … heads_per_group-1` of each group are
-/// rotated: head j of group g starts at x + t*row_stride + g*group_stride + j*head_dim. `inverse` turns back (backward).
+/// Rotates pairs (i, i + rotary_dim/2) of each head by the angle of the token's position, in place
+/// (Su et al. 2021, arXiv:2104.09864, in the half-split layout of the Hugging Face Llama). Heads `0
+/// … heads_per_group-1` of each group are rotated: head j of group g starts at x + t*row_stride +
+/// g*group_stride + j*head_dim. `inverse` turns back (backward).
 struct RopeArgs {
   void* x;
   const int32_t* positions;  // [tokens]
@@ -95,21 +102,24 @@ struct RopeArgs {
   DType dtype;
 };
 
-/// Where heads lie: head j of group g at token t starts at data + t*row_stride + g*group_stride + j*head_dim.
+/// Where heads lie: head j of group g at token t starts at data + t*row_stride + g*group_stride +
+/// j*head_dim.
 struct HeadsView {
   void* data = nullptr;
   int64_t row_stride = 0, group_stride = 0;
 };
 
-/// Which queries look at which keys where the two are rows of different tensors: a sequence whose tokens lie on several ranks.
+/// Which queries look at which keys where the two are rows of different tensors: a sequence whose
+/// tokens lie on several ranks.
 struct AttentionSpan {
   int32_t query = 0, queries = 0;  // rows [query, query + queries) of q, o and lse
   int32_t key = 0, keys = 0;       // look at rows [key, key + keys) of k and v;
-  int32_t offset = 0;              // causal: query i at keys 0 … i + offset of them. REQUIRES: >= 0
+  int32_t offset = 0;  // causal: query i at keys 0 … i + offset of them. REQUIRES: >= 0
 };
-/// o = softmax(scale * q kᵀ + mask) v per head and sequence, without storing the probabilities (Dao 2023,
-/// arXiv:2307.08691). Query head h uses group h / (heads/groups). Sequence s holds tokens [cu_seqlens[s], cu_seqlens[s+1]);
-/// tokens never look across sequences. lse = log(sum(exp)) per [head, token]; o is [tokens, heads*head_dim].
+/// o = softmax(scale * q kᵀ + mask) v per head and sequence, without storing the probabilities (Dao
+/// 2023, arXiv:2307.08691). Query head h uses group h / (heads/groups). Sequence s holds tokens
+/// [cu_seqlens[s], cu_seqlens[s+1]); tokens never look across sequences. lse = log(sum(exp)) per
+/// [head, token]; o is [tokens, heads*head_dim].
 struct AttentionArgs {
   HeadsView q, k, v;  // q: heads/groups heads per group; k and v: one head per group
   void* o;
@@ -119,14 +129,18 @@ struct AttentionArgs {
   float scale;
   bool causal;
   DType dtype;
-  const AttentionSpan* spans = nullptr;  // [sequences], on the host, in place of cu_seqlens; no two of one query row
-  bool add = false;  // o is float; it and lse hold the result over other keys (0 and -inf: of none) and take these in
+  const AttentionSpan* spans =
+      nullptr;       // [sequences], on the host, in place of cu_seqlens; no two of one query row
+  bool add = false;  // o is float; it and lse hold the result over other keys (0 and -inf: of none)
+                     // and take these in
 };
 struct AttentionBackwardArgs {
-  AttentionArgs forward;  // o, in `dtype`, and lse: over all keys, as the last forward left them. `add` is not looked at
+  AttentionArgs forward;  // o, in `dtype`, and lse: over all keys, as the last forward left them.
+                          // `add` is not looked at
   const void* d_o;        // [tokens, heads*head_dim]
   HeadsView dq, dk, dv;   // overwritten
-  bool add = false;       // dq, dk and dv are float and added to. Without: every row of q, k and v is in one span
+  bool add = false;  // dq, dk and dv are float and added to. Without: every row of q, k and v is in
+                     // one span
 };
 
 /// y = silu(gate) * up, silu(x) = x / (1 + exp(-x)) (Shazeer 2020, arXiv:2002.05202).
@@ -148,7 +162,8 @@ struct SiluMulBackwardArgs {
 };
 
 enum class GeluKind : uint8_t { erf, tanh };
-/// y = x Φ(x), exact by erf or by the tanh approximation of GPT-2 (Hendrycks & Gimpel 2016, arXiv:1606.08415).
+/// y = x Φ(x), exact by erf or by the tanh approximation of GPT-2 (Hendrycks & Gimpel 2016,
+/// arXiv:1606.08415).
 struct GeluArgs {
   const void* x;
   void* y;
@@ -173,7 +188,8 @@ struct EmbeddingArgs {
   void* y;
   int64_t tokens, rows, cols;
   DType dtype;
-  int64_t first_row = 0;  // the table holds rows first_row … of the whole; y is 0 for ids of other rows
+  int64_t first_row =
+      0;  // the table holds rows first_row … of the whole; y is 0 for ids of other rows
 };
 /// d_table[ids[t]] += dy[t], in token order.
 struct EmbeddingBackwardArgs {
@@ -185,8 +201,9 @@ struct EmbeddingBackwardArgs {
   int64_t first_row = 0;
 };
 
-/// y[t] = addend[t] + sum over j of w(t,j) * x[source[t,j]], j ascending, in float and rounded once; nothing where source is
-/// negative. w(t,j) = weights[weight_of[t,j]]: tokens to their experts and back (Fedus et al. 2022, arXiv:2101.03961).
+/// y[t] = addend[t] + sum over j of w(t,j) * x[source[t,j]], j ascending, in float and rounded
+/// once; nothing where source is negative. w(t,j) = weights[weight_of[t,j]]: tokens to their
+/// experts and back (Fedus et al. 2022, arXiv:2101.03961).
 struct GatherSumArgs {
   const void* x;             // [any, cols]
   const int32_t* source;     // [rows, fan]
@@ -197,8 +214,8 @@ struct GatherSumArgs {
   int64_t rows, cols, fan;
   DType dtype;
 };
-/// out[r] = sum over j of <a[r / group], b[source[r,j]]>, j ascending; nothing where source is negative: the gradient of
-/// the weights above.
+/// out[r] = sum over j of <a[r / group], b[source[r,j]]>, j ascending; nothing where source is
+/// negative: the gradient of the weights above.
 struct RowDotsArgs {
   const void* a;          // [rows / group, cols]
   const void* b;          // [any, cols]
@@ -208,8 +225,8 @@ struct RowDotsArgs {
   DType dtype;
 };
 
-/// loss[t] = lse[t] - logits[t, target[t]]; 0 where target < 0 (ignored). Columns >= `valid_cols` (vocabulary padding)
-/// count as minus infinity.
+/// loss[t] = lse[t] - logits[t, target[t]]; 0 where target < 0 (ignored). Columns >= `valid_cols`
+/// (vocabulary padding) count as minus infinity.
 struct CrossEntropyArgs {
   const void* logits;      // [rows, cols]
   const int32_t* targets;  // [rows]
@@ -217,10 +234,11 @@ struct CrossEntropyArgs {
   float* lse;              // [rows]
   int64_t rows, cols, valid_cols;
   DType dtype;
-  bool part = false;       // columns first_col … of a vocabulary that is cut (cross_entropy_part_row)
+  bool part = false;  // columns first_col … of a vocabulary that is cut (cross_entropy_part_row)
   int64_t first_col = 0;
 };
-/// d_logits = (softmax(logits) - onehot(target)) * d_loss[t]; 0 for ignored rows and padding. May be in place.
+/// d_logits = (softmax(logits) - onehot(target)) * d_loss[t]; 0 for ignored rows and padding. May
+/// be in place.
 struct CrossEntropyBackwardArgs {
   const float* d_loss;  // [rows]
   const void* logits;
@@ -254,8 +272,8 @@ struct CastArgs {
   DType src_dtype, dst_dtype;
 };
 
-/// Blocks of `count` neighbouring elements: block (i, j) of src goes to block (i, j) of dst, or is added to it. Blocks of one
-/// side do not overlap, and the sides do not. Strides in elements.
+/// Blocks of `count` neighbouring elements: block (i, j) of src goes to block (i, j) of dst, or is
+/// added to it. Blocks of one side do not overlap, and the sides do not. Strides in elements.
 struct CopyBlocksArgs {
   const void* src;
   void* dst;
@@ -274,7 +292,8 @@ struct ColumnSumArgs {
   DType dtype;
 };
 
-/// y = x * keep / (1 - p), keep drawn from Philox at (key, first_index + i): its own backward (Srivastava et al. 2014).
+/// y = x * keep / (1 - p), keep drawn from Philox at (key, first_index + i): its own backward
+/// (Srivastava et al. 2014).
 struct DropoutArgs {
   const void* x;
   void* y;
@@ -293,28 +312,31 @@ struct AmaxArgs {
   DType dtype;
 };
 
-/// x[r,c] ≈ factor · values[r,c], values = code · scale of the tile. Codes are the nearest of the format, saturating, or
-/// drawn from the two neighbours. bf16 holds every value exactly (but for tiles of e8m0 whose largest value is below 2^-109).
-/// A tile that holds what is not finite becomes NaN throughout.
-/// Of dtype u8, x is FP8 codes of the format already, made with a scale of `tensor`: `values`, `codes` and `packed` tell them as
-/// they are, amax is not read, and factor is null.
+/// x[r,c] ≈ factor · values[r,c], values = code · scale of the tile. Codes are the nearest of the
+/// format, saturating, or drawn from the two neighbours. bf16 holds every value exactly (but for
+/// tiles of e8m0 whose largest value is below 2^-109). A tile that holds what is not finite becomes
+/// NaN throughout. Of dtype u8, x is FP8 codes of the format already, made with a scale of
+/// `tensor`: `values`, `codes` and `packed` tell them as they are, amax is not read, and factor is
+/// null.
 struct QuantiseArgs {
-  const void* x;         // [rows, cols]
-  bf16* values;          // [rows, cols], may be null
-  uint8_t* codes;        // [rows, cols], one a byte, may be null
-  float* scales;         // [ceil(rows / tile_rows), ceil(cols / tile_cols)], may be null; not of `tensor`
-  const float* amax;     // tensor and nvfp4: the largest |x| that codes can say
-  float* factor;         // [1], written; may be null
+  const void* x;   // [rows, cols]
+  bf16* values;    // [rows, cols], may be null
+  uint8_t* codes;  // [rows, cols], one a byte, may be null
+  float* scales;   // [ceil(rows / tile_rows), ceil(cols / tile_cols)], may be null; not of `tensor`
+  const float* amax;  // tensor and nvfp4: the largest |x| that codes can say
+  float* factor;      // [1], written; may be null
   int64_t rows, cols;
   int64_t tile_rows = 1, tile_cols = 1;  // not of `tensor`
   SmallFloat format = SmallFloat::e4m3;
   SmallScale scale = SmallScale::tensor;
-  float headroom = 1;    // tensor: codes leave this factor free above amax
+  float headroom = 1;  // tensor: codes leave this factor free above amax
   bool stochastic = false;
-  uint64_t seed = 0, name_key = 0, step = 0;           // of the draws;
-  int64_t first_row = 0, first_col = 0, all_cols = 0;  // the first element is this one of the matrix that they count over
+  uint64_t seed = 0, name_key = 0, step = 0;  // of the draws;
+  int64_t first_row = 0, first_col = 0,
+          all_cols = 0;  // the first element is this one of the matrix that they count over
   DType dtype = DType::bf16;
-  // The same codes and scales as small_gemm reads them (kernel/small_layout.h), with layout_of(args); both may be null.
+  // The same codes and scales as small_gemm reads them (kernel/small_layout.h), with
+  // layout_of(args); both may be null.
   uint8_t* packed = nullptr;      // [layout.code_bytes()]
   void* packed_scales = nullptr;  // [layout.scale_bytes()]; not of `tensor`
   bool sum_rows = false;          // a product adds up over the rows; else over the columns
@@ -325,21 +347,27 @@ MT_HD SmallLayout layout_of(const QuantiseArgs& a) {
           .sum = a.sum_rows ? a.rows : a.cols,
           .format = a.format,
           .scale = a.scale,
-          .group = !tiles ? 0 : a.sum_rows ? a.tile_rows : a.tile_cols,
-          .line_group = !tiles ? 1 : a.sum_rows ? a.tile_cols : a.tile_rows};
+          .group = !tiles       ? 0
+                   : a.sum_rows ? a.tile_rows
+                                : a.tile_cols,
+          .line_group = !tiles       ? 1
+                        : a.sum_rows ? a.tile_cols
+                                     : a.tile_rows};
 }
-/// C[M,N] (+)= A[M,K] B[N,K]ᵀ + bias + addend on the device's unit for small types. `product` has the packed codes as a and b, the
-/// layouts' sum as k, what C is and what is added; its scale_a and scale_b are the factors of whole tensors. Not read: batch, lda,
-/// ldb, dtype, transposes. Sums are in float.
+/// C[M,N] (+)= A[M,K] B[N,K]ᵀ + bias + addend on the device's unit for small types. `product` has
+/// the packed codes as a and b, the layouts' sum as k, what C is and what is added; its scale_a and
+/// scale_b are the factors of whole tensors. Not read: batch, lda, ldb, dtype, transposes. Sums are
+/// in float.
 struct SmallGemmArgs {
   GemmArgs product;
   SmallLayout a, b;
   const void* a_scales = nullptr;  // null with SmallScale::tensor
   const void* b_scales = nullptr;
 };
-/// y = the Walsh-Hadamard transform over 16 rows at a time, rows of each column first multiplied by the signs in the bits of
-/// `signs` (1: minus), over 4: its own transpose undoes it, so products over rows keep their value. Rows that are missing in
-/// the last 16 count as 0. y has ceil(rows / 16) * 16 rows.
+/// y = the Walsh-Hadamard transform over 16 rows at a time, rows of each column first multiplied by
+/// the signs in the bits of `signs` (1: minus), over 4: its own transpose undoes it, so products
+/// over rows keep their value. Rows that are missing in the last 16 count as 0. y has ceil(rows /
+/// 16) * 16 rows.
 struct HadamardArgs {
   const void* x;
   void* y;
@@ -356,8 +384,9 @@ struct SquaredNormArgs {
 };
 
 /// Decoupled weight decay Adam (Loshchilov & Hutter 2019, arXiv:1711.05101), one pass:
-/// g = grad*grad_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²; p -= lr (m/c1 / (sqrt(v/c2) + eps) + decay p);
-/// c1 = 1 - b1^t, c2 = 1 - b2^t. Writes the compute copy `value` when it is not null.
+/// g = grad*grad_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²; p -= lr (m/c1 / (sqrt(v/c2) +
+/// eps) + decay p); c1 = 1 - b1^t, c2 = 1 - b2^t. Writes the compute copy `value` when it is not
+/// null.
 struct AdamWArgs {
   float* param;
   const float* grad;
@@ -370,45 +399,48 @@ struct AdamWArgs {
 };
 
 /// Every kernel with its arguments, for code that treats all alike.
-#define MT_KERNELS(X) \
-  X(gemm, GemmArgs) \
-  X(small_gemm, SmallGemmArgs) \
-  X(rms_norm, RmsNormArgs) \
-  X(rms_norm_backward, RmsNormBackwardArgs) \
-  X(layer_norm, LayerNormArgs) \
-  X(layer_norm_backward, LayerNormBackwardArgs) \
-  X(rope, RopeArgs) \
-  X(attention, AttentionArgs) \
-  X(attention_backward, AttentionBackwardArgs) \
-  X(silu_mul, SiluMulArgs) \
-  X(silu_mul_backward, SiluMulBackwardArgs) \
-  X(gelu, GeluArgs) \
-  X(gelu_backward, GeluBackwardArgs) \
-  X(embedding, EmbeddingArgs) \
-  X(embedding_backward, EmbeddingBackwardArgs) \
-  X(gather_sum, GatherSumArgs) \
-  X(row_dots, RowDotsArgs) \
-  X(cross_entropy, CrossEntropyArgs) \
+#define MT_KERNELS(X)                                 \
+  X(gemm, GemmArgs)                                   \
+  X(small_gemm, SmallGemmArgs)                        \
+  X(rms_norm, RmsNormArgs)                            \
+  X(rms_norm_backward, RmsNormBackwardArgs)           \
+  X(layer_norm, LayerNormArgs)                        \
+  X(layer_norm_backward, LayerNormBackwardArgs)       \
+  X(rope, RopeArgs)                                   \
+  X(attention, AttentionArgs)                         \
+  X(attention_backward, AttentionBackwardArgs)        \
+  X(silu_mul, SiluMulArgs)                            \
+  X(silu_mul_backward, SiluMulBackwardArgs)           \
+  X(gelu, GeluArgs)                                   \
+  X(gelu_backward, GeluBackwardArgs)                  \
+  X(embedding, EmbeddingArgs)                         \
+  X(embedding_backward, EmbeddingBackwardArgs)        \
+  X(gather_sum, GatherSumArgs)                        \
+  X(row_dots, RowDotsArgs)                            \
+  X(cross_entropy, CrossEntropyArgs)                  \
   X(cross_entropy_backward, CrossEntropyBackwardArgs) \
-  X(add, AddArgs) \
-  X(cast, CastArgs) \
-  X(copy_blocks, CopyBlocksArgs) \
-  X(column_sum, ColumnSumArgs) \
-  X(dropout, DropoutArgs) \
-  X(amax, AmaxArgs) \
-  X(quantise, QuantiseArgs) \
-  X(hadamard, HadamardArgs) \
-  X(squared_norm, SquaredNormArgs) \
+  X(add, AddArgs)                                     \
+  X(cast, CastArgs)                                   \
+  X(copy_blocks, CopyBlocksArgs)                      \
+  X(column_sum, ColumnSumArgs)                        \
+  X(dropout, DropoutArgs)                             \
+  X(amax, AmaxArgs)                                   \
+  X(quantise, QuantiseArgs)                           \
+  X(hadamard, HadamardArgs)                           \
+  X(squared_norm, SquaredNormArgs)                    \
   X(adamw, AdamWArgs)
 
 struct KernelTable {
 #define MT_KERNEL(entry, Args) void (*entry)(Stream&, const Args&) = nullptr;
   MT_KERNELS(MT_KERNEL)
 #undef MT_KERNEL
-  /// Which scales the device's unit multiplies by, as a bit for each SmallScale. What it lacks is computed as bf16 products of
-  /// the rounded operands (gemm), with the same results but for the order of sums.
+  /// Which scales the device's unit multiplies by, as a bit for each SmallScale. What it lacks is
+  /// computed as bf16 products of the rounded operands (gemm), with the same results but for the
+  /// order of sums.
   uint32_t small_scales = 0;
-  bool multiplies(SmallScale scale) const { return small_gemm && (small_scales >> static_cast<int>(scale) & 1u) != 0; }
+  bool multiplies(SmallScale scale) const {
+    return small_gemm && (small_scales >> static_cast<int>(scale) & 1u) != 0;
+  }
 };
 
 }  // namespace mtrain

@@ -1,5 +1,5 @@
-// What device memory is held for. A run's allocator counts each block under the use that was set when it was taken.
-// Stateless.
+// What device memory is held for. A run's allocator counts each block under the use that was set
+// when it was taken. Stateless.
 #pragma once
 #include <array>
 #include <cstddef>

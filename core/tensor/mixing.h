@@ -1,8 +1,8 @@
-// Which placements an op may combine, and how its result is placed: R, I, S and P are a type system for one
-// mesh axis, and these are its rules. A forgotten reduction is a pair of letters that no rule allows. A rule
-// holds when the ranks' results are placed as it says and, from a gradient placed as the dual of the result,
-// the ranks' gradients of each input are placed as that input's dual; the test derives the whole table from
-// that. Stateless.
+// Which placements an op may combine, and how its result is placed: R, I, S and P are a type system
+// for one mesh axis, and these are its rules. A forgotten reduction is a pair of letters that no
+// rule allows. A rule holds when the ranks' results are placed as it says and, from a gradient
+// placed as the dual of the result, the ranks' gradients of each input are placed as that input's
+// dual; the test derives the whole table from that. Stateless.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -24,8 +24,8 @@ enum class MixOp : uint8_t {
 };
 MT_API const char* name(MixOp op);
 
-/// One rule. Where every dim is allowed (add, multiply, pointwise), S(0) stands for all, the same in all
-/// inputs.
+/// One rule. Where every dim is allowed (add, multiply, pointwise), S(0) stands for all, the same
+/// in all inputs.
 struct MixRule {
   MixOp op;
   std::array<Placement, 2> inputs;
@@ -33,8 +33,8 @@ struct MixRule {
 };
 MT_API std::span<const MixRule> mix_rules();
 
-/// The placement of the result. Two inputs; pointwise takes one or more. Throws Error(bug) naming the
-/// placements, why they do not mix, what to redistribute, and what is allowed.
+/// The placement of the result. Two inputs; pointwise takes one or more. Throws Error(bug) naming
+/// the placements, why they do not mix, what to redistribute, and what is allowed.
 MT_API Placement mix(MixOp op, std::span<const Placement> inputs);
 
 }  // namespace mtrain

@@ -26,21 +26,26 @@ struct Refused {
 };
 
 constexpr const char* kNoNewSum =
-    "P is what an op leaves that adds up over a split dim. A whole tensor taken for a summand would count "
+    "P is what an op leaves that adds up over a split dim. A whole tensor taken for a summand "
+    "would count "
     "once per rank "
     "of the axis: leave it as it is";
 constexpr Refused kRefused[] = {
     {Letter::R, Letter::I,
-     "R's gradient arrives in parts, one per rank, and behind I every rank would hand over the whole: it "
+     "R's gradient arrives in parts, one per rank, and behind I every rank would hand over the "
+     "whole: it "
      "would count "
-     "once per rank. What all ranks compute alike is I from its start: put I -> R where they begin to "
+     "once per rank. What all ranks compute alike is I from its start: put I -> R where they begin "
+     "to "
      "differ"},
     {Letter::R, Letter::S,
-     "R's gradient is wanted as a summand from every rank, but each would know it for its own piece only. "
+     "R's gradient is wanted as a summand from every rank, but each would know it for its own "
+     "piece only. "
      "Take the "
      "piece of the tensor before it became R: I -> S"},
     {Letter::P, Letter::R,
-     "its backward would be P -> R again: one edge that adds up both ways hides where the gradient is "
+     "its backward would be P -> R again: one edge that adds up both ways hides where the gradient "
+     "is "
      "reduced. Write "
      "P -> I, and I -> R where the next region begins"},
     {Letter::R, Letter::P, kNoNewSum},
@@ -51,7 +56,8 @@ constexpr Refused kRefused[] = {
 }  // namespace
 
 Placement Placement::S(int dim) {
-  MT_CHECK(dim >= 0 && dim <= std::numeric_limits<int8_t>::max(), "dim ", dim, ": dims count from 0");
+  MT_CHECK(dim >= 0 && dim <= std::numeric_limits<int8_t>::max(), "dim ", dim,
+           ": dims count from 0");
   return {Letter::S, static_cast<int8_t>(dim)};
 }
 
@@ -89,9 +95,9 @@ Placement parse_placement(std::string_view text) {
     auto [end, fault] = std::from_chars(digits.data(), digits.data() + digits.size(), dim);
     if (fault != std::errc{} || end != digits.data() + digits.size()) dim = -1;
   }
-  MT_USER_CHECK(
-      dim >= 0, ErrorClass::config, cat("'", printable(text), "' is not a placement"),
-      "R (whole, gradient partial), I (whole), S(0), S(1), ... (split along a dim), P (partial sum)");
+  MT_USER_CHECK(dim >= 0, ErrorClass::config, cat("'", printable(text), "' is not a placement"),
+                "R (whole, gradient partial), I (whole), S(0), S(1), ... (split along a dim), P "
+                "(partial sum)");
   return Placement::S(dim);
 }
 
@@ -126,9 +132,7 @@ const char* name(Transfer transfer) {
   return "?";
 }
 
-std::span<const Transition> transitions() {
-  return kTransitions;
-}
+std::span<const Transition> transitions() { return kTransitions; }
 
 Transition transition(Placement from, Placement to) {
   if (from == to) return {from.letter(), to.letter(), Transfer::none, Transfer::none};

@@ -1,12 +1,13 @@
-// Placement: what the ranks along one mesh axis hold of a tensor, and of its gradient. One letter says both:
-//   R     every rank holds the whole; the gradient is a partial sum: the ranks' gradients are to be added up
-//   I     every rank holds the whole; so is the gradient, alike on every rank
-//   S(d)  each rank holds one of equal pieces along dim d, in the order of the ranks; so is the gradient
-//   P     each rank holds a summand of the whole; the gradient is the same whole on every rank
-// The letters of a gradient are the dual: R <-> P, I <-> I, S <-> S. A redistribution a -> b has therefore
-// the backward dual(b) -> dual(a): one table says both directions of all tensor-parallel communication
-// (conjugate operators f and g of Shoeybi et al. 2019, arXiv:1909.08053; sequence parallelism of Korthikanti
-// et al. 2022, arXiv:2205.05198). Values.
+// Placement: what the ranks along one mesh axis hold of a tensor, and of its gradient. One letter
+// says both:
+//   R     every rank holds the whole; the gradient is a partial sum: the ranks' gradients are to be
+//   added up I     every rank holds the whole; so is the gradient, alike on every rank S(d)  each
+//   rank holds one of equal pieces along dim d, in the order of the ranks; so is the gradient P
+//   each rank holds a summand of the whole; the gradient is the same whole on every rank
+// The letters of a gradient are the dual: R <-> P, I <-> I, S <-> S. A redistribution a -> b has
+// therefore the backward dual(b) -> dual(a): one table says both directions of all tensor-parallel
+// communication (conjugate operators f and g of Shoeybi et al. 2019, arXiv:1909.08053; sequence
+// parallelism of Korthikanti et al. 2022, arXiv:2205.05198). Values.
 #pragma once
 #include <cstdint>
 #include <ostream>
@@ -57,11 +58,12 @@ struct Transition {
   Placement::Letter from, to;
   Transfer forward, backward;
 };
-/// What redistribute() does, whole. The backward of a row is the forward of the row dual(to) -> dual(from).
+/// What redistribute() does, whole. The backward of a row is the forward of the row dual(to) ->
+/// dual(from).
 MT_API std::span<const Transition> transitions();
 
-/// The row for these two; equal placements have `none` both ways. Throws Error(bug) that explains why there
-/// is none and what to do instead.
+/// The row for these two; equal placements have `none` both ways. Throws Error(bug) that explains
+/// why there is none and what to do instead.
 MT_API Transition transition(Placement from, Placement to);
 /// Why there is no such row; empty when there is.
 MT_API std::string refusal(Placement from, Placement to);

@@ -15,16 +15,17 @@ void recorded(Stream& stream, const Args& args) {
   double start = profile->now();
   (profile->kernels().*kEntry)(stream, args);
   stream.synchronize();
-  profile->add({kName, std::move(counted.shape), counted.work, start, profile->now() - start, false});
+  profile->add(
+      {kName, std::move(counted.shape), counted.work, start, profile->now() - start, false});
 }
 
 }  // namespace
 
 Profile::Profile(const KernelTable& kernels) : kernels_(kernels) {
-#define MT_RECORD(entry, Args)                                                                             \
-  do {                                                                                                     \
-    static constexpr char kName[] = #entry;                                                                \
-    if (kernels_.entry != nullptr) recording_.entry = recorded<&KernelTable::entry, kName, Args>;          \
+#define MT_RECORD(entry, Args)                                                                    \
+  do {                                                                                            \
+    static constexpr char kName[] = #entry;                                                       \
+    if (kernels_.entry != nullptr) recording_.entry = recorded<&KernelTable::entry, kName, Args>; \
   } while (false);
   MT_KERNELS(MT_RECORD)
 #undef MT_RECORD

@@ -1,7 +1,7 @@
-// Profile: what a run's kernels were asked for, when, and for how long. A Run that has one calls its backend's kernels
-// through a table that keeps the time (kernel_table.h); without one nothing is measured and nothing costs. A call's end
-// is when its stream has done the work, so a profiled run on an asynchronous device is serialised. For the rank's own
-// thread.
+// Profile: what a run's kernels were asked for, when, and for how long. A Run that has one calls
+// its backend's kernels through a table that keeps the time (kernel_table.h); without one nothing
+// is measured and nothing costs. A call's end is when its stream has done the work, so a profiled
+// run on an asynchronous device is serialised. For the rank's own thread.
 #pragma once
 #include <chrono>
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace mtrain {
 
-/// What a call must do, whoever does it: arithmetic, and memory that is read or written at least once.
+/// What a call must do, whoever does it: arithmetic, and memory that is read or written at least
+/// once.
 struct Work {
   double flops = 0, bytes = 0;
 };

@@ -3,7 +3,11 @@
 namespace mtrain {
 
 Run::Run(Backend& backend, Device device, uint64_t seed)
-    : backend_(backend), device_(device), stream_(backend.stream(device)), memory_(backend, device), seed_(seed) {}
+    : backend_(backend),
+      device_(device),
+      stream_(backend.stream(device)),
+      memory_(backend, device),
+      seed_(seed) {}
 
 void Run::set_profile(Profile* profile) {
   profile_ = profile;
@@ -28,7 +32,8 @@ void Run::upload(const Tensor& to, const void* from) {
 
 void Run::download(const Tensor& from, void* to) {
   MT_CHECK(from.contiguous(), from.shape());
-  backend_.copy(*stream_, to, from.raw(), static_cast<size_t>(from.numel()) * size_of(from.dtype()));
+  backend_.copy(*stream_, to, from.raw(),
+                static_cast<size_t>(from.numel()) * size_of(from.dtype()));
   stream_->synchronize();
 }
 

@@ -1,5 +1,6 @@
-// Run: one rank's execution context — backend, stream, memory and the state of the tape. Everything that other systems keep
-// global travels here; tensors know the Run they belong to. For the rank's own thread; must outlive its tensors.
+// Run: one rank's execution context — backend, stream, memory and the state of the tape. Everything
+// that other systems keep global travels here; tensors know the Run they belong to. For the rank's
+// own thread; must outlive its tensors.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,7 +18,8 @@ namespace mtrain {
 
 class Axis;  // of dist, never looked into here
 
-/// Tensors say what the ranks along one mesh axis hold of them, and ops refuse what does not mix (mixing.h).
+/// Tensors say what the ranks along one mesh axis hold of them, and ops refuse what does not mix
+/// (mixing.h).
 struct TypedAxis {
   const Axis* axis = nullptr;
   Placement stream = Placement::I();  // the residual stream's
@@ -29,7 +31,9 @@ class MT_API Run {
 
   Backend& backend() const { return backend_; }
   Device device() const { return device_; }
-  const KernelTable& kernels() const { return profile_ ? profile_->recording() : backend_.kernels(); }
+  const KernelTable& kernels() const {
+    return profile_ ? profile_->recording() : backend_.kernels();
+  }
   Stream& stream() const { return *stream_; }
   CachingAllocator& memory() { return memory_; }
 
@@ -66,10 +70,11 @@ class MT_API Run {
   uint64_t seed() const { return seed_; }
   /// Optimizer steps done so far; part of the key of every random draw in training.
   uint64_t step = 0;
-  /// Global index of the first token of the micro-batch in flight: keys dropout by token, whatever the batch split.
+  /// Global index of the first token of the micro-batch in flight: keys dropout by token, whatever
+  /// the batch split.
   int64_t first_token = 0;
-  /// Which of the micro-batch's tokens the rows of this rank's residual stream are, in order, where they are not all of them:
-  /// context and sequence parallelism cut them over ranks. Null: all.
+  /// Which of the micro-batch's tokens the rows of this rank's residual stream are, in order, where
+  /// they are not all of them: context and sequence parallelism cut them over ranks. Null: all.
   std::shared_ptr<const std::vector<RowRange>> own_tokens;
   /// Which axis tensors are typed along; nothing: they are not.
   std::optional<TypedAxis> typed;
@@ -77,11 +82,13 @@ class MT_API Run {
   bool training = true;
   /// False while no tape is kept (evaluation, the forward of a recomputed block).
   bool grad_enabled = true;
-  /// Losses whose gradients forward has added up already (linear_cross_entropy) and whose backward has not come yet.
+  /// Losses whose gradients forward has added up already (linear_cross_entropy) and whose backward
+  /// has not come yet.
   int64_t open_losses = 0;
   /// Backward passes under way, one inside another where blocks are computed again.
   int64_t backwards = 0;
-  /// Where set, blocks of memory that are made are noted here (offloading asks which of them are kept).
+  /// Where set, blocks of memory that are made are noted here (offloading asks which of them are
+  /// kept).
   std::optional<std::vector<std::weak_ptr<Storage>>> made;
   /// Creation number of the next tape node.
   uint64_t next_node = 0;

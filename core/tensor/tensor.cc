@@ -10,14 +10,20 @@ namespace mtrain {
 
 Stream::~Stream() = default;
 Backend::~Backend() = default;
-Bf16Products Backend::bf16_products() const { return {true, cat(name(), " devices have bf16 arithmetic")}; }
+Bf16Products Backend::bf16_products() const {
+  return {true, cat(name(), " devices have bf16 arithmetic")};
+}
 DeviceBackend::~DeviceBackend() = default;
 NodeBase::~NodeBase() = default;
 
 Storage::Storage(Run& run, size_t bytes)
     : run_(run), data_(run.memory().take(bytes)), bytes_(bytes), use_(run.memory().use()) {}
 Storage::Storage(Run& run, size_t bytes, std::shared_ptr<void> memory)
-    : run_(run), data_(memory.get()), bytes_(bytes), use_(run.memory().use()), memory_(std::move(memory)) {
+    : run_(run),
+      data_(memory.get()),
+      bytes_(bytes),
+      use_(run.memory().use()),
+      memory_(std::move(memory)) {
   run.memory().count(bytes, use_);
 }
 Storage::~Storage() { release(); }
@@ -42,7 +48,9 @@ void Storage::restore() {
 }
 
 void Storage::throw_released() {
-  throw Error(ErrorClass::bug, "a tensor is used whose memory was given back; parameters are reached through Parameter::use()");
+  throw Error(ErrorClass::bug,
+              "a tensor is used whose memory was given back; parameters are reached through "
+              "Parameter::use()");
 }
 
 void Storage::adopt(Storage& other) {
@@ -71,7 +79,8 @@ Tensor::Tensor(Run& run, const Shape& shape, DType dtype)
       dtype_(dtype) {}
 
 Tensor::Tensor(Run& run, const Shape& shape, DType dtype, std::shared_ptr<void> memory)
-    : storage_(std::make_shared<Storage>(run, static_cast<size_t>(shape.numel()) * size_of(dtype), std::move(memory))),
+    : storage_(std::make_shared<Storage>(run, static_cast<size_t>(shape.numel()) * size_of(dtype),
+                                         std::move(memory))),
       shape_(shape),
       strides_(contiguous_strides(shape)),
       dtype_(dtype) {}

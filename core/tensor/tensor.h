@@ -1,5 +1,5 @@
-// Tensor: a value handle on shared storage; copying shares. No virtuals, no maths. Storage belongs to a Run (run.h): the
-// rank that made it. A Tensor is for the thread of its rank.
+// Tensor: a value handle on shared storage; copying shares. No virtuals, no maths. Storage belongs
+// to a Run (run.h): the rank that made it. A Tensor is for the thread of its rank.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,13 +15,14 @@ namespace mtrain {
 
 class Run;
 
-/// A block of device memory of one Run; goes back to the Run's allocator with its last handle. Its memory can be given back
-/// earlier, and taken again, while there are handles: who holds parameters that exist only while they are used does that.
+/// A block of device memory of one Run; goes back to the Run's allocator with its last handle. Its
+/// memory can be given back earlier, and taken again, while there are handles: who holds parameters
+/// that exist only while they are used does that.
 class MT_API Storage {
  public:
   Storage(Run& run, size_t bytes);
-  /// A block of somebody else's, `memory.get()`: let go of when the run's stream has done what it was given, and counted with the
-  /// run's own meanwhile. It cannot be taken again.
+  /// A block of somebody else's, `memory.get()`: let go of when the run's stream has done what it
+  /// was given, and counted with the run's own meanwhile. It cannot be taken again.
   Storage(Run& run, size_t bytes, std::shared_ptr<void> memory);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -37,7 +38,8 @@ class MT_API Storage {
   /// Takes memory again, uninitialised. Nothing when it is there.
   void restore();
   Run& run() const { return run_; }
-  /// Takes over another block's memory with its values; that one is released. REQUIRES: equal bytes; released itself.
+  /// Takes over another block's memory with its values; that one is released. REQUIRES: equal
+  /// bytes; released itself.
   void adopt(Storage& other);
 
  private:
@@ -84,7 +86,8 @@ class MT_API Tensor {
   Tensor view(const Shape& shape) const;
   /// Elements [lo, hi) of one dimension, sharing storage.
   Tensor slice(int dim, int64_t lo, int64_t hi) const;
-  /// What the ranks hold of it along the axis of Run::typed; nothing where that is not known, as of views and slices, or not told.
+  /// What the ranks hold of it along the axis of Run::typed; nothing where that is not known, as of
+  /// views and slices, or not told.
   const std::optional<Placement>& placement() const { return placement_; }
   void set_placement(std::optional<Placement> placement) { placement_ = placement; }
   /// The handle without its autograd node.
@@ -94,7 +97,9 @@ class MT_API Tensor {
   const std::shared_ptr<Storage>& storage() const { return storage_; }
 
   /// Device pointer to the first element.
-  void* raw() const { return static_cast<char*>(storage_->data()) + static_cast<size_t>(offset_) * size_of(dtype_); }
+  void* raw() const {
+    return static_cast<char*>(storage_->data()) + static_cast<size_t>(offset_) * size_of(dtype_);
+  }
   /// Typed device pointer. REQUIRES: dtype matches, contiguous.
   template <class T>
   T* data() const {

@@ -46,7 +46,8 @@ double pairs(const AttentionArgs& a) {
   return sum * static_cast<double>(a.heads);
 }
 std::string shape(const AttentionArgs& a) {
-  return cat(a.tokens, " tokens, ", a.heads, "/", a.groups, " heads of ", a.head_dim, " ", name(a.dtype));
+  return cat(a.tokens, " tokens, ", a.heads, "/", a.groups, " heads of ", a.head_dim, " ",
+             name(a.dtype));
 }
 double qkv(const AttentionArgs& a) { return product(a.tokens, a.heads + 2 * a.groups, a.head_dim); }
 
@@ -58,11 +59,13 @@ CountedWork count(const GemmArgs& g) {
   double result = bytes(product(g.m, g.n), g.c_dtype) * (g.beta == 0 && !g.addend ? 1 : 2);
   const char* direction = g.transpose_a ? "TN" : g.transpose_b ? "NT" : "NN";
   return {{2 * batch * product(g.m, g.n, g.k), batch * (operands + result)},
-          cat(g.batch > 1 ? cat(g.batch, " x ") : "", g.m, "x", g.n, "x", g.k, " ", direction, " ", name(g.dtype))};
+          cat(g.batch > 1 ? cat(g.batch, " x ") : "", g.m, "x", g.n, "x", g.k, " ", direction, " ",
+              name(g.dtype))};
 }
 CountedWork count(const SmallGemmArgs& a) {
   const GemmArgs& g = a.product;
-  double read = static_cast<double>(a.a.code_bytes() + a.b.code_bytes() + a.a.scale_bytes() + a.b.scale_bytes());
+  double read = static_cast<double>(a.a.code_bytes() + a.b.code_bytes() + a.a.scale_bytes() +
+                                    a.b.scale_bytes());
   double result = bytes(product(g.m, g.n), g.c_dtype) * (g.beta == 0 && !g.addend ? 1 : 2);
   return {{2 * product(g.m, g.n, g.k), read + result},
           cat(g.m, "x", g.n, "x", g.k, " ", name(a.a.format), " ", name(a.b.format))};
@@ -80,17 +83,22 @@ CountedWork count(const RopeArgs& a) {
 }
 CountedWork count(const AttentionArgs& a) {
   auto e = static_cast<double>(a.head_dim);
-  return {{4 * pairs(a) * e, bytes(qkv(a) + product(a.tokens, a.heads, a.head_dim), a.dtype)}, shape(a)};
+  return {{4 * pairs(a) * e, bytes(qkv(a) + product(a.tokens, a.heads, a.head_dim), a.dtype)},
+          shape(a)};
 }
 CountedWork count(const AttentionBackwardArgs& b) {
   const AttentionArgs& a = b.forward;
   auto e = static_cast<double>(a.head_dim);  // five products: scores again, dv, dp, dq, dk
-  return {{10 * pairs(a) * e, bytes(2 * qkv(a) + 2 * product(a.tokens, a.heads, a.head_dim), a.dtype)}, shape(a)};
+  return {
+      {10 * pairs(a) * e, bytes(2 * qkv(a) + 2 * product(a.tokens, a.heads, a.head_dim), a.dtype)},
+      shape(a)};
 }
 CountedWork count(const SiluMulArgs& a) { return elements(a.count, 3, 10, a.dtype); }
 CountedWork count(const SiluMulBackwardArgs& a) { return elements(a.count, 5, 16, a.dtype); }
 CountedWork count(const GeluArgs& a) { return elements(a.count, 2, 20, a.dtype); }
-CountedWork count(const GeluBackwardArgs& a) { return elements(a.count, a.accumulate ? 4 : 3, 25, a.dtype); }
+CountedWork count(const GeluBackwardArgs& a) {
+  return elements(a.count, a.accumulate ? 4 : 3, 25, a.dtype);
+}
 CountedWork count(const EmbeddingArgs& a) { return rows(a.tokens, a.cols, 2, 0, a.dtype); }
 CountedWork count(const EmbeddingBackwardArgs& a) {
   CountedWork out = rows(a.tokens, a.cols, 1, 1, a.dtype);
@@ -98,7 +106,8 @@ CountedWork count(const EmbeddingBackwardArgs& a) {
   return out;
 }
 CountedWork count(const GatherSumArgs& a) {
-  CountedWork out = rows(a.rows, a.cols, static_cast<double>(a.fan) + (a.addend ? 2 : 1), 0, a.dtype);
+  CountedWork out =
+      rows(a.rows, a.cols, static_cast<double>(a.fan) + (a.addend ? 2 : 1), 0, a.dtype);
   out.work.flops = (a.weights ? 2 : 1) * product(a.rows, a.fan, a.cols);
   return out;
 }
@@ -109,7 +118,9 @@ CountedWork count(const RowDotsArgs& a) {
   return out;
 }
 CountedWork count(const CrossEntropyArgs& a) { return rows(a.rows, a.cols, 1, 10, a.dtype); }
-CountedWork count(const CrossEntropyBackwardArgs& a) { return rows(a.rows, a.cols, 2, 10, a.dtype); }
+CountedWork count(const CrossEntropyBackwardArgs& a) {
+  return rows(a.rows, a.cols, 2, 10, a.dtype);
+}
 CountedWork count(const AddArgs& a) { return elements(a.count, 3, 1, a.dtype); }
 CountedWork count(const CastArgs& a) {
   auto n = static_cast<double>(a.count);
@@ -126,13 +137,15 @@ CountedWork count(const QuantiseArgs& a) {
   // Tiles are read twice: for their largest value, and to be rounded.
   CountedWork out = rows(a.rows, a.cols, a.scale == SmallScale::tensor ? 1 : 2, 2, a.dtype);
   out.work.bytes += product(a.rows, a.cols) * ((a.values ? 2 : 0) + (a.codes ? 1 : 0));
-  if (a.packed) out.work.bytes += static_cast<double>(layout_of(a).code_bytes() + layout_of(a).scale_bytes());
+  if (a.packed)
+    out.work.bytes += static_cast<double>(layout_of(a).code_bytes() + layout_of(a).scale_bytes());
   return out;
 }
 CountedWork count(const HadamardArgs& a) { return rows(a.rows, a.cols, 2, 4, a.dtype); }
 CountedWork count(const SquaredNormArgs& a) { return elements(a.count, 1, 2, DType::f32); }
 CountedWork count(const AdamWArgs& a) {
-  CountedWork out = elements(a.count, 7, 15, DType::f32);  // three read and written, the gradient read
+  CountedWork out =
+      elements(a.count, 7, 15, DType::f32);  // three read and written, the gradient read
   if (a.value) out.work.bytes += bytes(static_cast<double>(a.count), a.value_dtype);
   return out;
 }

@@ -1,5 +1,5 @@
-// The work of each kernel call, counted from its arguments: multiply-adds as two operations, every operand's memory once.
-// Stateless.
+// The work of each kernel call, counted from its arguments: multiply-adds as two operations, every
+// operand's memory once. Stateless.
 #pragma once
 #include <string>
 

@@ -14,9 +14,7 @@ size_t char_before(std::string_view text, size_t at) {
   return at;
 }
 
-bool word_at(std::string_view text, size_t at) {
-  return is_word_char(decode_char(text, at).value);
-}
+bool word_at(std::string_view text, size_t at) { return is_word_char(decode_char(text, at).value); }
 
 bool blank_at(std::string_view text, size_t at) {
   return CharTable::get().is(decode_char(text, at).value, kWhiteSpace);
@@ -25,7 +23,8 @@ bool blank_at(std::string_view text, size_t at) {
 }  // namespace
 
 void AddedTokens::sort() {
-  std::stable_sort(tokens_.begin(), tokens_.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  std::stable_sort(tokens_.begin(), tokens_.end(),
+                   [](const auto& a, const auto& b) { return a.id < b.id; });
 }
 
 void AddedTokens::finish(const std::function<std::string(const std::string&)>& normalize) {
@@ -34,17 +33,20 @@ void AddedTokens::finish(const std::function<std::string(const std::string&)>& n
     const AddedToken& token = tokens_[i];
     std::string text = token.normalized ? normalize(token.text) : token.text;
     if (text.empty()) continue;
-    by_byte_[token.normalized ? 1 : 0][static_cast<unsigned char>(text[0])].push_back({std::move(text), i});
+    by_byte_[token.normalized ? 1 : 0][static_cast<unsigned char>(text[0])].push_back(
+        {std::move(text), i});
   }
   for (auto& tables : by_byte_)
     for (auto& entries : tables)
-      std::stable_sort(entries.begin(), entries.end(),
-                       [](const Entry& a, const Entry& b) { return a.text.size() > b.text.size(); });
+      std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+        return a.text.size() > b.text.size();
+      });
 }
 
 const AddedToken* AddedTokens::find(int32_t id) const {
-  auto at = std::lower_bound(tokens_.begin(), tokens_.end(), id,
-                             [](const AddedToken& token, int32_t wanted) { return token.id < wanted; });
+  auto at =
+      std::lower_bound(tokens_.begin(), tokens_.end(), id,
+                       [](const AddedToken& token, int32_t wanted) { return token.id < wanted; });
   return at != tokens_.end() && at->id == id ? &*at : nullptr;
 }
 
@@ -54,7 +56,8 @@ bool AddedTokens::any(bool normalized, bool with_special) const {
   });
 }
 
-bool AddedTokens::fits(std::string_view text, const AddedToken& token, TextSpan& span, uint32_t done) const {
+bool AddedTokens::fits(std::string_view text, const AddedToken& token, TextSpan& span,
+                       uint32_t done) const {
   if (token.single_word) {
     const bool before = span.begin > 0 && word_at(text, char_before(text, span.begin));
     const bool after = span.end < text.size() && word_at(text, span.end);
@@ -67,7 +70,8 @@ bool AddedTokens::fits(std::string_view text, const AddedToken& token, TextSpan&
   return true;
 }
 
-std::vector<TokenPart> AddedTokens::cut(std::string_view text, bool normalized, bool with_special) const {
+std::vector<TokenPart> AddedTokens::cut(std::string_view text, bool normalized,
+                                        bool with_special) const {
   std::vector<TokenPart> out;
   const auto& table = by_byte_[normalized ? 1 : 0];
   uint32_t done = 0;

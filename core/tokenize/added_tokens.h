@@ -1,5 +1,5 @@
-// AddedTokens: texts that a tokenizer takes for one token before it looks at anything else: special tokens
-// and what was added to the vocabulary later. Filled once; then safe from any thread.
+// AddedTokens: texts that a tokenizer takes for one token before it looks at anything else: special
+// tokens and what was added to the vocabulary later. Filled once; then safe from any thread.
 #pragma once
 #include <array>
 #include <functional>
@@ -32,14 +32,16 @@ class MT_API AddedTokens {
   void add(AddedToken token) { tokens_.push_back(std::move(token)); }
   /// Must be called after the last add(): find() needs it.
   void sort();
-  /// Must be called once after that. `normalize` makes the text that normalized tokens are looked for in.
+  /// Must be called once after that. `normalize` makes the text that normalized tokens are looked
+  /// for in.
   void finish(const std::function<std::string(const std::string&)>& normalize);
 
   const std::vector<AddedToken>& all() const { return tokens_; }
   const AddedToken* find(int32_t id) const;
   /// Whether cut() may find anything.
   bool any(bool normalized, bool with_special) const;
-  /// Cuts a text at its tokens, the longest of those that begin leftmost; special ones only `with_special`.
+  /// Cuts a text at its tokens, the longest of those that begin leftmost; special ones only
+  /// `with_special`.
   std::vector<TokenPart> cut(std::string_view text, bool normalized, bool with_special) const;
 
  private:

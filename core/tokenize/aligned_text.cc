@@ -23,7 +23,8 @@ void AlignedText::start(std::string_view original, size_t offset, bool with_orig
       text.append("\xEF\xBF\xBD");
     else
       text.append(original, at, c.bytes);
-    const TextSpan whole{static_cast<uint32_t>(offset + at), static_cast<uint32_t>(offset + at + c.bytes)};
+    const TextSpan whole{static_cast<uint32_t>(offset + at),
+                         static_cast<uint32_t>(offset + at + c.bytes)};
     if (with_origin) origin.insert(origin.end(), text.size() - before, whole);
     at += c.bytes;
   }
@@ -41,7 +42,9 @@ AlignedText AlignedText::slice(size_t begin, size_t end) const {
 
 TextSpan AlignedText::span(size_t begin, size_t end) const {
   if (begin < end) return {origin[begin].begin, origin[end - 1].end};
-  const uint32_t at = begin < origin.size() ? origin[begin].begin : origin.empty() ? 0 : origin.back().end;
+  const uint32_t at = begin < origin.size() ? origin[begin].begin
+                      : origin.empty()      ? 0
+                                            : origin.back().end;
   return {at, at};
 }
 
@@ -60,7 +63,8 @@ void TextEditor::put(std::string_view bytes, size_t like) {
 void TextEditor::put(char32_t c, size_t like) {
   const size_t before = out_.text.size();
   append_utf8(out_.text, c);
-  if (out_.aligned) out_.origin.insert(out_.origin.end(), out_.text.size() - before, in_.origin[like]);
+  if (out_.aligned)
+    out_.origin.insert(out_.origin.end(), out_.text.size() - before, in_.origin[like]);
 }
 
 }  // namespace mtrain::tokenize

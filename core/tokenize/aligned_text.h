@@ -1,5 +1,5 @@
-// AlignedText: a text on its way through normalizers, which may remember where in the original each byte came
-// from. A plain value; for one thread at a time.
+// AlignedText: a text on its way through normalizers, which may remember where in the original each
+// byte came from. A plain value; for one thread at a time.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,12 +11,13 @@ namespace mtrain::tokenize {
 
 struct MT_API AlignedText {
   std::string text;
-  /// For each byte of `text`, the bytes of the original it stands for; unused where nobody asks for spans.
+  /// For each byte of `text`, the bytes of the original it stands for; unused where nobody asks for
+  /// spans.
   std::vector<TextSpan> origin;
   bool aligned = false;
 
-  /// Begins with a part of the original at `offset`: each byte stands for its whole character. `repair`: a
-  /// byte that is no UTF-8 becomes U+FFFD.
+  /// Begins with a part of the original at `offset`: each byte stands for its whole character.
+  /// `repair`: a byte that is no UTF-8 becomes U+FFFD.
   void start(std::string_view original, size_t offset, bool with_origin, bool repair);
   /// Bytes [begin, end) alone.
   AlignedText slice(size_t begin, size_t end) const;
@@ -24,8 +25,8 @@ struct MT_API AlignedText {
   TextSpan span(size_t begin, size_t end) const;
 };
 
-/// Builds the next state of a text from the one before: characters copied, replaced, inserted or left out.
-/// What is inserted stands for what the caller says, mostly the neighbour before it.
+/// Builds the next state of a text from the one before: characters copied, replaced, inserted or
+/// left out. What is inserted stands for what the caller says, mostly the neighbour before it.
 class MT_API TextEditor {
  public:
   /// Keeps referring to `in`, whose text must not change meanwhile.

@@ -10,9 +10,9 @@
 namespace mtrain::tokenize {
 namespace {
 
-constexpr size_t kFewSymbols = 48;          // up to so many a plain search for the lowest rank is fastest
+constexpr size_t kFewSymbols = 48;  // up to so many a plain search for the lowest rank is fastest
 constexpr size_t kWindowBytes = 16 * 1024;  // of longer words
-constexpr size_t kGreedyBytes = 4;          // from so many bytes on longest matches are faster than merges
+constexpr size_t kGreedyBytes = 4;  // from so many bytes on longest matches are faster than merges
 
 /// 12 bits of a word of at least kGreedyBytes.
 size_t short_hash(std::string_view word) {
@@ -23,7 +23,8 @@ size_t short_hash(std::string_view word) {
 
 }  // namespace
 
-Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions options, const std::string& where)
+Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions options,
+         const std::string& where)
     : tokens_(tokens), options_(std::move(options)) {
   size_t slots = 64;
   shift_ = 58;
@@ -34,7 +35,8 @@ Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions opti
     const uint64_t key = pair_key(m.left, m.right);
     size_t i = pair_hash(key) >> shift_;
     while (pairs_[i].key != ~uint64_t{0} && pairs_[i].key != key) i = (i + 1) & mask;
-    if (pairs_[i].key == key && pairs_[i].rank <= m.rank) continue;  // said twice: the earlier one holds
+    if (pairs_[i].key == key && pairs_[i].rank <= m.rank)
+      continue;  // said twice: the earlier one holds
     pairs_[i] = {key, m.rank, m.result};
   }
   for (int b = 0; b < 256; ++b) {
@@ -42,10 +44,13 @@ Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions opti
     std::snprintf(name.data(), name.size(), "<0x%02X>", static_cast<unsigned>(b));
     const char byte = static_cast<char>(b);
     int32_t& id = byte_ids_[static_cast<size_t>(b)];
-    id = options_.by_bytes ? tokens.find({&byte, 1}) : options_.byte_fallback ? tokens.find(name.data()) : -1;
-    MT_USER_CHECK(!options_.by_bytes || id >= 0, ErrorClass::data,
-                  cat(where, ": there is no token for the byte ", b, ", so not every text could be encoded"),
-                  "a byte-level vocabulary has all 256: the file is damaged or of another kind");
+    id = options_.by_bytes        ? tokens.find({&byte, 1})
+         : options_.byte_fallback ? tokens.find(name.data())
+                                  : -1;
+    MT_USER_CHECK(
+        !options_.by_bytes || id >= 0, ErrorClass::data,
+        cat(where, ": there is no token for the byte ", b, ", so not every text could be encoded"),
+        "a byte-level vocabulary has all 256: the file is damaged or of another kind");
     if (b < 128) ascii_ids_[static_cast<size_t>(b)] = tokens.find({&byte, 1});
   }
   if (!options_.by_bytes) return;
@@ -73,7 +78,8 @@ void Bpe::start_char(std::string_view c, bool begins, bool ends, Symbols& out,
                      std::optional<uint32_t>& unknown) const {
   const auto size = static_cast<uint32_t>(c.size());
   int32_t id = -1;
-  const bool plain = (begins || options_.inner_prefix.empty()) && (!ends || options_.end_suffix.empty());
+  const bool plain =
+      (begins || options_.inner_prefix.empty()) && (!ends || options_.end_suffix.empty());
   if (plain)
     id = size == 1 && static_cast<signed char>(c[0]) >= 0 ? ascii_ids_[static_cast<size_t>(c[0])]
                                                           : tokens_.find(c);
@@ -106,13 +112,15 @@ void Bpe::start_symbols(std::string_view word, bool begins, bool ends, Symbols& 
   out.clear();
   if (options_.by_bytes) {
     out.resize(word.size());
-    for (size_t i = 0; i < word.size(); ++i) out[i] = {byte_ids_[static_cast<unsigned char>(word[i])], 1};
+    for (size_t i = 0; i < word.size(); ++i)
+      out[i] = {byte_ids_[static_cast<unsigned char>(word[i])], 1};
     return;
   }
   std::optional<uint32_t> unknown;
   for (size_t at = 0; at < word.size();) {
     const size_t size = decode_char(word, at).bytes;
-    start_char(word.substr(at, size), begins && at == 0, ends && at + size == word.size(), out, unknown);
+    start_char(word.substr(at, size), begins && at == 0, ends && at + size == word.size(), out,
+               unknown);
     at += size;
   }
   if (unknown) out.push_back({*options_.unknown, *unknown});
@@ -127,7 +135,8 @@ void Bpe::encode(std::string_view word, WordTokens& out) const {
   if (word.size() > kWindowBytes && cuttable) return encode_long(word, out);
   if (options_.by_bytes && word.size() <= kFewSymbols) {
     std::array<Symbol, kFewSymbols> few;
-    for (size_t i = 0; i < word.size(); ++i) few[i] = {byte_ids_[static_cast<unsigned char>(word[i])], 1};
+    for (size_t i = 0; i < word.size(); ++i)
+      few[i] = {byte_ids_[static_cast<unsigned char>(word[i])], 1};
     const size_t count = merge_few(few.data(), word.size(), word.data());
     for (size_t i = 0; i < count; ++i) out.add(few[i].id, few[i].bytes);
     return;
@@ -143,8 +152,8 @@ void Bpe::merge(Symbols& symbols) const {
   symbols.resize(merge_few(symbols.data(), symbols.size(), nullptr));
 }
 
-/// Merges `n` symbols in place and returns how many are left. `bytes` are the word's where each symbol is one
-/// of them.
+/// Merges `n` symbols in place and returns how many are left. `bytes` are the word's where each
+/// symbol is one of them.
 size_t Bpe::merge_few(Symbol* symbols, size_t n, const char* bytes) const {
   if (n < 2) return n;
   std::array<Found, kFewSymbols + 1> found;  // of symbols i and i + 1
@@ -174,7 +183,9 @@ void Bpe::merge_many(Symbols& symbols) const {
   struct Candidate {
     uint64_t order;  // rank, then place
     int32_t left, right;
-    bool operator<(const Candidate& other) const { return order > other.order; }  // the smallest on top
+    bool operator<(const Candidate& other) const {
+      return order > other.order;
+    }  // the smallest on top
   };
   const auto n = static_cast<int32_t>(symbols.size());
   std::vector<int32_t> before(symbols.size()), after(symbols.size());
@@ -206,7 +217,8 @@ void Bpe::merge_many(Symbols& symbols) const {
     const auto i = static_cast<size_t>(top.order & 0xFFFFFFFF);
     const int32_t j = after[i];
     // Outdated when either side was merged since: ids are -1 where a symbol is gone.
-    if (j >= n || symbols[i].id != top.left || symbols[static_cast<size_t>(j)].id != top.right) continue;
+    if (j >= n || symbols[i].id != top.left || symbols[static_cast<size_t>(j)].id != top.right)
+      continue;
     Symbol& gone = symbols[static_cast<size_t>(j)];
     symbols[i] = {find(top.left, top.right).result, symbols[i].bytes + gone.bytes};
     gone.id = -1;
@@ -223,7 +235,8 @@ void Bpe::merge_text(std::string_view text, Symbols& symbols) const {
   merge(symbols);
 }
 
-bool Bpe::stay_apart(std::string_view left, int32_t left_id, std::string_view right, int32_t right_id) const {
+bool Bpe::stay_apart(std::string_view left, int32_t left_id, std::string_view right,
+                     int32_t right_id) const {
   Symbols symbols;
   merge_text(std::string(left) + std::string(right), symbols);
   return symbols.size() == 2 && symbols[0].id == left_id && symbols[1].id == right_id &&
@@ -255,8 +268,8 @@ bool Bpe::may_be_never_made(std::string_view word) const {
   return (never_made_[bit >> 6] >> (bit & 63) & 1) != 0;
 }
 
-/// Window after window, each begun at a border of the one before and joined to it where the tokens stay
-/// apart.
+/// Window after window, each begun at a border of the one before and joined to it where the tokens
+/// stay apart.
 void Bpe::encode_long(std::string_view word, WordTokens& out) const {
   const size_t first = out.ids.size();
   size_t at = 0, window = kWindowBytes;
@@ -268,8 +281,8 @@ void Bpe::encode_long(std::string_view word, WordTokens& out) const {
     merge_text(word.substr(at, end - at), symbols);
     if (out.ids.size() > first && !symbols.empty()) {
       const size_t size = out.bytes.back();
-      if (!stay_apart(word.substr(at - size, size), out.ids.back(), word.substr(at, symbols[0].bytes),
-                      symbols[0].id)) {
+      if (!stay_apart(word.substr(at - size, size), out.ids.back(),
+                      word.substr(at, symbols[0].bytes), symbols[0].id)) {
         at -= size;  // the border was none: one token back, and a longer window, so that this ends
         out.ids.pop_back();
         out.bytes.pop_back();
@@ -294,7 +307,8 @@ std::vector<BpeMerge> implied_merges(const TokenTable& tokens, const std::vector
   std::vector<BpeMerge> out;
   for (int64_t id = 0; id < tokens.size(); ++id) {
     const uint32_t rank = ranks[static_cast<size_t>(id)];
-    const std::string_view text = tokens.has(id) ? tokens.text(static_cast<int32_t>(id)) : std::string_view();
+    const std::string_view text =
+        tokens.has(id) ? tokens.text(static_cast<int32_t>(id)) : std::string_view();
     if (rank == UINT32_MAX || text.empty()) continue;
     for (size_t at = char_bytes(text[0]); at < text.size(); at += char_bytes(text[at])) {
       const int32_t left = tokens.find(text.substr(0, at)), right = tokens.find(text.substr(at));
@@ -304,7 +318,8 @@ std::vector<BpeMerge> implied_merges(const TokenTable& tokens, const std::vector
   return out;
 }
 
-bool begins_words(const TokenTable& tokens, const std::vector<BpeMerge>& merges, std::string_view mark) {
+bool begins_words(const TokenTable& tokens, const std::vector<BpeMerge>& merges,
+                  std::string_view mark) {
   return std::none_of(merges.begin(), merges.end(), [&](const BpeMerge& merge) {
     std::string_view text = tokens.text(merge.result);
     while (text.starts_with(mark)) text.remove_prefix(mark.size());

@@ -1,6 +1,6 @@
-// Byte pair encoding (Sennrich et al. 2016, arXiv:1508.07909): a word's bytes or characters, and then, again
-// and again, the pair of neighbours of the lowest rank made one, the leftmost first. Exact for words of any
-// length, in little memory of its own. Immutable; safe from any thread.
+// Byte pair encoding (Sennrich et al. 2016, arXiv:1508.07909): a word's bytes or characters, and
+// then, again and again, the pair of neighbours of the lowest rank made one, the leftmost first.
+// Exact for words of any length, in little memory of its own. Immutable; safe from any thread.
 #pragma once
 #include <array>
 #include <memory>
@@ -31,15 +31,16 @@ struct BpeOptions {
 
 class MT_API Bpe final : public WordModel {
  public:
-  /// `tokens` must outlive this. Error(data) naming `where` when starting symbols are missing that the
-  /// options need.
-  Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions options, const std::string& where);
+  /// `tokens` must outlive this. Error(data) naming `where` when starting symbols are missing that
+  /// the options need.
+  Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions options,
+      const std::string& where);
   ~Bpe() override;
   void encode(std::string_view word, WordTokens& out) const override;
 
-  /// Whether these two tokens, side by side, stay as they are. A row of tokens is the encoding of its text
-  /// exactly when all neighbours do: merges inside a token do not depend on what is around it, and the first
-  /// merge across a border would be one of the two tokens alone.
+  /// Whether these two tokens, side by side, stay as they are. A row of tokens is the encoding of
+  /// its text exactly when all neighbours do: merges inside a token do not depend on what is around
+  /// it, and the first merge across a border would be one of the two tokens alone.
   bool stay_apart(int32_t left, int32_t right) const;
   /// Whether merges make this token of its own text.
   bool makes(int32_t id) const;
@@ -69,7 +70,8 @@ class MT_API Bpe final : public WordModel {
   void merge_many(Symbols& symbols) const;
   void encode_long(std::string_view word, WordTokens& out) const;
   void merge_text(std::string_view text, Symbols& symbols) const;
-  bool stay_apart(std::string_view left, int32_t left_id, std::string_view right, int32_t right_id) const;
+  bool stay_apart(std::string_view left, int32_t left_id, std::string_view right,
+                  int32_t right_id) const;
   void learn_never_made();
   bool may_be_never_made(std::string_view word) const;
 
@@ -81,16 +83,19 @@ class MT_API Bpe final : public WordModel {
   std::vector<Found> byte_pairs_;         // by_bytes: the pairs of single bytes, 256 * left + right
   uint32_t shift_ = 0;
   std::unique_ptr<const GreedyBpe> greedy_;  // by_bytes, where the merges allow it
-  /// whole_words: bits of a hash of the tokens that only that option gives, of those that greedy_ takes.
+  /// whole_words: bits of a hash of the tokens that only that option gives, of those that greedy_
+  /// takes.
   std::array<uint64_t, 64> never_made_{};
 };
 
-/// The merges that SentencePiece's models imply: every way to make a token of two tokens, ranked by the
-/// token's score. `ranks` by id, the lowest merged first; tokens with UINT32_MAX are never made.
-MT_API std::vector<BpeMerge> implied_merges(const TokenTable& tokens, const std::vector<uint32_t>& ranks);
+/// The merges that SentencePiece's models imply: every way to make a token of two tokens, ranked by
+/// the token's score. `ranks` by id, the lowest merged first; tokens with UINT32_MAX are never
+/// made.
+MT_API std::vector<BpeMerge> implied_merges(const TokenTable& tokens,
+                                            const std::vector<uint32_t>& ranks);
 
-/// Whether no token that these merges make has `mark` behind something else, so that words may be cut before
-/// its runs.
+/// Whether no token that these merges make has `mark` behind something else, so that words may be
+/// cut before its runs.
 MT_API bool begins_words(const TokenTable& tokens, const std::vector<BpeMerge>& merges,
                          std::string_view mark);
 

@@ -29,13 +29,9 @@ const Alphabet& alphabet() {
 
 }  // namespace
 
-const std::array<char32_t, 256>& byte_chars() {
-  return alphabet().chars;
-}
+const std::array<char32_t, 256>& byte_chars() { return alphabet().chars; }
 
-int byte_of_char(char32_t c) {
-  return c < alphabet().bytes.size() ? alphabet().bytes[c] : -1;
-}
+int byte_of_char(char32_t c) { return c < alphabet().bytes.size() ? alphabet().bytes[c] : -1; }
 
 bool chars_to_bytes(std::string_view chars, std::string& out) {
   const size_t before = out.size();

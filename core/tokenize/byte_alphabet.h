@@ -1,5 +1,5 @@
-// GPT-2's alphabet of bytes (Radford et al. 2019): each byte as one printable character, so that vocabularies
-// are text. Constant tables; safe from any thread.
+// GPT-2's alphabet of bytes (Radford et al. 2019): each byte as one printable character, so that
+// vocabularies are text. Constant tables; safe from any thread.
 #pragma once
 #include <array>
 #include <cstdint>

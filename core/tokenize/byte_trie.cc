@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kFree = UINT32_MAX, kNobodysChild = UINT32_MAX - 1;
 constexpr size_t kFirstPlace = 256;  // so no base is 0
-constexpr size_t kPatience = 256;    // places tried for a family before all up to there are given up
+constexpr size_t kPatience = 256;  // places tried for a family before all up to there are given up
 
 }  // namespace
 
@@ -32,12 +32,13 @@ uint32_t ByteTrie::place_family(const std::vector<Range>& children, size_t& from
 }
 
 ByteTrie::ByteTrie(std::vector<Entry> entries) {
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.text < b.text; });
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.text < b.text; });
   std::vector<Range> todo{{0, entries.size(), 0, kRoot}};
   nodes_.assign(1024, {});
   nodes_[kRoot].check = kNobodysChild;
-  // Families need several free places at once: those are further on, and need not be looked for from the
-  // start.
+  // Families need several free places at once: those are further on, and need not be looked for
+  // from the start.
   size_t free_from = kFirstPlace, roomy_from = kFirstPlace;
   std::vector<Range> children;
   while (!todo.empty()) {
@@ -52,7 +53,8 @@ ByteTrie::ByteTrie(std::vector<Entry> entries) {
     children.clear();
     for (size_t i = range.begin; i < range.end; ++i) {
       const auto byte = static_cast<unsigned char>(entries[i].text[range.depth]);
-      if (children.empty() || children.back().node != byte) children.push_back({i, i, range.depth + 1, byte});
+      if (children.empty() || children.back().node != byte)
+        children.push_back({i, i, range.depth + 1, byte});
       children.back().end = i + 1;
     }
     while (free_from < nodes_.size() && nodes_[free_from].check != kFree) ++free_from;

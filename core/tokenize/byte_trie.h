@@ -1,6 +1,6 @@
-// ByteTrie: texts and the numbers they stand for, followed byte by byte. A double array (Aoe 1989): the child
-// of node n by byte b is base[n] ^ b where check agrees, so a step is one load. Immutable; safe from any
-// thread.
+// ByteTrie: texts and the numbers they stand for, followed byte by byte. A double array (Aoe 1989):
+// the child of node n by byte b is base[n] ^ b where check agrees, so a step is one load.
+// Immutable; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -35,8 +35,8 @@ class ByteTrie {
 
  private:
   static constexpr uint32_t kIsText = uint32_t{1} << 31;
-  /// A leaf has the base 0, which no family has: what lies there is no child of it. Small, since what a text
-  /// steps on is all over the array: values lie apart.
+  /// A leaf has the base 0, which no family has: what lies there is no child of it. Small, since
+  /// what a text steps on is all over the array: values lie apart.
   struct Node {
     uint32_t base = 0, check = UINT32_MAX;
   };

@@ -12,20 +12,13 @@
 namespace mtrain::tokenize {
 namespace {
 
-// A unit of the trie: bit 8 says that a key ends below, the low 8 bits and the top one are the label, and the
-// rest is the offset to the children, in steps of 256 where bit 9 is set. A value has the top bit set.
-bool has_leaf(uint32_t unit) {
-  return (unit >> 8 & 1) != 0;
-}
-uint32_t value_of(uint32_t unit) {
-  return unit & 0x7FFFFFFF;
-}
-uint32_t label_of(uint32_t unit) {
-  return unit & 0x800000FF;
-}
-uint32_t offset_of(uint32_t unit) {
-  return (unit >> 10) << ((unit & (1U << 9)) >> 6);
-}
+// A unit of the trie: bit 8 says that a key ends below, the low 8 bits and the top one are the
+// label, and the rest is the offset to the children, in steps of 256 where bit 9 is set. A value
+// has the top bit set.
+bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
+uint32_t value_of(uint32_t unit) { return unit & 0x7FFFFFFF; }
+uint32_t label_of(uint32_t unit) { return unit & 0x800000FF; }
+uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & (1U << 9)) >> 6); }
 
 constexpr size_t kGraphemeBytes = 6;  // Hugging Face looks clusters up whole below this size
 
@@ -66,14 +59,17 @@ class Precompiled final : public Normalizer {
     return ascii ? at + 1 : grapheme_end(in, at);
   }
 
-  static void substitute(std::string_view before, std::string_view after, std::vector<CharChange>& changes) {
-    const auto surplus = static_cast<int>(count_chars(after)) - static_cast<int>(count_chars(before));
+  static void substitute(std::string_view before, std::string_view after,
+                         std::vector<CharChange>& changes) {
+    const auto surplus =
+        static_cast<int>(count_chars(after)) - static_cast<int>(count_chars(before));
     for (size_t at = 0; at < after.size();) {
       const auto c = decode_char(after, at);
       changes.push_back({c.value, 0});
       at += c.bytes;
     }
-    for (int i = 0; i < surplus; ++i) changes[changes.size() - 1 - static_cast<size_t>(i)].change = 1;
+    for (int i = 0; i < surplus; ++i)
+      changes[changes.size() - 1 - static_cast<size_t>(i)].change = 1;
     if (surplus < 0 && !changes.empty()) changes.back().change += surplus;
   }
 
@@ -94,7 +90,8 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   std::memcpy(&trie_bytes, blob.data(), 4);
   check(trie_bytes % 4 == 0 && trie_bytes <= blob.size() - 4, "the size of the trie is wrong");
   units_.resize(trie_bytes / 4);
-  std::copy_n(blob.data() + 4, trie_bytes, reinterpret_cast<char*>(units_.data()));  // maybe of nothing
+  std::copy_n(blob.data() + 4, trie_bytes,
+              reinterpret_cast<char*>(units_.data()));  // maybe of nothing
   strings_ = blob.substr(4 + trie_bytes);
   check(strings_.empty() || strings_.back() == '\0', "the last replacement has no end");
   check(valid_utf8(strings_), "a replacement is not UTF-8");
@@ -122,15 +119,14 @@ std::optional<Charsmap::Match> Charsmap::find(std::string_view text, bool longes
   return out;
 }
 
-NormalizerPtr precompiled(Charsmap map) {
-  return std::make_unique<Precompiled>(std::move(map));
-}
+NormalizerPtr precompiled(Charsmap map) { return std::make_unique<Precompiled>(std::move(map)); }
 
 std::string decode_base64(std::string_view text, const std::string& where) {
   static constexpr auto kValues = [] {
     std::array<int8_t, 256> out{};
     for (auto& v : out) v = -1;
-    constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    constexpr std::string_view kDigits =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < kDigits.size(); ++i)
       out[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
     return out;
@@ -142,7 +138,8 @@ std::string decode_base64(std::string_view text, const std::string& where) {
   int count = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const int value = kValues[static_cast<unsigned char>(text[i])];
-    MT_USER_CHECK(value >= 0, ErrorClass::data, cat(where, ": no base64 at character ", i, " of a value"),
+    MT_USER_CHECK(value >= 0, ErrorClass::data,
+                  cat(where, ": no base64 at character ", i, " of a value"),
                   "the tokenizer's file is damaged: get it again");
     bits = bits << 6 | static_cast<uint32_t>(value);
     count += 6;

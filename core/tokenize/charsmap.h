@@ -1,6 +1,6 @@
-// Charsmap: SentencePiece's precompiled normalization rules, a double-array trie (Aoe 1989; Darts-clone's
-// layout) from pieces of text to what replaces them. Everything in the blob is checked when it is read.
-// Immutable; safe from any thread.
+// Charsmap: SentencePiece's precompiled normalization rules, a double-array trie (Aoe 1989;
+// Darts-clone's layout) from pieces of text to what replaces them. Everything in the blob is
+// checked when it is read. Immutable; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <optional>

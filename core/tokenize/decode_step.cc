@@ -115,7 +115,8 @@ DecodeStepPtr decode_metaspace(std::string replacement, PrependScheme scheme) {
 
 DecodeStepPtr decode_bpe_suffix(std::string suffix) {
   return step([suffix = std::move(suffix)](Texts& texts) {
-    for (size_t i = 0; i < texts.size(); ++i) replace_all(texts[i], suffix, i + 1 == texts.size() ? "" : " ");
+    for (size_t i = 0; i < texts.size(); ++i)
+      replace_all(texts[i], suffix, i + 1 == texts.size() ? "" : " ");
   });
 }
 
@@ -147,27 +148,28 @@ DecodeStepPtr decode_strip(std::string content, int64_t start, int64_t stop) {
   return step([content = std::move(content), start, stop](Texts& texts) {
     if (content.empty()) return;
     for (auto& text : texts) {
-      for (int64_t i = 0; i < start && text.starts_with(content); ++i) text.erase(0, content.size());
-      for (int64_t i = 0; i < stop && text.ends_with(content); ++i) text.resize(text.size() - content.size());
+      for (int64_t i = 0; i < start && text.starts_with(content); ++i)
+        text.erase(0, content.size());
+      for (int64_t i = 0; i < stop && text.ends_with(content); ++i)
+        text.resize(text.size() - content.size());
     }
   });
 }
 
-DecodeStepPtr decode_byte_fallback() {
-  return step(join_bytes);
-}
+DecodeStepPtr decode_byte_fallback() { return step(join_bytes); }
 
 DecodeStepPtr decode_ctc(std::string pad, std::string word_delimiter, bool cleanup) {
-  return step([pad = std::move(pad), word_delimiter = std::move(word_delimiter), cleanup](Texts& texts) {
-    texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
-    for (auto& text : texts) {
-      replace_all(text, pad, "");
-      if (!cleanup) continue;
-      clean_blanks(text);
-      replace_all(text, word_delimiter, " ");
-    }
-    std::erase_if(texts, [](const auto& text) { return text.empty(); });
-  });
+  return step(
+      [pad = std::move(pad), word_delimiter = std::move(word_delimiter), cleanup](Texts& texts) {
+        texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+        for (auto& text : texts) {
+          replace_all(text, pad, "");
+          if (!cleanup) continue;
+          clean_blanks(text);
+          replace_all(text, word_delimiter, " ");
+        }
+        std::erase_if(texts, [](const auto& text) { return text.empty(); });
+      });
 }
 
 }  // namespace mtrain::tokenize

@@ -20,8 +20,8 @@ using DecodeStepPtr = std::unique_ptr<const DecodeStep>;
 
 /// Characters of the byte alphabet to bytes; a text with any other character stays as it is.
 MT_API DecodeStepPtr decode_byte_level();
-/// Tokens inside words lose their prefix, others get a blank; `cleanup` takes English blanks before marks
-/// away.
+/// Tokens inside words lose their prefix, others get a blank; `cleanup` takes English blanks before
+/// marks away.
 MT_API DecodeStepPtr decode_word_piece(std::string prefix, bool cleanup);
 /// `replacement` to blanks; those of the first token go, unless the scheme is never.
 MT_API DecodeStepPtr decode_metaspace(std::string replacement, PrependScheme scheme);
@@ -31,7 +31,8 @@ MT_API DecodeStepPtr decode_replace(Regex pattern, std::string content);
 MT_API DecodeStepPtr decode_fuse();
 /// Takes up to so many `content` away at each token's ends.
 MT_API DecodeStepPtr decode_strip(std::string content, int64_t start, int64_t stop);
-/// Runs of <0x00> to <0xFF> to bytes; a run inside the text that is no UTF-8 becomes U+FFFD for each.
+/// Runs of <0x00> to <0xFF> to bytes; a run inside the text that is no UTF-8 becomes U+FFFD for
+/// each.
 MT_API DecodeStepPtr decode_byte_fallback();
 /// Connectionist temporal classification (Graves et al. 2006): repeats and the pad token go.
 MT_API DecodeStepPtr decode_ctc(std::string pad, std::string word_delimiter, bool cleanup);

@@ -12,7 +12,8 @@ namespace mtrain::tokenize {
 namespace {
 
 constexpr uint64_t kHighBits = 0x8080808080808080ULL;
-constexpr size_t kExactBytes = 8;  // merged for borders, for each byte of a word, before it is merged whole
+constexpr size_t kExactBytes =
+    8;  // merged for borders, for each byte of a word, before it is merged whole
 
 unsigned char byte_at(std::string_view text, size_t i) {
   return static_cast<unsigned char>(text[i]);
@@ -41,9 +42,11 @@ bool GreedyBpe::takes(std::string_view word) {
 
 std::unique_ptr<const GreedyBpe> GreedyBpe::make(const TokenTable& tokens,
                                                  const std::vector<BpeMerge>& merges,
-                                                 const std::array<int32_t, 256>& byte_ids, const Bpe& exact) {
+                                                 const std::array<int32_t, 256>& byte_ids,
+                                                 const Bpe& exact) {
   for (size_t i = 0; i < merges.size(); ++i)
-    if ((i > 0 && merges[i].rank < merges[i - 1].rank) || merges[i].rank >= kOdd - 1) return nullptr;
+    if ((i > 0 && merges[i].rank < merges[i - 1].rank) || merges[i].rank >= kOdd - 1)
+      return nullptr;
   std::unique_ptr<GreedyBpe> out(new GreedyBpe());
   std::vector<BpeMerge> ours;
   if (!out->number(tokens, merges, ours)) return nullptr;
@@ -52,8 +55,8 @@ std::unique_ptr<const GreedyBpe> GreedyBpe::make(const TokenTable& tokens,
   return out;
 }
 
-/// Numbers the tokens, and gives the merges that make them. False where one makes something else than its
-/// parts one after the other.
+/// Numbers the tokens, and gives the merges that make them. False where one makes something else
+/// than its parts one after the other.
 bool GreedyBpe::number(const TokenTable& tokens, const std::vector<BpeMerge>& merges,
                        std::vector<BpeMerge>& out) {
   std::vector<Number> numbers(static_cast<size_t>(tokens.size()), -1);
@@ -95,8 +98,9 @@ void GreedyBpe::make_room(size_t tokens) {
   filter_.resize((size_t{1} << (bits + 3)) / 64);
 }
 
-/// Finds the one way in which each token is made; other merges to it never happen, since a token's bytes
-/// become it whatever stands around them. Of odd tokens it is not known which way that is: all are kept.
+/// Finds the one way in which each token is made; other merges to it never happen, since a token's
+/// bytes become it whatever stands around them. Of odd tokens it is not known which way that is:
+/// all are kept.
 void GreedyBpe::learn(const TokenTable& tokens, const std::vector<BpeMerge>& merges) {
   make_room(merges.size());
   std::vector<const BpeMerge*> early;  // than those of their parts
@@ -132,7 +136,8 @@ void GreedyBpe::settle(const TokenTable& tokens, const std::vector<const BpeMerg
     }
   }
   for (const BpeMerge* m : early)
-    if (splits_[static_cast<size_t>(m->result)].order != kOdd) place(m->left, m->right).order = kNone;
+    if (splits_[static_cast<size_t>(m->result)].order != kOdd)
+      place(m->left, m->right).order = kNone;
 }
 
 /// Of the tokens that their own text becomes.
@@ -155,7 +160,8 @@ void GreedyBpe::build_tree(const TokenTable& tokens, const std::array<int32_t, 2
     for (unsigned b = 0x80; b < 0xC0; ++b)
       for (unsigned c = 0x80; c < 0xC0; ++c) {
         uint32_t node = ByteTrie::kRoot;
-        const std::array<unsigned char, 3> bytes{static_cast<unsigned char>(a), static_cast<unsigned char>(b),
+        const std::array<unsigned char, 3> bytes{static_cast<unsigned char>(a),
+                                                 static_cast<unsigned char>(b),
                                                  static_cast<unsigned char>(c)};
         if (std::all_of(bytes.begin(), bytes.end(),
                         [&](unsigned char byte) { return trie_.step(node, byte); }))
@@ -204,11 +210,12 @@ void GreedyBpe::insert(const BpeMerge& merge, bool odd) {
 GreedyBpe::Border GreedyBpe::border(int32_t left, int32_t right) const {
   const Live& both = find(left, right);
   if (both.order == kNone) return border_before(left, right);
-  return !both.odd || border_before(left, right) == Border::crossed ? Border::crossed : Border::unsure;
+  return !both.odd || border_before(left, right) == Border::crossed ? Border::crossed
+                                                                    : Border::unsure;
 }
 
-/// Whether no merge crossed their border before both were there: undoes the merges at the border, the last
-/// one first. Of equal ranks the left one happens first.
+/// Whether no merge crossed their border before both were there: undoes the merges at the border,
+/// the last one first. Of equal ranks the left one happens first.
 GreedyBpe::Border GreedyBpe::border_before(int32_t left, int32_t right) const {
   bool unsure = false;
   const Split *a = &splits_[static_cast<size_t>(left)], *b = &splits_[static_cast<size_t>(right)];
@@ -234,9 +241,11 @@ GreedyBpe::Border GreedyBpe::border_before(int32_t left, int32_t right) const {
   }
 }
 
-/// The tokens that begin here, of less than `most` bytes, the shortest first; the longest of them where there
-/// are too many, and where the whole first character is a token's beginning, none of its parts.
-size_t GreedyBpe::matches(std::string_view text, size_t most, std::array<Match, kMaxMatches>& out) const {
+/// The tokens that begin here, of less than `most` bytes, the shortest first; the longest of them
+/// where there are too many, and where the whole first character is a token's beginning, none of
+/// its parts.
+size_t GreedyBpe::matches(std::string_view text, size_t most,
+                          std::array<Match, kMaxMatches>& out) const {
   size_t count = 0, size = 0;
   const size_t end = std::min(text.size(), most - 1);
   auto take = [&](uint32_t node) {
@@ -248,7 +257,8 @@ size_t GreedyBpe::matches(std::string_view text, size_t most, std::array<Match, 
     out[count++] = {node, static_cast<uint32_t>(size)};
   };
   uint32_t node = ByteTrie::kRoot;
-  if (end >= 3 && (byte_at(text, 0) & 0xF0) == 0xE0 && ((byte_at(text, 1) & byte_at(text, 2)) & 0xC0) == 0x80)
+  if (end >= 3 && (byte_at(text, 0) & 0xF0) == 0xE0 &&
+      ((byte_at(text, 1) & byte_at(text, 2)) & 0xC0) == 0x80)
     node = jumps_[three_bytes(byte_at(text, 0), byte_at(text, 1), byte_at(text, 2))];
   if (node != ByteTrie::kRoot) {
     size = 3;
@@ -306,8 +316,8 @@ class GreedyBpe::Run {
     return exact_bytes_ <= kExactBytes * word_.size() &&
            exact_.stay_apart(out_.ids.back(), greedy_.ids_[static_cast<size_t>(token_)]);
   }
-  /// The way here is the only one, so no encoding has a border here: another token before it, then. Returns
-  /// the size of the one taken back.
+  /// The way here is the only one, so no encoding has a border here: another token before it, then.
+  /// Returns the size of the one taken back.
   size_t take_back(size_t at) {
     MT_CHECK(out_.ids.size() > first_, "a word without an encoding");
     dead_.resize(word_.size() + 1);

@@ -1,6 +1,6 @@
-// Normalizers: what a tokenizer does to a text before it cuts it into words, in the kinds of Hugging Face's
-// tokenizer.json, with their rules for which original characters the result stands for. Immutable; safe from
-// any thread.
+// Normalizers: what a tokenizer does to a text before it cuts it into words, in the kinds of
+// Hugging Face's tokenizer.json, with their rules for which original characters the result stands
+// for. Immutable; safe from any thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -51,8 +51,9 @@ MT_API NormalizerPtr bert_normalizer(const BertCleaning& cleaning);
 /// One after the other.
 MT_API NormalizerPtr in_turn(std::vector<NormalizerPtr> steps);
 
-/// A new text as characters, each with how many characters it is more than what it replaces: 0 replaces one,
-/// 1 is inserted and stands for what the one before it stands for, -n replaces one and swallows n more.
+/// A new text as characters, each with how many characters it is more than what it replaces: 0
+/// replaces one, 1 is inserted and stands for what the one before it stands for, -n replaces one
+/// and swallows n more.
 struct CharChange {
   char32_t value = 0;
   int change = 0;

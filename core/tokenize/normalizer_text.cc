@@ -51,17 +51,20 @@ class CleanNmt final : public Normalizer {
 
  private:
   static bool dropped(char32_t c) {
-    return (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
+    return (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F ||
+           c == 0x9F;
   }
   static bool blank(char32_t c) {
-    return c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
-           c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+    return c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 ||
+           (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
+           c == 0xFEFF || c == 0xFFFD;
   }
 };
 
 class Replace final : public Normalizer {
  public:
-  Replace(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  Replace(Regex pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void apply(AlignedText& text) const override {
     TextEditor edit(text);
     size_t done = 0;
@@ -152,7 +155,8 @@ class InTurn final : public Normalizer {
     for (const auto& step : steps_) step->apply(text);
   }
   bool keeps(std::string_view text) const override {
-    return std::all_of(steps_.begin(), steps_.end(), [&](const auto& step) { return step->keeps(text); });
+    return std::all_of(steps_.begin(), steps_.end(),
+                       [&](const auto& step) { return step->keeps(text); });
   }
 
  private:
@@ -161,21 +165,13 @@ class InTurn final : public Normalizer {
 
 }  // namespace
 
-NormalizerPtr strip(bool left, bool right) {
-  return std::make_unique<Strip>(left, right);
-}
-NormalizerPtr clean_nmt() {
-  return std::make_unique<CleanNmt>();
-}
+NormalizerPtr strip(bool left, bool right) { return std::make_unique<Strip>(left, right); }
+NormalizerPtr clean_nmt() { return std::make_unique<CleanNmt>(); }
 NormalizerPtr replace(Regex pattern, std::string content) {
   return std::make_unique<Replace>(std::move(pattern), std::move(content));
 }
-NormalizerPtr prepend(std::string text) {
-  return std::make_unique<Prepend>(std::move(text));
-}
-NormalizerPtr bytes_as_chars() {
-  return std::make_unique<BytesAsChars>();
-}
+NormalizerPtr prepend(std::string text) { return std::make_unique<Prepend>(std::move(text)); }
+NormalizerPtr bytes_as_chars() { return std::make_unique<BytesAsChars>(); }
 NormalizerPtr bert_normalizer(const BertCleaning& cleaning) {
   return std::make_unique<BertNormalizer>(cleaning);
 }

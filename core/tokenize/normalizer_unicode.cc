@@ -13,22 +13,22 @@
 namespace mtrain::tokenize {
 namespace {
 
-void check(UErrorCode code) {
-  MT_CHECK(U_SUCCESS(code), "ICU: ", u_errorName(code));
-}
+void check(UErrorCode code) { MT_CHECK(U_SUCCESS(code), "ICU: ", u_errorName(code)); }
 
 const icu::Normalizer2& instance(UnicodeForm form) {
   UErrorCode code = U_ZERO_ERROR;
-  const icu::Normalizer2* out = form == UnicodeForm::nfc    ? icu::Normalizer2::getNFCInstance(code)
-                                : form == UnicodeForm::nfd  ? icu::Normalizer2::getNFDInstance(code)
-                                : form == UnicodeForm::nfkc ? icu::Normalizer2::getNFKCInstance(code)
-                                                            : icu::Normalizer2::getNFKDInstance(code);
+  const icu::Normalizer2* out = form == UnicodeForm::nfc   ? icu::Normalizer2::getNFCInstance(code)
+                                : form == UnicodeForm::nfd ? icu::Normalizer2::getNFDInstance(code)
+                                : form == UnicodeForm::nfkc
+                                    ? icu::Normalizer2::getNFKCInstance(code)
+                                    : icu::Normalizer2::getNFKDInstance(code);
   check(code);
   return *out;
 }
 
 bool is_ascii(std::string_view text) {
-  return std::none_of(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) < 0; });
+  return std::none_of(text.begin(), text.end(),
+                      [](char c) { return static_cast<signed char>(c) < 0; });
 }
 
 struct OrderedChar {
@@ -57,17 +57,18 @@ std::vector<OrderedChar> decompose(std::string_view text, const icu::Normalizer2
     size_t end = begin + 1;
     if (out[begin].combining_class != 0) {
       while (end < out.size() && out[end].combining_class != 0) ++end;
-      std::stable_sort(out.begin() + static_cast<std::ptrdiff_t>(begin),
-                       out.begin() + static_cast<std::ptrdiff_t>(end),
-                       [](const auto& a, const auto& b) { return a.combining_class < b.combining_class; });
+      std::stable_sort(
+          out.begin() + static_cast<std::ptrdiff_t>(begin),
+          out.begin() + static_cast<std::ptrdiff_t>(end),
+          [](const auto& a, const auto& b) { return a.combining_class < b.combining_class; });
     }
     begin = end;
   }
   return out;
 }
 
-/// Canonical composition (UAX #15, section 1.3): a character joins the last starter unless something between
-/// blocks it.
+/// Canonical composition (UAX #15, section 1.3): a character joins the last starter unless
+/// something between blocks it.
 std::vector<CharChange> compose(const std::vector<OrderedChar>& in, const icu::Normalizer2& forms) {
   std::vector<CharChange> out;
   std::optional<size_t> starter;
@@ -99,7 +100,8 @@ class UnicodeNormalizer final : public Normalizer {
   bool keeps(std::string_view text) const override {
     if (is_ascii(text)) return true;
     UErrorCode code = U_ZERO_ERROR;
-    const bool same = forms_.isNormalizedUTF8({text.data(), static_cast<int32_t>(text.size())}, code) != 0;
+    const bool same =
+        forms_.isNormalizedUTF8({text.data(), static_cast<int32_t>(text.size())}, code) != 0;
     check(code);
     return same;
   }
@@ -110,8 +112,8 @@ class UnicodeNormalizer final : public Normalizer {
       std::string out;
       UErrorCode code = U_ZERO_ERROR;
       icu::StringByteSink<std::string> sink(&out);
-      forms_.normalizeUTF8(0, {text.text.data(), static_cast<int32_t>(text.text.size())}, sink, nullptr,
-                           code);
+      forms_.normalizeUTF8(0, {text.text.data(), static_cast<int32_t>(text.text.size())}, sink,
+                           nullptr, code);
       check(code);
       text.text = std::move(out);
       return;
@@ -177,9 +179,7 @@ NormalizerPtr normalize_unicode(UnicodeForm form) {
   return std::make_unique<UnicodeNormalizer>(form);
 }
 
-NormalizerPtr lowercase() {
-  return std::make_unique<Lowercase>();
-}
+NormalizerPtr lowercase() { return std::make_unique<Lowercase>(); }
 
 NormalizerPtr strip_accents() {
   auto keep = [](char32_t c) { return !CharTable::get().is(c, kNonspacing); };

@@ -141,12 +141,14 @@ class ByteLevel final : public PreTokenizer {
   void apply(Words& words) const override {
     if (options_.add_prefix_space)
       rebuild(words, [&](TextEditor& edit, const TextSpan& range) {
-        if (range.end > range.begin && words.text.text[range.begin] != ' ') edit.put(" ", range.begin);
+        if (range.end > range.begin && words.text.text[range.begin] != ' ')
+          edit.put(" ", range.begin);
         edit.copy(range.begin, range.end);
       });
     if (options_.use_regex) {
       std::vector<TextSpan> out;
-      for (const auto& range : words.ranges) cut_known(KnownPattern::gpt2, words.text.text, range, out);
+      for (const auto& range : words.ranges)
+        cut_known(KnownPattern::gpt2, words.text.text, range, out);
       words.ranges = std::move(out);
     }
     if (options_.to_chars)
@@ -171,10 +173,12 @@ class Metaspace final : public PreTokenizer {
     rebuild(words, [&](TextEditor& edit, const TextSpan& range) {
       if (range.end == range.begin) return;
       const bool has_one =
-          text[range.begin] == ' ' ||
-          std::string_view(text).substr(range.begin, range.end - range.begin).starts_with(replacement_);
-      const bool wanted = scheme_ == PrependScheme::always ||
-                          (scheme_ == PrependScheme::first && words.text.origin[range.begin].begin == 0);
+          text[range.begin] == ' ' || std::string_view(text)
+                                          .substr(range.begin, range.end - range.begin)
+                                          .starts_with(replacement_);
+      const bool wanted =
+          scheme_ == PrependScheme::always ||
+          (scheme_ == PrependScheme::first && words.text.origin[range.begin].begin == 0);
       if (wanted && !has_one) edit.put(replacement_, range.begin);
       for (uint32_t at = range.begin; at < range.end; ++at)
         text[at] == ' ' ? edit.put(replacement_, at) : edit.copy(at, at + 1);
@@ -183,7 +187,8 @@ class Metaspace final : public PreTokenizer {
     std::vector<TextSpan> out;
     const Regex pattern = Regex::literal(replacement_);
     for (const auto& range : words.ranges)
-      append_pieces(pieces_of(words.text.text, range, pattern, false), SplitBehavior::merged_with_next, out);
+      append_pieces(pieces_of(words.text.text, range, pattern, false),
+                    SplitBehavior::merged_with_next, out);
     words.ranges = std::move(out);
   }
 
@@ -200,7 +205,8 @@ class Steps final : public PreTokenizer {
     for (const auto& step : steps_) step->apply(words);
   }
   bool wants_origin() const override {
-    return std::any_of(steps_.begin(), steps_.end(), [](const auto& step) { return step->wants_origin(); });
+    return std::any_of(steps_.begin(), steps_.end(),
+                       [](const auto& step) { return step->wants_origin(); });
   }
 
  private:
@@ -214,15 +220,14 @@ bool is_punctuation(char32_t c) {
   return CharTable::get().is(c, kPunctuation);
 }
 
-bool is_white_space(char32_t c) {
-  return CharTable::get().is(c, kWhiteSpace);
-}
+bool is_white_space(char32_t c) { return CharTable::get().is(c, kWhiteSpace); }
 
 PreTokenizerPtr split_regex(Regex pattern, SplitBehavior behavior, bool invert) {
   auto shared = std::make_shared<const Regex>(std::move(pattern));
-  return splitter([shared, behavior, invert](std::string_view text, const TextSpan& range, auto& out) {
-    append_pieces(pieces_of(text, range, *shared, invert), behavior, out);
-  });
+  return splitter(
+      [shared, behavior, invert](std::string_view text, const TextSpan& range, auto& out) {
+        append_pieces(pieces_of(text, range, *shared, invert), behavior, out);
+      });
 }
 
 PreTokenizerPtr split_known(KnownPattern pattern) {
@@ -255,20 +260,20 @@ PreTokenizerPtr split_words_and_marks() {
 }
 
 PreTokenizerPtr split_before_runs(std::string mark) {
-  return splitter(
-      [mark = std::move(mark)](std::string_view text, const TextSpan& range, std::vector<TextSpan>& out) {
-        uint32_t begin = range.begin;
-        const std::string_view part = text.substr(0, range.end);
-        for (size_t at = part.find(mark, begin); at != std::string_view::npos;) {
-          if (at > begin) {
-            out.push_back({begin, static_cast<uint32_t>(at)});
-            begin = static_cast<uint32_t>(at);
-          }
-          while (part.substr(at).starts_with(mark)) at += mark.size();
-          at = part.find(mark, at);
-        }
-        if (begin < range.end) out.push_back({begin, range.end});
-      });
+  return splitter([mark = std::move(mark)](std::string_view text, const TextSpan& range,
+                                           std::vector<TextSpan>& out) {
+    uint32_t begin = range.begin;
+    const std::string_view part = text.substr(0, range.end);
+    for (size_t at = part.find(mark, begin); at != std::string_view::npos;) {
+      if (at > begin) {
+        out.push_back({begin, static_cast<uint32_t>(at)});
+        begin = static_cast<uint32_t>(at);
+      }
+      while (part.substr(at).starts_with(mark)) at += mark.size();
+      at = part.find(mark, at);
+    }
+    if (begin < range.end) out.push_back({begin, range.end});
+  });
 }
 
 PreTokenizerPtr split_scripts() {
@@ -289,15 +294,16 @@ PreTokenizerPtr split_scripts() {
 }
 
 PreTokenizerPtr split_every(int64_t chars) {
-  return splitter([chars](std::string_view text, const TextSpan& range, std::vector<TextSpan>& out) {
-    int64_t left = 0;
-    for (uint32_t at = range.begin; at < range.end; --left) {
-      const auto bytes = static_cast<uint32_t>(char_bytes(text[at]));
-      if (left == 0) out.push_back({at, at}), left = chars;
-      at += bytes;
-      out.back().end = at;
-    }
-  });
+  return splitter(
+      [chars](std::string_view text, const TextSpan& range, std::vector<TextSpan>& out) {
+        int64_t left = 0;
+        for (uint32_t at = range.begin; at < range.end; --left) {
+          const auto bytes = static_cast<uint32_t>(char_bytes(text[at]));
+          if (left == 0) out.push_back({at, at}), left = chars;
+          at += bytes;
+          out.back().end = at;
+        }
+      });
 }
 
 PreTokenizerPtr byte_level(const ByteLevelSplit& options) {

@@ -1,5 +1,5 @@
-// Pre-tokenizers: where words begin and end, in the kinds of Hugging Face's tokenizer.json. Some change the
-// text as well. Immutable; safe from any thread.
+// Pre-tokenizers: where words begin and end, in the kinds of Hugging Face's tokenizer.json. Some
+// change the text as well. Immutable; safe from any thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -30,7 +30,13 @@ class MT_API PreTokenizer {
 using PreTokenizerPtr = std::unique_ptr<const PreTokenizer>;
 
 /// What becomes of the pieces that match.
-enum class SplitBehavior : uint8_t { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+enum class SplitBehavior : uint8_t {
+  removed,
+  isolated,
+  merged_with_previous,
+  merged_with_next,
+  contiguous
+};
 
 using CharTest = std::function<bool(char32_t)>;
 /// Cuts where a pattern matches; `invert`: where it does not.
@@ -41,11 +47,11 @@ MT_API PreTokenizerPtr split_known(KnownPattern pattern);
 MT_API PreTokenizerPtr split_chars(CharTest test, SplitBehavior behavior);
 /// `\w+|[^\w\s]+`.
 MT_API PreTokenizerPtr split_words_and_marks();
-/// Cuts before each run of `mark` that follows something else. For vocabularies in which no token crosses
-/// such a place the result is the same as without, and words can be looked up.
+/// Cuts before each run of `mark` that follows something else. For vocabularies in which no token
+/// crosses such a place the result is the same as without, and words can be looked up.
 MT_API PreTokenizerPtr split_before_runs(std::string mark);
-/// Cuts where the script changes. As in Hugging Face's library, what stands before the first character of any
-/// script is left out.
+/// Cuts where the script changes. As in Hugging Face's library, what stands before the first
+/// character of any script is left out.
 MT_API PreTokenizerPtr split_scripts();
 /// Pieces of so many characters.
 MT_API PreTokenizerPtr split_every(int64_t chars);

@@ -39,7 +39,8 @@ std::string rewritten(const std::string& pattern) {
 struct MatchState {
   pcre2_match_data* data;
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  explicit MatchState(const pcre2_code* code) : data(pcre2_match_data_create_from_pattern(code, nullptr)) {
+  explicit MatchState(const pcre2_code* code)
+      : data(pcre2_match_data_create_from_pattern(code, nullptr)) {
     pcre2_set_match_limit(context, kMatchSteps);
     pcre2_set_heap_limit(context, kHeapKibibytes);
   }
@@ -63,13 +64,14 @@ Regex::Regex(const std::string& pattern, const std::string& where)
   const std::string text = rewritten(pattern);
   int error = 0;
   PCRE2_SIZE at = 0;
-  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), PCRE2_UTF | PCRE2_UCP,
-                              &error, &at, nullptr);
+  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                              PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr);
   MT_USER_CHECK(code_->code, ErrorClass::data,
                 cat(where, ": the regular expression '", printable(pattern),
                     "' is faulty near its character ", at, ": ", message_of(error)),
                 "get the tokenizer's file again");
-  pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);  // where there is no compiler the interpreter serves
+  pcre2_jit_compile(code_->code,
+                    PCRE2_JIT_COMPLETE);  // where there is no compiler the interpreter serves
 }
 
 Regex Regex::literal(const std::string& text) {
@@ -84,7 +86,8 @@ Regex::Regex(Regex&&) noexcept = default;
 void Regex::each(std::string_view text, const std::function<void(size_t, size_t)>& found) const {
   if (!code_) {
     if (pattern_.empty()) return;
-    for (size_t at = 0; (at = text.find(pattern_, at)) != std::string_view::npos; at += pattern_.size())
+    for (size_t at = 0; (at = text.find(pattern_, at)) != std::string_view::npos;
+         at += pattern_.size())
       found(at, at + pattern_.size());
     return;
   }
@@ -92,17 +95,18 @@ void Regex::each(std::string_view text, const std::function<void(size_t, size_t)
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   uint32_t options = PCRE2_NO_UTF_CHECK;
   for (size_t at = 0; at <= text.size();) {
-    int count = pcre2_match(code_->code, subject, text.size(), at, options, state.data, state.context);
+    int count =
+        pcre2_match(code_->code, subject, text.size(), at, options, state.data, state.context);
     if (count == PCRE2_ERROR_JIT_STACKLIMIT) {
       options |= PCRE2_NO_JIT;
       continue;
     }
     if (count == PCRE2_ERROR_NOMATCH) return;
-    MT_USER_CHECK(
-        count > 0, ErrorClass::data,
-        cat("the regular expression '", printable(pattern_), "' gives up at byte ", at,
-            " of a text: ", message_of(count)),
-        "the tokenizer's pattern needs too many steps for this text: shorten the text, or correct the pattern");
+    MT_USER_CHECK(count > 0, ErrorClass::data,
+                  cat("the regular expression '", printable(pattern_), "' gives up at byte ", at,
+                      " of a text: ", message_of(count)),
+                  "the tokenizer's pattern needs too many steps for this text: shorten the text, "
+                  "or correct the pattern");
     const PCRE2_SIZE* where = pcre2_get_ovector_pointer(state.data);
     if (where[1] > where[0]) found(where[0], where[1]);
     at = where[1];

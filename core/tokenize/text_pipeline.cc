@@ -35,12 +35,12 @@ void TextPipeline::encode_to(std::string_view text, std::vector<int32_t>& ids) c
   encode_with(text, {}, ids, nullptr);
 }
 
-void TextPipeline::encode_with(std::string_view text, const EncodeOptions& options, std::vector<int32_t>& ids,
-                               std::vector<TextSpan>* spans) const {
-  MT_USER_CHECK(
-      text.size() < std::numeric_limits<uint32_t>::max(), ErrorClass::data,
-      cat("a text of ", human_bytes(text.size()), " is longer than a tokenizer takes at once (4 GiB)"),
-      "split it into documents");
+void TextPipeline::encode_with(std::string_view text, const EncodeOptions& options,
+                               std::vector<int32_t>& ids, std::vector<TextSpan>* spans) const {
+  MT_USER_CHECK(text.size() < std::numeric_limits<uint32_t>::max(), ErrorClass::data,
+                cat("a text of ", human_bytes(text.size()),
+                    " is longer than a tokenizer takes at once (4 GiB)"),
+                "split it into documents");
   const Output out{ids, spans};
   const size_t first = ids.size(), first_span = spans ? spans->size() : 0;
   if (options.add_special) {
@@ -106,8 +106,8 @@ void TextPipeline::encode_words(AlignedText text, const Output& out) const {
   for (const auto& range : words.ranges) {
     if (range.end == range.begin) continue;
     tokens.clear();
-    encoder_.encode_word(std::string_view(words.text.text).substr(range.begin, range.end - range.begin),
-                         tokens);
+    encoder_.encode_word(
+        std::string_view(words.text.text).substr(range.begin, range.end - range.begin), tokens);
     size_t at = range.begin;
     for (size_t i = 0; i < tokens.ids.size(); ++i) {
       out.ids.push_back(tokens.ids[i]);
@@ -118,7 +118,8 @@ void TextPipeline::encode_words(AlignedText text, const Output& out) const {
 }
 
 /// Takes from each span the blanks that its token begins and ends with.
-void TextPipeline::trim(std::vector<TextSpan>& spans, size_t first, std::span<const int32_t> ids) const {
+void TextPipeline::trim(std::vector<TextSpan>& spans, size_t first,
+                        std::span<const int32_t> ids) const {
   const CharTable& table = CharTable::get();
   for (size_t i = 0; i < ids.size(); ++i) {
     TextSpan& span = spans[first + i];
@@ -146,9 +147,10 @@ std::string TextPipeline::decode_bytes(std::span<const int32_t> ids) const {
   std::vector<std::string> texts;
   std::string out;
   for (int32_t id : ids) {
-    MT_USER_CHECK(
-        id >= 0 && id < vocab_size_, ErrorClass::data,
-        cat("id ", id, " is outside the vocabulary of ", vocab_size_, " of tokenizer ", parts_.name), "");
+    MT_USER_CHECK(id >= 0 && id < vocab_size_, ErrorClass::data,
+                  cat("id ", id, " is outside the vocabulary of ", vocab_size_, " of tokenizer ",
+                      parts_.name),
+                  "");
     const AddedToken* added = parts_.added.find(id);
     if (added && added->special && id != parts_.unknown) continue;
     if (!added && !parts_.tokens->has(id)) continue;

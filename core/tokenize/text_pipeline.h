@@ -1,6 +1,6 @@
-// TextPipeline: a tokenizer put together from parts: added tokens, a normalizer, a pre-tokenizer, a word
-// model and the steps back. What file formats describe; their readers fill PipelineParts. Immutable; safe
-// from any thread.
+// TextPipeline: a tokenizer put together from parts: added tokens, a normalizer, a pre-tokenizer, a
+// word model and the steps back. What file formats describe; their readers fill PipelineParts.
+// Immutable; safe from any thread.
 #pragma once
 #include <memory>
 #include <optional>
@@ -19,14 +19,15 @@ namespace mtrain::tokenize {
 
 struct PipelineParts {
   std::string name, identity;
-  std::string text_identity;  // see Tokenizer; empty: identity
+  std::string text_identity;     // see Tokenizer; empty: identity
   std::filesystem::path folder;  // of its files
   std::unique_ptr<const TokenTable> tokens;
   std::unique_ptr<const WordModel> model;  // refers to tokens
   AddedTokens added;
   NormalizerPtr normalizer;       // null: text stays as it is
   PreTokenizerPtr pre_tokenizer;  // null: a text is one word
-  /// The words are what this finds, and nothing else is done to the text: pre_tokenizer is not asked.
+  /// The words are what this finds, and nothing else is done to the text: pre_tokenizer is not
+  /// asked.
   KnownPattern pattern = KnownPattern::none;
   /// The texts of `tokens` are bytes, and decoding joins them; otherwise they go through `decoder`.
   bool tokens_are_bytes = false;
@@ -34,7 +35,7 @@ struct PipelineParts {
   bool join_with_blanks = false;       // where there is no decoder
   std::vector<int32_t> before, after;  // around a text with EncodeOptions::add_special
   bool trim_spans = false;             // spans without the blanks at the ends of tokens
-  bool blank_was_added = false;        // of trim_spans: one blank of the first token is not of the text
+  bool blank_was_added = false;  // of trim_spans: one blank of the first token is not of the text
   std::optional<int32_t> eod, bos, pad;
   std::optional<int32_t> unknown;  // stands for text, so decoding shows it though it is special
 };
@@ -66,7 +67,8 @@ class MT_API TextPipeline : public Tokenizer {
     std::vector<int32_t>& ids;
     std::vector<TextSpan>* spans;
   };
-  void encode_part(std::string_view part, size_t offset, bool with_special, const Output& out) const;
+  void encode_part(std::string_view part, size_t offset, bool with_special,
+                   const Output& out) const;
   void encode_words(AlignedText text, const Output& out) const;
   void trim(std::vector<TextSpan>& spans, size_t first, std::span<const int32_t> ids) const;
   std::string_view token_text(int32_t id) const;

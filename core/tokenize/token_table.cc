@@ -13,7 +13,8 @@ namespace {
 
 constexpr uint64_t kOdd = 0x9E3779B97F4A7C15ULL;
 constexpr int64_t kAllowedGap = 65536;
-constexpr size_t kTogether = 32;  // texts looked up at once: about as many loads as a core has under way
+constexpr size_t kTogether =
+    32;  // texts looked up at once: about as many loads as a core has under way
 
 uint64_t mix(uint64_t a, uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
@@ -48,7 +49,8 @@ void TokenTable::add(std::string_view text, int64_t id, const std::string& where
     throw Error(ErrorClass::data, cat(where, ": the token '", printable(text, 60), "' ", what),
                 "the tokenizer's file is damaged: get it again");
   };
-  if (id < 0 || id >= kMaxTokens) fail(cat("has the id ", id, "; ids are from 0 to ", kMaxTokens - 1));
+  if (id < 0 || id >= kMaxTokens)
+    fail(cat("has the id ", id, "; ids are from 0 to ", kMaxTokens - 1));
   if (text.size() > kMaxTokenBytes)
     fail(cat("is ", text.size(), " bytes long; the limit is ", kMaxTokenBytes));
   if (arena_.size() + text.size() > std::numeric_limits<uint32_t>::max())
@@ -73,9 +75,10 @@ void TokenTable::add(std::string_view text, int64_t id, const std::string& where
 }
 
 void TokenTable::check_gaps(const std::string& where) const {
-  MT_USER_CHECK(size() <= static_cast<int64_t>(count_) * 2 + kAllowedGap, ErrorClass::data,
-                cat(where, ": the largest id is ", size() - 1, ", but there are only ", count_, " tokens"),
-                "ids must not leave such gaps: the file is damaged");
+  MT_USER_CHECK(
+      size() <= static_cast<int64_t>(count_) * 2 + kAllowedGap, ErrorClass::data,
+      cat(where, ": the largest id is ", size() - 1, ", but there are only ", count_, " tokens"),
+      "ids must not leave such gaps: the file is damaged");
 }
 
 size_t TokenTable::slot_of(std::string_view text, uint64_t hash) const {
@@ -83,7 +86,8 @@ size_t TokenTable::slot_of(std::string_view text, uint64_t hash) const {
   const size_t mask = slots_.size() - 1;
   size_t i = hash & mask;
   for (; slots_[i].id >= 0; i = (i + 1) & mask)
-    if (slots_[i].tag == tag && std::string_view(arena_.data() + slots_[i].begin, slots_[i].size) == text)
+    if (slots_[i].tag == tag &&
+        std::string_view(arena_.data() + slots_[i].begin, slots_[i].size) == text)
       break;
   return i;
 }
@@ -108,7 +112,8 @@ void TokenTable::find_all(std::span<const std::string_view> texts, std::span<int
     }
     for (size_t i = 0; i < count; ++i)
       __builtin_prefetch(arena_.data() + slots_[hashes[i] & (slots_.size() - 1)].begin);
-    for (size_t i = 0; i < count; ++i) ids[begin + i] = slots_[slot_of(texts[begin + i], hashes[i])].id;
+    for (size_t i = 0; i < count; ++i)
+      ids[begin + i] = slots_[slot_of(texts[begin + i], hashes[i])].id;
   }
 }
 

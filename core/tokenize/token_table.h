@@ -1,5 +1,5 @@
-// TokenTable: ids and the bytes they stand for, both ways. Grows while a file is read, constant afterwards
-// and then safe from any thread.
+// TokenTable: ids and the bytes they stand for, both ways. Grows while a file is read, constant
+// afterwards and then safe from any thread.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,8 +21,9 @@ class MT_API TokenTable {
 
   /// Reserves room for so many tokens.
   explicit TokenTable(size_t expected = 0);
-  /// Adds a token. Error(data) naming `where` for an id or text that is there already, a negative or huge id,
-  /// or a text that is too long. find() never gives a token that is not `findable`: no text becomes it.
+  /// Adds a token. Error(data) naming `where` for an id or text that is there already, a negative
+  /// or huge id, or a text that is too long. find() never gives a token that is not `findable`: no
+  /// text becomes it.
   void add(std::string_view text, int64_t id, const std::string& where, bool findable = true);
   /// Refuses a table whose ids leave large gaps: a model's table would have rows for them.
   void check_gaps(const std::string& where) const;
@@ -36,7 +37,9 @@ class MT_API TokenTable {
     const Place& place = places_[static_cast<size_t>(id)];
     return {arena_.data() + place.begin, place.size};
   }
-  bool has(int64_t id) const { return id >= 0 && id < size() && places_[static_cast<size_t>(id)].used; }
+  bool has(int64_t id) const {
+    return id >= 0 && id < size() && places_[static_cast<size_t>(id)].used;
+  }
   /// One more than the largest id.
   int64_t size() const { return static_cast<int64_t>(places_.size()); }
   size_t count() const { return count_; }

@@ -103,7 +103,8 @@ void append_utf8(std::string& out, char32_t c) {
   if (c < 0x80) return put(c);
   if (c < 0x800) return put(0xC0 | c >> 6), put(0x80 | (c & 0x3F));
   if (c < 0x10000) return put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
-  put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
+  put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)),
+      put(0x80 | (c & 0x3F));
 }
 
 size_t count_chars(std::string_view text) {
@@ -115,7 +116,8 @@ size_t grapheme_end(std::string_view text, size_t at) {
   auto here = decode_char(text, at);
   at += here.bytes;
   UGraphemeClusterBreak before = cluster_class(here.value);
-  bool pictograph = u_hasBinaryProperty(static_cast<UChar32>(here.value), UCHAR_EXTENDED_PICTOGRAPHIC) != 0;
+  bool pictograph =
+      u_hasBinaryProperty(static_cast<UChar32>(here.value), UCHAR_EXTENDED_PICTOGRAPHIC) != 0;
   bool joined = false;  // a pictograph, extenders and a joiner were seen: GB11
   size_t flags = before == U_GCB_REGIONAL_INDICATOR ? 1 : 0;
   while (at < text.size()) {
@@ -131,8 +133,10 @@ size_t grapheme_end(std::string_view text, size_t at) {
       together = before == U_GCB_CR && after == U_GCB_LF;
     else
       together = syllable(before, after) || after == U_GCB_EXTEND || after == U_GCB_ZWJ ||
-                 after == U_GCB_SPACING_MARK || before == U_GCB_PREPEND || (joined && next_pictograph) ||
-                 (before == U_GCB_REGIONAL_INDICATOR && after == U_GCB_REGIONAL_INDICATOR && flags % 2 == 1);
+                 after == U_GCB_SPACING_MARK || before == U_GCB_PREPEND ||
+                 (joined && next_pictograph) ||
+                 (before == U_GCB_REGIONAL_INDICATOR && after == U_GCB_REGIONAL_INDICATOR &&
+                  flags % 2 == 1);
     if (!together) return at;
     joined = pictograph && after == U_GCB_ZWJ;
     pictograph = next_pictograph || (pictograph && after == U_GCB_EXTEND);
@@ -146,12 +150,14 @@ size_t grapheme_end(std::string_view text, size_t at) {
 bool is_word_char(char32_t c) {
   if (c < 0x80) return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_';
   return CharTable::get().is(c, kMark | kDecimal | kConnector) ||
-         u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_ALPHABETIC) != 0 || c == 0x200C || c == 0x200D;
+         u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_ALPHABETIC) != 0 || c == 0x200C ||
+         c == 0x200D;
 }
 
 bool is_cjk_ideograph(char32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
+         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 

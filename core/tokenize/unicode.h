@@ -1,5 +1,6 @@
-// What tokenizers ask of Unicode: what kind of character something is, UTF-8 in and out, grapheme clusters.
-// The tables come from ICU once per process and are constant from then on. Safe from any thread.
+// What tokenizers ask of Unicode: what kind of character something is, UTF-8 in and out, grapheme
+// clusters. The tables come from ICU once per process and are constant from then on. Safe from any
+// thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -50,7 +51,9 @@ struct DecodedChar {
 /// The character at `at`, which must be inside the text. A byte that begins no well-formed one is
 /// kInvalidChar.
 inline DecodedChar decode_char(std::string_view text, size_t at) {
-  auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[at + i])); };
+  auto byte = [&](size_t i) {
+    return static_cast<char32_t>(static_cast<unsigned char>(text[at + i]));
+  };
   auto tail = [&](size_t i) { return at + i < text.size() && (byte(i) & 0xC0) == 0x80; };
   const char32_t lead = byte(0);
   if (lead < 0x80) return {lead, 1};
@@ -60,7 +63,8 @@ inline DecodedChar decode_char(std::string_view text, size_t at) {
     if (c >= 0x800 && (c < 0xD800 || c > 0xDFFF)) return {c, 3};
   }
   if (lead >= 0xF0 && lead < 0xF5 && tail(1) && tail(2) && tail(3)) {
-    const char32_t c = (lead & 7) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+    const char32_t c =
+        (lead & 7) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
     if (c >= 0x10000 && c <= 0x10FFFF) return {c, 4};
   }
   return {kInvalidChar, 1};
@@ -72,19 +76,18 @@ inline size_t char_bytes(char lead) {
   const auto c = static_cast<unsigned char>(lead);
   return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
 }
-inline bool is_tail_byte(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-}
+inline bool is_tail_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 MT_API size_t count_chars(std::string_view text);
 
 /// Where the extended grapheme cluster that starts at `at` ends (UAX #29).
 MT_API size_t grapheme_end(std::string_view text, size_t at);
-/// Alphabetic, a mark, a decimal digit, a connector or a joiner: `\w` of regular expressions (UTS #18).
+/// Alphabetic, a mark, a decimal digit, a connector or a joiner: `\w` of regular expressions (UTS
+/// #18).
 MT_API bool is_word_char(char32_t c);
 /// Ideographs as BERT sees them: the CJK Unified blocks without kana and hangul.
 MT_API bool is_cjk_ideograph(char32_t c);
-/// A number for the character's script as the pre-tokenizer UnicodeScripts groups them: kana with Han, blanks
-/// and unassigned characters with any (kAnyScript).
+/// A number for the character's script as the pre-tokenizer UnicodeScripts groups them: kana with
+/// Han, blanks and unassigned characters with any (kAnyScript).
 constexpr int kAnyScript = -1;
 MT_API int script_group(char32_t c);
 /// The character's lower case; two characters for U+0130.

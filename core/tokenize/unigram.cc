@@ -11,8 +11,8 @@
 namespace mtrain::tokenize {
 namespace {
 
-constexpr size_t kSettleBytes = size_t{1}
-                                << 18;  // how much is kept before what cannot change any more is given out
+constexpr size_t kSettleBytes =
+    size_t{1} << 18;  // how much is kept before what cannot change any more is given out
 
 }  // namespace
 
@@ -56,7 +56,8 @@ void Unigram::extend(std::string_view word, size_t at, std::vector<Best>& best, 
     target = {static_cast<double>(sum), static_cast<uint32_t>(at), id};
   };
   uint32_t node = ByteTrie::kRoot;
-  for (size_t end = at; end < word.size() && trie_.step(node, static_cast<unsigned char>(word[end]));) {
+  for (size_t end = at;
+       end < word.size() && trie_.step(node, static_cast<unsigned char>(word[end]));) {
     ++end;
     if (!trie_.is_text(node)) continue;
     const int32_t id = trie_.value(node);
@@ -124,14 +125,17 @@ void Unigram::encode(std::string_view word, WordTokens& out) const {
   size_t settle_at = kSettleBytes;
   for (size_t at = 0; at < word.size(); at += std::min(char_bytes(word[at]), word.size() - at)) {
     const size_t need = std::min(at + std::max<size_t>(longest_, 4), word.size()) - base + 1;
-    if (best.size() < need) best.resize(std::max(need, std::min(word.size() + 1 - base, best.size() * 2)));
-    options_.single_precision ? extend<float>(word, at, best, base) : extend<double>(word, at, best, base);
+    if (best.size() < need)
+      best.resize(std::max(need, std::min(word.size() + 1 - base, best.size() * 2)));
+    options_.single_precision ? extend<float>(word, at, best, base)
+                              : extend<double>(word, at, best, base);
     if (at < settle_at) continue;
     settle_at = at + kSettleBytes;
     const size_t done = settled(best, base, at);
     if (done == base) continue;
     trace(best, base, done, base, cuts);
-    if (options_.fuse_unknown && (cuts.back().id < 0 || cuts.back().id == options_.unknown)) continue;
+    if (options_.fuse_unknown && (cuts.back().id < 0 || cuts.back().id == options_.unknown))
+      continue;
     emit(word, cuts, out);
     best.erase(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(done - base));
     base = done;

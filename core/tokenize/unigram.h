@@ -1,5 +1,5 @@
-// The unigram language model of SentencePiece (Kudo 2018, arXiv:1804.10959): of all ways to cut a text into
-// tokens the one with the largest sum of scores. Immutable; safe from any thread.
+// The unigram language model of SentencePiece (Kudo 2018, arXiv:1804.10959): of all ways to cut a
+// text into tokens the one with the largest sum of scores. Immutable; safe from any thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -23,8 +23,8 @@ struct UnigramOptions {
 
 class MT_API Unigram final : public WordModel {
  public:
-  /// `tokens` must outlive this. Error(data) naming `where` when the tokens for bytes are missing that the
-  /// options need.
+  /// `tokens` must outlive this. Error(data) naming `where` when the tokens for bytes are missing
+  /// that the options need.
   Unigram(const TokenTable& tokens, UnigramOptions options, const std::string& where);
   void encode(std::string_view word, WordTokens& out) const override;
 

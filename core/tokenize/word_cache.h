@@ -1,5 +1,6 @@
-// WordCache: the tokens of words seen lately, in tables of fixed size: a lookup costs a few nanoseconds, and
-// what is new takes the place of what was there. For one thread at a time; EncodeScratch hands them out.
+// WordCache: the tokens of words seen lately, in tables of fixed size: a lookup costs a few
+// nanoseconds, and what is new takes the place of what was there. For one thread at a time;
+// EncodeScratch hands them out.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,7 +17,8 @@ class WordCache {
 
   WordCache() : short_(kShortSets * 2), long_(kLongSlots) {}
 
-  /// A short word as two numbers, its size in the topmost byte. `text_end`: bytes up to there may be read.
+  /// A short word as two numbers, its size in the topmost byte. `text_end`: bytes up to there may
+  /// be read.
   struct Key {
     uint64_t low, high;
     friend bool operator==(const Key&, const Key&) = default;
@@ -64,7 +66,8 @@ class WordCache {
   /// The slot where a word of up to kLongBytes bytes would be; `same` says whether it is there.
   LongEntry& find_long(std::string_view word, uint64_t hash, bool& same) {
     LongEntry& entry = long_[hash & (kLongSlots - 1)];
-    same = entry.size == word.size() && std::memcmp(entry.word.data(), word.data(), word.size()) == 0;
+    same =
+        entry.size == word.size() && std::memcmp(entry.word.data(), word.data(), word.size()) == 0;
     return entry;
   }
   static void store(LongEntry& entry, std::string_view word, std::span<const int32_t> ids) {
@@ -77,8 +80,8 @@ class WordCache {
  private:
   static constexpr size_t kShortSets = size_t{1} << 15, kLongSlots = size_t{1} << 12;
   static size_t set_of(const Key& key) {
-    const auto product =
-        static_cast<unsigned __int128>(key.low ^ 0x9E3779B97F4A7C15ULL) * (key.high ^ 0xD6E8FEB86659FD93ULL);
+    const auto product = static_cast<unsigned __int128>(key.low ^ 0x9E3779B97F4A7C15ULL) *
+                         (key.high ^ 0xD6E8FEB86659FD93ULL);
     const auto mixed = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
     return (mixed & (kShortSets - 1)) * 2;
   }

@@ -22,7 +22,8 @@ class WordEncoder::Lease {
     owner.free_.pop_back();
   }
   ~Lease() {
-    if (scratch_ && scratch_->tokens.ids.capacity() > kKeptIds) scratch_->tokens = {};  // one huge word
+    if (scratch_ && scratch_->tokens.ids.capacity() > kKeptIds)
+      scratch_->tokens = {};  // one huge word
     std::lock_guard lock(owner_.mutex_);
     owner_.free_.push_back(std::move(scratch_));
   }
@@ -77,7 +78,8 @@ class WordEncoder::Writer {
       return;
     }
     ask(word);
-    if (scratch_.tokens.ids.size() <= WordCache::kLongIds) WordCache::store(entry, word, scratch_.tokens.ids);
+    if (scratch_.tokens.ids.size() <= WordCache::kLongIds)
+      WordCache::store(entry, word, scratch_.tokens.ids);
   }
 
   void flush() {
@@ -117,7 +119,8 @@ void WordEncoder::encode(std::string_view text, std::span<const TextSpan> words,
   writer.flush();
 }
 
-void WordEncoder::encode(std::string_view text, KnownPattern pattern, std::vector<int32_t>& ids) const {
+void WordEncoder::encode(std::string_view text, KnownPattern pattern,
+                         std::vector<int32_t>& ids) const {
   Lease lease(*this);
   Writer writer(*model_, lease.get(), text, ids);
   std::array<uint32_t, kBatch> ends;

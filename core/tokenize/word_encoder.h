@@ -1,5 +1,5 @@
-// WordEncoder: a word model behind word caches. Const members are safe from any thread: each call takes a
-// cache of its own out of a pool and puts it back.
+// WordEncoder: a word model behind word caches. Const members are safe from any thread: each call
+// takes a cache of its own out of a pool and puts it back.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -18,7 +18,8 @@ class MT_API WordEncoder {
   explicit WordEncoder(std::unique_ptr<const WordModel> model) : model_(std::move(model)) {}
 
   /// Appends the tokens of words `[begin, end)` of `text`, one after the other.
-  void encode(std::string_view text, std::span<const TextSpan> words, std::vector<int32_t>& ids) const;
+  void encode(std::string_view text, std::span<const TextSpan> words,
+              std::vector<int32_t>& ids) const;
   /// The same where the words are what a known pattern finds.
   void encode(std::string_view text, KnownPattern pattern, std::vector<int32_t>& ids) const;
   /// With the bytes of each token in its word; uncached.

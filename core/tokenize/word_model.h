@@ -25,7 +25,8 @@ struct WordTokens {
 class MT_API WordModel {
  public:
   virtual ~WordModel() = default;
-  /// Appends the tokens of a word to `out`. Takes time and memory in proportion to the word, whatever it is.
+  /// Appends the tokens of a word to `out`. Takes time and memory in proportion to the word,
+  /// whatever it is.
   virtual void encode(std::string_view word, WordTokens& out) const = 0;
 };
 

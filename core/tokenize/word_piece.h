@@ -1,5 +1,5 @@
-// WordPiece (Devlin et al. 2018, arXiv:1810.04805): of what is left of a word, always the longest token that
-// begins it. Immutable; safe from any thread.
+// WordPiece (Devlin et al. 2018, arXiv:1810.04805): of what is left of a word, always the longest
+// token that begins it. Immutable; safe from any thread.
 #pragma once
 #include <string>
 

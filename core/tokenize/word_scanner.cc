@@ -76,7 +76,8 @@ class Scanner {
     if (after < size_ && c != '\r' && c != '\n') {
       const Kind next = kind_at(after, next_length);
       if (next == kWord) return run(after + next_length, kWord);
-      if (kind == kBlank && c == ' ' && next == kMarks) return line_ends(run(after + next_length, kMarks));
+      if (kind == kBlank && c == ' ' && next == kMarks)
+        return line_ends(run(after + next_length, kMarks));
     }
     if (kind == kMarks) return line_ends(run(after, kMarks));
     return blanks_by_line(at);
@@ -101,7 +102,8 @@ class Scanner {
   }
 
  private:
-  /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`: where it ends, 0 when it does not match.
+  /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`: where it ends, 0 when it does
+  /// not match.
   size_t small_end(size_t at) const {
     size_t length = 1, last = 0;  // last: behind the last character that may stand in either part
     for (; at < size_; at += length) {
@@ -180,11 +182,13 @@ class Scanner {
     if (at + 1 >= size_) return 0;
     const unsigned char a = byte(at + 1) | 32, b = at + 2 < size_ ? byte(at + 2) | 32 : '\0';
     if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
-    if (byte(at + 1) == 0xC5 && at + 2 < size_ && byte(at + 2) == 0xBF) return 3;  // U+017F folds to s
+    if (byte(at + 1) == 0xC5 && at + 2 < size_ && byte(at + 2) == 0xBF)
+      return 3;  // U+017F folds to s
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
   }
 
-  /// `\s+(?!\S)|\s+`: blanks, without the last one where something follows and more than one is there.
+  /// `\s+(?!\S)|\s+`: blanks, without the last one where something follows and more than one is
+  /// there.
   size_t blanks(size_t at) const {
     const size_t end = run(at, kBlank);
     if (end == size_) return end;
@@ -252,7 +256,8 @@ std::string_view pattern_text(KnownPattern pattern) {
   return {};
 }
 
-size_t scan_words(KnownPattern pattern, std::string_view text, size_t& at, uint32_t* ends, size_t capacity) {
+size_t scan_words(KnownPattern pattern, std::string_view text, size_t& at, uint32_t* ends,
+                  size_t capacity) {
   const Scanner scanner(text);
   switch (pattern) {
     case KnownPattern::gpt2:

@@ -18,7 +18,9 @@ namespace {
 std::optional<int64_t> whole(std::string_view text) {
   int64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0 || static_cast<double>(value) > kLargestDimension) return {};
+  if (error != std::errc() || end != text.data() + text.size() || value < 0 ||
+      static_cast<double>(value) > kLargestDimension)
+    return {};
   return value;
 }
 
@@ -39,9 +41,11 @@ BatchSchedule BatchSchedule::parse(std::span<const std::string> items, std::stri
     if (!stage) {
       fault = cat("'", printable(item), "' is not of the form step:samples, such as 2000:1024");
     } else if (stages.empty() && stage->first_step != 0) {
-      fault = cat("the first item is '", printable(item), "', and the sizes of the steps before ", stage->first_step, " are missing: begin with 0:SAMPLES");
+      fault = cat("the first item is '", printable(item), "', and the sizes of the steps before ",
+                  stage->first_step, " are missing: begin with 0:SAMPLES");
     } else if (!stages.empty() && stage->first_step <= stages.back().first_step) {
-      fault = cat("'", printable(item), "' follows step ", stages.back().first_step, ": steps have to ascend");
+      fault = cat("'", printable(item), "' follows step ", stages.back().first_step,
+                  ": steps have to ascend");
     } else {
       stages.push_back(*stage);
       continue;
@@ -71,11 +75,13 @@ double BatchSchedule::steps_for(double samples) const {
   for (size_t i = 0; i + 1 < stages_.size(); ++i) {
     const auto before = static_cast<double>(samples_until(stages_[i].first_step));
     if (static_cast<double>(samples_until(stages_[i + 1].first_step)) >= samples)
-      return static_cast<double>(stages_[i].first_step) + std::ceil((samples - before) / static_cast<double>(stages_[i].samples));
+      return static_cast<double>(stages_[i].first_step) +
+             std::ceil((samples - before) / static_cast<double>(stages_[i].samples));
   }
   const Stage& last = stages_.back();
   return static_cast<double>(last.first_step) +
-         std::ceil((samples - static_cast<double>(samples_until(last.first_step))) / static_cast<double>(last.samples));
+         std::ceil((samples - static_cast<double>(samples_until(last.first_step))) /
+                   static_cast<double>(last.samples));
 }
 
 int64_t BatchSchedule::largest() const {
@@ -92,14 +98,16 @@ int64_t BatchSchedule::common_divisor() const {
 
 BatchSchedule Settings::batches() const {
   if (train.batch_schedule.empty())
-    return BatchSchedule::constant(train.global_batch_size > 0 ? train.global_batch_size : train.micro_batch_size);
+    return BatchSchedule::constant(train.global_batch_size > 0 ? train.global_batch_size
+                                                               : train.micro_batch_size);
   std::string fault;  // a rule reports it
   return BatchSchedule::parse(train.batch_schedule, fault);
 }
 
 std::string BatchSchedule::text() const {
   std::string out = std::to_string(stages_.front().samples);
-  for (size_t i = 1; i < stages_.size(); ++i) out += cat(", from step ", stages_[i].first_step + 1, " on ", stages_[i].samples);
+  for (size_t i = 1; i < stages_.size(); ++i)
+    out += cat(", from step ", stages_[i].first_step + 1, " on ", stages_[i].samples);
   return out;
 }
 

@@ -17,8 +17,8 @@ class MT_API BatchSchedule {
   };
   /// The same size at every step.
   static BatchSchedule constant(int64_t samples) { return BatchSchedule({{0, samples}}); }
-  /// Reads items "first_step:samples": the first begins at step 0, and first steps ascend. Where one is wrong, `fault` says which and
-  /// why, and the result has size 1.
+  /// Reads items "first_step:samples": the first begins at step 0, and first steps ascend. Where
+  /// one is wrong, `fault` says which and why, and the result has size 1.
   static BatchSchedule parse(std::span<const std::string> items, std::string& fault);
 
   const std::vector<Stage>& stages() const { return stages_; }

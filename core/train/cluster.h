@@ -15,7 +15,8 @@ struct GpuType {
   int64_t compute_capability;  // 90 is 9.0
   int64_t memory_gb;           // as sold
   int64_t per_domain;          // GPUs that share one fast interconnect (NVLink)
-  double tflops, fp8_tflops;   // of dense products in bf16 (before it: fp16) and in FP8, as sold; 0: has none
+  double tflops,
+      fp8_tflops;  // of dense products in bf16 (before it: fp16) and in FP8, as sold; 0: has none
 };
 
 /// The machines that a recipe is checked for, where they are not these.

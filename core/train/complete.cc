@@ -15,13 +15,15 @@ namespace {
 bool is_run(const fs::path& folder) {
   std::error_code ignored;
   return fs::exists(folder / "config" / "resolved.yaml", ignored) ||
-         fs::is_directory(folder / "checkpoints", ignored) || fs::exists(folder / "manifest.json", ignored);
+         fs::is_directory(folder / "checkpoints", ignored) ||
+         fs::exists(folder / "manifest.json", ignored);
 }
 
 void keep_matching(std::vector<Candidate>& list, const std::string& typed) {
   std::set<std::string> seen;
-  std::erase_if(
-      list, [&](const Candidate& c) { return !c.text.starts_with(typed) || !seen.insert(c.text).second; });
+  std::erase_if(list, [&](const Candidate& c) {
+    return !c.text.starts_with(typed) || !seen.insert(c.text).second;
+  });
 }
 
 /// What an override does before its key: "+", "++" or "~".
@@ -32,16 +34,19 @@ std::string sign_of(const std::string& typed) {
 }
 
 /// The components of a kind that are built, each behind the same text.
-void add_components(const std::string& before, const std::string& kind, const SchemaCatalog& catalog, std::vector<Candidate>& out) {
+void add_components(const std::string& before, const std::string& kind,
+                    const SchemaCatalog& catalog, std::vector<Candidate>& out) {
   for (const auto& name : catalog.components(kind))
-    if (const Schema& component = *catalog.component(kind, name); component.needs.empty()) out.push_back({before + name, component.doc});
+    if (const Schema& component = *catalog.component(kind, name); component.needs.empty())
+      out.push_back({before + name, component.doc});
 }
 
 /// Whether a value of a setting can be used in this build.
 bool is_built(const FieldSpec& spec, const std::string& value) {
   if (spec.needs.empty()) return true;
   if (spec.needs_values.empty()) return value == spec.default_value;
-  return std::find(spec.needs_values.begin(), spec.needs_values.end(), value) == spec.needs_values.end();
+  return std::find(spec.needs_values.begin(), spec.needs_values.end(), value) ==
+         spec.needs_values.end();
 }
 
 /// The words for the value of one setting.
@@ -56,8 +61,8 @@ void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatal
 }
 
 /// The settings below a section, a level at a time.
-void add_keys(const std::string& typed, const std::vector<const Schema*>& schemas, const std::string& behind,
-              std::vector<Candidate>& out) {
+void add_keys(const std::string& typed, const std::vector<const Schema*>& schemas,
+              const std::string& behind, std::vector<Candidate>& out) {
   std::string section = typed.substr(0, typed.find('.') + 1), rest = typed.substr(section.size());
   for (const Schema* schema : schemas)
     for (const auto& spec : schema->fields) {
@@ -66,7 +71,8 @@ void add_keys(const std::string& typed, const std::vector<const Schema*>& schema
       if (dot == std::string::npos)
         out.push_back({section + spec.path + behind, spec.doc});
       else
-        out.push_back({section + spec.path.substr(0, dot + 1), "settings of " + spec.path.substr(0, dot)});
+        out.push_back(
+            {section + spec.path.substr(0, dot + 1), "settings of " + spec.path.substr(0, dot)});
     }
 }
 
@@ -97,23 +103,24 @@ std::vector<Candidate> complete_entries(const std::string& typed, const AcceptEn
     if (!name.starts_with(leaf) || (name.starts_with('.') && !leaf.starts_with('.'))) continue;
     if (auto candidate = accept(*it, folder + name)) out.push_back(std::move(*candidate));
   }
-  std::sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.text < b.text; });
+  std::sort(out.begin(), out.end(),
+            [](const Candidate& a, const Candidate& b) { return a.text < b.text; });
   return out;
 }
 
 std::vector<Candidate> complete_file(const std::string& typed, const std::string& extension) {
-  return complete_entries(typed,
-                    [&](const fs::directory_entry& entry, std::string path) -> std::optional<Candidate> {
-                      std::error_code ignored;
-                      if (entry.is_directory(ignored)) return Candidate{path + "/", "folder"};
-                      if (entry.path().extension() != extension) return std::nullopt;
-                      return Candidate{std::move(path), ""};
-                    });
+  return complete_entries(
+      typed, [&](const fs::directory_entry& entry, std::string path) -> std::optional<Candidate> {
+        std::error_code ignored;
+        if (entry.is_directory(ignored)) return Candidate{path + "/", "folder"};
+        if (entry.path().extension() != extension) return std::nullopt;
+        return Candidate{std::move(path), ""};
+      });
 }
 
 std::vector<Candidate> complete_run(const std::string& typed) {
-  auto out =
-      complete_entries(typed, [&](const fs::directory_entry& entry, std::string path) -> std::optional<Candidate> {
+  auto out = complete_entries(
+      typed, [&](const fs::directory_entry& entry, std::string path) -> std::optional<Candidate> {
         std::error_code ignored;
         if (!entry.is_directory(ignored)) return std::nullopt;
         bool run = is_run(entry.path());
@@ -128,7 +135,8 @@ std::vector<Candidate> complete_run(const std::string& typed) {
   return out;
 }
 
-std::vector<Candidate> complete_recipe(const std::string& typed, const std::vector<SearchFolder>& folders) {
+std::vector<Candidate> complete_recipe(const std::string& typed,
+                                       const std::vector<SearchFolder>& folders) {
   std::vector<Candidate> out;
   for (const auto& recipe : list_recipes(folders))
     if (recipe.group.empty() || typed.find('/') != std::string::npos)
@@ -172,12 +180,14 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
     bool has_section = known && catalog.section(section);
     std::string component = has_section ? known->config.type_of(section) : "";
     if (typed.find('=') == std::string::npos) {
-      add_keys(key, component.empty() ? catalog.all_owners(section) : catalog.owners(section, component), behind,
-               out);
+      add_keys(key,
+               component.empty() ? catalog.all_owners(section) : catalog.owners(section, component),
+               behind, out);
       for (auto& candidate : out) candidate.text = sign + candidate.text;
     } else if (key.find('.') == std::string::npos) {
       for (const auto& option : repository.options(key))
-        if (const Schema* component = catalog.component(catalog.kind_of(key), option); !component || component->needs.empty())
+        if (const Schema* component = catalog.component(catalog.kind_of(key), option);
+            !component || component->needs.empty())
           out.push_back({sign + key + "=" + option, ""});
       add_components(sign + key + "=", catalog.kind_of(key), catalog, out);
     } else {

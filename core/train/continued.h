@@ -9,8 +9,9 @@
 
 namespace mtrain {
 
-/// `read(store, step)` of the checkpoint that resuming takes. Compares the bytes of checkpoints only where they give different answers.
-/// Empty where the recipe begins a run, and where a checkpoint cannot be read: resuming then says what is wrong.
+/// `read(store, step)` of the checkpoint that resuming takes. Compares the bytes of checkpoints
+/// only where they give different answers. Empty where the recipe begins a run, and where a
+/// checkpoint cannot be read: resuming then says what is wrong.
 template <class Read>
 auto read_continued(const Recipe& recipe, Read&& read) {
   using Value = decltype(read(std::declval<const CheckpointStore&>(), int64_t{}));
@@ -21,7 +22,8 @@ auto read_continued(const Recipe& recipe, Read&& read) {
     for (const CheckpointInfo& info : store.list())
       if (info.problem.empty()) found.insert(read(store, info.step));
     if (found.size() == 1) return std::optional<Value>(*found.begin());
-    if (auto step = found.empty() ? std::nullopt : store.latest_valid().step) return std::optional<Value>(read(store, *step));
+    if (auto step = found.empty() ? std::nullopt : store.latest_valid().step)
+      return std::optional<Value>(read(store, *step));
   } catch (const Error&) {
   }
   return std::optional<Value>();

@@ -21,14 +21,19 @@ Bf16Products ask_backend(const Recipe& recipe, PluginHost& plugins) {
     BackendContext context;
     return plugins.make<DeviceBackend>(name, Node::map(), context)->bf16_products();
   } catch (const Error&) {
-    // A run tells what is wrong when it opens the backend; others, such as the comparison of layouts, do without the device.
+    // A run tells what is wrong when it opens the backend; others, such as the comparison of
+    // layouts, do without the device.
     return {true, cat("bf16 is assumed, since the backend ", name, " is not available here")};
   }
 }
 
 DtypeChoice fastest(const Recipe& recipe, PluginHost& plugins) {
   const MixedPrecisionSection& p = recipe.settings.mixed_precision;
-  if (p.small_products()) return {"bf16", cat("the network around ", p.fp8 != "none" ? "FP8" : "FP4", " products computes in bf16"), ""};
+  if (p.small_products())
+    return {
+        "bf16",
+        cat("the network around ", p.fp8 != "none" ? "FP8" : "FP4", " products computes in bf16"),
+        ""};
   Bf16Products products = ask_backend(recipe, plugins);
   return {products.fast ? "bf16" : "fp32", products.reason, ""};
 }
@@ -37,7 +42,8 @@ DtypeChoice fastest(const Recipe& recipe, PluginHost& plugins) {
 std::string type_of(const CheckpointStore& store, int64_t step) {
   try {
     const std::string place = store.step_folder(step).string();
-    Node config = parse_yaml(meta_from_json(store.meta(step), place).config, cat(place, " (its recipe)"));
+    Node config =
+        parse_yaml(meta_from_json(store.meta(step), place).config, cat(place, " (its recipe)"));
     const Node* dtype = config.find(kSetting);
     return dtype && dtype_from_name(dtype->as_text()) ? dtype->as_text() : "";
   } catch (const Error&) {
@@ -45,8 +51,11 @@ std::string type_of(const CheckpointStore& store, int64_t step) {
   }
 }
 
-/// What the run computes in that this recipe continues. Empty where it begins one, and where resuming will say what is wrong.
-std::string type_of_continued(const Recipe& recipe) { return read_continued(recipe, type_of).value_or(""); }
+/// What the run computes in that this recipe continues. Empty where it begins one, and where
+/// resuming will say what is wrong.
+std::string type_of_continued(const Recipe& recipe) {
+  return read_continued(recipe, type_of).value_or("");
+}
 
 std::string kept_note(const std::string& kept, const std::string& here) {
   return cat(kSetting, ": ", kept, ", as this run began; auto would take ", here, " here");
@@ -55,11 +64,14 @@ std::string kept_note(const std::string& kept, const std::string& here) {
 void settle(Recipe& recipe, const DtypeChoice& choice) {
   recipe.settings.mixed_precision.dtype = choice.dtype;
   recipe.dtype_reason = choice.reason;
-  auto source = std::make_shared<Source>(SourceKind::built_in, cat(kBy, choice.reason), choice.dtype);
+  auto source =
+      std::make_shared<Source>(SourceKind::built_in, cat(kBy, choice.reason), choice.dtype);
   recipe.config.settle(kSetting, Node::string(choice.dtype).at_location({source, 0, 0}));
 }
 
-bool open(const Recipe& recipe) { return recipe.settings.mixed_precision.dtype == MixedPrecisionSection::kAuto; }
+bool open(const Recipe& recipe) {
+  return recipe.settings.mixed_precision.dtype == MixedPrecisionSection::kAuto;
+}
 
 DtypeChoice choose_and_tell(const Recipe& recipe, PluginHost& plugins) {
   DtypeChoice choice = choose_dtype(recipe, plugins);
@@ -82,7 +94,8 @@ DtypeChoice choose_dtype(const Recipe& recipe, PluginHost& plugins) {
   DtypeChoice here = fastest(recipe, plugins);
   std::string kept = type_of_continued(recipe);
   if (kept.empty() || kept == here.dtype) return here;
-  if (recipe.settings.mixed_precision.small_products() && kept == "fp32") return here;  // they were switched on since
+  if (recipe.settings.mixed_precision.small_products() && kept == "fp32")
+    return here;  // they were switched on since
   return {kept, "as this run began", kept_note(kept, here.dtype)};
 }
 
@@ -104,7 +117,8 @@ void note_kept_dtype(const Recipe& recipe, const SavedConfig& saved, PluginHost&
   auto origin = origins.find(kSetting);
   const Node* now = recipe.config.root().find(kSetting);
   if (origin == origins.end() || !origin->second.starts_with(kBy) || !now) return;
-  if (now->loc() && now->loc().source->kind() == SourceKind::command_line) return;  // the user's own choice
+  if (now->loc() && now->loc().source->kind() == SourceKind::command_line)
+    return;  // the user's own choice
   std::string kept = now->as_text(), here = fastest(recipe, plugins).dtype;
   if (kept != here) log_info(kept_note(kept, here));
 }

@@ -18,10 +18,12 @@ LoaderConfig loader_config(const Settings& s, const RankMesh* mesh) {
           .dp_size = ranks};
 }
 
-/// The stages of a pipeline agree on the shape of a micro-batch, here on another one than in training.
+/// The stages of a pipeline agree on the shape of a micro-batch, here on another one than in
+/// training.
 class OtherMicroBatches {
  public:
-  OtherMicroBatches(Interpreter& interpreter, bool other) : interpreter_(other ? &interpreter : nullptr) {
+  OtherMicroBatches(Interpreter& interpreter, bool other)
+      : interpreter_(other ? &interpreter : nullptr) {
     if (interpreter_) interpreter_->forget_shapes();
   }
   ~OtherMicroBatches() {
@@ -36,20 +38,24 @@ class OtherMicroBatches {
 
 }  // namespace
 
-std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
-                                          int64_t batches, const RankMesh* mesh, const std::function<bool()>& stop) {
+std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter,
+                                          const Dataset& dataset, Split split, int64_t batches,
+                                          const RankMesh* mesh, const std::function<bool()>& stop) {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = session.recipe.settings;
   const bool whole = batches == Dataset::kOneEpoch;
   MT_CHECK(!whole || !mesh, "a whole split is for one rank");
   const int64_t batch = s.eval_global_batch();
-  auto source = call_plugin(dataset, "split()", [&] { return dataset.split(split, whole ? batches : batches * batch); });
+  auto source = call_plugin(
+      dataset, "split()", [&] { return dataset.split(split, whole ? batches : batches * batch); });
   if (whole) batches = source->size() / batch;
   const int64_t rest = whole ? source->size() % batch : 0;
-  OtherMicroBatches other(interpreter, s.eval_micro_batch() != s.train.micro_batch_size || rest > 0);
+  OtherMicroBatches other(interpreter,
+                          s.eval_micro_batch() != s.train.micro_batch_size || rest > 0);
   double sum = 0;
   int64_t tokens = 0;
-  auto evaluate = [&](const LoaderConfig& config, int64_t first, int64_t times) {  // false: the run stops
+  auto evaluate = [&](const LoaderConfig& config, int64_t first,
+                      int64_t times) {  // false: the run stops
     Loader loader(*source, config, first);
     for (int64_t i = 0; i < times; ++i) {
       if (stop && stop()) return false;
@@ -58,7 +64,9 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
         const Batch& one = micro_batches[static_cast<size_t>(micro)];
         return mesh ? own_part(*session.run, one, mesh->parallel()) : to_device(*session.run, one);
       };
-      for (double loss : interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches) sum += loss;
+      for (double loss :
+           interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches)
+        sum += loss;
       for (const Batch& one : micro_batches) tokens += one.num_target_tokens;
       failpoint("eval.batch");
     }
@@ -66,8 +74,12 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
   };
   if (batches > 0 && !evaluate(loader_config(s, mesh), 0, batches)) return std::nullopt;
   if (rest > 0) interpreter.forget_shapes();
-  if (rest > 0 && !evaluate({.seq_length = s.model.seq_length, .num_micro_batches = rest}, batches * batch, 1)) return std::nullopt;
-  if (mesh) sum = mesh->replicas().all_reduce_value(sum), tokens = mesh->data().comm().all_reduce_value(tokens);
+  if (rest > 0 &&
+      !evaluate({.seq_length = s.model.seq_length, .num_micro_batches = rest}, batches * batch, 1))
+    return std::nullopt;
+  if (mesh)
+    sum = mesh->replicas().all_reduce_value(sum),
+    tokens = mesh->data().comm().all_reduce_value(tokens);
   return EvalMetrics{
       .split = name(split),
       .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,

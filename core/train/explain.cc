@@ -40,7 +40,8 @@ Node describe_field(const Owner& owner, const FieldSpec& spec) {
                        {"required", Node::boolean(spec.required)},
                        {"resume", Node::string(name(spec.resume))}});
   auto add = [&](const char* key, Node value) { out.append(key, {}, std::move(value)); };
-  if (!spec.required && !spec.default_value.empty()) add("default", Node::string(spec.default_value));
+  if (!spec.required && !spec.default_value.empty())
+    add("default", Node::string(spec.default_value));
   if (!spec.unit.empty()) add("unit", Node::string(spec.unit));
   if (!spec.example.empty()) add("example", Node::string(spec.example));
   if (spec.min) add("min", Node::number(*spec.min));
@@ -74,7 +75,8 @@ std::string help_for_unknown(const std::string& path, const SchemaCatalog& catal
   KeyIndex index;
   for (const auto& schema : catalog.sections()) {
     index.add(schema.name);
-    for (const auto& owner : owners_of(schema.name, catalog)) index.add_schema(*owner.schema, schema.name);
+    for (const auto& owner : owners_of(schema.name, catalog))
+      index.add_schema(*owner.schema, schema.name);
   }
   auto near = index.suggest(path);
   // A leaf alone, or a foreign name: look for it in every section.
@@ -88,20 +90,24 @@ std::string help_for_unknown(const std::string& path, const SchemaCatalog& catal
   index.set_advisor([&catalog](std::string_view wanted) { return catalog.advice(wanted); });
   const std::string help = index.help(path);
   if (!help.empty()) return help;
-  return near.empty() ? "sections: " + join(sections, ", ") : cat("did you mean ", join(near, " or "), "?");
+  return near.empty() ? "sections: " + join(sections, ", ")
+                      : cat("did you mean ", join(near, " or "), "?");
 }
 
 [[noreturn]] void unknown(const std::string& path, const SchemaCatalog& catalog) {
-  throw Error(ErrorClass::config, cat("there is no setting ", visible(path, 100)), help_for_unknown(path, catalog));
+  throw Error(ErrorClass::config, cat("there is no setting ", visible(path, 100)),
+              help_for_unknown(path, catalog));
 }
 
 /// The settings of each owner below a path.
-Node section_node(const std::string& path, const std::string& prefix, const std::vector<Owner>& owners) {
+Node section_node(const std::string& path, const std::string& prefix,
+                  const std::vector<Owner>& owners) {
   Node sections = Node::list();
   for (const auto& owner : owners) {
     Node fields = Node::list();
     for (const auto& spec : owner.schema->fields)
-      if (prefix.empty() || spec.path.starts_with(prefix + ".")) fields.push(describe_field(owner, spec));
+      if (prefix.empty() || spec.path.starts_with(prefix + "."))
+        fields.push(describe_field(owner, spec));
     if (fields.size() > 0)
       sections.push(make_map({{"owner", Node::string(owner.label)},
                               {"doc", Node::string(owner.schema->doc)},
@@ -124,8 +130,9 @@ std::string section_text(const Node& explained) {
     std::string top = section.get("owner")->as_text();
     top = top.substr(0, top.find('/'));
     for (const auto& setting : section.get("settings")->items())
-      out += cat("  ", top, ".", setting.get("path")->as_text(), "   ", setting.get("describe")->as_text(),
-                 ", ", default_text(setting), "\n      ", setting.get("doc")->as_text(), "\n");
+      out += cat("  ", top, ".", setting.get("path")->as_text(), "   ",
+                 setting.get("describe")->as_text(), ", ", default_text(setting), "\n      ",
+                 setting.get("doc")->as_text(), "\n");
   }
   return out;
 }
@@ -134,7 +141,8 @@ std::string setting_text(const Node& setting) {
   static const std::pair<const char*, const char*> kResume[] = {
       {"safe", "may change when a run continues"},
       {"start", "counts when a run begins; changing it when the run continues changes nothing"},
-      {"coming_steps", "changing it when a run continues changes the result of the steps that are still to come"},
+      {"coming_steps",
+       "changing it when a run continues changes the result of the steps that are still to come"},
       {"changes_result", "changing it when a run continues changes the result from there on"},
       {"data", "cannot change when a run continues, where the samples or their order change by it"},
       {"impossible", "cannot change when a run continues"}};
@@ -222,20 +230,23 @@ std::string explain_text(const Node& explained) {
   for (const auto& setting : explained.get("settings")->items()) {
     const std::string& owner = setting.get("owner")->as_text();
     size_t slash = owner.find('/');
-    out += cat(path, slash == std::string::npos ? "" : cat("   of the plugin ", owner.substr(slash + 1)),
+    out += cat(path,
+               slash == std::string::npos ? "" : cat("   of the plugin ", owner.substr(slash + 1)),
                "\n", setting_text(setting));
   }
   for (const auto& rule : explained.get("rules")->items()) {
     const std::string& when = rule.get("when")->as_text();
     out += cat("  rule        ", rule.get("id")->as_text(), ": ", rule.get("must")->as_text(),
                when.empty() ? "" : cat("   (when ", when, ")"), "\n");
-    if (const std::string& why = rule.get("why")->as_text(); !why.empty()) out += cat("              ", why, "\n");
+    if (const std::string& why = rule.get("why")->as_text(); !why.empty())
+      out += cat("              ", why, "\n");
   }
   const Node& users = *explained.get("recipes");
   constexpr size_t kShown = 12;
   for (size_t i = 0; i < std::min(users.size(), kShown); ++i)
-    out += cat(i == 0 ? "  recipes     " : "              ", users.items()[i].get("recipe")->as_text(), ": ",
-               users.items()[i].get("value")->as_text(), "\n");
+    out +=
+        cat(i == 0 ? "  recipes     " : "              ", users.items()[i].get("recipe")->as_text(),
+            ": ", users.items()[i].get("value")->as_text(), "\n");
   if (users.size() > kShown) out += cat("              … and ", users.size() - kShown, " more\n");
   return out;
 }

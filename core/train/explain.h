@@ -1,5 +1,5 @@
-// What is known about a setting, without any recipe: its type, range, default, meaning, names, and who uses
-// it. Stateless.
+// What is known about a setting, without any recipe: its type, range, default, meaning, names, and
+// who uses it. Stateless.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace mtrain {
 
-/// {"path", "asked", "settings": [{"owner", "type", "describe", "doc", "default", …}], "rules": [{"id",
-/// "when", "must", "why"}], "recipes": […]}; for a section,
-/// {"path", "doc", "sections": […]} with the settings inside it. Throws Error(config) with the nearest names
-/// when there is no such setting.
+/// {"path", "asked", "settings": [{"owner", "type", "describe", "doc", "default", …}], "rules":
+/// [{"id", "when", "must", "why"}], "recipes": […]}; for a section,
+/// {"path", "doc", "sections": […]} with the settings inside it. Throws Error(config) with the
+/// nearest names when there is no such setting.
 MT_API Node explain_setting(const std::string& path, const SchemaCatalog& catalog,
                             const std::vector<SearchFolder>& folders);
 /// The same as text.

@@ -380,7 +380,8 @@ const FieldSpec* find_setting(const SchemaCatalog& catalog, std::string_view pat
 /// As the table writes it: LoRA-R, an option of a command line, is lora_r.
 std::string plain(std::string_view name) {
   std::string out(name);
-  for (char& c : out) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (char& c : out)
+    c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
 }
 
@@ -388,11 +389,13 @@ std::string plain(std::string_view name) {
 std::string folded(std::string_view name) {
   std::string out;
   for (char c : name)
-    if (std::isalnum(static_cast<unsigned char>(c))) out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
 }
 
-/// The family of models that a name means: its own, that of a model of it (mistral7b), or the first one that begins so (qwen).
+/// The family of models that a name means: its own, that of a model of it (mistral7b), or the first
+/// one that begins so (qwen).
 const HfFamily* meant_family(const std::string& name) {
   const HfFamily* found = nullptr;
   size_t longest = 0;
@@ -401,7 +404,9 @@ const HfFamily* meant_family(const std::string& name) {
     if (type == name) return &family;
     for (std::string_view architecture : family.architectures)
       if (folded(architecture) == name) return &family;
-    const size_t common = name.starts_with(type) ? type.size() : name.size() >= 3 && type.starts_with(name) ? 1 : 0;
+    const size_t common = name.starts_with(type)                       ? type.size()
+                          : name.size() >= 3 && type.starts_with(name) ? 1
+                                                                       : 0;
     if (common > longest) found = &family, longest = common;
   }
   return found;
@@ -413,8 +418,8 @@ std::string help_of(const ForeignName& row, const SchemaCatalog& catalog) {
   const FieldSpec* spec = find_setting(catalog, row.setting);
   if (!spec) return {};  // of a plugin that is not installed
   const bool lacking = !spec->needs.empty() && spec->needs_values.empty();
-  return cat(lacking ? "the setting would be " : "use ", row.setting, row.how.empty() ? "" : ": ", row.how,
-             lacking ? cat("; it needs ", spec->needs, ", not built yet") : "", origin);
+  return cat(lacking ? "the setting would be " : "use ", row.setting, row.how.empty() ? "" : ": ",
+             row.how, lacking ? cat("; it needs ", spec->needs, ", not built yet") : "", origin);
 }
 
 }  // namespace
@@ -431,8 +436,12 @@ const ForeignName* find_foreign_name(std::string_view name) {
 std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalog) {
   for (;;) {  // the last part first: fp16.enabled means fp16
     const size_t dot = path.rfind('.');
-    const ForeignName* row = find_foreign_name(dot == std::string_view::npos ? path : path.substr(dot + 1));
-    if (row) return row->setting == path ? "" : help_of(*row, catalog);  // a setting of a component that is not chosen
+    const ForeignName* row =
+        find_foreign_name(dot == std::string_view::npos ? path : path.substr(dot + 1));
+    if (row)
+      return row->setting == path
+                 ? ""
+                 : help_of(*row, catalog);  // a setting of a component that is not chosen
     if (dot == std::string_view::npos) return {};
     path = path.substr(0, dot);
   }
@@ -442,8 +451,10 @@ std::string foreign_component_help(std::string_view kind, std::string_view name)
   const HfFamily* family = kind == "model" ? meant_family(folded(name)) : nullptr;
   if (!family) return {};
   const std::string type(family->model_type), plugin(family->plugin);
-  if (plugin.empty()) return cat(type, " is not supported; not built: ", std::string(family->lacks));
-  return cat("write ", plugin, type == plugin ? "" : cat(", which computes ", type), "; for trained weights model.init_from=DIR, a Hugging Face folder");
+  if (plugin.empty())
+    return cat(type, " is not supported; not built: ", std::string(family->lacks));
+  return cat("write ", plugin, type == plugin ? "" : cat(", which computes ", type),
+             "; for trained weights model.init_from=DIR, a Hugging Face folder");
 }
 
 }  // namespace mtrain

@@ -1,4 +1,5 @@
-// Settings by the names that other trainers have for them, for the answer to a name that is unknown here.
+// Settings by the names that other trainers have for them, for the answer to a name that is unknown
+// here.
 #pragma once
 #include <span>
 #include <string>
@@ -13,19 +14,22 @@ struct ForeignName {
   std::string_view name;      // lower case with '_', without its section
   std::string_view trainers;  // who has it
   std::string_view setting;   // ours, in full; empty: there is none
-  std::string_view how;       // how its value becomes ours, or why there is none; empty: the value stays
+  std::string_view how;  // how its value becomes ours, or why there is none; empty: the value stays
 };
 
-/// The table. A name that a schema admits by renamed_from() has a row for where it is written in another section.
+/// The table. A name that a schema admits by renamed_from() has a row for where it is written in
+/// another section.
 MT_API std::span<const ForeignName> foreign_names();
 
 /// The row of a name, in whatever case and with '-' or '_'; null: none.
 MT_API const ForeignName* find_foreign_name(std::string_view name);
 
-/// What to do about a setting that does not exist, where a part of its path is such a name; empty otherwise.
+/// What to do about a setting that does not exist, where a part of its path is such a name; empty
+/// otherwise.
 std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalog);
 
-/// What to do about a component that does not exist, where it is a family of Hugging Face models; empty otherwise.
+/// What to do about a component that does not exist, where it is a family of Hugging Face models;
+/// empty otherwise.
 std::string foreign_component_help(std::string_view kind, std::string_view name);
 
 }  // namespace mtrain

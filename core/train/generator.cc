@@ -38,7 +38,8 @@ void require_next_token_model(const Recipe& recipe, PluginHost& plugins) {
   const std::string& type = recipe.settings.model.type;
   const std::string& learned = plugins.load(Model::kKind, type).schema.objective;
   MT_USER_CHECK(learned.empty() || learned == Dataset::kNextToken, ErrorClass::config,
-                cat("model.type=", type, " learned the ", learned, ", not the next token: it continues no text"),
+                cat("model.type=", type, " learned the ", learned,
+                    ", not the next token: it continues no text"),
                 "generate from a model that did, such as gpt2, llama or moe");
 }
 
@@ -53,7 +54,8 @@ std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
   std::iota(batch.positions.begin(), batch.positions.end(), 0);
   batch.cu_seqlens = {0, count};
   Model& model = *session_.model;
-  Tensor out = call_plugin(model, "forward()", [&] { return model.forward(to_device(run, batch, false), {}); });
+  Tensor out = call_plugin(model, "forward()",
+                           [&] { return model.forward(to_device(run, batch, false), {}); });
   run.training = before;
   Tensor floats = run.empty(out.shape(), DType::f32);
   run.copy(floats, out);
@@ -66,11 +68,15 @@ std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
   return valid;
 }
 
-std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt, const SamplingOptions& options,
+std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt,
+                                         const SamplingOptions& options,
                                          const std::function<void(int32_t)>& on_token) {
   auto eod = session_.tokenizer->eod();
-  auto window = static_cast<size_t>(session_.recipe.settings.model.seq_length), width = static_cast<size_t>(session_.valid_vocab);
-  const auto with_text = std::min(width, static_cast<size_t>(session_.tokenizer->vocab_size()));  // rows that are padding have none
+  auto window = static_cast<size_t>(session_.recipe.settings.model.seq_length),
+       width = static_cast<size_t>(session_.valid_vocab);
+  const auto with_text = std::min(
+      width,
+      static_cast<size_t>(session_.tokenizer->vocab_size()));  // rows that are padding have none
   if (prompt.empty()) prompt.push_back(eod.value_or(0));
   RngStream random(options.seed, "generate");
   std::vector<int32_t> text = std::move(prompt), made;
@@ -78,8 +84,11 @@ std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt, const Samp
     std::span<const int32_t> seen(text);
     if (seen.size() > window) seen = seen.last(window);
     std::vector<float> all = logits(seen);
-    int32_t id = sample_token(std::span(all).last(width).first(with_text), options, random.uniform(made.size()));
-    if ((eod && id == *eod) || std::find(options.stop.begin(), options.stop.end(), id) != options.stop.end()) break;
+    int32_t id = sample_token(std::span(all).last(width).first(with_text), options,
+                              random.uniform(made.size()));
+    if ((eod && id == *eod) ||
+        std::find(options.stop.begin(), options.stop.end(), id) != options.stop.end())
+      break;
     made.push_back(id);
     text.push_back(id);
     if (on_token) on_token(id);

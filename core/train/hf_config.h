@@ -1,5 +1,6 @@
-// What config.json of a Hugging Face folder means here: which model plugin reads it, the settings it decides, and what of it the
-// plugin does not compute. Nothing of it is passed over in silence. Stateless.
+// What config.json of a Hugging Face folder means here: which model plugin reads it, the settings
+// it decides, and what of it the plugin does not compute. Nothing of it is passed over in silence.
+// Stateless.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,14 +15,16 @@ struct HfSetting {
   std::string path, theirs;
   Node value;
   bool training = false;  // used in training only: a recipe's own value goes before it
-  bool omitted = false;   // config.json does not say it: the value is the default of the family's config class
+  bool omitted =
+      false;  // config.json does not say it: the value is the default of the family's config class
 };
 
 /// A key whose value the plugin does not honour.
 struct HfRefusal {
-  std::string key;   // "hidden_act", "rope_scaling.beta_fast"
-  std::string what;  // "hidden_act is \"gelu\"; the model plugin llama computes a gated MLP with silu"
-  std::string fix;   // what the user can do
+  std::string key;  // "hidden_act", "rope_scaling.beta_fast"
+  std::string
+      what;  // "hidden_act is \"gelu\"; the model plugin llama computes a gated MLP with silu"
+  std::string fix;  // what the user can do
 };
 
 /// The model that a config.json is read for.
@@ -39,14 +42,17 @@ struct HfFolderConfig {
 };
 
 /// Throws Error(checkpoint) where the text is no JSON object.
-MT_API HfFolderConfig read_hf_config(const std::string& config_json, const std::string& file_name, const HfTarget& target);
+MT_API HfFolderConfig read_hf_config(const std::string& config_json, const std::string& file_name,
+                                     const HfTarget& target);
 
-/// The model plugin that reads such a folder: with `model.type` of this name and `model.init_from` of the folder a recipe has all
-/// settings. Throws Error(config) naming the architecture where there is none.
+/// The model plugin that reads such a folder: with `model.type` of this name and `model.init_from`
+/// of the folder a recipe has all settings. Throws Error(config) naming the architecture where
+/// there is none.
 MT_API std::string hf_model_plugin(const std::string& config_json, const std::string& file_name);
 
 /// Only the settings, through each field's known foreign names; for no plugin in particular.
-MT_API std::vector<HfSetting> hf_settings(const std::string& config_json, const std::string& file_name,
+MT_API std::vector<HfSetting> hf_settings(const std::string& config_json,
+                                          const std::string& file_name,
                                           const std::vector<const Schema*>& schemas);
 
 }  // namespace mtrain

@@ -8,9 +8,11 @@ namespace {
 
 using enum HfKeyRule;
 
-constexpr std::string_view kGeneration = "how generation chooses tokens", kOutputs = "what a call gives back",
+constexpr std::string_view kGeneration = "how generation chooses tokens",
+                           kOutputs = "what a call gives back",
                            kTokens = "the tokenizer's files say", kHeads = "heads for other tasks",
-                           kIdentity = "decides which plugin reads the folder", kNotes = "a note of the program that wrote it";
+                           kIdentity = "decides which plugin reads the folder",
+                           kNotes = "a note of the program that wrote it";
 
 // Of every family.
 constexpr HfKey kCommon[] = {
@@ -22,8 +24,10 @@ constexpr HfKey kCommon[] = {
     {"unsloth_version", harmless, "", kNotes},
     {"transformers.js_config", harmless, "", "for another program"},
     {"dtype", harmless, "", "tensors say their types, mixed_precision.dtype that of training"},
-    {"torch_dtype", harmless, "", "tensors say their types, mixed_precision.dtype that of training"},
-    {"use_bfloat16", harmless, "", "tensors say their types, mixed_precision.dtype that of training"},
+    {"torch_dtype", harmless, "",
+     "tensors say their types, mixed_precision.dtype that of training"},
+    {"use_bfloat16", harmless, "",
+     "tensors say their types, mixed_precision.dtype that of training"},
     {"_attn_implementation", harmless, "", "which kernel computes attention, not what"},
     {"attn_implementation", harmless, "", "which kernel computes attention, not what"},
     {"_attn_implementation_autoset", harmless, "", "which kernel computes attention, not what"},
@@ -92,9 +96,11 @@ constexpr HfKey kLlama[] = {
     {"attention_dropout", dropout, "", ""},
     {"sliding_window", window, "", ""},
     {"layer_types", window, "", ""},
-    {"max_position_embeddings", harmless, "", "rotary positions have no table; model.seq_length decides"},
+    {"max_position_embeddings", harmless, "",
+     "rotary positions have no table; model.seq_length decides"},
     {"pretraining_tp", harmless, "", "the same sums in another order"},
-    {"max_sequence_length", harmless, "", "rotary positions have no table; model.seq_length decides"},
+    {"max_sequence_length", harmless, "",
+     "rotary positions have no table; model.seq_length decides"},
     {"is_llama_config", harmless, "", kNotes},
     {"rope_interleaved", only, "false", "rotary pairs of a head's first and second half"},
     {"partial_rotary_factor", only, "1|1.0", "rotary positions over whole heads"},
@@ -106,7 +112,8 @@ constexpr HfKey kMixtral[] = {
     {"attention_dropout", dropout, "", ""},
     {"sliding_window", window, "", ""},
     {"layer_types", window, "", ""},
-    {"max_position_embeddings", harmless, "", "rotary positions have no table; model.seq_length decides"},
+    {"max_position_embeddings", harmless, "",
+     "rotary positions have no table; model.seq_length decides"},
     {"output_router_logits", harmless, "", kOutputs},
     {"router_aux_loss_coef", training, "", ""},
     {"router_jitter_noise", training, "", ""},
@@ -118,7 +125,8 @@ constexpr HfKey kGpt2[] = {
     {"embd_pdrop", dropout, "resid_pdrop", ""},
     {"attn_pdrop", dropout, "", ""},
     {"scale_attn_weights", only, "true", "logits of attention over the root of a head's width"},
-    {"scale_attn_by_inverse_layer_idx", only, "false", "logits of attention that do not depend on the block"},
+    {"scale_attn_by_inverse_layer_idx", only, "false",
+     "logits of attention that do not depend on the block"},
     {"reorder_and_upcast_attn", harmless, "", "the same products in another order"},
     {"n_ctx", harmless, "", "n_positions says the same"},
     {"summary_activation", harmless, "", kHeads},
@@ -143,50 +151,31 @@ constexpr HfKey kBert[] = {
 // Defaults of the config classes of transformers 5.23. head_dim and n_inner are computed from other
 // keys there, and by the model plugin's own default here.
 constexpr HfDefault kLlamaDefaults[] = {
-    {"vocab_size", "32000", ""},
-    {"hidden_size", "4096", ""},
-    {"intermediate_size", "11008", ""},
-    {"num_hidden_layers", "32", ""},
-    {"num_attention_heads", "32", ""},
-    {"num_key_value_heads", "=num_attention_heads", ""},
-    {"rms_norm_eps", "1e-06", ""},
-    {"initializer_range", "0.02", ""},
-    {"tie_word_embeddings", "false", ""},
-    {"attention_bias", "false", ""},
-    {"rope_theta", "10000.0", ""},
-    {"rope.scaling", "\"default\"", ""},
+    {"vocab_size", "32000", ""},          {"hidden_size", "4096", ""},
+    {"intermediate_size", "11008", ""},   {"num_hidden_layers", "32", ""},
+    {"num_attention_heads", "32", ""},    {"num_key_value_heads", "=num_attention_heads", ""},
+    {"rms_norm_eps", "1e-06", ""},        {"initializer_range", "0.02", ""},
+    {"tie_word_embeddings", "false", ""}, {"attention_bias", "false", ""},
+    {"rope_theta", "10000.0", ""},        {"rope.scaling", "\"default\"", ""},
 };
 
 constexpr HfDefault kMistralDefaults[] = {
-    {"vocab_size", "32000", ""},
-    {"hidden_size", "4096", ""},
-    {"intermediate_size", "14336", ""},
-    {"num_hidden_layers", "32", ""},
-    {"num_attention_heads", "32", ""},
-    {"num_key_value_heads", "8", "=num_attention_heads"},
-    {"rms_norm_eps", "1e-06", ""},
-    {"initializer_range", "0.02", ""},
-    {"tie_word_embeddings", "false", ""},
-    {"rope_theta", "10000.0", ""},
-    {"rope.scaling", "\"default\"", ""},
-    {"sliding_window", "4096", "null"},
+    {"vocab_size", "32000", ""},          {"hidden_size", "4096", ""},
+    {"intermediate_size", "14336", ""},   {"num_hidden_layers", "32", ""},
+    {"num_attention_heads", "32", ""},    {"num_key_value_heads", "8", "=num_attention_heads"},
+    {"rms_norm_eps", "1e-06", ""},        {"initializer_range", "0.02", ""},
+    {"tie_word_embeddings", "false", ""}, {"rope_theta", "10000.0", ""},
+    {"rope.scaling", "\"default\"", ""},  {"sliding_window", "4096", "null"},
 };
 
 constexpr HfDefault kMixtralDefaults[] = {
-    {"vocab_size", "32000", ""},
-    {"hidden_size", "4096", ""},
-    {"intermediate_size", "14336", ""},
-    {"num_hidden_layers", "32", ""},
-    {"num_attention_heads", "32", ""},
-    {"num_key_value_heads", "8", "=num_attention_heads"},
-    {"num_local_experts", "8", ""},
-    {"num_experts_per_tok", "2", ""},
-    {"router_aux_loss_coef", "0.001", ""},
-    {"router_jitter_noise", "0.0", ""},
-    {"rms_norm_eps", "1e-05", ""},
-    {"initializer_range", "0.02", ""},
-    {"tie_word_embeddings", "false", ""},
-    {"rope_theta", "1000000.0", ""},
+    {"vocab_size", "32000", ""},           {"hidden_size", "4096", ""},
+    {"intermediate_size", "14336", ""},    {"num_hidden_layers", "32", ""},
+    {"num_attention_heads", "32", ""},     {"num_key_value_heads", "8", "=num_attention_heads"},
+    {"num_local_experts", "8", ""},        {"num_experts_per_tok", "2", ""},
+    {"router_aux_loss_coef", "0.001", ""}, {"router_jitter_noise", "0.0", ""},
+    {"rms_norm_eps", "1e-05", ""},         {"initializer_range", "0.02", ""},
+    {"tie_word_embeddings", "false", ""},  {"rope_theta", "1000000.0", ""},
     {"rope.scaling", "\"default\"", ""},
 };
 
@@ -249,16 +238,19 @@ const std::vector<HfFamily>& hf_families() {
 
 const HfFamily* find_hf_family(std::string_view model_type, std::string_view architecture) {
   for (const auto& family : hf_families()) {
-    const bool named = std::find(family.architectures.begin(), family.architectures.end(), architecture) !=
-                       family.architectures.end();
-    if (model_type.empty() ? named : family.model_type == model_type && (architecture.empty() || named)) return &family;
+    const bool named = std::find(family.architectures.begin(), family.architectures.end(),
+                                 architecture) != family.architectures.end();
+    if (model_type.empty() ? named
+                           : family.model_type == model_type && (architecture.empty() || named))
+      return &family;
   }
   return nullptr;
 }
 
 const HfKey* find_hf_key(const HfFamily* family, std::string_view key) {
   auto in = [&](std::span<const HfKey> keys) -> const HfKey* {
-    auto found = std::find_if(keys.begin(), keys.end(), [&](const HfKey& k) { return k.name == key; });
+    auto found =
+        std::find_if(keys.begin(), keys.end(), [&](const HfKey& k) { return k.name == key; });
     return found == keys.end() ? nullptr : &*found;
   };
   if (const HfKey* own = family ? in(family->keys) : nullptr) return own;
@@ -268,7 +260,8 @@ const HfKey* find_hf_key(const HfFamily* family, std::string_view key) {
 std::vector<std::string> hf_architectures(std::string_view plugin) {
   std::vector<std::string> out;
   for (const auto& family : hf_families())
-    if (family.plugin == plugin) out.insert(out.end(), family.architectures.begin(), family.architectures.end());
+    if (family.plugin == plugin)
+      out.insert(out.end(), family.architectures.begin(), family.architectures.end());
   return out;
 }
 

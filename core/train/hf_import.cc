@@ -17,16 +17,27 @@ std::vector<float> as_floats(const TensorInfo& t) {
     for (size_t i = 0; i < out.size(); ++i) {
       T value;
       std::memcpy(&value, t.data.data() + i * sizeof(T), sizeof(T));
-      if constexpr (std::is_same_v<T, double>) out[i] = static_cast<float>(value);
-      else out[i] = to_float(value);
+      if constexpr (std::is_same_v<T, double>)
+        out[i] = static_cast<float>(value);
+      else
+        out[i] = to_float(value);
     }
   };
   switch (*t.dtype) {
-    case DType::f32: convert(float{}); break;
-    case DType::bf16: convert(bf16{}); break;
-    case DType::f16: convert(f16{}); break;
-    case DType::f64: convert(double{}); break;
-    default: MT_CHECK(false, name(*t.dtype));
+    case DType::f32:
+      convert(float{});
+      break;
+    case DType::bf16:
+      convert(bf16{});
+      break;
+    case DType::f16:
+      convert(f16{});
+      break;
+    case DType::f64:
+      convert(double{});
+      break;
+    default:
+      MT_CHECK(false, name(*t.dtype));
   }
   return out;
 }
@@ -51,32 +62,40 @@ class Importer {
       import(*p, entry);
     }
     for (const auto& p : parameters_.all())
-      if (!filled.contains(p.name)) fault(cat(p.name, " has no counterpart in the Hugging Face layout of this model"));
+      if (!filled.contains(p.name))
+        fault(cat(p.name, " has no counterpart in the Hugging Face layout of this model"));
     for (const auto* t : source_.tensors())
-      if (!used_.contains(t->name) && !ignorable(t->name)) fault(cat("tensor ", t->name, " ", t->shape, " fits no parameter"));
+      if (!used_.contains(t->name) && !ignorable(t->name))
+        fault(cat("tensor ", t->name, " ", t->shape, " fits no parameter"));
     if (faults_.empty()) return;
     size_t total = faults_.size();
     if (total > kMaxFaults) {
       faults_.resize(kMaxFaults);
       faults_.push_back(cat("and ", total - kMaxFaults, " more"));
     }
-    throw Error(ErrorClass::checkpoint, cat(source_.path().string(), " does not fit this model:\n  ", join(faults_, "\n  ")),
-                "the settings of the recipe's model section that config.json decides can be left out; tensors of parts that the plugin lacks need another model.type");
+    throw Error(
+        ErrorClass::checkpoint,
+        cat(source_.path().string(), " does not fit this model:\n  ", join(faults_, "\n  ")),
+        "the settings of the recipe's model section that config.json decides can be left out; "
+        "tensors of parts that the plugin lacks need another model.type");
   }
 
  private:
   void fault(std::string text) { faults_.push_back(std::move(text)); }
-  // Buffers that some exports keep beside the weights, and the head's second copy of a tied embedding.
+  // Buffers that some exports keep beside the weights, and the head's second copy of a tied
+  // embedding.
   bool ignorable(std::string_view name) const {
-    return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-           (name == "lm_head.weight" && !untied_);
+    return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
+           name.ends_with(".attn.masked_bias") || (name == "lm_head.weight" && !untied_);
   }
   // Files are written with and without the family's root ("model.", "transformer.").
   const TensorInfo* find(const std::string& name) const {
     if (const auto* t = find_rootless(name)) return t;
     // Files that were converted from TensorFlow call a norm's tensors so.
-    for (auto [now, then] : {std::pair{".LayerNorm.weight", ".LayerNorm.gamma"}, {".LayerNorm.bias", ".LayerNorm.beta"}})
-      if (name.ends_with(now)) return find_rootless(name.substr(0, name.size() - std::string_view(now).size()) + then);
+    for (auto [now, then] : {std::pair{".LayerNorm.weight", ".LayerNorm.gamma"},
+                             {".LayerNorm.bias", ".LayerNorm.beta"}})
+      if (name.ends_with(now))
+        return find_rootless(name.substr(0, name.size() - std::string_view(now).size()) + then);
     return nullptr;
   }
   const TensorInfo* find_rootless(const std::string& name) const {
@@ -86,14 +105,16 @@ class Importer {
   }
 
   void import(Parameter& p, const HfParameter& entry) {
-    std::vector<float> values(static_cast<size_t>(p.global.numel()));  // of the whole, of which this rank may hold a part
+    std::vector<float> values(
+        static_cast<size_t>(p.global.numel()));  // of the whole, of which this rank may hold a part
     Shape whole = as_rows(p.global);
     int64_t row_size = whole.numel() / whole[0], covered = 0;
     for (const auto& piece : entry.pieces) {
       const TensorInfo* t = find(piece.tensor);
       if (!t) return fault(cat(p.name, " ", p.global, ": tensor ", piece.tensor, " is missing"));
       used_.insert(t->name);
-      if (!t->dtype || !is_floating(*t->dtype)) return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
+      if (!t->dtype || !is_floating(*t->dtype))
+        return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
       int64_t rows = piece.rows < 0 ? whole[0] : piece.rows;
       if (!piece_fits(p, piece, *t, rows, row_size)) return;
       copy(as_floats(*t), *t, piece, rows, row_size, values);
@@ -103,9 +124,10 @@ class Importer {
     Run& run = p.master.run();
     std::vector<float> own(static_cast<size_t>(p.numel()));
     for (const ParamBox& box : p.boxes())
-      for_each_run(box, p.global, p.master.shape(), [&](int64_t global, int64_t local, int64_t count) {
-        std::copy_n(values.data() + global, count, own.data() + local);
-      });
+      for_each_run(box, p.global, p.master.shape(),
+                   [&](int64_t global, int64_t local, int64_t count) {
+                     std::copy_n(values.data() + global, count, own.data() + local);
+                   });
     run.upload(p.master, own.data());
     if (p.value.dtype() != DType::f32) run.copy(p.value, p.master);
   }
@@ -115,20 +137,23 @@ class Importer {
     return shape.rank() == 3 ? Shape{shape[0] * shape[1], shape[2]} : shape;
   }
 
-  bool piece_fits(const Parameter& p, const HfPiece& piece, const TensorInfo& t, int64_t rows, int64_t row_size) {
+  bool piece_fits(const Parameter& p, const HfPiece& piece, const TensorInfo& t, int64_t rows,
+                  int64_t row_size) {
     int rank = as_rows(p.global).rank();
     bool fits = t.shape.rank() == rank;
     if (fits) {
-      int64_t have_rows = t.shape[piece.transpose ? 1 : 0], have_cols = rank == 2 ? t.shape[piece.transpose ? 0 : 1] : 1;
+      int64_t have_rows = t.shape[piece.transpose ? 1 : 0],
+              have_cols = rank == 2 ? t.shape[piece.transpose ? 0 : 1] : 1;
       bool whole = piece.rows < 0;
-      fits = have_cols == row_size && (whole ? have_rows == rows : piece.source_row + rows <= have_rows);
+      fits = have_cols == row_size &&
+             (whole ? have_rows == rows : piece.source_row + rows <= have_rows);
     }
     if (!fits) fault(cat(p.name, " ", p.global, " does not match tensor ", t.name, " ", t.shape));
     return fits;
   }
 
-  static void copy(const std::vector<float>& from, const TensorInfo& t, const HfPiece& piece, int64_t rows, int64_t row_size,
-                   std::vector<float>& to) {
+  static void copy(const std::vector<float>& from, const TensorInfo& t, const HfPiece& piece,
+                   int64_t rows, int64_t row_size, std::vector<float>& to) {
     int64_t stored_rows = piece.transpose ? t.shape[1] : 0;
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < row_size; ++c) {

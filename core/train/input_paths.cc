@@ -29,7 +29,8 @@ class Resolver {
     Node now = *value;
     bool changed = false;
     if (value->is_list())
-      for (Node& item : now.items()) changed = one(path, item, item.loc() ? item.loc() : value->loc()) || changed;
+      for (Node& item : now.items())
+        changed = one(path, item, item.loc() ? item.loc() : value->loc()) || changed;
     else
       changed = one(path, now, value->loc());
     if (changed) config_.rewrite(path, std::move(now));
@@ -39,14 +40,16 @@ class Resolver {
  private:
   /// True when the value's text is another now.
   bool one(const std::string& path, Node& value, const Location& where) {
-    if (value.kind() != NodeKind::string || value.as_text().empty() || value.is_missing()) return false;
+    if (value.kind() != NodeKind::string || value.as_text().empty() || value.is_missing())
+      return false;
     const std::string given = value.as_text();
     InputPath input{.setting = path, .given = given, .where = where, .base = {}, .result = given};
     if (!input.result.is_absolute()) {
       input.base = bases_.of(where);
       input.result = input.base / given;
     }
-    if (!input.base.empty() && bases_.may_be_shared(where) && !input_exists(input.result) && input_exists(shared_folder(given))) {
+    if (!input.base.empty() && bases_.may_be_shared(where) && !input_exists(input.result) &&
+        input_exists(shared_folder(given))) {
       input.base = shared_folder("");
       input.result = input.base / given;
       input.shared = true;
@@ -80,15 +83,19 @@ std::string InputPath::text() const {
   if (where) out += cat(" (", where.text(), ")");
   if (base.empty()) return out;
   const bool own = from_file(where) && base == plain(where.source->name()).parent_path();
-  const char* of = own ? "that file's folder " : shared ? "what came with mtrain, " : "the current folder ";
-  return out + cat(", relative to ", of, printable(base.string()), ": ",
-                   printable(result.string()));
+  const char* of = own      ? "that file's folder "
+                   : shared ? "what came with mtrain, "
+                            : "the current folder ";
+  return out +
+         cat(", relative to ", of, printable(base.string()), ": ", printable(result.string()));
 }
 
 bool InputPath::is_there() const { return input_exists(result); }
 
 PathBases::PathBases(std::string recipe_file, fs::path directory, std::vector<SearchFolder> folders)
-    : recipe_file_(std::move(recipe_file)), directory_(plain(directory)), folders_(std::move(folders)) {}
+    : recipe_file_(std::move(recipe_file)),
+      directory_(plain(directory)),
+      folders_(std::move(folders)) {}
 
 fs::path PathBases::of(const Location& where) const {
   if (!from_file(where)) return fs::current_path();
@@ -101,7 +108,8 @@ bool PathBases::may_be_shared(const Location& where) const {
   return from_file(where) && is_installed(plain(where.source->name()), folders_);
 }
 
-std::vector<InputPath> resolve_input_paths(ConfigContainer& config, const SchemaCatalog& catalog, const PathBases& bases) {
+std::vector<InputPath> resolve_input_paths(ConfigContainer& config, const SchemaCatalog& catalog,
+                                           const PathBases& bases) {
   Resolver resolver(config, bases);
   for (const auto& section : catalog.sections())
     for (const Schema* owner : catalog.owners(section.name, config.type_of(section.name)))
@@ -110,7 +118,8 @@ std::vector<InputPath> resolve_input_paths(ConfigContainer& config, const Schema
   return std::move(resolver.found);
 }
 
-bool same_input(const std::vector<InputPath>& a, const std::vector<InputPath>& b, std::string_view setting) {
+bool same_input(const std::vector<InputPath>& a, const std::vector<InputPath>& b,
+                std::string_view setting) {
   auto files = [&](const std::vector<InputPath>& paths) {
     std::vector<fs::path> out;
     for (const auto& path : paths)
@@ -125,9 +134,11 @@ void rethrow_with_origin(const Error& error, const std::vector<InputPath>& paths
   const std::string text = error.message() + error.hint();
   const InputPath* named = nullptr;
   for (const auto& path : paths) {
-    const bool there = text.find(path.result.string()) != std::string::npos ||
-                       (!path.base.empty() && text.find((path.base / path.given).string()) != std::string::npos);
-    if (there && (!named || path.result.native().size() > named->result.native().size())) named = &path;
+    const bool there =
+        text.find(path.result.string()) != std::string::npos ||
+        (!path.base.empty() && text.find((path.base / path.given).string()) != std::string::npos);
+    if (there && (!named || path.result.native().size() > named->result.native().size()))
+      named = &path;
   }
   if (!named || text.find(named->text()) != std::string::npos) throw;
   throw Error(error.error_class(), cat(error.message(), "; ", named->text()), error.hint());

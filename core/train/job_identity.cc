@@ -30,7 +30,8 @@ std::string build_id(const dl_phdr_info& info) {
       const auto* name = at + sizeof note;
       const auto* content = name + (note.n_namesz + 3) / 4 * 4;
       if (content + note.n_descsz > end) break;
-      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0) {
+      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
+          std::memcmp(name, "GNU", 4) == 0) {
         std::string hex;
         for (size_t b = 0; b < note.n_descsz; ++b)
           hex += cat("0123456789abcdef"[content[b] >> 4], "0123456789abcdef"[content[b] & 15]);
@@ -73,7 +74,8 @@ JobIdentity parse(const std::string& text) {
   if (end == std::string::npos) end = 0;
   for (const auto& line : split(std::string_view(text).substr(0, end), '\n')) {
     size_t tab = line.find('\t');
-    if (tab != std::string::npos) identity.builds.emplace_back(line.substr(0, tab), line.substr(tab + 1));
+    if (tab != std::string::npos)
+      identity.builds.emplace_back(line.substr(0, tab), line.substr(tab + 1));
   }
   identity.recipe = text.substr(std::min(text.size(), end + 2));
   return identity;
@@ -81,7 +83,8 @@ JobIdentity parse(const std::string& text) {
 
 std::vector<std::string> recipe_differences(const std::string& mine, const std::string& firsts) {
   if (mine == firsts) return {};
-  Node before = parse_yaml(firsts, "the first rank's recipe"), after = parse_yaml(mine, "this rank's recipe");
+  Node before = parse_yaml(firsts, "the first rank's recipe"),
+       after = parse_yaml(mine, "this rank's recipe");
   auto value = [](const Node* node) { return node ? brief(*node) : std::string("not there"); };
   std::vector<std::string> found;
   for (const auto& d : differences(before, after))
@@ -119,7 +122,8 @@ JobIdentity job_identity(const Recipe& recipe, const PluginHost& plugins) {
   if (s.dist.comm) used.emplace_back("comm", *s.dist.comm);
   for (const auto& [kind, name] : used)
     if (!name.empty() && name != "thread")
-      identity.builds.emplace_back(cat("plugin ", kind, "/", name), plugins.locate(kind, name).identity);
+      identity.builds.emplace_back(cat("plugin ", kind, "/", name),
+                                   plugins.locate(kind, name).identity);
   return identity;
 }
 
@@ -130,7 +134,8 @@ std::string identity_differences(Communicator& ranks, const JobIdentity& mine) {
   ranks.all_gather(own, hashes);
   bool same = true;
   for (size_t r = 1; r < n; ++r)
-    same &= std::equal(own.begin(), own.end(), hashes.begin() + static_cast<std::ptrdiff_t>(r * own.size()));
+    same &= std::equal(own.begin(), own.end(),
+                       hashes.begin() + static_cast<std::ptrdiff_t>(r * own.size()));
   if (ranks.all_reduce_value<int32_t>(same ? 1 : 0, ReduceOp::min) != 0) return {};
 
   auto length = static_cast<int64_t>(text.size());

@@ -30,11 +30,12 @@ std::string host_comm() { return !mpi_launched() && has_meeting_place() ? "tcp" 
 int64_t launched_ranks() {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     if (int64_t ranks = number(variable); ranks > 0) return ranks;
-  // srun --mpi=pmix says the number only in Slurm's own words, which a batch script has as well: there nobody
-  // is a PMIx rank.
+  // srun --mpi=pmix says the number only in Slurm's own words, which a batch script has as well:
+  // there nobody is a PMIx rank.
   if (std::getenv("PMIX_RANK")) return std::max<int64_t>(1, number("SLURM_STEP_NUM_TASKS"));
   if (!has_meeting_place()) return 1;
-  return std::max<int64_t>(1, std::getenv("RANK") ? number("WORLD_SIZE") : number("SLURM_STEP_NUM_TASKS"));
+  return std::max<int64_t>(
+      1, std::getenv("RANK") ? number("WORLD_SIZE") : number("SLURM_STEP_NUM_TASKS"));
 }
 
 int64_t launched_rank() {

@@ -21,8 +21,12 @@ std::vector<int64_t> divisors(int64_t n) {
 /// The choices of a layout by name; those without a meaning in it are left out.
 std::map<std::string, std::string> choices(const RankLayout& l) {
   std::map<std::string, std::string> out;
-  for (auto [name, size] :
-       {std::pair("tp", l.tp), {"pp", l.pp}, {"cp", l.cp}, {"dp", l.dp()}, {"ep", l.ep}, {"etp", l.etp}})
+  for (auto [name, size] : {std::pair("tp", l.tp),
+                            {"pp", l.pp},
+                            {"cp", l.cp},
+                            {"dp", l.dp()},
+                            {"ep", l.ep},
+                            {"etp", l.etp}})
     out[name] = std::to_string(size);
   if (l.tp > 1) out["sp"] = l.sp ? "yes" : "no";
   if (l.pp > 1) out["schedule"] = cat(l.schedule, " vp", l.vp);
@@ -39,7 +43,8 @@ void add_ways(RankLayout layout, bool experts, std::vector<RankLayout>& out) {
     int64_t vp;
   };
   std::vector<Timetable> timetables = {{"1f1b", 1}};
-  if (layout.pp > 1) timetables = {{"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb_h1", 1}, {"zb_v", 2}};
+  if (layout.pp > 1)
+    timetables = {{"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb_h1", 1}, {"zb_v", 2}};
   std::vector<std::string> ways = {"p2p"};
   if (layout.cp > 1) ways = {"p2p", "all_gather", "a2a", "a2a+p2p"};
   int64_t zero = layout.dp() * layout.cp > 1 ? 3 : 0;
@@ -64,13 +69,15 @@ std::vector<RankLayout> combinations(int64_t ranks, bool experts) {
     for (int64_t pp : divisors(ranks / tp))
       for (int64_t cp : divisors(ranks / tp / pp))
         add_ways({.ranks = ranks, .tp = tp, .pp = pp, .cp = cp}, experts, out);
-  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.distance() < b.distance(); });
+  std::stable_sort(out.begin(), out.end(),
+                   [](const auto& a, const auto& b) { return a.distance() < b.distance(); });
   return out;
 }
 
 void refuse(std::vector<RefusedLayouts>& list, const std::string& reason, const std::string& detail,
             const RankLayout& layout) {
-  auto known = std::find_if(list.begin(), list.end(), [&](const auto& r) { return r.reason == reason; });
+  auto known =
+      std::find_if(list.begin(), list.end(), [&](const auto& r) { return r.reason == reason; });
   if (known == list.end()) known = list.insert(list.end(), {reason, detail, {}});
   known->layouts.push_back(layout);
 }
@@ -78,7 +85,8 @@ void refuse(std::vector<RefusedLayouts>& list, const std::string& reason, const 
 /// Reads a recipe with changes again and again, with one catalog of what can be said.
 class Judge {
  public:
-  Judge(const std::string& recipe, const PluginHost& plugins) : recipe_(recipe), catalog_(schema_catalog(plugins)) {}
+  Judge(const std::string& recipe, const PluginHost& plugins)
+      : recipe_(recipe), catalog_(schema_catalog(plugins)) {}
 
   Report report(const std::vector<std::string>& overrides) const {
     ConfigRequest request{.recipe = "the twin", .text = recipe_};
@@ -91,7 +99,8 @@ class Judge {
   }
   bool has_experts() const {
     Report report;
-    ConfigContainer config = ConfigContainer::load({.recipe = "the twin", .text = recipe_}, catalog_, report);
+    ConfigContainer config =
+        ConfigContainer::load({.recipe = "the twin", .text = recipe_}, catalog_, report);
     const Node* experts = config.root().find("model.moe.experts");
     return experts && experts->as_int() > 1;
   }
@@ -109,7 +118,9 @@ void judge(const Judge& judge, const RankLayout& layout, LayoutList& list) {
     const Diagnostic*& first = d.code == "not-built" ? missing : refusal;
     if (!first) first = &d;
   }
-  auto detail = [&](const Diagnostic& d) { return cat(text(layout), ": ", d.path, ": ", d.message); };
+  auto detail = [&](const Diagnostic& d) {
+    return cat(text(layout), ": ", d.path, ": ", d.message);
+  };
   if (refusal)
     refuse(list.refused, refusal->code, detail(*refusal), layout);
   else if (missing)
@@ -133,8 +144,8 @@ std::set<std::string> pairs(const RankLayout& layout) {
 int RankLayout::distance() const {
   int n = 0;
   for (int64_t size : {tp, pp, cp, dp(), ep, etp, vp}) n += size > 1 ? 1 : 0;
-  return n + (sp ? 1 : 0) + (zero > 0 ? 1 : 0) + (schedule != "1f1b" ? 1 : 0) + (cp_comm != "p2p" ? 1 : 0) +
-         (recompute != "none" ? 1 : 0);
+  return n + (sp ? 1 : 0) + (zero > 0 ? 1 : 0) + (schedule != "1f1b" ? 1 : 0) +
+         (cp_comm != "p2p" ? 1 : 0) + (recompute != "none" ? 1 : 0);
 }
 
 std::string text(const RankLayout& l) {
@@ -181,7 +192,8 @@ LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, in
   alone.throw_if_errors();
   LayoutList list;
   for (const auto& layout : combinations(ranks, reader.has_experts())) {
-    if (layout.cp_comm == "a2a+p2p" && layout.cp < 4) continue;  // its levels are two ranks and more each
+    if (layout.cp_comm == "a2a+p2p" && layout.cp < 4)
+      continue;  // its levels are two ranks and more each
     ++list.candidates;
     judge(reader, layout, list);
   }
@@ -193,8 +205,8 @@ std::vector<RankLayout> pairwise(const std::vector<RankLayout>& layouts) {
   for (const auto& layout : layouts) open.push_back(pairs(layout));
   std::vector<RankLayout> out;
   for (;;) {
-    auto best =
-        std::max_element(open.begin(), open.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    auto best = std::max_element(open.begin(), open.end(),
+                                 [](const auto& a, const auto& b) { return a.size() < b.size(); });
     if (best == open.end() || best->empty()) return out;
     std::set<std::string> covered = *best;
     out.push_back(layouts[static_cast<size_t>(best - open.begin())]);

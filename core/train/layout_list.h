@@ -1,6 +1,6 @@
-// The parallel layouts that a recipe can be trained in on a number of ranks: every combination of sizes, schedules and
-// ways is held against the recipe's own rules, so that the list needs no knowledge of its own about what goes with
-// what. Stateless.
+// The parallel layouts that a recipe can be trained in on a number of ranks: every combination of
+// sizes, schedules and ways is held against the recipe's own rules, so that the list needs no
+// knowledge of its own about what goes with what. Stateless.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,7 +18,8 @@ struct RankLayout {
   std::string cp_comm = "p2p";     // dist.cp_comm of every block
   std::string recompute = "none";  // model.recompute
   int64_t dp() const { return ranks / (tp * pp * cp); }
-  /// How many axes and choices differ from those of one rank: the simplest layout that fails says most.
+  /// How many axes and choices differ from those of one rank: the simplest layout that fails says
+  /// most.
   int distance() const;
   bool operator==(const RankLayout&) const = default;
 };
@@ -42,12 +43,12 @@ struct LayoutList {
   size_t candidates = 0;
 };
 
-/// Tries every combination on exactly `ranks` ranks. What has no meaning is not varied: a schedule without a pipeline,
-/// say. `recipe` is the text of a recipe that is in order on one rank.
+/// Tries every combination on exactly `ranks` ranks. What has no meaning is not varied: a schedule
+/// without a pipeline, say. `recipe` is the text of a recipe that is in order on one rank.
 MT_API LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, int64_t ranks);
 
-/// A subset in which every two values of two different choices that occur together in `layouts` still do. Greedy and
-/// deterministic.
+/// A subset in which every two values of two different choices that occur together in `layouts`
+/// still do. Greedy and deterministic.
 MT_API std::vector<RankLayout> pairwise(const std::vector<RankLayout>& layouts);
 
 }  // namespace mtrain

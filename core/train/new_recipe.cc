@@ -23,7 +23,8 @@ Node first_value(const FieldSpec& spec) {
   return Node::string("???");
 }
 
-const Schema& component_of(const SchemaCatalog& catalog, const std::string& kind, const std::string& name) {
+const Schema& component_of(const SchemaCatalog& catalog, const std::string& kind,
+                           const std::string& name) {
   const Schema* found = catalog.component(kind, name);
   if (found) return *found;
   auto near = nearest(name, catalog.components(kind), 1);
@@ -35,10 +36,13 @@ const Schema& component_of(const SchemaCatalog& catalog, const std::string& kind
 /// The dataset for a model when nobody chose one.
 std::string dataset_for(const Schema& model, const SchemaCatalog& catalog) {
   std::vector<std::string> names = catalog.components("dataset");
-  std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return name == "gpt"; });
+  std::stable_partition(names.begin(), names.end(),
+                        [](const std::string& name) { return name == "gpt"; });
   for (const std::string& wanted : {model.objective, std::string(Fields::kAnyObjective)})
     for (const auto& name : names)
-      if (const Schema* dataset = catalog.component("dataset", name); dataset->objective == wanted && dataset->needs.empty()) return name;
+      if (const Schema* dataset = catalog.component("dataset", name);
+          dataset->objective == wanted && dataset->needs.empty())
+        return name;
   return "gpt";
 }
 
@@ -54,8 +58,10 @@ std::string with_modeline(const std::string& text, const std::string& schema) {
   return out;
 }
 
-std::string new_recipe(const SchemaCatalog& catalog, const std::string& model, const std::string& dataset) {
-  const std::string fed = dataset.empty() ? dataset_for(component_of(catalog, "model", model), catalog) : dataset;
+std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
+                       const std::string& dataset) {
+  const std::string fed =
+      dataset.empty() ? dataset_for(component_of(catalog, "model", model), catalog) : dataset;
   Node recipe = Node::map();
   std::map<std::string, std::string> docs;
   auto require = [&](const std::string& section, const Schema& schema, const std::string& type) {
@@ -74,7 +80,8 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model, c
   }
   WriteOptions options;
   options.comment = [&](const std::string& path, const Node&) { return docs[path]; };
-  return "# One line about this recipe: `mtrain recipes ls` shows it.\n" + write_yaml(recipe, options);
+  return "# One line about this recipe: `mtrain recipes ls` shows it.\n" +
+         write_yaml(recipe, options);
 }
 
 }  // namespace mtrain

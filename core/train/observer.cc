@@ -4,6 +4,8 @@
 
 namespace mtrain {
 
-std::string dtype_note(const RunInfo& info) { return info.dtype_reason.empty() ? "" : cat(" (auto: ", info.dtype_reason, ")"); }
+std::string dtype_note(const RunInfo& info) {
+  return info.dtype_reason.empty() ? "" : cat(" (auto: ", info.dtype_reason, ")");
+}
 Observer::~Observer() = default;
 }  // namespace mtrain

@@ -1,5 +1,6 @@
-// Observers: whatever watches training without taking part in it — the console line, metrics files, TensorBoard.
-// Called on the trainer's thread, in order; an observer's failure is logged once and never stops training.
+// Observers: whatever watches training without taking part in it — the console line, metrics files,
+// TensorBoard. Called on the trainer's thread, in order; an observer's failure is logged once and
+// never stops training.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,22 +15,24 @@ namespace mtrain {
 
 /// What does not change during a run.
 struct RunInfo {
-  std::string name;                 // of the recipe
-  std::string directory;            // the run's folder
-  std::string device;               // "cpu, 2 threads"
+  std::string name;       // of the recipe
+  std::string directory;  // the run's folder
+  std::string device;     // "cpu, 2 threads"
   std::string dtype;
-  std::string dtype_reason;         // why mixed_precision.dtype=auto took it; empty where the recipe names the type
+  std::string dtype_reason;  // why mixed_precision.dtype=auto took it; empty where the recipe names
+                             // the type
   int64_t parameters = 0;
   int64_t total_steps = 0;
-  int64_t first_step = 0;           // steps already done when this process began
-  int64_t global_batch_size = 0;    // samples of the first step of this invocation
-  std::string batch_sizes;          // of all steps: "256", or "256, from step 2001 on 1024"; empty: global_batch_size
-  int64_t total_tokens = 0;         // of total_steps; 0: total_steps x global_batch_size x seq_length
-  int64_t seq_length = 0;           // tokens
+  int64_t first_step = 0;         // steps already done when this process began
+  int64_t global_batch_size = 0;  // samples of the first step of this invocation
+  std::string batch_sizes;        // of all steps: "256", or "256, from step 2001 on 1024"; empty:
+                                  // global_batch_size
+  int64_t total_tokens = 0;       // of total_steps; 0: total_steps x global_batch_size x seq_length
+  int64_t seq_length = 0;         // tokens
   double flops_per_token = 0;
-  MemoryBreakdown planned_memory;   // what is in use when most will be
-  std::string pipeline;             // how the model is cut into stages; empty where it is not
-  size_t planned_bytes = 0;         // what will be taken from the device, with blocks kept for reuse
+  MemoryBreakdown planned_memory;  // what is in use when most will be
+  std::string pipeline;            // how the model is cut into stages; empty where it is not
+  size_t planned_bytes = 0;        // what will be taken from the device, with blocks kept for reuse
 };
 
 /// " (auto: this CPU has no bf16 arithmetic)"; empty where the recipe names the type.
@@ -38,26 +41,27 @@ MT_API std::string dtype_note(const RunInfo& info);
 /// One optimizer step. `step` counts finished steps: 1 after the first.
 struct StepMetrics {
   int64_t step = 0;
-  double loss = 0;                  // mean over the step's target tokens, nats
-  double grad_norm = 0;             // before clipping
+  double loss = 0;       // mean over the step's target tokens, nats
+  double grad_norm = 0;  // before clipping
   double lr = 0;
   double loss_scale = 1;
-  bool skipped = false;             // no update: loss or gradients are not finite, or above optimizer.skip_grad_norm
-  int64_t tokens = 0;               // consumed since step 0
-  int64_t samples = 0;              // consumed since step 0
+  bool skipped =
+      false;  // no update: loss or gradients are not finite, or above optimizer.skip_grad_norm
+  int64_t tokens = 0;   // consumed since step 0
+  int64_t samples = 0;  // consumed since step 0
   double step_seconds = 0;
   double tokens_per_second = 0;
   double tflops = 0;
-  double mfu = 0;                   // share of what the devices can do at most; 0 when unknown
-  uint64_t memory_bytes = 0;        // most tensor memory ever in use
+  double mfu = 0;             // share of what the devices can do at most; 0 when unknown
+  uint64_t memory_bytes = 0;  // most tensor memory ever in use
   std::vector<std::pair<std::string, double>> figures = {};  // that the model tells by itself
 };
 
 /// An evaluation after `step` steps.
 struct EvalMetrics {
   int64_t step = 0;
-  std::string split;                // "valid" or "test"
-  double loss = 0;                  // mean over all target tokens, nats
+  std::string split;  // "valid" or "test"
+  double loss = 0;    // mean over all target tokens, nats
   int64_t tokens = 0;
   double seconds = 0;
   int64_t samples = 0;

@@ -19,14 +19,20 @@ int64_t model_layers(const Recipe& recipe, const char* setting) {
 
 /// Where a written schedule has its stages: each where it first runs.
 StageMap map_of(const Schedule& schedule, const DistSection& dist, const std::string& file) {
-  const char* hint = "one line per pipeline rank; stages are counted from 0 to dist.pp x dist.vp - 1";
+  const char* hint =
+      "one line per pipeline rank; stages are counted from 0 to dist.pp x dist.vp - 1";
   MT_USER_CHECK(static_cast<int64_t>(schedule.size()) == dist.pp, ErrorClass::config,
-                cat(file, " has programs for ", counted(schedule.size(), "rank"), ", and dist.pp is ", dist.pp), hint);
+                cat(file, " has programs for ", counted(schedule.size(), "rank"),
+                    ", and dist.pp is ", dist.pp),
+                hint);
   std::vector<int64_t> rank_of(static_cast<size_t>(dist.pp * dist.vp), -1);
   for (size_t r = 0; r < schedule.size(); ++r)
     for (const Action& a : schedule[r]) {
-      MT_USER_CHECK(a.stage >= 0 && static_cast<size_t>(a.stage) < rank_of.size(), ErrorClass::config,
-                    cat(file, ": rank ", r, " has ", to_text(a), ", and dist.pp x dist.vp makes ", rank_of.size(), " stages"), hint);
+      MT_USER_CHECK(a.stage >= 0 && static_cast<size_t>(a.stage) < rank_of.size(),
+                    ErrorClass::config,
+                    cat(file, ": rank ", r, " has ", to_text(a), ", and dist.pp x dist.vp makes ",
+                        rank_of.size(), " stages"),
+                    hint);
       int64_t& rank = rank_of[static_cast<size_t>(a.stage)];
       if (rank < 0) rank = static_cast<int64_t>(r);
     }
@@ -38,7 +44,8 @@ StageMap map_of(const Schedule& schedule, const DistSection& dist, const std::st
 void read_file(const Recipe& recipe, PipelinePlan& plan) {
   const DistSection& dist = recipe.settings.dist;
   plan.name = dist.schedule_file;
-  plan.schedule = with_path_origins(recipe.inputs, [&] { return load_schedule(recipe.resolve(dist.schedule_file)); });
+  plan.schedule = with_path_origins(
+      recipe.inputs, [&] { return load_schedule(recipe.resolve(dist.schedule_file)); });
   plan.map = map_of(plan.schedule, dist, dist.schedule_file);
   add_reduces(plan.schedule);
 }
@@ -58,10 +65,12 @@ Schedule PipelinePlan::make() const {
 
 PipelinePlan PipelinePlan::rehearsal() const {
   PipelinePlan few = *this;
-  bool steady = name == "1f1b" || name == "interleaved" || name == "zb_h1" || name == "zb_v" || name == "combined";
+  bool steady = name == "1f1b" || name == "interleaved" || name == "zb_h1" || name == "zb_v" ||
+                name == "combined";
   if (!steady || (late_head && late_heads == 0)) return few;
   int64_t alone = name == "combined" ? 3 : 2;
-  int64_t group = std::max(ranks(), plan.group_size), wanted = std::max(ranks() == 1 ? alone : 4 * ranks(), late_heads + 1);
+  int64_t group = std::max(ranks(), plan.group_size),
+          wanted = std::max(ranks() == 1 ? alone : 4 * ranks(), late_heads + 1);
   few.plan.micro_batches = (wanted + group - 1) / group * group;
   if (few.plan.micro_batches >= plan.micro_batches) return *this;
   few.schedule = few.make();
@@ -90,7 +99,8 @@ std::string PipelinePlan::text() const {
   for (const StagePart& part : parts) letters.push_back(part.letters);
   Simulated run = simulated();
   double blocks = 0;
-  for (const StagePart& part : parts) blocks += static_cast<double>(part.num_layers + part.num_mtp_layers);
+  for (const StagePart& part : parts)
+    blocks += static_cast<double>(part.num_layers + part.num_mtp_layers);
   for (double peak : run.peak) {
     std::ostringstream out;
     out << std::setprecision(3) << (blocks > 0 ? peak / blocks : 0);
@@ -98,8 +108,10 @@ std::string PipelinePlan::text() const {
   }
   std::ostringstream bubble;
   bubble << std::fixed << std::setprecision(1) << 100 * run.bubble;
-  return cat(name, ", ", ranks(), " ranks, stages ", join(letters, "|"), ", ", counted(plan.micro_batches, "micro-batch", "micro-batches"), ": bubble ",
-             bubble.str(), " %, ranks keep activations of at most ", join(held, ", "), " micro-batches of the whole model");
+  return cat(name, ", ", ranks(), " ranks, stages ", join(letters, "|"), ", ",
+             counted(plan.micro_batches, "micro-batch", "micro-batches"), ": bubble ", bubble.str(),
+             " %, ranks keep activations of at most ", join(held, ", "),
+             " micro-batches of the whole model");
 }
 
 PipelinePlan pipeline_plan(const Recipe& recipe) {
@@ -111,10 +123,12 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
                .virtual_stages = d.vp,
                .group_size = d.microbatch_group_size};
   const CommOverlapSection& overlap = s.comm_overlap;
-  plan.transfers = {
-      .variable_shapes = d.variable_seq_lengths, .blocking = d.vp > 1 && !overlap.p2p, .batched = overlap.batch_p2p};
+  plan.transfers = {.variable_shapes = d.variable_seq_lengths,
+                    .blocking = d.vp > 1 && !overlap.p2p,
+                    .batched = overlap.batch_p2p};
   plan.late_weights = d.pp > 1 && overlap.delay_wgrad;
-  plan.late_head = d.pp > 1 && overlap.embedding_wgrad, plan.late_heads = overlap.embedding_wgrad_limit;
+  plan.late_head = d.pp > 1 && overlap.embedding_wgrad,
+  plan.late_heads = overlap.embedding_wgrad_limit;
   if (d.pp > 1 && !d.schedule_file.empty()) {
     read_file(recipe, plan);
   } else {
@@ -130,17 +144,24 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
                        .account_for_embedding = d.account_for_embedding,
                        .account_for_loss = d.account_for_loss,
                        .layout = d.layout};
-  if (d.pp > 1) plan.parts = split_layers(request, plan.map);
-  else plan.parts = {{.letters = "all", .num_layers = -1, .embedding = true, .head = true}};
+  if (d.pp > 1)
+    plan.parts = split_layers(request, plan.map);
+  else
+    plan.parts = {{.letters = "all", .num_layers = -1, .embedding = true, .head = true}};
   if (d.schedule_file.empty() || d.pp == 1) {  // generators have no faults
     const BatchSchedule batches = s.batches();
-    for (const auto& stage : batches.stages()) plan.with_micro_batches(s.micro_batches(stage.samples));  // throws where one does not work out
+    for (const auto& stage : batches.stages())
+      plan.with_micro_batches(
+          s.micro_batches(stage.samples));  // throws where one does not work out
     return plan;
   }
   Simulated run = plan.simulated();
   MT_USER_CHECK(run.faults.empty(), ErrorClass::config,
-                cat(plan.name, " cannot run with ", counted(plan.plan.micro_batches, "micro-batch", "micro-batches"), ": ", join(run.faults, "; ")),
-                "a step has train.global_batch_size / (train.micro_batch_size x data-parallel ranks) micro-batches");
+                cat(plan.name, " cannot run with ",
+                    counted(plan.plan.micro_batches, "micro-batch", "micro-batches"), ": ",
+                    join(run.faults, "; ")),
+                "a step has train.global_batch_size / (train.micro_batch_size x data-parallel "
+                "ranks) micro-batches");
   return plan;
 }
 

@@ -1,5 +1,6 @@
-// PipelinePlan: how a recipe cuts its model into stages, and in what order a step runs them: `dist.schedule` or
-// `dist.schedule_file`, checked by simulation before anything is built. A value; safe from any thread.
+// PipelinePlan: how a recipe cuts its model into stages, and in what order a step runs them:
+// `dist.schedule` or `dist.schedule_file`, checked by simulation before anything is built. A value;
+// safe from any thread.
 #pragma once
 #include <string>
 #include <vector>
@@ -19,8 +20,9 @@ struct MT_API PipelinePlan {
   std::string name = "1f1b";     // of the schedule, or the file's
   StageLink::Options transfers;
   bool late_weights = false;  // W right behind B, where the schedule does not have it apart
-  bool late_head = false;     // the gradient of the head's matrix is put off to the end of its stage, for
-  int64_t late_heads = 0;     // at most so many micro-batches; 0: all
+  bool late_head =
+      false;  // the gradient of the head's matrix is put off to the end of its stage, for
+  int64_t late_heads = 0;  // at most so many micro-batches; 0: all
 
   int64_t ranks() const { return map.ranks(); }
   /// Embedding and head lie on different ranks.
@@ -33,15 +35,15 @@ struct MT_API PipelinePlan {
   PipelinePlan with_micro_batches(int64_t number) const;
   /// make_schedule() of `name`, with late weights.
   Schedule make() const;
-  /// What the schedule costs when F, B and W of a block take the same and transfers, embedding and head nothing. Memory is
-  /// counted in micro-batches of one block.
+  /// What the schedule costs when F, B and W of a block take the same and transfers, embedding and
+  /// head nothing. Memory is counted in micro-batches of one block.
   Simulated simulated() const;
   /// "1f1b: 2 ranks x 2 stages (Et|t|t|tL), 8 micro-batches, bubble 11.1 %, …": a line for people.
   std::string text() const;
 };
 
-/// The plan of one step of the recipe on each of its data-parallel ranks. Throws Error(config) when the layout or the schedule
-/// does not work out, with what waits for what.
+/// The plan of one step of the recipe on each of its data-parallel ranks. Throws Error(config) when
+/// the layout or the schedule does not work out, with what waits for what.
 MT_API PipelinePlan pipeline_plan(const Recipe& recipe);
 
 }  // namespace mtrain

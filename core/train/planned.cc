@@ -16,7 +16,10 @@ struct Lion {
         .min(0)
         .exclusive_max(1)
         .renamed_from({"lion_beta1"});
-    f("beta2", beta2, "decay of the running mean").min(0).exclusive_max(1).renamed_from({"lion_beta2"});
+    f("beta2", beta2, "decay of the running mean")
+        .min(0)
+        .exclusive_max(1)
+        .renamed_from({"lion_beta2"});
   }
 };
 
@@ -42,7 +45,8 @@ struct Muon {
         .min(0)
         .exclusive_max(1)
         .renamed_from({"muon_momentum"});
-    f("nesterov", nesterov, "look ahead by one step of momentum").renamed_from({"muon_use_nesterov"});
+    f("nesterov", nesterov, "look ahead by one step of momentum")
+        .renamed_from({"muon_use_nesterov"});
     f("newton_schulz_steps", newton_schulz_steps, "iterations towards an orthogonal update")
         .min(1)
         .renamed_from({"muon_num_ns_steps"});
@@ -57,7 +61,9 @@ struct Muon {
     f("qk_clip_threshold", qk_clip_threshold,
       "queries and keys shrink when an attention logit is above this; 0: never")
         .min(0);
-    f("qk_clip_alpha", qk_clip_alpha, "share of that which queries take").exclusive_min(0).exclusive_max(1);
+    f("qk_clip_alpha", qk_clip_alpha, "share of that which queries take")
+        .exclusive_min(0)
+        .exclusive_max(1);
   }
 };
 
@@ -73,15 +79,18 @@ void plan(SchemaCatalog& catalog, const std::string& kind, std::string name, std
 }  // namespace
 
 void add_planned(SchemaCatalog& catalog) {
-  plan<T5Settings>(catalog, "model", "t5", "encoder and decoder with relative positions", "the T5 model");
-  plan<Lion>(catalog, "optimizer", "lion", "sign of a running mean (Chen et al. 2023, arXiv:2302.06675)",
-             "the Lion optimizer");
+  plan<T5Settings>(catalog, "model", "t5", "encoder and decoder with relative positions",
+                   "the T5 model");
+  plan<Lion>(catalog, "optimizer", "lion",
+             "sign of a running mean (Chen et al. 2023, arXiv:2302.06675)", "the Lion optimizer");
   plan<Muon>(catalog, "optimizer", "muon", "orthogonal updates of matrices", "the Muon optimizer");
-  plan<Sgd>(catalog, "optimizer", "sgd", "stochastic gradient descent with momentum", "the SGD optimizer");
+  plan<Sgd>(catalog, "optimizer", "sgd", "stochastic gradient descent with momentum",
+            "the SGD optimizer");
   plan<Nothing>(catalog, "backend", "cpu", "the processor, always there", "");
   plan<Nothing>(catalog, "backend", "cuda", "NVIDIA GPUs", "the CUDA backend");
   plan<Nothing>(catalog, "comm", "thread", "ranks as threads of one process", "");
-  plan<Nothing>(catalog, "comm", "tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them", "the tcp communicator");
+  plan<Nothing>(catalog, "comm", "tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them",
+                "the tcp communicator");
   plan<Nothing>(catalog, "comm", "mpi", "ranks of an MPI launch", "MPI communication");
   plan<Nothing>(catalog, "comm", "nccl", "NVIDIA GPUs of one or more nodes", "NCCL communication");
 }

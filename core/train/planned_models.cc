@@ -25,7 +25,10 @@ void T5Settings::bind(Fields& f) {
       .min(1)
       .resume(impossible)
       .renamed_from({"d_kv", "kv_channels"});
-  f("ffn_hidden_size", ffn_hidden_size, "width of the MLP").min(1).resume(impossible).renamed_from({"d_ff"});
+  f("ffn_hidden_size", ffn_hidden_size, "width of the MLP")
+      .min(1)
+      .resume(impossible)
+      .renamed_from({"d_ff"});
   f("position_buckets", position_buckets, "relative distances that have a bias of their own")
       .min(1)
       .resume(impossible)
@@ -35,7 +38,9 @@ void T5Settings::bind(Fields& f) {
       .resume(impossible)
       .renamed_from({"relative_attention_max_distance"});
   f("decoder_seq_length", decoder_seq_length, "tokens of a target").min(1).unit("tokens");
-  f("norm_eps", norm_eps, "added to the mean square").exclusive_min(0).renamed_from({"layer_norm_epsilon"});
+  f("norm_eps", norm_eps, "added to the mean square")
+      .exclusive_min(0)
+      .renamed_from({"layer_norm_epsilon"});
   f("init_factor", init_factor, "factor of the standard deviations of start weights")
       .min(0)
       .renamed_from({"initializer_factor"});

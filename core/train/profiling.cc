@@ -22,7 +22,8 @@ double shortest(Run& run, F&& f) {
     auto start = std::chrono::steady_clock::now();
     f();
     run.stream().synchronize();
-    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (i > 0) best = i == 1 ? seconds : std::min(best, seconds);
   }
   return best;
@@ -37,7 +38,9 @@ std::string percent(double part, double whole) {
 Roof measure_roof(Run& run, DType dtype) {
   // Many times what a device's cache holds, where there is room.
   constexpr size_t kRoom = size_t{4} << 30;
-  int64_t count = run.backend().name() != "cpu" && run.backend().free_memory(run.device()) > kRoom ? 1 << 27 : 1 << 24;
+  int64_t count = run.backend().name() != "cpu" && run.backend().free_memory(run.device()) > kRoom
+                      ? 1 << 27
+                      : 1 << 24;
   Roof roof{measured_peak_flops(run.backend(), run.device(), dtype), 0};
   Tensor x = run.zeros({count}, DType::f32), y = run.zeros({count}, DType::f32);
   AddArgs sum{.a = x.raw(), .b = y.raw(), .y = y.raw(), .count = count, .dtype = DType::f32};
@@ -59,7 +62,8 @@ const KernelUse* ProfileSummary::furthest() const {
   return worst;
 }
 
-ProfileSummary summarise(const Profile& profile, const std::vector<double>& steps, const Roof& roof) {
+ProfileSummary summarise(const Profile& profile, const std::vector<double>& steps,
+                         const Roof& roof) {
   ProfileSummary out;
   out.roof = roof;
   if (steps.empty()) return out;
@@ -86,8 +90,8 @@ ProfileSummary summarise(const Profile& profile, const std::vector<double>& step
 }
 
 std::string to_text(const ProfileSummary& s, size_t rows) {
-  std::string out = fmt::format("{:<24} {:<44} {:>6} {:>9} {:>7} {:>9} {:>8} {:>8}\n", "kernel", "shape", "calls",
-                                "ms/step", "share", "GFLOP/s", "GB/s", "of roof");
+  std::string out = fmt::format("{:<24} {:<44} {:>6} {:>9} {:>7} {:>9} {:>8} {:>8}\n", "kernel",
+                                "shape", "calls", "ms/step", "share", "GFLOP/s", "GB/s", "of roof");
   double rest = 0;
   for (size_t i = 0; i < s.uses.size(); ++i) {
     const KernelUse& use = s.uses[i];
@@ -95,13 +99,15 @@ std::string to_text(const ProfileSummary& s, size_t rows) {
       rest += use.seconds;
       continue;
     }
-    out += fmt::format("{:<24} {:<44} {:>6.0f} {:>9.2f} {:>7} {:>9.1f} {:>8.1f} {:>8}\n", use.kernel, use.shape,
-                       use.calls, 1e3 * use.seconds, percent(use.seconds, s.step_seconds),
-                       1e-9 * use.work.flops / use.seconds, 1e-9 * use.work.bytes / use.seconds,
-                       percent(use.least(s.roof), use.seconds));
+    out +=
+        fmt::format("{:<24} {:<44} {:>6.0f} {:>9.2f} {:>7} {:>9.1f} {:>8.1f} {:>8}\n", use.kernel,
+                    use.shape, use.calls, 1e3 * use.seconds, percent(use.seconds, s.step_seconds),
+                    1e-9 * use.work.flops / use.seconds, 1e-9 * use.work.bytes / use.seconds,
+                    percent(use.least(s.roof), use.seconds));
   }
   auto line = [&](const char* what, double seconds) {
-    out += fmt::format("{:<69} {:>6} {:>9.2f} {:>7}\n", what, "", 1e3 * seconds, percent(seconds, s.step_seconds));
+    out += fmt::format("{:<69} {:>6} {:>9.2f} {:>7}\n", what, "", 1e3 * seconds,
+                       percent(seconds, s.step_seconds));
   };
   if (rest > 0) line("other kernels", rest);
   line("outside of kernels", std::max(0.0, s.step_seconds - s.kernel_seconds));
@@ -109,8 +115,9 @@ std::string to_text(const ProfileSummary& s, size_t rows) {
   out += fmt::format("roof measured now: {:.1f} GFLOP/s (matrix product), {:.1f} GB/s (memory)\n",
                      1e-9 * s.roof.flops, 1e-9 * s.roof.bandwidth);
   if (const KernelUse* worst = s.furthest())
-    out += fmt::format("furthest from its limit: {} {}, {:.2f} ms of {:.2f} ms per step\n", worst->kernel,
-                       worst->shape, 1e3 * (worst->seconds - worst->least(s.roof)), 1e3 * worst->seconds);
+    out += fmt::format("furthest from its limit: {} {}, {:.2f} ms of {:.2f} ms per step\n",
+                       worst->kernel, worst->shape, 1e3 * (worst->seconds - worst->least(s.roof)),
+                       1e3 * worst->seconds);
   return out;
 }
 
@@ -153,7 +160,9 @@ std::string to_trace(const Profile& profile, const std::string& process_name) {
                           {"args", make_map({{"shape", Node::string(span.shape)},
                                              {"flop", Node::number(span.work.flops)},
                                              {"bytes", Node::number(span.work.bytes)}})}}));
-  return write_json(make_map({{"traceEvents", std::move(events)}, {"displayTimeUnit", Node::string("ms")}})) + "\n";
+  return write_json(make_map(
+             {{"traceEvents", std::move(events)}, {"displayTimeUnit", Node::string("ms")}})) +
+         "\n";
 }
 
 }  // namespace mtrain

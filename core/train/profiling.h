@@ -1,5 +1,6 @@
-// What a profiled run tells: where the time of a step went and how far each kernel is from what this machine can do, as a
-// table, as JSON and as a trace for chrome://tracing or ui.perfetto.dev. Stateless; values.
+// What a profiled run tells: where the time of a step went and how far each kernel is from what
+// this machine can do, as a table, as JSON and as a trace for chrome://tracing or ui.perfetto.dev.
+// Stateless; values.
 #pragma once
 #include <string>
 #include <vector>
@@ -35,7 +36,8 @@ struct ProfileSummary {
 };
 
 /// `steps` are the seconds of each step that the profile saw.
-MT_API ProfileSummary summarise(const Profile& profile, const std::vector<double>& steps, const Roof& roof);
+MT_API ProfileSummary summarise(const Profile& profile, const std::vector<double>& steps,
+                                const Roof& roof);
 /// At most `rows` lines of kernels, the rest in one, and what is furthest from its limit.
 MT_API std::string to_text(const ProfileSummary& summary, size_t rows = 25);
 MT_API Node to_node(const ProfileSummary& summary);

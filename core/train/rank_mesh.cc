@@ -12,8 +12,13 @@ namespace mtrain {
 namespace {
 
 ParallelLayout layout_of(const DistSection& d, int64_t world_size) {
-  return parallel_layout(
-      {.world_size = world_size, .tp = d.tp, .pp = d.pp, .cp = d.cp, .ep = d.ep, .etp = d.etp, .order = d.order});
+  return parallel_layout({.world_size = world_size,
+                          .tp = d.tp,
+                          .pp = d.pp,
+                          .cp = d.cp,
+                          .ep = d.ep,
+                          .etp = d.etp,
+                          .order = d.order});
 }
 
 #ifdef NDEBUG
@@ -42,11 +47,14 @@ RankMesh::Neighbours neighbours_of(Communicator& world) {
   constexpr size_t kBytes = 64;
   std::vector<char> mine(kBytes, '\0'), all(kBytes * static_cast<size_t>(world.size()));
   gethostname(mine.data(), kBytes - 1);
-  auto bytes = [](std::vector<char>& v) { return Buffer(v.data(), static_cast<int64_t>(v.size()), DType::u8); };
+  auto bytes = [](std::vector<char>& v) {
+    return Buffer(v.data(), static_cast<int64_t>(v.size()), DType::u8);
+  };
   world.all_gather(bytes(mine), bytes(all));
   RankMesh::Neighbours out{0, 0};
   for (int r = 0; r < world.size(); ++r) {
-    if (!std::equal(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(kBytes) * r)) continue;
+    if (!std::equal(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(kBytes) * r))
+      continue;
     out.place += r < world.rank() ? 1 : 0;
     ++out.ranks;
   }
@@ -79,7 +87,8 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .overlap_tp = recipe.settings.comm_overlap.tp,
                .overlap_wgrad = recipe.settings.comm_overlap.dispatch_wgrad,
                .typed = kDebugBuild};
-  if (recipe.settings.comm_overlap.moe) parallel_.while_travelling = std::make_shared<std::function<void()>>();
+  if (recipe.settings.comm_overlap.moe)
+    parallel_.while_travelling = std::make_shared<std::function<void()>>();
   share_heads(recipe);
   cut_replicas(dist);
   join_ends();
@@ -87,7 +96,8 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
   choose_savers(dist);
 }
 
-// Ranks of tp that follow each other share a key/value head where there are fewer heads than ranks (shard_heads).
+// Ranks of tp that follow each other share a key/value head where there are fewer heads than ranks
+// (shard_heads).
 void RankMesh::share_heads(const Recipe& recipe) {
   int64_t tp = recipe.settings.dist.tp, heads = model_number(recipe, "model.kv_heads");
   if (heads == 0) heads = model_number(recipe, "model.heads");
@@ -110,20 +120,25 @@ void RankMesh::cut_replicas(const DistSection& dist) {
 }
 
 ReplicaGroup RankMesh::dense_group() const {
-  return {.all = &replicas(), .shards = shards_ ? &shards_->comm() : nullptr, .outer = copies_ ? &copies_->comm() : nullptr};
+  return {.all = &replicas(),
+          .shards = shards_ ? &shards_->comm() : nullptr,
+          .outer = copies_ ? &copies_->comm() : nullptr};
 }
 
 // The stages that both use a table that embedding and head are tied by.
 void RankMesh::join_ends() {
   const Axis& pp = dense_["pp"];
   if (!pipeline_.ends_apart()) return;
-  auto first = static_cast<int>(pipeline_.map.rank(0)), last = static_cast<int>(pipeline_.map.rank(pipeline_.map.stages() - 1));
+  auto first = static_cast<int>(pipeline_.map.rank(0)),
+       last = static_cast<int>(pipeline_.map.rank(pipeline_.map.stages() - 1));
   bool is_end = pp.index() == first || pp.index() == last;
   int place = pp.index() == first ? 0 : 1;
   std::string name = pp.comm().name() + " ends";
   std::unique_ptr<Communicator> comm;
-  if (auto* planned = dynamic_cast<const PlannedCommunicator*>(&pp.comm())) comm = is_end ? planned->group(place, 2, name) : nullptr;
-  else comm = pp.comm().split(is_end ? 0 : -1, place, name);
+  if (auto* planned = dynamic_cast<const PlannedCommunicator*>(&pp.comm()))
+    comm = is_end ? planned->group(place, 2, name) : nullptr;
+  else
+    comm = pp.comm().split(is_end ? 0 : -1, place, name);
   if (!comm) return;
   ends_ = std::make_unique<Axis>("pp ends", std::move(comm));
   parallel_.ends = ends_.get();
@@ -133,10 +148,12 @@ int64_t RankMesh::first_of_stage(const Recipe& recipe, int64_t world_size, int64
   return layout_of(recipe.settings.dist, world_size).dense.stride("pp") * pipeline_rank;
 }
 
-// Of the levels of a2a+p2p the nearest exchanges heads; a ring goes over all others, which need no groups for it.
+// Of the levels of a2a+p2p the nearest exchanges heads; a ring goes over all others, which need no
+// groups for it.
 void RankMesh::share_context(const DistSection& dist) {
   parallel_.cp_comm.clear();
-  for (const std::string& kind : dist.cp_comm) parallel_.cp_comm.push_back(parse_context_kind(kind));
+  for (const std::string& kind : dist.cp_comm)
+    parallel_.cp_comm.push_back(parse_context_kind(kind));
   if (dist.dynamic_cp) parallel_.context_tokens = dist.max_tokens_per_cp_rank;
   if (dist.cp_hierarchy.empty() || dist.cp == 1) return;
   int64_t near = dist.cp_hierarchy[0];
@@ -147,8 +164,10 @@ void RankMesh::share_context(const DistSection& dist) {
 
 void RankMesh::choose_savers(const DistSection& dist) {
   bool everyone = dist.zero > 0 || dist.ep * dist.etp > 1;
-  if (everyone) savers_ = &world_;
-  else if (replicas_->index() == 0) savers_ = &copy_->comm();
+  if (everyone)
+    savers_ = &world_;
+  else if (replicas_->index() == 0)
+    savers_ = &copy_->comm();
 }
 
 std::string RankMesh::place() const {
@@ -158,9 +177,11 @@ std::string RankMesh::place() const {
   return cat("rank ", world_.rank(), axes.empty() ? "" : cat(" (", join(axes, ", "), ")"));
 }
 
-ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh, const Optimizer& optimizer) {
+ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh,
+                                 const Optimizer& optimizer) {
   MT_USER_CHECK(optimizer.elementwise() || s.dist.zero <= 1, ErrorClass::config,
-                cat("optimizer.type=", s.optimizer.type, " works on whole parameters, which dist.zero=", s.dist.zero, " cuts"),
+                cat("optimizer.type=", s.optimizer.type,
+                    " works on whole parameters, which dist.zero=", s.dist.zero, " cuts"),
                 "set dist.zero=1 or 0, or choose an optimizer that works element by element");
   return {.dense = mesh.dense_group(),
           .expert = mesh.expert_group(),

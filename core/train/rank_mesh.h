@@ -1,6 +1,7 @@
-// RankMesh: the ranks of a job as the recipe's `dist` section cuts them, seen from one of them: the axes that modules are cut
-// over, and the groups over which gradients, norms and checkpoints go. Making one is collective over the job; refers to the
-// job's communicator. For the rank's own thread; outlives whatever was built with its axes.
+// RankMesh: the ranks of a job as the recipe's `dist` section cuts them, seen from one of them: the
+// axes that modules are cut over, and the groups over which gradients, norms and checkpoints go.
+// Making one is collective over the job; refers to the job's communicator. For the rank's own
+// thread; outlives whatever was built with its axes.
 #pragma once
 #include <memory>
 #include <optional>
@@ -33,26 +34,32 @@ class MT_API RankMesh {
   const Mesh& dense() const { return dense_; }
   const Mesh& expert() const { return expert_; }
   const ParallelContext& parallel() const { return parallel_; }
-  /// Models built from here on have tensors that say what the ranks of tp hold of them. A debug build always does.
+  /// Models built from here on have tensors that say what the ranks of tp hold of them. A debug
+  /// build always does.
   void type_tensors() { parallel_.typed = true; }
 
   /// How the model is cut along pp, and which of its stages this rank has.
   const PipelinePlan& pipeline() const { return pipeline_; }
   int64_t pipeline_rank() const { return dense_["pp"].index(); }
   /// The ranks of this pipeline; null where it has one.
-  Communicator* pipeline_ranks() const { return pipeline_.ranks() > 1 ? &dense_["pp"].comm() : nullptr; }
-  /// The rank of a job of `world_size` that is the first to have place `pipeline_rank` in its pipeline.
+  Communicator* pipeline_ranks() const {
+    return pipeline_.ranks() > 1 ? &dense_["pp"].comm() : nullptr;
+  }
+  /// The rank of a job of `world_size` that is the first to have place `pipeline_rank` in its
+  /// pipeline.
   static int64_t first_of_stage(const Recipe& recipe, int64_t world_size, int64_t pipeline_rank);
 
   /// Ranks that take samples of their own.
   const Axis& data() const { return dense_["dp"]; }
-  /// Ranks with other tokens and the same parameters: dp x cp, and edp for experts. Losses and gradients are summed over them.
+  /// Ranks with other tokens and the same parameters: dp x cp, and edp for experts. Losses and
+  /// gradients are summed over them.
   Communicator& replicas() const { return replicas_->comm(); }
   Communicator& expert_replicas() const { return expert_["edp"].comm(); }
   /// The same as groups that share parameters out: with dist.hsdp, dense ones within a copy.
   ReplicaGroup dense_group() const;
   ReplicaGroup expert_group() const { return {.all = &expert_replicas()}; }
-  /// Ranks that hold one copy of the dense parameters together: tp x pp; and of the experts: etp x ep x pp.
+  /// Ranks that hold one copy of the dense parameters together: tp x pp; and of the experts: etp x
+  /// ep x pp.
   Communicator& copy() const { return copy_->comm(); }
   Communicator& expert_copy() const { return expert_copy_->comm(); }
   /// Ranks that write checkpoints together; null on one that has nothing to write.
@@ -84,7 +91,9 @@ class MT_API RankMesh {
   Neighbours neighbours_;
 };
 
-/// How this rank's parameters are shared out. Throws Error(config) for an optimizer that cannot take its part of them.
-MT_API ShardingOptions sharding_options(const Settings& settings, const RankMesh& mesh, const Optimizer& optimizer);
+/// How this rank's parameters are shared out. Throws Error(config) for an optimizer that cannot
+/// take its part of them.
+MT_API ShardingOptions sharding_options(const Settings& settings, const RankMesh& mesh,
+                                        const Optimizer& optimizer);
 
 }  // namespace mtrain

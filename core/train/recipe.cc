@@ -38,19 +38,23 @@ bool same_number(const Node& a, const Node& b) {
 }
 
 /// Reads and checks the configuration, and finds the files that it names.
-void load_config(const ConfigRequest& request, const SchemaCatalog& catalog, const PluginHost& plugins, Recipe& recipe) {
+void load_config(const ConfigRequest& request, const SchemaCatalog& catalog,
+                 const PluginHost& plugins, Recipe& recipe) {
   recipe.report = Report();
   recipe.config = ConfigContainer::load(request, catalog, recipe.report);
   if (!recipe.config.root().is_map()) return;
-  const PathBases bases(recipe.config.composition().file, recipe.directory, search_folders(plugins.folders()));
+  const PathBases bases(recipe.config.composition().file, recipe.directory,
+                        search_folders(plugins.folders()));
   recipe.inputs = resolve_input_paths(recipe.config, catalog, bases);
 }
 
 /// What config.json of model.init_from says, for the model of the recipe.
 HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, const Source& file) {
   const Node& root = recipe.config.root();
-  HfTarget target{.plugin = root.find("model.type")->as_text(), .schemas = {catalog.section("model")}};
-  if (const Schema* model = catalog.component("model", target.plugin)) target.schemas.push_back(model);
+  HfTarget target{.plugin = root.find("model.type")->as_text(),
+                  .schemas = {catalog.section("model")}};
+  if (const Schema* model = catalog.component("model", target.plugin))
+    target.schemas.push_back(model);
   const Node* length = root.find("model.seq_length");
   if (length && length->is(NodeKind::integer)) target.seq_length = length->as_int();
   if (const Node* ignored = root.find("model.init_ignore"); ignored && ignored->is_list())
@@ -59,7 +63,8 @@ HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, c
   return read_hf_config(file.text(), file.name(), target);
 }
 
-/// Where a key such as "rope_scaling.factor" stands in config.json; the file as a whole where it does not.
+/// Where a key such as "rope_scaling.factor" stands in config.json; the file as a whole where it
+/// does not.
 Location place_of_key(const SourcePtr& file, const std::string& key) {
   const std::string& text = file->text();
   size_t at = 0;
@@ -75,17 +80,21 @@ Location place_of_key(const SourcePtr& file, const std::string& key) {
   return locate(file, at);
 }
 
-/// What the recipe of a saved run says of its model, for the model of the recipe. Settings that leave shapes and meaning of the weights
-/// alone are those that the recipe may set to something else.
-std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog& catalog, const Source& saved) {
+/// What the recipe of a saved run says of its model, for the model of the recipe. Settings that
+/// leave shapes and meaning of the weights alone are those that the recipe may set to something
+/// else.
+std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog& catalog,
+                                       const Source& saved) {
   const Node theirs = parse_yaml(saved.text(), saved.name());
   const Node& ours = recipe.config.root();
   std::vector<HfSetting> out;
   auto add = [&](const std::string& path, bool may_differ) {
     const Node *there = theirs.find(path), *here = ours.find(path);
     if (!there || !here || brief(*there) == brief(*here)) return;
-    const bool computed = brief(*there) == "0" || brief(*here) == "0";  // such as kv_heads: what it stands for may be equal
-    out.push_back({.path = path, .theirs = path, .value = *there, .training = may_differ || computed});
+    const bool computed = brief(*there) == "0" ||
+                          brief(*here) == "0";  // such as kv_heads: what it stands for may be equal
+    out.push_back(
+        {.path = path, .theirs = path, .value = *there, .training = may_differ || computed});
   };
   constexpr const char* kType = "model.type";
   add(kType, false);
@@ -93,7 +102,9 @@ std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog
   for (const Schema* owner : catalog.owners("model", ours.find(kType)->as_text()))
     for (const FieldSpec& spec : owner->fields) {
       const bool fixed = spec.resume == ResumeClass::impossible;
-      if (fixed || (owner != catalog.section("model") && spec.resume == ResumeClass::changes_result)) add("model." + spec.path, !fixed);
+      if (fixed ||
+          (owner != catalog.section("model") && spec.resume == ResumeClass::changes_result))
+        add("model." + spec.path, !fixed);
     }
   return out;
 }
@@ -101,15 +112,20 @@ std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog
 /// What says which model the weights of model.init_from belong to.
 SourcePtr description_of_weights(const Recipe& recipe, const fs::path& folder) {
   return with_path_origins(recipe.inputs, [&] {
-    if (is_saved_run(folder)) return std::make_shared<const Source>(SourceKind::file, folder.string(), read_saved_config(folder).resolved);
-    return std::make_shared<const Source>(SourceKind::file, (folder / "config.json").string(), HfDir(folder).config_text());
+    if (is_saved_run(folder))
+      return std::make_shared<const Source>(SourceKind::file, folder.string(),
+                                            read_saved_config(folder).resolved);
+    return std::make_shared<const Source>(SourceKind::file, (folder / "config.json").string(),
+                                          HfDir(folder).config_text());
   });
 }
 
-// What is known of the weights of model.init_from becomes the value of settings that the recipe leaves alone; one
-// that the recipe sets to something else is an error there, but for settings that only training uses. What the model plugin does
-// not compute is an error, or a warning where only training would use it.
-void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog, const PluginHost& plugins, Recipe& recipe) {
+// What is known of the weights of model.init_from becomes the value of settings that the recipe
+// leaves alone; one that the recipe sets to something else is an error there, but for settings that
+// only training uses. What the model plugin does not compute is an error, or a warning where only
+// training would use it.
+void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
+                           const PluginHost& plugins, Recipe& recipe) {
   const Node* from = recipe.config.root().find("model.init_from");
   const Node* type = recipe.config.root().find("model.type");
   if (!from || from->as_text().empty() || !type) return;
@@ -119,26 +135,30 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog, 
     const SourcePtr file = description_of_weights(recipe, folder);
     const std::string& name = file->name();
     const HfFolderConfig config =
-        is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}} : read_folder(recipe, catalog, *file);
+        is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}}
+                             : read_folder(recipe, catalog, *file);
     for (const auto& refusal : config.refused)
-      differing.error("hf-config", "model.init_from", place_of_key(file, refusal.key), refusal.what).fix(refusal.fix);
+      differing.error("hf-config", "model.init_from", place_of_key(file, refusal.key), refusal.what)
+          .fix(refusal.fix);
     if (!config.dropouts.empty())
       differing.warning("hf-dropout", "model.init_from", from->loc(),
-                        cat(name, " has ", join(config.dropouts, ", "), ", which the model plugin ", type->as_text(),
-                            " does not have: training goes on without"));
+                        cat(name, " has ", join(config.dropouts, ", "), ", which the model plugin ",
+                            type->as_text(), " does not have: training goes on without"));
     for (const auto& setting : config.settings) {
       const Node* ours = recipe.config.root().find(setting.path);
       if (!ours) continue;
       bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
       if (!said)
         request.overrides.push_back(
-            {cat("++", setting.path, "=", override_value_text(setting.value)), 0, Location{file, 0, 0}});
+            {cat("++", setting.path, "=", override_value_text(setting.value)), 0,
+             Location{file, 0, 0}});
       else if (!setting.training && brief(*ours) != brief(setting.value) &&
                !(ours->is_scalar() && same_number(*ours, setting.value)))
         differing
             .error("init-from", setting.path, ours->loc(),
                    cat(brief(*ours), " differs from ", name,
-                       setting.omitted ? cat(", which omits ", setting.theirs, ": its default in transformers is ")
+                       setting.omitted ? cat(", which omits ", setting.theirs,
+                                             ": its default in transformers is ")
                                        : cat(", where ", setting.theirs, " is "),
                        brief(setting.value)))
             .fix(cat("leave ", setting.path, " out, or set it to ", brief(setting.value)));
@@ -164,13 +184,15 @@ int64_t least_ranks(const Recipe& recipe) {
     for (const char* path : paths) out = out * number_at(recipe, path);
     return out.valid() ? std::clamp<int64_t>(out.value(), 0, int64_t{1} << 31) : 0;
   };
-  return std::lcm(product({"dist.tp", "dist.pp", "dist.cp", "dist.hsdp"}), product({"dist.etp", "dist.ep", "dist.pp"}));
+  return std::lcm(product({"dist.tp", "dist.pp", "dist.cp", "dist.hsdp"}),
+                  product({"dist.etp", "dist.ep", "dist.pp"}));
 }
 
-// What depends on the number of ranks: dist.nproc itself, where a launcher decided it, and what ${world_size:} says.
-// `asked`: a value of the recipe asks for it. The cluster for the rules.
-Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const SchemaCatalog& catalog, const PluginHost& plugins,
-                    const bool& asked, Recipe& recipe) {
+// What depends on the number of ranks: dist.nproc itself, where a launcher decided it, and what
+// ${world_size:} says. `asked`: a value of the recipe asks for it. The cluster for the rules.
+Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted,
+                    const SchemaCatalog& catalog, const PluginHost& plugins, const bool& asked,
+                    Recipe& recipe) {
   bool again = false;
   auto said = [&](const char* path) {
     const Node* node = recipe.config.root().find(path);
@@ -180,15 +202,21 @@ Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const S
   cluster.trains = wanted.launched > 0 || (wanted.any_ranks && said("dist.nproc"));
   if (wanted.launched > 1) {
     Location written{std::make_shared<Source>(SourceKind::command_line, "the launcher", ""), 0, 0};
-    for (const auto& [path, value] : {std::pair{"dist.nproc", cat(wanted.launched)}, {"dist.comm", host_comm()}}) {
+    for (const auto& [path, value] :
+         {std::pair{"dist.nproc", cat(wanted.launched)}, {"dist.comm", host_comm()}}) {
       if (said(path)) continue;
       request.overrides.push_back({cat("++", path, "=", value), 0, written});
       again = true;
     }
   }
-  const int64_t nproc = wanted.launched > 1 && !said("dist.nproc") ? wanted.launched : number_at(recipe, "dist.nproc");
-  if (wanted.any_ranks && !cluster.trains && cluster.world_size == 0) cluster.world_size = least_ranks(recipe);
-  recipe.ranks = cluster.world_size > 0 ? cluster.world_size : cluster.trains || nproc > 1 ? nproc : 0;
+  const int64_t nproc = wanted.launched > 1 && !said("dist.nproc")
+                            ? wanted.launched
+                            : number_at(recipe, "dist.nproc");
+  if (wanted.any_ranks && !cluster.trains && cluster.world_size == 0)
+    cluster.world_size = least_ranks(recipe);
+  recipe.ranks = cluster.world_size > 0        ? cluster.world_size
+                 : cluster.trains || nproc > 1 ? nproc
+                                               : 0;
   if (wanted.cluster.world_size == 0 && recipe.ranks > 1 && asked) {
     Cluster all = cluster;
     all.world_size = recipe.ranks;
@@ -199,7 +227,8 @@ Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted, const S
   return cluster;
 }
 
-// Fills the core's own settings; those that are faulty keep their defaults, and the report has them already.
+// Fills the core's own settings; those that are faulty keep their defaults, and the report has them
+// already.
 void read_settings(const ConfigContainer& config, Settings& settings) {
   Settings::each(settings, [&](const char* section, const char*, const char*, auto& part) {
     Fields fields;
@@ -212,15 +241,20 @@ void read_settings(const ConfigContainer& config, Settings& settings) {
   });
 }
 
-/// A schedule that is written down is read and simulated like everything else that can be wrong with a recipe.
+/// A schedule that is written down is read and simulated like everything else that can be wrong
+/// with a recipe.
 void check_schedule_file(Recipe& recipe) {
   constexpr const char* kSetting = "dist.schedule_file";
-  if (!recipe.report.ok() || recipe.settings.dist.pp == 1 || recipe.settings.dist.schedule_file.empty()) return;
+  if (!recipe.report.ok() || recipe.settings.dist.pp == 1 ||
+      recipe.settings.dist.schedule_file.empty())
+    return;
   try {
     (void)pipeline_plan(recipe);
   } catch (const Error& faulty) {
     const Node* node = recipe.config.root().find(kSetting);
-    recipe.report.error("schedule-file", kSetting, node ? node->loc() : Location{}, faulty.message()).fix(faulty.hint());
+    recipe.report
+        .error("schedule-file", kSetting, node ? node->loc() : Location{}, faulty.message())
+        .fix(faulty.hint());
   }
 }
 
@@ -236,7 +270,10 @@ std::string standard_input() {
 
 // Finds the recipe and says what it is called and where its paths start.
 ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Recipe& recipe) {
-  ConfigRequest request{.recipe = wanted.recipe, .text = wanted.text, .resolved = wanted.resolved, .overrides = wanted.overrides};
+  ConfigRequest request{.recipe = wanted.recipe,
+                        .text = wanted.text,
+                        .resolved = wanted.resolved,
+                        .overrides = wanted.overrides};
   std::vector<SearchFolder> folders = search_folders(plugins.folders());
   for (const auto& folder : folders) request.search_path.push_back(folder.path);
   recipe.directory = wanted.directory.empty() ? fs::current_path() : wanted.directory;
@@ -250,7 +287,8 @@ ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Re
     auto found = find_recipe(wanted.recipe, folders);
     fs::path file = fs::absolute(found ? found->file : fs::path(wanted.recipe));
     if (found) request.recipe = found->file.string();
-    recipe.directory = is_installed(file, folders) ? fs::current_path() : file.parent_path();  // input_paths.h
+    recipe.directory =
+        is_installed(file, folders) ? fs::current_path() : file.parent_path();  // input_paths.h
     recipe.name = file.stem().string();
   }
   return request;
@@ -258,9 +296,7 @@ ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Re
 
 }  // namespace
 
-const Node& Recipe::component(std::string_view section) const {
-  return config.component(section);
-}
+const Node& Recipe::component(std::string_view section) const { return config.component(section); }
 
 fs::path Recipe::resolve(const std::string& path) const {
   return fs::path(path).is_absolute() ? fs::path(path) : directory / path;
@@ -321,7 +357,8 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   check_schedule_file(recipe);
   const Node* named = recipe.config.root().find("run.name");
   // The name is in all that a run leaves behind: one that is made of a secret is not for that.
-  if (!recipe.settings.run.name.empty() && !(named && named->confidential())) recipe.name = recipe.settings.run.name;
+  if (!recipe.settings.run.name.empty() && !(named && named->confidential()))
+    recipe.name = recipe.settings.run.name;
   return recipe;
 }
 
@@ -333,13 +370,17 @@ Recipe load_recipe(const RecipeRequest& request, const PluginHost& plugins) {
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
                    const PluginHost& plugins) {
-  return load_recipe(
-      {.recipe = path, .text = {}, .directory = {}, .overrides = numbered(overrides), .cluster = {}},
-      plugins);
+  return load_recipe({.recipe = path,
+                      .text = {},
+                      .directory = {},
+                      .overrides = numbered(overrides),
+                      .cluster = {}},
+                     plugins);
 }
 
-Recipe recipe_from_text(const std::string& text, const std::string& source_name, const fs::path& directory,
-                        const std::vector<std::string>& overrides, const PluginHost& plugins) {
+Recipe recipe_from_text(const std::string& text, const std::string& source_name,
+                        const fs::path& directory, const std::vector<std::string>& overrides,
+                        const PluginHost& plugins) {
   return load_recipe({.recipe = source_name,
                       .text = text,
                       .directory = directory,

@@ -16,13 +16,15 @@ constexpr int kMaxDepth = 4;              // groups in groups
 void collect(const SearchFolder& folder, const std::string& group, int depth,
              std::vector<ListedRecipe>& out) {
   std::error_code fault;
-  for (fs::directory_iterator it(folder.path / group, fault), end; !fault && it != end; it.increment(fault)) {
+  for (fs::directory_iterator it(folder.path / group, fault), end; !fault && it != end;
+       it.increment(fault)) {
     std::error_code ignored;
     std::string stem = it->path().stem().string();
     std::string name = group.empty() ? stem : group + "/" + stem;
     if (it->is_directory(ignored) && depth < kMaxDepth && !stem.starts_with('.'))
       collect(folder,
-              group.empty() ? it->path().filename().string() : group + "/" + it->path().filename().string(),
+              group.empty() ? it->path().filename().string()
+                            : group + "/" + it->path().filename().string(),
               depth + 1, out);
     else if (it->path().extension() == ".yaml" && it->is_regular_file(ignored))
       out.push_back({name, group, folder.path / (name + ".yaml"), folder.kind, "", false});
@@ -38,9 +40,11 @@ std::string recipe_description(std::string_view text) {
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (line.empty()) continue;
     if (!line.starts_with('#')) break;
-    line = trim(line.substr(
-        line.find_first_not_of('#') == std::string_view::npos ? line.size() : line.find_first_not_of('#')));
-    if (!line.empty() && !line.starts_with("yaml-language-server:") && !line.starts_with("@package"))
+    line = trim(line.substr(line.find_first_not_of('#') == std::string_view::npos
+                                ? line.size()
+                                : line.find_first_not_of('#')));
+    if (!line.empty() && !line.starts_with("yaml-language-server:") &&
+        !line.starts_with("@package"))
       return std::string(line.substr(0, std::min(line.find(". "), line.size() - 1) + 1));
   }
   return {};
@@ -64,13 +68,15 @@ std::vector<ListedRecipe> list_recipes(const std::vector<SearchFolder>& folders)
   return out;
 }
 
-std::vector<RecipeUse> recipes_using(const std::string& path, const std::vector<SearchFolder>& folders) {
+std::vector<RecipeUse> recipes_using(const std::string& path,
+                                     const std::vector<SearchFolder>& folders) {
   std::vector<RecipeUse> out;
   ConfigRepository repository({});
   for (const auto& recipe : list_recipes(folders)) {
     Report ignored;
     const ConfigFile* file =
-        recipe.shadowed ? nullptr : repository.load_file(recipe.file.string(), std::nullopt, ignored);
+        recipe.shadowed ? nullptr
+                        : repository.load_file(recipe.file.string(), std::nullopt, ignored);
     if (!file) continue;
     std::string package = file->has_package ? file->package : recipe.group;
     std::replace(package.begin(), package.end(), '/', '.');

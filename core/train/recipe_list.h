@@ -17,7 +17,8 @@ struct ListedRecipe {
   bool shadowed = false;    // an earlier folder has one of this name
 };
 
-/// All files of the search path: whole recipes first, each part by name, those of earlier folders first.
+/// All files of the search path: whole recipes first, each part by name, those of earlier folders
+/// first.
 MT_API std::vector<ListedRecipe> list_recipes(const std::vector<SearchFolder>& folders);
 /// The first sentence of the first comment line of a recipe's text that is meant for people.
 MT_API std::string recipe_description(std::string_view text);

@@ -35,7 +35,8 @@ Json section_or_preset(const Schema& section, const SchemaCatalog& catalog) {
   return {{"description", section.doc}, {"anyOf", {settings, option}}};
 }
 
-Json section_with_components(const Schema& section, const SchemaCatalog& catalog, const std::string& kind) {
+Json section_with_components(const Schema& section, const SchemaCatalog& catalog,
+                             const std::string& kind) {
   Json variants = Json::array();
   Json names = Json::array();
   for (const auto& name : catalog.components(kind)) {
@@ -48,30 +49,36 @@ Json section_with_components(const Schema& section, const SchemaCatalog& catalog
     variants.push_back(std::move(variant));
   }
   // A plugin that is not here brings settings that are not known here.
-  const Json other_name = {{"type", "string"}, {"pattern", "^[a-z0-9_]+$"}, {"not", {{"enum", names}}}};
+  const Json other_name = {
+      {"type", "string"}, {"pattern", "^[a-z0-9_]+$"}, {"not", {{"enum", names}}}};
   Json other = section_schema(section, catalog);
   other["title"] = section.name + ": a plugin of your own";
   other["properties"]["type"] = other_name;
   other["additionalProperties"] = true;
   other["required"] = {"type"};
   variants.push_back(std::move(other));
-  variants.push_back({{"title", section.name + ": a plugin by name"}, {"anyOf", {{{"enum", names}}, other_name}}});
+  variants.push_back(
+      {{"title", section.name + ": a plugin by name"}, {"anyOf", {{{"enum", names}}, other_name}}});
   return {{"description", section.doc}, {"anyOf", variants}};
 }
 
 // The keys that say how a recipe is put together.
 Json composition_schema() {
-  Json choice = {
-      {"type", "object"}, {"description", "group: option"}, {"minProperties", 1}, {"maxProperties", 1}};
+  Json choice = {{"type", "object"},
+                 {"description", "group: option"},
+                 {"minProperties", 1},
+                 {"maxProperties", 1}};
   Json text = {{"type", "string"}};
   return {
       {"defaults",
        {{"description", "the files this one is laid over; _self_ is its own place among them"},
         {"type", "array"},
         {"items", {{"anyOf", {text, choice}}}}}},
-      {"patch", {{"description", "overrides, as on the command line"}, {"type", "array"}, {"items", text}}},
+      {"patch",
+       {{"description", "overrides, as on the command line"}, {"type", "array"}, {"items", text}}},
       {"sweep",
-       {{"description", "setting: its values, as on the command line of a sweep"}, {"type", "object"}}}};
+       {{"description", "setting: its values, as on the command line of a sweep"},
+        {"type", "object"}}}};
 }
 
 }  // namespace
@@ -85,8 +92,9 @@ std::string recipe_json_schema(const SchemaCatalog& catalog) {
                {"properties", composition_schema()}};
   for (const auto& section : catalog.sections()) {
     std::string kind = catalog.kind_of(section.name);
-    root["properties"][section.name] =
-        kind.empty() ? section_or_preset(section, catalog) : section_with_components(section, catalog, kind);
+    root["properties"][section.name] = kind.empty()
+                                           ? section_or_preset(section, catalog)
+                                           : section_with_components(section, catalog, kind);
   }
   return root.dump(1) + "\n";
 }

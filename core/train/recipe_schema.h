@@ -1,5 +1,5 @@
-// The JSON Schema (draft-07) of whole recipes, for editors: every section, with one variant per plugin where a plugin
-// extends it. Pure.
+// The JSON Schema (draft-07) of whole recipes, for editors: every section, with one variant per
+// plugin where a plugin extends it. Pure.
 #pragma once
 #include <string>
 

@@ -27,8 +27,8 @@ RecipeState judge_recipe(const Report& report, const std::vector<InputPath>& inp
   std::vector<std::string> missing, parts;
   for (const auto& d : report.diagnostics()) {
     if (d.severity != Severity::error) continue;
-    // Which data a recipe trains on is for its user to say; that it must be said is a rule, as there are
-    // several ways.
+    // Which data a recipe trains on is for its user to say; that it must be said is a rule, as
+    // there are several ways.
     if (d.code == "missing" || d.code == "rule data-source" || d.code == "rule records-source")
       add(missing, d.path);
     else if (d.code == "not-built")
@@ -37,9 +37,13 @@ RecipeState judge_recipe(const Report& report, const std::vector<InputPath>& inp
       ++state.errors;
   }
   for (const InputPath& input : inputs)
-    if (!input.is_there()) add(missing, cat("the file ", printable(input.given), " (", input.setting, ")"));
+    if (!input.is_there())
+      add(missing, cat("the file ", printable(input.given), " (", input.setting, ")"));
   using enum RecipeState::Kind;
-  state.kind = state.errors > 0 ? faulty : !parts.empty() ? not_built : !missing.empty() ? incomplete : ready;
+  state.kind = state.errors > 0   ? faulty
+               : !parts.empty()   ? not_built
+               : !missing.empty() ? incomplete
+                                  : ready;
   state.needs = state.kind == not_built ? std::move(parts) : std::move(missing);
   return state;
 }

@@ -1,4 +1,5 @@
-// Whether a recipe can run here, in one line: what `recipes ls` and `recipes verify` show. Stateless.
+// Whether a recipe can run here, in one line: what `recipes ls` and `recipes verify` show.
+// Stateless.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +12,8 @@ namespace mtrain {
 struct RecipeState {
   enum class Kind : uint8_t {
     ready,
-    incomplete,  // right, but something must still be said on the command line, or a file that it names is not there
+    incomplete,  // right, but something must still be said on the command line, or a file that it
+                 // names is not there
     not_built,   // right, but needs parts that this build does not have
     faulty,
   };
@@ -22,7 +24,8 @@ struct RecipeState {
 
 /// `inputs`: the files that a sound recipe names.
 MT_API RecipeState judge_recipe(const Report& report, const std::vector<InputPath>& inputs = {});
-/// "ready", "needs dataset.path", "needs the file data/chats.jsonl (dataset.path)", "not built: …", "3 errors".
+/// "ready", "needs dataset.path", "needs the file data/chats.jsonl (dataset.path)", "not built: …",
+/// "3 errors".
 MT_API std::string describe(const RecipeState& state);
 MT_API const char* name(RecipeState::Kind kind);
 

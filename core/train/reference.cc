@@ -46,23 +46,22 @@ void each_part(const SchemaCatalog& catalog, Part&& part) {
   }
 }
 
-std::string cell(std::string_view text) {
-  return replaced(replaced(text, "|", "\\|"), "\n", " ");
-}
+std::string cell(std::string_view text) { return replaced(replaced(text, "|", "\\|"), "\n", " "); }
 
-std::string code(std::string_view text) {
-  return text.empty() ? "" : cat("`", cell(text), "`");
-}
+std::string code(std::string_view text) { return text.empty() ? "" : cat("`", cell(text), "`"); }
 
 }  // namespace
 
 std::string reference_markdown(const SchemaCatalog& catalog) {
   std::string out =
-      "# Settings\n\nEverything a recipe can say, by section. Written by `mtrain schema --format markdown`; "
+      "# Settings\n\nEverything a recipe can say, by section. Written by `mtrain schema --format "
+      "markdown`; "
       "a test "
-      "keeps it current. `mtrain\nconfig explain KEY` shows one setting.\n\nA setting is written in its "
+      "keeps it current. `mtrain\nconfig explain KEY` shows one setting.\n\nA setting is written "
+      "in its "
       "section, or on "
-      "the command line as `section.setting=value`. Where a section has a `type`,\nthat component's settings "
+      "the command line as `section.setting=value`. Where a section has a `type`,\nthat "
+      "component's settings "
       "stand in "
       "the same section. What is `fixed for a run` cannot change when a run resumes.\n";
   each_part(catalog, [&](const std::string& title, const std::string& doc, const Schema& schema,
@@ -76,8 +75,8 @@ std::string reference_markdown(const SchemaCatalog& catalog) {
       std::string meaning = spec.doc;
       for (const auto& note : notes_of(spec)) meaning += "; " + note;
       std::string initial = spec.required ? "required" : code(spec.default_value);
-      out +=
-          cat("| `", spec.path, "` | ", cell(describe(spec)), " | ", initial, " | ", cell(meaning), " |\n");
+      out += cat("| `", spec.path, "` | ", cell(describe(spec)), " | ", initial, " | ",
+                 cell(meaning), " |\n");
     }
   });
   return out;
@@ -88,19 +87,21 @@ std::string reference_man_page(const SchemaCatalog& catalog) {
     std::string escaped = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
     return escaped.starts_with('.') || escaped.starts_with('\'') ? "\\&" + escaped : escaped;
   };
-  std::string out =
-      cat(".TH MTRAIN\\-RECIPE 5 \"\" \"mtrain ", MT_VERSION,
-          "\" \"mtrain manual\"\n.SH NAME\nmtrain\\-recipe \\- the settings of a training recipe\n"
-          ".SH DESCRIPTION\nA recipe is a YAML map of sections. Every setting can be changed on the "
-          "command line as\n.IR section . setting = value .\n");
+  std::string out = cat(
+      ".TH MTRAIN\\-RECIPE 5 \"\" \"mtrain ", MT_VERSION,
+      "\" \"mtrain manual\"\n.SH NAME\nmtrain\\-recipe \\- the settings of a training recipe\n"
+      ".SH DESCRIPTION\nA recipe is a YAML map of sections. Every setting can be changed on the "
+      "command line as\n.IR section . setting = value .\n");
   each_part(catalog, [&](const std::string& title, const std::string& doc, const Schema& schema,
                          const std::string& prefix) {
     out += cat(title == prefix ? ".SH \"" : ".SS \"", plain(title), "\"\n", plain(doc), ".\n");
     for (const auto& spec : schema.fields) {
-      out += cat(
-          ".TP\n.BR ", plain(prefix), ".", plain(spec.path), "\n", plain(spec.doc), ".\n",
-          plain(cat(describe(spec), spec.required ? "; required" : spec.default_value.empty() ? "" : cat("; default ", spec.default_value))),
-          ".\n");
+      out += cat(".TP\n.BR ", plain(prefix), ".", plain(spec.path), "\n", plain(spec.doc), ".\n",
+                 plain(cat(describe(spec), spec.required ? "; required"
+                                           : spec.default_value.empty()
+                                               ? ""
+                                               : cat("; default ", spec.default_value))),
+                 ".\n");
       for (const auto& note : notes_of(spec)) out += plain(note) + ".\n";
     }
   });
@@ -109,18 +110,23 @@ std::string reference_man_page(const SchemaCatalog& catalog) {
 
 std::string rules_markdown() {
   std::string out =
-      "# Rules between settings\n\nWhat no single setting can say. `mtrain check RECIPE [--world-size N] "
+      "# Rules between settings\n\nWhat no single setting can say. `mtrain check RECIPE "
+      "[--world-size N] "
       "[--gpu TYPE]` "
-      "holds a recipe against all of them,\nand offers values that were tried. A rule about a setting that a "
+      "holds a recipe against all of them,\nand offers values that were tried. A rule about a "
+      "setting that a "
       "recipe does "
-      "not have does not apply, nor does one that\nasks for a number of ranks or a type of GPU that nobody "
+      "not have does not apply, nor does one that\nasks for a number of ranks or a type of GPU "
+      "that nobody "
       "named. Written "
-      "by `mtrain schema --format rules`; a test keeps it\ncurrent.\n\n| rule | shown at | where | must hold "
+      "by `mtrain schema --format rules`; a test keeps it\ncurrent.\n\n| rule | shown at | where | "
+      "must hold "
       "| because "
       "|\n|---|---|---|---|---|\n";
   for (const auto& rule : recipe_rules().rules())
-    out += cat("| ", rule.id, rule.severity == Severity::warning ? " (warning)" : "", " | `", rule.path,
-               "` | ", code(rule.when), " | ", code(rule.must), " | ", cell(rule.why), " |\n");
+    out += cat("| ", rule.id, rule.severity == Severity::warning ? " (warning)" : "", " | `",
+               rule.path, "` | ", code(rule.when), " | ", code(rule.must), " | ", cell(rule.why),
+               " |\n");
   out += "\nNames that stand for expressions:\n\n| name | value |\n|---|---|\n";
   for (const auto& definition : recipe_rules().definitions())
     out += cat("| `", definition.name, "` | ", code(definition.expression), " |\n");

@@ -1,5 +1,5 @@
-// The reference of all settings, made from the same schemas that check a recipe: docs/config.md, docs/rules.md
-// and the manual page mtrain-recipe(5). Pure.
+// The reference of all settings, made from the same schemas that check a recipe: docs/config.md,
+// docs/rules.md and the manual page mtrain-recipe(5). Pure.
 #pragma once
 #include <string>
 

@@ -1,5 +1,6 @@
-// Whether ranks that are to hold the same parameters still do: what a flipped bit, a faulty core or a defect of ours would make
-// untrue without anybody noticing, since each rank goes on by itself. For the rank's own thread.
+// Whether ranks that are to hold the same parameters still do: what a flipped bit, a faulty core or
+// a defect of ours would make untrue without anybody noticing, since each rank goes on by itself.
+// For the rank's own thread.
 #pragma once
 #include <span>
 #include <string>
@@ -9,9 +10,11 @@
 
 namespace mtrain {
 
-/// Collective over `replicas`: empty when all hold the same bits of `parameters`, otherwise which ranks of the world hold others
-/// than the most do, and of which parameter first. The same on every rank of the group.
-MT_API std::string replica_differences(std::span<const Parameter* const> parameters, Communicator& replicas);
+/// Collective over `replicas`: empty when all hold the same bits of `parameters`, otherwise which
+/// ranks of the world hold others than the most do, and of which parameter first. The same on every
+/// rank of the group.
+MT_API std::string replica_differences(std::span<const Parameter* const> parameters,
+                                       Communicator& replicas);
 
 /// Collective: throws Error(numeric) when replicas differ after `step`.
 MT_API void require_equal_replicas(const ParamList& parameters, const RankMesh& mesh, int64_t step);

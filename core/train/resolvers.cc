@@ -28,27 +28,37 @@ Node about_gpu(const std::string& type, const std::string& what) {
               "e.g. ${gpu:memory_gb}");
 }
 
-/// A file of the recipe's folder or below it that is not hidden (`.netrc`, `.ssh/…`). A recipe may come from somebody else, and what it reads goes into what it saves.
+/// A file of the recipe's folder or below it that is not hidden (`.netrc`, `.ssh/…`). A recipe may
+/// come from somebody else, and what it reads goes into what it saves.
 fs::path inside(const fs::path& directory, const std::string& path) {
   std::error_code error;
-  fs::path folder = fs::weakly_canonical(directory, error), file = fs::weakly_canonical(folder / path, error);
-  bool below = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first == folder.end();
-  MT_USER_CHECK(!error && below && fs::path(path).is_relative(), ErrorClass::config,
-                cat("file_text reads files of the recipe's folder (", folder.string(), "), and ", printable(path), " is ",
-                    fs::path(path).is_absolute() ? "an absolute path" : cat("outside of it, at ", printable(file.string()))),
-                "copy the text into the recipe's folder, or: export NAME=\"$(cat FILE)\" and write ${oc.env:NAME}");
+  fs::path folder = fs::weakly_canonical(directory, error),
+           file = fs::weakly_canonical(folder / path, error);
+  bool below =
+      std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first == folder.end();
+  MT_USER_CHECK(
+      !error && below && fs::path(path).is_relative(), ErrorClass::config,
+      cat("file_text reads files of the recipe's folder (", folder.string(), "), and ",
+          printable(path), " is ",
+          fs::path(path).is_absolute() ? "an absolute path"
+                                       : cat("outside of it, at ", printable(file.string()))),
+      "copy the text into the recipe's folder, or: export NAME=\"$(cat FILE)\" and write "
+      "${oc.env:NAME}");
   for (const fs::path& part : file.lexically_relative(folder))
     MT_USER_CHECK(!part.native().starts_with('.') || part == ".", ErrorClass::config,
-                  cat("file_text does not read hidden files and folders, and ", printable(path), " is at ", printable(file.string())),
+                  cat("file_text does not read hidden files and folders, and ", printable(path),
+                      " is at ", printable(file.string())),
                   "rename it, or: export NAME=\"$(cat FILE)\" and write ${oc.env:NAME}");
   return file;
 }
 
 Node text_of(const fs::path& directory, const std::string& path) {
-  MT_USER_CHECK(!path.empty(), ErrorClass::config, "file_text wants a path", "e.g. ${file_text:token.txt}");
+  MT_USER_CHECK(!path.empty(), ErrorClass::config, "file_text wants a path",
+                "e.g. ${file_text:token.txt}");
   const fs::path file = inside(directory, path);
   std::string text = read_file(file, kMaxText);
-  MT_USER_CHECK(valid_utf8(text), ErrorClass::config, cat(printable(path), " is not UTF-8 text"), "");
+  MT_USER_CHECK(valid_utf8(text), ErrorClass::config, cat(printable(path), " is not UTF-8 text"),
+                "");
   Node out = Node::quoted_string(std::string(trim(text)));
   if (suggests_secret(fs::path(path).filename().string())) out.mark_confidential();
   return out;
@@ -65,7 +75,9 @@ void add_resolvers(ConfigRequest& request, const Surroundings& around) {
     throw Error(ErrorClass::config, "run knows name, recipe and trial", "e.g. ${run:name}");
   };
   fs::path directory = fs::absolute(around.directory).lexically_normal();
-  request.resolvers["recipe_dir"] = [directory](const auto&) { return Node::string(directory.string()); };
+  request.resolvers["recipe_dir"] = [directory](const auto&) {
+    return Node::string(directory.string());
+  };
   request.resolvers["cwd"] = [](const auto&) { return Node::string(fs::current_path().string()); };
   request.resolvers["file_text"] = [directory](const auto& arguments) {
     return text_of(directory, only(arguments));
@@ -73,9 +85,8 @@ void add_resolvers(ConfigRequest& request, const Surroundings& around) {
   request.resolvers["gpu"] = [type = around.cluster.gpu](const auto& arguments) {
     return about_gpu(type, only(arguments));
   };
-  request.resolvers["world_size"] = [world = std::max<int64_t>(1, around.cluster.world_size)](const auto&) {
-    return Node::integer(world);
-  };
+  request.resolvers["world_size"] = [world = std::max<int64_t>(1, around.cluster.world_size)](
+                                        const auto&) { return Node::integer(world); };
 }
 
 }  // namespace mtrain

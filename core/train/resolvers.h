@@ -1,5 +1,6 @@
 // What a recipe can ask about its surroundings, besides the resolvers of core/config: ${run:name},
-// ${recipe_dir:}, ${cwd:}, ${world_size:} (of Cluster; 1 when it does not say), ${gpu:memory_gb}, ${file_text:PATH}. Stateless.
+// ${recipe_dir:}, ${cwd:}, ${world_size:} (of Cluster; 1 when it does not say), ${gpu:memory_gb},
+// ${file_text:PATH}. Stateless.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -16,8 +17,8 @@ struct Surroundings {
   int64_t trial = 0;  // of a sweep
 };
 
-/// Adds the resolvers. One whose question has no answer (a GPU nobody named, a file that is not there) throws
-/// Error, which the report shows at the setting's place.
+/// Adds the resolvers. One whose question has no answer (a GPU nobody named, a file that is not
+/// there) throws Error, which the report shows at the setting's place.
 void add_resolvers(ConfigRequest& request, const Surroundings& around);
 
 }  // namespace mtrain

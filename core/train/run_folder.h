@@ -1,5 +1,6 @@
-// RunFolder: what a training run leaves beside its checkpoints, so that it can be understood and repeated:
-// the recipe as it was written, the overrides, the resolved configuration, and the environment. Stateless.
+// RunFolder: what a training run leaves beside its checkpoints, so that it can be understood and
+// repeated: the recipe as it was written, the overrides, the resolved configuration, and the
+// environment. Stateless.
 #pragma once
 #include <mutex>
 
@@ -9,13 +10,16 @@
 
 namespace mtrain {
 
-/// Adds a record of this invocation to the history of the run. Where the run folder is in a folder called runs, the link `latest` there
-/// then points to it. For an invocation that is about to train, from `first_step` on. Error(io) when it cannot be written: before the
-/// first step, not after it.
-MT_API Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved, int64_t first_step);
+/// Adds a record of this invocation to the history of the run. Where the run folder is in a folder
+/// called runs, the link `latest` there then points to it. For an invocation that is about to
+/// train, from `first_step` on. Error(io) when it cannot be written: before the first step, not
+/// after it.
+MT_API Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved,
+                                   int64_t first_step);
 
-/// The folders that a run is about to write to. Those that were not there before go again, with what is in them, unless keep() is
-/// called: a run that fails before its first step leaves nothing behind. For one thread.
+/// The folders that a run is about to write to. Those that were not there before go again, with
+/// what is in them, unless keep() is called: a run that fails before its first step leaves nothing
+/// behind. For one thread.
 class MT_API NewRunFolders {
  public:
   /// Looks which of them are there; creates none.
@@ -24,13 +28,15 @@ class MT_API NewRunFolders {
   NewRunFolders(const NewRunFolders&) = delete;
   NewRunFolders& operator=(const NewRunFolders&) = delete;
   void keep();
-  /// Removes those that are not kept: also where the process ends without unwinding. Safe from any thread.
+  /// Removes those that are not kept: also where the process ends without unwinding. Safe from any
+  /// thread.
   void remove();
 
  private:
   void note(fs::path folder);
   std::mutex mutex_;
-  std::vector<fs::path> whole_, made_;  // the folders themselves; all that were not there, the innermost first
+  std::vector<fs::path> whole_,
+      made_;  // the folders themselves; all that were not there, the innermost first
 };
 
 /// A checkpoint of a run.
@@ -40,8 +46,9 @@ struct SavedStep {
 };
 /// Whether a folder is a run's, or one of its checkpoints.
 MT_API bool is_saved_run(const fs::path& path);
-/// `path`: a run folder, a folder of checkpoints, or one step-N folder. Takes the newest valid checkpoint unless one is named.
-/// `asked_by`: what the path was given as, for the hint. Error(checkpoint) when there is none.
+/// `path`: a run folder, a folder of checkpoints, or one step-N folder. Takes the newest valid
+/// checkpoint unless one is named. `asked_by`: what the path was given as, for the hint.
+/// Error(checkpoint) when there is none.
 MT_API SavedStep find_saved_step(const fs::path& path, const std::string& asked_by = "--from");
 
 /// A recipe and the checkpoint folder it belongs to, found from what a user points at.

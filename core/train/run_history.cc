@@ -19,7 +19,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFacts = "invocation.json";
-constexpr const char* kTexts[] = {"recipe.yaml", "overrides.txt", "resolved.yaml", "provenance.json", "environment.json", "files"};
+constexpr const char* kTexts[] = {"recipe.yaml",     "overrides.txt",    "resolved.yaml",
+                                  "provenance.json", "environment.json", "files"};
 constexpr uint64_t kMaxFacts = 1 << 16;  // bytes
 
 /// "007" -> 7; -1 for any other name.
@@ -35,8 +36,10 @@ std::string name_of(int number) { return fmt::format("{:03}", number); }
 std::vector<int> numbers(const fs::path& config) {
   std::vector<int> out;
   std::error_code ignored;
-  for (fs::directory_iterator it(config, ignored), end; !ignored && it != end; it.increment(ignored))
-    if (int number = number_of(it->path()); number >= 0 && it->is_directory(ignored)) out.push_back(number);
+  for (fs::directory_iterator it(config, ignored), end; !ignored && it != end;
+       it.increment(ignored))
+    if (int number = number_of(it->path()); number >= 0 && it->is_directory(ignored))
+      out.push_back(number);
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -67,7 +70,8 @@ void adopt_old_texts(const fs::path& config) {
   durable_rename(temporary, config / name_of(0), "history");
 }
 
-/// Lets the names of config/ mean this record. Nothing of the program reads them where there are records: they are for people.
+/// Lets the names of config/ mean this record. Nothing of the program reads them where there are
+/// records: they are for people.
 void point_names_at(const fs::path& config, const std::string& record) {
   for (const char* name : kTexts) {
     const fs::path link = config / name, temporary = config / cat(".", name);
@@ -89,7 +93,12 @@ void point_names_at(const fs::path& config, const std::string& record) {
 }
 
 Invocation read_facts(const fs::path& folder, int number) {
-  Invocation out{.number = number, .folder = folder, .version = {}, .started = {}, .last_step = {}, .rewound_to = {}};
+  Invocation out{.number = number,
+                 .folder = folder,
+                 .version = {},
+                 .started = {},
+                 .last_step = {},
+                 .rewound_to = {}};
   std::error_code ignored;
   if (number == 0 && !fs::exists(folder / kFacts, ignored)) return out;
   try {
@@ -102,7 +111,8 @@ Invocation read_facts(const fs::path& folder, int number) {
     if (json.contains("rewound_to")) out.rewound_to = json["rewound_to"].get<int64_t>();
     return out;
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorClass::checkpoint, cat((folder / kFacts).string(), " cannot be read: ", printable(error.what())),
+    throw Error(ErrorClass::checkpoint,
+                cat((folder / kFacts).string(), " cannot be read: ", printable(error.what())),
                 "remove that folder to do without the record");
   }
 }
@@ -113,11 +123,14 @@ fs::path run_named_in(const fs::path& checkpoints) {
   if (!fs::is_directory(checkpoints, ignored)) return {};
   const CheckpointStore store(checkpoints);
   const std::vector<CheckpointInfo> all = store.list();
-  auto newest = std::find_if(all.rbegin(), all.rend(), [](const CheckpointInfo& info) { return info.problem.empty(); });
+  auto newest = std::find_if(all.rbegin(), all.rend(),
+                             [](const CheckpointInfo& info) { return info.problem.empty(); });
   if (newest == all.rend()) return {};
   const std::string where = newest->path.string();
   try {
-    return identity_of(saved_config_from_json(meta_from_json(store.meta(newest->step), where).saved, where)).run;
+    return identity_of(
+               saved_config_from_json(meta_from_json(store.meta(newest->step), where).saved, where))
+        .run;
   } catch (const Error&) {  // of an older version
     return {};
   }
@@ -125,7 +138,8 @@ fs::path run_named_in(const fs::path& checkpoints) {
 
 }  // namespace
 
-Invocation begin_invocation(const SavedConfig& saved, const fs::path& run, int64_t first_step, int64_t steps) {
+Invocation begin_invocation(const SavedConfig& saved, const fs::path& run, int64_t first_step,
+                            int64_t steps) {
   const fs::path config = run / "config";
   make_directories(config);
   adopt_old_texts(config);
@@ -157,7 +171,8 @@ void end_invocation(const Invocation& invocation, int64_t last_step) {
   try {
     write_facts(ended, invocation.folder);
   } catch (const Error& error) {
-    log_warn("the run's history does not say that it came to step ", last_step, ": ", error.message());
+    log_warn("the run's history does not say that it came to step ", last_step, ": ",
+             error.message());
   }
 }
 
@@ -174,7 +189,8 @@ std::optional<int64_t> rewound_to(const std::vector<Invocation>& history) {
 
 std::vector<Invocation> run_history(const fs::path& run) {
   std::vector<Invocation> out;
-  for (int number : numbers(run / "config")) out.push_back(read_facts(run / "config" / name_of(number), number));
+  for (int number : numbers(run / "config"))
+    out.push_back(read_facts(run / "config" / name_of(number), number));
   return out;
 }
 
@@ -211,7 +227,9 @@ fs::path checkpoint_folder_of(const fs::path& run) {
   SavedConfig texts;
   if (fs::exists(environment, ignored)) texts.environment = read_file(environment);
   const SavedIdentity saved = identity_of(texts);
-  const fs::path within = fs::path(saved.checkpoints).lexically_relative(saved.run);  // the run's folder may have been moved
+  const fs::path within =
+      fs::path(saved.checkpoints)
+          .lexically_relative(saved.run);  // the run's folder may have been moved
   if (saved.checkpoints.empty()) return run / "checkpoints";
   return within.empty() || *within.begin() == ".." ? fs::path(saved.checkpoints) : run / within;
 }
@@ -219,9 +237,11 @@ fs::path checkpoint_folder_of(const fs::path& run) {
 CheckpointPlace checkpoints_of(const fs::path& path) {
   std::error_code ignored;
   const fs::path folder = checkpoint_folder_of(path);
-  if (folder == path / "checkpoints" || !fs::is_directory(path, ignored)) return locate_checkpoints(path);
+  if (folder == path / "checkpoints" || !fs::is_directory(path, ignored))
+    return locate_checkpoints(path);
   MT_USER_CHECK(fs::is_directory(folder, ignored), ErrorClass::checkpoint,
-                cat(printable(path.string()), ": its checkpoints are in ", printable(folder.string()), " (checkpoint.dir), and there is no such folder"),
+                cat(printable(path.string()), ": its checkpoints are in ",
+                    printable(folder.string()), " (checkpoint.dir), and there is no such folder"),
                 "give the folder that holds them now");
   return {folder, std::nullopt};
 }

@@ -48,17 +48,21 @@ std::vector<SettingChange> changes_between(const SavedConfig& before, const Save
   const Node a = parse_yaml(before.resolved, "before"), b = parse_yaml(now.resolved, "now");
   auto origins = origins_of(now);
   for (const auto& d : differences(a, b))
-    out.push_back({d.path, d.before ? brief(*d.before, kMaxValue) : "", d.after ? brief(*d.after, kMaxValue) : "", origins[d.path]});
+    out.push_back({d.path, d.before ? brief(*d.before, kMaxValue) : "",
+                   d.after ? brief(*d.after, kMaxValue) : "", origins[d.path]});
   return out;
 }
 
 /// How far an invocation's steps count, `reached` being the newest known step of the run.
-void count_steps(RunSummary& run, const std::vector<Invocation>& history, int64_t reached, const Losses& losses) {
+void count_steps(RunSummary& run, const std::vector<Invocation>& history, int64_t reached,
+                 const Losses& losses) {
   for (const auto& part : parts_of_history(history)) {
-    auto of = std::find_if(run.invocations.begin(), run.invocations.end(),
-                           [&](const InvocationSummary& i) { return i.invocation.number == part.invocation.number; });
+    auto of = std::find_if(
+        run.invocations.begin(), run.invocations.end(),
+        [&](const InvocationSummary& i) { return i.invocation.number == part.invocation.number; });
     of->first = part.first;
-    const int64_t end = part.last.value_or(part.invocation.last_step.value_or(std::max(reached, part.first)));
+    const int64_t end =
+        part.last.value_or(part.invocation.last_step.value_or(std::max(reached, part.first)));
     of->last = run.rewound_to ? std::min(end, std::max(*run.rewound_to, part.first)) : end;
     of->loss = Losses::at(losses.train, *of->last);
   }
@@ -73,15 +77,24 @@ bool is_run_folder(const fs::path& folder) {
 }
 
 RunSummary summarize_run(const fs::path& folder) {
-  MT_USER_CHECK(is_run_folder(folder), ErrorClass::checkpoint, cat(printable(folder.string()), " is no run's folder"),
+  MT_USER_CHECK(is_run_folder(folder), ErrorClass::checkpoint,
+                cat(printable(folder.string()), " is no run's folder"),
                 "list the runs of a folder: mtrain runs ls DIR");
-  RunSummary out{.folder = folder, .rewound_to = {}, .loss = {}, .valid_loss = {}, .invocations = {}, .checkpoints = {}};
+  RunSummary out{.folder = folder,
+                 .rewound_to = {},
+                 .loss = {},
+                 .valid_loss = {},
+                 .invocations = {},
+                 .checkpoints = {}};
   const std::vector<Invocation> history = run_history(folder);
   Losses losses = read_losses(folder / "metrics.jsonl");
   out.rewound_to = rewound_to(history);
-  if (out.rewound_to) losses.forget_after(*out.rewound_to);  // they stay in the file until the run continues
+  if (out.rewound_to)
+    losses.forget_after(*out.rewound_to);  // they stay in the file until the run continues
   std::error_code ignored;
-  if (const fs::path checkpoints = checkpoint_folder_of(folder); fs::is_directory(checkpoints, ignored)) out.checkpoints = CheckpointStore(checkpoints).list();
+  if (const fs::path checkpoints = checkpoint_folder_of(folder);
+      fs::is_directory(checkpoints, ignored))
+    out.checkpoints = CheckpointStore(checkpoints).list();
   for (const auto& checkpoint : out.checkpoints)
     if (checkpoint.problem.empty()) out.step = std::max(out.step, checkpoint.step);
   if (!losses.train.empty()) out.step = std::max(out.step, losses.train.rbegin()->first);
@@ -90,7 +103,13 @@ RunSummary summarize_run(const fs::path& folder) {
   std::optional<SavedConfig> before;
   for (const auto& invocation : history) {
     SavedConfig texts = read_config_folder(invocation.folder);
-    out.invocations.push_back({invocation, texts.overrides, before ? changes_between(*before, texts) : std::vector<SettingChange>(), {}, {}, {}});
+    out.invocations.push_back(
+        {invocation,
+         texts.overrides,
+         before ? changes_between(*before, texts) : std::vector<SettingChange>(),
+         {},
+         {},
+         {}});
     before = std::move(texts);
   }
   if (!history.empty()) out.steps = history.back().steps;

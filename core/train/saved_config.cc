@@ -24,13 +24,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxText = 16 << 20;  // bytes of one saved text
-constexpr size_t kMinSecret = 3;         // a shorter text is no secret, and would be found everywhere
+constexpr size_t kMinSecret = 3;  // a shorter text is no secret, and would be found everywhere
 
 std::string dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-/// Of a file that this process runs: read once, however many ranks ask. "" when it cannot be read: a hash is worth no failure.
+/// Of a file that this process runs: read once, however many ranks ask. "" when it cannot be read:
+/// a hash is worth no failure.
 std::string hash_of_program(const fs::path& path) {
   static std::mutex mutex;
   static std::map<fs::path, std::string> known;
@@ -171,8 +172,9 @@ SavedConfig read_config_folder(const fs::path& folder) {
   for (fs::recursive_directory_iterator it(folder / "files", ignored), end; !ignored && it != end;
        it.increment(ignored))
     if (it->is_regular_file(ignored))
-      out.files.emplace_back(it->path().lexically_relative(folder / "files").replace_extension().string(),
-                             read_file(it->path(), kMaxText));
+      out.files.emplace_back(
+          it->path().lexically_relative(folder / "files").replace_extension().string(),
+          read_file(it->path(), kMaxText));
   return out;
 }
 
@@ -181,7 +183,9 @@ void write_saved_config(const SavedConfig& config, const fs::path& folder) {
   std::string overrides;
   for (const auto& override : config.overrides) overrides += override + "\n";
   // A recipe may say what is nobody else's business.
-  auto write = [](const fs::path& file, const std::string& text) { write_file_atomic(file, text, "file", Readers::owner); };
+  auto write = [](const fs::path& file, const std::string& text) {
+    write_file_atomic(file, text, "file", Readers::owner);
+  };
   write(folder / "recipe.yaml", config.raw);
   write(folder / "overrides.txt", overrides);
   write(folder / "resolved.yaml", config.resolved);
@@ -196,8 +200,10 @@ void write_saved_config(const SavedConfig& config, const fs::path& folder) {
 
 SavedConfig read_saved_config(const fs::path& path) {
   std::error_code ignored;
-  if (auto parts = parts_of_history(run_history(path)); !parts.empty()) return read_config_folder(parts.back().invocation.folder);
-  if (fs::exists(path / "config" / "resolved.yaml", ignored)) return read_config_folder(path / "config");
+  if (auto parts = parts_of_history(run_history(path)); !parts.empty())
+    return read_config_folder(parts.back().invocation.folder);
+  if (fs::exists(path / "config" / "resolved.yaml", ignored))
+    return read_config_folder(path / "config");
   CheckpointPlace place = locate_checkpoints(path);
   CheckpointStore store(place.folder);
   std::optional<int64_t> step = place.step;
@@ -205,7 +211,8 @@ SavedConfig read_saved_config(const fs::path& path) {
     for (const auto& info : store.list())
       if (info.problem.empty()) step = info.step;
   MT_USER_CHECK(step.has_value(), ErrorClass::checkpoint,
-                cat(path.string(), " holds no checkpoint that can be read"), "point at another run");
+                cat(path.string(), " holds no checkpoint that can be read"),
+                "point at another run");
   std::string where = store.step_folder(*step).string();
   CheckpointMeta meta = meta_from_json(store.meta(*step), where);
   SavedConfig out = saved_config_from_json(meta.saved, where);
@@ -220,7 +227,8 @@ SavedIdentity identity_of(const SavedConfig& config) {
     return json.is_object() && found != json.end() && found->is_string() ? found->get<std::string>()
                                                                          : std::string();
   };
-  return {text("name"), text("directory"), text("data"), text("tokenizer"), text("run"), text("checkpoints"), text("arithmetic")};
+  return {text("name"), text("directory"),   text("data"),      text("tokenizer"),
+          text("run"),  text("checkpoints"), text("arithmetic")};
 }
 
 std::map<std::string, std::string> origins_of(const SavedConfig& config) {
@@ -228,7 +236,8 @@ std::map<std::string, std::string> origins_of(const SavedConfig& config) {
   Json json = Json::parse(config.provenance, nullptr, false);
   if (!json.is_object()) return out;
   for (const auto& [path, leaf] : json.items())
-    if (leaf.is_object() && leaf.contains("where") && leaf["where"].is_string()) out[path] = leaf["where"];
+    if (leaf.is_object() && leaf.contains("where") && leaf["where"].is_string())
+      out[path] = leaf["where"];
   return out;
 }
 
@@ -239,10 +248,13 @@ std::vector<std::string> changed_programs(const Json& before, const Json& now) {
   auto plugins = [](const Json& environment) {
     std::map<std::string, std::string> hashes;
     for (const auto& plugin : environment.value("plugins", Json::array()))
-      if (plugin.is_object()) hashes[cat(plugin.value("kind", ""), " ", plugin.value("name", ""))] = plugin.value("sha256", "");
+      if (plugin.is_object())
+        hashes[cat(plugin.value("kind", ""), " ", plugin.value("name", ""))] =
+            plugin.value("sha256", "");
     return hashes;
   };
-  const Json programs = now.value("binaries", Json::object()), old_programs = before.value("binaries", Json::object());
+  const Json programs = now.value("binaries", Json::object()),
+             old_programs = before.value("binaries", Json::object());
   for (const auto& [name, hash] : programs.items())
     if (old_programs.value(name, Json("")) != hash) out.push_back(cat("another build of ", name));
   auto old_plugins = plugins(before), new_plugins = plugins(now);
@@ -252,7 +264,9 @@ std::vector<std::string> changed_programs(const Json& before, const Json& now) {
   return out;
 }
 
-Json environment_json(const SavedConfig& config) { return Json::parse(config.environment, nullptr, false); }
+Json environment_json(const SavedConfig& config) {
+  return Json::parse(config.environment, nullptr, false);
+}
 
 }  // namespace
 
@@ -274,8 +288,11 @@ std::vector<std::string> changed_data(const SavedConfig& before, const SavedConf
   if (!environment_json(before).is_object()) return {};
   const SavedIdentity a = identity_of(before), b = identity_of(now);
   std::vector<std::string> out;
-  if (a.tokenizer != b.tokenizer) out.push_back(cat("tokenizer: ", printable(a.tokenizer, 200), " -> ", printable(b.tokenizer, 200)));
-  for (const std::string& change : data_changes(a.data, b.data)) out.push_back(cat("data: ", change));
+  if (a.tokenizer != b.tokenizer)
+    out.push_back(
+        cat("tokenizer: ", printable(a.tokenizer, 200), " -> ", printable(b.tokenizer, 200)));
+  for (const std::string& change : data_changes(a.data, b.data))
+    out.push_back(cat("data: ", change));
   return out;
 }
 

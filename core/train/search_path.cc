@@ -27,7 +27,8 @@ fs::path shared_folder(const std::string& what) {
   return real(program_directory() / "../share/mtrain" / what);
 }
 
-std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_folders, const fs::path& own) {
+std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_folders,
+                                         const fs::path& own) {
   using enum SearchFolder::Kind;
   std::vector<SearchFolder> out;
   std::vector<fs::path> seen;
@@ -55,7 +56,9 @@ bool is_installed(const fs::path& file, const std::vector<SearchFolder>& folders
     const fs::path top = real(folder);
     return std::mismatch(top.begin(), top.end(), place.begin(), place.end()).first == top.end();
   };
-  auto holds = [&](const SearchFolder& folder) { return folder.kind != SearchFolder::Kind::project && below(folder.path); };
+  auto holds = [&](const SearchFolder& folder) {
+    return folder.kind != SearchFolder::Kind::project && below(folder.path);
+  };
   return below(shared_folder("recipes")) || std::any_of(folders.begin(), folders.end(), holds);
 }
 
@@ -77,12 +80,14 @@ const char* name(SearchFolder::Kind kind) {
   return "?";
 }
 
-std::optional<FoundRecipe> find_recipe(const std::string& said, const std::vector<SearchFolder>& folders) {
+std::optional<FoundRecipe> find_recipe(const std::string& said,
+                                       const std::vector<SearchFolder>& folders) {
   std::error_code ignored;
   fs::file_status status = fs::status(said, ignored);
   if (fs::exists(status) && !fs::is_directory(status)) return FoundRecipe{said, std::nullopt};
   for (const auto& folder : folders)
-    if (auto file = ConfigRepository({folder.path}).find(said)) return FoundRecipe{*file, folder.kind};
+    if (auto file = ConfigRepository({folder.path}).find(said))
+      return FoundRecipe{*file, folder.kind};
   if (fs::exists(status)) return FoundRecipe{said, std::nullopt};
   return std::nullopt;
 }

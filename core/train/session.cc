@@ -25,7 +25,8 @@ namespace mtrain {
 namespace {
 
 int threads_per_rank(const Settings& s, int ranks_here) {
-  return s.run.threads > 0 ? static_cast<int>(s.run.threads) : std::max(1, cpu::default_threads() / ranks_here);
+  return s.run.threads > 0 ? static_cast<int>(s.run.threads)
+                           : std::max(1, cpu::default_threads() / ranks_here);
 }
 
 BlockPlan block_plan(const Settings& s) {
@@ -42,8 +43,11 @@ BlockPlan block_plan(const Settings& s) {
 
 SmallProductRule small_rule(const MixedPrecisionSection& p) {
   if (p.fp4 == "nvfp4")
-    return {.recipe = SmallRecipe::nvfp4, .forward = SmallFloat::e2m1, .backward = SmallFloat::e2m1,
-            .stochastic = p.fp4_stochastic_rounding, .hadamard = p.fp4_hadamard};
+    return {.recipe = SmallRecipe::nvfp4,
+            .forward = SmallFloat::e2m1,
+            .backward = SmallFloat::e2m1,
+            .stochastic = p.fp4_stochastic_rounding,
+            .hadamard = p.fp4_hadamard};
   SmallProductRule rule{.backward = p.fp8 == "hybrid" ? SmallFloat::e5m2 : SmallFloat::e4m3,
                         .headroom = static_cast<float>(std::exp2(p.fp8_margin))};
   if (p.fp8_recipe == "delayed") rule.recipe = SmallRecipe::delayed;
@@ -58,11 +62,14 @@ PrecisionOptions precision_options(const Recipe& recipe) {
   return {.small = p.small_products(),
           .rule = small_rule(p),
           .head = p.fp8_output,
-          .layers = layers && layers->kind() == NodeKind::integer ? layers->as_int() : std::numeric_limits<int64_t>::max(),
+          .layers = layers && layers->kind() == NodeKind::integer
+                        ? layers->as_int()
+                        : std::numeric_limits<int64_t>::max(),
           .first_plain = p.first_bf16_layers,
           .last_plain = p.last_bf16_layers,
           .amax_history = p.fp8_amax_history,
-          .amax_algorithm = p.fp8_amax_algo == "max" ? DelayedScales::Algorithm::max : DelayedScales::Algorithm::most_recent};
+          .amax_algorithm = p.fp8_amax_algo == "max" ? DelayedScales::Algorithm::max
+                                                     : DelayedScales::Algorithm::most_recent};
 }
 
 }  // namespace
@@ -78,23 +85,26 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
   run = std::make_unique<Run>(*backend, where, static_cast<uint64_t>(s.rng.seed));
 
   const ParallelContext* parallel = options.parallel;
-  if (parallel && parallel->typed && cutting(parallel->tp)) run->typed = {.axis = parallel->tp, .stream = parallel->stream()};
+  if (parallel && parallel->typed && cutting(parallel->tp))
+    run->typed = {.axis = parallel->tp, .stream = parallel->stream()};
 
   TokenizerContext tokenizer_context{recipe.directory};
   tokenizer = with_path_origins(recipe.inputs, [&] {
-    return plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), tokenizer_context);
+    return plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"),
+                                   tokenizer_context);
   });
   vocab_size = vocabulary_rows(s, *tokenizer);
   valid_vocab = s.model.vocab_size > 0 ? vocab_size : tokenizer->vocab_size();
 
-  build_.emplace(BuildSettings{.run = *run,
-                               .parameters = parameters,
-                               .dtype = s.mixed_precision.compute_type(),
-                               .initialise = options.initialise && s.model.init_from.empty(),
-                               .defer_memory = options.defer_memory && (s.model.init_from.empty() || !options.initialise),
-                               .parallel = options.parallel,
-                               .blocks = &blocks,
-                               .precision = &precision});
+  build_.emplace(BuildSettings{
+      .run = *run,
+      .parameters = parameters,
+      .dtype = s.mixed_precision.compute_type(),
+      .initialise = options.initialise && s.model.init_from.empty(),
+      .defer_memory = options.defer_memory && (s.model.init_from.empty() || !options.initialise),
+      .parallel = options.parallel,
+      .blocks = &blocks,
+      .precision = &precision});
   build_stages(options);
   if (options.initialise && !s.model.init_from.empty())
     with_path_origins(recipe.inputs, [&] { import_weights(recipe.resolve(s.model.init_from)); });
@@ -120,14 +130,19 @@ Device Session::open_backend(const Options& options) {
     const Node* setting = recipe.config.root().find("dist.backend");
     std::string place = setting ? setting->loc().text() : "";
     throw Error(ErrorClass::config,
-                cat(place.empty() ? "" : cat(place, ": "), "dist.backend=", s.dist.backend, ": ", probe.reason),
+                cat(place.empty() ? "" : cat(place, ": "), "dist.backend=", s.dist.backend, ": ",
+                    probe.reason),
                 cat(made->remedy(), "; or dist.backend=cpu"));
   }
-  // One that is seen alone is what the launcher gave this rank; otherwise ranks take theirs in turn.
-  MT_USER_CHECK(!options.own_device || probe.devices == 1 || options.place < probe.devices, ErrorClass::config,
-                cat("there is no device for rank ", options.place, " of this machine: dist.backend=", s.dist.backend, " sees ",
-                    probe.devices, ", and dist.comm=", s.dist.comm.value_or("?"), " takes one for each rank"),
-                cat("start at most ", counted(probe.devices, "rank"), " on this machine, or set dist.comm=mpi, through which they may share "
+  // One that is seen alone is what the launcher gave this rank; otherwise ranks take theirs in
+  // turn.
+  MT_USER_CHECK(!options.own_device || probe.devices == 1 || options.place < probe.devices,
+                ErrorClass::config,
+                cat("there is no device for rank ", options.place,
+                    " of this machine: dist.backend=", s.dist.backend, " sees ", probe.devices,
+                    ", and dist.comm=", s.dist.comm.value_or("?"), " takes one for each rank"),
+                cat("start at most ", counted(probe.devices, "rank"),
+                    " on this machine, or set dist.comm=mpi, through which they may share "
                     "a device"));
   Device where{options.place % probe.devices};
   device = made->describe()[static_cast<size_t>(where.index)];
@@ -206,9 +221,9 @@ ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& paralle
   ModelInput input;
   if (const Axis* cp = cutting(parallel.cp)) {
     auto slice = std::make_shared<const ContextSlice>(
-        parallel.context_tokens > 0
-            ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(), parallel.context_tokens)
-            : ContextSlice(batch.cu_seqlens, cp->size(), cp->index()));
+        parallel.context_tokens > 0 ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(),
+                                                          parallel.context_tokens)
+                                    : ContextSlice(batch.cu_seqlens, cp->size(), cp->index()));
     Batch own{.tokens = slice->take(batch.tokens),
               .targets = slice->take(batch.targets),
               .positions = slice->take(batch.positions),
@@ -223,7 +238,8 @@ ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& paralle
   bool sequence = parallel.stream() == Placement::S(0);
   int64_t n = parallel.tp ? parallel.tp->size() : 1, place = parallel.tp ? parallel.tp->index() : 0;
   if (sequence) tokens = rows_of(tokens, rows * place / n, rows * (place + 1) / n);
-  if (input.context || sequence) run.own_tokens = std::make_shared<const std::vector<RowRange>>(std::move(tokens));
+  if (input.context || sequence)
+    run.own_tokens = std::make_shared<const std::vector<RowRange>>(std::move(tokens));
   return input;
 }
 
@@ -247,30 +263,48 @@ double measured_peak_flops(Backend& backend, Device device, DType dtype) {
   constexpr size_t kRoom = size_t{4} << 30;
   constexpr int kRounds = 4, kEach = 4;
   int64_t size = backend.name() == "cpu" ? 1024 : backend.free_memory(device) > kRoom ? 8192 : 2048;
-  Tensor a = random_matrix(run, size, dtype), b = random_matrix(run, size, dtype), c = run.empty({size, size}, dtype);
+  Tensor a = random_matrix(run, size, dtype), b = random_matrix(run, size, dtype),
+         c = run.empty({size, size}, dtype);
   int each = backend.name() == "cpu" ? 1 : kEach;  // a queue hides what a launch costs
   double best = 0;
   for (int i = 0; i <= kRounds; ++i) {
     run.stream().synchronize();
     auto start = std::chrono::steady_clock::now();
     for (int k = 0; k < each; ++k)
-      run.kernels().gemm(run.stream(), {.a = a.raw(), .b = b.raw(), .c = c.raw(), .transpose_b = true, .m = size, .n = size,
-                                        .k = size, .lda = size, .ldb = size, .ldc = size, .dtype = dtype, .c_dtype = dtype});
+      run.kernels().gemm(run.stream(), {.a = a.raw(),
+                                        .b = b.raw(),
+                                        .c = c.raw(),
+                                        .transpose_b = true,
+                                        .m = size,
+                                        .n = size,
+                                        .k = size,
+                                        .lda = size,
+                                        .ldb = size,
+                                        .ldc = size,
+                                        .dtype = dtype,
+                                        .c_dtype = dtype});
     run.stream().synchronize();
-    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) * each;
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size) *
+                   static_cast<double>(size) * each;
     if (i > 0) best = std::max(best, flops / seconds);
   }
   return best;
 }
 
 PeakRate peak_rate(const Settings& s, const std::string& device, Backend& backend, Device where) {
-  auto rate = [](double tflops, const std::string& who) { return PeakRate{1e12 * tflops, cat(tflops, " TFLOP/s, ", who)}; };
-  if (s.profiling.peak_tflops > 0) return rate(s.profiling.peak_tflops, "as profiling.peak_tflops says");
+  auto rate = [](double tflops, const std::string& who) {
+    return PeakRate{1e12 * tflops, cat(tflops, " TFLOP/s, ", who)};
+  };
+  if (s.profiling.peak_tflops > 0)
+    return rate(s.profiling.peak_tflops, "as profiling.peak_tflops says");
   const MixedPrecisionSection& p = s.mixed_precision;
   const GpuType* type = p.dtype == "fp32" ? nullptr : gpu_type_of(device);
   bool fp8 = type && p.fp8 != "none" && type->fp8_tflops > 0;
-  if (type) return rate(fp8 ? type->fp8_tflops : type->tflops, cat("as a ", type->name, " is sold (", fp8 ? "fp8" : p.dtype, ")"));
+  if (type)
+    return rate(fp8 ? type->fp8_tflops : type->tflops,
+                cat("as a ", type->name, " is sold (", fp8 ? "fp8" : p.dtype, ")"));
   double measured = measured_peak_flops(backend, where, p.compute_type());
   return {measured, cat(fmt::format("{:.0f} GFLOP/s", measured / 1e9), ", measured"), true};
 }

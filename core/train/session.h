@@ -1,5 +1,6 @@
-// Session: the objects that training, evaluation and generation share, built from a recipe — backend, run, tokenizer, model,
-// parameters. Owns them all, in the order they depend on each other. For one rank's thread.
+// Session: the objects that training, evaluation and generation share, built from a recipe —
+// backend, run, tokenizer, model, parameters. Owns them all, in the order they depend on each
+// other. For one rank's thread.
 #pragma once
 #include <memory>
 #include <optional>
@@ -21,15 +22,16 @@ namespace mtrain {
 class MT_API Session {
  public:
   struct Options {
-    bool initialise = true;  // false: values come from a checkpoint
-    int ranks_here = 1;      // that share this process's cores
-    int place = 0;           // of this rank on its machine: which of its devices it takes
-    bool own_device = false;  // ranks may not share one
-    bool planning = false;   // true: kernels do nothing and memory is only counted (planning.h)
-    bool defer_memory = false;  // parameters get theirs from ParamBuckets; not those that come from another checkpoint
+    bool initialise = true;     // false: values come from a checkpoint
+    int ranks_here = 1;         // that share this process's cores
+    int place = 0;              // of this rank on its machine: which of its devices it takes
+    bool own_device = false;    // ranks may not share one
+    bool planning = false;      // true: kernels do nothing and memory is only counted (planning.h)
+    bool defer_memory = false;  // parameters get theirs from ParamBuckets; not those that come from
+                                // another checkpoint
     const ParallelContext* parallel = nullptr;  // what the model is cut over; null: nothing
-    const PipelinePlan* pipeline = nullptr;  // how it is cut into stages; null: not at all
-    int64_t pipeline_rank = 0;               // whose stages are built
+    const PipelinePlan* pipeline = nullptr;     // how it is cut into stages; null: not at all
+    int64_t pipeline_rank = 0;                  // whose stages are built
   };
   Session(const Recipe& recipe, PluginHost& plugins, Options options);
   ~Session();
@@ -46,7 +48,7 @@ class MT_API Session {
   PrecisionPlan precision;  // which products are in FP8 or FP4
   ParamList parameters;
   std::vector<std::unique_ptr<Model>> stages;  // of this rank, lowest first
-  Model* model = nullptr;                      // the first of them; the whole model where there is no pipeline
+  Model* model = nullptr;   // the first of them; the whole model where there is no pipeline
   int64_t vocab_size = 0;   // rows of the embedding
   int64_t valid_vocab = 0;  // ids that can occur
   std::string device;       // "cpu, 2 threads"
@@ -65,10 +67,12 @@ class MT_API Session {
 
 /// Uploads one micro-batch. `with_targets` false: the model is asked for logits.
 MT_API ModelInput to_device(Run& run, const Batch& batch, bool with_targets = true);
-/// Uploads what this rank has of a micro-batch of its data-parallel group, and tells the run which tokens those are.
+/// Uploads what this rank has of a micro-batch of its data-parallel group, and tells the run which
+/// tokens those are.
 MT_API ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& parallel);
 
-/// Operations per second of a large square product in this dtype: the roof that MFU is a share of. Takes some milliseconds.
+/// Operations per second of a large square product in this dtype: the roof that MFU is a share of.
+/// Takes some milliseconds.
 MT_API double measured_peak_flops(Backend& backend, Device device, DType dtype);
 
 /// What a rank's device can do at most in the recipe's number types, and who says so.
@@ -77,9 +81,11 @@ struct PeakRate {
   std::string source;  // "989 TFLOP/s, as a h200 is sold (bf16)"
   bool measured = false;
 
-  /// The share that a rate is. What is measured is a moment of a machine that others may use: a rate above it is the roof from then on.
+  /// The share that a rate is. What is measured is a moment of a machine that others may use: a
+  /// rate above it is the roof from then on.
   MT_API double share(double rate);
 };
-MT_API PeakRate peak_rate(const Settings& settings, const std::string& device, Backend& backend, Device where = {});
+MT_API PeakRate peak_rate(const Settings& settings, const std::string& device, Backend& backend,
+                          Device where = {});
 
 }  // namespace mtrain

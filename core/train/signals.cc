@@ -15,7 +15,8 @@
 
 namespace mtrain {
 namespace {
-// A launcher also signals the ranks of a job that has failed, which is then told instead (and warnings are off).
+// A launcher also signals the ranks of a job that has failed, which is then told instead (and
+// warnings are off).
 constexpr int kTicksBeforeTelling = 6;
 constexpr int kFailed = -1;  // in the place of the signal once the job has failed
 }  // namespace
@@ -25,12 +26,14 @@ sigset_t stop_signals() {
   sigemptyset(&set);
   for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&set, signal);
   struct sigaction hangup {};
-  if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN)
+    sigaddset(&set, SIGHUP);
   return set;
 }
 
 StopRequests::Meaning StopRequests::take(int signal) {
-  if (signal == SIGINT && std::exchange(interrupted_, true) && grace_ == 0) return Meaning::end_at_once;
+  if (signal == SIGINT && std::exchange(interrupted_, true) && grace_ == 0)
+    return Meaning::end_at_once;
   return std::exchange(any_, true) ? Meaning::nothing_new : Meaning::stop;
 }
 
@@ -50,7 +53,8 @@ SignalWatch::~SignalWatch() {
   watcher_.request_stop();
   watcher_.join();
   const timespec now{};
-  while (sigtimedwait(&watched_, nullptr, &now) > 0) {}  // what came twice must not end the process after its save
+  while (sigtimedwait(&watched_, nullptr, &now) > 0) {
+  }  // what came twice must not end the process after its save
   pthread_sigmask(SIG_UNBLOCK, &watched_, nullptr);
 }
 
@@ -80,7 +84,8 @@ void SignalWatch::tell(int signal) {
   if (tells_ == Tells::nothing) return;
   const bool saves = tells_ == Tells::checkpoint;
   log_warn(strsignal(signal), ": stopping", saves ? " after this step with a checkpoint" : "",
-           "; a second Ctrl-C (SIGINT), a second or more after the first, ends at once", saves ? ", without one" : "");
+           "; a second Ctrl-C (SIGINT), a second or more after the first, ends at once",
+           saves ? ", without one" : "");
 }
 
 }  // namespace mtrain

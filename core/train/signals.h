@@ -1,6 +1,7 @@
-// SignalWatch: turns the first signal that asks for a stop into a wish to stop at the next step edge. SIGUSR1 is what mpirun hands on
-// to ranks as it is, and what a batch system sends before its time limit; SIGHUP is a terminal's that closes. Made once, before any
-// other thread exists, so that all threads inherit the blocked mask.
+// SignalWatch: turns the first signal that asks for a stop into a wish to stop at the next step
+// edge. SIGUSR1 is what mpirun hands on to ranks as it is, and what a batch system sends before its
+// time limit; SIGHUP is a terminal's that closes. Made once, before any other thread exists, so
+// that all threads inherit the blocked mask.
 #pragma once
 #include <atomic>
 #include <csignal>
@@ -14,9 +15,10 @@ namespace mtrain {
 /// SIGINT, SIGTERM, SIGUSR1, and SIGHUP unless it is ignored now, as under nohup.
 MT_API sigset_t stop_signals();
 
-/// What signals mean, one after the other. A terminal, a launcher and `timeout` each send the same signal, so it comes two or three
-/// times at once, and a save takes its time: only a SIGINT that comes a second after the first one, which a person sends, ends what
-/// the first signal let finish. tick() counts the time. For one thread.
+/// What signals mean, one after the other. A terminal, a launcher and `timeout` each send the same
+/// signal, so it comes two or three times at once, and a save takes its time: only a SIGINT that
+/// comes a second after the first one, which a person sends, ends what the first signal let finish.
+/// tick() counts the time. For one thread.
 class MT_API StopRequests {
  public:
   enum class Meaning { stop, nothing_new, end_at_once };
@@ -33,8 +35,8 @@ class MT_API StopRequests {
 
 class MT_API SignalWatch {
  public:
-  /// What this process says when it is to stop: nothing (of a job's processes the first one speaks), or that it stops, in training
-  /// with a checkpoint.
+  /// What this process says when it is to stop: nothing (of a job's processes the first one
+  /// speaks), or that it stops, in training with a checkpoint.
   enum class Tells { nothing, stop, checkpoint };
   explicit SignalWatch(Tells tells = Tells::stop);
   ~SignalWatch();

@@ -32,7 +32,8 @@ std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* op
   for (auto& e : optimizer->entries()) {
     named.push_back({e.parameter->name, e.parameter, e.begin, e.master, e.counted});
     for (size_t i = 0; i < e.state.size(); ++i)
-      named.push_back({cat(e.parameter->name, ".", optimizer->names()[i]), e.parameter, e.begin, e.state[i], e.counted});
+      named.push_back({cat(e.parameter->name, ".", optimizer->names()[i]), e.parameter, e.begin,
+                       e.state[i], e.counted});
   }
   return named;
 }
@@ -57,17 +58,22 @@ class Staging {
     for (const StateBuffer& b : buffers) {
       if (!b.counted) continue;
       const auto bytes = std::as_bytes(std::span(b.values));
-      slices_.push_back(whole_slice(b.name, DType::f32, shape_of(b), copies_.emplace_back(bytes.begin(), bytes.end())));
+      slices_.push_back(whole_slice(b.name, DType::f32, shape_of(b),
+                                    copies_.emplace_back(bytes.begin(), bytes.end())));
     }
   }
-  /// To be loaded as they lie in memory, but for those that may begin anew and are not among the stored. Returns the
-  /// names of these, each from the one rank that saves it.
-  std::vector<std::string> add_stored(std::deque<StateBuffer>& buffers, const std::vector<StoredTensorInfo>& stored) {
+  /// To be loaded as they lie in memory, but for those that may begin anew and are not among the
+  /// stored. Returns the names of these, each from the one rank that saves it.
+  std::vector<std::string> add_stored(std::deque<StateBuffer>& buffers,
+                                      const std::vector<StoredTensorInfo>& stored) {
     std::vector<std::string> missing;
     for (StateBuffer& b : buffers) {
-      auto is_it = [&](const StoredTensorInfo& t) { return t.name == b.name && t.shape == shape_of(b); };
+      auto is_it = [&](const StoredTensorInfo& t) {
+        return t.name == b.name && t.shape == shape_of(b);
+      };
       if (!b.may_begin_anew || std::any_of(stored.begin(), stored.end(), is_it))
-        slices_.push_back(whole_slice(b.name, DType::f32, shape_of(b), std::as_writable_bytes(std::span(b.values))));
+        slices_.push_back(whole_slice(b.name, DType::f32, shape_of(b),
+                                      std::as_writable_bytes(std::span(b.values))));
       else if (b.counted)
         missing.push_back(b.name);
     }
@@ -77,7 +83,8 @@ class Staging {
   /// Whose tensors these are; null where there are none.
   Run* run() const { return boxes_.empty() ? nullptr : &boxes_[0].first->tensor.run(); }
 
-  /// By a stream of its own and without a word to tensors' memory, so that it can be done on any thread.
+  /// By a stream of its own and without a word to tensors' memory, so that it can be done on any
+  /// thread.
   void from_device(const std::atomic<bool>& given_up) {
     if (boxes_.empty()) return;
     Backend& backend = run()->backend();
@@ -90,10 +97,13 @@ class Staging {
       if (given_up) throw Error(ErrorClass::io, "a save was given up");
       copy_point();
       for (size_t i = begin; i < end; ++i) allocate(i);
-      if (boxes_[begin].second.extent.numel() == t.tensor.numel()) return fetch(t.tensor, host_[begin].get());
+      if (boxes_[begin].second.extent.numel() == t.tensor.numel())
+        return fetch(t.tensor, host_[begin].get());
       whole.resize(static_cast<size_t>(t.tensor.numel()));
       fetch(t.tensor, whole.data());
-      each_run(t, begin, end, [&](int64_t at, float* piece, size_t n) { std::copy_n(whole.data() + at, n, piece); });
+      each_run(t, begin, end, [&](int64_t at, float* piece, size_t n) {
+        std::copy_n(whole.data() + at, n, piece);
+      });
     });
   }
   void allocate() {
@@ -103,7 +113,9 @@ class Staging {
     std::vector<float> whole;
     each_tensor([&](const StateTensor& t, size_t begin, size_t end) {
       whole.resize(static_cast<size_t>(t.tensor.numel()));
-      each_run(t, begin, end, [&](int64_t at, float* piece, size_t n) { std::copy_n(piece, n, whole.data() + at); });
+      each_run(t, begin, end, [&](int64_t at, float* piece, size_t n) {
+        std::copy_n(piece, n, whole.data() + at);
+      });
       t.tensor.run().upload(t.tensor, whole.data());
     });
   }
@@ -117,7 +129,9 @@ class Staging {
   static void copy_point() {
     Fault fault = failpoint("ckpt.copy");
     if (fault.error == ENOMEM) throw std::bad_alloc();
-    if (fault) throw Error(ErrorClass::io, cat("cannot copy the state to host memory: ", std::strerror(fault.error)));
+    if (fault)
+      throw Error(ErrorClass::io,
+                  cat("cannot copy the state to host memory: ", std::strerror(fault.error)));
   }
 
   void allocate(size_t i) {
@@ -140,10 +154,11 @@ class Staging {
   void each_run(const StateTensor& t, size_t begin, size_t end, Visit&& visit) {
     for (size_t i = begin; i < end; ++i) {
       auto piece = reinterpret_cast<float*>(host_[i].get());
-      for_each_run(boxes_[i].second, t.parameter->global, t.parameter->local, [&](int64_t, int64_t local, int64_t count) {
-        visit(local - t.begin, piece, static_cast<size_t>(count));
-        piece += count;
-      });
+      for_each_run(boxes_[i].second, t.parameter->global, t.parameter->local,
+                   [&](int64_t, int64_t local, int64_t count) {
+                     visit(local - t.begin, piece, static_cast<size_t>(count));
+                     piece += count;
+                   });
     }
   }
 
@@ -156,7 +171,8 @@ class Staging {
 
 }  // namespace
 
-/// What the save's thread and the rank's share: the plan is made by the rank, the copy by the save's.
+/// What the save's thread and the rank's share: the plan is made by the rank, the copy by the
+/// save's.
 struct StateSave::Host {
   // A failure here is one of the save, on every rank.
   void plan(ParamList& parameters, OptimizerState* optimizer) noexcept {
@@ -189,11 +205,13 @@ struct StateSave::Host {
   std::latch copied{1};
 };
 
-StateSave::StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta)
+StateSave::StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer,
+                     const CheckpointMeta& meta)
     : step_(meta.state.step), host_(std::make_unique<Host>()) {
   if (failpoint("ckpt.begin").error == ENOMEM) throw std::bad_alloc();
   host_->plan(parameters, optimizer);
-  save_.emplace(store.start_save(step_, [host = host_.get()] { return host->copy(); }, to_json(meta)));
+  save_.emplace(store.start_save(
+      step_, [host = host_.get()] { return host->copy(); }, to_json(meta)));
 }
 
 StateSave::StateSave(StateSave&&) noexcept = default;
@@ -203,15 +221,17 @@ StateSave::~StateSave() {
 bool StateSave::copied() const { return host_->copied.try_wait(); }
 void StateSave::wait_copied() { host_->copied.wait(); }
 
-SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta) {
+SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer,
+                      const CheckpointMeta& meta) {
   return StateSave(store, parameters, optimizer, meta).wait();
 }
 
-std::vector<std::string> load_state(const CheckpointStore& store, int64_t step, ParamList& parameters,
-                                    OptimizerState* optimizer) {
+std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
+                                    ParamList& parameters, OptimizerState* optimizer) {
   Staging staging(state_tensors(parameters, optimizer), false);
   std::vector<std::string> missing;
-  if (!parameters.buffers().empty()) missing = staging.add_stored(parameters.buffers(), store.tensors(step));
+  if (!parameters.buffers().empty())
+    missing = staging.add_stored(parameters.buffers(), store.tensors(step));
   staging.allocate();
   store.load(step, staging.slices());
   staging.to_device();

@@ -1,5 +1,5 @@
-// The way of a training state to and from a checkpoint store. Tensors are staged in host memory: a save is that of one moment, as
-// long as nobody changes the state before the copy is made.
+// The way of a training state to and from a checkpoint store. Tensors are staged in host memory: a
+// save is that of one moment, as long as nobody changes the state before the copy is made.
 #pragma once
 #include <memory>
 #include <optional>
@@ -13,13 +13,17 @@
 
 namespace mtrain {
 
-/// A state on its way into a store, as it was when the save began. For the rank's thread; see PendingSave.
+/// A state on its way into a store, as it was when the save began. For the rank's thread; see
+/// PendingSave.
 class MT_API StateSave {
  public:
-  /// Copies the model's buffers to the host, and waits for the run's stream: what it was given so far is in the state. Masters (as
-  /// "<parameter>") and optimizer state (as "<parameter>.<state name>") are copied by the save's thread: they must stay as they are,
-  /// and their memory where it is, until copied() or wait_copied(). A copy that fails is a save that fails.
-  StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer, const CheckpointMeta& meta);
+  /// Copies the model's buffers to the host, and waits for the run's stream: what it was given so
+  /// far is in the state. Masters (as
+  /// "<parameter>") and optimizer state (as "<parameter>.<state name>") are copied by the save's
+  /// thread: they must stay as they are, and their memory where it is, until copied() or
+  /// wait_copied(). A copy that fails is a save that fails.
+  StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer,
+            const CheckpointMeta& meta);
   StateSave(StateSave&&) noexcept;
   /// Ends a copy under way at its next tensor.
   ~StateSave();
@@ -39,12 +43,12 @@ class MT_API StateSave {
 };
 
 /// The same at once.
-MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer,
-                             const CheckpointMeta& meta);
-/// Fills masters, values and, unless null, optimizer state from a step. Error(checkpoint) names the first tensor that is
-/// missing or of another shape. Buffers that may begin anew stay as they are where the step has none like them: returns
-/// the names of those that this rank saves.
-MT_API std::vector<std::string> load_state(const CheckpointStore& store, int64_t step, ParamList& parameters,
-                                           OptimizerState* optimizer);
+MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters,
+                             OptimizerState* optimizer, const CheckpointMeta& meta);
+/// Fills masters, values and, unless null, optimizer state from a step. Error(checkpoint) names the
+/// first tensor that is missing or of another shape. Buffers that may begin anew stay as they are
+/// where the step has none like them: returns the names of those that this rank saves.
+MT_API std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
+                                           ParamList& parameters, OptimizerState* optimizer);
 
 }  // namespace mtrain

@@ -35,15 +35,20 @@ std::pair<std::string, std::string> key_and_value(const OverrideText& override) 
   if (override.raw) return {without_sign(override.text), *override.raw};
   const size_t equals = override.text.find('=');
   if (equals == std::string::npos) return {without_sign(override.text), ""};
-  return {without_sign(std::string_view(override.text).substr(0, equals)), override.text.substr(equals + 1)};
+  return {without_sign(std::string_view(override.text).substr(0, equals)),
+          override.text.substr(equals + 1)};
 }
 
-/// What the overrides give the settings that vary; all of them where none does. One that is given twice has the value of the last.
-std::vector<std::pair<std::string, std::string>> varying(const Sweep& sweep, const std::vector<OverrideText>& overrides) {
+/// What the overrides give the settings that vary; all of them where none does. One that is given
+/// twice has the value of the last.
+std::vector<std::pair<std::string, std::string>> varying(
+    const Sweep& sweep, const std::vector<OverrideText>& overrides) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const auto& dimension : sweep.dimensions)
     for (const auto& axis : dimension.axes) {
-      auto is_axis = [&](const OverrideText& override) { return key_and_value(override).first == without_sign(axis.key); };
+      auto is_axis = [&](const OverrideText& override) {
+        return key_and_value(override).first == without_sign(axis.key);
+      };
       auto last = std::find_if(overrides.rbegin(), overrides.rend(), is_axis);
       if (last != overrides.rend()) out.push_back(key_and_value(*last));
     }
@@ -73,8 +78,8 @@ fs::path common_folder(const fs::path& a, const fs::path& b) {
 }  // namespace
 
 std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginHost& plugins) {
-  MT_USER_CHECK(request.recipe != "-", ErrorClass::usage, "a sweep reads its recipe once for each trial",
-                "put the recipe into a file");
+  MT_USER_CHECK(request.recipe != "-", ErrorClass::usage,
+                "a sweep reads its recipe once for each trial", "put the recipe into a file");
   Recipe bare = bare_recipe(request, plugins);
   if (!bare.config.root().is_map()) bare.report.throw_if_errors();
   ConfigRepository repository(folders_of(request, plugins));
@@ -91,7 +96,8 @@ std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginH
   for (auto& overrides : combinations) {
     SweepTrial trial;
     trial.settings = varying(*sweep, overrides);
-    for (const auto& [key, value] : trial.settings) trial.label += cat(trial.label.empty() ? "" : " ", key, "=", value);
+    for (const auto& [key, value] : trial.settings)
+      trial.label += cat(trial.label.empty() ? "" : " ", key, "=", value);
     trial.request = request;
     trial.request.trial = static_cast<int64_t>(out.size());
     trial.request.overrides = std::move(overrides);
@@ -100,12 +106,14 @@ std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginH
   return out;
 }
 
-SweepFolders sweep_folders(const std::vector<SweepTrial>& trials, const std::vector<bool>& faulty, const PluginHost& plugins) {
+SweepFolders sweep_folders(const std::vector<SweepTrial>& trials, const std::vector<bool>& faulty,
+                           const PluginHost& plugins) {
   SweepFolders out;
   std::vector<std::pair<fs::path, size_t>> named;  // and the trials that they are of
   for (size_t i = 0; i < trials.size(); ++i) {
     out.of_trials.emplace_back();
-    if (!faulty[i]) named.emplace_back(folder_name(load_recipe(trials[i].request, plugins).run_directory()), i);
+    if (!faulty[i])
+      named.emplace_back(folder_name(load_recipe(trials[i].request, plugins).run_directory()), i);
   }
   if (named.empty()) return out;
   std::sort(named.begin(), named.end());  // what is in a folder comes right behind it
@@ -115,10 +123,13 @@ SweepFolders sweep_folders(const std::vector<SweepTrial>& trials, const std::vec
     const auto& [folder, trial] = named[k];
     out.of_trials[trial] = one ? folder / std::to_string(trials[trial].request.trial) : folder;
     if (one || k == 0 || common_folder(named[k - 1].first, folder) != named[k - 1].first) continue;
-    throw Error(ErrorClass::config,
-                cat("the sweep's trials ", named[k - 1].second, " (", trials[named[k - 1].second].label, ") and ", trial, " (", trials[trial].label,
-                    ") cannot have the folders ", named[k - 1].first.string(), " and ", folder.string(), ": each needs one of its own"),
-                "let run.dir name all that varies, or ${run:trial}; or nothing of it: each trial then has a folder of its number in run.dir");
+    throw Error(
+        ErrorClass::config,
+        cat("the sweep's trials ", named[k - 1].second, " (", trials[named[k - 1].second].label,
+            ") and ", trial, " (", trials[trial].label, ") cannot have the folders ",
+            named[k - 1].first.string(), " and ", folder.string(), ": each needs one of its own"),
+        "let run.dir name all that varies, or ${run:trial}; or nothing of it: each trial then has "
+        "a folder of its number in run.dir");
   }
   return out;
 }

@@ -17,16 +17,19 @@ struct SweepTrial {
 
 /// Where the trials of a sweep have their folders.
 struct SweepFolders {
-  fs::path common;                   // holds all of them
+  fs::path common;                  // holds all of them
   std::vector<fs::path> of_trials;  // empty for a faulty trial
 };
 
-/// A trial's folder is run.dir/N, or the run.dir that it names itself where run.dir depends on what varies. Throws Error(config) where
-/// such a folder is another trial's, or in it.
-MT_API SweepFolders sweep_folders(const std::vector<SweepTrial>& trials, const std::vector<bool>& faulty, const PluginHost& plugins);
+/// A trial's folder is run.dir/N, or the run.dir that it names itself where run.dir depends on what
+/// varies. Throws Error(config) where such a folder is another trial's, or in it.
+MT_API SweepFolders sweep_folders(const std::vector<SweepTrial>& trials,
+                                  const std::vector<bool>& faulty, const PluginHost& plugins);
 
-/// What the recipe's `sweep:` map and the overrides say, the last dimension varying fastest; one trial when
-/// nothing varies. Throws Error(config) when the grammar is broken or there are too many.
-MT_API std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginHost& plugins);
+/// What the recipe's `sweep:` map and the overrides say, the last dimension varying fastest; one
+/// trial when nothing varies. Throws Error(config) when the grammar is broken or there are too
+/// many.
+MT_API std::vector<SweepTrial> sweep_trials(const RecipeRequest& request,
+                                            const PluginHost& plugins);
 
 }  // namespace mtrain

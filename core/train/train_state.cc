@@ -53,8 +53,9 @@ CheckpointMeta meta_from_json(const std::string& text, const std::string& where)
     m.saved = j.contains("run") ? j.at("run").dump() : "{}";
     return m;
   } catch (const json::exception& e) {
-    throw Error(ErrorClass::checkpoint, cat(where, " says nothing usable about its run: ", e.what()),
-                "it was not written by `mtrain train`; weights alone can be loaded with model.init_from");
+    throw Error(
+        ErrorClass::checkpoint, cat(where, " says nothing usable about its run: ", e.what()),
+        "it was not written by `mtrain train`; weights alone can be loaded with model.init_from");
   }
 }
 

@@ -1,4 +1,5 @@
-// TrainState: everything of a run that a step changes besides tensors, and its text form in checkpoints.
+// TrainState: everything of a run that a step changes besides tensors, and its text form in
+// checkpoints.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -25,7 +26,8 @@ struct CheckpointMeta {
   std::string name;       // of the recipe
   std::string directory;  // where the recipe's relative paths start
   std::string data;       // identity of the dataset
-  std::string order;      // SampleSource::order() of the training data; empty in checkpoints of older versions, too
+  std::string order;  // SampleSource::order() of the training data; empty in checkpoints of older
+                      // versions, too
   std::string tokenizer;  // identity of the tokenizer
   std::string version;    // of mtrain
   std::string saved;      // SavedConfig as JSON; "{}" in checkpoints of older versions

@@ -51,7 +51,8 @@ LoaderConfig loader_config(const Settings& s, int64_t samples, int rank, int ran
 
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
 
-/// A stream that records for as long as this is there; where something fails, what came before is handed over all the same.
+/// A stream that records for as long as this is there; where something fails, what came before is
+/// handed over all the same.
 class Recording {
  public:
   Recording(Stream& stream, bool on) : stream_(on ? &stream : nullptr) {
@@ -97,12 +98,14 @@ struct Trainer::Alone {
 Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop)
     : Trainer(recipe, plugins, std::move(stop), std::make_unique<Alone>(recipe)) {}
 
-Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, std::unique_ptr<Alone> alone)
+Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
+                 std::unique_ptr<Alone> alone)
     : Trainer(recipe, plugins, std::move(stop), alone->mesh) {
   alone_ = std::move(alone);
 }
 
-Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, RankMesh& mesh)
+Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
+                 RankMesh& mesh)
     : mesh_(mesh),
       ranks_(mesh.world()),
       recipe_(recipe),
@@ -125,16 +128,22 @@ void Trainer::build() {
   const Settings& s = recipe_.settings;
   PluginHost& plugins = session_.plugins;
   if (first() && s.dist.backend == "cpu")
-    for (const auto& note : cpu_speed_notes(s.mixed_precision.compute_type(), s.run.threads)) log_warn(note);
+    for (const auto& note : cpu_speed_notes(s.mixed_precision.compute_type(), s.run.threads))
+      log_warn(note);
   if (first()) log_rows_without_id(recipe_, *session_.tokenizer);
   DatasetContext data = dataset_context(recipe_, session_.tokenizer.get());
   data.tell = first();
-  dataset_ = with_path_origins(
-      recipe_.inputs, [&] { return plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data); });
+  dataset_ = with_path_origins(recipe_.inputs, [&] {
+    return plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
+  });
   // Both are losses of single places; which of them the model learns is a rule's to check.
-  MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken || dataset_->objective() == Dataset::kMaskedToken, ErrorClass::config,
-                cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(), ", which this build does not support"),
-                "models here learn the next token or masked ones: choose such a dataset, gpt, sft, bert, t5 or mock");
+  MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken ||
+                    dataset_->objective() == Dataset::kMaskedToken,
+                ErrorClass::config,
+                cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(),
+                    ", which this build does not support"),
+                "models here learn the next token or masked ones: choose such a dataset, gpt, sft, "
+                "bert, t5 or mock");
   open_training_data(batches_.samples_until(std::max<int64_t>(1, s.train.steps)));
 
   OptimizerContext context{*session_.run};
@@ -142,14 +151,17 @@ void Trainer::build() {
   buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_, *optimizer_));
   optimizer_state_.emplace(*session_.run, *buckets_, *optimizer_);
   interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
-  reducer_.emplace(*buckets_, ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
-  interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
+  reducer_.emplace(*buckets_,
+                   ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
+  interpreter_->set_gradient_hooks(
+      {[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
 
   open_store();
   state_.seed = static_cast<uint64_t>(s.rng.seed);
-  saved_ = mtrain::saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity(),
-                                s.dist.backend == "cpu" ? cat(kCpuArithmetic, cpu_level_name())
-                                                           : session_.device.substr(0, session_.device.find(',')));
+  saved_ = mtrain::saved_config(
+      recipe_, plugins, dataset_->identity(), session_.tokenizer->identity(),
+      s.dist.backend == "cpu" ? cat(kCpuArithmetic, cpu_level_name())
+                              : session_.device.substr(0, session_.device.find(',')));
   resume();
   follow_batch_schedule();
   fill_info();
@@ -158,13 +170,17 @@ void Trainer::build() {
 void Trainer::open_training_data(int64_t samples) {
   train_samples_ = samples;
   auto train_split = [&] { return dataset_->split(Split::train, samples); };
-  train_source_ = with_path_origins(recipe_.inputs, [&] { return call_plugin(*dataset_, "split()", train_split); });
+  train_source_ = with_path_origins(recipe_.inputs,
+                                    [&] { return call_plugin(*dataset_, "split()", train_split); });
 }
 
 void Trainer::follow_batch_schedule() {
-  if (loader_ && (loader_->config().global_batch_size() == batch_now() || state_.step >= recipe_.settings.train.steps)) return;
+  if (loader_ && (loader_->config().global_batch_size() == batch_now() ||
+                  state_.step >= recipe_.settings.train.steps))
+    return;
   const Settings& s = recipe_.settings;
-  const LoaderConfig config = loader_config(s, batch_now(), mesh_.data().index(), mesh_.data().size());
+  const LoaderConfig config =
+      loader_config(s, batch_now(), mesh_.data().index(), mesh_.data().size());
   loader_.reset();  // its thread ends before another reads the source
   loader_.emplace(*train_source_, config, state_.consumed_samples);
   const PipelinePlan& plan = mesh_.pipeline();
@@ -177,7 +193,9 @@ void Trainer::fill_info() {
   const Settings& s = recipe_.settings;
   info_ = {.name = recipe_.name,
            .directory = recipe_.run_directory().string(),
-           .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ", session_.device) : session_.device,
+           .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ",
+                                             session_.device)
+                                       : session_.device,
            .dtype = s.mixed_precision.dtype,
            .dtype_reason = recipe_.dtype_reason,
            .parameters = first() ? planned_.parameters : 0,
@@ -196,15 +214,21 @@ void Trainer::fill_info() {
 void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
-  if (s.validation.steps > 0 && state_.step < s.train.steps)  // data that is not there is told now, not after the last step
+  if (s.validation.steps > 0 &&
+      state_.step < s.train.steps)  // data that is not there is told now, not after the last step
     with_path_origins(recipe_.inputs, [&] {
-      call_plugin(*dataset_, "split()", [&] { dataset_->split(Split::valid, s.validation.steps * s.eval_global_batch()); });
+      call_plugin(*dataset_, "split()", [&] {
+        dataset_->split(Split::valid, s.validation.steps * s.eval_global_batch());
+      });
     });
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // who else would look at it; it takes a while
-    peak_ = peak_rate(s, session_.device, *session_.backend, session_.run->device()), peak_.flops *= ranks_.size();
-  if (first() && (state_.step < s.train.steps || saved_step_ < 0))  // masters and optimizer state, all of them float
-    store_->require_room(static_cast<uint64_t>(planned_.parameters) * sizeof(float) * (1 + optimizer_state_->names().size()));
+    peak_ = peak_rate(s, session_.device, *session_.backend, session_.run->device()),
+    peak_.flops *= ranks_.size();
+  if (first() && (state_.step < s.train.steps ||
+                  saved_step_ < 0))  // masters and optimizer state, all of them float
+    store_->require_room(static_cast<uint64_t>(planned_.parameters) * sizeof(float) *
+                         (1 + optimizer_state_->names().size()));
   tell([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
@@ -216,7 +240,8 @@ void Trainer::run() {
       train_step();
     }
     bool last = state_.step == s.train.steps;
-    if (due(s.train.weight_hash_interval)) require_equal_replicas(session_.parameters, mesh_, state_.step);
+    if (due(s.train.weight_hash_interval))
+      require_equal_replicas(session_.parameters, mesh_, state_.step);
     if (due(s.validation.interval) && !last) evaluate();
     if (due(s.checkpoint.interval) || last) save();
   }
@@ -245,13 +270,16 @@ void Trainer::train_step() {
 void Trainer::require_agreement() {
   const Settings& s = recipe_.settings;
   auto same = [&](int64_t value) {
-    return ranks_.all_reduce_value(value, ReduceOp::min) == ranks_.all_reduce_value(value, ReduceOp::max);
+    return ranks_.all_reduce_value(value, ReduceOp::min) ==
+           ranks_.all_reduce_value(value, ReduceOp::max);
   };
   MT_USER_CHECK(same(state_.step), ErrorClass::checkpoint,
-                cat("rank ", ranks_.rank(), " would continue from step ", state_.step, ", other ranks from another"),
+                cat("rank ", ranks_.rank(), " would continue from step ", state_.step,
+                    ", other ranks from another"),
                 "let all ranks see the same run.dir");
   uint64_t data = name_key(cat(dataset_->identity(), '\n', session_.tokenizer->identity()));
-  MT_USER_CHECK(same(static_cast<int64_t>(data)), ErrorClass::data, "ranks see different data or tokenizer files",
+  MT_USER_CHECK(same(static_cast<int64_t>(data)), ErrorClass::data,
+                "ranks see different data or tokenizer files",
                 "let all ranks see the same dataset.path and tokenizer.path");
   if (s.run.deterministic) warn_of_mixed_arithmetic();
 }
@@ -262,26 +290,37 @@ void Trainer::warn_of_mixed_arithmetic() {
   std::string mine = identity_of(saved_).arithmetic;
   mine.resize(kWidth);
   std::string all(kWidth * static_cast<size_t>(ranks_.size()), '\0');
-  ranks_.all_gather({mine.data(), std::ssize(mine), DType::u8}, {all.data(), std::ssize(all), DType::u8});
+  ranks_.all_gather({mine.data(), std::ssize(mine), DType::u8},
+                    {all.data(), std::ssize(all), DType::u8});
   std::map<std::string, std::vector<int>> ranks_of;
-  for (int rank = 0; rank < ranks_.size(); ++rank) ranks_of[all.substr(kWidth * static_cast<size_t>(rank), kWidth).c_str()].push_back(rank);
+  for (int rank = 0; rank < ranks_.size(); ++rank)
+    ranks_of[all.substr(kWidth * static_cast<size_t>(rank), kWidth).c_str()].push_back(rank);
   if (!first() || ranks_of.size() == 1) return;
   std::vector<std::string> lines;
   for (const auto& [arithmetic, ranks] : ranks_of)
-    lines.push_back(cat(arithmetic, ": ", ranks.size() == 1 ? "rank " : cat(ranks.size(), " ranks, the first is "), ranks.front()));
-  log_warn("run.deterministic=true, and ranks compute by different arithmetic: with ranks placed otherwise, the result has other bits\n  ",
-           join(lines, "\n  "), "\n  help: ",
-           mine.starts_with(kCpuArithmetic) ? "set MTRAIN_ISA=LEVEL for all ranks, to a level that all these processors have"
-                                            : "use devices of one type");
+    lines.push_back(cat(arithmetic, ": ",
+                        ranks.size() == 1 ? "rank " : cat(ranks.size(), " ranks, the first is "),
+                        ranks.front()));
+  log_warn(
+      "run.deterministic=true, and ranks compute by different arithmetic: with ranks placed "
+      "otherwise, the result has other bits\n  ",
+      join(lines, "\n  "), "\n  help: ",
+      mine.starts_with(kCpuArithmetic)
+          ? "set MTRAIN_ISA=LEVEL for all ranks, to a level that all these processors have"
+          : "use devices of one type");
 }
 
 bool Trainer::told_to_stop() {
   constexpr int32_t kTime = 1, kAsked = 2;
-  const int32_t mine = stop_() ? kAsked : out_of_time() ? kTime : 0, reason = ranks_.all_reduce_value<int32_t>(mine, ReduceOp::max);
+  const int32_t mine = stop_()         ? kAsked
+                       : out_of_time() ? kTime
+                                       : 0,
+                reason = ranks_.all_reduce_value<int32_t>(mine, ReduceOp::max);
   timed_out_ = reason == kTime;
   if (timed_out_)
-    event(cat("train.max_minutes=", recipe_.settings.train.max_minutes, " is over after step ", state_.step, " of ",
-              recipe_.settings.train.steps, ": the run saves and stops; the same command continues it"));
+    event(cat("train.max_minutes=", recipe_.settings.train.max_minutes, " is over after step ",
+              state_.step, " of ", recipe_.settings.train.steps,
+              ": the run saves and stops; the same command continues it"));
   return reason != 0;
 }
 
@@ -290,7 +329,8 @@ bool Trainer::out_of_time() const {
   return minutes > 0 && state_.step > info_.first_step && seconds_since(started_) >= 60 * minutes;
 }
 
-// The first steps choose algorithms and find their memory. What is timed kernel by kernel is not recorded.
+// The first steps choose algorithms and find their memory. What is timed kernel by kernel is not
+// recorded.
 bool Trainer::records_step() {
   const CudaGraphSection& s = recipe_.settings.cuda_graph;
   return s.type == "full_iteration" && steps_here_++ >= s.warmup_steps && !session_.run->profile();
@@ -317,7 +357,8 @@ StepMetrics Trainer::step() {
   double scale = scaler_.scale();
   bool updated = update(loss, grad_norm, lr);
   auto figures = end_step(updated);
-  if (s.logger.params_norm) figures.emplace_back("params_norm", optimizer_state_->params_norm(&mesh_.world()));
+  if (s.logger.params_norm)
+    figures.emplace_back("params_norm", optimizer_state_->params_norm(&mesh_.world()));
 
   if (auto recorded = recording.end()) {
     figures.emplace_back("graphs", static_cast<double>(recorded->pieces));
@@ -351,15 +392,20 @@ StepMetrics Trainer::step() {
 std::vector<std::pair<std::string, double>> Trainer::end_step(bool updated) {
   std::vector<StepFigure> all;
   for (auto& stage : session_.stages) {
-    std::vector<StepFigure> mine = call_plugin(*stage, "end_step()", [&] { return stage->end_step(updated); });
-    if (all.empty()) all = mine;
+    std::vector<StepFigure> mine =
+        call_plugin(*stage, "end_step()", [&] { return stage->end_step(updated); });
+    if (all.empty())
+      all = mine;
     else
       for (size_t i = 0; i < all.size(); ++i) all[i].value = all[i].joined(mine.at(i).value);
   }
   Communicator& stages = mesh_.dense()["pp"].comm();
   std::vector<std::pair<std::string, double>> out;
   for (const StepFigure& figure : all)
-    out.emplace_back(figure.name, stages.all_reduce_value(figure.value, figure.join == StepFigure::Join::sum ? ReduceOp::sum : ReduceOp::max));
+    out.emplace_back(
+        figure.name,
+        stages.all_reduce_value(
+            figure.value, figure.join == StepFigure::Join::sum ? ReduceOp::sum : ReduceOp::max));
   return out;
 }
 
@@ -382,8 +428,10 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   finish_copy();
   bool finite = std::isfinite(loss.loss_sum) && std::isfinite(grad_norm);
   const Axis* tensor = cutting(mesh_.parallel().tp);
-  session_.precision.end_step(*session_.run, finite, mesh_.replicas(), tensor ? &tensor->comm() : nullptr);
-  const bool small = grad_norm <= s.optimizer.skip_grad_norm.value_or(std::numeric_limits<double>::infinity());
+  session_.precision.end_step(*session_.run, finite, mesh_.replicas(),
+                              tensor ? &tensor->comm() : nullptr);
+  const bool small =
+      grad_norm <= s.optimizer.skip_grad_norm.value_or(std::numeric_limits<double>::infinity());
   if (finite && !small) {
     skip_large(grad_norm);
   } else if (finite) {
@@ -399,7 +447,8 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   } else if (!scaler_.can_fall() || !std::isfinite(loss.loss_sum)) {
     skip_or_stop(loss, grad_norm);
   } else {
-    event(cat("step ", state_.step + 1, ": update skipped, gradients were not finite (loss scale ", scaler_.scale(), ")"));
+    event(cat("step ", state_.step + 1, ": update skipped, gradients were not finite (loss scale ",
+              scaler_.scale(), ")"));
   }
   scaler_.update(finite);
   state_.loss_scale = scaler_.scale();
@@ -412,8 +461,12 @@ std::optional<EvalMetrics> Trainer::evaluate() {
   const ValidationSection& v = recipe_.settings.validation;
   if (v.steps == 0) return std::nullopt;
   LongOperation evaluating(ranks_.activity(), "evaluating");
-  auto stop = [&] { return interrupted_ && ranks_.all_reduce_value<int32_t>(interrupted_() ? 1 : 0, ReduceOp::max) != 0; };
-  std::optional<EvalMetrics> metrics = evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop);
+  auto stop = [&] {
+    return interrupted_ &&
+           ranks_.all_reduce_value<int32_t>(interrupted_() ? 1 : 0, ReduceOp::max) != 0;
+  };
+  std::optional<EvalMetrics> metrics =
+      evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop);
   buckets_->release_values();
   if (!metrics) {
     event(cat("the validation after step ", state_.step, " is left before its end: the run stops"));

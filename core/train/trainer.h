@@ -1,6 +1,7 @@
-// Trainer: the loop. Builds the run from a recipe, resumes if there is something to resume, then steps,
-// evaluates and saves until it is done or a signal stops it. One per rank, for the rank's thread: the ranks step together, and only
-// the first plans memory, saves, and tells observers and the log.
+// Trainer: the loop. Builds the run from a recipe, resumes if there is something to resume, then
+// steps, evaluates and saves until it is done or a signal stops it. One per rank, for the rank's
+// thread: the ranks step together, and only the first plans memory, saves, and tells observers and
+// the log.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -10,8 +11,8 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/checkpoint/store.h"
-#include "mtrain/data/dataset.h"
 #include "mtrain/comm/communicator.h"
+#include "mtrain/data/dataset.h"
 #include "mtrain/data/loader.h"
 #include "mtrain/optim/grad_reducer.h"
 #include "mtrain/optim/loss_scaler.h"
@@ -29,19 +30,23 @@ namespace mtrain {
 
 class MT_API Trainer {
  public:
-  /// Builds everything and resumes, without a word to the other ranks. `stop` is asked at every step edge; one rank that is
-  /// to stop stops all.
+  /// Builds everything and resumes, without a word to the other ranks. `stop` is asked at every
+  /// step edge; one rank that is to stop stops all.
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, RankMesh& mesh);
   /// The one rank of its job.
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop);
   ~Trainer();
   /// Observers see everything from run() on.
-  void add_observer(std::unique_ptr<Observer> observer) { observers_.push_back(std::move(observer)); }
+  void add_observer(std::unique_ptr<Observer> observer) {
+    observers_.push_back(std::move(observer));
+  }
 
-  /// Asked before each batch of a validation, which ends without a result as soon as one rank says so. REQUIRES: all ranks set it, or none.
+  /// Asked before each batch of a validation, which ends without a result as soon as one rank says
+  /// so. REQUIRES: all ranks set it, or none.
   void set_interrupt(std::function<bool()> interrupted) { interrupted_ = std::move(interrupted); }
 
-  /// Trains to the last step or to the first step edge at which `stop` says so, saving before it returns.
+  /// Trains to the last step or to the first step edge at which `stop` says so, saving before it
+  /// returns.
   void run();
   /// run() ended before the last step because of train.max_minutes.
   bool timed_out() const { return timed_out_; }
@@ -62,12 +67,14 @@ class MT_API Trainer {
   const SavedConfig& saved_config() const { return saved_; }
   /// Saves the state as it is as a checkpoint in another folder. All ranks together.
   void save_copy(const fs::path& folder);
-  /// Evaluates the fixed validation batches; absent when the recipe asks for none, and where it was interrupted.
+  /// Evaluates the fixed validation batches; absent when the recipe asks for none, and where it was
+  /// interrupted.
   std::optional<EvalMetrics> evaluate();
 
  private:
   struct Alone;  // a job of one rank, where none was given
-  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, std::unique_ptr<Alone> alone);
+  Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
+          std::unique_ptr<Alone> alone);
   bool first() const { return mesh_.first(); }
   bool told_to_stop();
   /// The limit of train.max_minutes has passed, and this run has made a step.
@@ -96,8 +103,8 @@ class MT_API Trainer {
   void open_store();
   void resume();
   void save();
-  /// Of a save that goes on beside the steps: looks whether it may go on; waits until its copy of the state is made; waits for its
-  /// end.
+  /// Of a save that goes on beside the steps: looks whether it may go on; waits until its copy of
+  /// the state is made; waits for its end.
   void poll_save();
   void finish_copy();
   void end_save();
@@ -106,7 +113,8 @@ class MT_API Trainer {
   void require_saved() const;
   /// What of the run is kept, as half a sentence for a message about its end.
   std::string newest_saved() const;
-  /// Before and after a step: keeps the profile that the recipe asks for, and writes it when its steps are done.
+  /// Before and after a step: keeps the profile that the recipe asks for, and writes it when its
+  /// steps are done.
   void begin_profile();
   void end_profile(bool last);
   void fill_info();
@@ -155,10 +163,12 @@ class MT_API Trainer {
   int64_t profile_from_ = 0;  // steps before it
 };
 
-/// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh` null: this one alone, which may also
-/// evaluate each sample of the split once, Dataset::kOneEpoch. `stop` is asked before each batch, on all ranks with one answer: absent
-/// where it says so.
-MT_API std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter, const Dataset& dataset, Split split,
-                                                 int64_t batches, const RankMesh* mesh, const std::function<bool()>& stop = {});
+/// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh`
+/// null: this one alone, which may also evaluate each sample of the split once, Dataset::kOneEpoch.
+/// `stop` is asked before each batch, on all ranks with one answer: absent where it says so.
+MT_API std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter,
+                                                 const Dataset& dataset, Split split,
+                                                 int64_t batches, const RankMesh* mesh,
+                                                 const std::function<bool()>& stop = {});
 
 }  // namespace mtrain

@@ -12,7 +12,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
   Communicator* savers = mesh.savers();
@@ -22,7 +24,9 @@ StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
                        .world = savers->size()};
   if (options.world == 1) return options;
   options.token = mesh.token();
-  options.vote = [savers](bool mine) { return savers->all_reduce_value<int32_t>(mine ? 1 : 0, ReduceOp::min) != 0; };
+  options.vote = [savers](bool mine) {
+    return savers->all_reduce_value<int32_t>(mine ? 1 : 0, ReduceOp::min) != 0;
+  };
   return options;
 }
 
@@ -39,12 +43,14 @@ void Trainer::end_save_or_drop_it() noexcept {
 }
 
 void Trainer::open_store() {
-  if (mesh_.savers()) store_.emplace(recipe_.checkpoint_directory(), store_options(recipe_.settings, mesh_));
-  else store_.emplace(recipe_.checkpoint_directory());
+  if (mesh_.savers())
+    store_.emplace(recipe_.checkpoint_directory(), store_options(recipe_.settings, mesh_));
+  else
+    store_.emplace(recipe_.checkpoint_directory());
 }
 
-/// A save that the system fails never stops training: the next one is tried at its time. False then. `part` fails on every rank
-/// or, after its last exchange with the others, on one.
+/// A save that the system fails never stops training: the next one is tried at its time. False
+/// then. `part` fails on every rank or, after its last exchange with the others, on one.
 bool Trainer::try_save(int64_t step, const std::function<void()>& part) {
   try {
     part();
@@ -63,14 +69,18 @@ bool Trainer::try_save(int64_t step, const std::function<void()>& part) {
 
 std::string Trainer::newest_saved() const {
   if (saved_step_ < 0) return "no checkpoint was saved";
-  return cat("the newest checkpoint is of step ", saved_step_, ", and the same command continues from it");
+  return cat("the newest checkpoint is of step ", saved_step_,
+             ", and the same command continues from it");
 }
 
 /// A run ends well only where its last state is kept.
 void Trainer::require_saved() const {
   if (saved_step_ == state_.step || !save_failure_) return;
-  throw Error(ErrorClass::io, cat("the last state of the run, of step ", state_.step, ", is not saved: ", save_failure_->message()),
-              cat(save_failure_->hint(), save_failure_->hint().empty() ? "" : "; ", newest_saved()));
+  throw Error(
+      ErrorClass::io,
+      cat("the last state of the run, of step ", state_.step,
+          ", is not saved: ", save_failure_->message()),
+      cat(save_failure_->hint(), save_failure_->hint().empty() ? "" : "; ", newest_saved()));
 }
 
 void Trainer::save() {
@@ -84,11 +94,13 @@ void Trainer::save() {
   try_save(state_.step, [&] {
     std::exception_ptr failure;
     try {
-      save_.emplace(*store_, session_.parameters, &*optimizer_state_, meta(state_.consumed_samples));
+      save_.emplace(*store_, session_.parameters, &*optimizer_state_,
+                    meta(state_.consumed_samples));
     } catch (...) {
       failure = std::current_exception();
     }
-    store_->agree(failure);  // a rank whose save did not begin would be missing where the others go on with theirs
+    store_->agree(failure);  // a rank whose save did not begin would be missing where the others go
+                             // on with theirs
   });
   save_held_ = seconds_since(start);
   if (!recipe_.settings.checkpoint.async) end_save();
@@ -123,9 +135,10 @@ void Trainer::end_save() {
     saved_step_ = step;
     save_failure_.reset();
     auto ms = [](double seconds) { return cat(static_cast<int>(seconds * 1000), " ms"); };
-    event(cat("checkpoint of step ", step, ": ", human_bytes(result.bytes), " in ", ms(result.seconds),
-              recipe_.settings.checkpoint.async ? cat(" (training waited ", ms(save_held_), ")") : "", ", ",
-              result.path.string()));
+    event(cat(
+        "checkpoint of step ", step, ": ", human_bytes(result.bytes), " in ", ms(result.seconds),
+        recipe_.settings.checkpoint.async ? cat(" (training waited ", ms(save_held_), ")") : "",
+        ", ", result.path.string()));
     for (const auto& warning : result.warnings) event(cat("warning: ", warning));
   });
   save_.reset();
@@ -153,12 +166,12 @@ void Trainer::resume() {
   const std::string& mode = recipe_.settings.checkpoint.resume;
   LatestCheckpoint latest = store_->latest_valid();
   for (const auto& refused : latest.refused)
-    if (first())
-      log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
+    if (first()) log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
   if (!latest.step) {
-    MT_USER_CHECK(mode != "must", ErrorClass::checkpoint,
-                  cat("checkpoint.resume=must, but ", store_->folder().string(), " holds no checkpoint"),
-                  "check run.dir, or set checkpoint.resume=auto to start anew");
+    MT_USER_CHECK(
+        mode != "must", ErrorClass::checkpoint,
+        cat("checkpoint.resume=must, but ", store_->folder().string(), " holds no checkpoint"),
+        "check run.dir, or set checkpoint.resume=auto to start anew");
     return;
   }
   MT_USER_CHECK(mode != "never", ErrorClass::checkpoint,
@@ -167,10 +180,15 @@ void Trainer::resume() {
                 "choose another run.dir, or set checkpoint.resume=auto to continue it");
   CheckpointMeta before =
       meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
-  // Where the batches so far had other sizes than this recipe's, the run reads as many samples more or fewer.
-  if (const int64_t ahead = before.state.consumed_samples - batches_.samples_until(before.state.step); ahead != 0)
-    open_training_data(batches_.samples_until(std::max(before.state.step, recipe_.settings.train.steps)) + ahead);
-  const bool tells = first() && before.state.step < recipe_.settings.train.steps;  // else there is nothing to do
+  // Where the batches so far had other sizes than this recipe's, the run reads as many samples more
+  // or fewer.
+  if (const int64_t ahead =
+          before.state.consumed_samples - batches_.samples_until(before.state.step);
+      ahead != 0)
+    open_training_data(
+        batches_.samples_until(std::max(before.state.step, recipe_.settings.train.steps)) + ahead);
+  const bool tells =
+      first() && before.state.step < recipe_.settings.train.steps;  // else there is nothing to do
   check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
                store_->step_folder(*latest.step).string(), !tells);
   const auto fresh = load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
@@ -180,7 +198,9 @@ void Trainer::resume() {
   state_ = before.state;
   scaler_.restore(state_.loss_scale, state_.good_steps, state_.bad_steps);
   saved_step_ = state_.step;
-  if (tells) log_info("continuing from step ", state_.step, " of ", store_->step_folder(*latest.step).string());
+  if (tells)
+    log_info("continuing from step ", state_.step, " of ",
+             store_->step_folder(*latest.step).string());
 }
 
 }  // namespace mtrain

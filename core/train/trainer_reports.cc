@@ -12,7 +12,9 @@ namespace mtrain {
 
 void Trainer::begin_profile() {
   const ProfilingSection& p = recipe_.settings.profiling;
-  if (p.type != "trace" || std::ranges::find(p.ranks, ranks_.rank()) == p.ranks.end() || state_.step < p.start || state_.step >= p.end) return;
+  if (p.type != "trace" || std::ranges::find(p.ranks, ranks_.rank()) == p.ranks.end() ||
+      state_.step < p.start || state_.step >= p.end)
+    return;
   if (!profile_) {
     profile_.emplace(session_.run->backend().kernels());
     profile_from_ = state_.step;
@@ -25,7 +27,8 @@ void Trainer::end_profile(bool last) {
   set_profile(nullptr);  // what comes between steps is not part of them
   if (!last && state_.step < recipe_.settings.profiling.end) return;
   const std::string rank = first() ? "" : cat("-rank", ranks_.rank());
-  fs::path file = recipe_.run_directory() / cat("trace-", profile_from_ + 1, "-", state_.step, rank, ".json");
+  fs::path file =
+      recipe_.run_directory() / cat("trace-", profile_from_ + 1, "-", state_.step, rank, ".json");
   try {
     write_file_atomic(file, to_trace(*profile_, recipe_.name));
     event(cat("trace of steps ", profile_from_ + 1, " to ", state_.step, ": ", file.string()));
@@ -37,8 +40,9 @@ void Trainer::end_profile(bool last) {
 
 void Trainer::report_memory() {
   const CachingAllocator& memory = session_.run->memory();
-  event(cat("memory after step ", state_.step, ": ", human_bytes(memory.in_use()), " in use, ", human_bytes(memory.peak()),
-            " at the peak (", memory.at_peak().text(), "), ", human_bytes(memory.peak_reserved()), " taken from the system, ",
+  event(cat("memory after step ", state_.step, ": ", human_bytes(memory.in_use()), " in use, ",
+            human_bytes(memory.peak()), " at the peak (", memory.at_peak().text(), "), ",
+            human_bytes(memory.peak_reserved()), " taken from the system, ",
             human_bytes(info_.planned_bytes), " planned"));
 }
 
@@ -50,19 +54,23 @@ void Trainer::pass_over_step() {
   state_.consumed_samples = loader_->consumed_samples();
   state_.consumed_tokens += batch_now() * s.model.seq_length;
   ++state_.step;
-  event(cat("step ", state_.step, ": no update, as train.skip_steps says (samples ", first, " to ", state_.consumed_samples - 1, ")"));
+  event(cat("step ", state_.step, ": no update, as train.skip_steps says (samples ", first, " to ",
+            state_.consumed_samples - 1, ")"));
 }
 
 void Trainer::skip_large(double grad_norm) {
   const Settings& s = recipe_.settings;
   if (skips_++ < s.train.max_skips)
-    return event(cat("step ", state_.step + 1, ": update skipped, the gradient norm ", grad_norm, " is above optimizer.skip_grad_norm"));
+    return event(cat("step ", state_.step + 1, ": update skipped, the gradient norm ", grad_norm,
+                     " is above optimizer.skip_grad_norm"));
   end_save();
   throw Error(ErrorClass::numeric,
-              cat("the gradient norm ", grad_norm, " at step ", state_.step + 1, " is above optimizer.skip_grad_norm=",
-                  *s.optimizer.skip_grad_norm, ", and the ", s.train.max_skips,
+              cat("the gradient norm ", grad_norm, " at step ", state_.step + 1,
+                  " is above optimizer.skip_grad_norm=", *s.optimizer.skip_grad_norm, ", and the ",
+                  s.train.max_skips,
                   " updates before it were skipped, too: train.max_skips allows no more"),
-              cat("lower optimizer.lr, or raise optimizer.skip_grad_norm or train.max_skips; ", newest_saved()));
+              cat("lower optimizer.lr, or raise optimizer.skip_grad_norm or train.max_skips; ",
+                  newest_saved()));
 }
 
 void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
@@ -70,19 +78,24 @@ void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
   const bool skips = s.train.on_nonfinite == "skip", loss_is_finite = std::isfinite(loss.loss_sum);
   const double value = loss_is_finite ? grad_norm : loss.mean();
   // A nan has a sign, which says nothing.
-  const std::string what = cat("not a finite ", loss_is_finite ? "gradient norm " : "loss ", std::isnan(value) ? "nan" : cat(value),
-                               " at step ", state_.step + 1, " (samples ", state_.consumed_samples, " to ",
-                               state_.consumed_samples + batch_now() - 1, ")");
+  const std::string what =
+      cat("not a finite ", loss_is_finite ? "gradient norm " : "loss ",
+          std::isnan(value) ? "nan" : cat(value), " at step ", state_.step + 1, " (samples ",
+          state_.consumed_samples, " to ", state_.consumed_samples + batch_now() - 1, ")");
   if (skips && skips_ < s.train.max_skips) {
     ++skips_;
     return event(cat("warning: ", what, ": update skipped"));
   }
   end_save();
   throw Error(ErrorClass::numeric,
-              skips ? cat(what, ", and the ", counted(skips_, "update"), " before it ", skips_ == 1 ? "was" : "were", " skipped for the same: train.max_skips allows no more")
+              skips ? cat(what, ", and the ", counted(skips_, "update"), " before it ",
+                          skips_ == 1 ? "was" : "were",
+                          " skipped for the same: train.max_skips allows no more")
                     : cat(what, "; nothing was updated"),
               cat("lower optimizer.lr, raise scheduler.warmup_steps, ",
-                  skips ? "or look at those samples; " : "look at those samples, or set train.on_nonfinite=skip; ", newest_saved()));
+                  skips ? "or look at those samples; "
+                        : "look at those samples, or set train.on_nonfinite=skip; ",
+                  newest_saved()));
 }
 
 }  // namespace mtrain

@@ -16,17 +16,17 @@ double norm_of(const std::vector<float>& values) {
   return std::sqrt(squares);
 }
 
-double relative(double a, double b) {
-  return std::fabs(a - b) / std::max(std::fabs(b), 1e-30);
-}
+double relative(double a, double b) { return std::fabs(a - b) / std::max(std::fabs(b), 1e-30); }
 
-/// For each step the largest relative difference seen until then, times the tail, and at least `floor`.
+/// For each step the largest relative difference seen until then, times the tail, and at least
+/// `floor`.
 std::vector<double> curve(const std::vector<double>& reference,
                           const std::vector<const std::vector<double>*>& disturbed, double floor) {
   std::vector<double> out;
   double most = floor / kBoundTail;
   for (size_t step = 0; step < reference.size(); ++step) {
-    for (const auto* values : disturbed) most = std::max(most, relative((*values)[step], reference[step]));
+    for (const auto* values : disturbed)
+      most = std::max(most, relative((*values)[step], reference[step]));
     out.push_back(kBoundTail * most);
   }
   return out;
@@ -46,15 +46,16 @@ double unit_roundoff(DType dtype) {
 }
 
 double weight_disturbance(DType dtype, const std::vector<int64_t>& sizes, int64_t tokens) {
-  // Forward sums over the inputs, backward over the outputs and over the tokens; each in float, then rounded to the
-  // dtype.
+  // Forward sums over the inputs, backward over the outputs and over the tokens; each in float,
+  // then rounded to the dtype.
   double lengths = static_cast<double>(tokens);
   for (int64_t size : sizes) lengths += static_cast<double>(size);
   double summed = unit_roundoff(DType::f32) * std::sqrt(lengths);
   return dtype == DType::f32 ? summed : std::hypot(summed, unit_roundoff(dtype));
 }
 
-std::function<void(ParamList&, int64_t)> disturb_weights(DType dtype, int64_t tokens, int64_t probe) {
+std::function<void(ParamList&, int64_t)> disturb_weights(DType dtype, int64_t tokens,
+                                                         int64_t probe) {
   return [=](ParamList& parameters, int64_t step) {
     for (Parameter& p : parameters.all()) {
       std::vector<int64_t> sizes;
@@ -63,9 +64,11 @@ std::function<void(ParamList&, int64_t)> disturb_weights(DType dtype, int64_t to
       std::vector<float> values(static_cast<size_t>(p.master.numel()));
       Run& run = p.master.run();
       run.download(p.master, values.data());
-      RngStream random(static_cast<uint64_t>(probe), cat("disturbance.", p.name), static_cast<uint64_t>(step));
+      RngStream random(static_cast<uint64_t>(probe), cat("disturbance.", p.name),
+                       static_cast<uint64_t>(step));
       for (size_t i = 0; i < values.size(); ++i)
-        values[i] = static_cast<float>(values[i] * (1 + size * static_cast<double>(random.normal(i))));
+        values[i] =
+            static_cast<float>(values[i] * (1 + size * static_cast<double>(random.normal(i))));
       run.upload(p.master, values.data());
       if (p.value.dtype() != DType::f32) run.copy(p.value, p.master);
     }
@@ -84,14 +87,16 @@ double relative_difference(const WholeTensor& a, const WholeTensor& b, double sm
 
 double smallest_gradient(const LayoutFigures& reference, double unit_roundoff) {
   double squares = 0;
-  for (const auto& [name, tensor] : reference.gradients) squares += std::pow(norm_of(tensor.values), 2);
+  for (const auto& [name, tensor] : reference.gradients)
+    squares += std::pow(norm_of(tensor.values), 2);
   return std::max(unit_roundoff * std::sqrt(squares), 1e-30);
 }
 
 LayoutBound layout_bound(DType dtype, int64_t tokens, const LayoutFigures& reference,
                          const std::vector<LayoutFigures>& disturbed) {
   LayoutBound bound{.unit_roundoff = unit_roundoff(dtype)};
-  double floor = kBoundTail * bound.unit_roundoff / 2, smallest = smallest_gradient(reference, bound.unit_roundoff);
+  double floor = kBoundTail * bound.unit_roundoff / 2,
+         smallest = smallest_gradient(reference, bound.unit_roundoff);
   std::vector<const std::vector<double>*> losses, norms;
   for (const auto& run : disturbed) {
     losses.push_back(&run.losses);

@@ -48,23 +48,27 @@ std::string likely_cause(const Multiple& m) {
   if (std::fabs(m.factor) < 1e-3) return ": it is zero, the gradient got lost";
   double up = std::round(m.factor), down = std::round(1 / m.factor);
   if (up >= 2 && std::fabs(m.factor / up - 1) < 1e-2)
-    return cat(": it is ", up, " times one rank's, as if added up over an axis of ", up, " ranks once too often");
+    return cat(": it is ", up, " times one rank's, as if added up over an axis of ", up,
+               " ranks once too often");
   if (down >= 2 && std::fabs(m.factor * down - 1) < 1e-2)
-    return cat(": it is 1/", down, " of one rank's, as if it had not been added up over an axis of ", down, " ranks");
+    return cat(": it is 1/", down,
+               " of one rank's, as if it had not been added up over an axis of ", down, " ranks");
   return cat(": it is ", short_number(m.factor), " times one rank's throughout");
 }
 
 /// How many elements were given by no rank, and by several.
 std::string miscounted(const WholeTensor& tensor) {
   auto none = std::count(tensor.given.begin(), tensor.given.end(), 0);
-  auto several = std::count_if(tensor.given.begin(), tensor.given.end(), [](uint8_t n) { return n > 1; });
+  auto several =
+      std::count_if(tensor.given.begin(), tensor.given.end(), [](uint8_t n) { return n > 1; });
   if (none + several == 0) return "";
   return cat(none, " elements are counted by no rank and ", several, " by several");
 }
 
 /// The largest difference of two curves, and as a share of the bound in `share`.
-double compare_curve(const char* what, const std::vector<double>& values, const std::vector<double>& reference,
-                     const std::vector<double>& bound, double& share, std::vector<std::string>& problems) {
+double compare_curve(const char* what, const std::vector<double>& values,
+                     const std::vector<double>& reference, const std::vector<double>& bound,
+                     double& share, std::vector<std::string>& problems) {
   double most = 0;
   bool told = false;
   for (size_t step = 0; step < values.size(); ++step) {
@@ -73,15 +77,15 @@ double compare_curve(const char* what, const std::vector<double>& values, const 
     share = std::max(share, d / bound[step]);
     if (d <= bound[step] || told) continue;
     told = true;
-    problems.push_back(cat(what, " of step ", step + 1, " is ", shortest(values[step]), ", on one rank ",
-                           shortest(reference[step]), " (", short_number(d), " apart, rounding explains ",
-                           short_number(bound[step]), ")"));
+    problems.push_back(cat(what, " of step ", step + 1, " is ", shortest(values[step]),
+                           ", on one rank ", shortest(reference[step]), " (", short_number(d),
+                           " apart, rounding explains ", short_number(bound[step]), ")"));
   }
   return most;
 }
 
-void judge_gradients(const LayoutFigures& figures, const LayoutReference& reference, LayoutVerdict& verdict,
-                     std::vector<std::string>& problems) {
+void judge_gradients(const LayoutFigures& figures, const LayoutReference& reference,
+                     LayoutVerdict& verdict, std::vector<std::string>& problems) {
   const auto& [expected, bounds] = reference;
   double smallest = smallest_gradient(expected, bounds.unit_roundoff), worst = -1;
   std::vector<std::string> differing;
@@ -89,7 +93,8 @@ void judge_gradients(const LayoutFigures& figures, const LayoutReference& refere
     auto found = figures.gradients.find(name);
     if (found == figures.gradients.end() || found->second.sizes != whole.sizes) {
       differing.push_back(
-          cat("the gradient of ", name, found == figures.gradients.end() ? " is missing" : " has another shape"));
+          cat("the gradient of ", name,
+              found == figures.gradients.end() ? " is missing" : " has another shape"));
       continue;
     }
     const WholeTensor& tensor = found->second;
@@ -99,31 +104,38 @@ void judge_gradients(const LayoutFigures& figures, const LayoutReference& refere
     verdict.gradient = std::max(verdict.gradient, d);
     if (d / bound > worst) worst = d / bound, verdict.worst_gradient = name;
     if (d <= bound) continue;
-    differing.push_back(cat("the gradient of ", name, " is ", short_number(d), " apart, rounding explains ",
-                            short_number(bound), likely_cause(multiple_of(tensor.values, whole.values))));
+    differing.push_back(cat("the gradient of ", name, " is ", short_number(d),
+                            " apart, rounding explains ", short_number(bound),
+                            likely_cause(multiple_of(tensor.values, whole.values))));
   }
   for (const auto& [name, tensor] : figures.gradients)
-    if (!expected.gradients.contains(name)) differing.push_back(cat("one rank has no parameter ", name));
+    if (!expected.gradients.contains(name))
+      differing.push_back(cat("one rank has no parameter ", name));
   verdict.share = std::max(verdict.share, worst);
   constexpr size_t kShown = 4;
   for (size_t i = 0; i < std::min(kShown, differing.size()); ++i) problems.push_back(differing[i]);
   if (differing.size() > kShown)
-    problems.push_back(cat("and ", differing.size() - kShown, " more of ", expected.gradients.size(), " parameters"));
+    problems.push_back(cat("and ", differing.size() - kShown, " more of ",
+                           expected.gradients.size(), " parameters"));
 }
 
 }  // namespace
 
 LayoutVerifier::LayoutVerifier(const Recipe& recipe, PluginHost& plugins, VerifyOptions options)
-    : plugins_(plugins), options_(std::move(options)), twin_(twin_recipe(recipe, options_.ranks, options_.steps)) {
+    : plugins_(plugins),
+      options_(std::move(options)),
+      twin_(twin_recipe(recipe, options_.ranks, options_.steps)) {
   Recipe on_one_rank = recipe_from_text(twin_, "the twin", fs::current_path(), {}, plugins_);
   const Settings& settings = on_one_rank.settings;
   dtype_ = settings.mixed_precision.compute_type();
   sample_tokens_ = settings.model.seq_length;
   const Node* blocks = on_one_rank.config.root().find("model.layers");
-  whole_ = {blocks && blocks->is(NodeKind::integer) ? blocks->as_int() : 0, settings.global_batch()};
+  whole_ = {blocks && blocks->is(NodeKind::integer) ? blocks->as_int() : 0,
+            settings.global_batch()};
   layouts_ = list_layouts(twin_, plugins_, options_.ranks);
   std::string name = (fs::temp_directory_path() / "mtrain-verify-XXXXXX").string();
-  MT_USER_CHECK(::mkdtemp(name.data()) != nullptr, ErrorClass::io, cat("cannot make a folder like ", name),
+  MT_USER_CHECK(::mkdtemp(name.data()) != nullptr, ErrorClass::io,
+                cat("cannot make a folder like ", name),
                 "set TMPDIR to a folder that can be written");
   folder_ = name;
 }
@@ -138,7 +150,8 @@ LayoutFigures LayoutVerifier::train(const TwinSize& size, const RankLayout& layo
   std::vector<std::string> changes = overrides(layout);
   for (std::string& setting : overrides(size)) changes.push_back(std::move(setting));
   changes.push_back(cat("run.dir=", folder_.string()));
-  if (options_.world && layout.ranks > 1) changes.push_back(cat("dist.comm=", options_.world->kind()));
+  if (options_.world && layout.ranks > 1)
+    changes.push_back(cat("dist.comm=", options_.world->kind()));
   Recipe recipe = recipe_from_text(twin_, "the twin", fs::current_path(), changes, plugins_);
   return run_layout(recipe, plugins_,
                     {.steps = options_.steps,
@@ -157,7 +170,8 @@ const LayoutReference& LayoutVerifier::reference(const TwinSize& size) {
     std::vector<LayoutFigures> disturbed;
     for (int64_t probe = 1; probe <= options_.probes; ++probe)
       disturbed.push_back(train(size, {}, disturb_weights(dtype_, tokens, probe)));
-    MT_USER_CHECK(!options_.stop || !options_.stop(), ErrorClass::usage, "stopped before anything was compared", "");
+    MT_USER_CHECK(!options_.stop || !options_.stop(), ErrorClass::usage,
+                  "stopped before anything was compared", "");
     made.bound = layout_bound(dtype_, tokens, made.figures, disturbed);
     return entry->second = std::move(made);
   } catch (...) {
@@ -185,22 +199,30 @@ LayoutVerdict LayoutVerifier::verify(const RankLayout& layout) {
 
 LayoutVerdict LayoutVerifier::judge(const RankLayout& layout, const LayoutFigures& figures) {
   const auto& [expected, bound] = reference(layout);
-  LayoutVerdict verdict{.layout = layout, .size = twin_size(whole_, layout), .seconds = figures.seconds, .memory = figures.memory};
-  for (const auto& [axis, counters] : figures.sent) verdict.sent[axis] = counters.total().bytes_sent;
+  LayoutVerdict verdict{.layout = layout,
+                        .size = twin_size(whole_, layout),
+                        .seconds = figures.seconds,
+                        .memory = figures.memory};
+  for (const auto& [axis, counters] : figures.sent)
+    verdict.sent[axis] = counters.total().bytes_sent;
   std::vector<std::string> problems;
   if (figures.losses.size() != expected.losses.size())
-    problems.push_back(cat("it made ", counted(figures.losses.size(), "step"), " of ", expected.losses.size()));
+    problems.push_back(
+        cat("it made ", counted(figures.losses.size(), "step"), " of ", expected.losses.size()));
   if (!figures.losses.empty()) {
     verdict.loss_first = apart(figures.losses[0], expected.losses[0]);
     verdict.norm_first = apart(figures.norms[0], expected.norms[0]);
   }
-  verdict.loss = compare_curve("the loss", figures.losses, expected.losses, bound.loss, verdict.share, problems);
-  verdict.norm =
-      compare_curve("the gradient norm", figures.norms, expected.norms, bound.norm, verdict.share, problems);
+  verdict.loss = compare_curve("the loss", figures.losses, expected.losses, bound.loss,
+                               verdict.share, problems);
+  verdict.norm = compare_curve("the gradient norm", figures.norms, expected.norms, bound.norm,
+                               verdict.share, problems);
   judge_gradients(figures, reference(layout), verdict, problems);
   if (!figures.drifted.empty()) {
-    std::string more = figures.drifted.size() > 1 ? cat(" (and ", figures.drifted.size() - 1, " more)") : "";
-    problems.push_back(cat("after ", counted(figures.losses.size(), "step"), " ", figures.drifted[0], more));
+    std::string more =
+        figures.drifted.size() > 1 ? cat(" (and ", figures.drifted.size() - 1, " more)") : "";
+    problems.push_back(
+        cat("after ", counted(figures.losses.size(), "step"), " ", figures.drifted[0], more));
   }
   verdict.problem = join(problems, "\n");
   if (!problems.empty()) verdict.kind = LayoutVerdict::Kind::differs;

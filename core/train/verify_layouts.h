@@ -1,7 +1,7 @@
-// Whether a recipe trains the same model in every parallel layout: its shrunken twin is trained on one rank, then in
-// each layout over ranks that are threads, and losses, gradient norms and each parameter's gradient are compared. A layout
-// is held against a twin of the size that it has use for.
-// Refers to the recipe and the plugins; for one thread.
+// Whether a recipe trains the same model in every parallel layout: its shrunken twin is trained on
+// one rank, then in each layout over ranks that are threads, and losses, gradient norms and each
+// parameter's gradient are compared. A layout is held against a twin of the size that it has use
+// for. Refers to the recipe and the plugins; for one thread.
 #pragma once
 #include <functional>
 #include <map>
@@ -28,14 +28,16 @@ struct LayoutVerdict {
   double share = 0;            // the largest difference as a share of its bound
   double seconds = 0;
   std::vector<int64_t> memory;  // peak bytes of tensors, per rank
-  std::map<std::string, int64_t> sent;  // bytes that the first rank sent in the last step along each axis
+  std::map<std::string, int64_t>
+      sent;  // bytes that the first rank sent in the last step along each axis
 };
 
 struct VerifyOptions {
   int64_t ranks = 2, steps = 5;
-  int64_t probes = 3;             // disturbed runs of one rank that the bound is measured with
-  std::function<bool()> stop;     // asked before every step; true ends everything with Error
-  Communicator* world = nullptr;  // ranks that are processes, each with a verifier of its own; null: threads
+  int64_t probes = 3;          // disturbed runs of one rank that the bound is measured with
+  std::function<bool()> stop;  // asked before every step; true ends everything with Error
+  Communicator* world =
+      nullptr;  // ranks that are processes, each with a verifier of its own; null: threads
 };
 
 /// What one rank makes of a twin of one size.
@@ -46,7 +48,8 @@ struct LayoutReference {
 
 class MT_API LayoutVerifier {
  public:
-  /// Makes the twin and lists its layouts. Throws Error(config) when the recipe cannot be trained on one rank.
+  /// Makes the twin and lists its layouts. Throws Error(config) when the recipe cannot be trained
+  /// on one rank.
   LayoutVerifier(const Recipe& recipe, PluginHost& plugins, VerifyOptions options);
   ~LayoutVerifier();
   LayoutVerifier(const LayoutVerifier&) = delete;
@@ -56,10 +59,12 @@ class MT_API LayoutVerifier {
   const LayoutList& layouts() const { return layouts_; }
   DType dtype() const { return dtype_; }
   const TwinSize& whole() const { return whole_; }
-  /// One rank's figures of the whole twin, and of what a layout is held against. Trains on one rank, undisturbed and disturbed,
-  /// when they are asked for first.
+  /// One rank's figures of the whole twin, and of what a layout is held against. Trains on one
+  /// rank, undisturbed and disturbed, when they are asked for first.
   const LayoutReference& reference() { return reference(whole_); }
-  const LayoutReference& reference(const RankLayout& layout) { return reference(twin_size(whole_, layout)); }
+  const LayoutReference& reference(const RankLayout& layout) {
+    return reference(twin_size(whole_, layout));
+  }
   /// All that were asked for.
   const std::map<TwinSize, LayoutReference>& references() const { return references_; }
   /// Trains the twin in this layout and compares. An error of training is a verdict, not thrown.
@@ -69,7 +74,8 @@ class MT_API LayoutVerifier {
 
  private:
   const LayoutReference& reference(const TwinSize& size);
-  LayoutFigures train(const TwinSize& size, const RankLayout& layout, std::function<void(ParamList&, int64_t)> before_step = {});
+  LayoutFigures train(const TwinSize& size, const RankLayout& layout,
+                      std::function<void(ParamList&, int64_t)> before_step = {});
 
   PluginHost& plugins_;
   VerifyOptions options_;

@@ -17,7 +17,8 @@ const char* word(Kind kind) {
 }
 
 int64_t count(const std::vector<LayoutVerdict>& verdicts, Kind kind) {
-  return std::count_if(verdicts.begin(), verdicts.end(), [&](const auto& v) { return v.kind == kind; });
+  return std::count_if(verdicts.begin(), verdicts.end(),
+                       [&](const auto& v) { return v.kind == kind; });
 }
 
 size_t num_layouts(const std::vector<RefusedLayouts>& refused) {
@@ -28,11 +29,13 @@ size_t num_layouts(const std::vector<RefusedLayouts>& refused) {
 
 std::string refusals(const char* what, std::vector<RefusedLayouts> refused) {
   if (refused.empty()) return "";
-  std::stable_sort(refused.begin(), refused.end(),
-                   [](const auto& a, const auto& b) { return a.layouts.size() > b.layouts.size(); });
+  std::stable_sort(refused.begin(), refused.end(), [](const auto& a, const auto& b) {
+    return a.layouts.size() > b.layouts.size();
+  });
   std::string out = cat(num_layouts(refused), " ", what, ":\n");
   for (const auto& r : refused)
-    out += cat("  ", r.layouts.size(), "  ", r.reason, "; the simplest: ", text(r.layouts[0]), "\n");
+    out +=
+        cat("  ", r.layouts.size(), "  ", r.reason, "; the simplest: ", text(r.layouts[0]), "\n");
   return out;
 }
 
@@ -113,8 +116,8 @@ std::string verify_table_head() {
 
 std::string verify_table_line(const LayoutVerdict& v) {
   char line[160];
-  std::snprintf(line, sizeof line, "%-8s %8.3g  %-7.1e  %-7.1e  %-7.1e  %-7.1e %4.1fs  ", word(v.kind), v.share,
-                v.loss_first, v.norm_first, v.gradient, v.loss, v.seconds);
+  std::snprintf(line, sizeof line, "%-8s %8.3g  %-7.1e  %-7.1e  %-7.1e  %-7.1e %4.1fs  ",
+                word(v.kind), v.share, v.loss_first, v.norm_first, v.gradient, v.loss, v.seconds);
   std::string out = cat(line, text(v.layout), "\n");
   for (const auto& problem : split(v.problem, '\n')) out += cat("         ", problem, "\n");
   return out;
@@ -123,13 +126,14 @@ std::string verify_table_line(const LayoutVerdict& v) {
 std::string verify_summary(const LayoutList& list, const std::vector<LayoutVerdict>& verdicts) {
   std::string out = verdicts.empty()
                         ? cat(list.legal.size(), " layouts are legal and built\n")
-                        : cat(verdicts.size(), " layouts: ", count(verdicts, Kind::same), " the same within rounding, ",
-                              count(verdicts, Kind::differs), " differ, ", count(verdicts, Kind::failed), " failed\n");
+                        : cat(verdicts.size(), " layouts: ", count(verdicts, Kind::same),
+                              " the same within rounding, ", count(verdicts, Kind::differs),
+                              " differ, ", count(verdicts, Kind::failed), " failed\n");
   double share = 0;
   for (const auto& v : verdicts) share = std::max(share, v.kind == Kind::same ? v.share : 0);
   if (count(verdicts, Kind::same) > 0)
-    out += cat("the largest difference among the former is ", shortest(std::round(share * 1000) / 1000),
-               " of its bound\n");
+    out += cat("the largest difference among the former is ",
+               shortest(std::round(share * 1000) / 1000), " of its bound\n");
   out += refusals("are legal, but need what this build lacks", list.not_built);
   out += refusals("are refused by rules", list.refused);
   for (const auto& v : verdicts)
@@ -139,7 +143,8 @@ std::string verify_summary(const LayoutList& list, const std::vector<LayoutVerdi
   return out;
 }
 
-std::string verify_certificate(const Recipe& recipe, const LayoutVerifier& verifier, const VerifyOptions& options,
+std::string verify_certificate(const Recipe& recipe, const LayoutVerifier& verifier,
+                               const VerifyOptions& options,
                                const std::vector<LayoutVerdict>& verdicts) {
   Node list = Node::list();
   for (const auto& v : verdicts) list.push(to_node(v));

@@ -36,7 +36,8 @@ std::vector<float> on_host(const Tensor& tensor) {
   return values;
 }
 
-/// Puts what this rank counts of one parameter's tensor, which begins at an element of its part, into the whole one.
+/// Puts what this rank counts of one parameter's tensor, which begins at an element of its part,
+/// into the whole one.
 void place(const Parameter& p, int64_t begin, const Tensor& tensor, WholeTensors& wholes) {
   std::vector<float> local = on_host(tensor);
   auto [entry, first] = wholes.try_emplace(p.name);
@@ -69,9 +70,10 @@ int64_t apart_from(const WholeTensor& whole, const ParamSlice& slice) {
 
 using Slices = std::span<const OptimizerState::Entry>;
 
-/// Puts together what the ranks hold: threads put it into the same memory, processes add up what is zero elsewhere.
-void gather(Slices slices, Tensor ParamSlice::*tensor, const RankMesh& mesh, const LayoutRunOptions& options,
-            std::mutex& results, WholeTensors& wholes) {
+/// Puts together what the ranks hold: threads put it into the same memory, processes add up what is
+/// zero elsewhere.
+void gather(Slices slices, Tensor ParamSlice::*tensor, const RankMesh& mesh,
+            const LayoutRunOptions& options, std::mutex& results, WholeTensors& wholes) {
   {
     std::lock_guard lock(results);
     for (const auto& slice : slices)
@@ -90,12 +92,14 @@ void gather(Slices slices, Tensor ParamSlice::*tensor, const RankMesh& mesh, con
   }
 }
 
-void compare_copies(Slices slices, const RankMesh& mesh, const LayoutRunOptions& options, Shared& shared) {
+void compare_copies(Slices slices, const RankMesh& mesh, const LayoutRunOptions& options,
+                    Shared& shared) {
   gather(slices, &ParamSlice::master, mesh, options, shared.results, shared.weights);
   std::lock_guard lock(shared.results);
   for (const auto& slice : slices)
     if (int64_t n = apart_from(shared.weights.at(slice.parameter->name), slice); n > 0)
-      shared.figures.drifted.push_back(cat("the copy of ", slice.parameter->name, " on ", mesh.place(), " has ", n,
+      shared.figures.drifted.push_back(cat("the copy of ", slice.parameter->name, " on ",
+                                           mesh.place(), " has ", n,
                                            " elements that are not those of the rank that counts"));
 }
 
@@ -103,9 +107,12 @@ void compare_copies(Slices slices, const RankMesh& mesh, const LayoutRunOptions&
 std::map<std::string, CommCounters> sent_along(const RankMesh& mesh) {
   const ParallelContext& p = mesh.parallel();
   std::map<std::string, CommCounters> sent;
-  for (auto [name, axis] :
-       {std::pair("tp", p.tp), {"cp", p.cp}, {"cp_near", p.cp_near}, {"experts", p.expert_group}, {"edp", p.edp},
-        {"pp", &mesh.dense()["pp"]}})
+  for (auto [name, axis] : {std::pair("tp", p.tp),
+                            {"cp", p.cp},
+                            {"cp_near", p.cp_near},
+                            {"experts", p.expert_group},
+                            {"edp", p.edp},
+                            {"pp", &mesh.dense()["pp"]}})
     if (cutting(axis)) sent[name] = axis->comm().counters();
   if (mesh.replicas().size() > 1) sent["replicas"] = mesh.replicas().counters();
   return sent;
@@ -122,8 +129,8 @@ std::map<std::string, CommCounters> difference(std::map<std::string, CommCounter
   return after;
 }
 
-void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options, Communicator& ranks,
-                Shared& shared) {
+void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options,
+                Communicator& ranks, Shared& shared) {
   RankMesh mesh(recipe, ranks);
   mesh.type_tensors();
   std::optional<Trainer> trainer;
@@ -138,7 +145,9 @@ void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOption
     if (options.before_step) options.before_step(parameters, step);
     std::map<std::string, CommCounters> before = sent_along(mesh);
     StepMetrics metrics = trainer->step();
-    if (step == 0) gather(trainer->slices(), &ParamSlice::grad, mesh, options, shared.results, shared.figures.gradients);
+    if (step == 0)
+      gather(trainer->slices(), &ParamSlice::grad, mesh, options, shared.results,
+             shared.figures.gradients);
     if (mesh.first() || options.world) {
       shared.figures.losses.push_back(metrics.loss);
       shared.figures.norms.push_back(metrics.grad_norm);
@@ -148,22 +157,27 @@ void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOption
   compare_copies(trainer->slices(), mesh, options, shared);
   std::lock_guard lock(shared.results);
   shared.figures.memory.resize(static_cast<size_t>(ranks.size()));
-  shared.figures.memory[static_cast<size_t>(ranks.rank())] = static_cast<int64_t>(trainer->context().memory().peak());
+  shared.figures.memory[static_cast<size_t>(ranks.rank())] =
+      static_cast<int64_t>(trainer->context().memory().peak());
 }
 
 }  // namespace
 
-LayoutFigures run_layout(const Recipe& recipe, PluginHost& plugins, const LayoutRunOptions& options) {
+LayoutFigures run_layout(const Recipe& recipe, PluginHost& plugins,
+                         const LayoutRunOptions& options) {
   auto start = std::chrono::steady_clock::now();
   Shared shared;
   Recipe own = recipe;  // a job may settle what its recipe leaves open
   if (recipe.settings.dist.nproc == 1)
-    train_rank(recipe, plugins, {options.steps, options.before_step, options.stop}, *make_self_communicator(), shared);
+    train_rank(recipe, plugins, {options.steps, options.before_step, options.stop},
+               *make_self_communicator(), shared);
   else if (options.world)
     train_rank(recipe, plugins, options, *options.world, shared);
   else
-    run_job(own, plugins, [&](Communicator& ranks) { train_rank(own, plugins, options, ranks, shared); });
-  shared.figures.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    run_job(own, plugins,
+            [&](Communicator& ranks) { train_rank(own, plugins, options, ranks, shared); });
+  shared.figures.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return std::move(shared.figures);
 }
 

@@ -9,11 +9,10 @@ namespace mtrain {
 namespace {
 
 constexpr int64_t kHeadDim = 8, kMaxBlocks = 8, kMicroBatch = 2;
-constexpr int64_t kSmallHeadDim = 32;  // FP8 and FP4 products are over groups of up to as many values
+constexpr int64_t kSmallHeadDim =
+    32;  // FP8 and FP4 products are over groups of up to as many values
 
-int64_t round_up(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 /// Reads and changes the settings of one section, those that are there.
 class Shrinker {
@@ -47,7 +46,9 @@ void shrink_heads(Shrinker& model, int64_t heads, int64_t dim) {
     model.set("kv_heads", fewer);
   }
   if (width > 0)
-    model.set("head_dim", width * whole > hidden ? 2 * dim : width * whole < hidden ? dim / 2 : dim);
+    model.set("head_dim", width * whole > hidden   ? 2 * dim
+                          : width * whole < hidden ? dim / 2
+                                                   : dim);
   if (model.get("ffn_hidden_size") > 0) model.set("ffn_hidden_size", 2 * heads * dim);
 }
 
@@ -104,14 +105,18 @@ void add_training(Node& tree, int64_t ranks, int64_t steps) {
   tree.set("tokenizer", section({{"type", Node::string("byte")}}));
   tree.set("dataset", section({{"type", Node::string("mock")}}));
   // Two samples at a time, and never fewer micro-batches than stages where both take all ranks.
-  tree.set("train", section({{"steps", Node::integer(steps)},
-                             {"micro_batch_size", Node::integer(kMicroBatch)},
-                             {"global_batch_size", Node::integer(kMicroBatch * std::max<int64_t>(2, ranks))}}));
-  // A rate at which the few steps change something; a schedule for many steps would still be warming up.
+  tree.set(
+      "train",
+      section({{"steps", Node::integer(steps)},
+               {"micro_batch_size", Node::integer(kMicroBatch)},
+               {"global_batch_size", Node::integer(kMicroBatch * std::max<int64_t>(2, ranks))}}));
+  // A rate at which the few steps change something; a schedule for many steps would still be
+  // warming up.
   tree.set("optimizer.lr", Node::number(1e-3));
   tree.set("scheduler", section({{"type", Node::string("constant")}}));
   tree.set("checkpoint", section({{"resume", Node::string("never")}}));
-  tree.set("logger", section({{"tensorboard", Node::boolean(false)}, {"metrics", Node::boolean(false)}}));
+  tree.set("logger",
+           section({{"tensorboard", Node::boolean(false)}, {"metrics", Node::boolean(false)}}));
   tree.set("run", section({{"threads", Node::integer(1)}}));
 }
 
@@ -119,10 +124,13 @@ void add_training(Node& tree, int64_t ranks, int64_t steps) {
 
 std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
   const Node* type = recipe.config.root().find("model.type");
-  // Rules may not hold here that hold where the recipe is for; what is no setting, or no value of one, is wrong anywhere.
-  bool readable = std::none_of(recipe.report.diagnostics().begin(), recipe.report.diagnostics().end(), [](const auto& d) {
-    return d.severity == Severity::error && d.code != "not-built" && !d.code.starts_with("rule ");
-  });
+  // Rules may not hold here that hold where the recipe is for; what is no setting, or no value of
+  // one, is wrong anywhere.
+  bool readable = std::none_of(recipe.report.diagnostics().begin(),
+                               recipe.report.diagnostics().end(), [](const auto& d) {
+                                 return d.severity == Severity::error && d.code != "not-built" &&
+                                        !d.code.starts_with("rule ");
+                               });
   if (!readable || !type || type->as_text().empty()) recipe.report.throw_if_errors();
   Node given = recipe.config.resolved(), tree = Node::map();
   for (const char* kept : {"model", "optimizer", "mixed_precision", "ddp", "rng"})
@@ -130,7 +138,8 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
   // Not every layout gathers; and how changes no bit.
   tree.erase("ddp.overlap_param_gather"), tree.erase("mixed_precision.fp8_params");
   if (const Node* order = given.find("dist.order")) tree.set("dist.order", *order);
-  tree.set("dist.silence_seconds", Node::number(0));  // a layout that fails must not end the process that compares them
+  tree.set("dist.silence_seconds",
+           Node::number(0));  // a layout that fails must not end the process that compares them
   shrink_model(tree, ranks);
   add_training(tree, ranks, steps);
   return write_yaml(tree);
@@ -139,10 +148,12 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
 TwinSize twin_size(const TwinSize& whole, const RankLayout& layout) {
   TwinSize size = whole;
   int64_t chunks = layout.pp * layout.vp, least = std::max<int64_t>(4, chunks);
-  while (size.blocks % 2 == 0 && size.blocks / 2 >= least && size.blocks / 2 % chunks == 0) size.blocks /= 2;
+  while (size.blocks % 2 == 0 && size.blocks / 2 >= least && size.blocks / 2 % chunks == 0)
+    size.blocks /= 2;
   int64_t least_samples = kMicroBatch * layout.dp() * (layout.pp > 1 ? 2 * layout.pp : 2);
   auto even = [&](int64_t samples) { return samples % (kMicroBatch * layout.dp()) == 0; };
-  while (size.samples % 2 == 0 && size.samples / 2 >= least_samples && even(size.samples / 2)) size.samples /= 2;
+  while (size.samples % 2 == 0 && size.samples / 2 >= least_samples && even(size.samples / 2))
+    size.samples /= 2;
   return size;
 }
 

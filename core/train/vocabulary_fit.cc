@@ -9,7 +9,8 @@
 namespace mtrain {
 namespace {
 
-/// Published models pad to a multiple of 128, or by up to 2 % of their ids (Phi-1.5 has 51200 rows for 50295).
+/// Published models pad to a multiple of 128, or by up to 2 % of their ids (Phi-1.5 has 51200 rows
+/// for 50295).
 int64_t most_padding(int64_t ids) { return std::max<int64_t>(128, ids / 32); }
 
 }  // namespace
@@ -19,27 +20,37 @@ int64_t vocabulary_rows(const Settings& settings, const Tokenizer& tokenizer) {
   const int64_t ids = tokenizer.vocab_size();
   if (model.vocab_size > 0) {
     MT_USER_CHECK(ids <= model.vocab_size, ErrorClass::config,
-                  cat("model.vocab_size (", model.vocab_size, ") is smaller than the vocabulary of tokenizer '", settings.tokenizer.type,
+                  cat("model.vocab_size (", model.vocab_size,
+                      ") is smaller than the vocabulary of tokenizer '", settings.tokenizer.type,
                       "' (", ids, ")"),
-                  cat("choose the model's own tokenizer; a model that starts from random values takes model.vocab_size=0, or at least ", ids));
+                  cat("choose the model's own tokenizer; a model that starts from random values "
+                      "takes model.vocab_size=0, or at least ",
+                      ids));
     return model.vocab_size;
   }
   const Checked<int64_t> multiple = model.vocab_multiple;
   const Checked<int64_t> padded = multiple * ((ids - 1) / model.vocab_multiple + 1);
-  MT_USER_CHECK(padded.valid(), ErrorClass::config, cat("model.vocab_multiple (", model.vocab_multiple, ") is too large to pad to"),
+  MT_USER_CHECK(padded.valid(), ErrorClass::config,
+                cat("model.vocab_multiple (", model.vocab_multiple, ") is too large to pad to"),
                 "choose a small power of two");
   return padded.value();
 }
 
 void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer) {
-  const int64_t rows = recipe.settings.model.vocab_size, ids = tokenizer.vocab_size(), unused = rows - ids;
+  const int64_t rows = recipe.settings.model.vocab_size, ids = tokenizer.vocab_size(),
+                unused = rows - ids;
   if (rows == 0 || unused <= 0) return;
   const Node* said = recipe.config.root().find("model.vocab_size");
   const std::string place = said ? said->loc().text() : "";
-  const std::string sizes = cat("model.vocab_size is ", rows, place.empty() ? "" : cat(" (", place, ")"), ", and tokenizer '",
-                                recipe.settings.tokenizer.type, "' has ", ids, " ids");
-  if (unused <= most_padding(ids)) return log_info(sizes, ": the last ", unused, unused == 1 ? " row is padding" : " rows are padding");
-  log_warn(sizes, ": ", unused, " rows belong to no token, more than padding has\n  help: choose the tokenizer that the model was made for; "
+  const std::string sizes =
+      cat("model.vocab_size is ", rows, place.empty() ? "" : cat(" (", place, ")"),
+          ", and tokenizer '", recipe.settings.tokenizer.type, "' has ", ids, " ids");
+  if (unused <= most_padding(ids))
+    return log_info(sizes, ": the last ", unused,
+                    unused == 1 ? " row is padding" : " rows are padding");
+  log_warn(sizes, ": ", unused,
+           " rows belong to no token, more than padding has\n  help: choose the tokenizer that the "
+           "model was made for; "
            "a model that starts from random values takes model.vocab_size=0");
 }
 

@@ -11,9 +11,7 @@ namespace {
 
 using reference::Heads;
 
-HeadLayout layout_of(const Heads& h) {
-  return {h.heads, h.groups, h.head_dim};
-}
+HeadLayout layout_of(const Heads& h) { return {h.heads, h.groups, h.head_dim}; }
 
 SequenceBounds bounds_of(const std::vector<int64_t>& lengths) {
   std::vector<int32_t> bounds = {0};
@@ -34,8 +32,9 @@ Angles angles_of(int64_t rotary_dim, int64_t positions) {
   Angles a{rotary_dim, positions, {}, {}};
   for (int64_t p = 0; p < positions; ++p)
     for (int64_t i = 0; i < rotary_dim / 2; ++i) {
-      double angle = static_cast<double>(p) *
-                     std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
+      double angle =
+          static_cast<double>(p) *
+          std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
       a.cos.push_back(static_cast<double>(static_cast<float>(std::cos(angle))));
       a.sin.push_back(static_cast<double>(static_cast<float>(std::sin(angle))));
     }
@@ -47,10 +46,10 @@ struct RopeRow {
   int64_t tokens, rotary_dim;
 };
 
-const std::vector<RopeRow> kRopeRows = {{{1, 1, 2}, 1, 2},     {{2, 2, 6}, 3, 6},     {{2, 1, 6}, 3, 2},
-                                        {{4, 1, 16}, 17, 16},  {{4, 2, 16}, 33, 8},   {{4, 4, 16}, 65, 16},
-                                        {{8, 2, 20}, 17, 12},  {{3, 3, 10}, 129, 10}, {{6, 3, 64}, 33, 64},
-                                        {{8, 8, 32}, 129, 32}, {{1, 1, 128}, 65, 64}};
+const std::vector<RopeRow> kRopeRows = {
+    {{1, 1, 2}, 1, 2},    {{2, 2, 6}, 3, 6},     {{2, 1, 6}, 3, 2},    {{4, 1, 16}, 17, 16},
+    {{4, 2, 16}, 33, 8},  {{4, 4, 16}, 65, 16},  {{8, 2, 20}, 17, 12}, {{3, 3, 10}, 129, 10},
+    {{6, 3, 64}, 33, 64}, {{8, 8, 32}, 129, 32}, {{1, 1, 128}, 65, 64}};
 
 std::vector<int32_t> positions_of(int64_t tokens, int64_t count) {
   std::vector<int32_t> positions;
@@ -60,8 +59,8 @@ std::vector<int32_t> positions_of(int64_t tokens, int64_t count) {
 }
 
 Case rope_case(const RopeRow& row) {
-  Case c{.name = cat("rope ", row.tokens, " tokens, heads ", row.heads.heads, "/", row.heads.groups, " x ",
-                     row.heads.head_dim, ", rotary ", row.rotary_dim),
+  Case c{.name = cat("rope ", row.tokens, " tokens, heads ", row.heads.heads, "/", row.heads.groups,
+                     " x ", row.heads.head_dim, ", rotary ", row.rotary_dim),
          .out = {row.tokens, row.heads.width()}};
   Angles angles = angles_of(row.rotary_dim, 150);
   std::vector<int32_t> positions = positions_of(row.tokens, 150);
@@ -95,7 +94,8 @@ TEST_CASE("rope: turns in place when nobody else holds the tensor, and a copy ot
     Tensor alone = make(run, before, {3, heads.width()}, dtype),
            held = make(run, before, {3, heads.width()}, dtype);
     void* place = alone.raw();
-    Tensor a = rope(std::move(alone), layout_of(heads), angles.table(run), make_ids(run, {0, 1, 9}));
+    Tensor a =
+        rope(std::move(alone), layout_of(heads), angles.table(run), make_ids(run, {0, 1, 9}));
     Tensor b = rope(Tensor(held), layout_of(heads), angles.table(run), make_ids(run, {0, 1, 9}));
     CHECK(a.raw() == place);
     CHECK(b.raw() != held.raw());
@@ -115,7 +115,8 @@ TEST_CASE("rope: its gradient turns back without touching a gradient that others
   auto probe = std::make_shared<Catcher>();
   Tensor x = make(run, dy, {3, heads.width()}, DType::f32);
   x.set_node(probe);
-  backward(rope(std::move(x), layout_of(heads), angles.table(run), make_ids(run, {1, 2, 3})), given);
+  backward(rope(std::move(x), layout_of(heads), angles.table(run), make_ids(run, {1, 2, 3})),
+           given);
   CHECK(values_of(given) == round_to(dy, DType::f32));
   CHECK(values_of(probe->grad) != values_of(given));
 }
@@ -135,9 +136,9 @@ const std::vector<AttentionRow> kAttentionRows = {
 Case attention_case(const AttentionRow& row, bool causal, double spread) {
   SequenceBounds bounds = bounds_of(row.lengths);
   int64_t tokens = bounds->back();
-  Case c{.name = cat("attention ", causal ? "causal " : "", row.heads.heads, "/", row.heads.groups, " x ",
-                     row.heads.head_dim, ", ", row.lengths.size(), " sequences, ", tokens, " tokens, spread ",
-                     spread),
+  Case c{.name = cat("attention ", causal ? "causal " : "", row.heads.heads, "/", row.heads.groups,
+                     " x ", row.heads.head_dim, ", ", row.lengths.size(), " sequences, ", tokens,
+                     " tokens, spread ", spread),
          .out = {tokens, row.heads.heads * row.heads.head_dim}};
   double scale = 1 / std::sqrt(static_cast<double>(row.heads.head_dim));
   auto float_scale = static_cast<float>(scale);
@@ -151,9 +152,11 @@ Case attention_case(const AttentionRow& row, bool causal, double spread) {
     return reference::attention(v[0], row.heads, *bounds, scale, causal);
   };
   c.backward = [=](const std::vector<Values>& v, const Values& dy) {
-    return std::vector<Values>{reference::attention_backward(dy, v[0], row.heads, *bounds, scale, causal)};
+    return std::vector<Values>{
+        reference::attention_backward(dy, v[0], row.heads, *bounds, scale, causal)};
   };
-  // Backward starts from the output as it was rounded, and probabilities may be rounded on their way.
+  // Backward starts from the output as it was rounded, and probabilities may be rounded on their
+  // way.
   c.bound = {.inner = 4, .sums = 16 * (1 + spread * spread)};
   return c;
 }
@@ -174,7 +177,8 @@ TEST_CASE("attention: tokens see neither other sequences nor, when causal, what 
   for (DType dtype : kDTypes)
     for (bool causal : {true, false}) {
       auto at = [&](const Values& values) {
-        return values_of(attention(make(run, values, shape, dtype), layout_of(heads), bounds, 0.3f, causal));
+        return values_of(
+            attention(make(run, values, shape, dtype), layout_of(heads), bounds, 0.3f, causal));
       };
       constexpr int64_t kChanged = 8;  // the fourth token of the second sequence
       Values before = random_values(shape.numel(), "qkv"), after = before;
@@ -182,7 +186,9 @@ TEST_CASE("attention: tokens see neither other sequences nor, when causal, what 
         after[static_cast<size_t>(kChanged * heads.width() + i)] += 1;
       Values a = at(before), b = at(after);
       for (int64_t t = 0; t < 16; ++t) {
-        auto row = [&](const Values& v) { return Values(v.begin() + t * 32, v.begin() + (t + 1) * 32); };
+        auto row = [&](const Values& v) {
+          return Values(v.begin() + t * 32, v.begin() + (t + 1) * 32);
+        };
         bool sees = t < 12 && t >= (causal ? kChanged : 5);
         CHECK((row(a) != row(b)) == sees);
       }
@@ -200,7 +206,8 @@ TEST_CASE("attention: large scores neither overflow nor become NaN") {
     auto probe = std::make_shared<Catcher>();
     x.set_node(probe);
     Tensor y = attention(x, layout_of(heads), bounds, 1, true);
-    for (double v : values_of(y)) CHECK(v == doctest::Approx(100.0).epsilon(dtype == DType::f32 ? 1e-6 : 1.0 / 256));
+    for (double v : values_of(y))
+      CHECK(v == doctest::Approx(100.0).epsilon(dtype == DType::f32 ? 1e-6 : 1.0 / 256));
     backward(y, make(run, Values(12, 1.0), {3, 4}, dtype));
     for (double g : values_of(probe->grad)) CHECK(std::isfinite(g));
   }

@@ -10,14 +10,15 @@ namespace {
 std::vector<int32_t> targets_of(int64_t rows, int64_t valid, int ignore_every) {
   std::vector<int32_t> targets;
   for (int64_t t = 0; t < rows; ++t)
-    targets.push_back(ignore_every > 0 && t % ignore_every == 0 ? -1
-                                                                : static_cast<int32_t>((t * 37 + 5) % valid));
+    targets.push_back(ignore_every > 0 && t % ignore_every == 0
+                          ? -1
+                          : static_cast<int32_t>((t * 37 + 5) % valid));
   return targets;
 }
 
 Case loss_case(int64_t rows, int64_t cols, int64_t valid, int ignore_every, double spread) {
-  Case c{.name = cat("cross_entropy ", rows, " x ", cols, " (", valid, "), spread ", spread, ", ignored 1/",
-                     ignore_every),
+  Case c{.name = cat("cross_entropy ", rows, " x ", cols, " (", valid, "), spread ", spread,
+                     ", ignored 1/", ignore_every),
          .out = {rows},
          .float_out = true};
   std::vector<int32_t> targets = targets_of(rows, valid, ignore_every);
@@ -38,7 +39,8 @@ Case loss_case(int64_t rows, int64_t cols, int64_t valid, int ignore_every, doub
 TEST_CASE("cross_entropy: values and gradients") {
   Figures figures("cross_entropy");
   for (int64_t rows : kOddSizes)
-    for (int64_t cols : kOddSizes) check(loss_case(rows, cols, cols, static_cast<int>(rows % 4), 2), figures);
+    for (int64_t cols : kOddSizes)
+      check(loss_case(rows, cols, cols, static_cast<int>(rows % 4), 2), figures);
   check(loss_case(17, 128, 97, 0, 1), figures);
   check(loss_case(17, 128, 1, 3, 1), figures);
   check(loss_case(33, 300, 257, 2, 1), figures);
@@ -91,8 +93,8 @@ TEST_CASE("cross_entropy: the gradient takes the logits' place, unless somebody 
 TEST_CASE("cross_entropy: logits of a hundred give finite losses and a certain one gives none") {
   Lab lab;
   Run& run = lab.run();
-  Tensor loss =
-      cross_entropy(make(run, {500, 0, 0, 500, -500, 0}, {2, 3}, DType::f32), make_ids(run, {0, 1}), 3);
+  Tensor loss = cross_entropy(make(run, {500, 0, 0, 500, -500, 0}, {2, 3}, DType::f32),
+                              make_ids(run, {0, 1}), 3);
   CHECK(values_of(loss) == Values{0, 1000});
 }
 

@@ -24,7 +24,9 @@ TEST_CASE("add: values and gradients") {
       Case c = binary_case("add", rows, cols, 1);
       c.op = [](Run&, std::vector<Tensor>& t) { return add(t[0], t[1]); };
       c.forward = [](const std::vector<Values>& v) { return reference::add(v[0], v[1]); };
-      c.backward = [](const std::vector<Values>&, const Values& dy) { return std::vector<Values>{dy, dy}; };
+      c.backward = [](const std::vector<Values>&, const Values& dy) {
+        return std::vector<Values>{dy, dy};
+      };
       check(c, figures);
     }
 }
@@ -48,8 +50,10 @@ TEST_CASE("gelu: values and gradients, exact and approximate") {
   for (bool tanh_form : {false, true})
     for (int64_t rows : kOddSizes)
       for (auto [cols, scale] : {std::array<int64_t, 2>{1, 1}, {17, 3}, {129, 1}}) {
-        Case c{.name = cat("gelu ", tanh_form ? "tanh " : "erf ", rows, " x ", cols), .out = {rows, cols}};
-        c.inputs = {{"x", {rows, cols}, random_values(rows * cols, "x", static_cast<double>(scale))}};
+        Case c{.name = cat("gelu ", tanh_form ? "tanh " : "erf ", rows, " x ", cols),
+               .out = {rows, cols}};
+        c.inputs = {
+            {"x", {rows, cols}, random_values(rows * cols, "x", static_cast<double>(scale))}};
         c.op = [=](Run&, std::vector<Tensor>& t) {
           return gelu(t[0], tanh_form ? GeluKind::tanh : GeluKind::erf);
         };
@@ -57,7 +61,8 @@ TEST_CASE("gelu: values and gradients, exact and approximate") {
         c.backward = [=](const std::vector<Values>& v, const Values& dy) {
           return std::vector<Values>{reference::gelu_backward(dy, v[0], tanh_form)};
         };
-        c.bound.sums = 32;  // 1 - sigmoid loses its low bits before it is multiplied by the inner slope
+        c.bound.sums =
+            32;  // 1 - sigmoid loses its low bits before it is multiplied by the inner slope
         check(c, figures);
       }
 }
@@ -91,11 +96,14 @@ TEST_CASE("embedding: rows of the table, gradients of repeated ids add up") {
   for (int64_t tokens : kOddSizes)
     for (auto [rows, cols] : {std::array<int64_t, 2>{1, 3}, {7, 17}, {130, 65}, {300, 1}}) {
       std::vector<int32_t> ids;
-      for (int64_t t = 0; t < tokens; ++t) ids.push_back(static_cast<int32_t>((t * t * 31 + t / 2) % rows));
+      for (int64_t t = 0; t < tokens; ++t)
+        ids.push_back(static_cast<int32_t>((t * t * 31 + t / 2) % rows));
       Case c{.name = cat("embedding ", tokens, " of ", rows, " x ", cols), .out = {tokens, cols}};
       c.inputs = {{"table", {rows, cols}, random_values(rows * cols, "table"), true}};
       c.op = [=](Run& run, std::vector<Tensor>& t) { return embedding(t[0], make_ids(run, ids)); };
-      c.forward = [=](const std::vector<Values>& v) { return reference::embedding(v[0], ids, cols); };
+      c.forward = [=](const std::vector<Values>& v) {
+        return reference::embedding(v[0], ids, cols);
+      };
       c.backward = [=, rows = rows, cols = cols](const std::vector<Values>&, const Values& dy) {
         return std::vector<Values>{reference::embedding_backward(dy, ids, rows, cols)};
       };
@@ -104,13 +112,15 @@ TEST_CASE("embedding: rows of the table, gradients of repeated ids add up") {
     }
 }
 
-// The mask as it is defined: element i of the global batch is kept when the stream's number i is at least p.
+// The mask as it is defined: element i of the global batch is kept when the stream's number i is at
+// least p.
 Values dropout_factors(Run& run, int64_t count, int64_t first, double p) {
   RngStream stream(run.seed(), name_key("drop"), run.step);
   Values factors;
   for (int64_t i = 0; i < count; ++i)
-    factors.push_back(stream.uniform(static_cast<uint64_t>(first + i)) >= static_cast<float>(p) ? 1 / (1 - p)
-                                                                                                : 0);
+    factors.push_back(stream.uniform(static_cast<uint64_t>(first + i)) >= static_cast<float>(p)
+                          ? 1 / (1 - p)
+                          : 0);
   return factors;
 }
 
@@ -167,17 +177,21 @@ TEST_CASE("dropout: rows that are some of the tokens draw what those tokens draw
   Lab lab;
   Run& run = lab.run();
   constexpr int64_t kRows = 24, kCols = 17;
-  auto ones = [&](int64_t rows) { return make(run, Values(static_cast<size_t>(rows * kCols), 1.0), {rows, kCols}, DType::f32); };
+  auto ones = [&](int64_t rows) {
+    return make(run, Values(static_cast<size_t>(rows * kCols), 1.0), {rows, kCols}, DType::f32);
+  };
   run.first_token = 100;
   Values whole = values_of(dropout(ones(kRows), 0.3f, 77)), picked;
   const std::vector<RowRange> tokens = {{3, 4}, {7, 1}, {20, 4}, {0, 2}};
   for (const RowRange& r : tokens)
-    picked.insert(picked.end(), whole.begin() + r.row * kCols, whole.begin() + (r.row + r.rows) * kCols);
+    picked.insert(picked.end(), whole.begin() + r.row * kCols,
+                  whole.begin() + (r.row + r.rows) * kCols);
   run.own_tokens = std::make_shared<const std::vector<RowRange>>(tokens);
   auto probe = std::make_shared<Catcher>();
   Tensor x = ones(11);
   x.set_node(probe);
-  Tensor y = dropout(x, 0.3f, 77), again = recompute([](const Tensor& in) { return dropout(in, 0.3f, 77); }, x);
+  Tensor y = dropout(x, 0.3f, 77),
+         again = recompute([](const Tensor&in) { return dropout(in, 0.3f, 77); }, x);
   CHECK(values_of(y) == picked);
   CHECK_THROWS_AS(dropout(ones(12), 0.3f, 77), Error);
   run.own_tokens = nullptr;  // another micro-batch is in flight
@@ -190,12 +204,15 @@ TEST_CASE("dropout: rows that are some of the tokens draw what those tokens draw
   CHECK(run.own_tokens == nullptr);
 }
 
-TEST_CASE("dropout: the share of kept elements is 1 - p and masks of names, steps, seeds and tokens differ") {
+TEST_CASE(
+    "dropout: the share of kept elements is 1 - p and masks of names, steps, seeds and tokens "
+    "differ") {
   Lab lab(2, 1), other(2, 2);
   Run& run = lab.run();
   constexpr int64_t kRows = 200, kCols = 129;
   auto mask = [](Run& r, float p, uint64_t key) {
-    return values_of(dropout(make(r, Values(kRows * kCols, 1.0), {kRows, kCols}, DType::f32), p, key));
+    return values_of(
+        dropout(make(r, Values(kRows * kCols, 1.0), {kRows, kCols}, DType::f32), p, key));
   };
   for (float p : {0.1f, 0.5f, 0.75f}) {
     double kept = 0;

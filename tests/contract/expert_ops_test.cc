@@ -1,4 +1,5 @@
-// The ops of mixtures of experts: rows to experts and back, products per expert, the router and what balances it.
+// The ops of mixtures of experts: rows to experts and back, products per expert, the router and
+// what balances it.
 #include "mtrain/autograd/expert_ops.h"
 
 #include <doctest/doctest.h>
@@ -18,7 +19,8 @@ using Ids = std::vector<int32_t>;
 
 /// Tokens with up to `fan` copies each, in rows of shuffled order; every fifth copy is missing.
 struct Way {
-  Way(int64_t tokens, int64_t fan) : tokens(tokens), fan(fan), to(static_cast<size_t>(tokens * fan), -1) {
+  Way(int64_t tokens, int64_t fan)
+      : tokens(tokens), fan(fan), to(static_cast<size_t>(tokens * fan), -1) {
     for (int64_t i = 0; i < tokens * fan; ++i) {
       int64_t slot = (i * 7 + 3) % (tokens * fan);
       if (slot % 5 == 4 || to[static_cast<size_t>(slot)] >= 0) continue;
@@ -40,10 +42,13 @@ TEST_CASE("gather_rows: copies of rows, and their gradients add up") {
   for (int64_t tokens : {1, 3, 17, 65})
     for (auto [fan, cols] : {std::array<int64_t, 2>{1, 1}, {2, 17}, {3, 700}}) {
       Way way(tokens, fan);
-      Case c{.name = cat("gather_rows ", tokens, " x ", cols, " to ", fan), .out = {way.rows(), cols}};
+      Case c{.name = cat("gather_rows ", tokens, " x ", cols, " to ", fan),
+             .out = {way.rows(), cols}};
       c.inputs = {{"x", {tokens, cols}, random_values(tokens * cols, "x")}};
       c.op = [=](Run& run, std::vector<Tensor>& t) { return gather_rows(t[0], way.map(run)); };
-      c.forward = [=, cols = cols](const std::vector<Values>& v) { return reference::embedding(v[0], way.from, cols); };
+      c.forward = [=, cols = cols](const std::vector<Values>& v) {
+        return reference::embedding(v[0], way.from, cols);
+      };
       c.backward = [=, cols = cols](const std::vector<Values>&, const Values& dy) {
         return std::vector<Values>{reference::embedding_backward(dy, way.from, tokens, cols)};
       };
@@ -58,7 +63,8 @@ struct Combine {
   void each(F&& f) const {
     for (size_t i = 0; i < way.to.size(); ++i)
       if (way.to[i] >= 0)
-        f(static_cast<int64_t>(i) / way.fan, i / static_cast<size_t>(copies), static_cast<int64_t>(way.to[i]));
+        f(static_cast<int64_t>(i) / way.fan, i / static_cast<size_t>(copies),
+          static_cast<int64_t>(way.to[i]));
   }
   Values forward(const std::vector<Values>& v, bool addend) const {
     Values y = addend ? v[2] : Values(static_cast<size_t>(way.tokens * cols));
@@ -83,7 +89,8 @@ struct Combine {
   }
 };
 
-// Weights are float in every dtype; the harness makes inputs of one dtype, so they are given as numbers that all hold.
+// Weights are float in every dtype; the harness makes inputs of one dtype, so they are given as
+// numbers that all hold.
 Tensor as_weights(Run& run, const Tensor& t) {
   if (t.dtype() == DType::f32) return t;
   Tensor out = run.empty(t.shape(), DType::f32);
@@ -92,16 +99,21 @@ Tensor as_weights(Run& run, const Tensor& t) {
   return out;
 }
 
-TEST_CASE("combine_rows: weighted sums of a token's rows, with and without copies and something to add to") {
+TEST_CASE(
+    "combine_rows: weighted sums of a token's rows, with and without copies and something to add "
+    "to") {
   Figures figures("combine_rows");
   for (int64_t tokens : {1, 3, 33})
-    for (auto [k, copies, cols] : {std::array<int64_t, 3>{1, 1, 3}, {2, 1, 65}, {2, 2, 17}, {3, 2, 600}})
+    for (auto [k, copies, cols] :
+         {std::array<int64_t, 3>{1, 1, 3}, {2, 1, 65}, {2, 2, 17}, {3, 2, 600}})
       for (bool addend : {false, true}) {
         Combine how{Way(tokens, k * copies), cols, copies};
-        Case c{.name = cat("combine_rows ", tokens, " x ", cols, ", ", k, " of ", copies), .out = {tokens, cols}};
+        Case c{.name = cat("combine_rows ", tokens, " x ", cols, ", ", k, " of ", copies),
+               .out = {tokens, cols}};
         c.inputs = {{"x", {how.way.rows(), cols}, random_values(how.way.rows() * cols, "x")},
                     {"weights", {tokens, k}, random_values(tokens * k, "weights")}};
-        if (addend) c.inputs.push_back({"addend", {tokens, cols}, random_values(tokens * cols, "addend")});
+        if (addend)
+          c.inputs.push_back({"addend", {tokens, cols}, random_values(tokens * cols, "addend")});
         c.op = [=, copies = copies](Run& run, std::vector<Tensor>& t) {
           Ids slot;
           for (int32_t s : how.way.slots) slot.push_back(s / static_cast<int32_t>(copies));
@@ -109,19 +121,24 @@ TEST_CASE("combine_rows: weighted sums of a token's rows, with and without copie
           return combine_rows(t[0], as_weights(run, t[1]), map, addend ? t[2] : Tensor());
         };
         c.forward = [=](const std::vector<Values>& v) { return how.forward(v, addend); };
-        c.backward = [=](const std::vector<Values>& v, const Values& dy) { return how.backward(v, dy, addend); };
+        c.backward = [=](const std::vector<Values>& v, const Values& dy) {
+          return how.backward(v, dy, addend);
+        };
         check(c, figures);
       }
 }
 
-TEST_CASE("grouped_linear: each expert's rows times its matrix; experts without rows get no gradient") {
+TEST_CASE(
+    "grouped_linear: each expert's rows times its matrix; experts without rows get no gradient") {
   Figures figures("grouped_linear");
   const std::vector<std::vector<int64_t>> loads = {{1}, {0, 3}, {2, 0, 5}, {17, 1, 0, 40}, {0, 0}};
   for (const auto& load : loads)
     for (auto [in, out] : {std::array<int64_t, 2>{3, 5}, {33, 17}, {64, 96}}) {
-      auto experts = static_cast<int64_t>(load.size()), total = std::accumulate(load.begin(), load.end(), int64_t{0});
+      auto experts = static_cast<int64_t>(load.size()),
+           total = std::accumulate(load.begin(), load.end(), int64_t{0});
       if (total == 0) continue;
-      Case c{.name = cat("grouped_linear ", total, " rows, ", experts, " x ", out, " x ", in), .out = {total, out}};
+      Case c{.name = cat("grouped_linear ", total, " rows, ", experts, " x ", out, " x ", in),
+             .out = {total, out}};
       c.inputs = {{"x", {total, in}, random_values(total * in, "x")},
                   {"w", {experts, out, in}, random_values(experts * out * in, "w"), true}};
       c.op = [=](Run&, std::vector<Tensor>& t) {
@@ -134,7 +151,8 @@ TEST_CASE("grouped_linear: each expert's rows times its matrix; experts without 
         Values y;
         int64_t at = 0;
         for (size_t e = 0; e < load.size(); at += load[e++]) {
-          Values mine = reference::linear(part(v[0], at, load[e], in), part(v[1], static_cast<int64_t>(e), 1, in * out), {},
+          Values mine = reference::linear(part(v[0], at, load[e], in),
+                                          part(v[1], static_cast<int64_t>(e), 1, in * out), {},
                                           load[e], in, out);
           y.insert(y.end(), mine.begin(), mine.end());
         }
@@ -144,8 +162,9 @@ TEST_CASE("grouped_linear: each expert's rows times its matrix; experts without 
         std::vector<Values> g(2);
         int64_t at = 0;
         for (size_t e = 0; e < load.size(); at += load[e++]) {
-          auto mine = reference::linear_backward(part(dy, at, load[e], out), part(v[0], at, load[e], in),
-                                                 part(v[1], static_cast<int64_t>(e), 1, in * out), load[e], in, out);
+          auto mine = reference::linear_backward(
+              part(dy, at, load[e], out), part(v[0], at, load[e], in),
+              part(v[1], static_cast<int64_t>(e), 1, in * out), load[e], in, out);
           for (size_t i = 0; i < 2; ++i) g[i].insert(g[i].end(), mine[i].begin(), mine[i].end());
         }
         return g;
@@ -172,14 +191,20 @@ TEST_CASE("route: choices and weights of every rule, and the gradients of logits
   int number = 0;
   for (const RouterRule& rule : rules())
     for (int64_t tokens : {1, 17}) {
-      Case c{.name = cat("route, rule ", number++, ", ", tokens, " tokens"), .out = {tokens, rule.top_k}, .float_out = true};
+      Case c{.name = cat("route, rule ", number++, ", ", tokens, " tokens"),
+             .out = {tokens, rule.top_k},
+             .float_out = true};
       c.inputs = {{"x", {tokens, kWidth}, random_values(tokens * kWidth, "x")},
                   {"w", {kExperts, kWidth}, random_values(kExperts * kWidth, "w", 0.3), true}};
-      c.op = [=](Run&, std::vector<Tensor>& t) { return route(router_logits(t[0], t[1]), rule, {}, nullptr).weights_TK; };
+      c.op = [=](Run&, std::vector<Tensor>& t) {
+        return route(router_logits(t[0], t[1]), rule, {}, nullptr).weights_TK;
+      };
       auto logits = [=](const std::vector<Values>& v) {
         return reference::linear(v[0], v[1], {}, tokens, kWidth, kExperts);
       };
-      c.forward = [=](const std::vector<Values>& v) { return router_weights(logits(v), kExperts, rule); };
+      c.forward = [=](const std::vector<Values>& v) {
+        return router_weights(logits(v), kExperts, rule);
+      };
       c.backward = [=](const std::vector<Values>& v, const Values& dy) {
         Values dz = router_weights_backward(logits(v), kExperts, rule, dy);
         auto g = reference::linear_backward(dz, v[0], v[1], tokens, kWidth, kExperts);
@@ -202,7 +227,8 @@ TEST_CASE("route: a bias moves the choice and not the weights; ties go to the sm
   Routed routed = route(logits, rule, {.bias = bias}, nullptr);
   CHECK(routed.experts == Ids{0, 1, 0, 1});
   double a = 1 / (1 + std::exp(-0.1)), b = 1 / (1 + std::exp(-0.4));
-  check_close(values_of(routed.weights_TK), {a / (a + b), b / (a + b), 0.5, 0.5}, DType::f32, {}, "weights");
+  check_close(values_of(routed.weights_TK), {a / (a + b), b / (a + b), 0.5, 0.5}, DType::f32, {},
+              "weights");
 }
 
 TEST_CASE("route: balancing losses enter the gradient of the logits and are recorded") {
@@ -211,45 +237,56 @@ TEST_CASE("route: balancing losses enter the gradient of the logits and are reco
   const Ids sequence_of = {0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2};
   const std::vector<float> before = {1.5f, 0, 2.5f, 0.5f, 0.5f, 1};
   const Values z = random_values(kTokens * kExperts, "z", 1.5);
-  for (RouterRule::Score score : {RouterRule::Score::softmax, RouterRule::Score::sigmoid, RouterRule::Score::sqrt_softplus})
-    for (auto over : {BalanceTerm::Over::micro_batch, BalanceTerm::Over::sequence, BalanceTerm::Over::given})
+  for (RouterRule::Score score :
+       {RouterRule::Score::softmax, RouterRule::Score::sigmoid, RouterRule::Score::sqrt_softplus})
+    for (auto over :
+         {BalanceTerm::Over::micro_batch, BalanceTerm::Over::sequence, BalanceTerm::Over::given})
       for (int64_t groups : {0, 3}) {
-        RouterRule rule{.score = score, .top_k = 2, .groups = groups, .group_top_k = groups ? 2 : 0};
+        RouterRule rule{
+            .score = score, .top_k = 2, .groups = groups, .group_top_k = groups ? 2 : 0};
         Lab lab;
         Run& run = lab.run();
         auto target = std::make_shared<Catcher>();
         Tensor logits = make(run, z, {kTokens, kExperts}, DType::f32);
         logits.set_node(target);
         RouterRecord record;
-        RouterBalance balance{.terms = {{over, 0.4, before}}, .z_coefficient = kZ, .sequence_of = sequence_of, .sequences = 3,
+        RouterBalance balance{.terms = {{over, 0.4, before}},
+                              .z_coefficient = kZ,
+                              .sequence_of = sequence_of,
+                              .sequences = 3,
                               .token_weight = static_cast<float>(kWeight)};
         Routed routed = route(logits, rule, balance, &record);
         backward(routed.weights_TK, run.zeros({kTokens, 2}, DType::f32));
-        Values counted = router_counts(z, kExperts, rule, over == BalanceTerm::Over::sequence ? sequence_of : Ids(kTokens, 0));
+        Values counted = router_counts(
+            z, kExperts, rule, over == BalanceTerm::Over::sequence ? sequence_of : Ids(kTokens, 0));
         if (over == BalanceTerm::Over::given) counted.assign(before.begin(), before.end());
         auto term = [&](const Values& at) {
-          return 0.4 * balance_sum(at, kExperts, rule, counted,
-                                   over == BalanceTerm::Over::sequence ? sequence_of : Ids(kTokens, 0));
+          return 0.4 *
+                 balance_sum(at, kExperts, rule, counted,
+                             over == BalanceTerm::Over::sequence ? sequence_of : Ids(kTokens, 0));
         };
         auto z_loss = [&](const Values& at) { return kZ * z_sum(at, kExperts); };
         CHECK(record.terms.at(0) == doctest::Approx(term(z)).epsilon(1e-6));
         CHECK(record.z == doctest::Approx(z_loss(z)).epsilon(1e-6));
         CHECK(record.tokens == kTokens);
-        CHECK(std::accumulate(record.choices.begin(), record.choices.end(), int64_t{0}) == kTokens * 2);
+        CHECK(std::accumulate(record.choices.begin(), record.choices.end(), int64_t{0}) ==
+              kTokens * 2);
         Values want;
         for (size_t i = 0; i < z.size(); ++i) {
           Values high = z, low = z;
           high[i] += 1e-5, low[i] -= 1e-5;
           want.push_back(kWeight * (term(high) - term(low) + z_loss(high) - z_loss(low)) / 2e-5);
         }
-        check_close(values_of(target->grad), want, DType::f32, {.sums = 64}, "gradient of the losses");
+        check_close(values_of(target->grad), want, DType::f32, {.sums = 64},
+                    "gradient of the losses");
       }
 }
 
 TEST_CASE("route: losses without a weight are refused") {
   Lab lab;
   Tensor logits = make(lab.run(), random_values(8, "z"), {2, 4}, DType::f32);
-  CHECK_THROWS_WITH_AS(route(logits, {}, {.z_coefficient = 1}, nullptr), doctest::Contains("loss_weight"), Error);
+  CHECK_THROWS_WITH_AS(route(logits, {}, {.z_coefficient = 1}, nullptr),
+                       doctest::Contains("loss_weight"), Error);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-// GuardBackend: another backend with guard bytes around every allocation and NaN in every fresh one, so that
-// a kernel that writes past its tensor, or reads what nobody wrote, is found on any device. Not pooled: each
-// tensor has memory of its own, exactly as large as it is, and under AddressSanitizer the guards of host
-// memory may not even be read. Owns the backend it wraps. For one thread at a time.
+// GuardBackend: another backend with guard bytes around every allocation and NaN in every fresh
+// one, so that a kernel that writes past its tensor, or reads what nobody wrote, is found on any
+// device. Not pooled: each tensor has memory of its own, exactly as large as it is, and under
+// AddressSanitizer the guards of host memory may not even be read. Owns the backend it wraps. For
+// one thread at a time.
 #pragma once
 #include <cstring>
 #include <map>
@@ -42,7 +43,8 @@ class GuardBackend final : public Backend {
   void* allocate(Device device, size_t bytes) override {
     auto* block = static_cast<char*>(inner_->allocate(device, bytes + 2 * kGuard));
     std::vector<char> fresh(bytes + 2 * kGuard, kPattern);
-    std::memset(fresh.data() + kGuard, 0xFF, bytes);  // NaN in every float format, -1 in every integer
+    std::memset(fresh.data() + kGuard, 0xFF,
+                bytes);  // NaN in every float format, -1 in every integer
     inner_->copy(*stream_, block, fresh.data(), fresh.size());
     stream_->synchronize();
     char* data = block + kGuard;

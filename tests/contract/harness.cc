@@ -84,7 +84,8 @@ Lab::Lab(std::unique_ptr<Backend> backend, uint64_t seed)
 
 Lab::~Lab() {
   run_.reset();
-  // Not CHECK_MESSAGE: while an exception unwinds, doctest appends its text to a list that threads share without a lock.
+  // Not CHECK_MESSAGE: while an exception unwinds, doctest appends its text to a list that threads
+  // share without a lock.
   for (const auto& fault : backend_->faults()) FAIL_CHECK(fault);
   if (backend_->live() != 0) FAIL_CHECK("memory that did not come back");
 }
@@ -99,7 +100,8 @@ double check_close(const Values& got, const Values& want, DType dtype, const Bou
   REQUIRE_MESSAGE(got.size() == want.size(), what);
   double scale = 1, worst = 0, u = roundoff(dtype);
   for (double w : want) scale = std::max(scale, std::fabs(w));
-  double slack = (bound.inner * u + bound.sums * 0x1p-24) * scale + (dtype == DType::f16 ? 0x1p-25 : 0);
+  double slack =
+      (bound.inner * u + bound.sums * 0x1p-24) * scale + (dtype == DType::f16 ? 0x1p-25 : 0);
   size_t at = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     double share = std::fabs(got[i] - want[i]) / (1.01 * u * std::fabs(want[i]) + slack);
@@ -173,7 +175,8 @@ void check_definition(const Case& c, const std::vector<Values>& inputs, const Va
   };
   constexpr double kStep = 1e-5;
   for (size_t input = 0; input < inputs.size(); ++input) {
-    Values direction = random_values(static_cast<int64_t>(inputs[input].size()), cat("direction ", input));
+    Values direction =
+        random_values(static_cast<int64_t>(inputs[input].size()), cat("direction ", input));
     std::vector<Values> high = inputs, low = inputs;
     double want = 0, size = 0;
     for (size_t i = 0; i < direction.size(); ++i) {
@@ -196,7 +199,8 @@ Values sum(const Values& a, const Values& b) {
 
 void check_values(const Case& c, const Setting& s, const Outcome& got, Figures& figures) {
   std::string at = cat(c.name, " ", name(s.dtype), s.prior.empty() ? "" : " onto gradients");
-  figures.add(check_close(got.out, c.forward(s.inputs), c.float_out ? DType::f32 : s.dtype, c.bound, at));
+  figures.add(
+      check_close(got.out, c.forward(s.inputs), c.float_out ? DType::f32 : s.dtype, c.bound, at));
   std::vector<Values> want = c.backward(s.inputs, s.dy);
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     if (s.only && *s.only != i) continue;
@@ -205,7 +209,8 @@ void check_values(const Case& c, const Setting& s, const Outcome& got, Figures& 
     Bound bound = c.bound;
     if (!s.prior.empty()) bound.inner += 1.5;
     figures.add(check_close(got.grads[i], s.prior.empty() ? want[i] : sum(want[i], s.prior[i]),
-                            input.parameter ? DType::f32 : s.dtype, input.parameter ? c.bound : bound,
+                            input.parameter ? DType::f32 : s.dtype,
+                            input.parameter ? c.bound : bound,
                             cat(at, " gradient of ", input.name)));
   }
 }

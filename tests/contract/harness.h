@@ -1,8 +1,9 @@
-// How an op is put to the test. A Case is a table row: the inputs, the op, and its definition in double
-// (reference.h). check() runs it in fp32, bf16 and fp16 and compares the value and every gradient with the
-// definition evaluated on the inputs as rounded to the dtype; with empty and with filled gradients; with each
-// input alone wanting one; without a tape; on one and on several threads, which must agree to the bit; and
-// all of it between guard bytes, and in every place of the program (places.h): the instruction levels of this CPU, or a GPU.
+// How an op is put to the test. A Case is a table row: the inputs, the op, and its definition in
+// double (reference.h). check() runs it in fp32, bf16 and fp16 and compares the value and every
+// gradient with the definition evaluated on the inputs as rounded to the dtype; with empty and with
+// filled gradients; with each input alone wanting one; without a tape; on one and on several
+// threads, which must agree to the bit; and all of it between guard bytes, and in every place of
+// the program (places.h): the instruction levels of this CPU, or a GPU.
 #pragma once
 #include <functional>
 #include <optional>
@@ -30,8 +31,8 @@ Tensor make_ids(Run& run, const std::vector<int32_t>& ids);
 /// The values of a floating tensor.
 Values values_of(const Tensor& t);
 
-/// A rank of its own on a guarded backend, of the first place. The destructor checks the guards and that all memory came
-/// back.
+/// A rank of its own on a guarded backend, of the first place. The destructor checks the guards and
+/// that all memory came back.
 class Lab {
  public:
   explicit Lab(int threads = 2, uint64_t seed = 11);
@@ -55,8 +56,8 @@ struct Input {
   bool parameter = false;  // its gradient adds up in float
 };
 
-/// Allowed distance from the definition, besides the rounding of the result itself. `scale` is the larger of
-/// 1 and the largest value of the result.
+/// Allowed distance from the definition, besides the rounding of the result itself. `scale` is the
+/// larger of 1 and the largest value of the result.
 struct Bound {
   double inner = 0;  // roundings of intermediate values to the dtype, in units of roundoff * scale
   double sums = 16;  // float arithmetic inside, in units of 2^-24 * scale
@@ -73,8 +74,8 @@ struct Case {
   Bound bound;
 };
 
-/// What a table of cases came to: how many, and the largest deviation in units of what is allowed. Tells it
-/// on the console when the environment has MT_TEST_FIGURES.
+/// What a table of cases came to: how many, and the largest deviation in units of what is allowed.
+/// Tells it on the console when the environment has MT_TEST_FIGURES.
 class Figures {
  public:
   explicit Figures(std::string what) : what_(std::move(what)) {}

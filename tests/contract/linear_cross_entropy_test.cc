@@ -1,4 +1,5 @@
-// The fused end of a language model against its composition of linear and cross_entropy, which have their own definitions.
+// The fused end of a language model against its composition of linear and cross_entropy, which have
+// their own definitions.
 #include <doctest/doctest.h>
 
 #include "contract/harness.h"
@@ -22,12 +23,15 @@ Result solve(const Problem& p, DType dtype, bool fused, Run& run) {
   Tensor x = make(run, random_values(p.rows * p.width, "x"), {p.rows, p.width}, dtype);
   Tensor w = make(run, random_values(p.vocab * p.width, "w", 0.5), {p.vocab, p.width}, dtype);
   std::vector<int32_t> targets;
-  for (int64_t t = 0; t < p.rows; ++t) targets.push_back(t % 5 == 3 ? -1 : static_cast<int32_t>(t * 37 % p.valid));
+  for (int64_t t = 0; t < p.rows; ++t)
+    targets.push_back(t % 5 == 3 ? -1 : static_cast<int32_t>(t * 37 % p.valid));
   auto x_end = std::make_shared<Catcher>();
   auto leaf = std::make_shared<Leaf>();
-  auto w_end = p.parameter ? std::static_pointer_cast<GradTarget>(leaf) : std::make_shared<Catcher>();
+  auto w_end =
+      p.parameter ? std::static_pointer_cast<GradTarget>(leaf) : std::make_shared<Catcher>();
   if (p.parameter) {
-    leaf->grad = make(run, Values(static_cast<size_t>(p.vocab * p.width), p.held), {p.vocab, p.width}, DType::f32);
+    leaf->grad = make(run, Values(static_cast<size_t>(p.vocab * p.width), p.held),
+                      {p.vocab, p.width}, DType::f32);
     leaf->has_grad = p.held != 0;
   }
   if (p.want_x) x.set_node(x_end);
@@ -67,10 +71,10 @@ TEST_CASE("linear_cross_entropy is linear and cross_entropy") {
   for (DType dtype : kDTypes) {
     for (int64_t rows : {1, 17, 65})
       for (int64_t vocab : {3, 129}) compare({rows, 33, vocab, vocab - vocab / 7}, dtype);
-    compare({17, 8, 65, 60, true, true, true, 2.5}, dtype);   // added to what the parameter has
-    compare({17, 8, 65, 60, false, true}, dtype);             // only the parameter
-    compare({17, 8, 65, 60, true, false}, dtype);             // only the input: a frozen head
-    compare({17, 8, 65, 60, true, true, false}, dtype);       // a matrix that is itself a result
+    compare({17, 8, 65, 60, true, true, true, 2.5}, dtype);  // added to what the parameter has
+    compare({17, 8, 65, 60, false, true}, dtype);            // only the parameter
+    compare({17, 8, 65, 60, true, false}, dtype);            // only the input: a frozen head
+    compare({17, 8, 65, 60, true, true, false}, dtype);      // a matrix that is itself a result
   }
 }
 
@@ -82,11 +86,21 @@ TEST_CASE("linear_cross_entropy in several pieces is the whole") {
 TEST_CASE("linear_cross_entropy with a bias is linear with it and cross_entropy") {
   for (DType dtype : kDTypes) {
     compare({.rows = 17, .width = 33, .vocab = 129, .valid = 120, .bias = true}, dtype);
-    compare({.rows = 17, .width = 8, .vocab = 65, .valid = 60, .held = 2.5, .bias = true}, dtype);       // added to what is there
-    compare({.rows = 17, .width = 8, .vocab = 65, .valid = 60, .want_w = false, .bias = true}, dtype);   // of a frozen matrix
-    compare({.rows = 9, .width = 8, .vocab = 65, .valid = 60, .want_x = false, .want_w = false, .bias = true}, dtype);
+    compare({.rows = 17, .width = 8, .vocab = 65, .valid = 60, .held = 2.5, .bias = true},
+            dtype);  // added to what is there
+    compare({.rows = 17, .width = 8, .vocab = 65, .valid = 60, .want_w = false, .bias = true},
+            dtype);  // of a frozen matrix
+    compare({.rows = 9,
+             .width = 8,
+             .vocab = 65,
+             .valid = 60,
+             .want_x = false,
+             .want_w = false,
+             .bias = true},
+            dtype);
   }
-  compare({.rows = 530, .width = 5, .vocab = 65536, .valid = 65500, .held = 1.5, .bias = true}, DType::f32);  // several pieces
+  compare({.rows = 530, .width = 5, .vocab = 65536, .valid = 65500, .held = 1.5, .bias = true},
+          DType::f32);  // several pieces
 }
 
 TEST_CASE("linear_cross_entropy: the gradient of its bias is what the losses' differences say") {
@@ -101,7 +115,8 @@ TEST_CASE("linear_cross_entropy: the gradient of its bias is what the losses' di
     Tensor w = make(run, random_values(kVocab * kWidth, "w"), {kVocab, kWidth}, DType::f32);
     Tensor b = make(run, values, {kVocab}, DType::f32);
     b.set_node(leaf);
-    Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 6, -1, 2, 2}), kVocab, 1, {}, nullptr, nullptr, b);
+    Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 6, -1, 2, 2}), kVocab, 1, {},
+                                       nullptr, nullptr, b);
     backward(loss, make(run, Values(kRows, 1), {kRows}, DType::f32));
     double sum = 0;
     for (double one : values_of(loss)) sum += one;
@@ -130,7 +145,8 @@ TEST_CASE("linear_cross_entropy: losses whose backward has not come are counted"
   Run& run = lab.run();
   auto leaf = std::make_shared<Leaf>();
   leaf->grad = run.zeros({4, 3}, DType::f32);
-  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32), w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
+  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32),
+         w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
   w.set_node(leaf);
   Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0.5f);
   CHECK(run.open_losses == 1);
@@ -140,10 +156,12 @@ TEST_CASE("linear_cross_entropy: losses whose backward has not come are counted"
   CHECK(run.open_losses == 0);
 }
 
-TEST_CASE("linear_cross_entropy: losses that are weighted in another way are refused, not trained on") {
+TEST_CASE(
+    "linear_cross_entropy: losses that are weighted in another way are refused, not trained on") {
   Lab lab;
   Run& run = lab.run();
-  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32), w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
+  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32),
+         w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
   x.set_node(std::make_shared<Catcher>());
   Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0.5f);
   CHECK_THROWS_AS(backward(loss, make(run, {0.5, 0.25}, {2}, DType::f32)), Error);
@@ -152,7 +170,8 @@ TEST_CASE("linear_cross_entropy: losses that are weighted in another way are ref
 TEST_CASE("linear_cross_entropy without a known weight, or without a tape, gives the same losses") {
   Lab lab;
   Run& run = lab.run();
-  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32), w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
+  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32),
+         w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
   auto end = std::make_shared<Catcher>();
   x.set_node(end);
   Values known = values_of(linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0.5f));

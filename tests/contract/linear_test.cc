@@ -8,7 +8,8 @@ namespace mtrain::contract {
 namespace {
 
 Case linear_case(int64_t tokens, int64_t in, int64_t out, bool bias, bool residual = false) {
-  Case c{.name = cat("linear ", tokens, " x ", in, " -> ", out, bias ? " + bias" : "", residual ? " + residual" : ""),
+  Case c{.name = cat("linear ", tokens, " x ", in, " -> ", out, bias ? " + bias" : "",
+                     residual ? " + residual" : ""),
          .out = {tokens, out}};
   c.inputs = {{"x", {tokens, in}, random_values(tokens * in, "x")},
               {"w", {out, in}, random_values(out * in, "w"), true}};
@@ -38,10 +39,14 @@ TEST_CASE("linear: values and gradients") {
   for (int64_t tokens : kOddSizes)
     for (int64_t width : kOddSizes)
       check(linear_case(tokens, width, kOddSizes[turn % 6], turn % 2 == 0), figures), turn += 5;
-  for (auto [tokens, in, out] :
-       {std::array<int64_t, 3>{1, 129, 1}, {129, 1, 129}, {2, 64, 192}, {64, 128, 256}, {7, 300, 11}})
+  for (auto [tokens, in, out] : {std::array<int64_t, 3>{1, 129, 1},
+                                 {129, 1, 129},
+                                 {2, 64, 192},
+                                 {64, 128, 256},
+                                 {7, 300, 11}})
     for (bool bias : {false, true})
-      for (bool residual : {false, true}) check(linear_case(tokens, in, out, bias, residual), figures);
+      for (bool residual : {false, true})
+        check(linear_case(tokens, in, out, bias, residual), figures);
 }
 
 TEST_CASE("linear: mismatched shapes and dtypes are refused with both") {

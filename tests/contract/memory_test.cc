@@ -1,5 +1,5 @@
-// Memory over training steps on the pooled backend: nothing leaks, and after the first step the system is
-// asked for nothing.
+// Memory over training steps on the pooled backend: nothing leaks, and after the first step the
+// system is asked for nothing.
 #include <doctest/doctest.h>
 
 #include "contract/harness.h"
@@ -14,7 +14,8 @@ struct Weights {
   Tensor use(Run& run, const Shape& shape, DType dtype) {
     leaves.push_back(std::make_shared<Leaf>());
     leaves.back()->grad = run.zeros(shape, DType::f32);
-    values.push_back(make(run, random_values(shape.numel(), cat("w", values.size()), 0.1), shape, dtype));
+    values.push_back(
+        make(run, random_values(shape.numel(), cat("w", values.size()), 0.1), shape, dtype));
     return at(values.size() - 1);
   }
   Tensor at(size_t i) const {
@@ -41,18 +42,21 @@ struct Net {
              make(run, Values(kTokens * 4, 0.8), {kTokens, 4}, DType::f32)};
   }
   Tensor block(const Tensor& x, const Tensor& positions, const SequenceBounds& bounds) const {
-    Tensor qkv = rope(linear(rms_norm(x, weights.at(1), 1e-5f), weights.at(2)), kLayout, table, positions);
-    Tensor h = add(x, dropout(linear(attention(qkv, kLayout, bounds, 0.3f, true), weights.at(3)), 0.1f, 1));
+    Tensor qkv =
+        rope(linear(rms_norm(x, weights.at(1), 1e-5f), weights.at(2)), kLayout, table, positions);
+    Tensor h = add(
+        x, dropout(linear(attention(qkv, kLayout, bounds, 0.3f, true), weights.at(3)), 0.1f, 1));
     Tensor n = layer_norm(h, weights.at(4), weights.at(5), 1e-5f);
-    Tensor gated =
-        silu_mul(linear(n, weights.at(6)), gelu(linear(n, weights.at(7), weights.at(10)), GeluKind::tanh));
+    Tensor gated = silu_mul(linear(n, weights.at(6)),
+                            gelu(linear(n, weights.at(7), weights.at(10)), GeluKind::tanh));
     return add(h, linear(gated, weights.at(8)));
   }
   Tensor loss(Run& run, bool replay) const {
     std::vector<int32_t> ids, positions;
     for (int32_t t = 0; t < kTokens; ++t)
       ids.push_back(t % static_cast<int32_t>(kVocab)), positions.push_back(t % 20);
-    auto bounds = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 20, kTokens});
+    auto bounds =
+        std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 20, kTokens});
     Tensor places = make_ids(run, positions), x = embedding(weights.at(0), make_ids(run, ids));
     auto body = [this, places, bounds](const Tensor& in) { return block(in, places, bounds); };
     x = replay ? recompute(body, x) : body(x);
@@ -60,7 +64,8 @@ struct Net {
   }
 };
 
-TEST_CASE("memory: after the first step the system is asked for nothing and nothing is left behind") {
+TEST_CASE(
+    "memory: after the first step the system is asked for nothing and nothing is left behind") {
   auto backend = make_cpu_backend(2);
   for (DType dtype : kDTypes)
     for (bool replay : {false, true}) {
@@ -99,14 +104,17 @@ TEST_CASE("memory: a forward pass that is thrown away leaves nothing, tape or no
   CHECK(run.memory().in_use() == resting);
 }
 
-TEST_CASE("memory: what is somebody else's is counted with the run's, and goes when its last tensor does or gives it back") {
+TEST_CASE(
+    "memory: what is somebody else's is counted with the run's, and goes when its last tensor does "
+    "or gives it back") {
   auto backend = make_cpu_backend(1);
   Run run(*backend);
   const CachingAllocator& memory = run.memory();
   size_t used = memory.in_use(), reserved = memory.reserved();
   int freed = 0;
   auto block = [&] {
-    return std::shared_ptr<void>(std::aligned_alloc(64, 4096), [&](void* data) { ++freed, std::free(data); });
+    return std::shared_ptr<void>(std::aligned_alloc(64, 4096),
+                                 [&](void* data) { ++freed, std::free(data); });
   };
   MemoryScope use(run.memory(), MemoryUse::gradients);
   {
@@ -143,7 +151,8 @@ TEST_CASE("memory: the whole net between guards, and its gradients at any thread
     for (int threads : {1, 2, 5}) {
       Lab lab(threads);
       Net net(lab.run(), dtype);
-      backward(net.loss(lab.run(), false), make(lab.run(), Values(kTokens, 1.0), {kTokens}, DType::f32));
+      backward(net.loss(lab.run(), false),
+               make(lab.run(), Values(kTokens, 1.0), {kTokens}, DType::f32));
       grads.emplace_back();
       for (auto& leaf : net.weights.leaves) grads.back().push_back(values_of(leaf->grad));
     }
@@ -172,7 +181,9 @@ class Full final : public Backend {
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
     inner_.copy(stream, to, from, bytes);
   }
-  void fill_zero(Stream& stream, void* data, size_t bytes) override { inner_.fill_zero(stream, data, bytes); }
+  void fill_zero(Stream& stream, void* data, size_t bytes) override {
+    inner_.fill_zero(stream, data, bytes);
+  }
 
  private:
   Backend& inner_;
@@ -215,7 +226,9 @@ TEST_CASE("memory: blocks count under the use they were taken for, whenever they
   CHECK(run.memory().at_peak()[MemoryUse::other] == 256 + 4096);
 }
 
-TEST_CASE("memory: what is cached is given back before an allocation fails, and the failure says what is held") {
+TEST_CASE(
+    "memory: what is cached is given back before an allocation fails, and the failure says what is "
+    "held") {
   auto backend = make_cpu_backend(1);
   Full full(*backend, 10000);
   Run run(full);

@@ -12,12 +12,14 @@ Case rms_case(int64_t rows, int64_t cols, double scale) {
   c.inputs = {{"x", {rows, cols}, random_values(rows * cols, "x", scale)},
               {"w", {cols}, random_values(cols, "w"), true}};
   c.op = [](Run&, std::vector<Tensor>& t) { return rms_norm(t[0], t[1], kEps); };
-  c.forward = [=](const std::vector<Values>& v) { return reference::rms_norm(v[0], v[1], rows, cols, kEps); };
+  c.forward = [=](const std::vector<Values>& v) {
+    return reference::rms_norm(v[0], v[1], rows, cols, kEps);
+  };
   c.backward = [=](const std::vector<Values>& v, const Values& dy) {
     return reference::rms_norm_backward(dy, v[0], v[1], rows, cols, kEps);
   };
-  // Of a single column all but eps cancels in dx: what is left is the rounding of dy*w*rstd, which is large
-  // where x is small.
+  // Of a single column all but eps cancels in dx: what is left is the rounding of dy*w*rstd, which
+  // is large where x is small.
   if (cols == 1) c.bound.sums *= 4;
   return c;
 }
@@ -29,7 +31,9 @@ Case layer_case(int64_t rows, int64_t cols, bool bias, double mean) {
   for (double& v : x) v += mean;
   c.inputs = {{"x", {rows, cols}, x}, {"w", {cols}, random_values(cols, "w"), true}};
   if (bias) c.inputs.push_back({"b", {cols}, random_values(cols, "b"), true});
-  c.op = [=](Run&, std::vector<Tensor>& t) { return layer_norm(t[0], t[1], bias ? t[2] : Tensor(), kEps); };
+  c.op = [=](Run&, std::vector<Tensor>& t) {
+    return layer_norm(t[0], t[1], bias ? t[2] : Tensor(), kEps);
+  };
   c.forward = [=](const std::vector<Values>& v) {
     return reference::layer_norm(v[0], v[1], bias ? v[2] : Values(), rows, cols, kEps);
   };
@@ -38,7 +42,8 @@ Case layer_case(int64_t rows, int64_t cols, bool bias, double mean) {
     if (!bias) grads.pop_back();
     return grads;
   };
-  // Subtracting the mean leaves its rounding: as large as the mean itself, in units of the deviation.
+  // Subtracting the mean leaves its rounding: as large as the mean itself, in units of the
+  // deviation.
   c.bound.sums = 16 + 8 * mean;
   return c;
 }

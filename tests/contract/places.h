@@ -1,4 +1,5 @@
-// Where ops are put to the test: the backends of one test program. Each program links one definition of places().
+// Where ops are put to the test: the backends of one test program. Each program links one
+// definition of places().
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,7 +12,8 @@ namespace mtrain::contract {
 
 struct Place {
   std::string name;
-  std::function<std::unique_ptr<Backend>(int threads)> make;  // a backend without threads ignores their number
+  std::function<std::unique_ptr<Backend>(int threads)>
+      make;  // a backend without threads ignores their number
 };
 /// The first is the one that tests without a choice run on.
 std::vector<Place> places();

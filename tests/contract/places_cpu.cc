@@ -7,7 +7,8 @@ namespace mtrain::contract {
 std::vector<Place> places() {
   std::vector<Place> out;
   for (const cpu::Isa& isa : cpu::usable_isas())
-    out.push_back({std::string(isa.name), [isa](int threads) { return cpu::make_cpu_backend_at(isa, threads); }});
+    out.push_back({std::string(isa.name),
+                   [isa](int threads) { return cpu::make_cpu_backend_at(isa, threads); }});
   return out;
 }
 

@@ -17,7 +17,8 @@ struct Block {
     for (const Shape& shape : {Shape{kWidth}, Shape{kInner, kWidth}, Shape{kWidth, kInner}}) {
       leaves.push_back(std::make_shared<Leaf>());
       leaves.back()->grad = run.zeros(shape, DType::f32);
-      weights.push_back(make(run, random_values(shape.numel(), cat("w", leaves.size()), 0.3), shape, dtype));
+      weights.push_back(
+          make(run, random_values(shape.numel(), cat("w", leaves.size()), 0.3), shape, dtype));
     }
   }
   Tensor use(size_t i) const {
@@ -57,7 +58,8 @@ Result train(DType dtype, Way way, bool input_wants_gradient) {
   for (int micro = 0; micro < 2; ++micro) {
     run.step = 3;
     run.first_token = micro * kTokens;
-    Tensor x = make(run, random_values(kTokens * kWidth, cat("x", micro)), {kTokens, kWidth}, dtype);
+    Tensor x =
+        make(run, random_values(kTokens * kWidth, cat("x", micro)), {kTokens, kWidth}, dtype);
     probes.push_back(std::make_shared<Catcher>());
     if (input_wants_gradient) x.set_node(probes.back());
     outputs.push_back(run_block(block, run_block(block, x, 1, way), 2, way));
@@ -65,7 +67,8 @@ Result train(DType dtype, Way way, bool input_wants_gradient) {
   }
   for (int micro = 0; micro < 2; ++micro) {
     Values dy = random_values(kTokens * kWidth, cat("dy", micro));
-    backward(std::exchange(outputs[static_cast<size_t>(micro)], {}), make(run, dy, {kTokens, kWidth}, dtype));
+    backward(std::exchange(outputs[static_cast<size_t>(micro)], {}),
+             make(run, dy, {kTokens, kWidth}, dtype));
     if (input_wants_gradient)
       for (double v : values_of(probes[static_cast<size_t>(micro)]->grad)) result.dx.push_back(v);
   }
@@ -75,7 +78,8 @@ Result train(DType dtype, Way way, bool input_wants_gradient) {
   return result;
 }
 
-TEST_CASE("recompute: values and gradients are those of kept activations to the bit, dropout included") {
+TEST_CASE(
+    "recompute: values and gradients are those of kept activations to the bit, dropout included") {
   for (DType dtype : kDTypes)
     for (bool input_wants_gradient : {true, false}) {
       INFO(name(dtype), input_wants_gradient ? "" : ", parameters only");

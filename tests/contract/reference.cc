@@ -10,13 +10,12 @@ namespace {
 size_t index(int64_t row, int64_t cols, int64_t col) {
   return static_cast<size_t>(row * cols + col);
 }
-Values zeros(int64_t count) {
-  return Values(static_cast<size_t>(count), 0.0);
-}
+Values zeros(int64_t count) { return Values(static_cast<size_t>(count), 0.0); }
 
 }  // namespace
 
-Values linear(const Values& x, const Values& w, const Values& b, int64_t tokens, int64_t in, int64_t out) {
+Values linear(const Values& x, const Values& w, const Values& b, int64_t tokens, int64_t in,
+              int64_t out) {
   Values y = zeros(tokens * out);
   for (int64_t t = 0; t < tokens; ++t)
     for (int64_t n = 0; n < out; ++n) {
@@ -27,8 +26,8 @@ Values linear(const Values& x, const Values& w, const Values& b, int64_t tokens,
   return y;
 }
 
-std::vector<Values> linear_backward(const Values& dy, const Values& x, const Values& w, int64_t tokens,
-                                    int64_t in, int64_t out) {
+std::vector<Values> linear_backward(const Values& dy, const Values& x, const Values& w,
+                                    int64_t tokens, int64_t in, int64_t out) {
   Values dx = zeros(tokens * in), dw = zeros(out * in), db = zeros(out);
   for (int64_t t = 0; t < tokens; ++t)
     for (int64_t n = 0; n < out; ++n) {
@@ -53,8 +52,8 @@ Values rms_norm(const Values& x, const Values& w, int64_t rows, int64_t cols, do
   return y;
 }
 
-std::vector<Values> rms_norm_backward(const Values& dy, const Values& x, const Values& w, int64_t rows,
-                                      int64_t cols, double eps) {
+std::vector<Values> rms_norm_backward(const Values& dy, const Values& x, const Values& w,
+                                      int64_t rows, int64_t cols, double eps) {
   Values dx = zeros(rows * cols), dw = zeros(cols);
   for (int64_t r = 0; r < rows; ++r) {
     double squares = 0, dot = 0;
@@ -74,7 +73,8 @@ std::vector<Values> rms_norm_backward(const Values& dy, const Values& x, const V
   return {dx, dw};
 }
 
-Values layer_norm(const Values& x, const Values& w, const Values& b, int64_t rows, int64_t cols, double eps) {
+Values layer_norm(const Values& x, const Values& w, const Values& b, int64_t rows, int64_t cols,
+                  double eps) {
   Values y = zeros(rows * cols);
   auto n = static_cast<double>(cols);
   for (int64_t r = 0; r < rows; ++r) {
@@ -90,8 +90,8 @@ Values layer_norm(const Values& x, const Values& w, const Values& b, int64_t row
   return y;
 }
 
-std::vector<Values> layer_norm_backward(const Values& dy, const Values& x, const Values& w, int64_t rows,
-                                        int64_t cols, double eps) {
+std::vector<Values> layer_norm_backward(const Values& dy, const Values& x, const Values& w,
+                                        int64_t rows, int64_t cols, double eps) {
   Values dx = zeros(rows * cols), dw = zeros(cols), db = zeros(cols);
   auto n = static_cast<double>(cols);
   for (int64_t r = 0; r < rows; ++r) {
@@ -122,7 +122,8 @@ Values embedding(const Values& table, const std::vector<int32_t>& ids, int64_t c
   return y;
 }
 
-Values embedding_backward(const Values& dy, const std::vector<int32_t>& ids, int64_t rows, int64_t cols) {
+Values embedding_backward(const Values& dy, const std::vector<int32_t>& ids, int64_t rows,
+                          int64_t cols) {
   Values d_table = zeros(rows * cols);
   for (size_t t = 0; t < ids.size(); ++t)
     for (int64_t c = 0; c < cols; ++c)
@@ -159,9 +160,7 @@ std::vector<Values> silu_mul_backward(const Values& dy, const Values& gate, cons
 }
 
 namespace {
-double gelu_inner(double x) {
-  return std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
-}
+double gelu_inner(double x) { return std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x); }
 }  // namespace
 
 Values gelu(const Values& x, bool tanh_form) {
@@ -187,8 +186,8 @@ Values gelu_backward(const Values& dy, const Values& x, bool tanh_form) {
   return dx;
 }
 
-Values rope(const Values& qkv, const Heads& heads, int64_t rotary_dim, const Values& cos, const Values& sin,
-            const std::vector<int32_t>& positions, double sign) {
+Values rope(const Values& qkv, const Heads& heads, int64_t rotary_dim, const Values& cos,
+            const Values& sin, const std::vector<int32_t>& positions, double sign) {
   Values out = qkv;
   int64_t half = rotary_dim / 2;
   for (size_t t = 0; t < positions.size(); ++t)
@@ -206,8 +205,8 @@ Values rope(const Values& qkv, const Heads& heads, int64_t rotary_dim, const Val
 namespace {
 
 // Probabilities of one query over its sequence's keys; masked ones are 0.
-Values probabilities(const Values& qkv, const Heads& heads, int64_t t, int64_t lo, int64_t hi, int64_t g,
-                     int64_t j, double scale, bool causal) {
+Values probabilities(const Values& qkv, const Heads& heads, int64_t t, int64_t lo, int64_t hi,
+                     int64_t g, int64_t j, double scale, bool causal) {
   Values p(static_cast<size_t>(hi - lo), 0.0);
   double top = -INFINITY, sum = 0;
   int64_t end = causal ? t + 1 : hi;
@@ -236,8 +235,8 @@ void each_query(const Heads& heads, const std::vector<int32_t>& bounds, Visit&& 
 
 }  // namespace
 
-Values attention(const Values& qkv, const Heads& heads, const std::vector<int32_t>& bounds, double scale,
-                 bool causal) {
+Values attention(const Values& qkv, const Heads& heads, const std::vector<int32_t>& bounds,
+                 double scale, bool causal) {
   int64_t dim = heads.head_dim;
   Values out = zeros(bounds.back() * heads.heads * dim);
   each_query(heads, bounds, [&](int64_t t, int64_t lo, int64_t hi, int64_t g, int64_t j) {
@@ -285,7 +284,8 @@ Values attention_backward(const Values& dy, const Values& qkv, const Heads& head
   return d_qkv;
 }
 
-Values cross_entropy(const Values& logits, const std::vector<int32_t>& targets, int64_t cols, int64_t valid) {
+Values cross_entropy(const Values& logits, const std::vector<int32_t>& targets, int64_t cols,
+                     int64_t valid) {
   Values loss(targets.size(), 0.0);
   for (size_t t = 0; t < targets.size(); ++t) {
     if (targets[t] < 0) continue;
@@ -297,8 +297,8 @@ Values cross_entropy(const Values& logits, const std::vector<int32_t>& targets, 
   return loss;
 }
 
-Values cross_entropy_backward(const Values& dy, const Values& logits, const std::vector<int32_t>& targets,
-                              int64_t cols, int64_t valid) {
+Values cross_entropy_backward(const Values& dy, const Values& logits,
+                              const std::vector<int32_t>& targets, int64_t cols, int64_t valid) {
   Values d(logits.size(), 0.0);
   for (size_t t = 0; t < targets.size(); ++t) {
     if (targets[t] < 0) continue;

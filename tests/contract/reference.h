@@ -1,6 +1,7 @@
-// The ops of core/autograd/ops.h written out in double on the host, each with its derivative: the definition
-// that every backend and dtype is compared with. Nothing here is shared with the kernels; harness.cc checks
-// the derivatives by finite differences. Matrices are row-major. Stateless.
+// The ops of core/autograd/ops.h written out in double on the host, each with its derivative: the
+// definition that every backend and dtype is compared with. Nothing here is shared with the
+// kernels; harness.cc checks the derivatives by finite differences. Matrices are row-major.
+// Stateless.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,23 +11,26 @@ namespace mtrain::reference {
 using Values = std::vector<double>;
 
 /// y[T,N] = x[T,D] w[N,D]ᵀ + b[N]; `b` may be empty.
-Values linear(const Values& x, const Values& w, const Values& b, int64_t tokens, int64_t in, int64_t out);
+Values linear(const Values& x, const Values& w, const Values& b, int64_t tokens, int64_t in,
+              int64_t out);
 /// {dx, dw, db}
-std::vector<Values> linear_backward(const Values& dy, const Values& x, const Values& w, int64_t tokens,
-                                    int64_t in, int64_t out);
+std::vector<Values> linear_backward(const Values& dy, const Values& x, const Values& w,
+                                    int64_t tokens, int64_t in, int64_t out);
 
 Values rms_norm(const Values& x, const Values& w, int64_t rows, int64_t cols, double eps);
 /// {dx, dw}
-std::vector<Values> rms_norm_backward(const Values& dy, const Values& x, const Values& w, int64_t rows,
-                                      int64_t cols, double eps);
+std::vector<Values> rms_norm_backward(const Values& dy, const Values& x, const Values& w,
+                                      int64_t rows, int64_t cols, double eps);
 /// `b` may be empty.
-Values layer_norm(const Values& x, const Values& w, const Values& b, int64_t rows, int64_t cols, double eps);
+Values layer_norm(const Values& x, const Values& w, const Values& b, int64_t rows, int64_t cols,
+                  double eps);
 /// {dx, dw, db}
-std::vector<Values> layer_norm_backward(const Values& dy, const Values& x, const Values& w, int64_t rows,
-                                        int64_t cols, double eps);
+std::vector<Values> layer_norm_backward(const Values& dy, const Values& x, const Values& w,
+                                        int64_t rows, int64_t cols, double eps);
 
 Values embedding(const Values& table, const std::vector<int32_t>& ids, int64_t cols);
-Values embedding_backward(const Values& dy, const std::vector<int32_t>& ids, int64_t rows, int64_t cols);
+Values embedding_backward(const Values& dy, const std::vector<int32_t>& ids, int64_t rows,
+                          int64_t cols);
 
 Values add(const Values& a, const Values& b);
 Values silu_mul(const Values& gate, const Values& up);
@@ -40,26 +44,28 @@ struct Heads {
   int64_t heads, groups, head_dim;
   int64_t queries() const { return heads / groups; }
   int64_t width() const { return groups * (queries() + 2) * head_dim; }
-  /// Index of element 0 of slot `slot` (queries, then key, then value) of a group, in token t's row.
+  /// Index of element 0 of slot `slot` (queries, then key, then value) of a group, in token t's
+  /// row.
   int64_t at(int64_t t, int64_t group, int64_t slot) const {
     return t * width() + (group * (queries() + 2) + slot) * head_dim;
   }
 };
 
-/// Queries and keys turned by cos/sin[position, rotary_dim/2] in pairs (i, i + rotary_dim/2); `sign` -1 turns
-/// back, which is the derivative's transpose.
-Values rope(const Values& qkv, const Heads& heads, int64_t rotary_dim, const Values& cos, const Values& sin,
-            const std::vector<int32_t>& positions, double sign);
+/// Queries and keys turned by cos/sin[position, rotary_dim/2] in pairs (i, i + rotary_dim/2);
+/// `sign` -1 turns back, which is the derivative's transpose.
+Values rope(const Values& qkv, const Heads& heads, int64_t rotary_dim, const Values& cos,
+            const Values& sin, const std::vector<int32_t>& positions, double sign);
 
 /// [T, heads*head_dim]; sequence s holds tokens [bounds[s], bounds[s+1]).
-Values attention(const Values& qkv, const Heads& heads, const std::vector<int32_t>& bounds, double scale,
-                 bool causal);
+Values attention(const Values& qkv, const Heads& heads, const std::vector<int32_t>& bounds,
+                 double scale, bool causal);
 Values attention_backward(const Values& dy, const Values& qkv, const Heads& heads,
                           const std::vector<int32_t>& bounds, double scale, bool causal);
 
 /// Loss per row; 0 where target < 0; columns from `valid` on do not exist.
-Values cross_entropy(const Values& logits, const std::vector<int32_t>& targets, int64_t cols, int64_t valid);
-Values cross_entropy_backward(const Values& dy, const Values& logits, const std::vector<int32_t>& targets,
-                              int64_t cols, int64_t valid);
+Values cross_entropy(const Values& logits, const std::vector<int32_t>& targets, int64_t cols,
+                     int64_t valid);
+Values cross_entropy_backward(const Values& dy, const Values& logits,
+                              const std::vector<int32_t>& targets, int64_t cols, int64_t valid);
 
 }  // namespace mtrain::reference

@@ -1,5 +1,5 @@
-// The router written out in double: scores, choices by sorting, weights; derivatives by central differences with the
-// choices held. Stateless.
+// The router written out in double: scores, choices by sorting, weights; derivatives by central
+// differences with the choices held. Stateless.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -35,14 +35,18 @@ inline std::vector<size_t> largest(const Values& v, int64_t count) {
 }
 
 inline std::vector<size_t> router_choice(const Values& z, const RouterRule& rule, bool by_groups) {
-  Values ranked = rule.score == RouterRule::Score::softmax && !rule.pre_softmax ? z : router_scores(z, rule.score);
+  Values ranked = rule.score == RouterRule::Score::softmax && !rule.pre_softmax
+                      ? z
+                      : router_scores(z, rule.score);
   if (by_groups && rule.groups > 0) {
     size_t size = z.size() / static_cast<size_t>(rule.groups);
     Values sums;
     for (int64_t g = 0; g < rule.groups; ++g) {
-      Values part(ranked.begin() + g * static_cast<int64_t>(size), ranked.begin() + (g + 1) * static_cast<int64_t>(size));
+      Values part(ranked.begin() + g * static_cast<int64_t>(size),
+                  ranked.begin() + (g + 1) * static_cast<int64_t>(size));
       std::sort(part.rbegin(), part.rend());
-      auto best = std::min(size, static_cast<size_t>(std::max<int64_t>(1, rule.top_k / rule.group_top_k)));
+      auto best =
+          std::min(size, static_cast<size_t>(std::max<int64_t>(1, rule.top_k / rule.group_top_k)));
       sums.push_back(std::accumulate(part.begin(), part.begin() + static_cast<int64_t>(best), 0.0));
     }
     auto kept = largest(sums, rule.group_top_k);
@@ -52,7 +56,8 @@ inline std::vector<size_t> router_choice(const Values& z, const RouterRule& rule
   return largest(ranked, rule.top_k);
 }
 
-inline Values chosen_weights(const Values& z, const RouterRule& rule, const std::vector<size_t>& chosen) {
+inline Values chosen_weights(const Values& z, const RouterRule& rule,
+                             const std::vector<size_t>& chosen) {
   Values s = router_scores(z, rule.score), w;
   for (size_t e : chosen) w.push_back(s[e]);
   bool divide = rule.score == RouterRule::Score::softmax ? !rule.pre_softmax : rule.top_k > 1;
@@ -64,7 +69,8 @@ inline Values chosen_weights(const Values& z, const RouterRule& rule, const std:
 template <class F>
 void each_token(const Values& z, int64_t experts, F&& f) {
   for (size_t t = 0; t < z.size() / static_cast<size_t>(experts); ++t)
-    f(t, Values(z.begin() + static_cast<int64_t>(t) * experts, z.begin() + static_cast<int64_t>(t + 1) * experts));
+    f(t, Values(z.begin() + static_cast<int64_t>(t) * experts,
+                z.begin() + static_cast<int64_t>(t + 1) * experts));
 }
 
 inline Values router_weights(const Values& z, int64_t experts, const RouterRule& rule) {
@@ -76,7 +82,8 @@ inline Values router_weights(const Values& z, int64_t experts, const RouterRule&
   return out;
 }
 
-inline Values router_weights_backward(const Values& z, int64_t experts, const RouterRule& rule, const Values& dy) {
+inline Values router_weights_backward(const Values& z, int64_t experts, const RouterRule& rule,
+                                      const Values& dy) {
   constexpr double kStep = 1e-5;
   Values dz;
   each_token(z, experts, [&](size_t t, const Values& row) {
@@ -95,25 +102,28 @@ inline Values router_weights_backward(const Values& z, int64_t experts, const Ro
 }
 
 /// Choices of each expert in each group of tokens, by score alone.
-inline Values router_counts(const Values& z, int64_t experts, const RouterRule& rule, const std::vector<int32_t>& group_of) {
+inline Values router_counts(const Values& z, int64_t experts, const RouterRule& rule,
+                            const std::vector<int32_t>& group_of) {
   auto groups = static_cast<size_t>(*std::max_element(group_of.begin(), group_of.end())) + 1;
   Values out(groups * static_cast<size_t>(experts));
   each_token(z, experts, [&](size_t t, const Values& row) {
-    for (size_t e : router_choice(row, rule, false)) out[static_cast<size_t>(group_of[t]) * row.size() + e] += 1;
+    for (size_t e : router_choice(row, rule, false))
+      out[static_cast<size_t>(group_of[t]) * row.size() + e] += 1;
   });
   return out;
 }
 
 /// Σ over tokens of Σ_e f_e P_e with f_e from `counted`, groups of E numbers each.
-inline double balance_sum(const Values& z, int64_t experts, const RouterRule& rule, const Values& counted,
-                          const std::vector<int32_t>& group_of) {
+inline double balance_sum(const Values& z, int64_t experts, const RouterRule& rule,
+                          const Values& counted, const std::vector<int32_t>& group_of) {
   double total = 0;
   each_token(z, experts, [&](size_t t, const Values& row) {
     Values p = router_scores(row, rule.score);
     double sum = std::accumulate(p.begin(), p.end(), 0.0), all = 0;
     const double* counts = counted.data() + static_cast<size_t>(group_of[t]) * row.size();
     for (size_t e = 0; e < row.size(); ++e) all += counts[e];
-    for (size_t e = 0; e < row.size(); ++e) total += static_cast<double>(experts) * counts[e] / all * p[e] / sum;
+    for (size_t e = 0; e < row.size(); ++e)
+      total += static_cast<double>(experts) * counts[e] / all * p[e] / sum;
   });
   return total;
 }

@@ -1,4 +1,5 @@
-// Products in FP8 and FP4 against their composition: operands rounded one by one, multiplied in double.
+// Products in FP8 and FP4 against their composition: operands rounded one by one, multiplied in
+// double.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -17,10 +18,10 @@ struct Operands {
   Values x, w, dy;
 };
 
-/// What a matrix [rows, cols] is worth in the small type, by the definitions of kernel/quantise.h. Draws are not made
-/// here.
-Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallProductRule& rule, SmallOperand kind,
-                     bool along_rows, double given_amax = 0) {
+/// What a matrix [rows, cols] is worth in the small type, by the definitions of kernel/quantise.h.
+/// Draws are not made here.
+Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallProductRule& rule,
+                     SmallOperand kind, bool along_rows, double given_amax = 0) {
   SmallFloat format = kind == SmallOperand::gradient ? rule.backward : rule.forward;
   auto rounded = [&](float v) {
     return format == SmallFloat::e4m3   ? round_small<E4M3>(v)
@@ -36,13 +37,16 @@ Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallPro
   };
   float all = given_amax > 0 ? static_cast<float>(given_amax) : largest(0, rows, 0, cols);
   bool weight = kind == SmallOperand::weight;
-  int64_t group = rule.recipe == SmallRecipe::blockwise ? 128 : rule.recipe == SmallRecipe::mxfp8 ? 32 : 16;
+  int64_t group = rule.recipe == SmallRecipe::blockwise ? 128
+                  : rule.recipe == SmallRecipe::mxfp8   ? 32
+                                                        : 16;
   bool square = weight && rule.recipe != SmallRecipe::mxfp8;
   int64_t down = square || along_rows ? group : 1, across = square || !along_rows ? group : 1;
   Values out(x.size());
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < cols; ++c) {
-      float top = largest(r / down * down, (r / down + 1) * down, c / across * across, (c / across + 1) * across),
+      float top = largest(r / down * down, (r / down + 1) * down, c / across * across,
+                          (c / across + 1) * across),
             global = 1;
       SmallScaling s;
       switch (rule.recipe) {
@@ -59,8 +63,8 @@ Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallPro
           s = tensor_scaling(all, max_of(format), rule.headroom);
       }
       auto i = static_cast<size_t>(r * cols + c);
-      out[i] = static_cast<double>(rounded(static_cast<float>(x[i]) * s.encode)) * static_cast<double>(s.decode) /
-               static_cast<double>(global);
+      out[i] = static_cast<double>(rounded(static_cast<float>(x[i]) * s.encode)) *
+               static_cast<double>(s.decode) / static_cast<double>(global);
     }
   return out;
 }
@@ -89,7 +93,8 @@ struct Results {
 };
 
 /// Runs the op with its gradients.
-Results run_op(Run& run, const Operands& v, DType dtype, const SmallProducts& how, bool later = false) {
+Results run_op(Run& run, const Operands& v, DType dtype, const SmallProducts& how,
+               bool later = false) {
   Tensor x = make(run, v.x, {kTokens, kIn}, dtype), w = make(run, v.w, {kOut, kIn}, dtype),
          b = make(run, Values(kOut, 0.5), {kOut}, dtype);
   auto x_end = std::make_shared<Catcher>();
@@ -117,7 +122,8 @@ Operands operands(DType dtype) {
 
 double relative(const Values& got, const Values& want) {
   double apart = 0, size = 0;
-  for (size_t i = 0; i < want.size(); ++i) apart += (got[i] - want[i]) * (got[i] - want[i]), size += want[i] * want[i];
+  for (size_t i = 0; i < want.size(); ++i)
+    apart += (got[i] - want[i]) * (got[i] - want[i]), size += want[i] * want[i];
   return std::sqrt(apart / size);
 }
 
@@ -131,19 +137,25 @@ TEST_CASE("products in a small type are those of the rounded operands") {
       Lab lab;
       SmallProducts how(rule, 1);
       Operands v = operands(dtype);
-      Results got = run_op(lab.run(), v, dtype, how), later = run_op(lab.run(), v, dtype, how, true);
-      auto rounded = [&](const Values& x, int64_t rows, int64_t cols, SmallOperand kind, bool along_rows) {
+      Results got = run_op(lab.run(), v, dtype, how),
+              later = run_op(lab.run(), v, dtype, how, true);
+      auto rounded = [&](const Values& x, int64_t rows, int64_t cols, SmallOperand kind,
+                         bool along_rows) {
         return in_small_type(x, rows, cols, rule, kind, along_rows);
       };
       using enum SmallOperand;
-      Values b(kOut, 0.5), y = reference::linear(rounded(v.x, kTokens, kIn, input, false),
-                                                 rounded(v.w, kOut, kIn, weight, false), b, kTokens, kIn, kOut);
-      Values dx = reference::linear_backward(rounded(v.dy, kTokens, kOut, gradient, false), v.x,
-                                             rounded(v.w, kOut, kIn, weight, true), kTokens, kIn, kOut)[0];
+      Values b(kOut, 0.5),
+          y = reference::linear(rounded(v.x, kTokens, kIn, input, false),
+                                rounded(v.w, kOut, kIn, weight, false), b, kTokens, kIn, kOut);
+      Values dx =
+          reference::linear_backward(rounded(v.dy, kTokens, kOut, gradient, false), v.x,
+                                     rounded(v.w, kOut, kIn, weight, true), kTokens, kIn, kOut)[0];
       Values dw = reference::linear_backward(rounded(v.dy, kTokens, kOut, gradient, true),
-                                             rounded(v.x, kTokens, kIn, input, true), v.w, kTokens, kIn, kOut)[1];
+                                             rounded(v.x, kTokens, kIn, input, true), v.w, kTokens,
+                                             kIn, kOut)[1];
       Values db = reference::linear_backward(v.dy, v.x, v.w, kTokens, kIn, kOut)[2];
-      // Sums are in float; the tensor cores of Hopper keep 14 bits within a step of a sum of FP8 (DeepSeek-AI 2024, 3.3.2).
+      // Sums are in float; the tensor cores of Hopper keep 14 bits within a step of a sum of FP8
+      // (DeepSeek-AI 2024, 3.3.2).
       double sums = lab.run().kernels().multiplies(scale_of(rule)) ? 1e-3 : 0;
       CHECK(relative(got.y, y) < roundoff(dtype) + sums);
       CHECK(relative(got.dx, dx) < roundoff(dtype) + sums);
@@ -161,8 +173,10 @@ TEST_CASE("products in a small type are those of the rounded operands") {
 TEST_CASE("NVFP4's draws and its Hadamard transform keep the gradient of a weight on average") {
   Operands v = operands(DType::bf16);
   for (bool hadamard : {false, true}) {
-    SmallProductRule rule{
-        .recipe = SmallRecipe::nvfp4, .forward = SmallFloat::e2m1, .backward = SmallFloat::e2m1, .hadamard = hadamard};
+    SmallProductRule rule{.recipe = SmallRecipe::nvfp4,
+                          .forward = SmallFloat::e2m1,
+                          .backward = SmallFloat::e2m1,
+                          .hadamard = hadamard};
     SmallProducts how(rule, 7);
     // x is rounded to nearest; so is the mean, but where the transform mixes it first.
     Values x = hadamard ? v.x : in_small_type(v.x, kTokens, kIn, rule, SmallOperand::input, true);
@@ -198,7 +212,8 @@ TEST_CASE("what is not finite is not hidden") {
   }
 }
 
-TEST_CASE("delayed scales come from the steps before, and from the tensor itself where there are none") {
+TEST_CASE(
+    "delayed scales come from the steps before, and from the tensor itself where there are none") {
   Lab lab;
   Run& run = lab.run();
   std::vector<float> history(3 * 4);
@@ -209,7 +224,8 @@ TEST_CASE("delayed scales come from the steps before, and from the tensor itself
         current({.recipe = SmallRecipe::tensorwise}, 1);
     how.delayed = &scales;
     auto amax = [&](double largest) {
-      Tensor got = how.measure(run, make(run, {0.25, -largest, 0.125}, {1, 3}, DType::bf16), SmallOperand::input);
+      Tensor got = how.measure(run, make(run, {0.25, -largest, 0.125}, {1, 3}, DType::bf16),
+                               SmallOperand::input);
       return values_of(got)[0];
     };
     auto end = [&](bool keep) { scales.end_step(scales.seen(run), keep); };
@@ -239,16 +255,19 @@ namespace {
 /// Codes of a stack of matrices as its owner makes them, piece by piece.
 Tensor encoded(Run& run, SmallProducts& how, const Tensor& stack, int64_t matrices) {
   SmallProducts own({.recipe = SmallRecipe::tensorwise}, 1);
-  Tensor flat = stack.view({stack.numel()}), codes = run.empty(stack.shape(), DType::u8), out = codes.view({stack.numel()});
+  Tensor flat = stack.view({stack.numel()}), codes = run.empty(stack.shape(), DType::u8),
+         out = codes.view({stack.numel()});
   int64_t size = stack.numel() / matrices;
   how.coded = {run.empty({matrices}, DType::f32), run.empty({matrices}, DType::f32)};
   for (int64_t m = 0; m < matrices; ++m) {
-    Tensor measured = own.measure(run, flat.slice(0, m * size, (m + 1) * size), SmallOperand::weight);
+    Tensor measured =
+        own.measure(run, flat.slice(0, m * size, (m + 1) * size), SmallOperand::weight);
     run.copy(how.coded.measured.slice(0, m, m + 1), measured);
     Tensor amax = how.delayed ? how.delayed->known(run, SmallOperand::weight) : measured;
     Tensor factor = how.coded.factors.slice(0, m, m + 1);
     for (auto [lo, hi] : {std::pair<int64_t, int64_t>{0, 300}, {300, size}})
-      how.encode(run, flat.slice(0, m * size + lo, m * size + hi), amax, out.slice(0, m * size + lo, m * size + hi), factor);
+      how.encode(run, flat.slice(0, m * size + lo, m * size + hi), amax,
+                 out.slice(0, m * size + lo, m * size + hi), factor);
   }
   return codes;
 }
@@ -258,7 +277,8 @@ struct Gradients {
 };
 
 /// Of grouped_linear, or of linear where the weight is one matrix.
-Gradients products(Run& run, const Tensor& w, const SmallProducts& how, const RowCounts& rows, int64_t tokens) {
+Gradients products(Run& run, const Tensor& w, const SmallProducts& how, const RowCounts& rows,
+                   int64_t tokens) {
   bool stack = w.shape().rank() == 3;
   int64_t out = w.size(stack ? 1 : 0), in = w.size(stack ? 2 : 1);
   Tensor x = make(run, random_values(tokens * in, "rows"), {tokens, in}, DType::bf16), weight = w;
@@ -266,7 +286,8 @@ Gradients products(Run& run, const Tensor& w, const SmallProducts& how, const Ro
   auto w_end = std::make_shared<Leaf>();
   w_end->grad = run.zeros(w.shape(), DType::f32);
   x.set_node(x_end), weight.set_node(w_end);
-  Tensor y = stack ? grouped_linear(x, weight, rows, nullptr, &how) : linear(x, weight, {}, {}, &how);
+  Tensor y =
+      stack ? grouped_linear(x, weight, rows, nullptr, &how) : linear(x, weight, {}, {}, &how);
   backward(y, make(run, random_values(tokens * out, "top"), {tokens, out}, DType::bf16));
   return {values_of(y), values_of(x_end->grad), values_of(w_end->grad)};
 }
@@ -284,13 +305,15 @@ TEST_CASE("a weight of codes has the products of the weight that they were made 
       Lab lab;
       Run& run = lab.run();
       DelayedScales own = scales;
-      SmallProducts how({.recipe = delayed ? SmallRecipe::delayed : SmallRecipe::tensorwise, .headroom = 2}, 1);
+      SmallProducts how(
+          {.recipe = delayed ? SmallRecipe::delayed : SmallRecipe::tensorwise, .headroom = 2}, 1);
       if (delayed) how.delayed = &own;
       Tensor w = make(run, random_values(shape.numel(), "stack", 0.1), shape, DType::bf16);
       Gradients want = products(run, w, how, counts, 40);
       auto seen = own.seen(run);
       own = scales;
-      Gradients got = products(run, encoded(run, how, w, shape.rank() == 3 ? 3 : 1), how, counts, 40);
+      Gradients got =
+          products(run, encoded(run, how, w, shape.rank() == 3 ? 3 : 1), how, counts, 40);
       CHECK(got.y == want.y);
       CHECK(got.dx == want.dx);
       CHECK(got.dw == want.dw);
@@ -303,8 +326,10 @@ TEST_CASE("a weight of codes has the products of the weight that they were made 
 TEST_CASE("codes without their scales are refused") {
   Lab lab;
   Run& run = lab.run();
-  SmallProducts how({.recipe = SmallRecipe::tensorwise}, 1), plain({.recipe = SmallRecipe::mxfp8}, 1);
-  Tensor codes = run.zeros({32, 32}, DType::u8), x = run.zeros({16, 32}, DType::bf16), amax = run.zeros({1}, DType::f32);
+  SmallProducts how({.recipe = SmallRecipe::tensorwise}, 1),
+      plain({.recipe = SmallRecipe::mxfp8}, 1);
+  Tensor codes = run.zeros({32, 32}, DType::u8), x = run.zeros({16, 32}, DType::bf16),
+         amax = run.zeros({1}, DType::f32);
   CHECK_THROWS_AS(linear(x, codes, {}, {}, &how), Error);
   CHECK_THROWS_AS(linear(x, codes), Error);
   CHECK_THROWS_AS(plain.encode(run, amax, amax, {}, amax), Error);
@@ -332,10 +357,12 @@ TEST_CASE("experts in a small type are linear layers of their rows") {
     for (int64_t e = 0; e < 3; begin += (*counts)[static_cast<size_t>(e)], ++e) {
       int64_t n = (*counts)[static_cast<size_t>(e)], end = begin + n;
       if (n == 0) {
-        for (int64_t i = 0; i < 32 * 64; ++i) CHECK(all_dw[static_cast<size_t>(e * 32 * 64 + i)] == 0);
+        for (int64_t i = 0; i < 32 * 64; ++i)
+          CHECK(all_dw[static_cast<size_t>(e * 32 * 64 + i)] == 0);
         continue;
       }
-      Tensor own = x.detach().slice(0, begin, end), matrix = w.detach().slice(0, e, e + 1).view({32, 64});
+      Tensor own = x.detach().slice(0, begin, end),
+             matrix = w.detach().slice(0, e, e + 1).view({32, 64});
       auto own_end = std::make_shared<Catcher>();
       auto matrix_end = std::make_shared<Leaf>();
       matrix_end->grad = run.zeros({32, 64}, DType::f32);

@@ -14,7 +14,9 @@ Outcome mtrain_with(std::vector<std::string> words) {
   words.insert(words.begin(), testing::mtrain_binary());
   return testing::run({words});
 }
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 bool device() { return cuda::judge(cuda::ask_machine()).probe.devices > 0; }
 
 }  // namespace
@@ -35,14 +37,16 @@ TEST_CASE("doctor says in one line whether there is a GPU, and that having none 
 }
 
 TEST_CASE(
-    "a recipe that asks for a GPU where there is none is refused at its place, with status 10 and both ways out") {
+    "a recipe that asks for a GPU where there is none is refused at its place, with status 10 and "
+    "both ways out") {
   if (device()) {
     MESSAGE("skipped: this machine has a GPU");
     return;
   }
   testing::Scratch scratch("mt-cuda");
   std::string recipe = scratch.write("tiny.yaml", testing::tiny_recipe());
-  Outcome out = mtrain_with({recipe, "dist.backend=cuda", cat("run.dir=", (scratch / "run").string())});
+  Outcome out =
+      mtrain_with({recipe, "dist.backend=cuda", cat("run.dir=", (scratch / "run").string())});
   INFO(out.out << out.err);
   CHECK(out.status == 10);
   CHECK(has(out.err, ": dist.backend=cuda: this machine has no NVIDIA driver"));

@@ -1,6 +1,7 @@
-// cuDNN's answer for GPUs that are not here: the graphs of attention are given the properties of A100, H200 and B200,
-// the library proposes engines and compiles their kernels, and only loading them fails for lack of a driver. What this
-// proves is that the calls of real models have a fused kernel; what it computes is for the contract tests on a GPU.
+// cuDNN's answer for GPUs that are not here: the graphs of attention are given the properties of
+// A100, H200 and B200, the library proposes engines and compiles their kernels, and only loading
+// them fails for lack of a driver. What this proves is that the calls of real models have a fused
+// kernel; what it computes is for the contract tests on a GPU.
 #include <cudnn.h>
 #include <doctest/doctest.h>
 
@@ -18,17 +19,20 @@ struct Gpu {
   const char* name;
   int version, processors, shared_memory;
 };
-constexpr Gpu kGpus[] = {{"A100", 800, 108, 166912}, {"H200", 900, 132, 232448}, {"B200", 1000, 148, 232448}};
+constexpr Gpu kGpus[] = {
+    {"A100", 800, 108, 166912}, {"H200", 900, 132, 232448}, {"B200", 1000, 148, 232448}};
 
 std::string properties(const Gpu& gpu) {
-  return cat(R"({"cudaDeviceId": 0, "deviceId": 0, "pciDeviceId": 0, "deviceName": ")", gpu.name,
-             R"(", "deviceVer": )", gpu.version, R"(, "driverVer": 13000, "multiProcessorCount": )", gpu.processors,
-             R"(, "maxSharedMemoryPerBlockOptin": )", gpu.shared_memory, R"(, "maxSharedMemoryPerBlock": 49152,)",
-             R"( "reservedSharedMemoryPerBlock": 1024, "maxGridSize": [2147483647, 65535, 65535],)",
-             R"( "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536, "maxRegistersPerSM": 65536,)",
-             R"( "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048, "maxCtasPerSM": 32, "warpSize": 32,)",
-             R"( "l2CacheSize": 62914560, "smClockRateKHz": 1980000, "memClockRateKHz": 3201000,)",
-             R"( "totalGlobalMem": 85000000000, "isTccDriver": 0, "supportCoopLaunch": 1})");
+  return cat(
+      R"({"cudaDeviceId": 0, "deviceId": 0, "pciDeviceId": 0, "deviceName": ")", gpu.name,
+      R"(", "deviceVer": )", gpu.version, R"(, "driverVer": 13000, "multiProcessorCount": )",
+      gpu.processors, R"(, "maxSharedMemoryPerBlockOptin": )", gpu.shared_memory,
+      R"(, "maxSharedMemoryPerBlock": 49152,)",
+      R"( "reservedSharedMemoryPerBlock": 1024, "maxGridSize": [2147483647, 65535, 65535],)",
+      R"( "maxBlockSize": [1024, 1024, 64], "regsPerBlock": 65536, "maxRegistersPerSM": 65536,)",
+      R"( "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048, "maxCtasPerSM": 32, "warpSize": 32,)",
+      R"( "l2CacheSize": 62914560, "smClockRateKHz": 1980000, "memClockRateKHz": 3201000,)",
+      R"( "totalGlobalMem": 85000000000, "isTccDriver": 0, "supportCoopLaunch": 1})");
 }
 
 /// One sequence of `tokens` in a fused projection of `groups` groups of so many query heads.
@@ -58,7 +62,8 @@ SdpaShape fused(int64_t groups, int64_t heads, int64_t dim, int64_t tokens, bool
   s.ragged = ragged;
   if (ragged) {
     s.entries *= 4;
-    s.q_entry = s.k_entry = s.v_entry = s.o_entry = s.lse_entry = s.dq_entry = s.dk_entry = s.dv_entry = 0;
+    s.q_entry = s.k_entry = s.v_entry = s.o_entry = s.lse_entry = s.dq_entry = s.dk_entry =
+        s.dv_entry = 0;
   }
   return s;
 }
@@ -67,8 +72,9 @@ SdpaShape fused(int64_t groups, int64_t heads, int64_t dim, int64_t tokens, bool
 std::string refusal(const Gpu& gpu, const SdpaShape& shape, bool backward) {
   try {
     cuda::Descriptor device = cuda::device_properties(properties(gpu));
-    cuda::compile(backward ? cuda::backward_graph(shape, nullptr) : cuda::forward_graph(shape, nullptr), nullptr,
-                  &device);
+    cuda::compile(
+        backward ? cuda::backward_graph(shape, nullptr) : cuda::forward_graph(shape, nullptr),
+        nullptr, &device);
     return "";
   } catch (const cuda::NoSuchKernel& refused) {
     return cat(refused.what, ": ", cudnnGetErrorString(refused.status));
@@ -95,8 +101,8 @@ TEST_CASE("attention of Llama-like and GPT-like models has fused kernels, forwar
     for (const Row& row : rows)
       for (bool backward : {false, true}) {
         INFO(gpu.name << ", " << row.model << (backward ? ", backward" : ", forward"));
-        // Deterministic gradients of ragged sequences are for Hopper alone (seen with 9.19): elsewhere plain kernels
-        // take over.
+        // Deterministic gradients of ragged sequences are for Hopper alone (seen with 9.19):
+        // elsewhere plain kernels take over.
         if (gpu.version != 900 && row.shape.ragged && backward) continue;
         CHECK(refusal(gpu, row.shape, backward) == "");
       }

@@ -53,7 +53,8 @@ TEST_CASE("a step that repeats itself soon asks the driver for nothing") {
     }
     for (void* data : live) pool.give(data, kMain);
     CHECK(pool.figures().in_use == 0);
-    if (step < 3) settled = pool.figures().driver_calls;  // where blocks fall settles in a few steps
+    if (step < 3)
+      settled = pool.figures().driver_calls;  // where blocks fall settles in a few steps
   }
   CHECK(pool.figures().driver_calls == settled);
   CHECK(device.host_waits == 0);
@@ -95,7 +96,8 @@ TEST_CASE("living blocks never overlap, and joined neighbours serve a larger req
   CHECK(pool.figures().driver_calls > calls);
 }
 
-TEST_CASE("a block that another stream gives back is not reused before that stream is done with it") {
+TEST_CASE(
+    "a block that another stream gives back is not reused before that stream is done with it") {
   FakeDevice device(size_t{1} << 30);
   DevicePool pool(device);
   void* a = pool.take(100, kMain);
@@ -109,7 +111,8 @@ TEST_CASE("a block that another stream gives back is not reused before that stre
   CHECK(pool.figures().driver_calls == 1);
 }
 
-TEST_CASE("memory that its own stream gives back is there for that stream at once, without an event") {
+TEST_CASE(
+    "memory that its own stream gives back is there for that stream at once, without an event") {
   FakeDevice device(size_t{1} << 30);
   DevicePool pool(device);
   void* a = pool.take(5 * kMiB, kMain);
@@ -132,7 +135,9 @@ TEST_CASE("a free segment of another stream is taken over behind that stream's w
   CHECK(pool.figures().driver_calls == 1);
 }
 
-TEST_CASE("a full device gives back what is cached before it refuses, and waits for what is in the making") {
+TEST_CASE(
+    "a full device gives back what is cached before it refuses, and waits for what is in the "
+    "making") {
   FakeDevice device(100 * kMiB);
   DevicePool pool(device);
   std::vector<void*> small;

@@ -42,7 +42,8 @@ class FakeDevice : public cuda::DeviceApi {
   void host_free(void*) override { ++host_frees; }
   void memory(size_t& free, size_t& total) override { free = total_ - used_, total = total_; }
   void copy_to_host(void* to, const void* from, size_t bytes, cuda::StreamHandle stream) override {
-    if (fail_copies_from > 0 && ++copies_ >= fail_copies_from) throw std::runtime_error("the device failed");
+    if (fail_copies_from > 0 && ++copies_ >= fail_copies_from)
+      throw std::runtime_error("the device failed");
     open_.push_back({stream, ++work[stream], to, from, bytes});
     most_open_copies = std::max(most_open_copies, open_.size());
   }
@@ -61,7 +62,8 @@ class FakeDevice : public cuda::DeviceApi {
     auto [stream, amount] = recorded_.at(event);
     if (ran[stream] < amount) ran[stream] = amount;
     for (Copy& copy : open_)  // as late as can be
-      if (copy.stream == stream && copy.number <= amount) std::memcpy(copy.to, copy.from, std::exchange(copy.bytes, 0));
+      if (copy.stream == stream && copy.number <= amount)
+        std::memcpy(copy.to, copy.from, std::exchange(copy.bytes, 0));
     std::erase_if(open_, [](const Copy& copy) { return copy.bytes == 0; });
   }
   void wait_on_stream(cuda::StreamHandle stream, cuda::EventHandle event) override {

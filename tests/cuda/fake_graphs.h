@@ -1,6 +1,7 @@
-// A device's streams, captures and graphs, as far as recording sees them: work is a name and an argument; what is given to a stream
-// in capture lies in the capture, what a graph is launched with is what it was last made or updated with. It refuses what a real
-// device refuses while a stream is in capture, and can fail at any call. For one thread.
+// A device's streams, captures and graphs, as far as recording sees them: work is a name and an
+// argument; what is given to a stream in capture lies in the capture, what a graph is launched with
+// is what it was last made or updated with. It refuses what a real device refuses while a stream is
+// in capture, and can fail at any call. For one thread.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -70,7 +71,9 @@ class FakeGraphs final : public cuda::GraphApi {
     ++updated;
     return true;
   }
-  void free_executable(cuda::ExecutableHandle executable) noexcept override { executables.erase(executable); }
+  void free_executable(cuda::ExecutableHandle executable) noexcept override {
+    executables.erase(executable);
+  }
   void launch(cuda::ExecutableHandle executable, void* stream) override {
     step("launch");
     if (captures.contains(stream)) throw Error(ErrorClass::bug, "a launch into a capture");
@@ -96,7 +99,8 @@ class FakeCapturingDevice final : public FakeDevice {
   FakeCapturingDevice(FakeGraphs& graphs, size_t bytes) : FakeDevice(bytes), graphs_(graphs) {}
   void record(cuda::EventHandle event, cuda::StreamHandle stream) override {
     graphs_.step("record");
-    refuse(graphs_.captures.contains(stream), "an event recorded by a capture, which the host cannot ask for");
+    refuse(graphs_.captures.contains(stream),
+           "an event recorded by a capture, which the host cannot ask for");
     work[stream] = static_cast<int64_t>(graphs_.ran[stream].size());
     FakeDevice::record(event, stream);
     ++records;

@@ -45,7 +45,8 @@ struct Comm {
   bool aborted = false;
   std::vector<std::unique_ptr<Range>> registered;
   bool knows(const void* data, size_t bytes) const {
-    return std::any_of(registered.begin(), registered.end(), [&](const auto& r) { return r->holds(data, bytes); });
+    return std::any_of(registered.begin(), registered.end(),
+                       [&](const auto& r) { return r->holds(data, bytes); });
   }
 };
 
@@ -74,13 +75,20 @@ FakeStream& of(cudaStream_t stream) { return *reinterpret_cast<FakeStream*>(stre
 
 DType dtype_of(ncclDataType_t type) {
   switch (type) {
-    case ncclFloat32: return DType::f32;
-    case ncclBfloat16: return DType::bf16;
-    case ncclFloat16: return DType::f16;
-    case ncclFloat64: return DType::f64;
-    case ncclInt32: return DType::i32;
-    case ncclInt64: return DType::i64;
-    default: return DType::u8;
+    case ncclFloat32:
+      return DType::f32;
+    case ncclBfloat16:
+      return DType::bf16;
+    case ncclFloat16:
+      return DType::f16;
+    case ncclFloat64:
+      return DType::f64;
+    case ncclInt32:
+      return DType::i32;
+    case ncclInt64:
+      return DType::i64;
+    default:
+      return DType::u8;
   }
 }
 size_t group_size(ncclComm_t comm) { return static_cast<size_t>(of(comm).group->size); }
@@ -96,8 +104,8 @@ void fault(const std::string& text) {
 using Combine = std::function<void(Group::Meeting&)>;
 
 /// Queues a call that is carried out when all ranks' streams have come to it.
-ncclResult_t meet(ncclComm_t c, cudaStream_t stream, const void* in, size_t in_bytes, void* out, size_t out_bytes,
-                  Combine combine) {
+ncclResult_t meet(ncclComm_t c, cudaStream_t stream, const void* in, size_t in_bytes, void* out,
+                  size_t out_bytes, Combine combine) {
   Comm* comm = &of(c);
   uint64_t number = ++comm->calls;
   bool registered = false;
@@ -114,7 +122,8 @@ ncclResult_t meet(ncclComm_t c, cudaStream_t stream, const void* in, size_t in_b
     m.in[static_cast<size_t>(comm->rank)] = in, m.out[static_cast<size_t>(comm->rank)] = out;
     m.registered += registered ? 1 : 0;
     if (++m.came == group.size) {
-      if (m.registered != 0 && m.registered != group.size) fault("some ranks' memory is registered and others' is not");
+      if (m.registered != 0 && m.registered != group.size)
+        fault("some ranks' memory is registered and others' is not");
       combine(m);
       m.done = true;
       changed.notify_all();
@@ -144,21 +153,27 @@ void carry_out(const std::vector<Part>& all) {
     box.pop_front();
     changed.notify_all();
   }
-  for (const Message& m : sent) changed.wait(lock, [&] { return m.taken->load() || all[0].comm->aborted; });
+  for (const Message& m : sent)
+    changed.wait(lock, [&] { return m.taken->load() || all[0].comm->aborted; });
 }
 
-ncclResult_t add_part(bool sends, void* data, size_t bytes, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t add_part(bool sends, void* data, size_t bytes, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   Part part{&of(comm), &of(stream), sends, data, bytes, peer};
-  if (grouped) parts.push_back(part);
-  else of(stream).give([part] { carry_out({part}); });
+  if (grouped)
+    parts.push_back(part);
+  else
+    of(stream).give([part] { carry_out({part}); });
   return ncclSuccess;
 }
 
-bool touch(const Range& a, const char* data, size_t bytes) { return data < a.end && a.begin < data + bytes; }
+bool touch(const Range& a, const char* data, size_t bytes) {
+  return data < a.end && a.begin < data + bytes;
+}
 
 void add_registration(nccl::Library& l) {
   l.memory_alloc = [](void** out, size_t bytes) {
-    *out = ::operator new(bytes, std::align_val_t{4096});
+    *out = ::operator new (bytes, std::align_val_t{4096});
     std::memset(*out, 0x7f, bytes);  // nobody may count on zeros
     fake_other_memory().add(*out, bytes);
     std::lock_guard lock(mutex);
@@ -168,19 +183,22 @@ void add_registration(nccl::Library& l) {
   l.memory_free = [](void* data) {
     std::lock_guard lock(mutex);
     auto found = network_memory.find(data);
-    if (found == network_memory.end()) return fault("memory freed that was not taken"), ncclInvalidArgument;
+    if (found == network_memory.end())
+      return fault("memory freed that was not taken"), ncclInvalidArgument;
     for (const auto& comm : comms)
       for (const auto& range : comm->registered)
-        if (!comm->aborted && touch(*range, static_cast<char*>(data), found->second)) fault("registered memory freed");
+        if (!comm->aborted && touch(*range, static_cast<char*>(data), found->second))
+          fault("registered memory freed");
     network_memory.erase(found);
     fake_other_memory().remove(data);
-    ::operator delete(data, std::align_val_t{4096});
+    ::operator delete (data, std::align_val_t{4096});
     return ncclSuccess;
   };
   l.comm_register = [](ncclComm_t c, void* data, size_t bytes, void** handle) {
     std::lock_guard lock(mutex);
     for (const auto& range : of(c).registered)
-      if (touch(*range, static_cast<char*>(data), bytes)) fault("memory registered twice with one communicator");
+      if (touch(*range, static_cast<char*>(data), bytes))
+        fault("memory registered twice with one communicator");
     auto* begin = static_cast<const char*>(data);
     of(c).registered.push_back(std::make_unique<Range>(Range{begin, begin + bytes}));
     *handle = of(c).registered.back().get();
@@ -189,7 +207,8 @@ void add_registration(nccl::Library& l) {
   };
   l.comm_deregister = [](ncclComm_t c, void* handle) {
     std::lock_guard lock(mutex);
-    if (std::erase_if(of(c).registered, [&](const auto& range) { return range.get() == handle; }) == 0)
+    if (std::erase_if(of(c).registered, [&](const auto& range) { return range.get() == handle; }) ==
+        0)
       return fault("a registration ended that is none"), ncclInvalidUsage;
     ++registrations.ended;
     return ncclSuccess;
@@ -237,21 +256,25 @@ nccl::Library make() {
   };
   l.async_error = [](ncclComm_t c, ncclResult_t* state) {
     std::lock_guard lock(mutex);
-    *state = of(c).group->joined < of(c).group->size ? ncclInProgress : static_cast<ncclResult_t>(error.load());
+    *state = of(c).group->joined < of(c).group->size ? ncclInProgress
+                                                     : static_cast<ncclResult_t>(error.load());
     return ncclSuccess;
   };
   l.error_text = [](ncclResult_t result) -> const char* {
-    return result == ncclRemoteError ? "remote process exited or there was a network error" : "some error";
+    return result == ncclRemoteError ? "remote process exited or there was a network error"
+                                     : "some error";
   };
   l.last_error = [](ncclComm_t) -> const char* { return ""; };
-  l.all_reduce = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t c, cudaStream_t s) {
+  l.all_reduce = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                    ncclComm_t c, cudaStream_t s) {
     if (op != ncclSum) return ncclInvalidArgument;
     size_t bytes = bytes_of(count, type);
     return meet(c, s, in, bytes, out, bytes, [=](Group::Meeting& m) {
       reduce_in_order(m.in, m.out, static_cast<int64_t>(count), dtype_of(type), ReduceOp::sum);
     });
   };
-  l.reduce_scatter = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t c, cudaStream_t s) {
+  l.reduce_scatter = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t,
+                        ncclComm_t c, cudaStream_t s) {
     size_t one = bytes_of(count, type);
     return meet(c, s, in, one * group_size(c), out, one, [=](Group::Meeting& m) {
       size_t part = bytes_of(count, type);
@@ -260,13 +283,15 @@ nccl::Library make() {
         std::vector<const void*> inputs;
         for (const void* data : m.in) inputs.push_back(static_cast<const char*>(data) + r * part);
         void* to = results.emplace_back(part).data();
-        reduce_in_order(inputs, {&to, 1}, static_cast<int64_t>(count), dtype_of(type), ReduceOp::sum);
+        reduce_in_order(inputs, {&to, 1}, static_cast<int64_t>(count), dtype_of(type),
+                        ReduceOp::sum);
       }
       for (size_t r = 0; r < m.in.size(); ++r)
         if (part > 0) std::memcpy(m.out[r], results[r].data(), part);
     });
   };
-  l.all_gather = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t c, cudaStream_t s) {
+  l.all_gather = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t c,
+                    cudaStream_t s) {
     size_t one = bytes_of(count, type);
     return meet(c, s, in, one, out, one * group_size(c), [=](Group::Meeting& m) {
       size_t part = bytes_of(count, type);
@@ -275,19 +300,21 @@ nccl::Library make() {
           if (part > 0) std::memmove(static_cast<char*>(to) + r * part, m.in[r], part);
     });
   };
-  l.broadcast = [](const void* in, void* out, size_t count, ncclDataType_t type, int root, ncclComm_t c, cudaStream_t s) {
+  l.broadcast = [](const void* in, void* out, size_t count, ncclDataType_t type, int root,
+                   ncclComm_t c, cudaStream_t s) {
     size_t one = bytes_of(count, type);
     return meet(c, s, in, one, out, one, [=](Group::Meeting& m) {
       for (void* to : m.out)
-        if (size_t bytes = bytes_of(count, type); bytes > 0) std::memmove(to, m.in[static_cast<size_t>(root)], bytes);
+        if (size_t bytes = bytes_of(count, type); bytes > 0)
+          std::memmove(to, m.in[static_cast<size_t>(root)], bytes);
     });
   };
-  l.send = [](const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s) {
+  l.send = [](const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t c,
+              cudaStream_t s) {
     return add_part(true, const_cast<void*>(data), bytes_of(count, type), peer, c, s);
   };
-  l.recv = [](void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t s) {
-    return add_part(false, data, bytes_of(count, type), peer, c, s);
-  };
+  l.recv = [](void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t c,
+              cudaStream_t s) { return add_part(false, data, bytes_of(count, type), peer, c, s); };
   l.group_start = [] { return grouped = true, ncclSuccess; };
   l.group_end = [] {
     grouped = false;
@@ -307,7 +334,8 @@ const nccl::Library& fake_nccl() {
 const nccl::Library& old_fake_nccl() {
   static const nccl::Library library = [] {
     nccl::Library l = make();
-    l.memory_alloc = nullptr, l.memory_free = nullptr, l.comm_register = nullptr, l.comm_deregister = nullptr;
+    l.memory_alloc = nullptr, l.memory_free = nullptr, l.comm_register = nullptr,
+    l.comm_deregister = nullptr;
     return l;
   }();
   return library;

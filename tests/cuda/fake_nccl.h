@@ -1,6 +1,7 @@
-// NCCL's functions among threads, over fake_streams.h, with what makes the real one hard to use: connecting takes all ranks and
-// goes on in the background, a call does nothing before its stream gets to it and then blocks that stream until its peers' do,
-// messages have no tags, and one that is not in a group holds up what is behind it.
+// NCCL's functions among threads, over fake_streams.h, with what makes the real one hard to use:
+// connecting takes all ranks and goes on in the background, a call does nothing before its stream
+// gets to it and then blocks that stream until its peers' do, messages have no tags, and one that
+// is not in a group holds up what is behind it.
 #pragma once
 #include "library.h"
 

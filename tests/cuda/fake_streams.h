@@ -1,5 +1,6 @@
-// Streams and events of a device that is not there: each stream is a thread that does what it is given in order, so that work
-// is as late, and as blocked by what it waits for, as a device's. And a backend whose memory is such a device's. Thread-safe.
+// Streams and events of a device that is not there: each stream is a thread that does what it is
+// given in order, so that work is as late, and as blocked by what it waits for, as a device's. And
+// a backend whose memory is such a device's. Thread-safe.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -131,9 +132,12 @@ class FakeCalls final : public nccl::DeviceCalls {
     static_cast<FakeEvent*>(event)->record(*static_cast<FakeStream*>(stream));
   }
   void wait_on_stream(nccl::StreamHandle stream, nccl::EventHandle event) override {
-    static_cast<FakeStream*>(stream)->give([flag = static_cast<FakeEvent*>(event)->flag()] { flag->wait(false); });
+    static_cast<FakeStream*>(stream)->give(
+        [flag = static_cast<FakeEvent*>(event)->flag()] { flag->wait(false); });
   }
-  bool done(nccl::EventHandle event) override { return static_cast<FakeEvent*>(event)->flag()->load(); }
+  bool done(nccl::EventHandle event) override {
+    return static_cast<FakeEvent*>(event)->flag()->load();
+  }
 
  private:
   std::string gpu_;
@@ -150,18 +154,19 @@ class FakeDeviceBackend final : public Backend {
   };
   FakeDeviceBackend() { kernels_.cast = cast; }
   ~FakeDeviceBackend() override {
-    for (void* data : dead_) ::operator delete(data, std::align_val_t{64});
+    for (void* data : dead_) ::operator delete (data, std::align_val_t{64});
   }
   std::string_view name() const override { return "fake"; }
   Probe probe() const override { return {1, ""}; }
   bool host_memory() const override { return false; }
   void* allocate(Device, size_t bytes) override {
-    auto* data = static_cast<char*>(::operator new(bytes + 64, std::align_val_t{64}));
+    auto* data = static_cast<char*>(::operator new (bytes + 64, std::align_val_t{64}));
     std::lock_guard lock(mutex_);
     blocks_.insert({data, data + bytes});
     return data;
   }
-  // Streams may still be at work on it, as a device may that frees memory in the order of its streams.
+  // Streams may still be at work on it, as a device may that frees memory in the order of its
+  // streams.
   void deallocate(Device, void* data, size_t bytes) override {
     std::lock_guard lock(mutex_);
     blocks_.erase({static_cast<char*>(data), static_cast<char*>(data) + bytes});
@@ -175,7 +180,9 @@ class FakeDeviceBackend final : public Backend {
       queue.give([=] { std::memcpy(to, from, bytes); });
     } else {
       auto* begin = static_cast<const char*>(from);
-      queue.give([to, kept = std::vector<char>(begin, begin + bytes)] { std::memcpy(to, kept.data(), kept.size()); });
+      queue.give([to, kept = std::vector<char>(begin, begin + bytes)] {
+        std::memcpy(to, kept.data(), kept.size());
+      });
     }
     if (!inside(to)) queue.synchronize();
   }
@@ -185,7 +192,8 @@ class FakeDeviceBackend final : public Backend {
 
  private:
   static void cast(Stream& stream, const CastArgs& a) {
-    MT_CHECK(a.src_dtype == DType::f32 && a.dst_dtype == DType::f32, "a conversion that is not faked");
+    MT_CHECK(a.src_dtype == DType::f32 && a.dst_dtype == DType::f32,
+             "a conversion that is not faked");
     static_cast<RunStream&>(stream).queue.give([a] {
       for (int64_t i = 0; i < a.count; ++i) {
         float value = a.scale * static_cast<const float*>(a.src)[i];

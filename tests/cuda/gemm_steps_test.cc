@@ -8,7 +8,14 @@ using cuda::plan_steps;
 
 namespace {
 GemmArgs product(DType dtype, DType c_dtype) {
-  return {.m = 64, .n = 32, .k = 16, .lda = 16, .ldb = 32, .ldc = 32, .dtype = dtype, .c_dtype = c_dtype};
+  return {.m = 64,
+          .n = 32,
+          .k = 16,
+          .lda = 16,
+          .ldb = 32,
+          .ldc = 32,
+          .dtype = dtype,
+          .c_dtype = c_dtype};
 }
 const float kRow[32] = {};
 }  // namespace
@@ -24,8 +31,8 @@ TEST_CASE("what the library's epilogue takes is not done again, and nothing is r
   auto both = plan_steps(g);
   CHECK((both.library && both.fused_bias && both.fused_addend));
 
-  g.bias_dtype =
-      DType::f32;  // the library wants the result's type; with an addend behind it two passes would round twice
+  g.bias_dtype = DType::f32;  // the library wants the result's type; with an addend behind it two
+                              // passes would round twice
   CHECK_FALSE(plan_steps(g).library);
   g.addend = nullptr;
   auto second_pass = plan_steps(g);
@@ -39,7 +46,8 @@ TEST_CASE("main gradients take float sums of 16-bit products directly") {
   CHECK((steps.library && !steps.widened));
 }
 
-TEST_CASE("a float product for a 16-bit result goes through float memory; an empty sum is no product") {
+TEST_CASE(
+    "a float product for a 16-bit result goes through float memory; an empty sum is no product") {
   CHECK(plan_steps(product(DType::f32, DType::bf16)).widened);
   GemmArgs g = product(DType::bf16, DType::bf16);
   g.k = 0;

@@ -48,7 +48,9 @@ struct Lab {
 
 }  // namespace
 
-TEST_CASE("work waits for the cut, and each graph of a recording finds the executable that the last one's left") {
+TEST_CASE(
+    "work waits for the cut, and each graph of a recording finds the executable that the last "
+    "one's left") {
   Lab lab;
   for (int step = 0; step < 3; ++step) {
     lab.recorder.begin();
@@ -70,7 +72,9 @@ TEST_CASE("work waits for the cut, and each graph of a recording finds the execu
   CHECK(lab.joins == 6);
 }
 
-TEST_CASE("a graph of another form is made anew in its place, and what it replaces goes when the stream has run") {
+TEST_CASE(
+    "a graph of another form is made anew in its place, and what it replaces goes when the stream "
+    "has run") {
   Lab lab;
   auto step = [&](const std::string& middle) {
     lab.recorder.begin();
@@ -121,7 +125,8 @@ TEST_CASE("outside of a recording nothing is captured, and a recording in anothe
   CHECK(lab.ran().size() == 2);
 }
 
-TEST_CASE("a failure anywhere leaves no capture, no graph and no event behind, and says what failed") {
+TEST_CASE(
+    "a failure anywhere leaves no capture, no graph and no event behind, and says what failed") {
   for (const char* call : {"join", "end", "empty", "instantiate", "launch", "record"}) {
     INFO(call);
     Lab lab;
@@ -297,7 +302,9 @@ TEST_CASE("recordings of two streams go their ways, and one that waits for the o
   lab.pools.remove(side);
 }
 
-TEST_CASE("whatever a step does, its work runs in its order with its arguments, and steps that repeat themselves make no graphs") {
+TEST_CASE(
+    "whatever a step does, its work runs in its order with its arguments, and steps that repeat "
+    "themselves make no graphs") {
   for (unsigned seed = 0; seed < 200; ++seed) {
     INFO("seed " << seed);
     std::mt19937 random(seed);

@@ -1,6 +1,6 @@
-// Kernels of the table on the GPU beside the CPU's, on the same inputs: those that no op of the contract reaches,
-// those whose bits must be the CPU's, and shapes that take other paths (rows that are not aligned, long rows, many
-// equal ids).
+// Kernels of the table on the GPU beside the CPU's, on the same inputs: those that no op of the
+// contract reaches, those whose bits must be the CPU's, and shapes that take other paths (rows that
+// are not aligned, long rows, many equal ids).
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -34,13 +34,16 @@ struct Pair2 {
   }
 };
 
-double roundings(DType dtype) { return dtype == DType::f32 ? 1e-5 : 1.01 * contract::roundoff(dtype) * 2; }
+double roundings(DType dtype) {
+  return dtype == DType::f32 ? 1e-5 : 1.01 * contract::roundoff(dtype) * 2;
+}
 
 void check_near(const std::pair<Values, Values>& v, double allowed, const std::string& what) {
   REQUIRE(v.first.size() == v.second.size());
   double worst = 0, scale = 1e-3;
   for (double x : v.first) scale = std::max(scale, std::fabs(x));
-  for (size_t i = 0; i < v.first.size(); ++i) worst = std::max(worst, std::fabs(v.first[i] - v.second[i]) / scale);
+  for (size_t i = 0; i < v.first.size(); ++i)
+    worst = std::max(worst, std::fabs(v.first[i] - v.second[i]) / scale);
   INFO(what);
   CHECK(worst <= allowed);
 }
@@ -75,11 +78,13 @@ TEST_CASE("the embedding and its gradient have the CPU's bits, with ids that occ
   Pair2 on;
   constexpr int64_t kTokens = 3000, kVocab = 97;
   std::vector<int32_t> ids;
-  for (int64_t t = 0; t < kTokens; ++t) ids.push_back(static_cast<int32_t>(t % 5 == 0 ? 3 : t * 7919 % (kVocab + 20)));
+  for (int64_t t = 0; t < kTokens; ++t)
+    ids.push_back(static_cast<int32_t>(t % 5 == 0 ? 3 : t * 7919 % (kVocab + 20)));
   for (int64_t cols : {int64_t{8}, int64_t{33}, int64_t{768}})
     for (DType dtype : contract::kDTypes) {
       auto forward = on.values([&](Run& run) {
-        Tensor table = contract::make(run, random_values(kVocab * cols, "table"), {kVocab, cols}, dtype);
+        Tensor table =
+            contract::make(run, random_values(kVocab * cols, "table"), {kVocab, cols}, dtype);
         Tensor y = run.empty({kTokens, cols}, dtype), id = contract::make_ids(run, ids);
         run.kernels().embedding(run.stream(), {.table = table.raw(),
                                                .ids = id.data<int32_t>(),
@@ -93,8 +98,10 @@ TEST_CASE("the embedding and its gradient have the CPU's bits, with ids that occ
       });
       CHECK(forward.first == forward.second);
       auto backward = on.values([&](Run& run) {
-        Tensor dy = contract::make(run, random_values(kTokens * cols, "dy"), {kTokens, cols}, dtype);
-        Tensor d = contract::make(run, random_values(kVocab * cols, "prior"), {kVocab, cols}, DType::f32);
+        Tensor dy =
+            contract::make(run, random_values(kTokens * cols, "dy"), {kTokens, cols}, dtype);
+        Tensor d =
+            contract::make(run, random_values(kVocab * cols, "prior"), {kVocab, cols}, DType::f32);
         Tensor id = contract::make_ids(run, ids);
         run.kernels().embedding_backward(run.stream(), {.dy = dy.raw(),
                                                         .ids = id.data<int32_t>(),
@@ -116,7 +123,8 @@ TEST_CASE("conversions have the CPU's bits") {
     for (DType to : contract::kDTypes)
       for (int64_t count : {int64_t{1}, int64_t{1001}, int64_t{4096}}) {
         auto [cpu, gpu] = on.values([&](Run& run) {
-          Tensor x = contract::make(run, random_values(count, "x", 100), {count}, from), y = run.empty({count}, to);
+          Tensor x = contract::make(run, random_values(count, "x", 100), {count}, from),
+                 y = run.empty({count}, to);
           run.copy(y, x);
           return y;
         });
@@ -162,7 +170,8 @@ TEST_CASE("AdamW and the norm of gradients") {
         auto tensor = [&](const char* key) {
           return contract::make(run, random_values(count, key), {count}, DType::f32);
         };
-        Tensor p = tensor("p"), g = tensor("g"), m = tensor("m"), v = run.zeros({count}, DType::f32);
+        Tensor p = tensor("p"), g = tensor("g"), m = tensor("m"),
+               v = run.zeros({count}, DType::f32);
         Tensor value = run.empty({count}, dtype);
         for (int step = 0; step < 2; ++step)
           run.kernels().adamw(run.stream(), {.param = p.data<float>(),
@@ -187,7 +196,8 @@ TEST_CASE("AdamW and the norm of gradients") {
     int which = 0;
     on.both([&](Run& run) {
       Tensor x = contract::make(run, random_values(count, "x"), {count}, DType::f32);
-      run.kernels().squared_norm(run.stream(), {.x = x.data<float>(), .count = count, .out = &norms[which]});
+      run.kernels().squared_norm(run.stream(),
+                                 {.x = x.data<float>(), .count = count, .out = &norms[which]});
       run.stream().synchronize();
       ++which;
     });
@@ -200,7 +210,9 @@ TEST_CASE("rows of every length take the paths of warps and blocks, staged or no
   for (int64_t rows : kRows)
     for (int64_t cols : kCols)
       for (DType dtype : contract::kDTypes) {
-        auto x = [&](Run& run) { return contract::make(run, random_values(rows * cols, "x"), {rows, cols}, dtype); };
+        auto x = [&](Run& run) {
+          return contract::make(run, random_values(rows * cols, "x"), {rows, cols}, dtype);
+        };
         check_near(on.values([&](Run& run) {
           Tensor in = x(run), w = contract::make(run, random_values(cols, "w"), {cols}, dtype);
           Tensor y = run.empty({rows, cols}, dtype), rstd = run.empty({rows}, DType::f32);
@@ -227,9 +239,11 @@ TEST_CASE("rows of every length take the paths of warps and blocks, staged or no
         }),
                    1e-5, cat("column_sum ", rows, "x", cols));
         check_near(on.values([&](Run& run) {
-          Tensor in = x(run), loss = run.empty({rows}, DType::f32), lse = run.empty({rows}, DType::f32);
+          Tensor in = x(run), loss = run.empty({rows}, DType::f32),
+                 lse = run.empty({rows}, DType::f32);
           std::vector<int32_t> targets;
-          for (int64_t r = 0; r < rows; ++r) targets.push_back(static_cast<int32_t>(r % 3 == 2 ? -1 : r % (cols - 3)));
+          for (int64_t r = 0; r < rows; ++r)
+            targets.push_back(static_cast<int32_t>(r % 3 == 2 ? -1 : r % (cols - 3)));
           Tensor t = contract::make_ids(run, targets);
           run.kernels().cross_entropy(run.stream(), {.logits = in.raw(),
                                                      .targets = t.data<int32_t>(),
@@ -245,7 +259,9 @@ TEST_CASE("rows of every length take the paths of warps and blocks, staged or no
       }
 }
 
-TEST_CASE("products of every shape, with and without epilogues, on the library's path and on the plain one") {
+TEST_CASE(
+    "products of every shape, with and without epilogues, on the library's path and on the plain "
+    "one") {
   Pair2 on;
   struct Shape3 {
     int64_t m, n, k;
@@ -288,7 +304,9 @@ TEST_CASE("memory of a repeated step comes from the pool alone") {
   Run run(backend);
   auto step = [&] {
     Tensor a = run.zeros({1 << 20}, DType::f32), b = run.zeros({3 << 20}, DType::bf16);
-    run.kernels().add(run.stream(), {.a = a.raw(), .b = a.raw(), .y = a.raw(), .count = 1 << 20, .dtype = DType::f32});
+    run.kernels().add(
+        run.stream(),
+        {.a = a.raw(), .b = a.raw(), .y = a.raw(), .count = 1 << 20, .dtype = DType::f32});
   };
   step();
   uint64_t calls = backend.figures().driver_calls;

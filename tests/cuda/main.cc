@@ -1,4 +1,5 @@
-// Runs the tests where there is a GPU; elsewhere says why not and leaves with 77, which ctest takes as skipped.
+// Runs the tests where there is a GPU; elsewhere says why not and leaves with 77, which ctest takes
+// as skipped.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 

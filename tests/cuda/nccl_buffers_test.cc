@@ -1,5 +1,5 @@
-// Gradients and values in registered memory, over fakes of NCCL and of the device: what ranks add up and gather, and what becomes
-// of the memory.
+// Gradients and values in registered memory, over fakes of NCCL and of the device: what ranks add
+// up and gather, and what becomes of the memory.
 #include <doctest/doctest.h>
 
 #include "communicator.h"
@@ -29,14 +29,15 @@ struct Layout {
 /// What each rank has after two steps: gradients of what it updates, and values.
 using Outcome = std::vector<std::vector<float>>;
 
-
 std::vector<float> downloaded(Run& run, const Tensor& tensor) {
   std::vector<char> bytes(static_cast<size_t>(tensor.numel()) * size_of(tensor.dtype()));
   run.download(tensor, bytes.data());
   std::vector<float> out;
   for (int64_t i = 0; i < tensor.numel(); ++i) {
-    if (tensor.dtype() == DType::f32) out.push_back(reinterpret_cast<const float*>(bytes.data())[i]);
-    else out.push_back(static_cast<float>(reinterpret_cast<const uint16_t*>(bytes.data())[i]));
+    if (tensor.dtype() == DType::f32)
+      out.push_back(reinterpret_cast<const float*>(bytes.data())[i]);
+    else
+      out.push_back(static_cast<float>(reinterpret_cast<const uint16_t*>(bytes.data())[i]));
   }
   return out;
 }
@@ -44,7 +45,8 @@ std::vector<float> downloaded(Run& run, const Tensor& tensor) {
 std::vector<float> two_steps(Communicator& host, const Layout& layout) {
   std::shared_ptr<Communicator> kept(&host, [](Communicator*) {});
   nccl::NcclCommunicator world(
-      std::make_shared<nccl::Job>(layout.library, std::make_unique<FakeCalls>(cat("gpu", host.rank())), kept,
+      std::make_shared<nccl::Job>(layout.library,
+                                  std::make_unique<FakeCalls>(cat("gpu", host.rank())), kept,
                                   std::chrono::minutes(10)),
       kept);
   int inner = layout.ranks / layout.copies;
@@ -56,11 +58,15 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
   FakeDeviceBackend backend;
   Run run(backend);
   ParamList list;
-  BuildSettings settings{
-      .run = run, .parameters = list, .dtype = layout.dtype, .initialise = false, .defer_memory = layout.zero > 0};
+  BuildSettings settings{.run = run,
+                         .parameters = list,
+                         .dtype = layout.dtype,
+                         .initialise = false,
+                         .defer_memory = layout.zero > 0};
   Scope root(settings);
   std::vector<Parameter*> all;
-  for (auto [name, size] : {std::pair("a", kFirst), std::pair("b", kSecond), std::pair("c", kThird)})
+  for (auto [name, size] :
+       {std::pair("a", kFirst), std::pair("b", kSecond), std::pair("c", kThird)})
     all.push_back(&root.param(name, {{"x", size}}, Init::zeros(), true));
   if (layout.zero == 0)
     for (Parameter* p : all) run.fill_zero(p->value);
@@ -76,7 +82,8 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
     CHECK(buckets.buckets().size() > 1);
     CHECK(run.memory().in_use() > before);
     for (const ParamBucket& b : buckets.buckets()) {
-      if (!b.shares_gradients()) CHECK(downloaded(run, b.grads) == std::vector<float>(static_cast<size_t>(b.plan.size)));
+      if (!b.shares_gradients())
+        CHECK(downloaded(run, b.grads) == std::vector<float>(static_cast<size_t>(b.plan.size)));
       if (b.plan.zero > 0 && !b.shares_values())
         CHECK(downloaded(run, b.values) == std::vector<float>(static_cast<size_t>(b.plan.size)));
     }
@@ -86,7 +93,8 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
       list.clear_gradients();
       for (uint64_t p = 0; p < 3; ++p) {
         buckets.before_gradient(all[p]->leaf->number);
-        run.upload(all[p]->main_grad, values<float>(world.rank(), all[p]->numel(), 10 * step + p).data());
+        run.upload(all[p]->main_grad,
+                   values<float>(world.rank(), all[p]->numel(), 10 * step + p).data());
         all[p]->leaf->has_grad = true;
       }
       reducer.micro_batch_done();
@@ -116,13 +124,17 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
 
 Outcome train(const Layout& layout) {
   Outcome all(static_cast<size_t>(layout.ranks));
-  run_ranks(layout.ranks, [&](Communicator& host) { all[static_cast<size_t>(host.rank())] = two_steps(host, layout); });
+  run_ranks(layout.ranks, [&](Communicator& host) {
+    all[static_cast<size_t>(host.rank())] = two_steps(host, layout);
+  });
   return all;
 }
 
 }  // namespace
 
-TEST_CASE("registered or not, ranks have the same sums and values, and what was registered is given back in order") {
+TEST_CASE(
+    "registered or not, ranks have the same sums and values, and what was registered is given back "
+    "in order") {
   // groups: how many a block goes through; blocks: of gradients, and from zero 1 on of values
   struct Case {
     Layout layout;
@@ -137,7 +149,8 @@ TEST_CASE("registered or not, ranks have the same sums and values, and what was 
                                          {{.ranks = 2, .zero = 3}, 0, 0}}) {
     Layout plain = c.layout;
     plain.registered = false;
-    INFO("zero " << c.layout.zero << ", " << c.layout.ranks << " ranks, " << c.layout.copies << " copies");
+    INFO("zero " << c.layout.zero << ", " << c.layout.ranks << " ranks, " << c.layout.copies
+                 << " copies");
     take_fake_registrations();
     Outcome without = train(plain);
     CHECK(take_fake_registrations().made == 0);
@@ -161,7 +174,8 @@ TEST_CASE("in the order of the global batch, too") {
 }
 
 TEST_CASE("an NCCL that cannot register memory, and a rank that is alone, go without") {
-  Layout old{.ranks = 2, .zero = 1, .library = old_fake_nccl()}, plain{.ranks = 2, .zero = 1, .registered = false};
+  Layout old{.ranks = 2, .zero = 1, .library = old_fake_nccl()},
+      plain{.ranks = 2, .zero = 1, .registered = false};
   take_fake_registrations();
   CHECK(train(old) == train(plain));
   Layout alone{.ranks = 1, .zero = 1}, alone_plain{.ranks = 1, .zero = 1, .registered = false};
@@ -170,14 +184,17 @@ TEST_CASE("an NCCL that cannot register memory, and a rank that is alone, go wit
   CHECK(fake_other_memory().blocks() == 0);
 }
 
-TEST_CASE("a registration that ends before the ranks are connected, or after NCCL was ended, is no use and no harm") {
+TEST_CASE(
+    "a registration that ends before the ranks are connected, or after NCCL was ended, is no use "
+    "and no harm") {
   take_fake_registrations();
   run_ranks(2, [&](Communicator& host) {
     std::shared_ptr<Communicator> kept(&host, [](Communicator*) {});
     FakeDeviceBackend backend;
     Run run(backend);
     nccl::NcclCommunicator comm(
-        std::make_shared<nccl::Job>(fake_nccl(), std::make_unique<FakeCalls>(cat("gpu", host.rank())), kept,
+        std::make_shared<nccl::Job>(fake_nccl(),
+                                    std::make_unique<FakeCalls>(cat("gpu", host.rank())), kept,
                                     std::chrono::minutes(10)),
         kept);
     auto memory = comm.network_memory(4096), other = comm.network_memory(4096);

@@ -1,4 +1,5 @@
-// The suite of every communicator for the one that is made upon another: host memory, groups, failures.
+// The suite of every communicator for the one that is made upon another: host memory, groups,
+// failures.
 #include "communicator.h"
 #include "contract/comm/lab.h"
 #include "fake_nccl.h"
@@ -16,15 +17,16 @@ class NcclLab final : public CommLab {
   }
   void run_failing(int size, std::chrono::milliseconds timeout,
                    const std::function<void(Communicator&)>& fn) override {
-    run_ranks(
-        size, [&](Communicator& host) { with(host, timeout, fn); }, {timeout});
+    run_ranks(size, [&](Communicator& host) { with(host, timeout, fn); }, {timeout});
   }
 
  private:
-  static void with(Communicator& host, std::chrono::milliseconds timeout, const std::function<void(Communicator&)>& fn) {
+  static void with(Communicator& host, std::chrono::milliseconds timeout,
+                   const std::function<void(Communicator&)>& fn) {
     std::shared_ptr<Communicator> kept(&host, [](Communicator*) {});
     auto calls = std::make_unique<testing::FakeCalls>(cat("gpu", host.rank()));
-    nccl::NcclCommunicator comm(std::make_shared<nccl::Job>(testing::fake_nccl(), std::move(calls), kept, timeout), kept);
+    nccl::NcclCommunicator comm(
+        std::make_shared<nccl::Job>(testing::fake_nccl(), std::move(calls), kept, timeout), kept);
     fn(comm);
   }
 };

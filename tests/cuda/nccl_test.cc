@@ -1,5 +1,5 @@
-// The NCCL communicator over fakes of NCCL and of the device: what it moves, in which order with its rank's stream, and how it
-// fails.
+// The NCCL communicator over fakes of NCCL and of the device: what it moves, in which order with
+// its rank's stream, and how it fails.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -24,12 +24,13 @@ namespace {
 
 /// One rank: its communicator upon `host`, and a run on its device.
 struct Rank {
-  explicit Rank(Communicator& host_in, std::chrono::milliseconds timeout = 600s, const std::string& gpu = "",
-                const nccl::Library& library = fake_nccl())
+  explicit Rank(Communicator& host_in, std::chrono::milliseconds timeout = 600s,
+                const std::string& gpu = "", const nccl::Library& library = fake_nccl())
       : host(host_in),
-        comm(std::make_shared<nccl::Job>(library,
-                                         std::make_unique<FakeCalls>(gpu.empty() ? cat("gpu", host_in.rank()) : gpu),
-                                         std::shared_ptr<Communicator>(&host_in, [](Communicator*) {}), timeout),
+        comm(std::make_shared<nccl::Job>(
+                 library,
+                 std::make_unique<FakeCalls>(gpu.empty() ? cat("gpu", host_in.rank()) : gpu),
+                 std::shared_ptr<Communicator>(&host_in, [](Communicator*) {}), timeout),
              std::shared_ptr<Communicator>(&host_in, [](Communicator*) {})) {}
   template <class T>
   Tensor on_device(const std::vector<T>& v) {
@@ -68,7 +69,8 @@ TEST_CASE("every call on device memory gives what the same call on host memory g
         using T = typename E::type;
         auto part = values<T>(me, kCount, 1), whole = values<T>(me, kCount * n, 2);
         Tensor data = r.on_device(part), all = r.on_device(whole);
-        Tensor gathered = r.run.empty({kCount * n}, DTypeOf<T>::value), scattered = r.run.empty({kCount}, DTypeOf<T>::value);
+        Tensor gathered = r.run.empty({kCount * n}, DTypeOf<T>::value),
+               scattered = r.run.empty({kCount}, DTypeOf<T>::value);
         std::vector<T> wanted_all(whole.size()), wanted_part(part.size());
 
         r.comm.all_gather(data, gathered);
@@ -96,11 +98,13 @@ TEST_CASE("every call on device memory gives what the same call on host memory g
     });
 }
 
-TEST_CASE("all_to_all_v with blocks of different lengths, some of none, and types that cannot be added") {
+TEST_CASE(
+    "all_to_all_v with blocks of different lengths, some of none, and types that cannot be added") {
   on_ranks(3, [](Rank& r) {
     int me = r.comm.rank();
     std::vector<int64_t> send, recv;
-    for (int other = 0; other < 3; ++other) send.push_back((me * 5 + other) % 4 * 7), recv.push_back((other * 5 + me) % 4 * 7);
+    for (int other = 0; other < 3; ++other)
+      send.push_back((me * 5 + other) % 4 * 7), recv.push_back((other * 5 + me) % 4 * 7);
     int64_t out = send[0] + send[1] + send[2], in = recv[0] + recv[1] + recv[2];
     auto bytes = values<uint8_t>(me, out, 4);
     std::vector<uint8_t> wanted(static_cast<size_t>(in));
@@ -111,9 +115,12 @@ TEST_CASE("all_to_all_v with blocks of different lengths, some of none, and type
   });
 }
 
-TEST_CASE("a call takes what was queued before it, what comes behind it finds its result, and the host waits for neither") {
+TEST_CASE(
+    "a call takes what was queued before it, what comes behind it finds its result, and the host "
+    "waits for neither") {
   on_ranks(2, [](Rank& r) {
-    Tensor x = r.on_device(std::vector<float>(8, 0.0f)), y = r.on_device(std::vector<float>(8, 0.0f));
+    Tensor x = r.on_device(std::vector<float>(8, 0.0f)),
+           y = r.on_device(std::vector<float>(8, 0.0f));
     r.comm.all_reduce(x);  // connects
     r.run.stream().synchronize();
     auto* at = x.data<float>();
@@ -133,12 +140,15 @@ TEST_CASE("a call takes what was queued before it, what comes behind it finds it
   });
 }
 
-TEST_CASE("messages: a ring in which all send first, two directions at once, tags taken in another order") {
+TEST_CASE(
+    "messages: a ring in which all send first, two directions at once, tags taken in another "
+    "order") {
   for (int n : {2, 4})
     on_ranks(n, [n](Rank& r) {
       int me = r.comm.rank(), next = (me + 1) % n, before = (me + n - 1) % n;
       for (uint64_t round = 0; round < 3; ++round) {
-        Tensor out = r.on_device(values<float>(me, kCount, round)), in = r.run.empty({kCount}, DType::f32);
+        Tensor out = r.on_device(values<float>(me, kCount, round)),
+               in = r.run.empty({kCount}, DType::f32);
         Pending sent = r.comm.start_send(out, next, 1), got = r.comm.start_recv(in, before, 1);
         got.wait();
         sent.wait();
@@ -146,7 +156,8 @@ TEST_CASE("messages: a ring in which all send first, two directions at once, tag
       }
       if (me > 1) return;
       if (me == 0) {
-        Tensor five = r.on_device(values<float>(0, 8, 5)), three = r.on_device(values<float>(0, 8, 3));
+        Tensor five = r.on_device(values<float>(0, 8, 5)),
+               three = r.on_device(values<float>(0, 8, 3));
         std::vector<float> word = {7};
         Pending head = r.comm.start_send(word, 1, 3);  // host memory, on the way of the same tag
         Pending a = r.comm.start_send(five, 1, 5), b = r.comm.start_send(three, 1, 3);
@@ -167,16 +178,21 @@ TEST_CASE("messages: a ring in which all send first, two directions at once, tag
     });
 }
 
-TEST_CASE("groups of their own; calls of several groups begun in another order on each rank; all is given back") {
+TEST_CASE(
+    "groups of their own; calls of several groups begun in another order on each rank; all is "
+    "given back") {
   int before = living_fake_comms();
   on_ranks(4, [](Rank& r) {
     int me = r.comm.rank();
     auto row = r.comm.split(me / 2, 0, "row"), column = r.comm.split(me % 2, 0, "column");
     REQUIRE(row->device_memory());
-    Tensor a = r.on_device(std::vector<float>{static_cast<float>(1 << me)}), b = r.on_device(std::vector<float>{static_cast<float>(1 << me)});
+    Tensor a = r.on_device(std::vector<float>{static_cast<float>(1 << me)}),
+           b = r.on_device(std::vector<float>{static_cast<float>(1 << me)});
     Pending one, two;
-    if (me % 3 == 0) one = row->start_all_reduce(a), two = column->start_all_reduce(b);
-    else two = column->start_all_reduce(b), one = row->start_all_reduce(a);
+    if (me % 3 == 0)
+      one = row->start_all_reduce(a), two = column->start_all_reduce(b);
+    else
+      two = column->start_all_reduce(b), one = row->start_all_reduce(a);
     two.wait();
     one.wait();
     CHECK(r.on_host<float>(a)[0] == (me < 2 ? 3 : 12));
@@ -187,7 +203,9 @@ TEST_CASE("groups of their own; calls of several groups begun in another order o
   CHECK(living_fake_comms() == before);
 }
 
-TEST_CASE("a rank that does not come: the stream is freed after the time limit, and the next call says what was waited for") {
+TEST_CASE(
+    "a rank that does not come: the stream is freed after the time limit, and the next call says "
+    "what was waited for") {
   std::atomic<bool> over{false};
   run_ranks(2, [&](Communicator& host) {
     Rank r(host, std::chrono::milliseconds(host.rank() == 0 ? 5s : 600s));
@@ -209,7 +227,9 @@ TEST_CASE("a rank that does not come: the stream is freed after the time limit, 
   });
 }
 
-TEST_CASE("a rank that says it failed frees the others' streams at their next call, and one that is not made never connects") {
+TEST_CASE(
+    "a rank that says it failed frees the others' streams at their next call, and one that is not "
+    "made never connects") {
   run_ranks(2, [&](Communicator& host) {
     Rank r(host);
     Tensor x = r.on_device(std::vector<float>{1});

@@ -13,7 +13,10 @@ namespace {
 struct Lab {
   std::vector<std::string> launched;
   PendingWork work{
-      {.adamw = [this](std::span<const AdamWArgs> list) { launched.push_back("u" + std::to_string(list.size())); },
+      {.adamw =
+           [this](std::span<const AdamWArgs> list) {
+             launched.push_back("u" + std::to_string(list.size()));
+           },
        .norms =
            [this](std::span<const SquaredNormArgs> list, size_t first) {
              launched.push_back("n" + std::to_string(list.size()) + "@" + std::to_string(first));
@@ -29,7 +32,9 @@ struct Lab {
 
 }  // namespace
 
-TEST_CASE("updates are launched together, at most a batch at a time, and only when something else comes") {
+TEST_CASE(
+    "updates are launched together, at most a batch at a time, and only when something else "
+    "comes") {
   Lab lab;
   for (int i = 0; i < 6; ++i) lab.work.add(lab.update());
   CHECK(lab.launched == std::vector<std::string>{"u4"});

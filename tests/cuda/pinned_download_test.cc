@@ -39,7 +39,8 @@ TEST_CASE("downloads of every size arrive whole, through as many pieces as there
       CHECK(std::memcmp(to.data(), from.data(), bytes) == 0);
       CHECK(device.open_copies() == 0);
     }
-    CHECK(device.host_mallocs == std::min<int>(static_cast<int>(pieces), 2));  // the same ones again
+    CHECK(device.host_mallocs ==
+          std::min<int>(static_cast<int>(pieces), 2));  // the same ones again
   }
 }
 

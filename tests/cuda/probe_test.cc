@@ -32,7 +32,9 @@ TEST_CASE("each way to have no device is one sentence with a way out of its own"
        "no kernels for the GPU (Tesla T4",
        "MT_CUDA_ARCHITECTURES"},
       {{.status = cudaErrorECCUncorrectable, .driver_version = 13000}, "ECC", "out of service"},
-      {{.status = cudaErrorSystemDriverMismatch, .driver_version = 13000}, "CUDA error 803", "nvidia-smi"},
+      {{.status = cudaErrorSystemDriverMismatch, .driver_version = 13000},
+       "CUDA error 803",
+       "nvidia-smi"},
   };
   for (const Case& c : cases) {
     auto verdict = judge(c.answers);

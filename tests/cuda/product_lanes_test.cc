@@ -35,13 +35,15 @@ GemmArgs expert(int64_t e, int64_t begin, int64_t end) {
 TEST_CASE("the experts of a layer spread over all lanes") {
   ProductLanes lanes;
   std::set<int> seen;
-  for (int64_t e = 0; e < 8; ++e) seen.insert(lanes.place(memory_of(expert(e, 10 * e, 10 * e + 10))));
+  for (int64_t e = 0; e < 8; ++e)
+    seen.insert(lanes.place(memory_of(expert(e, 10 * e, 10 * e + 10))));
   CHECK(seen == std::set<int>{0, 1, 2, 3});
   lanes.joined();
   CHECK_FALSE(lanes.busy());
 }
 
-TEST_CASE("a product that needs another's result follows it, and one that needs two waits for all") {
+TEST_CASE(
+    "a product that needs another's result follows it, and one that needs two waits for all") {
   ProductLanes lanes;
   GemmArgs first = expert(0, 0, 10), second = expert(1, 10, 20);
   int a = lanes.place(memory_of(first)), b = lanes.place(memory_of(second));
@@ -59,10 +61,11 @@ TEST_CASE("writing what another reads, or writes, is a conflict; reading the sam
   for (int which = 0; which < 4; ++which) {
     ProductLanes lanes;
     GemmArgs first = expert(0, 0, 10), second = expert(1, 10, 20);
-    if (which == 0) second.a = first.a, second.b = first.b;                  // both read the same
-    if (which == 1) second.c = const_cast<void*>(first.a);                   // into what the first reads
-    if (which == 2) second.c = first.c;                                      // into the first's result
-    if (which == 3) second.bias = first.c, second.bias_dtype = DType::bf16;  // a bias made by the first
+    if (which == 0) second.a = first.a, second.b = first.b;  // both read the same
+    if (which == 1) second.c = const_cast<void*>(first.a);   // into what the first reads
+    if (which == 2) second.c = first.c;                      // into the first's result
+    if (which == 3)
+      second.bias = first.c, second.bias_dtype = DType::bf16;  // a bias made by the first
     int a = lanes.place(memory_of(first)), b = lanes.place(memory_of(second));
     CHECK((a == b) == (which != 0));
   }

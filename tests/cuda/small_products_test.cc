@@ -1,5 +1,5 @@
-// FP8 and FP4 on the GPU: codes, scales and their places have the CPU's bits; products are those of the codes, on the
-// unit where the device has one and as bf16 where it has none.
+// FP8 and FP4 on the GPU: codes, scales and their places have the CPU's bits; products are those of
+// the codes, on the unit where the device has one and as bf16 where it has none.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -16,7 +16,8 @@ using contract::Values;
 namespace {
 
 struct Both {
-  std::unique_ptr<Backend> cpu_backend = make_cpu_backend(2), gpu_backend = std::make_unique<cuda::CudaBackend>();
+  std::unique_ptr<Backend> cpu_backend = make_cpu_backend(2),
+                           gpu_backend = std::make_unique<cuda::CudaBackend>();
   Run cpu{*cpu_backend}, gpu{*gpu_backend};
 };
 
@@ -31,28 +32,35 @@ struct Tiles {
   SmallFloat format;
   int64_t rows, cols;
 };
-constexpr Tiles kTiles[] = {
-    {SmallScale::tensor, SmallFloat::e4m3, 1, 1},           {SmallScale::tensor, SmallFloat::e5m2, 1, 1},
-    {SmallScale::power_of_two, SmallFloat::e4m3, 1, 128},   {SmallScale::power_of_two, SmallFloat::e5m2, 1, 128},
-    {SmallScale::power_of_two, SmallFloat::e4m3, 128, 128}, {SmallScale::e8m0, SmallFloat::e4m3, 1, 32},
-    {SmallScale::nvfp4, SmallFloat::e2m1, 1, 16},           {SmallScale::nvfp4, SmallFloat::e2m1, 16, 16}};
+constexpr Tiles kTiles[] = {{SmallScale::tensor, SmallFloat::e4m3, 1, 1},
+                            {SmallScale::tensor, SmallFloat::e5m2, 1, 1},
+                            {SmallScale::power_of_two, SmallFloat::e4m3, 1, 128},
+                            {SmallScale::power_of_two, SmallFloat::e5m2, 1, 128},
+                            {SmallScale::power_of_two, SmallFloat::e4m3, 128, 128},
+                            {SmallScale::e8m0, SmallFloat::e4m3, 1, 32},
+                            {SmallScale::nvfp4, SmallFloat::e2m1, 1, 16},
+                            {SmallScale::nvfp4, SmallFloat::e2m1, 16, 16}};
 
 struct Packed {
   SmallLayout layout;
   Tensor values, codes, scales, factor, packed, packed_scales;
 };
 
-Packed quantised(Run& run, const Values& values, int64_t rows, int64_t cols, DType dtype, const Tiles& tiles,
-                 bool sum_rows, bool stochastic = false) {
+Packed quantised(Run& run, const Values& values, int64_t rows, int64_t cols, DType dtype,
+                 const Tiles& tiles, bool sum_rows, bool stochastic = false) {
   Tensor x = contract::make(run, values, {rows, cols}, dtype), amax = run.empty({1}, DType::f32);
-  run.kernels().amax(
-      run.stream(),
-      {.x = x.raw(), .count = rows * cols, .amax = amax.data<float>(), .accumulate = false, .dtype = dtype});
+  run.kernels().amax(run.stream(), {.x = x.raw(),
+                                    .count = rows * cols,
+                                    .amax = amax.data<float>(),
+                                    .accumulate = false,
+                                    .dtype = dtype});
   Packed out;
-  int64_t tile_rows = sum_rows ? tiles.cols : tiles.rows, tile_cols = sum_rows ? tiles.rows : tiles.cols;
+  int64_t tile_rows = sum_rows ? tiles.cols : tiles.rows,
+          tile_cols = sum_rows ? tiles.rows : tiles.cols;
   out.values = run.zeros({rows, cols}, DType::bf16);
   out.codes = run.zeros({rows, cols}, DType::u8);
-  out.scales = run.zeros({(rows + tile_rows - 1) / tile_rows, (cols + tile_cols - 1) / tile_cols}, DType::f32);
+  out.scales = run.zeros({(rows + tile_rows - 1) / tile_rows, (cols + tile_cols - 1) / tile_cols},
+                         DType::f32);
   out.factor = run.zeros({1}, DType::f32);
   QuantiseArgs a{.x = x.raw(),
                  .values = out.values.data<bf16>(),
@@ -84,7 +92,8 @@ Packed quantised(Run& run, const Values& values, int64_t rows, int64_t cols, DTy
 }
 
 /// What the device makes of codes that are there already.
-void check_carried(Run& run, const Packed& made, int64_t rows, int64_t cols, SmallFloat format, bool sum_rows) {
+void check_carried(Run& run, const Packed& made, int64_t rows, int64_t cols, SmallFloat format,
+                   bool sum_rows) {
   Tensor values = run.zeros({rows, cols}, DType::bf16), codes = run.zeros({rows, cols}, DType::u8),
          packed = run.zeros({made.layout.code_bytes()}, DType::u8);
   run.kernels().quantise(run.stream(), {.x = made.codes.raw(),
@@ -113,21 +122,22 @@ Values with_outliers(int64_t count, const char* key) {
 /// A product of two operands whose lines are rows and columns of the result, added to `before`.
 Values product(Run& run, const Packed& a, const Packed& b, const Values& before, DType c_dtype) {
   Tensor c = contract::make(run, before, {a.layout.lines, b.layout.lines}, c_dtype);
-  run.kernels().small_gemm(run.stream(), {.product = {.a = a.packed.raw(),
-                                                      .b = b.packed.raw(),
-                                                      .c = c.raw(),
-                                                      .m = a.layout.lines,
-                                                      .n = b.layout.lines,
-                                                      .k = a.layout.sum,
-                                                      .ldc = b.layout.lines,
-                                                      .beta = 1,
-                                                      .c_dtype = c_dtype,
-                                                      .scale_a = a.factor.data<float>(),
-                                                      .scale_b = b.factor.data<float>()},
-                                          .a = a.layout,
-                                          .b = b.layout,
-                                          .a_scales = a.layout.scale_bytes() > 0 ? a.packed_scales.raw() : nullptr,
-                                          .b_scales = b.layout.scale_bytes() > 0 ? b.packed_scales.raw() : nullptr});
+  run.kernels().small_gemm(
+      run.stream(), {.product = {.a = a.packed.raw(),
+                                 .b = b.packed.raw(),
+                                 .c = c.raw(),
+                                 .m = a.layout.lines,
+                                 .n = b.layout.lines,
+                                 .k = a.layout.sum,
+                                 .ldc = b.layout.lines,
+                                 .beta = 1,
+                                 .c_dtype = c_dtype,
+                                 .scale_a = a.factor.data<float>(),
+                                 .scale_b = b.factor.data<float>()},
+                     .a = a.layout,
+                     .b = b.layout,
+                     .a_scales = a.layout.scale_bytes() > 0 ? a.packed_scales.raw() : nullptr,
+                     .b_scales = b.layout.scale_bytes() > 0 ? b.packed_scales.raw() : nullptr});
   return contract::values_of(c);
 }
 
@@ -142,8 +152,8 @@ TEST_CASE("largest values, codes and scales have the CPU's bits, and lie where t
           for (bool stochastic : {false, true}) {
             if (stochastic && tiles.scale != SmallScale::nvfp4) continue;
             INFO(rows << "x" << cols << " " << name(dtype) << " " << name(tiles.format) << " scale "
-                      << static_cast<int>(tiles.scale) << " tiles " << tiles.rows << "x" << tiles.cols
-                      << (sum_rows ? " sum over rows" : ""));
+                      << static_cast<int>(tiles.scale) << " tiles " << tiles.rows << "x"
+                      << tiles.cols << (sum_rows ? " sum over rows" : ""));
             Values x = with_outliers(rows * cols, "x");
             Packed cpu = quantised(on.cpu, x, rows, cols, dtype, tiles, sum_rows, stochastic),
                    gpu = quantised(on.gpu, x, rows, cols, dtype, tiles, sum_rows, stochastic);
@@ -153,18 +163,23 @@ TEST_CASE("largest values, codes and scales have the CPU's bits, and lie where t
             CHECK(bytes_of(on.cpu, cpu.factor) == bytes_of(on.gpu, gpu.factor));
             CHECK(bytes_of(on.cpu, cpu.packed) == bytes_of(on.gpu, gpu.packed));
             CHECK(bytes_of(on.cpu, cpu.packed_scales) == bytes_of(on.gpu, gpu.packed_scales));
-            if (tiles.scale == SmallScale::tensor) check_carried(on.gpu, gpu, rows, cols, tiles.format, sum_rows);
+            if (tiles.scale == SmallScale::tensor)
+              check_carried(on.gpu, gpu, rows, cols, tiles.format, sum_rows);
           }
 }
 
-TEST_CASE("what is not finite is told by the largest value, and a Hadamard transform has the CPU's bits") {
+TEST_CASE(
+    "what is not finite is told by the largest value, and a Hadamard transform has the CPU's "
+    "bits") {
   Both on;
   auto amax = [](Run& run, const Values& values) {
     Tensor x = contract::make(run, values, {static_cast<int64_t>(values.size())}, DType::bf16),
            out = run.empty({1}, DType::f32);
-    run.kernels().amax(
-        run.stream(),
-        {.x = x.raw(), .count = x.numel(), .amax = out.data<float>(), .accumulate = false, .dtype = x.dtype()});
+    run.kernels().amax(run.stream(), {.x = x.raw(),
+                                      .count = x.numel(),
+                                      .amax = out.data<float>(),
+                                      .accumulate = false,
+                                      .dtype = x.dtype()});
     return contract::values_of(out)[0];
   };
   Values x = random_values(100001, "x");
@@ -175,9 +190,11 @@ TEST_CASE("what is not finite is told by the largest value, and a Hadamard trans
   CHECK(std::isnan(amax(on.gpu, x)));
   for (DType dtype : contract::kDTypes) {
     auto rotated = [&](Run& run) {
-      Tensor in = contract::make(run, random_values(37 * 70, "h"), {37, 70}, dtype), out = run.zeros({48, 70}, dtype);
-      run.kernels().hadamard(run.stream(),
-                             {.x = in.raw(), .y = out.raw(), .rows = 37, .cols = 70, .signs = 0x9E37, .dtype = dtype});
+      Tensor in = contract::make(run, random_values(37 * 70, "h"), {37, 70}, dtype),
+             out = run.zeros({48, 70}, dtype);
+      run.kernels().hadamard(
+          run.stream(),
+          {.x = in.raw(), .y = out.raw(), .rows = 37, .cols = 70, .signs = 0x9E37, .dtype = dtype});
       return bytes_of(run, out);
     };
     CHECK(rotated(on.cpu) == rotated(on.gpu));
@@ -197,8 +214,9 @@ TEST_CASE("products of codes are those of their values, on the unit and without 
         groups.rows = 1;
         bool e5m2 = tiles.format == SmallFloat::e5m2;
         if (e5m2) groups.format = SmallFloat::e4m3;  // e5m2 meets e4m3 alone
-        INFO(s.m << "x" << s.n << "x" << s.k << " " << name(tiles.format) << " scale " << static_cast<int>(tiles.scale)
-                 << " tiles " << tiles.rows << "x" << tiles.cols << " into " << name(c_dtype)
+        INFO(s.m << "x" << s.n << "x" << s.k << " " << name(tiles.format) << " scale "
+                 << static_cast<int>(tiles.scale) << " tiles " << tiles.rows << "x" << tiles.cols
+                 << " into " << name(c_dtype)
                  << (on.gpu.kernels().multiplies(tiles.scale) ? ", unit" : ", bf16"));
         Values xa = with_outliers(s.m * s.k, "a"), xb = with_outliers(s.n * s.k, "b");
         Packed a = quantised(on.gpu, xa, s.m, s.k, DType::bf16, groups, false),
@@ -206,7 +224,8 @@ TEST_CASE("products of codes are those of their values, on the unit and without 
         Values before = contract::round_to(random_values(s.m * s.n, "c", 0.01), c_dtype);
         Values got = product(on.gpu, a, b, before, c_dtype), va = contract::values_of(a.values),
                vb = contract::values_of(b.values);
-        double factor = contract::values_of(a.factor)[0] * contract::values_of(b.factor)[0], apart = 0, size = 0;
+        double factor = contract::values_of(a.factor)[0] * contract::values_of(b.factor)[0],
+               apart = 0, size = 0;
         for (int64_t r = 0; r < s.m; ++r)
           for (int64_t c = 0; c < s.n; ++c) {
             double want = 0;

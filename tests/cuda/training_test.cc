@@ -1,4 +1,5 @@
-// A run on the GPU beside the same run on the CPU: the same losses within what the order of float sums can do.
+// A run on the GPU beside the same run on the CPU: the same losses within what the order of float
+// sums can do.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -14,12 +15,17 @@ using namespace mtrain;
 namespace {
 
 /// The lines of a run's metrics.
-std::vector<std::string> metrics(const std::string& backend, const std::string& dtype, const std::vector<std::string>& layout) {
+std::vector<std::string> metrics(const std::string& backend, const std::string& dtype,
+                                 const std::vector<std::string>& layout) {
   testing::Scratch scratch(cat("mt-cuda-", backend, dtype));
   std::string run = (scratch / "run").string();
   std::string recipe = scratch.write("tiny.yaml", testing::tiny_recipe());
-  std::vector<std::string> words = {recipe, "-q", "train.steps=10", cat("dist.backend=", backend),
-                                    cat("mixed_precision.dtype=", dtype), cat("run.dir=", run)};
+  std::vector<std::string> words = {recipe,
+                                    "-q",
+                                    "train.steps=10",
+                                    cat("dist.backend=", backend),
+                                    cat("mixed_precision.dtype=", dtype),
+                                    cat("run.dir=", run)};
   words.insert(words.end(), layout.begin(), layout.end());
   auto out = testing::cli(words);
   INFO(out.out << out.err);
@@ -35,11 +41,13 @@ std::vector<double> numbers(const std::vector<std::string>& lines, const std::st
   std::vector<double> all;
   std::string key = cat("\"", figure, "\":");
   for (const std::string& line : lines)
-    if (size_t at = line.find(key); at != std::string::npos) all.push_back(std::atof(line.c_str() + at + key.size()));
+    if (size_t at = line.find(key); at != std::string::npos)
+      all.push_back(std::atof(line.c_str() + at + key.size()));
   return all;
 }
 
-std::vector<double> losses(const std::string& backend, const std::string& dtype, const std::vector<std::string>& layout = {}) {
+std::vector<double> losses(const std::string& backend, const std::string& dtype,
+                           const std::vector<std::string>& layout = {}) {
   return numbers(metrics(backend, dtype, layout), "loss");
 }
 
@@ -59,19 +67,24 @@ TEST_CASE("ten steps give the CPU's losses") {
   }
 }
 
-TEST_CASE("ten steps that are recorded as CUDA graphs give the bits of ten that are not, and soon make no more graphs") {
+TEST_CASE(
+    "ten steps that are recorded as CUDA graphs give the bits of ten that are not, and soon make "
+    "no more graphs") {
   for (const char* dtype : {"fp32", "bf16"})
     for (std::vector<std::string> layout : std::vector<std::vector<std::string>>{
-             {"train.global_batch_size=8"},  // several micro-batches, each of which the host waits for
+             {"train.global_batch_size=8"},  // several micro-batches, each of which the host waits
+                                             // for
              {"train.global_batch_size=8", "model.recompute=full"},
-             {"dist.nproc=2", "dist.zero=1", "ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true"}}) {
+             {"dist.nproc=2", "dist.zero=1", "ddp.overlap_grad_reduce=true",
+              "ddp.overlap_param_gather=true"}}) {
       INFO(dtype << " " << layout.back());
       std::vector<std::string> plain = metrics("cuda", dtype, layout);
       layout.insert(layout.end(), {"cuda_graph.type=full_iteration", "cuda_graph.warmup_steps=2"});
       std::vector<std::string> recorded = metrics("cuda", dtype, layout);
       CHECK(numbers(recorded, "loss") == numbers(plain, "loss"));
       CHECK(numbers(recorded, "grad_norm") == numbers(plain, "grad_norm"));
-      std::vector<double> graphs = numbers(recorded, "graphs"), made = numbers(recorded, "graphs_made");
+      std::vector<double> graphs = numbers(recorded, "graphs"),
+                          made = numbers(recorded, "graphs_made");
       REQUIRE(graphs.size() == 8);
       CHECK(*std::min_element(graphs.begin(), graphs.end()) > 0);
       CHECK(made.front() == graphs.front());
@@ -91,7 +104,8 @@ TEST_CASE("ranks that share the GPU give one CPU rank's losses in every layout")
     std::vector<double> gpu = losses("cuda", "fp32", layout);
     INFO(layout[0] << " " << layout.back());
     REQUIRE(gpu.size() == cpu.size());
-    for (size_t i = 0; i < cpu.size(); ++i) CHECK(std::fabs(gpu[i] - cpu[i]) <= 1e-4 * std::fabs(cpu[i]));
+    for (size_t i = 0; i < cpu.size(); ++i)
+      CHECK(std::fabs(gpu[i] - cpu[i]) <= 1e-4 * std::fabs(cpu[i]));
   }
 }
 
@@ -101,14 +115,16 @@ TEST_CASE("a checkpoint that is copied while kernels run is that of its step") {
   std::vector<std::string> digests[2];
   for (int async : {0, 1}) {
     std::string folder = (scratch / std::to_string(async)).string();
-    auto out = testing::cli({recipe, "-q", "train.steps=15", "checkpoint.interval=5", "dist.backend=cuda",
-                             "model.hidden_size=512",  // tensors long enough for page-locked pieces
-                             cat("checkpoint.async=", async ? "true" : "false"), cat("run.dir=", folder)},
-                            {"MTRAIN_FAULT=ckpt.copy:5:delay=500"});
+    auto out =
+        testing::cli({recipe, "-q", "train.steps=15", "checkpoint.interval=5", "dist.backend=cuda",
+                      "model.hidden_size=512",  // tensors long enough for page-locked pieces
+                      cat("checkpoint.async=", async ? "true" : "false"), cat("run.dir=", folder)},
+                     {"MTRAIN_FAULT=ckpt.copy:5:delay=500"});
     INFO(out.err);
     REQUIRE(out.status == 0);
     for (int step : {5, 10, 15})
-      digests[async].push_back(testing::cli({"checkpoint", "digest", folder, "--step", std::to_string(step)}).out);
+      digests[async].push_back(
+          testing::cli({"checkpoint", "digest", folder, "--step", std::to_string(step)}).out);
   }
   CHECK(digests[0][0].size() == 65);
   CHECK(digests[0] == digests[1]);

@@ -1,5 +1,5 @@
-// The CPU's own instructions calculate, with DAZ and FTZ set. Which NaN they pass on depends on the order of operands that the
-// compiler picks, so NaN is settled here.
+// The CPU's own instructions calculate, with DAZ and FTZ set. Which NaN they pass on depends on the
+// order of operands that the compiler picks, so NaN is settled here.
 #include "arithmetic.h"
 
 #include <immintrin.h>
@@ -37,9 +37,12 @@ MT_AVX512 inline __m512 plus(__m512 a, __m512 b) {
   return prefer_nan(prefer_nan(result, b), a);
 }
 
-MT_AVX512 inline __m512 low_half(__m512i words) { return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16)); }
+MT_AVX512 inline __m512 low_half(__m512i words) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
 MT_AVX512 inline __m512 high_half(__m512i words) {
-  return _mm512_castsi512_ps(_mm512_and_epi32(words, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
+  return _mm512_castsi512_ps(
+      _mm512_and_epi32(words, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ struct Outcome {
 
 /// VDPBF16PS, VCVTNEPS2BF16, VCVTNE2PS2BF16.
 void execute_vector(const Instruction&, Registers&);
-/// What stands between the emulated instructions (is_neighbour). A jump that is taken moves RIP by its distance alone.
+/// What stands between the emulated instructions (is_neighbour). A jump that is taken moves RIP by
+/// its distance alone.
 void execute_neighbour(const Instruction&, Registers&);
 /// The rest. State is per thread.
 Outcome execute_tile(const Instruction&, Registers&);

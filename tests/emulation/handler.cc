@@ -1,4 +1,5 @@
-// The handler of SIGILL, and libc's functions that the library stands in front of so that the handler stays in place.
+// The handler of SIGILL, and libc's functions that the library stands in front of so that the
+// handler stays in place.
 #include <asm/prctl.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -59,14 +60,17 @@ void say(const char* text, int bytes) {
 void report(const uint8_t* rip, const char* what, const char* reason) {
   constexpr int kLongest = 15, kPage = 4096;
   char text[320];
-  int size = snprintf(text, sizeof(text), "emulated x86: %s at %p, bytes", what, static_cast<const void*>(rip));
+  int size = snprintf(text, sizeof(text), "emulated x86: %s at %p, bytes", what,
+                      static_cast<const void*>(rip));
   auto in_page = kPage - static_cast<int>(reinterpret_cast<uintptr_t>(rip) % kPage);
-  for (int i = 0; i < kLongest && i < in_page; ++i) size += snprintf(text + size, sizeof(text) - size, " %02x", rip[i]);
+  for (int i = 0; i < kLongest && i < in_page; ++i)
+    size += snprintf(text + size, sizeof(text) - size, " %02x", rip[i]);
   size += snprintf(text + size, sizeof(text) - size, ": %s\n", reason);
   say(text, size);
 }
 
-/// The program's own handler, or the default action, which ends the program at the instruction that the signal is about.
+/// The program's own handler, or the default action, which ends the program at the instruction that
+/// the signal is about.
 void pass_on(int signal, siginfo_t* info, void* context) {
   struct sigaction action = exchange_action(nullptr);
   bool plain = (action.sa_flags & SA_SIGINFO) == 0;
@@ -97,7 +101,9 @@ __attribute__((destructor)) void print_counts() {
   for (int op = 0; op < kOps; ++op) {
     char text[80];
     uint64_t count = counts[op].load();
-    if (count != 0) say(text, snprintf(text, sizeof(text), "emulated x86: %" PRIu64 " x %s\n", count, kOpNames[op]));
+    if (count != 0)
+      say(text,
+          snprintf(text, sizeof(text), "emulated x86: %" PRIu64 " x %s\n", count, kOpNames[op]));
   }
 }
 
@@ -147,7 +153,8 @@ void on_illegal_instruction(int signal, siginfo_t* info, void* context) {
       while (step(registers, !any) == Step::kDone) any = true;
       if (any) return;
     } else {
-      report(reinterpret_cast<const uint8_t*>(info->si_addr), "illegal instruction", "the CPU has no AVX-512, nothing is emulated");
+      report(reinterpret_cast<const uint8_t*>(info->si_addr), "illegal instruction",
+             "the CPU has no AVX-512, nothing is emulated");
     }
   }
   pass_on(signal, info, context);
@@ -202,7 +209,8 @@ MT_EXPORT int sigaction(int signal, const struct sigaction* next, struct sigacti
 }
 
 MT_EXPORT void (*signal(int number, void (*handler)(int)))(int) {
-  if (number != SIGILL) return emulation::libc_function<emulation::Signal>("signal")(number, handler);
+  if (number != SIGILL)
+    return emulation::libc_function<emulation::Signal>("signal")(number, handler);
   struct sigaction next {};
   next.sa_handler = handler;
   next.sa_flags = SA_RESTART;
@@ -217,15 +225,18 @@ MT_EXPORT int pthread_sigmask(int how, const sigset_t* set, sigset_t* before) {
   return emulation::set_mask("pthread_sigmask", how, set, before);
 }
 
-/// Answers the request for tile data as a kernel on a CPU with AMX does; every other call goes to the kernel.
+/// Answers the request for tile data as a kernel on a CPU with AMX does; every other call goes to
+/// the kernel.
 MT_EXPORT long syscall(long number, ...) {
   va_list more;
   va_start(more, number);
   long given[6];
   for (long& one : given) one = va_arg(more, long);
   va_end(more);
-  long answer = emulation::raw_syscall(number, given[0], given[1], given[2], given[3], given[4], given[5]);
-  if (number == SYS_arch_prctl && given[0] == emulation::kRequestPermission && given[1] == emulation::kTileData) {
+  long answer =
+      emulation::raw_syscall(number, given[0], given[1], given[2], given[3], given[4], given[5]);
+  if (number == SYS_arch_prctl && given[0] == emulation::kRequestPermission &&
+      given[1] == emulation::kTileData) {
     emulation::permit_tiles();
     return 0;
   }

@@ -77,7 +77,9 @@ void read_address(Reader& in, int modrm, const Head& head, int scale8, Address& 
     out.shift = sib >> 6;
     base = sib & 7;
   }
-  if (mod == 0 && base == 5) {  // no base: 32-bit displacement; without SIB it is relative to the next instruction
+  if (mod == 0 &&
+      base ==
+          5) {  // no base: 32-bit displacement; without SIB it is relative to the next instruction
     out.base = rm == 4 ? kNone : kRip;
     out.displacement = in.displacement(4);
     return;
@@ -90,17 +92,24 @@ void read_address(Reader& in, int modrm, const Head& head, int scale8, Address& 
 bool avx512_op(const Head& head, int opcode, Op& op) {
   int pp = head.pp;
   bool plain = head.mask == 0 && !head.zeroing && !head.broadcast && head.vvvv == 0;
-  bool move = opcode == 0x6f ? pp != kNP : (opcode == 0x10 || opcode == 0x28) && pp == (head.w != 0 ? k66 : kNP);
+  bool move = opcode == 0x6f
+                  ? pp != kNP
+                  : (opcode == 0x10 || opcode == 0x28) && pp == (head.w != 0 ? k66 : kNP);
   if (head.map == kMap0F) {
     op = Op::kMoveVector;
     return plain && move;
   }
   if (head.w != 0) return false;
-  if (opcode == 0x52 && pp == kF3) op = Op::kDotPairs;
-  else if ((opcode == 0x58 || opcode == 0x18) && pp == k66 && plain) op = Op::kBroadcastWord;
-  else if (opcode == 0x72 && pp == kF3) op = Op::kConvert;
-  else if (opcode == 0x72 && pp == kF2) op = Op::kConvertTwo;
-  else return false;
+  if (opcode == 0x52 && pp == kF3)
+    op = Op::kDotPairs;
+  else if ((opcode == 0x58 || opcode == 0x18) && pp == k66 && plain)
+    op = Op::kBroadcastWord;
+  else if (opcode == 0x72 && pp == kF3)
+    op = Op::kConvert;
+  else if (opcode == 0x72 && pp == kF2)
+    op = Op::kConvertTwo;
+  else
+    return false;
   return true;
 }
 
@@ -114,7 +123,8 @@ Decoded decode_evex(Reader& in, Instruction& out, const char*& reason) {
   if (head.length == 3) reason = "vector length 3";
   if (head.broadcast && !out.memory) reason = "broadcast of a register";
   if (head.zeroing && head.mask == 0) reason = "zeroing without a mask";
-  if (out.op == Op::kConvert && head.vvvv != 0) reason = "EVEX.vvvv of an instruction that has no second source";
+  if (out.op == Op::kConvert && head.vvvv != 0)
+    reason = "EVEX.vvvv of an instruction that has no second source";
   if (reason != nullptr) return Decoded::kInvalid;
   out.vector_bytes = 16 << head.length;
   out.reg = (modrm >> 3 & 7) + head.r;
@@ -123,7 +133,9 @@ Decoded decode_evex(Reader& in, Instruction& out, const char*& reason) {
   out.zeroing = head.zeroing;
   out.broadcast = head.broadcast;
   if (out.memory)
-    read_address(in, modrm, head, head.broadcast || out.op == Op::kBroadcastWord ? 4 : out.vector_bytes, out.address);
+    read_address(in, modrm, head,
+                 head.broadcast || out.op == Op::kBroadcastWord ? 4 : out.vector_bytes,
+                 out.address);
   else
     out.rm = (modrm & 7) + head.b + 2 * head.x;
   return Decoded::kYes;
@@ -135,12 +147,12 @@ struct TileForm {
   Op op;
 };
 constexpr TileForm kTileForms[] = {
-    {0x49, kNP, true, Op::kLoadConfig},        {0x49, k66, true, Op::kStoreConfig},
-    {0x49, kNP, false, Op::kRelease},          {0x49, kF2, false, Op::kZero},
-    {0x4b, kF2, true, Op::kLoadTile},          {0x4b, k66, true, Op::kLoadTile},
-    {0x4b, kF3, true, Op::kStoreTile},         {0x5c, kF3, false, Op::kTileDotPairs},
-    {0x5e, kNP, false, Op::kTileDotBytesUU},   {0x5e, k66, false, Op::kTileDotBytesUS},
-    {0x5e, kF3, false, Op::kTileDotBytesSU},   {0x5e, kF2, false, Op::kTileDotBytesSS},
+    {0x49, kNP, true, Op::kLoadConfig},      {0x49, k66, true, Op::kStoreConfig},
+    {0x49, kNP, false, Op::kRelease},        {0x49, kF2, false, Op::kZero},
+    {0x4b, kF2, true, Op::kLoadTile},        {0x4b, k66, true, Op::kLoadTile},
+    {0x4b, kF3, true, Op::kStoreTile},       {0x5c, kF3, false, Op::kTileDotPairs},
+    {0x5e, kNP, false, Op::kTileDotBytesUU}, {0x5e, k66, false, Op::kTileDotBytesUS},
+    {0x5e, kF3, false, Op::kTileDotBytesSU}, {0x5e, kF2, false, Op::kTileDotBytesSS},
 };
 
 bool tile_op(int opcode, int pp, bool memory, Op& op) {
@@ -155,7 +167,8 @@ bool tile_op(int opcode, int pp, bool memory, Op& op) {
 /// Which fields must be zero, and which registers must be tiles.
 const char* tile_refusal(const Head& head, int modrm, const Instruction& in) {
   bool product = in.op >= Op::kTileDotPairs;
-  bool tile_in_reg = product || in.op == Op::kZero || in.op == Op::kLoadTile || in.op == Op::kStoreTile;
+  bool tile_in_reg =
+      product || in.op == Op::kZero || in.op == Op::kLoadTile || in.op == Op::kStoreTile;
   bool addressed_by_sib = in.op == Op::kLoadTile || in.op == Op::kStoreTile;
   if (!product && head.vvvv != 0) return "VEX.vvvv of an instruction that has no second source";
   if (!tile_in_reg && (modrm & 0x38) != 0) return "ModRM.reg is not 0";
@@ -170,7 +183,8 @@ Decoded decode_vex(Reader& in, Instruction& out, const char*& reason) {
   Head head;
   if (!read_vex(in, head) || head.w != 0 || head.length != 0) return Decoded::kUnknown;
   int opcode = in.next();
-  if (opcode != 0x49 && opcode != 0x4b && opcode != 0x5c && opcode != 0x5e) return Decoded::kUnknown;
+  if (opcode != 0x49 && opcode != 0x4b && opcode != 0x5c && opcode != 0x5e)
+    return Decoded::kUnknown;
   int modrm = in.next();
   out.memory = modrm >> 6 != 3;
   if (!tile_op(opcode, head.pp, out.memory, out.op)) return Decoded::kUnknown;
@@ -222,12 +236,26 @@ Decoded decode(const uint8_t* code, Instruction& out, const char*& reason) {
     Decoded decoded = Decoded::kUnknown;
     int first = in.next();
     switch (first) {
-      case 0x26: case 0x2e: case 0x36: case 0x3e: continue;  // segments without a base
-      case 0x64: out.address.segment = Segment::kFs; continue;
-      case 0x65: out.address.segment = Segment::kGs; continue;
-      case 0x67: out.address.narrow = true; continue;
-      case 0x62: decoded = decode_evex(in, out, reason); break;
-      case 0xc4: decoded = decode_vex(in, out, reason); break;
+      case 0x26:
+      case 0x2e:
+      case 0x36:
+      case 0x3e:
+        continue;  // segments without a base
+      case 0x64:
+        out.address.segment = Segment::kFs;
+        continue;
+      case 0x65:
+        out.address.segment = Segment::kGs;
+        continue;
+      case 0x67:
+        out.address.narrow = true;
+        continue;
+      case 0x62:
+        decoded = decode_evex(in, out, reason);
+        break;
+      case 0xc4:
+        decoded = decode_vex(in, out, reason);
+        break;
       case 0x0f:
         first = in.next();
         if ((first & 0xf0) == 0x80) decoded = decode_jump(in, first, 4, out);

@@ -14,13 +14,16 @@ namespace {
 // Numbers of XSAVE's state components, and their sizes.
 enum Component { kSse = 1, kAvx = 2, kOpmask = 5, kZmmHigh = 6, kZmm16To31 = 7 };
 constexpr uint64_t kNeeded = 1 << kSse | 1 << kAvx | 1 << kOpmask | 1 << kZmmHigh | 1 << kZmm16To31;
-constexpr uint32_t kXmm = 160, kXmmBytes = 256, kYmmHighBytes = 256, kZmmHighBytes = 512, kZmm16To31Bytes = 1024;
+constexpr uint32_t kXmm = 160, kXmmBytes = 256, kYmmHighBytes = 256, kZmmHighBytes = 512,
+                   kZmm16To31Bytes = 1024;
 // Where the context keeps the general registers, in the encoding's order.
-constexpr int kPlaces[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-                             REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
-constexpr uint32_t kSoftwareBytes = 464;  // the kernel's note in the legacy area: magic, size, features
-constexpr uint32_t kHeader = 512;         // XSTATE_BV
-constexpr uint32_t kMagic = 0x46505853;   // FP_XSTATE_MAGIC1
+constexpr int kPlaces[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
+                             REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
+                             REG_R12, REG_R13, REG_R14, REG_R15};
+constexpr uint32_t kSoftwareBytes =
+    464;                           // the kernel's note in the legacy area: magic, size, features
+constexpr uint32_t kHeader = 512;  // XSTATE_BV
+constexpr uint32_t kMagic = 0x46505853;  // FP_XSTATE_MAGIC1
 
 uint32_t component_offset(int component) {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -31,7 +34,8 @@ uint32_t component_offset(int component) {
 uint64_t segment_base(Segment segment) {
   uint64_t base = 0;
   if (segment == Segment::kFs) asm("mov %%fs:0, %0" : "=r"(base));  // the ABI keeps the base there
-  if (segment == Segment::kGs) raw_syscall(SYS_arch_prctl, ARCH_GET_GS, reinterpret_cast<long>(&base));
+  if (segment == Segment::kGs)
+    raw_syscall(SYS_arch_prctl, ARCH_GET_GS, reinterpret_cast<long>(&base));
   return base;
 }
 
@@ -48,7 +52,8 @@ XsaveLayout xsave_layout() {
   return layout;
 }
 
-Registers::Registers(ucontext_t* context, const XsaveLayout& layout) : context_(context), layout_(layout) {
+Registers::Registers(ucontext_t* context, const XsaveLayout& layout)
+    : context_(context), layout_(layout) {
   auto* area = reinterpret_cast<uint8_t*>(context->uc_mcontext.fpregs);
   if (!layout.usable || area == nullptr) return;
   uint32_t magic = 0;
@@ -64,15 +69,21 @@ const uint8_t* Registers::rip() const {
 
 void Registers::advance(int64_t bytes) { context_->uc_mcontext.gregs[REG_RIP] += bytes; }
 
-uint64_t Registers::general(int number) const { return static_cast<uint64_t>(context_->uc_mcontext.gregs[kPlaces[number]]); }
+uint64_t Registers::general(int number) const {
+  return static_cast<uint64_t>(context_->uc_mcontext.gregs[kPlaces[number]]);
+}
 
 void Registers::set_general(int number, uint64_t value) {
   context_->uc_mcontext.gregs[kPlaces[number]] = static_cast<greg_t>(value);
 }
 
-uint64_t Registers::flags() const { return static_cast<uint64_t>(context_->uc_mcontext.gregs[REG_EFL]); }
+uint64_t Registers::flags() const {
+  return static_cast<uint64_t>(context_->uc_mcontext.gregs[REG_EFL]);
+}
 
-void Registers::set_flags(uint64_t value) { context_->uc_mcontext.gregs[REG_EFL] = static_cast<greg_t>(value); }
+void Registers::set_flags(uint64_t value) {
+  context_->uc_mcontext.gregs[REG_EFL] = static_cast<greg_t>(value);
+}
 
 uint64_t Registers::address(const Instruction& in) const {
   const Address& from = in.address;

@@ -17,7 +17,8 @@ struct XsaveLayout {
 };
 XsaveLayout xsave_layout();
 
-/// Not thread-safe; one per signal. Components that XSAVE left out (XSTATE_BV) read as zero, and are completed when written.
+/// Not thread-safe; one per signal. Components that XSAVE left out (XSTATE_BV) read as zero, and
+/// are completed when written.
 class Registers {
  public:
   Registers(ucontext_t* context, const XsaveLayout& layout);
@@ -31,8 +32,8 @@ class Registers {
   void set_flags(uint64_t value);
   uint64_t address(const Instruction&) const;
   uint64_t opmask(int number) const;
-  void read_vector(int number, uint8_t* to) const;          // kVectorBytes
-  void write_vector(int number, const uint8_t* from);       // kVectorBytes
+  void read_vector(int number, uint8_t* to) const;     // kVectorBytes
+  void write_vector(int number, const uint8_t* from);  // kVectorBytes
 
  private:
   bool in_use(int component) const;

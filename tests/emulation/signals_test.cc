@@ -48,25 +48,32 @@ Ended in_child(const std::function<void()>& body) {
     dup2(ends[1], STDERR_FILENO);
     struct sigaction plain {};
     plain.sa_handler = SIG_DFL;
-    for (int number : {SIGILL, SIGABRT}) sigaction(number, &plain, nullptr);  // doctest's own print a report
+    for (int number : {SIGILL, SIGABRT})
+      sigaction(number, &plain, nullptr);  // doctest's own print a report
     body();
     _exit(0);
   }
   close(ends[1]);
   Ended ended;
   char text[512];
-  for (ssize_t got = 0; (got = read(ends[0], text, sizeof(text))) > 0;) ended.errors.append(text, static_cast<size_t>(got));
+  for (ssize_t got = 0; (got = read(ends[0], text, sizeof(text))) > 0;)
+    ended.errors.append(text, static_cast<size_t>(got));
   close(ends[0]);
   REQUIRE(waitpid(child, &ended.status, 0) == child);
   return ended;
 }
 
-bool killed_by(const Ended& ended, int number) { return WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == number; }
-bool says(const Ended& ended, const char* words) { return ended.errors.find(words) != std::string::npos; }
+bool killed_by(const Ended& ended, int number) {
+  return WIFSIGNALED(ended.status) && WTERMSIG(ended.status) == number;
+}
+bool says(const Ended& ended, const char* words) {
+  return ended.errors.find(words) != std::string::npos;
+}
 
 /// One dot product of pairs in a register that the caller does not see.
 MT_BF16 uint32_t dot(uint32_t a, uint32_t b, uint32_t sum) {
-  asm("vmovd %1, %%xmm1\n vmovd %2, %%xmm2\n vmovd %0, %%xmm3\n vdpbf16ps %%xmm2, %%xmm1, %%xmm3\n vmovd %%xmm3, %0"
+  asm("vmovd %1, %%xmm1\n vmovd %2, %%xmm2\n vmovd %0, %%xmm3\n vdpbf16ps %%xmm2, %%xmm1, %%xmm3\n "
+      "vmovd %%xmm3, %0"
       : "+r"(sum)
       : "r"(a), "r"(b)
       : "xmm1", "xmm2", "xmm3");
@@ -85,16 +92,21 @@ TEST_CASE("an instruction that no CPU has ends the program, and is named") {
 TEST_CASE("forms that the manual refuses are refused") {
   if (!usable()) return;
   if (__builtin_cpu_supports("avx512bf16")) {
-    MESSAGE("not run: this CPU has the instructions, and decides itself (Zen 4 takes zeroing without a mask)");
+    MESSAGE(
+        "not run: this CPU has the instructions, and decides itself (Zen 4 takes zeroing without a "
+        "mask)");
     return;
   }
-  Ended ended = in_child([] { asm volatile(".byte 0x62,0xf2,0x6e,0xc8,0x52,0xd9"); });  // {z} without a mask
+  Ended ended =
+      in_child([] { asm volatile(".byte 0x62,0xf2,0x6e,0xc8,0x52,0xd9"); });  // {z} without a mask
   CHECK(killed_by(ended, SIGILL));
-  ended = in_child([] { asm volatile(".byte 0x62,0xf2,0x6e,0x58,0x52,0xd9"); });  // broadcast of a register
+  ended = in_child(
+      [] { asm volatile(".byte 0x62,0xf2,0x6e,0x58,0x52,0xd9"); });  // broadcast of a register
   CHECK(killed_by(ended, SIGILL));
   ended = in_child([] { asm volatile(".byte 0x62,0xf2,0x6e,0x68,0x52,0xd9"); });  // vector length 3
   CHECK(killed_by(ended, SIGILL));
-  ended = in_child([] { asm volatile(".byte 0x62,0xf2,0x6e,0x48,0x72,0xd9"); });  // a conversion with vvvv
+  ended = in_child(
+      [] { asm volatile(".byte 0x62,0xf2,0x6e,0x48,0x72,0xd9"); });  // a conversion with vvvv
   CHECK(killed_by(ended, SIGILL));
   ended = in_child([] { asm volatile(".byte 0x62,0xf2,0xee,0x48,0x52,0xd9"); });  // W1
   CHECK(killed_by(ended, SIGILL));
@@ -102,11 +114,14 @@ TEST_CASE("forms that the manual refuses are refused") {
 
 sigjmp_buf jump_back;
 void jump(int) { siglongjmp(jump_back, 1); }
-void jump_with_info(int, siginfo_t* info, void*) { siglongjmp(jump_back, info->si_addr != nullptr ? 2 : 3); }
+void jump_with_info(int, siginfo_t* info, void*) {
+  siglongjmp(jump_back, info->si_addr != nullptr ? 2 : 3);
+}
 
 TEST_CASE("a handler of the program gets what is not emulated, and emulation goes on") {
   if (!usable()) return;
-  struct sigaction mine {}, before {}, after {};
+  struct sigaction mine {
+  }, before{}, after{};
   mine.sa_sigaction = jump_with_info;
   mine.sa_flags = SA_SIGINFO;
   REQUIRE(sigaction(SIGILL, &mine, &before) == 0);
@@ -137,12 +152,14 @@ TEST_CASE("a thread that blocks every signal is emulated, too") {
   CHECK(sigismember(&now, SIGILL) == 0);
 }
 
-alignas(64) const uint32_t kSixteen[16] = {0x3f800000, 0x40000000, 0x40400000, 0x40800000, 0x40a00000, 0x40c00000,
-                                            0x40e00000, 0x41000000, 0x41100000, 0x41200000, 0x41300000, 0x41400000,
-                                            0x41500000, 0x41600000, 0x41700000, 0x41800000};
-uint32_t written[2][16], beside[3][16];  // registers after the instructions, and after them registers that those do not write
+alignas(64) const uint32_t kSixteen[16] = {
+    0x3f800000, 0x40000000, 0x40400000, 0x40800000, 0x40a00000, 0x40c00000, 0x40e00000, 0x41000000,
+    0x41100000, 0x41200000, 0x41300000, 0x41400000, 0x41500000, 0x41600000, 0x41700000, 0x41800000};
+uint32_t written[2][16], beside[3][16];  // registers after the instructions, and after them
+                                         // registers that those do not write
 
-/// Inside a handler XSAVE's components are in their initial state, and stay out of what XSAVE writes.
+/// Inside a handler XSAVE's components are in their initial state, and stay out of what XSAVE
+/// writes.
 MT_BF16 void in_a_handler(int) {
   asm volatile(
       "vcvtneps2bf16 %5, %%ymm20\n"
@@ -156,7 +173,8 @@ MT_BF16 void in_a_handler(int) {
 
 TEST_CASE("in a handler that blocks every signal and has fresh registers") {
   if (!usable()) return;
-  struct sigaction mine {}, before {};
+  struct sigaction mine {
+  }, before{};
   mine.sa_handler = in_a_handler;
   sigfillset(&mine.sa_mask);
   REQUIRE(sigaction(SIGUSR1, &mine, &before) == 0);
@@ -165,7 +183,9 @@ TEST_CASE("in a handler that blocks every signal and has fresh registers") {
   REQUIRE(sigaction(SIGUSR1, &before, nullptr) == 0);
   for (int i = 0; i < 16; ++i) {
     uint32_t pair = 0;
-    if (i < 8) pair = reference::to_bf16(kSixteen[2 * i]) | static_cast<uint32_t>(reference::to_bf16(kSixteen[2 * i + 1])) << 16;
+    if (i < 8)
+      pair = reference::to_bf16(kSixteen[2 * i]) |
+             static_cast<uint32_t>(reference::to_bf16(kSixteen[2 * i + 1])) << 16;
     CHECK(written[0][i] == pair);
     CHECK(written[1][i] == pair);
     for (auto& one : beside) CHECK(one[i] == 0);
@@ -185,7 +205,8 @@ TEST_CASE("MXCSR is neither consulted nor changed") {
   CHECK(after == kUpwards);
 }
 
-/// Fills the 128 bytes below RSP, runs an instruction that reads its operand there, and counts the words that have changed.
+/// Fills the 128 bytes below RSP, runs an instruction that reads its operand there, and counts the
+/// words that have changed.
 MT_BF16 int64_t changes_in_red_zone(uint32_t* result) {
   int64_t changes = 0;
   asm volatile(
@@ -216,7 +237,8 @@ TEST_CASE("the red zone stays as it was") {
 TEST_CASE("nothing behind the instructions is read") {
   if (!usable()) return;
   auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  auto* code = static_cast<uint8_t*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* code = static_cast<uint8_t*>(
+      mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   REQUIRE(code != MAP_FAILED);
   // vdpbf16ps %xmm1, %xmm0, %xmm2; vmovaps %xmm2, %xmm0; ret
   const uint8_t body[] = {0x62, 0xf2, 0x7e, 0x08, 0x52, 0xd1, 0xc5, 0xf8, 0x28, 0xc2, 0xc3};
@@ -261,10 +283,14 @@ TEST_CASE("configurations that hardware refuses end the program, and the rule is
     int at, value;
     const char* words;
   };
-  constexpr Case kCases[] = {{0, 2, "a palette other than 0 and 1"}, {2, 1, "reserved bytes are not zero"},
-                             {40, 1, "reserved bytes"},              {60, 1, "reserved bytes"},
-                             {16, 65, "more than 64 bytes in a row"}, {17, 1, "more than 64 bytes in a row"},
-                             {48, 17, "more than 16 rows"},          {16, 0, "rows without bytes"},
+  constexpr Case kCases[] = {{0, 2, "a palette other than 0 and 1"},
+                             {2, 1, "reserved bytes are not zero"},
+                             {40, 1, "reserved bytes"},
+                             {60, 1, "reserved bytes"},
+                             {16, 65, "more than 64 bytes in a row"},
+                             {17, 1, "more than 64 bytes in a row"},
+                             {48, 17, "more than 16 rows"},
+                             {16, 0, "rows without bytes"},
                              {53, 3, "rows without bytes"}};
   for (const Case& one : kCases) {
     Ended ended = in_child([&] {
@@ -293,7 +319,9 @@ void configure(int bytes) {
   load_config(config);
 }
 
-MT_TILES void product_of_one() { asm volatile(".byte 0xc4,0xe2,0x72,0x5c,0xc1"); }  // tdpbf16ps %tmm1, %tmm1, %tmm0
+MT_TILES void product_of_one() {
+  asm volatile(".byte 0xc4,0xe2,0x72,0x5c,0xc1");
+}  // tdpbf16ps %tmm1, %tmm1, %tmm0
 MT_TILES void product() { asm volatile("tdpbf16ps %tmm2, %tmm1, %tmm0"); }
 MT_TILES void zero_empty() { asm volatile("tilezero %tmm5"); }
 MT_TILES void load_one() {
@@ -308,8 +336,10 @@ TEST_CASE("tile instructions that hardware refuses are refused") {
     void (*use)();
     const char* words;
   };
-  for (const Case& one : {Case{64, product_of_one, "one tile twice in a product"}, {32, product, "src2 has not one row for each"},
-                          {64, zero_empty, "leaves empty"}, {30, load_one, "not a multiple of 4"}}) {
+  for (const Case& one : {Case{64, product_of_one, "one tile twice in a product"},
+                          {32, product, "src2 has not one row for each"},
+                          {64, zero_empty, "leaves empty"},
+                          {30, load_one, "not a multiple of 4"}}) {
     Ended ended = in_child([&] {
       configure(one.bytes);
       one.use();
@@ -338,7 +368,9 @@ TEST_CASE("uses a tile unasked" * doctest::skip()) {
 
 TEST_CASE("tiles must be asked for") {
   if (!usable() || has_tiles()) return;
-  Ended ended = in_child([] { execl("/proc/self/exe", "test_emulation", "--no-skip", "-tc=uses a tile unasked", nullptr); });
+  Ended ended = in_child([] {
+    execl("/proc/self/exe", "test_emulation", "--no-skip", "-tc=uses a tile unasked", nullptr);
+  });
   CHECK(killed_by(ended, SIGILL));
   CHECK(says(ended, "tiles without arch_prctl"));
 }

@@ -10,7 +10,8 @@ namespace {
 constexpr int kTiles = 8, kRows = 16, kRowBytes = 64;  // palette 1
 constexpr int kColumnsAt = 16, kRowsAt = 48;           // places in the 64 bytes of a configuration
 
-/// The manual zeroes what lies outside rows and row_bytes; no instruction reads it, and a new configuration zeroes all.
+/// The manual zeroes what lies outside rows and row_bytes; no instruction reads it, and a new
+/// configuration zeroes all.
 struct Tile {
   int rows = 0, row_bytes = 0;
   alignas(64) uint8_t data[kRows][kRowBytes] = {};
@@ -60,7 +61,8 @@ const char* config_refusal(const uint8_t* config) {
     int rows = config[kRowsAt + t];
     if (columns > kRowBytes) return "LDTILECFG: more than 64 bytes in a row";
     if (rows > kRows) return "LDTILECFG: more than 16 rows";
-    if ((columns == 0) != (rows == 0)) return "LDTILECFG: rows without bytes, or bytes without rows";
+    if ((columns == 0) != (rows == 0))
+      return "LDTILECFG: rows without bytes, or bytes without rows";
   }
   return nullptr;
 }
@@ -111,11 +113,13 @@ Outcome transfer(const Instruction& in, const Registers& registers) {
   Instruction first = in;  // the index is a stride
   first.address.index = kNone;
   uint64_t start = registers.address(first);
-  uint64_t stride = in.address.index == kNone ? 0 : registers.general(in.address.index) << in.address.shift;
+  uint64_t stride =
+      in.address.index == kNone ? 0 : registers.general(in.address.index) << in.address.shift;
   auto bytes = static_cast<size_t>(tile.row_bytes);
   bool load = in.op == Op::kLoadTile;
   for (; state.start_row < tile.rows; ++state.start_row) {
-    auto* memory = reinterpret_cast<uint8_t*>(start + static_cast<uint64_t>(state.start_row) * stride);
+    auto* memory =
+        reinterpret_cast<uint8_t*>(start + static_cast<uint64_t>(state.start_row) * stride);
     uint8_t* row = tile.data[state.start_row];
     if (load)
       std::memcpy(row, memory, bytes);
@@ -132,7 +136,8 @@ const char* product_refusal(const Tile& sum, const Tile& a, const Tile& b) {
     if (const char* refusal = tile_refusal(*tile)) return refusal;
   if (sum.row_bytes != b.row_bytes) return "a product whose columns are not those of src2";
   if (sum.rows != a.rows) return "a product whose rows are not those of src1";
-  if (a.row_bytes / 4 != b.rows) return "a product whose src2 has not one row for each 4 bytes of src1's";
+  if (a.row_bytes / 4 != b.rows)
+    return "a product whose src2 has not one row for each 4 bytes of src1's";
   return nullptr;
 }
 
@@ -188,7 +193,8 @@ Outcome execute_tile(const Instruction& in, Registers& registers) {
     return {};
   }
   if (!permitted.load()) return {"tiles without arch_prctl(ARCH_REQ_XCOMP_PERM, 18)"};
-  if (in.op == Op::kLoadConfig) return load_config(reinterpret_cast<const uint8_t*>(registers.address(in)));
+  if (in.op == Op::kLoadConfig)
+    return load_config(reinterpret_cast<const uint8_t*>(registers.address(in)));
   if (!state.configured) return {"a tile before LDTILECFG"};
   if (in.op == Op::kZero) return zero(in);
   if (in.op == Op::kLoadTile || in.op == Op::kStoreTile) return transfer(in, registers);

@@ -50,16 +50,27 @@ bool ask_for_tiles() {
 enum class Product { kPairs, kUU, kUS, kSU, kSS };
 
 /// tmm0 += tmm1 * tmm2, tiles in memory with these distances between rows.
-MT_TILES void multiply(Product op, TileData& sum, const void* a, int64_t a_stride, const void* b, int64_t b_stride) {
+MT_TILES void multiply(Product op, TileData& sum, const void* a, int64_t a_stride, const void* b,
+                       int64_t b_stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm0" ::"r"(sum.words), "r"(int64_t{64}) : "memory");
   asm volatile("tileloadd (%0,%1,1), %%tmm1" ::"r"(a), "r"(a_stride) : "memory");
   asm volatile("tileloaddt1 (%0,%1,1), %%tmm2" ::"r"(b), "r"(b_stride) : "memory");
   switch (op) {
-    case Product::kPairs: asm volatile("tdpbf16ps %tmm2, %tmm1, %tmm0"); break;
-    case Product::kUU: asm volatile("tdpbuud %tmm2, %tmm1, %tmm0"); break;
-    case Product::kUS: asm volatile("tdpbusd %tmm2, %tmm1, %tmm0"); break;
-    case Product::kSU: asm volatile("tdpbsud %tmm2, %tmm1, %tmm0"); break;
-    case Product::kSS: asm volatile("tdpbssd %tmm2, %tmm1, %tmm0"); break;
+    case Product::kPairs:
+      asm volatile("tdpbf16ps %tmm2, %tmm1, %tmm0");
+      break;
+    case Product::kUU:
+      asm volatile("tdpbuud %tmm2, %tmm1, %tmm0");
+      break;
+    case Product::kUS:
+      asm volatile("tdpbusd %tmm2, %tmm1, %tmm0");
+      break;
+    case Product::kSU:
+      asm volatile("tdpbsud %tmm2, %tmm1, %tmm0");
+      break;
+    case Product::kSS:
+      asm volatile("tdpbssd %tmm2, %tmm1, %tmm0");
+      break;
   }
   asm volatile("tilestored %%tmm0, (%0,%1,1)" ::"r"(sum.words), "r"(int64_t{64}) : "memory");
 }
@@ -71,7 +82,8 @@ int byte_of(uint32_t word, int i, bool sign) {
 }
 
 /// C[m, n] of the manual's pseudocode; `k` words.
-uint32_t expected(Product op, uint32_t sum, const TileData& a, const TileData& b, int m, int n, int k) {
+uint32_t expected(Product op, uint32_t sum, const TileData& a, const TileData& b, int m, int n,
+                  int k) {
   if (op == Product::kPairs) {
     uint32_t even = 0, odd = 0;
     for (int p = 0; p < k; ++p) {
@@ -84,7 +96,8 @@ uint32_t expected(Product op, uint32_t sum, const TileData& a, const TileData& b
   bool b_sign = op == Product::kUS || op == Product::kSS;
   for (int p = 0; p < k; ++p)
     for (int i = 0; i < 4; ++i)
-      sum += static_cast<uint32_t>(byte_of(a.words[m][p], i, a_sign) * byte_of(b.words[p][n], i, b_sign));
+      sum += static_cast<uint32_t>(byte_of(a.words[m][p], i, a_sign) *
+                                   byte_of(b.words[p][n], i, b_sign));
   return sum;
 }
 
@@ -105,7 +118,8 @@ int wrong_products(Product op, int m, int n, int k, reference::Bits& bits) {
   for (int i = 0; i < 16; ++i)
     for (int j = 0; j < 16; ++j) {
       bool inside = i < m && j < n;  // the rest of memory is not written
-      wrong += sum.words[i][j] != (inside ? expected(op, before.words[i][j], a, b, i, j, k) : before.words[i][j]);
+      wrong += sum.words[i][j] !=
+               (inside ? expected(op, before.words[i][j], a, b, i, j, k) : before.words[i][j]);
     }
   return wrong;
 }
@@ -129,7 +143,13 @@ TEST_CASE("tile products compute what the manual says, in every size") {
   REQUIRE(ask_for_tiles());
   reference::Bits bits(7);
   for (Product op : {Product::kPairs, Product::kUU, Product::kUS, Product::kSU, Product::kSS})
-    for (const auto& size : {std::array{16, 16, 16}, {1, 1, 1}, {16, 1, 3}, {5, 16, 16}, {7, 9, 11}, {16, 16, 1}, {2, 15, 16}})
+    for (const auto& size : {std::array{16, 16, 16},
+                             {1, 1, 1},
+                             {16, 1, 3},
+                             {5, 16, 16},
+                             {7, 9, 11},
+                             {16, 16, 1},
+                             {2, 15, 16}})
       for (int round = 0; round < 10; ++round) {
         CAPTURE(static_cast<int>(op));
         CAPTURE(size[0]);
@@ -218,14 +238,18 @@ TEST_CASE("the configuration is kept per thread, and given back") {
   Config back;
   store_config(back);
   CHECK(std::memcmp(&back, &config, sizeof(config)) == 0);
-  if (has_tiles()) MESSAGE("not looked at: whether a new thread has a configuration. On this CPU the kernel gives it that of its parent");
-  else std::thread([&] {
-    Config other;
-    store_config(other);
-    Config none;
-    none.palette = 0;
-    CHECK(std::memcmp(&other, &none, sizeof(none)) == 0);
-  }).join();
+  if (has_tiles())
+    MESSAGE(
+        "not looked at: whether a new thread has a configuration. On this CPU the kernel gives it "
+        "that of its parent");
+  else
+    std::thread([&] {
+      Config other;
+      store_config(other);
+      Config none;
+      none.palette = 0;
+      CHECK(std::memcmp(&other, &none, sizeof(none)) == 0);
+    }).join();
   store_config(back);
   CHECK(std::memcmp(&back, &config, sizeof(config)) == 0);
   release();
@@ -243,7 +267,8 @@ TEST_CASE("threads multiply tiles at once") {
     threads.emplace_back([t, &wrong] {
       reference::Bits bits(static_cast<uint32_t>(50 + t));
       int count = 0;
-      for (int round = 0; round < 20; ++round) count += wrong_products(Product::kPairs, 16 - t, 16, 16, bits);
+      for (int round = 0; round < 20; ++round)
+        count += wrong_products(Product::kPairs, 16 - t, 16, 16, bits);
       wrong[static_cast<size_t>(t)] = count;
       release();
     });

@@ -11,7 +11,8 @@ struct Vector {
   uint8_t* bytes() { return reinterpret_cast<uint8_t*>(lanes); }
 };
 
-/// The operand in ModRM.rm. Lanes outside `wanted` are not read from memory: they may lie where nothing is mapped.
+/// The operand in ModRM.rm. Lanes outside `wanted` are not read from memory: they may lie where
+/// nothing is mapped.
 Vector last_source(const Instruction& in, const Registers& registers, int lanes, uint64_t wanted) {
   Vector source;
   if (!in.memory) {
@@ -24,8 +25,10 @@ Vector last_source(const Instruction& in, const Registers& registers, int lanes,
   return source;
 }
 
-/// Writes `size`-byte elements to the destination under the mask; what lies above them becomes zero.
-void write_masked(const Instruction& in, Registers& registers, const uint8_t* result, int size, int count, uint64_t mask) {
+/// Writes `size`-byte elements to the destination under the mask; what lies above them becomes
+/// zero.
+void write_masked(const Instruction& in, Registers& registers, const uint8_t* result, int size,
+                  int count, uint64_t mask) {
   Vector old, out;
   registers.read_vector(in.reg, old.bytes());
   for (int i = 0; i < count; ++i) {

@@ -1,4 +1,5 @@
-// Forms of the vector instructions: each is a function that loads every register, runs the one instruction and stores them.
+// Forms of the vector instructions: each is a function that loads every register, runs the one
+// instruction and stores them.
 #pragma once
 #include <cstdint>
 
@@ -16,7 +17,8 @@ struct VectorForm {
   const char* text;  // AT&T syntax
 };
 
-/// One instruction beside the emulated ones, run by the CPU and by the emulator. Only ZMM31 may differ.
+/// One instruction beside the emulated ones, run by the CPU and by the emulator. Only ZMM31 may
+/// differ.
 struct NeighbourForm {
   void (*native)(const Machine* in, Machine* out, uint8_t* memory);
   void (*emulated)(const Machine* in, Machine* out, uint8_t* memory);
@@ -30,7 +32,8 @@ extern uint32_t emulation_near_code[16];  // what RIP-relative forms read
 }
 
 // What the general registers hold while a form runs, beside RSP, RSI and RDI.
-constexpr int64_t kRcx = 24, kRdx = -40, kR9 = 16, kR14 = -8;  // indices; R11: memory + 128, R10: memory - FS's base
+constexpr int64_t kRcx = 24, kRdx = -40, kR9 = 16,
+                  kR14 = -8;  // indices; R11: memory + 128, R10: memory - FS's base
 // R8: memory + 2^32; the rest: memory
 
 }  // namespace mtrain::emulation

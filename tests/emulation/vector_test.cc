@@ -26,7 +26,8 @@ class LowMemory {
   LowMemory() {
     size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     size_ = kMemory + page;
-    void* at = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+    void* at = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT,
+                    -1, 0);
     REQUIRE(at != MAP_FAILED);
     start_ = static_cast<uint8_t*>(at);
     REQUIRE(mprotect(start_ + kMemory, page, PROT_NONE) == 0);
@@ -44,7 +45,8 @@ class LowMemory {
 
 bool has_avx512() {
   __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl");
 }
 
 /// One operand of an instruction in AT&T syntax.
@@ -89,11 +91,13 @@ std::vector<std::string> split(const std::string& text) {
 
 /// Where the operand's bytes are, when the form was given `memory`.
 uint8_t* resolve(const std::string& text, uint8_t* memory) {
-  if (text.find("(%rip)") != std::string::npos) return reinterpret_cast<uint8_t*>(emulation_near_code);
+  if (text.find("(%rip)") != std::string::npos)
+    return reinterpret_cast<uint8_t*>(emulation_near_code);
   size_t open = text.find('(');
   std::string inside = text.substr(open + 1, text.find(')') - open - 1);
   size_t colon = text.find(':');
-  std::string displacement = text.substr(colon < open ? colon + 1 : 0, open - (colon < open ? colon + 1 : 0));
+  std::string displacement =
+      text.substr(colon < open ? colon + 1 : 0, open - (colon < open ? colon + 1 : 0));
   uint8_t* at = memory + (displacement.empty() ? 0 : std::stoll(displacement));
   if (inside.substr(0, 4) == "%r11") at += 128;
   size_t comma = inside.find(',');
@@ -125,13 +129,16 @@ void expect(const VectorForm& form, const Machine& in, uint8_t* memory, Machine&
   uint64_t mask = to.mask == 0 ? ~uint64_t{0} : in.opmask[to.mask];
   if (last.memory)
     for (int i = 0; i < lanes; ++i)
-      if (two || (mask >> i & 1)) std::memcpy(&source[i], resolve(last.address, memory) + (last.broadcast ? 0 : 4 * i), 4);
+      if (two || (mask >> i & 1))
+        std::memcpy(&source[i], resolve(last.address, memory) + (last.broadcast ? 0 : 4 * i), 4);
   const uint32_t* first = dot || two ? in.zmm[parse_operand(parts[2]).number] : nullptr;
   const uint32_t* old = in.zmm[to.number];
   uint32_t result[16] = {};
   if (dot) {
     for (int i = 0; i < lanes; ++i)
-      result[i] = mask >> i & 1 ? reference::dot_pair(old[i], first[i], source[i]) : to.zeroing ? 0 : old[i];
+      result[i] = mask >> i & 1 ? reference::dot_pair(old[i], first[i], source[i])
+                  : to.zeroing  ? 0
+                                : old[i];
   } else {
     uint16_t halves[32] = {};
     for (int i = 0; i < (two ? 2 * lanes : lanes); ++i) {
@@ -182,7 +189,8 @@ int differences(const VectorForm& form, const Machine& in, uint8_t* memory) {
     for (int i = 0; i < 16; ++i)
       if (got->zmm[r][i] != want.zmm[r][i]) {
         ++count;
-        MESSAGE(form.text, ": zmm", r, "[", i, "] is ", got->zmm[r][i], ", expected ", want.zmm[r][i]);
+        MESSAGE(form.text, ": zmm", r, "[", i, "] is ", got->zmm[r][i], ", expected ",
+                want.zmm[r][i]);
         break;
       }
   for (int k = 0; k < 8; ++k) count += got->opmask[k] != want.opmask[k];
@@ -190,7 +198,9 @@ int differences(const VectorForm& form, const Machine& in, uint8_t* memory) {
   return count;
 }
 
-TEST_CASE("every form of the vector instructions computes what the manual says, and leaves all else as it was") {
+TEST_CASE(
+    "every form of the vector instructions computes what the manual says, and leaves all else as "
+    "it was") {
   if (!has_avx512()) {
     MESSAGE("not run: this CPU has no AVX-512");
     return;
@@ -219,7 +229,8 @@ TEST_CASE("lanes that the mask leaves out are not read from memory") {
   int forms = 0;
   for (const VectorForm* form = __start_mt_forms; form != __stop_mt_forms; ++form) {
     std::string text = form->text;
-    bool chosen = text == "vdpbf16ps (%rbp), %zmm21, %zmm30{%k3}{z}" || text == "vdpbf16ps (%r12), %ymm20, %ymm1{%k2}" ||
+    bool chosen = text == "vdpbf16ps (%rbp), %zmm21, %zmm30{%k3}{z}" ||
+                  text == "vdpbf16ps (%r12), %ymm20, %ymm1{%k2}" ||
                   text == "vcvtneps2bf16x -2032(%rbp), %xmm2{%k4}{z}";
     if (!chosen) continue;
     ++forms;
@@ -261,7 +272,8 @@ TEST_CASE("the conversion of two sources reads its memory whole") {
 
 /// Numbers whose sums and differences carry, overflow and vanish.
 uint64_t number(reference::Bits& bits) {
-  constexpr uint64_t kEdges[] = {0, 1, ~uint64_t{0}, uint64_t{1} << 63, (uint64_t{1} << 63) - 1, 128, 15, 0x7fffffff, 1000000};
+  constexpr uint64_t kEdges[] = {
+      0, 1, ~uint64_t{0}, uint64_t{1} << 63, (uint64_t{1} << 63) - 1, 128, 15, 0x7fffffff, 1000000};
   uint64_t any = bits.any();
   return any % 3 == 0 ? any : kEdges[any / 3 % std::size(kEdges)];
 }
@@ -270,10 +282,12 @@ TEST_CASE("instructions that run along do what the CPU does") {
   if (!has_avx512()) return;
   LowMemory low;
   reference::Bits bits(3);
-  auto in = std::make_unique<Machine>(), native = std::make_unique<Machine>(), emulated = std::make_unique<Machine>();
+  auto in = std::make_unique<Machine>(), native = std::make_unique<Machine>(),
+       emulated = std::make_unique<Machine>();
   fill(low.middle() - kMiddle, kMemory, bits);
   int forms = 0;
-  for (const NeighbourForm* form = __start_mt_neighbours; form != __stop_mt_neighbours; ++form, ++forms)
+  for (const NeighbourForm* form = __start_mt_neighbours; form != __stop_mt_neighbours;
+       ++form, ++forms)
     for (int round = 0; round < 100; ++round) {
       fill(*in, bits);
       for (size_t i = 0; i < 128; i += 8) {

@@ -10,7 +10,8 @@ void chat(std::string_view text) {
   input.messages = messages_from_json(
       R"([{"role": "system", "content": "be <brief>"}, {"role": "user", "content": "hï", "n": [1, null, 2.5]},
           {"role": "assistant", "content": "yes", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}])");
-  input.tools = from_json(R"([{"type": "function", "function": {"name": "f", "parameters": {"required": ["a"]}}}])");
+  input.tools = from_json(
+      R"([{"type": "function", "function": {"name": "f", "parameters": {"required": ["a"]}}}])");
   input.special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   try {
     RenderedChat out = ChatTemplate(text, "t").render_masked(input);

@@ -1,5 +1,5 @@
-// What data is prepared from and read from: indexed pairs, lines of JSON, compressed streams. They end with
-// values or with one located fault.
+// What data is prepared from and read from: indexed pairs, lines of JSON, compressed streams. They
+// end with values or with one located fault.
 #include <unistd.h>
 
 #include <cstdio>
@@ -28,8 +28,8 @@ void want_held(bool promise, const char* what) {
 class Scratch {
  public:
   Scratch() {
-    std::string name =
-        (fs::exists("/dev/shm") ? "/dev/shm" : fs::temp_directory_path().string()) + "/mtrain-fuzz-XXXXXX";
+    std::string name = (fs::exists("/dev/shm") ? "/dev/shm" : fs::temp_directory_path().string()) +
+                       "/mtrain-fuzz-XXXXXX";
     want_held(::mkdtemp(name.data()) != nullptr, "a folder can be made");
     path_ = name;
   }
@@ -98,7 +98,8 @@ void json_line(std::string_view line) {
   const std::string fault = exact.read_exactly(line);
   if (fast.read_fast(std::string_view(padded).substr(0, line.size()))) {
     want_held(fault.empty(), "the exact parser takes what the fast one takes");
-    for (size_t key : {0, 1}) want_held(fast.texts(key) == exact.texts(key), "both give the same texts");
+    for (size_t key : {0, 1})
+      want_held(fast.texts(key) == exact.texts(key), "both give the same texts");
   }
   std::string repaired;
   repair_surrogates(line, repaired);

@@ -31,8 +31,8 @@ SourcePtr source(std::string_view text) {
 
 /// A tree that overrides and interpolations can find something in.
 Node small_tree() {
-  static const Node kTree =
-      parse_yaml("{a: 1, k: {b: [1, {name: x, v: 2}], c: text, d: null}, l: [1, 2, x], r: \"${a}\"}");
+  static const Node kTree = parse_yaml(
+      "{a: 1, k: {b: [1, {name: x, v: 2}], c: text, d: null}, l: [1, 2, x], r: \"${a}\"}");
   return kTree;
 }
 
@@ -57,7 +57,9 @@ void sweep(const OverrideText& text) {
   Report report;
   SweepRequest request;
   request.overrides = {text};
-  request.options_of = [](const std::string&) { return std::vector<std::string>{"one", "two", "three"}; };
+  request.options_of = [](const std::string&) {
+    return std::vector<std::string>{"one", "two", "three"};
+  };
   auto read = read_sweep(request, report);
   want(read.has_value() == report.ok(), "a sweep or a fault");
   if (!read) return told(report);
@@ -97,7 +99,8 @@ void yaml(std::string_view text) {
   if (!root) return;
   std::string block = write_yaml(*root), line = write_flow(*root);
   constexpr size_t kReadable = size_t{1} << 20;  // aliases may make a short text long
-  if (block.size() < kReadable) want(parse_yaml(block).same_value(*root), "a tree is written as itself");
+  if (block.size() < kReadable)
+    want(parse_yaml(block).same_value(*root), "a tree is written as itself");
   if (line.size() < kReadable) want(parse_yaml(line).same_value(*root), "and on one line");
   Report faults;
   parse_defaults(*root, faults);
@@ -130,14 +133,17 @@ void expression(std::string_view text) {
     if (name == "b.c") return 2.5;
     throw ExpressionError("no such name", at);
   };
-  names.interpolation = [](std::string_view, size_t) -> ExpressionValue { return std::string("text"); };
+  names.interpolation = [](std::string_view, size_t) -> ExpressionValue {
+    return std::string("text");
+  };
   try {
     to_text(evaluate_expression(text, names));
   } catch (const ExpressionError& fault) {
     want(fault.offset() <= text.size(), "a fault is inside the text");
   }
   for (const char* unit : {"", "tokens", "s", "bytes"}) parse_quantity(text, unit);
-  if (!valid_utf8(text) || text.find('\0') != std::string_view::npos) return;  // no tree holds such texts
+  if (!valid_utf8(text) || text.find('\0') != std::string_view::npos)
+    return;  // no tree holds such texts
   Node tree = small_tree();
   tree.set("t", Node::string(std::string(text)));
   tree.set("e", Node::string("${= " + std::string(text) + "}"));
@@ -145,7 +151,8 @@ void expression(std::string_view text) {
   Report report;
   interpolate(tree, scope(), report);
   told(report);
-  if (report.ok()) want(parse_yaml(write_yaml(tree)).same_value(tree), "a computed tree can be written");
+  if (report.ok())
+    want(parse_yaml(write_yaml(tree)).same_value(tree), "a computed tree can be written");
 }
 
 void rules(std::string_view text) {
@@ -157,11 +164,13 @@ void rules(std::string_view text) {
   Report report;
   auto root = load_yaml(source(text.substr(std::min(second + 1, text.size()))), report);
   if (!root) return told(report);
-  FieldSpec integer{.type = FieldType::integer, .min = -5, .max = 50}, flag{.type = FieldType::boolean};
+  FieldSpec integer{.type = FieldType::integer, .min = -5, .max = 50},
+      flag{.type = FieldType::boolean};
   FieldSpec word{.choices = {"one", "two"}};
-  RuleInput input{&*root, {{"world_size", int64_t{12}}}, [&](const std::string& path) -> const FieldSpec* {
-                    return path == "s" ? &word : path == "f" ? &flag : path == "q" ? nullptr : &integer;
-                  }};
+  RuleInput input{
+      &*root, {{"world_size", int64_t{12}}}, [&](const std::string& path) -> const FieldSpec* {
+        return path == "s" ? &word : path == "f" ? &flag : path == "q" ? nullptr : &integer;
+      }};
   std::string says = cat("{", condition, "} and {a}");
   RuleBook book({{"given", "a", "", condition.c_str(), says.c_str(), "because", mend.c_str()},
                  {"nested", "b.c", condition.c_str(), "b.c > (a ?? 1)", "{b.c}", "", "b.c; a=2"},

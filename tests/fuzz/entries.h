@@ -1,6 +1,6 @@
-// What is fuzzed: each entry reads hostile text and ends, whatever the text is, with a value or with faults
-// that are told. A broken promise aborts. Used by the fuzzers and by the test that replays the seeds.
-// Stateless.
+// What is fuzzed: each entry reads hostile text and ends, whatever the text is, with a value or
+// with faults that are told. A broken promise aborts. Used by the fuzzers and by the test that
+// replays the seeds. Stateless.
 #pragma once
 #include <string_view>
 
@@ -12,22 +12,24 @@ void yaml(std::string_view text);
 void override_lines(std::string_view text);
 /// Interpolations and arithmetic.
 void expression(std::string_view text);
-/// Rules: the first line is a condition, the second an expression that should mend it, the rest the settings.
+/// Rules: the first line is a condition, the second an expression that should mend it, the rest the
+/// settings.
 void rules(std::string_view text);
 /// Hugging Face's tokenizer.json, and texts through what it says.
 void tokenizer_json(std::string_view text);
 /// SentencePiece's model, and texts through what it says.
 void sentencepiece_model(std::string_view bytes);
 
-/// An .idx beside a .bin of the size that the first two bytes say, and every read that it then allows.
+/// An .idx beside a .bin of the size that the first two bytes say, and every read that it then
+/// allows.
 void indexed(std::string_view bytes);
 /// A line of JSON: what the fast parser takes the exact one takes too, with the same texts.
 void json_line(std::string_view line);
 /// A gzip or Zstandard stream, or text, read as lines.
 void input_stream(std::string_view bytes);
 
-/// What strangers send to an end of a connection that has not proven itself; or, changed under way, what two ends of a job say. Neither is
-/// believed.
+/// What strangers send to an end of a connection that has not proven itself; or, changed under way,
+/// what two ends of a job say. Neither is believed.
 void tcp_greeting(std::string_view bytes);
 /// What ranks send to another one that sends and receives itself.
 void tcp_wires(std::string_view bytes);
@@ -46,10 +48,19 @@ struct Entry {
   const char* name;  // of its folder of seeds
   void (*run)(std::string_view text);
 };
-constexpr Entry kEntries[] = {
-    {"yaml", yaml}, {"override", override_lines}, {"expression", expression}, {"rules", rules}, {"chat", chat},
-    {"tokenizer_json", tokenizer_json}, {"sentencepiece", sentencepiece_model}, {"indexed", indexed}, {"json_line", json_line},
-    {"input_stream", input_stream}, {"tcp_greeting", tcp_greeting}, {"tcp_wires", tcp_wires}, {"watch_messages", watch_messages}};
+constexpr Entry kEntries[] = {{"yaml", yaml},
+                              {"override", override_lines},
+                              {"expression", expression},
+                              {"rules", rules},
+                              {"chat", chat},
+                              {"tokenizer_json", tokenizer_json},
+                              {"sentencepiece", sentencepiece_model},
+                              {"indexed", indexed},
+                              {"json_line", json_line},
+                              {"input_stream", input_stream},
+                              {"tcp_greeting", tcp_greeting},
+                              {"tcp_wires", tcp_wires},
+                              {"watch_messages", watch_messages}};
 /// Those that take more than the libraries of texts: only fuzz_mutations has them.
 constexpr Entry kWholeEntries[] = {{"recipe", recipe}, {"hf_folder", hf_folder}};
 

@@ -1,5 +1,5 @@
-// Changed seeds through an entry of the fuzzers: bytes flipped, pieces left out, doubled or taken from another seed, odd numbers and
-// words put in.
+// Changed seeds through an entry of the fuzzers: bytes flipped, pieces left out, doubled or taken
+// from another seed, odd numbers and words put in.
 //   fuzz_mutations ENTRY COUNT [FIRST]
 // Change number n is always the same, so a broken promise is found again with COUNT 1 and FIRST n.
 #include <algorithm>
@@ -43,27 +43,137 @@ class Draws {
 };
 
 /// Words that mean something to one reader or another.
-constexpr std::string_view kWords[] = {
-    "${", "}", "${=", "${oc.env:HOME}", "${oc.select:a,b}", "${.a}", "${file_text:/etc/passwd}", "{{", "}}", "{%", "%}", "{%- ",
-    " -%}", "{#", "#}", "[", "]", "{", "(", ")", ",", ":", ": ", "- ", "\n", "\n  ", "\t", "\"", "'", "\\", "*a", "&a ", "!!str ",
-    "<<: ", "|", ">", "---\n", "???", "null", "~", "~a", "++a=", "+a=", "a=", "append(", "range(", "choice(", "=", "@", "/",
-    "4611686018427387904", "9223372036854775807", "-9223372036854775808", "18446744073709551616", "1e400", "-1e400", "1e-400",
-    "nan", ".nan", ".inf", "0", "-0", "-1", "0x", "1_000", "2147483648", "\xE2\x80\xAE", "\xEF\xBB\xBF", "\xFF", "\xC0\x80",
-    "\xED\xA0\x80", "\x1b[2J", "..", "../", "namespace(", ".replace('', ", " * 1000000000", "|tojson", " in ", " == ",
-    "for i in range(", "macro ", "caller()", "raise_exception(", "loop.", "[::-1]", "data_offsets", "weight_map",
-    "\"shape\":[9223372036854775807]", "defaults: ", "patch: ", "model.layers=", "dist.layout: ", "true", "false", "None",
-    "_self_", "optional "};
+constexpr std::string_view kWords[] = {"${",
+                                       "}",
+                                       "${=",
+                                       "${oc.env:HOME}",
+                                       "${oc.select:a,b}",
+                                       "${.a}",
+                                       "${file_text:/etc/passwd}",
+                                       "{{",
+                                       "}}",
+                                       "{%",
+                                       "%}",
+                                       "{%- ",
+                                       " -%}",
+                                       "{#",
+                                       "#}",
+                                       "[",
+                                       "]",
+                                       "{",
+                                       "(",
+                                       ")",
+                                       ",",
+                                       ":",
+                                       ": ",
+                                       "- ",
+                                       "\n",
+                                       "\n  ",
+                                       "\t",
+                                       "\"",
+                                       "'",
+                                       "\\",
+                                       "*a",
+                                       "&a ",
+                                       "!!str ",
+                                       "<<: ",
+                                       "|",
+                                       ">",
+                                       "---\n",
+                                       "???",
+                                       "null",
+                                       "~",
+                                       "~a",
+                                       "++a=",
+                                       "+a=",
+                                       "a=",
+                                       "append(",
+                                       "range(",
+                                       "choice(",
+                                       "=",
+                                       "@",
+                                       "/",
+                                       "4611686018427387904",
+                                       "9223372036854775807",
+                                       "-9223372036854775808",
+                                       "18446744073709551616",
+                                       "1e400",
+                                       "-1e400",
+                                       "1e-400",
+                                       "nan",
+                                       ".nan",
+                                       ".inf",
+                                       "0",
+                                       "-0",
+                                       "-1",
+                                       "0x",
+                                       "1_000",
+                                       "2147483648",
+                                       "\xE2\x80\xAE",
+                                       "\xEF\xBB\xBF",
+                                       "\xFF",
+                                       "\xC0\x80",
+                                       "\xED\xA0\x80",
+                                       "\x1b[2J",
+                                       "..",
+                                       "../",
+                                       "namespace(",
+                                       ".replace('', ",
+                                       " * 1000000000",
+                                       "|tojson",
+                                       " in ",
+                                       " == ",
+                                       "for i in range(",
+                                       "macro ",
+                                       "caller()",
+                                       "raise_exception(",
+                                       "loop.",
+                                       "[::-1]",
+                                       "data_offsets",
+                                       "weight_map",
+                                       "\"shape\":[9223372036854775807]",
+                                       "defaults: ",
+                                       "patch: ",
+                                       "model.layers=",
+                                       "dist.layout: ",
+                                       "true",
+                                       "false",
+                                       "None",
+                                       "_self_",
+                                       "optional "};
 
 /// Lengths, counts and ranks that readers get wrong.
 uint64_t odd_number(Draws& draws) {
-  constexpr uint64_t kOdd[] = {0, 1, 2, 3, 16, 100, 127, 128, 255, 256, 65535, 65536, 65537, 1u << 20, (1u << 20) + 1, 1u << 30,
-                               (1u << 30) + 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, uint64_t{1} << 32, uint64_t{1} << 62,
-                               uint64_t{1} << 63, ~uint64_t{0}};
+  constexpr uint64_t kOdd[] = {0,
+                               1,
+                               2,
+                               3,
+                               16,
+                               100,
+                               127,
+                               128,
+                               255,
+                               256,
+                               65535,
+                               65536,
+                               65537,
+                               1u << 20,
+                               (1u << 20) + 1,
+                               1u << 30,
+                               (1u << 30) + 1,
+                               0x7FFFFFFF,
+                               0x80000000,
+                               0xFFFFFFFF,
+                               uint64_t{1} << 32,
+                               uint64_t{1} << 62,
+                               uint64_t{1} << 63,
+                               ~uint64_t{0}};
   return kOdd[draws.below(std::size(kOdd))];
 }
 
 void change(std::string& text, Draws& draws, const std::vector<std::string>& seeds) {
-  size_t at = draws.below(text.size() + 1), length = draws.below(std::min<size_t>(text.size() - at, 64) + 1);
+  size_t at = draws.below(text.size() + 1),
+         length = draws.below(std::min<size_t>(text.size() - at, 64) + 1);
   switch (draws.below(10)) {
     case 0:
       if (at < text.size()) text[at] = static_cast<char>(text[at] ^ (1 << draws.below(8)));
@@ -74,7 +184,8 @@ void change(std::string& text, Draws& draws, const std::vector<std::string>& see
     case 2: {  // a number of 4 or 8 bytes
       uint64_t number = odd_number(draws);
       size_t size = draws.below(2) == 0 ? 4 : 8;
-      if (text.size() >= size) std::memcpy(text.data() + draws.below(text.size() - size + 1), &number, size);
+      if (text.size() >= size)
+        std::memcpy(text.data() + draws.below(text.size() - size + 1), &number, size);
       break;
     }
     case 3:
@@ -84,11 +195,13 @@ void change(std::string& text, Draws& draws, const std::vector<std::string>& see
       text.insert(at, text.substr(at, length));
       break;
     case 5:
-      for (size_t i = draws.below(16); i > 0; --i) text.insert(at, 1, static_cast<char>(draws.next()));
+      for (size_t i = draws.below(16); i > 0; --i)
+        text.insert(at, 1, static_cast<char>(draws.next()));
       break;
     case 6: {  // the same piece many times
       const std::string piece = text.substr(at, length);
-      for (size_t i = draws.below(60); i > 0 && text.size() < kMostBytes; --i) text.insert(at, piece);
+      for (size_t i = draws.below(60); i > 0 && text.size() < kMostBytes; --i)
+        text.insert(at, piece);
       break;
     }
     case 7: {  // the rest of another seed
@@ -104,7 +217,9 @@ void change(std::string& text, Draws& draws, const std::vector<std::string>& see
 
 std::vector<std::string> read_seeds(const std::string& entry) {
   std::vector<fs::path> files;
-  for (const auto& file : fs::directory_iterator(fs::path(MT_SOURCE_DIR) / "tests/fuzz/seeds" / entry)) files.push_back(file.path());
+  for (const auto& file :
+       fs::directory_iterator(fs::path(MT_SOURCE_DIR) / "tests/fuzz/seeds" / entry))
+    files.push_back(file.path());
   std::sort(files.begin(), files.end());
   std::vector<std::string> seeds;
   for (const fs::path& file : files) {
@@ -118,7 +233,8 @@ std::vector<std::string> read_seeds(const std::string& entry) {
 
 extern "C" void say_which(int signal) {
   char text[64];
-  int size = std::snprintf(text, sizeof text, "broken by change %llu\n", static_cast<unsigned long long>(g_number));
+  int size = std::snprintf(text, sizeof text, "broken by change %llu\n",
+                           static_cast<unsigned long long>(g_number));
   std::fwrite(text, 1, static_cast<size_t>(size), stderr);
   std::signal(signal, SIG_DFL);
   std::raise(signal);
@@ -128,16 +244,20 @@ extern "C" void say_which(int signal) {
 
 int main(int argc, char** argv) {
   const mtrain::fuzz::Entry* entry = nullptr;
-  for (std::span<const mtrain::fuzz::Entry> some : {std::span<const mtrain::fuzz::Entry>(mtrain::fuzz::kEntries), {mtrain::fuzz::kWholeEntries}})
+  for (std::span<const mtrain::fuzz::Entry> some :
+       {std::span<const mtrain::fuzz::Entry>(mtrain::fuzz::kEntries),
+        {mtrain::fuzz::kWholeEntries}})
     for (const auto& one : some)
       if (argc >= 3 && std::string(one.name) == argv[1]) entry = &one;
   if (!entry) {
-    std::fprintf(stderr, "usage: %s ENTRY COUNT [FIRST], with an ENTRY of tests/fuzz/seeds\n", argv[0]);
+    std::fprintf(stderr, "usage: %s ENTRY COUNT [FIRST], with an ENTRY of tests/fuzz/seeds\n",
+                 argv[0]);
     return 2;
   }
   mtrain::set_log_level(mtrain::LogLevel::off);
   const std::vector<std::string> seeds = read_seeds(entry->name);
-  const uint64_t count = std::strtoull(argv[2], nullptr, 10), first = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 0;
+  const uint64_t count = std::strtoull(argv[2], nullptr, 10),
+                 first = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 0;
   for (int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, say_which);
   for (uint64_t n = first; n < first + count; ++n) {
     g_number = n;
@@ -151,7 +271,8 @@ int main(int argc, char** argv) {
       std::abort();
     }
   }
-  std::printf("%s: %llu changes of %zu seeds from %llu on\n", entry->name, static_cast<unsigned long long>(count), seeds.size(),
+  std::printf("%s: %llu changes of %zu seeds from %llu on\n", entry->name,
+              static_cast<unsigned long long>(count), seeds.size(),
               static_cast<unsigned long long>(first));
   return 0;
 }

@@ -1,5 +1,6 @@
-// What comes over a network: greetings of the tcp communicator, messages between its ranks, and those of processes that watch each
-// other. Each ends with what was sent or with one error of a peer; no byte is written that nobody asked for.
+// What comes over a network: greetings of the tcp communicator, messages between its ranks, and
+// those of processes that watch each other. Each ends with what was sent or with one error of a
+// peer; no byte is written that nobody asked for.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,7 +52,12 @@ class Input {
 };
 
 mpi::Place place_of(int rank) {
-  return {.rank = rank, .size = 4, .address = {}, .port = 0, .job = "job", .secret = {"a secret of sixteen", "a test"}};
+  return {.rank = rank,
+          .size = 4,
+          .address = {},
+          .port = 0,
+          .job = "job",
+          .secret = {"a secret of sixteen", "a test"}};
 }
 
 std::string taken_out(mpi::Greeting& from) {
@@ -60,10 +66,13 @@ std::string taken_out(mpi::Greeting& from) {
   return bytes;
 }
 
-/// Two ends of one job, whose messages are changed under way: (which, where, how) of three bytes each.
+/// Two ends of one job, whose messages are changed under way: (which, where, how) of three bytes
+/// each.
 void changed_greeting(Input& input) {
-  mpi::Greeting called = mpi::Greeting::called(place_of(0)), caller = mpi::Greeting::calls(place_of(1), 0, 5);
-  std::vector<std::pair<mpi::Greeting*, mpi::Greeting*>> ways = {{&called, &caller}, {&caller, &called}, {&called, &caller}};
+  mpi::Greeting called = mpi::Greeting::called(place_of(0)),
+                caller = mpi::Greeting::calls(place_of(1), 0, 5);
+  std::vector<std::pair<mpi::Greeting*, mpi::Greeting*>> ways = {
+      {&called, &caller}, {&caller, &called}, {&called, &caller}};
   std::string changes(input.rest());
   for (size_t message = 0; message < ways.size(); ++message) {
     auto [from, to] = ways[message];
@@ -75,22 +84,32 @@ void changed_greeting(Input& input) {
       }
     if (bytes.empty()) return;
     to->take(std::string_view(bytes).substr(0, to->wanted()));
-    if (bytes != sent) return promise(to->state() != mpi::Greeting::State::proven || message == 0, "no changed message is believed");
-    if (to == &called && called.state() == mpi::Greeting::State::proven) called.answer(mpi::Greeting::Verdict::welcome);
+    if (bytes != sent)
+      return promise(to->state() != mpi::Greeting::State::proven || message == 0,
+                     "no changed message is believed");
+    if (to == &called && called.state() == mpi::Greeting::State::proven)
+      called.answer(mpi::Greeting::Verdict::welcome);
   }
-  promise(caller.state() == mpi::Greeting::State::proven && called.state() == mpi::Greeting::State::proven, "unchanged ones are believed");
+  promise(caller.state() == mpi::Greeting::State::proven &&
+              called.state() == mpi::Greeting::State::proven,
+          "unchanged ones are believed");
 }
 
 /// A request to receive, with memory behind it that is nobody's.
 struct Wanted {
   static constexpr size_t kBehind = 1 << 16;
   Wanted(uint32_t tag, int peer, size_t size) : memory(size + kBehind, std::byte{0x5A}) {
-    request = std::make_shared<mpi::Request>(
-        mpi::Request{.channel = 7, .peer = peer, .tag = tag, .data = memory.data(), .bytes = size, .receives = true});
+    request = std::make_shared<mpi::Request>(mpi::Request{.channel = 7,
+                                                          .peer = peer,
+                                                          .tag = tag,
+                                                          .data = memory.data(),
+                                                          .bytes = size,
+                                                          .receives = true});
   }
   void check() const {
     promise(request->moved <= request->bytes, "no more is received than was wanted");
-    bool untouched = std::all_of(memory.end() - kBehind, memory.end(), [](std::byte b) { return b == std::byte{0x5A}; });
+    bool untouched = std::all_of(memory.end() - kBehind, memory.end(),
+                                 [](std::byte b) { return b == std::byte{0x5A}; });
     promise(untouched, "nothing is written behind it");
   }
   std::vector<std::byte> memory;
@@ -103,14 +122,16 @@ struct Job {
     std::vector<int> mine = {-1};
     for (int& theirs : others) {
       int ends[2] = {-1, -1};
-      promise(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0, "sockets can be made");
+      promise(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0,
+              "sockets can be made");
       mine.push_back(ends[0]);
       theirs = ends[1];
     }
     wires.emplace(0, mine);
   }
   ~Job() {
-    for (int theirs : others) ::close(theirs);  // first, so that nobody waits until what is unsent is sent
+    for (int theirs : others)
+      ::close(theirs);  // first, so that nobody waits until what is unsent is sent
   }
   /// Whether the job goes on.
   bool step(const std::function<void()>& what) {
@@ -137,14 +158,18 @@ void tcp_greeting(std::string_view bytes) {
   Input input(bytes);
   unsigned how = input.byte();
   if (how % 4 >= 2) return changed_greeting(input);
-  mpi::Greeting greeting = how % 2 == 0 ? mpi::Greeting::called(place_of(0)) : mpi::Greeting::calls(place_of(1), 0, 5);
+  mpi::Greeting greeting =
+      how % 2 == 0 ? mpi::Greeting::called(place_of(0)) : mpi::Greeting::calls(place_of(1), 0, 5);
   while (!input.empty() && greeting.wanted() > 0) {
-    promise(greeting.wanted() <= sizeof(mpi::Greeting::Hello), "no more is wanted than a message has");
+    promise(greeting.wanted() <= sizeof(mpi::Greeting::Hello),
+            "no more is wanted than a message has");
     greeting.take(input.take(std::min<size_t>(greeting.wanted(), 1 + how / 4)));
     taken_out(greeting);
   }
-  promise(greeting.state() != mpi::Greeting::State::proven, "nobody is believed without the secret");
-  promise(greeting.state() == mpi::Greeting::State::going || !greeting.reason().empty(), "a refusal has words");
+  promise(greeting.state() != mpi::Greeting::State::proven,
+          "nobody is believed without the secret");
+  promise(greeting.state() == mpi::Greeting::State::going || !greeting.reason().empty(),
+          "a refusal has words");
 }
 
 // Each record: what rank 0 does first and who sends, a length of two bytes, and so many bytes.
@@ -159,10 +184,14 @@ void tcp_wires(std::string_view bytes) {
     int peer = 1 + static_cast<int>(what % 2);
     if (what / 2 % 4 == 1) wanted.push_back(std::make_unique<Wanted>(1, peer, 100));
     if (what / 2 % 4 == 2) wanted.push_back(std::make_unique<Wanted>(2, -1, 300));
-    if (what / 2 % 4 == 1 || what / 2 % 4 == 2) goes_on = job.step([&] { job.wires->receive(wanted.back()->request); });
+    if (what / 2 % 4 == 1 || what / 2 % 4 == 2)
+      goes_on = job.step([&] { job.wires->receive(wanted.back()->request); });
     if (what / 2 % 4 == 3)
-      job.wires->send(std::make_shared<mpi::Request>(
-          mpi::Request{.channel = 7, .peer = peer, .tag = 3, .data = outgoing.data(), .bytes = outgoing.size()}));
+      job.wires->send(std::make_shared<mpi::Request>(mpi::Request{.channel = 7,
+                                                                  .peer = peer,
+                                                                  .tag = 3,
+                                                                  .data = outgoing.data(),
+                                                                  .bytes = outgoing.size()}));
     std::string_view content = input.take(low + 256 * high);
     while (goes_on && !content.empty()) {
       ssize_t sent = ::send(job.others[peer - 1], content.data(), content.size(), MSG_NOSIGNAL);
@@ -172,7 +201,8 @@ void tcp_wires(std::string_view bytes) {
     }
     for (const auto& one : wanted) one->check();
   }
-  if (auto status = job.wires->ended()) promise(*status > 0 && *status < 256, "no rank ends others with success");
+  if (auto status = job.wires->ended())
+    promise(*status > 0 && *status < 256, "no rank ends others with success");
   for (const auto& one : wanted) job.wires->forget(one->request);
   job.step([&] { job.wires->pump(); });
 }
@@ -180,7 +210,8 @@ void tcp_wires(std::string_view bytes) {
 void watch_messages(std::string_view bytes) {
   using namespace std::chrono_literals;
   int ends[2] = {-1, -1};
-  promise(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0, "sockets can be made");
+  promise(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0,
+          "sockets can be made");
   WatchSocket socket(ends[0]);
   Input input(bytes);
   if (input.byte() % 2 == 1) socket.trust();
@@ -189,16 +220,21 @@ void watch_messages(std::string_view bytes) {
   auto now = begin + 1h;
   JobJudge judge(3, {.silence = 5s, .timeout = 10min}, true, begin);
   while (socket.open()) {
-    ssize_t sent = content.empty() ? 0 : ::send(ends[1], content.data(), content.size(), MSG_NOSIGNAL);
+    ssize_t sent =
+        content.empty() ? 0 : ::send(ends[1], content.data(), content.size(), MSG_NOSIGNAL);
     if (sent > 0) content.remove_prefix(static_cast<size_t>(sent));
     if (content.empty()) ::shutdown(ends[1], SHUT_WR);
     bool open = socket.pump();
     while (auto message = socket.next()) {
       now += 500ms;
-      if (auto status = read_status(message->content)) judge.heard(static_cast<int>(message->type % 3), *status, now);
+      if (auto status = read_status(message->content))
+        judge.heard(static_cast<int>(message->type % 3), *status, now);
       if (auto failure = read_failure(message->content))
-        promise(failure->failure.error_class == error_class_of(static_cast<int>(failure->failure.error_class)), "a class is one of ours");
-      if (auto rank = read_hello(message->content, "word", 3)) promise(*rank > 0 && *rank < 3, "a rank is one of the job's");
+        promise(failure->failure.error_class ==
+                    error_class_of(static_cast<int>(failure->failure.error_class)),
+                "a class is one of ours");
+      if (auto rank = read_hello(message->content, "word", 3))
+        promise(*rank > 0 && *rank < 3, "a rank is one of the job's");
       judge.look(now);
       judge.slow_rank();
       promise(!judge.table().empty(), "ranks have a state");

@@ -1,4 +1,5 @@
-// The readers of tokenizers' files: they end with a tokenizer that takes any text, or with one located fault.
+// The readers of tokenizers' files: they end with a tokenizer that takes any text, or with one
+// located fault.
 #include <cstdio>
 #include <cstdlib>
 

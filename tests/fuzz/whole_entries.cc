@@ -1,4 +1,5 @@
-// Entries that take a whole recipe, with the settings of the plugins that are built, and a whole folder of Hugging Face's layout.
+// Entries that take a whole recipe, with the settings of the plugins that are built, and a whole
+// folder of Hugging Face's layout.
 #include <unistd.h>
 
 #include <cstdio>
@@ -40,7 +41,8 @@ void input_fault_only(Act&& act) {
 
 constexpr std::string_view kBetween = "\n=====\n";
 
-/// Files that the text gives: a name in the first line, then the content. Names that lead elsewhere are left out.
+/// Files that the text gives: a name in the first line, then the content. Names that lead elsewhere
+/// are left out.
 void write_files(std::string_view text, const fs::path& folder) {
   while (!text.empty()) {
     size_t end = std::min(text.find(kBetween), text.size());
@@ -48,15 +50,22 @@ void write_files(std::string_view text, const fs::path& folder) {
     text.remove_prefix(std::min(text.size(), end + kBetween.size()));
     size_t line = std::min(part.find('\n'), part.size());
     std::string name(part.substr(0, line));
-    bool plain = !name.empty() && name.size() < 100 && name.find('/') == std::string::npos && name.find('\0') == std::string::npos && name[0] != '.';
-    if (plain) std::ofstream(folder / name, std::ios::binary) << part.substr(std::min(part.size(), line + 1));
+    bool plain = !name.empty() && name.size() < 100 && name.find('/') == std::string::npos &&
+                 name.find('\0') == std::string::npos && name[0] != '.';
+    if (plain)
+      std::ofstream(folder / name, std::ios::binary)
+          << part.substr(std::min(part.size(), line + 1));
   }
 }
 
 }  // namespace
 
 void recipe(std::string_view text) {
-  RecipeRequest request{.recipe = "fuzz.yaml", .text = std::string(text), .directory = {}, .overrides = {}, .cluster = {}};
+  RecipeRequest request{.recipe = "fuzz.yaml",
+                        .text = std::string(text),
+                        .directory = {},
+                        .overrides = {},
+                        .cluster = {}};
   input_fault_only([&] {
     Recipe read = read_recipe(request, plugins());
     want(!read.report.text().empty() || read.report.diagnostics().empty(), "a fault has words");
@@ -76,7 +85,8 @@ void hf_folder(std::string_view text) {
   static const SchemaCatalog kCatalog = schema_catalog(plugins());
   input_fault_only([&] {
     HfDir source(folder);
-    for (const TensorInfo* tensor : source.tensors()) want(source.find(tensor->name) == tensor, "a tensor is found by its name");
+    for (const TensorInfo* tensor : source.tensors())
+      want(source.find(tensor->name) == tensor, "a tensor is found by its name");
   });
   input_fault_only([&] {
     HfDir source(folder);

@@ -1,5 +1,5 @@
-// Fine-tuning records against what TRL's SFTTrainer makes of them: ids, and which of them are learnt. The tokenizers lie below
-// $MTRAIN_SHARED.
+// Fine-tuning records against what TRL's SFTTrainer makes of them: ids, and which of them are
+// learnt. The tokenizers lie below $MTRAIN_SHARED.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -19,13 +19,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Which ids TRL learns. Where a template does not mark what is generated, TRL has one of its own that does, and marks the line
-/// ends behind "assistant" and "<|im_end|>", too; here the turn begins behind the generation prompt and ends with its last token.
+/// Which ids TRL learns. Where a template does not mark what is generated, TRL has one of its own
+/// that does, and marks the line ends behind "assistant" and "<|im_end|>", too; here the turn
+/// begins behind the generation prompt and ends with its last token.
 std::vector<int> wanted_mask(const Json& row, bool marked) {
   std::vector<int> out;
   const auto& ids = row.at("input_ids");
   for (size_t i = 0; i < ids.size(); ++i) {
-    const bool learnt = row.at("labels")[i] != -100, first = learnt && (i == 0 || row.at("labels")[i - 1] == -100);
+    const bool learnt = row.at("labels")[i] != -100,
+               first = learnt && (i == 0 || row.at("labels")[i - 1] == -100);
     const bool last = learnt && (i + 1 == ids.size() || row.at("labels")[i + 1] == -100);
     if (learnt) CHECK(row.at("labels")[i] == ids[i]);
     constexpr int kLineEnd = 198;
@@ -52,7 +54,9 @@ TEST_CASE("records become the tokens and labels that TRL makes of them") {
   for (const auto& set : golden.at("sets")) {
     CAPTURE(set.at("name").get<std::string>());
     Node settings = Node::map();
-    settings.set("path", Node::string((shared / "tokenizers" / set.at("tokenizer").get<std::string>()).string()));
+    settings.set(
+        "path",
+        Node::string((shared / "tokenizers" / set.at("tokenizer").get<std::string>()).string()));
     TokenizerContext context{fs::current_path()};
     auto tokenizer = plugins.make<Tokenizer>("hf", settings, context);
     EncoderOptions options;
@@ -67,7 +71,8 @@ TEST_CASE("records become the tokens and labels that TRL makes of them") {
       const TokenizedExample got = encoder.encode(reader.read(record, "golden.json"));
       CAPTURE(record.dump());
       CHECK(Json(got.ids) == row.at("input_ids"));
-      CHECK(std::vector<int>(got.trained.begin(), got.trained.end()) == wanted_mask(row, own || !chat));
+      CHECK(std::vector<int>(got.trained.begin(), got.trained.end()) ==
+            wanted_mask(row, own || !chat));
       ++records;
     }
   }

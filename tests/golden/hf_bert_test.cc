@@ -1,4 +1,5 @@
-// BERT files of other ages and purposes: the norms' former names, and tensors that only other tasks need.
+// BERT files of other ages and purposes: the norms' former names, and tensors that only other tasks
+// need.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -20,9 +21,11 @@ struct Copy {
 /// bert_tiny with other tensors, in a folder of its own.
 class Folder {
  public:
-  explicit Folder(std::vector<Copy> tensors) : path_(fs::temp_directory_path() / cat("mtrain-bert-files-", getpid())) {
+  explicit Folder(std::vector<Copy> tensors)
+      : path_(fs::temp_directory_path() / cat("mtrain-bert-files-", getpid())) {
     fs::create_directories(path_);
-    fs::copy_file(source() / "config.json", path_ / "config.json", fs::copy_options::overwrite_existing);
+    fs::copy_file(source() / "config.json", path_ / "config.json",
+                  fs::copy_options::overwrite_existing);
     std::vector<TensorSpec> specs;
     for (const Copy& tensor : tensors) specs.push_back({tensor.name, DType::f32, tensor.shape});
     SafetensorsWriter writer(path_ / "model.safetensors", "test", specs);
@@ -37,7 +40,8 @@ class Folder {
   static std::vector<Copy> tensors() {
     SafetensorsFile file(source() / "model.safetensors");
     std::vector<Copy> out;
-    for (const TensorInfo& tensor : file.tensors()) out.push_back({tensor.name, tensor.shape, floats(tensor)});
+    for (const TensorInfo& tensor : file.tensors())
+      out.push_back({tensor.name, tensor.shape, floats(tensor)});
     return out;
   }
 
@@ -49,31 +53,44 @@ Copy made_up(const std::string& name, const Shape& shape) {
   return {name, shape, std::vector<float>(static_cast<size_t>(shape.numel()), 0.5f)};
 }
 
-TEST_CASE("transformers: a BERT is read with the heads of other tasks beside it, and by the former names of its norms") {
+TEST_CASE(
+    "transformers: a BERT is read with the heads of other tasks beside it, and by the former names "
+    "of its norms") {
   const Tensors want = Subject(Folder::source()).parameters();
   std::vector<Copy> tensors = Folder::tensors();
   for (Copy& tensor : tensors)
-    for (auto [now, then] : {std::pair{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}})
-      if (size_t at = tensor.name.find(now); at != std::string::npos) tensor.name.replace(at, std::string::npos, then);
-  for (Copy extra : {made_up("bert.pooler.dense.weight", {32, 32}), made_up("bert.pooler.dense.bias", {32}),
-                     made_up("cls.seq_relationship.weight", {2, 32}), made_up("cls.seq_relationship.bias", {2}),
-                     made_up("cls.predictions.decoder.weight", {192, 32}), made_up("cls.predictions.decoder.bias", {192}),
-                     made_up("bert.embeddings.position_ids", {1, 64})})
-    if (std::none_of(tensors.begin(), tensors.end(), [&](const Copy& t) { return t.name == extra.name; })) tensors.push_back(extra);
+    for (auto [now, then] :
+         {std::pair{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}})
+      if (size_t at = tensor.name.find(now); at != std::string::npos)
+        tensor.name.replace(at, std::string::npos, then);
+  for (Copy extra :
+       {made_up("bert.pooler.dense.weight", {32, 32}), made_up("bert.pooler.dense.bias", {32}),
+        made_up("cls.seq_relationship.weight", {2, 32}), made_up("cls.seq_relationship.bias", {2}),
+        made_up("cls.predictions.decoder.weight", {192, 32}),
+        made_up("cls.predictions.decoder.bias", {192}),
+        made_up("bert.embeddings.position_ids", {1, 64})})
+    if (std::none_of(tensors.begin(), tensors.end(),
+                     [&](const Copy& t) { return t.name == extra.name; }))
+      tensors.push_back(extra);
   CHECK(Subject(Folder(tensors).path()).parameters() == want);
 }
 
 TEST_CASE("transformers: tensors that a BERT has no place for are named, and those it lacks") {
   std::vector<Copy> tensors = Folder::tensors();
-  tensors.push_back(made_up("bert.encoder.layer.0.attention.self.distance_embedding.weight", {127, 8}));
+  tensors.push_back(
+      made_up("bert.encoder.layer.0.attention.self.distance_embedding.weight", {127, 8}));
   std::erase_if(tensors, [](const Copy& t) { return t.name == "cls.predictions.bias"; });
   try {
     Folder folder(tensors);
     Subject subject(folder.path());
     FAIL_CHECK("it was read");
   } catch (const Error& error) {
-    CHECK_MESSAGE(error.message().find("distance_embedding.weight [127, 8] fits no parameter") != std::string::npos, error.message());
-    CHECK_MESSAGE(error.message().find("tensor cls.predictions.bias is missing") != std::string::npos, error.message());
+    CHECK_MESSAGE(error.message().find("distance_embedding.weight [127, 8] fits no parameter") !=
+                      std::string::npos,
+                  error.message());
+    CHECK_MESSAGE(
+        error.message().find("tensor cls.predictions.bias is missing") != std::string::npos,
+        error.message());
   }
 }
 

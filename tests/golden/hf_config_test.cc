@@ -1,5 +1,7 @@
-// config.json of Hugging Face folders: every key that transformers writes for the families that are read has a meaning here, and what
-// a model plugin does not compute is refused by name.
+// config.json of Hugging Face folders: every key that transformers writes for the families that are
+// read has a meaning here, and what a model plugin does not compute is refused by name.
+#include "mtrain/train/hf_config.h"
+
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -10,7 +12,6 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/checkpoint/hf_dir.h"
-#include "mtrain/train/hf_config.h"
 #include "mtrain/train/hf_families.h"
 #include "mtrain/train/recipe.h"
 #include "roots.h"
@@ -28,7 +29,8 @@ PluginHost& plugins() {
   return host;
 }
 
-HfFolderConfig read(const Json& config, const char* plugin, int64_t seq_length = 32, std::vector<std::string> ignored = {}) {
+HfFolderConfig read(const Json& config, const char* plugin, int64_t seq_length = 32,
+                    std::vector<std::string> ignored = {}) {
   const SchemaCatalog catalog = schema_catalog(plugins());
   HfTarget target{.plugin = plugin,
                   .schemas = {catalog.section("model"), catalog.component("model", plugin)},
@@ -49,7 +51,8 @@ Json tiny(const char* set) { return Json::parse(std::ifstream(here() / set / "co
 
 /// A folder with weights whose config.json differs from the golden one.
 struct Folder {
-  explicit Folder(const char* set, const Json& changes) : path(fs::temp_directory_path() / cat("mtrain-hf-config-", ::getpid())) {
+  explicit Folder(const char* set, const Json& changes)
+      : path(fs::temp_directory_path() / cat("mtrain-hf-config-", ::getpid())) {
     fs::remove_all(path);
     fs::create_directories(path);
     fs::copy_file(here() / set / "model.safetensors", path / "model.safetensors");
@@ -63,19 +66,27 @@ struct Folder {
 
 Recipe recipe_of(const fs::path& folder, const std::string& model) {
   const std::string text = cat("model: {init_from: ", folder.string(), ", seq_length: 16, ", model,
-                               "}\ntokenizer: {type: byte}\ndataset: {type: mock}\noptimizer: {type: adamw}\ntrain: {steps: 1}\n");
-  return read_recipe({.recipe = "test", .text = text, .directory = fs::temp_directory_path(), .overrides = {}, .cluster = {}},
+                               "}\ntokenizer: {type: byte}\ndataset: {type: mock}\noptimizer: "
+                               "{type: adamw}\ntrain: {steps: 1}\n");
+  return read_recipe({.recipe = "test",
+                      .text = text,
+                      .directory = fs::temp_directory_path(),
+                      .overrides = {},
+                      .cluster = {}},
                      plugins());
 }
 
 void expect(const Recipe& recipe, std::initializer_list<const char*> parts) {
   CHECK_FALSE(recipe.report.ok());
-  for (const char* part : parts) CHECK_MESSAGE(recipe.report.text().find(part) != std::string::npos, recipe.report.text());
+  for (const char* part : parts)
+    CHECK_MESSAGE(recipe.report.text().find(part) != std::string::npos, recipe.report.text());
 }
 
 }  // namespace
 
-TEST_CASE("every key that transformers writes is mapped, declared harmless, or held against what the plugin computes") {
+TEST_CASE(
+    "every key that transformers writes is mapped, declared harmless, or held against what the "
+    "plugin computes") {
   const Json golden = Json::parse(std::ifstream(here() / "hf_config_keys/keys.json"));
   const SchemaCatalog catalog = schema_catalog(plugins());
   int keys = 0;
@@ -93,7 +104,8 @@ TEST_CASE("every key that transformers writes is mapped, declared harmless, or h
       const bool mapped = !read(Json{{key, 1}}, plugin.c_str()).settings.empty();
       const HfKey* rule = find_hf_key(family, key);
       CHECK((mapped || rule));
-      if (rule && (rule->rule == HfKeyRule::harmless || rule->rule == HfKeyRule::only)) CHECK_FALSE(rule->reason.empty());
+      if (rule && (rule->rule == HfKeyRule::harmless || rule->rule == HfKeyRule::only))
+        CHECK_FALSE(rule->reason.empty());
     }
     // What transformers takes for granted is what the plugin computes.
     const HfFolderConfig config = read(defaults, plugin.c_str());
@@ -103,7 +115,8 @@ TEST_CASE("every key that transformers writes is mapped, declared harmless, or h
   CHECK(keys > 150);
 }
 
-TEST_CASE("values that the plugin does not compute are refused by name, with what the user can do") {
+TEST_CASE(
+    "values that the plugin does not compute are refused by name, with what the user can do") {
   struct Case {
     const char *set, *plugin;
     Json change;
@@ -111,17 +124,45 @@ TEST_CASE("values that the plugin does not compute are refused by name, with wha
     std::string fix;
   };
   const std::vector<Case> cases = {
-      {"llama_tiny", "llama", {{"hidden_act", "gelu"}}, "hidden_act", "model.init_ignore=[hidden_act]"},
+      {"llama_tiny",
+       "llama",
+       {{"hidden_act", "gelu"}},
+       "hidden_act",
+       "model.init_ignore=[hidden_act]"},
       {"llama_tiny", "llama", {{"mlp_bias", true}}, "mlp_bias", "model.init_ignore=[mlp_bias]"},
       {"llama_tiny", "llama", {{"sliding_window", 20}}, "sliding_window", "model.seq_length=20"},
-      {"llama_tiny", "llama", {{"layer_types", {"full_attention", "chunked_attention"}}}, "layer_types", "init_ignore"},
-      {"llama_tiny", "llama", {{"residual_multiplier", 2.0}}, "residual_multiplier", "model.init_ignore=[residual_multiplier]"},
-      {"llama_tiny", "llama", {{"quantization_config", {{"bits", 4}}}}, "quantization_config", "init_ignore"},
-      {"llama_tiny", "llama", {{"rope_scaling", {{"rope_type", "llama3"}, {"twist", 2}}}}, "rope_scaling.twist", "init_ignore"},
-      {"llama_tiny", "llama", {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}}, "rope_scaling.rope_type", "init_ignore"},
+      {"llama_tiny",
+       "llama",
+       {{"layer_types", {"full_attention", "chunked_attention"}}},
+       "layer_types",
+       "init_ignore"},
+      {"llama_tiny",
+       "llama",
+       {{"residual_multiplier", 2.0}},
+       "residual_multiplier",
+       "model.init_ignore=[residual_multiplier]"},
+      {"llama_tiny",
+       "llama",
+       {{"quantization_config", {{"bits", 4}}}},
+       "quantization_config",
+       "init_ignore"},
+      {"llama_tiny",
+       "llama",
+       {{"rope_scaling", {{"rope_type", "llama3"}, {"twist", 2}}}},
+       "rope_scaling.twist",
+       "init_ignore"},
+      {"llama_tiny",
+       "llama",
+       {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}},
+       "rope_scaling.rope_type",
+       "init_ignore"},
       {"gpt2_tiny", "gpt2", {{"scale_attn_weights", false}}, "scale_attn_weights", "init_ignore"},
       {"gpt2_tiny", "gpt2", {{"add_cross_attention", true}}, "add_cross_attention", "init_ignore"},
-      {"bert_tiny", "bert", {{"position_embedding_type", "relative_key"}}, "position_embedding_type", "init_ignore"},
+      {"bert_tiny",
+       "bert",
+       {{"position_embedding_type", "relative_key"}},
+       "position_embedding_type",
+       "init_ignore"},
       {"bert_tiny", "bert", {{"is_decoder", true}}, "is_decoder", "init_ignore"},
   };
   for (const auto& c : cases) {
@@ -145,21 +186,29 @@ TEST_CASE("values that the plugin does not compute are refused by name, with wha
 }
 
 TEST_CASE("the architecture decides which plugin reads a folder, and is named") {
-  const Json other = {{"architectures", {"Qwen2ForCausalLM"}}, {"model_type", "qwen2"}, {"use_mrope", true}};
+  const Json other = {
+      {"architectures", {"Qwen2ForCausalLM"}}, {"model_type", "qwen2"}, {"use_mrope", true}};
   const HfFolderConfig qwen = read(other, "llama");
   REQUIRE(qwen.refused.size() == 1);
   CHECK(qwen.refused[0].what ==
-        "this folder is a Qwen2ForCausalLM; the model plugin llama reads LlamaForCausalLM and MistralForCausalLM");
+        "this folder is a Qwen2ForCausalLM; the model plugin llama reads LlamaForCausalLM and "
+        "MistralForCausalLM");
   CHECK(qwen.refused[0].fix.find("biases of queries, keys and values") != std::string::npos);
   CHECK(qwen.settings.empty());
   CHECK(read(tiny("gpt2_tiny"), "llama").refused.at(0).fix == "set model.type=gpt2");
-  CHECK(read(Json{{"model_type", "gpt2"}}, "bert").refused.at(0).what.find("is a gpt2;") != std::string::npos);
-  CHECK(read(Json{{"architectures", {"LlamaForSequenceClassification"}}, {"model_type", "llama"}}, "llama").refused.size() == 1);
-  CHECK(read(Json{{"architectures", {"NewForCausalLM"}}, {"model_type", "new"}}, "llama", 32, {"architectures"}).refused.empty());
+  CHECK(read(Json{{"model_type", "gpt2"}}, "bert").refused.at(0).what.find("is a gpt2;") !=
+        std::string::npos);
+  CHECK(read(Json{{"architectures", {"LlamaForSequenceClassification"}}, {"model_type", "llama"}},
+             "llama")
+            .refused.size() == 1);
+  CHECK(read(Json{{"architectures", {"NewForCausalLM"}}, {"model_type", "new"}}, "llama", 32,
+             {"architectures"})
+            .refused.empty());
 
   CHECK(hf_model_plugin(tiny("llama_tiny").dump(), "config.json") == "llama");
   CHECK(hf_model_plugin(R"({"model_type": "mixtral"})", "config.json") == "moe");
-  for (const char* none : {R"({"model_type": "qwen2"})", R"({"architectures": ["NewForCausalLM"]})", "{}"})
+  for (const char* none :
+       {R"({"model_type": "qwen2"})", R"({"architectures": ["NewForCausalLM"]})", "{}"})
     CHECK_THROWS_AS(hf_model_plugin(none, "config.json"), Error);
 }
 
@@ -170,19 +219,22 @@ TEST_CASE("what config.json omits has the default of the config class") {
     const std::string plugin(find_hf_family(type, "")->plugin);
     Json said = defaults;
     said.erase("head_dim");  // computed from hidden_size and num_attention_heads, here as there
-    const HfFolderConfig explicit_config = read(said, plugin.c_str()), empty = read(Json{{"model_type", type}}, plugin.c_str());
+    const HfFolderConfig explicit_config = read(said, plugin.c_str()),
+                         empty = read(Json{{"model_type", type}}, plugin.c_str());
     CHECK(values(empty) == values(explicit_config));
     CHECK(empty.dropouts == explicit_config.dropouts);
     CHECK(empty.refused.empty());
     CHECK(empty.settings.size() > 8);
     for (const auto& setting : empty.settings) CHECK(setting.omitted);
     for (auto& [key, value] : said.items())
-      if (key != "model_type" && key != "sliding_window" && key != "num_key_value_heads") value = nullptr;
+      if (key != "model_type" && key != "sliding_window" && key != "num_key_value_heads")
+        value = nullptr;
     CHECK(values(read(said, plugin.c_str())) == values(empty));
   }
   auto kv_heads = [](Json config) {
     config["num_attention_heads"] = 4;
-    return values(read(config, config.at("model_type") == "mixtral" ? "moe" : "llama")).at("model.kv_heads");
+    return values(read(config, config.at("model_type") == "mixtral" ? "moe" : "llama"))
+        .at("model.kv_heads");
   };
   CHECK(kv_heads({{"model_type", "llama"}}) == "4");
   CHECK(kv_heads({{"model_type", "llama"}, {"num_key_value_heads", nullptr}}) == "4");
@@ -192,20 +244,27 @@ TEST_CASE("what config.json omits has the default of the config class") {
 
   const HfFolderConfig window = read(Json{{"model_type", "mistral"}}, "llama", 8192);
   REQUIRE(window.refused.size() == 1);
-  CHECK(window.refused[0].what.starts_with("sliding_window is not in config.json, and its default in transformers is 4096; "));
-  CHECK(read(Json{{"model_type", "mistral"}, {"sliding_window", nullptr}}, "llama", 8192).refused.empty());
+  CHECK(window.refused[0].what.starts_with(
+      "sliding_window is not in config.json, and its default in transformers is 4096; "));
+  CHECK(read(Json{{"model_type", "mistral"}, {"sliding_window", nullptr}}, "llama", 8192)
+            .refused.empty());
   // Another family's folder that is let pass: nothing is known of its defaults.
-  CHECK(read(Json{{"architectures", {"NewForCausalLM"}}, {"model_type", "new"}}, "llama", 32, {"architectures"}).settings.empty());
+  CHECK(read(Json{{"architectures", {"NewForCausalLM"}}, {"model_type", "new"}}, "llama", 32,
+             {"architectures"})
+            .settings.empty());
 }
 
-TEST_CASE("the default of an omitted key goes before the plugin's, and a recipe that differs is refused") {
+TEST_CASE(
+    "the default of an omitted key goes before the plugin's, and a recipe that differs is "
+    "refused") {
   const Folder folder("llama_tiny", {{"rms_norm_eps", nullptr}, {"initializer_range", nullptr}});
   const Recipe taken = recipe_of(folder.path, "type: llama");
   CHECK_MESSAGE(taken.report.ok(), taken.report.text());
   CHECK(taken.config.root().find("model.norm_eps")->as_double() == 1e-6);
   CHECK(taken.config.root().find("model.init_std")->as_double() == 0.02);
   expect(recipe_of(folder.path, "type: llama, norm_eps: 1e-5"),
-         {"1e-05 differs from", "which omits rms_norm_eps: its default in transformers is 1e-06", "leave model.norm_eps out"});
+         {"1e-05 differs from", "which omits rms_norm_eps: its default in transformers is 1e-06",
+          "leave model.norm_eps out"});
   const Recipe own = recipe_of(folder.path, "type: llama, norm_eps: 1e-6, init_std: 0.5");
   CHECK_MESSAGE(own.report.ok(), own.report.text());
 }
@@ -218,14 +277,27 @@ TEST_CASE("one setting in two places of config.json has one value") {
     const char* ignored;
   };
   const std::vector<Case> cases = {
-      {"llama_tiny", "llama", {{"rope_parameters", {{"rope_theta", 10000.0}}}},
-       "rope_parameters.rope_theta is 10000.0, and rope_theta is 500000.0", "rope_theta"},
-      {"llama_tiny", "llama",
-       {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}}, {"rope_parameters", {{"rope_type", "llama3"}, {"factor", 4}}}},
-       "rope_parameters.factor is 4, and rope_scaling.factor is 8.0", "rope_parameters.factor"},
-      {"llama_tiny", "llama", {{"rope_scaling", {{"rope_type", "llama3"}, {"type", "default"}}}},
-       "rope_scaling.rope_type is \"llama3\", and rope_scaling.type is \"default\"", "rope_scaling.type"},
-      {"gpt2_tiny", "gpt2", {{"hidden_size", 64}}, "hidden_size is 64, and n_embd is 32", "hidden_size"},
+      {"llama_tiny",
+       "llama",
+       {{"rope_parameters", {{"rope_theta", 10000.0}}}},
+       "rope_parameters.rope_theta is 10000.0, and rope_theta is 500000.0",
+       "rope_theta"},
+      {"llama_tiny",
+       "llama",
+       {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}},
+        {"rope_parameters", {{"rope_type", "llama3"}, {"factor", 4}}}},
+       "rope_parameters.factor is 4, and rope_scaling.factor is 8.0",
+       "rope_parameters.factor"},
+      {"llama_tiny",
+       "llama",
+       {{"rope_scaling", {{"rope_type", "llama3"}, {"type", "default"}}}},
+       "rope_scaling.rope_type is \"llama3\", and rope_scaling.type is \"default\"",
+       "rope_scaling.type"},
+      {"gpt2_tiny",
+       "gpt2",
+       {{"hidden_size", 64}},
+       "hidden_size is 64, and n_embd is 32",
+       "hidden_size"},
   };
   for (const auto& c : cases) {
     CAPTURE(c.what);
@@ -249,7 +321,8 @@ TEST_CASE("one setting in two places of config.json has one value") {
   same["rope_parameters"]["rope_theta"] = 10000;
   CHECK(values(read(same, "llama", 32, {"rope_theta"})).at("model.rope.theta") == "10000");
   const std::string top = values(read(tiny("llama_tiny"), "llama")).at("model.rope.theta");
-  CHECK(values(read(same, "llama", 32, {"rope_parameters.rope_theta"})).at("model.rope.theta") == top);
+  CHECK(values(read(same, "llama", 32, {"rope_parameters.rope_theta"})).at("model.rope.theta") ==
+        top);
 }
 
 TEST_CASE("model_type and architectures of two families are refused with both names") {
@@ -259,10 +332,12 @@ TEST_CASE("model_type and architectures of two families are refused with both na
     const HfFolderConfig got = read(config, plugin);
     REQUIRE(got.refused.size() == 1);
     CHECK(got.refused[0].what ==
-          "model_type llama and architectures MistralForCausalLM disagree: MistralForCausalLM is of model_type mistral");
+          "model_type llama and architectures MistralForCausalLM disagree: MistralForCausalLM is "
+          "of model_type mistral");
     CHECK(got.refused[0].fix.find("correct the one") == 0);
   }
-  CHECK_THROWS_WITH_AS(hf_model_plugin(config.dump(), "config.json"), doctest::Contains("disagree"), Error);
+  CHECK_THROWS_WITH_AS(hf_model_plugin(config.dump(), "config.json"), doctest::Contains("disagree"),
+                       Error);
   CHECK(read(config, "llama", 32, {"architectures"}).refused.empty());
 }
 
@@ -273,24 +348,30 @@ TEST_CASE("dropout is a matter of training: taken over where the plugin has it, 
   CHECK(gpt2.refused.empty());
   CHECK(gpt2.dropouts == std::vector<std::string>{"attn_pdrop 0.1"});
   published["embd_pdrop"] = 0.2;
-  CHECK(read(published, "gpt2").dropouts == std::vector<std::string>{"attn_pdrop 0.1", "embd_pdrop 0.2"});
+  CHECK(read(published, "gpt2").dropouts ==
+        std::vector<std::string>{"attn_pdrop 0.1", "embd_pdrop 0.2"});
   CHECK(read(Json{{"attention_dropout", 0.0}}, "llama").dropouts.empty());
 
-  const Folder folder("gpt2_tiny", {{"resid_pdrop", 0.1}, {"embd_pdrop", 0.1}, {"attn_pdrop", 0.1}});
+  const Folder folder("gpt2_tiny",
+                      {{"resid_pdrop", 0.1}, {"embd_pdrop", 0.1}, {"attn_pdrop", 0.1}});
   const Recipe taken = recipe_of(folder.path, "type: gpt2");
   CHECK_MESSAGE(taken.report.ok(), taken.report.text());
   CHECK(taken.config.root().find("model.dropout")->as_double() == 0.1);
   CHECK(taken.report.warnings() == 1);
-  CHECK_MESSAGE(taken.report.text().find("attn_pdrop 0.1") != std::string::npos, taken.report.text());
+  CHECK_MESSAGE(taken.report.text().find("attn_pdrop 0.1") != std::string::npos,
+                taken.report.text());
   const Recipe own = recipe_of(folder.path, "type: gpt2, dropout: 0.3");
   CHECK_MESSAGE(own.report.ok(), own.report.text());
   CHECK(own.config.root().find("model.dropout")->as_double() == 0.3);
 }
 
 TEST_CASE("the weight of the loss that balances experts comes from the folder") {
-  const HfFolderConfig mixtral = read(Json{{"model_type", "mixtral"}, {"router_aux_loss_coef", 0.0}, {"num_local_experts", 4},
-                                     {"output_router_logits", true}, {"router_jitter_noise", 0.0}},
-                                "moe");
+  const HfFolderConfig mixtral = read(Json{{"model_type", "mixtral"},
+                                           {"router_aux_loss_coef", 0.0},
+                                           {"num_local_experts", 4},
+                                           {"output_router_logits", true},
+                                           {"router_jitter_noise", 0.0}},
+                                      "moe");
   CHECK(mixtral.refused.empty());
   bool found = false;
   for (const auto& setting : mixtral.settings) {
@@ -305,22 +386,28 @@ TEST_CASE("the weight of the loss that balances experts comes from the folder") 
 
 TEST_CASE("a key that is refused is reported at its place in config.json") {
   const Folder folder("llama_tiny", Json::object());
-  std::ofstream(folder.path / "config.json") << "{\n\"model_type\": \"llama\", \"note\": \"hidden_act\",\n"
-                                                " \"rope_scaling\": {\"rope_type\": \"llama3\",\n  \"twist\": 2},\n\"hidden_act\" : \"gelu\"}\n";
+  std::ofstream(folder.path / "config.json")
+      << "{\n\"model_type\": \"llama\", \"note\": \"hidden_act\",\n"
+         " \"rope_scaling\": {\"rope_type\": \"llama3\",\n  \"twist\": 2},\n\"hidden_act\" : "
+         "\"gelu\"}\n";
   const Recipe recipe = recipe_of(folder.path, "type: llama, init_ignore: [note]");
   const std::string file = (folder.path / "config.json").string();
   std::map<std::string, std::string> places;
-  for (const auto& fault : recipe.report.diagnostics()) places[fault.message.substr(0, fault.message.find(' '))] = fault.where.text();
+  for (const auto& fault : recipe.report.diagnostics())
+    places[fault.message.substr(0, fault.message.find(' '))] = fault.where.text();
   CHECK(places["rope_scaling.twist"] == file + ":4:3");
   CHECK(places["hidden_act"] == file + ":5:1");
 }
 
 TEST_CASE("a recipe is refused where its folder is, before anything runs") {
   const Folder folder("llama_tiny", {{"hidden_act", "gelu"}, {"sliding_window", 8}});
-  expect(recipe_of(folder.path, "type: llama"), {"config.json", "hidden_act is \"gelu\"", "sliding_window is 8",
-                                                 "model.seq_length=8", "model.init_ignore=[hidden_act]"});
-  const Recipe accepted = recipe_of(folder.path, "type: llama, init_ignore: [hidden_act, sliding_window]");
+  expect(recipe_of(folder.path, "type: llama"),
+         {"config.json", "hidden_act is \"gelu\"", "sliding_window is 8", "model.seq_length=8",
+          "model.init_ignore=[hidden_act]"});
+  const Recipe accepted =
+      recipe_of(folder.path, "type: llama, init_ignore: [hidden_act, sliding_window]");
   CHECK_MESSAGE(accepted.report.ok(), accepted.report.text());
   CHECK(accepted.config.root().find("model.layers")->as_int() == 2);
-  expect(recipe_of(folder.path, "type: gpt2"), {"this folder is a LlamaForCausalLM", "GPT2LMHeadModel", "set model.type=llama"});
+  expect(recipe_of(folder.path, "type: gpt2"),
+         {"this folder is a LlamaForCausalLM", "GPT2LMHeadModel", "set model.type=llama"});
 }

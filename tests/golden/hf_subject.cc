@@ -25,7 +25,8 @@ Built read_settings(const HfDir& source, const std::string& file, PluginHost& pl
   if (!text) throw Error(ErrorClass::checkpoint, cat(source.path().string(), " has no ", file));
   auto config = nlohmann::json::parse(*text);
   Built built{.type = config.at("model_type"), .vocab_size = config.at("vocab_size")};
-  built.max_positions = config.value("n_positions", config.value("max_position_embeddings", int64_t{0}));
+  built.max_positions =
+      config.value("n_positions", config.value("max_position_embeddings", int64_t{0}));
   const Schema& schema = plugins.load(Model::kKind, built.type).schema;
   for (auto& setting : hf_settings(*text, file, {&schema}))
     built.section.set(setting.path.substr(std::string("model.").size()), setting.value);
@@ -44,7 +45,9 @@ std::unique_ptr<Backend> make_backend(PluginHost& plugins) {
   BackendContext context;
   auto made = plugins.make<DeviceBackend>(name, Node::map(), context);
   Probe probe = made->probe();
-  if (probe.devices == 0) throw Error(ErrorClass::config, cat("MTRAIN_TEST_BACKEND=", name, ": ", probe.reason), made->remedy());
+  if (probe.devices == 0)
+    throw Error(ErrorClass::config, cat("MTRAIN_TEST_BACKEND=", name, ": ", probe.reason),
+                made->remedy());
   return made;
 }
 
@@ -61,8 +64,11 @@ Subject::Subject(const fs::path& folder, SubjectOptions options) {
   run_ = std::make_unique<Run>(*backend_);
   HfDir source(folder);
   Built built = read_settings(source, options.config, plugins);
-  build_.emplace(
-      BuildSettings{.run = *run_, .parameters = parameters_, .dtype = options.dtype, .initialise = false, .blocks = &blocks_});
+  build_.emplace(BuildSettings{.run = *run_,
+                               .parameters = parameters_,
+                               .dtype = options.dtype,
+                               .initialise = false,
+                               .blocks = &blocks_});
   blocks_.full = options.recompute;
   ModelContext context{.scope = Scope(*build_),
                        .stage = {},
@@ -121,7 +127,8 @@ Batch next_tokens(const Rows& rows) {
 namespace {
 int64_t target_count(const Rows& targets) {
   int64_t count = 0;
-  for (const auto& row : targets) count += std::count_if(row.begin(), row.end(), [](int32_t id) { return id >= 0; });
+  for (const auto& row : targets)
+    count += std::count_if(row.begin(), row.end(), [](int32_t id) { return id >= 0; });
   return count;
 }
 }  // namespace
@@ -153,12 +160,8 @@ void Subject::update(const Recipe& recipe) {
                             .step = ++updates_});
 }
 
-Tensors Subject::parameters() const {
-  return to_hf(false);
-}
-Tensors Subject::gradients() const {
-  return to_hf(true);
-}
+Tensors Subject::parameters() const { return to_hf(false); }
+Tensors Subject::gradients() const { return to_hf(true); }
 
 // The rename table read backwards. A fused file tensor is filled by several pieces.
 Tensors Subject::to_hf(bool gradients) const {
@@ -192,7 +195,8 @@ Tensors Subject::to_hf(bool gradients) const {
   Tensors out;
   for (auto& [name, from] : found) {
     size_t width = static_cast<size_t>(from.width), rows = from.rows.size() / width;
-    for (size_t i = 0; i < from.filled.size(); ++i) MT_CHECK(from.filled[i], name, " has a hole at ", i);
+    for (size_t i = 0; i < from.filled.size(); ++i)
+      MT_CHECK(from.filled[i], name, " has a hole at ", i);
     std::vector<float>& to = out[name] = from.rows;
     if (!from.transpose) continue;
     for (size_t r = 0; r < rows; ++r)

@@ -1,7 +1,7 @@
-// A model under comparison with Hugging Face: built from a folder's config.json through the plugin host,
-// filled with its weights, and run through the interpreter and the optimizer as a training run would.
-// Parameters and gradients are shown under their names and layouts in Hugging Face files. Owns everything it
-// made. For one thread.
+// A model under comparison with Hugging Face: built from a folder's config.json through the plugin
+// host, filled with its weights, and run through the interpreter and the optimizer as a training
+// run would. Parameters and gradients are shown under their names and layouts in Hugging Face
+// files. Owns everything it made. For one thread.
 #pragma once
 #include <map>
 #include <memory>
@@ -17,7 +17,8 @@
 
 namespace mtrain::golden {
 
-using Rows = std::vector<std::vector<int32_t>>;  // token ids, one sequence a row, all of equal length
+using Rows =
+    std::vector<std::vector<int32_t>>;  // token ids, one sequence a row, all of equal length
 using Tensors = std::map<std::string, std::vector<float>>;
 
 struct Batch {
@@ -49,15 +50,15 @@ class Subject {
   std::vector<float> logits(const Rows& rows);
   /// Mean loss over all targets, without gradients.
   double evaluate(const Batch& batch);
-  /// Forward and backward of `batch` in micro-batches of `rows_per_micro`; gradients are then there to look
-  /// at.
+  /// Forward and backward of `batch` in micro-batches of `rows_per_micro`; gradients are then there
+  /// to look at.
   double forward_backward(const Batch& batch, int64_t rows_per_micro);
   double grad_norm() const { return optimizer_state_->grad_norm(1); }
   /// One update with the gradients of forward_backward().
   void update(const Recipe& recipe);
 
-  /// Masters or gradients by their Hugging Face names. Throws when the rename table covers an element twice
-  /// or never.
+  /// Masters or gradients by their Hugging Face names. Throws when the rename table covers an
+  /// element twice or never.
   Tensors parameters() const;
   Tensors gradients() const;
   Run& run() { return *run_; }

@@ -1,5 +1,5 @@
-// Llama, GPT-2 and BERT against transformers: logits, gradients and five AdamW steps. README.md says how the values
-// were made and how close fp32 can come to them.
+// Llama, GPT-2 and BERT against transformers: logits, gradients and five AdamW steps. README.md
+// says how the values were made and how close fp32 can come to them.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -38,18 +38,19 @@ std::vector<Set> sets() {
                           {"llama_tiny", here / "llama_tiny", {}},
                           {"llama31_tiny", here / "llama31_tiny", {}}};
   const char* shared = std::getenv("MTRAIN_SHARED");
-  fs::path stories =
-      (shared ? fs::path(shared) : testing::source_root() / "../shared") / "data/models/stories260K_hf";
+  fs::path stories = (shared ? fs::path(shared) : testing::source_root() / "../shared") /
+                     "data/models/stories260K_hf";
   if (fs::exists(stories))
-    // Trained weights: larger logits, and a loss that falls from 0.7 to 0.06 on one batch. Adam's first step moves every
-    // weight by the whole rate, whichever sign rounding left to a gradient near 0: two correct builds of the same model
-    // were seen 0.008 and 0.021 away in bf16.
+    // Trained weights: larger logits, and a loss that falls from 0.7 to 0.06 on one batch. Adam's
+    // first step moves every weight by the whole rate, whichever sign rounding left to a gradient
+    // near 0: two correct builds of the same model were seen 0.008 and 0.021 away in bf16.
     out.push_back({"stories260K", stories, {5e-5, 2e-5, 3e-5, 2e-5, 1e-3, 5e-3, 4e-2}});
   else
     MESSAGE("not compared with stories260K: " << stories.string() << " is absent");
   if (backend_under_test() != "cpu")  // sums of other lengths, in another order
     for (Set& set : out)
-      for (double* bound : {&set.bounds.logits, &set.bounds.loss, &set.bounds.norm, &set.bounds.grads, &set.bounds.params})
+      for (double* bound : {&set.bounds.logits, &set.bounds.loss, &set.bounds.norm,
+                            &set.bounds.grads, &set.bounds.params})
         *bound *= 4;
   return out;
 }
@@ -60,7 +61,8 @@ nlohmann::json golden_of(const Set& set) {
 
 Batch batch_of(const nlohmann::json& golden) {
   Rows rows = golden.at("batch").get<Rows>();
-  return golden.contains("targets") ? Batch{rows, golden["targets"].get<Rows>()} : next_tokens(rows);
+  return golden.contains("targets") ? Batch{rows, golden["targets"].get<Rows>()}
+                                    : next_tokens(rows);
 }
 
 /// Tells how close it came when the environment has MT_TEST_FIGURES.
@@ -68,8 +70,8 @@ void figure(const std::string& what, double worst) {
   if (std::getenv("MT_TEST_FIGURES")) MESSAGE(what << " " << worst);
 }
 
-double largest_difference(const std::vector<float>& got, const std::vector<float>& want, size_t begin,
-                          size_t end) {
+double largest_difference(const std::vector<float>& got, const std::vector<float>& want,
+                          size_t begin, size_t end) {
   double worst = 0;
   for (size_t i = begin; i < end; ++i) {
     double d = std::fabs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
@@ -89,14 +91,10 @@ double squared_distance(const std::vector<float>& a, const std::vector<float>& b
   return sum;
 }
 
-/// A key bias shifts all scores of a query alike, so its true gradient is 0 and what is stored is noise. GPT-2 stores it between
-/// those of queries and values.
-bool has_key_bias(const std::string& name) {
-  return name.ends_with(".attn.c_attn.bias");
-}
-bool is_key_bias(const std::string& name) {
-  return name.ends_with(".attention.self.key.bias");
-}
+/// A key bias shifts all scores of a query alike, so its true gradient is 0 and what is stored is
+/// noise. GPT-2 stores it between those of queries and values.
+bool has_key_bias(const std::string& name) { return name.ends_with(".attn.c_attn.bias"); }
+bool is_key_bias(const std::string& name) { return name.ends_with(".attention.self.key.bias"); }
 
 struct Deviation {
   double ordinary = 0, key_bias = 0;
@@ -149,12 +147,14 @@ TEST_CASE("transformers: logits") {
   }
 }
 
-TEST_CASE("transformers: logits with an interpolated rotary frequency, from either form of config.json") {
+TEST_CASE(
+    "transformers: logits with an interpolated rotary frequency, from either form of config.json") {
   const fs::path folder = testing::source_root() / "tests/golden/llama31_smooth_tiny";
   SafetensorsFile expected(folder / "expected_logits.safetensors");
   for (const char* config : {"config.json", "config.rope_parameters.json"}) {
     INFO(std::string(config));
-    std::vector<float> logits = Subject(folder, {.config = config}).logits(id_rows(expected.at("input_ids")));
+    std::vector<float> logits =
+        Subject(folder, {.config = config}).logits(id_rows(expected.at("input_ids")));
     double worst = largest_difference(logits, floats(expected.at("logits")));
     figure(cat("llama31_smooth_tiny logits (", config, "), absolute:"), worst);
     CHECK(worst <= Bounds().logits);
@@ -183,8 +183,9 @@ struct Way {
   const char* name;
   bool one_row_each, recompute;
 };
-const Way kWays[] = {
-    {"whole batch", false, false}, {"micro-batches of one row", true, false}, {"recomputed", false, true}};
+const Way kWays[] = {{"whole batch", false, false},
+                     {"micro-batches of one row", true, false},
+                     {"recomputed", false, true}};
 
 void compare_gradients(const Set& set, Subject& subject) {
   Tensors want = read_tensors(set.folder / "expected_grads_step0.safetensors");
@@ -204,7 +205,8 @@ TEST_CASE("transformers: loss, gradients and five AdamW steps") {
       Subject subject(set.folder, {.recompute = way.recompute});
       double worst_loss = 0, worst_norm = 0;
       for (size_t step = 0; step < golden.at("steps").size(); ++step) {
-        double want = golden["steps"][step].at("loss"), want_norm = golden["steps"][step].at("grad_norm");
+        double want = golden["steps"][step].at("loss"),
+               want_norm = golden["steps"][step].at("grad_norm");
         double evaluated = subject.evaluate(batch), loss = subject.forward_backward(batch, rows);
         CHECK(std::fabs(evaluated - loss) <= 1e-6 * loss);
         worst_loss = std::max(worst_loss, std::fabs(loss / want - 1));
@@ -232,7 +234,8 @@ TEST_CASE("transformers: bf16 and fp16 stay within their noise of fp32") {
     Rows ids = id_rows(SafetensorsFile(set.folder / "expected_logits.safetensors").at("input_ids"));
     std::vector<float> exact = Subject(set.folder).logits(ids);
     // A handful of roundings per layer, each of 2^-9 (bf16) or 2^-12 (fp16) on average.
-    for (auto [dtype, most, least] : {std::tuple{DType::bf16, 0.02, 5e-4}, {DType::f16, 0.0025, 5e-5}}) {
+    for (auto [dtype, most, least] :
+         {std::tuple{DType::bf16, 0.02, 5e-4}, {DType::f16, 0.0025, 5e-5}}) {
       INFO(std::string(set.name), " ", std::string(name(dtype)));
       std::vector<float> logits = Subject(set.folder, {.dtype = dtype}).logits(ids);
       double relative = std::sqrt(squared_distance(logits, exact) /
@@ -246,7 +249,8 @@ TEST_CASE("transformers: bf16 and fp16 stay within their noise of fp32") {
 
 TEST_CASE("transformers: five steps in bf16 and fp16 follow the fp32 losses") {
   for (const Set& set : sets())
-    for (auto [dtype, most] : {std::pair{DType::bf16, set.bounds.bf16_loss}, {DType::f16, set.bounds.fp16_loss}}) {
+    for (auto [dtype, most] :
+         {std::pair{DType::bf16, set.bounds.bf16_loss}, {DType::f16, set.bounds.fp16_loss}}) {
       INFO(std::string(set.name), " ", std::string(name(dtype)));
       nlohmann::json golden = golden_of(set);
       Batch batch = batch_of(golden);
@@ -266,14 +270,15 @@ TEST_CASE("transformers: greedy text of stories260K") {
   for (const Set& set : sets()) {
     nlohmann::json golden = golden_of(set);
     if (!golden.contains("greedy_from_bos")) continue;
-    std::vector<int32_t> want = golden["greedy_from_bos"].get<std::vector<int32_t>>(), ids = {want.at(0)};
+    std::vector<int32_t> want = golden["greedy_from_bos"].get<std::vector<int32_t>>(),
+                         ids = {want.at(0)};
     Subject subject(set.folder);
     while (ids.size() < want.size()) {
       std::vector<float> logits = subject.logits({ids});
       size_t vocab = logits.size() / ids.size();
-      ids.push_back(
-          static_cast<int32_t>(std::max_element(logits.end() - static_cast<ptrdiff_t>(vocab), logits.end()) -
-                               (logits.end() - static_cast<ptrdiff_t>(vocab))));
+      ids.push_back(static_cast<int32_t>(
+          std::max_element(logits.end() - static_cast<ptrdiff_t>(vocab), logits.end()) -
+          (logits.end() - static_cast<ptrdiff_t>(vocab))));
     }
     CHECK(ids == want);
   }

@@ -24,12 +24,14 @@ TEST_CASE("planning a pipeline is linear work in its micro-batches, its ranks an
       Schedule made = interleaved(plan);
       Simulated run = simulate(made, plan);
       CHECK(run.faults.empty());
-      CHECK(lower(std::move(made), StageMap::looping(ranks, each)).size() == static_cast<size_t>(ranks));
+      CHECK(lower(std::move(made), StageMap::looping(ranks, each)).size() ==
+            static_cast<size_t>(ranks));
     });
   };
   check_linear("micro-batches", 64, [&](int64_t n) { return planning(4, 4, n); });
   check_linear("ranks", 4, [&](int64_t n) { return planning(static_cast<int>(n), 2, 64); });
-  check_linear("stages of a rank", 4, [&](int64_t n) { return planning(4, static_cast<int>(n), 64); });
+  check_linear("stages of a rank", 4,
+               [&](int64_t n) { return planning(4, static_cast<int>(n), 64); });
 }
 
 TEST_CASE("a model's parameters are listed in linear work in its blocks") {
@@ -37,7 +39,8 @@ TEST_CASE("a model's parameters are listed in linear work in its blocks") {
     return work_of([&] {
       ParamList list;
       for (int64_t i = 0; i < blocks; ++i)
-        for (const char* part : {"attn.qkv.weight", "attn.out.weight", "mlp.up.weight", "mlp.down.weight"}) {
+        for (const char* part :
+             {"attn.qkv.weight", "attn.out.weight", "mlp.up.weight", "mlp.down.weight"}) {
           Parameter parameter;
           parameter.name = cat("layers.", i, ".", part);
           list.add(std::move(parameter));
@@ -51,9 +54,11 @@ TEST_CASE("a model's parameters are listed in linear work in its blocks") {
 TEST_CASE("the order of samples is made in linear work") {
   check_linear("documents", 20000, [](int64_t count) {
     std::vector<int32_t> lengths;
-    for (int64_t i = 0; i < count; ++i) lengths.push_back(static_cast<int32_t>(i * 7919 % 1013 + 1));
+    for (int64_t i = 0; i < count; ++i)
+      lengths.push_back(static_cast<int32_t>(i * 7919 % 1013 + 1));
     return work_of([&] {
-      GptIndex index = build_gpt_index(lengths, 0, {.seq_length = 1024, .num_samples = count, .seed = 1});
+      GptIndex index =
+          build_gpt_index(lengths, 0, {.seq_length = 1024, .num_samples = count, .seed = 1});
       CHECK(index.shuffle.size() >= static_cast<size_t>(count));
     });
   });
@@ -64,12 +69,14 @@ TEST_CASE("the header of a checkpoint's file is read in linear work") {
   check_linear("tensors", 5000, [](int64_t count) {
     std::string header = "{";
     for (int64_t i = 0; i < count; ++i)
-      header += cat(i ? "," : "", "\"", (i * 7919) % count, R"(":{"dtype":"U8","shape":[1],"data_offsets":[)", i, ",", i + 1, "]}");
+      header += cat(i ? "," : "", "\"", (i * 7919) % count,
+                    R"(":{"dtype":"U8","shape":[1],"data_offsets":[)", i, ",", i + 1, "]}");
     header += "}";
     std::string bytes(8, '\0');
     for (size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(header.size() >> (8 * i));
     fs::path path = fs::temp_directory_path() / cat("mtrain-growth-", ::getpid(), ".safetensors");
-    std::ofstream(path, std::ios::binary) << bytes << header << std::string(static_cast<size_t>(count), '\1');
+    std::ofstream(path, std::ios::binary)
+        << bytes << header << std::string(static_cast<size_t>(count), '\1');
     uint64_t work = work_of([&] {
       SafetensorsFile file(path);
       CHECK(file.tensors().size() == static_cast<size_t>(count));
@@ -101,13 +108,14 @@ TEST_CASE("a word is encoded in linear work, however long it is") {
     tokenize::Bpe bpe(tokens, merges, {.by_bytes = true}, "test");
     tokenize::Bpe whole(tokens, merges, {.end_suffix = "\x01"}, "test");  // uses no windows
     for (const auto* encoder : {&bpe, &whole})
-      check_linear(cat("bytes of value ", letter, encoder == &whole ? ", merged whole" : ""), 1 << 18, [&](int64_t bytes) {
-        const std::string word(static_cast<size_t>(bytes), static_cast<char>(letter));
-        return work_of([&] {
-          tokenize::WordTokens out;
-          encoder->encode(word, out);
-          CHECK(out.ids.size() < word.size() + 2);
-        });
-      });
+      check_linear(cat("bytes of value ", letter, encoder == &whole ? ", merged whole" : ""),
+                   1 << 18, [&](int64_t bytes) {
+                     const std::string word(static_cast<size_t>(bytes), static_cast<char>(letter));
+                     return work_of([&] {
+                       tokenize::WordTokens out;
+                       encoder->encode(word, out);
+                       CHECK(out.ids.size() < word.size() + 2);
+                     });
+                   });
   }
 }

@@ -1,6 +1,7 @@
-// Work as a number that is the same on every machine, however slow or busy: what the code under test does, counted while it
-// runs. Its basic blocks count one each (the compiler calls a counter in each of them), memory that is copied, compared,
-// searched or set counts its size in pieces of 16 bytes, and so does memory that is allocated, by libraries too.
+// Work as a number that is the same on every machine, however slow or busy: what the code under
+// test does, counted while it runs. Its basic blocks count one each (the compiler calls a counter
+// in each of them), memory that is copied, compared, searched or set counts its size in pieces of
+// 16 bytes, and so does memory that is allocated, by libraries too.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -20,8 +21,8 @@ uint64_t work_of(Task&& task) {
   return work_done() - before;
 }
 
-/// Checks that work grows with the size as n or n log n do: four times the size is less than five times the work, where n * n
-/// were sixteen. `work(size)` is the work of that size.
+/// Checks that work grows with the size as n or n log n do: four times the size is less than five
+/// times the work, where n * n were sixteen. `work(size)` is the work of that size.
 template <class Work>
 void check_linear(const std::string& what, int64_t size, Work&& work) {
   CAPTURE(what);

@@ -1,6 +1,6 @@
-// What data-parallel ranks send in a step of a whole training run to add gradients up and to share parameters
-// out, and what goes to the experts, against theory: equal to the byte, once the padding of buckets is
-// counted.
+// What data-parallel ranks send in a step of a whole training run to add gradients up and to share
+// parameters out, and what goes to the experts, against theory: equal to the byte, once the padding
+// of buckets is counted.
 #include <doctest/doctest.h>
 
 #include "sent.h"
@@ -18,34 +18,41 @@ int64_t sum(const std::map<std::string, int64_t>& units) {
 
 constexpr int64_t kExperts = 4;
 
-/// What a step tells of its routers, added up over n ranks: a block's choices by expert, its balancing loss,
-/// z loss and tokens.
+/// What a step tells of its routers, added up over n ranks: a block's choices by expert, its
+/// balancing loss, z loss and tokens.
 int64_t router_records(const Sent& sent, int64_t n) {
   return 2 * (n - 1) * sent.layers * (kExperts + 3) * 8 / n;
 }
 
 }  // namespace
 
-TEST_CASE("data parallelism sends every gradient once each way, however many micro-batches there are") {
+TEST_CASE(
+    "data parallelism sends every gradient once each way, however many micro-batches there are") {
   for (const char* micro : {"train.micro_batch_size=2", "train.micro_batch_size=1"})
     for (int64_t n : {2, 4}) {
       CAPTURE(n);
       CAPTURE(micro);
       Sent sent = sent_in({cat("dist.nproc=", n), micro});
-      CHECK(sent.bytes("replicas", CommKind::all_reduce) == 2 * (n - 1) * sum(sent.padded(n, true)) * 4 / n);
-      CHECK(sent.bytes("replicas", CommKind::all_gather) == (n - 1) * sent.micro_batches * 8);  // the losses
+      CHECK(sent.bytes("replicas", CommKind::all_reduce) ==
+            2 * (n - 1) * sum(sent.padded(n, true)) * 4 / n);
+      CHECK(sent.bytes("replicas", CommKind::all_gather) ==
+            (n - 1) * sent.micro_batches * 8);  // the losses
       CHECK(sent.bytes("replicas", CommKind::reduce_scatter) == 0);
     }
 }
 
-TEST_CASE("zero parallelism: sharing optimizer state costs what adding gradients up everywhere does") {
+TEST_CASE(
+    "zero parallelism: sharing optimizer state costs what adding gradients up everywhere does") {
   for (int64_t n : {2, 4}) {
     CAPTURE(n);
-    Sent plain = sent_in({cat("dist.nproc=", n)}), shared = sent_in({cat("dist.nproc=", n), "dist.zero=1"});
-    int64_t once = (n - 1) * sum(shared.padded(n, true)) * 4 / n, losses = (n - 1) * shared.micro_batches * 8;
+    Sent plain = sent_in({cat("dist.nproc=", n)}),
+         shared = sent_in({cat("dist.nproc=", n), "dist.zero=1"});
+    int64_t once = (n - 1) * sum(shared.padded(n, true)) * 4 / n,
+            losses = (n - 1) * shared.micro_batches * 8;
     CHECK(shared.bytes("replicas", CommKind::reduce_scatter) == once);
     CHECK(shared.bytes("replicas", CommKind::all_gather) == once + losses);
-    CHECK(shared.along.at("replicas").total().bytes_sent == plain.along.at("replicas").total().bytes_sent);
+    CHECK(shared.along.at("replicas").total().bytes_sent ==
+          plain.along.at("replicas").total().bytes_sent);
   }
 }
 
@@ -55,7 +62,8 @@ TEST_CASE("zero parallelism: shared gradients are scattered once for every micro
       CAPTURE(n);
       CAPTURE(micro);
       Sent sent = sent_in({cat("dist.nproc=", n), "dist.zero=2", micro});
-      int64_t once = (n - 1) * sum(sent.padded(n, false)) * 4 / n, losses = (n - 1) * sent.micro_batches * 8;
+      int64_t once = (n - 1) * sum(sent.padded(n, false)) * 4 / n,
+              losses = (n - 1) * sent.micro_batches * 8;
       CHECK(sent.bytes("replicas", CommKind::reduce_scatter) == sent.micro_batches * once);
       CHECK(sent.bytes("replicas", CommKind::all_gather) == once + losses);
       CHECK(sent.bytes("replicas", CommKind::all_reduce) == 0);
@@ -63,7 +71,8 @@ TEST_CASE("zero parallelism: shared gradients are scattered once for every micro
 }
 
 TEST_CASE(
-    "zero parallelism: shared values are gathered twice for every micro-batch, but for what is still there") {
+    "zero parallelism: shared values are gathered twice for every micro-batch, but for what is "
+    "still there") {
   for (int64_t n : {2, 4})
     for (const char* micro : {"train.micro_batch_size=2", "train.micro_batch_size=1"}) {
       CAPTURE(n);
@@ -74,7 +83,8 @@ TEST_CASE(
       CHECK(sent.bytes("replicas", CommKind::reduce_scatter) == m * (n - 1) * all * 4 / n);
       // Backward begins where forward has ended, and the next micro-batch where backward has.
       int64_t gathered = 2 * m * all - m * units.at("behind") - (m - 1) * units.at("before");
-      CHECK(sent.bytes("replicas", CommKind::all_gather) == (n - 1) * gathered * 4 / n + (n - 1) * m * 8);
+      CHECK(sent.bytes("replicas", CommKind::all_gather) ==
+            (n - 1) * gathered * 4 / n + (n - 1) * m * 8);
       CHECK(sent.bytes("replicas", CommKind::all_reduce) == 0);
     }
 }
@@ -91,8 +101,8 @@ TEST_CASE("expert parallelism: rows go out and come back, and their gradients as
     Sent sent = sent_in({cat("dist.nproc=", n), cat("dist.ep=", c.ep), cat("dist.etp=", c.etp),
                          cat("model.moe.top_k=", kExperts)},
                         "mixtral");
-    int64_t rows =
-        sent.tokens * kExperts * c.etp * (n - 1) / n;  // each row to all ranks that share its expert
+    int64_t rows = sent.tokens * kExperts * c.etp * (n - 1) /
+                   n;  // each row to all ranks that share its expert
     int64_t counts = (n - 1) * (kExperts / c.ep) * 8;  // how many rows will come
     CHECK(sent.bytes("experts", CommKind::all_to_all) ==
           sent.micro_batches * sent.layers * (4 * rows * sent.hidden * 4 + counts));
@@ -102,7 +112,9 @@ TEST_CASE("expert parallelism: rows go out and come back, and their gradients as
   }
 }
 
-TEST_CASE("expert parallelism: gradients of experts are added up over the ranks that hold the same ones") {
+TEST_CASE(
+    "expert parallelism: gradients of experts are added up over the ranks that hold the same "
+    "ones") {
   Sent sent = sent_in({"dist.nproc=4", "dist.ep=2"}, "mixtral");
   int64_t held = sent.elements_of(".experts.") /
                  2;  // matrices of equal size, all multiples of what buckets are padded to

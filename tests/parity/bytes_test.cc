@@ -1,5 +1,5 @@
-// What ranks send in a step of a whole training run along the axes that cut activations: tp, pp and cp,
-// against theory.
+// What ranks send in a step of a whole training run along the axes that cut activations: tp, pp and
+// cp, against theory.
 #include <doctest/doctest.h>
 
 #include "sent.h"
@@ -10,17 +10,19 @@ using namespace mtrain::testing;
 TEST_CASE("sequence parallelism gathers twice and scatters twice in every block and direction") {
   for (int64_t n : {2, 4}) {
     CAPTURE(n);
-    Sent sent = sent_in({cat("dist.nproc=", n), cat("dist.tp=", n), "dist.sp=true", "model.kv_heads=4"});
-    int64_t stream =
-        (n - 1) * sent.tokens * sent.hidden * 4 / n;  // one gathering or scattering of the residual stream
-    int64_t times =
-        sent.micro_batches * (4 * sent.layers + 2);  // embedding and head have one pair more between them
+    Sent sent =
+        sent_in({cat("dist.nproc=", n), cat("dist.tp=", n), "dist.sp=true", "model.kv_heads=4"});
+    int64_t stream = (n - 1) * sent.tokens * sent.hidden * 4 /
+                     n;  // one gathering or scattering of the residual stream
+    int64_t times = sent.micro_batches *
+                    (4 * sent.layers + 2);  // embedding and head have one pair more between them
     int64_t head = sent.micro_batches * (n - 1) * sent.tokens *
                    4;  // each token's logarithm of the sum over the rank's vocabulary
     CHECK(sent.bytes("tp", CommKind::reduce_scatter) == times * stream);
     CHECK(sent.bytes("tp", CommKind::all_gather) == times * stream + head);
     int64_t targets = sent.micro_batches * 2 * (n - 1) * sent.tokens * 4 / n;  // the target's logit
-    CHECK(sent.bytes("tp", CommKind::all_reduce) == targets + 2 * (n - 1) * sent.elements_of("norm") * 4 / n);
+    CHECK(sent.bytes("tp", CommKind::all_reduce) ==
+          targets + 2 * (n - 1) * sent.elements_of("norm") * 4 / n);
   }
 }
 
@@ -54,29 +56,34 @@ TEST_CASE("pipeline parallelism sends each boundary's stream once each way for e
     std::vector<std::string> settings = c.settings;
     settings.insert(settings.end(), {"dist.nproc=2", "dist.pp=2"});
     Sent sent = sent_in(settings);
-    CHECK(sent.bytes("pp", CommKind::send) == c.sends * sent.micro_batches * sent.tokens * sent.hidden * 4);
+    CHECK(sent.bytes("pp", CommKind::send) ==
+          c.sends * sent.micro_batches * sent.tokens * sent.hidden * 4);
   }
 }
 
-TEST_CASE("context parallelism: the ring passes on keys, values and their gradients, n - 1 times each") {
+TEST_CASE(
+    "context parallelism: the ring passes on keys, values and their gradients, n - 1 times each") {
   for (int64_t n : {2, 4}) {
     CAPTURE(n);
     Sent sent = sent_in({cat("dist.nproc=", n), cat("dist.cp=", n), "model.kv_heads=4"});
     int64_t held = sent.tokens / n * 2 * sent.hidden *
                    4;  // as many key/value heads as heads: keys and values of a rank's tokens
     int64_t forward = (n - 1) * held, backward = 2 * (n - 1) * held;
-    CHECK(sent.bytes("cp", CommKind::send) == sent.micro_batches * sent.layers * (forward + backward));
+    CHECK(sent.bytes("cp", CommKind::send) ==
+          sent.micro_batches * sent.layers * (forward + backward));
   }
 }
 
 TEST_CASE(
-    "context parallelism: a gathering of keys and values, again in backward, and a scattering of their "
+    "context parallelism: a gathering of keys and values, again in backward, and a scattering of "
+    "their "
     "gradients") {
   for (int64_t n : {2, 4}) {
     CAPTURE(n);
-    Sent sent =
-        sent_in({cat("dist.nproc=", n), cat("dist.cp=", n), "dist.cp_comm=[all_gather]", "model.kv_heads=4"});
-    int64_t others = (n - 1) * (sent.tokens / n) * 2 * sent.hidden * 4 * sent.micro_batches * sent.layers;
+    Sent sent = sent_in({cat("dist.nproc=", n), cat("dist.cp=", n), "dist.cp_comm=[all_gather]",
+                         "model.kv_heads=4"});
+    int64_t others =
+        (n - 1) * (sent.tokens / n) * 2 * sent.hidden * 4 * sent.micro_batches * sent.layers;
     CHECK(sent.bytes("cp", CommKind::all_gather) == 2 * others);
     CHECK(sent.bytes("cp", CommKind::reduce_scatter) == others);
     CHECK(sent.along.at("cp").total().bytes_sent == 3 * others);
@@ -86,8 +93,8 @@ TEST_CASE(
 TEST_CASE("context parallelism: tokens exchanged for heads and back, in each direction") {
   for (int64_t n : {2, 4}) {
     CAPTURE(n);
-    Sent sent =
-        sent_in({cat("dist.nproc=", n), cat("dist.cp=", n), "dist.cp_comm=[a2a]", "model.kv_heads=4"});
+    Sent sent = sent_in(
+        {cat("dist.nproc=", n), cat("dist.cp=", n), "dist.cp_comm=[a2a]", "model.kv_heads=4"});
     int64_t qkv_and_out = sent.tokens / n * 4 * sent.hidden * 4;
     CHECK(sent.bytes("cp", CommKind::all_to_all) ==
           sent.micro_batches * sent.layers * 2 * qkv_and_out * (n - 1) / n);
@@ -96,12 +103,13 @@ TEST_CASE("context parallelism: tokens exchanged for heads and back, in each dir
 }
 
 TEST_CASE("context parallelism: heads exchanged with the neighbour, and a ring over the pairs") {
-  Sent sent = sent_in(
-      {"dist.nproc=4", "dist.cp=4", "dist.cp_comm=[a2a+p2p]", "dist.cp_hierarchy=[2,2]", "model.kv_heads=4"});
-  int64_t blocks = sent.micro_batches * sent.layers, qkv_and_out = sent.tokens / 4 * 4 * sent.hidden * 4;
+  Sent sent = sent_in({"dist.nproc=4", "dist.cp=4", "dist.cp_comm=[a2a+p2p]",
+                       "dist.cp_hierarchy=[2,2]", "model.kv_heads=4"});
+  int64_t blocks = sent.micro_batches * sent.layers,
+          qkv_and_out = sent.tokens / 4 * 4 * sent.hidden * 4;
   CHECK(sent.bytes("cp_near", CommKind::all_to_all) == blocks * 2 * qkv_and_out / 2);
-  int64_t held =
-      sent.tokens / 2 * 2 * (sent.hidden / 2) * 4;  // of half the tokens, half the heads' keys and values
+  int64_t held = sent.tokens / 2 * 2 * (sent.hidden / 2) *
+                 4;  // of half the tokens, half the heads' keys and values
   CHECK(sent.bytes("cp", CommKind::send) == blocks * (held + 2 * held));
   CHECK(sent.along.at("cp").total().bytes_sent == sent.bytes("cp", CommKind::send));
 }

@@ -1,4 +1,5 @@
-// Every layout trains what one rank trains: the first loss, every gradient, the norm and the curve of losses.
+// Every layout trains what one rank trains: the first loss, every gradient, the norm and the curve
+// of losses.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -22,8 +23,10 @@ struct Tally {
   size_t legal = 0, run = 0, refused = 0, not_built = 0;
 };
 
-/// Compares the layouts of several numbers of ranks: a subset that is pairwise over all of them, every `stride`-th of it, or all.
-void compare(const Subject& subject, const std::vector<int64_t>& worlds, const std::string& more, Tally& tally, size_t stride = 1) {
+/// Compares the layouts of several numbers of ranks: a subset that is pairwise over all of them,
+/// every `stride`-th of it, or all.
+void compare(const Subject& subject, const std::vector<int64_t>& worlds, const std::string& more,
+             Tally& tally, size_t stride = 1) {
   Recipe recipe = recipe_of(subject, more);
   std::map<int64_t, LayoutVerifier> verifiers;
   std::vector<RankLayout> layouts;
@@ -61,11 +64,14 @@ TEST_CASE("in fp32 every layout of 2, 4 and 8 ranks is one rank's within roundin
     }
     Tally tally;
     compare(subject, {2, 4, 8}, "", tally);
-    MESSAGE(std::string(subject.name) << ": " << tally.run << " of " << tally.legal << " legal layouts compared; " << tally.not_built
-                         << " need what this build lacks, " << tally.refused << " are refused by rules");
+    MESSAGE(std::string(subject.name)
+            << ": " << tally.run << " of " << tally.legal << " legal layouts compared; "
+            << tally.not_built << " need what this build lacks, " << tally.refused
+            << " are refused by rules");
     all.run += tally.run, all.legal += tally.legal;
   }
-  MESSAGE("in all " << all.run << " of " << all.legal << " legal layouts (MTRAIN_PARITY=all: all of them)");
+  MESSAGE("in all " << all.run << " of " << all.legal
+                    << " legal layouts (MTRAIN_PARITY=all: all of them)");
   CHECK(all.run >= 10);
 }
 
@@ -79,10 +85,12 @@ TEST_CASE("in bf16, and where ranks are no power of two, layouts are one rank's 
 
 TEST_CASE("with FP8 and FP4 products layouts are one rank's within rounding") {
   Tally tally;
-  for (const char* products : {"fp8: hybrid", "fp8: hybrid, fp8_recipe: delayed", "fp8: e4m3, fp8_recipe: blockwise",
-                               "fp8: e4m3, fp8_recipe: mxfp8", "fp4: nvfp4"}) {
+  for (const char* products :
+       {"fp8: hybrid", "fp8: hybrid, fp8_recipe: delayed", "fp8: e4m3, fp8_recipe: blockwise",
+        "fp8: e4m3, fp8_recipe: mxfp8", "fp4: nvfp4"}) {
     CAPTURE(std::string(products));
-    compare(subjects()[0], {2, 4}, cat("mixed_precision: {dtype: bf16, ", products, "}\n"), tally, 9);
+    compare(subjects()[0], {2, 4}, cat("mixed_precision: {dtype: bf16, ", products, "}\n"), tally,
+            9);
   }
   MESSAGE(tally.run << " of " << tally.legal << " legal layouts compared");
   CHECK(tally.run >= 5);
@@ -93,7 +101,8 @@ TEST_CASE("a pairwise subset holds every two choices that go together") {
   LayoutVerifier verifier(recipe, plugins(), {.ranks = 4});
   std::vector<RankLayout> all = verifier.layouts().legal, few = pairwise(all);
   CHECK(few.size() <= all.size());
-  auto together = [](const std::vector<RankLayout>& layouts, int64_t tp, const std::string& recompute) {
+  auto together = [](const std::vector<RankLayout>& layouts, int64_t tp,
+                     const std::string& recompute) {
     return std::any_of(layouts.begin(), layouts.end(),
                        [&](const auto& l) { return l.tp == tp && l.recompute == recompute; });
   };

@@ -1,5 +1,5 @@
-// A program for mpirun: layouts over processes against one rank. Every process makes the reference for itself; the
-// first says how it went. Arguments: the most layouts of each subject.
+// A program for mpirun: layouts over processes against one rank. Every process makes the reference
+// for itself; the first says how it went. Arguments: the most layouts of each subject.
 #include <cstdlib>
 #include <iostream>
 
@@ -24,7 +24,8 @@ int compare(Communicator& world, size_t most) {
   size_t run = 0, wrong = 0;
   for (const Subject& subject : subjects()) {
     if (!built(subject)) continue;
-    LayoutVerifier verifier(recipe_of(subject), plugins(), {.ranks = world.size(), .steps = 3, .world = &world});
+    LayoutVerifier verifier(recipe_of(subject), plugins(),
+                            {.ranks = world.size(), .steps = 3, .world = &world});
     for (const auto& layout : some(verifier, most)) {
       LayoutVerdict verdict = verifier.verify(layout);
       bool same = verdict.kind == LayoutVerdict::Kind::same;
@@ -38,7 +39,8 @@ int compare(Communicator& world, size_t most) {
         std::cout << "rank " << world.rank() << ": " << verdict.problem << std::endl;
     }
   }
-  if (world.rank() == 0) std::cout << run << " layouts over " << world.size() << " processes, " << wrong << " differ\n";
+  if (world.rank() == 0)
+    std::cout << run << " layouts over " << world.size() << " processes, " << wrong << " differ\n";
   return wrong == 0 && run > 0 ? 0 : 1;
 }
 

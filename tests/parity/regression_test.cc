@@ -1,5 +1,5 @@
-// Bugs of other systems that trained a wrong model in some layout without an error, one test each. Every one was put
-// into this code once and found by its test: mutations.py does that again.
+// Bugs of other systems that trained a wrong model in some layout without an error, one test each.
+// Every one was put into this code once and found by its test: mutations.py does that again.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -29,12 +29,13 @@ void same(const std::string& name, int64_t ranks, const std::string& layout) {
   CAPTURE(layout);
   LayoutVerifier& v = verifier(name, ranks);
   const auto& legal = v.layouts().legal;
-  auto found = std::find_if(legal.begin(), legal.end(), [&](const RankLayout& l) { return text(l) == layout; });
+  auto found = std::find_if(legal.begin(), legal.end(),
+                            [&](const RankLayout& l) { return text(l) == layout; });
   if (found == legal.end()) {
     bool planned = false;
     for (const auto& part : v.layouts().not_built)
-      planned |=
-          std::any_of(part.layouts.begin(), part.layouts.end(), [&](const RankLayout& l) { return text(l) == layout; });
+      planned |= std::any_of(part.layouts.begin(), part.layouts.end(),
+                             [&](const RankLayout& l) { return text(l) == layout; });
     REQUIRE(planned);  // a rule refuses it, or the name is wrong: then this test tests nothing
     MESSAGE(layout << ": this build lacks it");
     return;
@@ -45,31 +46,39 @@ void same(const std::string& name, int64_t ranks, const std::string& layout) {
 
 }  // namespace
 
-TEST_CASE("layout bug: the vocabulary-parallel loss adds log(tp) and loses the target's gradient (Megatron-LM #7452)") {
+TEST_CASE(
+    "layout bug: the vocabulary-parallel loss adds log(tp) and loses the target's gradient "
+    "(Megatron-LM #7452)") {
   same("llama", 4, "tp4");
   same("llama", 4, "tp4+sp");
 }
 
-TEST_CASE("layout bug: a parameter that is cut is left out of the gradient norm (Megatron-LM #7452)") {
+TEST_CASE(
+    "layout bug: a parameter that is cut is left out of the gradient norm (Megatron-LM #7452)") {
   same("llama", 2, "tp2");
 }
 
-TEST_CASE("layout bug: the gradient norm counts experts too little or too often (Megatron-LM #5916)") {
+TEST_CASE(
+    "layout bug: the gradient norm counts experts too little or too often (Megatron-LM #5916)") {
   same("mixtral", 2, "ep2 dp2");
   same("mixtral", 4, "tp2+sp ep2 dp2");
 }
 
-TEST_CASE("layout bug: norms' gradients differ over tp under sequence parallelism (Megatron-LM #1446)") {
+TEST_CASE(
+    "layout bug: norms' gradients differ over tp under sequence parallelism (Megatron-LM #1446)") {
   same("llama", 2, "tp2+sp");
   same("gpt2", 2, "tp2+sp");
 }
 
-TEST_CASE("layout bug: wrong gradients of queries, keys and values in the ring (Megatron-LM #1465)") {
+TEST_CASE(
+    "layout bug: wrong gradients of queries, keys and values in the ring (Megatron-LM #1465)") {
   for (const char* way : {"p2p", "all_gather", "a2a"}) same("llama", 2, cat("cp2 ", way));
   same("llama", 4, "cp4 p2p");
 }
 
-TEST_CASE("layout bug: the loss is scaled by the number of context-parallel ranks (Megatron-LM #673, #906)") {
+TEST_CASE(
+    "layout bug: the loss is scaled by the number of context-parallel ranks (Megatron-LM #673, "
+    "#906)") {
   same("llama", 4, "cp2 p2p dp2");
 }
 
@@ -89,12 +98,16 @@ TEST_CASE("layout bug: experts whose width is cut are wrong (Megatron-Bridge #56
   same("mixtral", 4, "ep2 etp2 dp4");
 }
 
-TEST_CASE("layout bug: gradients of shared key/value heads are not added over tp (bigcode Megatron-LM #11, #35)") {
+TEST_CASE(
+    "layout bug: gradients of shared key/value heads are not added over tp (bigcode Megatron-LM "
+    "#11, #35)") {
   same("llama", 4, "tp4");
   same("llama", 8, "tp8");
 }
 
-TEST_CASE("layout bug: the router's gradient is wrong under expert parallelism (transformers #48205, #48687)") {
+TEST_CASE(
+    "layout bug: the router's gradient is wrong under expert parallelism (transformers #48205, "
+    "#48687)") {
   same("mixtral", 2, "ep2 dp2");
 }
 

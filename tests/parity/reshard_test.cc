@@ -1,4 +1,5 @@
-// A checkpoint of any layout goes on in any other: what is loaded and saved again has the same digest.
+// A checkpoint of any layout goes on in any other: what is loaded and saved again has the same
+// digest.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -41,14 +42,15 @@ class ScratchFolder {
 };
 
 /// The twin of a subject in one layout, with its checkpoints in `folder`.
-Recipe laid_out(const Subject& subject, const RankLayout& layout, int64_t steps, const fs::path& folder,
-                const std::string& resume) {
+Recipe laid_out(const Subject& subject, const RankLayout& layout, int64_t steps,
+                const fs::path& folder, const std::string& resume) {
   Recipe whole = recipe_of(subject);
   std::vector<std::string> changes = overrides(layout);
   changes.push_back(cat("run.dir=", folder.string()));
   changes.push_back(cat("checkpoint.resume=", resume));
   changes.push_back(cat("train.steps=", steps));
-  return recipe_from_text(twin_recipe(whole, 4, kSteps), "the twin", fs::current_path(), changes, plugins());
+  return recipe_from_text(twin_recipe(whole, 4, kSteps), "the twin", fs::current_path(), changes,
+                          plugins());
 }
 
 /// Builds the recipe's ranks, which resume where there is something, and lets each do `work`.
@@ -80,9 +82,11 @@ std::vector<RankLayout> pool(const Subject& subject) {
 }
 
 /// Saves in `from`; then in each of `pool` loads that, saves it again and makes one step more.
-size_t reshard(const Subject& subject, const RankLayout& from, const std::vector<RankLayout>& pool) {
+size_t reshard(const Subject& subject, const RankLayout& from,
+               const std::vector<RankLayout>& pool) {
   ScratchFolder scratch("reshard");
-  each_rank(laid_out(subject, from, kSteps, scratch / "run", "never"), [](Trainer& trainer, bool) { trainer.run(); });
+  each_rank(laid_out(subject, from, kSteps, scratch / "run", "never"),
+            [](Trainer& trainer, bool) { trainer.run(); });
   const std::string saved = digest_of(scratch / "run" / "checkpoints");
   double next_loss = 0;
   size_t pairs = 0;
@@ -91,14 +95,16 @@ size_t reshard(const Subject& subject, const RankLayout& from, const std::vector
     CAPTURE(text(from));
     CAPTURE(text(to));
     double loss = 0;
-    each_rank(laid_out(subject, to, kSteps + 1, scratch / "run", "must"), [&](Trainer& trainer, bool first) {
-      trainer.save_copy(scratch / "copy");
-      StepMetrics metrics = trainer.step();
-      if (first) loss = metrics.loss;
-    });
+    each_rank(laid_out(subject, to, kSteps + 1, scratch / "run", "must"),
+              [&](Trainer& trainer, bool first) {
+                trainer.save_copy(scratch / "copy");
+                StepMetrics metrics = trainer.step();
+                if (first) loss = metrics.loss;
+              });
     CHECK(digest_of(scratch / "copy") == saved);
     if (next_loss == 0) next_loss = loss;
-    CHECK(loss == doctest::Approx(next_loss).epsilon(1e-6));  // the same samples, from the same weights
+    CHECK(loss ==
+          doctest::Approx(next_loss).epsilon(1e-6));  // the same samples, from the same weights
     fs::remove_all(scratch / "copy");
     ++pairs;
   }
@@ -107,7 +113,9 @@ size_t reshard(const Subject& subject, const RankLayout& from, const std::vector
 
 }  // namespace
 
-TEST_CASE("what one layout saved another loads: saved again it has the same digest, and the next loss is the same") {
+TEST_CASE(
+    "what one layout saved another loads: saved again it has the same digest, and the next loss is "
+    "the same") {
   size_t pairs = 0;
   for (const Subject& subject : subjects()) {
     if (!built(subject)) continue;

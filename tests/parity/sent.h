@@ -1,5 +1,5 @@
-// What ranks send in a step of a whole training run, for the tests that hold it against theory. Bytes are
-// those that the first rank sends.
+// What ranks send in a step of a whole training run, for the tests that hold it against theory.
+// Bytes are those that the first rank sends.
 #pragma once
 #include <unistd.h>
 
@@ -13,11 +13,14 @@
 namespace mtrain::testing {
 
 struct Sent {
-  int64_t layers, hidden, tokens, micro_batches;  // tokens: of one micro-batch of a data-parallel rank
-  std::map<std::string, int64_t> elements;        // of each parameter
+  int64_t layers, hidden, tokens,
+      micro_batches;                        // tokens: of one micro-batch of a data-parallel rank
+  std::map<std::string, int64_t> elements;  // of each parameter
   std::map<std::string, CommCounters> along;
 
-  int64_t bytes(const std::string& axis, CommKind kind) const { return along.at(axis)[kind].bytes_sent; }
+  int64_t bytes(const std::string& axis, CommKind kind) const {
+    return along.at(axis)[kind].bytes_sent;
+  }
 
   /// Elements of the parameters whose names hold `part`.
   int64_t elements_of(const std::string& part = "") const {
@@ -27,9 +30,9 @@ struct Sent {
     return sum;
   }
 
-  /// Elements of the dense parameters as they lie in buckets that n ranks share out, by the first name of
-  /// each block: every parameter begins at a multiple of 32 elements, and so does every shard. `whole`: all
-  /// in one bucket.
+  /// Elements of the dense parameters as they lie in buckets that n ranks share out, by the first
+  /// name of each block: every parameter begins at a multiple of 32 elements, and so does every
+  /// shard. `whole`: all in one bucket.
   std::map<std::string, int64_t> padded(int64_t n, bool whole) const {
     auto round_up = [](int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; };
     std::map<std::string, int64_t> units;
@@ -50,8 +53,8 @@ inline Sent sent_in(const std::vector<std::string>& changes, std::string_view su
   std::vector<std::string> all = changes;
   std::string folder = (fs::temp_directory_path() / cat("mtrain-bytes-", ::getpid())).string();
   all.push_back("run.dir=" + folder);
-  Recipe recipe = recipe_from_text(twin_recipe(recipe_of(subject_named(subject)), kRanks, 2), "the twin",
-                                   fs::current_path(), all, plugins());
+  Recipe recipe = recipe_from_text(twin_recipe(recipe_of(subject_named(subject)), kRanks, 2),
+                                   "the twin", fs::current_path(), all, plugins());
   LayoutFigures figures = run_layout(recipe, plugins(), {.steps = 2});
   fs::remove_all(folder);
   const Node& root = recipe.config.root();

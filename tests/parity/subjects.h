@@ -1,5 +1,6 @@
-// The recipes whose layouts are compared. They are shrunk before they run, so their sizes only say what is in them:
-// shared key/value heads, tied embeddings, biases, dropout, attention to both sides and a bias of the head, experts.
+// The recipes whose layouts are compared. They are shrunk before they run, so their sizes only say
+// what is in them: shared key/value heads, tied embeddings, biases, dropout, attention to both
+// sides and a bias of the head, experts.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -18,11 +19,15 @@ struct Subject {
 
 inline const std::vector<Subject>& subjects() {
   static const std::vector<Subject> all = {
-      {"llama", "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128}"},
-      {"gpt2", "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, dropout: 0.1, tie_embeddings: true}"},
-      {"bert", "{type: bert, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 128, dropout: 0.1}"},
+      {"llama",
+       "{type: llama, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128}"},
+      {"gpt2",
+       "{type: gpt2, layers: 8, hidden_size: 64, heads: 8, dropout: 0.1, tie_embeddings: true}"},
+      {"bert",
+       "{type: bert, layers: 8, hidden_size: 64, heads: 8, ffn_hidden_size: 128, dropout: 0.1}"},
       {"mixtral",
-       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: {experts: 8, top_k: "
+       "{type: moe, layers: 8, hidden_size: 64, heads: 8, kv_heads: 4, ffn_hidden_size: 128, moe: "
+       "{experts: 8, top_k: "
        "2, "
        "ffn_hidden_size: 64, router: {balancing: [aux_loss], aux_loss_coeff: [0.02]}}}"},
   };
@@ -31,7 +36,8 @@ inline const std::vector<Subject>& subjects() {
 
 /// REQUIRES: there is one of that name.
 inline const Subject& subject_named(std::string_view name) {
-  auto found = std::find_if(subjects().begin(), subjects().end(), [&](const Subject& s) { return s.name == name; });
+  auto found = std::find_if(subjects().begin(), subjects().end(),
+                            [&](const Subject& s) { return s.name == name; });
   MT_CHECK(found != subjects().end(), "no subject ", name);
   return *found;
 }
@@ -44,9 +50,12 @@ inline PluginHost& plugins() {
 /// As it is written, faults and all.
 inline Recipe recipe_of(const Subject& subject, const std::string& more = "") {
   std::string text = cat("model: ", subject.model, "\ndataset: mock\ntrain: {steps: 1}\n", more);
-  return read_recipe(
-      {.recipe = subject.name, .text = text, .directory = fs::current_path(), .overrides = {}, .cluster = {}},
-      plugins());
+  return read_recipe({.recipe = subject.name,
+                      .text = text,
+                      .directory = fs::current_path(),
+                      .overrides = {},
+                      .cluster = {}},
+                     plugins());
 }
 
 /// True when this build has the subject's model.

@@ -75,14 +75,18 @@ TEST_CASE("a gradient that nobody or two ranks count, is missing or strange, is 
              "0 elements are counted by no rank and 1 by several"));
   CHECK(says(changed([](LayoutFigures& f) { f.gradients.at("embed.weight").given[3] = 0; }),
              "1 elements are counted by no rank"));
-  CHECK(says(changed([](LayoutFigures& f) { f.gradients.erase("embed.weight"); }), "embed.weight is missing"));
-  CHECK(says(changed([](LayoutFigures& f) { f.gradients["other"]; }), "one rank has no parameter other"));
+  CHECK(says(changed([](LayoutFigures& f) { f.gradients.erase("embed.weight"); }),
+             "embed.weight is missing"));
+  CHECK(says(changed([](LayoutFigures& f) { f.gradients["other"]; }),
+             "one rank has no parameter other"));
 }
 
-TEST_CASE("losses and norms that are off by a ten-thousandth, or no numbers, are found in their step") {
+TEST_CASE(
+    "losses and norms that are off by a ten-thousandth, or no numbers, are found in their step") {
   CHECK(says(changed([](LayoutFigures& f) { f.losses[0] *= 1 + 1e-4; }), "the loss of step 1"));
   CHECK(says(changed([](LayoutFigures& f) { f.losses[3] *= 1 + 1e-3; }), "the loss of step 4"));
-  CHECK(says(changed([](LayoutFigures& f) { f.norms[0] *= 1 + 1e-4; }), "the gradient norm of step 1"));
+  CHECK(says(changed([](LayoutFigures& f) { f.norms[0] *= 1 + 1e-4; }),
+             "the gradient norm of step 1"));
   CHECK(says(changed([](LayoutFigures& f) { f.norms[2] = NAN; }), "the gradient norm of step 3"));
   CHECK(says(changed([](LayoutFigures& f) { f.losses.pop_back(); }), "it made 3 steps of 4"));
 }
@@ -93,16 +97,18 @@ TEST_CASE("copies that have drifted apart are found") {
 }
 
 TEST_CASE("the certificate and the table say what was found") {
-  LayoutVerdict same = changed([](LayoutFigures&) {}), wrong = changed([](LayoutFigures&f) { f.losses[0] *= 2; });
+  LayoutVerdict same = changed([](LayoutFigures&) {}),
+                wrong = changed([](LayoutFigures&f) { f.losses[0] *= 2; });
   Recipe recipe = recipe_of(subjects()[0]);
-  std::string certificate = verify_certificate(recipe, verifier(), {.ranks = 2, .steps = 4}, {same, wrong});
+  std::string certificate =
+      verify_certificate(recipe, verifier(), {.ranks = 2, .steps = 4}, {same, wrong});
   CHECK(certificate.find("\"passed\": false") != std::string::npos);
   CHECK(certificate.find("\"dist.tp=2\"") != std::string::npos);
-  CHECK(verify_certificate(recipe, verifier(), {.ranks = 2, .steps = 4}, {same}).find("\"passed\": true") !=
-        std::string::npos);
+  CHECK(verify_certificate(recipe, verifier(), {.ranks = 2, .steps = 4}, {same})
+            .find("\"passed\": true") != std::string::npos);
   CHECK(verify_table_line(wrong).find("DIFFERS") == 0);
-  CHECK(verify_summary(verifier().layouts(), {same, wrong}).find("1 the same within rounding, 1 differ") !=
-        std::string::npos);
+  CHECK(verify_summary(verifier().layouts(), {same, wrong})
+            .find("1 the same within rounding, 1 differ") != std::string::npos);
 }
 
 TEST_CASE("a layout is held against as much of the twin as it has use for") {
@@ -114,6 +120,8 @@ TEST_CASE("a layout is held against as much of the twin as it has use for") {
   CHECK(size({.ranks = 8, .tp = 4, .pp = 2, .vp = 2}) == TwinSize{4, 8});
   CHECK(size({.ranks = 8, .tp = 2, .pp = 4, .vp = 2}) == TwinSize{8, 16});
   CHECK(size({.ranks = 8, .pp = 8}) == TwinSize{8, 16});
-  CHECK(twin_size({6, 12}, {.ranks = 6, .tp = 6}) == TwinSize{6, 6});  // three micro-batches are not halved
-  for (const RankLayout& layout : verifier().layouts().legal) CHECK(twin_size(verifier().whole(), layout) == verifier().whole());
+  CHECK(twin_size({6, 12}, {.ranks = 6, .tp = 6}) ==
+        TwinSize{6, 6});  // three micro-batches are not halved
+  for (const RankLayout& layout : verifier().layouts().legal)
+    CHECK(twin_size(verifier().whole(), layout) == verifier().whole());
 }

@@ -1,5 +1,5 @@
-// Every key of every recipe and config group, spoilt in every way a hand can slip: each time the report must
-// point at the line, and for a typo name the right key first.
+// Every key of every recipe and config group, spoilt in every way a hand can slip: each time the
+// report must point at the line, and for a typo name the right key first.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -103,8 +103,8 @@ const FieldSpec* field_of(const ConfigContainer& config, const std::string& path
   return found.empty() ? nullptr : found.front();
 }
 
-void collect(const Node& map, const std::string& path, const std::string& text, const ConfigContainer& config,
-             std::vector<Key>& keys) {
+void collect(const Node& map, const std::string& path, const std::string& text,
+             const ConfigContainer& config, std::vector<Key>& keys) {
   for (const auto& entry : map.entries()) {
     if (entry.key == "defaults" && !path.empty()) continue;
     Key key;
@@ -120,7 +120,8 @@ void collect(const Node& map, const std::string& path, const std::string& text, 
       key.value_end = end_of_value(text, key.value_at);
     }
     keys.push_back(key);
-    if (entry.value.is_map() && entry.key != "sweep") collect(entry.value, key.path, text, config, keys);
+    if (entry.value.is_map() && entry.key != "sweep")
+      collect(entry.value, key.path, text, config, keys);
   }
 }
 
@@ -178,22 +179,24 @@ struct Counts {
   std::vector<std::string> misses;
 };
 
-void spoil_names(const Copy& copy, const fs::path& recipe, const fs::path& file, const std::string& text,
-                 const Key& key, Counts& counts) {
+void spoil_names(const Copy& copy, const fs::path& recipe, const fs::path& file,
+                 const std::string& text, const Key& key, Counts& counts) {
   for (const auto& typo : typos(key.name)) {
-    Recipe read = copy.read_with(recipe, file, with(text, key.key_at, key.key_at + key.name.size(), typo));
+    Recipe read =
+        copy.read_with(recipe, file, with(text, key.key_at, key.key_at + key.name.size(), typo));
     const Diagnostic* d = error_at(read.report, file, key.line);
     ++counts.typos;
     counts.found += d != nullptr;
     if (!d) {
-      counts.misses.push_back(cat(file.filename().string(), ": ", typo, " for ", key.path, " is not seen"));
+      counts.misses.push_back(
+          cat(file.filename().string(), ": ", typo, " for ", key.path, " is not seen"));
       continue;
     }
     size_t help = d->help.find("did you mean ");
     std::string offered = help == std::string::npos ? "" : d->help.substr(help + 13);
     offered = offered.substr(0, offered.find_first_of(" ?"));
-    bool right = offered == key.path || offered == key.name || key.path.starts_with(offered + ".") ||
-                 offered.starts_with(key.path + ".");
+    bool right = offered == key.path || offered == key.name ||
+                 key.path.starts_with(offered + ".") || offered.starts_with(key.path + ".");
     counts.mended += right && !offered.empty();
     if (!right || offered.empty())
       counts.misses.push_back(
@@ -201,8 +204,8 @@ void spoil_names(const Copy& copy, const fs::path& recipe, const fs::path& file,
   }
 }
 
-void spoil_values(const Copy& copy, const fs::path& recipe, const fs::path& file, const std::string& text,
-                  const Key& key, Counts& counts) {
+void spoil_values(const Copy& copy, const fs::path& recipe, const fs::path& file,
+                  const std::string& text, const Key& key, Counts& counts) {
   if (!key.field || key.value_at == 0 || key.shadowed) return;
   for (const auto& value : bad_values(*key.field)) {
     Recipe read = copy.read_with(recipe, file, with(text, key.value_at, key.value_end, value));
@@ -210,18 +213,20 @@ void spoil_values(const Copy& copy, const fs::path& recipe, const fs::path& file
     ++counts.values;
     counts.values_found += d != nullptr;
     if (!d)
-      counts.misses.push_back(cat(file.filename().string(), ": ", key.path, "=", value, " is not refused"));
+      counts.misses.push_back(
+          cat(file.filename().string(), ": ", key.path, "=", value, " is not refused"));
   }
 }
 
 /// Without its line a setting is missing, or has the value of its default or of another file.
-void remove_line(const Copy& copy, const fs::path& recipe, const fs::path& file, const std::string& text,
-                 const Key& key, Counts& counts) {
+void remove_line(const Copy& copy, const fs::path& recipe, const fs::path& file,
+                 const std::string& text, const Key& key, Counts& counts) {
   size_t begin = text.rfind('\n', key.key_at) + 1, end = text.find('\n', key.key_at) + 1;
-  bool alone =
-      text.find_first_not_of(' ', begin) == key.key_at && key.value_at != 0 && key.value_end + 1 <= end;
+  bool alone = text.find_first_not_of(' ', begin) == key.key_at && key.value_at != 0 &&
+               key.value_end + 1 <= end;
   if (!alone || text.compare(end, 1, " ") == 0) {
-    // Part of a flow map, or the only key above others: what is left would be another text altogether.
+    // Part of a flow map, or the only key above others: what is left would be another text
+    // altogether.
     if (!alone) return;
   }
   Recipe read = copy.read_with(recipe, file, with(text, begin, end, ""));
@@ -247,7 +252,8 @@ void spoil(const Copy& copy, const fs::path& recipe, const fs::path& file, Count
   auto root = load_yaml(std::make_shared<Source>(SourceKind::file, file.string(), text), report);
   REQUIRE(root.has_value());
   // A group's file is written as it lies in its package.
-  bool at_root = file.parent_path() == copy.root() || text.find("# @package _global_") != std::string::npos;
+  bool at_root =
+      file.parent_path() == copy.root() || text.find("# @package _global_") != std::string::npos;
   std::string package = at_root ? "" : fs::relative(file.parent_path(), copy.root()).string();
   std::vector<Key> keys;
   collect(*root, package, text, sound.config, keys);
@@ -275,8 +281,9 @@ TEST_CASE("every key of every recipe, spoilt, is found on its line") {
   for (const auto& [file, recipe] : used_by)
     if (file.string().starts_with(copy.root().string())) spoil(copy, recipe, file, counts);
   MESSAGE(counts.keys, " keys of ", used_by.size(), " files: ", counts.found, " of ", counts.typos,
-          " typos found on their line, ", counts.mended, " with the right name first; ", counts.values_found,
-          " of ", counts.values, " bad values found; ", counts.deletions, " lines removed");
+          " typos found on their line, ", counts.mended, " with the right name first; ",
+          counts.values_found, " of ", counts.values, " bad values found; ", counts.deletions,
+          " lines removed");
   for (const auto& miss : counts.misses) MESSAGE(miss);
   CHECK(counts.keys > 10);
   CHECK(counts.found == counts.typos);

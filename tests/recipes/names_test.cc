@@ -12,7 +12,8 @@ using namespace mtrain;
 
 namespace {
 
-Recipe read(const std::string& body, std::vector<OverrideText> overrides = {}, Cluster cluster = {}) {
+Recipe read(const std::string& body, std::vector<OverrideText> overrides = {},
+            Cluster cluster = {}) {
   RecipeRequest request{
       .recipe = MT_SOURCE_DIR "/recipes/names.yaml",
       .text = "defaults: [model: llama3_8b, _self_]\ndataset: {type: gpt, path: x}\n" + body,
@@ -21,14 +22,16 @@ Recipe read(const std::string& body, std::vector<OverrideText> overrides = {}, C
       .cluster = std::move(cluster)};
   fs::path before = fs::current_path();
   fs::current_path(MT_SOURCE_DIR);  // whose recipes/ is searched
-  Recipe out = read_recipe(request, PluginHost({fs::path(MT_BINARY_DIR) / "lib" / "mtrain" / "plugins"}));
+  Recipe out =
+      read_recipe(request, PluginHost({fs::path(MT_BINARY_DIR) / "lib" / "mtrain" / "plugins"}));
   fs::current_path(before);
   return out;
 }
 
 int warnings(const Report& report, const std::string& code) {
   int count = 0;
-  for (const auto& d : report.diagnostics()) count += d.severity == Severity::warning && d.code == code;
+  for (const auto& d : report.diagnostics())
+    count += d.severity == Severity::warning && d.code == code;
   return count;
 }
 
@@ -59,11 +62,13 @@ TEST_CASE("a recipe asks about its surroundings") {
   Recipe recipe = read(body, {}, {.world_size = 8, .gpu = "h200"});
   CHECK(recipe.config.root().at("run.name").as_text().ends_with("names.yaml on h200 of 141 GB"));
   CHECK(recipe.config.root().at("run.dir").as_text() == MT_SOURCE_DIR "/x");
-  Recipe text = read("train: {steps: 10}\nrun: {name: \"${file_text:recipes/tokenizer/byte.yaml}\"}\n");
+  Recipe text =
+      read("train: {steps: 10}\nrun: {name: \"${file_text:recipes/tokenizer/byte.yaml}\"}\n");
   CHECK(text.config.root().at("run.name").as_text().starts_with("# "));
   std::string nameless = read(body).report.text();
   CHECK(nameless.find("no type of GPU was named") != std::string::npos);
-  std::string missing = read("train: {steps: 10}\nrun: {name: \"${file_text:nothing.txt}\"}\n").report.text();
+  std::string missing =
+      read("train: {steps: 10}\nrun: {name: \"${file_text:nothing.txt}\"}\n").report.text();
   CHECK(missing.find("nothing.txt") != std::string::npos);
   CHECK(missing.find("names.yaml:4") != std::string::npos);
 }
@@ -78,13 +83,16 @@ TEST_CASE("file_text reads the recipe's folder and nothing else") {
     CAPTURE(file);
     std::string text = report(file);
     CHECK(text.find("file_text reads files of the recipe's folder") != std::string::npos);
-    CHECK(text.find("help: copy the text into the recipe's folder, or: export NAME=") != std::string::npos);
+    CHECK(text.find("help: copy the text into the recipe's folder, or: export NAME=") !=
+          std::string::npos);
   }
   for (const char* file : {".gitignore", ".git/HEAD", "recipes/.hidden/x"})
-    CHECK(report(file).find("file_text does not read hidden files and folders") != std::string::npos);
+    CHECK(report(file).find("file_text does not read hidden files and folders") !=
+          std::string::npos);
   fs::path link = fs::path(MT_SOURCE_DIR) / cat("file-text-link-", ::getpid());
   fs::create_symlink("/etc/hostname", link);
-  CHECK(report(link.filename().string()).find("is outside of it, at /etc/hostname") != std::string::npos);
+  CHECK(report(link.filename().string()).find("is outside of it, at /etc/hostname") !=
+        std::string::npos);
   fs::remove(link);
 }
 
@@ -94,7 +102,8 @@ TEST_CASE("a name that is made of a secret is not what a run goes by") {
   Recipe secret = read("train: {steps: 10}\nrun: {name: \"a-${oc.env:MTRAIN_TEST_TOKEN}\"}\n");
   CHECK(secret.settings.run.name == "a-hush");
   CHECK(secret.name == read("train: {steps: 10}\n").name);
-  CHECK(read("train: {steps: 10}\nrun: {name: \"a-${oc.env:MTRAIN_TEST_PLACE}\"}\n").name == "a-here");
+  CHECK(read("train: {steps: 10}\nrun: {name: \"a-${oc.env:MTRAIN_TEST_PLACE}\"}\n").name ==
+        "a-here");
   ::unsetenv("MTRAIN_TEST_TOKEN");
   ::unsetenv("MTRAIN_TEST_PLACE");
 }

@@ -19,7 +19,8 @@ SchemaCatalog catalog() {
 }  // namespace
 
 TEST_CASE("no setting is without documentation") {
-  for (const auto& path : undocumented(catalog())) CHECK_MESSAGE(false, path, " has no documentation");
+  for (const auto& path : undocumented(catalog()))
+    CHECK_MESSAGE(false, path, " has no documentation");
   SchemaCatalog silent = catalog();
   silent.add_section({"extra", "something more", {FieldSpec{.path = "x"}}});
   CHECK(undocumented(silent) == std::vector<std::string>{"extra.x of extra"});
@@ -30,7 +31,8 @@ TEST_CASE("the references in docs/ are current") {
     std::ifstream in(cat(MT_SOURCE_DIR, "/docs/", file));
     std::stringstream text;
     text << in.rdbuf();
-    CHECK_MESSAGE(text.str() == wanted, "stale: build/bin/mtrain schema --format ", format, " > docs/", file);
+    CHECK_MESSAGE(text.str() == wanted, "stale: build/bin/mtrain schema --format ", format,
+                  " > docs/", file);
   };
   check_current("config.md", "markdown", reference_markdown(catalog()));
   check_current("rules.md", "rules", rules_markdown());
@@ -39,8 +41,9 @@ TEST_CASE("the references in docs/ are current") {
 
 TEST_CASE("tables and macros survive any documentation") {
   SchemaCatalog odd;
-  odd.add_section(
-      {"s", "one | two", {FieldSpec{.path = "x", .doc = ".a | b\nc - \\d", .default_value = "'|'"}}});
+  odd.add_section({"s",
+                   "one | two",
+                   {FieldSpec{.path = "x", .doc = ".a | b\nc - \\d", .default_value = "'|'"}}});
   std::string markdown = reference_markdown(odd), page = reference_man_page(odd);
   CHECK(markdown.find("| `x` | string | `'\\|'` | .a \\| b c - \\d |\n") != std::string::npos);
   CHECK(page.find("\n\\&.a | b\nc \\- \\ed.\n") != std::string::npos);

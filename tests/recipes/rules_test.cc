@@ -1,5 +1,5 @@
-// Every rule between settings, broken and kept. Each row changes a sound recipe: the first change must break
-// the rule, the second must not.
+// Every rule between settings, broken and kept. Each row changes a sound recipe: the first change
+// must break the rule, the second must not.
 #include "mtrain/train/rules/rules.h"
 
 #include <doctest/doctest.h>
@@ -18,15 +18,18 @@ namespace {
 
 const char* base_recipe(std::string_view model) {
   if (model == "gpt2")
-    return "model: {type: gpt2, layers: 12, hidden_size: 768, heads: 12, ffn_hidden_size: 3072, seq_length: "
+    return "model: {type: gpt2, layers: 12, hidden_size: 768, heads: 12, ffn_hidden_size: 3072, "
+           "seq_length: "
            "1024}\n"
            "dataset: {type: gpt, path: x}\ntrain: {steps: 100}\n";
   if (model == "moe")
-    return "model: {type: moe, layers: 32, hidden_size: 4096, heads: 32, kv_heads: 8, ffn_hidden_size: "
+    return "model: {type: moe, layers: 32, hidden_size: 4096, heads: 32, kv_heads: 8, "
+           "ffn_hidden_size: "
            "14336, "
            "seq_length: 4096, moe: {experts: 8, top_k: 2}}\n"
            "dataset: {type: gpt, path: x}\ntrain: {steps: 100}\n";
-  return "model: {type: llama, layers: 32, hidden_size: 4096, heads: 32, kv_heads: 8, ffn_hidden_size: "
+  return "model: {type: llama, layers: 32, hidden_size: 4096, heads: 32, kv_heads: 8, "
+         "ffn_hidden_size: "
          "14336, "
          "seq_length: 4096}\n"
          "dataset: {type: gpt, path: x}\ntrain: {steps: 100}\n";
@@ -44,11 +47,14 @@ const PluginHost& plugins() {
   return kHost;
 }
 
-/// The report of a recipe after changes, "key=value" separated by blanks; "world=N" and "gpu=NAME" describe
-/// the cluster.
+/// The report of a recipe after changes, "key=value" separated by blanks; "world=N" and "gpu=NAME"
+/// describe the cluster.
 Report report_of(std::string_view model, const std::string& changes) {
-  RecipeRequest request{
-      .recipe = "base.yaml", .text = base_recipe(model), .directory = {}, .overrides = {}, .cluster = {}};
+  RecipeRequest request{.recipe = "base.yaml",
+                        .text = base_recipe(model),
+                        .directory = {},
+                        .overrides = {},
+                        .cluster = {}};
   for (const auto& change : split(changes, ' ')) {
     if (change.starts_with("world="))
       request.cluster.world_size = std::stoll(change.substr(6));
@@ -85,8 +91,8 @@ TEST_CASE("every rule is broken by one recipe and kept by another") {
     CHECK(violation(kept, row.id) == nullptr);
     for (const Report* report : {&broken, &kept})
       for (const auto& d : report->diagnostics())
-        CHECK_MESSAGE((d.code.starts_with("rule ") || d.code == "not-built"), d.code, ": ", d.path, ": ",
-                      d.message);
+        CHECK_MESSAGE((d.code.starts_with("rule ") || d.code == "not-built"), d.code, ": ", d.path,
+                      ": ", d.message);
     // Six lines at most, in the form people see.
     std::string shown = render(*found);
     CHECK(std::count(shown.begin(), shown.end(), '\n') < 6);
@@ -95,7 +101,8 @@ TEST_CASE("every rule is broken by one recipe and kept by another") {
 
 TEST_CASE("no rule is without a case, no case without a rule, no id is used twice") {
   std::set<std::string> rules, cases;
-  for (const auto& rule : recipe_rules().rules()) CHECK_MESSAGE(rules.insert(rule.id).second, rule.id);
+  for (const auto& rule : recipe_rules().rules())
+    CHECK_MESSAGE(rules.insert(rule.id).second, rule.id);
   for (const auto& row : rule_cases()) cases.insert(row.id);
   for (const auto& id : rules) CHECK_MESSAGE(cases.contains(id), "no case for ", id);
   for (const auto& id : cases) CHECK_MESSAGE(rules.contains(id), "no rule ", id);
@@ -104,11 +111,11 @@ TEST_CASE("no rule is without a case, no case without a rule, no id is used twic
 
 TEST_CASE("rules name only what exists") {
   SchemaCatalog catalog = schema_catalog(plugins());
-  std::set<std::string> known = {"given_ranks",    "least_nproc",       "gpu.name",          "gpu.compute_capability",
-                                 "gpu.per_domain", "layout.fault",      "layout.stages",
-                                 "layout.layers",  "layout.mtp_layers", "layout.mtp_stage",
-                                 "objective.model", "objective.dataset", "split.fault",
-                                 "batch.fault",     "batch.largest",     "batch.divisor"};
+  std::set<std::string> known = {
+      "given_ranks",       "least_nproc",      "gpu.name",        "gpu.compute_capability",
+      "gpu.per_domain",    "layout.fault",     "layout.stages",   "layout.layers",
+      "layout.mtp_layers", "layout.mtp_stage", "objective.model", "objective.dataset",
+      "split.fault",       "batch.fault",      "batch.largest",   "batch.divisor"};
   for (const auto& definition : recipe_rules().definitions()) known.insert(definition.name);
   for (const auto& section : catalog.sections()) {
     for (const auto& field : section.fields) known.insert(section.name + "." + field.path);
@@ -119,7 +126,8 @@ TEST_CASE("rules name only what exists") {
         known.insert(section.name + "." + field.path);
   }
   auto check_names = [&](const char* where, std::string_view expression) {
-    for (const auto& name : names_in(expression)) CHECK_MESSAGE(known.contains(name), where, ": ", name);
+    for (const auto& name : names_in(expression))
+      CHECK_MESSAGE(known.contains(name), where, ": ", name);
   };
   for (const auto& definition : recipe_rules().definitions())
     check_names(definition.name, definition.expression);
@@ -127,9 +135,11 @@ TEST_CASE("rules name only what exists") {
     CHECK_MESSAGE(known.contains(rule.path), rule.id, ": ", rule.path);
     check_names(rule.id, rule.when);
     check_names(rule.id, rule.must);
-    CHECK_MESSAGE(std::string_view(rule.why).find('{') == std::string_view::npos, rule.id, ": a reason is shown as it is");
+    CHECK_MESSAGE(std::string_view(rule.why).find('{') == std::string_view::npos, rule.id,
+                  ": a reason is shown as it is");
     std::string_view says = rule.says;
-    for (size_t open = says.find('{'); open != std::string_view::npos; open = says.find('{', open + 1))
+    for (size_t open = says.find('{'); open != std::string_view::npos;
+         open = says.find('{', open + 1))
       check_names(rule.id, says.substr(open + 1, says.find('}', open) - open - 1));
     for (const auto& part : split(rule.mend, ';')) {
       std::string_view mend = trim(part);
@@ -153,8 +163,9 @@ TEST_CASE("what a violation offers mends it") {
       std::string offer = help.substr(at, next - at);
       at = next + 5;
       if (offer.find('=') == std::string::npos) continue;
-      size_t end = offer.find('[') == std::string::npos ? std::min(offer.find(", "), offer.find(" or "))
-                                                        : offer.size();
+      size_t end = offer.find('[') == std::string::npos
+                       ? std::min(offer.find(", "), offer.find(" or "))
+                       : offer.size();
       std::string change = offer.substr(0, end);
       change.erase(std::remove(change.begin(), change.end(), ' '), change.end());
       CAPTURE(std::string(row.id));

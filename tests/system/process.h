@@ -36,7 +36,8 @@ struct Command {
   std::filesystem::path signal_file = {};     // they count from when this file has so many bytes
   uintmax_t signal_bytes = 1;
   int signal = SIGKILL;
-  /// Called when the process has stopped itself (MTRAIN_FAULT=site:nth:stop), which goes on afterwards. Never when it ends first.
+  /// Called when the process has stopped itself (MTRAIN_FAULT=site:nth:stop), which goes on
+  /// afterwards. Never when it ends first.
   std::function<void(pid_t)> while_stopped = {};
 };
 
@@ -75,11 +76,14 @@ class Scratch {
 /// Whether a process has ended, which stays to be collected. It has to be a child of this one.
 inline bool has_ended(pid_t pid) {
   siginfo_t info{};
-  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid;
 }
 
-/// Waits until a file has so many bytes, ten minutes at most or until `over`; not at all without a name.
-inline void await_content(const std::filesystem::path& file, uintmax_t bytes = 1, const std::function<bool()>& over = {}) {
+/// Waits until a file has so many bytes, ten minutes at most or until `over`; not at all without a
+/// name.
+inline void await_content(const std::filesystem::path& file, uintmax_t bytes = 1,
+                          const std::function<bool()>& over = {}) {
   std::error_code error;
   for (int i = 0; i < 300000 && !file.empty() && !(over && over()); ++i) {
     auto size = std::filesystem::file_size(file, error);
@@ -107,12 +111,16 @@ inline Outcome run(const Command& command) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, (base + ".out").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  posix_spawn_file_actions_addopen(&actions, 2, (base + ".err").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_addopen(&actions, 1, (base + ".out").c_str(),
+                                   O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_addopen(&actions, 2, (base + ".err").c_str(),
+                                   O_WRONLY | O_CREAT | O_TRUNC, 0600);
   std::vector<char*> argv, env;
-  for (const auto& argument : command.arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  for (const auto& argument : command.arguments)
+    argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  for (const auto& variable : command.environment) env.push_back(const_cast<char*>(variable.c_str()));
+  for (const auto& variable : command.environment)
+    env.push_back(const_cast<char*>(variable.c_str()));
   for (char** e = environ; *e; ++e) env.push_back(*e);
   env.push_back(nullptr);
   pid_t pid = 0;
@@ -127,13 +135,16 @@ inline Outcome run(const Command& command) {
   int status = 0;
   auto wait = [&] {
     pid_t got = 0;
-    while ((got = ::waitpid(pid, &status, WUNTRACED)) < 0 && errno == EINTR) {}
+    while ((got = ::waitpid(pid, &status, WUNTRACED)) < 0 && errno == EINTR) {
+    }
     return got == pid;
   };
   bool waited = wait();
   for (; waited && WIFSTOPPED(status); waited = wait()) {
-    if (command.while_stopped) command.while_stopped(pid);
-    else ::kill(pid, SIGKILL);  // nobody expected that
+    if (command.while_stopped)
+      command.while_stopped(pid);
+    else
+      ::kill(pid, SIGKILL);  // nobody expected that
     ::kill(pid, SIGCONT);
   }
   if (!waited) return outcome;
@@ -146,9 +157,7 @@ inline Outcome run(const Command& command) {
 }
 
 /// The executable under test.
-inline std::string mtrain_binary() {
-  return (build_root() / "bin/mtrain").string();
-}
+inline std::string mtrain_binary() { return (build_root() / "bin/mtrain").string(); }
 
 inline Outcome cli(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
   arguments.insert(arguments.begin(), mtrain_binary());
@@ -157,7 +166,8 @@ inline Outcome cli(std::vector<std::string> arguments, std::vector<std::string> 
 
 /// A recipe small enough to train in a second, on data that needs no file.
 inline std::string tiny_recipe() {
-  return "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 80, "
+  return "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: "
+         "80, "
          "seq_length: 32}\n"
          "dataset: mock\n"
          "train: {steps: 40, micro_batch_size: 2, global_batch_size: 4}\n"
@@ -170,7 +180,8 @@ inline std::string tiny_recipe() {
 
 inline std::string digest(const std::filesystem::path& run_folder) {
   Outcome outcome = cli({"checkpoint", "digest", run_folder.string()});
-  return outcome.status == 0 ? outcome.out : "status " + std::to_string(outcome.status) + ": " + outcome.err;
+  return outcome.status == 0 ? outcome.out
+                             : "status " + std::to_string(outcome.status) + ": " + outcome.err;
 }
 
 }  // namespace mtrain::testing

@@ -1,4 +1,5 @@
-// Places of ranks that meet on a loopback address of this process alone, which no other test and no outgoing connection has.
+// Places of ranks that meet on a loopback address of this process alone, which no other test and no
+// outgoing connection has.
 #pragma once
 #include <unistd.h>
 
@@ -11,7 +12,8 @@
 
 namespace mtrain::mpi {
 
-inline Place place_of(int rank, int size, const std::string& secret = "a secret of this test's ranks") {
+inline Place place_of(int rank, int size,
+                      const std::string& secret = "a secret of this test's ranks") {
   static const pid_t kPid = ::getpid();
   return {.rank = rank,
           .size = size,
@@ -32,6 +34,8 @@ inline std::string message_of(ErrorClass wanted, const std::function<void()>& fn
   return "nothing was thrown";
 }
 
-inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace mtrain::mpi

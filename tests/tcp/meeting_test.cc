@@ -1,7 +1,9 @@
-// Ranks that find each other while strangers come to the same port. Nothing here waits for a time to pass: limits are hours where a
-// stranger must not delay anybody.
-#include <doctest/doctest.h>
+// Ranks that find each other while strangers come to the same port. Nothing here waits for a time
+// to pass: limits are hours where a stranger must not delay anybody.
+#include "meeting.h"
+
 #include <dlfcn.h>
+#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <sys/resource.h>
@@ -13,7 +15,6 @@
 
 #include "greeting.h"
 #include "lab.h"
-#include "meeting.h"
 #include "socket.h"
 
 namespace {
@@ -22,8 +23,10 @@ constexpr const char* kLate = "late.invalid";
 std::atomic<int> lookups_that_fail{0};
 }  // namespace
 
-extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** found) {
-  static auto system = reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  static auto system =
+      reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
   if (std::string_view(node) != kLate) return system(node, service, hints, found);
   if (--lookups_that_fail >= 0) return EAI_AGAIN;
   return system(mtrain::mpi::place_of(0, 2).address.c_str(), service, hints, found);
@@ -40,7 +43,8 @@ Socket visit(const Place& place) {
   Address where = resolve(place.address, place.port)[0];
   for (;;) {
     Socket socket(::socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&where.where), where.size) == 0) return socket;
+    if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&where.where), where.size) == 0)
+      return socket;
     std::this_thread::yield();
   }
 }
@@ -55,7 +59,8 @@ std::string hear(const Socket& socket, size_t bytes) {
 }
 
 struct Ranks {
-  explicit Ranks(int size_in, const MeetingLimits& limits_in = kForever) : size(size_in), limits(limits_in) {}
+  explicit Ranks(int size_in, const MeetingLimits& limits_in = kForever)
+      : size(size_in), limits(limits_in) {}
   void start(int rank) { start(place_of(rank, size)); }
   void start(const Place& place) {
     met.push_back(std::async(std::launch::async, [this, place] { return meet(place, limits); }));
@@ -111,7 +116,8 @@ TEST_CASE("tcp: strangers neither delay nor end a job, nor take a seat") {
     forger.take(called.unsent());
     forged = std::string(forger.unsent());  // proven to somebody else, as rank 1
   }
-  for (const std::string& words : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100000, '\xFF'), std::string(144, '\0'), forged}) {
+  for (const std::string& words : {std::string("GET / HTTP/1.0\r\n\r\n"),
+                                   std::string(100000, '\xFF'), std::string(144, '\0'), forged}) {
     odd.push_back(visit(first));
     say(odd.back(), words);
   }
@@ -131,7 +137,8 @@ TEST_CASE("tcp: of very many strangers the oldest go, and a rank gets in") {
   ranks.start(0);
   std::vector<Socket> silent;
   for (int i = 0; i < 300; ++i) silent.push_back(visit(place_of(0, 2)));
-  CHECK(hear(silent[0], 41).size() == 40);  // a challenge, and then the end, while nobody has come yet
+  CHECK(hear(silent[0], 41).size() ==
+        40);  // a challenge, and then the end, while nobody has come yet
   ranks.start(1);
   ranks.check_all();
 }
@@ -146,7 +153,8 @@ TEST_CASE("tcp: who says nothing is dropped while ranks are waited for") {
   ranks.check_all();
 }
 
-TEST_CASE("tcp: a rank of another secret or another job is refused with a reason, and the job goes on") {
+TEST_CASE(
+    "tcp: a rank of another secret or another job is refused with a reason, and the job goes on") {
   Ranks ranks(2);
   ranks.start(0);
   auto refused = [](const Place& place, const std::string& part) {
@@ -154,7 +162,8 @@ TEST_CASE("tcp: a rank of another secret or another job is refused with a reason
     CHECK_MESSAGE(has(message, part), message);
   };
   refused(place_of(1, 2, "a secret of somebody else"), "rank 1 is refused by rank 0 at 127.");
-  refused(place_of(1, 2, "a secret of somebody else"), "it has another secret\ngive all ranks the same MTRAIN_JOB_SECRET");
+  refused(place_of(1, 2, "a secret of somebody else"),
+          "it has another secret\ngive all ranks the same MTRAIN_JOB_SECRET");
   Place other = place_of(1, 2);
   other.job = "another";
   refused(other, "it belongs to another job\ngive each job a MASTER_PORT of its own");
@@ -180,7 +189,8 @@ TEST_CASE("tcp: ranks of one job that do not fit together end it, and both sides
       greeting.take(hear(held[0], 40));
       REQUIRE(greeting.state() == Greeting::State::proven);
     }
-    CHECK(has(message_of(ErrorClass::config, [&] { meet(one.place, kForever); }), "it has no place for this rank"));
+    CHECK(has(message_of(ErrorClass::config, [&] { meet(one.place, kForever); }),
+              "it has no place for this rank"));
     CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }), one.part));
   }
 }
@@ -195,7 +205,8 @@ TEST_CASE("tcp: a rank that goes away after its greeting is missed at once") {
     say(socket, std::string(greeting.unsent()));
     hear(socket, 40);
   }
-  CHECK(has(message_of(ErrorClass::peer, [&] { ranks.met[0].get(); }), "rank 2 went away before all had come"));
+  CHECK(has(message_of(ErrorClass::peer, [&] { ranks.met[0].get(); }),
+            "rank 2 went away before all had come"));
   Ranks other(3);  // and so is the first one
   other.start(1);
   {
@@ -211,12 +222,16 @@ TEST_CASE("tcp: a rank that goes away after its greeting is missed at once") {
     greeting.answer(Greeting::Verdict::welcome);
     say(socket, std::string(greeting.unsent()));
   }
-  CHECK(has(message_of(ErrorClass::peer, [&] { other.met[0].get(); }), "rank 0 went away before all had come"));
+  CHECK(has(message_of(ErrorClass::peer, [&] { other.met[0].get(); }),
+            "rank 0 went away before all had come"));
 }
 
-TEST_CASE("tcp: what listens at the port and is no rank of this job is named, and a rank that nobody answers says so") {
+TEST_CASE(
+    "tcp: what listens at the port and is no rank of this job is named, and a rank that nobody "
+    "answers says so") {
   Address where = resolve(place_of(0, 2).address, 23456)[0];
-  for (auto [words, part] : {std::pair{std::string("SSH-2.0-something that listens there"), "what listens there is no rank of this mtrain"},
+  for (auto [words, part] : {std::pair{std::string("SSH-2.0-something that listens there"),
+                                       "what listens there is no rank of this mtrain"},
                              std::pair{std::string(), "it closes the connection"}}) {
     Socket listener = listen_at(where);
     REQUIRE(listener.open());
@@ -226,20 +241,26 @@ TEST_CASE("tcp: what listens at the port and is no rank of this job is named, an
     Socket socket(::accept(listener.get(), nullptr, nullptr));
     say(socket, words + std::string(words.empty() ? 0 : 40, ' '));
     socket.close();
-    std::string message = message_of(words.empty() ? ErrorClass::peer : ErrorClass::config, [&] { ranks.met[0].get(); });
+    std::string message = message_of(words.empty() ? ErrorClass::peer : ErrorClass::config,
+                                     [&] { ranks.met[0].get(); });
     CHECK_MESSAGE(has(message, words.empty() ? "waited in vain for rank 0 (127." : part), message);
   }
 }
 
-TEST_CASE("tcp: a name that is not known yet is looked up again, and at the end the reason is named") {
+TEST_CASE(
+    "tcp: a name that is not known yet is looked up again, and at the end the reason is named") {
   Ranks ranks(2, {.whole = 100ms, .greeting = 10h});
   Place place = place_of(1, 2);
   place.address = "no-such-rank.invalid";
   ranks.start(place);
   std::string message = message_of(ErrorClass::peer, [&] { ranks.met[0].get(); });
-  CHECK_MESSAGE(has(message, "waited in vain for rank 0 (no-such-rank.invalid port 23456: the address 'no-such-rank.invalid' is not"), message);
+  CHECK_MESSAGE(has(message,
+                    "waited in vain for rank 0 (no-such-rank.invalid port 23456: the address "
+                    "'no-such-rank.invalid' is not"),
+                message);
   place.rank = 0;
-  CHECK(has(message_of(ErrorClass::config, [&] { meet(place, ranks.limits); }), "set MASTER_ADDR to the name"));
+  CHECK(has(message_of(ErrorClass::config, [&] { meet(place, ranks.limits); }),
+            "set MASTER_ADDR to the name"));
 }
 
 TEST_CASE("tcp: ranks meet at a name that becomes known while they wait") {
@@ -263,8 +284,10 @@ TEST_CASE("tcp: a job's own ranks are not too many that arrive at once") {
   CHECK(hear(early[0], 40).size() == 40);
   char byte = 0;
   CHECK(::recv(early[0].get(), &byte, 1, MSG_DONTWAIT) == -1);  // and it is still open
-  CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }), "it has no place for this rank"));
-  CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }), "rank 1 of 4 came to rank 0 of 400"));
+  CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }),
+            "it has no place for this rank"));
+  CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }),
+            "rank 1 of 4 came to rank 0 of 400"));
 }
 
 TEST_CASE("tcp: who hangs up before the answer and calls again keeps its place") {
@@ -290,7 +313,8 @@ TEST_CASE("tcp: a rank that has proven itself waits for the answer longer than f
   ::fcntl(listener.get(), F_SETFL, 0);
   ranks.start(1);
   Greeting greeting = Greeting::called(place_of(0, 3));
-  while (greeting.state() != Greeting::State::proven) {  // on a busy machine the limit may be over before the proof is sent
+  while (greeting.state() != Greeting::State::proven) {  // on a busy machine the limit may be over
+                                                         // before the proof is sent
     socket = Socket(::accept(listener.get(), nullptr, nullptr));
     greeting = Greeting::called(place_of(0, 3));
     say(socket, std::string(greeting.unsent()));
@@ -309,7 +333,8 @@ TEST_CASE("tcp: a rank that has proven itself waits for the answer longer than f
   greeting.answer(Greeting::Verdict::welcome);
   say(socket, std::string(greeting.unsent()));
   socket.close();
-  CHECK(has(message_of(ErrorClass::peer, [&] { ranks.met[0].get(); }), "rank 0 went away before all had come"));
+  CHECK(has(message_of(ErrorClass::peer, [&] { ranks.met[0].get(); }),
+            "rank 0 went away before all had come"));
 }
 
 TEST_CASE("tcp: connections are served where a process may open fewer files than there are ranks") {
@@ -326,12 +351,15 @@ TEST_CASE("tcp: connections are served where a process may open fewer files than
     CHECK(hear(held.back(), 40).size() == 40);
   }
   ::setrlimit(RLIMIT_NOFILE, &before);
-  CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }), "it has no place for this rank"));
-  CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }), "rank 1 of 4 came to rank 0 of 100"));
+  CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }),
+            "it has no place for this rank"));
+  CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }),
+            "rank 1 of 4 came to rank 0 of 100"));
 }
 
 TEST_CASE("tcp: of very many ranks that are missing some are named") {
-  std::string message = message_of(ErrorClass::peer, [] { meet(place_of(0, 400), {.whole = 20ms, .greeting = 10h}); });
+  std::string message = message_of(
+      ErrorClass::peer, [] { meet(place_of(0, 400), {.whole = 20ms, .greeting = 10h}); });
   CHECK_MESSAGE(has(message, "waited in vain for ranks 1, 2, 3"), message);
   CHECK_MESSAGE(has(message, " 16 and 383 more to come"), message);
 }

@@ -1,4 +1,6 @@
 // Where the ranks' secret comes from.
+#include "secret.h"
+
 #include <doctest/doctest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -17,7 +19,6 @@
 
 #include "lab.h"
 #include "mtrain/base/authentication.h"
-#include "secret.h"
 
 namespace mtrain::mpi {
 namespace {
@@ -40,7 +41,8 @@ struct Surroundings {
       before[i] ? ::setenv(kNames[i], before[i]->c_str(), 1) : ::unsetenv(kNames[i]);
     fs::remove_all(home);
   }
-  static constexpr const char* kNames[] = {"MTRAIN_JOB_SECRET", "MTRAIN_JOB_SECRET_FILE", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "HOME"};
+  static constexpr const char* kNames[] = {"MTRAIN_JOB_SECRET", "MTRAIN_JOB_SECRET_FILE",
+                                           "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "HOME"};
   std::vector<std::optional<std::string>> before;
   fs::path home = fs::temp_directory_path() / cat("mtrain-secret-", random_hex(8));
 };
@@ -54,20 +56,23 @@ std::string write_secret(const fs::path& path, const std::string& text, mode_t m
 
 TEST_CASE("tcp secret: the variable, else the file it names, else the user's own") {
   Surroundings here;
-  std::string own = write_secret(here.home / ".config/mtrain/job_secret", "the user's own secret\n", 0600);
+  std::string own =
+      write_secret(here.home / ".config/mtrain/job_secret", "the user's own secret\n", 0600);
   CHECK(find_secret().bytes == "the user's own secret");
   CHECK(has(find_secret().source, own));
   ::setenv("XDG_CONFIG_HOME", (here.home / "xdg").c_str(), 1);
   write_secret(here.home / "xdg/mtrain/job_secret", "the secret of XDG's folder", 0600);
   CHECK(find_secret().bytes == "the secret of XDG's folder");
-  ::setenv("MTRAIN_JOB_SECRET_FILE", write_secret(here.home / "named", "the secret of a named file\r\n", 0400).c_str(), 1);
+  ::setenv("MTRAIN_JOB_SECRET_FILE",
+           write_secret(here.home / "named", "the secret of a named file\r\n", 0400).c_str(), 1);
   CHECK(find_secret().bytes == "the secret of a named file");
   ::setenv("MTRAIN_JOB_SECRET", "the secret of a variable", 1);
   CHECK(find_secret().bytes == "the secret of a variable");
   CHECK(find_secret().source == "MTRAIN_JOB_SECRET");
 }
 
-TEST_CASE("tcp secret: the user's own is made once, for the user alone, by however many ranks at once") {
+TEST_CASE(
+    "tcp secret: the user's own is made once, for the user alone, by however many ranks at once") {
   Surroundings here;
   std::vector<std::string> found(8);
   std::vector<std::thread> ranks;
@@ -78,10 +83,13 @@ TEST_CASE("tcp secret: the user's own is made once, for the user alone, by howev
   struct stat status {};
   REQUIRE(::stat((here.home / ".config/mtrain/job_secret").c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == 0600);
-  CHECK(std::distance(fs::directory_iterator(here.home / ".config/mtrain"), {}) == 1);  // nothing is left of the others'
+  CHECK(std::distance(fs::directory_iterator(here.home / ".config/mtrain"), {}) ==
+        1);  // nothing is left of the others'
 }
 
-TEST_CASE("tcp secret: one that others may read, that is too short, or that is not there, is refused with what to do") {
+TEST_CASE(
+    "tcp secret: one that others may read, that is too short, or that is not there, is refused "
+    "with what to do") {
   Surroundings here;
   auto refused = [](const std::string& part) {
     std::string message = message_of(ErrorClass::config, [] { find_secret(); });
@@ -112,16 +120,20 @@ TEST_CASE("tcp secret: one that others may read, that is too short, or that is n
   refused("neither MTRAIN_JOB_SECRET nor HOME is set");
 }
 
-TEST_CASE("tcp secret: a file that is given may be its group's to read, as in a Kubernetes secret volume") {
+TEST_CASE(
+    "tcp secret: a file that is given may be its group's to read, as in a Kubernetes secret "
+    "volume") {
   Surroundings here;
   for (mode_t mode : {0400, 0440, 0600, 0640}) {
     fs::path given = here.home / cat("given", mode);
-    ::setenv("MTRAIN_JOB_SECRET_FILE", write_secret(given, "a secret of a volume", mode).c_str(), 1);
+    ::setenv("MTRAIN_JOB_SECRET_FILE", write_secret(given, "a secret of a volume", mode).c_str(),
+             1);
     CHECK(find_secret().bytes == "a secret of a volume");
   }
   for (mode_t mode : {0660, 0644, 0604, 0602, 0601}) {
     fs::path given = here.home / cat("refused", mode);
-    ::setenv("MTRAIN_JOB_SECRET_FILE", write_secret(given, "a secret of a volume", mode).c_str(), 1);
+    ::setenv("MTRAIN_JOB_SECRET_FILE", write_secret(given, "a secret of a volume", mode).c_str(),
+             1);
     std::string message = message_of(ErrorClass::config, [] { find_secret(); });
     CHECK_MESSAGE(has(message, "can be read or changed by others"), message);
     CHECK_MESSAGE(has(message, "chmod 440 " + given.string()), message);
@@ -135,7 +147,9 @@ TEST_CASE("tcp secret: ranks of one machine need no home") {
   ::setenv("XDG_RUNTIME_DIR", runtime.c_str(), 1);
   ::setenv("HOME", "/proc/nothing/can/be/made/here", 1);
   std::string elsewhere = message_of(ErrorClass::config, [] { find_secret(); });
-  CHECK_MESSAGE(has(elsewhere, "cannot make the job's secret in the file /proc/nothing/can/be/made/here"), elsewhere);
+  CHECK_MESSAGE(
+      has(elsewhere, "cannot make the job's secret in the file /proc/nothing/can/be/made/here"),
+      elsewhere);
   CHECK(fs::is_empty(runtime));
   Secret made = find_secret(true);
   CHECK(has(made.source, (runtime / "mtrain/job_secret").string()));
@@ -151,7 +165,8 @@ TEST_CASE("tcp secret: ranks of one machine need no home") {
 
 TEST_CASE("tcp secret: a folder that somebody else may have put there is not believed") {
   Surroundings here;
-  fs::path runtime = here.home / "runtime", folder = runtime / "mtrain", other = here.home / "other";
+  fs::path runtime = here.home / "runtime", folder = runtime / "mtrain",
+           other = here.home / "other";
   ::setenv("HOME", "/proc/nothing/can/be/made/here", 1);
   ::setenv("XDG_RUNTIME_DIR", runtime.c_str(), 1);
   write_secret(other / "job_secret", "a secret that somebody knows", 0600);
@@ -176,9 +191,11 @@ TEST_CASE("tcp secret: a file system without links keeps the user's own as well"
   if (pid == 0) {
     sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                              BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_linkat, 0, 1),
-                             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+                             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                             BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
     sock_fprog filter{.len = 4, .filter = program};
-    bool installed = ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+    bool installed = ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+                     ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
     if (!installed) ::_exit(77);
     ::_exit(find_secret().bytes == find_secret().bytes ? 0 : 1);
   }

@@ -29,8 +29,11 @@ int status_of(pid_t pid) {
 
 void set_place(int rank, int size) {
   Place place = place_of(rank, size);
-  for (auto [name, value] : {std::pair{"RANK", cat(rank)}, {"WORLD_SIZE", cat(size)}, {"MASTER_ADDR", place.address},
-                             {"MASTER_PORT", cat(place.port)}, {"MTRAIN_JOB_SECRET", place.secret.bytes}})
+  for (auto [name, value] : {std::pair{"RANK", cat(rank)},
+                             {"WORLD_SIZE", cat(size)},
+                             {"MASTER_ADDR", place.address},
+                             {"MASTER_PORT", cat(place.port)},
+                             {"MTRAIN_JOB_SECRET", place.secret.bytes}})
     ::setenv(name, value.c_str(), 1);
 }
 
@@ -44,12 +47,18 @@ TEST_CASE("tcp: a rank that is gone between the greeting and the watch ends the 
           meet(place_from_environment());
           return 0;  // gone without a word, and its connections with it
         }
-        const CommContext context{.timeout = 10h, .watch = {.silence = 1h, .give_up = {}, .note = {}}};
-        std::string message = message_of(ErrorClass::peer, [&] { MpiCommunicator world(make_world(context)); });
+        const CommContext context{.timeout = 10h,
+                                  .watch = {.silence = 1h, .give_up = {}, .note = {}}};
+        std::string message =
+            message_of(ErrorClass::peer, [&] { MpiCommunicator world(make_world(context)); });
         // The others may be gone for the same reason when this one looks, or before all have met.
-        return has(message, " went away while the ranks started") || has(message, " went away before all had come") ? 15 : 1;
+        return has(message, " went away while the ranks started") ||
+                       has(message, " went away before all had come")
+                   ? 15
+                   : 1;
       }));
-    for (int r = 0; r < 3; ++r) CHECK(status_of(ranks[static_cast<size_t>(r)]) == (r == lost ? 0 : 15));
+    for (int r = 0; r < 3; ++r)
+      CHECK(status_of(ranks[static_cast<size_t>(r)]) == (r == lost ? 0 : 15));
   }
 }
 

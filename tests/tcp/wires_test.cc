@@ -1,11 +1,12 @@
 // Messages between ranks whose other end does not keep to what was agreed.
+#include "wires.h"
+
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 
 #include <numeric>
 
 #include "lab.h"
-#include "wires.h"
 
 namespace mtrain::mpi {
 namespace {
@@ -26,7 +27,8 @@ struct Pair {
   void write(const Head& head, const std::string& content = "") const {
     std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
     bytes += content;
-    REQUIRE(::send(ends[1], bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+    REQUIRE(::send(ends[1], bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(bytes.size()));
   }
   Head read() const {
     Head head;
@@ -49,10 +51,16 @@ struct Pair {
 struct Memory {  // with what follows it
   explicit Memory(size_t size) : bytes(size + kBehind, std::byte{0x5A}), wanted(size) {}
   std::shared_ptr<Request> request(uint32_t tag) {
-    return std::make_shared<Request>(Request{.channel = 7, .peer = 1, .tag = tag, .data = bytes.data(), .bytes = wanted, .receives = true});
+    return std::make_shared<Request>(Request{.channel = 7,
+                                             .peer = 1,
+                                             .tag = tag,
+                                             .data = bytes.data(),
+                                             .bytes = wanted,
+                                             .receives = true});
   }
   bool untouched_behind() const {
-    return std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(wanted), bytes.end(), [](std::byte b) { return b == std::byte{0x5A}; });
+    return std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(wanted), bytes.end(),
+                       [](std::byte b) { return b == std::byte{0x5A}; });
   }
   static constexpr size_t kBehind = 1 << 20;
   std::vector<std::byte> bytes;
@@ -71,7 +79,8 @@ TEST_CASE("tcp wires: a long message comes in the bytes that were offered, and i
     pair.write({.channel = 7, .bytes = kLong, .offer = 9, .tag = 3, .kind = kOffer});
     pair.wires->pump();
     CHECK(pair.read().kind == kTake);
-    pair.write({.channel = 7, .bytes = given, .offer = 9, .tag = 3, .kind = kGive}, std::string(kLong, 'x'));
+    pair.write({.channel = 7, .bytes = given, .offer = 9, .tag = 3, .kind = kGive},
+               std::string(kLong, 'x'));
     if (given == kLong) {
       pair.wires->pump();
       CHECK(request->done);
@@ -89,15 +98,20 @@ TEST_CASE("tcp wires: lengths that nobody agreed on are refused before there is 
     Head head;
     const char* part;
   };
-  for (const Case& one : {Case{{.channel = 7, .bytes = 65537, .tag = 3, .kind = kMessage}, "65537 bytes without an offer"},
-                          Case{{.channel = 7, .bytes = ~uint64_t{0}, .tag = 3, .kind = kMessage}, "without an offer"},
-                          Case{{.channel = 1, .bytes = (uint64_t{1} << 30) + 1, .tag = 1, .kind = kOffer}, "an offer of 1073741825 bytes"},
-                          Case{{.channel = 7, .bytes = 101, .tag = 3, .kind = kMessage}, "101 bytes where 100 are wanted"},
-                          Case{{.channel = 7, .bytes = 100000, .tag = 3, .kind = kOffer}, "100000 bytes where 100 are wanted"},
-                          Case{{.channel = 7, .bytes = 1, .tag = 3, .kind = kGive}, "what nobody asked for"},
-                          Case{{.channel = 7, .offer = 1, .tag = 3, .kind = kTake}, "for what was not offered to it"},
-                          Case{{.channel = 7, .tag = 3, .kind = kEnd + 1}, "what is not a message"},
-                          Case{{.channel = 7, .tag = 3, .kind = 0}, "what is not a message"}}) {
+  for (const Case& one :
+       {Case{{.channel = 7, .bytes = 65537, .tag = 3, .kind = kMessage},
+             "65537 bytes without an offer"},
+        Case{{.channel = 7, .bytes = ~uint64_t{0}, .tag = 3, .kind = kMessage}, "without an offer"},
+        Case{{.channel = 1, .bytes = (uint64_t{1} << 30) + 1, .tag = 1, .kind = kOffer},
+             "an offer of 1073741825 bytes"},
+        Case{{.channel = 7, .bytes = 101, .tag = 3, .kind = kMessage},
+             "101 bytes where 100 are wanted"},
+        Case{{.channel = 7, .bytes = 100000, .tag = 3, .kind = kOffer},
+             "100000 bytes where 100 are wanted"},
+        Case{{.channel = 7, .bytes = 1, .tag = 3, .kind = kGive}, "what nobody asked for"},
+        Case{{.channel = 7, .offer = 1, .tag = 3, .kind = kTake}, "for what was not offered to it"},
+        Case{{.channel = 7, .tag = 3, .kind = kEnd + 1}, "what is not a message"},
+        Case{{.channel = 7, .tag = 3, .kind = 0}, "what is not a message"}}) {
     INFO(one.part);
     Pair pair;
     Memory memory(100);
@@ -114,22 +128,26 @@ TEST_CASE("tcp wires: what came before it was asked for is held to what is wante
   for (uint32_t kind : {kMessage, kOffer}) {
     Pair pair;
     Memory memory(100);
-    pair.write({.channel = 7, .bytes = 101, .offer = 4, .tag = 3, .kind = kind}, kind == kMessage ? std::string(101, 'x') : "");
+    pair.write({.channel = 7, .bytes = 101, .offer = 4, .tag = 3, .kind = kind},
+               kind == kMessage ? std::string(101, 'x') : "");
     pair.wires->pump();
-    CHECK(has(message_of(ErrorClass::peer, [&] { pair.wires->receive(memory.request(3)); }), "101 bytes where 100 are wanted"));
+    CHECK(has(message_of(ErrorClass::peer, [&] { pair.wires->receive(memory.request(3)); }),
+              "101 bytes where 100 are wanted"));
     CHECK(memory.untouched_behind());
   }
   Pair pair;  // one number for two offers
   Memory first(kLong), second(kLong);
-  for (int i = 0; i < 2; ++i) pair.write({.channel = 7, .bytes = kLong, .offer = 4, .tag = 3, .kind = kOffer});
+  for (int i = 0; i < 2; ++i)
+    pair.write({.channel = 7, .bytes = kLong, .offer = 4, .tag = 3, .kind = kOffer});
   pair.wires->receive(first.request(3));
   pair.wires->receive(second.request(3));
   pair.refused("one offer twice");
 }
 
 TEST_CASE("tcp wires: no status with which a rank ends the others is success") {
-  for (auto [said, taken] : {std::pair{15u, 15}, std::pair{255u, 255}, std::pair{1u, 1}, std::pair{0u, 15}, std::pair{256u, 15},
-                             std::pair{512u, 15}, std::pair{~0u, 15}}) {
+  for (auto [said, taken] :
+       {std::pair{15u, 15}, std::pair{255u, 255}, std::pair{1u, 1}, std::pair{0u, 15},
+        std::pair{256u, 15}, std::pair{512u, 15}, std::pair{~0u, 15}}) {
     Pair pair;
     CHECK_FALSE(pair.wires->ended());
     pair.write({.tag = said, .kind = kEnd});

@@ -6,8 +6,9 @@
 
 namespace mtrain::bench {
 
-/// Median seconds of one call of f over about `budget` seconds, at least five times. `wait` returns when all calls have been done: on
-/// a device calls are queued, so many of them are timed together that waiting does not count.
+/// Median seconds of one call of f over about `budget` seconds, at least five times. `wait` returns
+/// when all calls have been done: on a device calls are queued, so many of them are timed together
+/// that waiting does not count.
 template <class F, class Wait>
 double median_seconds(F&& f, Wait&& wait, double least, double budget) {
   using Clock = std::chrono::steady_clock;
@@ -26,14 +27,16 @@ double median_seconds(F&& f, Wait&& wait, double least, double budget) {
     total += seconds;
     times.push_back(seconds / calls);
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                   times.end());
   return times[times.size() / 2];
 }
 
 /// Of calls that are done when they return.
 template <class F>
 double median_seconds(F&& f, double budget = 0.3) {
-  return median_seconds(f, [] {}, 0, budget);
+  return median_seconds(
+      f, [] {}, 0, budget);
 }
 
 }  // namespace mtrain::bench

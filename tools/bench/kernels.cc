@@ -1,5 +1,6 @@
-// bench_kernels [options]: the kernels of a backend at one Llama's shapes, with their share of a training step, beside
-// what the device reaches in a large product and in adding large arrays, both measured first.
+// bench_kernels [options]: the kernels of a backend at one Llama's shapes, with their share of a
+// training step, beside what the device reaches in a large product and in adding large arrays, both
+// measured first.
 //   --backend cpu|cuda|…   cpu; others come from the plugins beside this program
 //   --model NAME           quickstart (the default), llama8b; or the sizes:
 //   layers,hidden,heads,groups,head_dim,ffn,vocab,seq,batch
@@ -29,11 +30,13 @@ namespace mtrain::bench {
 namespace {
 
 struct Model {
-  int64_t layers = 6, hidden = 256, heads = 8, groups = 4, head_dim = 32, ffn = 704, vocab = 320, seq = 256, batch = 16;
+  int64_t layers = 6, hidden = 256, heads = 8, groups = 4, head_dim = 32, ffn = 704, vocab = 320,
+          seq = 256, batch = 16;
   int64_t tokens() const { return seq * batch; }
   int64_t qkv() const { return (heads + 2 * groups) * head_dim; }
   int64_t parameters() const {
-    return layers * (hidden * (qkv() + 3 * ffn + 2) + heads * head_dim * hidden) + 2 * vocab * hidden + hidden;
+    return layers * (hidden * (qkv() + 3 * ffn + 2) + heads * head_dim * hidden) +
+           2 * vocab * hidden + hidden;
   }
 };
 constexpr Model kLlama8b{32, 4096, 32, 8, 128, 14336, 128256, 8192, 1};
@@ -45,7 +48,8 @@ struct Options {
   int threads = 0;
 };
 
-/// One kernel at one shape: how often a step calls it, and what a call costs in arithmetic and memory traffic.
+/// One kernel at one shape: how often a step calls it, and what a call costs in arithmetic and
+/// memory traffic.
 struct Row {
   std::string name;
   double calls, flop, bytes;
@@ -75,7 +79,8 @@ class Suite {
     elements();
     for (Row& row : rows_)
       row.seconds = median_seconds(
-          row.run, [&] { run_.stream().synchronize(); }, asynchronous_ ? 2e-3 : 0, asynchronous_ ? 0.05 : 0.3);
+          row.run, [&] { run_.stream().synchronize(); }, asynchronous_ ? 2e-3 : 0,
+          asynchronous_ ? 0.05 : 0.3);
   }
   void print() const;
   Node to_node() const;
@@ -105,11 +110,13 @@ class Suite {
   }
   Tensor random(int64_t count) { return random(count, dtype_); }
   float* floats(int64_t count) { return random(count, DType::f32).data<float>(); }
-  void add(std::string name, double calls, double flop, double bytes, std::function<void()> run, Node torch = {}) {
+  void add(std::string name, double calls, double flop, double bytes, std::function<void()> run,
+           Node torch = {}) {
     rows_.push_back({std::move(name), calls, flop, bytes, std::move(run), std::move(torch)});
   }
 
-  void gemm(const std::string& name, double calls, int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool grad);
+  void gemm(const std::string& name, double calls, int64_t m, int64_t n, int64_t k, bool ta,
+            bool tb, bool grad);
   void linear(const std::string& name, double calls, int64_t out, int64_t in);
   void gemms();
   void attention();
@@ -118,7 +125,8 @@ class Suite {
   void elements();
   void optimizer();
   double least(const Row& r) const {
-    return std::max(roof_.flops > 0 ? r.flop / roof_.flops : 0, roof_.bandwidth > 0 ? r.bytes / roof_.bandwidth : 0);
+    return std::max(roof_.flops > 0 ? r.flop / roof_.flops : 0,
+                    roof_.bandwidth > 0 ? r.bytes / roof_.bandwidth : 0);
   }
 
   Model m_;
@@ -134,14 +142,17 @@ class Suite {
   std::vector<Row> rows_;
 };
 
-void Suite::gemm(const std::string& name, double calls, int64_t m, int64_t n, int64_t k, bool ta, bool tb, bool grad) {
+void Suite::gemm(const std::string& name, double calls, int64_t m, int64_t n, int64_t k, bool ta,
+                 bool tb, bool grad) {
   GemmArgs g;
-  g.a = random(m * k).raw(), g.b = random(n * k).raw(), g.c = grad ? floats(m * n) : random(m * n).raw();
+  g.a = random(m * k).raw(), g.b = random(n * k).raw(),
+  g.c = grad ? floats(m * n) : random(m * n).raw();
   g.transpose_a = ta, g.transpose_b = tb, g.m = m, g.n = n, g.k = k;
   g.lda = ta ? m : k, g.ldb = tb ? k : n, g.ldc = n, g.beta = grad ? 1 : 0;
   g.dtype = dtype_, g.c_dtype = grad ? DType::f32 : dtype_;
   double mnk = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  double moved = size_ * static_cast<double>(m * k + n * k) + static_cast<double>(m * n) * (grad ? 8 : size_);
+  double moved =
+      size_ * static_cast<double>(m * k + n * k) + static_cast<double>(m * n) * (grad ? 8 : size_);
   add(
       name, calls, 2 * mnk, moved, [this, g] { this->k().gemm(stream(), g); },
       shape(ta   ? "tn"
@@ -165,37 +176,47 @@ void Suite::gemms() {
 }
 
 void Suite::attention() {
-  int64_t t = m_.tokens(), e = m_.head_dim, q = m_.heads * e, kv = m_.groups * e, stride = q + 2 * kv;
+  int64_t t = m_.tokens(), e = m_.head_dim, q = m_.heads * e, kv = m_.groups * e,
+          stride = q + 2 * kv;
   std::vector<int32_t>& seqlens = bounds_.emplace_back();
   std::vector<int32_t> places;
   for (int64_t b = 0; b <= m_.batch; ++b) seqlens.push_back(static_cast<int32_t>(b * m_.seq));
   for (int64_t i = 0; i < t; ++i) places.push_back(static_cast<int32_t>(i % m_.seq));
   Tensor positions = kept(run_.from_host<int32_t>(places, {t}));
   auto at = [&](const Tensor& base, int64_t i) {
-    return static_cast<void*>(static_cast<std::byte*>(base.raw()) + static_cast<size_t>(i) * size_of(dtype_));
+    return static_cast<void*>(static_cast<std::byte*>(base.raw()) +
+                              static_cast<size_t>(i) * size_of(dtype_));
   };
   Tensor qkv = random(t * stride), d_qkv = random(t * stride);
   AttentionArgs a{};
   int64_t per_group = m_.heads / m_.groups;
-  a.q = {qkv.raw(), stride, per_group * e}, a.k = {at(qkv, q), stride, e}, a.v = {at(qkv, q + kv), stride, e};
+  a.q = {qkv.raw(), stride, per_group * e}, a.k = {at(qkv, q), stride, e},
+  a.v = {at(qkv, q + kv), stride, e};
   a.o = random(t * q).raw(), a.lse = floats(t * m_.heads), a.cu_seqlens = seqlens.data();
   a.sequences = m_.batch, a.tokens = t, a.heads = m_.heads, a.groups = m_.groups, a.head_dim = e;
   a.scale = 1 / std::sqrt(static_cast<float>(e)), a.causal = true, a.dtype = dtype_;
   AttentionBackwardArgs b{};
   b.forward = a, b.d_o = random(t * q).raw();
-  b.dq = {d_qkv.raw(), stride, per_group * e}, b.dk = {at(d_qkv, q), stride, e}, b.dv = {at(d_qkv, q + kv), stride, e};
-  double pairs = static_cast<double>(m_.batch * m_.heads * e) * static_cast<double>(m_.seq * (m_.seq + 1) / 2);
-  auto layers = static_cast<double>(m_.layers), moved = size_ * static_cast<double>(t * (stride + q));
+  b.dq = {d_qkv.raw(), stride, per_group * e}, b.dk = {at(d_qkv, q), stride, e},
+  b.dv = {at(d_qkv, q + kv), stride, e};
+  double pairs =
+      static_cast<double>(m_.batch * m_.heads * e) * static_cast<double>(m_.seq * (m_.seq + 1) / 2);
+  auto layers = static_cast<double>(m_.layers),
+       moved = size_ * static_cast<double>(t * (stride + q));
   auto sizes = [&](const char* op) {
-    return shape(op,
-                 {{"batch", m_.batch}, {"heads", m_.heads}, {"groups", m_.groups}, {"seq", m_.seq}, {"head_dim", e}});
+    return shape(op, {{"batch", m_.batch},
+                      {"heads", m_.heads},
+                      {"groups", m_.groups},
+                      {"seq", m_.seq},
+                      {"head_dim", e}});
   };
   k().attention(stream(), a);
   add(
-      "attention", layers, 4 * pairs, moved, [this, a] { k().attention(stream(), a); }, sizes("attention"));
+      "attention", layers, 4 * pairs, moved, [this, a] { k().attention(stream(), a); },
+      sizes("attention"));
   add(
-      "attention backward", layers, 10 * pairs, 2.5 * moved, [this, b] { k().attention_backward(stream(), b); },
-      sizes("attention_backward"));
+      "attention backward", layers, 10 * pairs, 2.5 * moved,
+      [this, b] { k().attention_backward(stream(), b); }, sizes("attention_backward"));
   RopeArgs r{qkv.raw(),
              positions.data<int32_t>(),
              floats(m_.seq * e / 2),
@@ -209,13 +230,15 @@ void Suite::attention() {
              per_group * e,
              false,
              dtype_};
-  add("rope of q", 2 * layers, 0, 2 * size_ * static_cast<double>(t * q), [this, r] { k().rope(stream(), r); });
+  add("rope of q", 2 * layers, 0, 2 * size_ * static_cast<double>(t * q),
+      [this, r] { k().rope(stream(), r); });
 }
 
 void Suite::rows() {
   int64_t t = m_.tokens(), d = m_.hidden;
   auto count = static_cast<double>(t * d), norms = static_cast<double>(2 * m_.layers + 1);
-  void *x = random(t * d).raw(), *w = random(d).raw(), *y = random(t * d).raw(), *dy = random(t * d).raw();
+  void *x = random(t * d).raw(), *w = random(d).raw(), *y = random(t * d).raw(),
+       *dy = random(t * d).raw();
   float *stat = floats(t), *mean = floats(t), *dw = floats(d);
   RmsNormArgs f{x, w, y, stat, t, d, 1e-5f, dtype_};
   k().rms_norm(stream(), f);
@@ -224,7 +247,8 @@ void Suite::rows() {
       shape("rms_norm", {{"rows", t}, {"cols", d}}));
   RmsNormBackwardArgs b{dy, x, w, stat, y, dw, t, d, true, true, dtype_};
   add(
-      "rms_norm backward", norms, 0, 4 * size_ * count, [this, b] { k().rms_norm_backward(stream(), b); },
+      "rms_norm backward", norms, 0, 4 * size_ * count,
+      [this, b] { k().rms_norm_backward(stream(), b); },
       shape("rms_norm_backward", {{"rows", t}, {"cols", d}}));
   LayerNormArgs l{x, w, w, y, mean, stat, t, d, 1e-5f, dtype_};
   add(
@@ -246,7 +270,8 @@ void Suite::losses() {
   CrossEntropyArgs c{logits, ids, loss, lse, t, v, v - 3, dtype_};
   k().cross_entropy(stream(), c);
   add(
-      "cross_entropy", 1, 0, size_ * static_cast<double>(t * v), [this, c] { k().cross_entropy(stream(), c); },
+      "cross_entropy", 1, 0, size_ * static_cast<double>(t * v),
+      [this, c] { k().cross_entropy(stream(), c); },
       shape("cross_entropy", {{"rows", t}, {"cols", v}}));
   CrossEntropyBackwardArgs cb{loss, logits, ids, lse, random(t * v).raw(), t, v, v - 3, dtype_};
   add("cross_entropy backward", 1, 0, 2 * size_ * static_cast<double>(t * v),
@@ -254,29 +279,35 @@ void Suite::losses() {
   EmbeddingArgs e{random(v * d).raw(), ids, y, t, v, d, dtype_};
   add("embedding", 1, 0, 2 * size_ * count, [this, e] { k().embedding(stream(), e); });
   EmbeddingBackwardArgs eb{dy, ids, floats(v * d), t, v, d, dtype_};
-  add("embedding backward", 1, 0, (size_ + 8) * count, [this, eb] { k().embedding_backward(stream(), eb); });
+  add("embedding backward", 1, 0, (size_ + 8) * count,
+      [this, eb] { k().embedding_backward(stream(), eb); });
 }
 
 void Suite::elements() {
   int64_t n = m_.tokens() * m_.ffn, d = m_.tokens() * m_.hidden;
-  auto layers = static_cast<double>(m_.layers), count = static_cast<double>(n), wide = static_cast<double>(d);
-  void *a = random(n).raw(), *b = random(n).raw(), *c = random(n).raw(), *y = random(n).raw(), *z = random(n).raw();
+  auto layers = static_cast<double>(m_.layers), count = static_cast<double>(n),
+       wide = static_cast<double>(d);
+  void *a = random(n).raw(), *b = random(n).raw(), *c = random(n).raw(), *y = random(n).raw(),
+       *z = random(n).raw();
   SiluMulArgs s{a, b, y, n, dtype_};
   add(
       "silu_mul", layers, 0, 3 * size_ * count, [this, s] { k().silu_mul(stream(), s); },
       shape("silu_mul", {{"count", n}}));
   SiluMulBackwardArgs sb{c, a, b, y, z, n, dtype_};
-  add("silu_mul backward", layers, 0, 5 * size_ * count, [this, sb] { k().silu_mul_backward(stream(), sb); });
+  add("silu_mul backward", layers, 0, 5 * size_ * count,
+      [this, sb] { k().silu_mul_backward(stream(), sb); });
   for (GeluKind kind : {GeluKind::erf, GeluKind::tanh}) {
     std::string name = kind == GeluKind::erf ? "gelu erf" : "gelu tanh";
     GeluArgs g{a, y, n, kind, dtype_};
     add(name, 0, 0, 2 * size_ * count, [this, g] { k().gelu(stream(), g); });
     GeluBackwardArgs gb{c, a, y, n, kind, false, dtype_};
-    add(name + " backward", 0, 0, 3 * size_ * count, [this, gb] { k().gelu_backward(stream(), gb); });
+    add(name + " backward", 0, 0, 3 * size_ * count,
+        [this, gb] { k().gelu_backward(stream(), gb); });
   }
   AddArgs sum{a, b, y, d, dtype_};
   add(
-      "add", 2 * layers, 0, 3 * size_ * wide, [this, sum] { k().add(stream(), sum); }, shape("add", {{"count", d}}));
+      "add", 2 * layers, 0, 3 * size_ * wide, [this, sum] { k().add(stream(), sum); },
+      shape("add", {{"count", d}}));
   DropoutArgs drop{a, y, d, 0, 1, 2, 3, 0.1f, dtype_};
   add("dropout", 0, 0, 2 * size_ * wide, [this, drop] { k().dropout(stream(), drop); });
   if (dtype_ != DType::f32) {
@@ -291,15 +322,16 @@ void Suite::elements() {
 void Suite::optimizer() {
   constexpr int64_t kMost = int64_t{1} << 28;  // a part stands for a model that would not fit
   int64_t p = std::min(m_.parameters(), kMost);
-  double calls = static_cast<double>(m_.parameters()) / static_cast<double>(p), count = static_cast<double>(p);
+  double calls = static_cast<double>(m_.parameters()) / static_cast<double>(p),
+         count = static_cast<double>(p);
   float *grad = floats(p), *param = floats(p), *m = floats(p), *v = floats(p);
   run_.fill_zero(tensors_.back());
   AdamWArgs o{param, grad,  m,     v,     dtype_ == DType::f32 ? nullptr : random(p).raw(),
               p,     1e-3f, 0.9f,  0.95f, 1e-8f,
               0.1f,  0.1f,  0.05f, 1,     dtype_};
   add(
-      "adamw", calls, 0, (28 + (dtype_ == DType::f32 ? 0 : size_)) * count, [this, o] { k().adamw(stream(), o); },
-      shape("adamw", {{"count", p}}));
+      "adamw", calls, 0, (28 + (dtype_ == DType::f32 ? 0 : size_)) * count,
+      [this, o] { k().adamw(stream(), o); }, shape("adamw", {{"count", p}}));
   SquaredNormArgs q{grad, p, norms_.data()};
   add("squared_norm", calls, 0, 4 * count, [this, q] { k().squared_norm(stream(), q); });
   CastArgs cast{grad, param, p, 1, true, DType::f32, DType::f32};
@@ -310,14 +342,16 @@ void Suite::print() const {
   double step = 0, flop = 0;
   for (const Row& row : rows_) step += row.calls * row.seconds, flop += row.calls * row.flop;
   std::printf(
-      "%s, %lld tokens, %.2f M parameters; ceilings measured: %.0f GFLOP/s, %.0f GB/s\n%-24s %10s %10s %8s %8s %8s "
+      "%s, %lld tokens, %.2f M parameters; ceilings measured: %.0f GFLOP/s, %.0f GB/s\n%-24s %10s "
+      "%10s %8s %8s %8s "
       "%7s\n",
-      name(dtype_), static_cast<long long>(m_.tokens()), static_cast<double>(m_.parameters()) * 1e-6,
-      roof_.flops * 1e-9, roof_.bandwidth * 1e-9, "kernel", "us", "GFLOP/s", "GB/s", "of roof", "calls", "share");
+      name(dtype_), static_cast<long long>(m_.tokens()),
+      static_cast<double>(m_.parameters()) * 1e-6, roof_.flops * 1e-9, roof_.bandwidth * 1e-9,
+      "kernel", "us", "GFLOP/s", "GB/s", "of roof", "calls", "share");
   for (const Row& r : rows_)
-    std::printf("%-24s %10.1f %10.1f %8.1f %7.1f%% %8.0f %6.1f%%\n", r.name.c_str(), r.seconds * 1e6,
-                r.flop / r.seconds * 1e-9, r.bytes / r.seconds * 1e-9, 100 * least(r) / r.seconds, r.calls,
-                100 * r.calls * r.seconds / step);
+    std::printf("%-24s %10.1f %10.1f %8.1f %7.1f%% %8.0f %6.1f%%\n", r.name.c_str(),
+                r.seconds * 1e6, r.flop / r.seconds * 1e-9, r.bytes / r.seconds * 1e-9,
+                100 * least(r) / r.seconds, r.calls, 100 * r.calls * r.seconds / step);
   std::printf("sum of one step %.2f ms, %.0f tokens/s, %.1f GFLOP/s\n\n", step * 1e3,
               static_cast<double>(m_.tokens()) / step, flop / step * 1e-9);
 }
@@ -344,13 +378,16 @@ Model model_of(const std::string& text) {
   if (text == "quickstart") return {};
   if (text == "llama8b") return kLlama8b;
   Model m;
-  int64_t* sizes[] = {&m.layers, &m.hidden, &m.heads, &m.groups, &m.head_dim, &m.ffn, &m.vocab, &m.seq, &m.batch};
+  int64_t* sizes[] = {&m.layers, &m.hidden, &m.heads, &m.groups, &m.head_dim,
+                      &m.ffn,    &m.vocab,  &m.seq,   &m.batch};
   const char* at = text.c_str();
   for (int64_t* size : sizes) {
     char* end = nullptr;
     *size = std::strtoll(at, &end, 10);
-    MT_USER_CHECK(end != at && *size > 0, ErrorClass::usage, cat("--model: '", text, "' is no model"),
-                  "quickstart, llama8b, or nine sizes: layers,hidden,heads,groups,head_dim,ffn,vocab,seq,batch");
+    MT_USER_CHECK(end != at && *size > 0, ErrorClass::usage,
+                  cat("--model: '", text, "' is no model"),
+                  "quickstart, llama8b, or nine sizes: "
+                  "layers,hidden,heads,groups,head_dim,ffn,vocab,seq,batch");
     at = *end == ',' ? end + 1 : end;
   }
   return m;
@@ -399,8 +436,8 @@ void bench(const Options& options) {
     BackendContext context;
     auto made = plugins.make<DeviceBackend>(options.backend, Node::map(), context);
     Probe probe = made->probe();
-    MT_USER_CHECK(probe.devices > 0, ErrorClass::config, cat("--backend ", options.backend, ": ", probe.reason),
-                  made->remedy());
+    MT_USER_CHECK(probe.devices > 0, ErrorClass::config,
+                  cat("--backend ", options.backend, ": ", probe.reason), made->remedy());
     std::printf("%s\n", made->describe().front().c_str());
     backend = std::move(made);
   }
@@ -420,7 +457,8 @@ int main(int argc, char** argv) {
   try {
     mtrain::bench::bench(mtrain::bench::parse(argc, argv));
   } catch (const mtrain::Error& error) {
-    std::fprintf(stderr, "bench_kernels: %s\n  %s\n", error.message().c_str(), error.hint().c_str());
+    std::fprintf(stderr, "bench_kernels: %s\n  %s\n", error.message().c_str(),
+                 error.hint().c_str());
     return static_cast<int>(error.error_class());
   }
   return 0;

@@ -1,6 +1,7 @@
-// Times the loading of samples: bench_loader [TOKENS_IN_MILLIONS] [SEQ_LENGTH]. Writes a scratch pair of that many 16-bit ids, in
-// documents of about 1000, and reads it in the gpt dataset's order from the page cache. Prints one JSON object: tokens/s of one
-// thread, and for training steps of 20 ms, the milliseconds that a step waits for its batch of 8 samples (median, 99 %, largest).
+// Times the loading of samples: bench_loader [TOKENS_IN_MILLIONS] [SEQ_LENGTH]. Writes a scratch
+// pair of that many 16-bit ids, in documents of about 1000, and reads it in the gpt dataset's order
+// from the page cache. Prints one JSON object: tokens/s of one thread, and for training steps of 20
+// ms, the milliseconds that a step waits for its batch of 8 samples (median, 99 %, largest).
 #include "mtrain/data/loader.h"
 
 #include <algorithm>
@@ -32,7 +33,8 @@ void write(const fs::path& prefix, int64_t tokens) {
   std::vector<int32_t> ids;
   for (uint64_t at = 0; writer.num_tokens() < tokens; ++at) {
     ids.resize(500 + random.words(at)[0] % 1000);
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>((at * 7919 + i * 31) % 50000);
+    for (size_t i = 0; i < ids.size(); ++i)
+      ids[i] = static_cast<int32_t>((at * 7919 + i * 31) % 50000);
     writer.add_sequence(ids);
     writer.end_document();
   }
@@ -49,7 +51,8 @@ GptSource open(const fs::path& prefix, int64_t seq_length) {
 
 int bench(int64_t millions, int64_t seq_length) {
   const fs::path prefix =
-      fs::temp_directory_path() / ("mtrain-bench-loader-" + std::to_string(Clock::now().time_since_epoch().count()));
+      fs::temp_directory_path() /
+      ("mtrain-bench-loader-" + std::to_string(Clock::now().time_since_epoch().count()));
   write(prefix, millions * 1'000'000);
   {
     GptSource source = open(prefix, seq_length);
@@ -75,10 +78,11 @@ int bench(int64_t millions, int64_t seq_length) {
     }
     std::sort(waits.begin(), waits.end());
     std::printf(
-        "{\"tokens\": %lld, \"seq_length\": %lld, \"tokens_per_second\": %.4g, \"wait_ms\": {\"median\": %.4f, \"p99\": %.4f, "
+        "{\"tokens\": %lld, \"seq_length\": %lld, \"tokens_per_second\": %.4g, \"wait_ms\": "
+        "{\"median\": %.4f, \"p99\": %.4f, "
         "\"largest\": %.4f}}\n",
-        static_cast<long long>(millions * 1'000'000), static_cast<long long>(seq_length), best, waits[waits.size() / 2],
-        waits[waits.size() * 99 / 100], waits.back());
+        static_cast<long long>(millions * 1'000'000), static_cast<long long>(seq_length), best,
+        waits[waits.size() / 2], waits[waits.size() * 99 / 100], waits.back());
   }
   fs::remove(bin_path(prefix));
   fs::remove(idx_path(prefix));

@@ -1,7 +1,7 @@
 // Times a tokenizer plugin: bench_tokenizer PLUGIN_FOLDER NAME PATH DOCUMENT_BYTES TEXT…
-// Prints one JSON object: seconds to load, MB/s of the first pass over the texts (cold word cache), of the
-// best later one (warm), and of the best on two threads. Texts are cut into documents of about so many bytes
-// at line ends.
+// Prints one JSON object: seconds to load, MB/s of the first pass over the texts (cold word cache),
+// of the best later one (warm), and of the best on two threads. Texts are cut into documents of
+// about so many bytes at line ends.
 #include "mtrain/data/tokenizer.h"
 
 #include <algorithm>
@@ -51,7 +51,8 @@ int run(int argc, char** argv) {
   Node settings = Node::map();
   settings.set("path", Node::string(argv[3]));
   TokenizerContext context{std::filesystem::current_path()};
-  auto warm_up = host.make<Tokenizer>(argv[2], settings, context);  // the library itself is loaded once
+  auto warm_up =
+      host.make<Tokenizer>(argv[2], settings, context);  // the library itself is loaded once
   auto begin = Clock::now();
   auto tokenizer = host.make<Tokenizer>(argv[2], settings, context);
   const double load = seconds_since(begin);
@@ -78,10 +79,12 @@ int run(int argc, char** argv) {
     two = std::min(two, seconds_since(start));
   }
   std::printf(
-      "{\"load_ms\": %.1f, \"megabytes\": %.2f, \"documents\": %zu, \"tokens\": %zu, \"cold\": %.1f, "
+      "{\"load_ms\": %.1f, \"megabytes\": %.2f, \"documents\": %zu, \"tokens\": %zu, \"cold\": "
+      "%.1f, "
       "\"warm\": %.1f, "
       "\"two_threads\": %.1f}\n",
-      load * 1e3, megabytes, docs.size(), tokens, megabytes / cold, megabytes / warm, megabytes / two);
+      load * 1e3, megabytes, docs.size(), tokens, megabytes / cold, megabytes / warm,
+      megabytes / two);
   return 0;
 }
 

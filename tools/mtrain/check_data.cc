@@ -17,14 +17,18 @@
 namespace mtrain {
 namespace {
 
-/// The setting of a section that a message speaks of: one that it names, or whose value it quotes; else the section's path or type.
-std::string setting_of(const Recipe& recipe, const std::string& section, const std::string& message) {
+/// The setting of a section that a message speaks of: one that it names, or whose value it quotes;
+/// else the section's path or type.
+std::string setting_of(const Recipe& recipe, const std::string& section,
+                       const std::string& message) {
   std::string named, quoted;
   const Node* settings = recipe.config.root().find(section);
   each_leaf(*settings, [&](const std::string& path, const Node& leaf) {
     const std::string key = section + "." + path, value = leaf.is_scalar() ? leaf.as_text() : "";
     if (message.find(key) != std::string::npos && key.size() > named.size()) named = key;
-    if (value.size() > 2 && leaf.is(NodeKind::string) && path != "type" && message.find(value) != std::string::npos && quoted.empty()) quoted = key;
+    if (value.size() > 2 && leaf.is(NodeKind::string) && path != "type" &&
+        message.find(value) != std::string::npos && quoted.empty())
+      quoted = key;
   });
   if (!named.empty() || !quoted.empty()) return named.empty() ? quoted : named;
   const Node* path = settings->find("path");
@@ -45,8 +49,10 @@ class DataChecker {
   DataCheck run() {
     attempt("tokenizer", [&] {
       TokenizerContext context{recipe_.directory};
-      tokenizer_ = plugins_.make<Tokenizer>(recipe_.settings.tokenizer.type, recipe_.component("tokenizer"), context);
-      out_.text += cat("  tokenizer ", recipe_.settings.tokenizer.type, ": ", human_count(static_cast<double>(tokenizer_->vocab_size())), " ids\n");
+      tokenizer_ = plugins_.make<Tokenizer>(recipe_.settings.tokenizer.type,
+                                            recipe_.component("tokenizer"), context);
+      out_.text += cat("  tokenizer ", recipe_.settings.tokenizer.type, ": ",
+                       human_count(static_cast<double>(tokenizer_->vocab_size())), " ids\n");
       vocabulary_rows(recipe_.settings, *tokenizer_);
       log_rows_without_id(recipe_, *tokenizer_);
     });
@@ -61,7 +67,10 @@ class DataChecker {
       with_path_origins(recipe_.inputs, work);
     } catch (const Error& error) {
       const std::string setting = setting_of(recipe_, section, error.message());
-      recipe_.report.error(name(error.error_class()), setting, recipe_.config.root().at(setting).loc(), one_line(error.message())).fix(one_line(error.hint()));
+      recipe_.report
+          .error(name(error.error_class()), setting, recipe_.config.root().at(setting).loc(),
+                 one_line(error.message()))
+          .fix(one_line(error.hint()));
       if (out_.status == 0) out_.status = error.exit_status();
     }
   }
@@ -71,12 +80,16 @@ class DataChecker {
     DatasetContext context = dataset_context(recipe_, tokenizer_.get());
     auto dataset = plugins_.make<Dataset>(s.dataset.type, recipe_.component("dataset"), context);
     if (counts_epochs(recipe_)) settle_epochs(recipe_, plugins_);
-    read_first(*dataset, Split::train, s.batches().samples_until(std::max<int64_t>(1, s.train.steps)), "the run");
+    read_first(*dataset, Split::train,
+               s.batches().samples_until(std::max<int64_t>(1, s.train.steps)), "the run");
     // With interval 0, too: a run evaluates after its last step.
     if (s.validation.steps > 0 && s.train.steps > 0)
-      read_first(*dataset, Split::valid, s.validation.steps * s.eval_global_batch(), "a validation");
+      read_first(*dataset, Split::valid, s.validation.steps * s.eval_global_batch(),
+                 "a validation");
     else
-      out_.text += cat("  no validation data is read: ", s.train.steps == 0 ? "train" : "validation", ".steps is 0\n");
+      out_.text +=
+          cat("  no validation data is read: ", s.train.steps == 0 ? "train" : "validation",
+              ".steps is 0\n");
   }
 
   /// `reader`: what reads so many samples, which need not be as many as the data have.
@@ -86,8 +99,9 @@ class DataChecker {
     std::vector<int32_t> tokens(length), targets(length), positions(length);
     Sample sample{tokens, targets, positions, {}};
     source->get(0, sample);
-    out_.text += cat("  ", name(which), " data of ", recipe_.settings.dataset.type, ": ", reader, " reads ", human_count(static_cast<double>(samples)),
-                     " samples of ", length, " tokens\n");
+    out_.text +=
+        cat("  ", name(which), " data of ", recipe_.settings.dataset.type, ": ", reader, " reads ",
+            human_count(static_cast<double>(samples)), " samples of ", length, " tokens\n");
   }
 
   Recipe& recipe_;
@@ -98,6 +112,8 @@ class DataChecker {
 
 }  // namespace
 
-DataCheck check_data(Recipe& recipe, PluginHost& plugins) { return DataChecker(recipe, plugins).run(); }
+DataCheck check_data(Recipe& recipe, PluginHost& plugins) {
+  return DataChecker(recipe, plugins).run();
+}
 
 }  // namespace mtrain

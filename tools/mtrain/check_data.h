@@ -12,8 +12,9 @@ struct DataCheck {
   int status = 0;    // of the first fault
 };
 
-/// Makes the tokenizer and the dataset, with the template of its conversations, and reads the first sample of each split that a
-/// run would use. A fault goes to the recipe's report, at the setting that it speaks of. REQUIRES: the recipe is sound.
+/// Makes the tokenizer and the dataset, with the template of its conversations, and reads the first
+/// sample of each split that a run would use. A fault goes to the recipe's report, at the setting
+/// that it speaks of. REQUIRES: the recipe is sound.
 DataCheck check_data(Recipe& recipe, PluginHost& plugins);
 
 }  // namespace mtrain

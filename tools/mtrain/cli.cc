@@ -13,6 +13,8 @@
 #include <new>
 #include <system_error>
 
+#include "help_format.h"
+#include "last_words.h"
 #include "mtrain/base/errno_hint.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
@@ -20,8 +22,6 @@
 #include "mtrain/base/text_stream.h"
 #include "mtrain/train/launcher.h"
 #include "mtrain/train/search_path.h"
-#include "help_format.h"
-#include "last_words.h"
 #include "option_hints.h"
 #include "recipe_words.h"
 
@@ -35,13 +35,15 @@ std::vector<std::string> command_names(const CLI::App& app) {
 }
 
 bool is_command(const CLI::App& app, const std::string& word) {
-  auto commands = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; });
+  auto commands =
+      app.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; });
   return !commands.empty();
 }
 
-/// How many words this option of the program takes, with itself. Throws Error(usage) for one that does not
-/// exist.
-size_t words_of_option(const CLI::App& app, const std::string& word, const std::vector<std::string>& arguments) {
+/// How many words this option of the program takes, with itself. Throws Error(usage) for one that
+/// does not exist.
+size_t words_of_option(const CLI::App& app, const std::string& word,
+                       const std::vector<std::string>& arguments) {
   std::string option_name = word.substr(0, word.find('='));
   const auto* option = app.get_option_no_throw(option_name);
   if (!option && is_command(app, "train"))
@@ -51,16 +53,20 @@ size_t words_of_option(const CLI::App& app, const std::string& word, const std::
     for (const auto* known : app.get_options()) names.push_back(known->get_name());
     const std::string setting = setting_for_option(word, arguments, PluginHost(plugin_folders({})));
     std::vector<std::string> near = nearest(option_name, names, 1);
-    throw Error(
-        ErrorClass::usage, cat("there is no option ", printable(option_name, 64), " before the command"),
-        !setting.empty() ? setting : near.empty() ? "run `mtrain --help`" : cat("did you mean ", near.front(), "? run `mtrain --help`"));
+    throw Error(ErrorClass::usage,
+                cat("there is no option ", printable(option_name, 64), " before the command"),
+                !setting.empty() ? setting
+                : near.empty()   ? "run `mtrain --help`"
+                                 : cat("did you mean ", near.front(), "? run `mtrain --help`"));
   }
   return option && option_name == word && option->get_expected_min() > 0 ? 2 : 1;
 }
 
-int report(const char* error_class, const std::string& message, const std::string& hint, int status) {
+int report(const char* error_class, const std::string& message, const std::string& hint,
+           int status) {
   std::cout.flush();
-  // A message may quote a file or an argument whose author wants the terminal to show something else.
+  // A message may quote a file or an argument whose author wants the terminal to show something
+  // else.
   std::string help = hint.empty() ? "" : cat("  help: ", printable_lines(hint), "\n");
   write_standard_error(cat(headline(error_class, printable_lines(message)), help));
   return status;
@@ -71,19 +77,24 @@ int report(const Error& error) {
 }
 
 int report_system_error(const std::system_error& error) {
-  const bool of_system = error.code().category() == std::generic_category() || error.code().category() == std::system_category();
+  const bool of_system = error.code().category() == std::generic_category() ||
+                         error.code().category() == std::system_category();
   const int number = of_system ? error.code().value() : 0;  // a stream's is none
   const int status = static_cast<int>(ErrorClass::io);
-  if (number != EAGAIN && number != ENOMEM) return report(name(ErrorClass::io), error.what(), errno_hint(number), status);
+  if (number != EAGAIN && number != ENOMEM)
+    return report(name(ErrorClass::io), error.what(), errno_hint(number), status);
   return report(name(ErrorClass::io), cat("the system refuses a thread or lock: ", error.what()),
-                "raise the limits of processes (ulimit -u) and of address space (ulimit -v), or lower run.threads", status);
+                "raise the limits of processes (ulimit -u) and of address space (ulimit -v), or "
+                "lower run.threads",
+                status);
 }
 
 /// The command in use, the deepest that was named: `mtrain plugins ls`.
 const CLI::App& innermost(const CLI::App& app, std::string& spelled) {
   const CLI::App* at = &app;
   spelled = app.get_name();
-  for (; !at->get_subcommands().empty(); spelled += " " + at->get_name()) at = at->get_subcommands().front();
+  for (; !at->get_subcommands().empty(); spelled += " " + at->get_name())
+    at = at->get_subcommands().front();
   return *at;
 }
 
@@ -94,17 +105,21 @@ std::string range_fault(const CLI::App& command, const std::string& message) {
   if (value == std::string::npos || limits == std::string::npos) return message;
   const std::string said = message.substr(0, value);
   const CLI::Option* option = nullptr;
-  for (const CLI::App* at = &command; at && !option; at = at->get_parent()) option = at->get_option_no_throw(said);
+  for (const CLI::App* at = &command; at && !option; at = at->get_parent())
+    option = at->get_option_no_throw(said);
   const std::string range = option ? value_range(*option) : "";
   const size_t begin = value + kValue.size();
-  return range.empty() ? message : cat(said, ": wanted a number ", range, ", got ", message.substr(begin, limits - begin));
+  return range.empty() ? message
+                       : cat(said, ": wanted a number ", range, ", got ",
+                             message.substr(begin, limits - begin));
 }
 
 /// What CLI11 says of an argument that is missing, by the name that the help page shows for it.
 std::string missing_argument(const CLI::App& command, const std::string& message) {
   constexpr std::string_view kRequired = " is required";
   if (!message.ends_with(kRequired)) return message;
-  const CLI::Option* option = command.get_option_no_throw(message.substr(0, message.size() - kRequired.size()));
+  const CLI::Option* option =
+      command.get_option_no_throw(message.substr(0, message.size() - kRequired.size()));
   return option && option->get_positional() ? cat(option->get_type_name(), kRequired) : message;
 }
 
@@ -117,13 +132,20 @@ int report_usage(const CLI::App& app, const Cli& cli, const CLI::ParseError& err
   std::vector<std::string> rest = app.remaining(true), names = command_names(command);
   if (!rest.empty() && rest.front().starts_with('-')) {
     message = cat("`", spelled, "` has no option ", rest.front());
-    const std::string setting = command.get_option_no_throw("overrides") ? setting_for_option(rest.front(), cli.words, PluginHost(plugin_folders(cli.plugin_path))) : "";
+    const std::string setting =
+        command.get_option_no_throw("overrides")
+            ? setting_for_option(rest.front(), cli.words,
+                                 PluginHost(plugin_folders(cli.plugin_path)))
+            : "";
     std::vector<std::string> options;
     for (const auto* option : command.get_options())
       for (const auto& known : option->get_lnames()) options.push_back("--" + known);
-    const std::vector<std::string> near = nearest(rest.front().substr(0, rest.front().find('=')), options, 1);
-    if (!setting.empty()) hint = setting;
-    else if (!near.empty()) hint = cat("did you mean ", near.front(), "? Run `", spelled, " --help`");
+    const std::vector<std::string> near =
+        nearest(rest.front().substr(0, rest.front().find('=')), options, 1);
+    if (!setting.empty())
+      hint = setting;
+    else if (!near.empty())
+      hint = cat("did you mean ", near.front(), "? Run `", spelled, " --help`");
   } else if (!rest.empty() && !names.empty()) {
     std::vector<std::string> near = nearest(rest.front(), names, 1);
     message = cat("there is no command `", spelled, " ", rest.front(), "`");
@@ -136,15 +158,19 @@ int report_usage(const CLI::App& app, const Cli& cli, const CLI::ParseError& err
     message = cat("`", spelled, "` needs a command");
     hint = cat("it has: ", join(names, ", "), "; run `", spelled, " --help`");
   }
-  return report(name(ErrorClass::usage), printable(message, 500), hint, static_cast<int>(ErrorClass::usage));
+  return report(name(ErrorClass::usage), printable(message, 500), hint,
+                static_cast<int>(ErrorClass::usage));
 }
 
 /// A level that is none would be taken for another one without a word.
 void check_log_level() {
   static constexpr const char* kLevels[] = {"debug", "info", "warn", "error", "off"};
   const char* said = std::getenv("MTRAIN_LOG");
-  if (!said || std::find(std::begin(kLevels), std::end(kLevels), std::string_view(said)) != std::end(kLevels)) return;
-  throw Error(ErrorClass::usage, cat("MTRAIN_LOG is '", printable(said, 64), "', which is no level of messages"),
+  if (!said || std::find(std::begin(kLevels), std::end(kLevels), std::string_view(said)) !=
+                   std::end(kLevels))
+    return;
+  throw Error(ErrorClass::usage,
+              cat("MTRAIN_LOG is '", printable(said, 64), "', which is no level of messages"),
               "set it to debug, info, warn, error or off, or unset it");
 }
 
@@ -163,24 +189,26 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
     return report(error);
   } catch (const std::bad_alloc&) {
     return report(name(ErrorClass::config), "out of memory: the system refuses more",
-                  "raise the limits of memory (ulimit -v, or the container's), use a smaller model or micro-batch, or a larger machine",
+                  "raise the limits of memory (ulimit -v, or the container's), use a smaller model "
+                  "or micro-batch, or a larger machine",
                   static_cast<int>(ErrorClass::config));
   } catch (const std::filesystem::filesystem_error& error) {
-    return report(name(ErrorClass::io), error.what(), errno_hint(error.code().value()), static_cast<int>(ErrorClass::io));
+    return report(name(ErrorClass::io), error.what(), errno_hint(error.code().value()),
+                  static_cast<int>(ErrorClass::io));
   } catch (const std::system_error& error) {
     return report_system_error(error);
   } catch (const std::exception& error) {
-    return report("internal", error.what(), "this is a defect of mtrain: please report it with this line",
-                  70);
+    return report("internal", error.what(),
+                  "this is a defect of mtrain: please report it with this line", 70);
   } catch (...) {
-    return report("internal", "something was thrown that is not a std::exception", "a plugin may be at fault",
-                  70);
+    return report("internal", "something was thrown that is not a std::exception",
+                  "a plugin may be at fault", 70);
   }
   return cli.status;
 }
 
-// Where the caller closed standard input, output or error, a file of ours would get that number, and prints
-// would go into it.
+// Where the caller closed standard input, output or error, a file of ours would get that number,
+// and prints would go into it.
 void occupy_standard_streams() {
   int fd;
   do fd = ::open("/dev/null", O_RDWR);
@@ -188,12 +216,15 @@ void occupy_standard_streams() {
   if (fd > 2) ::close(fd);
 }
 
-/// A folder of plugins that does not exist hides none, but the plugins that were meant are then not found.
+/// A folder of plugins that does not exist hides none, but the plugins that were meant are then not
+/// found.
 void warn_of_absent_folders(const std::vector<std::string>& from_command_line) {
   auto look = [](const char* given_by, const std::string& folder) {
     std::error_code ignored;
     if (!folder.empty() && !fs::is_directory(folder, ignored))
-      log_warn(given_by, ": ", printable(folder), fs::exists(folder, ignored) ? " is not a folder" : " does not exist", "; no plugin is read from there");
+      log_warn(given_by, ": ", printable(folder),
+               fs::exists(folder, ignored) ? " is not a folder" : " does not exist",
+               "; no plugin is read from there");
   };
   for (const auto& folder : from_command_line) look("--plugin-path", folder);
   if (const char* variable = std::getenv("MTRAIN_PLUGIN_PATH"))
@@ -210,7 +241,8 @@ std::string headline(const char* error_class, const std::string& message) {
 
 PluginHost plugin_host(const Cli& cli) {
   static std::once_flag told;
-  if (!cli.quiet && launched_rank() == 0) std::call_once(told, warn_of_absent_folders, cli.plugin_path);
+  if (!cli.quiet && launched_rank() == 0)
+    std::call_once(told, warn_of_absent_folders, cli.plugin_path);
   return PluginHost(plugin_folders(cli.plugin_path));
 }
 
@@ -221,7 +253,8 @@ std::vector<const CLI::App*> visible_commands(const CLI::App& app) {
   return out;
 }
 
-std::vector<std::string> with_default_command(const CLI::App& app, std::vector<std::string> arguments) {
+std::vector<std::string> with_default_command(const CLI::App& app,
+                                              std::vector<std::string> arguments) {
   size_t at = 0;
   while (at < arguments.size() && arguments[at].starts_with('-') && arguments[at] != "-")
     at += words_of_option(app, arguments[at], arguments);
@@ -241,11 +274,11 @@ std::vector<std::string> with_default_command(const CLI::App& app, std::vector<s
   std::vector<std::string> names = command_names(app);
   std::vector<std::string> near = nearest(word, names, 1);
   if (!is_command(app, "train") || (!like_a_recipe && !near.empty())) {
-    throw Error(
-        ErrorClass::usage, cat("there is no command '", printable(word, 64), "'"),
-        near.empty()
-            ? cat("commands: ", join(names, ", "), "; a recipe is a file, e.g. recipes/quickstart.yaml")
-            : cat("did you mean `mtrain ", near.front(), "`? commands: ", join(names, ", ")));
+    throw Error(ErrorClass::usage, cat("there is no command '", printable(word, 64), "'"),
+                near.empty() ? cat("commands: ", join(names, ", "),
+                                   "; a recipe is a file, e.g. recipes/quickstart.yaml")
+                             : cat("did you mean `mtrain ", near.front(),
+                                   "`? commands: ", join(names, ", ")));
   }
   arguments.insert(arguments.begin(), "train");  // which takes the options of the program too
   return arguments;
@@ -254,13 +287,15 @@ std::vector<std::string> with_default_command(const CLI::App& app, std::vector<s
 void limit_to_one_argument(CLI::App& app) {
   for (auto* option : app.get_options())
     if (!option->get_positional()) option->allow_extra_args(false);
-  for (auto* command : app.get_subcommands([](CLI::App*) { return true; })) limit_to_one_argument(*command);
+  for (auto* command : app.get_subcommands([](CLI::App*) { return true; }))
+    limit_to_one_argument(*command);
 }
 
 int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   occupy_standard_streams();
   prepare_last_words();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of the write, which is told with its name
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of the write, which
+                                  // is told with its name
   cli.words = arguments;
   int status = parse_and_run(app, cli, std::move(arguments));
   std::cout.flush();

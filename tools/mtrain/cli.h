@@ -1,6 +1,6 @@
-// The frame of the command line: what every subcommand shares, and the list of them. Each lives in its own
-// cmd_<x>.cc, adds itself to the App, and does its work in its callback, which throws mtrain::Error or sets
-// Cli::status. Single-threaded.
+// The frame of the command line: what every subcommand shares, and the list of them. Each lives in
+// its own cmd_<x>.cc, adds itself to the App, and does its work in its callback, which throws
+// mtrain::Error or sets Cli::status. Single-threaded.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ struct Cli {
   std::vector<std::string> plugin_path;  // --plugin-path, in order
   bool quiet = false;                    // --quiet: results and errors only
   std::vector<std::string> words;        // the command line as it was typed, without the program
-  int status = 0;                        // the exit status, set by a callback that fails without an Error
+  int status = 0;  // the exit status, set by a callback that fails without an Error
 };
 
 /// A host over the search path of this command line. Loads nothing yet.
@@ -31,12 +31,15 @@ std::vector<const CLI::App*> visible_commands(const CLI::App& command);
 
 /// Puts `train` before a bare recipe: {"r.yaml", "a=1"} becomes {"train", "r.yaml", "a=1"}. Throws
 /// Error(usage) when the first word is neither a command nor like a recipe.
-std::vector<std::string> with_default_command(const CLI::App& app, std::vector<std::string> arguments);
+std::vector<std::string> with_default_command(const CLI::App& app,
+                                              std::vector<std::string> arguments);
 
-/// Makes every option of these commands take one argument: a repeatable one is repeated, and leaves the words behind it alone.
+/// Makes every option of these commands take one argument: a repeatable one is repeated, and leaves
+/// the words behind it alone.
 void limit_to_one_argument(CLI::App& app);
 
-/// Parses, runs the callbacks and turns every failure into one message on standard error and its exit status.
+/// Parses, runs the callbacks and turns every failure into one message on standard error and its
+/// exit status.
 int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments);
 
 void add_train_command(CLI::App& app, Cli& cli);

@@ -1,4 +1,5 @@
-// mtrain bench: some steps of a recipe, where their time went, and what holds them back. Leaves nothing behind.
+// mtrain bench: some steps of a recipe, where their time went, and what holds them back. Leaves
+// nothing behind.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -34,7 +35,8 @@ struct BenchOptions {
   bool json = false, plain = false;
 };
 
-/// What a launcher calls the job that this process is a rank of; empty where none started it. All its ranks are told the same.
+/// What a launcher calls the job that this process is a rank of; empty where none started it. All
+/// its ranks are told the same.
 std::string launched_job() {
   if (launched_ranks() == 1) return {};
   for (const char* variable : {"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"})
@@ -53,7 +55,8 @@ class ScratchRun {
       return;
     }
     std::string name = (fs::temp_directory_path() / "mtrain-bench-XXXXXX").string();
-    MT_USER_CHECK(::mkdtemp(name.data()) != nullptr, ErrorClass::io, cat("cannot make a folder like ", name),
+    MT_USER_CHECK(::mkdtemp(name.data()) != nullptr, ErrorClass::io,
+                  cat("cannot make a folder like ", name),
                   "set TMPDIR to a folder that can be written");
     path_ = name;
   }
@@ -69,8 +72,8 @@ class ScratchRun {
   fs::path path_;
 };
 
-/// The most memory that this process ever had, in bytes. Not getrusage's figure, which starts with that of the
-/// program that started this one.
+/// The most memory that this process ever had, in bytes. Not getrusage's figure, which starts with
+/// that of the program that started this one.
 int64_t peak_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -87,7 +90,8 @@ struct Measured {
 };
 
 /// Stops early, with what it has, when a signal asks for it.
-Measured measure(Trainer& trainer, const BenchOptions& options, Profile* profile, const SignalWatch& signals) {
+Measured measure(Trainer& trainer, const BenchOptions& options, Profile* profile,
+                 const SignalWatch& signals) {
   for (int64_t i = 0; i < options.warmup && signals.received() == 0; ++i) trainer.step();
   trainer.set_profile(profile);
   Measured out;
@@ -114,54 +118,63 @@ double median(std::vector<double> values) {
 Node memory_node(const MemoryBreakdown& tensors, size_t bytes) {
   Node uses = make_map({});
   for (size_t i = 0; i < kMemoryUses; ++i)
-    uses.set(std::string(name(static_cast<MemoryUse>(i))), Node::integer(static_cast<int64_t>(tensors.bytes[i])));
-  return make_map({{"bytes", Node::integer(static_cast<int64_t>(bytes))}, {"uses", std::move(uses)}});
+    uses.set(std::string(name(static_cast<MemoryUse>(i))),
+             Node::integer(static_cast<int64_t>(tensors.bytes[i])));
+  return make_map(
+      {{"bytes", Node::integer(static_cast<int64_t>(bytes))}, {"uses", std::move(uses)}});
 }
 
-void print(Trainer& trainer, const Recipe& recipe, const Measured& measured, const ProfileSummary& summary,
-           const BenchOptions& options) {
+void print(Trainer& trainer, const Recipe& recipe, const Measured& measured,
+           const ProfileSummary& summary, const BenchOptions& options) {
   const RunInfo& info = trainer.info();
   auto tokens = static_cast<double>(info.global_batch_size * info.seq_length);
-  double seconds = median(measured.seconds), rate = tokens / seconds, flops = rate * info.flops_per_token;
-  PeakRate peak = peak_rate(recipe.settings, trainer.device(), trainer.context().backend(), trainer.context().device());
-  const double mfu = peak.share(flops / static_cast<double>(std::max<int64_t>(1, recipe.settings.dist.nproc)));
+  double seconds = median(measured.seconds), rate = tokens / seconds,
+         flops = rate * info.flops_per_token;
+  PeakRate peak = peak_rate(recipe.settings, trainer.device(), trainer.context().backend(),
+                            trainer.context().device());
+  const double mfu =
+      peak.share(flops / static_cast<double>(std::max<int64_t>(1, recipe.settings.dist.nproc)));
   if (options.json) {
     Node seconds_list = Node::list(), losses = Node::list();
     for (double s : measured.seconds) seconds_list.push(Node::number(s));
     for (double loss : measured.losses) losses.push(Node::number(loss));
-    std::cout << write_json(make_map({{"recipe", Node::string(recipe.name)},
-                                      {"dtype", Node::string(info.dtype)},
-                                      {"parameters", Node::integer(info.parameters)},
-                                      {"tokens_per_step", Node::number(tokens)},
-                                      {"tokens_per_second", Node::number(rate)},
-                                      {"tflops", Node::number(1e-12 * flops)},
-                                      {"mfu", Node::number(mfu)},
-                                      {"peak_tflops", Node::number(1e-12 * peak.flops)},
-                                      {"peak", Node::string(peak.source)},
-                                      {"memory_bytes", Node::integer(measured.memory)},
-                                      {"tensor_memory", memory_node(measured.tensors, measured.reserved)},
-                                      {"planned_memory", memory_node(info.planned_memory, info.planned_bytes)},
-                                      {"system_allocations",
-                                       Node::integer(static_cast<int64_t>(measured.system_allocations))},
-                                      {"step_seconds", std::move(seconds_list)},
-                                      {"losses", std::move(losses)},
-                                      {"profile", to_node(summary)}}))
+    std::cout << write_json(make_map(
+                     {{"recipe", Node::string(recipe.name)},
+                      {"dtype", Node::string(info.dtype)},
+                      {"parameters", Node::integer(info.parameters)},
+                      {"tokens_per_step", Node::number(tokens)},
+                      {"tokens_per_second", Node::number(rate)},
+                      {"tflops", Node::number(1e-12 * flops)},
+                      {"mfu", Node::number(mfu)},
+                      {"peak_tflops", Node::number(1e-12 * peak.flops)},
+                      {"peak", Node::string(peak.source)},
+                      {"memory_bytes", Node::integer(measured.memory)},
+                      {"tensor_memory", memory_node(measured.tensors, measured.reserved)},
+                      {"planned_memory", memory_node(info.planned_memory, info.planned_bytes)},
+                      {"system_allocations",
+                       Node::integer(static_cast<int64_t>(measured.system_allocations))},
+                      {"step_seconds", std::move(seconds_list)},
+                      {"losses", std::move(losses)},
+                      {"profile", to_node(summary)}}))
               << '\n';
     return;
   }
-  std::cout << recipe.name << ": " << human_count(static_cast<double>(info.parameters)) << " parameters, "
-            << info.dtype << " on " << info.device << dtype_note(info) << ", " << info.global_batch_size << " x " << info.seq_length
-            << " tokens per step\n";
+  std::cout << recipe.name << ": " << human_count(static_cast<double>(info.parameters))
+            << " parameters, " << info.dtype << " on " << info.device << dtype_note(info) << ", "
+            << info.global_batch_size << " x " << info.seq_length << " tokens per step\n";
   if (!options.plain) std::cout << to_text(summary, options.rows);
-  std::cout << static_cast<int64_t>(rate) << " tokens/s (median of " << counted(measured.seconds.size(), "step") << "), "
+  std::cout << static_cast<int64_t>(rate) << " tokens/s (median of "
+            << counted(measured.seconds.size(), "step") << "), "
             << human_bytes(static_cast<uint64_t>(measured.memory)) << " of memory at most, "
             << static_cast<int64_t>(1000 * mfu + 0.5) / 10.0 << " % of " << peak.source << '\n'
             << "memory of tensors: " << human_bytes(measured.reserved) << ", planned "
-            << human_bytes(info.planned_bytes) << "; at most in use: " << measured.tensors.text() << '\n';
+            << human_bytes(info.planned_bytes) << "; at most in use: " << measured.tensors.text()
+            << '\n';
 }
 
 /// The first rank's kernels stand for all.
-void bench_first(Cli& cli, Trainer& trainer, const Recipe& recipe, const BenchOptions& options, const SignalWatch& signals) {
+void bench_first(Cli& cli, Trainer& trainer, const Recipe& recipe, const BenchOptions& options,
+                 const SignalWatch& signals) {
   DType dtype = *dtype_from_name(trainer.info().dtype);
   Profile profile(trainer.context().backend().kernels());
   Measured measured = measure(trainer, options, options.plain ? nullptr : &profile, signals);
@@ -169,7 +182,8 @@ void bench_first(Cli& cli, Trainer& trainer, const Recipe& recipe, const BenchOp
     cli.status = 128 + signals.received();
     return;
   }
-  ProfileSummary summary = summarise(profile, measured.seconds, measure_roof(trainer.context(), dtype));
+  ProfileSummary summary =
+      summarise(profile, measured.seconds, measure_roof(trainer.context(), dtype));
   print(trainer, recipe, measured, summary, options);
   if (!options.trace.empty()) write_file_atomic(options.trace, to_trace(profile, recipe.name));
 }
@@ -180,21 +194,27 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
   RecipeRequest request = recipe_request(cli, words);
   request.launched = launched_ranks();
   // The recipe's own checkpoints are neither continued nor touched.
-  for (const auto& [key, value] : {std::pair{"run.dir", scratch.path()}, {"checkpoint.dir", ""}, {"checkpoint.resume", "never"}})
+  for (const auto& [key, value] : {std::pair{"run.dir", scratch.path()},
+                                   {"checkpoint.dir", ""},
+                                   {"checkpoint.resume", "never"}})
     request.overrides.push_back({key, 0, {}, false, value});
   Recipe recipe = load_recipe(request, plugins);
   print_warnings(cli, recipe);
   settle_epochs(recipe, plugins);
   int64_t wanted = options.steps + options.warmup, there = recipe.settings.train.steps;
-  MT_USER_CHECK(wanted <= there, ErrorClass::usage,
-                cat("--steps and --warmup ask for ", counted(wanted, "step"), ", but train.steps is ", there),
-                cat("add train.steps=", wanted));
+  MT_USER_CHECK(
+      wanted <= there, ErrorClass::usage,
+      cat("--steps and --warmup ask for ", counted(wanted, "step"), ", but train.steps is ", there),
+      cat("add train.steps=", wanted));
   SignalWatch signals;
   std::mutex building;
   auto rank = [&](Communicator& ranks) {
     RankMesh mesh(recipe, ranks);
     std::optional<Trainer> trainer;
-    build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, [] { return false; }, mesh); });
+    build_in_turn(ranks, building, [&] {
+      trainer.emplace(
+          recipe, plugins, [] { return false; }, mesh);
+    });
     ranks.barrier();
     if (ranks.rank() == 0) return bench_first(cli, *trainer, recipe, options, signals);
     for (int64_t i = 0; i < wanted && signals.received() == 0; ++i) trainer->step();
@@ -213,16 +233,23 @@ void add_bench_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("bench", "run some steps and show where their time goes");
   auto words = add_recipe_words(*command);
   auto options = std::make_shared<BenchOptions>();
-  command->add_option("--steps", options->steps, "steps that are measured")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--warmup", options->warmup, "steps before them")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--steps", options->steps, "steps that are measured")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--warmup", options->warmup, "steps before them")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--rows", options->rows, "lines of the table")->capture_default_str();
-  command->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev")->type_name("FILE");
-  command->add_flag("--plain", options->plain, "only the speed: without timing each kernel")->excludes("--trace");
+  command->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev")
+      ->type_name("FILE");
+  command->add_flag("--plain", options->plain, "only the speed: without timing each kernel")
+      ->excludes("--trace");
   command->add_flag("--json", options->json, "print as JSON");
   command->footer(
       "Examples:\n"
       "  mtrain bench quickstart\n"
-      "  mtrain bench gpt2_124m dataset=mock tokenizer=byte model.seq_length=512 train.micro_batch_size=4 "
+      "  mtrain bench gpt2_124m dataset=mock tokenizer=byte model.seq_length=512 "
+      "train.micro_batch_size=4 "
       "train.global_batch_size=4\n"
       "  mtrain bench quickstart --trace step.json   # open it in ui.perfetto.dev");
   command->callback([&cli, words, options] { bench(cli, *words, *options); });

@@ -29,7 +29,8 @@ std::string pipeline_line(const Recipe& recipe) {
 std::string dtype_words(const Recipe& recipe) {
   const std::string& dtype = recipe.settings.mixed_precision.dtype;
   if (dtype == MixedPrecisionSection::kAuto)
-    return cat("bf16 or fp32 (auto: backend ", recipe.settings.dist.backend, " decides when a run begins)");
+    return cat("bf16 or fp32 (auto: backend ", recipe.settings.dist.backend,
+               " decides when a run begins)");
   return recipe.dtype_reason.empty() ? dtype : cat(dtype, " (auto: ", recipe.dtype_reason, ")");
 }
 
@@ -37,7 +38,11 @@ std::string dtype_words(const Recipe& recipe) {
 std::string ranks_line(const Recipe& recipe) {
   if (recipe.ranks < 2) return "";
   const int64_t started = recipe.settings.dist.nproc;
-  return cat("  for ", recipe.ranks, " ranks", started == recipe.ranks ? "" : cat(": start them with `mtrain --nproc ", recipe.ranks, " …`, or set dist.nproc=", recipe.ranks), '\n');
+  return cat("  for ", recipe.ranks, " ranks",
+             started == recipe.ranks ? ""
+                                     : cat(": start them with `mtrain --nproc ", recipe.ranks,
+                                           " …`, or set dist.nproc=", recipe.ranks),
+             '\n');
 }
 
 /// How long the run is: "100 steps of 4 x 256 tokens = 102k tokens".
@@ -45,12 +50,17 @@ std::string length_words(const Recipe& recipe) {
   const Settings& s = recipe.settings;
   const BatchSchedule batches = s.batches();
   const bool changes = batches.stages().size() > 1;
-  std::string step = cat(changes ? "(" : "", batches.text(), changes ? ")" : "", " x ", s.model.seq_length, " tokens");
-  const std::string replaced = replaced_length(recipe), instead = replaced.empty() ? "" : cat(", in place of ", replaced);
+  std::string step = cat(changes ? "(" : "", batches.text(), changes ? ")" : "", " x ",
+                         s.model.seq_length, " tokens");
+  const std::string replaced = replaced_length(recipe),
+                    instead = replaced.empty() ? "" : cat(", in place of ", replaced);
   if (counts_epochs(recipe))
-    return cat(s.train.epochs, s.train.epochs == 1 ? " epoch" : " epochs", " in steps of ", step, instead);
-  const double tokens = static_cast<double>(batches.samples_until(s.train.steps)) * static_cast<double>(s.model.seq_length);
-  return cat(counted(s.train.steps, "step"), " of ", step, " = ", human_count(tokens), " tokens", instead);
+    return cat(s.train.epochs, s.train.epochs == 1 ? " epoch" : " epochs", " in steps of ", step,
+               instead);
+  const double tokens = static_cast<double>(batches.samples_until(s.train.steps)) *
+                        static_cast<double>(s.model.seq_length);
+  return cat(counted(s.train.steps, "step"), " of ", step, " = ", human_count(tokens), " tokens",
+             instead);
 }
 
 void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
@@ -84,23 +94,26 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   const Settings& s = recipe.settings;
   std::cout << recipe.config.composition().file << ": ok\n"
             << "  model " << s.model.type << ", tokenizer " << s.tokenizer.type << ", dataset "
-            << s.dataset.type << ", optimizer " << s.optimizer.type << ", " << dtype_words(recipe) << '\n'
-            << "  " << length_words(recipe) << ", " << counted(s.micro_batches(), "micro-batch", "micro-batches")
-            << " per step\n"
-            << ranks_line(recipe) << pipeline_line(recipe)
-            << data.text << "  run folder " << recipe.run_directory().string() << '\n';
+            << s.dataset.type << ", optimizer " << s.optimizer.type << ", " << dtype_words(recipe)
+            << '\n'
+            << "  " << length_words(recipe) << ", "
+            << counted(s.micro_batches(), "micro-batch", "micro-batches") << " per step\n"
+            << ranks_line(recipe) << pipeline_line(recipe) << data.text << "  run folder "
+            << recipe.run_directory().string() << '\n';
   if (plan)
-    std::cout << "  memory " << human_bytes(plan->peak) << " of " << human_bytes(plan->free) << " free: "
-              << plan->at_peak.text() << '\n';
+    std::cout << "  memory " << human_bytes(plan->peak) << " of " << human_bytes(plan->free)
+              << " free: " << plan->at_peak.text() << '\n';
   for (size_t rank = 1; plan && rank < plan->stages.size(); ++rank)
-    std::cout << "  memory of pipeline rank " << rank << ": " << human_bytes(plan->stages[rank].total()) << ": "
-              << plan->stages[rank].text() << '\n';
+    std::cout << "  memory of pipeline rank " << rank << ": "
+              << human_bytes(plan->stages[rank].total()) << ": " << plan->stages[rank].text()
+              << '\n';
 }
 
 }  // namespace
 
 void add_check_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("check", "check a recipe, or that of a run: every fault at once, with its place and fix");
+  auto* command = app.add_subcommand(
+      "check", "check a recipe, or that of a run: every fault at once, with its place and fix");
   auto words = add_recipe_words(*command, "RECIPE|RUN", kRecipeOrRun);
   auto options = std::make_shared<CheckOptions>();
   std::vector<std::string> gpus;
@@ -112,19 +125,25 @@ void add_check_command(CLI::App& app, Cli& cli) {
                    "check for this many ranks instead of this machine's")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
-  command->add_option("--gpu", options->cluster.gpu, "check for ranks on this type of GPU, e.g. h100")
+  command
+      ->add_option("--gpu", options->cluster.gpu, "check for ranks on this type of GPU, e.g. h100")
       ->type_name(cat("{", join(gpus, ","), "}"));
-  command->add_flag("-m,--multirun", options->multirun, "check every combination of several values");
+  command->add_flag("-m,--multirun", options->multirun,
+                    "check every combination of several values");
   command->add_flag("--list", options->list, "list those combinations");
-  command->add_flag("--data", options->data,
-                    "also open tokenizer, template and data, and read a first sample (runs plugin code)");
-  auto* memory = command->add_flag("--memory", options->memory,
-                                   "also plan the memory of a step on this machine, by building the model without its "
-                                   "values (runs plugin code)");
-  for (const char* other : {"--resolved", "--json", "--world-size", "--gpu", "--multirun", "--list"})
+  command->add_flag(
+      "--data", options->data,
+      "also open tokenizer, template and data, and read a first sample (runs plugin code)");
+  auto* memory = command->add_flag(
+      "--memory", options->memory,
+      "also plan the memory of a step on this machine, by building the model without its "
+      "values (runs plugin code)");
+  for (const char* other :
+       {"--resolved", "--json", "--world-size", "--gpu", "--multirun", "--list"})
     memory->excludes(command->get_option(other));
   command->footer(
-      "Exit status: 0 right, 2 a wrong argument, 10 faulty, 12 a run, checkpoint or model.init_from that cannot be read, 13 a plugin that it\n"
+      "Exit status: 0 right, 2 a wrong argument, 10 faulty, 12 a run, checkpoint or "
+      "model.init_from that cannot be read, 13 a plugin that it\n"
       "names cannot be used; with --data also 11 and 18 for data that cannot be read.\n"
       "Examples:\n"
       "  mtrain check recipes/quickstart.yaml\n"

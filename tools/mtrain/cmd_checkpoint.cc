@@ -1,4 +1,5 @@
-// mtrain checkpoint: what is saved, whether it is whole, one hash of what it holds, and the way back to an older one.
+// mtrain checkpoint: what is saved, whether it is whole, one hash of what it holds, and the way
+// back to an older one.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -26,7 +27,8 @@ std::vector<CheckpointInfo> checkpoints_at(const fs::path& path) {
   for (auto& info : CheckpointStore(place.folder).list())
     if (!place.step || info.step == *place.step) out.push_back(std::move(info));
   if (out.empty())
-    throw Error(ErrorClass::checkpoint, cat(printable(place.folder.string()), ": holds no checkpoints"),
+    throw Error(ErrorClass::checkpoint,
+                cat(printable(place.folder.string()), ": holds no checkpoints"),
                 "a run saves them every checkpoint.interval steps");
   return out;
 }
@@ -36,8 +38,8 @@ void list_text(const std::vector<CheckpointInfo>& infos) {
     text.resize(std::max(width, text.size()), ' ');
     return text + "  ";
   };
-  std::cout << padded("step", 10) << padded("time", 20) << padded("size", 10) << padded("tensors", 7)
-            << "complete\n";
+  std::cout << padded("step", 10) << padded("time", 20) << padded("size", 10)
+            << padded("tensors", 7) << "complete\n";
   for (const auto& info : infos) {
     bool known = info.problem.empty();
     std::cout << padded(std::to_string(info.step), 10) << padded(known ? info.created : "-", 20)
@@ -55,7 +57,8 @@ void list_json(const std::vector<CheckpointInfo>& infos) {
                     {"time", info.created},
                     {"bytes", info.bytes},
                     {"tensors", info.num_tensors},
-                    {"complete", info.unknown ? nlohmann::ordered_json() : nlohmann::ordered_json(info.problem.empty())},
+                    {"complete", info.unknown ? nlohmann::ordered_json()
+                                              : nlohmann::ordered_json(info.problem.empty())},
                     {"problem", info.problem}});
   std::cout << rows.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
@@ -82,8 +85,8 @@ bool verify(const fs::path& path, bool deep) {
     if (!problem.empty())
       std::cout << "DAMAGED: " << problem << '\n';
     else
-      std::cout << "ok, " << counted(info.num_tensors, "tensor") << ", " << human_bytes(info.bytes) << (deep ? ", " : "")
-                << content.digest << '\n';
+      std::cout << "ok, " << counted(info.num_tensors, "tensor") << ", " << human_bytes(info.bytes)
+                << (deep ? ", " : "") << content.digest << '\n';
   }
   return all;
 }
@@ -95,9 +98,10 @@ void print_digest(const fs::path& path, std::optional<int64_t> step) {
     auto found = std::find_if(infos.begin(), infos.end(),
                               [&](const CheckpointInfo& info) { return info.step == *step; });
     if (found == infos.end())
-      throw Error(
-          ErrorClass::checkpoint, cat(printable(path.string()), ": there is no checkpoint of step ", *step),
-          cat("the newest is of step ", infos.back().step, "; list them with: mtrain checkpoint ls DIR"));
+      throw Error(ErrorClass::checkpoint,
+                  cat(printable(path.string()), ": there is no checkpoint of step ", *step),
+                  cat("the newest is of step ", infos.back().step,
+                      "; list them with: mtrain checkpoint ls DIR"));
     chosen = &*found;
   }
   std::cout << checkpoint_digest(chosen->path) << '\n';
@@ -108,8 +112,11 @@ void rewind(const fs::path& path, int64_t step) {
   CheckpointStore store(checkpoints_of(path).folder, StoreOptions{});
   const std::vector<fs::path> moved = store.rewind(step);
   note_rewind(run, step);
-  for (const fs::path& folder : moved) std::cout << "moved to " << printable(folder.string()) << '\n';
-  std::cout << (moved.empty() ? "nothing to move: the newest checkpoint is of step " : "the run continues from step ") << step << '\n';
+  for (const fs::path& folder : moved)
+    std::cout << "moved to " << printable(folder.string()) << '\n';
+  std::cout << (moved.empty() ? "nothing to move: the newest checkpoint is of step "
+                              : "the run continues from step ")
+            << step << '\n';
 }
 
 }  // namespace
@@ -128,15 +135,18 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
     to->add_option("dir", *path, kFolderHelp)->required()->type_name("DIR");
   };
 
-  auto* ls =
-      command->add_subcommand("ls", "list checkpoints, with a check of their manifests and file sizes");
+  auto* ls = command->add_subcommand(
+      "ls", "list checkpoints, with a check of their manifests and file sizes");
   add_path(ls);
   auto json = std::make_shared<bool>(false);
   ls->add_flag("--json", *json, "print as JSON");
   ls->footer(
-      "\"complete\" says that the manifest is whole and each file has its size. The bytes in the files are compared by `checkpoint verify`.\n"
+      "\"complete\" says that the manifest is whole and each file has its size. The bytes in the "
+      "files are compared by `checkpoint verify`.\n"
       "Example:\n  mtrain checkpoint ls runs/quickstart");
-  ls->callback([path, json] { *json ? list_json(checkpoints_at(*path)) : list_text(checkpoints_at(*path)); });
+  ls->callback([path, json] {
+    *json ? list_json(checkpoints_at(*path)) : list_text(checkpoints_at(*path));
+  });
 
   auto* check = command->add_subcommand(
       "verify", "compare every byte with its checksum; exit status 12 when one is wrong");
@@ -150,13 +160,15 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
     if (!verify(*path, *deep)) cli.status = static_cast<int>(ErrorClass::checkpoint);
   });
 
-  auto* digest =
-      command->add_subcommand("digest", "print one SHA-256 of parameters, optimizer, RNG and data cursor");
+  auto* digest = command->add_subcommand(
+      "digest", "print one SHA-256 of parameters, optimizer, RNG and data cursor");
   add_path(digest);
   auto step = std::make_shared<std::optional<int64_t>>();
-  digest->add_option("--step", *step, "which checkpoint; the newest when not given")->type_name("N");
+  digest->add_option("--step", *step, "which checkpoint; the newest when not given")
+      ->type_name("N");
   digest->footer(
-      "The digest does not depend on the parallel layout that saved the checkpoint: equal states have equal "
+      "The digest does not depend on the parallel layout that saved the checkpoint: equal states "
+      "have equal "
       "digests.\n"
       "Example:\n  mtrain checkpoint digest runs/quickstart --step 100");
   digest->callback([path, step] { print_digest(*path, *step); });
@@ -164,11 +176,15 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
   auto* back = command->add_subcommand("rewind", "make a run continue from an older checkpoint");
   add_path(back);
   auto to = std::make_shared<int64_t>(0);
-  back->add_option("--step", *to, "the checkpoint that the run is to continue from")->required()->type_name("N");
+  back->add_option("--step", *to, "the checkpoint that the run is to continue from")
+      ->required()
+      ->type_name("N");
   back->footer(
-      "Newer checkpoints are moved to the folder set-aside-N next to it and are not deleted; metrics.jsonl loses its newer rows when the\n"
+      "Newer checkpoints are moved to the folder set-aside-N next to it and are not deleted; "
+      "metrics.jsonl loses its newer rows when the\n"
       "run continues. A run that is going on is refused.\n"
-      "Example:\n  mtrain checkpoint rewind runs/quickstart --step 100\n  mtrain quickstart train.skip_steps=[104]");
+      "Example:\n  mtrain checkpoint rewind runs/quickstart --step 100\n  mtrain quickstart "
+      "train.skip_steps=[104]");
   back->callback([path, to] { rewind(*path, *to); });
 }
 

@@ -1,5 +1,5 @@
-// mtrain config: what a recipe says, where each value comes from, and what could be said. Runs no plugin
-// code, writes nothing but what `migrate --write` is asked to.
+// mtrain config: what a recipe says, where each value comes from, and what could be said. Runs no
+// plugin code, writes nothing but what `migrate --write` is asked to.
 #include <iostream>
 
 #include "config_commands.h"
@@ -12,7 +12,8 @@
 namespace mtrain {
 namespace {
 
-void add_view(CLI::App& command, ShowOptions& options, const char* flag, ConfigView view, const char* doc) {
+void add_view(CLI::App& command, ShowOptions& options, const char* flag, ConfigView view,
+              const char* doc) {
   command.add_flag_callback(
       flag, [&options, view] { options.view = view; }, doc);
 }
@@ -21,14 +22,17 @@ void add_view(CLI::App& command, ShowOptions& options, const char* flag, ConfigV
 void require_setting(const Recipe& recipe, const std::string& key, const PluginHost& plugins) {
   const Node& root = recipe.config.root();
   if (key.empty() || root.find(key)) return;
-  throw Error(ErrorClass::config, cat("no setting ", printable(key, 100), " in ", root.loc().text()), setting_help(key, schema_catalog(plugins)));
+  throw Error(ErrorClass::config,
+              cat("no setting ", printable(key, 100), " in ", root.loc().text()),
+              setting_help(key, schema_catalog(plugins)));
 }
 
 /// Who set a setting, or those of a section, when the run began.
 std::string saved_origins(const SavedConfig& saved, const std::string& key) {
   std::string out;
   for (const auto& [path, origin] : origins_of(saved))
-    if (path == key || path.starts_with(key + ".")) out += cat("when the run began: ", path, " was set by ", origin, '\n');
+    if (path == key || path.starts_with(key + "."))
+      out += cat("when the run began: ", path, " was set by ", origin, '\n');
   return out;
 }
 
@@ -52,7 +56,8 @@ void print_config(Cli& cli, const RecipeRequest& request, const ShowOptions& opt
 }
 
 void add_config_show(CLI::App& config, Cli& cli) {
-  auto* command = config.add_subcommand("show", "print a recipe's settings, or one section or setting of it");
+  auto* command =
+      config.add_subcommand("show", "print a recipe's settings, or one section or setting of it");
   auto options = std::make_shared<ShowOptions>();
   auto words = add_recipe_words(*command, "[PATH] RECIPE|RUN", kRecipeOrRun);
   add_view(*command, *options, "--resolved", ConfigView::resolved,
@@ -62,9 +67,12 @@ void add_config_show(CLI::App& config, Cli& cli) {
   add_view(*command, *options, "--minimal", ConfigView::minimal, "what differs from the defaults");
   add_view(*command, *options, "--annotated", ConfigView::annotated,
            "every setting, with its origin and meaning");
-  auto* json = command->add_flag_callback("--json", [options] { options->format = ConfigFormat::json; }, "print as JSON");
+  auto* json = command->add_flag_callback(
+      "--json", [options] { options->format = ConfigFormat::json; }, "print as JSON");
   command
-      ->add_flag_callback("--flags", [options] { options->format = ConfigFormat::flags; }, "print one key=value a line")
+      ->add_flag_callback(
+          "--flags", [options] { options->format = ConfigFormat::flags; },
+          "print one key=value a line")
       ->excludes(json);
   command->footer(
       "Examples:\n"
@@ -80,8 +88,8 @@ void add_config_show(CLI::App& config, Cli& cli) {
 }
 
 void add_config_why(CLI::App& config, Cli& cli) {
-  auto* command =
-      config.add_subcommand("why", "show who set a setting, from what, and which values that replaced");
+  auto* command = config.add_subcommand(
+      "why", "show who set a setting, from what, and which values that replaced");
   auto words = add_recipe_words(*command, "KEY RECIPE|RUN", kRecipeOrRun);
   auto json = add_json_flag(*command);
   command->footer(
@@ -96,7 +104,8 @@ void add_config_why(CLI::App& config, Cli& cli) {
     Recipe recipe = inspect_recipe(cli, request, plugins);
     require_setting(recipe, key, plugins);
     if (*json)
-      print_answer(true, key.empty() ? provenance(recipe.config) : why_node(recipe.config, key), "");
+      print_answer(true, key.empty() ? provenance(recipe.config) : why_node(recipe.config, key),
+                   "");
     else if (key.empty())
       for (const auto& entry : recipe.config.root().entries())
         std::cout << why_text(recipe.config, entry.key);

@@ -1,4 +1,5 @@
-// mtrain config explain, diff: settings beside their descriptions, configurations beside one another.
+// mtrain config explain, diff: settings beside their descriptions, configurations beside one
+// another.
 #include <iostream>
 
 #include "config_commands.h"
@@ -64,10 +65,11 @@ Node diff_node(const Side& a, const Side& b, const SchemaCatalog& catalog) {
     return make_map({{"value", *value}, {"where", Node::string(of.origin(path, *value))}});
   };
   for (const auto& d : differences(a.root, b.root))
-    out.push(make_map({{"path", Node::string(d.path)},
-                       {"a", side(a, d.path, d.before)},
-                       {"b", side(b, d.path, d.after)},
-                       {"resume", Node::string(resume_class(catalog, d.path, d.after ? b.root : a.root))}}));
+    out.push(make_map(
+        {{"path", Node::string(d.path)},
+         {"a", side(a, d.path, d.before)},
+         {"b", side(b, d.path, d.after)},
+         {"resume", Node::string(resume_class(catalog, d.path, d.after ? b.root : a.root))}}));
   return out;
 }
 
@@ -79,7 +81,8 @@ std::string diff_text(const Node& diff) {
   };
   std::string out;
   for (const auto& d : diff.items())
-    out += cat(d.get("path")->as_text(), "\n  - ", side(*d.get("a")), "\n  + ", side(*d.get("b")), "\n");
+    out += cat(d.get("path")->as_text(), "\n  - ", side(*d.get("a")), "\n  + ", side(*d.get("b")),
+               "\n");
   return out.empty() ? "no difference\n" : out;
 }
 
@@ -99,8 +102,8 @@ void diff(Cli& cli, const RecipeWords& words, bool json) {
 }  // namespace
 
 void add_config_explain(CLI::App& config, Cli& cli) {
-  auto* command =
-      config.add_subcommand("explain", "explain what a setting means: type, range, default, names, users");
+  auto* command = config.add_subcommand(
+      "explain", "explain what a setting means: type, range, default, names, users");
   auto key = std::make_shared<std::string>();
   command->add_option("key", *key, "a setting or a section; a former name will do")
       ->required()
@@ -116,14 +119,16 @@ void add_config_explain(CLI::App& config, Cli& cli) {
 }
 
 void add_config_diff(CLI::App& config, Cli& cli) {
-  auto* command = config.add_subcommand("diff", "compare the settings of recipes, runs and checkpoints");
+  auto* command =
+      config.add_subcommand("diff", "compare the settings of recipes, runs and checkpoints");
   auto words = add_recipe_words(*command, "A [B]");
   auto json = add_json_flag(*command);
   command->footer(
       "Overrides belong to B; with A alone, A is compared with A and its overrides.\n"
       "Examples:\n"
       "  mtrain config diff runs/first runs/second\n"
-      "  mtrain config diff runs/first/checkpoints/step-100 recipes/quickstart.yaml optimizer.lr=1e-3\n"
+      "  mtrain config diff runs/first/checkpoints/step-100 recipes/quickstart.yaml "
+      "optimizer.lr=1e-3\n"
       "  mtrain config diff recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=500");
   command->callback([&cli, words, json] { diff(cli, *words, *json); });
 }

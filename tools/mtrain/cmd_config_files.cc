@@ -41,8 +41,9 @@ std::string searchpath_text(const Node& folders) {
     std::string kind = folder.get("kind")->as_text();
     kind.resize(22, ' ');
     out += cat(kind, folder.get("path")->as_text());
-    out +=
-        folder.get("exists")->as_bool() ? cat("   ", counted(folder.get("files")->as_int(), "file")) : "   (absent)";
+    out += folder.get("exists")->as_bool()
+               ? cat("   ", counted(folder.get("files")->as_int(), "file"))
+               : "   (absent)";
     std::vector<std::string> names;
     for (const auto& item : folder.get("shadowed")->items()) names.push_back(item.as_text());
     if (!names.empty()) out += cat(", shadowed by folders above: ", join(names, ", "));
@@ -66,14 +67,16 @@ void migrate(Cli& cli, const std::string& path, bool write) {
   if (!cli.quiet) {
     for (const auto& done : migration.done)
       std::cerr << done.where.text() << ": " << done.before << " -> " << done.now << '\n';
-    if (migration.done.empty() && migration.by_hand.empty() && migration.foreign.empty()) std::cerr << path << ": nothing to change\n";
+    if (migration.done.empty() && migration.by_hand.empty() && migration.foreign.empty())
+      std::cerr << path << ": nothing to change\n";
   }
   for (const auto& left : migration.by_hand)
     report
         .error("renamed", left.before, left.where,
                cat("is another name for ", left.now, ", to be moved by hand"))
         .fix(cat("write ", left.now));
-  for (const auto& key : migration.foreign) report.error("unknown-key", key.path, key.where, "no such setting").fix(key.help);
+  for (const auto& key : migration.foreign)
+    report.error("unknown-key", key.path, key.where, "no such setting").fix(key.help);
   report.throw_if_errors();
 }
 
@@ -91,7 +94,8 @@ void print_tree(Cli& cli, const RecipeRequest& request, bool json, bool files_on
   if (!files_only) return print_answer(json, report, defaults_text(report));
   for (const auto& file : report.get("files")->items())
     std::cout << file.get("file")->as_text() << "   at "
-              << (file.get("package")->as_text().empty() ? "_global_" : file.get("package")->as_text())
+              << (file.get("package")->as_text().empty() ? "_global_"
+                                                         : file.get("package")->as_text())
               << '\n';
 }
 
@@ -107,18 +111,21 @@ void print_searchpath(const Cli& cli, const std::string& recipe, bool json) {
 }
 
 void add_config_tree(CLI::App& config, Cli& cli) {
-  auto* command =
-      config.add_subcommand("tree", "show the files of a recipe, what each brings and which shadows which");
+  auto* command = config.add_subcommand(
+      "tree", "show the files of a recipe, what each brings and which shadows which");
   auto words = add_recipe_words(*command);
   auto json = add_json_flag(*command);
   command->footer("Example:\n  mtrain config tree recipes/quickstart.yaml +device=cpu");
-  command->callback([&cli, words, json] { print_tree(cli, recipe_request(cli, *words), *json, false); });
+  command->callback(
+      [&cli, words, json] { print_tree(cli, recipe_request(cli, *words), *json, false); });
 }
 
 void add_config_searchpath(CLI::App& config, Cli& cli) {
-  auto* command = config.add_subcommand("searchpath", "list the folders of recipes and groups; first wins");
+  auto* command =
+      config.add_subcommand("searchpath", "list the folders of recipes and groups; first wins");
   auto recipe = std::make_shared<std::string>();
-  command->add_option("recipe", *recipe, "also its own folder, which comes first")->type_name("RECIPE");
+  command->add_option("recipe", *recipe, "also its own folder, which comes first")
+      ->type_name("RECIPE");
   auto json = add_json_flag(*command);
   command->footer(
       "Examples:\n  mtrain config searchpath\n  mtrain config searchpath recipes/quickstart.yaml "
@@ -127,8 +134,8 @@ void add_config_searchpath(CLI::App& config, Cli& cli) {
 }
 
 void add_config_migrate(CLI::App& config, Cli& cli) {
-  auto* command =
-      config.add_subcommand("migrate", "rename former names of settings; nothing else of the file changes");
+  auto* command = config.add_subcommand(
+      "migrate", "rename former names of settings; nothing else of the file changes");
   auto file = std::make_shared<std::string>();
   auto write = std::make_shared<bool>(false);
   command->add_option("file", *file, "the recipe's file")->required()->type_name("FILE");

@@ -43,10 +43,11 @@ void inspect(const InspectArguments& arguments) {
             << "  documents    " << summary.documents;
   if (summary.empty_documents) std::cout << " (" << summary.empty_documents << " empty)";
   std::cout << '\n'
-            << "  sequences    " << summary.sequences << (file.has_modes() ? ", with modes" : "") << '\n'
+            << "  sequences    " << summary.sequences << (file.has_modes() ? ", with modes" : "")
+            << '\n'
             << "  tokens       " << summary.tokens << '\n'
-            << "  per document shortest " << summary.shortest << ", median " << summary.median << ", longest "
-            << summary.longest << '\n'
+            << "  per document shortest " << summary.shortest << ", median " << summary.median
+            << ", longest " << summary.longest << '\n'
             << "  files        .bin " << human_bytes(file.bin_bytes()) << ", .idx "
             << human_bytes(file.idx_bytes()) << '\n';
   if (scan) std::cout << "  ids          " << range.smallest << " to " << range.largest << '\n';
@@ -59,8 +60,9 @@ std::vector<std::string> take_settings(std::vector<std::string>& words) {
     std::error_code ignored;
     return fs::exists(word, ignored) || fs::exists(word + ".idx", ignored);
   };
-  auto others = std::stable_partition(words.begin(), words.end(),
-                                      [&](const auto& word) { return !looks_like_override(word) || is_file(word); });
+  auto others = std::stable_partition(words.begin(), words.end(), [&](const auto& word) {
+    return !looks_like_override(word) || is_file(word);
+  });
   std::vector<std::string> settings(others, words.end());
   words.erase(others, words.end());
   return settings;
@@ -76,7 +78,8 @@ Node settings_tree(const std::vector<std::string>& arguments, const std::string&
   Node tree = Node::map();
   Report report;
   for (size_t i = 0; i < arguments.size(); ++i)
-    if (auto override = parse_override({inside(arguments[i], section), static_cast<int>(i) + 1}, report))
+    if (auto override =
+            parse_override({inside(arguments[i], section), static_cast<int>(i) + 1}, report))
       apply_override(tree, *override, report);
   report.throw_if_errors();
   return tree.with_base_path(section);
@@ -85,7 +88,9 @@ Node settings_tree(const std::vector<std::string>& arguments, const std::string&
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
                                           const std::vector<std::string>& settings) {
   for (const auto& word : settings)
-    MT_USER_CHECK(looks_like_override(word), ErrorClass::usage, cat("'", printable(word, 100), "' is no setting of the tokenizer: those are written key=value"),
+    MT_USER_CHECK(looks_like_override(word), ErrorClass::usage,
+                  cat("'", printable(word, 100),
+                      "' is no setting of the tokenizer: those are written key=value"),
                   cat("for a file of input, give --input again: --input ", printable(word, 100)));
   TokenizerContext context{fs::current_path()};
   return plugins.make<Tokenizer>(name, settings_tree(settings, "tokenizer"), context);
@@ -113,11 +118,13 @@ void add_data_command(CLI::App& app, Cli& cli) {
       ->required()
       ->type_name("PREFIX");
   look->add_flag("--tokens", a->tokens, "read every token as well");
-  look->add_option("--vocab-size", a->vocab_size, "read every token and refuse ids that are not below this")
+  look->add_option("--vocab-size", a->vocab_size,
+                   "read every token and refuse ids that are not below this")
       ->check(CLI::NonNegativeNumber);
   look->add_flag("--json", a->json, "print as JSON");
   look->footer(
-      "Examples:\n  mtrain data inspect data/web\n  mtrain data inspect data/web --vocab-size 257 --json");
+      "Examples:\n  mtrain data inspect data/web\n  mtrain data inspect data/web --vocab-size 257 "
+      "--json");
   look->callback([a] { inspect(*a); });
 }
 

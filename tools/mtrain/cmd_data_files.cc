@@ -39,11 +39,12 @@ void print_histogram(const std::vector<LengthClass>& classes, int64_t documents,
     const LengthClass& c = classes[i];
     if (c.documents == 0 && i == 0) continue;
     auto bar = static_cast<size_t>((c.documents * 36 + most - 1) / most);
-    std::cout << std::setw(15) << class_name(i) << std::setw(10) << c.documents << "  " << std::string(bar, '#')
-              << std::string(38 - bar, ' ') << std::setw(5)
+    std::cout << std::setw(15) << class_name(i) << std::setw(10) << c.documents << "  "
+              << std::string(bar, '#') << std::string(38 - bar, ' ') << std::setw(5)
               << (tokens > 0 ? 100 * c.tokens / tokens : 0) << "%\n";
   }
-  std::cout << std::setw(15) << "all" << std::setw(10) << documents << "  " << counted(tokens, "token") << '\n';
+  std::cout << std::setw(15) << "all" << std::setw(10) << documents << "  "
+            << counted(tokens, "token") << '\n';
 }
 
 void stats(const StatsArguments& arguments) {
@@ -52,18 +53,24 @@ void stats(const StatsArguments& arguments) {
   std::vector<LengthClass> classes = length_histogram(file);
   Duplicates copies = arguments.duplicates ? count_duplicates(file) : Duplicates{};
   if (arguments.json) {
-    nlohmann::ordered_json out{{"prefix", file.prefix().string()}, {"documents", summary.documents},
-                               {"tokens", summary.tokens},         {"shortest", summary.shortest},
-                               {"median", summary.median},         {"longest", summary.longest},
+    nlohmann::ordered_json out{{"prefix", file.prefix().string()},
+                               {"documents", summary.documents},
+                               {"tokens", summary.tokens},
+                               {"shortest", summary.shortest},
+                               {"median", summary.median},
+                               {"longest", summary.longest},
                                {"histogram", nlohmann::json::array()}};
     for (size_t i = 0; i < classes.size(); ++i)
-      out["histogram"].push_back({{"below", int64_t{1} << i}, {"documents", classes[i].documents}, {"tokens", classes[i].tokens}});
-    if (arguments.duplicates) out["duplicates"] = {{"documents", copies.documents}, {"tokens", copies.tokens}};
+      out["histogram"].push_back({{"below", int64_t{1} << i},
+                                  {"documents", classes[i].documents},
+                                  {"tokens", classes[i].tokens}});
+    if (arguments.duplicates)
+      out["duplicates"] = {{"documents", copies.documents}, {"tokens", copies.tokens}};
     std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
     return;
   }
-  std::cout << printable(file.prefix().string()) << ": shortest " << summary.shortest << ", median " << summary.median
-            << ", longest " << counted(summary.longest, "token") << '\n';
+  std::cout << printable(file.prefix().string()) << ": shortest " << summary.shortest << ", median "
+            << summary.median << ", longest " << counted(summary.longest, "token") << '\n';
   print_histogram(classes, summary.documents, summary.tokens);
   if (arguments.duplicates)
     std::cout << counted(copies.documents, "document repeats", "documents repeat")
@@ -89,13 +96,16 @@ void merge(Cli& cli, const MergeArguments& arguments) {
         {arguments.inputs.begin(), arguments.inputs.end()}, output, arguments.options,
         [&](int64_t done, int64_t all) {
           if (signals.received() != 0) throw MergeInterrupted();
-          if (live) std::cerr << "\r\033[K" << 100 * done / std::max<int64_t>(1, all) << "%" << std::flush;
+          if (live)
+            std::cerr << "\r\033[K" << 100 * done / std::max<int64_t>(1, all) << "%" << std::flush;
         },
         arguments.any_tokenizer);
     if (live) std::cerr << "\r\033[K" << std::flush;
     if (!cli.quiet)
-      std::cout << "wrote " << printable(output.string()) << ".bin and .idx: " << counted(report.documents, "document") << ", "
-                << counted(report.tokens, "token") << ", " << human_bytes(report.bytes_written) << '\n';
+      std::cout << "wrote " << printable(output.string())
+                << ".bin and .idx: " << counted(report.documents, "document") << ", "
+                << counted(report.tokens, "token") << ", " << human_bytes(report.bytes_written)
+                << '\n';
   } catch (const MergeInterrupted&) {
     if (live) std::cerr << "\r\033[K";
     std::cerr << "stopped; nothing was written\n";
@@ -113,7 +123,8 @@ struct ShowArguments {
 /// "3", "3:7" or "3:" of `count` documents.
 std::pair<int64_t, int64_t> chosen_documents(const std::string& words, int64_t count) {
   auto bad = [&]() -> Error {
-    return {ErrorClass::usage, cat("--documents: '", printable(words), "' names no documents; there are ", count),
+    return {ErrorClass::usage,
+            cat("--documents: '", printable(words), "' names no documents; there are ", count),
             "write 5 for one, 5:9 for those from 5 up to and without 9"};
   };
   auto number = [&](std::string_view text, int64_t otherwise) {
@@ -125,17 +136,22 @@ std::pair<int64_t, int64_t> chosen_documents(const std::string& words, int64_t c
   };
   size_t colon = words.find(':');
   int64_t first = number(std::string_view(words).substr(0, colon), 0);
-  int64_t last = colon == std::string::npos ? first + 1 : number(std::string_view(words).substr(colon + 1), count);
+  int64_t last = colon == std::string::npos
+                     ? first + 1
+                     : number(std::string_view(words).substr(colon + 1), count);
   last = std::min(last, count);
   if (first < 0 || first >= std::max<int64_t>(last, 1)) throw bad();
   return {first, last};
 }
 
 /// Each token's text, neighbours in different colours on a terminal, between bars elsewhere.
-void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, bool colours, bool numbers) {
+void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, bool colours,
+                   bool numbers) {
   for (size_t i = 0; i < ids.size(); ++i) {
     std::string text = printable(token_text(ids, i, tokenizer), 400);
-    std::string shown = text.empty() ? cat("<", ids[i], ">") : numbers ? cat(text, "=", ids[i]) : text;
+    std::string shown = text.empty() ? cat("<", ids[i], ">")
+                        : numbers    ? cat(text, "=", ids[i])
+                                     : text;
     if (colours)
       std::cout << (i % 2 == 0 ? "\033[30;46m" : "\033[30;47m") << shown << "\033[0m";
     else
@@ -147,9 +163,9 @@ void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, 
 void show(const Cli& cli, const ShowArguments& arguments) {
   const RecordArguments& a = arguments.records;
   if (a.path.ends_with(".json") || a.path.ends_with(".jsonl"))
-    return show_records(
-        cli, a, [&](int64_t count) { return chosen_documents(arguments.documents, count); },
-        {.most = arguments.tokens, .ids = arguments.ids});
+    return show_records(cli, a,
+                        [&](int64_t count) { return chosen_documents(arguments.documents, count); },
+                        {.most = arguments.tokens, .ids = arguments.ids});
   IndexedFile file(a.path);
   PluginHost plugins = plugin_host(cli);
   auto tokenizer = make_tokenizer(plugins, a.tokenizer, a.tokenizer_settings());
@@ -159,7 +175,8 @@ void show(const Cli& cli, const ShowArguments& arguments) {
     std::vector<int32_t> ids;
     int64_t length = 0;
     for (int64_t s = file.document_begin(d); s < file.document_begin(d + 1); ++s) {
-      int64_t take = std::clamp<int64_t>(arguments.tokens - static_cast<int64_t>(ids.size()), 0, file.length(s));
+      int64_t take = std::clamp<int64_t>(arguments.tokens - static_cast<int64_t>(ids.size()), 0,
+                                         file.length(s));
       std::vector<int32_t> part(static_cast<size_t>(take));
       file.read(s, 0, part);
       ids.insert(ids.end(), part.begin(), part.end());
@@ -177,8 +194,11 @@ void show(const Cli& cli, const ShowArguments& arguments) {
 void add_data_stats(CLI::App& data, Cli& /*cli*/) {
   auto* command = data.add_subcommand("stats", "how long the documents of a .bin/.idx pair are");
   auto a = std::make_shared<StatsArguments>();
-  command->add_option("prefix", a->prefix, "the pair, with or without .bin or .idx")->required()->type_name("PREFIX");
-  command->add_flag("--duplicates", a->duplicates, "read every token, and count documents that appear twice");
+  command->add_option("prefix", a->prefix, "the pair, with or without .bin or .idx")
+      ->required()
+      ->type_name("PREFIX");
+  command->add_flag("--duplicates", a->duplicates,
+                    "read every token, and count documents that appear twice");
   command->add_flag("--json", a->json, "print as JSON");
   command->footer("Example:\n  mtrain data stats data/web --duplicates");
   command->callback([a] { stats(*a); });
@@ -187,22 +207,34 @@ void add_data_stats(CLI::App& data, Cli& /*cli*/) {
 void add_data_merge(CLI::App& data, Cli& cli) {
   auto* command = data.add_subcommand("merge", "several .bin/.idx pairs as one");
   auto a = std::make_shared<MergeArguments>();
-  command->add_option("inputs", a->inputs, "the pairs, in the order of their documents")->required()->type_name("PREFIX");
-  command->add_option("-o,--output", a->output, "prefix of the two files to write, with or without .bin or .idx")->required()->type_name("PREFIX");
+  command->add_option("inputs", a->inputs, "the pairs, in the order of their documents")
+      ->required()
+      ->type_name("PREFIX");
+  command
+      ->add_option("-o,--output", a->output,
+                   "prefix of the two files to write, with or without .bin or .idx")
+      ->required()
+      ->type_name("PREFIX");
   command->add_flag("-f,--force", a->options.overwrite, "replace an existing pair");
-  command->add_flag("--any-tokenizer", a->any_tokenizer, "merge pairs that were prepared by different tokenizers, too");
+  command->add_flag("--any-tokenizer", a->any_tokenizer,
+                    "merge pairs that were prepared by different tokenizers, too");
   command->footer("Example:\n  mtrain data merge data/part1 data/part2 -o data/all");
   command->callback([&cli, a] { merge(cli, *a); });
 }
 
 void add_data_show(CLI::App& data, Cli& cli) {
-  auto* command = data.add_subcommand("show", "the tokens of documents, or of records for fine-tuning, as text");
+  auto* command = data.add_subcommand(
+      "show", "the tokens of documents, or of records for fine-tuning, as text");
   auto a = std::make_shared<ShowArguments>();
-  command->add_option("prefix", a->records.path, "a pair, with or without .bin or .idx; or a .json or .jsonl file of records")
+  command
+      ->add_option("prefix", a->records.path,
+                   "a pair, with or without .bin or .idx; or a .json or .jsonl file of records")
       ->required()
       ->type_name("PREFIX|FILE");
   add_record_options(*command, a->records);
-  command->add_option("-d,--documents", a->documents, "which: 5, or 5:9")->capture_default_str()->type_name("RANGE");
+  command->add_option("-d,--documents", a->documents, "which: 5, or 5:9")
+      ->capture_default_str()
+      ->type_name("RANGE");
   command->add_option("-n,--tokens", a->tokens, "at most so many of each document")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

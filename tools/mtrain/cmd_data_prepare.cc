@@ -39,13 +39,15 @@ const std::map<std::string, OnBad> kOnBad = {
 
 /// Adds an option whose value is one of a map's keys.
 template <class Map>
-CLI::Option* add_choice(CLI::App& command, const char* option, std::string& value, const Map& choices,
-                        const char* doc) {
+CLI::Option* add_choice(CLI::App& command, const char* option, std::string& value,
+                        const Map& choices, const char* doc) {
   std::vector<std::string> names;
   for (const auto& [name, meaning] : choices) names.push_back(name);
   CLI::IsMember known(names);
   known.description("");  // the names stand where the type does
-  return command.add_option(option, value, doc)->check(known)->type_name(cat("{", join(names, ","), "}"));
+  return command.add_option(option, value, doc)
+      ->check(known)
+      ->type_name(cat("{", join(names, ","), "}"));
 }
 
 /// Thrown by the progress callback to end the work.
@@ -53,7 +55,8 @@ struct Interrupted {};
 
 std::string rate(const PrepareReport& report) {
   double seconds = std::max(report.seconds, 1e-6);
-  return cat(human_bytes(static_cast<uint64_t>(static_cast<double>(report.text_bytes) / seconds)), "/s");
+  return cat(human_bytes(static_cast<uint64_t>(static_cast<double>(report.text_bytes) / seconds)),
+             "/s");
 }
 
 /// How far the work is: rewritten on a terminal, a line now and then in a log.
@@ -76,19 +79,26 @@ class ProgressPrinter {
     if (now.bytes_total == 0 || now.bytes_read == 0) return out;
     const double part =
         std::min(1.0, static_cast<double>(now.bytes_read) / static_cast<double>(now.bytes_total));
-    return cat(static_cast<int>(100 * part + 0.5), "%  ", out, ", ", human_seconds(now.seconds * (1 - part) / part), " left");
+    return cat(static_cast<int>(100 * part + 0.5), "%  ", out, ", ",
+               human_seconds(now.seconds * (1 - part) / part), " left");
   }
   bool wanted_, terminal_;
   double next_ = kLogEverySeconds;
 };
 
 nlohmann::ordered_json as_json(const PrepareReport& report, const PrepareArguments& arguments) {
-  nlohmann::ordered_json out{{"output", arguments.options.output.string()}, {"outputs", nlohmann::json::array()},
-                             {"documents", report.documents},   {"empty_documents", report.empty_documents},
-                             {"sequences", report.sequences},   {"tokens", report.tokens},
-                             {"replaced", report.replaced},     {"skipped", report.skipped},
-                             {"bad_lines", report.bad},         {"bytes_read", report.bytes_read},
-                             {"text_bytes", report.text_bytes}, {"bytes_written", report.bytes_written},
+  nlohmann::ordered_json out{{"output", arguments.options.output.string()},
+                             {"outputs", nlohmann::json::array()},
+                             {"documents", report.documents},
+                             {"empty_documents", report.empty_documents},
+                             {"sequences", report.sequences},
+                             {"tokens", report.tokens},
+                             {"replaced", report.replaced},
+                             {"skipped", report.skipped},
+                             {"bad_lines", report.bad},
+                             {"bytes_read", report.bytes_read},
+                             {"text_bytes", report.text_bytes},
+                             {"bytes_written", report.bytes_written},
                              {"seconds", report.seconds}};
   for (const auto& prefix : report.outputs) out["outputs"].push_back(prefix.string());
   return out;
@@ -96,27 +106,37 @@ nlohmann::ordered_json as_json(const PrepareReport& report, const PrepareArgumen
 
 void print_report(const PrepareReport& report, const PrepareArguments& arguments) {
   if (arguments.json) {
-    std::cout << as_json(report, arguments).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-              << '\n';
+    std::cout
+        << as_json(report, arguments).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+        << '\n';
     return;
   }
   std::vector<std::string> names;
   for (const auto& prefix : report.outputs) names.push_back(cat(prefix.string(), ".bin and .idx"));
-  std::cout << "wrote " << join(names, ", ") << ": " << counted(report.documents, "document") << ", ";
+  std::cout << "wrote " << join(names, ", ") << ": " << counted(report.documents, "document")
+            << ", ";
   if (arguments.options.split_sentences) std::cout << counted(report.sequences, "sentence") << ", ";
-  std::cout << counted(report.tokens, "token") << ", " << human_bytes(report.bytes_written) << " (read "
-            << human_bytes(report.text_bytes) << " in " << human_seconds(report.seconds) << ", "
-            << rate(report) << ")\n";
-  if (report.empty_documents) std::cout << "  " << counted(report.empty_documents, "document is", "documents are") << " empty\n";
+  std::cout << counted(report.tokens, "token") << ", " << human_bytes(report.bytes_written)
+            << " (read " << human_bytes(report.text_bytes) << " in "
+            << human_seconds(report.seconds) << ", " << rate(report) << ")\n";
+  if (report.empty_documents)
+    std::cout << "  " << counted(report.empty_documents, "document is", "documents are")
+              << " empty\n";
   if (report.documents == 1 && report.text_lines > 1) {
     std::cout << "  the " << report.text_lines << " lines are one document"
-              << (arguments.options.split_on == SplitOn::blank_lines ? ", for no blank line divides them" : "")
+              << (arguments.options.split_on == SplitOn::blank_lines
+                      ? ", for no blank line divides them"
+                      : "")
               << "; dataset.split needs several: --split-on lines, or --document-bytes N\n";
   }
-  if (report.replaced) std::cout << "  " << counted(report.replaced, "line") << " had broken characters replaced\n";
-  if (report.skipped) std::cout << "  " << counted(report.skipped, "broken line was", "broken lines were") << " left out\n";
+  if (report.replaced)
+    std::cout << "  " << counted(report.replaced, "line") << " had broken characters replaced\n";
+  if (report.skipped)
+    std::cout << "  " << counted(report.skipped, "broken line was", "broken lines were")
+              << " left out\n";
   for (const auto& bad : report.bad) std::cout << "    " << bad << '\n';
-  if (static_cast<size_t>(report.replaced + report.skipped) > report.bad.size()) std::cout << "    …\n";
+  if (static_cast<size_t>(report.replaced + report.skipped) > report.bad.size())
+    std::cout << "    …\n";
 }
 
 void read_choices(PrepareArguments& arguments) {
@@ -127,7 +147,8 @@ void read_choices(PrepareArguments& arguments) {
   options.split_on = kSplits.at(arguments.split_on);
   options.on_bad = kOnBad.at(arguments.on_bad);
   options.key_names = !arguments.json_keys.empty();
-  options.json_keys = options.key_names ? arguments.json_keys : std::vector<std::string>{arguments.json_key};
+  options.json_keys =
+      options.key_names ? arguments.json_keys : std::vector<std::string>{arguments.json_key};
   if (options.output.has_parent_path()) make_directories(options.output.parent_path());
 }
 
@@ -138,10 +159,11 @@ void prepare(Cli& cli, PrepareArguments& arguments) {
   read_choices(arguments);
   ProgressPrinter progress(!cli.quiet && !arguments.json);
   try {
-    PrepareReport report = prepare_dataset(*tokenizer, arguments.options, [&](const PrepareReport& now) {
-      if (signals.received() != 0) throw Interrupted();
-      progress.show(now);
-    });
+    PrepareReport report =
+        prepare_dataset(*tokenizer, arguments.options, [&](const PrepareReport& now) {
+          if (signals.received() != 0) throw Interrupted();
+          progress.show(now);
+        });
     progress.clear();
     if (!cli.quiet || arguments.json) print_report(report, arguments);
   } catch (const Interrupted&) {
@@ -156,12 +178,16 @@ void prepare(Cli& cli, PrepareArguments& arguments) {
 
 void add_text_options(CLI::App& command, PrepareArguments& a) {
   PrepareOptions& o = a.options;
-  add_choice(command, "--format", a.format, kFormats, "what the inputs are, when their names do not say");
-  auto* key = command.add_option("--json-key", a.json_key, "the field of each JSON line that holds the text")
-                  ->capture_default_str();
+  add_choice(command, "--format", a.format, kFormats,
+             "what the inputs are, when their names do not say");
+  auto* key =
+      command
+          .add_option("--json-key", a.json_key, "the field of each JSON line that holds the text")
+          ->capture_default_str();
   command
-      .add_option("--json-keys", a.json_keys,
-                  "several fields, as a,b: a pair each, PREFIX_KEY_document, as Megatron's tool names them")
+      .add_option(
+          "--json-keys", a.json_keys,
+          "several fields, as a,b: a pair each, PREFIX_KEY_document, as Megatron's tool names them")
       ->delimiter(',')
       ->excludes(key)
       ->type_name("KEYS");
@@ -169,11 +195,14 @@ void add_text_options(CLI::App& command, PrepareArguments& a) {
       ->capture_default_str();
   command.add_option("--document-bytes", o.document_bytes,
                      "text: end a document at the first line end after so many bytes");
-  command.add_option("--max-document-bytes", o.max_document_bytes, "a longer line or document is an error")
+  command
+      .add_option("--max-document-bytes", o.max_document_bytes,
+                  "a longer line or document is an error")
       ->capture_default_str();
   command.add_flag("--split-sentences", o.split_sentences,
                    "make each sentence of a document a sequence of its own");
-  add_choice(command, "--bad-lines", a.on_bad, kOnBad, "at a broken line; replace repairs broken UTF-8 only")
+  add_choice(command, "--bad-lines", a.on_bad, kOnBad,
+             "at a broken line; replace repairs broken UTF-8 only")
       ->capture_default_str();
   command.add_option("--max-bad", o.max_bad, "more broken lines than this are an error")
       ->capture_default_str();
@@ -186,21 +215,25 @@ void add_data_prepare(CLI::App& data, Cli& cli) {
   auto a = std::make_shared<PrepareArguments>();
   PrepareOptions& o = a->options;
   command
-      ->add_option(
-          "-i,--input", a->inputs,
-          "text (.txt, .md), JSON lines (.jsonl), these with .gz or .zst, a folder of them, or - for "
-          "standard input; several become one pair, in order")
+      ->add_option("-i,--input", a->inputs,
+                   "text (.txt, .md), JSON lines (.jsonl), these with .gz or .zst, a folder of "
+                   "them, or - for "
+                   "standard input; several become one pair, in order")
       ->required()
       ->type_name("PATH");
-  command->add_option("-o,--output", a->output, "prefix of the two files to write, with or without .bin or .idx")
+  command
+      ->add_option("-o,--output", a->output,
+                   "prefix of the two files to write, with or without .bin or .idx")
       ->required()
       ->type_name("PREFIX");
-  command->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin (see `mtrain plugins ls`)")
+  command
+      ->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin (see `mtrain plugins ls`)")
       ->required()
       ->type_name("NAME");
   command
-      ->add_option("--workers", o.workers,
-                   "threads that parse and tokenize; 0: one for each core. The pair does not depend on it")
+      ->add_option(
+          "--workers", o.workers,
+          "threads that parse and tokenize; 0: one for each core. The pair does not depend on it")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->add_flag("--append-eod", o.append_eod,
@@ -216,9 +249,12 @@ void add_data_prepare(CLI::App& data, Cli& cli) {
       "Examples:\n"
       "  mtrain data prepare -i web.jsonl.zst -o data/web -t byte --append-eod\n"
       "  mtrain data prepare -i book.txt -o data/book -t byte --append-eod --split-on blank-lines\n"
-      "  mtrain data prepare -i crawl/ -o data/crawl -t hf path=models/gpt2 --append-eod --bad-lines skip\n"
-      "  zcat a.gz | mtrain data prepare -i - --format jsonl -o data/a -t byte --json-keys title,body\n"
-      "A text is divided into train, valid and test by documents: give it more than one (--split-on, "
+      "  mtrain data prepare -i crawl/ -o data/crawl -t hf path=models/gpt2 --append-eod "
+      "--bad-lines skip\n"
+      "  zcat a.gz | mtrain data prepare -i - --format jsonl -o data/a -t byte --json-keys "
+      "title,body\n"
+      "A text is divided into train, valid and test by documents: give it more than one "
+      "(--split-on, "
       "--document-bytes).");
   command->callback([&cli, a] { prepare(cli, *a); });
 }

@@ -1,4 +1,5 @@
-// mtrain data show and pack for records of fine-tuning data: what they become, and how well they fill samples.
+// mtrain data show and pack for records of fine-tuning data: what they become, and how well they
+// fill samples.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -30,14 +31,17 @@ struct Opened {
 
 Opened open(PluginHost& plugins, const RecordArguments& arguments) {
   Opened out{make_tokenizer(plugins, arguments.tokenizer, arguments.tokenizer_settings()), {}};
-  out.context = {
-      .seq_length = arguments.seq_length, .seed = 0, .base_directory = fs::current_path(), .tokenizer = out.tokenizer.get()};
+  out.context = {.seq_length = arguments.seq_length,
+                 .seed = 0,
+                 .base_directory = fs::current_path(),
+                 .tokenizer = out.tokenizer.get()};
   return out;
 }
 
-/// Runs of learnt tokens in green, or in brackets; the others plainly. The first is never learnt: nothing predicts it.
-void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained, const Tokenizer& tokenizer,
-                  const ShownTokens& shown) {
+/// Runs of learnt tokens in green, or in brackets; the others plainly. The first is never learnt:
+/// nothing predicts it.
+void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained,
+                  const Tokenizer& tokenizer, const ShownTokens& shown) {
   const bool colours = ::isatty(STDOUT_FILENO) != 0;
   const auto special = tokenizer.special_tokens();
   const size_t count = std::min(ids.size(), static_cast<size_t>(shown.most));
@@ -50,7 +54,8 @@ void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained
     else if (shown.ids)
       text += cat("=", ids[i]);
     const bool learnt = i > 0 && trained[i];
-    const char* tint = learnt ? (i % 2 == 0 ? "\033[30;42m" : "\033[30;102m") : (i % 2 == 0 ? "\033[2m" : "\033[22m");
+    const char* tint = learnt ? (i % 2 == 0 ? "\033[30;42m" : "\033[30;102m")
+                              : (i % 2 == 0 ? "\033[2m" : "\033[22m");
     if (colours)
       std::cout << tint << text << "\033[0m";
     else
@@ -59,26 +64,29 @@ void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained
   std::cout << (count < ids.size() ? colours ? " …\n" : "|…\n" : "\n");
 }
 
-void print_example(const std::string& title, const ExampleStore& store, int64_t example, const Tokenizer& tokenizer,
-                   const ShownTokens& shown) {
+void print_example(const std::string& title, const ExampleStore& store, int64_t example,
+                   const Tokenizer& tokenizer, const ShownTokens& shown) {
   auto trained = store.trained(example);
-  std::cout << title << ", " << counted(trained.size(), "token") << ", " << std::count(trained.begin() + 1, trained.end(), 1)
-            << " learnt:\n";
+  std::cout << title << ", " << counted(trained.size(), "token") << ", "
+            << std::count(trained.begin() + 1, trained.end(), 1) << " learnt:\n";
   print_tokens(store.ids(example), trained, tokenizer, shown);
 }
 
 void show_preferences(const RecordArguments& arguments, const Opened& opened,
-                      const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, const ShownTokens& shown) {
-  auto settings = read_config<PreferenceSettings>(settings_tree(arguments.dataset_settings(), "dataset"));
+                      const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
+                      const ShownTokens& shown) {
+  auto settings =
+      read_config<PreferenceSettings>(settings_tree(arguments.dataset_settings(), "dataset"));
   const ExampleEncoder encoder = make_encoder({.records = settings.records}, opened.context);
-  PreferenceFile file = load_preference_file(arguments.path, settings, encoder, arguments.seq_length);
+  PreferenceFile file =
+      load_preference_file(arguments.path, settings, encoder, arguments.seq_length);
   std::cout << file.summary(arguments.seq_length) << '\n';
   auto [first, last] = range(file.size());
   for (int64_t i = first; i < last; ++i) {
     const std::string& place = file.places[static_cast<size_t>(i)];
     if (!file.pairs) {
-      print_example(cat(place, file.good[static_cast<size_t>(i)] ? ", good" : ", bad"), *file.answers, i, *opened.tokenizer,
-                    shown);
+      print_example(cat(place, file.good[static_cast<size_t>(i)] ? ", good" : ", bad"),
+                    *file.answers, i, *opened.tokenizer, shown);
       continue;
     }
     print_example(cat(place, ", chosen"), *file.answers, 2 * i, *opened.tokenizer, shown);
@@ -105,7 +113,8 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   auto settings = read_config<SftSettings>(settings_tree(a.dataset_settings(), "dataset"));
   settings.packing = "offline";
   MT_USER_CHECK(settings.packed_length <= a.seq_length, ErrorClass::config,
-                cat("dataset.packed_length ", settings.packed_length, " is above --seq-length ", a.seq_length),
+                cat("dataset.packed_length ", settings.packed_length, " is above --seq-length ",
+                    a.seq_length),
                 "leave it out: packs are as long as samples then");
   const ExampleEncoder encoder = make_encoder(settings, opened.context);
   const SftFile file = load_sft_file(a.path, settings, encoder, a.seq_length);
@@ -122,7 +131,9 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   size_t most = 0;
   for (int64_t p = 0; p < packs.size(); ++p) most = std::max(most, packs[p].size());
   const int64_t fewest = (used + a.seq_length - 1) / a.seq_length;
-  auto places = [&](int64_t samples) { return static_cast<double>(samples) * static_cast<double>(a.seq_length); };
+  auto places = [&](int64_t samples) {
+    return static_cast<double>(samples) * static_cast<double>(a.seq_length);
+  };
   if (arguments.json) {
     std::cout << nlohmann::ordered_json{{"file", a.path},
                                         {"format", file.format},
@@ -138,26 +149,32 @@ void pack(const Cli& cli, const PackArguments& arguments) {
                                         {"packs", packs.size()},
                                         {"fewest_packs", fewest},
                                         {"most_records_in_a_pack", most},
-                                        {"efficiency", static_cast<double>(used) / places(packs.size())},
-                                        {"efficiency_unpacked", static_cast<double>(used) / places(count)}}
+                                        {"efficiency",
+                                         static_cast<double>(used) / places(packs.size())},
+                                        {"efficiency_unpacked",
+                                         static_cast<double>(used) / places(count)}}
                      .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
               << '\n';
     return;
   }
   std::cout << file.summary() << '\n'
-            << counted(count, "record") << " in " << counted(packs.size(), "pack") << " of " << a.seq_length << " tokens, up to " << most
+            << counted(count, "record") << " in " << counted(packs.size(), "pack") << " of "
+            << a.seq_length << " tokens, up to " << most
             << " in one (no packing could do with fewer than " << fewest << ")\n"
-            << "tokens used: " << percent(static_cast<double>(used), places(packs.size())) << ", unpacked "
-            << percent(static_cast<double>(used), places(count)) << '\n';
+            << "tokens used: " << percent(static_cast<double>(used), places(packs.size()))
+            << ", unpacked " << percent(static_cast<double>(used), places(count)) << '\n';
   if (!arguments.output.empty())
-    std::cout << "written to " << printable(arguments.output) << ": train with dataset.type=sft dataset.path="
-              << printable(arguments.output) << '\n';
+    std::cout << "written to " << printable(arguments.output)
+              << ": train with dataset.type=sft dataset.path=" << printable(arguments.output)
+              << '\n';
 }
 
 }  // namespace
 
 void add_record_options(CLI::App& command, RecordArguments& a) {
-  command.add_option("-t,--tokenizer", a.tokenizer, "a tokenizer plugin; of a pair, the one it was prepared with")
+  command
+      .add_option("-t,--tokenizer", a.tokenizer,
+                  "a tokenizer plugin; of a pair, the one it was prepared with")
       ->required()
       ->type_name("NAME");
   command.add_option("--dataset", a.type, "of records: the dataset that reads them")
@@ -166,7 +183,9 @@ void add_record_options(CLI::App& command, RecordArguments& a) {
   command.add_option("--seq-length", a.seq_length, "of records: tokens of a sample")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
-  command.add_option("settings", a.settings, "settings of the tokenizer: key=value, and of the dataset: dataset.key=value")
+  command
+      .add_option("settings", a.settings,
+                  "settings of the tokenizer: key=value, and of the dataset: dataset.key=value")
       ->type_name("KEY=VALUE");
 }
 
@@ -187,19 +206,21 @@ std::vector<std::string> RecordArguments::dataset_settings() const {
 std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer& tokenizer) {
   constexpr size_t kBefore = 8;  // tokens that may decide how this one is spaced
   const auto context = ids.subspan(at - std::min(at, kBefore), std::min(at, kBefore) + 1);
-  const std::string before = tokenizer.decode(context.first(context.size() - 1)), with = tokenizer.decode(context);
+  const std::string before = tokenizer.decode(context.first(context.size() - 1)),
+                    with = tokenizer.decode(context);
   if (with.size() > before.size() && with.starts_with(before)) return with.substr(before.size());
   return tokenizer.decode(ids.subspan(at, 1));
 }
 
 void show_records(const Cli& cli, const RecordArguments& arguments,
-                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, const ShownTokens& shown) {
+                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
+                  const ShownTokens& shown) {
   PluginHost plugins = plugin_host(cli);
   Opened opened = open(plugins, arguments);
   if (arguments.type == "preference") return show_preferences(arguments, opened, range, shown);
   auto settings = read_config<SftSettings>(settings_tree(arguments.dataset_settings(), "dataset"));
-  const SftFile file =
-      load_sft_file(arguments.path, settings, make_encoder(settings, opened.context), arguments.seq_length, true);
+  const SftFile file = load_sft_file(
+      arguments.path, settings, make_encoder(settings, opened.context), arguments.seq_length, true);
   std::cout << file.summary() << '\n';
   auto [first, last] = range(file.examples->size());
   for (int64_t i = first; i < last; ++i)
@@ -207,15 +228,21 @@ void show_records(const Cli& cli, const RecordArguments& arguments,
 }
 
 void add_data_pack(CLI::App& data, Cli& cli) {
-  auto* command = data.add_subcommand("pack", "how well records for fine-tuning fill samples; with --output also as files");
+  auto* command = data.add_subcommand(
+      "pack", "how well records for fine-tuning fill samples; with --output also as files");
   auto a = std::make_shared<PackArguments>();
-  command->add_option("file", a->records.path, "a .json or .jsonl file of records")->required()->type_name("FILE");
+  command->add_option("file", a->records.path, "a .json or .jsonl file of records")
+      ->required()
+      ->type_name("FILE");
   add_record_options(*command, a->records);
-  command->add_option("-o,--output", a->output, "write the packs to PREFIX.bin, .idx and next to them, for dataset.path")
+  command
+      ->add_option("-o,--output", a->output,
+                   "write the packs to PREFIX.bin, .idx and next to them, for dataset.path")
       ->type_name("PREFIX");
   command->add_flag("--force", a->force, "replace files that exist");
   command->add_flag("--json", a->json, "print as JSON");
-  command->footer("Example:\n  mtrain data pack chats.jsonl -t hf path=models/qwen --seq-length 8192");
+  command->footer(
+      "Example:\n  mtrain data pack chats.jsonl -t hf path=models/qwen --seq-length 8192");
   command->callback([&cli, a] { pack(cli, *a); });
 }
 

@@ -1,4 +1,5 @@
-// mtrain data render: a filter from conversations to the text, and the tokens, that a model is trained on.
+// mtrain data render: a filter from conversations to the text, and the tokens, that a model is
+// trained on.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -36,16 +37,21 @@ std::tm local_time() {
 }
 
 constexpr const char* kWanted =
-    "each line is an object like {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}, or a conversation in another format that "
+    "each line is an object like {\"messages\": [{\"role\": \"user\", \"content\": \"…\"}]}, or a "
+    "conversation in another format that "
     "dataset.type=sft reads: sharegpt, alpaca or prompt_completion";
 
 /// A record of another format than OpenAI's, as training reads it.
 void take_record(const ordered_json& json, chat::ChatInput& input) {
-  const finetune::RecordFormat format = finetune::detect_format(std::span(&json, 1), {}, "this line");
+  const finetune::RecordFormat format =
+      finetune::detect_format(std::span(&json, 1), {}, "this line");
   try {
-    const finetune::Example example = finetune::RecordReader(format, {.chat_prompts = true}).read(json, "");
-    MT_USER_CHECK(example.kind == finetune::Example::Kind::chat, ErrorClass::data,
-                  cat("is a record of the format ", finetune::name(format), ", which is not a conversation"), kWanted);
+    const finetune::Example example =
+        finetune::RecordReader(format, {.chat_prompts = true}).read(json, "");
+    MT_USER_CHECK(
+        example.kind == finetune::Example::Kind::chat, ErrorClass::data,
+        cat("is a record of the format ", finetune::name(format), ", which is not a conversation"),
+        kWanted);
     input.messages = chat::messages_from_json(example.messages);
     if (!example.tools.empty()) input.tools = chat::from_json(example.tools);
   } catch (const finetune::RecordFault& fault) {
@@ -53,20 +59,24 @@ void take_record(const ordered_json& json, chat::ChatInput& input) {
   }
 }
 
-chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& file, const Tokenizer* tokenizer) {
+chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& file,
+                           const Tokenizer* tokenizer) {
   ordered_json json;
   try {
     json = ordered_json::parse(line);
   } catch (const nlohmann::json::parse_error& e) {
-    throw Error(ErrorClass::data, cat("is not valid JSON at byte ", e.byte), "each line is an object like {\"messages\": […]}");
+    throw Error(ErrorClass::data, cat("is not valid JSON at byte ", e.byte),
+                "each line is an object like {\"messages\": […]}");
   } catch (const nlohmann::json::exception& e) {  // a number beyond all types: 1e400
-    throw Error(ErrorClass::data, cat("cannot be read: ", printable(e.what())), "each line is an object like {\"messages\": […]}");
+    throw Error(ErrorClass::data, cat("cannot be read: ", printable(e.what())),
+                "each line is an object like {\"messages\": […]}");
   }
   MT_USER_CHECK(json.is_object(), ErrorClass::data, "is not an object", kWanted);
   chat::ChatInput input;
   input.special = file.special;
   if (tokenizer)
-    for (const auto& token : tokenizer->special_tokens()) input.special_tokens.push_back(token.text);
+    for (const auto& token : tokenizer->special_tokens())
+      input.special_tokens.push_back(token.text);
   input.now = local_time();
   if (!json.contains("messages")) {
     take_record(json, input);
@@ -108,7 +118,8 @@ size_t code_points(std::string_view text) {
   return count;
 }
 
-void render_line(const chat::ChatTemplate& chat_template, const chat::ChatInput& input, const Tokenizer* tokenizer) {
+void render_line(const chat::ChatTemplate& chat_template, const chat::ChatInput& input,
+                 const Tokenizer* tokenizer) {
   static constexpr const char* kMasks[] = {"none", "generation", "prefixes", "origins"};
   chat::RenderedChat chat = chat_template.render_masked(input);
   ordered_json out{{"text", chat.text.bytes}};
@@ -128,7 +139,8 @@ chat::TemplateFile template_of(const RenderArguments& arguments) {
   std::error_code ignored;
   chat::TemplateFile file = chat::find_template(arguments.template_path, arguments.which);
   const bool by_name = !fs::exists(arguments.template_path, ignored);
-  if (by_name && arguments.tokenizer.empty()) file.special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};  // to show something
+  if (by_name && arguments.tokenizer.empty())
+    file.special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};  // to show something
   return file;
 }
 
@@ -137,13 +149,16 @@ void render(Cli& cli, const RenderArguments& arguments) {
   chat::ChatTemplate chat_template(file.source, file.name);
   PluginHost plugins = plugin_host(cli);
   std::unique_ptr<Tokenizer> tokenizer;
-  if (!arguments.tokenizer.empty()) tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
+  if (!arguments.tokenizer.empty())
+    tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
   if (tokenizer) finetune::add_special_names(*tokenizer, file.special);
   std::ifstream opened;
   if (arguments.input != "-") {
-    if (std::error_code ignored; fs::exists(arguments.input, ignored)) ::close(open_regular_file(arguments.input));
+    if (std::error_code ignored; fs::exists(arguments.input, ignored))
+      ::close(open_regular_file(arguments.input));
     opened.open(arguments.input, std::ios::binary);
-    MT_USER_CHECK(opened.is_open(), ErrorClass::io, cat("cannot read ", printable(arguments.input)), "");
+    MT_USER_CHECK(opened.is_open(), ErrorClass::io, cat("cannot read ", printable(arguments.input)),
+                  "");
   }
   std::istream& in = arguments.input == "-" ? std::cin : opened;
   std::string line;
@@ -154,7 +169,8 @@ void render(Cli& cli, const RenderArguments& arguments) {
     } catch (const Error& e) {
       std::cout << std::flush;
       throw Error(e.error_class(),
-                  cat(arguments.input == "-" ? "standard input" : printable(arguments.input), ":", number, ": ", e.message()),
+                  cat(arguments.input == "-" ? "standard input" : printable(arguments.input), ":",
+                      number, ": ", e.message()),
                   e.hint());
     }
   }
@@ -163,30 +179,39 @@ void render(Cli& cli, const RenderArguments& arguments) {
 }  // namespace
 
 void add_data_render(CLI::App& data, Cli& cli) {
-  auto* command = data.add_subcommand("render", "conversations as the text and tokens that a model is trained on");
+  auto* command = data.add_subcommand(
+      "render", "conversations as the text and tokens that a model is trained on");
   auto a = std::make_shared<RenderArguments>();
   command
       ->add_option("input", a->words,
-                   "JSON lines: messages, tools and add_generation_prompt, or records in another format of conversations (without one, or "
+                   "JSON lines: messages, tools and add_generation_prompt, or records in another "
+                   "format of conversations (without one, or "
                    "-: standard input); and settings of the tokenizer: key=value")
       ->type_name("FILE KEY=VALUE");
   command
       ->add_option("--template", a->template_path,
-                   "a file of Jinja, a tokenizer_config.json, a model's folder that has either, or the name of a template that\n"
+                   "a file of Jinja, a tokenizer_config.json, a model's folder that has either, or "
+                   "the name of a template that\n"
                    "comes with mtrain: chatml, llama3 …")
       ->required()
       ->type_name("PATH");
-  command->add_option("--name", a->which, "which of several templates of a tokenizer_config.json")->capture_default_str();
-  command->add_option("-t,--tokenizer", a->tokenizer, "also give ids and their mask by this tokenizer")->type_name("NAME");
+  command->add_option("--name", a->which, "which of several templates of a tokenizer_config.json")
+      ->capture_default_str();
+  command
+      ->add_option("-t,--tokenizer", a->tokenizer, "also give ids and their mask by this tokenizer")
+      ->type_name("NAME");
   command->footer(
-      "Gives a JSON object a line: text, ids and mask (1: to be learnt), where assistants speak in code points of the text, and\n"
+      "Gives a JSON object a line: text, ids and mask (1: to be learnt), where assistants speak in "
+      "code points of the text, and\n"
       "how that was found.\n"
       "Examples:\n"
       "  mtrain data render talks.jsonl --template models/llama3\n"
-      "  mtrain data render talks.jsonl --template chat.jinja -t hf path=models/llama3/tokenizer.json");
+      "  mtrain data render talks.jsonl --template chat.jinja -t hf "
+      "path=models/llama3/tokenizer.json");
   command->callback([&cli, a] {
     a->settings = take_settings(a->words);
-    MT_USER_CHECK(a->words.size() <= 1, ErrorClass::usage, cat("there is one input, and these are ", a->words.size()),
+    MT_USER_CHECK(a->words.size() <= 1, ErrorClass::usage,
+                  cat("there is one input, and these are ", a->words.size()),
                   "lay them end to end: cat A B | mtrain data render …");
     if (!a->words.empty()) a->input = a->words.front();
     render(cli, *a);

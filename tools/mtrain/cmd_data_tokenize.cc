@@ -43,9 +43,10 @@ class CodePoints {
 
 std::string read_text(const std::string& line, const TokenizeArguments& arguments, int64_t number) {
   auto fail = [&](const std::string& what) {
-    throw Error(ErrorClass::data,
-                cat(arguments.input == "-" ? "standard input" : arguments.input, ":", number, ": ", what),
-                cat("each line is an object like {\"", printable(arguments.key), "\": \"…\"}"));
+    throw Error(
+        ErrorClass::data,
+        cat(arguments.input == "-" ? "standard input" : arguments.input, ":", number, ": ", what),
+        cat("each line is an object like {\"", printable(arguments.key), "\": \"…\"}"));
   };
   nlohmann::json json;
   try {
@@ -62,7 +63,8 @@ std::string read_text(const std::string& line, const TokenizeArguments& argument
   return at->get<std::string>();
 }
 
-void write_tokens(const Tokenizer& tokenizer, const std::string& text, const EncodeOptions& options) {
+void write_tokens(const Tokenizer& tokenizer, const std::string& text,
+                  const EncodeOptions& options) {
   std::vector<int32_t> ids;
   std::vector<TextSpan> spans;
   call_plugin(tokenizer, "encode()", [&] { tokenizer.encode_with(text, options, ids, &spans); });
@@ -77,7 +79,8 @@ void write_tokens(const Tokenizer& tokenizer, const std::string& text, const Enc
         .append(std::to_string(points[spans[i].end]))
         .append("]");
   out += "], \"decoded\": ";
-  out += nlohmann::json(tokenizer.decode(ids)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  out += nlohmann::json(tokenizer.decode(ids))
+             .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   out += "}\n";
   std::cout << out;
 }
@@ -87,7 +90,8 @@ void tokenize_lines(Cli& cli, const TokenizeArguments& arguments) {
   auto tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
   std::ifstream file;
   if (arguments.input != "-") {
-    if (std::error_code ignored; fs::exists(arguments.input, ignored)) ::close(open_regular_file(arguments.input));
+    if (std::error_code ignored; fs::exists(arguments.input, ignored))
+      ::close(open_regular_file(arguments.input));
     file.open(arguments.input, std::ios::binary);
     MT_USER_CHECK(file.good(), ErrorClass::io, cat("cannot open ", arguments.input),
                   "check the path for a typo");
@@ -95,7 +99,8 @@ void tokenize_lines(Cli& cli, const TokenizeArguments& arguments) {
   std::istream& in = arguments.input == "-" ? std::cin : file;
   std::string line;
   for (int64_t number = 1; std::getline(in, line); ++number)
-    if (!trim(line).empty()) write_tokens(*tokenizer, read_text(line, arguments, number), arguments.options);
+    if (!trim(line).empty())
+      write_tokens(*tokenizer, read_text(line, arguments, number), arguments.options);
   std::cout.flush();
   MT_USER_CHECK(std::cout.good(), ErrorClass::io, "cannot write to standard output", "");
 }
@@ -103,10 +108,11 @@ void tokenize_lines(Cli& cli, const TokenizeArguments& arguments) {
 }  // namespace
 
 void add_data_tokenize(CLI::App& data, Cli& cli) {
-  auto* command =
-      data.add_subcommand("tokenize", "a filter: texts in, their ids, offsets and decoded text out");
+  auto* command = data.add_subcommand(
+      "tokenize", "a filter: texts in, their ids, offsets and decoded text out");
   auto a = std::make_shared<TokenizeArguments>();
-  command->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin (see `mtrain plugins ls`)")
+  command
+      ->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin (see `mtrain plugins ls`)")
       ->required()
       ->type_name("NAME");
   command->add_option("-i,--input", a->input, "JSON lines; -: standard input")
@@ -114,13 +120,16 @@ void add_data_tokenize(CLI::App& data, Cli& cli) {
       ->capture_default_str();
   command->add_option("--json-key", a->key, "the field of each line that holds the text")
       ->capture_default_str();
-  command->add_flag("--parse-special", a->options.parse_special,
-                    "let the text of special tokens become these; otherwise it is text like any other");
-  command->add_flag("--add-special", a->options.add_special, "add what the tokenizer puts around a text");
+  command->add_flag(
+      "--parse-special", a->options.parse_special,
+      "let the text of special tokens become these; otherwise it is text like any other");
+  command->add_flag("--add-special", a->options.add_special,
+                    "add what the tokenizer puts around a text");
   command->add_option("settings", a->settings, "settings of the tokenizer: key=value")
       ->type_name("KEY=VALUE");
   command->footer(
-      "For each line {\"text\": …} it writes {\"ids\": […], \"offsets\": [[begin, end], …], \"decoded\": …}; "
+      "For each line {\"text\": …} it writes {\"ids\": […], \"offsets\": [[begin, end], …], "
+      "\"decoded\": …}; "
       "offsets count\n"
       "code points.\n"
       "Examples:\n"

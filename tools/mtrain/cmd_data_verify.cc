@@ -71,8 +71,10 @@ void verify(Cli& cli, const VerifyArguments& arguments) {
     if (arguments.json)
       std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
     else if (out["valid"] == true && !cli.quiet)
-      std::cout << printable(prefix) << ": valid, " << counted(out["documents"].get<int64_t>(), "document") << ", "
-                << counted(out["tokens"].get<int64_t>(), "token") << ", ids " << out["smallest_id"] << " to " << out["largest_id"] << '\n';
+      std::cout << printable(prefix) << ": valid, "
+                << counted(out["documents"].get<int64_t>(), "document") << ", "
+                << counted(out["tokens"].get<int64_t>(), "token") << ", ids " << out["smallest_id"]
+                << " to " << out["largest_id"] << '\n';
   }
 }
 
@@ -82,16 +84,22 @@ void add_data_verify(CLI::App& data, Cli& cli) {
   auto* command =
       data.add_subcommand("verify", "read .bin/.idx pairs whole and name what is wrong with them");
   auto a = std::make_shared<VerifyArguments>();
-  command->add_option("prefixes", a->prefixes, "the pairs, with or without .bin or .idx; and settings of the tokenizer: key=value")
+  command
+      ->add_option(
+          "prefixes", a->prefixes,
+          "the pairs, with or without .bin or .idx; and settings of the tokenizer: key=value")
       ->required()
       ->type_name("PREFIX KEY=VALUE");
-  auto* tokenizer =
-      command->add_option("-t,--tokenizer", a->tokenizer, "refuse ids that this tokenizer does not have")
-          ->type_name("NAME");
+  auto* tokenizer = command
+                        ->add_option("-t,--tokenizer", a->tokenizer,
+                                     "refuse ids that this tokenizer does not have")
+                        ->type_name("NAME");
   command->add_option("--vocab-size", a->vocab_size, "refuse ids that are not below this")
       ->check(CLI::PositiveNumber)
       ->excludes(tokenizer);
-  command->add_flag("--eod", a->ends, "refuse documents that do not end with the tokenizer's end of document")
+  command
+      ->add_flag("--eod", a->ends,
+                 "refuse documents that do not end with the tokenizer's end of document")
       ->needs(tokenizer);
   command->add_flag("--json", a->json, "print an object a line and pair");
   command->footer(
@@ -100,9 +108,12 @@ void add_data_verify(CLI::App& data, Cli& cli) {
       "  mtrain data verify data/web -t hf path=models/gpt2 --eod");
   command->callback([&cli, a] {
     a->settings = take_settings(a->prefixes);
-    MT_USER_CHECK(a->settings.empty() || !a->tokenizer.empty(), ErrorClass::usage,
-                  cat(printable(a->settings.front()), " is a setting of a tokenizer, and none is named"), "add -t NAME");
-    MT_USER_CHECK(!a->prefixes.empty(), ErrorClass::usage, "no pair is named", "mtrain data verify PREFIX …");
+    MT_USER_CHECK(
+        a->settings.empty() || !a->tokenizer.empty(), ErrorClass::usage,
+        cat(printable(a->settings.front()), " is a setting of a tokenizer, and none is named"),
+        "add -t NAME");
+    MT_USER_CHECK(!a->prefixes.empty(), ErrorClass::usage, "no pair is named",
+                  "mtrain data verify PREFIX …");
     verify(cli, *a);
   });
 }

@@ -1,4 +1,5 @@
-// mtrain doctor: looks at the machine as a training run would, and says for each fault how to mend it.
+// mtrain doctor: looks at the machine as a training run would, and says for each fault how to mend
+// it.
 #include <gnu/libc-version.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -61,22 +62,23 @@ uint64_t kilobytes_of(std::string_view key) {
 /// "mixed_precision.dtype=auto takes fp32: this CPU has no bf16 arithmetic".
 std::string auto_takes(const Backend& backend) {
   Bf16Products products = backend.bf16_products();
-  return cat("mixed_precision.dtype=auto takes ", products.fast ? "bf16" : "fp32", ": ", products.reason);
+  return cat("mixed_precision.dtype=auto takes ", products.fast ? "bf16" : "fp32", ": ",
+             products.reason);
 }
 
 #if defined(__aarch64__)
 constexpr const char* kFeaturesKey = "Features";
 constexpr const char* kFeatures[] = {"asimd", "asimdhp", "asimddp", "bf16", "i8mm", "sve", "sve2"};
 std::string processor() {
-  std::string maker = value_of("/proc/cpuinfo", "CPU implementer"), part = value_of("/proc/cpuinfo", "CPU part");
+  std::string maker = value_of("/proc/cpuinfo", "CPU implementer"),
+              part = value_of("/proc/cpuinfo", "CPU part");
   return maker.empty() ? "arm64" : cat("arm64 (implementer ", maker, ", part ", part, ")");
 }
-bool slow(const std::vector<std::string>&) {
-  return false;
-}
+bool slow(const std::vector<std::string>&) { return false; }
 #else
 constexpr const char* kFeaturesKey = "flags";
-constexpr const char* kFeatures[] = {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile"};
+constexpr const char* kFeatures[] = {"avx2",        "fma",         "f16c",     "avx512f",
+                                     "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile"};
 std::string processor() {
   std::string model = value_of("/proc/cpuinfo", "model name");
   return model.empty() ? "unknown processor" : model;
@@ -113,7 +115,9 @@ Finding cores() {
     out.fix = cat("set OMP_NUM_THREADS=", std::max(1, static_cast<int>(*quota)),
                   ", or raise the limit of the container");
   } else if (allowed < online) {
-    out.fix = "nothing is wrong if that is meant (taskset, mpirun binding); else start without the binding";
+    out.fix =
+        "nothing is wrong if that is meant (taskset, mpirun binding); else start without the "
+        "binding";
   }
   if (const char* threads = std::getenv("OMP_NUM_THREADS")) {
     out.text += cat(", OMP_NUM_THREADS=", printable(threads, 20));
@@ -121,7 +125,8 @@ Finding cores() {
     if (count && *count > static_cast<uint64_t>(allowed)) {
       out.state = State::warn;
       out.fix =
-          cat("more threads than cores slow each other down: unset OMP_NUM_THREADS or set it to ", allowed);
+          cat("more threads than cores slow each other down: unset OMP_NUM_THREADS or set it to ",
+              allowed);
     }
   }
   return out;
@@ -131,13 +136,15 @@ Finding memory() {
   uint64_t total = kilobytes_of("MemTotal"), free = kilobytes_of("MemAvailable");
   Finding out{"memory", State::ok, cat(human_bytes(free), " free of ", human_bytes(total)), ""};
   if (cpu::CgroupMemory group = cpu::cgroup_memory("/"); group.limit < total) {
-    out.text += cat(", the control group allows ", human_bytes(group.limit), " and has ", human_bytes(group.free), " of it free");
+    out.text += cat(", the control group allows ", human_bytes(group.limit), " and has ",
+                    human_bytes(group.free), " of it free");
     free = std::min(free, group.free);
   }
   if (free < uint64_t{2} << 30) {
     out.state = State::warn;
     out.fix =
-        "the quickstart needs 1.5 GiB: close other programs, or train with a smaller model or micro-batch";
+        "the quickstart needs 1.5 GiB: close other programs, or train with a smaller model or "
+        "micro-batch";
   }
   return out;
 }
@@ -153,8 +160,8 @@ Finding limits() {
                                   : std::to_string(value);
   };
   Finding out{"limits", State::ok,
-              cat("open files ", text(files.rlim_cur, false), ", stack ", text(stack.rlim_cur, true),
-                  ", address space ", text(space.rlim_cur, true)),
+              cat("open files ", text(files.rlim_cur, false), ", stack ",
+                  text(stack.rlim_cur, true), ", address space ", text(space.rlim_cur, true)),
               ""};
   if (files.rlim_cur < 1024) {
     out.state = State::warn;
@@ -221,12 +228,14 @@ std::vector<Finding> plugins(const Cli& cli) {
       problem = error.message();
       remedy = error.hint();
     }
-    if (!problem.empty()) out.push_back({"plugin", State::fail, problem, remedy, ErrorClass::plugin});
+    if (!problem.empty())
+      out.push_back({"plugin", State::fail, problem, remedy, ErrorClass::plugin});
   }
   return out;
 }
 
-/// What each backend plugin finds on this machine. To have no device is no fault: the processor is always there.
+/// What each backend plugin finds on this machine. To have no device is no fault: the processor is
+/// always there.
 std::vector<Finding> devices(const Cli& cli) {
   std::vector<Finding> out;
   PluginHost host = plugin_host(cli);
@@ -243,7 +252,8 @@ std::vector<Finding> devices(const Cli& cli) {
       finding.fix = backend->remedy();
     } catch (const Error& error) {
       // A vendor's library that is not here is like a device that is not: the processor is.
-      bool lacks_library = std::string_view(error.what()).find("cannot open shared object file") != std::string_view::npos;
+      bool lacks_library = std::string_view(error.what()).find("cannot open shared object file") !=
+                           std::string_view::npos;
       finding.state = lacks_library ? State::warn : State::fail;
       finding.text += error.message();
       finding.fix = error.hint();
@@ -258,7 +268,9 @@ std::vector<Finding> communicators(const Cli& cli) {
   std::vector<Finding> out;
   PluginHost host = plugin_host(cli);
   for (const auto& file : host.list()) {
-    if (file.kind != Communicator::kKind || file.name != "nccl" || !file.problem.empty() || file.shadowed) continue;
+    if (file.kind != Communicator::kKind || file.name != "nccl" || !file.problem.empty() ||
+        file.shadowed)
+      continue;
     Finding finding{"comm", State::ok, cat("comm ", file.name, ": "), "", ErrorClass::plugin};
     try {
       CommContext context;
@@ -283,24 +295,32 @@ Finding launchers(const Cli& cli) {
   }
   std::vector<std::string> here, absent;
   (tcp ? here : absent).emplace_back("mtrain --nproc N");
-  for (const char* name : {"torchrun", "srun"}) (find_program({name}).empty() ? absent : here).emplace_back(name);
+  for (const char* name : {"torchrun", "srun"})
+    (find_program({name}).empty() ? absent : here).emplace_back(name);
   std::string mpirun = find_mpirun(), version = mpirun.empty() ? "" : version_of(mpirun);
   if (mpirun.empty())
     absent.emplace_back("mpirun");
   else
-    here.push_back(cat(mpirun, " (", printable(trim(version.substr(0, version.find('\n')))), mpi ? ")" : "; comm mpi is not built)"));
-  Finding out{"launch", State::ok, cat(here.empty() ? "none" : join(here, ", "), absent.empty() ? "" : cat("; not here: ", join(absent, ", "))), ""};
-  if (!tcp) out.state = State::warn, out.fix = "the plugin comm/tcp is missing: build or install mtrain again";
+    here.push_back(cat(mpirun, " (", printable(trim(version.substr(0, version.find('\n')))),
+                       mpi ? ")" : "; comm mpi is not built)"));
+  Finding out{"launch", State::ok,
+              cat(here.empty() ? "none" : join(here, ", "),
+                  absent.empty() ? "" : cat("; not here: ", join(absent, ", "))),
+              ""};
+  if (!tcp)
+    out.state = State::warn,
+    out.fix = "the plugin comm/tcp is missing: build or install mtrain again";
   return out;
 }
 
 Finding versions() {
   utsname system{};
   ::uname(&system);
-  return {"versions", State::ok,
-          cat(describe(host_stamp()), ", compiler ", __VERSION__, ", glibc ", ::gnu_get_libc_version(), ", ",
-              system.sysname, " ", system.release, " ", system.machine),
-          ""};
+  return {
+      "versions", State::ok,
+      cat(describe(host_stamp()), ", compiler ", __VERSION__, ", glibc ", ::gnu_get_libc_version(),
+          ", ", system.sysname, " ", system.release, " ", system.machine),
+      ""};
 }
 
 const char* name(State state) {
@@ -314,8 +334,8 @@ void print_json(const std::vector<Finding>& findings) {
                     {"state", name(finding.state)},
                     {"text", finding.text},
                     {"fix", finding.fix}});
-  std::cout << nlohmann::ordered_json{{"findings", list}}.dump(2, ' ', false,
-                                                               nlohmann::json::error_handler_t::replace)
+  std::cout << nlohmann::ordered_json{{"findings", list}}.dump(
+                   2, ' ', false, nlohmann::json::error_handler_t::replace)
             << '\n';
 }
 
@@ -330,24 +350,28 @@ void print_text(const std::vector<Finding>& findings) {
 }
 
 void doctor(Cli& cli, bool json) {
-  std::vector<Finding> findings = {versions(), cpu_features(), cores(), memory(), limits(), working_folder()};
+  std::vector<Finding> findings = {versions(), cpu_features(), cores(),
+                                   memory(),   limits(),       working_folder()};
   for (auto& finding : plugins(cli)) findings.push_back(std::move(finding));
   for (auto& finding : devices(cli)) findings.push_back(std::move(finding));
   findings.push_back(launchers(cli));
   for (auto& finding : communicators(cli)) findings.push_back(std::move(finding));
   json ? print_json(findings) : print_text(findings);
   for (const auto& finding : findings)
-    if (finding.state == State::fail && cli.status == 0) cli.status = static_cast<int>(finding.error_class);
+    if (finding.state == State::fail && cli.status == 0)
+      cli.status = static_cast<int>(finding.error_class);
 }
 
 }  // namespace
 
 void add_doctor_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("doctor", "check this machine and say how to fix what is wrong");
+  auto* command =
+      app.add_subcommand("doctor", "check this machine and say how to fix what is wrong");
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "print the findings as JSON");
   command->footer(
-      "Exits with 0 when nothing is wrong enough to stop a run, else with the class of the first failure\n"
+      "Exits with 0 when nothing is wrong enough to stop a run, else with the class of the first "
+      "failure\n"
       "(13 plugin, 18 io).\n"
       "Examples:\n"
       "  mtrain doctor\n"

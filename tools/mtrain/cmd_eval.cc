@@ -36,16 +36,23 @@ std::optional<int64_t> batches_of(const std::string& text) {
   if (text == "all") return Dataset::kOneEpoch;
   int64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  return error == std::errc() && end == text.data() + text.size() && count >= 0 ? std::optional(count) : std::nullopt;
+  return error == std::errc() && end == text.data() + text.size() && count >= 0
+             ? std::optional(count)
+             : std::nullopt;
 }
 
 /// A user who asks for no other data expects those of the run.
-void warn_of_other_data(const ModelSource& source, const EvalOptions& options, const Dataset& dataset) {
+void warn_of_other_data(const ModelSource& source, const EvalOptions& options,
+                        const Dataset& dataset) {
   const std::string trained = identity_of(source.run.config).data;
-  const bool asked = std::any_of(options.overrides.begin(), options.overrides.end(), [](const std::string& o) { return decides_data(setting_of_override(o)); });
+  const bool asked =
+      std::any_of(options.overrides.begin(), options.overrides.end(),
+                  [](const std::string& o) { return decides_data(setting_of_override(o)); });
   if (trained.empty() || asked) return;
   const std::vector<std::string> changes = data_changes(trained, dataset.identity());
-  if (!changes.empty()) log_warn("the data are not those that ", options.from, " was trained on:\n  ", join(changes, "\n  "));
+  if (!changes.empty())
+    log_warn("the data are not those that ", options.from, " was trained on:\n  ",
+             join(changes, "\n  "));
 }
 
 void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64_t batch) {
@@ -56,9 +63,11 @@ void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64
     return;  // such as a weighted blend, of which one epoch is not defined
   }
   const int64_t wanted = batches * batch;
-  // A source that repeats its data has less than one epoch more than was asked for; an endless one has far more.
+  // A source that repeats its data has less than one epoch more than was asked for; an endless one
+  // has far more.
   if (wanted <= samples || dataset.split(split, wanted)->size() >= wanted + samples) return;
-  log_warn("the ", name(split), " split has ", counted(samples, "sample"), ", which ", counted(batches, "batch", "batches"), " of ", batch,
+  log_warn("the ", name(split), " split has ", counted(samples, "sample"), ", which ",
+           counted(batches, "batch", "batches"), " of ", batch,
            " repeat: --batches all evaluates each once");
 }
 
@@ -67,7 +76,8 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   ModelSource source = open_model(options.from, options.overrides, plugins);
   SavedRun& saved = source.run;
   const Settings& s = saved.recipe.settings;
-  MT_USER_CHECK(!source.hugging_face || says_dataset(saved.recipe), ErrorClass::usage, "a Hugging Face folder has no data of its own",
+  MT_USER_CHECK(!source.hugging_face || says_dataset(saved.recipe), ErrorClass::usage,
+                "a Hugging Face folder has no data of its own",
                 "say on what: dataset=gpt dataset.path=PREFIX");
   std::unique_ptr<Session> opened = open_session(source, plugins);
   Session& session = *opened;
@@ -76,21 +86,28 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
     return plugins.make<Dataset>(s.dataset.type, saved.recipe.component("dataset"), context);
   });
   Interpreter interpreter(*session.run, session.place(), session.parameters);
-  Split split = options.split == "train" ? Split::train : options.split == "test" ? Split::test : Split::valid;
+  Split split = options.split == "train"  ? Split::train
+                : options.split == "test" ? Split::test
+                                          : Split::valid;
   int64_t batches = *batches_of(options.batches);
   if (batches == 0) batches = std::max<int64_t>(1, s.validation.steps);
   warn_of_other_data(source, options, *dataset);
   if (batches > 0) warn_of_repeats(*dataset, split, batches, s.eval_global_batch());
   EvalMetrics m = evaluate_split(session, interpreter, *dataset, split, batches, nullptr).value();
   if (options.json) {
-    std::cout << nlohmann::ordered_json{{"step", saved.step}, {"split", options.split}, {"loss", m.loss},
-                                        {"perplexity", std::exp(m.loss)}, {"tokens", m.tokens}, {"samples", m.samples}, {"seconds", m.seconds}}
+    std::cout << nlohmann::ordered_json{{"step", saved.step},  {"split", options.split},
+                                        {"loss", m.loss},      {"perplexity", std::exp(m.loss)},
+                                        {"tokens", m.tokens},  {"samples", m.samples},
+                                        {"seconds", m.seconds}}
                      .dump()
               << '\n';
   } else {
-    std::cout << describe(source) << ", " << options.split << ": loss " << m.loss << " nats per token, perplexity "
-              << std::exp(m.loss) << ", " << human_count(static_cast<double>(m.tokens)) << " tokens of "
-              << (batches > 0 ? cat(counted(batches, "batch", "batches"), " of ", counted(s.eval_global_batch(), "sample")) : cat(counted(m.samples, "sample"), ", each once,"))
+    std::cout << describe(source) << ", " << options.split << ": loss " << m.loss
+              << " nats per token, perplexity " << std::exp(m.loss) << ", "
+              << human_count(static_cast<double>(m.tokens)) << " tokens of "
+              << (batches > 0 ? cat(counted(batches, "batch", "batches"), " of ",
+                                    counted(s.eval_global_batch(), "sample"))
+                              : cat(counted(m.samples, "sample"), ", each once,"))
               << " in " << human_seconds(m.seconds) << '\n';
   }
 }
@@ -98,18 +115,33 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
 }  // namespace
 
 void add_eval_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("eval", "evaluate a saved model on its own data, or on others");
+  auto* command =
+      app.add_subcommand("eval", "evaluate a saved model on its own data, or on others");
   auto options = std::make_shared<EvalOptions>();
-  command->add_option("--from", options->from, "a run's folder, one of its checkpoints, or a Hugging Face folder")
+  command
+      ->add_option("--from", options->from,
+                   "a run's folder, one of its checkpoints, or a Hugging Face folder")
       ->required()
       ->type_name("RUN|CHECKPOINT|DIR");
-  command->add_option("--split", options->split, "which part of the data")->check(CLI::IsMember({"train", "valid", "test"}))->capture_default_str();
-  command->add_option("--batches", options->batches, "global batches; 0: the recipe's validation.steps, at least 1; all: each sample of the split once")
+  command->add_option("--split", options->split, "which part of the data")
+      ->check(CLI::IsMember({"train", "valid", "test"}))
+      ->capture_default_str();
+  command
+      ->add_option("--batches", options->batches,
+                   "global batches; 0: the recipe's validation.steps, at least 1; all: each sample "
+                   "of the split once")
       ->capture_default_str()
       ->type_name("N|all")
-      ->check([](const std::string& text) { return batches_of(text) ? std::string() : cat("wanted a number of batches or 'all', got '", printable(text, 40), "'"); }, "");
+      ->check(
+          [](const std::string& text) {
+            return batches_of(text) ? std::string()
+                                    : cat("wanted a number of batches or 'all', got '",
+                                          printable(text, 40), "'");
+          },
+          "");
   command->add_flag("--json", options->json, "print as JSON");
-  command->add_option("overrides", options->overrides, "settings to change: key=value")->type_name("KEY=VALUE");
+  command->add_option("overrides", options->overrides, "settings to change: key=value")
+      ->type_name("KEY=VALUE");
   command->footer(
       "Examples:\n"
       "  mtrain eval --from runs/quickstart\n"

@@ -28,8 +28,10 @@ struct GenerateOptions {
 
 constexpr const char* kLines = "-";  // as a prompt: each line of standard input is one
 
-/// Calls use(text) for the prompt, or for each line of standard input; a person is shown where to type.
-void each_prompt(const GenerateOptions& options, const std::function<void(const std::string&)>& use) {
+/// Calls use(text) for the prompt, or for each line of standard input; a person is shown where to
+/// type.
+void each_prompt(const GenerateOptions& options,
+                 const std::function<void(const std::string&)>& use) {
   if (options.prompt != kLines && (options.prompted || !options.chat)) return use(options.prompt);
   const bool asks = ::isatty(STDIN_FILENO) == 1;
   for (std::string line;;) {
@@ -44,8 +46,11 @@ void each_prompt(const GenerateOptions& options, const std::function<void(const 
 /// Who pipes prompts in expects that they are read.
 void warn_of_unread_prompts(const GenerateOptions& options) {
   int waiting = 0;
-  if (!options.prompted && ::isatty(STDIN_FILENO) == 0 && ::ioctl(STDIN_FILENO, FIONREAD, &waiting) == 0 && waiting > 0)
-    log_warn("no prompt is given, and the text on standard input is not read: --prompt - makes each of its lines a prompt");
+  if (!options.prompted && ::isatty(STDIN_FILENO) == 0 &&
+      ::ioctl(STDIN_FILENO, FIONREAD, &waiting) == 0 && waiting > 0)
+    log_warn(
+        "no prompt is given, and the text on standard input is not read: --prompt - makes each of "
+        "its lines a prompt");
 }
 
 /// The template that the run's conversations were written by, or the one next to the tokenizer.
@@ -56,10 +61,12 @@ chat::TemplateFile template_of(const GenerateOptions& options, const Session& se
     auto settings = read_config<finetune::SftSettings>(recipe.component("dataset"));
     const auto& records = settings.records;
     if (!records.chat_template.empty()) return chat::ready_made(records.chat_template);
-    if (!records.template_path.empty()) return chat::read_template(recipe.resolve(records.template_path), records.template_name);
+    if (!records.template_path.empty())
+      return chat::read_template(recipe.resolve(records.template_path), records.template_name);
   }
   const fs::path folder = session.tokenizer->folder();
-  MT_USER_CHECK(!folder.empty(), ErrorClass::config, "--chat needs a chat template, and neither the run nor its tokenizer has one",
+  MT_USER_CHECK(!folder.empty(), ErrorClass::config,
+                "--chat needs a chat template, and neither the run nor its tokenizer has one",
                 cat("give one: --template ", join(chat::ready_made_names(), ", "), ", or a file"));
   return chat::read_template(folder);
 }
@@ -77,7 +84,8 @@ void talk(Session& session, const GenerateOptions& options) {
 }
 
 /// The text of `ids` behind a prompt's ids: what joins the two, such as a blank, belongs to it.
-std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt, const std::vector<int32_t>& ids) {
+std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt,
+                         const std::vector<int32_t>& ids) {
   const std::string before = tokenizer.decode(prompt);
   prompt.insert(prompt.end(), ids.begin(), ids.end());
   const std::string all = tokenizer.decode(prompt);
@@ -86,7 +94,8 @@ std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt
 
 void generate(const Cli& cli, const GenerateOptions& options) {
   for (const auto& word : options.overrides)
-    MT_USER_CHECK(looks_like_override(word), ErrorClass::usage, cat("'", printable(word, 100), "' is no setting: those are written key=value"),
+    MT_USER_CHECK(looks_like_override(word), ErrorClass::usage,
+                  cat("'", printable(word, 100), "' is no setting: those are written key=value"),
                   "a prompt of several words is one argument: --prompt 'two words'");
   PluginHost plugins = plugin_host(cli);
   ModelSource source = open_model(options.from, options.overrides, plugins);
@@ -97,35 +106,62 @@ void generate(const Cli& cli, const GenerateOptions& options) {
   warn_of_unread_prompts(options);
   each_prompt(options, [&](const std::string& prompt) {
     const std::vector<int32_t> given = session->tokenizer->encode(prompt);
-    std::cout << prompt << continuation(*session->tokenizer, given, generator.generate(given, options.sampling)) << '\n';
+    std::cout << prompt
+              << continuation(*session->tokenizer, given,
+                              generator.generate(given, options.sampling))
+              << '\n';
   });
 }
 
 }  // namespace
 
 void add_generate_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("generate", "continue prompts with a saved model, or talk to it");
+  auto* command =
+      app.add_subcommand("generate", "continue prompts with a saved model, or talk to it");
   auto options = std::make_shared<GenerateOptions>();
   SamplingOptions& s = options->sampling;
-  command->add_option("--from", options->from, "a run's folder, one of its checkpoints, or a Hugging Face folder")
+  command
+      ->add_option("--from", options->from,
+                   "a run's folder, one of its checkpoints, or a Hugging Face folder")
       ->required()
       ->type_name("RUN|CHECKPOINT|DIR");
-  auto* prompt = command->add_option("--prompt", options->prompt, "the text to continue; -: each line of standard input is one")->type_name("TEXT");
-  auto* chat = command->add_flag("--chat", options->chat, "answer the prompt, or each line of standard input, as a turn of a conversation");
-  command->add_option("--system", options->system, "with --chat: what the conversation begins with")->type_name("TEXT")->needs(chat);
-  command->add_option("--template", options->chat_template, "with --chat: another chat template than the run's or the tokenizer's: one that comes with mtrain, or a file")
+  auto* prompt = command
+                     ->add_option("--prompt", options->prompt,
+                                  "the text to continue; -: each line of standard input is one")
+                     ->type_name("TEXT");
+  auto* chat = command->add_flag(
+      "--chat", options->chat,
+      "answer the prompt, or each line of standard input, as a turn of a conversation");
+  command->add_option("--system", options->system, "with --chat: what the conversation begins with")
+      ->type_name("TEXT")
+      ->needs(chat);
+  command
+      ->add_option("--template", options->chat_template,
+                   "with --chat: another chat template than the run's or the tokenizer's: one that "
+                   "comes with mtrain, or a file")
       ->type_name("NAME|PATH")
       ->needs(chat);
-  command->add_option("--max-tokens", s.max_tokens, "how many tokens at most")->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
-  command->add_option("--temperature", s.temperature, "0: always the likeliest token")->check(CLI::Range(0.0, 100.0))->capture_default_str();
-  command->add_option("--top-k", s.top_k, "choose among the k likeliest; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--top-p", s.top_p, "choose among the likeliest that hold this probability")->check(CLI::Range(0.0, 1.0))->capture_default_str();
-  command->add_option("--seed", s.seed, "of the draw: the same seed gives the same text")->capture_default_str();
-  command->add_option("overrides", options->overrides, "settings to change: key=value")->type_name("KEY=VALUE");
+  command->add_option("--max-tokens", s.max_tokens, "how many tokens at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  command->add_option("--temperature", s.temperature, "0: always the likeliest token")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command->add_option("--top-k", s.top_k, "choose among the k likeliest; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--top-p", s.top_p, "choose among the likeliest that hold this probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--seed", s.seed, "of the draw: the same seed gives the same text")
+      ->capture_default_str();
+  command->add_option("overrides", options->overrides, "settings to change: key=value")
+      ->type_name("KEY=VALUE");
   command->footer(
       "Examples:\n"
       "  mtrain generate --from runs/quickstart --prompt 'In the beginning'\n"
-      "  mtrain generate --from runs/quickstart --prompt 'And he said' --temperature 0.6 --top-k 20 --seed 7\n"
+      "  mtrain generate --from runs/quickstart --prompt 'And he said' --temperature 0.6 --top-k "
+      "20 --seed 7\n"
       "  mtrain generate --from models/Llama-3.2-1B --prompt - < prompts.txt\n"
       "  mtrain generate --from runs/answers --chat");
   command->callback([&cli, options, prompt] {

@@ -24,7 +24,8 @@ std::vector<std::string> names_below(const CLI::App& command) {
 }
 
 /// The command that the words lead to; `spelled` becomes "mtrain data prepare".
-const CLI::App& command_of(const CLI::App& app, const std::vector<std::string>& words, std::string& spelled) {
+const CLI::App& command_of(const CLI::App& app, const std::vector<std::string>& words,
+                           std::string& spelled) {
   const CLI::App* at = &app;
   spelled = app.get_name();
   for (const auto& word : words) {
@@ -33,7 +34,8 @@ const CLI::App& command_of(const CLI::App& app, const std::vector<std::string>& 
       if (each->get_name() == word) next = each;
     if (!next) {
       std::vector<std::string> names = names_below(*at), near = nearest(word, names, 1);
-      throw Error(ErrorClass::usage, cat("there is no command `", spelled, " ", printable(word, 64), "`"),
+      throw Error(ErrorClass::usage,
+                  cat("there is no command `", spelled, " ", printable(word, 64), "`"),
                   !near.empty()   ? cat("did you mean `", spelled, " ", near.front(), "`?")
                   : names.empty() ? cat("`", spelled, "` has no commands of its own")
                                   : cat("it has: ", join(names, ", ")));
@@ -50,7 +52,8 @@ size_t write_pages(const CLI::App& command, const std::string& spelled, const fs
   std::replace(name.begin(), name.end(), ' ', '-');
   write_file_atomic(folder / (name + ".1"), man_page(command, spelled));
   size_t pages = 1;
-  for (const auto* each : visible_commands(command)) pages += write_pages(*each, spelled + " " + each->get_name(), folder);
+  for (const auto* each : visible_commands(command))
+    pages += write_pages(*each, spelled + " " + each->get_name(), folder);
   return pages;
 }
 
@@ -60,7 +63,8 @@ void help(const CLI::App& app, const Cli& cli, const HelpOptions& options) {
   if (!options.output.empty()) {
     make_directories(options.output);
     size_t pages = write_pages(command, spelled, options.output);
-    if (!cli.quiet) std::cout << "wrote " << pages << " manual pages to " << printable(options.output) << '\n';
+    if (!cli.quiet)
+      std::cout << "wrote " << pages << " manual pages to " << printable(options.output) << '\n';
   } else if (options.man) {
     std::cout << man_page(command, spelled);
   } else {
@@ -74,9 +78,13 @@ void help(const CLI::App& app, const Cli& cli, const HelpOptions& options) {
 void add_help_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("help", "show what a command does");
   auto options = std::make_shared<HelpOptions>();
-  command->add_option("command", options->words, "the command; all of them without one")->type_name("COMMAND");
+  command->add_option("command", options->words, "the command; all of them without one")
+      ->type_name("COMMAND");
   auto* man = command->add_flag("--man", options->man, "as the text of a manual page");
-  command->add_option("-o,--output", options->output, "with --man: write the pages of this command and of those below it to this folder")
+  command
+      ->add_option(
+          "-o,--output", options->output,
+          "with --man: write the pages of this command and of those below it to this folder")
       ->needs(man)
       ->type_name("DIR");
   command->footer(

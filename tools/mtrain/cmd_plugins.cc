@@ -51,12 +51,15 @@ void list_text(const PluginHost& host) {
     if (!file.problem.empty()) std::cout << "unusable: " << file.problem << '\n';
   if (files.empty()) std::cout << "no plugins\n";
   for (const auto& folder : host.folders())
-    std::cout << "searched: " << folder.string() << (fs::is_directory(folder) ? "" : " (absent)") << '\n';
+    std::cout << "searched: " << folder.string() << (fs::is_directory(folder) ? "" : " (absent)")
+              << '\n';
 }
 
-/// The file that a word of the user means: a path, "optimizer_lion", or "lion" when only one kind has it.
+/// The file that a word of the user means: a path, "optimizer_lion", or "lion" when only one kind
+/// has it.
 PluginFileInfo file_of(const PluginHost& host, const std::string& word) {
-  if (word.find('/') != std::string::npos || word.ends_with(".so")) return inspect_plugin_file(word);
+  if (word.find('/') != std::string::npos || word.ends_with(".so"))
+    return inspect_plugin_file(word);
   std::string kind, name;
   if (parse_plugin_file_name(word + ".so", kind, name))
     for (const auto& file : host.list())
@@ -74,9 +77,9 @@ PluginFileInfo file_of(const PluginHost& host, const std::string& word) {
   if (!choices.empty())
     throw Error(ErrorClass::usage, cat("'", word, "' is the name of several plugins"),
                 cat("say which: ", join(choices, ", ")));
-  throw Error(
-      ErrorClass::plugin, cat("there is no plugin named '", printable(word, 64), "'"),
-      names.empty() ? "no plugins were found; see `mtrain doctor`" : cat("there are: ", join(names, ", ")));
+  throw Error(ErrorClass::plugin, cat("there is no plugin named '", printable(word, 64), "'"),
+              names.empty() ? "no plugins were found; see `mtrain doctor`"
+                            : cat("there are: ", join(names, ", ")));
 }
 
 void inspect(const PluginHost& host, const std::string& word) {
@@ -88,15 +91,13 @@ void inspect(const PluginHost& host, const std::string& word) {
             << "  stamp     " << describe(image.stamp) << '\n';
   for (const auto& field : read_sidecar(file).fields)
     std::cout << "  " << field.path << ": " << describe(field)
-              << (field.required ? ", required" : cat(", default ", field.default_value)) << "\n      "
-              << field.doc << '\n';
+              << (field.required ? ", required" : cat(", default ", field.default_value))
+              << "\n      " << field.doc << '\n';
 }
 
 }  // namespace
 
-void print_plugins(const Cli& cli) {
-  list_text(plugin_host(cli));
-}
+void print_plugins(const Cli& cli) { list_text(plugin_host(cli)); }
 
 void add_plugins_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("plugins", "list and inspect the plugins");
@@ -107,7 +108,8 @@ void add_plugins_command(CLI::App& app, Cli& cli) {
       "  mtrain plugins inspect optimizer_adamw\n"
       "  mtrain plugins inspect build/optimizer_lion.so");
 
-  auto* ls = command->add_subcommand("ls", "list every plugin of the search path; runs no plugin code");
+  auto* ls =
+      command->add_subcommand("ls", "list every plugin of the search path; runs no plugin code");
   auto json = std::make_shared<bool>(false);
   ls->add_flag("--json", *json, "print as JSON");
   ls->footer("Examples:\n  mtrain plugins ls\n  mtrain --plugin-path ./build plugins ls --json");
@@ -116,18 +118,20 @@ void add_plugins_command(CLI::App& app, Cli& cli) {
     *json ? list_json(host) : list_text(host);
   });
 
-  auto* look =
-      command->add_subcommand("inspect", "show one plugin's stamp and settings; runs no plugin code");
+  auto* look = command->add_subcommand("inspect",
+                                       "show one plugin's stamp and settings; runs no plugin code");
   auto word = std::make_shared<std::string>();
   look->add_option("plugin", *word, "a file, KIND_NAME, or NAME when only one kind has it")
       ->required()
       ->type_name("FILE|NAME");
-  look->footer("Examples:\n  mtrain plugins inspect adamw\n  mtrain plugins inspect ./optimizer_lion.so");
+  look->footer(
+      "Examples:\n  mtrain plugins inspect adamw\n  mtrain plugins inspect ./optimizer_lion.so");
   look->callback([&cli, word] { inspect(plugin_host(cli), *word); });
 
   // Hidden: the build calls it after linking a plugin.
   auto* write =
-      command->add_subcommand("export-schema", "load one plugin and write its sidecar next to it")->group("");
+      command->add_subcommand("export-schema", "load one plugin and write its sidecar next to it")
+          ->group("");
   auto file = std::make_shared<std::string>();
   write->add_option("file", *file, "the plugin's .so")->required()->type_name("FILE");
   write->footer("Example:\n  mtrain plugins export-schema ./optimizer_lion.so");

@@ -57,7 +57,8 @@ Node rows_node(const std::vector<Row>& rows) {
 }
 
 size_t characters(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 /// One line for each: the name, the description and the state, in columns.
@@ -66,18 +67,24 @@ std::string rows_text(const std::vector<Row>& rows) {
   std::vector<std::string> descriptions;
   size_t name_width = 0, description_width = 0;
   for (const auto& row : rows) {
-    descriptions.push_back(visible(row.description, row.group ? row.description.size() : kDescription));
+    descriptions.push_back(
+        visible(row.description, row.group ? row.description.size() : kDescription));
     name_width = std::max(name_width, characters(row.name));
-    if (!row.group) description_width = std::max(description_width, characters(descriptions.back()));
+    if (!row.group)
+      description_width = std::max(description_width, characters(descriptions.back()));
   }
   auto column = [](const std::string& text, size_t width) {
-    return text + std::string(width == 0 ? 0 : std::max(width, characters(text)) + 2 - characters(text), ' ');
+    return text +
+           std::string(width == 0 ? 0 : std::max(width, characters(text)) + 2 - characters(text),
+                       ' ');
   };
   std::string out;
   for (size_t i = 0; i < rows.size(); ++i) {
     std::string state = rows[i].group ? "" : describe(rows[i].state);
-    if (rows[i].shadowed) state += cat(state.empty() ? "" : "; ", "not used: an earlier folder has one of this name");
-    std::string line = column(rows[i].name, name_width) + column(descriptions[i], description_width) + state;
+    if (rows[i].shadowed)
+      state += cat(state.empty() ? "" : "; ", "not used: an earlier folder has one of this name");
+    std::string line =
+        column(rows[i].name, name_width) + column(descriptions[i], description_width) + state;
     line.resize(line.find_last_not_of(' ') + 1);
     out += line + '\n';
   }
@@ -91,7 +98,8 @@ void list(const Cli& cli, bool groups, bool json) {
     bool group = !recipe.group.empty();
     if (group && !groups) continue;
     rows.push_back({recipe.name, recipe.file.string(), recipe.description,
-                    group ? RecipeState() : state_of(recipe.file.string(), plugins), group, recipe.shadowed});
+                    group ? RecipeState() : state_of(recipe.file.string(), plugins), group,
+                    recipe.shadowed});
   }
   print_answer(json, rows_node(rows), rows_text(rows));
 }
@@ -101,11 +109,12 @@ fs::path file_of(const Cli& cli, const std::string& said) {
   if (auto found = find_recipe(said, folders)) return found->file;
   std::vector<fs::path> paths;
   for (const auto& folder : folders) paths.push_back(folder.path);
-  throw Error(ErrorClass::config, cat("there is no recipe ", printable(said, 100)), ConfigRepository(paths).help_for_absent(said));
+  throw Error(ErrorClass::config, cat("there is no recipe ", printable(said, 100)),
+              ConfigRepository(paths).help_for_absent(said));
 }
 
-/// Where an editor finds the schema: relative to the recipe when both are in one project, which then can be moved or shared;
-/// otherwise, for an mtrain that is installed elsewhere, absolute.
+/// Where an editor finds the schema: relative to the recipe when both are in one project, which
+/// then can be moved or shared; otherwise, for an mtrain that is installed elsewhere, absolute.
 std::string schema_reference(const fs::path& recipe) {
   const fs::path schema = shared_folder("schemas") / "recipe.schema.json";
   const fs::path folder = fs::weakly_canonical(fs::absolute(recipe)).parent_path();
@@ -120,7 +129,8 @@ std::string schema_reference(const fs::path& recipe) {
 void create(const Cli& cli, const std::string& file, const std::string& text) {
   std::error_code ignored;
   MT_USER_CHECK(!fs::exists(fs::symlink_status(file, ignored)), ErrorClass::usage,
-                cat(printable(file), " is there already"), "choose another name, or remove it first");
+                cat(printable(file), " is there already"),
+                "choose another name, or remove it first");
   if (fs::path(file).has_parent_path()) make_directories(fs::path(file).parent_path());
   write_file_atomic(file, with_modeline(text, schema_reference(file)));
   if (!cli.quiet) std::cout << file << ": check it with `mtrain check " << file << "`\n";
@@ -128,7 +138,8 @@ void create(const Cli& cli, const std::string& file, const std::string& text) {
 
 /// Where relative paths of a file start.
 fs::path paths_start(const fs::path& file, const std::vector<SearchFolder>& folders) {
-  return is_installed(fs::absolute(file), folders) ? fs::current_path() : fs::absolute(file).parent_path();
+  return is_installed(fs::absolute(file), folders) ? fs::current_path()
+                                                   : fs::absolute(file).parent_path();
 }
 
 void copy(const Cli& cli, const std::string& said, const std::string& to) {
@@ -136,15 +147,18 @@ void copy(const Cli& cli, const std::string& said, const std::string& to) {
   const auto folders = search_folders(plugins.folders());
   const fs::path file = file_of(cli, said);
   SchemaCatalog catalog = schema_catalog(plugins);
-  auto source = std::make_shared<Source>(SourceKind::file, file.string(), read_file(file, kMaxRecipe));
+  auto source =
+      std::make_shared<Source>(SourceKind::file, file.string(), read_file(file, kMaxRecipe));
   Report report;
   std::vector<fs::path> from = {paths_start(file, folders)};
   if (is_installed(fs::absolute(file), folders)) from.push_back(shared_folder(""));
-  CopiedRecipe copied = copy_recipe(source, package_of(file, catalog), from, paths_start(to, folders), catalog, report);
+  CopiedRecipe copied = copy_recipe(source, package_of(file, catalog), from,
+                                    paths_start(to, folders), catalog, report);
   report.throw_if_errors();
   create(cli, to, copied.text);
   for (const Location& where : copied.by_hand)
-    log_warn(where.text(), ": this path was copied as it is; where it is a relative one, adapt it in ", to);
+    log_warn(where.text(),
+             ": this path was copied as it is; where it is a relative one, adapt it in ", to);
 }
 
 void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
@@ -166,8 +180,8 @@ void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
 }
 
 void add_list(CLI::App& recipes, Cli& cli) {
-  auto* command =
-      recipes.add_subcommand("ls", "list the recipes of the search path, and whether each runs here");
+  auto* command = recipes.add_subcommand(
+      "ls", "list the recipes of the search path, and whether each runs here");
   auto groups = std::make_shared<bool>(false);
   command->add_flag("--groups", *groups, "also the options of groups: optimizer/adamw, …");
   auto json = add_json_flag(*command);
@@ -180,12 +194,14 @@ void add_cat(CLI::App& recipes, Cli& cli) {
   auto said = std::make_shared<std::string>();
   command->add_option("recipe", *said, "a name or a file")->required()->type_name("RECIPE");
   command->footer(
-      "Examples:\n  mtrain recipes cat quickstart\n  mtrain config show quickstart   all its settings");
+      "Examples:\n  mtrain recipes cat quickstart\n  mtrain config show quickstart   all its "
+      "settings");
   command->callback([&cli, said] { std::cout << read_file(file_of(cli, *said), kMaxRecipe); });
 }
 
 void add_copy(CLI::App& recipes, Cli& cli) {
-  auto* command = recipes.add_subcommand("cp", "copy a recipe, with a line that gives editors its schema");
+  auto* command =
+      recipes.add_subcommand("cp", "copy a recipe, with a line that gives editors its schema");
   auto said = std::make_shared<std::string>(), file = std::make_shared<std::string>();
   command->add_option("recipe", *said, "a name or a file")->required()->type_name("RECIPE");
   command->add_option("file", *file, "the new file")->required()->type_name("FILE");
@@ -196,12 +212,18 @@ void add_copy(CLI::App& recipes, Cli& cli) {
 }
 
 void add_new(CLI::App& recipes, Cli& cli) {
-  auto* command = recipes.add_subcommand("new", "write a recipe with every setting that must be said");
+  auto* command =
+      recipes.add_subcommand("new", "write a recipe with every setting that must be said");
   auto file = std::make_shared<std::string>(), model = std::make_shared<std::string>("llama"),
        dataset = std::make_shared<std::string>();
   command->add_option("file", *file, "the new file")->required()->type_name("FILE");
-  command->add_option("--model", *model, "the model plugin")->capture_default_str()->type_name("NAME");
-  command->add_option("--dataset", *dataset, "the dataset plugin; without it, one that the model can learn from")->type_name("NAME");
+  command->add_option("--model", *model, "the model plugin")
+      ->capture_default_str()
+      ->type_name("NAME");
+  command
+      ->add_option("--dataset", *dataset,
+                   "the dataset plugin; without it, one that the model can learn from")
+      ->type_name("NAME");
   command->footer("Example:\n  mtrain recipes new recipes/mine.yaml --model gpt2 --dataset mock");
   command->callback([&cli, file, model, dataset] {
     create(cli, *file, new_recipe(schema_catalog(plugin_host(cli)), *model, *dataset));
@@ -225,7 +247,8 @@ void add_verify(CLI::App& recipes, Cli& cli) {
 void add_recipes_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("recipes", "list, copy, start and verify recipes");
   command->require_subcommand(1);
-  command->footer("Examples:\n  mtrain recipes ls\n  mtrain recipes cp quickstart recipes/mine.yaml");
+  command->footer(
+      "Examples:\n  mtrain recipes ls\n  mtrain recipes cp quickstart recipes/mine.yaml");
   add_list(*command, cli);
   add_cat(*command, cli);
   add_copy(*command, cli);

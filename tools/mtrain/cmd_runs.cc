@@ -1,6 +1,7 @@
 // mtrain runs: which runs there are, and what one of them went through.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -19,9 +20,13 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
-std::string loss_text(const std::optional<double>& loss) { return loss ? fmt::format("{:.4f}", *loss) : "-"; }
+std::string loss_text(const std::optional<double>& loss) {
+  return loss ? fmt::format("{:.4f}", *loss) : "-";
+}
 
-std::string steps_text(const RunSummary& run) { return run.steps > 0 ? cat(run.step, "/", run.steps) : cat(run.step); }
+std::string steps_text(const RunSummary& run) {
+  return run.steps > 0 ? cat(run.step, "/", run.steps) : cat(run.step);
+}
 
 Json row(const RunSummary& run) {
   return {{"run", run.folder.lexically_normal().string()},
@@ -30,31 +35,40 @@ Json row(const RunSummary& run) {
           {"rewound", run.rewound_to.has_value()},
           {"loss", or_null(run.loss)},
           {"val_loss", or_null(run.valid_loss)},
-          {"started", run.invocations.empty() ? Json() : Json(run.invocations.front().invocation.started)}};
+          {"started",
+           run.invocations.empty() ? Json() : Json(run.invocations.front().invocation.started)}};
 }
 
-void print(const Json& json) { std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n'; }
+void print(const Json& json) {
+  std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
 
 /// A run that cannot be read takes its own line, not the list.
 void list(const Cli& cli, const fs::path& folder, bool json) {
   std::error_code ignored;
-  MT_USER_CHECK(fs::is_directory(folder, ignored), ErrorClass::usage, cat("there is no folder ", printable(folder.string())),
+  MT_USER_CHECK(fs::is_directory(folder, ignored), ErrorClass::usage,
+                cat("there is no folder ", printable(folder.string())),
                 "mtrain runs ls DIR lists the runs in DIR; without DIR it is runs");
   const std::vector<fs::path> runs = find_runs(folder);
   size_t width = 3;
   for (const auto& run : runs) width = std::max(width, run.string().size());
   Json rows = Json::array();
-  if (!json && !runs.empty()) std::cout << fmt::format("{:{}}  {:>13}  {:>9}  {:>9}  {}\n", "run", width, "step", "loss", "val loss", "started");
+  if (!json && !runs.empty())
+    std::cout << fmt::format("{:{}}  {:>13}  {:>9}  {:>9}  {}\n", "run", width, "step", "loss",
+                             "val loss", "started");
   for (const auto& path : runs) {
     try {
       const RunSummary run = summarize_run(path);
       rows.push_back(row(run));
       if (!json)
-        std::cout << fmt::format("{:{}}  {:>13}  {:>9}  {:>9}  {}\n", path.lexically_normal().string(), width, steps_text(run), loss_text(run.loss), loss_text(run.valid_loss),
-                   run.invocations.empty() ? "-" : run.invocations.front().invocation.started);
+        std::cout << fmt::format(
+            "{:{}}  {:>13}  {:>9}  {:>9}  {}\n", path.lexically_normal().string(), width,
+            steps_text(run), loss_text(run.loss), loss_text(run.valid_loss),
+            run.invocations.empty() ? "-" : run.invocations.front().invocation.started);
     } catch (const Error& error) {
       rows.push_back({{"run", path.string()}, {"problem", error.message()}});
-      if (!json) std::cout << fmt::format("{:{}}  {}\n", path.string(), width, printable(error.message()));
+      if (!json)
+        std::cout << fmt::format("{:{}}  {}\n", path.string(), width, printable(error.message()));
     }
   }
   if (json) return print(rows);
@@ -67,7 +81,10 @@ Json show_json(const RunSummary& run) {
   for (const auto& item : run.invocations) {
     Json changes = Json::array();
     for (const auto& change : item.changes)
-      changes.push_back({{"path", change.path}, {"before", change.before}, {"after", change.after}, {"where", change.where}});
+      changes.push_back({{"path", change.path},
+                         {"before", change.before},
+                         {"after", change.after},
+                         {"where", change.where}});
     invocations.push_back({{"number", item.invocation.number},
                            {"folder", item.invocation.folder.string()},
                            {"mtrain", item.invocation.version},
@@ -80,7 +97,10 @@ Json show_json(const RunSummary& run) {
                            {"changes", changes}});
   }
   for (const auto& info : run.checkpoints)
-    checkpoints.push_back({{"step", info.step}, {"bytes", info.bytes}, {"time", info.created}, {"problem", info.problem}});
+    checkpoints.push_back({{"step", info.step},
+                           {"bytes", info.bytes},
+                           {"time", info.created},
+                           {"problem", info.problem}});
   out["invocations"] = std::move(invocations);
   out["checkpoints"] = std::move(checkpoints);
   return out;
@@ -92,27 +112,37 @@ void show_invocation(const InvocationSummary& item) {
     std::cout << "  000  settings of an older version, which kept no history\n";
     return;
   }
-  const std::string steps = !item.first                ? "no steps that count: the run went back before them"
-                            : *item.last <= *item.first ? "no step"
-                                                        : cat("steps ", *item.first + 1, " to ", *item.last);
-  std::cout << fmt::format("  {:03}  {}, {}; mtrain {}{}{}\n", invocation.number, invocation.started, steps, invocation.version,
-             item.loss ? ", loss " + loss_text(item.loss) : "", invocation.last_step ? "" : "; did not end by itself, or trains now");
-  if (invocation.number == 1 && !item.overrides.empty()) std::cout << "       " << printable(join(item.overrides, " "), 400) << '\n';
+  const std::string steps = !item.first ? "no steps that count: the run went back before them"
+                            : *item.last <= *item.first
+                                ? "no step"
+                                : cat("steps ", *item.first + 1, " to ", *item.last);
+  std::cout << fmt::format("  {:03}  {}, {}; mtrain {}{}{}\n", invocation.number,
+                           invocation.started, steps, invocation.version,
+                           item.loss ? ", loss " + loss_text(item.loss) : "",
+                           invocation.last_step ? "" : "; did not end by itself, or trains now");
+  if (invocation.number == 1 && !item.overrides.empty())
+    std::cout << "       " << printable(join(item.overrides, " "), 400) << '\n';
   for (const auto& change : item.changes)
-    std::cout << fmt::format("       {}: {} -> {}{}\n", change.path, change.before.empty() ? "absent" : change.before,
-               change.after.empty() ? "absent" : change.after, change.where.empty() ? "" : cat("   (", change.where, ")"));
+    std::cout << fmt::format("       {}: {} -> {}{}\n", change.path,
+                             change.before.empty() ? "absent" : change.before,
+                             change.after.empty() ? "absent" : change.after,
+                             change.where.empty() ? "" : cat("   (", change.where, ")"));
 }
 
 void show(const fs::path& folder, bool json) {
   const RunSummary run = summarize_run(run_of(folder));
   if (json) return print(show_json(run));
-  std::cout << fmt::format("{}: step {}{}, loss {}, valid loss {}\n", run.folder.string(), steps_text(run), run.rewound_to ? " (taken back by checkpoint rewind)" : "",
+  std::cout << fmt::format("{}: step {}{}, loss {}, valid loss {}\n", run.folder.string(),
+                           steps_text(run),
+                           run.rewound_to ? " (taken back by checkpoint rewind)" : "",
                            loss_text(run.loss), loss_text(run.valid_loss));
   std::cout << "invocations" << (run.invocations.empty() ? ": none recorded\n" : "\n");
   for (const auto& item : run.invocations) show_invocation(item);
   std::cout << "checkpoints" << (run.checkpoints.empty() ? ": none\n" : "\n");
   for (const auto& info : run.checkpoints)
-    std::cout << fmt::format("  step-{}  {}\n", info.step, info.problem.empty() ? human_bytes(info.bytes) : "cannot be used: " + printable(info.problem));
+    std::cout << fmt::format("  step-{}  {}\n", info.step,
+                             info.problem.empty() ? human_bytes(info.bytes)
+                                                  : "cannot be used: " + printable(info.problem));
 }
 
 }  // namespace
@@ -124,12 +154,18 @@ void add_runs_command(CLI::App& app, Cli& cli) {
   auto* ls = command->add_subcommand("ls", "list the runs in a folder with their steps and losses");
   auto folder = std::make_shared<std::string>("runs"), run = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  ls->add_option("folder", *folder, "where to look; folders in it, too")->capture_default_str()->type_name("DIR");
+  ls->add_option("folder", *folder, "where to look; folders in it, too")
+      ->capture_default_str()
+      ->type_name("DIR");
   ls->add_flag("--json", *json, "print as JSON");
   ls->footer("Examples:\n  mtrain runs ls\n  mtrain runs ls sweeps/lr --json");
   ls->callback([&cli, folder, json] { list(cli, *folder, *json); });
-  auto* one = command->add_subcommand("show", "tell a run's history: each invocation with its steps and what it changed; checkpoints");
-  one->add_option("run", *run, "the run's folder, or one of its checkpoints")->required()->type_name("RUN");
+  auto* one = command->add_subcommand(
+      "show",
+      "tell a run's history: each invocation with its steps and what it changed; checkpoints");
+  one->add_option("run", *run, "the run's folder, or one of its checkpoints")
+      ->required()
+      ->type_name("RUN");
   one->add_flag("--json", *json, "print as JSON");
   one->footer("Examples:\n  mtrain runs show runs/latest\n  mtrain runs show runs/first --json");
   one->callback([run, json] { show(*run, *json); });

@@ -1,4 +1,5 @@
-// mtrain schema: every setting there is, for editors (JSON Schema), for reading (Markdown, manual page).
+// mtrain schema: every setting there is, for editors (JSON Schema), for reading (Markdown, manual
+// page).
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -13,8 +14,9 @@ void add_schema_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("schema", "print every setting there is, plugins included");
   auto format = std::make_shared<std::string>("json");
   command
-      ->add_option("--format", *format,
-                   "JSON Schema, a Markdown page, a manual page, or the rules between settings as Markdown")
+      ->add_option(
+          "--format", *format,
+          "JSON Schema, a Markdown page, a manual page, or the rules between settings as Markdown")
       ->check(CLI::IsMember({"json", "markdown", "man", "rules"}))
       ->capture_default_str();
   command->footer(

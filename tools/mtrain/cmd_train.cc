@@ -32,7 +32,8 @@ void train(Cli& cli, const RecipeWords& words) {
 
 void launch(Cli& cli, const RecipeWords& words, int64_t nproc) {
   RecipeRequest request = recipe_request(cli, words);
-  MT_USER_CHECK(request.recipe != "-", ErrorClass::usage, "several processes cannot read one recipe from standard input",
+  MT_USER_CHECK(request.recipe != "-", ErrorClass::usage,
+                "several processes cannot read one recipe from standard input",
                 "write it to a file, or let ranks be threads: dist.nproc=N");
   cli.status = launch_recipe(cli, std::move(request), nproc);
 }
@@ -61,8 +62,8 @@ void look(Cli& cli, const RecipeWords& words, const TrainOptions& options) {
 }  // namespace
 
 void add_train_command(CLI::App& app, Cli& cli) {
-  auto* command =
-      app.add_subcommand("train", "train from a recipe; continues the run folder's newest checkpoint");
+  auto* command = app.add_subcommand(
+      "train", "train from a recipe; continues the run folder's newest checkpoint");
   auto words = add_recipe_words(*command);
   auto options = std::make_shared<TrainOptions>();
   const char* look_group = "Look instead of training (Hydra's names; see also `mtrain config`)";
@@ -70,35 +71,45 @@ void add_train_command(CLI::App& app, Cli& cli) {
       ->check(CLI::IsMember({"job", "all"}))
       ->type_name("WHAT")
       ->group(look_group);
-  command->add_option("--info", options->info, "all, config, defaults, defaults-tree, plugins or searchpath")
-      ->check(CLI::IsMember({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}))
+  command
+      ->add_option("--info", options->info,
+                   "all, config, defaults, defaults-tree, plugins or searchpath")
+      ->check(
+          CLI::IsMember({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}))
       ->type_name("WHAT")
       ->group(look_group);
-  command->add_flag("--resolve", options->resolve, "with every setting and its value")->group(look_group);
+  command->add_flag("--resolve", options->resolve, "with every setting and its value")
+      ->group(look_group);
   command->add_option("-p,--package", options->package, "one section or setting")
       ->type_name("PATH")
       ->group(look_group);
   command->add_option("--nproc", options->nproc, "train as this many processes of this machine")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
-  command->add_flag("-m,--multirun", options->multirun, "train once for each combination of several values");
-  command->add_flag("--keep-going", options->keep_going, "with -m: go on when a trial is faulty or fails");
+  command->add_flag("-m,--multirun", options->multirun,
+                    "train once for each combination of several values");
+  command->add_flag("--keep-going", options->keep_going,
+                    "with -m: go on when a trial is faulty or fails");
   command->footer(
       "Examples:\n"
       "  mtrain recipes/quickstart.yaml\n"
       "  mtrain --nproc 4 recipes/quickstart.yaml\n"
-      "  mtrain recipes/quickstart.yaml -m optimizer.lr=1e-3,2e-3 model.layers=2,4      in run.dir/0 … "
+      "  mtrain recipes/quickstart.yaml -m optimizer.lr=1e-3,2e-3 model.layers=2,4      in "
+      "run.dir/0 … "
       "run.dir/3\n"
-      "  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 run.dir=runs/second\n"
+      "  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 "
+      "run.dir=runs/second\n"
       "  mtrain train recipes/quickstart.yaml --cfg job --resolve -p optimizer\n"
-      "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 not a finite number, 15 a rank died or "
+      "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 not a finite "
+      "number, 15 a rank died or "
       "stopped answering,\n"
       "18 input/output, 130 or 143 stopped by a signal after saving.");
   command->callback([&cli, words, options] {
     if (options->looks())
       look(cli, *words, *options);
     else if (options->nproc > 0 && options->multirun)
-      throw Error(ErrorClass::usage, "--nproc and --multirun do not go together", "let a sweep's ranks be threads: dist.nproc=N");
+      throw Error(ErrorClass::usage, "--nproc and --multirun do not go together",
+                  "let a sweep's ranks be threads: dist.nproc=N");
     else if (options->nproc > 0)
       launch(cli, *words, options->nproc);
     else if (options->multirun)

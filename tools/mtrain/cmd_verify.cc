@@ -1,5 +1,5 @@
-// mtrain verify layouts: trains a small twin of a recipe in every parallel layout and compares it with one rank. A
-// user's first aid when a loss looks odd.
+// mtrain verify layouts: trains a small twin of a recipe in every parallel layout and compares it
+// with one rank. A user's first aid when a loss looks odd.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -25,7 +25,8 @@ struct VerifyWords {
   bool pairwise = false, list = false;
 };
 
-/// "2/5": the second of five parts of the layouts, every fifth of them, so that machines can share them out.
+/// "2/5": the second of five parts of the layouts, every fifth of them, so that machines can share
+/// them out.
 struct Part {
   size_t mine = 1, parts = 1;
   bool has(size_t index) const { return index % parts == mine - 1; }
@@ -36,34 +37,36 @@ Part part_of(const std::string& words) {
   if (words.empty()) return part;
   auto numbers = split(words, '/');
   auto number = [&](size_t i, size_t& out) {
-    auto [end, error] = std::from_chars(numbers[i].data(), numbers[i].data() + numbers[i].size(), out);
+    auto [end, error] =
+        std::from_chars(numbers[i].data(), numbers[i].data() + numbers[i].size(), out);
     return error == std::errc() && end == numbers[i].data() + numbers[i].size();
   };
-  MT_USER_CHECK(numbers.size() == 2 && number(0, part.mine) && number(1, part.parts) && part.mine >= 1 &&
-                    part.mine <= part.parts,
+  MT_USER_CHECK(numbers.size() == 2 && number(0, part.mine) && number(1, part.parts) &&
+                    part.mine >= 1 && part.mine <= part.parts,
                 ErrorClass::usage, cat("--part: '", printable(words), "' is not a part of a whole"),
                 "write which part, and of how many: --part 2/5");
   return part;
 }
 
-/// The layouts that were asked for: every word of `only` is in their names, none that begins with a '!', and they are in the part
-/// that was asked for.
+/// The layouts that were asked for: every word of `only` is in their names, none that begins with a
+/// '!', and they are in the part that was asked for.
 std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords& words) {
   Part part = part_of(words.part);
   std::vector<RankLayout> out;
   size_t named = 0;
-  for (const auto& layout : words.pairwise ? pairwise(verifier.layouts().legal) : verifier.layouts().legal) {
+  for (const auto& layout :
+       words.pairwise ? pairwise(verifier.layouts().legal) : verifier.layouts().legal) {
     std::string name = " " + text(layout) + " ";
     auto wanted = split(words.only, ' ');
     auto fits = [&](std::string_view word) {
       bool absent = word.starts_with('!');
       return (name.find(cat(" ", absent ? word.substr(1) : word)) == std::string::npos) == absent;
     };
-    if (std::all_of(wanted.begin(), wanted.end(), fits) && part.has(named++))
-      out.push_back(layout);
+    if (std::all_of(wanted.begin(), wanted.end(), fits) && part.has(named++)) out.push_back(layout);
   }
   MT_USER_CHECK(named > 0, ErrorClass::usage,
-                cat("no layout of ", counted(words.options.ranks, "rank"), " has '", printable(words.only), "' in its name"),
+                cat("no layout of ", counted(words.options.ranks, "rank"), " has '",
+                    printable(words.only), "' in its name"),
                 "see the names with: mtrain verify layouts RECIPE --list");
   return out;
 }
@@ -71,15 +74,19 @@ std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords
 /// On a terminal: which layout is next, and how long the rest takes.
 class Progress {
  public:
-  Progress(bool quiet, size_t total) : shown_(!quiet && ::isatty(STDERR_FILENO) != 0), total_(total) {}
+  Progress(bool quiet, size_t total)
+      : shown_(!quiet && ::isatty(STDERR_FILENO) != 0), total_(total) {}
   void next(size_t done, const RankLayout& layout) const {
     if (!shown_) return;
-    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    std::string left =
-        done == 0 ? ""
-                  : cat(", ", human_seconds(seconds / static_cast<double>(done) * static_cast<double>(total_ - done)),
-                        " left");
-    std::cerr << "\r\033[K[" << done + 1 << "/" << total_ << left << "] " << text(layout) << std::flush;
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    std::string left = done == 0 ? ""
+                                 : cat(", ",
+                                       human_seconds(seconds / static_cast<double>(done) *
+                                                     static_cast<double>(total_ - done)),
+                                       " left");
+    std::cerr << "\r\033[K[" << done + 1 << "/" << total_ << left << "] " << text(layout)
+              << std::flush;
   }
   void clear() const {
     if (shown_) std::cerr << "\r\033[K" << std::flush;
@@ -114,17 +121,19 @@ void verify(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
     LayoutVerdict verdict = verifier.verify(layout);
     if (signals.received() != 0) break;
     progress.clear();
-    if (!cli.quiet || verdict.kind != LayoutVerdict::Kind::same) std::cout << verify_table_line(verdict) << std::flush;
+    if (!cli.quiet || verdict.kind != LayoutVerdict::Kind::same)
+      std::cout << verify_table_line(verdict) << std::flush;
     verdicts.push_back(std::move(verdict));
   }
   progress.clear();
   std::cout << verify_summary(verifier.layouts(), verdicts);
   if (!words.certificate.empty()) {
-    write_file_atomic(words.certificate, verify_certificate(recipe, verifier, words.options, verdicts));
+    write_file_atomic(words.certificate,
+                      verify_certificate(recipe, verifier, words.options, verdicts));
     if (!cli.quiet) std::cout << "certificate: " << words.certificate << '\n';
   }
-  bool same =
-      std::all_of(verdicts.begin(), verdicts.end(), [](const auto& v) { return v.kind == LayoutVerdict::Kind::same; });
+  bool same = std::all_of(verdicts.begin(), verdicts.end(),
+                          [](const auto& v) { return v.kind == LayoutVerdict::Kind::same; });
   if (!same) cli.status = static_cast<int>(ErrorClass::numeric);
   if (signals.received() != 0) cli.status = 128 + signals.received();
 }
@@ -132,10 +141,12 @@ void verify(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
 }  // namespace
 
 void add_verify_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("verify", "prove that a recipe trains the same model however it is laid out");
+  auto* command = app.add_subcommand(
+      "verify", "prove that a recipe trains the same model however it is laid out");
   command->require_subcommand(1);
   auto* layouts = command->add_subcommand(
-      "layouts", "train a small twin of a recipe in every parallel layout and compare it with one rank");
+      "layouts",
+      "train a small twin of a recipe in every parallel layout and compare it with one rank");
   auto recipe = add_recipe_words(*layouts);
   auto words = std::make_shared<VerifyWords>();
   layouts->add_option("--ranks", words->options.ranks, "lay out this many ranks, which are threads")
@@ -144,20 +155,29 @@ void add_verify_command(CLI::App& app, Cli& cli) {
   layouts->add_option("--steps", words->options.steps, "steps of each run")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  layouts->add_option("--only", words->only, "layouts with these words in their names, and without those after a '!': 'tp2 !zero3'")
-      ->type_name("WORDS");
-  layouts->add_option("--part", words->part, "only this part of them: 2/5 is the second of five")->type_name("I/N");
-  layouts->add_flag("--pairwise", words->pairwise, "few layouts, but every two choices together in at least one");
-  layouts->add_flag("--list", words->list, "list the layouts and what is refused, and train nothing");
   layouts
-      ->add_option("--certificate", words->certificate, "write what was compared, and the figures, to this JSON file")
+      ->add_option(
+          "--only", words->only,
+          "layouts with these words in their names, and without those after a '!': 'tp2 !zero3'")
+      ->type_name("WORDS");
+  layouts->add_option("--part", words->part, "only this part of them: 2/5 is the second of five")
+      ->type_name("I/N");
+  layouts->add_flag("--pairwise", words->pairwise,
+                    "few layouts, but every two choices together in at least one");
+  layouts->add_flag("--list", words->list,
+                    "list the layouts and what is refused, and train nothing");
+  layouts
+      ->add_option("--certificate", words->certificate,
+                   "write what was compared, and the figures, to this JSON file")
       ->type_name("FILE");
   layouts->footer(
       "Exit status: 0 all the same, 14 when a layout differs or fails, 10 a faulty recipe.\n"
       "Examples:\n"
       "  mtrain verify layouts quickstart --ranks 4\n"
-      "  mtrain verify layouts llama3_8b --ranks 8 --pairwise --steps 20 --certificate layouts.json\n"
-      "  mtrain verify layouts quickstart mixed_precision.dtype=fp32 --ranks 8 --only 'tp2+sp zb_h1'");
+      "  mtrain verify layouts llama3_8b --ranks 8 --pairwise --steps 20 --certificate "
+      "layouts.json\n"
+      "  mtrain verify layouts quickstart mixed_precision.dtype=fp32 --ranks 8 --only 'tp2+sp "
+      "zb_h1'");
   layouts->callback([&cli, recipe, words] { verify(cli, *recipe, *words); });
 }
 

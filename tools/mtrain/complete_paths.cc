@@ -20,23 +20,28 @@ bool there(const fs::path& path) {
 bool names_model(const FieldSpec& spec) { return spec.path == "init_from"; }
 
 bool names_pair(const FieldSpec& spec) {
-  return spec.doc.find(".bin/.idx") != std::string::npos || spec.doc.find("a pair ") != std::string::npos;
+  return spec.doc.find(".bin/.idx") != std::string::npos ||
+         spec.doc.find("a pair ") != std::string::npos;
 }
 
 }  // namespace
 
 std::vector<Candidate> complete_path(const std::string& typed) {
-  return complete_entries(typed, [](const fs::directory_entry& entry, const std::string& path) -> std::optional<Candidate> {
-    return is_folder(entry) ? Candidate{path + "/", "folder"} : Candidate{path, ""};
-  });
+  return complete_entries(
+      typed,
+      [](const fs::directory_entry& entry, const std::string& path) -> std::optional<Candidate> {
+        return is_folder(entry) ? Candidate{path + "/", "folder"} : Candidate{path, ""};
+      });
 }
 
 std::vector<Candidate> complete_pair(const std::string& typed) {
-  return complete_entries(typed, [](const fs::directory_entry& entry, const std::string& path) -> std::optional<Candidate> {
-    if (is_folder(entry)) return Candidate{path + "/", "folder"};
-    if (entry.path().extension() != ".idx") return std::nullopt;
-    return Candidate{path.substr(0, path.size() - 4), "prepared tokens"};
-  });
+  return complete_entries(
+      typed,
+      [](const fs::directory_entry& entry, const std::string& path) -> std::optional<Candidate> {
+        if (is_folder(entry)) return Candidate{path + "/", "folder"};
+        if (entry.path().extension() != ".idx") return std::nullopt;
+        return Candidate{path.substr(0, path.size() - 4), "prepared tokens"};
+      });
 }
 
 std::vector<Candidate> complete_model(const std::string& typed) {
@@ -53,8 +58,14 @@ std::vector<Candidate> complete_path_setting(const FieldSpec& spec, const std::s
   auto out = complete_path(typed);
   if (!names_pair(spec)) return out;
   auto pairs = complete_pair(typed);
-  pairs.erase(std::remove_if(pairs.begin(), pairs.end(), [](const Candidate& c) { return c.text.ends_with('/'); }), pairs.end());
-  out.erase(std::remove_if(out.begin(), out.end(), [](const Candidate& c) { return c.text.ends_with(".bin") || c.text.ends_with(".idx"); }), out.end());
+  pairs.erase(std::remove_if(pairs.begin(), pairs.end(),
+                             [](const Candidate& c) { return c.text.ends_with('/'); }),
+              pairs.end());
+  out.erase(std::remove_if(out.begin(), out.end(),
+                           [](const Candidate& c) {
+                             return c.text.ends_with(".bin") || c.text.ends_with(".idx");
+                           }),
+            out.end());
   out.insert(out.begin(), pairs.begin(), pairs.end());
   return out;
 }
@@ -63,7 +74,8 @@ bool is_dead_path(const FieldSpec& spec, const std::string& value) {
   if (!spec.input_path) return false;
   std::string path = value;
   std::erase(path, '\'');
-  return !path.empty() && path.find('[') == std::string::npos && !there(path) && !there(path + ".idx");
+  return !path.empty() && path.find('[') == std::string::npos && !there(path) &&
+         !there(path + ".idx");
 }
 
 }  // namespace mtrain

@@ -1,4 +1,5 @@
-// Completion of paths: files, folders, token pairs, models. Looks at the file system alone; never throws.
+// Completion of paths: files, folders, token pairs, models. Looks at the file system alone; never
+// throws.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,10 +13,12 @@ namespace mtrain {
 std::vector<Candidate> complete_path(const std::string& typed);
 /// Prefixes of .bin/.idx pairs, and folders.
 std::vector<Candidate> complete_pair(const std::string& typed);
-/// Folders of models, which are runs, their checkpoints and Hugging Face folders, and other folders to go on in.
+/// Folders of models, which are runs, their checkpoints and Hugging Face folders, and other folders
+/// to go on in.
 std::vector<Candidate> complete_model(const std::string& typed);
 
-/// What may stand behind "key=" of a setting that names a file or folder; nothing for another setting.
+/// What may stand behind "key=" of a setting that names a file or folder; nothing for another
+/// setting.
 std::vector<Candidate> complete_path_setting(const FieldSpec& spec, const std::string& typed);
 /// Whether a value that is offered is a path that does not lead anywhere.
 bool is_dead_path(const FieldSpec& spec, const std::string& value);

@@ -30,7 +30,8 @@ const CLI::App* subcommand(const CLI::App& app, const std::string& name) {
 /// An option of a command or of those around it.
 const CLI::Option* option_of(const CLI::App* command, const std::string& name) {
   for (; command; command = command->get_parent())
-    if (const auto* option = command->get_option_no_throw(name); option && !option->get_positional())
+    if (const auto* option = command->get_option_no_throw(name);
+        option && !option->get_positional())
       return option;
   return nullptr;
 }
@@ -43,8 +44,10 @@ Typed read_words(const CLI::App& app, const std::vector<std::string>& words, Cli
     if (word.size() > 1 && word[0] == '-') {
       const std::string name = word.substr(0, word.find('='));
       const auto* option = option_of(out.command, name);
-      if (!option && out.command == &app) option = option_of(subcommand(app, "train"), name);  // before a bare recipe
-      if (!option || option->get_expected_min() == 0 || word.find('=') != std::string::npos) continue;
+      if (!option && out.command == &app)
+        option = option_of(subcommand(app, "train"), name);  // before a bare recipe
+      if (!option || option->get_expected_min() == 0 || word.find('=') != std::string::npos)
+        continue;
       if (i + 2 >= words.size())
         out.option = option;
       else if (word == "--plugin-path")
@@ -70,12 +73,15 @@ std::vector<Candidate> components(const std::string& kind, const PluginHost& plu
   SchemaCatalog catalog = schema_catalog(plugins);
   std::vector<Candidate> out;
   for (const auto& name : catalog.components(kind))
-    if (const Schema& component = *catalog.component(kind, name); component.needs.empty()) out.push_back({name, component.doc});
+    if (const Schema& component = *catalog.component(kind, name); component.needs.empty())
+      out.push_back({name, component.doc});
   return out;
 }
 
-/// What an option takes, by the name of its type or the choices that this lists: "FORMAT:{text,json}".
-std::vector<Candidate> option_values(const CLI::Option& option, const std::string& typed, const Cli& cli) {
+/// What an option takes, by the name of its type or the choices that this lists:
+/// "FORMAT:{text,json}".
+std::vector<Candidate> option_values(const CLI::Option& option, const std::string& typed,
+                                     const Cli& cli) {
   const std::string type = option.get_type_name();
   size_t begin = type.find('{'), end = type.find('}');
   std::vector<Candidate> out;
@@ -101,12 +107,14 @@ std::vector<Candidate> options(const CLI::App* command) {
   for (; command; command = command->get_parent())
     for (const auto* option : command->get_options())
       if (!option->get_positional())
-        for (const auto& name : option->get_lnames()) out.push_back({"--" + name, option->get_description()});
+        for (const auto& name : option->get_lnames())
+          out.push_back({"--" + name, option->get_description()});
   return out;
 }
 
 /// Behind "--format=", the option's values.
-std::vector<Candidate> joined_values(const CLI::App* command, const std::string& word, const Cli& cli) {
+std::vector<Candidate> joined_values(const CLI::App* command, const std::string& word,
+                                     const Cli& cli) {
   const size_t begin = word.find('=') + 1;
   const auto* option = option_of(command, word.substr(0, begin - 1));
   if (!option || option->get_expected_min() == 0) return {};
@@ -118,7 +126,8 @@ std::vector<Candidate> joined_values(const CLI::App* command, const std::string&
 std::vector<Candidate> plugin_names(const PluginHost& plugins) {
   std::vector<Candidate> out;
   for (const auto& file : plugins.list())
-    if (file.problem.empty() && !file.shadowed) out.push_back({cat(file.kind, "_", file.name), file.doc});
+    if (file.problem.empty() && !file.shadowed)
+      out.push_back({cat(file.kind, "_", file.name), file.doc});
   return out;
 }
 
@@ -126,9 +135,10 @@ void append(std::vector<Candidate>& to, std::vector<Candidate> more) {
   std::move(more.begin(), more.end(), std::back_inserter(to));
 }
 
-/// What may stand where a word is typed that is no option. The letters say it, one per word of the command,
-/// the last for all further ones: r recipe, R run or recipe, u run, k key, recipe or run, K key, o override, f recipe file, p plugin,
-/// s shell, d prefix of a pair, F any file, D both, t setting of the tokenizer, T also a pair.
+/// What may stand where a word is typed that is no option. The letters say it, one per word of the
+/// command, the last for all further ones: r recipe, R run or recipe, u run, k key, recipe or run,
+/// K key, o override, f recipe file, p plugin, s shell, d prefix of a pair, F any file, D both, t
+/// setting of the tokenizer, T also a pair.
 const char* kinds_of(const std::string& spelled) {
   static const std::pair<const char*, const char*> kWords[] = {{"train", "ro"},
                                                                {"bench", "ro"},
@@ -147,7 +157,8 @@ const char* kinds_of(const std::string& spelled) {
                                                                {"recipes verify", "r"},
                                                                {"rerun", "uo"},
                                                                {"runs show", "u"},
-                                                               {"checkpoint ls", "u"}, {"checkpoint rewind", "u"},
+                                                               {"checkpoint ls", "u"},
+                                                               {"checkpoint rewind", "u"},
                                                                {"checkpoint verify", "u"},
                                                                {"checkpoint digest", "u"},
                                                                {"plugins inspect", "p"},
@@ -170,7 +181,8 @@ const char* kinds_of(const std::string& spelled) {
 }
 
 /// Settings of a tokenizer, "path=", and the files that they may name.
-std::vector<Candidate> tokenizer_settings(const std::string& tokenizer, const std::string& word, const PluginHost& plugins) {
+std::vector<Candidate> tokenizer_settings(const std::string& tokenizer, const std::string& word,
+                                          const PluginHost& plugins) {
   SchemaCatalog catalog = schema_catalog(plugins);
   const Schema* schema = catalog.component("tokenizer", tokenizer);
   std::vector<Candidate> out;
@@ -178,26 +190,34 @@ std::vector<Candidate> tokenizer_settings(const std::string& tokenizer, const st
   for (const auto& spec : schema ? schema->fields : std::vector<FieldSpec>{}) {
     if (equals == std::string::npos) out.push_back({spec.path + "=", spec.doc});
     if (equals == std::string::npos || word.substr(0, equals) != spec.path) continue;
-    for (auto& path : complete_path_setting(spec, word.substr(equals + 1))) out.push_back({cat(spec.path, "=", path.text), path.doc});
+    for (auto& path : complete_path_setting(spec, word.substr(equals + 1)))
+      out.push_back({cat(spec.path, "=", path.text), path.doc});
   }
   return out;
 }
 
-/// Values of an override with the files that a setting may name, and without paths that lead nowhere.
-std::vector<Candidate> with_paths(const std::string& word, std::vector<Candidate> out, const PluginHost& plugins) {
+/// Values of an override with the files that a setting may name, and without paths that lead
+/// nowhere.
+std::vector<Candidate> with_paths(const std::string& word, std::vector<Candidate> out,
+                                  const PluginHost& plugins) {
   size_t equals = word.find('=');
   if (equals == std::string::npos) return out;
   size_t sign = std::min(word.find_first_not_of("+~"), equals);
-  std::string before = word.substr(0, equals + 1), key = word.substr(sign, equals - sign), section = key.substr(0, key.find('.'));
+  std::string before = word.substr(0, equals + 1), key = word.substr(sign, equals - sign),
+              section = key.substr(0, key.find('.'));
   if (section == key) return out;
   const SchemaCatalog catalog = schema_catalog(plugins);
   for (const Schema* schema : catalog.all_owners(section))
     for (const auto& spec : schema->fields) {
       if (section + "." + spec.path != key) continue;
-      std::erase_if(out, [&](const Candidate& c) { return c.text.starts_with(before) && is_dead_path(spec, c.text.substr(before.size())); });
-      for (auto& path : complete_path_setting(spec, word.substr(before.size()))) out.push_back({before + path.text, path.doc});
+      std::erase_if(out, [&](const Candidate& c) {
+        return c.text.starts_with(before) && is_dead_path(spec, c.text.substr(before.size()));
+      });
+      for (auto& path : complete_path_setting(spec, word.substr(before.size())))
+        out.push_back({before + path.text, path.doc});
     }
-  std::stable_sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.text < b.text; });
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.text < b.text; });
   return out;
 }
 
@@ -259,15 +279,19 @@ std::vector<Candidate> commands_below(const CLI::App& app, const std::vector<std
   for (const auto& word : words)
     if (!(at = subcommand(*at, word))) return {};
   std::vector<Candidate> out;
-  for (const auto* command : visible_commands(*at)) out.push_back({command->get_name(), command->get_description()});
+  for (const auto* command : visible_commands(*at))
+    out.push_back({command->get_name(), command->get_description()});
   return out;
 }
 
-std::vector<Candidate> candidates(const CLI::App& app, Cli& cli, const std::vector<std::string>& words) {
+std::vector<Candidate> candidates(const CLI::App& app, Cli& cli,
+                                  const std::vector<std::string>& words) {
   const std::string& word = words.back();
   Typed typed = read_words(app, words, cli);
   if (typed.option) return option_values(*typed.option, word, cli);
-  if (word.starts_with('-')) return word.find('=') == std::string::npos ? options(typed.command) : joined_values(typed.command, word, cli);
+  if (word.starts_with('-'))
+    return word.find('=') == std::string::npos ? options(typed.command)
+                                               : joined_values(typed.command, word, cli);
   std::vector<Candidate> out;
   if (typed.spelled == "help") return commands_below(app, typed.words);
   if (typed.words.empty())
@@ -277,13 +301,15 @@ std::vector<Candidate> candidates(const CLI::App& app, Cli& cli, const std::vect
   if (typed.spelled.empty()) append(out, words_for('r', typed, word, plugins));
   std::string kinds = kinds_of(typed.spelled);
   if (kinds.empty()) return out;
-  size_t position = static_cast<size_t>(std::count_if(typed.words.begin(), typed.words.end(),
-                                                      [](const auto& w) { return !looks_like_override(w); }));
+  size_t position =
+      static_cast<size_t>(std::count_if(typed.words.begin(), typed.words.end(),
+                                        [](const auto& w) { return !looks_like_override(w); }));
   append(out, words_for(kinds[std::min(position, kinds.size() - 1)], typed, word, plugins));
   return out;
 }
 
-/// Parts a command line at blanks, as a shell does with quotes and backslashes; the last part may be empty.
+/// Parts a command line at blanks, as a shell does with quotes and backslashes; the last part may
+/// be empty.
 std::vector<std::string> shell_words(const std::string& line) {
   std::vector<std::string> out = {""};
   char quote = 0;

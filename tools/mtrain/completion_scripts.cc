@@ -8,7 +8,8 @@
 namespace mtrain {
 namespace {
 
-constexpr const char* kBash = R"script(# bash completion of mtrain. To use it now:  source <(mtrain completion bash)
+constexpr const char* kBash =
+    R"script(# bash completion of mtrain. To use it now:  source <(mtrain completion bash)
 # For every shell:  mtrain completion bash > ~/.local/share/bash-completion/completions/mtrain
 _mtrain() {
   local line="${COMP_LINE:0:COMP_POINT}" program="${COMP_WORDS[0]}" IFS=$'\n' word keep="" break
@@ -63,7 +64,8 @@ else
 fi
 )script";
 
-constexpr const char* kFish = R"script(# fish completion of mtrain. To use it now:  mtrain completion fish | source
+constexpr const char* kFish =
+    R"script(# fish completion of mtrain. To use it now:  mtrain completion fish | source
 # For every shell:  mtrain completion fish > ~/.config/fish/completions/mtrain.fish
 function __mtrain_complete
   set -l words (commandline -opc)
@@ -87,11 +89,13 @@ std::string quoted(const std::string& text) {
 
 std::string completion_script(const std::string& shell) {
   std::string out = shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish;
-  return out.replace(out.find(kProgram), kProgram.size(), quoted((program_directory() / "mtrain").string()));
+  return out.replace(out.find(kProgram), kProgram.size(),
+                     quoted((program_directory() / "mtrain").string()));
 }
 
 void add_completion_command(CLI::App& app, Cli&) {
-  auto* command = app.add_subcommand("completion", "print the script by which a shell completes mtrain's words");
+  auto* command = app.add_subcommand("completion",
+                                     "print the script by which a shell completes mtrain's words");
   auto shell = std::make_shared<std::string>();
   command->add_option("shell", *shell, "bash, zsh or fish")
       ->required()

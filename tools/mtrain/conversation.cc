@@ -28,7 +28,8 @@ Conversation::Conversation(const Tokenizer& tokenizer, chat::TemplateFile file)
 
 chat::RenderedChat Conversation::render(const nlohmann::ordered_json& messages, bool prompt) const {
   chat::ChatInput input;
-  input.messages = chat::messages_from_json(messages.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  input.messages = chat::messages_from_json(
+      messages.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   input.special = file_.special;
   input.now = local_time();
   input.add_generation_prompt = prompt;
@@ -36,14 +37,17 @@ chat::RenderedChat Conversation::render(const nlohmann::ordered_json& messages, 
 }
 
 void Conversation::find_ends() {
-  nlohmann::ordered_json turn = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", kWords}}};
+  nlohmann::ordered_json turn = {{{"role", "user"}, {"content", "a"}},
+                                 {{"role", "assistant"}, {"content", kWords}}};
   chat::RenderedChat chat = render(turn, false);
   size_t at = chat.text.bytes.rfind(kWords);
   if (at == std::string::npos) return;
   at += std::string_view(kWords).size();
   finetune::ChatTokens tokens = finetune::encode_chat(chat.text, tokenizer_);
   const auto special = tokenizer_.special_tokens();
-  auto is_special = [&](int32_t id) { return std::any_of(special.begin(), special.end(), [&](const auto& t) { return t.id == id; }); };
+  auto is_special = [&](int32_t id) {
+    return std::any_of(special.begin(), special.end(), [&](const auto& t) { return t.id == id; });
+  };
   for (size_t i = 0; i < tokens.ids.size(); ++i)
     if (tokens.first_byte[i] >= at && is_special(tokens.ids[i])) {
       ends_.push_back(tokens.ids[i]);
@@ -59,7 +63,9 @@ std::vector<int32_t> Conversation::ask(const std::string& text) {
 
 std::string Conversation::answer(const std::vector<int32_t>& ids) {
   std::string text = tokenizer_.decode(ids);
-  if (size_t end = end_text_.empty() ? std::string::npos : text.find(end_text_); end != std::string::npos) text.resize(end);
+  if (size_t end = end_text_.empty() ? std::string::npos : text.find(end_text_);
+      end != std::string::npos)
+    text.resize(end);
   text = trim(text);
   say("assistant", text);
   return text;

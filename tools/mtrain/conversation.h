@@ -1,5 +1,5 @@
-// Conversation: what a user and a model have said, as the text that the model's chat template makes of it. Refers to its tokenizer.
-// For one thread at a time.
+// Conversation: what a user and a model have said, as the text that the model's chat template makes
+// of it. Refers to its tokenizer. For one thread at a time.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -26,7 +26,9 @@ class Conversation {
   const std::vector<int32_t>& ends() const { return ends_; }
 
  private:
-  void say(const char* role, const std::string& text) { messages_.push_back({{"role", role}, {"content", text}}); }
+  void say(const char* role, const std::string& text) {
+    messages_.push_back({{"role", role}, {"content", text}});
+  }
   chat::RenderedChat render(const nlohmann::ordered_json& messages, bool prompt) const;
   void find_ends();
 

@@ -23,7 +23,8 @@ std::vector<std::vector<int>> usable_cores() {
   std::map<std::string, size_t> known;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &set)) continue;
-    std::ifstream siblings(cat("/sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"));
+    std::ifstream siblings(
+        cat("/sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"));
     std::string line;
     if (!std::getline(siblings, line)) line = std::to_string(cpu);
     auto [place, fresh] = known.emplace(line, cores.size());

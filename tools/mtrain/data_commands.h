@@ -12,20 +12,24 @@
 
 namespace mtrain {
 
-/// Takes the words that are settings (key=value, and no file) out of those that a command was given, and returns them.
+/// Takes the words that are settings (key=value, and no file) out of those that a command was
+/// given, and returns them.
 std::vector<std::string> take_settings(std::vector<std::string>& words);
 
-/// The settings key=value … of a section of a recipe, with or without the section's name before the key.
+/// The settings key=value … of a section of a recipe, with or without the section's name before the
+/// key.
 Node settings_tree(const std::vector<std::string>& arguments, const std::string& section);
 
-/// Makes the tokenizer that `-t NAME key=value …` names; relative paths start in the working folder.
+/// Makes the tokenizer that `-t NAME key=value …` names; relative paths start in the working
+/// folder.
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
                                           const std::vector<std::string>& settings);
 
 /// Records of fine-tuning data, and how they are read.
 struct RecordArguments {
   std::string path, tokenizer, type = "sft";
-  std::vector<std::string> settings;  // key=value of the tokenizer, dataset.key=value of the dataset
+  std::vector<std::string>
+      settings;  // key=value of the tokenizer, dataset.key=value of the dataset
   std::vector<std::string> tokenizer_settings() const;
   std::vector<std::string> dataset_settings() const;  // without "dataset."
   int64_t seq_length = 4096;
@@ -33,7 +37,8 @@ struct RecordArguments {
 /// Options and settings that `data show` and `data pack` share.
 void add_record_options(CLI::App& command, RecordArguments& arguments);
 
-/// What the token at `at` adds to the text of those before it: its own text, with the blank that a tokenizer drops at the begin of a text.
+/// What the token at `at` adds to the text of those before it: its own text, with the blank that a
+/// tokenizer drops at the begin of a text.
 std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer& tokenizer);
 /// How tokens are shown.
 struct ShownTokens {
@@ -42,7 +47,8 @@ struct ShownTokens {
 };
 /// Shows what records [first, last) become: `range` gets their number. Learnt tokens stand out.
 void show_records(const Cli& cli, const RecordArguments& arguments,
-                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range, const ShownTokens& shown);
+                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
+                  const ShownTokens& shown);
 
 /// Each adds the command under `mtrain data` that it is named after.
 void add_data_prepare(CLI::App& data, Cli& cli);

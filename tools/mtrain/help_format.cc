@@ -15,18 +15,23 @@ std::string range_of(const std::string& check) {
   if (check == "POSITIVE") return "above 0";
   if (check == "NONNEGATIVE") return "0 or more";
   size_t begin = check.find(kRange), between = check.find(kBetween);
-  if (begin == std::string::npos || between == std::string::npos || !check.ends_with(']')) return "";
+  if (begin == std::string::npos || between == std::string::npos || !check.ends_with(']'))
+    return "";
   begin += kRange.size();
   const size_t end = between + kBetween.size();
-  return cat(check.substr(begin, between - begin), " to ", check.substr(end, check.size() - 1 - end));
+  return cat(check.substr(begin, between - begin), " to ",
+             check.substr(end, check.size() - 1 - end));
 }
 
-std::vector<std::string> parts_of(const CLI::Option& option) { return split(option.get_type_name(), ':'); }
+std::vector<std::string> parts_of(const CLI::Option& option) {
+  return split(option.get_type_name(), ':');
+}
 
 class HelpFormatter final : public CLI::Formatter {
  public:
   std::string make_option_opts(const CLI::Option* option) const override {
-    if (!option->get_option_text().empty() || option->get_type_size() == 0) return CLI::Formatter::make_option_opts(option);
+    if (!option->get_option_text().empty() || option->get_type_size() == 0)
+      return CLI::Formatter::make_option_opts(option);
     std::string out = cat(" ", value_name(*option));
     if (option->get_expected_max() == CLI::detail::expected_max_vector_size) out += " ...";
     if (option->get_required()) out += cat(" ", get_label("REQUIRED"));
@@ -63,7 +68,9 @@ std::string value_words(const CLI::Option& option) {
 std::string value_range(const CLI::Option& option) {
   for (const auto& part : parts_of(option))
     if (const std::string range = range_of(part); !range.empty())
-      return part == "NONNEGATIVE" ? "of at least 0" : part == "POSITIVE" ? range : cat("from ", range);
+      return part == "NONNEGATIVE" ? "of at least 0"
+             : part == "POSITIVE"  ? range
+                                   : cat("from ", range);
   return "";
 }
 

@@ -23,7 +23,8 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MT_SANITIZED 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer)
 #define MT_SANITIZED 1
 #endif
 #endif
@@ -32,15 +33,18 @@ namespace mtrain {
 namespace {
 
 constexpr const char* kMemory =
-    "  help: raise the limits of memory (ulimit -v, or the container's), use a smaller model or micro-batch, or a larger machine\n";
-constexpr const char* kDefect = "  help: this is a defect of mtrain or of a plugin: please report it with this line\n";
+    "  help: raise the limits of memory (ulimit -v, or the container's), use a smaller model or "
+    "micro-batch, or a larger machine\n";
+constexpr const char* kDefect =
+    "  help: this is a defect of mtrain or of a plugin: please report it with this line\n";
 
 void say(const char* text) {
   pollfd wait{.fd = 2, .events = POLLOUT, .revents = 0};
   if (::poll(&wait, 1, 0) > 0 && ::write(2, text, std::strlen(text)) < 0) return;
 }
 
-/// Whether so much as a megabyte is refused. A call of the system and nothing else: safe in a signal's handler.
+/// Whether so much as a megabyte is refused. A call of the system and nothing else: safe in a
+/// signal's handler.
 bool no_memory() {
   constexpr size_t kBytes = 1 << 20;
   void* got = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -66,21 +70,28 @@ bool no_memory() {
   }
   const PluginCall* call = PluginCall::current();
   if (!call || !call->plugin()) say(kDefect);  // otherwise the handler of SIGABRT names the plugin
-  flush_standard_error();  // what a slow reader has not taken yet: after the message, as this takes a lock
+  flush_standard_error();  // what a slow reader has not taken yet: after the message, as this takes
+                           // a lock
   std::abort();            // with a core file where that is wanted
 }
 
 const char* signal_name(int signal) {
   switch (signal) {
-    case SIGSEGV: return "SIGSEGV";
-    case SIGBUS: return "SIGBUS";
-    case SIGFPE: return "SIGFPE";
-    case SIGILL: return "SIGILL";
-    default: return "SIGABRT";
+    case SIGSEGV:
+      return "SIGSEGV";
+    case SIGBUS:
+      return "SIGBUS";
+    case SIGFPE:
+      return "SIGFPE";
+    case SIGILL:
+      return "SIGILL";
+    default:
+      return "SIGABRT";
   }
 }
 
-/// Where core files are wanted: one of this thread, left by a copy of the process that ends by the signal.
+/// Where core files are wanted: one of this thread, left by a copy of the process that ends by the
+/// signal.
 void leave_core_file(int signal) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_CORE, &limit) != 0 || limit.rlim_cur == 0) return;
@@ -102,8 +113,10 @@ void end_in_plugin(const char* what, int signal) {
   const PluginCall* call = PluginCall::current();
   const PluginCode* plugin = call ? call->plugin() : nullptr;
   if (!plugin) return;
-  for (const char* part : {"mtrain: error[plugin]: ", plugin->title.c_str(), what, call->call(), " (", signal_name(signal),
-                           ")\n  help: this is a fault of the plugin, or of what it was given: show this line to the author of ",
+  for (const char* part : {"mtrain: error[plugin]: ", plugin->title.c_str(), what, call->call(),
+                           " (", signal_name(signal),
+                           ")\n  help: this is a fault of the plugin, or of what it was given: "
+                           "show this line to the author of ",
                            plugin->path.c_str(), "\n"})
     say(part);
   leave_core_file(signal);
@@ -118,7 +131,8 @@ extern "C" void on_crash(int signal) {
   // Ranks that are threads crash together: one of them speaks and ends the process.
   while (!crashed.compare_exchange_strong(first, self) && first != self) ::pause(), first = 0;
   if (signal == SIGSEGV && no_memory()) {  // a library used what it was refused
-    say("mtrain: error[config]: out of memory: the system refuses more, and a library crashed (SIGSEGV)\n");
+    say("mtrain: error[config]: out of memory: the system refuses more, and a library crashed "
+        "(SIGSEGV)\n");
     say(kMemory);
     leave_core_file(signal);
     _exit(static_cast<int>(ErrorClass::config));
@@ -128,7 +142,9 @@ extern "C" void on_crash(int signal) {
     say("mtrain: error[internal]: memory fault (SIGSEGV)\n");
     say(kDefect);
   } else if (signal != SIGABRT) {  // who aborts has said why
-    for (const char* part : {"mtrain: error[internal]: the program crashed (", signal_name(signal), ")\n", kDefect}) say(part);
+    for (const char* part :
+         {"mtrain: error[internal]: the program crashed (", signal_name(signal), ")\n", kDefect})
+      say(part);
   }
   ::signal(signal, SIG_DFL);  // not before: others that crash now are to wait above
   ::raise(signal);            // ends the process on return, with a core file where that is wanted
@@ -138,7 +154,7 @@ extern "C" void on_crash(int signal) {
 
 void prepare_last_words() {
   std::set_terminate(on_terminate);
-#if !defined(MT_SANITIZED)  // sanitizers report it better
+#if !defined(MT_SANITIZED)                  // sanitizers report it better
   static std::array<char, 64 << 10> stack;  // the thread's own may be what has ended
   const stack_t alternative{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
   struct sigaction action {};
@@ -146,7 +162,8 @@ void prepare_last_words() {
   action.sa_flags = SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   if (::sigaltstack(&alternative, nullptr) != 0) return;
-  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::sigaction(signal, &action, nullptr);
+  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
+    ::sigaction(signal, &action, nullptr);
 #endif
 }
 

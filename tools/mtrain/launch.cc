@@ -43,8 +43,8 @@ sigset_t handed_on() {
 }
 
 [[noreturn]] void become(std::vector<std::string>& command, pid_t parent) {
-  // A terminal's interrupt goes to this program alone, which then lets the ranks save; mpirun would end them
-  // at once.
+  // A terminal's interrupt goes to this program alone, which then lets the ranks save; mpirun would
+  // end them at once.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nothing is left of the job when this program is killed
   if (::getppid() != parent) ::_exit(1);
@@ -60,7 +60,8 @@ sigset_t handed_on() {
   ::_exit(127);
 }
 
-/// Waits for the launcher and hands signals on: its wait status, and the first signal that came (0: none).
+/// Waits for the launcher and hands signals on: its wait status, and the first signal that came (0:
+/// none).
 int await(pid_t child, int& told) {
   sigset_t set = handed_on();
   StopRequests requests;
@@ -84,7 +85,8 @@ std::string find_program(const std::vector<std::string>& names) {
   const char* path = std::getenv("PATH");
   for (const auto& folder : split(path ? path : "", ':'))
     for (const auto& name : names)
-      if (fs::path file = fs::path(folder) / name; ::access(file.c_str(), X_OK) == 0) return file.string();
+      if (fs::path file = fs::path(folder) / name; ::access(file.c_str(), X_OK) == 0)
+        return file.string();
   return {};
 }
 
@@ -113,8 +115,9 @@ std::string version_of(const std::string& program) {
   return text;
 }
 
-std::vector<std::string> launch_command(const std::string& mpirun, const std::string& version, int64_t nproc,
-                                        int cores, bool as_root, const std::vector<std::string>& words) {
+std::vector<std::string> launch_command(const std::string& mpirun, const std::string& version,
+                                        int64_t nproc, int cores, bool as_root,
+                                        const std::vector<std::string>& words) {
   std::vector<std::string> command = {mpirun, "-n", std::to_string(nproc)};
   auto add = [&](std::initializer_list<std::string> more) { command.insert(command.end(), more); };
   if (version.find("Open MPI") != std::string::npos) {
@@ -134,15 +137,19 @@ std::vector<std::string> launch_command(const std::string& mpirun, const std::st
 
 int launch_mpi_ranks(const Cli& cli, int64_t nproc) {
   std::string mpirun = find_mpirun();
-  MT_USER_CHECK(!mpirun.empty(), ErrorClass::usage, "--nproc with dist.comm=mpi needs mpirun, which is not in the PATH",
-                "install Open MPI (tools/setup.sh --mpi), or leave dist.comm out: mtrain starts the ranks itself then");
-  std::vector<std::string> command = launch_command(mpirun, version_of(mpirun), nproc, physical_cores(),
-                                                    ::geteuid() == 0, words_for_ranks(cli.words));
+  MT_USER_CHECK(!mpirun.empty(), ErrorClass::usage,
+                "--nproc with dist.comm=mpi needs mpirun, which is not in the PATH",
+                "install Open MPI (tools/setup.sh --mpi), or leave dist.comm out: mtrain starts "
+                "the ranks itself then");
+  std::vector<std::string> command =
+      launch_command(mpirun, version_of(mpirun), nproc, physical_cores(), ::geteuid() == 0,
+                     words_for_ranks(cli.words));
   std::cout.flush();
   sigset_t set = handed_on(), before;
   sigprocmask(SIG_BLOCK, &set, &before);
   pid_t self = ::getpid(), child = ::fork();
-  MT_USER_CHECK(child >= 0, ErrorClass::io, cat("no process can be started: ", std::strerror(errno)), "");
+  MT_USER_CHECK(child >= 0, ErrorClass::io,
+                cat("no process can be started: ", std::strerror(errno)), "");
   if (child == 0) become(command, self);
   int told = 0, status = await(child, told);
   sigprocmask(SIG_SETMASK, &before, nullptr);
@@ -150,17 +157,20 @@ int launch_mpi_ranks(const Cli& cli, int64_t nproc) {
   if (told != 0) return 128 + told;
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (code <= 128) return code;
-  write_standard_error(cat(headline(name(ErrorClass::peer),
-                                    cat(WIFSIGNALED(status) ? "mpirun" : "a rank", " was ended by signal ", code - 128, " (",
-                                        strsignal(code - 128), ")")),
-                           "  help: see above for what is known; the same command continues from the newest checkpoint\n"));
+  write_standard_error(
+      cat(headline(name(ErrorClass::peer),
+                   cat(WIFSIGNALED(status) ? "mpirun" : "a rank", " was ended by signal ",
+                       code - 128, " (", strsignal(code - 128), ")")),
+          "  help: see above for what is known; the same command continues from the newest "
+          "checkpoint\n"));
   return static_cast<int>(ErrorClass::peer);
 }
 
 int launch_ranks(const Cli& cli, int64_t nproc, const std::optional<std::string>& comm) {
-  MT_USER_CHECK(launched_ranks() == 1, ErrorClass::usage,
-                cat("--nproc starts ranks, and a launcher has started ", launched_ranks(), " already"),
-                "leave --nproc out");
+  MT_USER_CHECK(
+      launched_ranks() == 1, ErrorClass::usage,
+      cat("--nproc starts ranks, and a launcher has started ", launched_ranks(), " already"),
+      "leave --nproc out");
   if (comm == "mpi") return launch_mpi_ranks(cli, nproc);
   std::vector<std::string> words = words_for_ranks(cli.words);
   words.push_back(cat("dist.nproc=", nproc));
@@ -170,13 +180,19 @@ int launch_ranks(const Cli& cli, int64_t nproc, const std::optional<std::string>
 
 namespace {
 
-/// A dist.nproc that somebody wrote and that is another number: one of the two is a mistake. Other faults of the recipe are left to its check.
+/// A dist.nproc that somebody wrote and that is another number: one of the two is a mistake. Other
+/// faults of the recipe are left to its check.
 void require_same_nproc(const Recipe& recipe, int64_t nproc) {
-  const Node* given = recipe.config.root().is_map() ? recipe.config.root().find("dist.nproc") : nullptr;
-  if (!given || !given->is(NodeKind::integer) || !given->loc() || given->loc().source->kind() == SourceKind::built_in) return;
+  const Node* given =
+      recipe.config.root().is_map() ? recipe.config.root().find("dist.nproc") : nullptr;
+  if (!given || !given->is(NodeKind::integer) || !given->loc() ||
+      given->loc().source->kind() == SourceKind::built_in)
+    return;
   MT_USER_CHECK(given->as_int() == nproc, ErrorClass::usage,
-                cat("--nproc is ", nproc, ", and dist.nproc is ", given->as_int(), " (", given->loc().text(), ")"),
-                cat("give one number of ranks: leave dist.nproc out, or set dist.nproc=", nproc, ", or start --nproc ", given->as_int()));
+                cat("--nproc is ", nproc, ", and dist.nproc is ", given->as_int(), " (",
+                    given->loc().text(), ")"),
+                cat("give one number of ranks: leave dist.nproc out, or set dist.nproc=", nproc,
+                    ", or start --nproc ", given->as_int()));
 }
 
 }  // namespace
@@ -186,11 +202,14 @@ int launch_recipe(const Cli& cli, RecipeRequest request, int64_t nproc) {
   silent.quiet = true;  // the first rank warns
   PluginHost plugins = plugin_host(silent);
   require_same_nproc(read_recipe(request, plugins), nproc);
-  auto set = [&](const char* key, const std::string& value) { request.overrides.push_back({key, 0, {}, false, value}); };
+  auto set = [&](const char* key, const std::string& value) {
+    request.overrides.push_back({key, 0, {}, false, value});
+  };
   set("dist.nproc", std::to_string(nproc));
   request.cluster.world_size = nproc;
   std::optional<std::string> comm = load_recipe(request, plugins).settings.dist.comm;
-  MT_USER_CHECK(comm != "thread", ErrorClass::usage, "--nproc starts processes, and dist.comm=thread makes ranks threads of one process",
+  MT_USER_CHECK(comm != "thread", ErrorClass::usage,
+                "--nproc starts processes, and dist.comm=thread makes ranks threads of one process",
                 cat("leave --nproc out and set dist.nproc=", nproc, ", or leave dist.comm out"));
   if (!comm) set("dist.comm", "tcp");
   if (!comm) load_recipe(request, plugins);

@@ -52,10 +52,12 @@ class Descriptor {
 };
 
 [[noreturn]] void refused(const char* what) {
-  throw Error(ErrorClass::io, cat(what, ": ", std::strerror(errno)), "see the limits of processes and open files (ulimit -u, ulimit -n)");
+  throw Error(ErrorClass::io, cat(what, ": ", std::strerror(errno)),
+              "see the limits of processes and open files (ulimit -u, ulimit -n)");
 }
 
-/// A port of this machine that nobody listens on, below those that the kernel gives to outgoing connections.
+/// A port of this machine that nobody listens on, below those that the kernel gives to outgoing
+/// connections.
 int free_port() {
   constexpr int kFirst = 12000, kCount = 20000, kTries = 200;
   for (int i = 0; i < kTries; ++i) {
@@ -69,7 +71,8 @@ int free_port() {
     place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (socket.get() < 0) refused("no socket can be opened for the ranks to meet at");
-    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0) return ntohs(place.sin_port);
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0)
+      return ntohs(place.sin_port);
   }
   refused("no port of this machine is free for the ranks to meet at");
 }
@@ -89,7 +92,8 @@ struct Rank {
 
 class LocalJob {
  public:
-  LocalJob(const std::vector<std::string>& words, size_t ranks) : words_(words), ranks_(ranks), lines_(ranks) {}
+  LocalJob(const std::vector<std::string>& words, size_t ranks)
+      : words_(words), ranks_(ranks), lines_(ranks) {}
   ~LocalJob() { signal_all(SIGKILL); }
   LocalJob(const LocalJob&) = delete;
   LocalJob& operator=(const LocalJob&) = delete;
@@ -121,15 +125,18 @@ class LocalJob {
   Clock::time_point ticked_ = Clock::now();
   Descriptor signals_;
   std::string port_, secret_;
-  int told_ = 0;                             // the signal that asked for a stop
-  size_t first_failed_ = SIZE_MAX;           // the rank that failed before all others
+  int told_ = 0;                              // the signal that asked for a stop
+  size_t first_failed_ = SIZE_MAX;            // the rank that failed before all others
   std::optional<Clock::time_point> give_up_;  // when ranks that are left are ended
-  const bool terminal_ = ::isatty(STDERR_FILENO) == 1 && std::string_view(std::getenv("TERM") ? std::getenv("TERM") : "dumb") != "dumb";
+  const bool terminal_ =
+      ::isatty(STDERR_FILENO) == 1 &&
+      std::string_view(std::getenv("TERM") ? std::getenv("TERM") : "dumb") != "dumb";
 };
 
 void LocalJob::set_environment(size_t rank) const {
   auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); };
-  for (const char* size : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) set(size, std::to_string(ranks_.size()));
+  for (const char* size : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"})
+    set(size, std::to_string(ranks_.size()));
   for (const char* number : {"RANK", "LOCAL_RANK"}) set(number, std::to_string(rank));
   set("MASTER_ADDR", kHere);
   set("MASTER_PORT", port_);
@@ -143,7 +150,8 @@ void LocalJob::become(size_t rank, int errors, pid_t parent) {
   if (::getppid() != parent) ::_exit(1);
   set_environment(rank);
   bind_to_share(static_cast<int>(rank), static_cast<int>(ranks_.size()));
-  if (int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0) ::dup2(nothing, 0);  // reading a terminal would stop it
+  if (int nothing = ::open("/dev/null", O_RDONLY); nothing >= 0)
+    ::dup2(nothing, 0);  // reading a terminal would stop it
   ::dup2(errors, 2);
   sigset_t set = watched_signals();
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
@@ -228,7 +236,8 @@ void LocalJob::follow() {
     std::vector<pollfd> wait = {{signals_.get(), POLLIN, 0}};
     std::vector<size_t> of;
     for (size_t r = 0; r < ranks_.size(); ++r)
-      if (ranks_[r].errors.get() >= 0) wait.push_back({ranks_[r].errors.get(), POLLIN, 0}), of.push_back(r);
+      if (ranks_[r].errors.get() >= 0)
+        wait.push_back({ranks_[r].errors.get(), POLLIN, 0}), of.push_back(r);
     // What a rank left behind may hold its pipe open: the ranks' ends are what counts.
     const bool over = !any_running();
     int ready = ::poll(wait.data(), wait.size(), over ? 0 : 100);
@@ -251,8 +260,10 @@ void LocalJob::tick() {
 
 std::string LocalJob::ended_by_signal() const {
   for (size_t r = 0; r < ranks_.size(); ++r)
-    if (WIFSIGNALED(ranks_[r].status) && (r == first_failed_ || WTERMSIG(ranks_[r].status) != SIGKILL))
-      return cat("rank ", r, " was ended by signal ", WTERMSIG(ranks_[r].status), " (", strsignal(WTERMSIG(ranks_[r].status)), ")");
+    if (WIFSIGNALED(ranks_[r].status) &&
+        (r == first_failed_ || WTERMSIG(ranks_[r].status) != SIGKILL))
+      return cat("rank ", r, " was ended by signal ", WTERMSIG(ranks_[r].status), " (",
+                 strsignal(WTERMSIG(ranks_[r].status)), ")");
   return {};
 }
 
@@ -263,13 +274,16 @@ int LocalJob::outcome() const {
   const int peer = static_cast<int>(ErrorClass::peer);
   if (std::string fault = ended_by_signal(); !fault.empty()) {
     show(cat(headline(name(ErrorClass::peer), fault),
-             "  help: see above for what is known; the same command continues from the newest checkpoint\n"));
+             "  help: see above for what is known; the same command continues from the newest "
+             "checkpoint\n"));
     return peer;
   }
   const Rank& first = ranks_[first_failed_];
-  if (WIFEXITED(first.status) && WEXITSTATUS(first.status) != peer) return WEXITSTATUS(first.status);
+  if (WIFEXITED(first.status) && WEXITSTATUS(first.status) != peer)
+    return WEXITSTATUS(first.status);
   for (const auto& rank : ranks_)
-    if (WIFEXITED(rank.status) && WEXITSTATUS(rank.status) != 0 && WEXITSTATUS(rank.status) != peer) return WEXITSTATUS(rank.status);
+    if (WIFEXITED(rank.status) && WEXITSTATUS(rank.status) != 0 && WEXITSTATUS(rank.status) != peer)
+      return WEXITSTATUS(rank.status);
   return peer;
 }
 
@@ -287,7 +301,8 @@ int LocalJob::run() {
 }  // namespace
 
 std::string CommonLines::shown(size_t rank, const std::string& line) {
-  auto known = std::find_if(counts_.begin(), counts_.end(), [&](const Count& c) { return c.line == line; });
+  auto known =
+      std::find_if(counts_.begin(), counts_.end(), [&](const Count& c) { return c.line == line; });
   if (known == counts_.end()) {
     if (counts_.size() >= kMostCounted) return line;
     counts_.push_back({line, std::vector<int>(begun_.size()), 0});
@@ -303,7 +318,8 @@ std::string CommonLines::take(size_t rank, const std::string& text) {
   begun += text;
   std::string out;
   size_t at = 0;
-  for (size_t end; (end = begun.find('\n', at)) != std::string::npos; at = end + 1) out += shown(rank, begun.substr(at, end + 1 - at));
+  for (size_t end; (end = begun.find('\n', at)) != std::string::npos; at = end + 1)
+    out += shown(rank, begun.substr(at, end + 1 - at));
   begun.erase(0, at);
   return out;
 }

@@ -1,5 +1,6 @@
-// The ranks of a job as processes of this machine that this program starts itself: they find each other as torchrun's do, through
-// RANK, WORLD_SIZE and MASTER_ADDR in their environment (plugins/comm/tcp). Single-threaded.
+// The ranks of a job as processes of this machine that this program starts itself: they find each
+// other as torchrun's do, through RANK, WORLD_SIZE and MASTER_ADDR in their environment
+// (plugins/comm/tcp). Single-threaded.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,7 +8,8 @@
 
 namespace mtrain {
 
-/// Lines that several ranks wrote, each once: a line is shown when a rank says it more often than any rank before.
+/// Lines that several ranks wrote, each once: a line is shown when a rank says it more often than
+/// any rank before.
 class CommonLines {
  public:
   explicit CommonLines(size_t ranks) : begun_(ranks) {}
@@ -27,9 +29,10 @@ class CommonLines {
   std::vector<Count> counts_;
 };
 
-/// Starts `nproc` ranks with the words of this program and waits for them: the exit status of the job. Each rank has its share of the
-/// cores. Signals that ask for a stop are handed on; when a rank fails, the others are given time to say what they know, and then
-/// ended. Throws Error(io) where no process can be started.
+/// Starts `nproc` ranks with the words of this program and waits for them: the exit status of the
+/// job. Each rank has its share of the cores. Signals that ask for a stop are handed on; when a
+/// rank fails, the others are given time to say what they know, and then ended. Throws Error(io)
+/// where no process can be started.
 int run_local_ranks(const std::vector<std::string>& words, int64_t nproc);
 
 }  // namespace mtrain

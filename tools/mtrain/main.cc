@@ -1,5 +1,5 @@
-// mtrain: trains language models from YAML recipes. Only the frame is here; each subcommand is a file of this
-// folder.
+// mtrain: trains language models from YAML recipes. Only the frame is here; each subcommand is a
+// file of this folder.
 #include <CLI/CLI.hpp>
 #include <string_view>
 
@@ -10,7 +10,8 @@
 #include "mtrain/train/input_paths.h"
 
 int main(int argc, char** argv) {
-  if (argc == 3 && std::string_view(argv[1]) == mtrain::kProbeCommand) mtrain::answer_probe(argv[2]);
+  if (argc == 3 && std::string_view(argv[1]) == mtrain::kProbeCommand)
+    mtrain::answer_probe(argv[2]);
   mtrain::Cli cli;
   CLI::App app("train language models from YAML recipes", "mtrain");
   app.formatter(mtrain::help_formatter());
@@ -18,7 +19,9 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("mtrain ") + MT_VERSION, "show the version");
   app.require_subcommand(1);
   app.fallthrough();  // the options below may also stand after a command
-  app.add_option("--plugin-path", cli.plugin_path, "search this folder for plugins first (repeatable)")->type_name("DIR");
+  app.add_option("--plugin-path", cli.plugin_path,
+                 "search this folder for plugins first (repeatable)")
+      ->type_name("DIR");
   app.add_flag("-q,--quiet", cli.quiet, "print results and errors only");
   app.footer(
       "Examples:\n"

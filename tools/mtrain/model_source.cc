@@ -16,7 +16,8 @@
 namespace mtrain {
 namespace {
 
-constexpr int64_t kLongest = 4096;  // tokens of a sample, where the model could do with more: memory grows with it
+constexpr int64_t kLongest =
+    4096;  // tokens of a sample, where the model could do with more: memory grows with it
 
 bool there(const fs::path& path) {
   std::error_code ignored;
@@ -27,14 +28,18 @@ std::string tokenizer_of(const fs::path& folder) {
   if (there(folder / "tokenizer.json")) return "hf";
   if (there(folder / "tokenizer.model")) return "sentencepiece";
   if (there(folder / "vocab.json")) return "gpt2_bpe";
-  throw Error(ErrorClass::config, cat(folder.string(), " has no tokenizer: no tokenizer.json, tokenizer.model or vocab.json"),
-              "put the model's tokenizer files next to its config.json, or give a tokenizer: tokenizer=byte, or tokenizer={type: hf, path: FOLDER}");
+  throw Error(
+      ErrorClass::config,
+      cat(folder.string(), " has no tokenizer: no tokenizer.json, tokenizer.model or vocab.json"),
+      "put the model's tokenizer files next to its config.json, or give a tokenizer: "
+      "tokenizer=byte, or tokenizer={type: hf, path: FOLDER}");
 }
 
 bool gives_tokenizer(const std::vector<std::string>& overrides) {
   return std::any_of(overrides.begin(), overrides.end(), [](const std::string& override) {
     const std::string key = override.substr(0, override.find('='));
-    const std::string_view plain = std::string_view(key).substr(std::min(key.find_first_not_of('+'), key.size()));
+    const std::string_view plain =
+        std::string_view(key).substr(std::min(key.find_first_not_of('+'), key.size()));
     return plain == "tokenizer" || plain == "tokenizer.type";
   });
 }
@@ -42,46 +47,65 @@ bool gives_tokenizer(const std::vector<std::string>& overrides) {
 int64_t length_of(const std::string& config) {
   auto json = nlohmann::json::parse(config, nullptr, false);
   for (const char* key : {"max_position_embeddings", "n_positions", "n_ctx"})
-    if (json.is_object() && json.contains(key) && json[key].is_number_integer()) return std::clamp(json[key].get<int64_t>(), int64_t{1}, kLongest);
+    if (json.is_object() && json.contains(key) && json[key].is_number_integer())
+      return std::clamp(json[key].get<int64_t>(), int64_t{1}, kLongest);
   return 2048;
 }
 
-/// A folder in fp32 is computed in fp32; one in a smaller type in the faster of bf16 and fp32 on this backend.
+/// A folder in fp32 is computed in fp32; one in a smaller type in the faster of bf16 and fp32 on
+/// this backend.
 std::string dtype_of(const std::string& config) {
   const auto json = nlohmann::json::parse(config, nullptr, false);
   for (const char* key : {"dtype", "torch_dtype"})
-    if (json.is_object() && json.contains(key) && json[key].is_string()) return json[key] == "float32" ? "fp32" : "auto";
+    if (json.is_object() && json.contains(key) && json[key].is_string())
+      return json[key] == "float32" ? "fp32" : "auto";
   return "fp32";  // as transformers reads it
 }
 
-SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>& overrides, PluginHost& plugins) {
+SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>& overrides,
+                          PluginHost& plugins) {
   const std::string config = HfDir(folder).config_text();
   const std::string plugin = hf_model_plugin(config, (folder / "config.json").string());
   const std::string path = override_value_text(Node::string(fs::absolute(folder).string()));
   // A tokenizer that the user gives replaces the folder's, with all its settings.
-  const std::string tokenizer = gives_tokenizer(overrides) ? "" : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
-  std::string text = cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length_of(config), "}\n", tokenizer, "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n");
+  const std::string tokenizer =
+      gives_tokenizer(overrides)
+          ? ""
+          : cat("tokenizer: {type: ", tokenizer_of(folder), ", path: ", path, "}\n");
+  std::string text =
+      cat("model: {type: ", plugin, ", init_from: ", path, ", seq_length: ", length_of(config),
+          "}\n", tokenizer,
+          "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n");
   const std::string name = cat("the recipe made for ", folder.string());
   SavedRun run{recipe_from_text(text, name, fs::current_path(), overrides, plugins), {}, 0, {}};
   // Where nobody wrote a path, a message about its file needs no word on where it was written.
-  std::erase_if(run.recipe.inputs, [&](const InputPath& input) { return input.where && input.where.source->name() == name; });
+  std::erase_if(run.recipe.inputs, [&](const InputPath& input) {
+    return input.where && input.where.source->name() == name;
+  });
   settle_dtype(run.recipe, plugins);
   return run;
 }
 
-/// A model reads the ids of the tokenizer that it was trained with. One whose texts have no ids of their own says nothing of them.
+/// A model reads the ids of the tokenizer that it was trained with. One whose texts have no ids of
+/// their own says nothing of them.
 void warn_of_other_tokenizer(const ModelSource& source, const Tokenizer& tokenizer) {
   const std::string& trained = source.run.tokenizer;
-  if (trained.empty() || trained == tokenizer.identity() || tokenizer.text_identity().empty()) return;
-  log_warn(describe(source), " was trained with another tokenizer: ", printable(trained), ", and this is ", printable(tokenizer.identity()),
-           "; results mean something only where both give a text the same ids\n  help: leave the settings of tokenizer out to take the run's own");
+  if (trained.empty() || trained == tokenizer.identity() || tokenizer.text_identity().empty())
+    return;
+  log_warn(describe(source), " was trained with another tokenizer: ", printable(trained),
+           ", and this is ", printable(tokenizer.identity()),
+           "; results mean something only where both give a text the same ids\n  help: leave the "
+           "settings of tokenizer out to take the run's own");
 }
 
 }  // namespace
 
-bool is_hugging_face(const fs::path& folder) { return there(folder / "config.json") && !is_saved_run(folder); }
+bool is_hugging_face(const fs::path& folder) {
+  return there(folder / "config.json") && !is_saved_run(folder);
+}
 
-ModelSource open_model(const fs::path& from, const std::vector<std::string>& overrides, PluginHost& plugins) {
+ModelSource open_model(const fs::path& from, const std::vector<std::string>& overrides,
+                       PluginHost& plugins) {
   if (is_hugging_face(from)) return {hugging_face_run(from, overrides, plugins), true};
   ModelSource source{open_saved_run(from, overrides, plugins), false};
   note_kept_dtype(source.run.recipe, source.run.config, plugins);
@@ -90,15 +114,19 @@ ModelSource open_model(const fs::path& from, const std::vector<std::string>& ove
 }
 
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins) {
-  auto session = std::make_unique<Session>(source.run.recipe, plugins, Session::Options{.initialise = source.hugging_face});
+  auto session = std::make_unique<Session>(source.run.recipe, plugins,
+                                           Session::Options{.initialise = source.hugging_face});
   log_rows_without_id(source.run.recipe, *session->tokenizer);
   warn_of_other_tokenizer(source, *session->tokenizer);
-  if (!source.hugging_face) load_state(CheckpointStore(source.run.checkpoints), source.run.step, session->parameters, nullptr);
+  if (!source.hugging_face)
+    load_state(CheckpointStore(source.run.checkpoints), source.run.step, session->parameters,
+               nullptr);
   return session;
 }
 
 std::string describe(const ModelSource& source) {
-  return source.hugging_face ? source.run.recipe.config.root().at("model.init_from").as_text() : cat("step ", source.run.step);
+  return source.hugging_face ? source.run.recipe.config.root().at("model.init_from").as_text()
+                             : cat("step ", source.run.step);
 }
 
 }  // namespace mtrain

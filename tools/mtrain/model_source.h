@@ -1,4 +1,5 @@
-// The models that eval and generate work with: a run's checkpoint, or a Hugging Face folder. Stateless.
+// The models that eval and generate work with: a run's checkpoint, or a Hugging Face folder.
+// Stateless.
 #pragma once
 #include <memory>
 #include <string>
@@ -18,8 +19,10 @@ struct ModelSource {
 
 /// Whether a folder is a Hugging Face model's.
 bool is_hugging_face(const fs::path& folder);
-/// `from`: a run's folder, one of its checkpoints, or a Hugging Face folder, whose architecture decides the model plugin. Throws Error(checkpoint) or Error(config).
-ModelSource open_model(const fs::path& from, const std::vector<std::string>& overrides, PluginHost& plugins);
+/// `from`: a run's folder, one of its checkpoints, or a Hugging Face folder, whose architecture
+/// decides the model plugin. Throws Error(checkpoint) or Error(config).
+ModelSource open_model(const fs::path& from, const std::vector<std::string>& overrides,
+                       PluginHost& plugins);
 /// Its session, with all values loaded. `source` must outlive it.
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins);
 /// "step 500 of runs/a", or the folder.

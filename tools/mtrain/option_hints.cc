@@ -18,7 +18,8 @@ std::vector<std::string> settings_named(const std::string& name, const SchemaCat
     for (const Schema* owner : catalog.all_owners(section.name))
       for (const auto& spec : owner->fields) {
         const std::string path = section.name + "." + spec.path;
-        const bool meant = path == name || (name.find('.') == std::string::npos && path.ends_with("." + name));
+        const bool meant =
+            path == name || (name.find('.') == std::string::npos && path.ends_with("." + name));
         if (meant && std::find(out.begin(), out.end(), path) == out.end()) out.push_back(path);
       }
   return out.size() > kMostMeant ? std::vector<std::string>() : out;
@@ -26,15 +27,19 @@ std::vector<std::string> settings_named(const std::string& name, const SchemaCat
 
 /// What is given to the option: behind its '=', or the word after it.
 std::string value_of(const std::string& option, const std::vector<std::string>& words) {
-  if (size_t equals = option.find('='); equals != std::string::npos) return option.substr(equals + 1);
+  if (size_t equals = option.find('='); equals != std::string::npos)
+    return option.substr(equals + 1);
   auto at = std::find(words.begin(), words.end(), option);
-  if (at == words.end() || ++at == words.end() || at->starts_with('-') || at->find('=') != std::string::npos) return "VALUE";
+  if (at == words.end() || ++at == words.end() || at->starts_with('-') ||
+      at->find('=') != std::string::npos)
+    return "VALUE";
   return *at;
 }
 
 }  // namespace
 
-std::string setting_for_option(const std::string& option, const std::vector<std::string>& words, const PluginHost& plugins) {
+std::string setting_for_option(const std::string& option, const std::vector<std::string>& words,
+                               const PluginHost& plugins) {
   std::string name = option.substr(0, option.find('='));
   name.erase(0, name.find_first_not_of('-'));
   std::replace(name.begin(), name.end(), '-', '_');
@@ -42,12 +47,14 @@ std::string setting_for_option(const std::string& option, const std::vector<std:
   const SchemaCatalog catalog = schema_catalog(plugins);
   const ForeignName* foreign = find_foreign_name(name);
   std::vector<std::string> settings;
-  if (foreign && !foreign->setting.empty()) settings = settings_named(std::string(foreign->setting), catalog);
+  if (foreign && !foreign->setting.empty())
+    settings = settings_named(std::string(foreign->setting), catalog);
   if (settings.empty()) settings = settings_named(name, catalog), foreign = nullptr;
   if (settings.empty()) return "";
   const std::string value = printable(value_of(option, words), 60);
   for (auto& setting : settings) setting += "=" + value;
-  return cat("write ", join(settings, " or "), ": settings have no dashes", foreign && !foreign->how.empty() ? cat(" (", foreign->how, ")") : "");
+  return cat("write ", join(settings, " or "), ": settings have no dashes",
+             foreign && !foreign->how.empty() ? cat(" (", foreign->how, ")") : "");
 }
 
 }  // namespace mtrain

@@ -1,4 +1,5 @@
-// What an option that does not exist may have meant: settings are written without dashes here. Stateless.
+// What an option that does not exist may have meant: settings are written without dashes here.
+// Stateless.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,8 +8,9 @@
 
 namespace mtrain {
 
-/// "write optimizer.lr=1e-3: settings have no dashes", for `--lr 1e-3` among the words of a command line; "" where the option
-/// names no setting.
-std::string setting_for_option(const std::string& option, const std::vector<std::string>& words, const PluginHost& plugins);
+/// "write optimizer.lr=1e-3: settings have no dashes", for `--lr 1e-3` among the words of a command
+/// line; "" where the option names no setting.
+std::string setting_for_option(const std::string& option, const std::vector<std::string>& words,
+                               const PluginHost& plugins);
 
 }  // namespace mtrain

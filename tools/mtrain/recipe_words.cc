@@ -45,21 +45,24 @@ bool is_file(const std::string& word) {
 }
 
 /// A file, or the name of one that is not there.
-bool is_recipe_file(const std::string& word) { return is_file(word) || word.ends_with(".yaml") || word.ends_with(".yml"); }
+bool is_recipe_file(const std::string& word) {
+  return is_file(word) || word.ends_with(".yaml") || word.ends_with(".yml");
+}
 
 }  // namespace
 
-std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::string& first, const std::string& doc) {
+std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::string& first,
+                                              const std::string& doc) {
   auto words = std::make_shared<RecipeWords>();
-  command.add_option("recipe", words->first, doc)
-      ->required()
-      ->type_name(first);
-  command.add_option("overrides", words->rest, "settings to change: key=value")->type_name("KEY=VALUE");
+  command.add_option("recipe", words->first, doc)->required()->type_name(first);
+  command.add_option("overrides", words->rest, "settings to change: key=value")
+      ->type_name("KEY=VALUE");
   command
       .add_option("-f,--file", words->files,
                   "read settings from this file, one key=value a line (repeatable)")
       ->type_name("FILE");
-  command.add_option("--set", words->pairs, "set a key to a value that is taken as it is (repeatable)")
+  command
+      .add_option("--set", words->pairs, "set a key to a value that is taken as it is (repeatable)")
       ->type_name("KEY VALUE");
   return words;
 }
@@ -76,9 +79,11 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
       others.push_back(word);
       continue;
     }
-    MT_USER_CHECK(looks_like_override(word) || !is_recipe_file(word), ErrorClass::usage,
-                  cat(printable(word, 200), " is one recipe too many; there is ", printable(others.front(), 200), " already"),
-                  "name it in a command of its own; a file of settings key=value is given by -f FILE");
+    MT_USER_CHECK(
+        looks_like_override(word) || !is_recipe_file(word), ErrorClass::usage,
+        cat(printable(word, 200), " is one recipe too many; there is ",
+            printable(others.front(), 200), " already"),
+        "name it in a command of its own; a file of settings key=value is given by -f FILE");
     int at = positions.next([&](const std::string& w) { return w == word; });
     overrides.emplace(at, OverrideText{word, at});
   }
@@ -86,15 +91,17 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
   for (const auto& file : said.files) {
     int at = file_positions.next(
         [](const std::string& w) { return w.starts_with("-f") || w.starts_with("--file"); });
-    for (auto& override : read_override_file(file, report)) overrides.emplace(at, std::move(override));
+    for (auto& override : read_override_file(file, report))
+      overrides.emplace(at, std::move(override));
   }
   report.throw_if_errors();
   for (const auto& pair : said.pairs) {
     size_t separator = pair.find(kPairSeparator);
-    MT_USER_CHECK(separator != std::string::npos, ErrorClass::usage, "--set wants a key and a value",
-                  "--set KEY VALUE");
+    MT_USER_CHECK(separator != std::string::npos, ErrorClass::usage,
+                  "--set wants a key and a value", "--set KEY VALUE");
     int at = pair_positions.next([](const std::string& w) { return w == "--set"; });
-    overrides.emplace(at, OverrideText{pair.substr(0, separator), at, {}, false, pair.substr(separator + 1)});
+    overrides.emplace(
+        at, OverrideText{pair.substr(0, separator), at, {}, false, pair.substr(separator + 1)});
   }
   for (auto& [at, override] : overrides) request.overrides.push_back(std::move(override));
   if (others.empty())
@@ -120,13 +127,15 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said) {
   std::vector<std::string> names;
   RecipeRequest request = sorted_words(cli, said, 1, names);
   request.recipe = names.front();
-  MT_USER_CHECK(!names_folder(cli, request.recipe), ErrorClass::usage, cat(printable(request.recipe), " is a folder, and a recipe is wanted"),
-                cat("a run is repeated by mtrain rerun ", printable(request.recipe), ", and looked at by mtrain config show ",
-                    printable(request.recipe)));
+  MT_USER_CHECK(!names_folder(cli, request.recipe), ErrorClass::usage,
+                cat(printable(request.recipe), " is a folder, and a recipe is wanted"),
+                cat("a run is repeated by mtrain rerun ", printable(request.recipe),
+                    ", and looked at by mtrain config show ", printable(request.recipe)));
   return request;
 }
 
-RecipeRequest recipe_or_run_request(const Cli& cli, const RecipeWords& said, std::optional<SavedConfig>& saved) {
+RecipeRequest recipe_or_run_request(const Cli& cli, const RecipeWords& said,
+                                    std::optional<SavedConfig>& saved) {
   std::vector<std::string> names;
   RecipeRequest request = sorted_words(cli, said, 1, names);
   request.recipe = names.front();
@@ -142,10 +151,14 @@ std::optional<SavedConfig> open_run(const Cli& cli, RecipeRequest& request) {
   request.recipe += " (its recipe)";
   request.text = saved.resolved;
   request.resolved = true;
-  request.directory = identity.directory.empty() ? fs::current_path() : fs::path(identity.directory);
-  Location written{std::make_shared<Source>(SourceKind::command_line, "the run's folder", ""), 0, 0};
-  std::vector<OverrideText> own = {{cat("run.dir=", override_value_text(Node::string(folder.string()))), 0, written}};
-  if (!identity.name.empty()) own.push_back({cat("run.name=", override_value_text(Node::string(identity.name))), 0, written});
+  request.directory =
+      identity.directory.empty() ? fs::current_path() : fs::path(identity.directory);
+  Location written{std::make_shared<Source>(SourceKind::command_line, "the run's folder", ""), 0,
+                   0};
+  std::vector<OverrideText> own = {
+      {cat("run.dir=", override_value_text(Node::string(folder.string()))), 0, written}};
+  if (!identity.name.empty())
+    own.push_back({cat("run.name=", override_value_text(Node::string(identity.name))), 0, written});
   request.overrides.insert(request.overrides.begin(), own.begin(), own.end());
   return saved;
 }
@@ -171,9 +184,10 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said, const Plug
     second = is_path(names[1]);
   }
   if (first == second)
-    throw Error(ErrorClass::usage,
-                cat("which is the recipe: ", printable(names[0], 64), " or ", printable(names[1], 64), "?"),
-                "say the recipe as a path, e.g. ./recipes/NAME.yaml, and the setting as section.key");
+    throw Error(
+        ErrorClass::usage,
+        cat("which is the recipe: ", printable(names[0], 64), " or ", printable(names[1], 64), "?"),
+        "say the recipe as a path, e.g. ./recipes/NAME.yaml, and the setting as section.key");
   request.recipe = names[first ? 0 : 1];
   key = names[first ? 1 : 0];
   return request;
@@ -187,7 +201,8 @@ std::string_view setting_of_override(std::string_view override) {
 
 bool decides_data(std::string_view setting) {
   const std::string_view section = setting.substr(0, setting.find('.'));
-  return section == "dataset" || section == "tokenizer" || setting == "rng.seed" || setting == "model.seq_length";
+  return section == "dataset" || section == "tokenizer" || setting == "rng.seed" ||
+         setting == "model.seq_length";
 }
 
 Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& plugins) {
@@ -205,7 +220,10 @@ Recipe inspect_recipe(Cli& cli, const RecipeRequest& request, const PluginHost& 
 void warn_of_unused_sweep(Recipe& recipe) {
   const Node& sweep = recipe.config.composition().sweep;
   if (sweep.is_null()) return;
-  recipe.report.warning("sweep", "sweep", sweep.loc(), "the recipe has a sweep, which is made with -m only: this is one run with its own values")
+  recipe.report
+      .warning(
+          "sweep", "sweep", sweep.loc(),
+          "the recipe has a sweep, which is made with -m only: this is one run with its own values")
       .fix("add -m to train or check all combinations");
 }
 

@@ -11,7 +11,9 @@
 namespace mtrain {
 namespace {
 
-std::string shown(const std::optional<double>& value) { return value ? fmt::format("{:.4f}", *value) : "-"; }
+std::string shown(const std::optional<double>& value) {
+  return value ? fmt::format("{:.4f}", *value) : "-";
+}
 std::string exact(const std::optional<double>& value) { return value ? shortest(*value) : ""; }
 
 std::string settings_text(const TrialResult& row) {
@@ -32,7 +34,8 @@ void keep_lower(std::optional<double>& best, double value) {
 }
 
 size_t width(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 }  // namespace
@@ -54,7 +57,8 @@ void SweepTable::read_metrics(size_t trial, const fs::path& run_folder) {
     row.steps = std::max(row.steps, json.value("step", int64_t{0}));
     auto number = [&](const char* key) -> std::optional<double> {
       auto found = json.find(key);
-      return found != json.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
+      return found != json.end() && found->is_number() ? std::optional(found->get<double>())
+                                                       : std::nullopt;
     };
     if (auto loss = number("loss")) row.last_loss = *loss, keep_lower(row.best_loss, *loss);
     if (auto loss = number("val_loss")) keep_lower(row.best_val_loss, *loss);
@@ -62,10 +66,13 @@ void SweepTable::read_metrics(size_t trial, const fs::path& run_folder) {
 }
 
 std::string SweepTable::text() const {
-  std::vector<std::vector<std::string>> lines = {{"trial", "settings", "outcome", "steps", "last loss", "best loss", "best valid loss", "time"}};
+  std::vector<std::vector<std::string>> lines = {{"trial", "settings", "outcome", "steps",
+                                                  "last loss", "best loss", "best valid loss",
+                                                  "time"}};
   for (const auto& row : rows_)
-    lines.push_back({std::to_string(row.trial), printable(settings_text(row), 100), row.outcome, std::to_string(row.steps), shown(row.last_loss),
-                     shown(row.best_loss), shown(row.best_val_loss), row.seconds ? human_seconds(*row.seconds) : "-"});
+    lines.push_back({std::to_string(row.trial), printable(settings_text(row), 100), row.outcome,
+                     std::to_string(row.steps), shown(row.last_loss), shown(row.best_loss),
+                     shown(row.best_val_loss), row.seconds ? human_seconds(*row.seconds) : "-"});
   std::vector<size_t> widths(lines[0].size());
   for (const auto& line : lines)
     for (size_t c = 0; c < line.size(); ++c) widths[c] = std::max(widths[c], width(line[c]));
@@ -93,11 +100,12 @@ std::string SweepTable::csv() const {
   for (const auto& row : rows_) {
     out += std::to_string(row.trial);
     for (const auto& key : keys) {
-      auto found = std::find_if(row.settings.begin(), row.settings.end(), [&](const auto& s) { return s.first == key; });
+      auto found = std::find_if(row.settings.begin(), row.settings.end(),
+                                [&](const auto& s) { return s.first == key; });
       out += "," + (found == row.settings.end() ? "" : quoted(found->second));
     }
-    out += cat(",", row.outcome, ",", row.steps, ",", exact(row.last_loss), ",", exact(row.best_loss), ",", exact(row.best_val_loss), ",",
-               exact(row.seconds), "\n");
+    out += cat(",", row.outcome, ",", row.steps, ",", exact(row.last_loss), ",",
+               exact(row.best_loss), ",", exact(row.best_val_loss), ",", exact(row.seconds), "\n");
   }
   return out;
 }

@@ -1,4 +1,5 @@
-// What came of the trials of a sweep: a table for people, and sweep.csv in the sweep's folder. Single-threaded.
+// What came of the trials of a sweep: a table for people, and sweep.csv in the sweep's folder.
+// Single-threaded.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,7 +14,7 @@ namespace mtrain {
 struct TrialResult {
   int64_t trial = 0;
   std::vector<std::pair<std::string, std::string>> settings;  // those that vary: key and value
-  std::string outcome = "not run";                            // "done", "stopped", "faulty", "failed (14)"
+  std::string outcome = "not run";  // "done", "stopped", "faulty", "failed (14)"
   int64_t steps = 0;
   std::optional<double> last_loss, best_loss, best_val_loss;
   std::optional<double> seconds;  // of this call

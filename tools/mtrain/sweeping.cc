@@ -33,8 +33,8 @@ void print(const std::string& text) {
 }
 
 /// Validates all trials and tells what is wrong with them; the numbers of the faulty ones.
-std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials, const PluginHost& plugins,
-                                bool list) {
+std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials,
+                                const PluginHost& plugins, bool list) {
   std::vector<bool> faulty;
   for (const auto& trial : trials) {
     Report report;
@@ -55,21 +55,25 @@ std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials,
   return faulty;
 }
 
-/// A trial has folders of its own, also for checkpoints that a recipe keeps elsewhere: else it would continue those of the trial before.
-RecipeRequest trial_request(const SweepTrial& trial, const fs::path& folder, const PluginHost& plugins) {
+/// A trial has folders of its own, also for checkpoints that a recipe keeps elsewhere: else it
+/// would continue those of the trial before.
+RecipeRequest trial_request(const SweepTrial& trial, const fs::path& folder,
+                            const PluginHost& plugins) {
   RecipeRequest request = trial.request;
   Location written{std::make_shared<Source>(SourceKind::command_line, "the sweep", ""), 0, 0};
   auto place = [&](const char* setting, const fs::path& at) {
-    request.overrides.push_back({cat(setting, "=", override_value_text(Node::string(at.string()))), 0, written});
+    request.overrides.push_back(
+        {cat(setting, "=", override_value_text(Node::string(at.string()))), 0, written});
   };
   place("run.dir", folder);
   const std::string checkpoints = load_recipe(trial.request, plugins).settings.checkpoint.dir;
-  if (!checkpoints.empty()) place("checkpoint.dir", fs::path(checkpoints) / std::to_string(trial.request.trial));
+  if (!checkpoints.empty())
+    place("checkpoint.dir", fs::path(checkpoints) / std::to_string(trial.request.trial));
   return request;
 }
 
-/// A trial whose folder holds a run continues it, so that a sweep that was stopped goes on. A run of another configuration would be
-/// taken for the trial's: Error(checkpoint).
+/// A trial whose folder holds a run continues it, so that a sweep that was stopped goes on. A run
+/// of another configuration would be taken for the trial's: Error(checkpoint).
 void require_same_run(const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
   Recipe recipe = load_recipe(trial_request(trial, folder, plugins), plugins);
   if (!continues_run(recipe)) return;
@@ -80,11 +84,13 @@ void require_same_run(const SweepTrial& trial, const fs::path& folder, PluginHos
   const std::vector<std::string> changes = changes_of_run(recipe, plugins, exact);
   if (changes.empty()) return;
   throw Error(ErrorClass::checkpoint,
-              cat(title(trial), "\n", folder.string(), " holds a run of another configuration:\n  ", join(changes, "\n  ")),
+              cat(title(trial), "\n", folder.string(), " holds a run of another configuration:\n  ",
+                  join(changes, "\n  ")),
               "choose another folder for this sweep: run.dir=ANOTHER/FOLDER");
 }
 
-int run_trial(const Cli& cli, const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
+int run_trial(const Cli& cli, const SweepTrial& trial, const fs::path& folder,
+              PluginHost& plugins) {
   Recipe recipe = load_recipe(trial_request(trial, folder, plugins), plugins);
   print_warnings(cli, recipe);
   return run_training(cli, recipe, plugins);
@@ -93,12 +99,14 @@ int run_trial(const Cli& cli, const SweepTrial& trial, const fs::path& folder, P
 /// A sweep under way: its trials, what came of them, and where that is kept.
 class SweepRun {
  public:
-  SweepRun(Cli& cli, const std::vector<SweepTrial>& trials, const SweepFolders& folders, PluginHost& plugins)
+  SweepRun(Cli& cli, const std::vector<SweepTrial>& trials, const SweepFolders& folders,
+           PluginHost& plugins)
       : cli_(cli), trials_(trials), folders_(folders), plugins_(plugins), table_(trials) {}
 
   void skip(size_t i) { table_[i].outcome = "faulty"; }
 
-  /// Runs a trial and keeps what came of it, also where it fails: its status, or the Error that it ended with.
+  /// Runs a trial and keeps what came of it, also where it fails: its status, or the Error that it
+  /// ended with.
   int run(size_t i, bool keep_going) {
     const SweepTrial& trial = trials_[i];
     if (!cli_.quiet) print(title(trial) + "\n");
@@ -119,14 +127,17 @@ class SweepRun {
     } catch (const Error& error) {
       keep(error.exit_status());
       if (!keep_going) throw;
-      write_standard_error(cat(title(trial), '\n', headline(name(error.error_class()), error.what())));
+      write_standard_error(
+          cat(title(trial), '\n', headline(name(error.error_class()), error.what())));
       return error.exit_status();
     }
   }
 
   void tell() const {
     if (!began_) return;
-    print(cli_.quiet ? table_.text() : cat("\n", table_.text(), "kept in ", (folders_.common / "sweep.csv").string(), "\n"));
+    print(cli_.quiet ? table_.text()
+                     : cat("\n", table_.text(), "kept in ",
+                           (folders_.common / "sweep.csv").string(), "\n"));
   }
 
  private:
@@ -165,7 +176,8 @@ void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going) {
       if (faulty[i]) continue;
       int status = sweep.run(i, keep_going);
       if (cli.status == 0) cli.status = status;
-      if (status > 128 || (status != 0 && !keep_going)) break;  // a signal ends the sweep in any case
+      if (status > 128 || (status != 0 && !keep_going))
+        break;  // a signal ends the sweep in any case
     }
   } catch (const Error&) {
     sweep.tell();

@@ -34,63 +34,78 @@ void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
     if (log.console == "plain") options.mode = ConsoleMode::plain;
     trainer.add_observer(make_console(options));
   }
-  if (log.metrics) trainer.add_observer(make_metrics_file(folder / "metrics.jsonl", trainer.state().step));
+  if (log.metrics)
+    trainer.add_observer(make_metrics_file(folder / "metrics.jsonl", trainer.state().step));
   if (log.tensorboard) trainer.add_observer(make_tensorboard(folder / "tensorboard"));
 }
 
 /// What the first rank does for all.
-void start_first(Trainer& trainer, const Recipe& recipe, bool quiet, const std::function<void(const Trainer&)>& before_start) {
+void start_first(Trainer& trainer, const Recipe& recipe, bool quiet,
+                 const std::function<void(const Trainer&)>& before_start) {
   add_observers(trainer, recipe, quiet);
   if (before_start && !nothing_to_do(trainer, recipe)) before_start(trainer);
   for (const auto& input : recipe.inputs)
     if (input.shared && !quiet)
-      log_info(input.setting, ": there is no ", input.given, " here; training reads the text that came with mtrain, ", input.result.string(),
-               "\n  a text of your own: mtrain data prepare --input TEXT --output ", input.given, " --tokenizer byte --append-eod --split-on blank-lines");
+      log_info(input.setting, ": there is no ", input.given,
+               " here; training reads the text that came with mtrain, ", input.result.string(),
+               "\n  a text of your own: mtrain data prepare --input TEXT --output ", input.given,
+               " --tokenizer byte --append-eod --split-on blank-lines");
   if (nothing_to_do(trainer, recipe))
-    log_info("nothing to do: ", recipe.run_directory().string(), " already has ", trainer.info().first_step,
-             " of ", counted(recipe.settings.train.steps, "step"), "; raise train.steps or choose another run.dir");
+    log_info("nothing to do: ", recipe.run_directory().string(), " already has ",
+             trainer.info().first_step, " of ", counted(recipe.settings.train.steps, "step"),
+             "; raise train.steps or choose another run.dir");
 }
 
 }  // namespace
 
-int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins, const TrainingOptions& options) {
-  SignalWatch signals(launched_rank() == 0 ? SignalWatch::Tells::checkpoint : SignalWatch::Tells::nothing);
+int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
+                 const TrainingOptions& options) {
+  SignalWatch signals(launched_rank() == 0 ? SignalWatch::Tells::checkpoint
+                                           : SignalWatch::Tells::nothing);
   std::signal(SIGPIPE, SIG_IGN);  // whoever watches may leave (`| head`); training goes on
   if (cli.quiet) set_log_level(LogLevel::warn);
   NewRunFolders folders(recipe);
   std::mutex building;
   // The recipe says train.steps once the job has begun.
-  auto last = [&] { return std::min(recipe.settings.train.steps, options.until.value_or(INT64_MAX)); };
+  auto last = [&] {
+    return std::min(recipe.settings.train.steps, options.until.value_or(INT64_MAX));
+  };
   std::atomic<bool> stopped = false;
-  run_job(recipe, plugins, [&](Communicator& ranks) {
-    RankMesh mesh(recipe, ranks);
-    std::optional<Trainer> trainer;
-    const bool first = ranks.rank() == 0;
-    if (first) make_directories(recipe.run_directory());
-    if (!first && ranks.kind() != "thread") folders.keep();  // they are the first process's
-    std::optional<Invocation> invocation;
-    auto begin = [&] {  // all that can fail before the first step has been done
-      if (!first || invocation) return;
-      invocation = write_run_folder(recipe, trainer->saved_config(), trainer->info().first_step);
-      folders.keep();
-    };
-    auto stop = [&] {
-      const bool wanted = signals.received() != 0 || trainer->state().step >= last();
-      if (!wanted) begin();
-      return wanted;
-    };
-    build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, stop, mesh); });
-    trainer->set_interrupt([&] { return signals.received() != 0; });
-    if (first) start_first(*trainer, recipe, cli.quiet, options.before_start);
-    trainer->run();
-    if (recipe.settings.train.steps == 0 && trainer->state().step == 0) begin();
-    if (invocation) end_invocation(*invocation, trainer->state().step);
-    if (trainer->state().step >= last() || trainer->timed_out()) return;
-    stopped = true;
-    if (first && signals.received() == 0) log_warn("stopped after step ", trainer->state().step, ": another rank got a signal");
-  }, [&] { folders.remove(); });
+  run_job(
+      recipe, plugins,
+      [&](Communicator& ranks) {
+        RankMesh mesh(recipe, ranks);
+        std::optional<Trainer> trainer;
+        const bool first = ranks.rank() == 0;
+        if (first) make_directories(recipe.run_directory());
+        if (!first && ranks.kind() != "thread") folders.keep();  // they are the first process's
+        std::optional<Invocation> invocation;
+        auto begin = [&] {  // all that can fail before the first step has been done
+          if (!first || invocation) return;
+          invocation =
+              write_run_folder(recipe, trainer->saved_config(), trainer->info().first_step);
+          folders.keep();
+        };
+        auto stop = [&] {
+          const bool wanted = signals.received() != 0 || trainer->state().step >= last();
+          if (!wanted) begin();
+          return wanted;
+        };
+        build_in_turn(ranks, building, [&] { trainer.emplace(recipe, plugins, stop, mesh); });
+        trainer->set_interrupt([&] { return signals.received() != 0; });
+        if (first) start_first(*trainer, recipe, cli.quiet, options.before_start);
+        trainer->run();
+        if (recipe.settings.train.steps == 0 && trainer->state().step == 0) begin();
+        if (invocation) end_invocation(*invocation, trainer->state().step);
+        if (trainer->state().step >= last() || trainer->timed_out()) return;
+        stopped = true;
+        if (first && signals.received() == 0)
+          log_warn("stopped after step ", trainer->state().step, ": another rank got a signal");
+      },
+      [&] { folders.remove(); });
   if (!stopped) return 0;
-  return 128 + (signals.received() != 0 ? signals.received() : SIGTERM);  // where another rank got the signal
+  return 128 + (signals.received() != 0 ? signals.received()
+                                        : SIGTERM);  // where another rank got the signal
 }
 
 }  // namespace mtrain

@@ -9,11 +9,15 @@
 namespace mtrain {
 
 struct TrainingOptions {
-  std::function<void(const Trainer&)> before_start = {};  // sees the trainer once everything is built
-  std::optional<int64_t> until = {};                      // stop after this step with a checkpoint, whatever train.steps says
+  std::function<void(const Trainer&)> before_start =
+      {};  // sees the trainer once everything is built
+  std::optional<int64_t> until =
+      {};  // stop after this step with a checkpoint, whatever train.steps says
 };
 
-/// Trains in the recipe's run folder; the exit status. Settles what the recipe leaves to the machine (run_job).
-int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins, const TrainingOptions& options = {});
+/// Trains in the recipe's run folder; the exit status. Settles what the recipe leaves to the
+/// machine (run_job).
+int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
+                 const TrainingOptions& options = {});
 
 }  // namespace mtrain

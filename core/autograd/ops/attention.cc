@@ -1,4 +1,5 @@
-// Rotary positions and fused attention on one projection that holds queries, keys and values group by group.
+// Rotary positions and fused attention on one projection that holds queries, keys and values group
+// by group.
 #include <algorithm>
 
 #include "mtrain/autograd/ops.h"
@@ -12,7 +13,9 @@ struct Rope {  // rotation is orthogonal: backward turns dy back by the same ang
   Tensor positions;
 
   Placed placed(const Tensor& qkv) const {
-    return PlacedResult("rope", qkv).with(MixOp::pointwise).uncut(0, "positions are those of all tokens");
+    return PlacedResult("rope", qkv)
+        .with(MixOp::pointwise)
+        .uncut(0, "positions are those of all tokens");
   }
   void rotate(Run& run, const Tensor& x, bool inverse) const {
     run.kernels().rope(run.stream(), {.x = x.raw(),
@@ -55,10 +58,13 @@ struct Attention {  // o = softmax(scale q kᵀ) v; probabilities are recomputed
   Tensor qkv, o, lse;
 
   Placed placed(const Tensor& in) const {
-    return PlacedResult("attention", in).with(MixOp::pointwise).uncut(0, "each token meets those of the whole sequence");
+    return PlacedResult("attention", in)
+        .with(MixOp::pointwise)
+        .uncut(0, "each token meets those of the whole sequence");
   }
   HeadsView view(const Tensor& t, int64_t first_head) const {
-    auto* base = static_cast<char*>(t.raw()) + static_cast<size_t>(first_head * layout.head_dim) * size_of(t.dtype());
+    auto* base = static_cast<char*>(t.raw()) +
+                 static_cast<size_t>(first_head * layout.head_dim) * size_of(t.dtype());
     return {base, layout.width(), layout.group_stride()};
   }
   AttentionArgs args() const {
@@ -98,29 +104,34 @@ struct Attention {  // o = softmax(scale q kᵀ) v; probabilities are recomputed
 };
 
 void check(const Tensor& qkv, const HeadLayout& layout) {
-  MT_CHECK(layout.groups > 0 && layout.heads % layout.groups == 0, layout.heads, " heads, ", layout.groups, " groups");
-  MT_CHECK(qkv.contiguous() && qkv.shape().rank() == 2 && qkv.size(1) == layout.width(), qkv.shape(), " for width ",
-           layout.width());
+  MT_CHECK(layout.groups > 0 && layout.heads % layout.groups == 0, layout.heads, " heads, ",
+           layout.groups, " groups");
+  MT_CHECK(qkv.contiguous() && qkv.shape().rank() == 2 && qkv.size(1) == layout.width(),
+           qkv.shape(), " for width ", layout.width());
 }
 
 }  // namespace
 
-Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table, const Tensor& positions) {
+Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table,
+            const Tensor& positions) {
   check(qkv, layout);
   MT_CHECK(positions.numel() == qkv.size(0), positions.shape());
-  MT_CHECK(table.cos.size(1) * 2 <= layout.head_dim, table.cos.shape(), " for head dim ", layout.head_dim);
+  MT_CHECK(table.cos.size(1) * 2 <= layout.head_dim, table.cos.shape(), " for head dim ",
+           layout.head_dim);
   require_kernel(qkv.run(), qkv.run().kernels().rope, "rope");
   Tensor own = std::move(qkv);
   return apply(Rope{.layout = layout, .table = table, .positions = positions}, own);
 }
 
-Tensor attention(const Tensor& qkv, const HeadLayout& layout, const SequenceBounds& bounds, float scale, bool causal) {
+Tensor attention(const Tensor& qkv, const HeadLayout& layout, const SequenceBounds& bounds,
+                 float scale, bool causal) {
   check(qkv, layout);
   MT_CHECK(bounds && bounds->size() >= 2 && bounds->front() == 0 && bounds->back() == qkv.size(0) &&
                std::is_sorted(bounds->begin(), bounds->end()),
            "sequence bounds of ", qkv.size(0), " tokens");
   require_kernel(qkv.run(), qkv.run().kernels().attention, "attention");
-  return apply(Attention{.layout = layout, .bounds = bounds, .scale = scale, .causal = causal}, qkv);
+  return apply(Attention{.layout = layout, .bounds = bounds, .scale = scale, .causal = causal},
+               qkv);
 }
 
 }  // namespace mtrain

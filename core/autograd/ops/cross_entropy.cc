@@ -13,7 +13,9 @@ struct CrossEntropy {
   VocabularyPart part;
   Tensor logits, lse;
 
-  Placed placed(const Tensor& in) const { return placed_loss(PlacedResult("cross_entropy", in), part); }
+  Placed placed(const Tensor& in) const {
+    return placed_loss(PlacedResult("cross_entropy", in), part);
+  }
   Tensor forward(Run& run, const Tensor& logits_in) {
     logits = logits_in.detach();
     Tensor loss = run.empty({logits.size(0)}, DType::f32);
@@ -55,7 +57,9 @@ int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart
 }
 
 PlacedResult placed_loss(PlacedResult logits, const VocabularyPart& part) {
-  if (part.join) return logits.turn(Placement::S(1), Placement::I(), "each rank is to have the logits of its own part of the vocabulary");
+  if (part.join)
+    return logits.turn(Placement::S(1), Placement::I(),
+                       "each rank is to have the logits of its own part of the vocabulary");
   return logits.with(MixOp::pointwise).uncut(1, "a token's loss is over the whole vocabulary");
 }
 
@@ -63,10 +67,13 @@ Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab
   return cross_entropy(std::move(logits), targets, valid_vocab, {});
 }
 
-Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab, const VocabularyPart& part) {
-  MT_CHECK(logits.shape().rank() == 2 && targets.numel() == logits.size(0), logits.shape(), ", targets ", targets.shape());
+Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab,
+                     const VocabularyPart& part) {
+  MT_CHECK(logits.shape().rank() == 2 && targets.numel() == logits.size(0), logits.shape(),
+           ", targets ", targets.shape());
   MT_CHECK(logits.contiguous(), logits.shape());
-  MT_CHECK(valid_vocab > 0 && (part.join || valid_vocab <= logits.size(1)), valid_vocab, " of ", logits.size(1));
+  MT_CHECK(valid_vocab > 0 && (part.join || valid_vocab <= logits.size(1)), valid_vocab, " of ",
+           logits.size(1));
   require_kernel(logits.run(), logits.run().kernels().cross_entropy, "cross_entropy");
   Tensor own = std::move(logits);
   int64_t valid = valid_columns(valid_vocab, own.size(1), part);

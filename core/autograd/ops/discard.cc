@@ -1,4 +1,5 @@
-// Outputs that are not kept until backward: y is passed on, and with it a note of what to compute again.
+// Outputs that are not kept until backward: y is passed on, and with it a note of what to compute
+// again.
 #include "mtrain/autograd/ops.h"
 
 namespace mtrain {
@@ -30,7 +31,8 @@ bool repeatable(const Tensor& t) {
 
 Tensor discard_until_backward(const Tensor& y, const Tensor& kept) {
   if (!y.run().grad_enabled || !y.node() || !repeatable(kept)) return y;
-  MT_CHECK(kept.contiguous() && kept.storage()->bytes() == static_cast<size_t>(kept.numel()) * size_of(kept.dtype()),
+  MT_CHECK(kept.contiguous() &&
+               kept.storage()->bytes() == static_cast<size_t>(kept.numel()) * size_of(kept.dtype()),
            "a part of a tensor cannot be discarded");
   return apply(Discard{.kept = kept}, y);
 }

@@ -6,11 +6,14 @@ namespace mtrain {
 namespace {
 
 struct Add {  // y = a + b;  da = db = dy
-  Placed placed(const Tensor& a, const Tensor& b) const { return PlacedResult("add", a).with(MixOp::add, b); }
+  Placed placed(const Tensor& a, const Tensor& b) const {
+    return PlacedResult("add", a).with(MixOp::add, b);
+  }
   Tensor forward(Run& run, const Tensor& a, const Tensor& b) {
     Tensor y = run.empty(a.shape(), a.dtype());
-    run.kernels().add(run.stream(),
-                      {.a = a.raw(), .b = b.raw(), .y = y.raw(), .count = a.numel(), .dtype = a.dtype()});
+    run.kernels().add(
+        run.stream(),
+        {.a = a.raw(), .b = b.raw(), .y = y.raw(), .count = a.numel(), .dtype = a.dtype()});
     return y;
   }
   void backward(Run& run, const Tensor& dy, Grads<2>& g) {
@@ -44,7 +47,9 @@ struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sum
 
 struct SiluMul {  // y = silu(gate) * up
   Tensor gate, up;
-  Placed placed(const Tensor& g, const Tensor& u) const { return PlacedResult("silu_mul", g).with(MixOp::pointwise, u); }
+  Placed placed(const Tensor& g, const Tensor& u) const {
+    return PlacedResult("silu_mul", g).with(MixOp::pointwise, u);
+  }
   Tensor forward(Run& run, const Tensor& gate_in, const Tensor& up_in) {
     gate = gate_in.detach();
     up = up_in.detach();
@@ -83,8 +88,9 @@ struct Gelu {  // y = x Φ(x)
   }
   Tensor again(Run& run) {
     Tensor y = run.empty(x.shape(), x.dtype());
-    run.kernels().gelu(run.stream(),
-                       {.x = x.raw(), .y = y.raw(), .count = x.numel(), .kind = kind, .dtype = x.dtype()});
+    run.kernels().gelu(
+        run.stream(),
+        {.x = x.raw(), .y = y.raw(), .count = x.numel(), .kind = kind, .dtype = x.dtype()});
     return y;
   }
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
@@ -118,7 +124,9 @@ struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
   std::vector<RowRange> tokens;  // of the rows of x, in order
 
   Placed placed(const Tensor& x) const {
-    return PlacedResult("dropout", x).with(MixOp::pointwise).uncut(1, "masks are those of whole rows of the residual stream");
+    return PlacedResult("dropout", x)
+        .with(MixOp::pointwise)
+        .uncut(1, "masks are those of whole rows of the residual stream");
   }
   Tensor masked(Run& run, const Tensor& x) const {
     Tensor y = run.empty(x.shape(), x.dtype());
@@ -146,8 +154,8 @@ struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
 };
 
 void check_alike(const Tensor& a, const Tensor& b) {
-  MT_CHECK(a.shape() == b.shape() && a.dtype() == b.dtype(), a.shape(), " ", name(a.dtype()), " vs ", b.shape(), " ",
-           name(b.dtype()));
+  MT_CHECK(a.shape() == b.shape() && a.dtype() == b.dtype(), a.shape(), " ", name(a.dtype()),
+           " vs ", b.shape(), " ", name(b.dtype()));
   MT_CHECK(a.contiguous() && b.contiguous(), a.shape());
 }
 
@@ -162,7 +170,8 @@ Tensor add(const Tensor& a, const Tensor& b) {
 Tensor add_bias(const Tensor& x, const Tensor& b, const Tensor& residual) {
   if (!b.defined()) return residual.defined() ? add(x, residual) : x;
   if (residual.defined()) check_alike(x, residual);
-  MT_CHECK(x.shape().rank() == 2 && x.contiguous() && b.numel() == x.size(1) && b.contiguous(), x.shape(), " and ", b.shape());
+  MT_CHECK(x.shape().rank() == 2 && x.contiguous() && b.numel() == x.size(1) && b.contiguous(),
+           x.shape(), " and ", b.shape());
   require_kernel(x.run(), x.run().kernels().add, "add");
   return apply(AddBias{}, x, b, residual);
 }

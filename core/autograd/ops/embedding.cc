@@ -8,12 +8,15 @@ struct Embedding {
   Tensor ids;
   int64_t first_row = 0, rows = 0;
 
-  // Ids of which nothing is known are alike on all ranks. Of a table that is cut a rank gives the rows that it has, 0 elsewhere.
+  // Ids of which nothing is known are alike on all ranks. Of a table that is cut a rank gives the
+  // rows that it has, 0 elsewhere.
   Placed placed(const Tensor& table) const {
     PlacedResult y("embedding", table);
     bool own_tokens = ids.placement() == Placement::S(0);
-    if (own_tokens) return y.turn(Placement::R(), Placement::S(0), "its gradient is of a rank's own tokens only");
-    return table.placement() == Placement::S(0) ? y.turn(Placement::S(0), Placement::P(), "") : y.with(MixOp::pointwise);
+    if (own_tokens)
+      return y.turn(Placement::R(), Placement::S(0), "its gradient is of a rank's own tokens only");
+    return table.placement() == Placement::S(0) ? y.turn(Placement::S(0), Placement::P(), "")
+                                                : y.with(MixOp::pointwise);
   }
   Tensor forward(Run& run, const Tensor& table) {
     rows = table.size(0);
@@ -47,7 +50,8 @@ struct Embedding {
 }  // namespace
 
 Tensor embedding(const Tensor& table, const Tensor& ids, int64_t first_row) {
-  MT_CHECK(table.shape().rank() == 2 && ids.shape().rank() == 1 && table.contiguous(), "table ", table.shape(), ", ids ", ids.shape());
+  MT_CHECK(table.shape().rank() == 2 && ids.shape().rank() == 1 && table.contiguous(), "table ",
+           table.shape(), ", ids ", ids.shape());
   require_kernel(table.run(), table.run().kernels().embedding, "embedding");
   return apply(Embedding{.ids = ids, .first_row = first_row}, table);
 }

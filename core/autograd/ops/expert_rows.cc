@@ -1,6 +1,7 @@
 // The way of tokens to rows of experts and back:
 //   gather   y[i] = x[from[i]];  dx[t] = Σ_j dy[to[t,j]]
-//   combine  y[t] = r[t] + Σ_j w[t,j] x[to[t,j]];  dx[i] = w[slot i] dy[token of i];  dw[t,j] = <dy[t], x[to[t,j]]>;  dr = dy
+//   combine  y[t] = r[t] + Σ_j w[t,j] x[to[t,j]];  dx[i] = w[slot i] dy[token of i];  dw[t,j] =
+//   <dy[t], x[to[t,j]]>;  dr = dy
 #include <vector>
 
 #include "mtrain/autograd/expert_ops.h"
@@ -51,24 +52,25 @@ struct CombineRows {
     const Tensor& to = map.rows.to;
     Tensor y = run.empty({to.size(0), x.size(1)}, x.dtype());
     Tensor term_weight = term_weights(run);
-    run.kernels().gather_sum(run.stream(),
-                             {.x = x.raw(),
-                              .source = to.data<int32_t>(),
-                              .weights = weights.data<float>(),
-                              .weight_of = term_weight.defined() ? term_weight.data<int32_t>() : nullptr,
-                              .addend = addend.defined() ? addend.raw() : nullptr,
-                              .y = y.raw(),
-                              .rows = to.size(0),
-                              .cols = x.size(1),
-                              .fan = to.size(1),
-                              .dtype = x.dtype()});
+    run.kernels().gather_sum(
+        run.stream(), {.x = x.raw(),
+                       .source = to.data<int32_t>(),
+                       .weights = weights.data<float>(),
+                       .weight_of = term_weight.defined() ? term_weight.data<int32_t>() : nullptr,
+                       .addend = addend.defined() ? addend.raw() : nullptr,
+                       .y = y.raw(),
+                       .rows = to.size(0),
+                       .cols = x.size(1),
+                       .fan = to.size(1),
+                       .dtype = x.dtype()});
     return y;
   }
   /// The place in `weights` of each term of a sum; undefined where it is the term's own number.
   Tensor term_weights(Run& run) const {
     if (map.copies == 1) return {};
     std::vector<int32_t> at(static_cast<size_t>(map.rows.to.numel()));
-    for (size_t i = 0; i < at.size(); ++i) at[i] = static_cast<int32_t>(static_cast<int64_t>(i) / map.copies);
+    for (size_t i = 0; i < at.size(); ++i)
+      at[i] = static_cast<int32_t>(static_cast<int64_t>(i) / map.copies);
     return run.from_host<int32_t>(at, map.rows.to.shape());
   }
 
@@ -107,21 +109,24 @@ struct CombineRows {
 
 Tensor gather_rows(const Tensor& x, const RowMap& map) {
   MT_CHECK(x.shape().rank() == 2 && x.contiguous(), x.shape());
-  MT_CHECK(map.to.shape().rank() == 2 && map.to.size(0) == x.size(0), "to ", map.to.shape(), " for ", x.shape());
+  MT_CHECK(map.to.shape().rank() == 2 && map.to.size(0) == x.size(0), "to ", map.to.shape(),
+           " for ", x.shape());
   require_kernel(x.run(), x.run().kernels().embedding, "embedding");
   require_kernel(x.run(), x.run().kernels().gather_sum, "gather_sum");
   return apply(GatherRows{.map = map}, x);
 }
 
-Tensor combine_rows(const Tensor& x, const Tensor& weights, const CombineMap& map, const Tensor& addend) {
+Tensor combine_rows(const Tensor& x, const Tensor& weights, const CombineMap& map,
+                    const Tensor& addend) {
   const Tensor& to = map.rows.to;
-  MT_CHECK(x.shape().rank() == 2 && x.contiguous() && map.rows.from.numel() == x.size(0) && map.slot.numel() == x.size(0),
+  MT_CHECK(x.shape().rank() == 2 && x.contiguous() && map.rows.from.numel() == x.size(0) &&
+               map.slot.numel() == x.size(0),
            x.shape(), " with a map of ", map.rows.from.numel());
-  MT_CHECK(weights.shape().rank() == 2 && weights.dtype() == DType::f32 && to.size(0) == weights.size(0) &&
-               to.size(1) == weights.size(1) * map.copies,
+  MT_CHECK(weights.shape().rank() == 2 && weights.dtype() == DType::f32 &&
+               to.size(0) == weights.size(0) && to.size(1) == weights.size(1) * map.copies,
            "weights ", weights.shape(), ", to ", to.shape(), ", ", map.copies, " copies");
-  MT_CHECK(!addend.defined() || (addend.shape() == Shape{to.size(0), x.size(1)} && addend.contiguous() &&
-                                 addend.dtype() == x.dtype()),
+  MT_CHECK(!addend.defined() || (addend.shape() == Shape{to.size(0), x.size(1)} &&
+                                 addend.contiguous() && addend.dtype() == x.dtype()),
            "an addend for [", to.size(0), ", ", x.size(1), "]");
   require_kernel(x.run(), x.run().kernels().gather_sum, "gather_sum");
   require_kernel(x.run(), x.run().kernels().row_dots, "row_dots");

@@ -1,5 +1,5 @@
-// y_e = x_e w_eᵀ;  dx_e = dy_e w_e;  dw_e += dy_eᵀ x_e, expert by expert. Also the router's logits, which are a product in
-// float of whatever the stream is.
+// y_e = x_e w_eᵀ;  dx_e = dy_e w_e;  dw_e += dy_eᵀ x_e, expert by expert. Also the router's logits,
+// which are a product in float of whatever the stream is.
 #include <numeric>
 
 #include "mtrain/autograd/expert_ops.h"
@@ -32,7 +32,8 @@ struct GroupedLinear {
     w = w_in.detach();
     Tensor y = run.empty({x.size(0), w.size(1)}, x.dtype());
     each([&](int64_t e, int64_t begin, int64_t end) {
-      if (begin < end) linear_forward(run, x.slice(0, begin, end), matrix(w, e), {}, {}, y.slice(0, begin, end));
+      if (begin < end)
+        linear_forward(run, x.slice(0, begin, end), matrix(w, e), {}, {}, y.slice(0, begin, end));
     });
     return y;
   }
@@ -42,23 +43,30 @@ struct GroupedLinear {
       auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
       each([&, dx = dx, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
         if (begin < end)
-          linear_input_gradient(run, dy.slice(0, begin, end), matrix(w, e), dx.slice(0, begin, end), accumulate);
+          linear_input_gradient(run, dy.slice(0, begin, end), matrix(w, e), dx.slice(0, begin, end),
+                                accumulate);
       });
     }
     if (!g[1].wanted()) return;
     auto work = [&run, dy, rows = rows, x = x, w = w](InputGrad& weights) {
-      GroupedLinear{.rows = rows, .later = nullptr, .x = x, .w = w}.weight_gradient(run, dy, weights);
+      GroupedLinear{.rows = rows, .later = nullptr, .x = x, .w = w}.weight_gradient(run, dy,
+                                                                                    weights);
     };
-    if (later) g[1].or_later(*later).compute(std::move(work));
-    else g[1].compute(std::move(work));
+    if (later)
+      g[1].or_later(*later).compute(std::move(work));
+    else
+      g[1].compute(std::move(work));
   }
 
   void weight_gradient(Run& run, const Tensor& dy, InputGrad& weights) const {
     auto [dw, accumulate] = weights.slot(run, w.shape(), w.dtype());
     each([&, dw = dw, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
       Tensor mine = matrix(dw.view(w.shape()), e);
-      if (begin < end) linear_weight_gradient(run, dy.slice(0, begin, end), x.slice(0, begin, end), mine, accumulate);
-      else if (!accumulate) run.fill_zero(mine);  // an expert that nobody chose
+      if (begin < end)
+        linear_weight_gradient(run, dy.slice(0, begin, end), x.slice(0, begin, end), mine,
+                               accumulate);
+      else if (!accumulate)
+        run.fill_zero(mine);  // an expert that nobody chose
     });
   }
 };
@@ -89,30 +97,41 @@ struct SmallGroupedLinear {
   void backward(Run& run, const Tensor& dy, Grads<2>& g) {
     std::vector<SmallProducts::Operand> top(x.size());
     plain.each([&](int64_t e, int64_t begin, int64_t end) {
-      if (begin < end) top[static_cast<size_t>(e)] = how->take(run, dy.slice(0, begin, end), SmallOperand::gradient);
+      if (begin < end)
+        top[static_cast<size_t>(e)] =
+            how->take(run, dy.slice(0, begin, end), SmallOperand::gradient);
     });
     if (g[0].wanted()) {
       auto [dx, accumulate] = g[0].slot(run, plain.x.shape(), plain.x.dtype());
       plain.each([&, dx = dx, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
         auto i = static_cast<size_t>(e);
-        if (begin < end) how->input_gradient(run, top[i], w[i], dx.slice(0, begin, end), accumulate, first_token + begin);
+        if (begin < end)
+          how->input_gradient(run, top[i], w[i], dx.slice(0, begin, end), accumulate,
+                              first_token + begin);
       });
     }
     if (!g[1].wanted()) return;
     SmallGroupedLinear put_off = *this;
     put_off.plain.later = nullptr;  // which is to hold this work
-    auto work = [&run, top, op = std::move(put_off)](InputGrad& weights) { op.weight_gradient(run, top, weights); };
-    if (plain.later) g[1].or_later(*plain.later).compute(std::move(work));
-    else g[1].compute(std::move(work));
+    auto work = [&run, top, op = std::move(put_off)](InputGrad& weights) {
+      op.weight_gradient(run, top, weights);
+    };
+    if (plain.later)
+      g[1].or_later(*plain.later).compute(std::move(work));
+    else
+      g[1].compute(std::move(work));
   }
 
-  void weight_gradient(Run& run, const std::vector<SmallProducts::Operand>& top, InputGrad& weights) const {
+  void weight_gradient(Run& run, const std::vector<SmallProducts::Operand>& top,
+                       InputGrad& weights) const {
     auto [dw, accumulate] = weights.slot(run, plain.w.shape(), plain.w.dtype());
     plain.each([&, dw = dw, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
       Tensor mine = GroupedLinear::matrix(dw.view(plain.w.shape()), e);
       auto i = static_cast<size_t>(e);
-      if (begin < end) how->weight_gradient(run, top[i], x[i], mine, accumulate, first_token + begin);
-      else if (!accumulate) run.fill_zero(mine);
+      if (begin < end)
+        how->weight_gradient(run, top[i], x[i], mine, accumulate, first_token + begin);
+      else if (!accumulate)
+        run.fill_zero(mine);
     });
   }
 };
@@ -151,21 +170,25 @@ struct RouterLogits {
 
 }  // namespace
 
-Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows, const std::shared_ptr<DeferredGradients>& later,
-                      const SmallProducts* small) {
-  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 3 && x.size(1) == w.size(2), "x ", x.shape(), ", w ", w.shape());
+Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows,
+                      const std::shared_ptr<DeferredGradients>& later, const SmallProducts* small) {
+  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 3 && x.size(1) == w.size(2), "x ",
+           x.shape(), ", w ", w.shape());
   check_types(x, w, small);
   MT_CHECK(rows && static_cast<int64_t>(rows->size()) == w.size(0) &&
                std::accumulate(rows->begin(), rows->end(), int64_t{0}) == x.size(0),
            "rows of each of ", w.size(0), " experts that add up to ", x.size(0));
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
-  if (small) return apply(SmallGroupedLinear{.how = small, .plain = {.rows = rows, .later = later}}, x, w);
+  if (small)
+    return apply(SmallGroupedLinear{.how = small, .plain = {.rows = rows, .later = later}}, x, w);
   return apply(GroupedLinear{.rows = rows, .later = later}, x, w);
 }
 
 Tensor router_logits(const Tensor& x, const Tensor& w) {
-  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
-  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
+  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
+           x.shape(), ", w ", w.shape());
+  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ",
+           name(w.dtype()));
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
   return apply(RouterLogits{}, x, w);
 }

@@ -8,10 +8,15 @@ namespace {
 struct Linear {
   Tensor x, w;
 
-  Placed placed(const Tensor& in, const Tensor& weight, const Tensor& b, const Tensor& residual) const {
-    return PlacedResult("linear", in).with(MixOp::linear, weight).with(MixOp::bias, b).with(MixOp::add, residual);
+  Placed placed(const Tensor& in, const Tensor& weight, const Tensor& b,
+                const Tensor& residual) const {
+    return PlacedResult("linear", in)
+        .with(MixOp::linear, weight)
+        .with(MixOp::bias, b)
+        .with(MixOp::add, residual);
   }
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b, const Tensor& residual) {
+  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b,
+                 const Tensor& residual) {
     x = x_in.detach();
     w = w_in.detach();
     Tensor y = run.empty({x.size(0), w.size(0)}, x.dtype());
@@ -39,7 +44,8 @@ struct SmallLinear {
   SmallProducts::Operand x, w;
   int64_t first_token = 0;
 
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b, const Tensor& residual) {
+  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b,
+                 const Tensor& residual) {
     x = how->take(run, x_in.detach(), SmallOperand::input);
     w = how->take(run, w_in.detach(), SmallOperand::weight);
     first_token = run.first_token;
@@ -66,13 +72,17 @@ struct SmallLinear {
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& residual, const SmallProducts* small) {
-  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& residual,
+              const SmallProducts* small) {
+  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
+           x.shape(), ", w ", w.shape());
   check_types(x, w, small);
-  MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0), " outputs");
-  MT_CHECK(!residual.defined() || (residual.shape() == Shape{x.size(0), w.size(0)} && residual.contiguous() &&
-                                   residual.dtype() == x.dtype()),
-           "a residual ", residual.defined() ? residual.shape() : Shape{}, " for [", x.size(0), ", ", w.size(0), "]");
+  MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0),
+           " outputs");
+  MT_CHECK(!residual.defined() || (residual.shape() == Shape{x.size(0), w.size(0)} &&
+                                   residual.contiguous() && residual.dtype() == x.dtype()),
+           "a residual ", residual.defined() ? residual.shape() : Shape{}, " for [", x.size(0),
+           ", ", w.size(0), "]");
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
   if (small) return apply(SmallLinear{.how = small}, x, w, b, residual);
   return apply(Linear{}, x, w, b, residual);

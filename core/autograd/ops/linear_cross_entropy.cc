@@ -1,5 +1,6 @@
-// The end of a language model, a piece of the tokens at a time: logits = x wᵀ + b, loss, and — while the piece's logits are
-// there — their gradient and what follows from it. Logits of all tokens never exist together.
+// The end of a language model, a piece of the tokens at a time: logits = x wᵀ + b, loss, and —
+// while the piece's logits are there — their gradient and what follows from it. Logits of all
+// tokens never exist together.
 #include <algorithm>
 #include <vector>
 
@@ -9,8 +10,8 @@
 namespace mtrain {
 namespace {
 
-/// Logits of one piece. Each further piece reads and writes the whole gradient of w once more (of 50,000 x 768 floats:
-/// 0.4 % of a training step), so pieces are large.
+/// Logits of one piece. Each further piece reads and writes the whole gradient of w once more (of
+/// 50,000 x 768 floats: 0.4 % of a training step), so pieces are large.
 constexpr int64_t kPieceBytes = int64_t{128} << 20;
 
 int64_t piece_rows(int64_t rows, int64_t vocab, DType dtype) {
@@ -30,14 +31,18 @@ struct LinearCrossEntropy {
   bool open = false;  // gradients of w were added up, and backward has not come yet
 
   Placed placed(const Tensor& x, const Tensor& w, const Tensor& b) const {
-    return placed_loss(PlacedResult("linear_cross_entropy", x).with(MixOp::linear, w).with(MixOp::bias, b), vocabulary);
+    return placed_loss(
+        PlacedResult("linear_cross_entropy", x).with(MixOp::linear, w).with(MixOp::bias, b),
+        vocabulary);
   }
   Tensor forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b) {
-    int64_t rows = x.size(0), vocab = w.size(0), piece = piece_rows(rows, std::max(vocab, vocabulary.largest), x.dtype());
+    int64_t rows = x.size(0), vocab = w.size(0),
+            piece = piece_rows(rows, std::max(vocab, vocabulary.largest), x.dtype());
     Tensor loss = run.empty({rows}, DType::f32), lse = run.empty({rows}, DType::f32);
     bool record = run.grad_enabled;
     auto gradient_of = [&](const Tensor& t) {
-      return InputGrad(record && t.defined() ? static_cast<GradTarget*>(t.node().get()) : nullptr, later);
+      return InputGrad(record && t.defined() ? static_cast<GradTarget*>(t.node().get()) : nullptr,
+                       later);
     };
     InputGrad dw = gradient_of(w), db = gradient_of(b);
     open = dw.wanted() || db.wanted();
@@ -46,16 +51,21 @@ struct LinearCrossEntropy {
     if (record) {
       MemoryScope use(run.memory(), MemoryUse::backward);
       if (x.node()) dx = run.empty(x.shape(), x.dtype());
-      weights = run.from_host<float>(std::vector<float>(static_cast<size_t>(rows), loss_weight), {rows});
+      weights =
+          run.from_host<float>(std::vector<float>(static_cast<size_t>(rows), loss_weight), {rows});
     }
-    SmallProducts::Operand matrix{w.detach(), small ? small->measure(run, w, SmallOperand::weight) : Tensor()};
+    SmallProducts::Operand matrix{w.detach(),
+                                  small ? small->measure(run, w, SmallOperand::weight) : Tensor()};
     for (int64_t begin = 0; begin < rows; begin += piece) {
       int64_t end = std::min(rows, begin + piece);
       auto part = [&](const Tensor& t) { return t.slice(0, begin, end); };
       Tensor logits = run.empty({end - begin, vocab}, x.dtype());
       SmallProducts::Operand in, top;
-      if (small) small->forward(run, in = small->take(run, part(x), SmallOperand::input), matrix, b, {}, logits);
-      else linear_forward(run, part(x), w, b, {}, logits);
+      if (small)
+        small->forward(run, in = small->take(run, part(x), SmallOperand::input), matrix, b, {},
+                       logits);
+      else
+        linear_forward(run, part(x), w, b, {}, logits);
       CrossEntropyArgs args{.logits = logits.raw(),
                             .targets = part(targets).data<int32_t>(),
                             .loss = part(loss).data<float>(),
@@ -79,16 +89,22 @@ struct LinearCrossEntropy {
                                                           .valid_cols = valid,
                                                           .dtype = logits.dtype(),
                                                           .first_col = vocabulary.first});
-      if (db.wanted()) db.compute([&run, logits](InputGrad& bias) { bias_gradient(run, logits, bias); });
+      if (db.wanted())
+        db.compute([&run, logits](InputGrad& bias) { bias_gradient(run, logits, bias); });
       if (small) top = small->take(run, logits, SmallOperand::gradient);
-      if (dx.defined() && small) small->input_gradient(run, top, matrix, part(dx), false, run.first_token + begin);
-      else if (dx.defined()) linear_input_gradient(run, logits, w, part(dx), false);
+      if (dx.defined() && small)
+        small->input_gradient(run, top, matrix, part(dx), false, run.first_token + begin);
+      else if (dx.defined())
+        linear_input_gradient(run, logits, w, part(dx), false);
       if (!dw.wanted()) continue;
-      dw.compute([&run, logits, top, in, small = small, token = run.first_token + begin, piece_of_x = part(x).detach(),
-                  shape = w.shape(), dtype = w.dtype()](InputGrad& weight) {
+      dw.compute([&run, logits, top, in, small = small, token = run.first_token + begin,
+                  piece_of_x = part(x).detach(), shape = w.shape(),
+                  dtype = w.dtype()](InputGrad& weight) {
         auto [out, accumulate] = weight.slot(run, shape, dtype);
-        if (small) small->weight_gradient(run, top, in, out, accumulate, token);
-        else linear_weight_gradient(run, logits, piece_of_x, out, accumulate);
+        if (small)
+          small->weight_gradient(run, top, in, out, accumulate, token);
+        else
+          linear_weight_gradient(run, logits, piece_of_x, out, accumulate);
       });
     }
     later = nullptr;
@@ -105,28 +121,33 @@ struct LinearCrossEntropy {
     std::vector<float> given(static_cast<size_t>(dy.numel()));
     run.download(dy, given.data());
     MT_CHECK(std::all_of(given.begin(), given.end(), [&](float v) { return v == loss_weight; }),
-             "losses of linear_cross_entropy were weighted by something else than loss_weight (", loss_weight,
-             "); give it 0, or return the losses as they are");
+             "losses of linear_cross_entropy were weighted by something else than loss_weight (",
+             loss_weight, "); give it 0, or return the losses as they are");
   }
 };
 
-/// Gradients of a matrix that is itself a result add up in its own dtype, which is no place for many partial sums.
+/// Gradients of a matrix that is itself a result add up in its own dtype, which is no place for
+/// many partial sums.
 bool takes_partial_sums(const Tensor& w) {
   return !w.node() || static_cast<const GradTarget*>(w.node().get())->is_leaf;
 }
 
 }  // namespace
 
-Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targets, int64_t valid_vocab,
-                            float loss_weight, const VocabularyPart& part, DeferredGradients* later,
-                            const SmallProducts* small, const Tensor& b) {
+Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targets,
+                            int64_t valid_vocab, float loss_weight, const VocabularyPart& part,
+                            DeferredGradients* later, const SmallProducts* small, const Tensor& b) {
   if (x.run().grad_enabled && (loss_weight == 0 || !takes_partial_sums(w)))
     return cross_entropy(linear(x, w, b, {}, small), targets, valid_vocab, part);
-  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ", x.shape(), ", w ", w.shape());
-  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ", name(w.dtype()));
-  MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0), " outputs");
+  MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
+           x.shape(), ", w ", w.shape());
+  MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ",
+           name(w.dtype()));
+  MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0),
+           " outputs");
   MT_CHECK(targets.numel() == x.size(0), x.shape(), ", targets ", targets.shape());
-  MT_CHECK(valid_vocab > 0 && (part.join || valid_vocab <= w.size(0)), valid_vocab, " of ", w.size(0));
+  MT_CHECK(valid_vocab > 0 && (part.join || valid_vocab <= w.size(0)), valid_vocab, " of ",
+           w.size(0));
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
   require_kernel(x.run(), x.run().kernels().cross_entropy, "cross_entropy");
   int64_t valid = valid_columns(valid_vocab, w.size(0), part);

@@ -8,7 +8,9 @@ struct RmsNorm {  // y = w * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)
   float eps = 0;
   Tensor x, w, rstd;
 
-  Placed placed(const Tensor& in, const Tensor& weight) const { return PlacedResult("rms_norm", in).with(MixOp::norm, weight); }
+  Placed placed(const Tensor& in, const Tensor& weight) const {
+    return PlacedResult("rms_norm", in).with(MixOp::norm, weight);
+  }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
     x = x_in.detach();
     w = w_in.detach();
@@ -32,17 +34,18 @@ struct RmsNorm {  // y = w * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)
     InputGrad::Slot dx{}, dw{};
     if (g[0].wanted()) dx = g[0].slot(run, x.shape(), x.dtype());
     if (g[1].wanted()) dw = g[1].slot(run, w.shape(), DType::f32);
-    run.kernels().rms_norm_backward(run.stream(), {.dy = dy.raw(),
-                                                   .x = x.raw(),
-                                                   .w = w.raw(),
-                                                   .rstd = rstd.data<float>(),
-                                                   .dx = dx.out.defined() ? dx.out.raw() : nullptr,
-                                                   .dw = dw.out.defined() ? dw.out.data<float>() : nullptr,
-                                                   .rows = x.size(0),
-                                                   .cols = x.size(1),
-                                                   .accumulate_dx = dx.accumulate,
-                                                   .accumulate_dw = dw.accumulate,
-                                                   .dtype = x.dtype()});
+    run.kernels().rms_norm_backward(run.stream(),
+                                    {.dy = dy.raw(),
+                                     .x = x.raw(),
+                                     .w = w.raw(),
+                                     .rstd = rstd.data<float>(),
+                                     .dx = dx.out.defined() ? dx.out.raw() : nullptr,
+                                     .dw = dw.out.defined() ? dw.out.data<float>() : nullptr,
+                                     .rows = x.size(0),
+                                     .cols = x.size(1),
+                                     .accumulate_dx = dx.accumulate,
+                                     .accumulate_dw = dw.accumulate,
+                                     .dtype = x.dtype()});
   }
 };
 
@@ -81,20 +84,21 @@ struct LayerNorm {  // y = w * (x - mean) * rstd + b
     if (g[0].wanted()) dx = g[0].slot(run, x.shape(), x.dtype());
     if (g[1].wanted()) dw = g[1].slot(run, w.shape(), DType::f32);
     if (g[2].wanted()) db = g[2].slot(run, w.shape(), DType::f32);
-    run.kernels().layer_norm_backward(run.stream(), {.dy = dy.raw(),
-                                                     .x = x.raw(),
-                                                     .w = w.raw(),
-                                                     .mean = mean.data<float>(),
-                                                     .rstd = rstd.data<float>(),
-                                                     .dx = dx.out.defined() ? dx.out.raw() : nullptr,
-                                                     .dw = dw.out.defined() ? dw.out.data<float>() : nullptr,
-                                                     .db = db.out.defined() ? db.out.data<float>() : nullptr,
-                                                     .rows = x.size(0),
-                                                     .cols = x.size(1),
-                                                     .accumulate_dx = dx.accumulate,
-                                                     .accumulate_dw = dw.accumulate,
-                                                     .accumulate_db = db.accumulate,
-                                                     .dtype = x.dtype()});
+    run.kernels().layer_norm_backward(run.stream(),
+                                      {.dy = dy.raw(),
+                                       .x = x.raw(),
+                                       .w = w.raw(),
+                                       .mean = mean.data<float>(),
+                                       .rstd = rstd.data<float>(),
+                                       .dx = dx.out.defined() ? dx.out.raw() : nullptr,
+                                       .dw = dw.out.defined() ? dw.out.data<float>() : nullptr,
+                                       .db = db.out.defined() ? db.out.data<float>() : nullptr,
+                                       .rows = x.size(0),
+                                       .cols = x.size(1),
+                                       .accumulate_dx = dx.accumulate,
+                                       .accumulate_dw = dw.accumulate,
+                                       .accumulate_db = db.accumulate,
+                                       .dtype = x.dtype()});
   }
 };
 

@@ -1,5 +1,6 @@
-// Activations in host memory: what was made in a part of the model and is still held when the part ends is held by the tape;
-// it goes to the host then and comes back when backward enters the part from behind.
+// Activations in host memory: what was made in a part of the model and is still held when the part
+// ends is held by the tape; it goes to the host then and comes back when backward enters the part
+// from behind.
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -31,7 +32,8 @@ struct OffloadEnd {
     run.made.reset();
     for (const auto& made : blocks) {
       auto block = made.lock();
-      if (!block || !block->resident() || block == y.storage() || block->bytes() < kSmallest) continue;
+      if (!block || !block->resident() || block == y.storage() || block->bytes() < kSmallest)
+        continue;
       Moved& m = moved.emplace_back(Moved{made, {}});
       if (run.backend().computes()) {
         m.values.resize(block->bytes());
@@ -46,7 +48,8 @@ struct OffloadEnd {
       auto block = m.block.lock();
       if (!block) continue;
       block->restore();
-      if (run.backend().computes()) run.backend().copy(run.stream(), block->data(), m.values.data(), m.values.size());
+      if (run.backend().computes())
+        run.backend().copy(run.stream(), block->data(), m.values.data(), m.values.size());
     }
     run.stream().synchronize();
     g[0].give(run, dy);

@@ -1,5 +1,6 @@
-// The three products of a linear layer and the gradient of its bias, shared by the ops that have one. Stateless.
-// T tokens, D inputs, N outputs; `accumulate` means "+=". Operands may be codes of a small type, with a scale each (GemmArgs).
+// The three products of a linear layer and the gradient of its bias, shared by the ops that have
+// one. Stateless. T tokens, D inputs, N outputs; `accumulate` means "+=". Operands may be codes of
+// a small type, with a scale each (GemmArgs).
 #pragma once
 #include "mtrain/autograd/ops.h"
 
@@ -12,8 +13,9 @@ inline void check_types(const Tensor& x, const Tensor& w, const SmallProducts* s
 }
 
 /// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N] + addend[T,N]; `b` and `addend` may be undefined.
-inline void linear_forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& addend,
-                           const Tensor& y, const float* scale_x = nullptr, const float* scale_w = nullptr) {
+inline void linear_forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b,
+                           const Tensor& addend, const Tensor& y, const float* scale_x = nullptr,
+                           const float* scale_w = nullptr) {
   int64_t in = x.size(1), out = w.size(0);
   run.kernels().gemm(run.stream(), {.a = x.raw(),
                                     .b = w.raw(),
@@ -35,8 +37,9 @@ inline void linear_forward(Run& run, const Tensor& x, const Tensor& w, const Ten
 }
 
 /// dx[T,D] (+)= dy[T,N] · w[N,D].
-inline void linear_input_gradient(Run& run, const Tensor& dy, const Tensor& w, const Tensor& dx, bool accumulate,
-                                  const float* scale_dy = nullptr, const float* scale_w = nullptr) {
+inline void linear_input_gradient(Run& run, const Tensor& dy, const Tensor& w, const Tensor& dx,
+                                  bool accumulate, const float* scale_dy = nullptr,
+                                  const float* scale_w = nullptr) {
   int64_t in = w.size(1), out = w.size(0);
   run.kernels().gemm(run.stream(), {.a = dy.raw(),
                                     .b = w.raw(),
@@ -55,8 +58,9 @@ inline void linear_input_gradient(Run& run, const Tensor& dy, const Tensor& w, c
 }
 
 /// dw[N,D] (+)= dy[T,N]ᵀ · x[T,D].
-inline void linear_weight_gradient(Run& run, const Tensor& dy, const Tensor& x, const Tensor& dw, bool accumulate,
-                                   const float* scale_dy = nullptr, const float* scale_x = nullptr) {
+inline void linear_weight_gradient(Run& run, const Tensor& dy, const Tensor& x, const Tensor& dw,
+                                   bool accumulate, const float* scale_dy = nullptr,
+                                   const float* scale_x = nullptr) {
   int64_t in = x.size(1), out = dy.size(1);
   run.kernels().gemm(run.stream(), {.a = dy.raw(),
                                     .b = x.raw(),
@@ -78,7 +82,8 @@ inline void linear_weight_gradient(Run& run, const Tensor& dy, const Tensor& x, 
 /// How many of a matrix's columns — all ids, or those of one rank's part — are no padding.
 int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart& part);
 
-/// Placement of the losses of logits placed so: joined over the ranks they are the same on all of them.
+/// Placement of the losses of logits placed so: joined over the ranks they are the same on all of
+/// them.
 PlacedResult placed_loss(PlacedResult logits, const VocabularyPart& part);
 
 /// db[N] (+)= column sums of dy[T,N].

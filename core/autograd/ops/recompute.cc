@@ -14,7 +14,9 @@ struct DrawKeys {
   std::shared_ptr<const std::vector<RowRange>> own_tokens;
 
   static DrawKeys of(const Run& run) { return {run.step, run.first_token, run.own_tokens}; }
-  void put(Run& run) const { run.step = step, run.first_token = first_token, run.own_tokens = own_tokens; }
+  void put(Run& run) const {
+    run.step = step, run.first_token = first_token, run.own_tokens = own_tokens;
+  }
 };
 
 // Another micro-batch may have been in flight since the forward pass.
@@ -59,10 +61,12 @@ struct Recompute {
 }  // namespace
 
 Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x) {
-  return recompute([block = std::move(block)](const Tensor& a, const Tensor&) { return block(a); }, x, {});
+  return recompute([block = std::move(block)](const Tensor& a, const Tensor&) { return block(a); },
+                   x, {});
 }
 
-Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, const Tensor& a, const Tensor& b) {
+Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, const Tensor& a,
+                 const Tensor& b) {
   if (!a.run().grad_enabled) return block(a, b);
   Tensor own = a;
   // Parameters of the block want gradients even where nothing before it does.

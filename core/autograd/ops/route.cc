@@ -1,6 +1,7 @@
-// The router: scores of all experts, the choice of K, their weights; and the losses that balance it, whose gradients are
-// added to those of the logits in backward. Written in double on the host: E numbers per token are little beside the
-// products of the experts, and the number of rows of each expert must be there before anything can be sent.
+// The router: scores of all experts, the choice of K, their weights; and the losses that balance
+// it, whose gradients are added to those of the logits in backward. Written in double on the host:
+// E numbers per token are little beside the products of the experts, and the number of rows of each
+// expert must be there before anything can be sent.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -34,50 +35,62 @@ double own_slope(Score kind, double z) {
   return kind == Score::sigmoid ? s * (1 - s) : (s > 0 ? sigmoid_of(z) / (2 * s) : 0);
 }
 
-/// The `k` largest of `scores` among those allowed, the largest first. NaN is never larger than anything.
+/// The `k` largest of `scores` among those allowed, the largest first. NaN is never larger than
+/// anything.
 void choose(std::span<const double> scores, int64_t k, std::vector<char>& allowed, int32_t* out) {
   for (int64_t j = 0; j < k; ++j) {
     int32_t best = -1;
     for (size_t e = 0; e < scores.size(); ++e)
-      if (allowed[e] && (best < 0 || scores[e] > scores[static_cast<size_t>(best)])) best = static_cast<int32_t>(e);
+      if (allowed[e] && (best < 0 || scores[e] > scores[static_cast<size_t>(best)]))
+        best = static_cast<int32_t>(e);
     allowed[static_cast<size_t>(best)] = false;
     out[j] = best;
   }
 }
 
 /// Closes the groups whose best scores add up to least.
-void keep_best_groups(std::span<const double> scores, const RouterRule& rule, std::vector<char>& allowed) {
+void keep_best_groups(std::span<const double> scores, const RouterRule& rule,
+                      std::vector<char>& allowed) {
   if (rule.groups == 0 || rule.group_top_k == 0) return;
   size_t size = scores.size() / static_cast<size_t>(rule.groups);
-  auto best = std::min(size, static_cast<size_t>(std::max<int64_t>(1, rule.top_k / rule.group_top_k)));
+  auto best =
+      std::min(size, static_cast<size_t>(std::max<int64_t>(1, rule.top_k / rule.group_top_k)));
   Row sums;
   for (size_t g = 0; g < static_cast<size_t>(rule.groups); ++g) {
-    Row part(scores.begin() + static_cast<ptrdiff_t>(g * size), scores.begin() + static_cast<ptrdiff_t>((g + 1) * size));
-    std::partial_sort(part.begin(), part.begin() + static_cast<ptrdiff_t>(best), part.end(), std::greater<>());
+    Row part(scores.begin() + static_cast<ptrdiff_t>(g * size),
+             scores.begin() + static_cast<ptrdiff_t>((g + 1) * size));
+    std::partial_sort(part.begin(), part.begin() + static_cast<ptrdiff_t>(best), part.end(),
+                      std::greater<>());
     sums.push_back(std::accumulate(part.begin(), part.begin() + static_cast<ptrdiff_t>(best), 0.0));
   }
   std::vector<char> open(sums.size(), true);
   std::vector<int32_t> kept(static_cast<size_t>(rule.group_top_k));
   choose(sums, rule.group_top_k, open, kept.data());
   std::fill(allowed.begin(), allowed.end(), false);
-  for (int32_t g : kept) std::fill_n(allowed.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(g) * size), size, true);
+  for (int32_t g : kept)
+    std::fill_n(allowed.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(g) * size), size,
+                true);
 }
 
 /// Everything about one token. `z` are its logits.
 class TokenRouter {
  public:
-  TokenRouter(const RouterRule& rule, int64_t experts) : rule_(rule), scores_(static_cast<size_t>(experts)) {}
+  TokenRouter(const RouterRule& rule, int64_t experts)
+      : rule_(rule), scores_(static_cast<size_t>(experts)) {}
 
   /// Scores that stand on their own: softmax over all, or each expert's own.
   Row& scores(std::span<const double> z) {
     double lse = rule_.score == Score::softmax ? log_sum_exp(z) : 0;
     for (size_t e = 0; e < z.size(); ++e)
-      scores_[e] = rule_.score == Score::softmax ? std::exp(z[e] - lse) : own_score(rule_.score, z[e]);
+      scores_[e] =
+          rule_.score == Score::softmax ? std::exp(z[e] - lse) : own_score(rule_.score, z[e]);
     return scores_;
   }
 
-  void choose_experts(std::span<const double> z, std::span<const float> bias, bool by_groups, int32_t* out) {
-    // Softmax keeps the order of logits; the sums of groups are taken over what the weights are made of.
+  void choose_experts(std::span<const double> z, std::span<const float> bias, bool by_groups,
+                      int32_t* out) {
+    // Softmax keeps the order of logits; the sums of groups are taken over what the weights are
+    // made of.
     bool logits = rule_.score == Score::softmax && !rule_.pre_softmax;
     ranked_ = logits ? Row(z.begin(), z.end()) : scores(z);
     for (size_t e = 0; e < bias.size(); ++e) ranked_[e] += static_cast<double>(bias[e]);
@@ -86,7 +99,8 @@ class TokenRouter {
     choose(ranked_, rule_.top_k, allowed_, out);
   }
 
-  /// Weights of the chosen: w_j = scaling · s_j / Σ s, or without the division for pre_softmax and a single own score.
+  /// Weights of the chosen: w_j = scaling · s_j / Σ s, or without the division for pre_softmax and
+  /// a single own score.
   void weights(std::span<const double> z, const int32_t* chosen, double* w) {
     const Row& s = chosen_scores(z, chosen);
     double sum = normalised() ? std::accumulate(s.begin(), s.end(), 0.0) + kTiny : 1;
@@ -94,10 +108,13 @@ class TokenRouter {
   }
 
   /// dz += the gradient of the weights.
-  void weights_backward(std::span<const double> z, const int32_t* chosen, const float* dw, Row& dz) {
+  void weights_backward(std::span<const double> z, const int32_t* chosen, const float* dw,
+                        Row& dz) {
     const Row& s = chosen_scores(z, chosen);
-    double sum = normalised() ? std::accumulate(s.begin(), s.end(), 0.0) + kTiny : 1, mean = 0, moved = 0;
-    for (size_t j = 0; normalised() && j < s.size(); ++j) mean += static_cast<double>(dw[j]) * s[j] / sum;
+    double sum = normalised() ? std::accumulate(s.begin(), s.end(), 0.0) + kTiny : 1, mean = 0,
+           moved = 0;
+    for (size_t j = 0; normalised() && j < s.size(); ++j)
+      mean += static_cast<double>(dw[j]) * s[j] / sum;
     for (size_t j = 0; j < s.size(); ++j) {
       auto e = static_cast<size_t>(chosen[j]);
       double ds = rule_.scaling * (static_cast<double>(dw[j]) - mean) / sum;
@@ -127,18 +144,22 @@ class TokenRouter {
       for (double v : z) sum += own_score(rule_.score, v);
     }
     for (size_t e = 0; e < p.size(); ++e)
-      dz[e] += rule_.score == Score::softmax ? p[e] * (c[e] - mean) : (c[e] - mean) / sum * own_slope(rule_.score, z[e]);
+      dz[e] += rule_.score == Score::softmax ? p[e] * (c[e] - mean)
+                                             : (c[e] - mean) / sum * own_slope(rule_.score, z[e]);
   }
 
  private:
   static constexpr double kTiny = 1e-20;  // all scores may have vanished
-  bool normalised() const { return rule_.score == Score::softmax ? !rule_.pre_softmax : rule_.top_k > 1; }
+  bool normalised() const {
+    return rule_.score == Score::softmax ? !rule_.pre_softmax : rule_.top_k > 1;
+  }
 
   const Row& chosen_scores(std::span<const double> z, const int32_t* chosen) {
     chosen_.resize(static_cast<size_t>(rule_.top_k));
     if (rule_.score == Score::softmax && !rule_.pre_softmax) {
       double top = z[static_cast<size_t>(chosen[0])];
-      for (size_t j = 0; j < chosen_.size(); ++j) chosen_[j] = std::exp(z[static_cast<size_t>(chosen[j])] - top);
+      for (size_t j = 0; j < chosen_.size(); ++j)
+        chosen_[j] = std::exp(z[static_cast<size_t>(chosen[j])] - top);
       return chosen_;
     }
     const Row& all = scores(z);
@@ -151,7 +172,8 @@ class TokenRouter {
   std::vector<char> allowed_;
 };
 
-/// Σ_e c[g,e] P[t,e] is token t's part of a term, g its group: what a term comes to once choices are counted.
+/// Σ_e c[g,e] P[t,e] is token t's part of a term, g its group: what a term comes to once choices
+/// are counted.
 struct Slopes {
   BalanceTerm::Over over = BalanceTerm::Over::micro_batch;
   Row c;  // [groups, E]
@@ -168,7 +190,9 @@ struct Route {
   std::vector<int32_t> experts;
 
   Placed placed(const Tensor& in) const {
-    return PlacedResult("route", in).with(MixOp::pointwise).uncut(1, "a token's experts are chosen among all of them");
+    return PlacedResult("route", in)
+        .with(MixOp::pointwise)
+        .uncut(1, "a token's experts are chosen among all of them");
   }
 
   Row row(const std::vector<float>& z, int64_t t, int64_t width) const {
@@ -188,7 +212,8 @@ struct Route {
     Row weights(static_cast<size_t>(k));
     for (int64_t t = 0; t < tokens; ++t) {
       router.weights(row(z, t, width), experts.data() + t * k, weights.data());
-      std::transform(weights.begin(), weights.end(), w.begin() + t * k, [](double v) { return static_cast<float>(v); });
+      std::transform(weights.begin(), weights.end(), w.begin() + t * k,
+                     [](double v) { return static_cast<float>(v); });
     }
     return run.from_host<float>(w, {tokens, k});
   }
@@ -205,13 +230,15 @@ struct Route {
       std::fill(sum.begin(), sum.end(), 0.0);
       router.weights_backward(at, experts.data() + t * k, dw.data() + t * k, sum);
       add_balance(router, at, t, sum, terms, z_total);
-      std::transform(sum.begin(), sum.end(), dz.begin() + t * width, [](double v) { return static_cast<float>(v); });
+      std::transform(sum.begin(), sum.end(), dz.begin() + t * width,
+                     [](double v) { return static_cast<float>(v); });
     }
     if (record) note(terms, z_total, tokens, width);
     if (g[0].wanted()) g[0].give(run, run.from_host<float>(dz, logits.shape()));
   }
 
-  void add_balance(TokenRouter& router, const Row& z, int64_t t, Row& dz, std::vector<double>& terms, double& z_total) {
+  void add_balance(TokenRouter& router, const Row& z, int64_t t, Row& dz,
+                   std::vector<double>& terms, double& z_total) {
     auto weight = static_cast<double>(token_weight);
     Row scaled(z.size());
     for (size_t i = 0; i < slopes.size(); ++i) {
@@ -228,7 +255,8 @@ struct Route {
     if (z_coefficient == 0) return;
     double lse = log_sum_exp(z);
     z_total += z_coefficient * lse * lse;
-    for (size_t e = 0; e < z.size(); ++e) dz[e] += weight * z_coefficient * 2 * lse * std::exp(z[e] - lse);
+    for (size_t e = 0; e < z.size(); ++e)
+      dz[e] += weight * z_coefficient * 2 * lse * std::exp(z[e] - lse);
   }
 
   void note(const std::vector<double>& terms, double z_total, int64_t tokens, int64_t width) const {
@@ -244,7 +272,8 @@ struct Route {
 /// Choices and tokens, counted over the micro-batch or each sequence, on all ranks that share them.
 class Counter {
  public:
-  Counter(int64_t groups, int64_t width) : width_(width), counts_(static_cast<size_t>(groups * (width + 1))) {}
+  Counter(int64_t groups, int64_t width)
+      : width_(width), counts_(static_cast<size_t>(groups * (width + 1))) {}
   void add(int64_t group, const int32_t* chosen, int64_t k) {
     int64_t* at = counts_.data() + group * (width_ + 1);
     for (int64_t j = 0; j < k; ++j) ++at[chosen[j]];
@@ -254,10 +283,11 @@ class Counter {
   Slopes slopes(BalanceTerm::Over over, double coefficient, int64_t k) const {
     Slopes out{over, {}};
     for (size_t i = 0; i < counts_.size(); i += static_cast<size_t>(width_) + 1) {
-      auto tokens = static_cast<double>(std::max<int64_t>(1, counts_[i + static_cast<size_t>(width_)]));
+      auto tokens =
+          static_cast<double>(std::max<int64_t>(1, counts_[i + static_cast<size_t>(width_)]));
       for (size_t e = 0; e < static_cast<size_t>(width_); ++e)
-        out.c.push_back(coefficient * static_cast<double>(width_) * static_cast<double>(counts_[i + e]) /
-                        (static_cast<double>(k) * tokens));
+        out.c.push_back(coefficient * static_cast<double>(width_) *
+                        static_cast<double>(counts_[i + e]) / (static_cast<double>(k) * tokens));
     }
     return out;
   }
@@ -273,26 +303,31 @@ Slopes given_slopes(const BalanceTerm& term) {
   return out;
 }
 
-/// Without the bias and the groups, the choices that balancing losses count (DeepSeek-AI 2024, eq. 18).
-std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tokens, int64_t width, const RouterRule& rule,
-                                   const RouterBalance& b) {
+/// Without the bias and the groups, the choices that balancing losses count (DeepSeek-AI 2024, eq.
+/// 18).
+std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tokens, int64_t width,
+                                   const RouterRule& rule, const RouterBalance& b) {
   std::vector<Slopes> out;
   auto any = [&](BalanceTerm::Over over) {
-    return std::any_of(b.terms.begin(), b.terms.end(), [&](const BalanceTerm& t) { return t.over == over; });
+    return std::any_of(b.terms.begin(), b.terms.end(),
+                       [&](const BalanceTerm& t) { return t.over == over; });
   };
   bool whole = any(BalanceTerm::Over::micro_batch), by_sequence = any(BalanceTerm::Over::sequence);
   Counter batch(1, width), sequences(by_sequence ? b.sequences : 0, width);
   TokenRouter router(rule, width);
   std::vector<int32_t> chosen(static_cast<size_t>(rule.top_k));
   for (int64_t t = 0; (whole || by_sequence) && t < tokens; ++t) {
-    router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width), {}, false, chosen.data());
+    router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width), {},
+                          false, chosen.data());
     batch.add(0, chosen.data(), rule.top_k);
-    if (by_sequence) sequences.add(b.sequence_of[static_cast<size_t>(t)], chosen.data(), rule.top_k);
+    if (by_sequence)
+      sequences.add(b.sequence_of[static_cast<size_t>(t)], chosen.data(), rule.top_k);
   }
   if (b.add_up && whole) b.add_up(batch.all());
   if (b.add_up && by_sequence) b.add_up(sequences.all());
   for (const BalanceTerm& term : b.terms) {
-    if (term.over == BalanceTerm::Over::given) out.push_back(given_slopes(term));
+    if (term.over == BalanceTerm::Over::given)
+      out.push_back(given_slopes(term));
     else
       out.push_back((term.over == BalanceTerm::Over::sequence ? sequences : batch)
                         .slopes(term.over, term.coefficient, rule.top_k));
@@ -300,38 +335,48 @@ std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tok
   return out;
 }
 
-std::vector<int32_t> choices(Run& run, const std::vector<float>& logits, int64_t tokens, int64_t width,
-                             const RouterRule& rule, std::span<const float> bias) {
+std::vector<int32_t> choices(Run& run, const std::vector<float>& logits, int64_t tokens,
+                             int64_t width, const RouterRule& rule, std::span<const float> bias) {
   std::vector<int32_t> out(static_cast<size_t>(tokens * rule.top_k));
   if (!run.backend().computes()) {  // a rehearsal: equal load
-    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int32_t>(static_cast<int64_t>(i) % width);
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<int32_t>(static_cast<int64_t>(i) % width);
     return out;
   }
   TokenRouter router(rule, width);
   for (int64_t t = 0; t < tokens; ++t)
-    router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width), bias, true,
-                          out.data() + t * rule.top_k);
+    router.choose_experts(Row(logits.begin() + t * width, logits.begin() + (t + 1) * width), bias,
+                          true, out.data() + t * rule.top_k);
   return out;
 }
 
 }  // namespace
 
-Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& balance, RouterRecord* record) {
-  MT_CHECK(logits.shape().rank() == 2 && logits.contiguous() && logits.dtype() == DType::f32, logits.shape());
+Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& balance,
+             RouterRecord* record) {
+  MT_CHECK(logits.shape().rank() == 2 && logits.contiguous() && logits.dtype() == DType::f32,
+           logits.shape());
   int64_t tokens = logits.size(0), width = logits.size(1);
   MT_CHECK(rule.top_k >= 1 && rule.top_k <= width, rule.top_k, " of ", width, " experts");
-  MT_CHECK(balance.bias.empty() || static_cast<int64_t>(balance.bias.size()) == width, balance.bias.size(), " biases");
+  MT_CHECK(balance.bias.empty() || static_cast<int64_t>(balance.bias.size()) == width,
+           balance.bias.size(), " biases");
   for (const BalanceTerm& term : balance.terms)
-    MT_CHECK(term.over != BalanceTerm::Over::given || static_cast<int64_t>(term.load.size()) == width, term.load.size(), " loads");
+    MT_CHECK(
+        term.over != BalanceTerm::Over::given || static_cast<int64_t>(term.load.size()) == width,
+        term.load.size(), " loads");
   bool balanced = !balance.terms.empty() || balance.z_coefficient != 0;
   MT_CHECK(!balanced || !logits.run().grad_enabled || balance.token_weight != 0,
            "losses that balance experts are weighted like tokens': give ModelInput::loss_weight");
   Run& run = logits.run();
   std::vector<float> host(static_cast<size_t>(logits.numel()));
   run.download(logits, host.data());
-  Route op{.rule = rule, .record = record, .z_coefficient = balance.z_coefficient, .token_weight = balance.token_weight};
+  Route op{.rule = rule,
+           .record = record,
+           .z_coefficient = balance.z_coefficient,
+           .token_weight = balance.token_weight};
   op.experts = choices(run, host, tokens, width, rule, balance.bias);
-  if (run.grad_enabled && run.backend().computes()) op.slopes = balance_slopes(host, tokens, width, rule, balance);
+  if (run.grad_enabled && run.backend().computes())
+    op.slopes = balance_slopes(host, tokens, width, rule, balance);
   op.sequence_of.assign(balance.sequence_of.begin(), balance.sequence_of.end());
   std::vector<int32_t> experts = op.experts;
   return {apply(std::move(op), logits), std::move(experts)};

@@ -9,7 +9,8 @@ namespace mtrain {
 namespace {
 
 constexpr int64_t kBlock = 128, kMxGroup = 32, kFp4Group = 16, kHadamard = 16;
-/// Signs of the rows that the Hadamard transform takes together: any fixed pattern without structure does.
+/// Signs of the rows that the Hadamard transform takes together: any fixed pattern without
+/// structure does.
 constexpr uint32_t kHadamardSigns = 0x9E37u;
 
 bool by_tensor(SmallRecipe recipe) {
@@ -18,9 +19,11 @@ bool by_tensor(SmallRecipe recipe) {
 
 void run_amax(Run& run, const Tensor& x, const Tensor& out, bool accumulate) {
   require_kernel(run, run.kernels().amax, "amax");
-  run.kernels().amax(
-      run.stream(),
-      {.x = x.raw(), .count = x.numel(), .amax = out.data<float>(), .accumulate = accumulate, .dtype = x.dtype()});
+  run.kernels().amax(run.stream(), {.x = x.raw(),
+                                    .count = x.numel(),
+                                    .amax = out.data<float>(),
+                                    .accumulate = accumulate,
+                                    .dtype = x.dtype()});
 }
 
 const float* scale_of(const Tensor& factor) {
@@ -81,34 +84,40 @@ Tensor SmallProducts::measure(Run& run, const Tensor& x, SmallOperand operand) c
   return amax;
 }
 
-SmallProducts::Operand SmallProducts::take(Run& run, const Tensor& x, SmallOperand operand, int64_t matrix) const {
+SmallProducts::Operand SmallProducts::take(Run& run, const Tensor& x, SmallOperand operand,
+                                           int64_t matrix) const {
   if (x.dtype() != DType::u8) return {x, measure(run, x, operand)};
   bool made = operand == SmallOperand::weight && coded.factors.defined() && by_tensor(rule_.recipe);
   MT_CHECK(made, "codes that nobody has made");
-  if (delayed && run.training) delayed->see(run, operand, coded.measured.slice(0, matrix, matrix + 1));
+  if (delayed && run.training)
+    delayed->see(run, operand, coded.measured.slice(0, matrix, matrix + 1));
   return {x, {}, coded.factors.slice(0, matrix, matrix + 1)};
 }
 
-void SmallProducts::encode(Run& run, const Tensor& values, const Tensor& amax, const Tensor& codes, const Tensor& factor) const {
+void SmallProducts::encode(Run& run, const Tensor& values, const Tensor& amax, const Tensor& codes,
+                           const Tensor& factor) const {
   require_kernel(run, run.kernels().quantise, "quantise");
   MT_CHECK(by_tensor(rule_.recipe), "codes of a recipe whose scales are not of whole tensors");
   auto piece = [&](int64_t begin, int64_t rows, int64_t cols) {
     if (rows * cols == 0) return;
     int64_t end = begin + rows * cols;
-    run.kernels().quantise(run.stream(), {.x = values.slice(0, begin, end).raw(),
-                                          .values = nullptr,
-                                          .codes = codes.defined() ? codes.slice(0, begin, end).data<uint8_t>() : nullptr,
-                                          .scales = nullptr,
-                                          .amax = amax.data<float>(),
-                                          .factor = factor.data<float>(),
-                                          .rows = rows,
-                                          .cols = cols,
-                                          .format = rule_.forward,
-                                          .scale = SmallScale::tensor,
-                                          .headroom = delayed ? rule_.headroom : 1.0f,
-                                          .dtype = values.dtype()});
+    run.kernels().quantise(
+        run.stream(),
+        {.x = values.slice(0, begin, end).raw(),
+         .values = nullptr,
+         .codes = codes.defined() ? codes.slice(0, begin, end).data<uint8_t>() : nullptr,
+         .scales = nullptr,
+         .amax = amax.data<float>(),
+         .factor = factor.data<float>(),
+         .rows = rows,
+         .cols = cols,
+         .format = rule_.forward,
+         .scale = SmallScale::tensor,
+         .headroom = delayed ? rule_.headroom : 1.0f,
+         .dtype = values.dtype()});
   };
-  constexpr int64_t kRow = 128;  // a stretch of any length, as a matrix that a device takes in whole squares
+  constexpr int64_t kRow =
+      128;  // a stretch of any length, as a matrix that a device takes in whole squares
   int64_t rows = values.numel() / kRow;
   piece(0, rows, kRow);
   piece(rows * kRow, 1, values.numel() - rows * kRow);
@@ -127,15 +136,16 @@ SmallScale SmallProducts::scale() const {
   }
 }
 
-SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, SmallOperand kind, Along along,
-                                             int64_t draw) const {
+SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, SmallOperand kind,
+                                             Along along, int64_t draw) const {
   require_kernel(run, run.kernels().quantise, "quantise");
   const Tensor& x = operand.x;
   bool gradient = kind == SmallOperand::gradient, weight = kind == SmallOperand::weight;
   int64_t group = rule_.recipe == SmallRecipe::blockwise ? kBlock
                   : rule_.recipe == SmallRecipe::mxfp8   ? kMxGroup
                                                          : kFp4Group;
-  bool square = weight && rule_.recipe != SmallRecipe::mxfp8;  // the same codes whichever dimension is added up
+  bool square = weight && rule_.recipe !=
+                              SmallRecipe::mxfp8;  // the same codes whichever dimension is added up
   QuantiseArgs args{.x = x.raw(),
                     .values = nullptr,
                     .codes = nullptr,
@@ -187,30 +197,32 @@ SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, S
 
 namespace {
 
-/// C[M,N] (+)= A Bᵀ + bias + addend on the unit, of two operands whose lines are the rows and the columns of C.
+/// C[M,N] (+)= A Bᵀ + bias + addend on the unit, of two operands whose lines are the rows and the
+/// columns of C.
 template <class Codes>
-void multiply(Run& run, const Codes& a, const Codes& b, const Tensor& c, bool accumulate, const Tensor& bias,
-              const Tensor& addend) {
+void multiply(Run& run, const Codes& a, const Codes& b, const Tensor& c, bool accumulate,
+              const Tensor& bias, const Tensor& addend) {
   MT_CHECK_EQ(a.layout.sum, b.layout.sum);
   auto bytes = [](const Tensor& t) -> const void* { return t.defined() ? t.raw() : nullptr; };
-  run.kernels().small_gemm(run.stream(), {.product = {.a = a.packed.raw(),
-                                                      .b = b.packed.raw(),
-                                                      .c = c.raw(),
-                                                      .bias = bytes(bias),
-                                                      .addend = bytes(addend),
-                                                      .m = a.layout.lines,
-                                                      .n = b.layout.lines,
-                                                      .k = a.layout.sum,
-                                                      .ldc = b.layout.lines,
-                                                      .beta = accumulate ? 1.0f : 0.0f,
-                                                      .c_dtype = c.dtype(),
-                                                      .bias_dtype = bias.defined() ? bias.dtype() : DType::f32,
-                                                      .scale_a = scale_of(a.factor),
-                                                      .scale_b = scale_of(b.factor)},
-                                          .a = a.layout,
-                                          .b = b.layout,
-                                          .a_scales = bytes(a.scales),
-                                          .b_scales = bytes(b.scales)});
+  run.kernels().small_gemm(run.stream(),
+                           {.product = {.a = a.packed.raw(),
+                                        .b = b.packed.raw(),
+                                        .c = c.raw(),
+                                        .bias = bytes(bias),
+                                        .addend = bytes(addend),
+                                        .m = a.layout.lines,
+                                        .n = b.layout.lines,
+                                        .k = a.layout.sum,
+                                        .ldc = b.layout.lines,
+                                        .beta = accumulate ? 1.0f : 0.0f,
+                                        .c_dtype = c.dtype(),
+                                        .bias_dtype = bias.defined() ? bias.dtype() : DType::f32,
+                                        .scale_a = scale_of(a.factor),
+                                        .scale_b = scale_of(b.factor)},
+                            .a = a.layout,
+                            .b = b.layout,
+                            .a_scales = bytes(a.scales),
+                            .b_scales = bytes(b.scales)});
 }
 
 }  // namespace
@@ -218,37 +230,43 @@ void multiply(Run& run, const Codes& a, const Codes& b, const Tensor& c, bool ac
 SmallProducts::Operand SmallProducts::rotate(Run& run, const Tensor& x, SmallOperand kind) const {
   require_kernel(run, run.kernels().hadamard, "hadamard");
   Tensor y = run.empty({(x.size(0) + kHadamard - 1) / kHadamard * kHadamard, x.size(1)}, x.dtype());
-  run.kernels().hadamard(
-      run.stream(),
-      {.x = x.raw(), .y = y.raw(), .rows = x.size(0), .cols = x.size(1), .signs = kHadamardSigns, .dtype = x.dtype()});
+  run.kernels().hadamard(run.stream(), {.x = x.raw(),
+                                        .y = y.raw(),
+                                        .rows = x.size(0),
+                                        .cols = x.size(1),
+                                        .signs = kHadamardSigns,
+                                        .dtype = x.dtype()});
   return take(run, y, kind);
 }
 
-void SmallProducts::forward(Run& run, const Operand& x, const Operand& w, const Tensor& b, const Tensor& addend,
-                            const Tensor& y) const {
+void SmallProducts::forward(Run& run, const Operand& x, const Operand& w, const Tensor& b,
+                            const Tensor& addend, const Tensor& y) const {
   Codes left = quantise(run, x, SmallOperand::input, Along::cols, 0),
         right = quantise(run, w, SmallOperand::weight, Along::cols, 0);
   if (left.packed.defined()) return multiply(run, left, right, y, false, b, addend);
-  linear_forward(run, left.values, right.values, b, addend, y, scale_of(left.factor), scale_of(right.factor));
+  linear_forward(run, left.values, right.values, b, addend, y, scale_of(left.factor),
+                 scale_of(right.factor));
 }
 
-void SmallProducts::input_gradient(Run& run, const Operand& dy, const Operand& w, const Tensor& dx, bool accumulate,
-                                   int64_t draw) const {
+void SmallProducts::input_gradient(Run& run, const Operand& dy, const Operand& w, const Tensor& dx,
+                                   bool accumulate, int64_t draw) const {
   Codes left = quantise(run, dy, SmallOperand::gradient, Along::cols, draw),
         right = quantise(run, w, SmallOperand::weight, Along::rows, 0);
   if (left.packed.defined()) return multiply(run, left, right, dx, accumulate, {}, {});
-  linear_input_gradient(run, left.values, right.values, dx, accumulate, scale_of(left.factor), scale_of(right.factor));
+  linear_input_gradient(run, left.values, right.values, dx, accumulate, scale_of(left.factor),
+                        scale_of(right.factor));
 }
 
-void SmallProducts::weight_gradient(Run& run, const Operand& dy, const Operand& x, const Tensor& dw, bool accumulate,
-                                    int64_t draw) const {
+void SmallProducts::weight_gradient(Run& run, const Operand& dy, const Operand& x, const Tensor& dw,
+                                    bool accumulate, int64_t draw) const {
   bool rotated = rule_.recipe == SmallRecipe::nvfp4 && rule_.hadamard;
   Operand dy_used = rotated ? rotate(run, dy.x, SmallOperand::gradient) : dy,
           x_used = rotated ? rotate(run, x.x, SmallOperand::input) : x;
   Codes left = quantise(run, dy_used, SmallOperand::gradient, Along::rows, draw),
         right = quantise(run, x_used, SmallOperand::input, Along::rows, 0);
   if (left.packed.defined()) return multiply(run, left, right, dw, accumulate, {}, {});
-  linear_weight_gradient(run, left.values, right.values, dw, accumulate, scale_of(left.factor), scale_of(right.factor));
+  linear_weight_gradient(run, left.values, right.values, dw, accumulate, scale_of(left.factor),
+                         scale_of(right.factor));
 }
 
 }  // namespace mtrain

@@ -1,5 +1,6 @@
-// Activations and their gradients on whole vector registers. They are bound by arithmetic, not by memory, so that each saved
-// instruction shows. The formulas are those of core/kernel/gelu.h and silu_mul.h with constants multiplied in.
+// Activations and their gradients on whole vector registers. They are bound by arithmetic, not by
+// memory, so that each saved instruction shows. The formulas are those of core/kernel/gelu.h and
+// silu_mul.h with constants multiplied in.
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/cpu/kernels/vec_types.h"
 #include "mtrain/kernel/gelu.h"
@@ -52,7 +53,8 @@ using Vecs = Pack<Vec, N>;
 template <class T, int kIn, int kOut, class F>
 void each_vector(Stream& stream, int64_t count, Pack<const T*, kIn> in, Pack<T*, kOut> out, F&& f) {
   for_blocks(cpu_stream(stream), count, kElementBlock, [&](int64_t begin, int64_t end) {
-    auto step = [&](const Pack<const T*, kIn>& from, const Pack<T*, kOut>& to, int64_t at) __attribute__((always_inline)) {
+    auto step = [&](const Pack<const T*, kIn>& from, const Pack<T*, kOut>& to, int64_t at)
+        __attribute__((always_inline)) {
       Vecs<kIn> x;
       for (int i = 0; i < kIn; ++i) x.item[i] = load_as(from.item[i] + at);
       Vecs<kOut> y = f(x);
@@ -77,7 +79,8 @@ void each_vector(Stream& stream, int64_t count, Pack<const T*, kIn> in, Pack<T*,
 
 template <class Form, class T>
 void gelu_of(Stream& stream, const GeluArgs& args) {
-  each_vector<T, 1, 1>(stream, args.count, {static_cast<const T*>(args.x)}, {static_cast<T*>(args.y)},
+  each_vector<T, 1, 1>(stream, args.count, {static_cast<const T*>(args.x)},
+                       {static_cast<T*>(args.y)},
                        [](const Vecs<1>& x) { return Vecs<1>{Form::value(x.item[0])}; });
 }
 
@@ -90,30 +93,33 @@ void gelu_backward_of(Stream& stream, const GeluBackwardArgs& args) {
       return Vecs<1>{v.item[2] + v.item[0] * Form::slope(v.item[1])};
     });
   else
-    each_vector<T, 2, 1>(stream, args.count, {dy, x}, {dx},
-                         [](const Vecs<2>& v) { return Vecs<1>{v.item[0] * Form::slope(v.item[1])}; });
+    each_vector<T, 2, 1>(stream, args.count, {dy, x}, {dx}, [](const Vecs<2>& v) {
+      return Vecs<1>{v.item[0] * Form::slope(v.item[1])};
+    });
 }
 
 }  // namespace
 
 void gelu(Stream& stream, const GeluArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
-    args.kind == GeluKind::erf ? gelu_of<GeluErf, T>(stream, args) : gelu_of<GeluTanh, T>(stream, args);
+    args.kind == GeluKind::erf ? gelu_of<GeluErf, T>(stream, args)
+                               : gelu_of<GeluTanh, T>(stream, args);
   });
 }
 
 void gelu_backward(Stream& stream, const GeluBackwardArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
-    args.kind == GeluKind::erf ? gelu_backward_of<GeluErf, T>(stream, args) : gelu_backward_of<GeluTanh, T>(stream, args);
+    args.kind == GeluKind::erf ? gelu_backward_of<GeluErf, T>(stream, args)
+                               : gelu_backward_of<GeluTanh, T>(stream, args);
   });
 }
 
 void silu_mul(Stream& stream, const SiluMulArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
-    each_vector<T, 2, 1>(stream, args.count, {static_cast<const T*>(args.gate), static_cast<const T*>(args.up)},
-                         {static_cast<T*>(args.y)}, [](const Vecs<2>& v) {
-                           return Vecs<1>{v.item[0] * sigmoid(v.item[0]) * v.item[1]};
-                         });
+    each_vector<T, 2, 1>(
+        stream, args.count, {static_cast<const T*>(args.gate), static_cast<const T*>(args.up)},
+        {static_cast<T*>(args.y)},
+        [](const Vecs<2>& v) { return Vecs<1>{v.item[0] * sigmoid(v.item[0]) * v.item[1]}; });
   });
 }
 
@@ -121,7 +127,8 @@ void silu_mul_backward(Stream& stream, const SiluMulBackwardArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
     each_vector<T, 3, 2>(
         stream, args.count,
-        {static_cast<const T*>(args.dy), static_cast<const T*>(args.gate), static_cast<const T*>(args.up)},
+        {static_cast<const T*>(args.dy), static_cast<const T*>(args.gate),
+         static_cast<const T*>(args.up)},
         {static_cast<T*>(args.d_gate), static_cast<T*>(args.d_up)}, [](const Vecs<3>& v) {
           Vec dy = v.item[0], gate = v.item[1], up = v.item[2], s = sigmoid(gate), silu = gate * s;
           return Vecs<2>{dy * up * (s + (silu - silu * s)), dy * silu};

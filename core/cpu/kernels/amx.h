@@ -1,4 +1,5 @@
-// AMX: products of bf16 pairs on tiles of 16 rows by 16 words. 32 by 32 sums are in tile registers 0 to 3, operands in 4 to 7.
+// AMX: products of bf16 pairs on tiles of 16 rows by 16 words. 32 by 32 sums are in tile registers
+// 0 to 3, operands in 4 to 7.
 #pragma once
 #include "mtrain/cpu/kernels/vec.h"
 
@@ -10,7 +11,8 @@ constexpr int64_t kAmxColumns = 32;  // of sums: two tiles
 constexpr int64_t kAmxWords = 16;    // of terms in a tile's row
 constexpr int64_t kAmxTile = 16 * kAmxWords;
 
-/// The calling thread's tile registers, set up as eight tiles of 16 rows of 64 bytes while the object lives.
+/// The calling thread's tile registers, set up as eight tiles of 16 rows of 64 bytes while the
+/// object lives.
 class AmxTiles {
  public:
   AmxTiles() {
@@ -20,7 +22,9 @@ class AmxTiles {
       uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
     } layout;
     static_assert(sizeof layout == 64);
-    asm volatile("ldtilecfg %0" : : "m"(layout));  // g++ 12's intrinsic does not say that it reads all of it
+    asm volatile("ldtilecfg %0"
+                 :
+                 : "m"(layout));  // g++ 12's intrinsic does not say that it reads all of it
   }
   ~AmxTiles() { _tile_release(); }
   AmxTiles(const AmxTiles&) = delete;
@@ -48,14 +52,15 @@ inline void store_amx_sums(float* to, int64_t ld) {
   _tile_stored(3, to + 16 * ld + kLanes, ld * 4);
 }
 
-/// Where 32 rows of A are, in words: from row to row of a tile, from a tile to that of the next 16 words of terms, and to that of
-/// the next 16 rows.
+/// Where 32 rows of A are, in words: from row to row of a tile, from a tile to that of the next 16
+/// words of terms, and to that of the next 16 rows.
 struct AmxRows {
   const uint32_t* data;
   int64_t row, next, below;
 };
 
-/// Adds `n` words of terms (a multiple of 16) of A, and of B's rows of 32 columns, `ldb` words apart, to the sums.
+/// Adds `n` words of terms (a multiple of 16) of A, and of B's rows of 32 columns, `ldb` words
+/// apart, to the sums.
 inline void add_amx_terms(const AmxRows& a, const uint32_t* b, int64_t ldb, int64_t n) {
   const uint32_t* left = a.data;
   for (int64_t p = 0; p < n; p += kAmxWords, left += a.next, b += kAmxWords * ldb) {

@@ -1,5 +1,6 @@
-// Attention forward, after Dao 2023 (arXiv:2307.08691): a tile of queries walks over the tiles of keys it may
-// see with a running maximum and sum per row, so the probabilities never exist as a whole.
+// Attention forward, after Dao 2023 (arXiv:2307.08691): a tile of queries walks over the tiles of
+// keys it may see with a running maximum and sum per row, so the probabilities never exist as a
+// whole.
 #include <cmath>
 
 #include "mtrain/cpu/kernels/attention_tiles.h"
@@ -9,8 +10,8 @@ namespace mtrain::cpu::MT_ISA {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-/// A row's running maximum is only moved when the scores outgrow it by 2^kSlack: exponentials up to that are
-/// harmless in float, and the sums need no rescaling for them.
+/// A row's running maximum is only moved when the scores outgrow it by 2^kSlack: exponentials up to
+/// that are harmless in float, and the sums need no rescaling for them.
 constexpr float kSlack = 12;
 
 /// Memory of one call: keys and values laid out, and what each thread works on.
@@ -43,7 +44,8 @@ struct QueryTile {
   float top[kTile];  // running maximum of a row's scores, give or take kSlack
   Vec sum[kTile];    // lane-wise partial sums of a row's exponentials
 
-  QueryTile(const ForwardMemory<Word>& m, int64_t thread, int64_t row_width, int64_t pack, float scale)
+  QueryTile(const ForwardMemory<Word>& m, int64_t thread, int64_t row_width, int64_t pack,
+            float scale)
       : q(m.q + thread * m.tile),
         p(m.p + thread * kBlockRows<Word> * kTile / pack),
         o(m.o + thread * kTile * row_width),
@@ -83,7 +85,8 @@ void soften(QueryTile<Word>& t, int64_t row, int64_t columns, bool first) {
   for (int m = 0; m < kBlockRows<Word>; ++m) {
     const float* s = t.s + m * kTile;
     Word* p = t.p + m * kTile / kPack;
-    Vec shift = splat(t.top[row + m] == -kInfinity ? 0.0f : t.top[row + m] * t.factor), sum = t.sum[row + m];
+    Vec shift = splat(t.top[row + m] == -kInfinity ? 0.0f : t.top[row + m] * t.factor),
+        sum = t.sum[row + m];
     for (int64_t c = 0; c < columns; c += kLanes) {
       Vec e = exp2(load(s + c) * t.factor - shift);
       put_along(p + c / kPack, e);
@@ -93,37 +96,43 @@ void soften(QueryTile<Word>& t, int64_t row, int64_t columns, bool first) {
   }
 }
 
-/// Adds the keys and values of one tile, `keys` of them, to all rows. The first row sees `first_seen` keys
-/// (none where that is negative) and each further row one more (causal); none sees more than `keys`. `first`: the rows'
-/// sums are still empty.
+/// Adds the keys and values of one tile, `keys` of them, to all rows. The first row sees
+/// `first_seen` keys (none where that is negative) and each further row one more (causal); none
+/// sees more than `keys`. `first`: the rows' sums are still empty.
 template <class Unit, class Word>
-void add_keys(QueryTile<Word>& t, int64_t rows, const Word* keys_upright, const Word* values, int64_t keys,
-              int64_t first_seen, bool first) {
+void add_keys(QueryTile<Word>& t, int64_t rows, const Word* keys_upright, const Word* values,
+              int64_t keys, int64_t first_seen, bool first) {
   constexpr int kPack = Unit::kPack;
   int64_t units = t.width / kPack;
   for (int64_t r = 0; r < rows; r += kBlockRows<Word>) {
-    int64_t seen = std::min(keys, first_seen + r + kBlockRows<Word> - 1), columns = round_up(seen, kBlockColumns<Word>);
+    int64_t seen = std::min(keys, first_seen + r + kBlockRows<Word> - 1),
+            columns = round_up(seen, kBlockColumns<Word>);
     if (seen <= 0) continue;
-    product_rows<Unit>({t.q + r * units, units, 1}, keys_upright, kTile, t.s, kTile, columns, units, false);
+    product_rows<Unit>({t.q + r * units, units, 1}, keys_upright, kTile, t.s, kTile, columns, units,
+                       false);
     for (int64_t m = 0; m < kBlockRows<Word>; ++m)
-      for (int64_t c = std::clamp<int64_t>(first_seen + r + m, 0, keys); c < columns; ++c) t.s[m * kTile + c] = -kInfinity;
+      for (int64_t c = std::clamp<int64_t>(first_seen + r + m, 0, keys); c < columns; ++c)
+        t.s[m * kTile + c] = -kInfinity;
     soften<kPack>(t, r, columns, first);
-    product_rows<Unit>({t.p, kTile / kPack, 1}, values, t.width, t.o + r * t.width, t.width, t.width,
-                       round_up(seen, kBlockTerms<Word>) / kPack, !first);
+    product_rows<Unit>({t.p, kTile / kPack, 1}, values, t.width, t.o + r * t.width, t.width,
+                       t.width, round_up(seen, kBlockTerms<Word>) / kPack, !first);
   }
 }
 
 template <class T, class Word>
-void finish(const QueryTile<Word>& t, int64_t rows, const AttentionArgs& args, int64_t token, int64_t head) {
+void finish(const QueryTile<Word>& t, int64_t rows, const AttentionArgs& args, int64_t token,
+            int64_t head) {
   for (int64_t r = 0; r < rows; ++r) {
     float sum = sum_lanes(t.sum[r]), lse = t.top[r] * args.scale + std::log(sum);
     float& known = args.lse[head * args.tokens + token + r];
     const float* o = t.o + r * t.width;
     int64_t at = ((token + r) * args.heads + head) * args.head_dim;
     if (args.add) {  // each part counts with its share of the exponentials' sum
-      float high = std::max(known, lse), all = high + std::log(std::exp(known - high) + std::exp(lse - high));
+      float high = std::max(known, lse),
+            all = high + std::log(std::exp(known - high) + std::exp(lse - high));
       float* to = static_cast<float*>(args.o) + at;
-      SerialTeam{}.each(args.head_dim, [to, before = std::exp(known - all)](int64_t d) { to[d] *= before; });
+      SerialTeam{}.each(args.head_dim,
+                        [to, before = std::exp(known - all)](int64_t d) { to[d] *= before; });
       cast_row(SerialTeam{}, o, to, args.head_dim, std::exp(lse - all) / sum, true);
       known = all;
     } else {
@@ -133,8 +142,9 @@ void finish(const QueryTile<Word>& t, int64_t rows, const AttentionArgs& args, i
   }
 }
 
-/// One call: its arguments, how it is cut, and its memory. Where there are enough sequences and groups of heads for all
-/// threads, one task owns a group in a sequence, whose keys and values lie in its core's cache; else a tile of queries.
+/// One call: its arguments, how it is cut, and its memory. Where there are enough sequences and
+/// groups of heads for all threads, one task owns a group in a sequence, whose keys and values lie
+/// in its core's cache; else a tile of queries.
 template <class T>
 class ForwardCall {
  public:
@@ -148,14 +158,17 @@ class ForwardCall {
         width_(tiling_.width()),
         grouped_(tiling_.grouped(cpu.threads())),
         memory_(cut_scratch(cpu, [&](Pieces& pieces) {
-          return ForwardMemory<Word>(pieces, grouped_ ? cpu.threads() * tiling_.longest_keys() : tiling_.all_keys() * args.groups,
-                                     cpu.threads(), width_, Unit::kPack);
+          return ForwardMemory<Word>(
+              pieces,
+              grouped_ ? cpu.threads() * tiling_.longest_keys() : tiling_.all_keys() * args.groups,
+              cpu.threads(), width_, Unit::kPack);
         })) {}
 
   void run() const {
     if (grouped_)
-      for_uneven_tasks(cpu_, args_.sequences * args_.groups,
-                       [&](int64_t task, int thread) { run_group(task / args_.groups, task % args_.groups, thread); });
+      for_uneven_tasks(cpu_, args_.sequences * args_.groups, [&](int64_t task, int thread) {
+        run_group(task / args_.groups, task % args_.groups, thread);
+      });
     else
       run_tiles();
   }
@@ -171,18 +184,21 @@ class ForwardCall {
     lay_across(along, width_, memory_.values + slot * memory_.tile);
   }
 
-  /// Tile i of one head's queries. Its first key tile is at `slot`, each further one `apart` slots on.
-  void run_queries(int64_t s, int64_t h, int64_t i, int64_t slot, int64_t apart, int64_t thread) const {
+  /// Tile i of one head's queries. Its first key tile is at `slot`, each further one `apart` slots
+  /// on.
+  void run_queries(int64_t s, int64_t h, int64_t i, int64_t slot, int64_t apart,
+                   int64_t thread) const {
     [[maybe_unused]] BlockSetup<Word> setup;
     int64_t token = tiling_.query(s) + i * kTile, rows = tiling_.query_rows(s, i);
     QueryTile<Word> t(memory_, thread, width_, Unit::kPack, args_.scale);
-    lay_along(head_rows<const T>(args_.q, args_, token, h / tiling_.per_group(), h % tiling_.per_group(), rows, width_),
+    lay_along(head_rows<const T>(args_.q, args_, token, h / tiling_.per_group(),
+                                 h % tiling_.per_group(), rows, width_),
               memory_.q + thread * memory_.tile);
     int64_t end = tiling_.seen_tiles(s, i);
     for (int64_t j = 0; j < end; ++j) {
       int64_t at = (slot + j * apart) * memory_.tile;
-      add_keys<Unit>(t, rows, memory_.keys + at, memory_.values + at, tiling_.key_rows(s, j), tiling_.first_seen(s, i, j),
-                     j == 0);
+      add_keys<Unit>(t, rows, memory_.keys + at, memory_.values + at, tiling_.key_rows(s, j),
+                     tiling_.first_seen(s, i, j), j == 0);
     }
     if (end > 0) finish<T>(t, rows, args_, token, h);
   }
@@ -197,12 +213,15 @@ class ForwardCall {
   void run_tiles() const {
     int64_t groups = args_.groups, tiles = tiling_.all_queries();
     for_uneven_tasks(cpu_, tiling_.all_keys() * groups, [&](int64_t task, int thread) {
-      tiling_.locate_keys(task / groups, [&](int64_t s, int64_t j) { lay_keys(s, task % groups, j, task, thread); });
+      tiling_.locate_keys(task / groups, [&](int64_t s, int64_t j) {
+        lay_keys(s, task % groups, j, task, thread);
+      });
     });
     for_uneven_tasks(cpu_, tiles * args_.heads, [&](int64_t task, int thread) {
       int64_t h = task % args_.heads;  // the last tiles, which see most keys, come first
       tiling_.locate_queries(tiles - 1 - task / args_.heads, [&](int64_t s, int64_t i) {
-        run_queries(s, h, i, tiling_.first_key_tile(s) * groups + h / tiling_.per_group(), groups, thread);
+        run_queries(s, h, i, tiling_.first_key_tile(s) * groups + h / tiling_.per_group(), groups,
+                    thread);
       });
     });
   }

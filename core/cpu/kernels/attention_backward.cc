@@ -1,7 +1,8 @@
-// Attention backward: the probabilities come back from the scores and lse, tile by tile. The dk and dv of a head are
-// added in the order of its queries, and heads that share a key sum theirs from the first to the last, whichever task
-// they belong to. Queries walk over the keys block by block, so that what belongs to a block of keys stays in the
-// second cache however long the sequence is. Where there are enough sequences and groups of heads for all threads, one task owns a group in a
+// Attention backward: the probabilities come back from the scores and lse, tile by tile. The dk and
+// dv of a head are added in the order of its queries, and heads that share a key sum theirs from
+// the first to the last, whichever task they belong to. Queries walk over the keys block by block,
+// so that what belongs to a block of keys stays in the second cache however long the sequence is.
+// Where there are enough sequences and groups of heads for all threads, one task owns a group in a
 // sequence, and everything it shares lies in its core's cache; else each head is a task.
 #include "mtrain/cpu/kernels/attention_tiles.h"
 
@@ -15,23 +16,25 @@ struct BackwardMemory {
   Word *k_upright, *k_across, *v_upright;             // a tile each, `key_slots` of them
   float *dk, *dv;                                     // [kTile, width] each, `sum_slots` of them
   Word *q_along, *q_across, *d_o_along, *d_o_across;  // per thread
-  Word *p_across, *ds_across, *ds_along;              // per thread, [kTile, kTile] in the layout's units
-  float *p, *ds;                                      // per thread, [kBlockRows<Word>, kTile]
-  float* dq;                                          // per thread, [kTile, width] for each tile of the longest sequence
-  int64_t tile, square, floats;                       // words of a tile of rows, of probabilities; floats of a tile
-  int64_t longest;                                    // tiles of a thread's dq
+  Word *p_across, *ds_across, *ds_along;  // per thread, [kTile, kTile] in the layout's units
+  float *p, *ds;                          // per thread, [kBlockRows<Word>, kTile]
+  float* dq;                     // per thread, [kTile, width] for each tile of the longest sequence
+  int64_t tile, square, floats;  // words of a tile of rows, of probabilities; floats of a tile
+  int64_t longest;               // tiles of a thread's dq
 
-  BackwardMemory(Pieces& pieces, int64_t key_slots, int64_t sum_slots, int64_t threads, int64_t longest_sequence,
-                 int64_t width, int64_t pack)
+  BackwardMemory(Pieces& pieces, int64_t key_slots, int64_t sum_slots, int64_t threads,
+                 int64_t longest_sequence, int64_t width, int64_t pack)
       : longest(longest_sequence) {
     tile = kTile * width / pack;
     square = kTile * kTile / pack;
     floats = kTile * width;
-    for (Word** all : {&k_upright, &k_across, &v_upright}) *all = pieces.take<Word>(key_slots * tile);
+    for (Word** all : {&k_upright, &k_across, &v_upright})
+      *all = pieces.take<Word>(key_slots * tile);
     for (float** all : {&dk, &dv}) *all = pieces.take<float>(sum_slots * floats);
     for (Word** own : {&q_along, &q_across, &d_o_along, &d_o_across})
       *own = pieces.take<Word>(threads * tile);
-    for (Word** own : {&p_across, &ds_across, &ds_along}) *own = pieces.take<Word>(threads * square);
+    for (Word** own : {&p_across, &ds_across, &ds_along})
+      *own = pieces.take<Word>(threads * square);
     dq = pieces.take<float>(threads * longest * floats);
     p = pieces.take<float>(threads * kBlockRows<Word> * kTile);
     ds = pieces.take<float>(threads * kBlockRows<Word> * kTile);
@@ -83,16 +86,17 @@ struct GradTile {
   float lse[kTile], delta[kTile];
 };
 
-/// One tile of keys: how many there are, and how many the first row of queries sees (one more with each
-/// further row). Whether it is the first that these queries meet, and these the first queries that it meets:
-/// sums start there.
+/// One tile of keys: how many there are, and how many the first row of queries sees (one more with
+/// each further row). Whether it is the first that these queries meet, and these the first queries
+/// that it meets: sums start there.
 struct KeyRange {
   int64_t keys, first_seen;
   bool first_of_queries, first_of_keys;
   int64_t seen(int64_t row) const { return std::clamp<int64_t>(first_seen + row, 0, keys); }
 };
 
-/// p = 2^(factor s - lse), ds = p (dp - delta), in place of s and dp; 0 where a row does not see the key.
+/// p = 2^(factor s - lse), ds = p (dp - delta), in place of s and dp; 0 where a row does not see
+/// the key.
 template <class Word>
 void score_gradients(GradTile<Word>& t, int64_t row, KeyRange range, int64_t columns) {
   for (int64_t m = 0; m < kBlockRows<Word>; ++m) {
@@ -116,15 +120,14 @@ void lay_block(GradTile<float>& t, int64_t row, int64_t columns) {
     }
 }
 /// For floats one layout serves both products with ds.
-const float* ds_rows(const GradTile<float>& t, int64_t row) {
-  return t.m.ds_across + row * kTile;
-}
+const float* ds_rows(const GradTile<float>& t, int64_t row) { return t.m.ds_across + row * kTile; }
 
 #if defined(__AVX512BF16__)
 void lay_block(GradTile<uint32_t>& t, int64_t row, int64_t columns) {
   for (int64_t m = 0; m < kBlockRows<uint32_t>; m += 2)
     for (int64_t c = 0; c < columns; c += kLanes) {
-      int64_t even = m * kTile + c, odd = even + kTile, across = (row + m) / 2 * kTile + c, along = kTile / 2;
+      int64_t even = m * kTile + c, odd = even + kTile, across = (row + m) / 2 * kTile + c,
+              along = kTile / 2;
       put_across(t.m.p_across + across, load(t.m.p + even), load(t.m.p + odd));
       Vec ds_even = load(t.m.ds + even), ds_odd = load(t.m.ds + odd);
       put_across(t.m.ds_across + across, ds_even, ds_odd);
@@ -139,30 +142,34 @@ const uint32_t* ds_rows(const GradTile<uint32_t>& t, int64_t row) {
 
 /// Adds what one tile of queries and one tile of keys give to dq (in the tile), dk and dv.
 template <class Unit, class Word>
-void add_gradients(GradTile<Word>& t, int64_t rows, const KeyTiles<Word>& keys, KeyRange range, float* dk, float* dv) {
+void add_gradients(GradTile<Word>& t, int64_t rows, const KeyTiles<Word>& keys, KeyRange range,
+                   float* dk, float* dv) {
   constexpr int64_t kPack = Unit::kPack;
   const BackwardMemory<Word>& m = t.m;
   int64_t width = t.width, units = width / kPack, row_end = round_up(rows, kBlockRows<Word>);
   for (int64_t r = 0; r < row_end; r += kBlockRows<Word>) {
-    int64_t seen = range.seen(r + kBlockRows<Word> - 1), columns = round_up(seen, kBlockColumns<Word>);
-    product_rows<Unit>({m.q_along + r * units, units, 1}, keys.k_upright, kTile, m.p, kTile, columns, units,
-                       false);
-    product_rows<Unit>({m.d_o_along + r * units, units, 1}, keys.v_upright, kTile, m.ds, kTile, columns,
-                       units, false);
+    int64_t seen = range.seen(r + kBlockRows<Word> - 1),
+            columns = round_up(seen, kBlockColumns<Word>);
+    product_rows<Unit>({m.q_along + r * units, units, 1}, keys.k_upright, kTile, m.p, kTile,
+                       columns, units, false);
+    product_rows<Unit>({m.d_o_along + r * units, units, 1}, keys.v_upright, kTile, m.ds, kTile,
+                       columns, units, false);
     score_gradients(t, r, range, columns);
     lay_block(t, r, columns);
-    product_rows<Unit>({ds_rows(t, r), kTile / kPack, 1}, keys.k_across, width, m.dq + r * width, width,
-                       width, round_up(seen, kBlockTerms<Word>) / kPack, !range.first_of_queries);
+    product_rows<Unit>({ds_rows(t, r), kTile / kPack, 1}, keys.k_across, width, m.dq + r * width,
+                       width, width, round_up(seen, kBlockTerms<Word>) / kPack,
+                       !range.first_of_queries);
   }
   for (int64_t c = 0; c < range.keys; c += kBlockRows<Word>) {
-    int64_t r = std::max<int64_t>(0, (c - range.first_seen + 1) / kBlockRows<Word> * kBlockRows<Word>),
+    int64_t r = std::max<int64_t>(0,
+                                  (c - range.first_seen + 1) / kBlockRows<Word> * kBlockRows<Word>),
             count = (row_end - r) / kPack;
     if (count <= 0) continue;
     int64_t from = r / kPack * kTile + c, other = r / kPack * width;
-    product_rows<Unit>({m.p_across + from, 1, kTile}, m.d_o_across + other, width, dv + c * width, width,
-                       width, count, !range.first_of_keys);
-    product_rows<Unit>({m.ds_across + from, 1, kTile}, m.q_across + other, width, dk + c * width, width,
-                       width, count, !range.first_of_keys);
+    product_rows<Unit>({m.p_across + from, 1, kTile}, m.d_o_across + other, width, dv + c * width,
+                       width, width, count, !range.first_of_keys);
+    product_rows<Unit>({m.ds_across + from, 1, kTile}, m.q_across + other, width, dk + c * width,
+                       width, width, count, !range.first_of_keys);
   }
 }
 
@@ -171,20 +178,24 @@ template <class T, class Word>
 void load_tile(GradTile<Word>& t, const AttentionBackwardArgs& back, int64_t token, int64_t head,
                int64_t rows) {
   const AttentionArgs& args = back.forward;
-  int64_t dim = args.head_dim, per_group = args.heads / args.groups, at = (token * args.heads + head) * dim;
+  int64_t dim = args.head_dim, per_group = args.heads / args.groups,
+          at = (token * args.heads + head) * dim;
   const T *o = static_cast<const T*>(args.o) + at, *d_o = static_cast<const T*>(back.d_o) + at;
-  lay_along(head_rows<const T>(args.q, args, token, head / per_group, head % per_group, rows, t.width),
-            t.m.q_along);
+  lay_along(
+      head_rows<const T>(args.q, args, token, head / per_group, head % per_group, rows, t.width),
+      t.m.q_along);
   lay_along(Rows<const T>{d_o, args.heads * dim, rows, dim, t.width}, t.m.d_o_along);
   lay_across(t.m.q_along, t.width, t.m.q_across);
   lay_across(t.m.d_o_along, t.width, t.m.d_o_across);
   for (int64_t r = 0; r < kTile; ++r) {
     int64_t row = r * args.heads * dim;
-    t.lse[r] =
-        r < rows ? args.lse[head * args.tokens + token + r] * kLog2OfE : std::numeric_limits<float>::infinity();
-    t.delta[r] = r < rows ? SerialTeam{}.sum(
-                                dim, [&](int64_t d) { return to_float(o[row + d]) * to_float(d_o[row + d]); })
-                          : 0;
+    t.lse[r] = r < rows ? args.lse[head * args.tokens + token + r] * kLog2OfE
+                        : std::numeric_limits<float>::infinity();
+    t.delta[r] =
+        r < rows
+            ? SerialTeam{}.sum(
+                  dim, [&](int64_t d) { return to_float(o[row + d]) * to_float(d_o[row + d]); })
+            : 0;
   }
 }
 
@@ -204,15 +215,17 @@ class BackwardCall {
         grouped_(tiling_.grouped(cpu.threads())),
         memory_(cut_scratch(cpu, [&](Pieces& pieces) {
           int64_t own = cpu.threads() * tiling_.longest_keys();
-          return BackwardMemory<Word>(pieces, grouped_ ? own : tiling_.all_keys() * args_.groups,
-                                      grouped_ ? own * (tiling_.per_group() > 1 ? 2 : 1) : tiling_.all_keys() * args_.heads,
-                                      cpu.threads(), tiling_.longest_queries(), width_, Unit::kPack);
+          return BackwardMemory<Word>(
+              pieces, grouped_ ? own : tiling_.all_keys() * args_.groups,
+              grouped_ ? own * (tiling_.per_group() > 1 ? 2 : 1) : tiling_.all_keys() * args_.heads,
+              cpu.threads(), tiling_.longest_queries(), width_, Unit::kPack);
         })) {}
 
   void run() {
     if (grouped_)
-      for_uneven_tasks(cpu_, args_.sequences * args_.groups,
-                       [&](int64_t task, int thread) { run_group(task / args_.groups, task % args_.groups, thread); });
+      for_uneven_tasks(cpu_, args_.sequences * args_.groups, [&](int64_t task, int thread) {
+        run_group(task / args_.groups, task % args_.groups, thread);
+      });
     else
       run_heads();
   }
@@ -220,7 +233,8 @@ class BackwardCall {
  private:
   void prefetch_keys(int64_t s, int64_t g, int64_t j) const {
     int64_t token = tiling_.key(s) + j * kTile, rows = tiling_.key_rows(s, j);
-    for (const HeadsView* view : {&args_.k, &args_.v}) prefetch(head_rows<const T>(*view, args_, token, g, 0, rows, width_));
+    for (const HeadsView* view : {&args_.k, &args_.v})
+      prefetch(head_rows<const T>(*view, args_, token, g, 0, rows, width_));
   }
 
   /// Lays out tile j of a group's keys and values.
@@ -235,21 +249,28 @@ class BackwardCall {
 
   void prefetch_tile(int64_t token, int64_t h, int64_t rows) const {
     int64_t dim = args_.head_dim, at = (token * args_.heads + h) * dim;
-    prefetch(head_rows<const T>(args_.q, args_, token, h / tiling_.per_group(), h % tiling_.per_group(), rows, width_));
+    prefetch(head_rows<const T>(args_.q, args_, token, h / tiling_.per_group(),
+                                h % tiling_.per_group(), rows, width_));
     for (const void* base : {const_cast<const void*>(args_.o), back_.d_o})
-      prefetch(Rows<const T>{static_cast<const T*>(base) + at, args_.heads * dim, rows, dim, width_});
+      prefetch(
+          Rows<const T>{static_cast<const T*>(base) + at, args_.heads * dim, rows, dim, width_});
   }
 
-  /// Everything one head of one sequence gives: its dq is written, its dk and dv are left in `sums`.
-  void run_head(const BackwardMemory<Word>& own, int64_t s, int64_t h, const KeyTiles<Word>& keys, KeySums sums) const {
+  /// Everything one head of one sequence gives: its dq is written, its dk and dv are left in
+  /// `sums`.
+  void run_head(const BackwardMemory<Word>& own, int64_t s, int64_t h, const KeyTiles<Word>& keys,
+                KeySums sums) const {
     [[maybe_unused]] BlockSetup<Word> setup;
-    constexpr int64_t kBlock = 8;  // tiles of keys: with their gradients about half of a second cache
+    constexpr int64_t kBlock =
+        8;  // tiles of keys: with their gradients about half of a second cache
     int64_t tiles = tiling_.query_tiles(s);
     GradTile<Word> t{own, width_, args_.scale * kLog2OfE, {}, {}};
-    if (args_.spans) clear_sums(sums, s);  // the first queries that look at a tile of keys may see but some of it
+    if (args_.spans)
+      clear_sums(sums, s);  // the first queries that look at a tile of keys may see but some of it
     for (int64_t block = 0; block < tiling_.key_tiles(s); block += kBlock)
       for (int64_t i = tiling_.first_looking(s, block); i < tiles; ++i) {
-        int64_t token = tiling_.query(s) + i * kTile, rows = tiling_.query_rows(s, i), last = tiling_.seen_tiles(s, i);
+        int64_t token = tiling_.query(s) + i * kTile, rows = tiling_.query_rows(s, i),
+                last = tiling_.seen_tiles(s, i);
         if (last <= block) continue;
         t.m.dq = own.dq + i * own.floats;
         load_tile<T>(t, back_, token, h, rows);
@@ -270,8 +291,8 @@ class BackwardCall {
   }
 
   /// Rows of a gradient, into a view of it from row `token` on.
-  void write(const float* from, const HeadsView& view, int64_t token, int64_t group, int64_t head, int64_t rows,
-             float factor) const {
+  void write(const float* from, const HeadsView& view, int64_t token, int64_t group, int64_t head,
+             int64_t rows, float factor) const {
     auto put = [&]<class To>(const Rows<To>& to, bool add) {
       for (int64_t r = 0; r < rows; ++r)
         cast_row(SerialTeam{}, from + r * width_, to.data + r * to.stride, to.dim, factor, add);
@@ -284,7 +305,8 @@ class BackwardCall {
 
   void write_queries(const float* dq, int64_t s, int64_t h, int64_t i) const {
     int64_t per_group = tiling_.per_group();
-    write(dq, back_.dq, tiling_.query(s) + i * kTile, h / per_group, h % per_group, tiling_.query_rows(s, i), args_.scale);
+    write(dq, back_.dq, tiling_.query(s) + i * kTile, h / per_group, h % per_group,
+          tiling_.query_rows(s, i), args_.scale);
   }
 
   static void add_sums(const KeySums& to, const KeySums& from, int64_t j, int64_t count) {
@@ -301,17 +323,20 @@ class BackwardCall {
 
   /// All heads of a group in one sequence, by one thread in memory of its own.
   void run_group(int64_t s, int64_t g, int64_t thread) const {
-    int64_t per_group = tiling_.per_group(), tiles = tiling_.key_tiles(s), slot = thread * tiling_.longest_keys();
+    int64_t per_group = tiling_.per_group(), tiles = tiling_.key_tiles(s),
+            slot = thread * tiling_.longest_keys();
     BackwardMemory<Word> own = memory_.of_thread(thread);
     KeyTiles<Word> keys(memory_, slot, 1);
-    KeySums total(memory_, slot, 1), next(memory_, slot + cpu_.threads() * tiling_.longest_keys() * (per_group > 1), 1);
+    KeySums total(memory_, slot, 1),
+        next(memory_, slot + cpu_.threads() * tiling_.longest_keys() * (per_group > 1), 1);
     for (int64_t j = 0; j < tiles; ++j) {
       if (j + 1 < tiles) prefetch_keys(s, g, j + 1);
       lay_keys(s, g, j, keys.at(j), own.q_along);
     }
     for (int64_t h = 0; h < per_group; ++h) {
       run_head(own, s, g * per_group + h, keys, h == 0 ? total : next);
-      for (int64_t j = 0; h > 0 && j < tiles; ++j) add_sums(total, next, j, tiling_.key_rows(s, j) * width_);
+      for (int64_t j = 0; h > 0 && j < tiles; ++j)
+        add_sums(total, next, j, tiling_.key_rows(s, j) * width_);
     }
     for (int64_t j = 0; j < tiles; ++j) write_keys(total, s, g, j);
   }
@@ -321,12 +346,14 @@ class BackwardCall {
     int64_t groups = args_.groups, heads = args_.heads, packed = tiling_.all_keys() * groups;
     for_uneven_tasks(cpu_, packed, [&](int64_t task, int thread) {
       tiling_.locate_keys(task / groups, [&](int64_t s, int64_t j) {
-        lay_keys(s, task % groups, j, KeyTiles<Word>(memory_, task, 0), memory_.of_thread(thread).q_along);
+        lay_keys(s, task % groups, j, KeyTiles<Word>(memory_, task, 0),
+                 memory_.of_thread(thread).q_along);
       });
     });
     for_uneven_tasks(cpu_, args_.sequences * heads, [&](int64_t task, int thread) {
       int64_t s = task / heads, h = task % heads, first = tiling_.first_key_tile(s);
-      run_head(memory_.of_thread(thread), s, h, KeyTiles<Word>(memory_, first * groups + h / tiling_.per_group(), groups),
+      run_head(memory_.of_thread(thread), s, h,
+               KeyTiles<Word>(memory_, first * groups + h / tiling_.per_group(), groups),
                KeySums(memory_, first * heads + h, heads));
     });
     for_uneven_tasks(cpu_, packed, [&](int64_t task, int) {

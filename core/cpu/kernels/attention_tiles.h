@@ -1,12 +1,13 @@
-// What attention's two passes share: tile sizes, the layouts that tile products want, and how rows get into
-// them. Keys and values are laid out once per call, so that every query tile and every head of a group reads
-// them as they are; the copies take O(tokens).
+// What attention's two passes share: tile sizes, the layouts that tile products want, and how rows
+// get into them. Keys and values are laid out once per call, so that every query tile and every
+// head of a group reads them as they are; the copies take O(tokens).
 //
 // Layouts of a tile of 64 rows (tokens) of `width` values, in units of a float or a bf16 pair
 // (tile_product.h):
-//   along    [64][width / pack]   units run along a row: the left operand of products over the head dim
-//   upright  [width / pack][64]   its transpose: the right operand of products over the head dim
-//   across   [64 / pack][width]   units run across rows: the right operand of products over tokens
+//   along    [64][width / pack]   units run along a row: the left operand of products over the head
+//   dim upright  [width / pack][64]   its transpose: the right operand of products over the head
+//   dim across   [64 / pack][width]   units run across rows: the right operand of products over
+//   tokens
 #pragma once
 #include <type_traits>
 
@@ -19,11 +20,13 @@ namespace mtrain::cpu::MT_ISA {
 
 constexpr int64_t kTile = 64;  // queries and keys per tile
 
-/// The problem cut into tiles. Sequence s has consecutive ones of queries and of keys, the last one of each partly filled.
+/// The problem cut into tiles. Sequence s has consecutive ones of queries and of keys, the last one
+/// of each partly filled.
 class Tiling {
  public:
   /// `columns`: the multiple of which the width is.
-  Tiling(const AttentionArgs& args, int64_t columns) : args_(args), width_(round_up(args.head_dim, columns)) {
+  Tiling(const AttentionArgs& args, int64_t columns)
+      : args_(args), width_(round_up(args.head_dim, columns)) {
     for (int64_t s = 0; s < args.sequences; ++s) {
       int64_t squares = query_tiles(s) * key_tiles(s);
       all_queries_ += query_tiles(s);
@@ -37,14 +40,17 @@ class Tiling {
   int64_t queries(int64_t s) const { return args_.spans ? args_.spans[s].queries : length(s); }
   int64_t keys(int64_t s) const { return args_.spans ? args_.spans[s].keys : length(s); }
   /// The first row.
-  int64_t query(int64_t s) const { return args_.spans ? args_.spans[s].query : args_.cu_seqlens[s]; }
+  int64_t query(int64_t s) const {
+    return args_.spans ? args_.spans[s].query : args_.cu_seqlens[s];
+  }
   int64_t key(int64_t s) const { return args_.spans ? args_.spans[s].key : args_.cu_seqlens[s]; }
   int64_t query_tiles(int64_t s) const { return (queries(s) + kTile - 1) / kTile; }
   int64_t key_tiles(int64_t s) const { return (keys(s) + kTile - 1) / kTile; }
   /// Rows of a tile.
   int64_t query_rows(int64_t s, int64_t i) const { return std::min(kTile, queries(s) - i * kTile); }
   int64_t key_rows(int64_t s, int64_t j) const { return std::min(kTile, keys(s) - j * kTile); }
-  /// How many keys of tile j the first row of query tile i sees, one more with each further row; not cut to those there are.
+  /// How many keys of tile j the first row of query tile i sees, one more with each further row;
+  /// not cut to those there are.
   int64_t first_seen(int64_t s, int64_t i, int64_t j) const {
     return args_.causal ? (i - j) * kTile + offset(s) + 1 : kTile;
   }
@@ -68,9 +74,11 @@ class Tiling {
     for (int64_t earlier = 0; earlier < s; ++earlier) sum += key_tiles(earlier);
     return sum;
   }
-  /// Whether groups of heads in sequences keep all threads busy, each working on some alone: the longest is at most half of
-  /// a thread's share of the work.
-  bool grouped(int64_t threads) const { return 2 * threads * most_squares_ <= args_.groups * squares_; }
+  /// Whether groups of heads in sequences keep all threads busy, each working on some alone: the
+  /// longest is at most half of a thread's share of the work.
+  bool grouped(int64_t threads) const {
+    return 2 * threads * most_squares_ <= args_.groups * squares_;
+  }
   /// Head dim rounded up to whole blocks; the added columns are zero.
   int64_t width() const { return width_; }
   int64_t per_group() const { return args_.heads / args_.groups; }
@@ -94,17 +102,20 @@ class Tiling {
   int64_t offset(int64_t s) const { return args_.spans ? args_.spans[s].offset : 0; }
 
   const AttentionArgs& args_;
-  int64_t width_, all_queries_ = 0, all_keys_ = 0, longest_queries_ = 0, longest_keys_ = 0, most_squares_ = 0, squares_ = 0;
+  int64_t width_, all_queries_ = 0, all_keys_ = 0, longest_queries_ = 0, longest_keys_ = 0,
+                  most_squares_ = 0, squares_ = 0;
 };
 
-/// `rows` rows of a matrix of T, `stride` apart; what lies beyond them and beyond `dim` counts as zero.
+/// `rows` rows of a matrix of T, `stride` apart; what lies beyond them and beyond `dim` counts as
+/// zero.
 template <class T>
 struct Rows {
   T* data;
   int64_t stride, rows, dim, width;
 };
 
-/// Asks for rows that are wanted soon: they lie far apart, so that the processor does not see them coming.
+/// Asks for rows that are wanted soon: they lie far apart, so that the processor does not see them
+/// coming.
 template <class T>
 inline void prefetch(const Rows<const T>& rows) {
   for (int64_t r = 0; r < rows.rows; ++r)
@@ -112,8 +123,8 @@ inline void prefetch(const Rows<const T>& rows) {
       __builtin_prefetch(reinterpret_cast<const char*>(rows.data + r * rows.stride) + byte);
 }
 
-/// Copies `dim` 16-bit values and fills up to `width` with zeros. Rows are short: vectors of fixed size beat
-/// a call.
+/// Copies `dim` 16-bit values and fills up to `width` with zeros. Rows are short: vectors of fixed
+/// size beat a call.
 template <class T>
 MT_HD void copy_padded(const T* from, int64_t dim, int64_t width, T* to) {
   constexpr int64_t kStep = 4 * kLanes / static_cast<int64_t>(sizeof(T));
@@ -141,7 +152,8 @@ inline void lay_along(const Rows<const T>& from, Word* to) {
       copy_padded(from.data + r * from.stride, from.dim, from.width, reinterpret_cast<T*>(row));
     }
   }
-  std::memset(to + from.rows * units, 0, sizeof(Word) * static_cast<size_t>((kTile - from.rows) * units));
+  std::memset(to + from.rows * units, 0,
+              sizeof(Word) * static_cast<size_t>((kTile - from.rows) * units));
 }
 
 /// "along" to "upright": a transpose of units, by squares of four.
@@ -175,13 +187,13 @@ inline void lay_across(const uint32_t* along, int64_t width, uint32_t* to) {
 }
 #endif
 
-/// A vector of floats becomes the units of one row, in place of a float vector or as half as many pairs.
-MT_HD void put_along(float* to, Vec v) {
-  store(to, v);
-}
+/// A vector of floats becomes the units of one row, in place of a float vector or as half as many
+/// pairs.
+MT_HD void put_along(float* to, Vec v) { store(to, v); }
 #if defined(__AVX512BF16__)
 MT_HD void put_along(uint32_t* to, Vec v) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                      reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
 }
 /// Two rows at the same columns become one row of pairs.
 MT_HD void put_across(uint32_t* to, Vec even, Vec odd) {
@@ -193,8 +205,8 @@ MT_HD void put_across(uint32_t* to, Vec even, Vec odd) {
 
 /// The rows of one head of a view.
 template <class T>
-inline Rows<T> head_rows(const HeadsView& view, const AttentionArgs& args, int64_t token, int64_t group,
-                         int64_t head_in_group, int64_t rows, int64_t width) {
+inline Rows<T> head_rows(const HeadsView& view, const AttentionArgs& args, int64_t token,
+                         int64_t group, int64_t head_in_group, int64_t rows, int64_t width) {
   T* data = static_cast<T*>(view.data) + token * view.row_stride + group * view.group_stride +
             head_in_group * args.head_dim;
   return {data, view.row_stride, rows, args.head_dim, width};

@@ -55,7 +55,8 @@ void cast(Stream& stream, const CastArgs& args) {
           std::memmove(static_cast<void*>(dst + begin), src + begin,
                        sizeof(D) * static_cast<size_t>(end - begin));
         else
-          cast_row(SerialTeam{}, src + begin, dst + begin, end - begin, args.scale, args.accumulate);
+          cast_row(SerialTeam{}, src + begin, dst + begin, end - begin, args.scale,
+                   args.accumulate);
       });
     });
   });
@@ -66,17 +67,18 @@ void copy_blocks(Stream& stream, const CopyBlocksArgs& args) {
     auto src = static_cast<const T*>(args.src);
     auto dst = static_cast<T*>(args.dst);
     int64_t n = args.count;
-    for_blocks(cpu_stream(stream), args.outer * args.inner, rows_per_task(n), [&](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) {
-        int64_t i = block / args.inner, j = block % args.inner;
-        const T* from = src + i * args.src_outer + j * args.src_inner;
-        T* to = dst + i * args.dst_outer + j * args.dst_inner;
-        if (args.accumulate)
-          cast_row(SerialTeam{}, from, to, n, 1.0f, true);
-        else
-          std::memcpy(static_cast<void*>(to), from, sizeof(T) * static_cast<size_t>(n));
-      }
-    });
+    for_blocks(cpu_stream(stream), args.outer * args.inner, rows_per_task(n),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t block = begin; block < end; ++block) {
+                   int64_t i = block / args.inner, j = block % args.inner;
+                   const T* from = src + i * args.src_outer + j * args.src_inner;
+                   T* to = dst + i * args.dst_outer + j * args.dst_inner;
+                   if (args.accumulate)
+                     cast_row(SerialTeam{}, from, to, n, 1.0f, true);
+                   else
+                     std::memcpy(static_cast<void*>(to), from, sizeof(T) * static_cast<size_t>(n));
+                 }
+               });
   });
 }
 
@@ -87,8 +89,9 @@ void dropout(Stream& stream, const DropoutArgs& args) {
     RngStream rng(args.seed, args.name_key, args.step);
     float p = args.p, scale = p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
     int64_t first = args.first_index;
-    each_element(stream, args.count,
-                 [=](int64_t i) { y[i] = T(to_float(x[i]) * dropout_factor(rng, first + i, p, scale)); });
+    each_element(stream, args.count, [=](int64_t i) {
+      y[i] = T(to_float(x[i]) * dropout_factor(rng, first + i, p, scale));
+    });
   });
 }
 

@@ -10,20 +10,21 @@ void embedding(Stream& stream, const EmbeddingArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
     auto table = static_cast<const T*>(args.table);
     auto y = static_cast<T*>(args.y);
-    for_blocks(cpu_stream(stream), args.tokens, rows_per_task(args.cols), [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        int64_t row = args.ids[t] - args.first_row;
-        if (row >= 0 && row < args.rows)
-          embedding_row(SerialTeam{}, table + row * args.cols, y + t * args.cols, args.cols);
-        else
-          std::fill_n(y + t * args.cols, args.cols, T(0.0f));
-      }
-    });
+    for_blocks(
+        cpu_stream(stream), args.tokens, rows_per_task(args.cols), [&](int64_t begin, int64_t end) {
+          for (int64_t t = begin; t < end; ++t) {
+            int64_t row = args.ids[t] - args.first_row;
+            if (row >= 0 && row < args.rows)
+              embedding_row(SerialTeam{}, table + row * args.cols, y + t * args.cols, args.cols);
+            else
+              std::fill_n(y + t * args.cols, args.cols, T(0.0f));
+          }
+        });
   });
 }
 
-/// Tasks are bands of columns: each walks the tokens in order, so equal ids are added in the same order
-/// everywhere.
+/// Tasks are bands of columns: each walks the tokens in order, so equal ids are added in the same
+/// order everywhere.
 void embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
   constexpr int64_t kBand = 64;
   with_float_type(args.dtype, [&]<class T>(T) {
@@ -32,8 +33,8 @@ void embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
       for (int64_t t = 0; t < args.tokens; ++t) {
         int64_t row = args.ids[t] - args.first_row;
         if (row < 0 || row >= args.rows) continue;
-        embedding_row_backward(SerialTeam{}, dy + t * args.cols + begin, args.d_table + row * args.cols + begin,
-                               end - begin);
+        embedding_row_backward(SerialTeam{}, dy + t * args.cols + begin,
+                               args.d_table + row * args.cols + begin, end - begin);
       }
     });
   });

@@ -17,8 +17,10 @@ void sum_row(const GatherSumArgs& a, int64_t row, Weight&& weight) {
   for (int64_t begin = 0; begin < a.cols; begin += kBand) {
     int64_t n = std::min(kBand, a.cols - begin);
     SerialTeam team;
-    if (addend) team.each(n, [&](int64_t i) { sums[i] = to_float(addend[begin + i]); });
-    else team.each(n, [&](int64_t i) { sums[i] = 0; });
+    if (addend)
+      team.each(n, [&](int64_t i) { sums[i] = to_float(addend[begin + i]); });
+    else
+      team.each(n, [&](int64_t i) { sums[i] = 0; });
     for (int64_t j = 0; j < a.fan; ++j) {
       if (source[j] < 0) continue;
       float w = weight(row * a.fan + j);
@@ -31,23 +33,27 @@ void sum_row(const GatherSumArgs& a, int64_t row, Weight&& weight) {
 
 void gather_sum(Stream& stream, const GatherSumArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
-    for_blocks(cpu_stream(stream), args.rows, rows_per_task(args.cols * (args.fan + 1)), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        sum_row<T>(args, row, [&](int64_t term) {
-          return args.weights ? args.weights[args.weight_of ? args.weight_of[term] : term] : 1.0f;
-        });
-    });
+    for_blocks(cpu_stream(stream), args.rows, rows_per_task(args.cols * (args.fan + 1)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t row = begin; row < end; ++row)
+                   sum_row<T>(args, row, [&](int64_t term) {
+                     return args.weights
+                                ? args.weights[args.weight_of ? args.weight_of[term] : term]
+                                : 1.0f;
+                   });
+               });
   });
 }
 
 void row_dots(Stream& stream, const RowDotsArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
     auto a = static_cast<const T*>(args.a), b = static_cast<const T*>(args.b);
-    for_blocks(cpu_stream(stream), args.rows, rows_per_task(args.cols * args.fan), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        args.out[r] = row_dots_row(SerialTeam{}, a + r / args.group * args.cols, b, args.source + r * args.fan, args.fan,
-                                   args.cols);
-    });
+    for_blocks(cpu_stream(stream), args.rows, rows_per_task(args.cols * args.fan),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t r = begin; r < end; ++r)
+                   args.out[r] = row_dots_row(SerialTeam{}, a + r / args.group * args.cols, b,
+                                              args.source + r * args.fan, args.fan, args.cols);
+               });
   });
 }
 

@@ -1,6 +1,7 @@
-// Products of bf16 by AMX: two by two tiles of C stay in tile registers while the terms pass by. A is packed in tiles of 16
-// rows by 16 words, panels of B in two halves (gemm_pack.h), whose rows are tiles' rows as they lie. One of the
-// operands of a tile stays in the first cache: from the second one alone tiles do not come fast enough.
+// Products of bf16 by AMX: two by two tiles of C stay in tile registers while the terms pass by. A
+// is packed in tiles of 16 rows by 16 words, panels of B in two halves (gemm_pack.h), whose rows
+// are tiles' rows as they lie. One of the operands of a tile stays in the first cache: from the
+// second one alone tiles do not come fast enough.
 #pragma once
 #include "mtrain/cpu/kernels/amx.h"
 #include "mtrain/cpu/kernels/gemm_pack.h"
@@ -9,23 +10,27 @@
 #if defined(__AMX_BF16__)
 namespace mtrain::cpu::MT_ISA {
 
-constexpr int64_t kAmxDepth = 256;    // words of terms that half a panel meets all rows with: 32 KiB
+constexpr int64_t kAmxDepth = 256;  // words of terms that half a panel meets all rows with: 32 KiB
 
-/// Packs rows [row, last) of A, `terms` of them from `term` on, as consecutive tiles of 16 rows by 16 words, words first. Zeros fill
-/// the last tiles, and a second tile of rows where there is one alone.
-inline void pack_amx_rows(const bf16* a, int64_t lda, bool transposed, int64_t row, int64_t last, int64_t term, int64_t terms,
-                          uint32_t* to) {
-  int64_t end = row + round_up(last - row, kAmxRows), words = round_up(divide_up(terms, 2), kAmxWords);
+/// Packs rows [row, last) of A, `terms` of them from `term` on, as consecutive tiles of 16 rows by
+/// 16 words, words first. Zeros fill the last tiles, and a second tile of rows where there is one
+/// alone.
+inline void pack_amx_rows(const bf16* a, int64_t lda, bool transposed, int64_t row, int64_t last,
+                          int64_t term, int64_t terms, uint32_t* to) {
+  int64_t end = row + round_up(last - row, kAmxRows),
+          words = round_up(divide_up(terms, 2), kAmxWords);
   auto pack = [&](int64_t first, int64_t p) {
     __m512i r[16];
     Lanes rows = lanes_below(last - first);
     for (int64_t i = 0; i < 16; ++i) {
       if (transposed) {
         bool there = 2 * (p + i) < terms && rows != 0;
-        r[i] = there ? words_across<uint32_t>(a + term * lda + first, lda, p + i, terms, rows) : __m512i{};
+        r[i] = there ? words_across<uint32_t>(a + term * lda + first, lda, p + i, terms, rows)
+                     : __m512i{};
       } else {
         bool there = first + i < last;
-        r[i] = there ? words_along<uint32_t>(a + (first + i) * lda + term + 2 * p, terms - 2 * p) : __m512i{};
+        r[i] = there ? words_along<uint32_t>(a + (first + i) * lda + term + 2 * p, terms - 2 * p)
+                     : __m512i{};
       }
     }
     if (transposed) transpose_words(r);
@@ -41,23 +46,28 @@ inline void pack_amx_rows(const bf16* a, int64_t lda, bool transposed, int64_t r
   }
 }
 
-/// Rows [0, rows) of packed A times columns [0, cols) of a panel, `n` words of terms. `sums`: memory of amx_sums(rows) floats.
+/// Rows [0, rows) of packed A times columns [0, cols) of a panel, `n` words of terms. `sums`:
+/// memory of amx_sums(rows) floats.
 template <class C>
 class AmxProduct {
  public:
-  AmxProduct(const uint32_t* a, const uint32_t* b, int64_t n, int64_t rows, int64_t cols, float* sums, const TileOutput<C>& out)
+  AmxProduct(const uint32_t* a, const uint32_t* b, int64_t n, int64_t rows, int64_t cols,
+             float* sums, const TileOutput<C>& out)
       : a_(a), b_(b), n_(n), rows_(rows), cols_(cols), sums_(sums), out_(out) {}
 
   void run() {
     AmxTiles tiles;
     if (n_ <= kAmxDepth) {  // rows of A stay in the first cache for both halves
       for (int64_t row = 0, i = 0; row < rows_; row += kAmxRows)
-        for (int64_t column = 0; column < cols_; column += kAmxColumns, i ^= 1) multiply(row, column, 0, sums_ + i * kSums);
+        for (int64_t column = 0; column < cols_; column += kAmxColumns, i ^= 1)
+          multiply(row, column, 0, sums_ + i * kSums);
       return put_last();
     }
-    for (int64_t column = 0; column < cols_; column += kAmxColumns) {  // a part of half a panel stays there for all rows
+    for (int64_t column = 0; column < cols_;
+         column += kAmxColumns) {  // a part of half a panel stays there for all rows
       for (int64_t p = 0; p < n_; p += kAmxDepth)
-        for (int64_t row = 0; row < rows_; row += kAmxRows) multiply(row, column, p, sums_ + row * kAmxColumns);
+        for (int64_t row = 0; row < rows_; row += kAmxRows)
+          multiply(row, column, p, sums_ + row * kAmxColumns);
       put_last();
     }
   }
@@ -69,9 +79,12 @@ class AmxProduct {
   void multiply(int64_t row, int64_t column, int64_t p, float* sums) {
     int64_t depth = std::min(kAmxDepth, n_ - p);
     bool ends = p + depth == n_;
-    if (p == 0) zero_amx_sums();
-    else load_amx_sums(sums, kAmxColumns);
-    add_amx_terms({a_ + row * n_ + p * 16, kAmxWords, kAmxTile, n_ * 16}, b_ + column * n_ + p * kAmxColumns, kAmxColumns, depth);
+    if (p == 0)
+      zero_amx_sums();
+    else
+      load_amx_sums(sums, kAmxColumns);
+    add_amx_terms({a_ + row * n_ + p * 16, kAmxWords, kAmxTile, n_ * 16},
+                  b_ + column * n_ + p * kAmxColumns, kAmxColumns, depth);
     // The sums before these: vector instructions have something to do while tiles are multiplied.
     if (ends) put_last();
     store_amx_sums(sums, kAmxColumns);
@@ -100,7 +113,9 @@ class AmxProduct {
   } last_;
 };
 
-inline int64_t amx_sums(int64_t rows) { return (round_up(rows, kAmxRows) + kAmxRows) * kAmxColumns; }
+inline int64_t amx_sums(int64_t rows) {
+  return (round_up(rows, kAmxRows) + kAmxRows) * kAmxColumns;
+}
 
 }  // namespace mtrain::cpu::MT_ISA
 #endif

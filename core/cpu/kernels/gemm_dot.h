@@ -1,5 +1,5 @@
-// Products y = x Bᵀ of few rows, as when a model generates text: dot products of rows of both operands where they lie, so
-// that B, which is most of the work, is read once and never packed.
+// Products y = x Bᵀ of few rows, as when a model generates text: dot products of rows of both
+// operands where they lie, so that B, which is most of the work, is read once and never packed.
 #pragma once
 #include "mtrain/cpu/kernels/gemm_tile.h"
 #include "mtrain/cpu/kernels/launch.h"
@@ -11,9 +11,11 @@ namespace mtrain::cpu::MT_ISA {
 constexpr int64_t kDotColumns = 4;  // columns of B whose sums are in registers together
 constexpr int64_t kDotTask = 16;    // columns of one task
 
-/// Dot products of Rows rows of `a`, `lda` floats apart, with `Columns` columns of B: sums[r * kDotColumns + j].
+/// Dot products of Rows rows of `a`, `lda` floats apart, with `Columns` columns of B: sums[r *
+/// kDotColumns + j].
 template <int Rows, int Columns, class T>
-inline void dot_block(const float* a, int64_t lda, const T* b, int64_t ldb, int64_t k, float* sums) {
+inline void dot_block(const float* a, int64_t lda, const T* b, int64_t ldb, int64_t k,
+                      float* sums) {
   Vec sum[Rows][Columns] = {};
   auto step = [&](int64_t p, Lanes lanes) __attribute__((always_inline)) {
     Vec right[Columns];
@@ -35,10 +37,12 @@ inline void dot_block(const float* a, int64_t lda, const T* b, int64_t ldb, int6
 
 /// Up to four rows and columns.
 template <class T>
-inline void dot_some(const float* a, int64_t lda, int64_t rows, const T* b, int64_t ldb, int64_t columns, int64_t k, float* sums) {
+inline void dot_some(const float* a, int64_t lda, int64_t rows, const T* b, int64_t ldb,
+                     int64_t columns, int64_t k, float* sums) {
   auto with_rows = [&]<int kRows>(std::integral_constant<int, kRows>) {
     if (columns == kDotColumns) return dot_block<kRows, kDotColumns>(a, lda, b, ldb, k, sums);
-    for (int64_t j = 0; j < columns; ++j) dot_block<kRows, 1>(a, lda, b + j * ldb, ldb, k, sums + j);
+    for (int64_t j = 0; j < columns; ++j)
+      dot_block<kRows, 1>(a, lda, b + j * ldb, ldb, k, sums + j);
   };
   if (rows == 4) return with_rows(std::integral_constant<int, 4>());
   if (rows == 3) return with_rows(std::integral_constant<int, 3>());
@@ -57,15 +61,19 @@ class DotGemm {
     });
     with_float_type(g.dtype, [&]<class T>(T) {
       for (int64_t r = 0; r < g.m; ++r)
-        cast_row(SerialTeam{}, static_cast<const T*>(g.a) + r * g.lda, a_ + r * g.k, g.k, 1.0f, false);
+        cast_row(SerialTeam{}, static_cast<const T*>(g.a) + r * g.lda, a_ + r * g.k, g.k, 1.0f,
+                 false);
     });
-    if (g.bias) stream.kernels().cast(stream, {g.bias, bias_, g.n, 1, false, g.bias_dtype, DType::f32});
+    if (g.bias)
+      stream.kernels().cast(stream, {g.bias, bias_, g.n, 1, false, g.bias_dtype, DType::f32});
   }
 
   void run() {
     for_tasks(stream_, (g_.n + kDotTask - 1) / kDotTask, [&](int64_t task) {
-      for (int64_t column = task * kDotTask, end = std::min(g_.n, column + kDotTask); column < end; column += kDotColumns)
-        for (int64_t row = 0; row < g_.m; row += 4) block(row, column, std::min(kDotColumns, end - column));
+      for (int64_t column = task * kDotTask, end = std::min(g_.n, column + kDotTask); column < end;
+           column += kDotColumns)
+        for (int64_t row = 0; row < g_.m; row += 4)
+          block(row, column, std::min(kDotColumns, end - column));
     });
   }
 
@@ -74,7 +82,8 @@ class DotGemm {
     float sums[4 * kDotColumns];
     int64_t rows = std::min<int64_t>(4, g_.m - row);
     with_float_type(g_.dtype, [&]<class T>(T) {
-      dot_some(a_ + row * g_.k, g_.k, rows, static_cast<const T*>(g_.b) + column * g_.ldb, g_.ldb, columns, g_.k, sums);
+      dot_some(a_ + row * g_.k, g_.k, rows, static_cast<const T*>(g_.b) + column * g_.ldb, g_.ldb,
+               columns, g_.k, sums);
     });
     with_float_type(g_.c_dtype, [&]<class C>(C) {
       for (int64_t r = 0; r < rows; ++r)

@@ -1,6 +1,8 @@
-// Layouts of packed operands. A panel of B holds kPanel columns as [units][kPanel] (for AMX as two halves, PanelLayout), a tile of
-// transposed A kTileRows rows as [units][kTileRows], in 32-bit units of terms (tile_product.h): 16-bit floats are converted to fp32 on the way, unless the
-// CPU multiplies pairs of them. Missing columns and rows are zero, and so is the second half of an odd last pair.
+// Layouts of packed operands. A panel of B holds kPanel columns as [units][kPanel] (for AMX as two
+// halves, PanelLayout), a tile of transposed A kTileRows rows as [units][kTileRows], in 32-bit
+// units of terms (tile_product.h): 16-bit floats are converted to fp32 on the way, unless the CPU
+// multiplies pairs of them. Missing columns and rows are zero, and so is the second half of an odd
+// last pair.
 #pragma once
 #include <utility>
 
@@ -11,12 +13,14 @@ namespace mtrain::cpu::MT_ISA {
 template <class Word>
 constexpr int64_t kTermsPerWord = std::is_same_v<Word, float> ? 1 : 2;
 
-constexpr int kPackedTiles = 8;  // tiles of A that are packed together: 48 rows are whole vectors at every level
+constexpr int kPackedTiles =
+    8;  // tiles of A that are packed together: 48 rows are whole vectors at every level
 constexpr int kPackedVectors = kPackedTiles * kTileRows / kLanes;
 static_assert(kPackedTiles * kTileRows % kLanes == 0);
 
-/// Where word p of vector `part` of a panel's columns is: rows of all columns, or two halves of which each has rows of its own,
-/// so that a half fills whole cache lines of a first cache that holds no more.
+/// Where word p of vector `part` of a panel's columns is: rows of all columns, or two halves of
+/// which each has rows of its own, so that a half fills whole cache lines of a first cache that
+/// holds no more.
 struct PanelLayout {
   int64_t row, half;  // words from row to row, from one half to the other
   static PanelLayout whole() { return {kPanel, kPanel / 2}; }
@@ -29,33 +33,37 @@ struct PanelLayout {
 
 #if defined(__AVX512F__)
 using WordVec = __m512i;
-inline void put_words(void* to, WordVec words) {
-  _mm512_storeu_si512(to, words);
-}
+inline void put_words(void* to, WordVec words) { _mm512_storeu_si512(to, words); }
 
 /// Neighbouring words of a row whose terms lie side by side, `terms` of them.
 template <class Word, class T>
 inline WordVec words_along(const T* from, int64_t terms) {
-  if constexpr (kTermsPerWord<Word> == 1) return _mm512_castps_si512(load_lanes(from, lanes_below(terms)));
-  else return _mm512_maskz_loadu_epi16(terms >= 32 ? ~0u : terms <= 0 ? 0u : (1u << terms) - 1, from);
+  if constexpr (kTermsPerWord<Word> == 1)
+    return _mm512_castps_si512(load_lanes(from, lanes_below(terms)));
+  else
+    return _mm512_maskz_loadu_epi16(terms >= 32 ? ~0u : terms <= 0 ? 0u : (1u << terms) - 1, from);
 }
 
-/// One word each of neighbouring columns, at word p of `terms` that lie in rows: floats, or pairs from rows 2p and 2p+1.
+/// One word each of neighbouring columns, at word p of `terms` that lie in rows: floats, or pairs
+/// from rows 2p and 2p+1.
 template <class Word, class T>
-inline WordVec words_across(const T* from, int64_t ld, int64_t p, [[maybe_unused]] int64_t terms, Lanes lanes) {
+inline WordVec words_across(const T* from, int64_t ld, int64_t p, [[maybe_unused]] int64_t terms,
+                            Lanes lanes) {
   if constexpr (kTermsPerWord<Word> == 1) {
     return _mm512_castps_si512(load_lanes(from + p * ld, lanes));
   } else {
     const T* even = from + 2 * p * ld;
     __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, even));
-    __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(2 * p + 1 < terms ? lanes : Lanes(), even + ld));
+    __m512i high = _mm512_cvtepu16_epi32(
+        _mm256_maskz_loadu_epi16(2 * p + 1 < terms ? lanes : Lanes(), even + ld));
     return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
   }
 }
 
 /// A panel of B whose columns lie along rows of terms, `ld` values apart.
 template <class Word, class T>
-inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms, PanelLayout layout, Word* to) {
+inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms,
+                               PanelLayout layout, Word* to) {
   constexpr int64_t kPack = kTermsPerWord<Word>;
   int64_t units = (terms + kPack - 1) / kPack;
   for (int part = 0; part < kTileVectors; ++part)
@@ -64,17 +72,20 @@ inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64
       for (int i = 0; i < 16; ++i) {
         int64_t column = part * kLanes + i;
         bool there = column < columns;
-        r[i] = words_along<Word>(from + (there ? column : 0) * ld + p * kPack, there ? terms - p * kPack : 0);
+        r[i] = words_along<Word>(from + (there ? column : 0) * ld + p * kPack,
+                                 there ? terms - p * kPack : 0);
       }
       transpose_words(r);
-      for (int i = 0; i < 16 && p + i < units; ++i) _mm512_storeu_si512(to + layout.at(p + i, part), r[i]);
+      for (int i = 0; i < 16 && p + i < units; ++i)
+        _mm512_storeu_si512(to + layout.at(p + i, part), r[i]);
     }
 }
 
 /// Words 6q … 6q+5 of three vectors come first.
 template <int Tile>
 inline __m512i tile_words(const __m512i (&w)[3]) {
-  constexpr int kFirst = Tile * kTileRows, kVector = kFirst / kLanes, kNext = kVector < 2 ? kVector + 1 : 2;
+  constexpr int kFirst = Tile * kTileRows, kVector = kFirst / kLanes,
+                kNext = kVector < 2 ? kVector + 1 : 2;
   return _mm512_alignr_epi32(w[kNext], w[kVector], kFirst % kLanes);
 }
 
@@ -83,25 +94,25 @@ template <class Word>
 inline void put_tiles(const WordVec (&w)[kPackedVectors], int64_t tile, Word* to) {
   [&]<int... Tile>(std::integer_sequence<int, Tile...>) {
     (_mm512_mask_storeu_epi32(to + Tile * tile, lanes_below(kTileRows), tile_words<Tile>(w)), ...);
-  }(std::make_integer_sequence<int, kPackedTiles>());
+  }
+  (std::make_integer_sequence<int, kPackedTiles>());
 }
 
 #else
 
 using WordVec = Vec;
-inline void put_words(float* to, WordVec words) {
-  store(to, words);
-}
+inline void put_words(float* to, WordVec words) { store(to, words); }
 
 template <class Word, class T>
 inline WordVec words_across(const T* from, int64_t ld, int64_t p, int64_t /*terms*/, Lanes lanes) {
   return load_lanes(from + p * ld, lanes);
 }
 
-/// A panel of B whose columns lie along rows of terms, `ld` values apart: strips of terms become floats in the first
-/// cache and are transposed from there.
+/// A panel of B whose columns lie along rows of terms, `ld` values apart: strips of terms become
+/// floats in the first cache and are transposed from there.
 template <class Word, class T>
-inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms, PanelLayout layout, Word* to) {
+inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms,
+                               PanelLayout layout, Word* to) {
   typedef float Four __attribute__((vector_size(16)));
   constexpr int64_t kStrip = 64;
   alignas(64) float strip[kPanel][kStrip];
@@ -109,7 +120,8 @@ inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64
     int64_t n = std::min(kStrip, terms - first);
     for (int64_t c = 0; c < kPanel; ++c)
       for (int64_t p = 0; p < n; p += kLanes)
-        store(strip[c] + p, c < columns ? load_lanes(from + c * ld + first + p, lanes_below(n - p)) : Vec{});
+        store(strip[c] + p,
+              c < columns ? load_lanes(from + c * ld + first + p, lanes_below(n - p)) : Vec{});
     for (int64_t p = 0; p < n; p += 4)
       for (int64_t c = 0; c < kPanel; c += 4) {
         Four square[4];
@@ -125,20 +137,23 @@ template <class Word>
 inline void put_tiles(const WordVec (&w)[kPackedVectors], int64_t tile, Word* to) {
   float row[kPackedTiles * kTileRows];
   for (int j = 0; j < kPackedVectors; ++j) store(row + j * kLanes, w[j]);
-  for (int t = 0; t < kPackedTiles; ++t) std::memcpy(to + t * tile, row + t * kTileRows, sizeof(float) * kTileRows);
+  for (int t = 0; t < kPackedTiles; ++t)
+    std::memcpy(to + t * tile, row + t * kTileRows, sizeof(float) * kTileRows);
 }
 #endif
 
 /// A panel of B whose terms lie in rows, `ld` values apart.
 template <class Word, class T>
-inline void pack_panel_across(const T* from, int64_t ld, int64_t columns, int64_t terms, PanelLayout layout, Word* to) {
+inline void pack_panel_across(const T* from, int64_t ld, int64_t columns, int64_t terms,
+                              PanelLayout layout, Word* to) {
   int64_t units = (terms + kTermsPerWord<Word> - 1) / kTermsPerWord<Word>;
   Lanes lanes[kTileVectors];
   for (int j = 0; j < kTileVectors; ++j) lanes[j] = lanes_below(columns - j * kLanes);
   for (int64_t p = 0; p < units; ++p)
 #pragma GCC unroll 4
     for (int j = 0; j < kTileVectors; ++j)
-      put_words(to + layout.at(p, j), words_across<Word>(from + j * kLanes, ld, p, terms, lanes[j]));
+      put_words(to + layout.at(p, j),
+                words_across<Word>(from + j * kLanes, ld, p, terms, lanes[j]));
 }
 
 /// Eight tiles of A whose terms lie in rows, `ld` values apart; each tile follows the one before.
@@ -149,7 +164,8 @@ inline void pack_tiles_across(const T* from, int64_t ld, int64_t rows, int64_t t
   for (int j = 0; j < kPackedVectors; ++j) lanes[j] = lanes_below(rows - j * kLanes);
   for (int64_t p = 0; p < units; ++p) {
     WordVec w[kPackedVectors];
-    for (int j = 0; j < kPackedVectors; ++j) w[j] = words_across<Word>(from + j * kLanes, ld, p, terms, lanes[j]);
+    for (int j = 0; j < kPackedVectors; ++j)
+      w[j] = words_across<Word>(from + j * kLanes, ld, p, terms, lanes[j]);
     put_tiles(w, units * kTileRows, to + p * kTileRows);
   }
 }

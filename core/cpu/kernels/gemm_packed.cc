@@ -1,7 +1,7 @@
-// Matrix products on packed panels: B is packed once into panels that fit the caches, A is read in place where the inner loop
-// can take its rows, and a tile of C stays in registers for all terms of a chunk. 16-bit floats are converted to fp32 as
-// they are packed, unless the CPU multiplies pairs of bf16. Every element of C is summed in one order that the problem's
-// size alone fixes.
+// Matrix products on packed panels: B is packed once into panels that fit the caches, A is read in
+// place where the inner loop can take its rows, and a tile of C stays in registers for all terms of
+// a chunk. 16-bit floats are converted to fp32 as they are packed, unless the CPU multiplies pairs
+// of bf16. Every element of C is summed in one order that the problem's size alone fixes.
 #include "mtrain/cpu/kernels/gemm_amx.h"
 #include "mtrain/cpu/kernels/gemm_dot.h"
 
@@ -9,7 +9,8 @@ namespace mtrain::cpu::MT_ISA {
 
 namespace {
 
-// These sizes are measured (docs/benchmarks/cpu.md): those of pairs on Zen 5, those of floats on Ice Lake and Zen 4.
+// These sizes are measured (docs/benchmarks/cpu.md): those of pairs on Zen 5, those of floats on
+// Ice Lake and Zen 4.
 /// Words of terms in one chunk: rows of A and a panel of B fit into L2 together.
 template <class Unit>
 constexpr int64_t kMaxRowWords = Unit::kPack == 1 ? 1024 : 2048;
@@ -17,11 +18,14 @@ constexpr int64_t kMaxRowWords = Unit::kPack == 1 ? 1024 : 2048;
 template <class Unit>
 constexpr int64_t kBlockBytes = 384 << 10;
 constexpr int64_t kMaxPanelsBytes = 6 << 20;  // of B packed at a time: a part of L3
-constexpr int64_t kRowGap = 16;               // words between packed rows, so that rows do not compete for cache sets
-constexpr int64_t kDotRows = 8;               // up to which gemm_dot.h is the faster one
-constexpr int64_t kMaxPartialBytes = 64 << 20;  // of sums over earlier chunks, where C cannot hold them
+constexpr int64_t kRowGap =
+    16;  // words between packed rows, so that rows do not compete for cache sets
+constexpr int64_t kDotRows = 8;  // up to which gemm_dot.h is the faster one
+constexpr int64_t kMaxPartialBytes =
+    64 << 20;  // of sums over earlier chunks, where C cannot hold them
 
-/// Rows of a tile of A, and words that the inner loop takes at a time: terms are filled up to them with zeros.
+/// Rows of a tile of A, and words that the inner loop takes at a time: terms are filled up to them
+/// with zeros.
 template <class Unit>
 constexpr int64_t kRows = kTileRows;
 template <class Unit>
@@ -40,21 +44,26 @@ constexpr int64_t kBlockBytes<TileUnit> = 768 << 10;  // processors with AMX hav
 /// Calls f(T{}) with the type of A's and B's values.
 template <class Unit, class F>
 void with_operand(DType dtype, F&& f) {
-  if constexpr (Unit::kPack == 2) f(bf16{});
-  else with_float_type(dtype, f);
+  if constexpr (Unit::kPack == 2)
+    f(bf16{});
+  else
+    with_float_type(dtype, f);
 }
 
 template <class Unit>
 class PackedGemm {
  public:
   using Word = typename Unit::Word;
-  static constexpr int64_t kPack = Unit::kPack, kRows = cpu::MT_ISA::kRows<Unit>, kStep = cpu::MT_ISA::kStep<Unit>;
+  static constexpr int64_t kPack = Unit::kPack, kRows = cpu::MT_ISA::kRows<Unit>,
+                           kStep = cpu::MT_ISA::kStep<Unit>;
 
   PackedGemm(CpuStream& stream, const GemmArgs& g) : stream_(stream), g_(g) {
-    bool words = kPack == 1 ? g.dtype == DType::f32 : g.k % 2 == 0 && g.lda % 2 == 0;  // rows of A can be read in place
+    bool words = kPack == 1 ? g.dtype == DType::f32
+                            : g.k % 2 == 0 && g.lda % 2 == 0;  // rows of A can be read in place
     packs_a_ = g.transpose_a || kStep > 1 || !words;
     // Chunks of equal length, of whole cache lines.
-    chunk_ = std::min(g.k, round_up(divide_up(g.k, divide_up(g.k, kMaxRowWords<Unit> * kPack)), 16 * kPack));
+    chunk_ = std::min(
+        g.k, round_up(divide_up(g.k, divide_up(g.k, kMaxRowWords<Unit> * kPack)), 16 * kPack));
     chunks_ = divide_up(g.k, chunk_);
     tiles_ = divide_up(g.m, kRows);
     all_panels_ = divide_up(g.n, kPanel);
@@ -70,7 +79,8 @@ class PackedGemm {
     cut_scratch(stream, [&](Pieces& pieces) {
       b_ = pieces.take<Word>((few_rows_ ? threads : panels_at_once_) * panel_words);
       if (packs_a_) a_ = pieces.take<Word>((few_rows_ ? 1 : threads) * a_words());
-      if (chunks_ > 1 && g.c_dtype != DType::f32) partial_ = pieces.take<float>(g.m * panels_at_once_ * kPanel);
+      if (chunks_ > 1 && g.c_dtype != DType::f32)
+        partial_ = pieces.take<float>(g.m * panels_at_once_ * kPanel);
       if (g.bias) bias_ = pieces.take<float>(all_panels_ * kPanel);
 #if defined(__AMX_BF16__)
       if (kStep > 1) sums_ = pieces.take<float>(threads * amx_sums(block_rows()));
@@ -97,7 +107,8 @@ class PackedGemm {
     return g_.transpose_a && kStep == 1 ? divide_up(tiles, kPackedTiles) * kPackedTiles : tiles;
   }
 
-  /// Blocks of rows, one task each; of few blocks each meets a part of the panels at a time, so that every thread gets some.
+  /// Blocks of rows, one task each; of few blocks each meets a part of the panels at a time, so
+  /// that every thread gets some.
   void cut_rows(int64_t threads) {
     blocks_ = std::min(tiles_, divide_up(divide_up(tiles_, block_tiles()), threads) * threads);
     parts_ = std::clamp<int64_t>(divide_up(threads, blocks_), 1, panels_at_once_);
@@ -108,7 +119,9 @@ class PackedGemm {
   int64_t terms(int64_t chunk) const { return std::min(chunk_, g_.k - chunk * chunk_); }
   /// Words of a chunk's terms, which zeros fill up to whole steps.
   int64_t units(int64_t chunk) const { return round_up(divide_up(terms(chunk), kPack), kStep); }
-  int64_t panels(int64_t column) const { return std::min(panels_at_once_, divide_up(g_.n - column, kPanel)); }
+  int64_t panels(int64_t column) const {
+    return std::min(panels_at_once_, divide_up(g_.n - column, kPanel));
+  }
   /// Rows of the largest block.
   int64_t block_rows() const { return divide_up(tiles_, blocks_) * kRows; }
   /// Words of a packed block of A.
@@ -124,12 +137,18 @@ class PackedGemm {
     for (int64_t column = 0; column < g_.n; column += panels_at_once_ * kPanel)
       for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
         int64_t count = panels(column), panel_words = units(chunk) * kPanel;
-        for_tasks(stream_, count,
-                  [&](int64_t panel) { pack_panel(column + panel * kPanel, chunk, b_ + panel * panel_words); });
+        for_tasks(stream_, count, [&](int64_t panel) {
+          pack_panel(column + panel * kPanel, chunk, b_ + panel * panel_words);
+        });
         for_uneven_tasks(stream_, blocks_ * parts_, [&](int64_t task, int thread) {
           int64_t block = task / parts_, part = task % parts_;
-          Range range = {block * tiles_ / blocks_, (block + 1) * tiles_ / blocks_, part * count / parts_,
-                         (part + 1) * count / parts_, column, chunk, thread};
+          Range range = {block * tiles_ / blocks_,
+                         (block + 1) * tiles_ / blocks_,
+                         part * count / parts_,
+                         (part + 1) * count / parts_,
+                         column,
+                         chunk,
+                         thread};
           if (range.first_panel == range.last_panel) return;
           TileA<Word> a = operand_a(range, packs_a_ ? a_ + thread * a_words() : nullptr);
           multiply(a, b_ + range.first_panel * panel_words, range);
@@ -137,7 +156,8 @@ class PackedGemm {
       }
   }
 
-  /// Few rows: each thread packs a panel and multiplies it at once, while it is in the core's cache.
+  /// Few rows: each thread packs a panel and multiplies it at once, while it is in the core's
+  /// cache.
   void run_panels() {
     for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
       Range all = {0, tiles_, 0, 0, 0, chunk, 0};
@@ -151,16 +171,20 @@ class PackedGemm {
   }
 
   void pack_panel(int64_t column, int64_t chunk, Word* to) {
-    int64_t term = chunk * chunk_, columns = std::min<int64_t>(kPanel, g_.n - column), n = terms(chunk);
+    int64_t term = chunk * chunk_, columns = std::min<int64_t>(kPanel, g_.n - column),
+            n = terms(chunk);
     PanelLayout layout = kStep > 1 ? PanelLayout::halves(units(chunk)) : PanelLayout::whole();
     with_operand<Unit>(g_.dtype, [&]<class T>(T) {
       auto b = static_cast<const T*>(g_.b);
-      if (g_.transpose_b) pack_panel_upright<Word>(b + column * g_.ldb + term, g_.ldb, columns, n, layout, to);
-      else pack_panel_across<Word>(b + term * g_.ldb + column, g_.ldb, columns, n, layout, to);
+      if (g_.transpose_b)
+        pack_panel_upright<Word>(b + column * g_.ldb + term, g_.ldb, columns, n, layout, to);
+      else
+        pack_panel_across<Word>(b + term * g_.ldb + column, g_.ldb, columns, n, layout, to);
     });
     int64_t packed = divide_up(n, kPack);
     for (int part = 0; packed < units(chunk) && part < kTileVectors; part += kTileVectors / 2)
-      std::memset(to + layout.at(packed, part), 0, sizeof(Word) * static_cast<size_t>((units(chunk) - packed) * kPanel / 2));
+      std::memset(to + layout.at(packed, part), 0,
+                  sizeof(Word) * static_cast<size_t>((units(chunk) - packed) * kPanel / 2));
   }
 
   /// The range's rows of A: as they lie, or packed.
@@ -168,24 +192,27 @@ class PackedGemm {
     int64_t row = range.first_tile * kRows, last = std::min(g_.m, range.last_tile * kRows);
     int64_t term = range.chunk * chunk_, n = units(range.chunk), gap = n + kRowGap;
     if (!packs_a_) {
-      auto from = static_cast<const std::byte*>(g_.a) + (row * g_.lda + term) * static_cast<int64_t>(size_of_operand());
+      auto from = static_cast<const std::byte*>(g_.a) +
+                  (row * g_.lda + term) * static_cast<int64_t>(size_of_operand());
       return {reinterpret_cast<const Word*>(from), g_.lda / kPack, 1};
     }
 #if defined(__AMX_BF16__)
     if constexpr (kStep > 1) {
-      pack_amx_rows(static_cast<const bf16*>(g_.a), g_.lda, g_.transpose_a, row, last, term, terms(range.chunk), to);
+      pack_amx_rows(static_cast<const bf16*>(g_.a), g_.lda, g_.transpose_a, row, last, term,
+                    terms(range.chunk), to);
       return {to, 0, 0};
     }
 #endif
     with_operand<Unit>(g_.dtype, [&]<class T>(T) {
       auto a = static_cast<const T*>(g_.a);
       if (!g_.transpose_a) {
-        for (int64_t r = row; r < last; ++r) pack_row(a + r * g_.lda + term, terms(range.chunk), to + (r - row) * gap);
+        for (int64_t r = row; r < last; ++r)
+          pack_row(a + r * g_.lda + term, terms(range.chunk), to + (r - row) * gap);
         return;
       }
       for (int64_t t = range.first_tile; t < range.last_tile; t += kPackedTiles)
-        pack_tiles_across<Word>(a + term * g_.lda + t * kTileRows, g_.lda, last - t * kTileRows, terms(range.chunk),
-                                to + (t - range.first_tile) * kTileRows * n);
+        pack_tiles_across<Word>(a + term * g_.lda + t * kTileRows, g_.lda, last - t * kTileRows,
+                                terms(range.chunk), to + (t - range.first_tile) * kTileRows * n);
     });
     if (g_.transpose_a) return {to, 1, kTileRows};
     return {to, gap, 1};
@@ -211,9 +238,17 @@ class PackedGemm {
 
   /// C from this column on, with all that the caller wants added.
   template <class C>
-  TileOutput<C> output(int64_t column, const float* bias, const float* add = nullptr, int64_t ld_add = 0) const {
+  TileOutput<C> output(int64_t column, const float* bias, const float* add = nullptr,
+                       int64_t ld_add = 0) const {
     auto before = static_cast<const C*>(g_.addend ? g_.addend : g_.c) + column;
-    return {static_cast<C*>(g_.c) + column, g_.ldc, before, g_.addend ? 1 : g_.beta, bias, add, ld_add, g_.alpha};
+    return {static_cast<C*>(g_.c) + column,
+            g_.ldc,
+            before,
+            g_.addend ? 1 : g_.beta,
+            bias,
+            add,
+            ld_add,
+            g_.alpha};
   }
   static TileOutput<float> in_place(float* c, int64_t ldc, float beta, float alpha = 1) {
     return {.c = c, .ldc = ldc, .before = c, .beta = beta, .alpha = alpha};
@@ -227,8 +262,11 @@ class PackedGemm {
       const Word* b = panels + (panel - range.first_panel) * n * kPanel;
 #if defined(__AMX_BF16__)
       if constexpr (kStep > 1) {
-        int64_t row = range.first_tile * kRows, rows = std::min(g_.m, range.last_tile * kRows) - row;
-        AmxProduct<C>(a.data, b, n, rows, cols, sums_ + range.thread * amx_sums(block_rows()), moved(out, row, at)).run();
+        int64_t row = range.first_tile * kRows,
+                rows = std::min(g_.m, range.last_tile * kRows) - row;
+        AmxProduct<C>(a.data, b, n, rows, cols, sums_ + range.thread * amx_sums(block_rows()),
+                      moved(out, row, at))
+            .run();
         continue;
       }
 #endif
@@ -236,20 +274,23 @@ class PackedGemm {
         for (int64_t t = range.first_tile; t < range.last_tile; ++t) {
           int64_t row = t * kRows;
           TileA<Word> rows = {a.data + (t - range.first_tile) * tile_words, a.row, a.step};
-          multiply_tile(rows, b, n, static_cast<int>(std::min<int64_t>(kRows, g_.m - row)), cols, moved(out, row, at));
+          multiply_tile(rows, b, n, static_cast<int>(std::min<int64_t>(kRows, g_.m - row)), cols,
+                        moved(out, row, at));
         }
       }
     }
   }
-  /// A narrow end of C needs half a panel. The last rows of A are fewer than a tile's: smaller tiles take them, and what
-  /// lies beyond is not read.
+  /// A narrow end of C needs half a panel. The last rows of A are fewer than a tile's: smaller
+  /// tiles take them, and what lies beyond is not read.
   template <class C>
-  static void multiply_tile(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols, const TileOutput<C>& out) {
+  static void multiply_tile(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols,
+                            const TileOutput<C>& out) {
     if (cols <= kPanel / 2) return multiply_rows<kTileVectors / 2>(a, b, n, rows, cols, out);
     multiply_rows<kTileVectors>(a, b, n, rows, cols, out);
   }
   template <int Vectors, class C>
-  static void multiply_rows(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols, TileOutput<C> out) {
+  static void multiply_rows(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols,
+                            TileOutput<C> out) {
     auto take = [&]<int kRows>(std::integral_constant<int, kRows>) {
       tile_product<Unit, kRows, Vectors>(a, b, n, cols, out);
       a.data += kRows * a.row;
@@ -278,13 +319,17 @@ using Bf16Unit = TileUnit;
 using Bf16Unit = UnitOf<bf16>::Type;
 #endif
 
-/// Calls PackedGemm for so many rows of C at a time that sums over earlier chunks, where C cannot hold them, stay few.
+/// Calls PackedGemm for so many rows of C at a time that sums over earlier chunks, where C cannot
+/// hold them, stay few.
 template <class Unit>
 void run_packed(CpuStream& stream, const GemmArgs& g) {
-  int64_t columns = std::min(round_up(g.n, kPanel), std::max<int64_t>(kPanel, kMaxPanelsBytes / (kMaxRowWords<Unit> * 4)));
+  int64_t columns = std::min(round_up(g.n, kPanel),
+                             std::max<int64_t>(kPanel, kMaxPanelsBytes / (kMaxRowWords<Unit> * 4)));
   bool in_c = g.c_dtype == DType::f32 || g.k <= kMaxRowWords<Unit> * Unit::kPack;
   int64_t step = in_c ? g.m : kMaxPartialBytes / (columns * 4);
-  auto at = [](auto* base, int64_t elements, DType dtype) { return base + elements * (dtype == DType::f32 ? 4 : 2); };
+  auto at = [](auto* base, int64_t elements, DType dtype) {
+    return base + elements * (dtype == DType::f32 ? 4 : 2);
+  };
   for (int64_t row = 0; row < g.m; row += step) {
     GemmArgs part = g;
     part.m = std::min(step, g.m - row);
@@ -298,9 +343,12 @@ void run_packed(CpuStream& stream, const GemmArgs& g) {
 }  // namespace
 
 void packed_gemm(Stream& stream, const GemmArgs& g) {
-  if (g.transpose_b && !g.transpose_a && g.m <= kDotRows) return DotGemm(cpu_stream(stream), g).run();
-  if (g.dtype == DType::bf16) run_packed<Bf16Unit>(cpu_stream(stream), g);
-  else run_packed<FloatUnit>(cpu_stream(stream), g);
+  if (g.transpose_b && !g.transpose_a && g.m <= kDotRows)
+    return DotGemm(cpu_stream(stream), g).run();
+  if (g.dtype == DType::bf16)
+    run_packed<Bf16Unit>(cpu_stream(stream), g);
+  else
+    run_packed<FloatUnit>(cpu_stream(stream), g);
 }
 
 }  // namespace mtrain::cpu::MT_ISA

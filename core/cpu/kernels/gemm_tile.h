@@ -1,5 +1,6 @@
-// The inner loop of a matrix product on packed operands: a tile of C stays in registers while the terms pass by,
-// and what happens to it before it is stored. Terms are walked in 32-bit units (tile_product.h).
+// The inner loop of a matrix product on packed operands: a tile of C stays in registers while the
+// terms pass by, and what happens to it before it is stored. Terms are walked in 32-bit units
+// (tile_product.h).
 #pragma once
 #include <algorithm>
 
@@ -8,8 +9,8 @@
 
 namespace mtrain::cpu::MT_ISA {
 
-// Six rows of as many vectors as the registers hold: 24 sums of 32 registers, 12 of 16. With few rows A may stay where it
-// is, at whatever distance its rows are.
+// Six rows of as many vectors as the registers hold: 24 sums of 32 registers, 12 of 16. With few
+// rows A may stay where it is, at whatever distance its rows are.
 constexpr int kTileRows = 6;
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kTileVectors = 4;
@@ -26,7 +27,7 @@ struct TileOutput {
   const C* before = nullptr;  // c itself, or a matrix laid out like it
   float beta = 0;
   const float* bias = nullptr;  // per column, of whole panels; may be null
-  const float* add = nullptr;   // partial sums of the terms before, rows `ld_add` apart; may be null
+  const float* add = nullptr;  // partial sums of the terms before, rows `ld_add` apart; may be null
   int64_t ld_add = 0;
   float alpha = 1;
 };
@@ -41,18 +42,15 @@ inline TileOutput<C> moved(TileOutput<C> out, int64_t row, int64_t column) {
   return out;
 }
 
-// The first lanes of a vector, for the last columns of a matrix: what lies behind them is neither read nor written.
+// The first lanes of a vector, for the last columns of a matrix: what lies behind them is neither
+// read nor written.
 #if defined(__AVX512F__)
 using Lanes = __mmask16;
 inline Lanes lanes_below(int64_t count) {
   return static_cast<__mmask16>(count >= kLanes ? 0xFFFF : count <= 0 ? 0 : (1 << count) - 1);
 }
-inline Vec load_lanes(const float* from, Lanes lanes) {
-  return _mm512_maskz_loadu_ps(lanes, from);
-}
-inline void store_lanes(float* to, Vec v, Lanes lanes) {
-  _mm512_mask_storeu_ps(to, lanes, v);
-}
+inline Vec load_lanes(const float* from, Lanes lanes) { return _mm512_maskz_loadu_ps(lanes, from); }
+inline void store_lanes(float* to, Vec v, Lanes lanes) { _mm512_mask_storeu_ps(to, lanes, v); }
 template <class T>
 inline Vec load_lanes(const T* from, Lanes lanes) {
   return widen<T>(reinterpret_cast<HalfVec>(_mm256_maskz_loadu_epi16(lanes, from)));
@@ -84,7 +82,8 @@ inline void store_lanes(T* to, Vec v, Lanes lanes) {
 
 /// Adds up to `cols` columns of a row of sums to what was there, and stores them.
 template <int Vectors, class C>
-inline void store_row(const Vec (&sum)[Vectors], int64_t row, int64_t cols, const TileOutput<C>& out) {
+inline void store_row(const Vec (&sum)[Vectors], int64_t row, int64_t cols,
+                      const TileOutput<C>& out) {
 #pragma GCC unroll 4
   for (int j = 0; j < Vectors; ++j) {
     Lanes lanes = lanes_below(cols - j * kLanes);
@@ -99,12 +98,14 @@ inline void store_row(const Vec (&sum)[Vectors], int64_t row, int64_t cols, cons
 
 /// One tile: rows [0, Rows) of A times the first vectors of a panel, columns [0, cols) of it.
 template <class Unit, int Rows, int Vectors, class C>
-inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t units, int64_t cols,
-                         const TileOutput<C>& out) {
+inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t units,
+                         int64_t cols, const TileOutput<C>& out) {
   Vec sum[Rows][Vectors] = {};
-  constexpr int kLine = std::max(1, 64 / (kLanes * static_cast<int>(sizeof(C))));  // vectors of C in a cache line
+  constexpr int kLine =
+      std::max(1, 64 / (kLanes * static_cast<int>(sizeof(C))));  // vectors of C in a cache line
   for (int m = 0; m < Rows; ++m)
-    for (int j = 0; j < Vectors; j += kLine) __builtin_prefetch(out.c + m * out.ldc + j * kLanes, 1);
+    for (int j = 0; j < Vectors; j += kLine)
+      __builtin_prefetch(out.c + m * out.ldc + j * kLanes, 1);
   for (int64_t p = 0; p < units; ++p) {
     typename Unit::Words right[Vectors];
 #pragma GCC unroll 4
@@ -112,7 +113,8 @@ inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word
 #pragma GCC unroll 6
     for (int m = 0; m < Rows; ++m) {
       typename Unit::Word x;
-      std::memcpy(&x, a.data + m * a.row + p * a.step, sizeof x);  // the memory may hold pairs of bf16
+      std::memcpy(&x, a.data + m * a.row + p * a.step,
+                  sizeof x);  // the memory may hold pairs of bf16
 #pragma GCC unroll 4
       for (int j = 0; j < Vectors; ++j) sum[m][j] = Unit::multiply_add(sum[m][j], x, right[j]);
     }

@@ -1,7 +1,7 @@
-// How kernels run: the serial team (one core walks a row with vector instructions), loops over tasks on the
-// stream's threads, and the choice of the element type. Every task writes its own output, and the
-// order in which an element is summed follows from the problem's size alone, never from the number of threads: so
-// results are the same bits at any thread count.
+// How kernels run: the serial team (one core walks a row with vector instructions), loops over
+// tasks on the stream's threads, and the choice of the element type. Every task writes its own
+// output, and the order in which an element is summed follows from the problem's size alone, never
+// from the number of threads: so results are the same bits at any thread count.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -80,10 +80,12 @@ inline void for_uneven_tasks(const CpuStream& stream, int64_t tasks, F&& f) {
 /// Calls f(begin, end) for consecutive blocks of [0, n).
 template <class F>
 inline void for_blocks(const CpuStream& stream, int64_t n, int64_t block, F&& f) {
-  for_tasks(stream, (n + block - 1) / block, [&](int64_t i) { f(i * block, std::min(n, (i + 1) * block)); });
+  for_tasks(stream, (n + block - 1) / block,
+            [&](int64_t i) { f(i * block, std::min(n, (i + 1) * block)); });
 }
 
-/// Rows of `cols` elements that make one task: about 16 Ki elements, so that a task outweighs its start.
+/// Rows of `cols` elements that make one task: about 16 Ki elements, so that a task outweighs its
+/// start.
 inline int64_t rows_per_task(int64_t cols) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(cols, 1));
 }

@@ -1,5 +1,5 @@
-// RMSNorm and LayerNorm: rows are independent; the parameters' gradients are summed over fixed blocks of
-// rows, and the blocks in order.
+// RMSNorm and LayerNorm: rows are independent; the parameters' gradients are summed over fixed
+// blocks of rows, and the blocks in order.
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/cpu/kernels/row_blocks.h"
 #include "mtrain/kernel/layer_norm.h"
@@ -11,11 +11,12 @@ void rms_norm(Stream& stream, const RmsNormArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
     auto x = static_cast<const T*>(args.x), w = static_cast<const T*>(args.w);
     auto y = static_cast<T*>(args.y);
-    for_blocks(cpu_stream(stream), args.rows, rows_per_task(args.cols), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        rms_norm_row(SerialTeam{}, x + r * args.cols, w, y + r * args.cols, args.rstd + r, args.cols,
-                     args.eps);
-    });
+    for_blocks(cpu_stream(stream), args.rows, rows_per_task(args.cols),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t r = begin; r < end; ++r)
+                   rms_norm_row(SerialTeam{}, x + r * args.cols, w, y + r * args.cols,
+                                args.rstd + r, args.cols, args.eps);
+               });
   });
 }
 
@@ -41,11 +42,12 @@ void layer_norm(Stream& stream, const LayerNormArgs& args) {
     auto x = static_cast<const T*>(args.x), w = static_cast<const T*>(args.w),
          b = static_cast<const T*>(args.b);
     auto y = static_cast<T*>(args.y);
-    for_blocks(cpu_stream(stream), args.rows, rows_per_task(args.cols), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        layer_norm_row(SerialTeam{}, x + r * args.cols, w, b, y + r * args.cols, args.mean + r, args.rstd + r,
-                       args.cols, args.eps);
-    });
+    for_blocks(cpu_stream(stream), args.rows, rows_per_task(args.cols),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t r = begin; r < end; ++r)
+                   layer_norm_row(SerialTeam{}, x + r * args.cols, w, b, y + r * args.cols,
+                                  args.mean + r, args.rstd + r, args.cols, args.eps);
+               });
   });
 }
 
@@ -62,8 +64,8 @@ void layer_norm_backward(Stream& stream, const LayerNormBackwardArgs& args) {
       if (dw && args.db)
         SerialTeam{}.each(args.cols, [&](int64_t i) { dw[args.cols + i] += to_float(dy[at + i]); });
       if (dx)
-        layer_norm_row_backward(SerialTeam{}, dy + at, x + at, w, args.mean[r], args.rstd[r], dx + at,
-                                args.cols, args.accumulate_dx);
+        layer_norm_row_backward(SerialTeam{}, dy + at, x + at, w, args.mean[r], args.rstd[r],
+                                dx + at, args.cols, args.accumulate_dx);
     });
     if (args.dw) blocks.combine(0, args.dw, args.accumulate_dw);
     if (args.db) blocks.combine(1, args.db, args.accumulate_db);

@@ -25,8 +25,9 @@ void adamw(Stream& stream, const AdamWArgs& args) {
                [&](int64_t begin, int64_t end) { block(begin, end, static_cast<void*>(nullptr)); });
   else
     with_float_type(args.value_dtype, [&]<class T>(T) {
-      for_blocks(cpu, args.count, kElementBlock,
-                 [&](int64_t begin, int64_t end) { block(begin, end, static_cast<T*>(args.value)); });
+      for_blocks(cpu, args.count, kElementBlock, [&](int64_t begin, int64_t end) {
+        block(begin, end, static_cast<T*>(args.value));
+      });
     });
 }
 

@@ -1,13 +1,13 @@
-// Matrices into small floating-point types. Work goes by bands of as many rows as a tile has; within a band every
-// column has its scale in an array, so that one loop of vector code serves every shape of tiles.
-#include "mtrain/kernel/quantise_patch.h"
-
+// Matrices into small floating-point types. Work goes by bands of as many rows as a tile has;
+// within a band every column has its scale in an array, so that one loop of vector code serves
+// every shape of tiles.
 #include <array>
 #include <cstring>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/cpu/kernels/launch.h"
+#include "mtrain/kernel/quantise_patch.h"
 
 namespace mtrain::cpu::MT_ISA {
 namespace {
@@ -20,7 +20,8 @@ uint32_t largest_magnitude(const T* x, int64_t n) {
   uint32_t lane[kLanesHere] = {}, top = 0;
   int64_t i = 0;
   for (; i + kLanesHere <= n; i += kLanesHere)
-    for (int64_t j = 0; j < kLanesHere; ++j) lane[j] = std::max(lane[j], magnitude_bits(to_float(x[i + j])));
+    for (int64_t j = 0; j < kLanesHere; ++j)
+      lane[j] = std::max(lane[j], magnitude_bits(to_float(x[i + j])));
   for (; i < n; ++i) top = std::max(top, magnitude_bits(to_float(x[i])));
   for (uint32_t l : lane) top = std::max(top, l);
   return top;
@@ -34,8 +35,10 @@ class Quantiser {
 
   void run() {
     if (a_.packed) return patches();
-    if constexpr (std::is_same_v<T, uint8_t>) carry();
-    else round_all();
+    if constexpr (std::is_same_v<T, uint8_t>)
+      carry();
+    else
+      round_all();
   }
 
  private:
@@ -49,7 +52,8 @@ class Quantiser {
   /// x holds codes: they stay what they are.
   void carry() {
     std::array<bf16, 256> value_of;
-    for (size_t code = 0; code < value_of.size(); ++code) value_of[code] = bf16(decode_small<Format>(static_cast<uint8_t>(code)));
+    for (size_t code = 0; code < value_of.size(); ++code)
+      value_of[code] = bf16(decode_small<Format>(static_cast<uint8_t>(code)));
     for_blocks(stream_, a_.rows, rows_per_task(a_.cols), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin * a_.cols; i < end * a_.cols; ++i) {
         if (a_.values) a_.values[i] = value_of[x_[i]];
@@ -60,7 +64,8 @@ class Quantiser {
 
   /// With the layout of a unit: what a GPU runs, patch by patch.
   void patches() {
-    if (!patch_takes(a_.scale, a_.tile_rows, a_.tile_cols)) throw_no_patch(a_.tile_rows, a_.tile_cols);
+    if (!patch_takes(a_.scale, a_.tile_rows, a_.tile_cols))
+      throw_no_patch(a_.tile_rows, a_.tile_cols);
     SmallScaling all = whole_scaling<Format>(a_);
     if (a_.factor) *a_.factor = all.decode;
     SmallLayout layout = layout_of(a_);
@@ -110,7 +115,8 @@ class Quantiser {
     std::memset(top, 0, sizeof(uint32_t) * static_cast<size_t>(a_.cols));
     for (int64_t r = begin; r < end; ++r) {
       const T* row = x_ + r * a_.cols;
-      SerialTeam{}.each(a_.cols, [&](int64_t c) { top[c] = std::max(top[c], magnitude_bits(to_float(row[c]))); });
+      SerialTeam{}.each(
+          a_.cols, [&](int64_t c) { top[c] = std::max(top[c], magnitude_bits(to_float(row[c]))); });
     }
   }
 
@@ -147,7 +153,8 @@ class Quantiser {
     }
   }
 
-  /// One of the neighbours, by 24 of the bits that belong to the element; four of them share a call of Philox.
+  /// One of the neighbours, by 24 of the bits that belong to the element; four of them share a call
+  /// of Philox.
   template <class Encode, class Decode>
   void draw_row(int64_t r, Encode encode, Decode decode) const {
     const T* x = x_ + r * a_.cols;
@@ -174,8 +181,8 @@ class Quantiser {
 void amax(Stream& stream, const AmaxArgs& args) {
   auto& cpu = cpu_stream(stream);
   int64_t blocks = (args.count + kElementBlock - 1) / kElementBlock;
-  auto partial =
-      reinterpret_cast<uint32_t*>(cpu.scratch(sizeof(uint32_t) * static_cast<size_t>(std::max<int64_t>(1, blocks))));
+  auto partial = reinterpret_cast<uint32_t*>(
+      cpu.scratch(sizeof(uint32_t) * static_cast<size_t>(std::max<int64_t>(1, blocks))));
   with_float_type(args.dtype, [&]<class T>(T) {
     auto x = static_cast<const T*>(args.x);
     for_blocks(cpu, args.count, kElementBlock, [=](int64_t begin, int64_t end) {
@@ -189,7 +196,8 @@ void amax(Stream& stream, const AmaxArgs& args) {
 
 void quantise(Stream& stream, const QuantiseArgs& args) {
   if (args.dtype == DType::u8) {  // codes of FP8
-    if (args.format == SmallFloat::e4m3) return Quantiser<E4M3, uint8_t>(cpu_stream(stream), args).run();
+    if (args.format == SmallFloat::e4m3)
+      return Quantiser<E4M3, uint8_t>(cpu_stream(stream), args).run();
     return Quantiser<E5M2, uint8_t>(cpu_stream(stream), args).run();
   }
   with_float_type(args.dtype, [&]<class T>(T) {
@@ -208,7 +216,8 @@ void hadamard(Stream& stream, const HadamardArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
     auto x = static_cast<const T*>(args.x);
     auto y = static_cast<T*>(args.y);
-    constexpr int64_t kCols = 64;  // of a task's piece, which stays in registers and the first cache
+    constexpr int64_t kCols =
+        64;  // of a task's piece, which stays in registers and the first cache
     int64_t bands = (args.rows + kHadamardRows - 1) / kHadamardRows;
     for_tasks(cpu_stream(stream), bands, [&](int64_t band) {
       for (int64_t first = 0; first < args.cols; first += kCols) {

@@ -19,7 +19,8 @@ void column_sum(Stream& stream, const ColumnSumArgs& args) {
 void squared_norm(Stream& stream, const SquaredNormArgs& args) {
   auto& cpu = cpu_stream(stream);
   int64_t blocks = (args.count + kElementBlock - 1) / kElementBlock;
-  auto partial = reinterpret_cast<double*>(cpu.scratch(sizeof(double) * static_cast<size_t>(blocks)));
+  auto partial =
+      reinterpret_cast<double*>(cpu.scratch(sizeof(double) * static_cast<size_t>(blocks)));
   for_blocks(cpu, args.count, kElementBlock, [partial, x = args.x](int64_t begin, int64_t end) {
     // Independent sums: one chain of additions would wait for itself.
     constexpr int64_t kChains = 64;

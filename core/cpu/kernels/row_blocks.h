@@ -1,5 +1,6 @@
-// Sums over rows in a fixed order: each block of rows adds into its own partial sums in the stream's scratch
-// memory, and combine() adds the blocks' partial sums from the first block to the last. For one kernel call.
+// Sums over rows in a fixed order: each block of rows adds into its own partial sums in the
+// stream's scratch memory, and combine() adds the blocks' partial sums from the first block to the
+// last. For one kernel call.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -10,7 +11,8 @@ namespace mtrain::cpu::MT_ISA {
 
 class RowBlocks {
  public:
-  /// `sums` vectors of `cols` floats are kept per block; 0 when only the rows themselves are wanted.
+  /// `sums` vectors of `cols` floats are kept per block; 0 when only the rows themselves are
+  /// wanted.
   RowBlocks(CpuStream& stream, int64_t rows, int64_t cols, int sums)
       : stream_(stream), rows_(rows), cols_(cols), sums_(sums) {
     // At most 256 blocks, so that the partial sums stay small beside the rows they come from.
@@ -18,8 +20,8 @@ class RowBlocks {
     blocks_ = (rows + block_ - 1) / block_;
     stride_ = (cols * sums + 15) / 16 * 16;  // a cache line belongs to one block
     if (sums > 0)
-      partial_ =
-          reinterpret_cast<float*>(stream.scratch(sizeof(float) * static_cast<size_t>(blocks_ * stride_)));
+      partial_ = reinterpret_cast<float*>(
+          stream.scratch(sizeof(float) * static_cast<size_t>(blocks_ * stride_)));
   }
 
   /// Calls f(row, sums of the row's block or null) for all rows, ascending within a block.

@@ -7,12 +7,8 @@
 
 namespace mtrain::cpu::MT_ISA {
 
-inline int64_t divide_up(int64_t n, int64_t by) {
-  return (n + by - 1) / by;
-}
-inline int64_t round_up(int64_t n, int64_t step) {
-  return divide_up(n, step) * step;
-}
+inline int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
+inline int64_t round_up(int64_t n, int64_t step) { return divide_up(n, step) * step; }
 
 /// Memory of one kernel call, cut into typed pieces on cache-line boundaries.
 class Pieces {
@@ -31,8 +27,8 @@ class Pieces {
   int64_t used_ = 0;
 };
 
-/// Makes an object whose pieces lie in the stream's scratch memory: once without memory to learn the size,
-/// then for good.
+/// Makes an object whose pieces lie in the stream's scratch memory: once without memory to learn
+/// the size, then for good.
 template <class Make>
 inline auto cut_scratch(CpuStream& stream, Make&& make) {
   Pieces measure(nullptr);

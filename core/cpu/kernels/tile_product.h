@@ -1,7 +1,7 @@
-// Small products of tiles that live in the first cache levels: C[M, N] (+)= A[M, K] · B[K, N], C in float.
-// The terms are walked in 32-bit units: one float, or a pair of neighbouring bf16 values where the CPU
-// multiplies such pairs. B and C are row-major with N a multiple of the vector length; A may be walked in
-// either direction, so that its transpose needs no copy.
+// Small products of tiles that live in the first cache levels: C[M, N] (+)= A[M, K] · B[K, N], C in
+// float. The terms are walked in 32-bit units: one float, or a pair of neighbouring bf16 values
+// where the CPU multiplies such pairs. B and C are row-major with N a multiple of the vector
+// length; A may be walked in either direction, so that its transpose needs no copy.
 #pragma once
 #include <type_traits>
 
@@ -85,25 +85,27 @@ struct TileA {
   int64_t row, step;
 };
 
-/// `Row`: a.row where it is known to the compiler, else 0. Eight rows at a distance that is not known take eight pointers.
+/// `Row`: a.row where it is known to the compiler, else 0. Eight rows at a distance that is not
+/// known take eight pointers.
 template <class Unit, int Columns, int64_t Row>
-MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c,
-                         int64_t ldc, int64_t k, bool accumulate) {
+MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb,
+                         float* c, int64_t ldc, int64_t k, bool accumulate) {
   Vec sum[kRegisterRows][Columns];
 #pragma GCC unroll 8
   for (int m = 0; m < kRegisterRows; ++m)
 #pragma GCC unroll 2
-    for (int n = 0; n < Columns; ++n) sum[m][n] = accumulate ? load(c + m * ldc + n * kLanes) : Vec{};
+    for (int n = 0; n < Columns; ++n)
+      sum[m][n] = accumulate ? load(c + m * ldc + n * kLanes) : Vec{};
   for (int64_t p = 0; p < k; ++p) {
-    typename Unit::Words right[Columns];  // loaded once: the compiler does not see that they stay the same
+    typename Unit::Words
+        right[Columns];  // loaded once: the compiler does not see that they stay the same
 #pragma GCC unroll 2
     for (int n = 0; n < Columns; ++n) right[n] = Unit::words(b + p * ldb + n * kLanes);
 #pragma GCC unroll 8
     for (int m = 0; m < kRegisterRows; ++m) {
       typename Unit::Word x = a.data[m * (Row != 0 ? Row : a.row) + p * a.step];
 #pragma GCC unroll 2
-      for (int n = 0; n < Columns; ++n)
-        sum[m][n] = Unit::multiply_add(sum[m][n], x, right[n]);
+      for (int n = 0; n < Columns; ++n) sum[m][n] = Unit::multiply_add(sum[m][n], x, right[n]);
     }
   }
 #pragma GCC unroll 8
@@ -113,8 +115,8 @@ MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word
 }
 
 template <class Unit, int64_t Row>
-inline void product_columns(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c,
-                            int64_t ldc, int64_t n, int64_t k, bool accumulate) {
+inline void product_columns(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb,
+                            float* c, int64_t ldc, int64_t n, int64_t k, bool accumulate) {
   int64_t i = 0;
   for (; i + 2 * kLanes <= n; i += 2 * kLanes)
     product_block<Unit, 2, Row>(a, b + i, ldb, c + i, ldc, k, accumulate);
@@ -123,8 +125,8 @@ inline void product_columns(TileA<typename Unit::Word> a, const typename Unit::W
 
 /// One block of kBlockRows rows: n columns, k units.
 template <class Unit>
-inline void product_rows(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb, float* c,
-                         int64_t ldc, int64_t n, int64_t k, bool accumulate) {
+inline void product_rows(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb,
+                         float* c, int64_t ldc, int64_t n, int64_t k, bool accumulate) {
   constexpr int64_t kUsual = 64 / Unit::kPack;  // a head of 64 values, a tile of 64 keys
   if (a.row == 1) return product_columns<Unit, 1>(a, b, ldb, c, ldc, n, k, accumulate);
   if (a.row == kUsual) return product_columns<Unit, kUsual>(a, b, ldb, c, ldc, n, k, accumulate);
@@ -147,14 +149,16 @@ inline AmxRows amx_rows(TileA<uint32_t> a, int64_t k, uint32_t* to) {
 }
 
 template <>
-inline void product_rows<TileUnit>(TileA<uint32_t> a, const uint32_t* b, int64_t ldb, float* c, int64_t ldc, int64_t n, int64_t k,
-                                   bool accumulate) {
+inline void product_rows<TileUnit>(TileA<uint32_t> a, const uint32_t* b, int64_t ldb, float* c,
+                                   int64_t ldc, int64_t n, int64_t k, bool accumulate) {
   constexpr int64_t kMostWords = 32;  // of terms that run across rows: a tile of 64 of them
   alignas(64) uint32_t transposed[kAmxRows * kMostWords];
   AmxRows rows = amx_rows(a, k, transposed);
   for (int64_t i = 0; i < n; i += kAmxColumns) {
-    if (accumulate) load_amx_sums(c + i, ldc);
-    else zero_amx_sums();
+    if (accumulate)
+      load_amx_sums(c + i, ldc);
+    else
+      zero_amx_sums();
     add_amx_terms(rows, b + i, ldb, k);
     store_amx_sums(c + i, ldc);
   }

@@ -1,5 +1,5 @@
-// A vector register of floats at this instruction-set level, for the tiled kernels that the compiler would
-// not vectorise well by itself.
+// A vector register of floats at this instruction-set level, for the tiled kernels that the
+// compiler would not vectorise well by itself.
 #pragma once
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -31,17 +31,11 @@ MT_HD Vec load(const float* from) {
   std::memcpy(&v, from, sizeof v);
   return v;
 }
-MT_HD void store(float* to, Vec v) {
-  std::memcpy(to, &v, sizeof v);
-}
-MT_HD Vec splat(float x) {
-  return x - Vec{};
-}
+MT_HD void store(float* to, Vec v) { std::memcpy(to, &v, sizeof v); }
+MT_HD Vec splat(float x) { return x - Vec{}; }
 
 /// The larger lane by lane; `b` where `a` is NaN.
-MT_HD Vec max(Vec a, Vec b) {
-  return a > b ? a : b;
-}
+MT_HD Vec max(Vec a, Vec b) { return a > b ? a : b; }
 
 /// Lanes exchanged with those `kDistance` further (a power of two), for reductions over a vector.
 template <int kDistance>
@@ -70,8 +64,10 @@ MT_HD float sum_lanes(Vec v) {
 template <class Word>
 MT_HD void transpose_four(Word __attribute__((vector_size(16))) (&row)[4]) {
   typedef Word Four __attribute__((vector_size(16)));
-  Four half[4] = {__builtin_shufflevector(row[0], row[1], 0, 4, 1, 5), __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7),
-                  __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5), __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7)};
+  Four half[4] = {__builtin_shufflevector(row[0], row[1], 0, 4, 1, 5),
+                  __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7),
+                  __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5),
+                  __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7)};
   row[0] = __builtin_shufflevector(half[0], half[2], 0, 1, 4, 5);
   row[1] = __builtin_shufflevector(half[0], half[2], 2, 3, 6, 7);
   row[2] = __builtin_shufflevector(half[1], half[3], 0, 1, 4, 5);
@@ -80,7 +76,8 @@ MT_HD void transpose_four(Word __attribute__((vector_size(16))) (&row)[4]) {
 
 constexpr float kLog2OfE = 1.4426950408889634f;  // e^x = 2^(x log2(e))
 
-/// 2^r for |r| <= 1/2, relative error 3e-8 (the fit of exp_reduced with the powers of ln 2 multiplied in).
+/// 2^r for |r| <= 1/2, relative error 3e-8 (the fit of exp_reduced with the powers of ln 2
+/// multiplied in).
 MT_HD Vec exp2_reduced(Vec r) {
   Vec p = splat(1.4604291e-4f);
   p = p * r + 1.3365899e-3f;

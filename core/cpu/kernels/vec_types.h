@@ -1,5 +1,5 @@
-// Vectors of floats to and from memory in any floating type, and functions on them that activations are made of.
-// Conversions round to nearest even like those of float16.h, at every level.
+// Vectors of floats to and from memory in any floating type, and functions on them that activations
+// are made of. Conversions round to nearest even like those of float16.h, at every level.
 #pragma once
 #include "mtrain/base/dtype.h"
 #include "mtrain/cpu/kernels/vec.h"
@@ -33,7 +33,8 @@ MT_HD Vec widen<f16>(HalfVec half) {
   return vcvt_f32_f16(bits_as<float16x4_t>(half));
 #else
   UintVec wide = __builtin_convertvector(half, UintVec);
-  UintVec magnitude = (wide & 0x7FFF) << 13, special = (wide & 0x7C00) == 0x7C00 ? magnitude | 0x7F800000 : UintVec{};
+  UintVec magnitude = (wide & 0x7FFF) << 13,
+          special = (wide & 0x7C00) == 0x7C00 ? magnitude | 0x7F800000 : UintVec{};
   // Half's exponents become float's by a product, which is exact for subnormal halves too.
   UintVec value = bits_as<UintVec>(bits_as<Vec>(magnitude) * 0x1p112f);
   return bits_as<Vec>((special != 0 ? special : value) | (wide & 0x8000) << 16);
@@ -54,15 +55,18 @@ MT_HD HalfVec narrow<bf16>(Vec v) {
 template <>
 MT_HD HalfVec narrow<f16>(Vec v) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<HalfVec>(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return reinterpret_cast<HalfVec>(
+      _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #elif defined(__F16C__)
-  return reinterpret_cast<HalfVec>(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return reinterpret_cast<HalfVec>(
+      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #elif defined(__aarch64__)
   return bits_as<HalfVec>(vcvt_f16_f32(v));
 #else
   UintVec u = bits_as<UintVec>(v), magnitude = u & 0x7FFFFFFF, rebased = magnitude - 0x38000000;
   UintVec normal = (rebased + 0xFFF + ((rebased >> 13) & 1)) >> 13;
-  UintVec tiny = bits_as<UintVec>(bits_as<Vec>(magnitude) + 0.5f) - 0x3F000000;  // the adder rounds a subnormal half
+  UintVec tiny = bits_as<UintVec>(bits_as<Vec>(magnitude) + 0.5f) -
+                 0x3F000000;  // the adder rounds a subnormal half
   UintVec half = magnitude < 0x38800000 ? tiny : normal;
   half = magnitude >= 0x477FF000 ? UintVec{} + 0x7C00 : half;  // past the largest half
   half = v != v ? ((magnitude >> 13) & 0x3FF) | 0x7E00 : half;

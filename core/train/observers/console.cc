@@ -67,7 +67,9 @@ std::string grouped(int64_t count) {
 class Console final : public Observer {
  public:
   explicit Console(ConsoleOptions options)
-      : options_(std::move(options)), stream_(options_.fd), live_(options_.mode == ConsoleMode::live) {
+      : options_(std::move(options)),
+        stream_(options_.fd),
+        live_(options_.mode == ConsoleMode::live) {
     if (!options_.clock) options_.clock = monotonic_seconds;
     std::string_view terminal = environment("TERM");
     if (options_.mode == ConsoleMode::automatic)
@@ -106,7 +108,8 @@ class Console final : public Observer {
   void on_eval(const EvalMetrics& m) override {
     std::string tokens = human_count(static_cast<double>(m.tokens));
     print(cat("step ", m.step, ": ", m.split, " loss ", short_loss(m.loss), ", perplexity ",
-              short_number(std::exp(m.loss)), "  (", tokens, " tokens in ", short_number(m.seconds), "s)"));
+              short_number(std::exp(m.loss)), "  (", tokens, " tokens in ", short_number(m.seconds),
+              "s)"));
   }
 
   void on_event(const std::string& text) override { print(printable(text, kMaxText)); }
@@ -115,9 +118,10 @@ class Console final : public Observer {
     erase();
     int64_t done = step - info_.first_step;
     double seconds = options_.clock() - start_time_;
-    std::string how = step >= info_.total_steps
-                          ? cat("done: ", grouped(done), done == 1 ? " step" : " steps")
-                          : cat("stopped after step ", grouped(step), " of ", grouped(info_.total_steps));
+    std::string how =
+        step >= info_.total_steps
+            ? cat("done: ", grouped(done), done == 1 ? " step" : " steps")
+            : cat("stopped after step ", grouped(step), " of ", grouped(info_.total_steps));
     print(cat(how, " in ", human_seconds(seconds),
               done > 0 ? cat(", last loss ", short_loss(last_loss_), mean_note()) : ""));
   }
@@ -135,13 +139,18 @@ class Console final : public Observer {
               human_count(static_cast<double>(i.parameters)), " parameters, ", i.dtype, " on ",
               printable(i.device), printable(dtype_note(i))));
     const bool changes = i.batch_sizes.find(',') != std::string::npos;
-    print(changes ? cat("  batch  (", i.batch_sizes, ") x ", grouped(i.seq_length), " tokens per step")
-                  : cat("  batch  ", grouped(i.global_batch_size), " x ", grouped(i.seq_length), " = ", grouped(tokens), " tokens per step"));
+    print(changes
+              ? cat("  batch  (", i.batch_sizes, ") x ", grouped(i.seq_length), " tokens per step")
+              : cat("  batch  ", grouped(i.global_batch_size), " x ", grouped(i.seq_length), " = ",
+                    grouped(tokens), " tokens per step"));
     print(cat("  steps  ", grouped(i.total_steps), " = ",
-              human_count(static_cast<double>(i.total_tokens > 0 ? i.total_tokens : tokens * i.total_steps)), " tokens",
+              human_count(static_cast<double>(i.total_tokens > 0 ? i.total_tokens
+                                                                 : tokens * i.total_steps)),
+              " tokens",
               i.first_step > 0 ? cat(", going on after step ", grouped(i.first_step)) : ""));
     if (!i.pipeline.empty()) print(cat("  stages ", printable(i.pipeline, kMaxText)));
-    if (i.planned_bytes > 0) print(cat("  memory ", human_bytes(i.planned_memory.total()), ": ", i.planned_memory.text()));
+    if (i.planned_bytes > 0)
+      print(cat("  memory ", human_bytes(i.planned_memory.total()), ": ", i.planned_memory.text()));
     print(cat("  folder ", printable(i.directory, kMaxText)));
   }
 
@@ -157,8 +166,8 @@ class Console final : public Observer {
     progress_.loss = std::isfinite(m.loss) ? loss_.value() : m.loss;
     progress_.lr = m.lr;
     progress_.tokens_per_second = rate_.value();
-    // The first step carries start-up costs, so time is measured from its end; evaluations and saves count as
-    // they come.
+    // The first step carries start-up costs, so time is measured from its end; evaluations and
+    // saves count as they come.
     if (m.step > first_step_) {
       double per_step = (now - *first_step_time_) / static_cast<double>(m.step - first_step_);
       progress_.seconds_left =
@@ -174,16 +183,19 @@ class Console final : public Observer {
     plain_sum_ = 0;
     std::string total = std::to_string(info_.total_steps), step = std::to_string(m.step);
     step.insert(0, total.size() > step.size() ? total.size() - step.size() : 0, ' ');
-    print(cat("step ", step, "/", total, "  loss ", short_loss(std::isfinite(m.loss) ? mean : m.loss),
-              "  lr ", short_lr(m.lr), "  grad norm ", short_loss(m.grad_norm), "  ",
-              human_count(rate_.value()), " tokens/s  ETA ",
+    print(cat("step ", step, "/", total, "  loss ",
+              short_loss(std::isfinite(m.loss) ? mean : m.loss), "  lr ", short_lr(m.lr),
+              "  grad norm ", short_loss(m.grad_norm), "  ", human_count(rate_.value()),
+              " tokens/s  ETA ",
               progress_.seconds_left < 0 ? "?" : human_seconds(progress_.seconds_left)));
   }
 
   /// Why the last line of a step has another loss than the last step.
   std::string mean_note() const {
     const std::string mean = short_loss(shown_mean_);
-    return shown_count_ > 1 && mean != short_loss(last_loss_) ? cat(" (mean of the last ", shown_count_, " steps ", mean, ")") : "";
+    return shown_count_ > 1 && mean != short_loss(last_loss_)
+               ? cat(" (mean of the last ", shown_count_, " steps ", mean, ")")
+               : "";
   }
 
   void draw(double now) {
@@ -219,7 +231,7 @@ class Console final : public Observer {
   std::optional<double> first_step_time_;
   double plain_sum_ = 0;
   int64_t plain_count_ = 0;
-  double shown_mean_ = 0;  // in the newest plain line
+  double shown_mean_ = 0;    // in the newest plain line
   int64_t shown_count_ = 0;  // steps that it is a mean of
 };
 

@@ -1,6 +1,7 @@
-// The console: how a run goes, for people. On a terminal one line is redrawn in place (at most ten times a
-// second) and everything else scrolls above it; elsewhere there is a plain line every few steps. Owns nothing
-// but a duplicate of its descriptor; on the trainer's thread; a closed output never reaches the trainer.
+// The console: how a run goes, for people. On a terminal one line is redrawn in place (at most ten
+// times a second) and everything else scrolls above it; elsewhere there is a plain line every few
+// steps. Owns nothing but a duplicate of its descriptor; on the trainer's thread; a closed output
+// never reaches the trainer.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,7 +25,8 @@ struct ConsoleOptions {
 /// Colour is used on the live line only, and not when NO_COLOR is set to anything.
 MT_API std::unique_ptr<Observer> make_console(ConsoleOptions options);
 
-/// Steps between plain lines so that a run of `total_steps` has about a hundred: 1, 2, 5, 10, 20, 50, …
+/// Steps between plain lines so that a run of `total_steps` has about a hundred: 1, 2, 5, 10, 20,
+/// 50, …
 MT_API int64_t plain_interval(int64_t total_steps);
 
 }  // namespace mtrain

@@ -15,13 +15,11 @@
 namespace mtrain {
 namespace {
 
-// Room for any double (24 characters) and for a null with its text, so that val_loss fits in later without
-// moving a byte. What is left of it is blanks behind the object.
+// Room for any double (24 characters) and for a null with its text, so that val_loss fits in later
+// without moving a byte. What is left of it is blanks behind the object.
 constexpr size_t kValRoom = sizeof(R"(null,"val_loss_text":"-inf")") - 1;
 
-std::string number(double value) {
-  return std::isfinite(value) ? shortest(value) : "null";
-}
+std::string number(double value) { return std::isfinite(value) ? shortest(value) : "null"; }
 
 // The value, then, when it is not finite, its text under a second key.
 std::string number_or_text(const char* key, double value) {
@@ -40,7 +38,8 @@ std::string val_end(const std::string& value) {
 
 std::string model_figures(const StepMetrics& m) {
   std::string out;
-  for (const auto& [name, value] : m.figures) out += cat(",\"", name, "\":", number_or_text(name.c_str(), value));
+  for (const auto& [name, value] : m.figures)
+    out += cat(",\"", name, "\":", number_or_text(name.c_str(), value));
   return out;
 }
 
@@ -55,8 +54,10 @@ std::string step_line(const StepMetrics& m) {
 
 /// Of a step of which this run computed nothing but a validation.
 std::string null_line(int64_t step, const std::string& tokens, const std::string& val_loss) {
-  return cat("{\"step\":", step, ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":", tokens,
-             ",\"tokens_per_second\":null,\"step_ms\":null,\"tflops\":null,\"mfu\":null,\"memory_bytes\":null,",
+  return cat("{\"step\":", step,
+             ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":", tokens,
+             ",\"tokens_per_second\":null,\"step_ms\":null,\"tflops\":null,\"mfu\":null,\"memory_"
+             "bytes\":null,",
              "\"val_loss\":", val_end(val_loss));
 }
 
@@ -70,9 +71,9 @@ int64_t step_of(std::string_view line) {
   return error == std::errc() && end != line.data() + line.size() && *end == ',' ? step : -1;
 }
 
-// Bytes up to the end of the last whole line before the first line of a step beyond `last`. Steps ascend in a
-// file that only this class writes, so nothing after that line is worth keeping; lines of others before it
-// stay, however long.
+// Bytes up to the end of the last whole line before the first line of a step beyond `last`. Steps
+// ascend in a file that only this class writes, so nothing after that line is worth keeping; lines
+// of others before it stay, however long.
 int64_t bytes_to_keep(const fs::path& path, int64_t last) {
   constexpr size_t kHeadBytes = 40;  // room for the step
   std::error_code ignored;
@@ -105,12 +106,15 @@ class MetricsFile final : public Observer {
 
   void on_step(const StepMetrics& metrics) override { append(metrics.step, step_line(metrics)); }
 
-  void on_passed_step(int64_t step, int64_t tokens) override { append(step, null_line(step, cat(tokens), "null")); }
+  void on_passed_step(int64_t step, int64_t tokens) override {
+    append(step, null_line(step, cat(tokens), "null"));
+  }
 
   void on_eval(const EvalMetrics& metrics) override {
     if (metrics.split != "valid") return;
     std::string value = val_end(number_or_text("val_loss", metrics.loss));
-    if (metrics.step == step_ && val_offset_ >= 0 && file_.replace(val_offset_, val_end("null"), value))
+    if (metrics.step == step_ && val_offset_ >= 0 &&
+        file_.replace(val_offset_, val_end("null"), value))
       return;
     file_.append(null_line(metrics.step, "null", number_or_text("val_loss", metrics.loss)));
   }

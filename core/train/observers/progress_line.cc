@@ -33,7 +33,9 @@ std::string scientific(double value, int digits) {
 struct Field {
   std::string name, value;
   int leaves = 0;  // rank among those that leave when room is short; 0 stays
-  int width() const { return static_cast<int>(name.size() + (name.empty() ? 0 : 1) + value.size()) + 2; }
+  int width() const {
+    return static_cast<int>(name.size() + (name.empty() ? 0 : 1) + value.size()) + 2;
+  }
   std::string text(bool color) const {
     if (name.empty()) return cat("  ", value);
     return color ? cat("  ", kDim, name, kReset, " ", value) : cat("  ", name, " ", value);
@@ -58,9 +60,7 @@ std::string bar(double share, int cells, ProgressStyle style) {
 
 }  // namespace
 
-std::string short_lr(double lr) {
-  return scientific(lr, 1);
-}
+std::string short_lr(double lr) { return scientific(lr, 1); }
 
 std::string short_loss(double loss) {
   if (std::isnan(loss)) return "nan";
@@ -70,7 +70,8 @@ std::string short_loss(double loss) {
 
 std::string progress_line(const Progress& p, int columns, ProgressStyle style) {
   double share =
-      p.total > 0 ? std::clamp(static_cast<double>(p.step) / static_cast<double>(p.total), 0.0, 1.0) : 0.0;
+      p.total > 0 ? std::clamp(static_cast<double>(p.step) / static_cast<double>(p.total), 0.0, 1.0)
+                  : 0.0;
   std::string percent = cat(std::floor(share * 100), "%");
   percent.insert(0, 4 - percent.size(), ' ');
   std::vector<Field> fields = {
@@ -78,7 +79,9 @@ std::string progress_line(const Progress& p, int columns, ProgressStyle style) {
       {.name = "loss", .value = short_loss(p.loss), .leaves = 4},
       {.name = "lr", .value = short_lr(p.lr), .leaves = 2},
       {.value = human_count(p.tokens_per_second) + " tokens/s", .leaves = 1},
-      {.name = "ETA", .value = p.seconds_left < 0 ? "?" : human_seconds(p.seconds_left), .leaves = 3},
+      {.name = "ETA",
+       .value = p.seconds_left < 0 ? "?" : human_seconds(p.seconds_left),
+       .leaves = 3},
   };
   auto width = [&] {
     int sum = static_cast<int>(percent.size());

@@ -29,7 +29,8 @@ ssize_t write_once(int fd, std::string_view record, const std::string& site) {
 
 }  // namespace
 
-RecordFile::RecordFile(fs::path path, std::string what) : path_(std::move(path)), what_(std::move(what)) {
+RecordFile::RecordFile(fs::path path, std::string what)
+    : path_(std::move(path)), what_(std::move(what)) {
   Fault fault = failpoint(what_ + ".open");
   errno = fault.error;
   if (fault.action != FaultAction::fail_errno)
@@ -54,7 +55,8 @@ int64_t RecordFile::append(std::string_view record) {
   }
   ssize_t got = write_once(fd_, record, what_ + ".write");
   if (got == static_cast<ssize_t>(record.size())) return info.st_size;
-  int error = got < 0 ? errno : ENOSPC;  // a regular file takes less than it was given only when it is full
+  int error =
+      got < 0 ? errno : ENOSPC;  // a regular file takes less than it was given only when it is full
   if (got > 0) truncate(info.st_size);
   warn("write", error);
   return -1;
@@ -63,10 +65,12 @@ int64_t RecordFile::append(std::string_view record) {
 bool RecordFile::replace(int64_t offset, std::string_view before, std::string_view after) {
   if (inside_fd_ < 0 || before.size() != after.size()) return false;
   std::string there(before.size(), '\0');
-  if (::pread(inside_fd_, there.data(), there.size(), offset) != static_cast<ssize_t>(there.size()) ||
+  if (::pread(inside_fd_, there.data(), there.size(), offset) !=
+          static_cast<ssize_t>(there.size()) ||
       there != before)
     return false;
-  if (::pwrite(inside_fd_, after.data(), after.size(), offset) == static_cast<ssize_t>(after.size()))
+  if (::pwrite(inside_fd_, after.data(), after.size(), offset) ==
+      static_cast<ssize_t>(after.size()))
     return true;
   warn("write", errno);
   return false;
@@ -74,14 +78,15 @@ bool RecordFile::replace(int64_t offset, std::string_view before, std::string_vi
 
 void RecordFile::truncate(int64_t bytes) {
   struct stat info {};
-  if (!usable() || ::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size <= bytes) return;
+  if (!usable() || ::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size <= bytes)
+    return;
   if (::ftruncate(fd_, bytes) != 0) warn("shorten", errno);
 }
 
 void RecordFile::warn(const char* operation, int error) {
   if (std::exchange(warned_, true)) return;
-  log_warn("cannot ", operation, " ", path_.string(), ": ", std::strerror(error), "; training goes on, ",
-           what_, " may have gaps");
+  log_warn("cannot ", operation, " ", path_.string(), ": ", std::strerror(error),
+           "; training goes on, ", what_, " may have gaps");
 }
 
 }  // namespace mtrain

@@ -1,6 +1,7 @@
-// RecordFile: a file that grows by whole records, for metrics that must never stop training. A record is one
-// write to a descriptor in append mode; what a full disk cuts short is taken back, so the file always ends
-// with a whole record. Trouble is told once, on the log. Owns its descriptors; for one thread at a time.
+// RecordFile: a file that grows by whole records, for metrics that must never stop training. A
+// record is one write to a descriptor in append mode; what a full disk cuts short is taken back, so
+// the file always ends with a whole record. Trouble is told once, on the log. Owns its descriptors;
+// for one thread at a time.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,7 +20,8 @@ class RecordFile {
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  /// Appends one record, whole or not at all. Returns the offset it starts at, or -1 after a failure.
+  /// Appends one record, whole or not at all. Returns the offset it starts at, or -1 after a
+  /// failure.
   int64_t append(std::string_view record);
   /// Replaces bytes inside the file by as many others, provided they still read `before`.
   bool replace(int64_t offset, std::string_view before, std::string_view after);
@@ -34,8 +36,9 @@ class RecordFile {
 
   fs::path path_;
   std::string what_;
-  int fd_ = -1;         // in append mode
-  int inside_fd_ = -1;  // for replace(): writes in append mode go to the end, wherever they are aimed
+  int fd_ = -1;  // in append mode
+  int inside_fd_ =
+      -1;  // for replace(): writes in append mode go to the end, wherever they are aimed
   bool warned_ = false;
 };
 

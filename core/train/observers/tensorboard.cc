@@ -88,8 +88,10 @@ void add_value(Message& summary, std::string_view tag, double value) {
 // A name that no file of the folder has: two starts within one second must not share a file.
 fs::path new_file(const fs::path& dir) {
   std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0') host = {'l', 'o', 'c', 'a', 'l'};
-  std::string name = cat("events.out.tfevents.", static_cast<int64_t>(unix_seconds()), ".", host.data());
+  if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0')
+    host = {'l', 'o', 'c', 'a', 'l'};
+  std::string name =
+      cat("events.out.tfevents.", static_cast<int64_t>(unix_seconds()), ".", host.data());
   for (char& c : name)
     if (c == '/') c = '_';
   fs::path path = dir / name;

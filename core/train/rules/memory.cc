@@ -5,13 +5,15 @@ namespace mtrain {
 namespace {
 
 constexpr Rule kRules[] = {
-    {"recompute-layers", "model.recompute_layers", "model.recompute_layers > 1", "model.recompute == 'full'",
-     "only recompute=full counts blocks", "selective recomputation takes parts of every block",
+    {"recompute-layers", "model.recompute_layers", "model.recompute_layers > 1",
+     "model.recompute == 'full'", "only recompute=full counts blocks",
+     "selective recomputation takes parts of every block",
      "model.recompute_layers=1; model.recompute='full'"},
     {"recompute-layers-stage", "model.recompute_layers", "model.recompute == 'full'",
      "model.recompute_layers <= max(1, model.layers // dist.pp)",
-     "{model.recompute_layers} is more than the {max(1, model.layers // dist.pp)} blocks of a stage", "",
-     "model.recompute_layers"},
+     "{model.recompute_layers} is more than the {max(1, model.layers // dist.pp)} blocks of a "
+     "stage",
+     "", "model.recompute_layers"},
     {"recompute-method", "model.recompute_method", "model.recompute_method == 'block'",
      "model.recompute == 'full'", "only recompute=full has a method", "",
      "model.recompute_method='uniform'; model.recompute='full'"},
@@ -29,7 +31,8 @@ constexpr Rule kRules[] = {
     {"recompute-moe", "model.recompute_modules", "model.recompute == 'selective' and experts == 0",
      "not 'moe' in model.recompute_modules and not 'moe_act' in model.recompute_modules and "
      "not 'shared_experts' in model.recompute_modules",
-     "moe, moe_act and shared_experts need a model with experts", "", "model.recompute_modules=['mlp']"},
+     "moe, moe_act and shared_experts need a model with experts", "",
+     "model.recompute_modules=['mlp']"},
     {"offload-layers", "offload.layers", "offload.layers > 0", "offload.layers < model.layers",
      "{offload.layers} is not below model.layers ({model.layers})",
      "the last block's activations are needed at once", "offload.layers=model.layers - 1"},
@@ -38,20 +41,22 @@ constexpr Rule kRules[] = {
      "whole blocks are offloaded only without pipeline, recomputation and offload.modules", "",
      "offload.layers=0"},
     {"offload-attn-proj", "offload.modules", "'attn_proj' in offload.modules",
-     "'core_attn' in offload.modules", "attn_proj without core_attn", "its input is what core_attn gives",
-     ""},
-    {"graph-backend", "cuda_graph.type", "graphs", "dist.backend == 'cuda'", "the backend is {dist.backend}",
-     "only a GPU records graphs", "cuda_graph.type='none'; dist.backend='cuda'"},
-    {"graph-local", "cuda_graph.type", "cuda_graph.type == 'local'", "false", "parts of blocks are not recorded by themselves",
-     "full_iteration records whatever a step gives the GPU, parts of blocks among it", "cuda_graph.type='full_iteration'"},
-    {"graph-modules", "cuda_graph.modules", "len(cuda_graph.modules) > 0", "false", "there are no parts to choose",
-     "full_iteration records whatever a step gives the GPU", "cuda_graph.modules=[]"},
+     "'core_attn' in offload.modules", "attn_proj without core_attn",
+     "its input is what core_attn gives", ""},
+    {"graph-backend", "cuda_graph.type", "graphs", "dist.backend == 'cuda'",
+     "the backend is {dist.backend}", "only a GPU records graphs",
+     "cuda_graph.type='none'; dist.backend='cuda'"},
+    {"graph-local", "cuda_graph.type", "cuda_graph.type == 'local'", "false",
+     "parts of blocks are not recorded by themselves",
+     "full_iteration records whatever a step gives the GPU, parts of blocks among it",
+     "cuda_graph.type='full_iteration'"},
+    {"graph-modules", "cuda_graph.modules", "len(cuda_graph.modules) > 0", "false",
+     "there are no parts to choose", "full_iteration records whatever a step gives the GPU",
+     "cuda_graph.modules=[]"},
 };
 
 }  // namespace
 
-std::span<const Rule> memory_rules() {
-  return kRules;
-}
+std::span<const Rule> memory_rules() { return kRules; }
 
 }  // namespace mtrain

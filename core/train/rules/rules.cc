@@ -14,31 +14,40 @@ const std::vector<Definition>& definitions() {
       {"kv_heads", "model.kv_heads if model.kv_heads > 0 else model.heads"},
       {"model_ranks", "dist.tp * dist.pp * dist.cp"},
       {"expert_ranks", "dist.etp * dist.ep * dist.pp"},
-      // What --world-size or a launcher says, else dist.nproc where it decides; absent while nobody said how many ranks.
+      // What --world-size or a launcher says, else dist.nproc where it decides; absent while nobody
+      // said how many ranks.
       {"world_size", "given_ranks ?? max(dist.nproc, least_nproc)"},
       {"dp", "max(1, world_size // model_ranks)"},
-      {"known_dp", "max(1, (world_size ?? 1) // model_ranks)"},  // 1 while nobody said how many ranks
-      {"one_batch", "train.global_batch_size if train.global_batch_size > 0 else train.micro_batch_size"},
+      {"known_dp",
+       "max(1, (world_size ?? 1) // model_ranks)"},  // 1 while nobody said how many ranks
+      {"one_batch",
+       "train.global_batch_size if train.global_batch_size > 0 else train.micro_batch_size"},
       {"global_batch", "batch.largest ?? one_batch"},
       {"micro_batches", "global_batch // (train.micro_batch_size * known_dp)"},
       {"eval_micro",
-       "validation.micro_batch_size if validation.micro_batch_size > 0 else train.micro_batch_size"},
-      {"eval_global", "validation.global_batch_size if validation.global_batch_size > 0 else global_batch"},
+       "validation.micro_batch_size if validation.micro_batch_size > 0 else "
+       "train.micro_batch_size"},
+      {"eval_global",
+       "validation.global_batch_size if validation.global_batch_size > 0 else global_batch"},
       {"group_size", "dist.microbatch_group_size if dist.microbatch_group_size > 0 else dist.pp"},
       {"chunks", "dist.pp * dist.vp"},
       {"split_layers",
-       "model.layers + (1 if dist.account_for_embedding else 0) + (1 if dist.account_for_loss else 0)"},
-      {"end_stages", "(1 if dist.first_stage_layers > 0 else 0) + (1 if dist.last_stage_layers > 0 else 0)"},
+       "model.layers + (1 if dist.account_for_embedding else 0) + (1 if dist.account_for_loss else "
+       "0)"},
+      {"end_stages",
+       "(1 if dist.first_stage_layers > 0 else 0) + (1 if dist.last_stage_layers > 0 else 0)"},
       {"middle_layers", "model.layers - dist.first_stage_layers - dist.last_stage_layers"},
       {"middle_stages", "dist.pp - end_stages"},
       {"decay_end", "scheduler.decay_steps if scheduler.decay_steps > 0 else train.steps"},
       {"experts", "model.moe.experts ?? 0"},
-      {"expert_ffn", "model.moe.ffn_hidden_size if model.moe.ffn_hidden_size > 0 else model.ffn_hidden_size"},
+      {"expert_ffn",
+       "model.moe.ffn_hidden_size if model.moe.ffn_hidden_size > 0 else model.ffn_hidden_size"},
       {"fp8", "mixed_precision.fp8 != 'none'"},
       {"fp4", "mixed_precision.fp4 != 'none'"},
       // What FP8 and FP4 hardware takes together along a sum.
       {"small_group", "32 if fp8 and mixed_precision.fp8_recipe == 'mxfp8' else 16"},
-      {"head_width", "model.head_dim if (model.head_dim ?? 0) > 0 else model.hidden_size // model.heads"},
+      {"head_width",
+       "model.head_dim if (model.head_dim ?? 0) > 0 else model.hidden_size // model.heads"},
       {"graphs", "cuda_graph.type != 'none'"},
   };
   return kDefinitions;
@@ -73,13 +82,16 @@ void layout_facts(const ConfigContainer& config, std::map<std::string, Expressio
   facts["layout.mtp_stage"] = mtp_stage;
 }
 
-/// What the model learns and what the samples are for. None where either is not known, or suits whatever the other is.
-void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog, std::map<std::string, ExpressionValue>& facts) {
+/// What the model learns and what the samples are for. None where either is not known, or suits
+/// whatever the other is.
+void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog,
+                     std::map<std::string, ExpressionValue>& facts) {
   std::vector<std::string> found;
   for (const char* section : {"model", "dataset"}) {
     const Schema* component = catalog.component(catalog.kind_of(section), config.type_of(section));
     if (!component || component->objective == Fields::kAnyObjective) return;
-    found.push_back(component->objective.empty() ? std::string(Dataset::kNextToken) : component->objective);
+    found.push_back(component->objective.empty() ? std::string(Dataset::kNextToken)
+                                                 : component->objective);
   }
   facts["objective.model"] = found[0];
   facts["objective.dataset"] = found[1];
@@ -95,8 +107,10 @@ bool are_shares(std::string_view text, std::string& fault) {
   }
 }
 
-/// What is wrong with the shares of a dataset. A plugin's own `split`, whose default is no list of shares, may mean something else.
-void split_facts(const ConfigContainer& config, const SchemaCatalog& catalog, std::map<std::string, ExpressionValue>& facts) {
+/// What is wrong with the shares of a dataset. A plugin's own `split`, whose default is no list of
+/// shares, may mean something else.
+void split_facts(const ConfigContainer& config, const SchemaCatalog& catalog,
+                 std::map<std::string, ExpressionValue>& facts) {
   const Node* split = config.root().find("dataset.split");
   auto specs = catalog.settings_at("dataset.split", config.type_of("dataset"));
   if (!split || specs.empty()) return;
@@ -114,18 +128,20 @@ void split_facts(const ConfigContainer& config, const SchemaCatalog& catalog, st
 const RuleBook& recipe_rules() {
   static const RuleBook kBook = [] {
     std::vector<Rule> all;
-    for (auto part : {world_rules(), pipeline_rules(), context_rules(), moe_rules(), precision_rules(),
-                      optimizer_rules(), memory_rules(), running_rules()})
+    for (auto part : {world_rules(), pipeline_rules(), context_rules(), moe_rules(),
+                      precision_rules(), optimizer_rules(), memory_rules(), running_rules()})
       all.insert(all.end(), part.begin(), part.end());
     return RuleBook(std::move(all), definitions());
   }();
   return kBook;
 }
 
-std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config, const Cluster& cluster) {
+std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
+                                                  const Cluster& cluster) {
   std::map<std::string, ExpressionValue> facts;
   const Node* nproc = config.root().find("dist.nproc");
-  const bool given = cluster.world_size > 0, several = nproc && nproc->kind() == NodeKind::integer && nproc->as_int() > 1;
+  const bool given = cluster.world_size > 0,
+             several = nproc && nproc->kind() == NodeKind::integer && nproc->as_int() > 1;
   if (given) facts["given_ranks"] = cluster.world_size;
   if (given || several || cluster.trains) facts["least_nproc"] = int64_t{1};
   if (!cluster.gpu.empty()) {
@@ -139,8 +155,8 @@ std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
   return facts;
 }
 
-void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog, const Cluster& cluster,
-                 Report& report, bool fixes) {
+void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
+                 const Cluster& cluster, Report& report, bool fixes) {
   RuleInput input;
   input.fixes = fixes;
   input.last_resort = "model";

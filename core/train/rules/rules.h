@@ -1,5 +1,5 @@
-// The rules between settings that every recipe is held against before anything is built. Each area's table is
-// a file of this folder. Stateless.
+// The rules between settings that every recipe is held against before anything is built. Each
+// area's table is a file of this folder. Stateless.
 #pragma once
 #include <span>
 
@@ -11,10 +11,10 @@ namespace mtrain {
 
 /// All rules and definitions.
 MT_API const RuleBook& recipe_rules();
-/// Holds a configuration against all rules. Settings that are faulty already take no part. `fixes`: with values that mend what is
-/// violated.
-MT_API void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog, const Cluster& cluster,
-                        Report& report, bool fixes = true);
+/// Holds a configuration against all rules. Settings that are faulty already take no part. `fixes`:
+/// with values that mend what is violated.
+MT_API void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
+                        const Cluster& cluster, Report& report, bool fixes = true);
 /// What rules can ask about besides settings: given_ranks, least_nproc, gpu.…, layout.….
 MT_API std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
                                                          const Cluster& cluster);

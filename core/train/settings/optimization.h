@@ -32,7 +32,8 @@ struct OptimizerSection {
 };
 
 struct MixedPrecisionSection {
-  std::string dtype = "fp32", params_dtype = "fp32", grads_dtype = "fp32", residual_dtype = "compute";
+  std::string dtype = "fp32", params_dtype = "fp32", grads_dtype = "fp32",
+              residual_dtype = "compute";
   bool tf32 = false;
   double loss_scale = 0, initial_loss_scale = 65536, min_loss_scale = 1;
   int64_t loss_scale_window = 1000, loss_scale_hysteresis = 1;
@@ -45,7 +46,8 @@ struct MixedPrecisionSection {
   int64_t first_bf16_layers = 0, last_bf16_layers = 0;
   void bind(Fields& f);
   static constexpr const char* kAuto = "auto";
-  /// What dtype says. REQUIRES: it is not auto, or settle_dtype() (dtype_choice.h) has taken a type for it.
+  /// What dtype says. REQUIRES: it is not auto, or settle_dtype() (dtype_choice.h) has taken a type
+  /// for it.
   DType compute_type() const;
   /// Whether products of blocks are in FP8 or FP4.
   bool small_products() const { return fp8 != "none" || fp4 != "none"; }

@@ -38,8 +38,10 @@ struct DistSection {
 };
 
 struct DdpSection {
-  bool in_order = false, overlap_grad_reduce = false, overlap_param_gather = false, align_param_gather = false;
-  bool average_in_collective = false, pad_buckets = false, registered_buffers = false, double_buffer = false;
+  bool in_order = false, overlap_grad_reduce = false, overlap_param_gather = false,
+       align_param_gather = false;
+  bool average_in_collective = false, pad_buckets = false, registered_buffers = false,
+       double_buffer = false;
   int64_t bucket_size = 0;
   std::string grads_dtype = "fp32", accumulate_dtype = "fp32";
   void bind(Fields& f);

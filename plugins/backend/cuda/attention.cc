@@ -34,15 +34,17 @@ PlainSpans on_device(CudaStream& stream, const std::vector<AttentionSpan>& spans
     out.max_keys = std::max<int64_t>(out.max_keys, s.keys);
   }
   if (!spans.empty())
-    out.spans = static_cast<const AttentionSpan*>(stream.uploaded(spans.data(), spans.size() * sizeof(AttentionSpan)));
+    out.spans = static_cast<const AttentionSpan*>(
+        stream.uploaded(spans.data(), spans.size() * sizeof(AttentionSpan)));
   return out;
 }
 
 void require_taken(cudaError_t status, const AttentionArgs& a, const char* what) {
-  MT_USER_CHECK(status != cudaErrorInvalidValue, ErrorClass::config,
-                cat("no CUDA attention for ", a.sequences, " sequences, ", a.heads, " heads of ", a.head_dim, " in ",
-                    name(a.dtype)),
-                "at most 65535 sequences and heads of 2048; choose dist.backend=cpu or another model");
+  MT_USER_CHECK(
+      status != cudaErrorInvalidValue, ErrorClass::config,
+      cat("no CUDA attention for ", a.sequences, " sequences, ", a.heads, " heads of ", a.head_dim,
+          " in ", name(a.dtype)),
+      "at most 65535 sequences and heads of 2048; choose dist.backend=cpu or another model");
   check(status, what);
 }
 
@@ -50,13 +52,17 @@ void require_taken(cudaError_t status, const AttentionArgs& a, const char* what)
 
 void attention(CudaStream& stream, const AttentionArgs& args) {
   if (SdpaPlans* plans = stream.attention().sdpa(); plans && run_sdpa(*plans, stream, args)) return;
-  require_taken(plain_attention(stream.launch(), args, on_device(stream, spans_of(args))), args, "attention");
+  require_taken(plain_attention(stream.launch(), args, on_device(stream, spans_of(args))), args,
+                "attention");
 }
 
 void attention_backward(CudaStream& stream, const AttentionBackwardArgs& args) {
-  if (SdpaPlans* plans = stream.attention().sdpa(); plans && run_sdpa_backward(*plans, stream, args)) return;
-  require_taken(plain_attention_backward(stream.launch(), args, on_device(stream, spans_of(args.forward))),
-                args.forward, "attention_backward");
+  if (SdpaPlans* plans = stream.attention().sdpa();
+      plans && run_sdpa_backward(*plans, stream, args))
+    return;
+  require_taken(
+      plain_attention_backward(stream.launch(), args, on_device(stream, spans_of(args.forward))),
+      args.forward, "attention_backward");
 }
 
 }  // namespace mtrain::cuda

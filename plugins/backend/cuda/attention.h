@@ -1,5 +1,5 @@
-// Attention of the CUDA backend: cuDNN's fused kernels where they take the call, plain kernels everywhere else. For
-// one thread at a time.
+// Attention of the CUDA backend: cuDNN's fused kernels where they take the call, plain kernels
+// everywhere else. For one thread at a time.
 #pragma once
 #include <memory>
 #include <vector>

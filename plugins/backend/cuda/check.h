@@ -6,8 +6,9 @@
 
 namespace mtrain::cuda {
 
-/// Throws for everything but success. `what` is the call or the kernel. A full device is Error(config), as a full host
-/// is; a failed device or kernel is Error(peer): the rank cannot go on, a job can be started again.
+/// Throws for everything but success. `what` is the call or the kernel. A full device is
+/// Error(config), as a full host is; a failed device or kernel is Error(peer): the rank cannot go
+/// on, a job can be started again.
 void check(cudaError_t status, const char* what);
 
 /// What became of a device on which `status` was seen, and what to do about it.

@@ -14,7 +14,11 @@ constexpr size_t kPinnedLimit = size_t{64} << 20;
 }
 
 CudaBackend::CudaBackend(bool tf32)
-    : tf32_(tf32), recording_(api_), kernels_(cuda_kernels()), pool_(recording_), pinned_(recording_, kPinnedLimit) {}
+    : tf32_(tf32),
+      recording_(api_),
+      kernels_(cuda_kernels()),
+      pool_(recording_),
+      pinned_(recording_, kPinnedLimit) {}
 
 CudaBackend::~CudaBackend() {
   if (ordering_) api_.free_event(ordering_);
@@ -37,7 +41,8 @@ const KernelTable& CudaBackend::kernels() const {
   std::call_once(asked_, [&] {
     int devices = verdict().probe.devices;
     kernels_.small_scales = devices > 0 ? ~0u : 0;
-    for (int device = 0; device < devices; ++device) kernels_.small_scales &= small_scales_of(architecture_of(device));
+    for (int device = 0; device < devices; ++device)
+      kernels_.small_scales &= small_scales_of(architecture_of(device));
   });
   return kernels_;
 }
@@ -57,8 +62,9 @@ void* CudaBackend::take(size_t bytes, cudaStream_t stream, const char* use) {
   api_.memory(free, total);
   throw Error(
       ErrorClass::config,
-      cat("out of GPU memory: need ", human_bytes(bytes), use ? cat(" for ", use) : "", ", ", human_bytes(free),
-          " free of ", human_bytes(total), ", ", human_bytes(pool_.figures().in_use), " in use by this rank"),
+      cat("out of GPU memory: need ", human_bytes(bytes), use ? cat(" for ", use) : "", ", ",
+          human_bytes(free), " free of ", human_bytes(total), ", ",
+          human_bytes(pool_.figures().in_use), " in use by this rank"),
       "make train.micro_batch_size or model.seq_length smaller, or set model.recompute=full");
 }
 
@@ -92,8 +98,8 @@ DevicePool::Figures CudaBackend::figures() const {
   return pool_.figures();
 }
 
-// Tensors' memory is ordered on the first stream; whoever else there is waits for it here, and it for them below. With
-// one stream, which is the rule, both cost nothing.
+// Tensors' memory is ordered on the first stream; whoever else there is waits for it here, and it
+// for them below. With one stream, which is the rule, both cost nothing.
 void* CudaBackend::allocate(Device device, size_t bytes) {
   MT_CUDA(cudaSetDevice(device.index));
   cudaStream_t home = nullptr;

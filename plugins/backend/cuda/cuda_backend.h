@@ -1,5 +1,6 @@
-// The CUDA backend of one rank: its device's memory in a pool, its streams, its kernels. Nothing is opened before the
-// first memory or stream is asked for, so that it can be made where there is no GPU. Thread-safe.
+// The CUDA backend of one rank: its device's memory in a pool, its streams, its kernels. Nothing is
+// opened before the first memory or stream is asked for, so that it can be made where there is no
+// GPU. Thread-safe.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -25,7 +26,9 @@ class CudaBackend : public DeviceBackend {
   Probe probe() const override { return verdict().probe; }
   Bf16Products bf16_products() const override;
   std::string remedy() const override { return verdict().remedy; }
-  std::vector<std::string> describe() const override { return describe_devices(verdict().probe.devices); }
+  std::vector<std::string> describe() const override {
+    return describe_devices(verdict().probe.devices);
+  }
   void* allocate(Device device, size_t bytes) override;
   void deallocate(Device device, void* data, size_t bytes) override;
   size_t free_memory(Device device) const override;
@@ -38,7 +41,8 @@ class CudaBackend : public DeviceBackend {
 
   bool tf32() const { return tf32_; }
 
-  /// For CudaStream: memory in a stream's own order. take() throws Error(config) where there is none for `use`.
+  /// For CudaStream: memory in a stream's own order. take() throws Error(config) where there is
+  /// none for `use`.
   void* take(size_t bytes, cudaStream_t stream, const char* use);
   void give(void* data, cudaStream_t stream);
   void* take_pinned();
@@ -58,12 +62,13 @@ class CudaBackend : public DeviceBackend {
   mutable std::unique_ptr<Verdict> verdict_;
   mutable RuntimeApi api_;
   RuntimeGraphs graphs_;
-  RecordingDevice recording_;  // what the pools see of the device
+  RecordingDevice recording_;     // what the pools see of the device
   mutable std::once_flag asked_;  // what the device's unit for small types takes
   mutable KernelTable kernels_;
   DevicePool pool_;
   PinnedPool pinned_;
-  std::vector<CudaStream*> streams_;  // living ones; the first is the one that tensors' memory is ordered on
+  std::vector<CudaStream*>
+      streams_;  // living ones; the first is the one that tensors' memory is ordered on
   EventHandle ordering_ = nullptr;
 };
 

@@ -61,16 +61,19 @@ PendingWork::Launches CudaStream::launches() {
     open();
     return Launch{stream_, processors_, this, scratch_of};
   };
-  return {.adamw =
-              [plain](std::span<const AdamWArgs> list) {
-                check(mtrain::cuda::adamw(plain(), list.data(), static_cast<int>(list.size())), "adamw");
-              },
-          .norms =
-              [this, plain](std::span<const SquaredNormArgs> list, size_t first) {
-                auto* slots = static_cast<double*>(grown(norms_, kNormSlots * sizeof(double), "norms of gradients"));
-                check(squared_norms(plain(), list.data(), static_cast<int>(list.size()), slots + first),
-                      "squared_norm");
-              }};
+  return {
+      .adamw =
+          [plain](std::span<const AdamWArgs> list) {
+            check(mtrain::cuda::adamw(plain(), list.data(), static_cast<int>(list.size())),
+                  "adamw");
+          },
+      .norms =
+          [this, plain](std::span<const SquaredNormArgs> list, size_t first) {
+            auto* slots = static_cast<double*>(
+                grown(norms_, kNormSlots * sizeof(double), "norms of gradients"));
+            check(squared_norms(plain(), list.data(), static_cast<int>(list.size()), slots + first),
+                  "squared_norm");
+          }};
 }
 
 void CudaStream::settle() {
@@ -100,8 +103,8 @@ void CudaStream::synchronize() {
   outside();
   std::vector<double> norms(pending_.owed());
   if (!norms.empty())
-    MT_CUDA(
-        cudaMemcpyAsync(norms.data(), norms_.data, norms.size() * sizeof(double), cudaMemcpyDeviceToHost, stream_));
+    MT_CUDA(cudaMemcpyAsync(norms.data(), norms_.data, norms.size() * sizeof(double),
+                            cudaMemcpyDeviceToHost, stream_));
   MT_CUDA(cudaStreamSynchronize(stream_));
   recorder_.settled();
   pending_.deliver(norms.data());
@@ -112,25 +115,32 @@ void CudaStream::order(cudaStream_t first, cudaStream_t then) {
   MT_CUDA(cudaStreamWaitEvent(then, ordering_, 0));
 }
 
-CudaStream::Place CudaStream::place_of(const GemmArgs& args, bool may_leave, size_t workspace_bytes) {
+CudaStream::Place CudaStream::place_of(const GemmArgs& args, bool may_leave,
+                                       size_t workspace_bytes) {
   pending_.flush();
   open();
-  int where = may_leave && small_product(args, processors_) ? placing_.place(memory_of(args)) : ProductLanes::kMain;
+  int where = may_leave && small_product(args, processors_) ? placing_.place(memory_of(args))
+                                                            : ProductLanes::kMain;
   if (where != ProductLanes::kMain) {
     Lane& lane = lanes_[static_cast<size_t>(where)];
     if (!lane.stream) MT_CUDA(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
-    void* workspace = workspace_bytes > 0 ? grown(lane.workspace, workspace_bytes, "products' workspace") : nullptr;
-    if (placing_.used(where)) {  // else asking for memory has cut the recording, and joined what there was
+    void* workspace = workspace_bytes > 0
+                          ? grown(lane.workspace, workspace_bytes, "products' workspace")
+                          : nullptr;
+    if (placing_.used(
+            where)) {  // else asking for memory has cut the recording, and joined what there was
       lane.forked = true;
       order(stream_, lane.stream);  // behind whatever made its inputs
       return {lane.stream, workspace};
     }
   }
   join_lanes();
-  return {stream_, workspace_bytes > 0 ? grown(workspace_, workspace_bytes, "products' workspace") : nullptr};
+  return {stream_, workspace_bytes > 0 ? grown(workspace_, workspace_bytes, "products' workspace")
+                                       : nullptr};
 }
 
-// Each is forgotten before it is waited for: where that fails, the next try would wait for what is no longer there.
+// Each is forgotten before it is waited for: where that fails, the next try would wait for what is
+// no longer there.
 void CudaStream::join_lanes() {
   if (!placing_.busy()) return;
   placing_.joined();
@@ -152,8 +162,12 @@ void* CudaStream::scratch(size_t bytes) {
   return grown(scratch_, std::max<size_t>(bytes, 1), "kernels' scratch memory");
 }
 
-void* CudaStream::operands(size_t bytes) { return grown(operands_, std::max<size_t>(bytes, 1), "operands of products"); }
-float* CudaStream::scalars() { return static_cast<float*>(grown(scalars_, 2 * sizeof(float), "scalars of products")); }
+void* CudaStream::operands(size_t bytes) {
+  return grown(operands_, std::max<size_t>(bytes, 1), "operands of products");
+}
+float* CudaStream::scalars() {
+  return static_cast<float*>(grown(scalars_, 2 * sizeof(float), "scalars of products"));
+}
 
 void CudaStream::upload(void* to, const void* from, size_t bytes) {
   auto* target = static_cast<char*>(to);
@@ -163,7 +177,8 @@ void CudaStream::upload(void* to, const void* from, size_t bytes) {
     size_t part = std::min(bytes - done, PinnedPool::kPiece);
     void* piece = backend_.take_pinned();
     if (!piece) {  // no page-locked memory: the runtime stages it, and the host waits
-      MT_CUDA(cudaMemcpyAsync(target + done, source + done, part, cudaMemcpyHostToDevice, outside()));
+      MT_CUDA(
+          cudaMemcpyAsync(target + done, source + done, part, cudaMemcpyHostToDevice, outside()));
       MT_CUDA(cudaStreamSynchronize(stream_));
     } else {
       std::memcpy(piece, source + done, part);

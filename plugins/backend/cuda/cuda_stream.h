@@ -1,7 +1,8 @@
-// A CUDA stream of one rank with what its kernels need: scratch memory, a cuBLASLt handle with its plans, uploads
-// through page-locked memory, side streams for small products, small calls held back to be launched together, and a recorder
-// that makes graphs of it all. To whoever uses it, all of it is one queue in order. For one thread at a time; owned by the rank,
-// belongs to a CudaBackend that outlives it.
+// A CUDA stream of one rank with what its kernels need: scratch memory, a cuBLASLt handle with its
+// plans, uploads through page-locked memory, side streams for small products, small calls held back
+// to be launched together, and a recorder that makes graphs of it all. To whoever uses it, all of
+// it is one queue in order. For one thread at a time; owned by the rank, belongs to a CudaBackend
+// that outlives it.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -34,7 +35,8 @@ class CudaStream final : public Stream {
   void* native() override { return outside(); }
   void begin_recording() override;
   Recorded end_recording() override;
-  /// The queue's end: what is given to it from here on comes after everything before. For work that may be recorded.
+  /// The queue's end: what is given to it from here on comes after everything before. For work that
+  /// may be recorded.
   cudaStream_t handle() {
     settle();
     open();
@@ -61,7 +63,8 @@ class CudaStream final : public Stream {
   };
   Place place_of(const GemmArgs& args, bool may_leave, size_t workspace_bytes);
   void join_lanes();
-  /// At least `bytes` for kernels that are queued until the next call, which may hand out the same memory.
+  /// At least `bytes` for kernels that are queued until the next call, which may hand out the same
+  /// memory.
   void* scratch(size_t bytes);
   /// Memory like scratch(), for operands that are made for one product.
   void* operands(size_t bytes);
@@ -69,7 +72,8 @@ class CudaStream final : public Stream {
   float* scalars();
   /// Whether products of fp32 may round their operands to TF32.
   bool tf32() const { return backend_.tf32(); }
-  /// Host values to the device, in the order of the stream; the host's memory may be changed on return.
+  /// Host values to the device, in the order of the stream; the host's memory may be changed on
+  /// return.
   void upload(void* to, const void* from, size_t bytes);
   /// The device's memory to the host; has arrived on return.
   void download(void* to, const void* from, size_t bytes);
@@ -95,7 +99,9 @@ class CudaStream final : public Stream {
   void* grown(Memory& memory, size_t bytes, const char* use);
   void order(cudaStream_t first, cudaStream_t then);
   PendingWork::Launches launches();
-  static void* scratch_of(void* owner, size_t bytes) { return static_cast<CudaStream*>(owner)->scratch(bytes); }
+  static void* scratch_of(void* owner, size_t bytes) {
+    return static_cast<CudaStream*>(owner)->scratch(bytes);
+  }
 
   CudaBackend& backend_;
   cudaStream_t stream_ = nullptr;

@@ -1,6 +1,6 @@
-// A builder of cuDNN operation graphs on the library's C interface: tensors, and the few operations that attention is
-// made of. It needs no device: a graph can be built, and its kernels compiled, for the properties of one that is not
-// there. Not thread-safe; owns its descriptors.
+// A builder of cuDNN operation graphs on the library's C interface: tensors, and the few operations
+// that attention is made of. It needs no device: a graph can be built, and its kernels compiled,
+// for the properties of one that is not there. Not thread-safe; owns its descriptors.
 #pragma once
 #include <cudnn_backend.h>
 
@@ -11,7 +11,8 @@
 
 namespace mtrain::cuda {
 
-/// Thrown by the builder and the compiler: the library refuses the graph. The caller has another way.
+/// Thrown by the builder and the compiler: the library refuses the graph. The caller has another
+/// way.
 struct NoSuchKernel {
   cudnnStatus_t status;
   const char* what;
@@ -31,14 +32,18 @@ class Descriptor {
   Node get() const { return raw_; }
   Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
                   const void* values);
-  Descriptor& set(cudnnBackendAttributeName_t name, int64_t value) { return set(name, CUDNN_TYPE_INT64, 1, &value); }
+  Descriptor& set(cudnnBackendAttributeName_t name, int64_t value) {
+    return set(name, CUDNN_TYPE_INT64, 1, &value);
+  }
   Descriptor& set(cudnnBackendAttributeName_t name, Node value) {
     return set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
   }
   Descriptor& set(cudnnBackendAttributeName_t name, cudnnDataType_t value) {
     return set(name, CUDNN_TYPE_DATA_TYPE, 1, &value);
   }
-  Descriptor& set(cudnnBackendAttributeName_t name, bool value) { return set(name, CUDNN_TYPE_BOOLEAN, 1, &value); }
+  Descriptor& set(cudnnBackendAttributeName_t name, bool value) {
+    return set(name, CUDNN_TYPE_BOOLEAN, 1, &value);
+  }
   void finish(const char* what);
 
  private:
@@ -53,7 +58,8 @@ struct GraphTensor {
 
 class GraphBuilder {
  public:
-  /// Memory that the caller binds by `uid`. `ragged`: where each entry of the first dimension begins, in elements.
+  /// Memory that the caller binds by `uid`. `ragged`: where each entry of the first dimension
+  /// begins, in elements.
   GraphTensor tensor(int64_t uid, const Dims& dims, const Dims& strides, cudnnDataType_t type,
                      const GraphTensor* ragged = nullptr);
   /// One float that the caller binds to host memory.
@@ -63,15 +69,20 @@ class GraphBuilder {
   struct Sizes {
     const GraphTensor *m = nullptr, *n = nullptr, *k = nullptr;
   };
-  GraphTensor matmul(const GraphTensor& a, const GraphTensor& b, cudnnDataType_t type, const Sizes& sizes);
-  void matmul_to(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c, const Sizes& sizes);
-  GraphTensor pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b, cudnnDataType_t type);
-  void pointwise_to(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b, const GraphTensor& y);
+  GraphTensor matmul(const GraphTensor& a, const GraphTensor& b, cudnnDataType_t type,
+                     const Sizes& sizes);
+  void matmul_to(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c,
+                 const Sizes& sizes);
+  GraphTensor pointwise(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b,
+                        cudnnDataType_t type);
+  void pointwise_to(cudnnPointwiseMode_t mode, const GraphTensor& x, const GraphTensor* b,
+                    const GraphTensor& y);
   GraphTensor comparison(cudnnPointwiseMode_t mode, const GraphTensor& a, const GraphTensor& b);
   GraphTensor select(const GraphTensor& where, const GraphTensor& yes, const GraphTensor& no);
   /// Numbers the elements of one dimension.
   GraphTensor index(const GraphTensor& like, int64_t axis);
-  GraphTensor reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const Dims& dims, cudnnDataType_t type);
+  GraphTensor reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const Dims& dims,
+                     cudnnDataType_t type);
   void reduce_to(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
   /// The last two dimensions change places.
   GraphTensor transposed(const GraphTensor& x, cudnnDataType_t type);
@@ -82,8 +93,8 @@ class GraphBuilder {
 
  private:
   GraphTensor virtual_tensor(const Dims& dims, cudnnDataType_t type, const Dims* strides = nullptr);
-  void point(cudnnPointwiseMode_t mode, cudnnDataType_t precision, const GraphTensor& x, const GraphTensor* b,
-             const GraphTensor* t, const GraphTensor& y, int64_t axis = -1);
+  void point(cudnnPointwiseMode_t mode, cudnnDataType_t precision, const GraphTensor& x,
+             const GraphTensor* b, const GraphTensor* t, const GraphTensor& y, int64_t axis = -1);
   std::vector<Descriptor> kept_;
   std::vector<Node> operations_;
   int64_t next_uid_ = 1000;
@@ -95,8 +106,8 @@ struct CompiledGraph {
   int64_t workspace = 0;
   int64_t engine = -1;
 };
-/// Takes the first deterministic engine that the library proposes and that compiles. `device`: properties to compile
-/// for, null: the current device. Throws NoSuchKernel.
+/// Takes the first deterministic engine that the library proposes and that compiles. `device`:
+/// properties to compile for, null: the current device. Throws NoSuchKernel.
 CompiledGraph compile(const Descriptor& graph, cudnnHandle_t handle, const Descriptor* device);
 
 /// The properties of a device that is not there, as the library's JSON has them.

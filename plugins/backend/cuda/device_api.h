@@ -1,5 +1,6 @@
-// DeviceApi: the few calls of the CUDA runtime that the memory pools and downloads stand on, so that their logic is tested
-// without a GPU. Implementations are thread-safe. Events and streams are opaque here.
+// DeviceApi: the few calls of the CUDA runtime that the memory pools and downloads stand on, so
+// that their logic is tested without a GPU. Implementations are thread-safe. Events and streams are
+// opaque here.
 #pragma once
 #include <cstddef>
 
@@ -21,7 +22,8 @@ class DeviceApi {
   /// Free and total bytes of the device.
   virtual void memory(size_t& free, size_t& total) = 0;
 
-  /// In the order of the stream. It may be over on return where the host's memory is not page-locked.
+  /// In the order of the stream. It may be over on return where the host's memory is not
+  /// page-locked.
   virtual void copy_to_host(void* to, const void* from, size_t bytes, StreamHandle stream) = 0;
 
   virtual EventHandle make_event() = 0;

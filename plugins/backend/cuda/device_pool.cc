@@ -72,26 +72,28 @@ void* DevicePool::take(size_t bytes, StreamHandle stream) {
   return block->data;
 }
 
-// The smallest that fits. Large blocks stay together: one that is more than twice as large is not cut for a small
-// request beyond its own kind of segment.
+// The smallest that fits. Large blocks stay together: one that is more than twice as large is not
+// cut for a small request beyond its own kind of segment.
 DevicePool::Block* DevicePool::find_free(size_t bytes, StreamHandle stream) {
   FreeList& list = free_[stream];
   Block key{nullptr, bytes, nullptr, nullptr};
   auto found = list.lower_bound(&key);
   for (; found != list.end(); ++found) {
-    bool small_block = bytes <= kSmallBlock, small_segment = segments_[(*found)->segment] == kSmallSegment;
+    bool small_block = bytes <= kSmallBlock,
+         small_segment = segments_[(*found)->segment] == kSmallSegment;
     if (small_block == small_segment || (*found)->bytes < 2 * bytes) return *found;
   }
   return nullptr;
 }
 
-// A whole free segment of another stream whose work is done changes hands; parts of one do not, since their neighbours
-// would belong to two streams.
+// A whole free segment of another stream whose work is done changes hands; parts of one do not,
+// since their neighbours would belong to two streams.
 DevicePool::Block* DevicePool::steal(size_t bytes, StreamHandle stream) {
   for (auto& [owner, list] : free_) {
     if (owner == stream) continue;
     for (Block* block : list) {
-      if (block->bytes < bytes || block->bytes != segments_[block->segment] || block->bytes != segment_size(bytes))
+      if (block->bytes < bytes || block->bytes != segments_[block->segment] ||
+          block->bytes != segment_size(bytes))
         continue;
       EventHandle e = event();
       api_.record(e, owner);
@@ -125,7 +127,8 @@ void DevicePool::cut(Block* block, size_t bytes) {
   size_t rest = block->bytes - bytes;
   if (rest < (segments_[block->segment] == kSmallSegment ? kUnit : kSmallBlock)) return;
   block->bytes = bytes;
-  auto tail = std::make_unique<Block>(Block{block->data + bytes, rest, block->stream, block->segment, true});
+  auto tail = std::make_unique<Block>(
+      Block{block->data + bytes, rest, block->stream, block->segment, true});
   free_[block->stream].insert(tail.get());
   blocks_[tail->data] = std::move(tail);
 }
@@ -154,7 +157,8 @@ void DevicePool::release(Block* block) {
   auto joins = [&](const Block* other) {
     return other->free && other->segment == block->segment && other->stream == block->stream;
   };
-  if (auto next = std::next(at); next != blocks_.end() && joins(next->second.get())) join(block, next->second.get());
+  if (auto next = std::next(at); next != blocks_.end() && joins(next->second.get()))
+    join(block, next->second.get());
   if (at != blocks_.begin())
     if (Block* before = std::prev(at)->second.get(); joins(before)) {
       free_[before->stream].erase(before);  // its size is its place in the list

@@ -1,7 +1,8 @@
-// DevicePool: device memory of one rank, cut from large segments that the driver is asked for rarely (cudaMalloc waits
-// for the whole device), and reused in the order of streams. A block that its own stream gives back is free at once
-// for that stream: what runs there later runs after. Another stream gets it only when an event says that the first one
-// is done with it. For one thread at a time; owns the segments, not the streams.
+// DevicePool: device memory of one rank, cut from large segments that the driver is asked for
+// rarely (cudaMalloc waits for the whole device), and reused in the order of streams. A block that
+// its own stream gives back is free at once for that stream: what runs there later runs after.
+// Another stream gets it only when an event says that the first one is done with it. For one thread
+// at a time; owns the segments, not the streams.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -28,11 +29,11 @@ class DevicePool {
   DevicePool(const DevicePool&) = delete;
   DevicePool& operator=(const DevicePool&) = delete;
 
-  /// At least `bytes` aligned to 512, for work on `stream`; null when the device has no more, also after giving back
-  /// what is cached.
+  /// At least `bytes` aligned to 512, for work on `stream`; null when the device has no more, also
+  /// after giving back what is cached.
   void* take(size_t bytes, StreamHandle stream);
-  /// Gives a block back after the work that `stream` has been given so far. It may be another stream than take()'s:
-  /// the block then returns to the one that took it once that work is done.
+  /// Gives a block back after the work that `stream` has been given so far. It may be another
+  /// stream than take()'s: the block then returns to the one that took it once that work is done.
   void give(void* data, StreamHandle stream);
   /// Gives segments back to the driver that nothing is taken from.
   void trim();
@@ -41,9 +42,11 @@ class DevicePool {
   /// Bytes of the block at `data`. REQUIRES: taken and not given back.
   size_t block_bytes(void* data) const;
 
-  /// What a request is rounded up to: multiples of 512 bytes up to 1 MiB, then eighths of a power of two.
+  /// What a request is rounded up to: multiples of 512 bytes up to 1 MiB, then eighths of a power
+  /// of two.
   static size_t rounded(size_t bytes);
-  /// What the driver is asked for where a block of `bytes` finds no room: 2 MiB, 32 MiB, or the block itself.
+  /// What the driver is asked for where a block of `bytes` finds no room: 2 MiB, 32 MiB, or the
+  /// block itself.
   static size_t segment_size(size_t bytes);
 
  private:

@@ -15,7 +15,8 @@ GemmSteps plan_steps(const GemmArgs& g) {
   // An addend takes the place of C; the library rounds once, after both.
   steps.fused_addend = steps.library && g.addend && !steps.widened;
   steps.fused_bias = steps.library && g.bias && !steps.widened && g.bias_dtype == g.c_dtype;
-  // A bias of another type is a second pass, and would round twice before an addend: the plain kernel does both.
+  // A bias of another type is a second pass, and would round twice before an addend: the plain
+  // kernel does both.
   if (g.bias && !steps.fused_bias && (g.addend || g.batch > 1 || g.ldc != g.n || g.beta != 0))
     steps = {.library = false};
   if (steps.widened && (g.addend || g.bias || g.batch > 1)) steps = {.library = false};
@@ -32,9 +33,9 @@ void multiply(CudaStream& stream, GemmPlan& plan, const GemmCall& call) {
   }
   size_t memory = plan.choice.workspaceSize > 0 ? GemmPlans::kWorkspace : 0;
   auto [where, workspace] = stream.place_of(g, call.whole, memory);
-  MT_BLAS(cublasLtMatmul(static_cast<cublasLtHandle_t>(stream.gemm().handle()), plan.desc, alpha, g.b, plan.b, g.a,
-                         plan.a, beta, call.read, plan.c, call.c, plan.c, &plan.choice.algo, workspace,
-                         plan.choice.workspaceSize, where));
+  MT_BLAS(cublasLtMatmul(static_cast<cublasLtHandle_t>(stream.gemm().handle()), plan.desc, alpha,
+                         g.b, plan.b, g.a, plan.a, beta, call.read, plan.c, call.c, plan.c,
+                         &plan.choice.algo, workspace, plan.choice.workspaceSize, where));
 }
 
 namespace {
@@ -68,9 +69,16 @@ bool run(CudaStream& stream, const GemmArgs& g, void* c, DType c_dtype, int64_t 
   GemmPlan& plan = stream.gemm().find(key);
   if (!plan.usable) return false;
   if (steps.fused_bias) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
-  // Whoever reads the result in a second pass does so on the main stream, where scalars are made, too.
+  // Whoever reads the result in a second pass does so on the main stream, where scalars are made,
+  // too.
   bool whole = !steps.widened && (!g.bias || steps.fused_bias) && !key.device_scalars;
-  multiply(stream, plan, {.args = g, .beta = beta, .device_scalars = key.device_scalars, .whole = whole, .read = read, .c = c});
+  multiply(stream, plan,
+           {.args = g,
+            .beta = beta,
+            .device_scalars = key.device_scalars,
+            .whole = whole,
+            .read = read,
+            .c = c});
   return true;
 }
 
@@ -82,7 +90,8 @@ void gemm(CudaStream& stream, const GemmArgs& g) {
   bool done = false;
   if (steps.library && steps.widened) {
     void* wide = stream.scratch(sizeof(float) * static_cast<size_t>(g.m * g.n));
-    done = g.ldc == g.n && run(stream, g, wide, DType::f32, g.n, 0, steps) && (g.beta == 0 || g.beta == 1);
+    done = g.ldc == g.n && run(stream, g, wide, DType::f32, g.n, 0, steps) &&
+           (g.beta == 0 || g.beta == 1);
     if (done)
       check(cast(stream.launch(), {.src = wide,
                                    .dst = g.c,

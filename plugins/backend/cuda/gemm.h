@@ -1,5 +1,6 @@
-// Matrix products through cuBLASLt, with plans kept per shape: the library's choice of algorithm takes longer than a
-// small product. Sums are in float, results deterministic. For one thread at a time.
+// Matrix products through cuBLASLt, with plans kept per shape: the library's choice of algorithm
+// takes longer than a small product. Sums are in float, results deterministic. For one thread at a
+// time.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -46,7 +47,8 @@ class GemmPlans {
   /// `before_making`: is called before the library is asked to make something.
   explicit GemmPlans(std::function<void()> before_making = [] {});
   ~GemmPlans();
-  /// Opens the library at the first call. A plan without an algorithm where it has none for this shape.
+  /// Opens the library at the first call. A plan without an algorithm where it has none for this
+  /// shape.
   GemmPlan& find(const Key& key);
   void* handle() const { return handle_; }
   size_t size() const { return plans_.size(); }
@@ -58,7 +60,8 @@ class GemmPlans {
   uint64_t clock_ = 0;
 };
 
-/// What a product is to the library: which steps the call takes, and whether bias and addend are part of it. Pure.
+/// What a product is to the library: which steps the call takes, and whether bias and addend are
+/// part of it. Pure.
 struct GemmSteps {
   bool library = true;        // false: plain_gemm, which does everything
   bool widened = false;       // into float scratch memory, then cast

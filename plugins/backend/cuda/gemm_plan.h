@@ -1,5 +1,5 @@
-// GemmPlan: a product as cuBLASLt is asked for it, with the algorithm that it chose. Owned by GemmPlans; for its
-// thread.
+// GemmPlan: a product as cuBLASLt is asked for it, with the algorithm that it chose. Owned by
+// GemmPlans; for its thread.
 #pragma once
 #include <cublasLt.h>
 
@@ -10,8 +10,9 @@ namespace mtrain::cuda {
 void check_blas(cublasStatus_t status, const char* what);
 #define MT_BLAS(call) ::mtrain::cuda::check_blas((call), #call)
 
-// A row-major matrix is its transpose to the library, which counts columns first: C[M,N] = op(A) op(B) is asked for as
-// Cᵀ = op(B)ᵀ op(A)ᵀ, so that its first operand is our B, and a bias over our columns is one over its rows.
+// A row-major matrix is its transpose to the library, which counts columns first: C[M,N] = op(A)
+// op(B) is asked for as Cᵀ = op(B)ᵀ op(A)ᵀ, so that its first operand is our B, and a bias over our
+// columns is one over its rows.
 struct GemmPlan {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t b = nullptr, a = nullptr, c = nullptr;

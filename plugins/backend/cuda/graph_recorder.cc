@@ -7,7 +7,8 @@
 
 namespace mtrain::cuda {
 
-GraphRecorder::GraphRecorder(GraphApi& api, DeviceApi& device, StreamHandle stream, std::function<void()> join)
+GraphRecorder::GraphRecorder(GraphApi& api, DeviceApi& device, StreamHandle stream,
+                             std::function<void()> join)
     : api_(api), device_(device), stream_(stream), join_(std::move(join)) {}
 
 GraphRecorder::~GraphRecorder() {
@@ -41,7 +42,8 @@ void GraphRecorder::cut() {
     join_();
     capturing_ = false;
     GraphHandle captured = api_.end_capture(stream_);
-    std::unique_ptr<void, std::function<void(void*)>> graph(captured, [this](void* g) { api_.free_graph(g); });
+    std::unique_ptr<void, std::function<void(void*)>> graph(
+        captured, [this](void* g) { api_.free_graph(g); });
     if (!api_.empty(captured)) launch(captured);
     record_owed();
   } catch (...) {
@@ -66,8 +68,10 @@ void GraphRecorder::launch(GraphHandle graph) {
 }
 
 void GraphRecorder::record(EventHandle event) {
-  if (capturing_) owed_.insert(event);
-  else device_.record(event, stream_);
+  if (capturing_)
+    owed_.insert(event);
+  else
+    device_.record(event, stream_);
 }
 
 // Each is owed until it is recorded: nobody may ask for one that stands for something older.

@@ -1,8 +1,10 @@
-// GraphRecorder: what a stream is given between begin() and end() becomes CUDA graphs. A capture is opened by the first work,
-// and cut where somebody needs the device to have it: the graph is launched, and the next work opens another capture. Each
-// begin() counts its graphs anew: the n-th is given to the executable that the n-th of the recording before left, and takes
-// its place where the two differ in more than arguments. So whatever is not captured comes in its order between two graphs,
-// and nothing is forbidden. For the stream's thread; refers to the stream, which outlives it.
+// GraphRecorder: what a stream is given between begin() and end() becomes CUDA graphs. A capture is
+// opened by the first work, and cut where somebody needs the device to have it: the graph is
+// launched, and the next work opens another capture. Each begin() counts its graphs anew: the n-th
+// is given to the executable that the n-th of the recording before left, and takes its place where
+// the two differ in more than arguments. So whatever is not captured comes in its order between two
+// graphs, and nothing is forbidden. For the stream's thread; refers to the stream, which outlives
+// it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,7 +18,8 @@ namespace mtrain::cuda {
 using GraphHandle = void*;
 using ExecutableHandle = void*;
 
-/// The calls of the CUDA runtime that recording takes, so that its logic is tested without a GPU. They throw Error.
+/// The calls of the CUDA runtime that recording takes, so that its logic is tested without a GPU.
+/// They throw Error.
 class GraphApi {
  public:
   virtual ~GraphApi() = default;
@@ -26,7 +29,8 @@ class GraphApi {
   virtual bool empty(GraphHandle graph) = 0;
   virtual void free_graph(GraphHandle graph) noexcept = 0;
   virtual ExecutableHandle instantiate(GraphHandle graph) = 0;
-  /// False, and nothing is changed, where the two differ in more than arguments. What was launched before stays as it was.
+  /// False, and nothing is changed, where the two differ in more than arguments. What was launched
+  /// before stays as it was.
   virtual bool update(ExecutableHandle executable, GraphHandle graph) = 0;
   virtual void free_executable(ExecutableHandle executable) noexcept = 0;
   virtual void launch(ExecutableHandle executable, StreamHandle stream) = 0;
@@ -34,7 +38,8 @@ class GraphApi {
 
 class GraphRecorder {
  public:
-  /// `device`: for events, as they are. `join` ends the work of side streams that the capture has forked to.
+  /// `device`: for events, as they are. `join` ends the work of side streams that the capture has
+  /// forked to.
   GraphRecorder(GraphApi& api, DeviceApi& device, StreamHandle stream, std::function<void()> join);
   /// REQUIRES: the stream has done what it was given.
   ~GraphRecorder();
@@ -54,13 +59,14 @@ class GraphRecorder {
 
   /// Before work: opens a capture where one is wanted.
   void open();
-  /// Launches what was captured. Where that fails it throws, what was captured is lost, and the stream is as before open().
+  /// Launches what was captured. Where that fails it throws, what was captured is lost, and the
+  /// stream is as before open().
   void cut();
   /// Drops what was captured, and ends the recording.
   void abandon() noexcept;
 
-  /// The event stands for what the stream was given so far: while a capture is open it is recorded behind the launch, since one
-  /// that a capture has recorded cannot be asked for.
+  /// The event stands for what the stream was given so far: while a capture is open it is recorded
+  /// behind the launch, since one that a capture has recorded cannot be asked for.
   void record(EventHandle event);
   /// Whether the event waits for a launch.
   bool owes(EventHandle event) const { return owed_.contains(event); }

@@ -1,6 +1,6 @@
-// PendingWork: calls that a stream holds back for a moment so that many small ones become one launch: updates of
-// tensors, and norms. Whatever else the stream is asked for comes after them, so nobody sees the difference. For one
-// thread at a time.
+// PendingWork: calls that a stream holds back for a moment so that many small ones become one
+// launch: updates of tensors, and norms. Whatever else the stream is asked for comes after them, so
+// nobody sees the difference. For one thread at a time.
 #pragma once
 #include <functional>
 #include <span>
@@ -27,7 +27,8 @@ class PendingWork {
 
   /// Launches what is held back. Before any other work.
   void flush();
-  /// After flush() and the end of the stream's work: hands results to those who asked. `slots`: where they are.
+  /// After flush() and the end of the stream's work: hands results to those who asked. `slots`:
+  /// where they are.
   void deliver(const double* slots);
   /// Results that flush() has launched and deliver() has not handed out.
   size_t owed() const { return owed_.size(); }

@@ -5,7 +5,8 @@
 
 namespace mtrain::cuda {
 
-PinnedDownload::PinnedDownload(DeviceApi& api) : api_(api), events_{api.make_event(), api.make_event()} {
+PinnedDownload::PinnedDownload(DeviceApi& api)
+    : api_(api), events_{api.make_event(), api.make_event()} {
   while (count_ < pieces_.size() && (pieces_[count_] = api.host_malloc(kPiece))) ++count_;
 }
 
@@ -24,8 +25,10 @@ void PinnedDownload::run(void* to, const void* from, size_t bytes, StreamHandle 
   }
   auto slot_at = [&](size_t at) { return at / kPiece % count_; };
   for (size_t asked = 0, arrived = 0; arrived < bytes;) {
-    for (; asked < bytes && asked - arrived < count_ * kPiece; asked += std::min(kPiece, bytes - asked)) {
-      api_.copy_to_host(pieces_[slot_at(asked)], source + asked, std::min(kPiece, bytes - asked), stream);
+    for (; asked < bytes && asked - arrived < count_ * kPiece;
+         asked += std::min(kPiece, bytes - asked)) {
+      api_.copy_to_host(pieces_[slot_at(asked)], source + asked, std::min(kPiece, bytes - asked),
+                        stream);
       api_.record(events_[slot_at(asked)], stream);
     }
     size_t part = std::min(kPiece, bytes - arrived);

@@ -1,6 +1,7 @@
-// PinnedDownload: device memory to host memory of any kind through two page-locked pieces, one filled by the device while the
-// other is emptied by the host. Straight into pageable memory the driver would stage it by itself, and slower. The pieces are its
-// own: those of PinnedPool belong to the rank's thread, whose stream may be recorded. For one thread at a time; refers to the
+// PinnedDownload: device memory to host memory of any kind through two page-locked pieces, one
+// filled by the device while the other is emptied by the host. Straight into pageable memory the
+// driver would stage it by itself, and slower. The pieces are its own: those of PinnedPool belong
+// to the rank's thread, whose stream may be recorded. For one thread at a time; refers to the
 // device's calls, which outlive it.
 #pragma once
 #include <array>

@@ -1,5 +1,6 @@
-// PinnedPool: page-locked host memory through which uploads pass, so that the host does not wait for them. A piece is
-// used again when the event recorded behind its copy says that the copy is done. For one thread at a time.
+// PinnedPool: page-locked host memory through which uploads pass, so that the host does not wait
+// for them. A piece is used again when the event recorded behind its copy says that the copy is
+// done. For one thread at a time.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,7 +11,8 @@ namespace mtrain::cuda {
 
 class PinnedPool {
  public:
-  /// `limit`: bytes held at most; a request that finds no room within it waits for the oldest piece.
+  /// `limit`: bytes held at most; a request that finds no room within it waits for the oldest
+  /// piece.
   PinnedPool(DeviceApi& api, size_t limit);
   ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;

@@ -1,7 +1,7 @@
-// ProductLanes: which of a few side streams a small product may run on, so that products that have nothing to do with
-// each other — the experts of a layer — fill the device together. Looks at the memory that each touches: one that
-// touches what a lane writes, or writes what a lane reads, follows it on that lane, or everything is joined first.
-// Pure; for one thread.
+// ProductLanes: which of a few side streams a small product may run on, so that products that have
+// nothing to do with each other — the experts of a layer — fill the device together. Looks at the
+// memory that each touches: one that touches what a lane writes, or writes what a lane reads,
+// follows it on that lane, or everything is joined first. Pure; for one thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,7 +23,8 @@ class ProductLanes {
     Range write;
   };
 
-  /// The lane for a product, which from now on is under way there; kMain: join all, then run it on the main stream.
+  /// The lane for a product, which from now on is under way there; kMain: join all, then run it on
+  /// the main stream.
   int place(const Use& use);
   /// All lanes have been joined.
   void joined();

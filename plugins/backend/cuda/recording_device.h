@@ -1,7 +1,8 @@
-// RecordingDevice: the calls of memory pools (device_api.h) where streams may be recorded: events stand for graphs that are not
-// launched yet, whoever waits for one cuts the recording first, and memory goes back to the driver only when no graph that
-// waits for its launch uses it. With no recording it hands all calls on. Thread-safe as far as its users are: a recorder is for
-// its stream's thread.
+// RecordingDevice: the calls of memory pools (device_api.h) where streams may be recorded: events
+// stand for graphs that are not launched yet, whoever waits for one cuts the recording first, and
+// memory goes back to the driver only when no graph that waits for its launch uses it. With no
+// recording it hands all calls on. Thread-safe as far as its users are: a recorder is for its
+// stream's thread.
 #pragma once
 #include <vector>
 
@@ -38,8 +39,10 @@ class RecordingDevice final : public DeviceApi {
   }
   void record(EventHandle event, StreamHandle stream) override {
     forget(event);
-    if (GraphRecorder* recorder = of_stream(stream)) recorder->record(event);
-    else device_.record(event, stream);
+    if (GraphRecorder* recorder = of_stream(stream))
+      recorder->record(event);
+    else
+      device_.record(event, stream);
   }
   bool done(EventHandle event) override { return !owing(event) && device_.done(event); }
   void wait_on_host(EventHandle event) override {

@@ -31,7 +31,9 @@ void* RuntimeApi::device_malloc(size_t bytes) {
   cudaError_t status = cudaMalloc(&data, bytes);
   return or_null(status, data, "cudaMalloc");
 }
-void RuntimeApi::device_free(void* data) { cudaFree(data); }  // at the end of a failed run too: nothing more to say
+void RuntimeApi::device_free(void* data) {
+  cudaFree(data);
+}  // at the end of a failed run too: nothing more to say
 void* RuntimeApi::host_malloc(size_t bytes) {
   void* data = nullptr;
   cudaError_t status = cudaMallocHost(&data, bytes);
@@ -75,14 +77,16 @@ void check_recording(cudaError_t status, const char* what) {
   try {
     check(status, what);
   } catch (const Error& error) {
-    throw Error(error.error_class(), cat("recording a step (cuda_graph.type=full_iteration): ", error.message()),
+    throw Error(error.error_class(),
+                cat("recording a step (cuda_graph.type=full_iteration): ", error.message()),
                 cat(error.hint(), "; cuda_graph.type=none trains without recording"));
   }
 }
 }  // namespace
 
 void RuntimeGraphs::begin_capture(StreamHandle stream) {
-  check_recording(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
+  check_recording(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeRelaxed),
+                  "cudaStreamBeginCapture");
 }
 GraphHandle RuntimeGraphs::end_capture(StreamHandle stream) {
   cudaGraph_t graph = nullptr;
@@ -114,7 +118,9 @@ bool RuntimeGraphs::update(ExecutableHandle executable, GraphHandle graph) {
   check_recording(status, "cudaGraphExecUpdate");
   return true;
 }
-void RuntimeGraphs::free_executable(ExecutableHandle executable) noexcept { cudaGraphExecDestroy(as_executable(executable)); }
+void RuntimeGraphs::free_executable(ExecutableHandle executable) noexcept {
+  cudaGraphExecDestroy(as_executable(executable));
+}
 void RuntimeGraphs::launch(ExecutableHandle executable, StreamHandle stream) {
   check_recording(cudaGraphLaunch(as_executable(executable), as_stream(stream)), "cudaGraphLaunch");
 }
@@ -124,18 +130,20 @@ Verdict judge(const ProbeAnswers& a) {
     return Verdict{{0, std::move(reason)}, std::move(remedy)};
   };
   if (a.status == cudaErrorInsufficientDriver && a.driver_version == 0)
-    return none(
-        "this machine has no NVIDIA driver (libcuda.so.1 was not found)",
-        cat("install a driver for CUDA ", version(a.needed_version), " or later and see that `nvidia-smi` works"));
+    return none("this machine has no NVIDIA driver (libcuda.so.1 was not found)",
+                cat("install a driver for CUDA ", version(a.needed_version),
+                    " or later and see that `nvidia-smi` works"));
   if (a.status == cudaErrorInsufficientDriver)
-    return none(cat("the NVIDIA driver is too old: it knows CUDA ", version(a.driver_version), ", this build needs ",
-                    version(a.needed_version)),
+    return none(cat("the NVIDIA driver is too old: it knows CUDA ", version(a.driver_version),
+                    ", this build needs ", version(a.needed_version)),
                 "install a newer driver");
   if (a.status == cudaErrorNoDevice || (a.status == cudaSuccess && a.devices == 0)) {
     if (!a.visible.empty())
-      return none(cat("no GPU is visible: CUDA_VISIBLE_DEVICES is '", printable(a.visible, 60), "'"),
-                  "unset CUDA_VISIBLE_DEVICES");
-    return none("there is a driver, but no NVIDIA GPU", "see `nvidia-smi`; in a container, start it with --gpus all");
+      return none(
+          cat("no GPU is visible: CUDA_VISIBLE_DEVICES is '", printable(a.visible, 60), "'"),
+          "unset CUDA_VISIBLE_DEVICES");
+    return none("there is a driver, but no NVIDIA GPU",
+                "see `nvidia-smi`; in a container, start it with --gpus all");
   }
   if (a.status != cudaSuccess) {
     auto fault = describe_fault(static_cast<cudaError_t>(a.status), "cudaGetDeviceCount");
@@ -177,7 +185,8 @@ std::vector<std::string> describe_devices(int devices) {
   for (int i = 0; i < devices; ++i) {
     cudaDeviceProp p{};
     MT_CUDA(cudaGetDeviceProperties(&p, i));
-    lines.push_back(cat(p.name, ", ", human_bytes(p.totalGlobalMem), ", compute capability ", p.major, ".", p.minor));
+    lines.push_back(cat(p.name, ", ", human_bytes(p.totalGlobalMem), ", compute capability ",
+                        p.major, ".", p.minor));
   }
   return lines;
 }

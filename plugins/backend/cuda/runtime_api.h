@@ -1,5 +1,5 @@
-// The CUDA runtime behind the memory pools (device_api.h) and recording (graph_recorder.h), and what it knows about this machine.
-// Thread-safe.
+// The CUDA runtime behind the memory pools (device_api.h) and recording (graph_recorder.h), and
+// what it knows about this machine. Thread-safe.
 #pragma once
 #include <string>
 #include <vector>
@@ -27,7 +27,8 @@ class RuntimeApi final : public DeviceApi {
   void wait_on_stream(StreamHandle stream, EventHandle event) override;
 };
 
-/// Captures are relaxed: calls that allocate or load kernels meanwhile, and other threads' captures, go their way.
+/// Captures are relaxed: calls that allocate or load kernels meanwhile, and other threads'
+/// captures, go their way.
 class RuntimeGraphs final : public GraphApi {
  public:
   void begin_capture(StreamHandle stream) override;
@@ -40,7 +41,8 @@ class RuntimeGraphs final : public GraphApi {
   void launch(ExecutableHandle executable, StreamHandle stream) override;
 };
 
-/// What a machine answers to the three questions of a probe; zero and success where there was no need to ask.
+/// What a machine answers to the three questions of a probe; zero and success where there was no
+/// need to ask.
 struct ProbeAnswers {
   int status = 0;  // cudaGetDeviceCount
   int devices = 0;

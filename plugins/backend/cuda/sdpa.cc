@@ -28,7 +28,8 @@ class CudnnPlans final : public SdpaPlans {
     plans_.clear();
     if (handle_) cudnnDestroy(handle_);
   }
-  /// Null where the library has no kernel. Compiled between two graphs where the stream is recorded.
+  /// Null where the library has no kernel. Compiled between two graphs where the stream is
+  /// recorded.
   CompiledGraph* find(CudaStream& stream, const SdpaShape& shape, bool backward) {
     auto found = plans_.find({shape, backward});
     if (found != plans_.end()) return found->second ? &*found->second : nullptr;
@@ -37,7 +38,8 @@ class CudnnPlans final : public SdpaPlans {
     auto& plan = plans_[{shape, backward}];
     try {
       plan.emplace(
-          compile(backward ? backward_graph(shape, handle_) : forward_graph(shape, handle_), handle_, nullptr));
+          compile(backward ? backward_graph(shape, handle_) : forward_graph(shape, handle_),
+                  handle_, nullptr));
     } catch (const NoSuchKernel&) {
     }
     return plan ? &*plan : nullptr;
@@ -72,7 +74,8 @@ class Bindings {
     pack.finish("variant pack");
     cudnnStatus_t status = cudnnBackendExecute(handle, graph.plan.get(), pack.get());
     if (status != CUDNN_STATUS_SUCCESS)
-      throw Error(ErrorClass::peer, cat("cuDNN failed in ", what, ": ", cudnnGetErrorString(status)),
+      throw Error(ErrorClass::peer,
+                  cat("cuDNN failed in ", what, ": ", cudnnGetErrorString(status)),
                   "see `nvidia-smi` for the GPU's state, then resume from the last checkpoint");
   }
 
@@ -84,15 +87,18 @@ class Bindings {
 const void* at(const HeadsView& view, int64_t row) {
   return static_cast<const char*>(view.data) + 2 * row * view.row_stride;  // 16-bit elements
 }
-const void* at(const void* data, int64_t element) { return static_cast<const char*>(data) + 2 * element; }
+const void* at(const void* data, int64_t element) {
+  return static_cast<const char*>(data) + 2 * element;
+}
 
-/// Calls that the graphs do not describe, or that the library is known not to take, go another way at once.
+/// Calls that the graphs do not describe, or that the library is known not to take, go another way
+/// at once.
 bool describable(const AttentionArgs& a) {
   bool strides = true;
   for (const HeadsView* v : {&a.q, &a.k, &a.v})
     strides = strides && v->row_stride % 8 == 0 && v->group_stride % 8 == 0;
-  return (a.dtype == DType::bf16 || a.dtype == DType::f16) && !a.spans && !a.add && a.head_dim % 8 == 0 &&
-         a.sequences > 0 && strides;
+  return (a.dtype == DType::bf16 || a.dtype == DType::f16) && !a.spans && !a.add &&
+         a.head_dim % 8 == 0 && a.sequences > 0 && strides;
 }
 
 struct Call {
@@ -136,19 +142,22 @@ std::vector<Call> calls_of(const AttentionArgs& a) {
       calls.push_back({.shape = shape_of(a, longest), .begin = a.cu_seqlens[s]});
     return calls;
   }
-  // Lengths are rounded up, and the number of sequences to a power of two, so that few plans serve many batches.
+  // Lengths are rounded up, and the number of sequences to a power of two, so that few plans serve
+  // many batches.
   int64_t room = (longest + 127) / 128 * 128, sequences = 1;
   while (sequences < a.sequences) sequences *= 2;
   Call call{.shape = shape_of(a, room)};
   call.shape.ragged = true;
   call.shape.entries = sequences * a.groups;
-  call.shape.q_entry = call.shape.k_entry = call.shape.v_entry = call.shape.o_entry = call.shape.lse_entry = 0;
+  call.shape.q_entry = call.shape.k_entry = call.shape.v_entry = call.shape.o_entry =
+      call.shape.lse_entry = 0;
   call.entries_of_table = call.shape.entries + 1;
   calls.push_back(std::move(call));
   return calls;
 }
 
-/// One table: f(sequence's first token, group, length) of each entry, sequences beyond the last being empty.
+/// One table: f(sequence's first token, group, length) of each entry, sequences beyond the last
+/// being empty.
 template <class F>
 void append_table(Call& call, const AttentionArgs& a, F&& f) {
   for (int64_t e = 0; e < call.entries_of_table; ++e) {
@@ -159,13 +168,15 @@ void append_table(Call& call, const AttentionArgs& a, F&& f) {
 }
 
 void append_offsets(Call& call, const AttentionArgs& a, const HeadsView& v) {
-  append_table(call, a,
-               [&](int64_t begin, int64_t group, int64_t) { return begin * v.row_stride + group * v.group_stride; });
+  append_table(call, a, [&](int64_t begin, int64_t group, int64_t) {
+    return begin * v.row_stride + group * v.group_stride;
+  });
 }
 
 /// Offsets of 32 bits must reach the last element.
 bool offsets_fit(const AttentionArgs& a) {
-  int64_t widest = std::max({a.q.row_stride, a.k.row_stride, a.v.row_stride, a.heads * a.head_dim, a.heads});
+  int64_t widest =
+      std::max({a.q.row_stride, a.k.row_stride, a.v.row_stride, a.heads * a.head_dim, a.heads});
   return a.tokens * widest < std::numeric_limits<int32_t>::max();
 }
 
@@ -180,12 +191,13 @@ void bind_tables(Bindings& bind, Call& call, CudaStream& stream, const Attention
   append_table(call, a, [&](int64_t begin, int64_t group, int64_t) {
     return begin * call.shape.o_row + group * call.shape.heads * call.shape.head_dim;
   });
-  append_table(call, a,
-               [&](int64_t begin, int64_t group, int64_t) { return begin + group * call.shape.heads * a.tokens; });
+  append_table(call, a, [&](int64_t begin, int64_t group, int64_t) {
+    return begin + group * call.shape.heads * a.tokens;
+  });
   if (b)
     for (const HeadsView* v : {&b->dq, &b->dk, &b->dv}) append_offsets(call, a, *v);
-  auto* tables =
-      static_cast<const int32_t*>(stream.uploaded(call.tables.data(), call.tables.size() * sizeof(int32_t)));
+  auto* tables = static_cast<const int32_t*>(
+      stream.uploaded(call.tables.data(), call.tables.size() * sizeof(int32_t)));
   bind.add(kQueryLengths, tables);
   bind.add(kKeyLengths, tables);
   int64_t next = 1;
@@ -239,13 +251,16 @@ bool run_sdpa_backward(SdpaPlans& plans, CudaStream& stream, const AttentionBack
   for (Call& call : calls) {
     SdpaShape& s = call.shape;
     s.dq_row = b.dq.row_stride, s.dk_row = b.dk.row_stride, s.dv_row = b.dv.row_stride;
-    if (!s.ragged) s.dq_entry = b.dq.group_stride, s.dk_entry = b.dk.group_stride, s.dv_entry = b.dv.group_stride;
+    if (!s.ragged)
+      s.dq_entry = b.dq.group_stride, s.dk_entry = b.dk.group_stride,
+      s.dv_entry = b.dv.group_stride;
   }
   CompiledGraph* graph = cudnn.find(stream, calls.front().shape, true);
   if (!graph) return false;
   // delta has the shape of lse, and lies in front of the library's own workspace.
   size_t delta_bytes = (sizeof(float) * static_cast<size_t>(a.heads * a.tokens) + 255) / 256 * 256;
-  auto* memory = static_cast<char*>(stream.scratch(delta_bytes + static_cast<size_t>(graph->workspace)));
+  auto* memory =
+      static_cast<char*>(stream.scratch(delta_bytes + static_cast<size_t>(graph->workspace)));
   for (Call& call : calls) {
     Bindings bind;
     bind_tables(bind, call, stream, a, &b);

@@ -1,5 +1,6 @@
-// Fused attention through cuDNN's graph API: graphs of plain operations that the library recognises and compiles to
-// one kernel (its "scaled dot-product attention" pattern). For one thread at a time.
+// Fused attention through cuDNN's graph API: graphs of plain operations that the library recognises
+// and compiles to one kernel (its "scaled dot-product attention" pattern). For one thread at a
+// time.
 #pragma once
 #include <memory>
 

@@ -10,7 +10,8 @@ namespace {
 /// Tensors and steps that forward and backward share.
 class Sdpa {
  public:
-  explicit Sdpa(const SdpaShape& shape) : s(shape), io(shape.half ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16) {
+  explicit Sdpa(const SdpaShape& shape)
+      : s(shape), io(shape.half ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16) {
     q_dims = {s.entries, s.heads, s.queries, s.head_dim};
     k_dims = {s.entries, 1, s.keys, s.head_dim};
     row_dims = {s.entries, s.heads, s.queries, 1};
@@ -27,13 +28,15 @@ class Sdpa {
   /// Keys or values, as they stand or with tokens last.
   GraphTensor upright(Uid uid, int64_t entry, int64_t row, Uid offsets_uid) {
     std::optional<GraphTensor> ragged = offsets(offsets_uid);
-    return b.tensor(uid, {s.entries, 1, s.head_dim, s.keys}, {s.ragged ? s.keys * row : entry, s.head_dim, 1, row}, io,
+    return b.tensor(uid, {s.entries, 1, s.head_dim, s.keys},
+                    {s.ragged ? s.keys * row : entry, s.head_dim, 1, row}, io,
                     ragged ? &*ragged : nullptr);
   }
   GraphTensor row_values(Uid uid) {
     std::optional<GraphTensor> ragged = offsets(kLseOffsets);
-    return b.tensor(uid, row_dims, {s.ragged ? s.heads * s.lse_head : s.lse_entry, s.lse_head, 1, 1}, CUDNN_DATA_FLOAT,
-                    ragged ? &*ragged : nullptr);
+    return b.tensor(uid, row_dims,
+                    {s.ragged ? s.heads * s.lse_head : s.lse_entry, s.lse_head, 1, 1},
+                    CUDNN_DATA_FLOAT, ragged ? &*ragged : nullptr);
   }
   /// scale * q kᵀ, minus infinity where a query does not look.
   GraphTensor scores(const GraphTensor& q, const GraphTensor& k_upright) {
@@ -63,12 +66,15 @@ class Sdpa {
   std::optional<GraphTensor> query_lengths, key_lengths;
 
  private:
-  GraphTensor lengths(Uid uid) { return b.tensor(uid, {s.entries, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_INT32); }
+  GraphTensor lengths(Uid uid) {
+    return b.tensor(uid, {s.entries, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_INT32);
+  }
   std::optional<GraphTensor> offsets(Uid uid) {
     if (!s.ragged) return std::nullopt;
     for (auto& [known, tensor] : offsets_)
       if (known == uid) return tensor;
-    offsets_.emplace_back(uid, b.tensor(uid, {s.entries + 1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_INT32));
+    offsets_.emplace_back(uid,
+                          b.tensor(uid, {s.entries + 1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_INT32));
     return offsets_.back().second;
   }
   std::vector<std::pair<Uid, GraphTensor>> offsets_;
@@ -96,8 +102,8 @@ Descriptor forward_graph(const SdpaShape& shape, cudnnHandle_t handle) {
   return b.finish(handle);
 }
 
-// δ = Σ dO∘O, P = exp(x - lse), dV = Pᵀ dO, dP = dO Vᵀ, dS = scale P∘(dP - δ), dQ = dS K, dK = dSᵀ Q; the heads of a
-// group are added up into its one key head.
+// δ = Σ dO∘O, P = exp(x - lse), dV = Pᵀ dO, dP = dO Vᵀ, dS = scale P∘(dP - δ), dQ = dS K, dK = dSᵀ
+// Q; the heads of a group are added up into its one key head.
 Descriptor backward_graph(const SdpaShape& shape, cudnnHandle_t handle) {
   Sdpa g(shape);
   GraphBuilder& b = g.b;
@@ -123,9 +129,10 @@ Descriptor backward_graph(const SdpaShape& shape, cudnnHandle_t handle) {
   GraphTensor shifted = b.pointwise(CUDNN_POINTWISE_SUB, x, &lse, CUDNN_DATA_FLOAT);
   GraphTensor p = b.pointwise(CUDNN_POINTWISE_EXP, shifted, nullptr, g.io);
 
-  auto to_keys = [&](const GraphTensor& weights, const GraphTensor& rows, Uid uid, int64_t entry, int64_t row,
-                     Uid offsets) {
-    GraphTensor upright = b.transposed(weights, g.io), out = g.input(uid, g.k_dims, entry, row, offsets);
+  auto to_keys = [&](const GraphTensor& weights, const GraphTensor& rows, Uid uid, int64_t entry,
+                     int64_t row, Uid offsets) {
+    GraphTensor upright = b.transposed(weights, g.io),
+                out = g.input(uid, g.k_dims, entry, row, offsets);
     if (shape.heads == 1) return b.matmul_to(upright, rows, out, over_queries);
     b.reduce_to(CUDNN_REDUCE_TENSOR_ADD, b.matmul(upright, rows, g.io, over_queries), out);
   };

@@ -1,11 +1,12 @@
-// The operation graphs of attention forward and backward that cuDNN recognises and compiles to one kernel (Dao 2023,
-// arXiv:2307.08691). Pure: no device, no memory.
+// The operation graphs of attention forward and backward that cuDNN recognises and compiles to one
+// kernel (Dao 2023, arXiv:2307.08691). Pure: no device, no memory.
 //
-// How a call is laid out for the library. Our query heads lie in groups that share a key head, and the distance from
-// one group to the next is not that of the heads inside one, which four strides cannot say. So an *entry* of the
-// library's batch is one group of one sequence: its queries have heads/groups heads, its keys one. Sequences of equal
-// length lie one fixed distance apart only together with their groups, so there is one call per sequence; sequences of
-// different lengths go in one call, each entry with an offset and a length of its own ("ragged").
+// How a call is laid out for the library. Our query heads lie in groups that share a key head, and
+// the distance from one group to the next is not that of the heads inside one, which four strides
+// cannot say. So an *entry* of the library's batch is one group of one sequence: its queries have
+// heads/groups heads, its keys one. Sequences of equal length lie one fixed distance apart only
+// together with their groups, so there is one call per sequence; sequences of different lengths go
+// in one call, each entry with an offset and a length of its own ("ragged").
 #pragma once
 #include <cstdint>
 
@@ -23,8 +24,9 @@ struct SdpaShape {
   int64_t q_entry = 0, k_entry = 0, v_entry = 0, o_entry = 0,
           lse_entry = 0;  // from an entry to the next; ragged: unused
   int64_t lse_head = 0;   // from a head's log-sums to the next head's
-  int64_t dq_row = 0, dk_row = 0, dv_row = 0, dq_entry = 0, dk_entry = 0, dv_entry = 0;  // backward only
-  bool causal = true, ragged = false, half = false;                                      // half: fp16, else bf16
+  int64_t dq_row = 0, dk_row = 0, dv_row = 0, dq_entry = 0, dk_entry = 0,
+          dv_entry = 0;                              // backward only
+  bool causal = true, ragged = false, half = false;  // half: fp16, else bf16
   auto operator<=>(const SdpaShape&) const = default;
 };
 

@@ -1,4 +1,5 @@
-// Products of codes on the units for FP8 and FP4. Both operands lie in lines along the sum, which every unit takes.
+// Products of codes on the units for FP8 and FP4. Both operands lie in lines along the sum, which
+// every unit takes.
 #include "check.h"
 #include "cuda_stream.h"
 #include "gemm_plan.h"
@@ -31,7 +32,8 @@ GemmPlans::Key key_of(const SmallGemmArgs& args, const void* read) {
           .align_d = alignment(g.c),
           .dtype = DType::bf16,
           .c_dtype = g.c_dtype,
-          // Where the places of scales are taken by those of tiles, those of tensors join in behind the sum.
+          // Where the places of scales are taken by those of tiles, those of tensors join in behind
+          // the sum.
           .device_scalars = args.a.scale == SmallScale::nvfp4,
           .small = {.on = true,
                     .square_a = args.a.square(),
@@ -41,7 +43,8 @@ GemmPlans::Key key_of(const SmallGemmArgs& args, const void* read) {
                     .scale = args.a.scale}};
 }
 
-/// Float scales of groups whose rows of lines do not begin at 16 bytes: how the library would have them filled up is not told.
+/// Float scales of groups whose rows of lines do not begin at 16 bytes: how the library would have
+/// them filled up is not told.
 bool ragged(const SmallLayout& layout) {
   return layout.scale == SmallScale::power_of_two && !layout.square() && layout.lines % 4 != 0;
 }
@@ -56,12 +59,18 @@ bool run(CudaStream& stream, const SmallGemmArgs& args) {
   GemmPlan& plan = stream.gemm().find(key);
   if (!plan.usable) return false;
   bool tensor = args.a.scale == SmallScale::tensor;
-  const void *a_scales = tensor ? g.scale_a : args.a_scales, *b_scales = tensor ? g.scale_b : args.b_scales;
+  const void *a_scales = tensor ? g.scale_a : args.a_scales,
+             *b_scales = tensor ? g.scale_b : args.b_scales;
   plan.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b_scales);
   plan.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a_scales);
   if (g.bias) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
   multiply(stream, plan,
-           {.args = g, .beta = beta, .device_scalars = key.device_scalars, .whole = false, .read = read, .c = g.c});
+           {.args = g,
+            .beta = beta,
+            .device_scalars = key.device_scalars,
+            .whole = false,
+            .read = read,
+            .c = g.c});
   return true;
 }
 
@@ -83,7 +92,8 @@ void emulate(CudaStream& stream, const SmallGemmArgs& args) {
 }  // namespace
 
 void small_gemm(CudaStream& stream, const SmallGemmArgs& args) {
-  MT_CHECK(args.a.scale == args.b.scale && args.a.sum == args.b.sum && args.a.padded_sum() == args.b.padded_sum(),
+  MT_CHECK(args.a.scale == args.b.scale && args.a.sum == args.b.sum &&
+               args.a.padded_sum() == args.b.padded_sum(),
            "operands of different sums or scales");
   MT_CHECK(args.a.lines == args.product.m && args.b.lines == args.product.n,
            "operands of another shape than the result");

@@ -11,7 +11,8 @@ namespace {
 template <auto kKernel, const char* kName, class Args>
 void launched(Stream& stream, const Args& args) {
   cudaError_t status = kKernel(cuda_stream(stream).launch(), args);
-  MT_CHECK(status != cudaErrorInvalidValue, "the CUDA kernel '", kName, "' does not take these arguments");
+  MT_CHECK(status != cudaErrorInvalidValue, "the CUDA kernel '", kName,
+           "' does not take these arguments");
   check(status, kName);
 }
 
@@ -29,7 +30,9 @@ void norm(Stream& stream, const SquaredNormArgs& args) {
 }
 
 void product(Stream& stream, const GemmArgs& args) { gemm(cuda_stream(stream), args); }
-void small_product(Stream& stream, const SmallGemmArgs& args) { small_gemm(cuda_stream(stream), args); }
+void small_product(Stream& stream, const SmallGemmArgs& args) {
+  small_gemm(cuda_stream(stream), args);
+}
 void attend(Stream& stream, const AttentionArgs& args) { attention(cuda_stream(stream), args); }
 void attend_backward(Stream& stream, const AttentionBackwardArgs& args) {
   attention_backward(cuda_stream(stream), args);
@@ -39,7 +42,8 @@ void attend_backward(Stream& stream, const AttentionBackwardArgs& args) {
 
 uint32_t small_scales_of(int architecture) {
   auto bit = [](SmallScale scale) { return 1u << static_cast<int>(scale); };
-  if (architecture >= 100) return bit(SmallScale::tensor) | bit(SmallScale::e8m0) | bit(SmallScale::nvfp4);
+  if (architecture >= 100)
+    return bit(SmallScale::tensor) | bit(SmallScale::e8m0) | bit(SmallScale::nvfp4);
   if (architecture >= 90) return bit(SmallScale::tensor) | bit(SmallScale::power_of_two);
   return architecture >= 89 ? bit(SmallScale::tensor) : 0;
 }

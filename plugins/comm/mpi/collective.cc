@@ -9,8 +9,8 @@ namespace mtrain::mpi {
 
 namespace {
 
-// Of all members' data in one round, and how many rounds are under way so that one's latency hides in
-// another's copies.
+// Of all members' data in one round, and how many rounds are under way so that one's latency hides
+// in another's copies.
 constexpr int64_t kRoundBytes = 2 << 20;
 constexpr int64_t kLeastMessageBytes = 64 << 10;
 constexpr size_t kRoundsAtOnce = 2;
@@ -20,16 +20,15 @@ constexpr int kHeaderPhase = 3;
 const std::byte* at(const void* data, size_t bytes) {
   return static_cast<const std::byte*>(data) + bytes;
 }
-std::byte* at(void* data, size_t bytes) {
-  return static_cast<std::byte*>(data) + bytes;
-}
+std::byte* at(void* data, size_t bytes) { return static_cast<std::byte*>(data) + bytes; }
 void copy_bytes(void* to, const void* from, size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
 }  // namespace
 
-Collective::Collective(std::shared_ptr<Group> group, const CommCall& call, std::string_view attached)
+Collective::Collective(std::shared_ptr<Group> group, const CommCall& call,
+                       std::string_view attached)
     : Work(group, call, ++group->num_collectives),
       send_counts_(call.send_counts.begin(), call.send_counts.end()),
       recv_counts_(call.recv_counts.begin(), call.recv_counts.end()),
@@ -48,9 +47,7 @@ std::byte* Collective::header_to(int member) const {
   return headers_.get() + static_cast<size_t>(n() + member) * kMostHeaderBytes;
 }
 
-int Collective::tag(int phase) const {
-  return static_cast<int>(number_ % kTagWindow) * 4 + phase;
-}
+int Collective::tag(int phase) const { return static_cast<int>(number_ % kTagWindow) * 4 + phase; }
 
 // Where in this rank's input the elements for `member` are.
 Collective::Block Collective::to(int member) const {
@@ -94,9 +91,7 @@ Collective::Block Collective::from(int member) const {
   }
 }
 
-bool Collective::in_header(int64_t count) const {
-  return bytes(count) <= Header::kMostInline;
-}
+bool Collective::in_header(int64_t count) const { return bytes(count) <= Header::kMostInline; }
 
 void Collective::send_headers(std::string_view attached) {
   // Those that may come first are asked for first.
@@ -179,7 +174,8 @@ void Collective::take_from_headers() {
   for (int r = 0; r < n(); ++r) {
     Block block = from(r);
     if (r == me())
-      copy_bytes(at(call_.out, bytes(block.begin)), at(call_.in, bytes(to(r).begin)), bytes(block.count));
+      copy_bytes(at(call_.out, bytes(block.begin)), at(call_.in, bytes(to(r).begin)),
+                 bytes(block.count));
     else if (in_header(block.count))
       copy_bytes(at(call_.out, bytes(block.begin)), data(r), bytes(block.count));
   }
@@ -200,7 +196,8 @@ bool Collective::step_rounds() {
     next_ += step_;
     post(rounds_.back());
   }
-  // Messages of one phase must be posted in the order of rounds on all ranks: no round overtakes another.
+  // Messages of one phase must be posted in the order of rounds on all ranks: no round overtakes
+  // another.
   bool earlier_in_first_phase = false;
   for (Round& round : rounds_) {
     if (two_phases() && round.phase == 0 && !earlier_in_first_phase && round.batch.done()) {
@@ -222,7 +219,8 @@ bool Collective::step_rounds() {
 }
 
 Collective::Block Collective::slice(const Round& round, int member) const {
-  if (call_.kind == CommKind::reduce_scatter) return {member * call_.count + round.begin, round.count};
+  if (call_.kind == CommKind::reduce_scatter)
+    return {member * call_.count + round.begin, round.count};
   int64_t begin = round.count * member / n(), end = round.count * (member + 1) / n();
   return {round.begin + begin, end - begin};
 }

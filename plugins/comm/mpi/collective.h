@@ -1,8 +1,8 @@
-// The collectives. First every rank sends every other a header, and small data with it, so that all know who
-// has come and whether they agree. Larger data follow in rounds of a few MiB (whole buffers leave the caches
-// and slow MPI down by half): an all_reduce's round is cut into one slice per rank; each rank receives its
-// slice from all, combines them in the order of ranks, and sends the result to all. For the rank's own
-// thread.
+// The collectives. First every rank sends every other a header, and small data with it, so that all
+// know who has come and whether they agree. Larger data follow in rounds of a few MiB (whole
+// buffers leave the caches and slow MPI down by half): an all_reduce's round is cut into one slice
+// per rank; each rank receives its slice from all, combines them in the order of ranks, and sends
+// the result to all. For the rank's own thread.
 #pragma once
 #include <deque>
 #include <memory>
@@ -59,7 +59,9 @@ class Collective : public Work {
   bool reduces() const {
     return call_.kind == CommKind::all_reduce || call_.kind == CommKind::reduce_scatter;
   }
-  bool two_phases() const { return call_.kind == CommKind::all_reduce || call_.kind == CommKind::broadcast; }
+  bool two_phases() const {
+    return call_.kind == CommKind::all_reduce || call_.kind == CommKind::broadcast;
+  }
   int n() const { return group_->size(); }
   int me() const { return group_->rank(); }
 

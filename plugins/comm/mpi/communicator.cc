@@ -45,8 +45,9 @@ std::unique_ptr<Communicator> MpiCommunicator::make_split(const CommCall& call, 
     for (int other = 0; other < m; ++other)
       if (all.call_of(other).peer == color && all.attached(other) != all.attached(m)) {
         group_->job->fail(
-            {-1, name_mismatch_reason(group_->name, group_->world(other), std::string(all.attached(other)),
-                                      group_->world(m), std::string(all.attached(m)))},
+            {-1, name_mismatch_reason(group_->name, group_->world(other),
+                                      std::string(all.attached(other)), group_->world(m),
+                                      std::string(all.attached(m)))},
             ErrorClass::peer);
         require_alive(call);
       }
@@ -58,8 +59,8 @@ std::unique_ptr<Communicator> MpiCommunicator::make_split(const CommCall& call, 
   std::vector<int> world_ranks;
   for (int m : members) world_ranks.push_back(group_->world(m));
   Channel channel = group_->channel.sub(members, static_cast<int>(group_->num_collectives % 32768));
-  return std::make_unique<MpiCommunicator>(
-      std::make_shared<Group>(group_->job, std::move(channel), std::move(name), std::move(world_ranks)));
+  return std::make_unique<MpiCommunicator>(std::make_shared<Group>(
+      group_->job, std::move(channel), std::move(name), std::move(world_ranks)));
 }
 
 std::shared_ptr<Group> make_world(const CommContext& context) {

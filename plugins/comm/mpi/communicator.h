@@ -1,5 +1,5 @@
-// The communicators of an MPI job: the world's, made once per process, and groups split off it. For the
-// rank's own thread.
+// The communicators of an MPI job: the world's, made once per process, and groups split off it. For
+// the rank's own thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -30,8 +30,8 @@ class MpiCommunicator : public Communicator {
   std::shared_ptr<Group> group_;
 };
 
-/// Starts MPI and gives the communicator of all processes of the job. Throws Error(plugin) when MPI cannot be
-/// had.
+/// Starts MPI and gives the communicator of all processes of the job. Throws Error(plugin) when MPI
+/// cannot be had.
 std::shared_ptr<Group> make_world(const CommContext& context);
 
 }  // namespace mtrain::mpi

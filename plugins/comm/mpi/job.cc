@@ -18,10 +18,13 @@ constexpr size_t kHostBytes = 64, kDoorBytes = 512;
 using Clock = std::chrono::steady_clock;
 // How long a failed job's processes are given to say what they have to say.
 constexpr auto kGrace = std::chrono::seconds(2);
-constexpr auto kLook = std::chrono::milliseconds(20);  // how often somebody is looked for who is gone
+constexpr auto kLook =
+    std::chrono::milliseconds(20);  // how often somebody is looked for who is gone
 
 /// What another process wrote there, which need not end.
-std::string text_in(std::span<const char> memory) { return {memory.data(), strnlen(memory.data(), memory.size())}; }
+std::string text_in(std::span<const char> memory) {
+  return {memory.data(), strnlen(memory.data(), memory.size())};
+}
 
 bool done_within(Batch& batch, Clock::duration limit) {
   for (auto begin = Clock::now(); !batch.done();) {
@@ -53,17 +56,20 @@ std::vector<std::string> Job::gather_hosts() {
   gethostname(mine, kHostBytes - 1);
   Batch batch;
   if (rank() == 0)
-    for (size_t r = 1; r < n; ++r) control_.recv(all.data() + r * kHostBytes, kHostBytes, static_cast<int>(r), kHostTag, batch);
+    for (size_t r = 1; r < n; ++r)
+      control_.recv(all.data() + r * kHostBytes, kHostBytes, static_cast<int>(r), kHostTag, batch);
   else
     control_.send(mine, kHostBytes, 0, kHostTag, batch);
   finish(batch, "their machines' names");
   if (rank() == 0)
-    for (size_t r = 1; r < n; ++r) control_.send(all.data(), all.size(), static_cast<int>(r), kHostTag, batch);
+    for (size_t r = 1; r < n; ++r)
+      control_.send(all.data(), all.size(), static_cast<int>(r), kHostTag, batch);
   else
     control_.recv(all.data(), all.size(), 0, kHostTag, batch);
   finish(batch, "their machines' names");
   std::vector<std::string> hosts;
-  for (size_t r = 0; r < n; ++r) hosts.push_back(text_in(std::span(all).subspan(r * kHostBytes, kHostBytes)));
+  for (size_t r = 0; r < n; ++r)
+    hosts.push_back(text_in(std::span(all).subspan(r * kHostBytes, kHostBytes)));
   return hosts;
 }
 
@@ -88,7 +94,8 @@ void Job::start_watch() {
              "): ranks that die or stop are only noticed after dist.timeout_minutes");
   std::vector<char> all(static_cast<size_t>(size()), 1);
   if (rank() == 0)
-    for (int r = 1; r < size(); ++r) control_.recv(&all[static_cast<size_t>(r)], 1, r, kReadyTag, batch);
+    for (int r = 1; r < size(); ++r)
+      control_.recv(&all[static_cast<size_t>(r)], 1, r, kReadyTag, batch);
   else
     control_.send(&ready, 1, 0, kReadyTag, batch);
   finish(batch, "whether they are connected");
@@ -106,20 +113,22 @@ void Job::start_watch() {
 
 // Nobody watches yet, so the transport is asked whether somebody is gone.
 void Job::finish(Batch& batch, const char* what) {
-  auto limit = context_.timeout.count() > 0 ? Clock::duration(context_.timeout) : Clock::duration(std::chrono::hours(24));
+  auto limit = context_.timeout.count() > 0 ? Clock::duration(context_.timeout)
+                                            : Clock::duration(std::chrono::hours(24));
   for (auto begin = Clock::now(); !done_within(batch, kLook);) {
     std::vector<int> gone = batch.peers_gone();
-    MT_USER_CHECK(gone.empty(), ErrorClass::peer, cat("rank ", gone[0], " went away while the ranks started, before all had sent ", what),
-                  "see what that rank and its machine's log said");
-    MT_USER_CHECK(Clock::now() - begin < limit, ErrorClass::peer, cat("rank ", rank(), " waited in vain for the others to send ", what),
+    MT_USER_CHECK(
+        gone.empty(), ErrorClass::peer,
+        cat("rank ", gone[0], " went away while the ranks started, before all had sent ", what),
+        "see what that rank and its machine's log said");
+    MT_USER_CHECK(Clock::now() - begin < limit, ErrorClass::peer,
+                  cat("rank ", rank(), " waited in vain for the others to send ", what),
                   "see what the other ranks reported");
   }
   batch = Batch();
 }
 
-void Job::listen() {
-  control_.recv(incoming_.get(), sizeof(Notice), -1, kNoticeTag, listening_);
-}
+void Job::listen() { control_.recv(incoming_.get(), sizeof(Notice), -1, kNoticeTag, listening_); }
 
 Job::~Job() {
   if (watch_) watch_->activity().end();
@@ -127,14 +136,15 @@ Job::~Job() {
   if (watch_ && well) watch_->end();
   if (!well) {
     process_.leave();
-    if (failure_->found) process_.abort(static_cast<int>(failure_class_));  // that rank will not say a word
+    if (failure_->found)
+      process_.abort(static_cast<int>(failure_class_));  // that rank will not say a word
     part();
   }
   listening_.cancel();
 }
 
-// Waits for all ranks to come to their end, so that none is in MPI_Finalize when another one has to end the
-// job: mpirun may crash of that. False when the job failed.
+// Waits for all ranks to come to their end, so that none is in MPI_Finalize when another one has to
+// end the job: mpirun may crash of that. False when the job failed.
 bool Job::close() noexcept {
   try {
     Batch all;
@@ -171,9 +181,7 @@ void Job::part() noexcept {
   process_.abort(static_cast<int>(failure_class_));
 }
 
-void Job::remove(Work& work) {
-  std::erase(active_, &work);
-}
+void Job::remove(Work& work) { std::erase(active_, &work); }
 
 void Job::progress() {
   for (size_t i = 0; i < active_.size() && !failure_;) {

@@ -1,6 +1,6 @@
-// Job: what one process of an MPI job keeps for all its groups: the MPI session, the started calls, which all
-// make progress whenever the rank waits for one, the job's failure, and how it is told. For one thread at a
-// time.
+// Job: what one process of an MPI job keeps for all its groups: the MPI session, the started calls,
+// which all make progress whenever the rank waits for one, the job's failure, and how it is told.
+// For one thread at a time.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -20,8 +20,8 @@ class Work;
 class Job {
  public:
   explicit Job(const CommContext& context);
-  /// Ends MPI once every rank has come to its end; after a failure, here or there, ends every process of the
-  /// job, once they had a moment to report.
+  /// Ends MPI once every rank has come to its end; after a failure, here or there, ends every
+  /// process of the job, once they had a moment to report.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;

@@ -14,15 +14,14 @@ size_t bytes_of(const CommCall& call) {
   return static_cast<size_t>(call.count) * size_of(call.dtype);
 }
 
-// A pair's messages are numbered by the sender, and data are found by that number: receivers may take tags in
-// any order.
-int data_tag(uint64_t number) {
-  return kDataTags + static_cast<int>(number % 32768);
-}
+// A pair's messages are numbered by the sender, and data are found by that number: receivers may
+// take tags in any order.
+int data_tag(uint64_t number) { return kDataTags + static_cast<int>(number % 32768); }
 
 template <class Fn>
 void for_pieces(size_t bytes, Fn&& fn) {
-  for (size_t begin = 0; begin < bytes; begin += kPieceBytes) fn(begin, std::min(kPieceBytes, bytes - begin));
+  for (size_t begin = 0; begin < bytes; begin += kPieceBytes)
+    fn(begin, std::min(kPieceBytes, bytes - begin));
 }
 
 }  // namespace
@@ -40,12 +39,12 @@ SendWork::SendWork(std::shared_ptr<Group> group, const CommCall& call)
   std::memcpy(header_.get(), &header, length);
   bool small = bytes <= Header::kMostInline;
   if (small && bytes > 0) std::memcpy(header_.get() + length, call.in, bytes);
-  group_->channel.send(header_.get(), length + (small ? bytes : 0), call.peer, kHeaderTags + call.tag,
-                       batch_);
+  group_->channel.send(header_.get(), length + (small ? bytes : 0), call.peer,
+                       kHeaderTags + call.tag, batch_);
   if (small) return;
   for_pieces(bytes, [&](size_t begin, size_t size) {
-    group_->channel.send(static_cast<const std::byte*>(call.in) + begin, size, call.peer, data_tag(number_),
-                         batch_);
+    group_->channel.send(static_cast<const std::byte*>(call.in) + begin, size, call.peer,
+                         data_tag(number_), batch_);
   });
 }
 
@@ -57,7 +56,8 @@ void SendWork::release() noexcept {
 RecvWork::RecvWork(std::shared_ptr<Group> group, const CommCall& call)
     : Work(group, call, ++group->num_received[static_cast<size_t>(call.peer)]),
       header_(new std::byte[kMostHeaderBytes]) {
-  group_->channel.recv(header_.get(), kMostHeaderBytes, call.peer, kHeaderTags + call.tag, arriving_);
+  group_->channel.recv(header_.get(), kMostHeaderBytes, call.peer, kHeaderTags + call.tag,
+                       arriving_);
 }
 
 bool RecvWork::step() {

@@ -1,5 +1,5 @@
-// One message of one rank to another: a header, with small data in it, and larger data in pieces of their
-// own. For the rank's own thread.
+// One message of one rank to another: a header, with small data in it, and larger data in pieces of
+// their own. For the rank's own thread.
 #pragma once
 #include <array>
 #include <memory>

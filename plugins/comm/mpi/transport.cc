@@ -42,7 +42,8 @@ bool Batch::done(size_t index) {
 }
 
 bool Batch::done() {
-  for (size_t i = 0; i < state_->requests.size() && state_->num_through < state_->requests.size(); ++i)
+  for (size_t i = 0; i < state_->requests.size() && state_->num_through < state_->requests.size();
+       ++i)
     done(i);
   return state_->num_through == state_->requests.size();
 }
@@ -59,14 +60,16 @@ std::vector<int> Batch::peers_gone() const { return {}; }
 void Batch::cancel() noexcept {
   for (size_t i = 0; i < state_->requests.size(); ++i) {
     MPI_Request& request = state_->requests[i];
-    if (request == MPI_REQUEST_NULL || !state_->receives[i]) continue;  // sends cannot be cancelled portably
+    if (request == MPI_REQUEST_NULL || !state_->receives[i])
+      continue;  // sends cannot be cancelled portably
     MPI_Cancel(&request);
     MPI_Request_free(&request);
   }
 }
 
 struct Channel::Handle {
-  MPI_Comm comm = MPI_COMM_NULL;  // freed by MPI_Finalize: freeing it earlier would be a collective call
+  MPI_Comm comm =
+      MPI_COMM_NULL;  // freed by MPI_Finalize: freeing it earlier would be a collective call
   int rank = 0, size = 1;
 };
 
@@ -78,16 +81,13 @@ Channel::Channel(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) {
 Channel::~Channel() = default;
 Channel::Channel(Channel&&) noexcept = default;
 
-int Channel::rank() const {
-  return handle_->rank;
-}
-int Channel::size() const {
-  return handle_->size;
-}
+int Channel::rank() const { return handle_->rank; }
+int Channel::size() const { return handle_->size; }
 
 void Channel::send(const void* data, size_t bytes, int to, int tag, Batch& batch) const {
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, handle_->comm, &request), "MPI_Isend");
+  check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, handle_->comm, &request),
+        "MPI_Isend");
   batch.state_->requests.push_back(request);
   batch.state_->peers.push_back(to);
   batch.state_->receives.push_back(false);
@@ -135,15 +135,16 @@ Process::Process() {
     int provided = MPI_THREAD_SINGLE;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
     MT_USER_CHECK(provided >= MPI_THREAD_SERIALIZED, ErrorClass::plugin,
-                  "this MPI does not support MPI_THREAD_SERIALIZED", "use an MPI built with thread support");
+                  "this MPI does not support MPI_THREAD_SERIALIZED",
+                  "use an MPI built with thread support");
   }
   int* most_tag = nullptr;
   int known = 0;
   check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most_tag, &known), "MPI_Comm_get_attr");
-  MT_USER_CHECK(
-      known != 0 && *most_tag >= Channel::kMostTag, ErrorClass::plugin,
-      cat("this MPI has tags up to ", known != 0 ? *most_tag : 0, ", and ", Channel::kMostTag, " are needed"),
-      "use another MPI or transport");
+  MT_USER_CHECK(known != 0 && *most_tag >= Channel::kMostTag, ErrorClass::plugin,
+                cat("this MPI has tags up to ", known != 0 ? *most_tag : 0, ", and ",
+                    Channel::kMostTag, " are needed"),
+                "use another MPI or transport");
 }
 
 Process::~Process() {

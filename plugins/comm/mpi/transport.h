@@ -1,6 +1,6 @@
-// The door to MPI: nonblocking messages of bytes and the life of the process's MPI session. The only part
-// that knows mpi.h; plugins/comm/tcp puts another transport in its place. Everything is for one thread at a time, as MPI_THREAD_SERIALIZED asks. Failing MPI calls
-// throw Error(peer).
+// The door to MPI: nonblocking messages of bytes and the life of the process's MPI session. The
+// only part that knows mpi.h; plugins/comm/tcp puts another transport in its place. Everything is
+// for one thread at a time, as MPI_THREAD_SERIALIZED asks. Failing MPI calls throw Error(peer).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +28,8 @@ class Batch {
   bool done(size_t index);
   /// Ranks of the channel that the messages not yet through come from or go to.
   std::vector<int> peers_missing() const;
-  /// Those of them whose process is gone, so that nothing of this will ever be through, as far as the transport knows: MPI ends
-  /// such a job by itself.
+  /// Those of them whose process is gone, so that nothing of this will ever be through, as far as
+  /// the transport knows: MPI ends such a job by itself.
   std::vector<int> peers_gone() const;
   /// Gives up what is not through.
   void cancel() noexcept;
@@ -50,8 +50,8 @@ class Channel {
 
   int rank() const;
   int size() const;
-  /// At most kMostBytes each; tags 0..kMostTag. Messages of one sender, receiver and tag are matched in
-  /// order.
+  /// At most kMostBytes each; tags 0..kMostTag. Messages of one sender, receiver and tag are
+  /// matched in order.
   static constexpr size_t kMostBytes = 1u << 30;
   static constexpr int kMostTag = 3 * 32768 - 1;
   void send(const void* data, size_t bytes, int to, int tag, Batch& batch) const;
@@ -65,8 +65,8 @@ class Channel {
   std::unique_ptr<Handle> handle_;
 };
 
-/// MPI from MPI_Init_thread to MPI_Finalize; one per process ever. Throws Error(plugin) when MPI cannot be
-/// had.
+/// MPI from MPI_Init_thread to MPI_Finalize; one per process ever. Throws Error(plugin) when MPI
+/// cannot be had.
 class Process {
  public:
   Process();

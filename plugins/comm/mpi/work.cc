@@ -11,8 +11,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Waiting costs a core, which another rank may need: after a first moment it is offered at every look, and
-// after a few milliseconds the rank sleeps between looks.
+// Waiting costs a core, which another rank may need: after a first moment it is offered at every
+// look, and after a few milliseconds the rank sleeps between looks.
 void idle(int64_t looks) {
   if (looks < 50) return;
   if (looks < 5000)
@@ -47,9 +47,7 @@ Work::Work(std::shared_ptr<Group> group, const CommCall& call, uint64_t number)
   group_->job->add(*this);
 }
 
-Work::~Work() {
-  group_->job->remove(*this);
-}
+Work::~Work() { group_->job->remove(*this); }
 
 std::string Work::place() const {
   return call_place(call_, number_, group_->name, group_->world_ranks);
@@ -94,8 +92,9 @@ void Work::wait() {
 
 void Work::drop() noexcept {
   if (complete_) return;
-  group_->job->fail({group_->world(group_->rank()), cat("it dropped ", place(), " before it was finished")},
-                    ErrorClass::peer);
+  group_->job->fail(
+      {group_->world(group_->rank()), cat("it dropped ", place(), " before it was finished")},
+      ErrorClass::peer);
   release();
 }
 
@@ -110,11 +109,12 @@ void Work::give_up(Clock::duration waited) {
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   for (int r : ranks)
-    absent.push_back(cat("rank ", group_->world(r), " (", group_->job->last_seen(group_->world(r)), ")"));
+    absent.push_back(
+        cat("rank ", group_->world(r), " (", group_->job->last_seen(group_->world(r)), ")"));
   int me = group_->world(group_->rank());
   std::string message =
-      cat("rank ", me, " waited ", human_seconds(std::chrono::duration<double>(waited).count()), " in ",
-          place(), " for those who have not come: ", join(absent, ", "));
+      cat("rank ", me, " waited ", human_seconds(std::chrono::duration<double>(waited).count()),
+          " in ", place(), " for those who have not come: ", join(absent, ", "));
   group_->job->fail({me, message}, ErrorClass::peer);
   release();
   throw Error(ErrorClass::peer, message,

@@ -1,5 +1,5 @@
-// Work: a started call of an MPI group, and Group, what it belongs to. Calls make progress only inside calls
-// of this rank: whoever waits for one advances them all. For the rank's own thread.
+// Work: a started call of an MPI group, and Group, what it belongs to. Calls make progress only
+// inside calls of this rank: whoever waits for one advances them all. For the rank's own thread.
 #pragma once
 #include <array>
 #include <memory>
@@ -25,8 +25,8 @@ struct Group {
   int world(int member) const { return world_ranks[static_cast<size_t>(member)]; }
 };
 
-/// What travels before the data of a call, so that ranks can see whether they agree. Small data follow it at
-/// once.
+/// What travels before the data of a call, so that ranks can see whether they agree. Small data
+/// follow it at once.
 struct Header {
   static constexpr size_t kMostInline = 2048;
   uint64_t number = 0;
@@ -62,8 +62,8 @@ class Work : public Pending::Work {
   virtual std::vector<int> missing() const = 0;
   /// Hands what MPI may still touch to the job, which has failed.
   virtual void release() noexcept = 0;
-  /// Looks at what `from` sent: false, and the job has failed, when it does not fit `mine`, whose count is
-  /// what `from` is to send. `sent`, of the uneven form, is what this rank sends there.
+  /// Looks at what `from` sent: false, and the job has failed, when it does not fit `mine`, whose
+  /// count is what `from` is to send. `sent`, of the uneven form, is what this rank sends there.
   bool fits(int from, const Header& theirs, const CommCall& mine, int64_t sent = 0);
   std::string place() const;
   /// Part of the call's data has come through: it takes long, but it is not stuck.

@@ -33,8 +33,8 @@ Pending on(Communicator& host, const CommCall& c) {
       return host.start_reduce_scatter(in(c.count * n), buffer(c.out, c.count), c.reduce);
     case CommKind::all_to_all:
       if (!c.uneven) return host.start_all_to_all(in(c.count * n), buffer(c.out, c.count * n));
-      return host.start_all_to_all_v(in(total(c.send_counts)), c.send_counts, buffer(c.out, total(c.recv_counts)),
-                                     c.recv_counts);
+      return host.start_all_to_all_v(in(total(c.send_counts)), c.send_counts,
+                                     buffer(c.out, total(c.recv_counts)), c.recv_counts);
     case CommKind::broadcast:
       return host.start_broadcast(buffer(c.out, c.count), c.peer);
     case CommKind::send:
@@ -68,7 +68,8 @@ class NcclWork final : public Pending::Work {
     op_->finished.reset();
   }
   void drop() noexcept override {
-    if (!over_) job_->fail(cat("it dropped ", op_->place, " before it was finished"), ErrorClass::peer);
+    if (!over_)
+      job_->fail(cat("it dropped ", op_->place, " before it was finished"), ErrorClass::peer);
   }
 
  private:
@@ -78,30 +79,38 @@ class NcclWork final : public Pending::Work {
   bool over_ = false;
 };
 
-bool reduces(CommKind kind) { return kind == CommKind::all_reduce || kind == CommKind::reduce_scatter; }
+bool reduces(CommKind kind) {
+  return kind == CommKind::all_reduce || kind == CommKind::reduce_scatter;
+}
 
-std::span<std::byte> bytes_of(std::span<Lane::Record> records) { return std::as_writable_bytes(records); }
+std::span<std::byte> bytes_of(std::span<Lane::Record> records) {
+  return std::as_writable_bytes(records);
+}
 
 }  // namespace
 
-// A plain allocation could be registered, too, but NCCL reads and writes it by itself over the network only: inside a machine it
-// refuses to unless told otherwise, and the switch's own sums take memory of its making (NVLink SHARP).
+// A plain allocation could be registered, too, but NCCL reads and writes it by itself over the
+// network only: inside a machine it refuses to unless told otherwise, and the switch's own sums
+// take memory of its making (NVLink SHARP).
 std::shared_ptr<void> NcclCommunicator::network_memory(size_t bytes) {
   const Library& nccl = job_->library();
   if (size() == 1) return nullptr;
   if (!nccl.registers()) {
     static std::once_flag told;
     std::call_once(told, [&] {
-      log_warn("NCCL ", nccl.version(), " cannot register memory: ddp.registered_buffers has no effect; 2.19 or later can");
+      log_warn("NCCL ", nccl.version(),
+               " cannot register memory: ddp.registered_buffers has no effect; 2.19 or later can");
     });
     return nullptr;
   }
   void* data = nullptr;
   ncclResult_t result = nccl.memory_alloc(&data, bytes);
-  MT_USER_CHECK(result == ncclSuccess, ErrorClass::config,
-                cat("no ", human_bytes(bytes), " of GPU memory for registered buffers: ncclMemAlloc: ",
-                    explain(nccl, result, nullptr)),
-                "make train.micro_batch_size smaller, set model.recompute=full, or ddp.registered_buffers=false");
+  MT_USER_CHECK(
+      result == ncclSuccess, ErrorClass::config,
+      cat("no ", human_bytes(bytes),
+          " of GPU memory for registered buffers: ncclMemAlloc: ", explain(nccl, result, nullptr)),
+      "make train.micro_batch_size smaller, set model.recompute=full, or "
+      "ddp.registered_buffers=false");
   return {data, [free = nccl.memory_free](void* memory) { free(memory); }};
 }
 
@@ -110,8 +119,10 @@ std::shared_ptr<void> NcclCommunicator::register_memory(void* data, size_t bytes
   if (size() == 1 || !job_->library().registers()) return nullptr;
   auto kept = std::make_shared<Kept>(Kept{.data = data, .bytes = bytes});
   std::lock_guard lock(job_->mutex());
-  if (collectives_) collectives_->keep(kept);
-  else kept_.push_back(kept);
+  if (collectives_)
+    collectives_->keep(kept);
+  else
+    kept_.push_back(kept);
   return {data, [job = job_, kept](void*) {
             std::lock_guard letting_go(job->mutex());
             kept->gone = true;
@@ -122,11 +133,13 @@ std::shared_ptr<void> NcclCommunicator::register_memory(void* data, size_t bytes
 Lane& NcclCommunicator::collective_lane(int device) {
   if (collectives_) return *collectives_;
   collectives_ = &job_->add(std::make_unique<Lane>(
-      *job_, rank(), size(), name(), device, [this](const Lane::Record&, std::span<Lane::Record> all) {
+      *job_, rank(), size(), name(), device,
+      [this](const Lane::Record&, std::span<Lane::Record> all) {
         std::span<std::byte> bytes = bytes_of(all);
         auto each = static_cast<int64_t>(sizeof(Lane::Record));
         ConstBuffer mine(bytes.data() + static_cast<int64_t>(rank()) * each, each, DType::u8);
-        return host_->start_all_gather(mine, Buffer(bytes.data(), static_cast<int64_t>(bytes.size()), DType::u8));
+        return host_->start_all_gather(
+            mine, Buffer(bytes.data(), static_cast<int64_t>(bytes.size()), DType::u8));
       }));
   std::lock_guard lock(job_->mutex());
   for (auto& kept : std::exchange(kept_, {}))
@@ -145,7 +158,8 @@ Lane& NcclCommunicator::message_lane(const CommCall& call, int device) {
       *job_, sends ? 0 : 1, 2, text, device, [&](const Lane::Record&, std::span<Lane::Record> all) {
         std::span<std::byte> first = bytes_of(all.first(1));
         Buffer record(first.data(), static_cast<int64_t>(first.size()), DType::u8);
-        return sends ? host_->start_send(record, to, call.tag) : host_->start_recv(record, from, call.tag);
+        return sends ? host_->start_send(record, to, call.tag)
+                     : host_->start_recv(record, from, call.tag);
       }));
   return *lane;
 }

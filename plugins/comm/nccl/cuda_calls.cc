@@ -9,9 +9,11 @@ namespace {
 
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  throw Error(ErrorClass::peer, cat("the GPU failed in ", what, ": ", cudaGetErrorString(status), " (CUDA error ",
-                                    static_cast<int>(status), ")"),
-              "see `dmesg` and `nvidia-smi` for what the driver says, then resume from the last checkpoint");
+  throw Error(ErrorClass::peer,
+              cat("the GPU failed in ", what, ": ", cudaGetErrorString(status), " (CUDA error ",
+                  static_cast<int>(status), ")"),
+              "see `dmesg` and `nvidia-smi` for what the driver says, then resume from the last "
+              "checkpoint");
 }
 
 cudaStream_t as_stream(StreamHandle stream) { return static_cast<cudaStream_t>(stream); }
@@ -30,7 +32,8 @@ class CudaCalls final : public DeviceCalls {
     int least = 0, most = 0;
     check(cudaDeviceGetStreamPriorityRange(&least, &most), "cudaDeviceGetStreamPriorityRange");
     cudaStream_t stream = nullptr;
-    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, most), "cudaStreamCreateWithPriority");
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, most),
+          "cudaStreamCreateWithPriority");
     return stream;
   }
   void free_stream(StreamHandle stream) override { cudaStreamDestroy(as_stream(stream)); }

@@ -1,5 +1,5 @@
-// The calls of a device's runtime that ordering NCCL's work against a rank's takes: streams and events. An interface, so that
-// tests run without a device. Thread-safe.
+// The calls of a device's runtime that ordering NCCL's work against a rank's takes: streams and
+// events. An interface, so that tests run without a device. Thread-safe.
 #pragma once
 #include <memory>
 #include <string>

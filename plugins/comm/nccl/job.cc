@@ -21,9 +21,13 @@ void idle(int64_t looks) {
 }
 }  // namespace
 
-Job::Job(const Library& library, std::unique_ptr<DeviceCalls> device, std::shared_ptr<Communicator> world,
-         std::chrono::milliseconds timeout)
-    : library_(library), device_(std::move(device)), events_(*device_), world_(std::move(world)), timeout_(timeout) {
+Job::Job(const Library& library, std::unique_ptr<DeviceCalls> device,
+         std::shared_ptr<Communicator> world, std::chrono::milliseconds timeout)
+    : library_(library),
+      device_(std::move(device)),
+      events_(*device_),
+      world_(std::move(world)),
+      timeout_(timeout) {
   thread_ = std::thread([this] { look_after(); });
 }
 
@@ -74,22 +78,27 @@ void Job::await_issue(const Op& op, Communicator& group) {
     require_alive(group, op.call);
     auto waited = Clock::now() - begin;
     if (timeout_.count() == 0 || waited < timeout_) continue;
-    std::string text = cat("rank ", world_rank(), " waited ", human_seconds(std::chrono::duration<double>(waited).count()),
-                           " in ", op.place, " for NCCL to connect its ranks");
+    std::string text = cat("rank ", world_rank(), " waited ",
+                           human_seconds(std::chrono::duration<double>(waited).count()), " in ",
+                           op.place, " for NCCL to connect its ranks");
     fail(text, ErrorClass::peer);
     throw Error(ErrorClass::peer, text,
-                "see what the other ranks were doing, and with NCCL_DEBUG=INFO what NCCL says of the network");
+                "see what the other ranks were doing, and with NCCL_DEBUG=INFO what NCCL says of "
+                "the network");
   }
 }
 
 void Job::require_sound() const {
-  if (ended_) throw Error(ErrorClass::peer, failure_ ? *failure_ : std::string("the job has failed"), "");
+  if (ended_)
+    throw Error(ErrorClass::peer, failure_ ? *failure_ : std::string("the job has failed"), "");
 }
 
 void Job::check(ncclResult_t result, ncclComm_t comm, const std::string& what) const {
   if (result == ncclSuccess || result == ncclInProgress) return;
-  throw Error(ErrorClass::peer, cat("rank ", world_rank(), ": NCCL failed in ", what, ": ", explain(library_, result, comm)),
-              "see what the other ranks reported, and with NCCL_DEBUG=INFO what NCCL says");
+  throw Error(
+      ErrorClass::peer,
+      cat("rank ", world_rank(), ": NCCL failed in ", what, ": ", explain(library_, result, comm)),
+      "see what the other ranks reported, and with NCCL_DEBUG=INFO what NCCL says");
 }
 
 void Job::watch(const Lane& lane, const std::string& place, Event finished) {
@@ -106,7 +115,8 @@ void Job::require_alive(Communicator& group, const CommCall& call) {
   }
   if (found && !std::exchange(told_, true)) {
     world_->abort(*found);
-    throw Error(ErrorClass::peer, *found, "see what the other ranks reported; with NCCL_DEBUG=INFO NCCL says more");
+    throw Error(ErrorClass::peer, *found,
+                "see what the other ranks reported; with NCCL_DEBUG=INFO NCCL says more");
   }
   try {
     group.require_alive_for(call);
@@ -131,7 +141,8 @@ void Job::end_nccl() noexcept {
   changed_.notify_all();
 }
 
-// With the lock held. What was issued is over in the order of its lane; a failure is the text that it returns.
+// With the lock held. What was issued is over in the order of its lane; a failure is the text that
+// it returns.
 std::string Job::look() {
   for (auto w = watched_.begin(); w != watched_.end();) {
     if (device_->done(w->finished.get())) {
@@ -139,12 +150,14 @@ std::string Job::look() {
       continue;
     }
     ncclResult_t state = ncclSuccess;
-    if (ncclComm_t comm = w->lane->comm(); comm && library_.async_error(comm, &state) == ncclSuccess)
+    if (ncclComm_t comm = w->lane->comm();
+        comm && library_.async_error(comm, &state) == ncclSuccess)
       check(state, comm, w->place);
     auto waited = Clock::now() - w->since;
     if (timeout_.count() > 0 && waited > timeout_)
-      return cat("rank ", world_rank(), " waited ", human_seconds(std::chrono::duration<double>(waited).count()), " in ",
-                 w->place, " for its other ranks or its own GPU");
+      return cat("rank ", world_rank(), " waited ",
+                 human_seconds(std::chrono::duration<double>(waited).count()), " in ", w->place,
+                 " for its other ranks or its own GPU");
     ++w;
   }
   return {};

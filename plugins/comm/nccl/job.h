@@ -1,7 +1,8 @@
-// Job: what a rank keeps for all its groups: NCCL, the device, the lanes, and a thread of its own that looks after what was
-// issued. That thread ends NCCL's communicators when the device or NCCL fails, or a call takes longer than the time limit:
-// kernels that wait for ranks that are gone then return, and so does a host that waits for its stream. For the rank's own
-// thread, but for what says otherwise.
+// Job: what a rank keeps for all its groups: NCCL, the device, the lanes, and a thread of its own
+// that looks after what was issued. That thread ends NCCL's communicators when the device or NCCL
+// fails, or a call takes longer than the time limit: kernels that wait for ranks that are gone then
+// return, and so does a host that waits for its stream. For the rank's own thread, but for what
+// says otherwise.
 #pragma once
 #include <condition_variable>
 #include <list>
@@ -16,8 +17,8 @@ namespace mtrain::nccl {
 
 class Job {
  public:
-  Job(const Library& library, std::unique_ptr<DeviceCalls> device, std::shared_ptr<Communicator> world,
-      std::chrono::milliseconds timeout);
+  Job(const Library& library, std::unique_ptr<DeviceCalls> device,
+      std::shared_ptr<Communicator> world, std::chrono::milliseconds timeout);
   /// Waits for what is under way, and ends NCCL; after a failure ends it at once.
   ~Job();
   Job(const Job&) = delete;
@@ -43,7 +44,8 @@ class Job {
   /// From now on the call is looked after.
   void watch(const Lane& lane, const std::string& place, Event finished);
 
-  /// Throws Error(peer) when the job has failed, here or elsewhere, and tells the others of a failure here. Ends NCCL.
+  /// Throws Error(peer) when the job has failed, here or elsewhere, and tells the others of a
+  /// failure here. Ends NCCL.
   void require_alive(Communicator& group, const CommCall& call);
   /// Ends NCCL and tells the others.
   void fail(const std::string& reason, ErrorClass error_class) noexcept;
@@ -68,11 +70,11 @@ class Job {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::list<Watched> watched_;             // guarded by mutex_
-  std::optional<std::string> failure_;     // guarded by mutex_: found by the other thread
-  bool ended_ = false, closing_ = false;   // guarded by mutex_
+  std::list<Watched> watched_;            // guarded by mutex_
+  std::optional<std::string> failure_;    // guarded by mutex_: found by the other thread
+  bool ended_ = false, closing_ = false;  // guarded by mutex_
   bool told_ = false;
-  int device_index_ = -1;                  // guarded by mutex_: of the lanes
+  int device_index_ = -1;  // guarded by mutex_: of the lanes
   std::thread thread_;
 };
 

@@ -46,7 +46,12 @@ void put(char (&to)[N], const std::string& text) {
 
 Lane::Lane(Job& job, int rank, int size, std::string name, int device,
            const std::function<Pending(const Record& mine, std::span<Record> all)>& exchange)
-    : job_(job), rank_(rank), size_(size), name_(std::move(name)), device_(device), records_(static_cast<size_t>(size)) {
+    : job_(job),
+      rank_(rank),
+      size_(size),
+      name_(std::move(name)),
+      device_(device),
+      records_(static_cast<size_t>(size)) {
   Record& mine = records_[static_cast<size_t>(rank)];
   if (rank == 0) job_.check(job_.library().get_unique_id(&mine.id), nullptr, "ncclGetUniqueId");
   char host[64] = "";
@@ -67,11 +72,13 @@ void Lane::require_own_gpus() const {
     for (size_t a = 0; a < b; ++a) {
       const Record &one = records_[a], &other = records_[b];
       if (std::strcmp(one.host, other.host) != 0 || std::strcmp(one.gpu, other.gpu) != 0) continue;
-      throw Error(ErrorClass::config,
-                  cat("ranks ", one.world_rank, " and ", other.world_rank, " both use the GPU ", one.gpu, " of ", one.host,
-                      ", and dist.comm=nccl takes one GPU for each rank"),
-                  "start as many ranks on each machine as it has GPUs, see that CUDA_VISIBLE_DEVICES gives each rank one of "
-                  "its own, or set dist.comm=mpi, through which ranks may share a GPU");
+      throw Error(
+          ErrorClass::config,
+          cat("ranks ", one.world_rank, " and ", other.world_rank, " both use the GPU ", one.gpu,
+              " of ", one.host, ", and dist.comm=nccl takes one GPU for each rank"),
+          "start as many ranks on each machine as it has GPUs, see that CUDA_VISIBLE_DEVICES gives "
+          "each rank one of "
+          "its own, or set dist.comm=mpi, through which ranks may share a GPU");
     }
 }
 
@@ -100,7 +107,8 @@ void Lane::connect() {
   config.commName = name_.c_str();
   std::lock_guard lock(job_.mutex());
   job_.require_sound();
-  job_.check(job_.library().init(&comm_, size_, records_[0].id, rank_, &config), comm_, cat("connecting ", name_));
+  job_.check(job_.library().init(&comm_, size_, records_[0].id, rank_, &config), comm_,
+             cat("connecting ", name_));
   state_ = State::connecting;
 }
 
@@ -199,9 +207,11 @@ ncclResult_t Lane::exchange_blocks(const Op& op, ncclDataType_t type, size_t per
   for (int r = 0; r < size_ && (result == ncclSuccess || result == ncclInProgress); ++r) {
     size_t out = count_of(op.send_counts, r), in = count_of(op.recv_counts, r);
     if (out > 0)
-      result = nccl.send(static_cast<const char*>(c.in) + sent * element, out * per_element, type, r, comm_, stream);
+      result = nccl.send(static_cast<const char*>(c.in) + sent * element, out * per_element, type,
+                         r, comm_, stream);
     if (in > 0 && (result == ncclSuccess || result == ncclInProgress))
-      result = nccl.recv(static_cast<char*>(c.out) + received * element, in * per_element, type, r, comm_, stream);
+      result = nccl.recv(static_cast<char*>(c.out) + received * element, in * per_element, type, r,
+                         comm_, stream);
     sent += out, received += in;
   }
   ncclResult_t end = nccl.group_end();
@@ -220,7 +230,8 @@ void Lane::begin_end() noexcept {
 bool Lane::ended() noexcept {
   if (!comm_) return true;
   ncclResult_t state = ncclSuccess;
-  if (job_.library().async_error(comm_, &state) == ncclSuccess && state == ncclInProgress) return false;
+  if (job_.library().async_error(comm_, &state) == ncclSuccess && state == ncclInProgress)
+    return false;
   job_.library().destroy(comm_);
   comm_ = nullptr;
   return true;

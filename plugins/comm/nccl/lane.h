@@ -1,8 +1,10 @@
-// Lane: an NCCL communicator with a stream of its own, and the calls that were started on it. A lane is made by its first
-// call, by all ranks of it: the first tells the others NCCL's id through the host communicator, then NCCL connects in the
-// background. Neither blocks: calls queue up until the lane is ready, and are issued whenever their rank is inside a call. The
-// ranks of a group have one for collectives; a sender and a receiver have one for each tag, since NCCL's messages have none and
-// a stream would make one wait for another. For the rank's own thread; NCCL is called with the job's lock.
+// Lane: an NCCL communicator with a stream of its own, and the calls that were started on it. A
+// lane is made by its first call, by all ranks of it: the first tells the others NCCL's id through
+// the host communicator, then NCCL connects in the background. Neither blocks: calls queue up until
+// the lane is ready, and are issued whenever their rank is inside a call. The ranks of a group have
+// one for collectives; a sender and a receiver have one for each tag, since NCCL's messages have
+// none and a stream would make one wait for another. For the rank's own thread; NCCL is called with
+// the job's lock.
 #pragma once
 #include <deque>
 #include <functional>
@@ -22,8 +24,8 @@ class Job;
 struct Op {
   CommCall call;
   std::vector<int64_t> send_counts, recv_counts;
-  std::string place;       // in messages
-  Event ready, finished;   // its inputs are there; its results are
+  std::string place;      // in messages
+  Event ready, finished;  // its inputs are there; its results are
   bool issued = false;
 };
 
@@ -47,7 +49,8 @@ class Lane {
     char gpu[64];
     int32_t world_rank;
   };
-  /// `exchange` begins to fill records from this rank's, which is all[rank], through the host communicator.
+  /// `exchange` begins to fill records from this rank's, which is all[rank], through the host
+  /// communicator.
   Lane(Job& job, int rank, int size, std::string name, int device,
        const std::function<Pending(const Record& mine, std::span<Record> all)>& exchange);
   ~Lane();
@@ -55,10 +58,11 @@ class Lane {
   Lane& operator=(const Lane&) = delete;
 
   void add(std::shared_ptr<Op> op) { queue_.push_back(std::move(op)); }
-  /// Goes on as far as it can without waiting. Throws Error(config) for ranks that share a GPU, Error(peer) for NCCL's.
+  /// Goes on as far as it can without waiting. Throws Error(config) for ranks that share a GPU,
+  /// Error(peer) for NCCL's.
   void advance();
-  /// With the job's lock held. The memory is registered before the next call that is issued; let_go() ends that, where NCCL has not
-  /// been ended before.
+  /// With the job's lock held. The memory is registered before the next call that is issued;
+  /// let_go() ends that, where NCCL has not been ended before.
   void keep(std::shared_ptr<Kept> memory);
   void let_go(Kept& memory) noexcept;
   bool idle() const { return queue_.empty(); }

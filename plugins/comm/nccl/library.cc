@@ -13,7 +13,8 @@ constexpr int kOldest = 21800;  // blocking=0, names of communicators
 template <class F>
 void find(void* handle, const char* symbol, F& out) {
   out = reinterpret_cast<F>(::dlsym(handle, symbol));
-  MT_USER_CHECK(out != nullptr, ErrorClass::plugin, cat("libnccl.so.2 has no ", symbol), "install NCCL 2.18 or later");
+  MT_USER_CHECK(out != nullptr, ErrorClass::plugin, cat("libnccl.so.2 has no ", symbol),
+                "install NCCL 2.18 or later");
 }
 
 template <class F>
@@ -25,8 +26,10 @@ Library loaded() {
   void* handle = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     const char* why = ::dlerror();
-    throw Error(ErrorClass::plugin, cat("dist.comm=nccl: NCCL cannot be loaded: ", why ? why : "libnccl.so.2"),
-                "install NCCL (it comes with the CUDA toolkit or with `pip install nvidia-nccl-cu13`) and name its folder in "
+    throw Error(ErrorClass::plugin,
+                cat("dist.comm=nccl: NCCL cannot be loaded: ", why ? why : "libnccl.so.2"),
+                "install NCCL (it comes with the CUDA toolkit or with `pip install "
+                "nvidia-nccl-cu13`) and name its folder in "
                 "LD_LIBRARY_PATH; or dist.comm=mpi");
   }
   Library library;
@@ -39,8 +42,8 @@ Library loaded() {
   find_if_there(handle, "ncclCommDeregister", library.comm_deregister);
   int version = 0;
   library.get_version(&version);
-  MT_USER_CHECK(version >= kOldest, ErrorClass::plugin, cat("NCCL ", library.version(), " is too old"),
-                "install NCCL 2.18 or later");
+  MT_USER_CHECK(version >= kOldest, ErrorClass::plugin,
+                cat("NCCL ", library.version(), " is too old"), "install NCCL 2.18 or later");
   return library;
 }
 

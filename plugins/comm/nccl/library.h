@@ -1,6 +1,6 @@
-// The calls of NCCL that this plugin makes, as a table: filled from libnccl.so.2 when a job begins, so that the plugin loads on
-// machines that have none; tests fill it with functions of their own. Thread-safe as NCCL is: one call on a communicator at a
-// time.
+// The calls of NCCL that this plugin makes, as a table: filled from libnccl.so.2 when a job begins,
+// so that the plugin loads on machines that have none; tests fill it with functions of their own.
+// Thread-safe as NCCL is: one call on a communicator at a time.
 #pragma once
 #include <nccl.h>
 
@@ -9,23 +9,23 @@
 
 namespace mtrain::nccl {
 
-#define MT_NCCL_CALLS(X)                           \
-  X(get_version, ncclGetVersion)                   \
-  X(get_unique_id, ncclGetUniqueId)                \
-  X(init, ncclCommInitRankConfig)                  \
-  X(finalize, ncclCommFinalize)                    \
-  X(destroy, ncclCommDestroy)                      \
-  X(abort, ncclCommAbort)                          \
-  X(async_error, ncclCommGetAsyncError)            \
-  X(error_text, ncclGetErrorString)                \
-  X(last_error, ncclGetLastError)                  \
-  X(all_reduce, ncclAllReduce)                     \
-  X(broadcast, ncclBroadcast)                      \
-  X(reduce_scatter, ncclReduceScatter)             \
-  X(all_gather, ncclAllGather)                     \
-  X(send, ncclSend)                                \
-  X(recv, ncclRecv)                                \
-  X(group_start, ncclGroupStart)                   \
+#define MT_NCCL_CALLS(X)                \
+  X(get_version, ncclGetVersion)        \
+  X(get_unique_id, ncclGetUniqueId)     \
+  X(init, ncclCommInitRankConfig)       \
+  X(finalize, ncclCommFinalize)         \
+  X(destroy, ncclCommDestroy)           \
+  X(abort, ncclCommAbort)               \
+  X(async_error, ncclCommGetAsyncError) \
+  X(error_text, ncclGetErrorString)     \
+  X(last_error, ncclGetLastError)       \
+  X(all_reduce, ncclAllReduce)          \
+  X(broadcast, ncclBroadcast)           \
+  X(reduce_scatter, ncclReduceScatter)  \
+  X(all_gather, ncclAllGather)          \
+  X(send, ncclSend)                     \
+  X(recv, ncclRecv)                     \
+  X(group_start, ncclGroupStart)        \
   X(group_end, ncclGroupEnd)
 
 struct Library {
@@ -41,7 +41,8 @@ struct Library {
   std::string version() const;  // "2.28.9"
 };
 
-/// Loads libnccl.so.2 from where the system and this plugin look. Throws Error(plugin) that says how to get it.
+/// Loads libnccl.so.2 from where the system and this plugin look. Throws Error(plugin) that says
+/// how to get it.
 const Library& load_library();
 
 /// "unhandled cuda error (…)": what NCCL says of a failed call on `comm`, which may be null.

@@ -10,9 +10,11 @@ namespace mtrain::mpi {
 
 namespace {
 
-constexpr uint32_t kChallenge = 0x3243544D, kHello = 0x3248544D, kAnswer = 0x3241544D;  // "MTC2", "MTH2", "MTA2"
+constexpr uint32_t kChallenge = 0x3243544D, kHello = 0x3248544D,
+                   kAnswer = 0x3241544D;  // "MTC2", "MTH2", "MTA2"
 
-/// Of some messages one after the other; `label` keeps one direction's proof from being any use in the other.
+/// Of some messages one after the other; `label` keeps one direction's proof from being any use in
+/// the other.
 template <class... Messages>
 Mac mac_of_all(const std::string& secret, std::string_view label, const Messages&... messages) {
   std::string text(label);
@@ -37,7 +39,8 @@ const char* text_of(Greeting::Verdict verdict) {
 }  // namespace
 
 Greeting::Greeting(const Place& place) : secret_(place.secret.bytes), source_(place.secret.source) {
-  static_assert(sizeof(Challenge) == 40 && sizeof(Hello) == 144 && sizeof(Answer) == 40, "no bytes of nobody's");
+  static_assert(sizeof(Challenge) == 40 && sizeof(Hello) == 144 && sizeof(Answer) == 40,
+                "no bytes of nobody's");
   MT_CHECK(secret_.size() >= Secret::kLeastBytes, "a job's secret of ", secret_.size(), " bytes");
 }
 
@@ -91,8 +94,10 @@ void Greeting::take(std::string_view bytes) {
 void Greeting::take_challenge() {
   std::memcpy(&challenge_, in_.data(), sizeof challenge_);
   in_.clear();
-  if (challenge_.magic != kChallenge) return end(State::stranger, "what listens there is no rank of this mtrain");
-  if (challenge_.rank != to_) return end(State::stranger, cat("rank ", challenge_.rank, " listens there"));
+  if (challenge_.magic != kChallenge)
+    return end(State::stranger, "what listens there is no rank of this mtrain");
+  if (challenge_.rank != to_)
+    return end(State::stranger, cat("rank ", challenge_.rank, " listens there"));
   hello_.mac = mac_of_hello();
   put(hello_);
   expected_ = sizeof(Answer);
@@ -101,7 +106,8 @@ void Greeting::take_challenge() {
 void Greeting::take_hello() {
   std::memcpy(&hello_, in_.data(), sizeof hello_);
   in_.clear();
-  if (hello_.magic != kHello) return end(State::stranger, "it does not speak as ranks of this mtrain do");
+  if (hello_.magic != kHello)
+    return end(State::stranger, "it does not speak as ranks of this mtrain do");
   if (same_bytes(hello_.mac, mac_of_hello())) return end(State::proven, "");
   put(Answer{kAnswer, Verdict::unproven, {}});
   end(State::stranger, cat("it does not know the secret that this rank has from ", source_));
@@ -118,11 +124,14 @@ void Greeting::take_answer() {
   Answer answer;
   std::memcpy(static_cast<void*>(&answer), in_.data(), sizeof answer);
   in_.clear();
-  if (answer.magic != kAnswer) return end(State::stranger, "what listens there is no rank of this mtrain");
+  if (answer.magic != kAnswer)
+    return end(State::stranger, "what listens there is no rank of this mtrain");
   verdict_ = answer.verdict;
   if (answer.verdict == Verdict::unproven) return end(State::refused, text_of(Verdict::unproven));
   if (!same_bytes(answer.mac, mac_of(answer)))
-    return end(State::stranger, cat("what listens there does not know the secret that this rank has from ", source_));
+    return end(
+        State::stranger,
+        cat("what listens there does not know the secret that this rank has from ", source_));
   if (answer.verdict != Verdict::welcome) return end(State::refused, text_of(answer.verdict));
   end(State::proven, "");
 }

@@ -1,7 +1,8 @@
-// Greeting: what the two ends of a new connection say before either believes the other, as bytes in and out; knows no sockets.
-// Who was called sends a random number; who calls says who he is, proves with it that he knows the job's secret, and sends a
-// random number of his own; who was called answers, and proves the same. The secret itself never travels, and nothing that
-// was overheard opens another connection. Every message has a fixed size. For one thread.
+// Greeting: what the two ends of a new connection say before either believes the other, as bytes in
+// and out; knows no sockets. Who was called sends a random number; who calls says who he is, proves
+// with it that he knows the job's secret, and sends a random number of his own; who was called
+// answers, and proves the same. The secret itself never travels, and nothing that was overheard
+// opens another connection. Every message has a fixed size. For one thread.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -22,7 +23,8 @@ class Greeting {
     going,
     proven,    // the other end knows the secret; of one that was called: answer() is wanted
     refused,   // by the other end; reason() says why
-    stranger,  // the other end does not know the secret, or does not speak this language; reason() says which
+    stranger,  // the other end does not know the secret, or does not speak this language; reason()
+               // says which
   };
   enum class Verdict : uint32_t { unproven, welcome, other_job, misfit };
 

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "deadline_io.h"
 #include "greeting.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
@@ -21,12 +22,11 @@ namespace mtrain::mpi {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-// Connections that have proven nothing yet, besides one of each rank; of more, the oldest is dropped. A rank proves itself in a
-// round trip.
+// Connections that have proven nothing yet, besides one of each rank; of more, the oldest is
+// dropped. A rank proves itself in a round trip.
 constexpr size_t kMostStrangers = 256;
-constexpr int kMostTold = 10;  // dropped connections with a line of their own
+constexpr int kMostTold = 10;      // dropped connections with a line of their own
 constexpr size_t kMostNamed = 16;  // ranks that are missing
 constexpr milliseconds kFirstPause{5}, kLongestPause{500};
 
@@ -35,76 +35,29 @@ struct Door {  // where a rank listens
   int32_t port = 0;
 };
 
-std::string reason_of(int error) { return std::error_code(error, std::generic_category()).message(); }
-bool not_now() { return errno == EAGAIN || errno == EWOULDBLOCK; }
-
-[[noreturn]] void nobody(const std::string& who) {
-  throw Error(ErrorClass::peer, cat("waited in vain for ", who, " to come"),
-              "see that every rank was started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE");
-}
-
-/// As ::poll(), of descriptors that are open; a signal is as if nothing had happened.
-int poll_all(std::vector<pollfd>& all, milliseconds patience) {
-  int ready = ::poll(all.data(), all.size(), static_cast<int>(patience.count()));
-  MT_USER_CHECK(ready >= 0 || errno == EINTR, ErrorClass::io,
-                cat("cannot wait for ", all.size(), " connections: ", reason_of(errno)),
-                "raise the number of files that a process may open (ulimit -n)");
-  return ready;
-}
-
-void await(const Socket& socket, short what, Clock::time_point end, const std::string& who) {
-  std::vector<pollfd> wait{{socket.get(), what, 0}};
-  for (;;) {
-    auto left = std::chrono::duration_cast<milliseconds>(end - Clock::now());
-    if (left.count() <= 0) nobody(who);
-    if (poll_all(wait, left) > 0) return;
-  }
-}
-
-void put(const Socket& socket, std::string_view bytes, Clock::time_point end, const std::string& who) {
-  while (!bytes.empty()) {
-    ssize_t sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && not_now()) {
-      await(socket, POLLOUT, end, who);
-      continue;
-    }
-    MT_USER_CHECK(sent > 0, ErrorClass::peer, cat("the connection to ", who, " broke: ", reason_of(errno)), "see what it said");
-    bytes.remove_prefix(static_cast<size_t>(sent));
-  }
-}
-
-/// False when the other end has gone.
-bool get(const Socket& socket, char* at, size_t left, Clock::time_point end, const std::string& who) {
-  while (left > 0) {
-    ssize_t got = ::recv(socket.get(), at, left, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && not_now()) {
-      await(socket, POLLIN, end, who);
-      continue;
-    }
-    if (got <= 0) return false;
-    at += got, left -= static_cast<size_t>(got);
-  }
-  return true;
-}
-
 /// Sends and receives what can be now. False: the other end is gone.
 bool converse(const Socket& socket, Greeting& greeting) {
   for (;;) {
     for (bool blocked = false; !greeting.unsent().empty() && !blocked;) {
-      ssize_t sent = ::send(socket.get(), greeting.unsent().data(), greeting.unsent().size(), MSG_NOSIGNAL);
-      if (sent > 0) greeting.sent(static_cast<size_t>(sent));
-      else if (not_now()) blocked = true;
-      else if (errno != EINTR) return false;
+      ssize_t sent =
+          ::send(socket.get(), greeting.unsent().data(), greeting.unsent().size(), MSG_NOSIGNAL);
+      if (sent > 0)
+        greeting.sent(static_cast<size_t>(sent));
+      else if (not_now())
+        blocked = true;
+      else if (errno != EINTR)
+        return false;
     }
     char buffer[sizeof(Greeting::Hello)];  // the longest of its messages
     size_t wanted = std::min(greeting.wanted(), sizeof buffer);
     if (wanted == 0) return true;
     ssize_t got = ::recv(socket.get(), buffer, wanted, 0);
-    if (got > 0) greeting.take({buffer, static_cast<size_t>(got)});
-    else if (got < 0 && not_now()) return true;
-    else if (got == 0 || errno != EINTR) return false;
+    if (got > 0)
+      greeting.take({buffer, static_cast<size_t>(got)});
+    else if (got < 0 && not_now())
+      return true;
+    else if (got == 0 || errno != EINTR)
+      return false;
   }
 }
 
@@ -116,7 +69,10 @@ bool hung_up(const Socket& socket) {
 class Rendezvous {
  public:
   Rendezvous(const Place& place, const MeetingLimits& limits)
-      : place_(place), limits_(limits), end_(Clock::now() + limits.whole), seats_(static_cast<size_t>(place.size)),
+      : place_(place),
+        limits_(limits),
+        end_(Clock::now() + limits.whole),
+        seats_(static_cast<size_t>(place.size)),
         doors_(static_cast<size_t>(place.size)) {}
 
   std::vector<Socket> run() {
@@ -128,7 +84,8 @@ class Rendezvous {
     } else {
       calls_.push_back({.rank = 0, .host = place_.address, .port = place_.port});
       await_ranks(0, 1);
-      MT_USER_CHECK(get(seat(0), reinterpret_cast<char*>(doors_.data()), table().size(), end_, "rank 0 and the others"),
+      MT_USER_CHECK(get(seat(0), reinterpret_cast<char*>(doors_.data()), table().size(), end_,
+                        "rank 0 and the others"),
                     ErrorClass::peer, "rank 0 went away before all had come", "see what it said");
       for (int r = 1; r < place_.rank; ++r) call_by_door(r);
       await_ranks(1, place_.size);
@@ -157,7 +114,9 @@ class Rendezvous {
   };
 
   Socket& seat(int rank) { return seats_[static_cast<size_t>(rank)]; }
-  std::string_view table() const { return {reinterpret_cast<const char*>(doors_.data()), doors_.size() * sizeof(Door)}; }
+  std::string_view table() const {
+    return {reinterpret_cast<const char*>(doors_.data()), doors_.size() * sizeof(Door)};
+  }
   std::vector<Address> await_address() const;
   void listen_as_first();
   void listen_as_other(const Socket& to_first);
@@ -181,7 +140,7 @@ class Rendezvous {
   std::vector<Socket> seats_;  // by rank: who is of this job
   std::vector<Door> doors_;    // likewise
   std::vector<Socket> listeners_;
-  int port_ = 0;  // of them
+  int port_ = 0;               // of them
   std::vector<Guest> guests_;  // oldest first
   std::vector<Call> calls_;
   int num_dropped_ = 0;
@@ -194,9 +153,11 @@ void warn_of_unknown(const std::string& why) {
 /// Of this rank itself, whose name may not be known yet either.
 std::vector<Address> Rendezvous::await_address() const {
   std::string why;
-  for (milliseconds pause = kFirstPause; Clock::now() + pause < end_; pause = std::min(pause * 2, kLongestPause)) {
+  for (milliseconds pause = kFirstPause; Clock::now() + pause < end_;
+       pause = std::min(pause * 2, kLongestPause)) {
     bool first = why.empty();
-    if (auto where = resolve(place_.address, place_.port, false, &why); !where.empty()) return where;
+    if (auto where = resolve(place_.address, place_.port, false, &why); !where.empty())
+      return where;
     if (first) warn_of_unknown(why);
     std::this_thread::sleep_for(pause);
   }
@@ -205,7 +166,8 @@ std::vector<Address> Rendezvous::await_address() const {
 
 void Rendezvous::listen_as_first() {
   std::vector<Address> where = await_address();
-  bool names_loopback = std::all_of(where.begin(), where.end(), [](const Address& a) { return a.loopback(); });
+  bool names_loopback =
+      std::all_of(where.begin(), where.end(), [](const Address& a) { return a.loopback(); });
   std::string why;
   auto listen = [&](const Address& address) {
     Socket socket = listen_at(address);
@@ -222,7 +184,8 @@ void Rendezvous::listen_as_first() {
   // MASTER_ADDR may belong to somebody who hands connections on, such as a service of Kubernetes.
   for (int family : {AF_INET6, AF_INET})
     if (listeners_.empty() && !place_.here_only()) listen(any_address(family, place_.port));
-  MT_USER_CHECK(!listeners_.empty(), ErrorClass::config, cat("the first rank cannot listen on port ", place_.port, " of ", why),
+  MT_USER_CHECK(!listeners_.empty(), ErrorClass::config,
+                cat("the first rank cannot listen on port ", place_.port, " of ", why),
                 "set MASTER_ADDR to the name or address of the first rank's machine");
   port_ = place_.port;
 }
@@ -235,7 +198,8 @@ void Rendezvous::listen_as_other(const Socket& to_first) {
   listeners_.push_back(listen_at(here));
   int error = errno;
   MT_USER_CHECK(listeners_[0].open(), ErrorClass::io,
-                cat("rank ", place_.rank, " cannot listen on any port of ", here.text(), ": ", reason_of(error)),
+                cat("rank ", place_.rank, " cannot listen on any port of ", here.text(), ": ",
+                    reason_of(error)),
                 "see which ports its machine's limits leave");
   port_ = address_of(listeners_[0], ::getsockname).port();
 }
@@ -243,7 +207,8 @@ void Rendezvous::listen_as_other(const Socket& to_first) {
 void Rendezvous::call_by_door(int rank) {
   Door& door = doors_[static_cast<size_t>(rank)];
   door.address[sizeof door.address - 1] = '\0';
-  MT_USER_CHECK(door.port > 0 && door.port <= 65535, ErrorClass::peer, cat("rank 0 names port ", door.port, " for rank ", rank),
+  MT_USER_CHECK(door.port > 0 && door.port <= 65535, ErrorClass::peer,
+                cat("rank 0 names port ", door.port, " for rank ", rank),
                 "see that all ranks run the same mtrain");
   calls_.push_back({.rank = rank, .host = door.address, .port = door.port});
 }
@@ -254,10 +219,15 @@ std::string Rendezvous::missing(int first, int end) {
   for (int r = first; r < end; ++r) {
     if (r == place_.rank || seat(r).open()) continue;
     if (names.size() == kMostNamed && ++more) continue;
-    auto call = std::find_if(calls_.begin(), calls_.end(), [r](const Call& c) { return c.rank == r; });
-    names.push_back(call == calls_.end() ? std::to_string(r) : cat(r, " (", call->host, " port ", call->port, ": ", call->last, ")"));
+    auto call =
+        std::find_if(calls_.begin(), calls_.end(), [r](const Call& c) { return c.rank == r; });
+    names.push_back(call == calls_.end()
+                        ? std::to_string(r)
+                        : cat(r, " (", call->host, " port ", call->port, ": ", call->last, ")"));
   }
-  return names.empty() ? "" : cat(names.size() == 1 ? "rank " : "ranks ", join(names, ", "), more ? cat(" and ", more, " more") : "");
+  return names.empty() ? ""
+                       : cat(names.size() == 1 ? "rank " : "ranks ", join(names, ", "),
+                             more ? cat(" and ", more, " more") : "");
 }
 
 void Rendezvous::await_ranks(int first, int end) {
@@ -276,7 +246,8 @@ void Rendezvous::await_ranks(int first, int end) {
 milliseconds Rendezvous::patience(Clock::time_point now) const {
   auto next = end_;
   for (const Guest& guest : guests_) next = std::min(next, guest.until);
-  for (const Call& call : calls_) next = std::min(next, call.socket.open() ? call.until : call.again);
+  for (const Call& call : calls_)
+    next = std::min(next, call.socket.open() ? call.until : call.again);
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - now));
 }
 
@@ -286,7 +257,8 @@ void Rendezvous::turn() {
     if (call.socket.open() && now >= call.until) hang_up(call, "nobody answers");
     dial(call, now);
   }
-  const std::string silent = cat("it did not say who it is within ", limits_.greeting.count(), " ms");
+  const std::string silent =
+      cat("it did not say who it is within ", limits_.greeting.count(), " ms");
   for (Guest& guest : guests_)
     if (now >= guest.until) drop(guest, silent);
   std::erase_if(guests_, [](const Guest& guest) { return !guest.socket.open(); });
@@ -294,14 +266,19 @@ void Rendezvous::turn() {
   auto add = [&all](const Socket& socket, int events) {
     if (socket.open()) all.push_back({socket.get(), static_cast<short>(events), 0});
   };
-  for (const Guest& guest : guests_) add(guest.socket, guest.greeting.unsent().empty() ? POLLIN : POLLIN | POLLOUT);
-  for (const Call& call : calls_) add(call.socket, call.greeting && call.greeting->unsent().empty() ? POLLIN : POLLIN | POLLOUT);
+  for (const Guest& guest : guests_)
+    add(guest.socket, guest.greeting.unsent().empty() ? POLLIN : POLLIN | POLLOUT);
+  for (const Call& call : calls_)
+    add(call.socket, call.greeting && call.greeting->unsent().empty() ? POLLIN : POLLIN | POLLOUT);
   for (const Socket& listener : listeners_) add(listener, POLLIN);
   for (const Socket& socket : seats_) add(socket, POLLRDHUP);
   if (poll_all(all, patience(now)) <= 0) return;
-  // In the same order. Sockets that came or were replaced since have not been looked at: what follows them waits for the next turn.
+  // In the same order. Sockets that came or were replaced since have not been looked at: what
+  // follows them waits for the next turn.
   auto at = all.begin();
-  auto ready = [&](const Socket& socket) { return at != all.end() && at->fd == socket.get() && (at++)->revents != 0; };
+  auto ready = [&](const Socket& socket) {
+    return at != all.end() && at->fd == socket.get() && (at++)->revents != 0;
+  };
   for (Guest& guest : guests_)
     if (ready(guest.socket)) serve(guest);
   for (Call& call : calls_)
@@ -311,7 +288,8 @@ void Rendezvous::turn() {
     if (ready(listener)) let_in(listener);
   // Last: a rank whose connection is gone may have taken its seat again.
   for (size_t r = 0; r < seats_.size(); ++r)
-    MT_USER_CHECK(!ready(seats_[r]), ErrorClass::peer, cat("rank ", r, " went away before all had come"), "see what it said");
+    MT_USER_CHECK(!ready(seats_[r]), ErrorClass::peer,
+                  cat("rank ", r, " went away before all had come"), "see what it said");
 }
 
 void Rendezvous::dial(Call& call, Clock::time_point now) {
@@ -320,7 +298,8 @@ void Rendezvous::dial(Call& call, Clock::time_point now) {
       std::string why;
       call.where = resolve(call.host, call.port, call.rank != 0, call.rank == 0 ? &why : nullptr);
       call.next = 0;
-      if (call.where.empty()) {  // a name may become known when its machine has started, as of a service of Kubernetes
+      if (call.where.empty()) {  // a name may become known when its machine has started, as of a
+                                 // service of Kubernetes
         if (call.last.empty()) warn_of_unknown(why);
         hang_up(call, std::move(why));
         return;
@@ -350,7 +329,8 @@ void Rendezvous::serve(Call& call) {
   }
   bool open = converse(call.socket, *call.greeting);
   const Greeting& greeting = *call.greeting;
-  // The other end may have given this rank its seat already: to hang up now would look like a rank that died.
+  // The other end may have given this rank its seat already: to hang up now would look like a rank
+  // that died.
   if (greeting.awaits_answer()) call.until = end_;
   if (greeting.state() == Greeting::State::proven) {
     seat(call.rank) = std::move(call.socket);
@@ -359,19 +339,24 @@ void Rendezvous::serve(Call& call) {
   } else {
     bool refused = greeting.state() == Greeting::State::refused;
     bool known = refused && greeting.verdict() != Greeting::Verdict::unproven;
-    throw Error(ErrorClass::config,
-                cat("rank ", place_.rank, refused ? " is refused by rank " : " does not find rank ", call.rank, " at ", call.host, " port ",
-                    call.port, ": ", greeting.reason()),
-                known ? "give each job a MASTER_PORT of its own, and all its ranks the same WORLD_SIZE"
-                      : "give all ranks the same MTRAIN_JOB_SECRET or MTRAIN_JOB_SECRET_FILE, and each job a MASTER_PORT of its own");
+    throw Error(
+        ErrorClass::config,
+        cat("rank ", place_.rank, refused ? " is refused by rank " : " does not find rank ",
+            call.rank, " at ", call.host, " port ", call.port, ": ", greeting.reason()),
+        known ? "give each job a MASTER_PORT of its own, and all its ranks the same WORLD_SIZE"
+              : "give all ranks the same MTRAIN_JOB_SECRET or MTRAIN_JOB_SECRET_FILE, and each job "
+                "a MASTER_PORT of its own");
   }
 }
 
 void Rendezvous::serve(Guest& guest) {
   bool open = converse(guest.socket, guest.greeting);
-  if (guest.greeting.state() == Greeting::State::proven) admit(guest);
-  else if (guest.greeting.state() == Greeting::State::stranger) drop(guest, guest.greeting.reason());
-  else if (!open) drop(guest, "it went away before it said who it is");
+  if (guest.greeting.state() == Greeting::State::proven)
+    admit(guest);
+  else if (guest.greeting.state() == Greeting::State::stranger)
+    drop(guest, guest.greeting.reason());
+  else if (!open)
+    drop(guest, "it went away before it said who it is");
 }
 
 void Rendezvous::admit(Guest& guest) {
@@ -380,20 +365,25 @@ void Rendezvous::admit(Guest& guest) {
   std::memcpy(job, place_.job.data(), std::min(place_.job.size(), sizeof job - 1));
   bool alike = std::memcmp(job, hello.job, sizeof job) == 0;
   bool fits = hello.size == place_.size && hello.rank > place_.rank && hello.rank < place_.size;
-  // A caller that was not answered in time hangs up and calls again: what it has left does not keep its seat.
-  if (hung_up(guest.socket)) return drop(guest, cat("it is rank ", hello.rank, " and went away before it was answered"));
+  // A caller that was not answered in time hangs up and calls again: what it has left does not keep
+  // its seat.
+  if (hung_up(guest.socket))
+    return drop(guest, cat("it is rank ", hello.rank, " and went away before it was answered"));
   bool twice = fits && seat(hello.rank).open() && !hung_up(seat(hello.rank));
   using enum Greeting::Verdict;
   guest.greeting.answer(!alike ? other_job : fits && !twice ? welcome : misfit);
   bool answered = converse(guest.socket, guest.greeting) && guest.greeting.unsent().empty();
   if (!alike) return drop(guest, cat("it is rank ", hello.rank, " of another job"));
   MT_USER_CHECK(fits, ErrorClass::config,
-                cat("rank ", hello.rank, " of ", hello.size, " came to rank ", place_.rank, " of ", place_.size, " (port ", port_, ")"),
+                cat("rank ", hello.rank, " of ", hello.size, " came to rank ", place_.rank, " of ",
+                    place_.size, " (port ", port_, ")"),
                 "give all ranks the same WORLD_SIZE, and each job a MASTER_PORT of its own");
-  MT_USER_CHECK(!twice, ErrorClass::config, cat("two processes say that they are rank ", hello.rank), "see how RANK is set");
+  MT_USER_CHECK(!twice, ErrorClass::config,
+                cat("two processes say that they are rank ", hello.rank), "see how RANK is set");
   if (!answered) return drop(guest, cat("it is rank ", hello.rank, " and does not take an answer"));
   Door& door = doors_[static_cast<size_t>(hello.rank)];
-  std::memcpy(door.address, guest.address.data(), std::min(guest.address.size(), sizeof door.address - 1));
+  std::memcpy(door.address, guest.address.data(),
+              std::min(guest.address.size(), sizeof door.address - 1));
   door.port = hello.port;
   seat(hello.rank) = std::move(guest.socket);
 }
@@ -402,21 +392,28 @@ void Rendezvous::let_in(const Socket& listener) {
   for (size_t count = 0; count < kMostStrangers / 4; ++count) {  // the others get their turn
     Socket socket = accept_next(listener);
     if (!socket.open() && errno != EMFILE && errno != ENFILE) return;
-    auto oldest = std::find_if(guests_.begin(), guests_.end(), [](const Guest& guest) { return guest.socket.open(); });
+    auto oldest = std::find_if(guests_.begin(), guests_.end(),
+                               [](const Guest& guest) { return guest.socket.open(); });
     auto waiting = static_cast<size_t>(guests_.end() - oldest);
-    MT_USER_CHECK(socket.open() || waiting > 0, ErrorClass::io, cat("cannot take a connection: ", reason_of(errno)),
+    MT_USER_CHECK(socket.open() || waiting > 0, ErrorClass::io,
+                  cat("cannot take a connection: ", reason_of(errno)),
                   "raise the number of files that a process may open (ulimit -n)");
-    if (!socket.open()) drop(*oldest, "this process may open no more files (ulimit -n), and another connection waits");
-    else if (waiting >= kMostStrangers + seats_.size()) drop(*oldest, "too many connections wait to say who they are");
+    if (!socket.open())
+      drop(*oldest,
+           "this process may open no more files (ulimit -n), and another connection waits");
+    else if (waiting >= kMostStrangers + seats_.size())
+      drop(*oldest, "too many connections wait to say who they are");
     if (!socket.open()) continue;
     std::string address = address_of(socket, ::getpeername).text();
-    guests_.push_back({std::move(socket), Greeting::called(place_), Clock::now() + limits_.greeting, std::move(address)});
+    guests_.push_back({std::move(socket), Greeting::called(place_), Clock::now() + limits_.greeting,
+                       std::move(address)});
     serve(guests_.back());
   }
 }
 
 void Rendezvous::drop(Guest& guest, const std::string& why) {
-  if (num_dropped_ < kMostTold) log_warn("dropped a connection from ", guest.address, " to port ", port_, ": ", why);
+  if (num_dropped_ < kMostTold)
+    log_warn("dropped a connection from ", guest.address, " to port ", port_, ": ", why);
   if (++num_dropped_ == kMostTold) log_warn("further dropped connections are not reported");
   guest.socket.close();
 }
@@ -425,7 +422,8 @@ void Rendezvous::drop(Guest& guest, const std::string& why) {
 void Rendezvous::name_for_others() {
   std::string here;
   for (const Socket& peer : seats_)
-    if (peer.open() && !address_of(peer, ::getpeername).loopback()) here = address_of(peer, ::getsockname).text();
+    if (peer.open() && !address_of(peer, ::getpeername).loopback())
+      here = address_of(peer, ::getsockname).text();
   for (int r = 1; r < place_.size && !here.empty(); ++r) {
     Door& door = doors_[static_cast<size_t>(r)];
     if (!address_of(seat(r), ::getpeername).loopback()) continue;

@@ -21,9 +21,10 @@ int number_of(std::initializer_list<const char*> variables, int otherwise, int m
     if (!text) continue;
     int value = -1;
     auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
-    MT_USER_CHECK(error == std::errc() && *end == '\0' && value >= 0 && value <= most, ErrorClass::config,
-                  cat(name, " is '", printable(text, 40), "', and a number up to ", most, " is wanted"),
-                  "see how the launcher was called");
+    MT_USER_CHECK(
+        error == std::errc() && *end == '\0' && value >= 0 && value <= most, ErrorClass::config,
+        cat(name, " is '", printable(text, 40), "', and a number up to ", most, " is wanted"),
+        "see how the launcher was called");
     return value;
   }
   return otherwise;
@@ -32,7 +33,8 @@ int number_of(std::initializer_list<const char*> variables, int otherwise, int m
 /// As torchrun and Slurm say it.
 bool on_one_machine(int size) {
   if (number_of({"LOCAL_WORLD_SIZE"}, 0, kMostRanks) == size) return true;
-  return std::getenv("SLURM_PROCID") && number_of({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}, 0, kMostRanks) == 1;
+  return std::getenv("SLURM_PROCID") &&
+         number_of({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}, 0, kMostRanks) == 1;
 }
 
 }  // namespace
@@ -42,21 +44,27 @@ bool Place::here_only() const {
 }
 
 Place place_from_environment() {
-  Place place{.rank = number_of({"RANK", "SLURM_PROCID"}, 0, kMostRanks),
-              .size = number_of({"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1, kMostRanks),
-              .address = {},
-              .port = number_of({"MASTER_PORT"}, kDefaultPort, kMostPort - 1),
-              .job = {},
-              .secret = {}};
+  Place place{
+      .rank = number_of({"RANK", "SLURM_PROCID"}, 0, kMostRanks),
+      .size = number_of({"WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1, kMostRanks),
+      .address = {},
+      .port = number_of({"MASTER_PORT"}, kDefaultPort, kMostPort - 1),
+      .job = {},
+      .secret = {}};
   MT_USER_CHECK(place.size >= 1 && place.rank < place.size, ErrorClass::config,
-                cat("rank ", place.rank, " of a job of ", place.size), "see how RANK and WORLD_SIZE are set");
+                cat("rank ", place.rank, " of a job of ", place.size),
+                "see how RANK and WORLD_SIZE are set");
   if (place.size == 1) return place;
   const char* address = std::getenv("MASTER_ADDR");
-  MT_USER_CHECK(address && *address, ErrorClass::config, cat("rank ", place.rank, " of ", place.size, " does not know where to meet"),
-                "set MASTER_ADDR to the name or address of the first rank's machine, as torchrun does");
+  MT_USER_CHECK(
+      address && *address, ErrorClass::config,
+      cat("rank ", place.rank, " of ", place.size, " does not know where to meet"),
+      "set MASTER_ADDR to the name or address of the first rank's machine, as torchrun does");
   place.address = address;
   // torchrun listens on MASTER_PORT itself.
-  if (const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE"); agent && std::string_view(agent) == "True") ++place.port;
+  if (const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+      agent && std::string_view(agent) == "True")
+    ++place.port;
   for (const char* name : {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"})
     if (const char* word = std::getenv(name); word && place.job.empty()) place.job = word;
   place.one_machine = on_one_machine(place.size);

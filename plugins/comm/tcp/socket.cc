@@ -18,9 +18,15 @@ namespace {
 
 constexpr int kBacklog = 1024;
 
-const sockaddr* raw(const Address& address) { return reinterpret_cast<const sockaddr*>(&address.where); }
-const sockaddr_in& v4(const Address& address) { return reinterpret_cast<const sockaddr_in&>(address.where); }
-const sockaddr_in6& v6(const Address& address) { return reinterpret_cast<const sockaddr_in6&>(address.where); }
+const sockaddr* raw(const Address& address) {
+  return reinterpret_cast<const sockaddr*>(&address.where);
+}
+const sockaddr_in& v4(const Address& address) {
+  return reinterpret_cast<const sockaddr_in&>(address.where);
+}
+const sockaddr_in6& v6(const Address& address) {
+  return reinterpret_cast<const sockaddr_in6&>(address.where);
+}
 
 }  // namespace
 
@@ -29,13 +35,17 @@ void Socket::close() {
   fd_ = -1;
 }
 
-int Address::port() const { return ntohs(family() == AF_INET6 ? v6(*this).sin6_port : v4(*this).sin_port); }
+int Address::port() const {
+  return ntohs(family() == AF_INET6 ? v6(*this).sin6_port : v4(*this).sin_port);
+}
 
 Address Address::with_port(int port) const {
   Address out = *this;
   auto bytes = htons(static_cast<uint16_t>(port));
-  if (family() == AF_INET6) reinterpret_cast<sockaddr_in6&>(out.where).sin6_port = bytes;
-  else reinterpret_cast<sockaddr_in&>(out.where).sin_port = bytes;
+  if (family() == AF_INET6)
+    reinterpret_cast<sockaddr_in6&>(out.where).sin6_port = bytes;
+  else
+    reinterpret_cast<sockaddr_in&>(out.where).sin_port = bytes;
   return out;
 }
 
@@ -43,12 +53,14 @@ bool Address::loopback() const {
   if (family() == AF_INET) return (ntohl(v4(*this).sin_addr.s_addr) >> 24) == 127;
   if (family() != AF_INET6) return false;
   const in6_addr& address = v6(*this).sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+  return IN6_IS_ADDR_LOOPBACK(&address) ||
+         (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
 }
 
 std::string Address::text() const {
   char text[NI_MAXHOST] = "";
-  if (::getnameinfo(raw(*this), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "an unknown address";
+  if (::getnameinfo(raw(*this), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0)
+    return "an unknown address";
   return text;
 }
 
@@ -62,9 +74,12 @@ std::vector<Address> resolve(const std::string& host, int port, bool numeric, st
   hints.ai_flags = numeric ? AI_NUMERICHOST : 0;
   int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  const std::string unknown = error == 0 ? "" : cat("the address '", printable(host, 80), "' is not known: ", ::gai_strerror(error));
+  const std::string unknown = error == 0 ? ""
+                                         : cat("the address '", printable(host, 80),
+                                               "' is not known: ", ::gai_strerror(error));
   if (why) *why = unknown;
-  MT_USER_CHECK(error == 0 || why, ErrorClass::config, unknown, "set MASTER_ADDR to the name or address of the first rank's machine");
+  MT_USER_CHECK(error == 0 || why, ErrorClass::config, unknown,
+                "set MASTER_ADDR to the name or address of the first rank's machine");
   std::vector<Address> all;
   for (const addrinfo* at = found; at; at = at->ai_next) {
     if (at->ai_family != AF_INET && at->ai_family != AF_INET6) continue;
@@ -95,8 +110,11 @@ Socket listen_at(const Address& address) {
   if (!socket.open()) return socket;
   int on = 1, off = 0;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (address.family() == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  if (::bind(socket.get(), raw(address), address.size) == 0 && ::listen(socket.get(), kBacklog) == 0) return socket;
+  if (address.family() == AF_INET6)
+    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  if (::bind(socket.get(), raw(address), address.size) == 0 &&
+      ::listen(socket.get(), kBacklog) == 0)
+    return socket;
   int why = errno;
   socket.close();
   errno = why;
@@ -109,7 +127,9 @@ Socket accept_next(const Socket& listener) {
 
 Socket begin_connection(const Address& address) {
   Socket socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.open() || ::connect(socket.get(), raw(address), address.size) == 0 || errno == EINPROGRESS) return socket;
+  if (!socket.open() || ::connect(socket.get(), raw(address), address.size) == 0 ||
+      errno == EINPROGRESS)
+    return socket;
   int why = errno;
   socket.close();
   errno = why;
@@ -120,8 +140,10 @@ int connection_error(const Socket& socket) {
   int error = 0;
   socklen_t size = sizeof error;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
-  // On a machine alone with itself a connection to a port where nobody listens yet may reach its own other end.
-  if (error == 0 && address_of(socket, ::getpeername) == address_of(socket, ::getsockname)) return ECONNREFUSED;
+  // On a machine alone with itself a connection to a port where nobody listens yet may reach its
+  // own other end.
+  if (error == 0 && address_of(socket, ::getpeername) == address_of(socket, ::getsockname))
+    return ECONNREFUSED;
   return error;
 }
 

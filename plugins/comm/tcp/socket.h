@@ -1,4 +1,5 @@
-// Sockets and addresses for meeting.h. A Socket owns its descriptor; all else are values and stateless functions.
+// Sockets and addresses for meeting.h. A Socket owns its descriptor; all else are values and
+// stateless functions.
 #pragma once
 #include <sys/socket.h>
 
@@ -41,9 +42,10 @@ struct Address {
   bool operator==(const Address& other) const;
 };
 
-/// What a name or address stands for; `numeric`: no name is looked up. When it stands for nothing: none, and `why` says the reason;
-/// Error(config) without `why`.
-std::vector<Address> resolve(const std::string& host, int port, bool numeric = false, std::string* why = nullptr);
+/// What a name or address stands for; `numeric`: no name is looked up. When it stands for nothing:
+/// none, and `why` says the reason; Error(config) without `why`.
+std::vector<Address> resolve(const std::string& host, int port, bool numeric = false,
+                             std::string* why = nullptr);
 /// All of this machine's addresses of a family, AF_INET6 with those of AF_INET.
 Address any_address(int family, int port);
 

@@ -19,5 +19,6 @@ class TcpWorld final : public mpi::MpiCommunicator {
 
 MT_PLUGIN("tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them") {
   using namespace mtrain;
-  registry.add<Communicator, TcpWorld, TcpConfig>("tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them");
+  registry.add<Communicator, TcpWorld, TcpConfig>(
+      "tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them");
 }

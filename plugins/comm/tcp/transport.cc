@@ -44,7 +44,7 @@ std::string_view transport_kind() { return "tcp"; }
 
 struct Batch::State {
   std::vector<std::shared_ptr<Request>> requests;
-  std::vector<int> peers;                   // ranks of the channel
+  std::vector<int> peers;                         // ranks of the channel
   std::vector<std::unique_ptr<std::byte>> words;  // of barriers
   size_t num_through = 0;
   ~State() {
@@ -83,7 +83,8 @@ std::vector<int> Batch::peers_gone() const {
   std::vector<int> gone;
   for (size_t i = 0; i < state_->requests.size(); ++i) {
     const Request& request = *state_->requests[i];
-    if (!request.done && request.peer >= 0 && session() && session()->gone(request.peer)) gone.push_back(state_->peers[i]);
+    if (!request.done && request.peer >= 0 && session() && session()->gone(request.peer))
+      gone.push_back(state_->peers[i]);
   }
   return gone;
 }
@@ -108,23 +109,25 @@ int Channel::rank() const { return handle_->rank; }
 int Channel::size() const { return static_cast<int>(handle_->ranks.size()); }
 
 void Channel::send(const void* data, size_t bytes, int to, int tag, Batch& batch) const {
-  auto request = std::make_shared<Request>(Request{.channel = handle_->id,
-                                                   .peer = handle_->ranks[static_cast<size_t>(to)],
-                                                   .tag = static_cast<uint32_t>(tag),
-                                                   .data = static_cast<std::byte*>(const_cast<void*>(data)),
-                                                   .bytes = bytes});
+  auto request =
+      std::make_shared<Request>(Request{.channel = handle_->id,
+                                        .peer = handle_->ranks[static_cast<size_t>(to)],
+                                        .tag = static_cast<uint32_t>(tag),
+                                        .data = static_cast<std::byte*>(const_cast<void*>(data)),
+                                        .bytes = bytes});
   batch.state_->requests.push_back(request);
   batch.state_->peers.push_back(to);
   session()->send(std::move(request));
 }
 
 void Channel::recv(void* data, size_t bytes, int from, int tag, Batch& batch) const {
-  auto request = std::make_shared<Request>(Request{.channel = handle_->id,
-                                                   .peer = from == -1 ? -1 : handle_->ranks[static_cast<size_t>(from)],
-                                                   .tag = static_cast<uint32_t>(tag),
-                                                   .data = static_cast<std::byte*>(data),
-                                                   .bytes = bytes,
-                                                   .receives = true});
+  auto request = std::make_shared<Request>(
+      Request{.channel = handle_->id,
+              .peer = from == -1 ? -1 : handle_->ranks[static_cast<size_t>(from)],
+              .tag = static_cast<uint32_t>(tag),
+              .data = static_cast<std::byte*>(data),
+              .bytes = bytes,
+              .receives = true});
   batch.state_->requests.push_back(request);
   batch.state_->peers.push_back(from);
   session()->receive(std::move(request));
@@ -136,8 +139,10 @@ void Channel::barrier(Batch& batch) const {
     if (r == rank()) continue;
     for (bool sends : {true, false}) {
       std::byte* word = batch.state_->words.emplace_back(std::make_unique<std::byte>()).get();
-      if (sends) send(word, 1, r, kBarrierTag, batch);
-      else recv(word, 1, r, kBarrierTag, batch);
+      if (sends)
+        send(word, 1, r, kBarrierTag, batch);
+      else
+        recv(word, 1, r, kBarrierTag, batch);
     }
   }
 }

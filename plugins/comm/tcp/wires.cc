@@ -30,7 +30,8 @@ enum class Wires::Kind : uint32_t {
 };
 
 namespace {
-/// No rank ends the others with success, whatever it says: the lowest byte is all that a process's status has.
+/// No rank ends the others with success, whatever it says: the lowest byte is all that a process's
+/// status has.
 int end_status(int from, uint32_t status) {
   if (status > 0 && status <= 255) return static_cast<int>(status);
   log_error("rank ", from, " ends the job with status ", status, ", and 1 to 255 are wanted");
@@ -41,13 +42,17 @@ int end_status(int from, uint32_t status) {
 Wires::Wires(int rank, std::vector<int> descriptors) : rank_(rank), wires_(descriptors.size()) {
   for (size_t r = 0; r < descriptors.size(); ++r) {
     wires_[r].fd = descriptors[r];
-    if (descriptors[r] >= 0) ::fcntl(descriptors[r], F_SETFL, ::fcntl(descriptors[r], F_GETFL) | O_NONBLOCK);
+    if (descriptors[r] >= 0)
+      ::fcntl(descriptors[r], F_SETFL, ::fcntl(descriptors[r], F_GETFL) | O_NONBLOCK);
   }
 }
 
 Wires::~Wires() {
   auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-  auto unsent = [&] { return std::any_of(wires_.begin(), wires_.end(), [](const Wire& w) { return w.fd >= 0 && !w.out.empty(); }); };
+  auto unsent = [&] {
+    return std::any_of(wires_.begin(), wires_.end(),
+                       [](const Wire& w) { return w.fd >= 0 && !w.out.empty(); });
+  };
   while (unsent() && std::chrono::steady_clock::now() < end) {
     for (Wire& wire : wires_) push(wire);
     ::usleep(100);
@@ -55,7 +60,8 @@ Wires::~Wires() {
   for (Wire& wire : wires_) close(wire);
 }
 
-// What is under way on a wire whose other end is gone stays so: those who watch ranks say what became of it.
+// What is under way on a wire whose other end is gone stays so: those who watch ranks say what
+// became of it.
 void Wires::close(Wire& wire) {
   if (wire.fd >= 0) ::close(wire.fd);
   wire.fd = -1;
@@ -75,13 +81,17 @@ void Wires::send(std::shared_ptr<Request> request) {
 
 void Wires::refuse(int from, const std::string& what) {
   close(wire_of(from));
-  throw Error(ErrorClass::peer, cat("rank ", from, " sends ", what), "see that all ranks run the same mtrain");
+  throw Error(ErrorClass::peer, cat("rank ", from, " sends ", what),
+              "see that all ranks run the same mtrain");
 }
 
 void Wires::take(const Head& offer, int from, std::shared_ptr<Request> request) {
-  if (offer.bytes > request->bytes) refuse(from, cat(offer.bytes, " bytes where ", request->bytes, " are wanted"));
-  if (!taken_.try_emplace({from, offer.offer}, Taken{std::move(request), offer.bytes}).second) refuse(from, "one offer twice");
-  wire_of(from).out.push_back({Head{offer.channel, 0, offer.offer, offer.tag, Kind::take}, nullptr});
+  if (offer.bytes > request->bytes)
+    refuse(from, cat(offer.bytes, " bytes where ", request->bytes, " are wanted"));
+  if (!taken_.try_emplace({from, offer.offer}, Taken{std::move(request), offer.bytes}).second)
+    refuse(from, "one offer twice");
+  wire_of(from).out.push_back(
+      {Head{offer.channel, 0, offer.offer, offer.tag, Kind::take}, nullptr});
   push(wire_of(from));
 }
 
@@ -89,19 +99,23 @@ void Wires::give(int to, uint64_t offer) {
   auto at = offered_.find({to, offer});
   if (at == offered_.end()) refuse(to, "for what was not offered to it");
   const Request& request = *at->second;
-  wire_of(to).out.push_back({Head{request.channel, request.bytes, offer, request.tag, Kind::give}, at->second});
+  wire_of(to).out.push_back(
+      {Head{request.channel, request.bytes, offer, request.tag, Kind::give}, at->second});
   offered_.erase(at);
   push(wire_of(to));
 }
 
 bool Wires::fits(const Request& request, const Head& head, int from) {
-  return request.channel == head.channel && request.tag == head.tag && (request.peer == -1 || request.peer == from);
+  return request.channel == head.channel && request.tag == head.tag &&
+         (request.peer == -1 || request.peer == from);
 }
 
 void Wires::deliver(const Arrived& message, Request& request) {
   if (message.content.size() > request.bytes)
-    refuse(message.from, cat(message.content.size(), " bytes where ", request.bytes, " are wanted"));
-  if (!message.content.empty()) std::memcpy(request.data, message.content.data(), message.content.size());
+    refuse(message.from,
+           cat(message.content.size(), " bytes where ", request.bytes, " are wanted"));
+  if (!message.content.empty())
+    std::memcpy(request.data, message.content.data(), message.content.size());
   request.moved = message.content.size();
   request.done = true;
 }
@@ -112,9 +126,12 @@ void Wires::receive(std::shared_ptr<Request> request) {
     if (message.claimed || !fits(*request, message.head, message.from)) continue;
     std::shared_ptr<Arrived> kept = *at;
     arrived_.erase(at);
-    if (kept->head.kind == Kind::offer) take(kept->head, kept->from, std::move(request));
-    else if (kept->whole) deliver(*kept, *request);
-    else kept->claimed = std::move(request);
+    if (kept->head.kind == Kind::offer)
+      take(kept->head, kept->from, std::move(request));
+    else if (kept->whole)
+      deliver(*kept, *request);
+    else
+      kept->claimed = std::move(request);
     return;
   }
   wanted_.push_back(std::move(request));
@@ -135,8 +152,11 @@ void Wires::forget(const std::shared_ptr<Request>& request) {
 void Wires::push(Wire& wire) {
   while (wire.fd >= 0 && !wire.out.empty()) {
     Outgoing& next = wire.out.front();
-    iovec parts[2] = {{reinterpret_cast<char*>(&next.head) + wire.head_sent, sizeof(Head) - wire.head_sent}, {nullptr, 0}};
-    if (next.body) parts[1] = {next.body->data + next.body->moved, next.body->bytes - next.body->moved};
+    iovec parts[2] = {
+        {reinterpret_cast<char*>(&next.head) + wire.head_sent, sizeof(Head) - wire.head_sent},
+        {nullptr, 0}};
+    if (next.body)
+      parts[1] = {next.body->data + next.body->moved, next.body->bytes - next.body->moved};
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = 2;
@@ -167,13 +187,15 @@ bool Wires::begin_message(int from, Wire& wire) {
     case Kind::give: {
       auto at = taken_.find({from, head.offer});
       if (at == taken_.end()) refuse(from, "what nobody asked for");
-      if (head.bytes != at->second.bytes) refuse(from, cat(head.bytes, " bytes after an offer of ", at->second.bytes));
+      if (head.bytes != at->second.bytes)
+        refuse(from, cat(head.bytes, " bytes after an offer of ", at->second.bytes));
       wire.into = std::move(at->second.request);
       taken_.erase(at);
       return true;
     }
     case Kind::message:
-      if (head.bytes > kMostUnasked) refuse(from, cat("a message of ", head.bytes, " bytes without an offer"));
+      if (head.bytes > kMostUnasked)
+        refuse(from, cat("a message of ", head.bytes, " bytes without an offer"));
       break;
     case Kind::offer:
       if (head.bytes > kMostBytes) refuse(from, cat("an offer of ", head.bytes, " bytes"));
@@ -182,17 +204,20 @@ bool Wires::begin_message(int from, Wire& wire) {
       refuse(from, "what is not a message");
   }
   bool follows = head.kind == Kind::message;
-  auto wanted = std::find_if(wanted_.begin(), wanted_.end(), [&](const auto& r) { return fits(*r, head, from); });
+  auto wanted = std::find_if(wanted_.begin(), wanted_.end(),
+                             [&](const auto& r) { return fits(*r, head, from); });
   if (wanted == wanted_.end()) {
     std::vector<std::byte> content(follows ? head.bytes : 0);
-    arrived_.push_back(std::make_shared<Arrived>(Arrived{head, from, std::move(content), false, nullptr}));
+    arrived_.push_back(
+        std::make_shared<Arrived>(Arrived{head, from, std::move(content), false, nullptr}));
     if (follows) wire.kept = arrived_.back();
     return follows;
   }
   std::shared_ptr<Request> request = *wanted;
   wanted_.erase(wanted);
   if (!follows) return take(head, from, std::move(request)), false;
-  if (head.bytes > request->bytes) refuse(from, cat(head.bytes, " bytes where ", request->bytes, " are wanted"));
+  if (head.bytes > request->bytes)
+    refuse(from, cat(head.bytes, " bytes where ", request->bytes, " are wanted"));
   wire.into = std::move(request);
   return true;
 }
@@ -217,7 +242,8 @@ void Wires::pull(int from, Wire& wire) {
     char* at = reinterpret_cast<char*>(&wire.head_in) + wire.head_got;
     size_t left = sizeof(Head) - wire.head_got;
     if (!in_head) {
-      at = reinterpret_cast<char*>(wire.into ? wire.into->data : wire.kept->content.data()) + wire.got;
+      at = reinterpret_cast<char*>(wire.into ? wire.into->data : wire.kept->content.data()) +
+           wire.got;
       left = wire.head_in.bytes - wire.got;
     }
     ssize_t got = ::recv(wire.fd, at, left, 0);
@@ -243,20 +269,23 @@ void Wires::pump() {
   std::vector<size_t> ranks;
   for (size_t r = 0; r < wires_.size(); ++r) {
     if (wires_[r].fd < 0) continue;
-    ready.push_back({wires_[r].fd, static_cast<short>(POLLIN | (wires_[r].out.empty() ? 0 : POLLOUT)), 0});
+    ready.push_back(
+        {wires_[r].fd, static_cast<short>(POLLIN | (wires_[r].out.empty() ? 0 : POLLOUT)), 0});
     ranks.push_back(r);
   }
   if (ready.empty() || ::poll(ready.data(), ready.size(), 0) <= 0) return;
   for (size_t i = 0; i < ready.size(); ++i) {
     Wire& wire = wires_[ranks[i]];
-    if ((ready[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) pull(static_cast<int>(ranks[i]), wire);
+    if ((ready[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
+      pull(static_cast<int>(ranks[i]), wire);
     if ((ready[i].revents & POLLOUT) != 0) push(wire);
   }
 }
 
 void Wires::tell_end(int status) noexcept {
   for (Wire& wire : wires_) {
-    if (wire.fd < 0 || wire.head_sent > 0) continue;  // half a message is on its way: it ends by itself
+    if (wire.fd < 0 || wire.head_sent > 0)
+      continue;  // half a message is on its way: it ends by itself
     Head head{0, 0, 0, static_cast<uint32_t>(status), Kind::end};
     static_cast<void>(::send(wire.fd, &head, sizeof head, MSG_NOSIGNAL));
   }

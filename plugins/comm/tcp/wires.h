@@ -1,8 +1,9 @@
-// Wires: messages between processes over a connection to each. A message has a channel, a tag and a sender, and goes to the
-// first request that asked for it. A short one that nobody asked for yet is kept; a long one is only offered, and its sender
-// is not through before somebody took it. Nothing blocks, and everything moves when somebody asks whether something is
-// through. No length is believed that was not agreed on, and what is no message ends the job. Owns the descriptors; for one
-// thread.
+// Wires: messages between processes over a connection to each. A message has a channel, a tag and a
+// sender, and goes to the first request that asked for it. A short one that nobody asked for yet is
+// kept; a long one is only offered, and its sender is not through before somebody took it. Nothing
+// blocks, and everything moves when somebody asks whether something is through. No length is
+// believed that was not agreed on, and what is no message ends the job. Owns the descriptors; for
+// one thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -41,11 +42,14 @@ class Wires {
   int size() const { return static_cast<int>(wires_.size()); }
   void send(std::shared_ptr<Request> request);
   void receive(std::shared_ptr<Request> request);
-  /// Nobody wants to know any more: one to be sent is sent from a copy, one to be received is not asked for.
+  /// Nobody wants to know any more: one to be sent is sent from a copy, one to be received is not
+  /// asked for.
   void forget(const std::shared_ptr<Request>& request);
-  /// Moves what can be moved now. Throws Error(peer) when what comes from a rank is no message, or none that was agreed on.
+  /// Moves what can be moved now. Throws Error(peer) when what comes from a rank is no message, or
+  /// none that was agreed on.
   void pump();
-  /// The status with which another rank told this process to end; never 0, since no rank tells this that has finished.
+  /// The status with which another rank told this process to end; never 0, since no rank tells this
+  /// that has finished.
   std::optional<int> ended() const { return ended_; }
   /// Whether the connection to this rank has ended: nothing comes from it any more.
   bool gone(int rank) const { return rank != rank_ && wires_[static_cast<size_t>(rank)].fd < 0; }
@@ -76,9 +80,9 @@ class Wires {
     std::deque<Outgoing> out;
     size_t head_sent = 0, head_got = 0;
     Head head_in;
-    size_t got = 0;                        // of the message that is arriving
-    std::shared_ptr<Request> into;         // which goes here,
-    std::shared_ptr<Arrived> kept;         // or there
+    size_t got = 0;                 // of the message that is arriving
+    std::shared_ptr<Request> into;  // which goes here,
+    std::shared_ptr<Arrived> kept;  // or there
   };
   using Offer = std::pair<int, uint64_t>;  // its other rank and its number
   struct Taken {

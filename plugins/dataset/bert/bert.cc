@@ -1,5 +1,6 @@
-// The bert dataset: masked language modelling over prepared token files. A sample is a piece of the stream of documents between a
-// start and an end token, and what is to be predicted in it is drawn anew each time it comes.
+// The bert dataset: masked language modelling over prepared token files. A sample is a piece of the
+// stream of documents between a start and an end token, and what is to be predicted in it is drawn
+// anew each time it comes.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -26,20 +27,27 @@ struct BertConfig {
         .exclusive_max(1)
         .renamed_from({"mask_prob", "mlm_probability"});
     f("mask_share", mask_share, "share of those that become the mask").min(0).max(1);
-    f("random_share", random_share, "share of those that become a random token; the rest stay as they are").min(0).max(1);
-    f("whole_words", whole_words, "predict all pieces of a word or none; for WordPiece tokenizers, whose pieces begin with ##")
+    f("random_share", random_share,
+      "share of those that become a random token; the rest stay as they are")
+        .min(0)
+        .max(1);
+    f("whole_words", whole_words,
+      "predict all pieces of a word or none; for WordPiece tokenizers, whose pieces begin with ##")
         .renamed_from({"whole_word_masking"});
     f("mask_token", mask_token, "the special token that hides another").example("<mask>");
-    f("start_token", start_token, "the special token that a sample begins with; empty: none").example("<s>");
-    f("end_token", end_token, "the special token that a sample ends with; empty: none").example("</s>");
+    f("start_token", start_token, "the special token that a sample begins with; empty: none")
+        .example("<s>");
+    f("end_token", end_token, "the special token that a sample ends with; empty: none")
+        .example("</s>");
   }
 };
 
-/// Texts with the two tokens around them, masked. What is drawn depends on the place in the run, so a text that comes again in
-/// another epoch is masked in another way.
+/// Texts with the two tokens around them, masked. What is drawn depends on the place in the run, so
+/// a text that comes again in another epoch is masked in another way.
 class MaskedSource final : public SampleSource {
  public:
-  MaskedSource(std::unique_ptr<SampleSource> texts, Masking masking, std::optional<int32_t> start, std::optional<int32_t> end)
+  MaskedSource(std::unique_ptr<SampleSource> texts, Masking masking, std::optional<int32_t> start,
+               std::optional<int32_t> end)
       : texts_(std::move(texts)), masking_(std::move(masking)), start_(start), end_(end) {}
 
   int64_t size() const override { return texts_->size(); }
@@ -47,8 +55,8 @@ class MaskedSource final : public SampleSource {
 
   void get(int64_t index, Sample& out) const override {
     const size_t begin = start_ ? 1 : 0, count = out.tokens.size() - begin - (end_ ? 1 : 0);
-    Sample text{out.tokens.subspan(begin, count), out.targets.subspan(begin, count), out.positions.subspan(begin, count),
-                std::move(out.starts)};
+    Sample text{out.tokens.subspan(begin, count), out.targets.subspan(begin, count),
+                out.positions.subspan(begin, count), std::move(out.starts)};
     texts_->get(index, text);
     if (start_) out.tokens.front() = *start_;
     if (end_) out.tokens.back() = *end_;
@@ -76,15 +84,18 @@ class BertDataset final : public Dataset {
               {.dataset = "bert",
                .tokens = text_length(),
                .extra_tokens = 0,
-               .source = [length = text_length(), vocab_size = context.tokenizer->vocab_size()](auto file, GptIndex index) {
+               .source = [length = text_length(), vocab_size = context.tokenizer->vocab_size()](
+                             auto file, GptIndex index) {
                  return std::make_unique<GptSource>(
                      std::move(file), std::move(index),
-                     GptSourceConfig{.seq_length = length, .vocab_size = vocab_size, .extra_tokens = 0});
+                     GptSourceConfig{
+                         .seq_length = length, .vocab_size = vocab_size, .extra_tokens = 0});
                }}) {}
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
-    return std::make_unique<MaskedSource>(data_.split(which, num_samples),
-                                          Masking(masking_, context_.seed, cat("bert.mask.", name(which))), start_, end_);
+    return std::make_unique<MaskedSource>(
+        data_.split(which, num_samples),
+        Masking(masking_, context_.seed, cat("bert.mask.", name(which))), start_, end_);
   }
 
   std::string_view objective() const override { return kMaskedToken; }
@@ -92,16 +103,20 @@ class BertDataset final : public Dataset {
   std::string identity() const override { return identity_until(INT64_MAX); }
 
   std::string identity_until(int64_t consumed) const override {
-    auto id = [](std::optional<int32_t> token) { return token ? std::to_string(*token) : std::string("null"); };
-    return cat("{\"dataset\":\"bert\",", data_.identity(), ",\"seq_length\":", context_.seq_length, ",\"masking\":[",
-               shortest(config_.mask_probability), ",", shortest(config_.mask_share), ",", shortest(config_.random_share), ",",
-               config_.whole_words ? "true" : "false", "],\"tokens\":[", id(masking_.mask), ",", id(start_), ",", id(end_), "]",
-               data_.order_identity(consumed), "}");
+    auto id = [](std::optional<int32_t> token) {
+      return token ? std::to_string(*token) : std::string("null");
+    };
+    return cat("{\"dataset\":\"bert\",", data_.identity(), ",\"seq_length\":", context_.seq_length,
+               ",\"masking\":[", shortest(config_.mask_probability), ",",
+               shortest(config_.mask_share), ",", shortest(config_.random_share), ",",
+               config_.whole_words ? "true" : "false", "],\"tokens\":[", id(masking_.mask), ",",
+               id(start_), ",", id(end_), "]", data_.order_identity(consumed), "}");
   }
 
  private:
   std::optional<int32_t> special(const char* setting, const std::string& text) const {
-    MT_USER_CHECK(context_.tokenizer, ErrorClass::config, "dataset.type=bert needs a tokenizer", "set tokenizer.type");
+    MT_USER_CHECK(context_.tokenizer, ErrorClass::config, "dataset.type=bert needs a tokenizer",
+                  "set tokenizer.type");
     if (text.empty()) return std::nullopt;
     return special_token_id(*context_.tokenizer, text, cat("dataset.", setting));
   }
@@ -109,29 +124,34 @@ class BertDataset final : public Dataset {
   int64_t text_length() const {
     const int64_t around = (start_ ? 1 : 0) + (end_ ? 1 : 0);
     MT_USER_CHECK(context_.seq_length > around, ErrorClass::config,
-                  cat("model.seq_length=", context_.seq_length, " leaves no room for text besides dataset.start_token and end_token"),
+                  cat("model.seq_length=", context_.seq_length,
+                      " leaves no room for text besides dataset.start_token and end_token"),
                   "choose a longer model.seq_length");
     return context_.seq_length - around;
   }
 
   MaskingConfig masking() const {
     MT_USER_CHECK(config_.mask_share + config_.random_share <= 1 + 1e-9, ErrorClass::config,
-                  cat("dataset.mask_share (", config_.mask_share, ") and dataset.random_share (", config_.random_share,
-                      ") are more than 1 together"),
+                  cat("dataset.mask_share (", config_.mask_share, ") and dataset.random_share (",
+                      config_.random_share, ") are more than 1 together"),
                   "they are shares of the tokens to be predicted: lower one of them");
     auto mask = special("mask_token", config_.mask_token);
-    MT_USER_CHECK(mask, ErrorClass::config, "dataset.mask_token is empty", "name the special token that hides another");
+    MT_USER_CHECK(mask, ErrorClass::config, "dataset.mask_token is empty",
+                  "name the special token that hides another");
     MaskingConfig out{.probability = config_.mask_probability,
                       .mask_share = config_.mask_share,
                       .random_share = config_.random_share,
                       .whole_words = config_.whole_words,
                       .mask = *mask,
                       .kinds = token_kinds(*context_.tokenizer)};
-    auto count = [&](TokenKind kind) { return std::count(out.kinds.begin(), out.kinds.end(), kind); };
+    auto count = [&](TokenKind kind) {
+      return std::count(out.kinds.begin(), out.kinds.end(), kind);
+    };
     // Other tokenizers have pieces like these too, a few of them: headings of Markdown.
     const auto continuations = count(TokenKind::continuation), words = count(TokenKind::ordinary);
     MT_USER_CHECK(!config_.whole_words || continuations * 100 >= words, ErrorClass::config,
-                  cat("dataset.whole_words is set, and only ", continuations, " of the tokenizer's ", continuations + words,
+                  cat("dataset.whole_words is set, and only ", continuations,
+                      " of the tokenizer's ", continuations + words,
                       " tokens begin with ## as WordPiece writes what goes on with a word"),
                   "choose a WordPiece tokenizer, or turn dataset.whole_words off");
     return out;

@@ -1,5 +1,5 @@
-// The gpt dataset: prepared token files in the sample order of Megatron's GPTDataset, one file or a blend of
-// several.
+// The gpt dataset: prepared token files in the sample order of Megatron's GPTDataset, one file or a
+// blend of several.
 #include <memory>
 
 #include "mtrain/base/error.h"
@@ -17,40 +17,49 @@ struct FimSettings {
   std::string cut = "characters", prefix, middle, suffix, pad, fragment, no_prefix;
 
   void bind(Fields& f) {
-    f("rate", rate, "share of the documents of a sample that are cut in three and written middle last; 0: none")
+    f("rate", rate,
+      "share of the documents of a sample that are cut in three and written middle last; 0: none")
         .min(0)
         .max(1)
         .renamed_from({"fim_rate"});
-    f("spm_rate", spm_rate, "share of those written suffix, prefix, middle; the others: prefix, suffix, middle")
+    f("spm_rate", spm_rate,
+      "share of those written suffix, prefix, middle; the others: prefix, suffix, middle")
         .min(0)
         .max(1)
         .renamed_from({"fim_spm_rate"});
-    f("cut", cut, "where a document is cut: between any characters, which encodes its parts anew, or between tokens")
+    f("cut", cut,
+      "where a document is cut: between any characters, which encodes its parts anew, or between "
+      "tokens")
         .one_of({"characters", "tokens"});
     f("prefix", prefix, "the special token before the prefix").example("<|fim_prefix|>");
     f("middle", middle, "the special token before the middle").example("<|fim_middle|>");
     f("suffix", suffix, "the special token before the suffix").example("<|fim_suffix|>");
-    f("pad", pad, "the special token that fills a sample which became shorter; empty: the end of document")
+    f("pad", pad,
+      "the special token that fills a sample which became shorter; empty: the end of document")
         .example("<|fim_pad|>");
-    f("fragment", fragment, "a token that divides a document into fragments, each rearranged by itself; empty: none")
+    f("fragment", fragment,
+      "a token that divides a document into fragments, each rearranged by itself; empty: none")
         .example("<|file_sep|>")
         .renamed_from({"fim_split_sample"});
     f("fragment_rate", fragment_rate, "share of the fragments that are rearranged")
         .min(0)
         .max(1)
         .renamed_from({"fim_fragment_rate"});
-    f("no_prefix", no_prefix, "documents that begin so stay as they are").renamed_from({"fim_no_prefix"});
+    f("no_prefix", no_prefix, "documents that begin so stay as they are")
+        .renamed_from({"fim_no_prefix"});
   }
 };
 
 struct GptConfig {
   PreparedSettings data;
   FimSettings fim;
-  bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false, drop_last = true;
+  bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false,
+       drop_last = true;
 
   void bind(Fields& f) {
     data.bind(f);
-    f("reset_position_ids", reset_position_ids, "count positions from 0 again after each end of document");
+    f("reset_position_ids", reset_position_ids,
+      "count positions from 0 again after each end of document");
     f("reset_attention_mask", reset_attention_mask, "let no token attend to an earlier document");
     f("eod_mask_loss", eod_mask_loss, "leave the token after an end of document out of the loss");
     f("drop_last", drop_last, "leave out a last validation sample that the data cannot fill")
@@ -71,10 +80,13 @@ class GptDataset final : public Dataset {
                .tokens = context.seq_length,
                .drop_last_valid = config.drop_last,
                .source = [this](auto file, GptIndex index) {
-                 return std::make_unique<GptSource>(std::move(file), std::move(index), source_config());
+                 return std::make_unique<GptSource>(std::move(file), std::move(index),
+                                                    source_config());
                }}) {}
 
-  std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override { return data_.split(which, num_samples); }
+  std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
+    return data_.split(which, num_samples);
+  }
 
   std::string identity() const override { return identity_until(INT64_MAX); }
 
@@ -83,12 +95,14 @@ class GptDataset final : public Dataset {
     return cat("{\"dataset\":\"gpt\",", data_.identity(), ",\"seq_length\":", context_.seq_length,
                ",\"reset_position_ids\":", flag(config_.reset_position_ids),
                ",\"reset_attention_mask\":", flag(config_.reset_attention_mask),
-               ",\"eod_mask_loss\":", flag(config_.eod_mask_loss), fim_identity(), data_.order_identity(consumed), "}");
+               ",\"eod_mask_loss\":", flag(config_.eod_mask_loss), fim_identity(),
+               data_.order_identity(consumed), "}");
   }
 
  private:
   static GptConfig checked(const GptConfig& config, const DatasetContext& context) {
-    const bool needs_eod = config.reset_position_ids || config.reset_attention_mask || config.eod_mask_loss;
+    const bool needs_eod =
+        config.reset_position_ids || config.reset_attention_mask || config.eod_mask_loss;
     MT_USER_CHECK(!needs_eod || (context.tokenizer && context.tokenizer->eod()), ErrorClass::config,
                   "dataset.reset_position_ids, reset_attention_mask and eod_mask_loss need an "
                   "end-of-document token, and "
@@ -110,19 +124,24 @@ class GptDataset final : public Dataset {
   std::string fim_identity() const {
     const FimSettings& f = config_.fim;
     if (!fim_) return {};
-    return cat(",\"fim\":[", shortest(f.rate), ",", shortest(f.spm_rate), ",", shortest(f.fragment_rate), ",\"", f.cut, "\",\"",
-               sha256(cat(f.prefix, '\n', f.middle, '\n', f.suffix, '\n', f.pad, '\n', f.fragment, '\n', f.no_prefix)), "\"]");
+    return cat(",\"fim\":[", shortest(f.rate), ",", shortest(f.spm_rate), ",",
+               shortest(f.fragment_rate), ",\"", f.cut, "\",\"",
+               sha256(cat(f.prefix, '\n', f.middle, '\n', f.suffix, '\n', f.pad, '\n', f.fragment,
+                          '\n', f.no_prefix)),
+               "\"]");
   }
 
   int32_t special_id(const std::string& text, const char* setting) const {
-    MT_USER_CHECK(!text.empty(), ErrorClass::config, cat(setting, " is not set, and dataset.fim.rate is"),
+    MT_USER_CHECK(!text.empty(), ErrorClass::config,
+                  cat(setting, " is not set, and dataset.fim.rate is"),
                   "name one of the tokenizer's special tokens");
     return special_token_id(*context_.tokenizer, text, setting);
   }
 
   std::shared_ptr<const FimTransform> make_fim() const {
     const FimSettings& f = config_.fim;
-    MT_USER_CHECK(context_.tokenizer, ErrorClass::config, "dataset.fim needs a tokenizer", "set tokenizer.type");
+    MT_USER_CHECK(context_.tokenizer, ErrorClass::config, "dataset.fim needs a tokenizer",
+                  "set tokenizer.type");
     FimConfig out{.rate = f.rate,
                   .spm_rate = f.spm_rate,
                   .by_token = f.cut == "tokens",

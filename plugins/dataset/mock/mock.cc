@@ -1,7 +1,7 @@
-// The mock dataset: endless made-up text that a model can learn, from no files. After each token come four
-// others, chosen once for all by the seed, with probabilities 1/2, 1/4, 1/8 and 1/8: a model that has learnt
-// it reaches a loss of 1.75 ln 2 = 1.213 nats, and one that has not starts near ln(vocabulary). Every sample
-// is a pure function of (seed, split, index).
+// The mock dataset: endless made-up text that a model can learn, from no files. After each token
+// come four others, chosen once for all by the seed, with probabilities 1/2, 1/4, 1/8 and 1/8: a
+// model that has learnt it reaches a loss of 1.75 ln 2 = 1.213 nats, and one that has not starts
+// near ln(vocabulary). Every sample is a pure function of (seed, split, index).
 #include <array>
 #include <bit>
 
@@ -21,9 +21,15 @@ constexpr int64_t kTokensPerDraw = 40;  // ten of three bits from each of four w
 struct MockConfig {
   int64_t vocab_size = 0, epoch_samples = 1024;
   void bind(Fields& f) {
-    f.objective(Fields::kAnyObjective);  // its targets are next tokens, which is nothing to learn for a model that sees them: to try one
-    f("vocab_size", vocab_size, "tokens are below this; 0: the tokenizer's vocabulary").min(0).max(1 << 24).resume(ResumeClass::data);
-    f("epoch_samples", epoch_samples, "samples that count as one epoch").min(1).resume(ResumeClass::safe);
+    f.objective(Fields::kAnyObjective);  // its targets are next tokens, which is nothing to learn
+                                         // for a model that sees them: to try one
+    f("vocab_size", vocab_size, "tokens are below this; 0: the tokenizer's vocabulary")
+        .min(0)
+        .max(1 << 24)
+        .resume(ResumeClass::data);
+    f("epoch_samples", epoch_samples, "samples that count as one epoch")
+        .min(1)
+        .resume(ResumeClass::safe);
   }
 };
 
@@ -52,16 +58,19 @@ class Language {
 class MockSource final : public SampleSource {
  public:
   MockSource(std::shared_ptr<const Language> language, uint64_t seed, Split which, int64_t size)
-      : language_(std::move(language)), random_(seed, cat("mock.", mtrain::name(which))), size_(size) {}
+      : language_(std::move(language)),
+        random_(seed, cat("mock.", mtrain::name(which))),
+        size_(size) {}
 
   int64_t size() const override { return size_; }
 
   void get(int64_t index, Sample& out) const override {
     const auto seq = static_cast<int64_t>(out.tokens.size());
-    const auto first = static_cast<uint64_t>(index) * static_cast<uint64_t>(seq / kTokensPerDraw + 2);
+    const auto first =
+        static_cast<uint64_t>(index) * static_cast<uint64_t>(seq / kTokensPerDraw + 2);
     auto words = random_.words(first);
-    auto token =
-        static_cast<int32_t>((uint64_t{words[0]} * static_cast<uint64_t>(language_->vocab_size())) >> 32);
+    auto token = static_cast<int32_t>(
+        (uint64_t{words[0]} * static_cast<uint64_t>(language_->vocab_size())) >> 32);
     for (int64_t i = 0; i < seq; ++i) {
       if (i % kTokensPerDraw == 0)
         words = random_.words(first + 1 + static_cast<uint64_t>(i / kTokensPerDraw));
@@ -83,25 +92,28 @@ class MockSource final : public SampleSource {
 
 class MockDataset final : public Dataset {
  public:
-  MockDataset(const MockConfig& config, DatasetContext& context) : config_(config), context_(context) {
+  MockDataset(const MockConfig& config, DatasetContext& context)
+      : config_(config), context_(context) {
     int64_t vocab_size = config.vocab_size   ? config.vocab_size
                          : context.tokenizer ? context.tokenizer->vocab_size()
                                              : 256;
-    MT_USER_CHECK(
-        !context.tokenizer || vocab_size <= context.tokenizer->vocab_size(), ErrorClass::config,
-        cat("dataset.vocab_size ", vocab_size, " is above the tokenizer's ", context.tokenizer->vocab_size()),
-        "leave dataset.vocab_size out");
+    MT_USER_CHECK(!context.tokenizer || vocab_size <= context.tokenizer->vocab_size(),
+                  ErrorClass::config,
+                  cat("dataset.vocab_size ", vocab_size, " is above the tokenizer's ",
+                      context.tokenizer->vocab_size()),
+                  "leave dataset.vocab_size out");
     language_ = std::make_shared<Language>(vocab_size, context.seed);
   }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
-    return std::make_unique<MockSource>(language_, context_.seed, which,
-                                        num_samples == kOneEpoch ? config_.epoch_samples : kEndless);
+    return std::make_unique<MockSource>(
+        language_, context_.seed, which,
+        num_samples == kOneEpoch ? config_.epoch_samples : kEndless);
   }
 
   std::string identity() const override {
-    return cat("{\"dataset\":\"mock\",\"vocab_size\":", language_->vocab_size(), ",\"seed\":", context_.seed,
-               ",\"seq_length\":", context_.seq_length, "}");
+    return cat("{\"dataset\":\"mock\",\"vocab_size\":", language_->vocab_size(),
+               ",\"seed\":", context_.seed, ",\"seq_length\":", context_.seq_length, "}");
   }
 
  private:

@@ -1,5 +1,6 @@
-// The preference dataset: pairs of answers, one liked better, or answers labelled good or bad. A sample holds one record: the
-// chosen and the rejected answer, each with its prompt, as two sequences; targets are the answers' tokens.
+// The preference dataset: pairs of answers, one liked better, or answers labelled good or bad. A
+// sample holds one record: the chosen and the rejected answer, each with its prompt, as two
+// sequences; targets are the answers' tokens.
 #include "mtrain/finetune/preference.h"
 
 #include <memory>
@@ -18,7 +19,9 @@ using namespace finetune;
 class PreferenceDataset final : public Dataset {
  public:
   PreferenceDataset(const PreferenceSettings& settings, DatasetContext& context)
-      : settings_(settings), context_(context), encoder_(make_encoder({.records = settings.records}, context)) {
+      : settings_(settings),
+        context_(context),
+        encoder_(make_encoder({.records = settings.records}, context)) {
     const RecordSettings& r = settings.records;
     MT_USER_CHECK(!r.path.empty(), ErrorClass::config, "dataset.path is not set",
                   "give a file of JSON lines, or of one JSON list");
@@ -33,32 +36,40 @@ class PreferenceDataset final : public Dataset {
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
     const RecordSettings& r = settings_.records;
     const bool own = !r.valid_path.empty() || !r.test_path.empty();
-    const PreferenceFile& file = !own || which == Split::train ? train_ : which == Split::valid ? valid_ : test_;
-    MT_USER_CHECK(file.answers, ErrorClass::config,
-                  cat("there is no ", name(which), " data: dataset.", name(which), "_path is not set"),
-                  "set it, or leave both valid_path and test_path out so that dataset.split divides the records");
-    std::vector<int32_t> chosen =
-        share_of_examples(own ? "1" : r.split, own ? Split::train : which, file.size(), printable(file.path.string()));
+    const PreferenceFile& file = !own || which == Split::train ? train_
+                                 : which == Split::valid       ? valid_
+                                                               : test_;
+    MT_USER_CHECK(
+        file.answers, ErrorClass::config,
+        cat("there is no ", name(which), " data: dataset.", name(which), "_path is not set"),
+        "set it, or leave both valid_path and test_path out so that dataset.split divides the "
+        "records");
+    std::vector<int32_t> chosen = share_of_examples(own ? "1" : r.split, own ? Split::train : which,
+                                                    file.size(), printable(file.path.string()));
     auto packs = std::make_shared<const Packs>(preference_packs(file, chosen));
     SampleOrder order{.num_samples = num_samples, .shuffle_seed = std::nullopt};
     if (which == Split::train) order.shuffle_seed = context_.seed;
-    return std::make_unique<PackedSource>(file.answers, packs, order, padding_id(*context_.tokenizer));
+    return std::make_unique<PackedSource>(file.answers, packs, order,
+                                          padding_id(*context_.tokenizer));
   }
 
   std::string identity() const override {
     std::string files;
     for (const auto* file : {&train_, &valid_, &test_})
-      files += cat(files.empty() ? "" : ",", file->answers ? cat('"', file->digest, ' ', file->format, '"') : "null");
+      files += cat(files.empty() ? "" : ",",
+                   file->answers ? cat('"', file->digest, ' ', file->format, '"') : "null");
     const RecordSettings& r = settings_.records;
-    const std::string made_by =
-        cat(encoder_.identity(), '\n', brief(r.columns, 1 << 16), '\n', brief(r.roles, 1 << 16), '\n', r.on_bad);
-    return cat("{\"dataset\":\"preference\",\"files\":[", files, "],\"split\":\"", r.split, "\",\"encoding\":\"", sha256(made_by),
-               "\",\"seed\":", context_.seed, ",\"seq_length\":", context_.seq_length, "}");
+    const std::string made_by = cat(encoder_.identity(), '\n', brief(r.columns, 1 << 16), '\n',
+                                    brief(r.roles, 1 << 16), '\n', r.on_bad);
+    return cat("{\"dataset\":\"preference\",\"files\":[", files, "],\"split\":\"", r.split,
+               "\",\"encoding\":\"", sha256(made_by), "\",\"seed\":", context_.seed,
+               ",\"seq_length\":", context_.seq_length, "}");
   }
 
  private:
   PreferenceFile load(const std::string& path) const {
-    PreferenceFile file = load_preference_file(record_path(path, context_), settings_, encoder_, context_.seq_length);
+    PreferenceFile file =
+        load_preference_file(record_path(path, context_), settings_, encoder_, context_.seq_length);
     if (context_.tell) log_info(file.summary(context_.seq_length));
     return file;
   }
@@ -74,6 +85,6 @@ class PreferenceDataset final : public Dataset {
 
 MT_PLUGIN("preference", "answers that somebody liked and disliked") {
   using namespace mtrain;
-  registry.add<Dataset, PreferenceDataset, finetune::PreferenceSettings>("preference",
-                                                                         "answers that somebody liked and disliked");
+  registry.add<Dataset, PreferenceDataset, finetune::PreferenceSettings>(
+      "preference", "answers that somebody liked and disliked");
 }

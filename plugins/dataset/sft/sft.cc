@@ -1,4 +1,5 @@
-// The sft dataset: conversations and instructions as samples, one record each or packed; only what an assistant says is learnt.
+// The sft dataset: conversations and instructions as samples, one record each or packed; only what
+// an assistant says is learnt.
 #include <memory>
 
 #include "mtrain/base/counted.h"
@@ -15,7 +16,8 @@ namespace {
 
 using namespace finetune;
 
-/// What a split, or all of them, are read from: records that were encoded now, or that were packed before.
+/// What a split, or all of them, are read from: records that were encoded now, or that were packed
+/// before.
 struct Part {
   SftFile records;
   std::shared_ptr<const PackedFile> packed;
@@ -26,7 +28,8 @@ struct Part {
   /// For the identity of the dataset.
   std::string text() const {
     if (!*this) return "null";
-    return packed ? cat('"', packed->digest(), " packed\"") : cat('"', records.digest, ' ', records.format, '"');
+    return packed ? cat('"', packed->digest(), " packed\"")
+                  : cat('"', records.digest, ' ', records.format, '"');
   }
 };
 
@@ -36,9 +39,11 @@ class SftDataset final : public Dataset {
       : settings_(settings), context_(context), encoder_(make_encoder(settings, context)) {
     const RecordSettings& r = settings.records;
     MT_USER_CHECK(!r.path.empty(), ErrorClass::config, "dataset.path is not set",
-                  "give a file of JSON lines, or of one JSON list, or what `mtrain data pack --output` wrote");
+                  "give a file of JSON lines, or of one JSON list, or what `mtrain data pack "
+                  "--output` wrote");
     MT_USER_CHECK(settings.packed_length <= context.seq_length, ErrorClass::config,
-                  cat("dataset.packed_length ", settings.packed_length, " is above model.seq_length ", context.seq_length),
+                  cat("dataset.packed_length ", settings.packed_length,
+                      " is above model.seq_length ", context.seq_length),
                   "leave it out: packs are as long as samples then");
     split_ranges(r.split, 0);
     train_ = load(r.path);
@@ -52,36 +57,46 @@ class SftDataset final : public Dataset {
     if (own_files())
       for (int64_t i = 0; i < part.size(); ++i) chosen.push_back(static_cast<int32_t>(i));
     else
-      chosen = share_of_examples(settings_.records.split, which, part.size(), settings_.records.path,
-                                 part.packed ? "packs" : "records");
+      chosen = share_of_examples(settings_.records.split, which, part.size(),
+                                 settings_.records.path, part.packed ? "packs" : "records");
     SampleOrder order{.num_samples = num_samples, .shuffle_seed = std::nullopt};
     if (which == Split::train) order.shuffle_seed = context_.seed;
     const int32_t pad_id = padding_id(*context_.tokenizer);
-    if (part.packed) return std::make_unique<PackedFileSource>(part.packed, std::move(chosen), order, pad_id);
+    if (part.packed)
+      return std::make_unique<PackedFileSource>(part.packed, std::move(chosen), order, pad_id);
     const auto& examples = part.records.examples;
-    auto packs = std::make_shared<const Packs>(make_packs(*examples, chosen, settings_, context_.seq_length));
+    auto packs = std::make_shared<const Packs>(
+        make_packs(*examples, chosen, settings_, context_.seq_length));
     if (which == Split::train && context_.tell) tell_epoch(*packs, *examples, num_samples);
     return std::make_unique<PackedSource>(examples, packs, order, pad_id);
   }
 
   std::string identity() const override {
     const std::string made_by =
-        cat(encoder_.identity(), '\n', settings_.records.prompt, '\n', brief(settings_.records.columns, 1 << 16), '\n',
+        cat(encoder_.identity(), '\n', settings_.records.prompt, '\n',
+            brief(settings_.records.columns, 1 << 16), '\n',
             brief(settings_.records.roles, 1 << 16), '\n', settings_.records.on_bad);
-    return cat("{\"dataset\":\"sft\",\"files\":[", train_.text(), ",", valid_.text(), ",", test_.text(), "],\"split\":\"",
-               own_files() ? "" : settings_.records.split, "\",\"encoding\":\"", sha256(made_by), "\",\"packing\":\"",
-               settings_.packing, "\",\"packed_length\":", settings_.packed_length, ",\"too_long\":\"", settings_.too_long,
-               "\",\"seed\":", context_.seed, ",\"seq_length\":", context_.seq_length, "}");
+    return cat("{\"dataset\":\"sft\",\"files\":[", train_.text(), ",", valid_.text(), ",",
+               test_.text(), "],\"split\":\"", own_files() ? "" : settings_.records.split,
+               "\",\"encoding\":\"", sha256(made_by), "\",\"packing\":\"", settings_.packing,
+               "\",\"packed_length\":", settings_.packed_length, ",\"too_long\":\"",
+               settings_.too_long, "\",\"seed\":", context_.seed,
+               ",\"seq_length\":", context_.seq_length, "}");
   }
 
  private:
-  bool own_files() const { return !settings_.records.valid_path.empty() || !settings_.records.test_path.empty(); }
+  bool own_files() const {
+    return !settings_.records.valid_path.empty() || !settings_.records.test_path.empty();
+  }
 
   const Part& part_of(Split which) const {
     if (which == Split::train || !own_files()) return train_;
     const Part& part = which == Split::valid ? valid_ : test_;
-    MT_USER_CHECK(part, ErrorClass::config, cat("there is no ", name(which), " data: dataset.", name(which), "_path is not set"),
-                  "set it, or leave both valid_path and test_path out so that dataset.split divides the records");
+    MT_USER_CHECK(
+        part, ErrorClass::config,
+        cat("there is no ", name(which), " data: dataset.", name(which), "_path is not set"),
+        "set it, or leave both valid_path and test_path out so that dataset.split divides the "
+        "records");
     return part;
   }
 
@@ -89,7 +104,8 @@ class SftDataset final : public Dataset {
     const fs::path path = record_path(text, context_);
     Part out;
     if (is_packed(path)) {
-      out.packed = std::make_shared<const PackedFile>(path, packed_origin(settings_, encoder_, context_));
+      out.packed =
+          std::make_shared<const PackedFile>(path, packed_origin(settings_, encoder_, context_));
       if (context_.tell) log_info(out.packed->summary());
     } else {
       out.records = load_sft_file(path, settings_, encoder_, context_.seq_length);
@@ -101,9 +117,12 @@ class SftDataset final : public Dataset {
   void tell_epoch(const Packs& packs, const ExampleStore& examples, int64_t num_samples) const {
     int64_t used = 0;
     for (int32_t item : packs.items) used += examples.length(item);
-    const double places = static_cast<double>(packs.size()) * static_cast<double>(context_.seq_length);
-    log_info("sft: ", counted(packs.items.size(), "record"), " in ", counted(packs.size(), "sample"), ", ",
-             static_cast<int64_t>(100 * static_cast<double>(used) / places), "% of their tokens used; ",
+    const double places =
+        static_cast<double>(packs.size()) * static_cast<double>(context_.seq_length);
+    log_info("sft: ", counted(packs.items.size(), "record"), " in ",
+             counted(packs.size(), "sample"), ", ",
+             static_cast<int64_t>(100 * static_cast<double>(used) / places),
+             "% of their tokens used; ",
              epochs_text(num_samples == kOneEpoch ? packs.size() : num_samples, packs.size()));
   }
 
@@ -118,6 +137,6 @@ class SftDataset final : public Dataset {
 
 MT_PLUGIN("sft", "conversations and instructions, of which the answers are learnt") {
   using namespace mtrain;
-  registry.add<Dataset, SftDataset, finetune::SftSettings>("sft",
-                                                           "conversations and instructions, of which the answers are learnt");
+  registry.add<Dataset, SftDataset, finetune::SftSettings>(
+      "sft", "conversations and instructions, of which the answers are learnt");
 }

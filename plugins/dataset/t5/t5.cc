@@ -1,5 +1,6 @@
-// The t5 dataset: spans cut out of prepared text, to be written behind it by a model of the next token. A sample is one sequence:
-// the text with a sentinel in place of each span, the end token, each span behind its sentinel, the end token.
+// The t5 dataset: spans cut out of prepared text, to be written behind it by a model of the next
+// token. A sample is one sequence: the text with a sentinel in place of each span, the end token,
+// each span behind its sentinel, the end token.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -23,29 +24,40 @@ struct T5Config {
 
   void bind(Fields& f) {
     data.bind(f);
-    f("mask_probability", shares.mask_probability, "share of tokens that targets hold").exclusive_min(0).exclusive_max(1);
+    f("mask_probability", shares.mask_probability, "share of tokens that targets hold")
+        .exclusive_min(0)
+        .exclusive_max(1);
     f("mean_span", shares.mean_span, "mean length of what is cut out").min(1).unit("tokens");
     f("sentinels", sentinels, "tokens that mark the cuts, at most; a sample needs one for each")
         .min(1)
         .renamed_from({"vocab_extra_ids"});
     f("sentinel", sentinel,
-      "what the tokenizer calls them among its special tokens, {} standing for 0, 1, 2 …; empty: they are the last ids of the "
+      "what the tokenizer calls them among its special tokens, {} standing for 0, 1, 2 …; empty: "
+      "they are the last ids of the "
       "vocabulary, the very last one first")
         .example("<extra_id_{}>");
-    f("closing_sentinel", shares.closing_sentinel, "one more sentinel behind the last span, before the end token");
-    f("end_token", end_token, "the special token behind the text and behind the spans; empty: the end of document")
+    f("closing_sentinel", shares.closing_sentinel,
+      "one more sentinel behind the last span, before the end token");
+    f("end_token", end_token,
+      "the special token behind the text and behind the spans; empty: the end of document")
         .example("</s>");
-    f("loss", loss, "what is learnt: the spans with their sentinels and the end token, or the text before them too")
+    f("loss", loss,
+      "what is learnt: the spans with their sentinels and the end token, or the text before them "
+      "too")
         .one_of({"targets", "all"});
   }
 };
 
-/// Texts of `text` with spans cut out, inputs and targets in one sequence. What is cut out of item i is a function of the seed
-/// and i, so a text that comes again in a later epoch is cut elsewhere.
+/// Texts of `text` with spans cut out, inputs and targets in one sequence. What is cut out of item
+/// i is a function of the seed and i, so a text that comes again in a later epoch is cut elsewhere.
 class SpanSource final : public SampleSource {
  public:
-  SpanSource(std::unique_ptr<SampleSource> text, SpanCorruption corruption, std::string what, bool learn_all)
-      : text_(std::move(text)), corruption_(std::move(corruption)), what_(std::move(what)), learn_all_(learn_all) {}
+  SpanSource(std::unique_ptr<SampleSource> text, SpanCorruption corruption, std::string what,
+             bool learn_all)
+      : text_(std::move(text)),
+        corruption_(std::move(corruption)),
+        what_(std::move(what)),
+        learn_all_(learn_all) {}
 
   int64_t size() const override { return text_->size(); }
   std::string order() const override { return text_->order(); }
@@ -59,13 +71,15 @@ class SpanSource final : public SampleSource {
     try {
       corruption_.apply(static_cast<uint64_t>(index), text.tokens, ids);
     } catch (const Error& error) {
-      throw Error(error.error_class(), cat(what_, ", sample ", index, ": ", error.message()), error.hint());
+      throw Error(error.error_class(), cat(what_, ", sample ", index, ": ", error.message()),
+                  error.hint());
     }
     lay(ids, out);
   }
 
  private:
-  /// What does not fill the sample, two places at most, is the end token, and nothing is to be learnt there.
+  /// What does not fill the sample, two places at most, is the end token, and nothing is to be
+  /// learnt there.
   void lay(std::span<const int32_t> ids, Sample& out) const {
     const size_t seq = out.tokens.size();
     const size_t first = learn_all_ ? 1 : static_cast<size_t>(corruption_.lengths().inputs);
@@ -85,33 +99,40 @@ class SpanSource final : public SampleSource {
 };
 
 /// `count` sentinels by name, as far as the tokenizer has them.
-std::vector<int32_t> named_sentinels(const Tokenizer& tokenizer, const std::string& pattern, int64_t count) {
+std::vector<int32_t> named_sentinels(const Tokenizer& tokenizer, const std::string& pattern,
+                                     int64_t count) {
   const size_t mark = pattern.find("{}");
-  MT_USER_CHECK(mark != std::string::npos, ErrorClass::config,
-                cat("dataset.sentinel: '", printable(pattern, 60), "' has no {} where the number goes"),
-                "write it as <extra_id_{}>, or leave it empty for the last ids of the vocabulary");
+  MT_USER_CHECK(
+      mark != std::string::npos, ErrorClass::config,
+      cat("dataset.sentinel: '", printable(pattern, 60), "' has no {} where the number goes"),
+      "write it as <extra_id_{}>, or leave it empty for the last ids of the vocabulary");
   const auto special = tokenizer.special_tokens();
   std::vector<int32_t> out;
   for (int64_t k = 0; k < count; ++k) {
     const std::string text = cat(pattern.substr(0, mark), k, pattern.substr(mark + 2));
-    const auto at = std::find_if(special.begin(), special.end(), [&](const SpecialToken& token) { return token.text == text; });
+    const auto at = std::find_if(special.begin(), special.end(),
+                                 [&](const SpecialToken& token) { return token.text == text; });
     if (at == special.end()) break;
     out.push_back(at->id);
   }
   MT_USER_CHECK(!out.empty(), ErrorClass::config,
                 cat("dataset.sentinel: the tokenizer ", tokenizer.name(), " has no special token '",
                     printable(cat(pattern.substr(0, mark), 0, pattern.substr(mark + 2)), 60), "'"),
-                "say what it calls its sentinels, add some (tokenizer.extra_ids=100, where it has that setting), or leave "
+                "say what it calls its sentinels, add some (tokenizer.extra_ids=100, where it has "
+                "that setting), or leave "
                 "dataset.sentinel empty for the last ids of the vocabulary");
   return out;
 }
 
 std::vector<int32_t> last_ids(const Tokenizer& tokenizer, int64_t count) {
   const int64_t vocab = tokenizer.vocab_size();
-  MT_USER_CHECK(count < vocab, ErrorClass::config,
-                cat("dataset.sentinels: ", count, " of a vocabulary of ", vocab, " leave no id for text"), "ask for fewer");
+  MT_USER_CHECK(
+      count < vocab, ErrorClass::config,
+      cat("dataset.sentinels: ", count, " of a vocabulary of ", vocab, " leave no id for text"),
+      "ask for fewer");
   std::vector<int32_t> out(static_cast<size_t>(count));
-  for (size_t k = 0; k < out.size(); ++k) out[k] = static_cast<int32_t>(vocab - 1) - static_cast<int32_t>(k);
+  for (size_t k = 0; k < out.size(); ++k)
+    out[k] = static_cast<int32_t>(vocab - 1) - static_cast<int32_t>(k);
   return out;
 }
 
@@ -123,23 +144,30 @@ class T5Dataset final : public Dataset {
         text_tokens_(text_tokens(config, context)),
         corruption_(corruption(config, context, text_tokens_)),
         data_(config.data, context,
-              {.dataset = "t5", .tokens = text_tokens_, .extra_tokens = 0, .source = [this](auto file, GptIndex index) {
+              {.dataset = "t5",
+               .tokens = text_tokens_,
+               .extra_tokens = 0,
+               .source = [this](auto file, GptIndex index) {
                  return std::make_unique<GptSource>(
                      std::move(file), std::move(index),
-                     GptSourceConfig{
-                         .seq_length = text_tokens_, .vocab_size = context_.tokenizer->vocab_size(), .extra_tokens = 0});
+                     GptSourceConfig{.seq_length = text_tokens_,
+                                     .vocab_size = context_.tokenizer->vocab_size(),
+                                     .extra_tokens = 0});
                }}) {
     if (!context.tell) return;
     const SpanLengths lengths = span_lengths(text_tokens_, config.shares);
-    log_info("t5: samples of ", text_tokens_, " tokens, ", lengths.cut_tokens, " of them cut out in ", lengths.spans,
-             " spans: ", lengths.inputs, " places of text and ", lengths.targets, " of spans");
+    log_info("t5: samples of ", text_tokens_, " tokens, ", lengths.cut_tokens,
+             " of them cut out in ", lengths.spans, " spans: ", lengths.inputs,
+             " places of text and ", lengths.targets, " of spans");
   }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
     return std::make_unique<SpanSource>(
         data_.split(which, num_samples),
-        SpanCorruption(corruption_, text_tokens_, context_.seed, cat("t5.spans.", mtrain::name(which))),
-        cat("the ", mtrain::name(which), " split of ", config_.data.path.empty() ? "dataset.paths" : config_.data.path),
+        SpanCorruption(corruption_, text_tokens_, context_.seed,
+                       cat("t5.spans.", mtrain::name(which))),
+        cat("the ", mtrain::name(which), " split of ",
+            config_.data.path.empty() ? "dataset.paths" : config_.data.path),
         config_.loss == "all");
   }
 
@@ -149,8 +177,9 @@ class T5Dataset final : public Dataset {
     std::string marks = cat(corruption_.end);
     for (int32_t id : used_sentinels()) marks += cat(",", id);
     return cat("{\"dataset\":\"t5\",", data_.identity(), ",\"seq_length\":", context_.seq_length,
-               ",\"mask_probability\":", shortest(config_.shares.mask_probability), ",\"mean_span\":", config_.shares.mean_span,
-               ",\"marks\":\"", sha256(marks), "\",\"closing_sentinel\":", config_.shares.closing_sentinel ? "true" : "false",
+               ",\"mask_probability\":", shortest(config_.shares.mask_probability),
+               ",\"mean_span\":", config_.shares.mean_span, ",\"marks\":\"", sha256(marks),
+               "\",\"closing_sentinel\":", config_.shares.closing_sentinel ? "true" : "false",
                ",\"loss\":\"", config_.loss, "\"", data_.order_identity(consumed), "}");
   }
 
@@ -158,7 +187,8 @@ class T5Dataset final : public Dataset {
   static int64_t text_tokens(const T5Config& config, const DatasetContext& context) {
     const int64_t tokens = longest_text(context.seq_length + 1, config.shares);
     MT_USER_CHECK(tokens > 0, ErrorClass::config,
-                  cat("model.seq_length ", context.seq_length, " has no room for a text with a span cut out of it"),
+                  cat("model.seq_length ", context.seq_length,
+                      " has no room for a text with a span cut out of it"),
                   "raise model.seq_length");
     return tokens;
   }
@@ -167,32 +197,44 @@ class T5Dataset final : public Dataset {
     return span_lengths(tokens, shares).spans + (shares.closing_sentinel ? 1 : 0);
   }
 
-  static SpanCorruptionConfig corruption(const T5Config& config, const DatasetContext& context, int64_t tokens) {
-    MT_USER_CHECK(context.tokenizer, ErrorClass::config, "dataset t5 needs a tokenizer, for its sentinels", "set tokenizer.type");
+  static SpanCorruptionConfig corruption(const T5Config& config, const DatasetContext& context,
+                                         int64_t tokens) {
+    MT_USER_CHECK(context.tokenizer, ErrorClass::config,
+                  "dataset t5 needs a tokenizer, for its sentinels", "set tokenizer.type");
     const Tokenizer& tokenizer = *context.tokenizer;
-    SpanCorruptionConfig out{.shares = config.shares,
-                             .sentinels = config.sentinel.empty()
-                                              ? last_ids(tokenizer, config.sentinels)
-                                              : named_sentinels(tokenizer, config.sentinel, config.sentinels)};
+    SpanCorruptionConfig out{
+        .shares = config.shares,
+        .sentinels = config.sentinel.empty()
+                         ? last_ids(tokenizer, config.sentinels)
+                         : named_sentinels(tokenizer, config.sentinel, config.sentinels)};
     const int64_t needed = sentinels_needed(config.shares, tokens);
     const auto found = static_cast<int64_t>(out.sentinels.size());
-    MT_USER_CHECK(needed <= found, ErrorClass::config,
-                  cat("dataset.sentinels: a sample of model.seq_length ", context.seq_length, " needs ", needed,
-                      " sentinels, and there are ", found, found < config.sentinels ? " in the tokenizer" : ""),
-                  cat(found < config.sentinels ? "choose a tokenizer with more of them" : "raise dataset.sentinels",
-                      ", raise dataset.mean_span, or lower dataset.mask_probability or model.seq_length"));
+    MT_USER_CHECK(
+        needed <= found, ErrorClass::config,
+        cat("dataset.sentinels: a sample of model.seq_length ", context.seq_length, " needs ",
+            needed, " sentinels, and there are ", found,
+            found < config.sentinels ? " in the tokenizer" : ""),
+        cat(found < config.sentinels ? "choose a tokenizer with more of them"
+                                     : "raise dataset.sentinels",
+            ", raise dataset.mean_span, or lower dataset.mask_probability or model.seq_length"));
     MT_USER_CHECK(!config.end_token.empty() || tokenizer.eod(), ErrorClass::config,
-                  "dataset.end_token is not set, and the tokenizer has no end of document", "name one of its special tokens");
-    out.end = config.end_token.empty() ? *tokenizer.eod() : special_token_id(tokenizer, config.end_token, "dataset.end_token");
+                  "dataset.end_token is not set, and the tokenizer has no end of document",
+                  "name one of its special tokens");
+    out.end = config.end_token.empty()
+                  ? *tokenizer.eod()
+                  : special_token_id(tokenizer, config.end_token, "dataset.end_token");
     for (int32_t taken : {out.end, tokenizer.eod().value_or(out.end)})
-      MT_USER_CHECK(std::find(out.sentinels.begin(), out.sentinels.end(), taken) == out.sentinels.end(), ErrorClass::config,
-                    cat("dataset.sentinel: id ", taken, " is to be a sentinel, and ends texts"),
-                    "name special tokens that are nothing else, such as <extra_id_{}>");
+      MT_USER_CHECK(
+          std::find(out.sentinels.begin(), out.sentinels.end(), taken) == out.sentinels.end(),
+          ErrorClass::config,
+          cat("dataset.sentinel: id ", taken, " is to be a sentinel, and ends texts"),
+          "name special tokens that are nothing else, such as <extra_id_{}>");
     return out;
   }
 
   std::span<const int32_t> used_sentinels() const {
-    return std::span(corruption_.sentinels).first(static_cast<size_t>(sentinels_needed(config_.shares, text_tokens_)));
+    return std::span(corruption_.sentinels)
+        .first(static_cast<size_t>(sentinels_needed(config_.shares, text_tokens_)));
   }
 
   const T5Config config_;
@@ -207,5 +249,6 @@ class T5Dataset final : public Dataset {
 
 MT_PLUGIN("t5", "spans cut out of text, to be written behind it") {
   using namespace mtrain;
-  registry.add<Dataset, T5Dataset, T5Config>("t5", "spans cut out of text, to be written behind it");
+  registry.add<Dataset, T5Dataset, T5Config>("t5",
+                                             "spans cut out of text, to be written behind it");
 }

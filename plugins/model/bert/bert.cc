@@ -1,7 +1,7 @@
-// BERT (Devlin et al. 2018, arXiv:1810.04805): an encoder with learned positions, LayerNorm behind each sum, and a head that
-// predicts masked tokens. All tokens are of segment 0: there is no task of sentence pairs here, so the other rows of the segment
-// table are kept for those who go on with the weights.
-// T tokens (batch folded in), D embed, H heads, E head dim, F mlp, V vocab.
+// BERT (Devlin et al. 2018, arXiv:1810.04805): an encoder with learned positions, LayerNorm behind
+// each sum, and a head that predicts masked tokens. All tokens are of segment 0: there is no task
+// of sentence pairs here, so the other rows of the segment table are kept for those who go on with
+// the weights. T tokens (batch folded in), D embed, H heads, E head dim, F mlp, V vocab.
 #include <memory>
 
 #include "mtrain/base/rng.h"
@@ -13,7 +13,8 @@ namespace mtrain {
 namespace {
 
 struct BertConfig {
-  int64_t layers = 24, hidden_size = 1024, heads = 16, ffn_hidden_size = 4096, max_positions = 0, segments = 2;
+  int64_t layers = 24, hidden_size = 1024, heads = 16, ffn_hidden_size = 4096, max_positions = 0,
+          segments = 2;
   double norm_eps = 1e-12, init_std = 0.02, dropout = 0.1;
   bool tie_embeddings = true;
   std::string activation = "gelu";
@@ -21,20 +22,42 @@ struct BertConfig {
   void bind(Fields& f) {
     using enum ResumeClass;
     f.objective(Dataset::kMaskedToken);
-    f("layers", layers, "encoder blocks").min(1).max(kMostLayers).resume(impossible).renamed_from({"num_layers", "num_hidden_layers"});
-    f("hidden_size", hidden_size, "width of the residual stream").min(1).max(kLargestDimension).resume(impossible);
-    f("heads", heads, "attention heads").min(1).max(kLargestDimension).resume(impossible).renamed_from({"num_attention_heads"});
-    f("ffn_hidden_size", ffn_hidden_size, "width of the MLP").min(1).max(kLargestDimension).resume(impossible).renamed_from({"intermediate_size"});
+    f("layers", layers, "encoder blocks")
+        .min(1)
+        .max(kMostLayers)
+        .resume(impossible)
+        .renamed_from({"num_layers", "num_hidden_layers"});
+    f("hidden_size", hidden_size, "width of the residual stream")
+        .min(1)
+        .max(kLargestDimension)
+        .resume(impossible);
+    f("heads", heads, "attention heads")
+        .min(1)
+        .max(kLargestDimension)
+        .resume(impossible)
+        .renamed_from({"num_attention_heads"});
+    f("ffn_hidden_size", ffn_hidden_size, "width of the MLP")
+        .min(1)
+        .max(kLargestDimension)
+        .resume(impossible)
+        .renamed_from({"intermediate_size"});
     f("max_positions", max_positions, "rows of the position table; 0: seq_length")
-        .min(0).max(kLargestDimension)
+        .min(0)
+        .max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"max_position_embeddings"});
     f("segments", segments, "rows of the segment table; tokens are all of the first")
-        .min(1).max(kLargestDimension)
+        .min(1)
+        .max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"type_vocab_size"});
-    f("norm_eps", norm_eps, "added to the variance").exclusive_min(0).renamed_from({"layer_norm_eps", "layernorm_epsilon"});
-    f("init_std", init_std, "standard deviation of start weights").min(0).resume(start).renamed_from({"init_method_std", "initializer_range"});
+    f("norm_eps", norm_eps, "added to the variance")
+        .exclusive_min(0)
+        .renamed_from({"layer_norm_eps", "layernorm_epsilon"});
+    f("init_std", init_std, "standard deviation of start weights")
+        .min(0)
+        .resume(start)
+        .renamed_from({"init_method_std", "initializer_range"});
     f("dropout", dropout, "probability of dropping an element of embeddings and block outputs")
         .min(0)
         .exclusive_max(1)
@@ -58,7 +81,11 @@ struct BertConfig {
 struct Block {
   Block(const BertConfig& c, const Scope& s)
       : attn(s / "attn", c.embed(),
-             {.layout = c.head_layout(), .bias = true, .causal = false, .init_std = c.std(), .out_init_std = c.std()}),
+             {.layout = c.head_layout(),
+              .bias = true,
+              .causal = false,
+              .init_std = c.std(),
+              .out_init_std = c.std()}),
         norm1(s / "norm1", Norm::Kind::layer, c.embed(), c.eps()),
         mlp(s / "mlp", c.embed(), c.mlp(), c.gelu(), {c.std(), true}, c.std()),
         norm2(s / "norm2", Norm::Kind::layer, c.embed(), c.eps()),
@@ -107,7 +134,9 @@ struct Head {
         gelu_kind(c.gelu()),
         norm(s / "norm", Norm::Kind::layer, c.embed(), c.eps()),
         logits(s, vocab, c.embed(), valid_vocab, table, c.std(), true) {}
-  Tensor operator()(const Tensor& x_TD, const ModelInput& input) const { return logits(norm(gelu(dense(x_TD), gelu_kind)), input); }
+  Tensor operator()(const Tensor& x_TD, const ModelInput& input) const {
+    return logits(norm(gelu(dense(x_TD), gelu_kind)), input);
+  }
   Linear dense;
   GeluKind gelu_kind;
   Norm norm;
@@ -123,24 +152,32 @@ class Bert final : public Model {
     check();
     Dim vocab{"vocab", context.vocab_size};
     if (context.stage.first) input_.emplace(c, s, vocab);
-    Parameter* table = c.tie_embeddings ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std()) : nullptr;
-    // Beside the table it is used with, where that is on this rank: then they are gathered together.
-    if (table && context.stage.first && !cutting(s.parallel().ends)) (s / "head").param("bias", {vocab}, Init::zeros(), false);
+    Parameter* table = c.tie_embeddings
+                           ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std())
+                           : nullptr;
+    // Beside the table it is used with, where that is on this rank: then they are gathered
+    // together.
+    if (table && context.stage.first && !cutting(s.parallel().ends))
+      (s / "head").param("bias", {vocab}, Init::zeros(), false);
     auto [begin, end] = context.stage.layers(c.layers);
-    for (int64_t i = begin; i < end; ++i) blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));
+    for (int64_t i = begin; i < end; ++i)
+      blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));
     if (context.stage.last) head_.emplace(c, s / "head", vocab, context.valid_vocab, table);
   }
 
   Tensor forward(const ModelInput& input, Tensor x_TD) override {
     if (input_) x_TD = (*input_)(input);
     int64_t first = context_.stage.layers(config_.layers).first;
-    auto block = [this, first, input](int64_t i, const Tensor& x) { return (*blocks_[static_cast<size_t>(i - first)])(x, input); };
+    auto block = [this, first, input](int64_t i, const Tensor& x) {
+      return (*blocks_[static_cast<size_t>(i - first)])(x, input);
+    };
     x_TD = run_blocks(context_.scope.blocks(), first, first + std::ssize(blocks_), block, x_TD);
     return head_ ? (*head_)(x_TD, input) : x_TD;
   }
 
   double flops_per_token(int64_t seq_length) const override {
-    auto d = static_cast<double>(config_.hidden_size), f = static_cast<double>(config_.ffn_hidden_size);
+    auto d = static_cast<double>(config_.hidden_size),
+         f = static_cast<double>(config_.ffn_hidden_size);
     double block = 4 * d * d + 2 * d * f;
     double attention = 2 * d * static_cast<double>(seq_length);  // scores and values of every pair
     double head = d * d + d * static_cast<double>(context_.vocab_size);
@@ -163,8 +200,12 @@ class Bert final : public Model {
       both("head.norm", top + "transform.LayerNorm");
       for (int64_t i = 0; i < config_.layers; ++i) {
         std::string ours = cat("layers.", i, "."), theirs = cat("bert.encoder.layer.", i, ".");
-        auto part = [&](const char* name) { return cat(theirs, "attention.self.", name, ".", kind); };
-        map.push_back({cat(ours, "attn.qkv.", kind), hf_qkv_pieces(config_.head_layout(), part("query"), part("key"), part("value"))});
+        auto part = [&](const char* name) {
+          return cat(theirs, "attention.self.", name, ".", kind);
+        };
+        map.push_back(
+            {cat(ours, "attn.qkv.", kind),
+             hf_qkv_pieces(config_.head_layout(), part("query"), part("key"), part("value"))});
         both(ours + "attn.out", theirs + "attention.output.dense");
         both(ours + "norm1", theirs + "attention.output.LayerNorm");
         both(ours + "mlp.up", theirs + "intermediate.dense");
@@ -176,10 +217,11 @@ class Bert final : public Model {
   }
 
   std::vector<std::string> hf_unused() const override {
-    std::vector<std::string> names = {"bert.embeddings.position_ids",  // 0, 1, 2, …
-                                      "bert.pooler.dense.weight",      "bert.pooler.dense.bias",
-                                      "cls.seq_relationship.weight",   "cls.seq_relationship.bias",
-                                      "cls.predictions.decoder.bias"};  // cls.predictions.bias once more
+    std::vector<std::string> names = {
+        "bert.embeddings.position_ids",  // 0, 1, 2, …
+        "bert.pooler.dense.weight",     "bert.pooler.dense.bias",
+        "cls.seq_relationship.weight",  "cls.seq_relationship.bias",
+        "cls.predictions.decoder.bias"};  // cls.predictions.bias once more
     if (config_.tie_embeddings) names.push_back("cls.predictions.decoder.weight");
     return names;
   }
@@ -187,13 +229,16 @@ class Bert final : public Model {
  private:
   void check() const {
     MT_USER_CHECK(config_.max_positions >= context_.max_positions, ErrorClass::config,
-                  cat("model.max_positions (", config_.max_positions, ") is below model.seq_length (", context_.max_positions, ")"),
+                  cat("model.max_positions (", config_.max_positions,
+                      ") is below model.seq_length (", context_.max_positions, ")"),
                   "shorten model.seq_length or train a longer position table");
     MT_USER_CHECK(config_.hidden_size % config_.heads == 0, ErrorClass::config,
-                  cat("model.hidden_size (", config_.hidden_size, ") is not a multiple of model.heads (", config_.heads, ")"),
+                  cat("model.hidden_size (", config_.hidden_size,
+                      ") is not a multiple of model.heads (", config_.heads, ")"),
                   "choose a number of heads that divides the width");
     MT_USER_CHECK(!context_.scope.blocks().recomputes(RecomputePart::layernorm), ErrorClass::config,
-                  "model.recompute_modules names layernorm, and model.type=bert adds what its norms made to what comes behind them",
+                  "model.recompute_modules names layernorm, and model.type=bert adds what its "
+                  "norms made to what comes behind them",
                   "leave layernorm out of model.recompute_modules");
   }
 
@@ -209,5 +254,6 @@ class Bert final : public Model {
 
 MT_PLUGIN("bert", "BERT family: bidirectional encoders") {
   using namespace mtrain;
-  registry.add<Model, Bert, BertConfig>("bert", "bidirectional encoder that predicts masked tokens");
+  registry.add<Model, Bert, BertConfig>("bert",
+                                        "bidirectional encoder that predicts masked tokens");
 }

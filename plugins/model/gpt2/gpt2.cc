@@ -18,21 +18,45 @@ struct Gpt2Config {
 
   void bind(Fields& f) {
     using enum ResumeClass;
-    f("layers", layers, "decoder blocks").min(1).max(kMostLayers).resume(impossible).renamed_from({"num_layers", "n_layer", "num_hidden_layers"});
-    f("hidden_size", hidden_size, "width of the residual stream").min(1).max(kLargestDimension).resume(impossible).renamed_from({"n_embd"});
-    f("heads", heads, "attention heads").min(1).max(kLargestDimension).resume(impossible).renamed_from({"num_attention_heads", "n_head"});
-    f("ffn_hidden_size", ffn_hidden_size, "width of the MLP; 0: 4 * hidden_size").min(0).max(kLargestDimension).resume(impossible).renamed_from({"n_inner"});
+    f("layers", layers, "decoder blocks")
+        .min(1)
+        .max(kMostLayers)
+        .resume(impossible)
+        .renamed_from({"num_layers", "n_layer", "num_hidden_layers"});
+    f("hidden_size", hidden_size, "width of the residual stream")
+        .min(1)
+        .max(kLargestDimension)
+        .resume(impossible)
+        .renamed_from({"n_embd"});
+    f("heads", heads, "attention heads")
+        .min(1)
+        .max(kLargestDimension)
+        .resume(impossible)
+        .renamed_from({"num_attention_heads", "n_head"});
+    f("ffn_hidden_size", ffn_hidden_size, "width of the MLP; 0: 4 * hidden_size")
+        .min(0)
+        .max(kLargestDimension)
+        .resume(impossible)
+        .renamed_from({"n_inner"});
     f("max_positions", max_positions, "rows of the position table; 0: seq_length")
-        .min(0).max(kLargestDimension)
+        .min(0)
+        .max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"n_positions", "max_position_embeddings"});
-    f("norm_eps", norm_eps, "added to the variance").exclusive_min(0).renamed_from({"layer_norm_epsilon", "layernorm_epsilon"});
-    f("init_std", init_std, "standard deviation of start weights").min(0).resume(start).renamed_from({"init_method_std", "initializer_range"});
+    f("norm_eps", norm_eps, "added to the variance")
+        .exclusive_min(0)
+        .renamed_from({"layer_norm_epsilon", "layernorm_epsilon"});
+    f("init_std", init_std, "standard deviation of start weights")
+        .min(0)
+        .resume(start)
+        .renamed_from({"init_method_std", "initializer_range"});
     f("dropout", dropout, "probability of dropping an element of embeddings and block outputs")
         .min(0)
         .exclusive_max(1)
         .renamed_from({"hidden_dropout", "resid_pdrop"});
-    f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix").resume(impossible).renamed_from({"tie_word_embeddings"});
+    f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
+        .resume(impossible)
+        .renamed_from({"tie_word_embeddings"});
     f("activation", activation, "gelu_new is the tanh approximation")
         .one_of({"gelu_new", "gelu"})
         .renamed_from({"activation_function"});
@@ -42,15 +66,21 @@ struct Gpt2Config {
   HeadLayout head_layout() const { return {heads, heads, hidden_size / heads}; }
   GeluKind gelu() const { return activation == "gelu" ? GeluKind::erf : GeluKind::tanh; }
   float std() const { return static_cast<float>(init_std); }
-  // Projections into the residual stream start smaller, so that its variance does not grow with depth (GPT-2, §2.3).
-  float out_std() const { return static_cast<float>(init_std / std::sqrt(2.0 * static_cast<double>(layers))); }
+  // Projections into the residual stream start smaller, so that its variance does not grow with
+  // depth (GPT-2, §2.3).
+  float out_std() const {
+    return static_cast<float>(init_std / std::sqrt(2.0 * static_cast<double>(layers)));
+  }
 };
 
 struct Block {
   Block(const Gpt2Config& c, const Scope& s)
       : norm1(s / "norm1", Norm::Kind::layer, c.embed(), static_cast<float>(c.norm_eps)),
         attn(s / "attn", c.embed(),
-             {.layout = c.head_layout(), .bias = true, .init_std = c.std(), .out_init_std = c.out_std()}),
+             {.layout = c.head_layout(),
+              .bias = true,
+              .init_std = c.std(),
+              .out_init_std = c.out_std()}),
         norm2(s / "norm2", Norm::Kind::layer, c.embed(), static_cast<float>(c.norm_eps)),
         mlp(s / "mlp", c.embed(), c.mlp(), c.gelu(), {c.std(), true}, c.out_std()),
         drop(static_cast<float>(c.dropout)),
@@ -83,9 +113,12 @@ class Gpt2 final : public Model {
       embed_.emplace(s / "embed", vocab, c.embed(), c.std());
       positions_.emplace(s / "positions", Dim{"positions", positions()}, c.embed(), c.std());
     }
-    Parameter* table = c.tie_embeddings ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std()) : nullptr;
+    Parameter* table = c.tie_embeddings
+                           ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std())
+                           : nullptr;
     auto [begin, end] = context.stage.layers(c.layers);
-    for (int64_t i = begin; i < end; ++i) blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));
+    for (int64_t i = begin; i < end; ++i)
+      blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));
     if (!context.stage.last) return;
     norm_.emplace(s / "norm", Norm::Kind::layer, c.embed(), static_cast<float>(c.norm_eps));
     head_.emplace(s / "head", vocab, c.embed(), context.valid_vocab, table, c.std());
@@ -97,7 +130,9 @@ class Gpt2 final : public Model {
       x_TD = dropout(x_TD, static_cast<float>(config_.dropout), name_key("embed.drop"));
     }
     int64_t first = context_.stage.layers(config_.layers).first;
-    auto block = [this, first, input](int64_t i, const Tensor& x) { return (*blocks_[static_cast<size_t>(i - first)])(x, input); };
+    auto block = [this, first, input](int64_t i, const Tensor& x) {
+      return (*blocks_[static_cast<size_t>(i - first)])(x, input);
+    };
     x_TD = run_blocks(context_.scope.blocks(), first, first + std::ssize(blocks_), block, x_TD);
     return head_ ? (*head_)((*norm_)(x_TD), input) : x_TD;
   }
@@ -105,8 +140,10 @@ class Gpt2 final : public Model {
   double flops_per_token(int64_t seq_length) const override {
     auto d = static_cast<double>(config_.hidden_size), f = static_cast<double>(config_.mlp().size);
     double block = 4 * d * d + 2 * d * f;
-    double attention = d * static_cast<double>(seq_length);  // scores and values, half of them masked
-    return 6 * (static_cast<double>(config_.layers) * (block + attention) + d * static_cast<double>(context_.vocab_size));
+    double attention =
+        d * static_cast<double>(seq_length);  // scores and values, half of them masked
+    return 6 * (static_cast<double>(config_.layers) * (block + attention) +
+                d * static_cast<double>(context_.vocab_size));
   }
 
   std::vector<HfParameter> hf_parameters() const override {
@@ -122,10 +159,12 @@ class Gpt2 final : public Model {
         bool transpose = kind[0] == 'w';  // the file's linears are stored [in, out]
         std::string qkv = cat(theirs, "attn.c_attn.", kind);
         auto plain = [&](const char* to, const char* from, bool flip) {
-          map.push_back({cat(ours, to, ".", kind), {{.tensor = cat(theirs, from, ".", kind), .transpose = flip}}});
+          map.push_back({cat(ours, to, ".", kind),
+                         {{.tensor = cat(theirs, from, ".", kind), .transpose = flip}}});
         };
         plain("norm1", "ln_1", false);
-        map.push_back({cat(ours, "attn.qkv.", kind), hf_qkv_pieces(config_.head_layout(), qkv, qkv, qkv, transpose)});
+        map.push_back({cat(ours, "attn.qkv.", kind),
+                       hf_qkv_pieces(config_.head_layout(), qkv, qkv, qkv, transpose)});
         plain("attn.out", "attn.c_proj", transpose);
         plain("norm2", "ln_2", false);
         plain("mlp.up", "mlp.c_fc", transpose);
@@ -136,13 +175,17 @@ class Gpt2 final : public Model {
   }
 
  private:
-  int64_t positions() const { return config_.max_positions > 0 ? config_.max_positions : context_.max_positions; }
+  int64_t positions() const {
+    return config_.max_positions > 0 ? config_.max_positions : context_.max_positions;
+  }
   void check() const {
     MT_USER_CHECK(positions() >= context_.max_positions, ErrorClass::config,
-                  cat("model.max_positions (", positions(), ") is below model.seq_length (", context_.max_positions, ")"),
+                  cat("model.max_positions (", positions(), ") is below model.seq_length (",
+                      context_.max_positions, ")"),
                   "shorten model.seq_length or train a longer position table");
     MT_USER_CHECK(config_.hidden_size % config_.heads == 0, ErrorClass::config,
-                  cat("model.hidden_size (", config_.hidden_size, ") is not a multiple of model.heads (", config_.heads, ")"),
+                  cat("model.hidden_size (", config_.hidden_size,
+                      ") is not a multiple of model.heads (", config_.heads, ")"),
                   "choose a number of heads that divides the width");
   }
 

@@ -1,4 +1,5 @@
-// Decoders with experts — Mixtral, Qwen3-MoE and their kin: the second half of a block is a gated MLP or a mixture of such.
+// Decoders with experts — Mixtral, Qwen3-MoE and their kin: the second half of a block is a gated
+// MLP or a mixture of such.
 #include <memory>
 #include <optional>
 #include <vector>
@@ -20,10 +21,12 @@ MoeOptions options_of(const MoeDecoderSettings& c) {
 class DenseBlock final : public DecoderBlock {
  public:
   DenseBlock(const MoeDecoderSettings& c, const Scope& s, const RopeTable& rope)
-      : DecoderBlock(c, s, rope), mlp_(s / "mlp", c.embed(), {"mlp", c.ffn_hidden_size}, c.std(), c.out_std()) {}
+      : DecoderBlock(c, s, rope),
+        mlp_(s / "mlp", c.embed(), {"mlp", c.ffn_hidden_size}, c.std(), c.out_std()) {}
 
  private:
-  Tensor feed_forward(const Tensor& normed_TD, const ModelInput& /*input*/, const Tensor& residual_TD) const override {
+  Tensor feed_forward(const Tensor& normed_TD, const ModelInput& /*input*/,
+                      const Tensor& residual_TD) const override {
     return mlp_(normed_TD, residual_TD);
   }
   GatedMlp mlp_;
@@ -31,13 +34,15 @@ class DenseBlock final : public DecoderBlock {
 
 class SparseBlock final : public DecoderBlock {
  public:
-  SparseBlock(const MoeDecoderSettings& c, const Scope& s, const RopeTable& rope, std::vector<Moe*>& mixtures)
+  SparseBlock(const MoeDecoderSettings& c, const Scope& s, const RopeTable& rope,
+              std::vector<Moe*>& mixtures)
       : DecoderBlock(c, s, rope), moe_(s / "mlp", c.embed(), options_of(c)) {
     mixtures.push_back(&moe_);
   }
 
  private:
-  Tensor feed_forward(const Tensor& normed_TD, const ModelInput& input, const Tensor& residual_TD) const override {
+  Tensor feed_forward(const Tensor& normed_TD, const ModelInput& input,
+                      const Tensor& residual_TD) const override {
     return moe_(normed_TD, input, residual_TD);
   }
   Moe moe_;
@@ -45,7 +50,8 @@ class SparseBlock final : public DecoderBlock {
 
 class MoeDecoder final : public Decoder {
  public:
-  MoeDecoder(const MoeDecoderSettings& c, ModelContext& context) : MoeDecoder(c, context, std::vector<Moe*>()) {}
+  MoeDecoder(const MoeDecoderSettings& c, ModelContext& context)
+      : MoeDecoder(c, context, std::vector<Moe*>()) {}
 
   std::vector<StepFigure> end_step(bool updated) override {
     return end_moe_step(mixtures_, context().scope.parallel(), updated);
@@ -57,7 +63,8 @@ class MoeDecoder final : public Decoder {
     for (int64_t i = 0; i < config_.layers; ++i) {
       const MoeSettings& moe = config_.moe;
       int64_t ffn = moe.ffn_hidden_size > 0 ? moe.ffn_hidden_size : config_.ffn_hidden_size;
-      int64_t width = config_.sparse(i) ? moe.top_k * ffn + moe.shared_ffn_hidden_size : config_.ffn_hidden_size;
+      int64_t width = config_.sparse(i) ? moe.top_k * ffn + moe.shared_ffn_hidden_size
+                                        : config_.ffn_hidden_size;
       products += attention_products(seq_length) + 3 * d * static_cast<double>(width);
       if (config_.sparse(i)) products += d * static_cast<double>(moe.experts);
     }
@@ -66,31 +73,36 @@ class MoeDecoder final : public Decoder {
 
   // Mixtral's names: Qwen3-MoE and DeepSeek-V3 have norms and attention besides that are not built.
   std::vector<HfParameter> hf_parameters() const override {
-    return hf_names([this](int64_t i, const std::string& ours, const std::string& theirs, auto& map) {
-      if (config_.sparse(i)) return add_hf_experts(ours + "mlp.", theirs + "block_sparse_moe.", map);
-      add_hf_mlp(ours, theirs, map);
-    });
+    return hf_names(
+        [this](int64_t i, const std::string& ours, const std::string& theirs, auto& map) {
+          if (config_.sparse(i))
+            return add_hf_experts(ours + "mlp.", theirs + "block_sparse_moe.", map);
+          add_hf_mlp(ours, theirs, map);
+        });
   }
 
  private:
   // Blocks list their mixtures while the base is built, so the list is made before it.
   MoeDecoder(const MoeDecoderSettings& c, ModelContext& context, std::vector<Moe*>&& mixtures)
-      : Decoder(c, context,
-                [&](const Scope& s, int64_t i, const RopeTable& rope) -> std::unique_ptr<DecoderBlock> {
-                  if (c.sparse(i)) return std::make_unique<SparseBlock>(c, s, rope, mixtures);
-                  return std::make_unique<DenseBlock>(c, s, rope);
-                }),
+      : Decoder(
+            c, context,
+            [&](const Scope& s, int64_t i, const RopeTable& rope) -> std::unique_ptr<DecoderBlock> {
+              if (c.sparse(i)) return std::make_unique<SparseBlock>(c, s, rope, mixtures);
+              return std::make_unique<DenseBlock>(c, s, rope);
+            }),
         config_(c),
         mixtures_(std::move(mixtures)) {}
 
-  void add_hf_experts(const std::string& ours, const std::string& theirs, std::vector<HfParameter>& map) const {
+  void add_hf_experts(const std::string& ours, const std::string& theirs,
+                      std::vector<HfParameter>& map) const {
     int64_t ffn = config_.moe.options(config_.ffn_hidden_size).ffn;
     map.push_back({ours + "router.weight", {{theirs + "gate.weight"}}});
     for (auto [part, number] : {std::pair{"gate", 1}, {"up", 3}, {"down", 2}}) {
       HfParameter parameter{cat(ours, "experts.", part, ".weight"), {}};
       int64_t rows = number == 2 ? config_.hidden_size : ffn;
       for (int64_t e = 0; e < config_.moe.experts; ++e)
-        parameter.pieces.push_back({cat(theirs, "experts.", e, ".w", number, ".weight"), 0, e * rows, rows});
+        parameter.pieces.push_back(
+            {cat(theirs, "experts.", e, ".w", number, ".weight"), 0, e * rows, rows});
       map.push_back(std::move(parameter));
     }
   }
@@ -104,5 +116,6 @@ class MoeDecoder final : public Decoder {
 
 MT_PLUGIN("moe", "decoders with experts: Mixtral, Qwen3-MoE") {
   using namespace mtrain;
-  registry.add<Model, MoeDecoder, MoeDecoderSettings>("moe", "decoder with experts: Mixtral, Qwen3-MoE, DeepSeek-V3");
+  registry.add<Model, MoeDecoder, MoeDecoderSettings>(
+      "moe", "decoder with experts: Mixtral, Qwen3-MoE, DeepSeek-V3");
 }

@@ -8,7 +8,8 @@
 namespace mtrain {
 
 struct MlaSettings {
-  int64_t kv_lora_rank = 0, q_lora_rank = 0, qk_head_dim = 128, rope_head_dim = 64, v_head_dim = 128;
+  int64_t kv_lora_rank = 0, q_lora_rank = 0, qk_head_dim = 128, rope_head_dim = 64,
+          v_head_dim = 128;
   bool cache_latents = false;
   void bind(Fields& f);
 };

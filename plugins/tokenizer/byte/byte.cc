@@ -1,5 +1,5 @@
-// The byte tokenizer: ids 0 to 255 are the bytes themselves, 256 ends a document; behind it lie as many special tokens as are
-// asked for. Needs no files and loses nothing.
+// The byte tokenizer: ids 0 to 255 are the bytes themselves, 256 ends a document; behind it lie as
+// many special tokens as are asked for. Needs no files and loses nothing.
 #include "mtrain/base/error.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin.h"
@@ -13,7 +13,8 @@ struct ByteConfig {
   int64_t extra_ids = 0;
   void bind(Fields& f) {
     f("extra_ids", extra_ids,
-      "special tokens <extra_id_0>, <extra_id_1>, … behind the end of document, the first with the largest id")
+      "special tokens <extra_id_0>, <extra_id_1>, … behind the end of document, the first with the "
+      "largest id")
         .min(0)
         .max(10000)
         .example("100")
@@ -24,14 +25,16 @@ struct ByteConfig {
 
 class ByteTokenizer final : public Tokenizer {
  public:
-  ByteTokenizer(const ByteConfig& config, TokenizerContext&) : extra_ids_(static_cast<int32_t>(config.extra_ids)) {}
+  ByteTokenizer(const ByteConfig& config, TokenizerContext&)
+      : extra_ids_(static_cast<int32_t>(config.extra_ids)) {}
 
   std::string name() const override { return "byte"; }
   int64_t vocab_size() const override { return kEndOfDocument + 1 + extra_ids_; }
   std::optional<int32_t> eod() const override { return kEndOfDocument; }
   std::vector<SpecialToken> special_tokens() const override {
     std::vector<SpecialToken> out = {{"<|endoftext|>", kEndOfDocument}};
-    for (int32_t i = 1; i <= extra_ids_; ++i) out.push_back({cat("<extra_id_", extra_ids_ - i, ">"), kEndOfDocument + i});
+    for (int32_t i = 1; i <= extra_ids_; ++i)
+      out.push_back({cat("<extra_id_", extra_ids_ - i, ">"), kEndOfDocument + i});
     return out;
   }
   std::string identity() const override {
@@ -51,7 +54,8 @@ class ByteTokenizer final : public Tokenizer {
     out.reserve(ids.size());
     for (int32_t id : ids) {
       MT_USER_CHECK(id >= 0 && id < vocab_size(), ErrorClass::data,
-                    cat("id ", id, " is outside the byte tokenizer's vocabulary of ", vocab_size()), "");
+                    cat("id ", id, " is outside the byte tokenizer's vocabulary of ", vocab_size()),
+                    "");
       if (id < kEndOfDocument) out += static_cast<char>(id);
     }
     return out;
@@ -66,6 +70,6 @@ class ByteTokenizer final : public Tokenizer {
 
 MT_PLUGIN("byte", "bytes as tokens: 256 of them and an end of document") {
   using namespace mtrain;
-  registry.add<Tokenizer, ByteTokenizer, ByteConfig>("byte",
-                                                     "bytes as tokens: 256 of them and an end of document");
+  registry.add<Tokenizer, ByteTokenizer, ByteConfig>(
+      "byte", "bytes as tokens: 256 of them and an end of document");
 }

@@ -13,7 +13,8 @@ namespace {
 using namespace tokenize;
 namespace fs = std::filesystem;
 
-constexpr const char* kHint = "vocab.json and merges.txt of one model belong together: get both again";
+constexpr const char* kHint =
+    "vocab.json and merges.txt of one model belong together: get both again";
 
 struct Gpt2Config {
   std::string path, merges, eod = "<|endoftext|>";
@@ -42,8 +43,8 @@ class VocabReader final : public nlohmann::json_sax<nlohmann::json> {
     if (depth_ != 1) return other("a number");
     std::string bytes;
     const bool reachable = chars_to_bytes(key_, bytes) && key_ != eod_;
-    out_.add(reachable ? bytes : key_, static_cast<int64_t>(std::min<number_unsigned_t>(id, INT64_MAX)),
-             where_, reachable);
+    out_.add(reachable ? bytes : key_,
+             static_cast<int64_t>(std::min<number_unsigned_t>(id, INT64_MAX)), where_, reachable);
     return true;
   }
   bool number_integer(number_integer_t id) override { return out_.add(key_, id, where_), true; }
@@ -63,7 +64,8 @@ class VocabReader final : public nlohmann::json_sax<nlohmann::json> {
  private:
   bool other(const char* what) {
     throw Error(ErrorClass::data,
-                cat(where_, ": '", printable(key_, 60), "' has ", what, " where an id is wanted"), kHint);
+                cat(where_, ": '", printable(key_, 60), "' has ", what, " where an id is wanted"),
+                kHint);
   }
   TokenTable& out_;
   const std::string& where_;
@@ -72,7 +74,8 @@ class VocabReader final : public nlohmann::json_sax<nlohmann::json> {
   int depth_ = 0;
 };
 
-std::vector<BpeMerge> read_merges(std::string_view text, const TokenTable& tokens, const std::string& where) {
+std::vector<BpeMerge> read_merges(std::string_view text, const TokenTable& tokens,
+                                  const std::string& where) {
   std::vector<BpeMerge> out;
   int64_t line_number = 0;
   while (!text.empty()) {
@@ -95,17 +98,21 @@ std::vector<BpeMerge> read_merges(std::string_view text, const TokenTable& token
       return id;
     };
     const int32_t left = token(line.substr(0, blank)), right = token(line.substr(blank + 1));
-    const int32_t result = tokens.find(std::string(tokens.text(left)) + std::string(tokens.text(right)));
-    if (result < 0) fail(cat("what '", printable(line, 60), "' makes is not a token of the vocabulary"));
+    const int32_t result =
+        tokens.find(std::string(tokens.text(left)) + std::string(tokens.text(right)));
+    if (result < 0)
+      fail(cat("what '", printable(line, 60), "' makes is not a token of the vocabulary"));
     out.push_back({left, right, result, static_cast<uint32_t>(out.size())});
   }
   return out;
 }
 
 PipelineParts read(const Gpt2Config& config, const TokenizerContext& context) {
-  const fs::path vocab = file_in(context.base_directory / config.path, {"vocab.json", "encoder.json"});
-  const fs::path merges = config.merges.empty() ? file_in(vocab.parent_path(), {"merges.txt", "vocab.bpe"})
-                                                : context.base_directory / config.merges;
+  const fs::path vocab =
+      file_in(context.base_directory / config.path, {"vocab.json", "encoder.json"});
+  const fs::path merges = config.merges.empty()
+                              ? file_in(vocab.parent_path(), {"merges.txt", "vocab.bpe"})
+                              : context.base_directory / config.merges;
   const std::string vocab_text = read_file(vocab, kHint), merges_text = read_file(merges, kHint);
   auto tokens = std::make_unique<TokenTable>(50257);
   const std::string where = vocab.string();
@@ -116,24 +123,29 @@ PipelineParts read(const Gpt2Config& config, const TokenizerContext& context) {
   const int64_t size = tokens->size();
   std::optional<int32_t> eod;
   for (int64_t id = size - 1; id >= 0 && !eod; --id)
-    if (tokens->has(id) && !tokens->findable(id) && tokens->text(static_cast<int32_t>(id)) == config.eod)
+    if (tokens->has(id) && !tokens->findable(id) &&
+        tokens->text(static_cast<int32_t>(id)) == config.eod)
       eod = static_cast<int32_t>(id);
   auto parts = byte_level_parts(std::move(tokens), std::move(list), false,
                                 std::string(pattern_text(KnownPattern::gpt2)), where);
   if (!config.eod.empty())
-    parts.added.add({.text = config.eod, .id = eod.value_or(static_cast<int32_t>(size)), .special = true});
+    parts.added.add(
+        {.text = config.eod, .id = eod.value_or(static_cast<int32_t>(size)), .special = true});
   parts.added.sort();
   parts.eod = token_named(parts, config.eod, "tokenizer.eod");
   parts.name = "gpt2_bpe";
   parts.folder = vocab.parent_path();
-  parts.identity = cat("gpt2_bpe: ", parts.tokens->count(), " tokens, files ", std::hex,
-                       hash_bytes(vocab_text), " ", hash_bytes(merges_text), std::dec, ", eod ", config.eod);
+  parts.identity =
+      cat("gpt2_bpe: ", parts.tokens->count(), " tokens, files ", std::hex, hash_bytes(vocab_text),
+          " ", hash_bytes(merges_text), std::dec, ", eod ", config.eod);
   return parts;
 }
 
 class Gpt2Tokenizer final : public TextPipeline {
  public:
-  Gpt2Tokenizer(const Gpt2Config& config, TokenizerContext& context) : TextPipeline(read_files("gpt2_bpe", context.base_directory / config.path, [&] { return read(config, context); })) {}
+  Gpt2Tokenizer(const Gpt2Config& config, TokenizerContext& context)
+      : TextPipeline(read_files("gpt2_bpe", context.base_directory / config.path,
+                                [&] { return read(config, context); })) {}
 };
 
 }  // namespace
@@ -141,5 +153,6 @@ class Gpt2Tokenizer final : public TextPipeline {
 
 MT_PLUGIN("gpt2_bpe", "GPT-2's vocab.json and merges.txt") {
   using namespace mtrain;
-  registry.add<Tokenizer, Gpt2Tokenizer, Gpt2Config>("gpt2_bpe", "GPT-2's vocab.json and merges.txt");
+  registry.add<Tokenizer, Gpt2Tokenizer, Gpt2Config>("gpt2_bpe",
+                                                     "GPT-2's vocab.json and merges.txt");
 }

@@ -28,12 +28,13 @@ struct HfConfig {
 };
 
 simdjson::padded_string load(const std::filesystem::path& file) {
-  if (std::error_code ignored; std::filesystem::exists(file, ignored)) ::close(open_regular_file(file));  // a pipe would hang
+  if (std::error_code ignored; std::filesystem::exists(file, ignored))
+    ::close(open_regular_file(file));  // a pipe would hang
   simdjson::padded_string text;
   const auto fault = simdjson::padded_string::load(file.string()).get(text);
-  MT_USER_CHECK(
-      fault == simdjson::SUCCESS, ErrorClass::io, cat("cannot read ", file.string()),
-      "tokenizer.path is a tokenizer.json or a folder with one: get it with the model's other files");
+  MT_USER_CHECK(fault == simdjson::SUCCESS, ErrorClass::io, cat("cannot read ", file.string()),
+                "tokenizer.path is a tokenizer.json or a folder with one: get it with the model's "
+                "other files");
   return text;
 }
 
@@ -47,14 +48,16 @@ tokenize::PipelineParts read(const HfConfig& config, const TokenizerContext& con
   parts.name = "hf";
   parts.folder = file.parent_path();
   const uint64_t digest = tokenize::hash_bytes({text.data(), text.size()});
-  parts.identity = cat("hf: ", parts.tokens->count(), " tokens, file ", std::hex, digest, std::dec, ", eod ",
-                       parts.eod ? std::to_string(*parts.eod) : "none");
+  parts.identity = cat("hf: ", parts.tokens->count(), " tokens, file ", std::hex, digest, std::dec,
+                       ", eod ", parts.eod ? std::to_string(*parts.eod) : "none");
   return parts;
 }
 
 class HfTokenizer final : public tokenize::TextPipeline {
  public:
-  HfTokenizer(const HfConfig& config, TokenizerContext& context) : TextPipeline(tokenize::read_files("hf", context.base_directory / config.path, [&] { return read(config, context); })) {}
+  HfTokenizer(const HfConfig& config, TokenizerContext& context)
+      : TextPipeline(tokenize::read_files("hf", context.base_directory / config.path,
+                                          [&] { return read(config, context); })) {}
 };
 
 }  // namespace

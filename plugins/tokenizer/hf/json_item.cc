@@ -114,9 +114,10 @@ int64_t JsonItem::integer_or(std::string_view key, int64_t otherwise) const {
 
 JsonItem parse_json(simdjson::dom::parser& parser, const simdjson::padded_string& text,
                     const std::string& name) {
-  MT_USER_CHECK(text.size() <= kMaxBytes, ErrorClass::data,
-                cat(name, " has ", human_bytes(text.size()), "; the limit is ", human_bytes(kMaxBytes)),
-                kHint);
+  MT_USER_CHECK(
+      text.size() <= kMaxBytes, ErrorClass::data,
+      cat(name, " has ", human_bytes(text.size()), "; the limit is ", human_bytes(kMaxBytes)),
+      kHint);
   simdjson::dom::element root;
   auto fault = parser.allocate(std::max<size_t>(text.size(), 64), kMaxDepth);
   if (fault == simdjson::SUCCESS) fault = parser.parse(text).get(root);

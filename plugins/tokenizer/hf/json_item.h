@@ -1,5 +1,5 @@
-// JsonItem: a place in a JSON file that knows where it is, so that every fault can be told with its path.
-// Refers to the parser that made it. For one thread at a time.
+// JsonItem: a place in a JSON file that knows where it is, so that every fault can be told with its
+// path. Refers to the parser that made it. For one thread at a time.
 #pragma once
 #include <simdjson.h>
 
@@ -13,7 +13,8 @@ namespace mtrain::hf {
 
 class JsonItem {
  public:
-  JsonItem(simdjson::dom::element value, std::string path) : value_(value), path_(std::move(path)) {}
+  JsonItem(simdjson::dom::element value, std::string path)
+      : value_(value), path_(std::move(path)) {}
 
   /// "tokenizer.json: model.merges".
   const std::string& path() const { return path_; }
@@ -47,7 +48,8 @@ class JsonItem {
   std::string path_;
 };
 
-/// Parses a whole file. Error(data) with line and column when it is no JSON, nested too deep or too large.
+/// Parses a whole file. Error(data) with line and column when it is no JSON, nested too deep or too
+/// large.
 JsonItem parse_json(simdjson::dom::parser& parser, const simdjson::padded_string& text,
                     const std::string& name);
 

@@ -20,13 +20,14 @@ constexpr double kUnknownPenalty = 10;          // below the lowest score, as in
 /// Whole words only.
 class WordLevel final : public WordModel {
  public:
-  WordLevel(const TokenTable& tokens, std::optional<int32_t> unknown) : tokens_(tokens), unknown_(unknown) {}
+  WordLevel(const TokenTable& tokens, std::optional<int32_t> unknown)
+      : tokens_(tokens), unknown_(unknown) {}
   void encode(std::string_view word, WordTokens& out) const override {
     const int32_t id = tokens_.find(word);
-    MT_USER_CHECK(
-        id >= 0 || unknown_, ErrorClass::data,
-        cat("the word '", printable(word, 40), "' has no token, and the tokenizer has none for the unknown"),
-        "use a tokenizer whose vocabulary covers the data");
+    MT_USER_CHECK(id >= 0 || unknown_, ErrorClass::data,
+                  cat("the word '", printable(word, 40),
+                      "' has no token, and the tokenizer has none for the unknown"),
+                  "use a tokenizer whose vocabulary covers the data");
     out.add(id >= 0 ? id : *unknown_, word.size());
   }
 
@@ -41,7 +42,8 @@ bool is_special(const AddedTokens& added, int64_t id) {
 }
 
 /// {"text": id, …}
-std::unique_ptr<TokenTable> read_vocab(const JsonItem& item, const AddedTokens& added, bool by_bytes) {
+std::unique_ptr<TokenTable> read_vocab(const JsonItem& item, const AddedTokens& added,
+                                       bool by_bytes) {
   const auto members = item.object();
   auto out = std::make_unique<TokenTable>(members.size());
   std::string bytes;
@@ -62,13 +64,15 @@ std::unique_ptr<TokenTable> read_vocab(const JsonItem& item, const AddedTokens& 
 
 class MergeReader {
  public:
-  MergeReader(const TokenTable& tokens, bool by_bytes, const std::string& prefix, const JsonItem& item)
+  MergeReader(const TokenTable& tokens, bool by_bytes, const std::string& prefix,
+              const JsonItem& item)
       : tokens_(tokens), by_bytes_(by_bytes), prefix_(prefix), item_(item) {}
 
   std::vector<BpeMerge> read() {
     std::vector<BpeMerge> out;
     const auto list = item_.array();
-    if (list.size() > static_cast<size_t>(TokenTable::kMaxTokens)) item_.fail("there are too many merges");
+    if (list.size() > static_cast<size_t>(TokenTable::kMaxTokens))
+      item_.fail("there are too many merges");
     out.reserve(list.size());
     std::vector<Sides> batch;
     for (auto value : list) {
@@ -89,7 +93,8 @@ class MergeReader {
     if (value.get_string().get(text) == simdjson::SUCCESS) {
       const size_t blank = text.find(' ');
       if (blank == std::string_view::npos || text.find(' ', blank + 1) != std::string_view::npos)
-        fail(index, cat("two tokens with one space between are wanted, not '", printable(text, 60), "'"));
+        fail(index,
+             cat("two tokens with one space between are wanted, not '", printable(text, 60), "'"));
       return {text.substr(0, blank), text.substr(blank + 1)};
     }
     simdjson::dom::array pair;
@@ -120,7 +125,8 @@ class MergeReader {
       const bool inner = !prefix_.empty() && batch[i].second.starts_with(prefix_);
       joined_.assign(texts_[left]).append(texts_[right].substr(inner ? prefix_.size() : 0));
       const int32_t result = made_of_joined(out.empty() ? 0 : out.back().result);
-      if (result < 0) fail(out.size(), cat("'", printable(joined_, 60), "', which it makes, is not a token"));
+      if (result < 0)
+        fail(out.size(), cat("'", printable(joined_, 60), "', which it makes, is not a token"));
       out.push_back({ids_[left], ids_[right], result, static_cast<uint32_t>(out.size())});
     }
     batch.clear();
@@ -133,8 +139,8 @@ class MergeReader {
     return std::string_view(bytes_).substr(begin);
   }
 
-  /// The token that a merge makes. Merges come in the order of what they make, nearly: most make what the
-  /// last one made, or the next.
+  /// The token that a merge makes. Merges come in the order of what they make, nearly: most make
+  /// what the last one made, or the next.
   int32_t made_of_joined(int32_t last) const {
     for (const int32_t id : {last, last + 1})
       if (tokens_.findable(id) && tokens_.text(id) == joined_) return id;
@@ -184,11 +190,14 @@ ModelParts read_bpe(const JsonItem& model, const AddedTokens& added, bool by_byt
   if (auto dropout = model.find("dropout"); dropout && dropout->number() != 0)
     dropout->fail("dropping merges at random is not supported; set it to null");
   auto merges = MergeReader(*out.tokens, by_bytes, options.inner_prefix, model.at("merges")).read();
-  const bool plain = options.inner_prefix.empty() && options.end_suffix.empty() && !options.whole_words;
-  if (plain && !by_bytes && out.tokens->find(kBlank) >= 0 && begins_words(*out.tokens, merges, kBlank))
+  const bool plain =
+      options.inner_prefix.empty() && options.end_suffix.empty() && !options.whole_words;
+  if (plain && !by_bytes && out.tokens->find(kBlank) >= 0 &&
+      begins_words(*out.tokens, merges, kBlank))
     out.harmless_cut = split_before_runs(kBlank);
   out.unknown = options.unknown;
-  out.model = std::make_unique<Bpe>(*out.tokens, std::move(merges), std::move(options), model.path());
+  out.model =
+      std::make_unique<Bpe>(*out.tokens, std::move(merges), std::move(options), model.path());
   return out;
 }
 
@@ -221,7 +230,8 @@ ModelParts read_unigram(const JsonItem& model, const AddedTokens& added) {
     double score = 0;
     const bool good = entry.get_array().get(pair) == simdjson::SUCCESS && pair.size() == 2 &&
                       pair.at(0).get_string().get(text) == simdjson::SUCCESS &&
-                      pair.at(1).get_double().get(score) == simdjson::SUCCESS && std::isfinite(score);
+                      pair.at(1).get_double().get(score) == simdjson::SUCCESS &&
+                      std::isfinite(score);
     if (!good) vocab.fail(cat("item ", id, " is not a pair of a text and a score"));
     tokens->add(text, id, vocab.path(), !is_special(added, id));
     options.never.push_back(is_special(added, id));
@@ -260,7 +270,8 @@ ModelParts read_model(const JsonItem& model, const AddedTokens& added, bool by_b
   if (type == "WordPiece") return read_word_piece(model, added);
   if (type == "Unigram") return read_unigram(model, added);
   if (type == "WordLevel") return read_word_level(model, added);
-  model.fail(cat("the type '", printable(type, 60), "' is not known: BPE, WordPiece, Unigram or WordLevel"));
+  model.fail(cat("the type '", printable(type, 60),
+                 "' is not known: BPE, WordPiece, Unigram or WordLevel"));
 }
 
 }  // namespace mtrain::hf

@@ -23,7 +23,8 @@ SplitBehavior behavior_of(const JsonItem& item, const char* otherwise) {
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  item.at("behavior").fail("Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous is wanted");
+  item.at("behavior")
+      .fail("Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous is wanted");
 }
 
 PreTokenizerPtr read_split(const JsonItem& item) {
@@ -42,7 +43,8 @@ PreTokenizerPtr read_split(const JsonItem& item) {
 char32_t one_char(const JsonItem& item, const char* key) {
   const JsonItem value = item.at(key);
   const std::string_view text = value.text();
-  if (text.empty() || decode_char(text, 0).bytes != text.size()) value.fail("one character is wanted here");
+  if (text.empty() || decode_char(text, 0).bytes != text.size())
+    value.fail("one character is wanted here");
   return decode_char(text, 0).value;
 }
 
@@ -105,7 +107,8 @@ NormalizerPtr read_normalizer(const JsonItem& item) {
   if (type == "NFKD") return normalize_unicode(UnicodeForm::nfkd);
   if (type == "Lowercase") return lowercase();
   if (type == "StripAccents") return strip_accents();
-  if (type == "Strip") return strip(item.flag_or("strip_left", true), item.flag_or("strip_right", true));
+  if (type == "Strip")
+    return strip(item.flag_or("strip_left", true), item.flag_or("strip_right", true));
   if (type == "Nmt") return clean_nmt();
   if (type == "Prepend") return prepend(std::string(item.at("prepend").text()));
   if (type == "Replace")
@@ -123,10 +126,10 @@ NormalizerPtr read_normalizer(const JsonItem& item) {
     cleaning.strip_accents = item.flag_or("strip_accents", cleaning.lowercase);
     return bert_normalizer(cleaning);
   }
-  unknown_type(
-      item,
-      "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Nmt, Prepend, Replace, ByteLevel, "
-      "Precompiled or BertNormalizer");
+  unknown_type(item,
+               "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Nmt, Prepend, "
+               "Replace, ByteLevel, "
+               "Precompiled or BertNormalizer");
 }
 
 PreTokenizerPtr read_pre_tokenizer(const JsonItem& item, bool as_bytes) {
@@ -162,10 +165,10 @@ PreTokenizerPtr read_pre_tokenizer(const JsonItem& item, bool as_bytes) {
     return split_every(length);
   }
   if (type == "UnicodeScripts") return split_scripts();
-  unknown_type(
-      item,
-      "Sequence, ByteLevel, Split, Whitespace, WhitespaceSplit, BertPreTokenizer, Metaspace, Punctuation, "
-      "Digits, CharDelimiterSplit, FixedLength or UnicodeScripts");
+  unknown_type(item,
+               "Sequence, ByteLevel, Split, Whitespace, WhitespaceSplit, BertPreTokenizer, "
+               "Metaspace, Punctuation, "
+               "Digits, CharDelimiterSplit, FixedLength or UnicodeScripts");
 }
 
 void read_decoder(const JsonItem& item, std::vector<DecodeStepPtr>& out) {
@@ -179,21 +182,24 @@ void read_decoder(const JsonItem& item, std::vector<DecodeStepPtr>& out) {
   if (type == "WordPiece")
     return add(decode_word_piece(item.text_or("prefix", "##"), item.flag_or("cleanup", true)));
   if (type == "Metaspace")
-    return add(decode_metaspace(item.text_or("replacement", "\xE2\x96\x81"), read_prepend_scheme(item)));
+    return add(
+        decode_metaspace(item.text_or("replacement", "\xE2\x96\x81"), read_prepend_scheme(item)));
   if (type == "BPEDecoder") return add(decode_bpe_suffix(item.text_or("suffix", "</w>")));
   if (type == "Replace")
-    return add(decode_replace(read_pattern(item.at("pattern")), std::string(item.at("content").text())));
+    return add(
+        decode_replace(read_pattern(item.at("pattern")), std::string(item.at("content").text())));
   if (type == "Fuse") return add(decode_fuse());
   if (type == "Strip")
     return add(decode_strip(std::string(item.at("content").text()), item.integer_or("start", 0),
                             item.integer_or("stop", 0)));
   if (type == "ByteFallback") return add(decode_byte_fallback());
   if (type == "CTC")
-    return add(decode_ctc(item.text_or("pad_token", "<pad>"), item.text_or("word_delimiter_token", "|"),
+    return add(decode_ctc(item.text_or("pad_token", "<pad>"),
+                          item.text_or("word_delimiter_token", "|"),
                           item.flag_or("cleanup", true)));
-  unknown_type(
-      item,
-      "Sequence, ByteLevel, WordPiece, Metaspace, BPEDecoder, Replace, Fuse, Strip, ByteFallback or CTC");
+  unknown_type(item,
+               "Sequence, ByteLevel, WordPiece, Metaspace, BPEDecoder, Replace, Fuse, Strip, "
+               "ByteFallback or CTC");
 }
 
 void read_post_processor(const JsonItem& item, PipelineParts& parts) {
@@ -213,7 +219,8 @@ void read_post_processor(const JsonItem& item, PipelineParts& parts) {
     return;
   }
   if (type != "ByteLevel")
-    unknown_type(item, "Sequence, TemplateProcessing, ByteLevel, BertProcessing or RobertaProcessing");
+    unknown_type(item,
+                 "Sequence, TemplateProcessing, ByteLevel, BertProcessing or RobertaProcessing");
 }
 
 }  // namespace mtrain::hf

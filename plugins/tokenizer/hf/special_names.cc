@@ -21,9 +21,10 @@ constexpr std::array<std::string_view, 8> kEnds = {"<|endoftext|>",
                                                    "<eos>",
                                                    "<|eos|>",
                                                    "[SEP]"};
-constexpr std::array<std::string_view, 5> kBegins = {"<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<s>",
-                                                     "<bos>", "[CLS]"};
-constexpr std::array<std::string_view, 4> kPads = {"<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"};
+constexpr std::array<std::string_view, 5> kBegins = {"<|begin_of_text|>", "<｜begin▁of▁sentence｜>",
+                                                     "<s>", "<bos>", "[CLS]"};
+constexpr std::array<std::string_view, 4> kPads = {"<pad>", "[PAD]", "<|pad|>",
+                                                   "<|finetune_right_pad_id|>"};
 
 std::optional<int32_t> id_of(const tokenize::PipelineParts& parts, std::string_view text) {
   for (const auto& token : parts.added.all())
@@ -51,9 +52,11 @@ nlohmann::json read_config(const std::filesystem::path& path) {
     throw Error(ErrorClass::data, cat(path.string(), " is not valid JSON at byte ", fault.byte),
                 "get the tokenizer's files again");
   } catch (const nlohmann::json::exception& fault) {  // a number beyond all types: 1e400
-    throw Error(ErrorClass::data, cat(path.string(), " cannot be read: ", printable(fault.what())), "get the tokenizer's files again");
+    throw Error(ErrorClass::data, cat(path.string(), " cannot be read: ", printable(fault.what())),
+                "get the tokenizer's files again");
   }
-  throw Error(ErrorClass::data, cat(path.string(), " holds no object"), "get the tokenizer's files again");
+  throw Error(ErrorClass::data, cat(path.string(), " holds no object"),
+              "get the tokenizer's files again");
 }
 
 void first_of(const tokenize::PipelineParts& parts, Names names, std::optional<int32_t>& out) {
@@ -76,9 +79,10 @@ void find_special_names(const std::filesystem::path& file, const std::string& eo
   }
   if (!eod.empty()) {
     parts.eod = id_of(parts, eod);
-    MT_USER_CHECK(parts.eod, ErrorClass::config,
-                  cat("tokenizer.eod: '", printable(eod, 60), "' is not a token of ", file.string()),
-                  "name one of its special tokens, or leave tokenizer.eod out");
+    MT_USER_CHECK(
+        parts.eod, ErrorClass::config,
+        cat("tokenizer.eod: '", printable(eod, 60), "' is not a token of ", file.string()),
+        "name one of its special tokens, or leave tokenizer.eod out");
   }
   first_of(parts, kEnds, parts.eod);
   first_of(parts, kBegins, parts.bos);

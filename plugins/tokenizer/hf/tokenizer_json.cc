@@ -38,8 +38,8 @@ std::vector<JsonItem> steps_of(const JsonItem& root, const char* section, const 
   return {*item};
 }
 
-/// Whether words can go to the model as bytes: the byte alphabet is the last thing before it and the first
-/// after it.
+/// Whether words can go to the model as bytes: the byte alphabet is the last thing before it and
+/// the first after it.
 bool works_on_bytes(const JsonItem& root) {
   const auto before = steps_of(root, "pre_tokenizer", "pretokenizers");
   const auto after = steps_of(root, "decoder", "decoders");
@@ -69,7 +69,8 @@ KnownPattern pattern_of(const JsonItem& root) {
 }
 
 /// Added tokens and the vocabulary must agree.
-void check_added(const JsonItem& root, const AddedTokens& added, const TokenTable& tokens, bool by_bytes) {
+void check_added(const JsonItem& root, const AddedTokens& added, const TokenTable& tokens,
+                 bool by_bytes) {
   int64_t largest = tokens.size() - 1;
   for (const auto& token : added.all()) {
     largest = std::max<int64_t>(largest, token.id);

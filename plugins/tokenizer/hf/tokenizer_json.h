@@ -1,5 +1,5 @@
-// Reads Hugging Face's tokenizer.json: what the file says, as parts of a pipeline. Everything is checked when
-// it is read; what is read can encode any text. Stateless.
+// Reads Hugging Face's tokenizer.json: what the file says, as parts of a pipeline. Everything is
+// checked when it is read; what is read can encode any text. Stateless.
 #pragma once
 #include <simdjson.h>
 
@@ -11,8 +11,10 @@
 
 namespace mtrain::hf {
 
-/// Error(data) with the path of the first fault: "tokenizer.json: model.merges[12]: …". `name` is the file's.
-tokenize::PipelineParts read_tokenizer_json(const simdjson::padded_string& text, const std::string& name);
+/// Error(data) with the path of the first fault: "tokenizer.json: model.merges[12]: …". `name` is
+/// the file's.
+tokenize::PipelineParts read_tokenizer_json(const simdjson::padded_string& text,
+                                            const std::string& name);
 
 // The sections of the file.
 struct ModelParts {
@@ -22,8 +24,8 @@ struct ModelParts {
   tokenize::PreTokenizerPtr harmless_cut;
   std::optional<int32_t> unknown;  // the token for what the vocabulary lacks
 };
-/// `by_bytes`: the vocabulary is in the byte alphabet, and words come as bytes. Special tokens of `added` are
-/// never made of text.
+/// `by_bytes`: the vocabulary is in the byte alphabet, and words come as bytes. Special tokens of
+/// `added` are never made of text.
 ModelParts read_model(const JsonItem& model, const tokenize::AddedTokens& added, bool by_bytes);
 tokenize::NormalizerPtr read_normalizer(const JsonItem& item);
 /// `as_bytes`: a byte-level step that is the last one leaves bytes as they are.

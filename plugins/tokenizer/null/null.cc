@@ -1,5 +1,5 @@
-// The null tokenizer: the text is the ids, in decimal, with blanks between. For data that comes as numbers,
-// and for speed tests.
+// The null tokenizer: the text is the ids, in decimal, with blanks between. For data that comes as
+// numbers, and for speed tests.
 #include <charconv>
 
 #include "mtrain/base/error.h"
@@ -29,7 +29,9 @@ class NullTokenizer final : public Tokenizer {
   std::string name() const override { return "null"; }
   int64_t vocab_size() const override { return ids_ + 1; }
   std::optional<int32_t> eod() const override { return static_cast<int32_t>(ids_); }
-  std::string identity() const override { return cat("null: ", ids_, " ids, end of document ", ids_); }
+  std::string identity() const override {
+    return cat("null: ", ids_, " ids, end of document ", ids_);
+  }
   std::string text_identity() const override { return ""; }  // the ids are another tokenizer's
 
   void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {
@@ -45,7 +47,8 @@ class NullTokenizer final : public Tokenizer {
     std::string out;
     for (int32_t id : ids) {
       MT_USER_CHECK(id >= 0 && id <= ids_, ErrorClass::data,
-                    cat("id ", id, " is outside the null tokenizer's vocabulary of ", ids_ + 1), "");
+                    cat("id ", id, " is outside the null tokenizer's vocabulary of ", ids_ + 1),
+                    "");
       if (id < ids_) out.append(out.empty() ? "" : " ").append(std::to_string(id));
     }
     return out;
@@ -61,11 +64,12 @@ class NullTokenizer final : public Tokenizer {
       auto [stop, fault] = std::from_chars(at, end, id);
       const auto place = static_cast<size_t>(at - text.data());
       MT_USER_CHECK(fault == std::errc() && id >= 0 && id < ids_, ErrorClass::data,
-                    cat("at byte ", place, " the null tokenizer wants an id below ", ids_, ", not '",
-                        printable(text.substr(place, 20)), "'"),
+                    cat("at byte ", place, " the null tokenizer wants an id below ", ids_,
+                        ", not '", printable(text.substr(place, 20)), "'"),
                     "its text is ids in decimal with spaces between");
       ids.push_back(id);
-      if (spans) spans->push_back({static_cast<uint32_t>(place), static_cast<uint32_t>(stop - text.data())});
+      if (spans)
+        spans->push_back({static_cast<uint32_t>(place), static_cast<uint32_t>(stop - text.data())});
       at = stop;
     }
   }

@@ -62,7 +62,8 @@ class Fields {
   }
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorClass::data,
-                cat(name_, " is not a SentencePiece model: at byte ", offset_ + at_, " ", what), kHint);
+                cat(name_, " is not a SentencePiece model: at byte ", offset_ + at_, " ", what),
+                kHint);
   }
 
  private:
@@ -176,7 +177,8 @@ ModelFile read_model_file(std::string_view bytes, const std::string& name) {
     if (fields.number() == 3) read_normalizer(fields.message(), out);
   }
   auto check = [&](bool good, const std::string& what) {
-    MT_USER_CHECK(good, ErrorClass::data, cat(name, " is not a SentencePiece model: ", what), kHint);
+    MT_USER_CHECK(good, ErrorClass::data, cat(name, " is not a SentencePiece model: ", what),
+                  kHint);
   };
   check(!out.pieces.empty(), "it has no pieces");
   check(out.kind == ModelKind::unigram || out.kind == ModelKind::bpe,

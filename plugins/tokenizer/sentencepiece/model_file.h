@@ -1,5 +1,5 @@
-// Reads SentencePiece's .model: a protocol buffer, of which only the needed fields are looked at. Nothing in
-// it is trusted: every length is compared with what is left. Stateless.
+// Reads SentencePiece's .model: a protocol buffer, of which only the needed fields are looked at.
+// Nothing in it is trusted: every length is compared with what is left. Stateless.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// The tokenizers of SentencePiece's .model files (Kudo and Richardson 2018, arXiv:1808.06226): BPE and
-// unigram.
+// The tokenizers of SentencePiece's .model files (Kudo and Richardson 2018, arXiv:1808.06226): BPE
+// and unigram.
 #include <algorithm>
 
 #include "model_file.h"
@@ -19,7 +19,8 @@ using namespace sentencepiece;
 namespace fs = std::filesystem;
 
 constexpr float kUnknownPenalty = 10;
-constexpr const char* kHint = "tokenizer.path is a tokenizer.model or spiece.model, or a folder with one";
+constexpr const char* kHint =
+    "tokenizer.path is a tokenizer.model or spiece.model, or a folder with one";
 
 struct SentencePieceConfig {
   std::string path;
@@ -32,7 +33,8 @@ struct SentencePieceConfig {
         .renamed_from({"tokenizer_model"})
         .input_path();
     f("extra_ids", extra_ids,
-      "special tokens <extra_id_0>, <extra_id_1>, … behind the file's, the first with the largest id")
+      "special tokens <extra_id_0>, <extra_id_1>, … behind the file's, the first with the largest "
+      "id")
         .min(0)
         .max(10000)
         .example("100")
@@ -65,9 +67,9 @@ std::vector<uint32_t> ranks_of(const std::vector<Piece>& pieces) {
   for (const auto& piece : pieces)
     out.push_back(piece.type != PieceType::normal
                       ? UINT32_MAX
-                      : static_cast<uint32_t>(
-                            std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>()) -
-                            scores.begin()));
+                      : static_cast<uint32_t>(std::lower_bound(scores.begin(), scores.end(),
+                                                               piece.score, std::greater<>()) -
+                                              scores.begin()));
   return out;
 }
 
@@ -121,9 +123,9 @@ void add_tokens(const ModelFile& file, int64_t extra_ids, PipelineParts& parts) 
 }
 
 LoadedModel read(const SentencePieceConfig& config, const TokenizerContext& context) {
-  const fs::path path =
-      file_in(context.base_directory / config.path,
-              {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "sentencepiece.model"});
+  const fs::path path = file_in(
+      context.base_directory / config.path,
+      {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "sentencepiece.model"});
   const std::string bytes = read_file(path, kHint), name = path.string();
   LoadedModel out{read_model_file(bytes, name), {}};
   const ModelFile& file = out.file;
@@ -146,24 +148,28 @@ LoadedModel read(const SentencePieceConfig& config, const TokenizerContext& cont
     parts.after.push_back(*parts.eod);
   parts.name = "sentencepiece";
   parts.folder = path.parent_path();
-  parts.text_identity = cat("sentencepiece: ", file.pieces.size(), " pieces, file ", std::hex, hash_bytes(bytes));
-  parts.identity = cat(parts.text_identity, config.extra_ids ? cat(", ", config.extra_ids, " extra") : "");
+  parts.text_identity =
+      cat("sentencepiece: ", file.pieces.size(), " pieces, file ", std::hex, hash_bytes(bytes));
+  parts.identity =
+      cat(parts.text_identity, config.extra_ids ? cat(", ", config.extra_ids, " extra") : "");
   return out;
 }
 
 class SentencePieceTokenizer final : public TextPipeline {
  public:
   SentencePieceTokenizer(const SentencePieceConfig& config, TokenizerContext& context)
-      : SentencePieceTokenizer(read_files("sentencepiece", context.base_directory / config.path, [&] { return read(config, context); })) {}
+      : SentencePieceTokenizer(read_files("sentencepiece", context.base_directory / config.path,
+                                          [&] { return read(config, context); })) {}
 
   std::string decode_bytes(std::span<const int32_t> ids) const override {
     std::string out, run;  // run: bytes of byte pieces
     bool at_begin = true, begin_seen = false;
     size_t run_pieces = 0;
     for (int32_t id : ids) {
-      MT_USER_CHECK(
-          id >= 0 && id < vocab_size(), ErrorClass::data,
-          cat("id ", id, " is outside the vocabulary of ", vocab_size(), " of tokenizer sentencepiece"), "");
+      MT_USER_CHECK(id >= 0 && id < vocab_size(), ErrorClass::data,
+                    cat("id ", id, " is outside the vocabulary of ", vocab_size(),
+                        " of tokenizer sentencepiece"),
+                    "");
       if (id >= static_cast<int32_t>(file_.pieces.size())) continue;
       const Piece& piece = file_.pieces[static_cast<size_t>(id)];
       if (piece.type == PieceType::byte && byte_token_value(piece.text) >= 0) {
@@ -202,7 +208,8 @@ class SentencePieceTokenizer final : public TextPipeline {
     }
   }
 
-  /// Bytes that are no character become U+FFFD each, as SentencePiece shows them; at the end they may go on.
+  /// Bytes that are no character become U+FFFD each, as SentencePiece shows them; at the end they
+  /// may go on.
   static void finish_run(std::string& run, size_t& pieces, bool at_end, std::string& out) {
     if (pieces == 0) return;
     out += at_end ? run : repair_utf8(run);
@@ -218,6 +225,6 @@ class SentencePieceTokenizer final : public TextPipeline {
 
 MT_PLUGIN("sentencepiece", "SentencePiece's model files") {
   using namespace mtrain;
-  registry.add<Tokenizer, SentencePieceTokenizer, SentencePieceConfig>("sentencepiece",
-                                                                       "SentencePiece's model files");
+  registry.add<Tokenizer, SentencePieceTokenizer, SentencePieceConfig>(
+      "sentencepiece", "SentencePiece's model files");
 }

@@ -1,5 +1,5 @@
-// SentencePiece's normalization: rules by the longest match, blanks joined and escaped. Immutable; safe from
-// any thread.
+// SentencePiece's normalization: rules by the longest match, blanks joined and escaped. Immutable;
+// safe from any thread.
 #pragma once
 #include <optional>
 #include <string>

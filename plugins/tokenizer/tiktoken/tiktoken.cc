@@ -1,5 +1,5 @@
-// Files of byte pairs by rank, as tiktoken reads them: on each line a token in base64 and its id, which is
-// its rank.
+// Files of byte pairs by rank, as tiktoken reads them: on each line a token in base64 and its id,
+// which is its rank.
 #include <charconv>
 
 #include "mtrain/base/error.h"
@@ -14,7 +14,8 @@ namespace {
 using namespace tokenize;
 namespace fs = std::filesystem;
 
-constexpr const char* kHint = "each line is a token in base64, a space and its rank: get the file again";
+constexpr const char* kHint =
+    "each line is a token in base64, a space and its rank: get the file again";
 
 struct TiktokenConfig {
   std::string path, pattern = "llama3", eod;
@@ -27,7 +28,8 @@ struct TiktokenConfig {
         .renamed_from({"tokenizer_model"})
         .input_path();
     f("pattern", pattern,
-      "how text is cut into words: gpt2, llama3 (also cl100k), qwen2, o200k, or a regular expression")
+      "how text is cut into words: gpt2, llama3 (also cl100k), qwen2, o200k, or a regular "
+      "expression")
         .resume(ResumeClass::impossible)
         .renamed_from({"tiktoken_pattern"});
     f("special_tokens", special_tokens,
@@ -36,7 +38,8 @@ struct TiktokenConfig {
         .resume(ResumeClass::impossible)
         .renamed_from({"tiktoken_special_tokens"});
     f("eod", eod,
-      "text of the token that ends a document; empty: <|endoftext|> or <|end_of_text|>, else the first")
+      "text of the token that ends a document; empty: <|endoftext|> or <|end_of_text|>, else the "
+      "first")
         .resume(ResumeClass::impossible);
   }
 };
@@ -64,9 +67,10 @@ std::unique_ptr<TokenTable> read_ranks(std::string_view text, const std::string&
     int64_t rank = -1;
     const std::string_view digits = line.substr(std::min(blank, line.size() - 1) + 1);
     auto [stop, fault] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-    MT_USER_CHECK(
-        blank != std::string_view::npos && fault == std::errc() && stop == digits.data() + digits.size(),
-        ErrorClass::data, cat(place, ": '", printable(line, 60), "' is not a token with a rank"), kHint);
+    MT_USER_CHECK(blank != std::string_view::npos && fault == std::errc() &&
+                      stop == digits.data() + digits.size(),
+                  ErrorClass::data,
+                  cat(place, ": '", printable(line, 60), "' is not a token with a rank"), kHint);
     out->add(decode_base64(line.substr(0, blank), place), rank, place);
   }
   MT_USER_CHECK(out->count() > 0, ErrorClass::data, cat(where, " is empty"), kHint);
@@ -84,20 +88,22 @@ std::vector<BpeMerge> merges_of(const TokenTable& tokens) {
     for (size_t at = 1; at < text.size(); ++at) {
       const int32_t left = tokens.find(text.substr(0, at));
       const int32_t right = left < 0 ? -1 : tokens.find(text.substr(at));
-      if (right >= 0) out.push_back({left, right, static_cast<int32_t>(id), static_cast<uint32_t>(id)});
+      if (right >= 0)
+        out.push_back({left, right, static_cast<int32_t>(id), static_cast<uint32_t>(id)});
     }
   }
   return out;
 }
 
 PipelineParts read(const TiktokenConfig& config, const TokenizerContext& context) {
-  const fs::path file = file_in(context.base_directory / config.path, {"tokenizer.model", "tiktoken.model"});
+  const fs::path file =
+      file_in(context.base_directory / config.path, {"tokenizer.model", "tiktoken.model"});
   const std::string text = read_file(file, kHint), where = file.string();
   auto tokens = read_ranks(text, where);
   auto merges = merges_of(*tokens);
   const int64_t first = tokens->size();
-  auto parts =
-      byte_level_parts(std::move(tokens), std::move(merges), true, pattern_of(config.pattern), where);
+  auto parts = byte_level_parts(std::move(tokens), std::move(merges), true,
+                                pattern_of(config.pattern), where);
   add_special_tokens(parts, config.special_tokens, first);
   std::string eod = config.eod;
   for (const auto& special : config.special_tokens)
@@ -109,15 +115,18 @@ PipelineParts read(const TiktokenConfig& config, const TokenizerContext& context
   if (parts.bos) parts.before.push_back(*parts.bos);
   parts.name = "tiktoken";
   parts.folder = file.parent_path();
-  parts.identity = cat("tiktoken: ", parts.tokens->count(), " tokens, file ", std::hex, hash_bytes(text),
-                       ", words ", hash_bytes(pattern_of(config.pattern)), ", special ",
-                       hash_bytes(join(config.special_tokens, "\n")), std::dec, ", eod ", eod);
+  parts.identity =
+      cat("tiktoken: ", parts.tokens->count(), " tokens, file ", std::hex, hash_bytes(text),
+          ", words ", hash_bytes(pattern_of(config.pattern)), ", special ",
+          hash_bytes(join(config.special_tokens, "\n")), std::dec, ", eod ", eod);
   return parts;
 }
 
 class Tiktoken final : public TextPipeline {
  public:
-  Tiktoken(const TiktokenConfig& config, TokenizerContext& context) : TextPipeline(read_files("tiktoken", context.base_directory / config.path, [&] { return read(config, context); })) {}
+  Tiktoken(const TiktokenConfig& config, TokenizerContext& context)
+      : TextPipeline(read_files("tiktoken", context.base_directory / config.path,
+                                [&] { return read(config, context); })) {}
 };
 
 }  // namespace

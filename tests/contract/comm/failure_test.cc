@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kPatience = 10min;  // longer than any test may take
-constexpr auto kLimit = 10s;       // far longer than a rank of a busy machine takes for its next call
+constexpr auto kLimit = 10s;  // far longer than a rank of a busy machine takes for its next call
 /// A group of two, and the largest: for what takes seconds.
 std::vector<int> few_sizes() {
   std::vector<int> sizes = comm_lab().sizes();
@@ -24,7 +24,8 @@ std::string failure_of(Communicator& comm, const std::function<void(Communicator
 /// Returns when this rank has heard, outside of any call, that the job has failed.
 void await_failure(const Communicator& comm) {
   const CommCall call{.kind = CommKind::barrier};
-  while (message_of(ErrorClass::peer, [&] { comm.require_alive_for(call); }).empty()) std::this_thread::sleep_for(5ms);
+  while (message_of(ErrorClass::peer, [&] { comm.require_alive_for(call); }).empty())
+    std::this_thread::sleep_for(5ms);
 }
 void expect(const std::string& message, const std::vector<std::string>& parts) {
   INFO(message);
@@ -35,7 +36,8 @@ void expect(const std::string& message, const std::vector<std::string>& parts) {
   }
 }
 
-TEST_CASE("comm fails: abort reaches ranks that wait in different calls, and those that come later") {
+TEST_CASE(
+    "comm fails: abort reaches ranks that wait in different calls, and those that come later") {
   for (int size : comm_lab().sizes()) {
     if (size < 2) continue;
     comm_lab().run_failing(size, kPatience, [size](Communicator& comm) {
@@ -69,8 +71,8 @@ TEST_CASE("comm fails: abort reaches ranks that wait in different calls, and tho
           message = failure_of(*group, [&](auto& c) { c.barrier(); });
           place = "barrier (#1 of group 'other'";
       }
-      expect(message,
-             {cat("rank ", last, " failed: the disk is full"), cat("rank ", comm.rank(), " was in ", place)});
+      expect(message, {cat("rank ", last, " failed: the disk is full"),
+                       cat("rank ", comm.rank(), " was in ", place)});
       // Nothing works any more, in any group.
       expect(failure_of(comm, [](auto& c) { c.all_reduce_value(1.0); }), {"the disk is full", "#"});
       expect(failure_of(*group, [](auto& c) { c.split(0, 0); }), {"the disk is full", "split"});
@@ -175,8 +177,8 @@ TEST_CASE("comm fails: ranks that disagree on a large count") {
       {cat("sum of ", kLargeCount, " fp32"), cat("sum of ", kLargeCount + 1, " fp32")});
 }
 TEST_CASE("comm fails: ranks that disagree on the dtype") {
-  expect_mismatch([](auto& c) { c.all_reduce_value(int32_t{1}); }, [](auto& c) { c.all_reduce_value(1.0f); },
-                  {"1 int32", "1 fp32"});
+  expect_mismatch([](auto& c) { c.all_reduce_value(int32_t{1}); },
+                  [](auto& c) { c.all_reduce_value(1.0f); }, {"1 int32", "1 fp32"});
 }
 TEST_CASE("comm fails: ranks that disagree on the operation") {
   expect_mismatch([](auto& c) { c.all_reduce_value(1.0f, ReduceOp::max); },
@@ -250,8 +252,8 @@ TEST_CASE("comm fails: a message and its receiver disagree") {
         if (c.rank() == 1) c.recv(y, 0, 2);
         c.barrier();
       });
-      expect(message,
-             {"ranks disagree", "send of 3 fp32 to rank 1, tag 2", "recv of 4 fp32 from rank 0, tag 2"});
+      expect(message, {"ranks disagree", "send of 3 fp32 to rank 1, tag 2",
+                       "recv of 4 fp32 from rank 0, tag 2"});
     });
   }
 }

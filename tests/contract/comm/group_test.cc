@@ -1,4 +1,5 @@
-// Groups made by split(), calls under way together, what is counted, and arguments that make no sense.
+// Groups made by split(), calls under way together, what is counted, and arguments that make no
+// sense.
 #include <algorithm>
 #include <thread>
 
@@ -58,7 +59,8 @@ TEST_CASE("comm: rows and columns of a grid work at the same time") {
       auto rows = comm.split(row, column, "row"), cols = comm.split(column, row, "column");
       const int64_t count = 30011;
       for (int round = 0; round < 5; ++round) {
-        auto x = values<int64_t>(comm.rank(), count, 20), y = values<int64_t>(comm.rank(), count, 21);
+        auto x = values<int64_t>(comm.rank(), count, 20),
+             y = values<int64_t>(comm.rank(), count, 21);
         Pending in_row = rows->start_all_reduce(x), in_column = cols->start_all_reduce(y);
         // Which one a rank waits for first differs between neighbours.
         if ((row + column) % 2 == 0) in_row.wait();
@@ -67,7 +69,8 @@ TEST_CASE("comm: rows and columns of a grid work at the same time") {
         uint64_t want_x = 0, want_y = 0;
         for (int r = 0; r < size; ++r) {
           if (r / columns == row) want_x += static_cast<uint64_t>(value<int64_t>(r, count - 1, 20));
-          if (r % columns == column) want_y += static_cast<uint64_t>(value<int64_t>(r, count - 1, 21));
+          if (r % columns == column)
+            want_y += static_cast<uint64_t>(value<int64_t>(r, count - 1, 21));
         }
         CHECK(static_cast<uint64_t>(x.back()) == want_x);
         CHECK(static_cast<uint64_t>(y.back()) == want_y);
@@ -127,7 +130,8 @@ TEST_CASE("comm: calls and bytes are counted by the rule of CommCounters") {
       comm.all_reduce(whole);
       comm.all_reduce(odd);
       CHECK(comm.counters()[CommKind::all_reduce].calls == 2);
-      CHECK(comm.counters()[CommKind::all_reduce].bytes_sent == 2 * (n - 1) * 40 + 2 * (n - 1) * 14 / n);
+      CHECK(comm.counters()[CommKind::all_reduce].bytes_sent ==
+            2 * (n - 1) * 40 + 2 * (n - 1) * 14 / n);
       comm.all_gather(part, whole);
       CHECK(comm.counters()[CommKind::all_gather].bytes_sent == (n - 1) * 40);
       comm.reduce_scatter(whole, part);
@@ -138,7 +142,8 @@ TEST_CASE("comm: calls and bytes are counted by the rule of CommCounters") {
       comm.all_to_all_v(whole, counts, other, counts);
       CHECK(comm.counters()[CommKind::all_to_all].bytes_sent == 2 * (n - 1) * 40);
       comm.broadcast(part, size - 1);
-      CHECK(comm.counters()[CommKind::broadcast].bytes_sent == (comm.rank() == size - 1 ? (n - 1) * 40 : 0));
+      CHECK(comm.counters()[CommKind::broadcast].bytes_sent ==
+            (comm.rank() == size - 1 ? (n - 1) * 40 : 0));
       comm.barrier();
       CHECK(comm.counters()[CommKind::barrier].bytes_sent == 0);
       if (size > 1 && comm.rank() == 0) comm.send(part, 1);

@@ -1,5 +1,5 @@
-// What every kind of communicator is held to: the suite in this folder, once per kind. A kind gives a
-// CommLab.
+// What every kind of communicator is held to: the suite in this folder, once per kind. A kind gives
+// a CommLab.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -18,9 +18,11 @@ class CommLab {
   virtual ~CommLab() = default;
   /// The group sizes that can be had.
   virtual std::vector<int> sizes() const = 0;
-  /// Runs fn on that many ranks, each with a communicator of all of them. What a rank throws fails the test.
+  /// Runs fn on that many ranks, each with a communicator of all of them. What a rank throws fails
+  /// the test.
   virtual void run(int size, const std::function<void(Communicator&)>& fn) = 0;
-  /// The same with a job of its own that fn makes fail; how long ranks wait for each other is given.
+  /// The same with a job of its own that fn makes fail; how long ranks wait for each other is
+  /// given.
   virtual void run_failing(int size, std::chrono::milliseconds timeout,
                            const std::function<void(Communicator&)>& fn) = 0;
 };
@@ -28,12 +30,13 @@ class CommLab {
 /// Given by the executable.
 CommLab& comm_lab();
 
-/// The input of rank `rank` at place i: the same wherever it is asked for. Floats of several magnitudes, so
-/// that sums depend on their order; integers of all sizes, so that sums wrap around.
+/// The input of rank `rank` at place i: the same wherever it is asked for. Floats of several
+/// magnitudes, so that sums depend on their order; integers of all sizes, so that sums wrap around.
 template <class T>
 T value(int rank, int64_t i, uint64_t salt) {
   uint64_t h = (static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15u) ^
-               (static_cast<uint64_t>(rank + 1) * 0xBF58476D1CE4E5B9u) ^ (salt * 0x94D049BB133111EBu);
+               (static_cast<uint64_t>(rank + 1) * 0xBF58476D1CE4E5B9u) ^
+               (salt * 0x94D049BB133111EBu);
   h = (h ^ (h >> 29)) * 0xD6E8FEB86659FD93u;
   h ^= h >> 32;
   if constexpr (std::is_integral_v<T>) {
@@ -57,7 +60,8 @@ std::vector<T> values(int rank, int64_t count, uint64_t salt) {
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 template <class T>

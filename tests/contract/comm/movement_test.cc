@@ -33,8 +33,9 @@ TEST_CASE("comm: all_gather lays the parts out in the order of ranks, elsewhere 
           CHECK(same_bits(result, want));
           std::vector<T> in_place(want.size());
           std::copy(mine.begin(), mine.end(), in_place.begin() + comm.rank() * count);
-          comm.all_gather(ConstBuffer(in_place.data() + comm.rank() * count, count, DTypeOf<T>::value),
-                          in_place);
+          comm.all_gather(
+              ConstBuffer(in_place.data() + comm.rank() * count, count, DTypeOf<T>::value),
+              in_place);
           CHECK(same_bits(in_place, want));
         }
       });
@@ -51,7 +52,8 @@ TEST_CASE("comm: all_to_all transposes parts between ranks") {
           auto data = values<T>(comm.rank(), count * size, 7);
           std::vector<T> result(data.size()), want;
           for (int r = 0; r < size; ++r)
-            for (int64_t i = 0; i < count; ++i) want.push_back(value<T>(r, comm.rank() * count + i, 7));
+            for (int64_t i = 0; i < count; ++i)
+              want.push_back(value<T>(r, comm.rank() * count + i, 7));
           comm.all_to_all(data, result);
           CHECK(same_bits(result, want));
         }
@@ -63,7 +65,9 @@ TEST_CASE("comm: all_to_all_v takes blocks of any size, none among them") {
   for (int size : comm_lab().sizes())
     comm_lab().run(size, [size](Communicator& comm) {
       for (int64_t unit : {int64_t{0}, int64_t{1}, int64_t{13}, kLargeCount / 64}) {
-        auto block = [unit, size](int from, int to) { return unit * ((from * 3 + to * 5 + 1) % (size + 1)); };
+        auto block = [unit, size](int from, int to) {
+          return unit * ((from * 3 + to * 5 + 1) % (size + 1));
+        };
         std::vector<int64_t> send, recv;
         for (int r = 0; r < size; ++r) {
           send.push_back(block(comm.rank(), r));
@@ -79,7 +83,8 @@ TEST_CASE("comm: all_to_all_v takes blocks of any size, none among them") {
         for (int r = 0; r < size; ++r) {
           int64_t begin = 0;
           for (int to = 0; to < comm.rank(); ++to) begin += block(r, to);
-          for (int64_t i = 0; i < block(r, comm.rank()); ++i) want.push_back(value<int32_t>(r, begin + i, 8));
+          for (int64_t i = 0; i < block(r, comm.rank()); ++i)
+            want.push_back(value<int32_t>(r, begin + i, 8));
         }
         INFO(size, " ranks, unit ", unit);
         comm.all_to_all_v(data, send, result, recv);
@@ -152,7 +157,9 @@ TEST_CASE("comm: nobody passes a barrier before the last has come") {
     comm_lab().run(size, [size](Communicator& comm) {
       for (int late = 0; late < size; ++late) {
         comm.barrier();
-        auto now = [] { return static_cast<int64_t>(std::chrono::steady_clock::now().time_since_epoch().count()); };
+        auto now = [] {
+          return static_cast<int64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+        };
         if (comm.rank() == late) std::this_thread::sleep_for(30ms);
         int64_t came = now();
         comm.barrier();

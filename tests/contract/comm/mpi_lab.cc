@@ -1,7 +1,8 @@
-// Ranks as processes: every process of an MPI job runs the suite, and each says at its end whether it passed.
+// Ranks as processes: every process of an MPI job runs the suite, and each says at its end whether
+// it passed.
 //   mpirun -n 4 test_comm_mpi -tce="comm fails:*"
-// A failing job is a job of its own: one test case of "comm fails:" per mpirun, which ends with a peer's exit
-// status.
+// A failing job is a job of its own: one test case of "comm fails:" per mpirun, which ends with a
+// peer's exit status.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <cstdio>
 #include <cstdlib>
@@ -55,9 +56,7 @@ MpiLab& lab() {
 }
 }  // namespace
 
-CommLab& comm_lab() {
-  return lab();
-}
+CommLab& comm_lab() { return lab(); }
 
 }  // namespace mtrain::contract
 

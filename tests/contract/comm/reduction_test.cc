@@ -19,8 +19,8 @@ T combine(int size, int64_t i, uint64_t salt, ReduceOp op) {
     } else if (op == ReduceOp::min) {
       sum = std::min(sum, x);
     } else if constexpr (std::is_integral_v<A>) {
-      sum =
-          static_cast<A>(static_cast<std::make_unsigned_t<A>>(sum) + static_cast<std::make_unsigned_t<A>>(x));
+      sum = static_cast<A>(static_cast<std::make_unsigned_t<A>>(sum) +
+                           static_cast<std::make_unsigned_t<A>>(x));
     } else {
       sum += x;
     }
@@ -105,7 +105,8 @@ TEST_CASE("comm: results repeat to the bit and do not depend on how a buffer is 
 TEST_CASE("comm: a NaN or an infinity of any rank reaches every rank") {
   for (int size : comm_lab().sizes())
     comm_lab().run(size, [size](Communicator& comm) {
-      const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+      const float nan = std::numeric_limits<float>::quiet_NaN(),
+                  inf = std::numeric_limits<float>::infinity();
       for (int bad = 0; bad < size; ++bad)
         for (ReduceOp op : kOps) {
           auto rank = static_cast<float>(comm.rank());
@@ -125,7 +126,8 @@ TEST_CASE("comm: small floats are added in float") {
     comm_lab().run(size, [size](Communicator& comm) {
       // In bf16 itself 256 + 1 is 256, whatever follows.
       auto x = comm.all_reduce_value(bf16(comm.rank() == 0 ? 256.0f : 1.0f));
-      CHECK(static_cast<float>(x) == static_cast<float>(bf16(256.0f + static_cast<float>(size - 1))));
+      CHECK(static_cast<float>(x) ==
+            static_cast<float>(bf16(256.0f + static_cast<float>(size - 1))));
       if (size == 8) CHECK(static_cast<float>(x) == 264.0f);
     });
 }

@@ -1,4 +1,5 @@
-// The engine: where gradients add up, who owns them, in which order backward runs, and what it lets go.
+// The engine: where gradients add up, who owns them, in which order backward runs, and what it lets
+// go.
 #include "mtrain/autograd/tape.h"
 
 #include <doctest/doctest.h>
@@ -66,13 +67,15 @@ TEST_CASE("tape: a chain of residual adds leaves every branch its own gradient")
   }
 }
 
-TEST_CASE("tape: an op that writes its gradient in place does not reach the branch that shares it") {
+TEST_CASE(
+    "tape: an op that writes its gradient in place does not reach the branch that shares it") {
   Lab lab;
   Run& run = lab.run();
   const HeadLayout layout{1, 1, 2};
   const Shape shape = {2, 6};
   Values x = random_values(12, "x"), dy = round_to(random_values(12, "dy"), DType::f32);
-  RopeTable table{make(run, {1, 0, -1}, {3, 1}, DType::f32), make(run, {0, 1, 0}, {3, 1}, DType::f32)};
+  RopeTable table{make(run, {1, 0, -1}, {3, 1}, DType::f32),
+                  make(run, {0, 1, 0}, {3, 1}, DType::f32)};
   Caught turned(run, x, DType::f32, shape), straight(run, x, DType::f32, shape);
   // Both inputs of `add` are handed the same dy; rope's backward wants to turn it in place.
   Tensor h = rope(Tensor(turned.tensor), layout, table, make_ids(run, {1, 2}));
@@ -114,7 +117,8 @@ TEST_CASE("tape: a parameter's gradient stays in the memory that its owner gave"
   CHECK(values_of(buffer) == want);
 }
 
-TEST_CASE("tape: give hands over without copying, and copies as soon as somebody would be disturbed") {
+TEST_CASE(
+    "tape: give hands over without copying, and copies as soon as somebody would be disturbed") {
   Lab lab;
   Run& run = lab.run();
   Catcher target;
@@ -143,8 +147,8 @@ TEST_CASE("tape: slot and accumulator copy a shared gradient before it is writte
     InputGrad input(&target);
     Tensor shared = make(run, kDy, kShape, DType::f32);
     input.give(run, shared);
-    Tensor out =
-        zeroing ? input.accumulator(run, kShape, DType::f32) : input.slot(run, kShape, DType::f32).out;
+    Tensor out = zeroing ? input.accumulator(run, kShape, DType::f32)
+                         : input.slot(run, kShape, DType::f32).out;
     CHECK(out.raw() != shared.raw());
     CHECK(values_of(out) == kDy);
   }
@@ -196,18 +200,21 @@ TEST_CASE("tape: a second backward through the same ops is refused") {
     CHECK_THROWS_WITH_AS(backward(y, dy), doctest::Contains("ran already"), Error);
   }
   Caught x(run, kX);
-  Tensor shared = add(x.tensor, x.tensor), a = gelu(shared, GeluKind::erf), b = gelu(shared, GeluKind::tanh);
+  Tensor shared = add(x.tensor, x.tensor), a = gelu(shared, GeluKind::erf),
+         b = gelu(shared, GeluKind::tanh);
   backward(a, dy);
   CHECK_THROWS_WITH_AS(backward(b, dy), doctest::Contains("ran already"), Error);
 }
 
-TEST_CASE("tape: backward wants a gradient of the result's shape and a result that leads somewhere") {
+TEST_CASE(
+    "tape: backward wants a gradient of the result's shape and a result that leads somewhere") {
   Lab lab;
   Run& run = lab.run();
   Caught x(run, kX);
   Tensor y = add(x.tensor, x.tensor);
   CHECK_THROWS_AS(backward(y, make(run, kDy, {3, 2}, DType::f32)), Error);
-  CHECK_THROWS_AS(backward(make(run, kX, kShape, DType::f32), make(run, kDy, kShape, DType::f32)), Error);
+  CHECK_THROWS_AS(backward(make(run, kX, kShape, DType::f32), make(run, kDy, kShape, DType::f32)),
+                  Error);
   Tensor w = make(run, kX, kShape, DType::f32);
   w.set_node(std::make_shared<Leaf>());  // nobody allocated its gradient
   CHECK_THROWS_WITH_AS(backward(add(w, w), make(run, kDy, kShape, DType::f32)),
@@ -265,20 +272,24 @@ TEST_CASE("tape: no tape is kept while gradients are off or where nothing wants 
   CHECK(run.grad_enabled);
 }
 
-TEST_CASE("tape: gradients of parameters that are put off come to the same bits, and only when their time comes") {
+TEST_CASE(
+    "tape: gradients of parameters that are put off come to the same bits, and only when their "
+    "time comes") {
   for (DType dtype : kDTypes)
     for (bool recomputed : {false, true}) {
       Lab lab;
       Run& run = lab.run();
       const Shape square = {3, 3};
-      Values w_values = random_values(9, "w"), b_values = random_values(3, "b"), dy = random_values(6, "dy");
+      Values w_values = random_values(9, "w"), b_values = random_values(3, "b"),
+             dy = random_values(6, "dy");
       struct Made {
         Values x, w, b, table;
         bool operator==(const Made&) const = default;
       };
       // Two micro-batches; the second one's backward comes before the first one's weights.
       auto train = [&](bool apart) {
-        auto w_leaf = leaf_of(run, square), b_leaf = leaf_of(run, {3}), table_leaf = leaf_of(run, {4, 3});
+        auto w_leaf = leaf_of(run, square), b_leaf = leaf_of(run, {3}),
+             table_leaf = leaf_of(run, {4, 3});
         Caught x(run, kX, dtype);
         DeferredGradients later[2];
         for (auto& put_off : later) {
@@ -286,7 +297,9 @@ TEST_CASE("tape: gradients of parameters that are put off come to the same bits,
                  table = make(run, random_values(12, "table"), {4, 3}, dtype);
           w.set_node(w_leaf), b.set_node(b_leaf), table.set_node(table_leaf);
           Tensor h = add(x.tensor, embedding(table, make_ids(run, {1, 3})));
-          auto block = [w, b](const Tensor& in) { return linear(gelu(linear(in, w, b), GeluKind::erf), w, b, in); };
+          auto block = [w, b](const Tensor& in) {
+            return linear(gelu(linear(in, w, b), GeluKind::erf), w, b, in);
+          };
           Tensor y = recomputed ? recompute(block, h) : block(h);
           backward(y, make(run, dy, kShape, dtype), apart ? &put_off : nullptr);
           CHECK(put_off.empty() == !apart);
@@ -296,7 +309,8 @@ TEST_CASE("tape: gradients of parameters that are put off come to the same bits,
         CHECK(table_leaf->has_grad == !apart);
         for (auto& put_off : later) put_off.run();
         for (auto& put_off : later) CHECK(put_off.empty());
-        return Made{x.grad(), values_of(w_leaf->grad), values_of(b_leaf->grad), values_of(table_leaf->grad)};
+        return Made{x.grad(), values_of(w_leaf->grad), values_of(b_leaf->grad),
+                    values_of(table_leaf->grad)};
       };
       INFO(std::string(name(dtype)), recomputed ? ", recomputed" : "");
       Made plain = train(false), apart = train(true);
@@ -305,7 +319,9 @@ TEST_CASE("tape: gradients of parameters that are put off come to the same bits,
     }
 }
 
-TEST_CASE("tape: the gradient of a parameter is complete when what was put off has been added, not before") {
+TEST_CASE(
+    "tape: the gradient of a parameter is complete when what was put off has been added, not "
+    "before") {
   struct Seen final : LeafWatch {
     void before_value(int64_t) override {}
     void before_gradient(int64_t) override { ++written; }
@@ -341,7 +357,8 @@ struct Watching final : LeafWatch {
   std::string events;
 };
 
-TEST_CASE("tape: who watches a leaf hears of its values, its gradients, and when those are complete") {
+TEST_CASE(
+    "tape: who watches a leaf hears of its values, its gradients, and when those are complete") {
   Lab lab;
   Run& run = lab.run();
   Watching watch;
@@ -354,7 +371,9 @@ TEST_CASE("tape: who watches a leaf hears of its values, its gradients, and when
     weights.back().set_node(leaves.back());
   }
   Tensor dy = make(run, kDy, kShape, DType::f32);
-  auto net = [&](const Tensor& x) { return linear(linear(linear(x, weights[0]), weights[1]), weights[0]); };
+  auto net = [&](const Tensor& x) {
+    return linear(linear(linear(x, weights[0]), weights[1]), weights[0]);
+  };
   Tensor x = make(run, kX, kShape, DType::f32);
   {
     Tensor y = net(x), dropped = net(x);

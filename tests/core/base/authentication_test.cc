@@ -1,8 +1,9 @@
+#include "mtrain/base/authentication.h"
+
 #include <doctest/doctest.h>
 
 #include <set>
 
-#include "mtrain/base/authentication.h"
 #include "mtrain/base/hash.h"
 
 namespace mtrain {
@@ -23,7 +24,8 @@ TEST_CASE("HMAC-SHA256 gives the values of RFC 4231") {
         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
   CHECK(hex(hmac_sha256(bytes(std::string(20, '\xaa')), bytes(std::string(50, '\xdd')))) ==
         "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe");
-  CHECK(hex(hmac_sha256(bytes(std::string(131, '\xaa')), bytes("Test Using Larger Than Block-Size Key - Hash Key First"))) ==
+  CHECK(hex(hmac_sha256(bytes(std::string(131, '\xaa')),
+                        bytes("Test Using Larger Than Block-Size Key - Hash Key First"))) ==
         "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 

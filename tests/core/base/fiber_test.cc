@@ -28,7 +28,8 @@ TEST_CASE("fibers: control goes to and fro, each with its own stack") {
   }
 }
 
-TEST_CASE("fibers: what is thrown comes out where it was resumed, and what was caught inside does not") {
+TEST_CASE(
+    "fibers: what is thrown comes out where it was resumed, and what was caught inside does not") {
   Fiber fiber;
   int unwound = 0;
   struct Count {

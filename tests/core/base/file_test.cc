@@ -54,7 +54,8 @@ TEST_CASE("a pipe, a device and a folder are refused at once where a file is wan
   for (bool mapped : {false, true}) {
     for (const fs::path& path : {pipe, link, fs::path("/dev/zero"), fs::path("/dev/null")}) {
       CAPTURE(path.string());
-      CHECK(fault(path, mapped).find("wanted a regular file, got a device, pipe or socket") != std::string::npos);
+      CHECK(fault(path, mapped).find("wanted a regular file, got a device, pipe or socket") !=
+            std::string::npos);
     }
     CHECK(fault(folder.path, mapped).find("Is a directory") != std::string::npos);
     CHECK(fault(folder.path / "absent", mapped).find("No such file") != std::string::npos);
@@ -69,7 +70,8 @@ TEST_CASE("a pipe that the shell opened is read by its descriptor, and cannot be
     REQUIRE(::write(ends[1], "text", 4) == 4);
     ::close(ends[1]);
     const fs::path path = folder + std::to_string(ends[0]);
-    CHECK(fault(path, true).find("wanted a regular file, got a device, pipe or socket") != std::string::npos);
+    CHECK(fault(path, true).find("wanted a regular file, got a device, pipe or socket") !=
+          std::string::npos);
     CHECK(read_file(path) == "text");
     ::close(ends[0]);
     CHECK(fault(path, false).find("No such file") != std::string::npos);

@@ -37,7 +37,8 @@ Death in_child(const std::function<void()>& act) {
   ::close(ends[1]);
   Death out;
   std::array<char, 1024> buffer;
-  for (ssize_t got; (got = ::read(ends[0], buffer.data(), buffer.size())) > 0;) out.err.append(buffer.data(), static_cast<size_t>(got));
+  for (ssize_t got; (got = ::read(ends[0], buffer.data(), buffer.size())) > 0;)
+    out.err.append(buffer.data(), static_cast<size_t>(got));
   ::close(ends[0]);
   REQUIRE(::waitpid(child, &out.status, 0) == child);
   return out;
@@ -49,7 +50,9 @@ struct MadeFile {
   ~MadeFile() { fs::remove(path); }
 };
 
-char last_byte(const MappedFile& file) { return static_cast<char>(*const_cast<const volatile std::byte*>(&file.bytes().back())); }
+char last_byte(const MappedFile& file) {
+  return static_cast<char>(*const_cast<const volatile std::byte*>(&file.bytes().back()));
+}
 
 }  // namespace
 
@@ -64,11 +67,14 @@ TEST_CASE("a mapped file that was made shorter ends the process with 18 and the 
   });
   REQUIRE(WIFEXITED(death.status));
   CHECK(WEXITSTATUS(death.status) == 18);
-  CHECK_MESSAGE(death.err.find("error[io]: cannot read " + file.path.string() + ", which had 20000 bytes") != std::string::npos, death.err);
+  CHECK_MESSAGE(death.err.find("error[io]: cannot read " + file.path.string() +
+                               ", which had 20000 bytes") != std::string::npos,
+                death.err);
   CHECK_MESSAGE(death.err.find("\n  help: ") != std::string::npos, death.err);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which have handlers of their own
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // which have handlers of their own
 TEST_CASE("a bus error elsewhere stays one") {
   MadeFile file;
   Death death = in_child([&] {

@@ -17,20 +17,24 @@ TEST_CASE("every bf16 and f16 survives the way to float and back") {
     b.bits = static_cast<uint16_t>(u);
     f16 h;
     h.bits = static_cast<uint16_t>(u);
-    if (!std::isnan(to_float(b))) CHECK(bf16(to_float(b)).bits == b.bits);
-    else CHECK(std::isnan(to_float(bf16(to_float(b)))));
-    if (!std::isnan(to_float(h))) CHECK(f16(to_float(h)).bits == h.bits);
-    else CHECK(std::isnan(to_float(f16(to_float(h)))));
+    if (!std::isnan(to_float(b)))
+      CHECK(bf16(to_float(b)).bits == b.bits);
+    else
+      CHECK(std::isnan(to_float(bf16(to_float(b)))));
+    if (!std::isnan(to_float(h)))
+      CHECK(f16(to_float(h)).bits == h.bits);
+    else
+      CHECK(std::isnan(to_float(f16(to_float(h)))));
   }
 }
 
 TEST_CASE("rounding is to nearest, ties to even") {
-  CHECK(to_float(bf16(1.00390625f)) == 1.0f);           // 1 + 2^-8: a tie, even below
-  CHECK(to_float(bf16(1.01171875f)) == 1.015625f);      // 1 + 3*2^-8: a tie, even above
-  CHECK(to_float(f16(1.00048828125f)) == 1.0f);         // 1 + 2^-11: a tie
+  CHECK(to_float(bf16(1.00390625f)) == 1.0f);       // 1 + 2^-8: a tie, even below
+  CHECK(to_float(bf16(1.01171875f)) == 1.015625f);  // 1 + 3*2^-8: a tie, even above
+  CHECK(to_float(f16(1.00048828125f)) == 1.0f);     // 1 + 2^-11: a tie
   CHECK(to_float(f16(65519.0f)) == 65504.0f);
   CHECK(std::isinf(to_float(f16(65520.0f))));
-  CHECK(to_float(f16(0x1p-25f)) == 0.0f);               // half of the smallest subnormal: ties to zero
+  CHECK(to_float(f16(0x1p-25f)) == 0.0f);  // half of the smallest subnormal: ties to zero
   CHECK(to_float(f16(0x1.8p-25f)) == 0x1p-24f);
 }
 
@@ -46,7 +50,8 @@ TEST_CASE("checksums equal the published check values") {
   CHECK(crc32c(std::as_bytes(std::span(digits.data(), digits.size()))) == 0xE3069283u);
   CHECK(sha256("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   CHECK(sha256("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  CHECK(sha256(std::string(1000000, 'a')) == "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  CHECK(sha256(std::string(1000000, 'a')) ==
+        "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
 TEST_CASE("CRC-32C is the same in one piece and byte by byte") {
@@ -77,7 +82,8 @@ TEST_CASE("SHA-256 is the same with and without the CPU's instructions, however 
 TEST_CASE("philox equals the authors' known answers") {
   CHECK(philox(0, 0, 0) == std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   uint64_t ones = ~uint64_t{0};
-  CHECK(philox(ones, ones, ones) == std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(philox(ones, ones, ones) ==
+        std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   CHECK(philox(0x299f31d0a4093822ull, 0x85a308d3243f6a88ull, 0x0370734413198a2eull) ==
         std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }

@@ -1,4 +1,5 @@
-// FP8, FP4 and e8m0 against ml_dtypes (tests/golden/small_floats_generate.py), and against their own tables.
+// FP8, FP4 and e8m0 against ml_dtypes (tests/golden/small_floats_generate.py), and against their
+// own tables.
 #include "mtrain/base/small_float.h"
 
 #include <doctest/doctest.h>
@@ -34,7 +35,8 @@ float value(uint64_t word, int lowest, int highest) {
       lowest + static_cast<int>((word >> 40) % static_cast<uint64_t>(highest - lowest + 1)) + 127);
   auto fraction = static_cast<uint32_t>(word & 0x7FFFFF);
   if ((word >> 32) % 4 == 0) fraction &= ~0x7FFFFu;
-  return std::bit_cast<float>(static_cast<uint32_t>((word >> 31) & 1) << 31 | exponent << 23 | fraction);
+  return std::bit_cast<float>(static_cast<uint32_t>((word >> 31) & 1) << 31 | exponent << 23 |
+                              fraction);
 }
 
 template <class F>
@@ -45,7 +47,8 @@ void check_against_golden(const char* name) {
   REQUIRE(decoded.size() == 1u << F::kBits);
   for (size_t code = 0; code < decoded.size(); ++code) {
     CAPTURE(code);
-    float expected = std::bit_cast<float>(decoded[code]), got = decode_small<F>(static_cast<uint8_t>(code));
+    float expected = std::bit_cast<float>(decoded[code]),
+          got = decode_small<F>(static_cast<uint8_t>(code));
     if (std::isnan(expected))
       CHECK(std::isnan(got));
     else
@@ -106,7 +109,8 @@ TEST_CASE("e4m3, e5m2 and e2m1 equal ml_dtypes, code by code and over 10,000 flo
   check_against_golden<E2M1>("e2m1");
 }
 
-TEST_CASE("every value of a small type is its own nearest, and what lies between goes to the nearer") {
+TEST_CASE(
+    "every value of a small type is its own nearest, and what lies between goes to the nearer") {
   check_every_code<E4M3>();
   check_every_code<E5M2>();
   check_every_code<E2M1>();
@@ -145,7 +149,8 @@ TEST_CASE("stochastic rounding keeps the mean") {
     double sum = 0;
     constexpr int kDraws = 20000;
     for (int i = 0; i < kDraws; ++i)
-      sum += static_cast<double>(round_small_stochastic<E2M1>(x, random.uniform(static_cast<uint64_t>(i))));
+      sum += static_cast<double>(
+          round_small_stochastic<E2M1>(x, random.uniform(static_cast<uint64_t>(i))));
     CHECK(sum / kDraws == doctest::Approx(x).epsilon(0.02));
   }
 }

@@ -26,7 +26,8 @@ struct Ends {
     ::fcntl(ends[0], F_SETFL, ::fcntl(ends[0], F_GETFL) | O_NONBLOCK);
     std::string out;
     std::array<char, 4096> buffer;
-    for (ssize_t got; (got = ::read(ends[0], buffer.data(), buffer.size())) > 0;) out.append(buffer.data(), static_cast<size_t>(got));
+    for (ssize_t got; (got = ::read(ends[0], buffer.data(), buffer.size())) > 0;)
+      out.append(buffer.data(), static_cast<size_t>(got));
     return out;
   }
 };
@@ -62,14 +63,16 @@ void check_reader_who_stands_still(const Ends& to) {
   CHECK(stream.error() == 0);
   size_t lost = stream.lost();
   CHECK(lost > kLines / 2);
-  // He reads again: what was kept comes, in order, then what says how much is missing, then the present.
+  // He reads again: what was kept comes, in order, then what says how much is missing, then the
+  // present.
   std::string all = to.text();
   while (stream.behind()) {
     stream.write("");
     all += to.text();
   }
   stream.write("now\n");
-  while (all.find("now") == std::string::npos || all.back() != '\n') {  // a terminal hands it on when it comes to it
+  while (all.find("now") == std::string::npos ||
+         all.back() != '\n') {  // a terminal hands it on when it comes to it
     pollfd wait{.fd = to.ends[0], .events = POLLIN, .revents = 0};
     REQUIRE(::poll(&wait, 1, -1) == 1);
     all += to.text();
@@ -78,14 +81,17 @@ void check_reader_who_stands_still(const Ends& to) {
   size_t at = 0;
   size_t whole = 0;
   for (; all.compare(at, kBytes, line(whole, kBytes)) == 0; at += kBytes) ++whole;
-  CHECK(all.substr(at) == "(" + std::to_string(kLines - whole) + " lines are missing here: nobody read in time)\nnow\n");
+  CHECK(all.substr(at) == "(" + std::to_string(kLines - whole) +
+                              " lines are missing here: nobody read in time)\nnow\n");
   CHECK(stream.lost() == kLines - whole);
   CHECK(whole * kBytes >= TextStream::kMostKept - kBytes);
 }
 
 }  // namespace
 
-TEST_CASE("text for a reader who stands still is kept, then dropped by lines, and he is told; nobody waits") {
+TEST_CASE(
+    "text for a reader who stands still is kept, then dropped by lines, and he is told; nobody "
+    "waits") {
   check_reader_who_stands_still(Pipe());
   check_reader_who_stands_still(Socket());
   check_reader_who_stands_still(Terminal());

@@ -2,9 +2,9 @@
 
 #include <doctest/doctest.h>
 
-#include "mtrain/base/counted.h"
-
 #include <limits>
+
+#include "mtrain/base/counted.h"
 
 using namespace mtrain;
 
@@ -57,9 +57,13 @@ TEST_CASE("figures for people") {
 }
 
 TEST_CASE("what a terminal would obey or hide is shown as an escape") {
-  CHECK(printable("a\xE2\x80\xAE""b") == "a\\u202eb");                    // right to left from here on
-  CHECK(printable("a\xE2\x80\x8B""b\xEF\xBB\xBF") == "a\\u200bb\\ufeff");  // of no width
-  CHECK(printable("\xC2\x9B""31m\xE2\x80\xA8") == "\\u009b31m\\u2028");     // a control character of two bytes, a line end
+  CHECK(printable("a\xE2\x80\xAE"
+                  "b") == "a\\u202eb");  // right to left from here on
+  CHECK(printable("a\xE2\x80\x8B"
+                  "b\xEF\xBB\xBF") == "a\\u200bb\\ufeff");  // of no width
+  CHECK(printable("\xC2\x9B"
+                  "31m\xE2\x80\xA8") ==
+        "\\u009b31m\\u2028");  // a control character of two bytes, a line end
   CHECK(printable("\xFF\xE2") == "\\xff\\xe2");
   CHECK(printable("\xC3\xA4\xE4\xBD\xA0") == "\xC3\xA4\xE4\xBD\xA0");
   CHECK(printable("\xC3\xA4\xC3\xA4\xC3\xA4", 5) == "\xC3\xA4\xC3\xA4...");  // whole characters

@@ -1,4 +1,5 @@
-// Templates that come with mtrain, against those of the models they are named after and what is learnt by them.
+// Templates that come with mtrain, against those of the models they are named after and what is
+// learnt by them.
 #include "mtrain/chat/ready_made.h"
 
 #include <doctest/doctest.h>
@@ -29,16 +30,19 @@ RenderedChat render(const std::string& name, const char* messages, bool prompt =
   return made(name).render_masked(input);
 }
 
-constexpr const char* kTalk = R"([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
+constexpr const char* kTalk =
+    R"([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
     {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Bye?"}, {"role": "assistant", "content": "Bye"}])";
-constexpr const char* kPlain = R"([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"},
+constexpr const char* kPlain =
+    R"([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"},
     {"role": "user", "content": "Bye?"}, {"role": "assistant", "content": "Bye"}])";
 
 }  // namespace
 
 TEST_CASE("ready-made templates write what the models' own do") {
   const char* root = std::getenv("MTRAIN_SHARED");
-  const fs::path vectors = (root ? fs::path(root) : fs::path(MT_SOURCE_DIR) / "../shared") / "data/vectors/chat";
+  const fs::path vectors =
+      (root ? fs::path(root) : fs::path(MT_SOURCE_DIR) / "../shared") / "data/vectors/chat";
   if (!fs::exists(vectors)) {
     MESSAGE("skipped: no sample data at " << vectors.string());
     return;
@@ -56,12 +60,15 @@ TEST_CASE("ready-made templates write what the models' own do") {
     for (const auto& test : golden.at("cases")) {
       const std::string which = test.at("case");
       // Calls are for the models' own templates; which orders of roles are refused differs.
-      if (test.at("tools").get<bool>() || which == "tools" || which == "bad_order" || test.contains("error")) continue;
+      if (test.at("tools").get<bool>() || which == "tools" || which == "bad_order" ||
+          test.contains("error"))
+        continue;
       CAPTURE(which);
       ChatInput input;
       input.messages = messages_from_json(golden.at("messages").at(which).dump());
       input.add_generation_prompt = test.at("add_generation_prompt");
-      input.special = {{"bos_token", golden.at("bos_token").get<std::string>()}, {"eos_token", golden.at("eos_token").get<std::string>()}};
+      input.special = {{"bos_token", golden.at("bos_token").get<std::string>()},
+                       {"eos_token", golden.at("eos_token").get<std::string>()}};
       CHECK(own.render(input).text.bytes == test.at("rendered").get<std::string>());
       ++cases;
     }
@@ -71,16 +78,23 @@ TEST_CASE("ready-made templates write what the models' own do") {
 
 TEST_CASE("ready-made templates of the other families write their turns") {
   CHECK(render("chatml", kTalk, true).text.bytes ==
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
-        "<|im_start|>user\nBye?<|im_end|>\n<|im_start|>assistant\nBye<|im_end|>\n<|im_start|>assistant\n");
+        "<|im_start|>system\nBe "
+        "brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
+        "<|im_start|>user\nBye?<|im_end|>\n<|im_start|>assistant\nBye<|im_end|>\n<|im_start|>"
+        "assistant\n");
   CHECK(render("llama2", kTalk).text.bytes ==
-        "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye? [/INST] Bye </s>");
+        "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye? [/INST] Bye "
+        "</s>");
   CHECK(render("zephyr", kTalk, true).text.bytes ==
-        "<|system|>\nBe brief.</s>\n<|user|>\nHi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye?</s>\n<|assistant|>\nBye</s>\n"
+        "<|system|>\nBe "
+        "brief.</s>\n<|user|>\nHi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye?</"
+        "s>\n<|assistant|>\nBye</s>\n"
         "<|assistant|>\n");
-  CHECK(render("vicuna", kTalk).text.bytes == "Be brief. USER: Hi ASSISTANT: Hello</s>USER: Bye? ASSISTANT: Bye</s>");
+  CHECK(render("vicuna", kTalk).text.bytes ==
+        "Be brief. USER: Hi ASSISTANT: Hello</s>USER: Bye? ASSISTANT: Bye</s>");
   CHECK(render("alpaca", kTalk).text.bytes ==
-        "Be brief.\n\n### Instruction:\nHi\n\n### Response:\nHello</s>\n\n### Instruction:\nBye?\n\n### Response:\nBye</s>");
+        "Be brief.\n\n### Instruction:\nHi\n\n### Response:\nHello</s>\n\n### "
+        "Instruction:\nBye?\n\n### Response:\nBye</s>");
   CHECK(render("alpaca", kPlain).text.bytes.starts_with("Below is an instruction"));
   CHECK(render("vicuna", kPlain).text.bytes.starts_with("A chat between a curious user"));
 }
@@ -104,7 +118,8 @@ TEST_CASE("by every ready-made template the answers are learnt with their ends, 
     CAPTURE(name);
     const RenderedChat chat = render(name, kPlain);
     std::vector<std::string> learnt;
-    for (auto [begin, end] : chat.assistant) learnt.push_back(chat.text.bytes.substr(begin, end - begin));
+    for (auto [begin, end] : chat.assistant)
+      learnt.push_back(chat.text.bytes.substr(begin, end - begin));
     const auto& [before, behind] = around.at(name);
     CHECK(learnt == std::vector<std::string>{before + "Hello" + behind, before + "Bye" + behind});
   }

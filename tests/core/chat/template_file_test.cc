@@ -1,4 +1,3 @@
-#include "mtrain/chat/ready_made.h"
 #include "mtrain/chat/template_file.h"
 
 #include <doctest/doctest.h>
@@ -8,6 +7,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
+#include "mtrain/chat/ready_made.h"
 
 using namespace mtrain;
 using namespace mtrain::chat;
@@ -41,14 +41,17 @@ std::string failure(const fs::path& path, const std::string& which = "default") 
 
 TEST_CASE("a template is found where models keep it, with the tokens it may name") {
   Folder model;
-  CHECK(failure(model.path).find("neither chat_template.jinja nor tokenizer_config.json") != std::string::npos);
+  CHECK(failure(model.path).find("neither chat_template.jinja nor tokenizer_config.json") !=
+        std::string::npos);
   CHECK(failure(model.path).find("by its name, such as chatml") != std::string::npos);
-  model.put("tokenizer_config.json", R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null,
+  model.put("tokenizer_config.json",
+            R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null,
     "chat_template": [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}]})");
   TemplateFile file = read_template(model.path);
   CHECK(file.source == "D");
   CHECK(file.name == "tokenizer_config.json");
-  CHECK(file.special == std::map<std::string, std::string>{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+  CHECK(file.special ==
+        std::map<std::string, std::string>{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
   CHECK(read_template(model.path / "tokenizer_config.json", "tool_use").source == "T");
   CHECK(failure(model.path, "rag").find("there are: default, tool_use") != std::string::npos);
   model.put("chat_template.jinja", "J");
@@ -63,7 +66,8 @@ TEST_CASE("a template is given by its file, or by the name of one that comes wit
   model.put("other.jinja", "O");
   CHECK(find_template((model.path / "other.jinja").string()).source == "O");
   CHECK(find_template("chatml").source == ready_made("chatml").source);
-  for (const auto& [given, says] : {std::pair{"chatm", "did you mean chatml?"}, {"nowhere/t.jinja", "there are alpaca, chatml"}})
+  for (const auto& [given, says] : {std::pair{"chatm", "did you mean chatml?"},
+                                    {"nowhere/t.jinja", "there are alpaca, chatml"}})
     try {
       (void)find_template(given);
       FAIL_CHECK(given);

@@ -1,4 +1,5 @@
-// Templates that models are shipped with, against what Jinja 3.1.2 made of them with transformers' settings.
+// Templates that models are shipped with, against what Jinja 3.1.2 made of them with transformers'
+// settings.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -38,10 +39,12 @@ std::string outcome(const ChatTemplate& chat_template, const ChatInput& input) {
 
 ChatInput input_of(const Json& file, const Json& test_case) {
   ChatInput input;
-  input.messages = messages_from_json(file["messages"][test_case["case"].get<std::string>()].dump());
+  input.messages =
+      messages_from_json(file["messages"][test_case["case"].get<std::string>()].dump());
   if (test_case["tools"].get<bool>()) input.tools = from_json(file["tools"].dump());
   input.add_generation_prompt = test_case["add_generation_prompt"].get<bool>();
-  input.special = {{"bos_token", file["bos_token"].get<std::string>()}, {"eos_token", file["eos_token"].get<std::string>()}};
+  input.special = {{"bos_token", file["bos_token"].get<std::string>()},
+                   {"eos_token", file["eos_token"].get<std::string>()}};
   std::istringstream(file["now"].get<std::string>()) >> std::get_time(&input.now, "%Y-%m-%d %H:%M");
   return input;
 }
@@ -65,12 +68,15 @@ TEST_CASE("templates of real models render as Jinja renders them") {
       ++cases;
       if (test_case.contains("error")) {
         ++errors;
-        CHECK_MESSAGE((got.starts_with("error ") && got.ends_with(test_case["error"].get<std::string>())), got);
+        CHECK_MESSAGE(
+            (got.starts_with("error ") && got.ends_with(test_case["error"].get<std::string>())),
+            got);
       } else {
         CHECK(got == test_case["rendered"].get<std::string>());
       }
     }
   }
-  MESSAGE(files << " templates, " << cases << " conversations, " << errors << " of them refused as they should be");
+  MESSAGE(files << " templates, " << cases << " conversations, " << errors
+                << " of them refused as they should be");
   CHECK(cases >= 200);
 }

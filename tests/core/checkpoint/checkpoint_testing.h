@@ -35,8 +35,8 @@ class TempDir {
   fs::path path_;
 };
 
-/// The class of the mtrain::Error that `act` throws and its text, "" when it throws none. Anything else fails
-/// the test.
+/// The class of the mtrain::Error that `act` throws and its text, "" when it throws none. Anything
+/// else fails the test.
 inline std::string failure(const std::function<void()>& act, ErrorClass* error_class = nullptr) {
   try {
     act();
@@ -106,12 +106,15 @@ struct Slices {
   void add(const Sample& sample, const Box& box, bool filled) {
     memory.push_back(sample.cut(box));
     if (!filled) std::fill(memory.back().begin(), memory.back().end(), std::byte{0xEE});
-    list.push_back({sample.name, sample.dtype, sample.shape, box.offset, box.extent, memory.back()});
+    list.push_back(
+        {sample.name, sample.dtype, sample.shape, box.offset, box.extent, memory.back()});
   }
 };
 
-/// Part `part` of `parts` along dimension `dim` (modulo the rank) of each tensor; empty parts are left out.
-inline Slices cut_all(const std::vector<Sample>& samples, int part, int parts, int dim, bool filled = true) {
+/// Part `part` of `parts` along dimension `dim` (modulo the rank) of each tensor; empty parts are
+/// left out.
+inline Slices cut_all(const std::vector<Sample>& samples, int part, int parts, int dim,
+                      bool filled = true) {
   Slices out;
   for (const auto& sample : samples) {
     Box box{sample.shape, sample.shape};

@@ -22,7 +22,8 @@ void put_shard(const fs::path& path, const std::vector<std::string>& names) {
   writer.finish();
 }
 
-const std::string kShard1 = "model-00001-of-00002.safetensors", kShard2 = "model-00002-of-00002.safetensors";
+const std::string kShard1 = "model-00001-of-00002.safetensors",
+                  kShard2 = "model-00002-of-00002.safetensors";
 
 std::string index_of(const std::vector<std::pair<std::string, std::string>>& map,
                      const std::string& metadata = R"({"total_size": 3})") {
@@ -69,7 +70,8 @@ TEST_CASE("a sharded model opens as one") {
   CHECK(failure([&] { dir.at("bb"); }).find("did you mean") != std::string::npos);
   CHECK(failure([&] { dir.text("../x"); }).empty());        // absent
   CHECK(HfDir(model.dir / kShard1).tensors().size() == 2);  // one file alone
-  for (const char* metadata : {"{}", R"({"total_size": 3.0})", R"({"total_size": 3, "format": "pt"})"}) {
+  for (const char* metadata :
+       {"{}", R"({"total_size": 3.0})", R"({"total_size": 3, "format": "pt"})"}) {
     put_file(model.index, index_of({{"a", kShard1}, {"b", kShard1}, {"c", kShard2}}, metadata));
     CHECK(model.refusal() == "");
   }
@@ -105,7 +107,8 @@ TEST_CASE("index and shards that disagree are refused") {
        "says that 'd' is in model-00002-of-00002.safetensors, but it is not"},
       {index_of({{"a", b}, {"b", c}, {"c", c}}),
        "says that 'b' is in model-00002-of-00002.safetensors, but it is not"},
-      {index_of({{"a", b}, {"c", c}}), "does not list tensor 'b' of model-00001-of-00002.safetensors"},
+      {index_of({{"a", b}, {"c", c}}),
+       "does not list tensor 'b' of model-00001-of-00002.safetensors"},
       {index_of({{"a", b}, {"b", b}, {"c", c}}, R"({"total_size": 4})"),
        "total_size says 4, the tensors have 3 bytes"},
       {index_of({{"a", b}, {"b", b}, {"c", c}}, R"({"total_size": "3"})"), "total_size says"},
@@ -141,8 +144,9 @@ TEST_CASE("a tensor in two shards, a link out of the folder and pickles are refu
     CHECK(model.refusal() == "");
     fs::remove(model.dir / "config.json");
     fs::create_symlink("/etc/hostname", model.dir / "config.json");
-    CHECK(failure([&] { HfDir(model.dir.path()).config_text(); }).find("a link out of the folder") !=
-          std::string::npos);
+    CHECK(failure([&] {
+            HfDir(model.dir.path()).config_text();
+          }).find("a link out of the folder") != std::string::npos);
   }
   {
     TempDir dir;
@@ -151,7 +155,8 @@ TEST_CASE("a tensor in two shards, a link out of the folder and pickles are refu
           std::string::npos);
     CHECK(failure([&] { HfDir model(dir / "pytorch_model.bin"); }).find("at least 8 bytes") ==
           std::string::npos);
-    CHECK(failure([&] { HfDir model(dir / "nothing"); }).find("no such file or folder") != std::string::npos);
+    CHECK(failure([&] { HfDir model(dir / "nothing"); }).find("no such file or folder") !=
+          std::string::npos);
     put_file(dir / "model.safetensors", std::string("\2\0\0\0\0\0\0\0{}", 10));
     CHECK(failure([&] { HfDir model(dir.path()); }).find("holds no tensors") != std::string::npos);
     CHECK(failure([&] { HfDir(dir.path()).config_text(); }).size() > 0);

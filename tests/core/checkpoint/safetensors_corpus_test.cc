@@ -1,5 +1,5 @@
-// Malformed safetensors files: each must be refused with Error(checkpoint) that names the file and says what
-// is wrong.
+// Malformed safetensors files: each must be refused with Error(checkpoint) that names the file and
+// says what is wrong.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -23,7 +23,8 @@ std::string file(const std::string& header, size_t data_bytes) {
 /// A header with one tensor 't'.
 std::string one(const std::string& dtype, const std::string& shape, const std::string& offsets,
                 size_t data_bytes) {
-  return file(R"({"t":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}",
+  return file(R"({"t":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" +
+                  offsets + "}}",
               data_bytes);
 }
 /// A header with one tensor of a given name, already escaped.
@@ -96,13 +97,16 @@ std::vector<Case> sizes_and_text() {
 std::vector<Case> duplicates_and_fields() {
   std::string tensor = R"({"dtype":"U8","shape":[4],"data_offsets":[0,4]})";
   return {
-      {"same name, same range", file("{\"t\":" + tensor + ",\"t\":" + tensor + "}", 4), "'t' occurs twice"},
+      {"same name, same range", file("{\"t\":" + tensor + ",\"t\":" + tensor + "}", 4),
+       "'t' occurs twice"},
       {"same name, empty ranges", twins("t", "0", "[0,0]", "[0,0]", 0), "'t' occurs twice"},
       {"same name, next range", twins("t", "4", "[0,4]", "[4,8]", 8), "'t' occurs twice"},
       {"same name by escape", twins("\\u0074", "4", "[0,4]", "[4,8]", 8), "'t' occurs twice"},
-      {"dtype twice", file(R"({"t":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4),
+      {"dtype twice",
+       file(R"({"t":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4),
        "\"dtype\" occurs twice"},
-      {"shape twice", file(R"({"t":{"dtype":"U8","shape":[4],"shape":[4],"data_offsets":[0,4]}})", 4),
+      {"shape twice",
+       file(R"({"t":{"dtype":"U8","shape":[4],"shape":[4],"data_offsets":[0,4]}})", 4),
        "\"shape\" occurs twice"},
       {"offsets twice",
        file(R"({"t":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"data_offsets":[0,4]}})", 4),
@@ -110,19 +114,25 @@ std::vector<Case> duplicates_and_fields() {
       {"two metadata", file(R"({"__metadata__":{},"__metadata__":{},"t":)" + tensor + "}", 4),
        "\"__metadata__\" occurs twice"},
       {"metadata key twice", file(R"({"__metadata__":{"a":"1","a":"2"}})", 0), "\"a\" twice"},
-      {"metadata number", file(R"({"__metadata__":{"a":1}})", 0), "wants strings only, got the number 1"},
-      {"metadata object", file(R"({"__metadata__":{"a":{}}})", 0), "wants strings only, got an object"},
-      {"metadata array", file(R"({"__metadata__":{"a":[]}})", 0), "wants strings only, got an array"},
+      {"metadata number", file(R"({"__metadata__":{"a":1}})", 0),
+       "wants strings only, got the number 1"},
+      {"metadata object", file(R"({"__metadata__":{"a":{}}})", 0),
+       "wants strings only, got an object"},
+      {"metadata array", file(R"({"__metadata__":{"a":[]}})", 0),
+       "wants strings only, got an array"},
       {"metadata null", file(R"({"__metadata__":{"a":null}})", 0), "wants strings only, got null"},
-      {"metadata no object", file(R"({"__metadata__":"pt"})", 0), "wants an object, got the string"},
+      {"metadata no object", file(R"({"__metadata__":"pt"})", 0),
+       "wants an object, got the string"},
       {"tensor no object", file(R"({"t":[0,4]})", 4), "wants an object, got an array"},
       {"tensor null", file(R"({"t":null})", 0), "wants an object, got null"},
       {"empty tensor", file(R"({"t":{}})", 0), "no field \"dtype\""},
       {"no shape", file(R"({"t":{"dtype":"U8","data_offsets":[0,4]}})", 4), "no field \"shape\""},
       {"no offsets", file(R"({"t":{"dtype":"U8","shape":[4]}})", 4), "no field \"data_offsets\""},
-      {"unknown field", file(R"({"t":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"scale":2}})", 4),
+      {"unknown field",
+       file(R"({"t":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"scale":2}})", 4),
        "unknown field \"scale\""},
-      {"unknown dtype", one("F128", "[4]", "[0,4]", 4), "unknown dtype \"F128\"; known are F32, BF16"},
+      {"unknown dtype", one("F128", "[4]", "[0,4]", 4),
+       "unknown dtype \"F128\"; known are F32, BF16"},
       {"dtype in lower case", one("f32", "[1]", "[0,4]", 4), "unknown dtype \"f32\""},
       {"empty dtype", one("", "[1]", "[0,4]", 4), "unknown dtype \"\""},
       {"dtype number", file(R"({"t":{"dtype":1,"shape":[4],"data_offsets":[0,4]}})", 4),
@@ -158,10 +168,11 @@ std::vector<Case> numbers_and_ranges() {
       {"offset 1e400", one("U8", "[4]", "[0,1e400]", 4), "malformed JSON"},
       {"offset 2^64-1", one("U8", "[4]", "[0,18446744073709551615]", 4), "cut short"},
       {"product wraps to 0", one("F32", "[4294967296,4294967296]", "[0,0]", 0), "overflows"},
-      {"product wraps to something small", one("F32", "[4194305,4194305,211106198978564]", "[0,4]", 4),
-       "overflows"},
+      {"product wraps to something small",
+       one("F32", "[4194305,4194305,211106198978564]", "[0,4]", 4), "overflows"},
       {"bytes overflow", one("F64", "[2305843009213693952]", "[0,0]", 0), "overflows"},
-      {"strides overflow though empty", one("F32", "[0,4294967296,4294967296]", "[0,0]", 0), "overflows"},
+      {"strides overflow though empty", one("F32", "[0,4294967296,4294967296]", "[0,0]", 0),
+       "overflows"},
       {"too few bytes", one("F32", "[2]", "[0,4]", 4), "wants 8 bytes, data_offsets [0, 4] give 4"},
       {"too many bytes", one("F32", "[1]", "[0,8]", 8), "wants 4 bytes"},
       {"rank 0 without bytes", one("F32", "[]", "[0,0]", 0), "wants 4 bytes"},
@@ -198,14 +209,16 @@ std::vector<Case> names_and_formats() {
       {"name of 1025 bytes", named(std::string(1025, 'n')), "has 1025 bytes; the limit is 1024"},
       {"name of 1 MB", named(std::string(1 << 20, 'n')), "the limit is 1024"},
       {"pickle", "\x80\x04K\x01."s, "a Python pickle"},
-      {"pickle of PyTorch", "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03."s,
+      {"pickle of PyTorch",
+       "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03."s,
        "a Python pickle"},
       {"ZIP of PyTorch", "PK\x03\x04\0\0\x08\x08\0\0\0\0\0\0 archive/data.pkl"s, "a ZIP archive"},
       {"NumPy", "\x93NUMPY\x01\0v\0{'descr': '<f4', 'fortran_order': False}"s, "a NumPy array"},
       {"GGUF", "GGUF\x03\0\0\0\x01\0\0\0\0\0\0\0"s, "a GGUF file"},
       {"HDF5", "\x89HDF\r\n\x1a\n\0\0\0\0"s, "an HDF5 file"},
       {"gzip", "\x1f\x8b\x08\0\0\0\0\0\0\3"s, "a gzip file"},
-      {"LFS pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a Git LFS pointer"},
+      {"LFS pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+       "a Git LFS pointer"},
       {"web page", "<!DOCTYPE html><html>404</html>", "a web page"},
   };
 }
@@ -229,18 +242,10 @@ void run(const std::vector<Case>& cases) {
 
 }  // namespace
 
-TEST_CASE("malformed sizes and JSON are refused") {
-  run(sizes_and_text());
-}
-TEST_CASE("duplicates and wrong fields are refused") {
-  run(duplicates_and_fields());
-}
-TEST_CASE("wrong numbers and ranges are refused") {
-  run(numbers_and_ranges());
-}
-TEST_CASE("wrong names and foreign formats are refused") {
-  run(names_and_formats());
-}
+TEST_CASE("malformed sizes and JSON are refused") { run(sizes_and_text()); }
+TEST_CASE("duplicates and wrong fields are refused") { run(duplicates_and_fields()); }
+TEST_CASE("wrong numbers and ranges are refused") { run(numbers_and_ranges()); }
+TEST_CASE("wrong names and foreign formats are refused") { run(names_and_formats()); }
 
 TEST_CASE("odd but valid files are read") {
   TempDir dir;
@@ -255,12 +260,14 @@ TEST_CASE("odd but valid files are read") {
             .at("t")
             .data.size() == 4);
   CHECK(opened(file(R"({"__metadata__":{"format":"pt","é":""}})", 0)).metadata().size() == 2);
-  CHECK(opened(file(R"({"t":{"data_offsets":[0,4],"shape":[],"dtype":"F32"}})", 4)).at("t").shape.rank() ==
-        0);
+  CHECK(opened(file(R"({"t":{"data_offsets":[0,4],"shape":[],"dtype":"F32"}})", 4))
+            .at("t")
+            .shape.rank() == 0);
   CHECK(opened(one("F32", "[0,9223372036854775807]", "[0,0]", 0)).at("t").data.empty());
   CHECK(opened(one("U8", "[1,1,1,1,1,1,1,4]", "[0,4]", 4)).at("t").shape.rank() == 8);
   CHECK(opened(named(std::string(1024, 'n'))).tensors()[0].name.size() == 1024);
-  CHECK(opened(named("../../etc/passwd")).tensors()[0].name == "../../etc/passwd");  // a name, never a path
+  CHECK(opened(named("../../etc/passwd")).tensors()[0].name ==
+        "../../etc/passwd");  // a name, never a path
   CHECK(opened(one("F4", "[2]", "[0,1]", 1)).at("t").data.size() == 1);
   CHECK(opened(one("F6_E3M2", "[4]", "[0,3]", 3)).at("t").data.size() == 3);
   for (const char* raw : {"BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0", "U8", "I8"})
@@ -280,12 +287,15 @@ TEST_CASE("what is no regular file is refused without waiting") {
   TempDir dir;
   CHECK(failure([&] { SafetensorsFile file(dir / "absent.safetensors"); }).find("No such file") !=
         std::string::npos);
-  CHECK(failure([&] { SafetensorsFile file(dir.path()); }).find("got a folder") != std::string::npos);
+  CHECK(failure([&] { SafetensorsFile file(dir.path()); }).find("got a folder") !=
+        std::string::npos);
   REQUIRE(::mkfifo((dir / "pipe").c_str(), 0600) == 0);
-  CHECK(failure([&] { SafetensorsFile file(dir / "pipe"); }).find("pipe or socket") != std::string::npos);
+  CHECK(failure([&] { SafetensorsFile file(dir / "pipe"); }).find("pipe or socket") !=
+        std::string::npos);
 }
 
-TEST_CASE("a header of more tensors than a file may have is refused") {  // how the work grows: tests/growth
+TEST_CASE("a header of more tensors than a file may have is refused") {  // how the work grows:
+                                                                         // tests/growth
   TempDir dir;
   fs::path path = dir / "huge.safetensors";
   std::string header = "{";
@@ -313,10 +323,10 @@ TEST_CASE("a file that shrinks while open is an error, not a signal") {
 TEST_CASE("cut or altered files never do worse than an error") {
   TempDir dir;
   fs::path path = dir / "mutant.safetensors";
-  std::string good =
-      file(R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
-           R"("b":{"dtype":"BF16","shape":[],"data_offsets":[24,26]}})",
-           26);
+  std::string good = file(
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+      R"("b":{"dtype":"BF16","shape":[],"data_offsets":[24,26]}})",
+      26);
   for (size_t bytes = 0; bytes < good.size(); ++bytes) {
     put_file(path, good.substr(0, bytes));
     ErrorClass error_class{};

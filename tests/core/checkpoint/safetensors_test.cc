@@ -23,7 +23,8 @@ fs::path write_sample(const TempDir& dir) {
   SafetensorsWriter writer(path, "test", specs);
   std::byte value{1};
   for (const auto& spec : writer.order()) {
-    std::vector<std::byte> data(static_cast<size_t>(spec.shape.numel()) * size_of(spec.dtype), value);
+    std::vector<std::byte> data(static_cast<size_t>(spec.shape.numel()) * size_of(spec.dtype),
+                                value);
     value = static_cast<std::byte>(std::to_integer<int>(value) + 1);
     writer.write(data);
   }

@@ -1,6 +1,6 @@
-// The save protocol under fire: a child process saves with one failpoint armed, for every site and every
-// visit of it; then the parent demands the old state or the new one, no leftovers, and that the next save
-// works.
+// The save protocol under fire: a child process saves with one failpoint armed, for every site and
+// every visit of it; then the parent demands the old state or the new one, no leftovers, and that
+// the next save works.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -25,9 +25,7 @@ namespace {
 constexpr const char* kMeta = R"({"rng": 1, "cursor": 2})";
 const StoreOptions kOptions{.keep = 2};
 
-std::vector<Sample> state_at(int64_t step) {
-  return sample_tensors(static_cast<uint32_t>(step));
-}
+std::vector<Sample> state_at(int64_t step) { return sample_tensors(static_cast<uint32_t>(step)); }
 SaveResult save(CheckpointStore& store, int64_t step) {
   return store.save(step, cut_all(state_at(step), 0, 1, 0).list, kMeta);
 }
@@ -59,8 +57,8 @@ int run_child(const fs::path& folder, const char* mode, const std::string& fault
     ::setenv("MTRAIN_CKPT_VISITS", visits.c_str(), 1);
     int null = ::open("/dev/null", O_RDWR);
     ::dup2(null, 1);
-    ::execl("/proc/self/exe", "test_checkpoint", "--no-skip", "--test-case=child of the fault sweeps",
-            nullptr);
+    ::execl("/proc/self/exe", "test_checkpoint", "--no-skip",
+            "--test-case=child of the fault sweeps", nullptr);
     ::_exit(127);
   }
   int status = 0;
@@ -68,12 +66,8 @@ int run_child(const fs::path& folder, const char* mode, const std::string& fault
   return status;
 }
 
-bool killed(int status) {
-  return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-}
-bool succeeded(int status) {
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
+bool killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; }
+bool succeeded(int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 
 /// The sites that the child passes in this mode, with the number of visits.
 std::map<std::string, int> sites(const fs::path& start, const char* mode) {
@@ -88,7 +82,8 @@ std::map<std::string, int> sites(const fs::path& start, const char* mode) {
   return out;
 }
 
-/// Steps 10 and 20; with `damaged`, a step 30 with a flipped bit and the leftovers of a killed job as well.
+/// Steps 10 and 20; with `damaged`, a step 30 with a flipped bit and the leftovers of a killed job
+/// as well.
 void prepare(const fs::path& folder, bool damaged) {
   {
     CheckpointStore store(folder, kOptions);
@@ -158,8 +153,8 @@ Count sweep(const char* mode, const char* action, bool damaged, bool forever = f
   return count;
 }
 
-/// What a trainer does: save; on failure go on and save later. With `once`, the save after a failed one must
-/// succeed.
+/// What a trainer does: save; on failure go on and save later. With `once`, the save after a failed
+/// one must succeed.
 void child_retry(const fs::path& folder, bool once) {
   CheckpointStore store(folder, kOptions);
   bool failed = false;

@@ -1,4 +1,5 @@
-// Damage of every kind to a checkpoint's files: all of it must be found before any tensor is handed out.
+// Damage of every kind to a checkpoint's files: all of it must be found before any tensor is handed
+// out.
 #include <doctest/doctest.h>
 
 #include "checkpoint_testing.h"
@@ -48,8 +49,8 @@ struct Saved {
     put_file(shard, shard_bytes);
     put_file(manifest, manifest_bytes);
   }
-  /// Replaces text in the manifest and gives it a right checksum again, as an attacker or another version
-  /// would.
+  /// Replaces text in the manifest and gives it a right checksum again, as an attacker or another
+  /// version would.
   void forge(const std::string& from, const std::string& to) {
     std::string text = manifest_bytes;
     size_t at = text.find(from);
@@ -64,8 +65,8 @@ struct Saved {
 
 TEST_CASE("a file cut at any 64th byte, or grown, is refused") {
   Saved saved;
-  for (auto [path, bytes] :
-       {std::pair(&saved.shard, &saved.shard_bytes), std::pair(&saved.manifest, &saved.manifest_bytes)}) {
+  for (auto [path, bytes] : {std::pair(&saved.shard, &saved.shard_bytes),
+                             std::pair(&saved.manifest, &saved.manifest_bytes)}) {
     for (size_t keep = 0; keep < bytes->size(); keep += 64) {
       put_file(*path, bytes->substr(0, keep));
       saved.refused();
@@ -94,7 +95,8 @@ TEST_CASE("any flipped bit is refused") {
     bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
     put_file(in_shard ? saved.shard : saved.manifest, bytes);
     saved.refused(in_shard ? kShard : "manifest.json");
-    put_file(in_shard ? saved.shard : saved.manifest, in_shard ? saved.shard_bytes : saved.manifest_bytes);
+    put_file(in_shard ? saved.shard : saved.manifest,
+             in_shard ? saved.shard_bytes : saved.manifest_bytes);
   }
   MESSAGE(kFlips, " flips in ", total / 8, " bytes");
   CHECK(CheckpointStore(saved.dir.path()).problem(7).empty());
@@ -119,7 +121,8 @@ TEST_CASE("missing, swapped, linked and misplaced files are refused; foreign one
 
   {  // of another step: equal in size and layout, its own checksums right
     CheckpointStore store(saved.dir.path(), StoreOptions{});
-    Slices other = cut_all(sample_tensors(6), 0, 2, 0), second = cut_all(sample_tensors(6), 1, 2, 0);
+    Slices other = cut_all(sample_tensors(6), 0, 2, 0),
+           second = cut_all(sample_tensors(6), 1, 2, 0);
     other.list.insert(other.list.end(), second.list.begin(), second.list.end());
     store.save(6, other.list, R"({"rng": 1, "cursor": 2, "config_hash": "00"})");
   }
@@ -151,7 +154,8 @@ TEST_CASE("forged manifests with right checksums are refused") {
       {"\"files\": [", "\"files\": {}, \"x\": [", "\"files\" wants an array"},
       {"shard-00000-of-00001", "../shard-00000-of-00001", "not the name of a shard"},
       {"shard-00000-of-00001.safetensors", "/etc/passwd", "not the name of a shard"},
-      {"shard-00000-of-00001.safetensors", "shard-00000-of-00001.safetensors\\u0000", "not the name of a shard"},
+      {"shard-00000-of-00001.safetensors", "shard-00000-of-00001.safetensors\\u0000",
+       "not the name of a shard"},
       {"shard-00000-of-00001", "shard--0001-of-00001", "not the name of a shard"},
       {"\"header_bytes\":", "\"header_bytes\":9", "header is longer than the file"},
       {"\"header_crc32c\":\"", "\"header_crc32c\":\"0", "eight hex digits"},
@@ -171,7 +175,8 @@ TEST_CASE("forged manifests with right checksums are refused") {
       {"\"meta\": {", "\"meta\": [], \"x\": {", "\"meta\" wants an object"},
       {"\"meta\": {",
        "\"meta\": "
-       "{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"
+       "{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]"
+       "]]]]]]]]]]"
        "]]]]]]]]]]]]]]]]]]"
        "]]]]]]]]]]]]]]]],",
        "nested deeper than the limit of 64"},
@@ -191,14 +196,17 @@ TEST_CASE("forged manifests with right checksums are refused") {
     saved.repair();
   }
   const size_t empty = saved.manifest_bytes.find("{\"name\": \"model.empty\"");
-  saved.forge(saved.manifest_bytes.substr(empty, saved.manifest_bytes.find("{\"name\"", empty + 1) - empty),
-              "");
-  CHECK(CheckpointStore(saved.dir.path()).problem(7).find("holds tensors that the manifest does not list") !=
-        std::string::npos);
+  saved.forge(
+      saved.manifest_bytes.substr(empty, saved.manifest_bytes.find("{\"name\"", empty + 1) - empty),
+      "");
+  CHECK(CheckpointStore(saved.dir.path())
+            .problem(7)
+            .find("holds tensors that the manifest does not list") != std::string::npos);
   put_file(saved.shard, saved.shard_bytes + "12345678");
   saved.forge(cat("\"bytes\":", saved.shard_bytes.size(), ","),
               cat("\"bytes\":", saved.shard_bytes.size() + 8, ","));
-  CHECK(CheckpointStore(saved.dir.path()).problem(7).find("its tensors do not fill it") != std::string::npos);
+  CHECK(CheckpointStore(saved.dir.path()).problem(7).find("its tensors do not fill it") !=
+        std::string::npos);
   saved.repair();
   saved.forge("\"created\"", "\"created\"");
   CHECK(CheckpointStore(saved.dir.path()).problem(7).empty());  // the forging itself is right
@@ -206,8 +214,8 @@ TEST_CASE("forged manifests with right checksums are refused") {
 
 TEST_CASE("what a manifest leaves out is an error that names tensor and box") {
   Saved saved;
-  // Drop the second half of "bytes" [7]: the file's tiling stays right if the header is said to be longer —
-  // so forge the first box instead to cover rows that the second one covers as well.
+  // Drop the second half of "bytes" [7]: the file's tiling stays right if the header is said to be
+  // longer — so forge the first box instead to cover rows that the second one covers as well.
   saved.forge("\"offset\":[3]", "\"offset\":[0]");
   CheckpointStore store(saved.dir.path());
   CHECK(store.problem(7).find("tensor 'bytes': box offset [0] size [") != std::string::npos);
@@ -216,12 +224,14 @@ TEST_CASE("what a manifest leaves out is an error that names tensor and box") {
   CHECK(failure([&] { store.load(7, wanted.list); }).find("overlaps") != std::string::npos);
   saved.repair();
   saved.forge("\"shape\": [7]", "\"shape\": [8]");  // one row more than was saved
-  CHECK(store.problem(7).find("tensor 'bytes': its boxes cover 7 of 8 elements") != std::string::npos);
+  CHECK(store.problem(7).find("tensor 'bytes': its boxes cover 7 of 8 elements") !=
+        std::string::npos);
   std::vector<std::byte> memory(8);
   std::vector<Slice> one = {whole_slice("bytes", DType::u8, {8}, memory)};
   CHECK(failure([&] {
           store.load(7, one);
-        }).find("tensor 'bytes': of the box offset [0] size [8] only 7 of 8 elements") != std::string::npos);
+        }).find("tensor 'bytes': of the box offset [0] size [8] only 7 of 8 elements") !=
+        std::string::npos);
   one[0] = {"bytes", DType::u8, {8}, {1}, {6}, std::span(memory).first(6)};
   store.load(7, one);  // what is there can still be had
   CHECK(memory[0] == saved.samples[6].bytes[1]);

@@ -18,7 +18,8 @@ constexpr const char* kMeta = R"({"rng": 3, "cursor": 4})";
 struct Layout {
   int parts, dim;
 };
-const std::vector<Layout> kLayouts = {{1, 0}, {2, 0}, {2, 1}, {3, 0}, {3, 2}, {4, 0}, {4, 1}, {4, 2}};
+const std::vector<Layout> kLayouts = {{1, 0}, {2, 0}, {2, 1}, {3, 0},
+                                      {3, 2}, {4, 0}, {4, 1}, {4, 2}};
 
 Slices all_parts(const std::vector<Sample>& samples, Layout layout) {
   Slices out;
@@ -54,7 +55,8 @@ std::vector<std::string> on_ranks(int world, const std::function<void(int)>& act
   std::vector<std::string> errors(static_cast<size_t>(world));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank)
-    threads.emplace_back([&, rank] { errors[static_cast<size_t>(rank)] = failure([&] { act(rank); }); });
+    threads.emplace_back(
+        [&, rank] { errors[static_cast<size_t>(rank)] = failure([&] { act(rank); }); });
   for (auto& thread : threads) thread.join();
   return errors;
 }
@@ -96,9 +98,11 @@ TEST_CASE("random boxes of random shapes are cut out right") {
     for (auto& byte : sample.bytes) byte = static_cast<std::byte>(random() & 0x37);
     TempDir dir;
     CheckpointStore store(dir.path(), StoreOptions{});
-    store.save(0,
-               all_parts({sample}, {1 + static_cast<int>(random() % 3), static_cast<int>(random() % 4)}).list,
-               "{}");
+    store.save(
+        0,
+        all_parts({sample}, {1 + static_cast<int>(random() % 3), static_cast<int>(random() % 4)})
+            .list,
+        "{}");
     for (int k = 0; k < 10; ++k) {
       Box box;
       for (int64_t size : sample.shape) {
@@ -115,8 +119,10 @@ TEST_CASE("random boxes of random shapes are cut out right") {
 }
 
 TEST_CASE("large tensors take the same way in pieces") {
-  Sample sample{
-      "big", DType::f32, {1500, 3000}, {}};  // 18 MB: over the digest's piece and the reader's window
+  Sample sample{"big",
+                DType::f32,
+                {1500, 3000},
+                {}};  // 18 MB: over the digest's piece and the reader's window
   sample.bytes.resize(static_cast<size_t>(sample.shape.numel()) * 4);
   for (size_t i = 0; i < sample.bytes.size(); i += 4)
     std::memcpy(&sample.bytes[i], &(const uint32_t&)(uint32_t(i * 2654435761u) & 0x3FFFFFFF), 4);
@@ -143,7 +149,8 @@ TEST_CASE("several ranks save one checkpoint together") {
     Ballot ballot(world);
     auto errors = on_ranks(world, [&](int rank) {
       CheckpointStore store(
-          dir.path(), StoreOptions{.rank = rank, .world = world, .token = "job", .vote = std::ref(ballot)});
+          dir.path(),
+          StoreOptions{.rank = rank, .world = world, .token = "job", .vote = std::ref(ballot)});
       Slices mine = cut_all(samples, rank, world, 0);
       store.save(8, mine.list, kMeta);
       CHECK(store.save(8, mine.list, kMeta).already_saved);
@@ -151,7 +158,8 @@ TEST_CASE("several ranks save one checkpoint together") {
     for (const auto& error : errors) CHECK(error.empty());
     CheckpointStore store(dir.path());
     CHECK(store.problem(8).empty());
-    CHECK(fs::exists(dir / "step-8" / cat("shard-0000", world - 1, "-of-0000", world, ".safetensors")));
+    CHECK(fs::exists(dir / "step-8" /
+                     cat("shard-0000", world - 1, "-of-0000", world, ".safetensors")));
     CHECK(std::distance(fs::directory_iterator(dir / "step-8"), {}) == world + 1);
     std::string mine = checkpoint_digest(dir / "step-8");
     CHECK((digest.empty() || mine == digest));
@@ -168,8 +176,9 @@ TEST_CASE("ranks save beside their work, polling at the same places") {
   constexpr int kWorld = 3;
   Ballot ballot(kWorld);
   auto errors = on_ranks(kWorld, [&](int rank) {
-    CheckpointStore store(dir.path(),
-                          StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
+    CheckpointStore store(
+        dir.path(),
+        StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
     Slices mine = cut_all(samples, rank, kWorld, 0);
     store.save(1, mine.list, kMeta);
     PendingSave pending = store.start_save(2, mine.list, kMeta);
@@ -186,13 +195,17 @@ TEST_CASE("ranks save beside their work, polling at the same places") {
       while (!fails.poll()) {
       }
     });
-    CHECK(why.find(rank == 2 ? "two tensors are named" : "another rank could not save") != std::string::npos);
+    CHECK(why.find(rank == 2 ? "two tensors are named" : "another rank could not save") !=
+          std::string::npos);
     PendingSave some = store.start_save(4, mine.list, kMeta);
-    if (rank != 1) some.poll();  // two come to where they are counted, one gives up before
-    else ballot(false);
+    if (rank != 1)
+      some.poll();  // two come to where they are counted, one gives up before
+    else
+      ballot(false);
   });
   for (const auto& error : errors) CHECK(error.empty());
-  CHECK(checkpoint_digest(dir / "step-1") != checkpoint_digest(dir / "step-2"));  // it holds the step
+  CHECK(checkpoint_digest(dir / "step-1") !=
+        checkpoint_digest(dir / "step-2"));           // it holds the step
   CheckpointStore store(dir.path(), StoreOptions{});  // clears away what was given up
   CHECK(store.list().size() == 2);
   CHECK(store.problem(2).empty());
@@ -210,9 +223,12 @@ TEST_CASE("ranks save more often than checkpoints are kept") {
   Ballot ballot(kWorld);
   auto errors = on_ranks(kWorld, [&](int rank) {
     CheckpointStore store(
-        dir.path(), StoreOptions{.keep = 2, .rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
+        dir.path(),
+        StoreOptions{
+            .keep = 2, .rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
     Slices mine = cut_all(samples, rank, kWorld, 0);
-    for (int64_t step = 1; step <= 6; ++step) CHECK(store.save(step, mine.list, kMeta).warnings.empty());
+    for (int64_t step = 1; step <= 6; ++step)
+      CHECK(store.save(step, mine.list, kMeta).warnings.empty());
   });
   for (const auto& error : errors) CHECK(error.empty());
   CheckpointStore store(dir.path());
@@ -220,14 +236,17 @@ TEST_CASE("ranks save more often than checkpoints are kept") {
   CHECK(store.latest_valid().step == 6);
 }
 
-TEST_CASE("slices are made on the save's thread, and a rank that cannot make them fails the save on all") {
+TEST_CASE(
+    "slices are made on the save's thread, and a rank that cannot make them fails the save on "
+    "all") {
   auto samples = sample_tensors(13);
   TempDir dir;
   constexpr int kWorld = 3;
   Ballot ballot(kWorld);
   auto errors = on_ranks(kWorld, [&](int rank) {
-    CheckpointStore store(dir.path(),
-                          StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
+    CheckpointStore store(
+        dir.path(),
+        StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
     Slices mine = cut_all(samples, rank, kWorld, 0);
     auto save = [&](int64_t step, const std::function<std::vector<Slice>()>& make) {
       return failure([&] {
@@ -242,7 +261,9 @@ TEST_CASE("slices are made on the save's thread, and a rank that cannot make the
     CHECK(made == 1);
     CHECK(maker != std::this_thread::get_id());
     std::string why = save(2, [&] { return rank == 1 ? throw std::bad_alloc() : mine.list; });
-    CHECK_MESSAGE(why.find(rank == 1 ? "not enough memory" : "another rank could not save") != std::string::npos, why);
+    CHECK_MESSAGE(why.find(rank == 1 ? "not enough memory" : "another rank could not save") !=
+                      std::string::npos,
+                  why);
     CHECK(save(3, [&] { return mine.list; }).empty());
   });
   for (const auto& error : errors) CHECK(error.empty());
@@ -258,28 +279,39 @@ TEST_CASE("ranks that fail by different errors throw one class") {
   constexpr int kWorld = 3;
   Ballot ballot(kWorld);
   auto errors = on_ranks(kWorld, [&](int rank) {
-    CheckpointStore store(dir.path(),
-                          StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
+    CheckpointStore store(
+        dir.path(),
+        StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
     Slices mine = cut_all(samples, rank, kWorld, 0);
     int64_t step = 0;
-    for (ErrorClass other : {ErrorClass::usage, ErrorClass::config, ErrorClass::data, ErrorClass::checkpoint, ErrorClass::plugin,
-                             ErrorClass::numeric, ErrorClass::peer, ErrorClass::io, ErrorClass::bug}) {
+    for (ErrorClass other : {ErrorClass::usage, ErrorClass::config, ErrorClass::data,
+                             ErrorClass::checkpoint, ErrorClass::plugin, ErrorClass::numeric,
+                             ErrorClass::peer, ErrorClass::io, ErrorClass::bug}) {
       ErrorClass got{};
       std::string why = failure(
           [&] {
-            store.start_save(++step, [&]() -> std::vector<Slice> {
-              if (rank == 1) throw Error(other, "the device is gone");
-              if (rank == 2) throw Error(ErrorClass::io, "the disk is full");
-              return mine.list;
-            }, kMeta).wait();
+            store
+                .start_save(
+                    ++step,
+                    [&]() -> std::vector<Slice> {
+                      if (rank == 1) throw Error(other, "the device is gone");
+                      if (rank == 2) throw Error(ErrorClass::io, "the disk is full");
+                      return mine.list;
+                    },
+                    kMeta)
+                .wait();
           },
           &got);
       CHECK(got == other);
-      const char* wanted[] = {"another rank could not save", "the device is gone", "the disk is full"};
+      const char* wanted[] = {"another rank could not save", "the device is gone",
+                              "the disk is full"};
       CHECK_MESSAGE(why.find(wanted[rank]) != std::string::npos, why);
     }
-    std::string why = failure([&] { store.agree(rank == 2 ? std::make_exception_ptr(7) : nullptr); });
-    CHECK_MESSAGE(why.find(rank == 2 ? "not a std::exception" : "another rank could not save") != std::string::npos, why);
+    std::string why =
+        failure([&] { store.agree(rank == 2 ? std::make_exception_ptr(7) : nullptr); });
+    CHECK_MESSAGE(why.find(rank == 2 ? "not a std::exception" : "another rank could not save") !=
+                      std::string::npos,
+                  why);
     store.agree(nullptr);
   });
   for (const auto& error : errors) CHECK_MESSAGE(error.empty(), error);
@@ -293,7 +325,8 @@ TEST_CASE("when one rank fails, none commits and all say so") {
   Ballot ballot(kWorld);
   auto errors = on_ranks(kWorld, [&](int rank) {
     CheckpointStore store(
-        dir.path(), StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
+        dir.path(),
+        StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
     Slices mine = cut_all(samples, rank, kWorld, 0);
     store.save(1, mine.list, kMeta);
     std::vector<Slice> bad = mine.list;
@@ -304,7 +337,8 @@ TEST_CASE("when one rank fails, none commits and all say so") {
     std::vector<Slice> less(mine.list.begin() + (rank == 2),
                             mine.list.end());  // found at the commit, by rank 0
     std::string second = failure([&] { store.save(2, less, kMeta); });
-    CHECK(second.find(rank == 0 ? "its boxes cover" : "another rank could not save") != std::string::npos);
+    CHECK(second.find(rank == 0 ? "its boxes cover" : "another rank could not save") !=
+          std::string::npos);
     store.save(3, mine.list, kMeta);
   });
   for (const auto& error : errors) CHECK(error.empty());

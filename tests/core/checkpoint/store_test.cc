@@ -25,7 +25,8 @@ using namespace mtrain::testing;
 
 namespace {
 
-constexpr const char* kMeta = R"({"rng": {"seed": 42}, "cursor": 7, "note": "not part of the digest"})";
+constexpr const char* kMeta =
+    R"({"rng": {"seed": 42}, "cursor": 7, "note": "not part of the digest"})";
 
 /// Saves the sample of this seed as one part.
 SaveResult save(CheckpointStore& store, int64_t step, uint32_t seed) {
@@ -46,7 +47,9 @@ void flip(const fs::path& path, uint64_t at) {
 
 }  // namespace
 
-TEST_CASE("a rewind sets newer checkpoints aside, keeps their bytes, and refuses a step that is absent or damaged") {
+TEST_CASE(
+    "a rewind sets newer checkpoints aside, keeps their bytes, and refuses a step that is absent "
+    "or damaged") {
   TempDir dir;
   const fs::path folder = dir / "checkpoints";
   CheckpointStore store(folder, StoreOptions{.keep = 0});
@@ -57,10 +60,12 @@ TEST_CASE("a rewind sets newer checkpoints aside, keeps their bytes, and refuses
   CHECK(failure([&] { store.rewind(7); }).find("step-7: no such checkpoint") != std::string::npos);
   flip(store.step_folder(5) / "shard-00000-of-00001.safetensors", 400);
   ErrorClass error_class{};
-  CHECK(failure([&] { store.rewind(5); }, &error_class).find("cannot go back to step 5") != std::string::npos);
+  CHECK(failure([&] { store.rewind(5); }, &error_class).find("cannot go back to step 5") !=
+        std::string::npos);
   CHECK(error_class == ErrorClass::checkpoint);
   CHECK(steps_of(store) == std::vector<int64_t>{5, 10, 15, 20});
-  CHECK(store.rewind(10) == std::vector{folder / "set-aside-1" / "step-20", folder / "set-aside-1" / "step-15"});
+  CHECK(store.rewind(10) ==
+        std::vector{folder / "set-aside-1" / "step-20", folder / "set-aside-1" / "step-15"});
   CHECK(steps_of(store) == std::vector<int64_t>{5, 10});
   CHECK(trim(read_file(folder / "latest")) == "step-10");
   CHECK(checkpoint_digest(folder / "set-aside-1" / "step-20") == newest);
@@ -101,8 +106,10 @@ TEST_CASE("a checkpoint is saved, found and loaded") {
   CHECK(locate_checkpoints(dir / "run" / "checkpoints" / "step-5").step == 5);
   CHECK(locate_checkpoints((dir / "run" / "checkpoints" / "step-5").string() + "/").step == 5);
   CHECK(locate_checkpoints((dir / "run" / "checkpoints" / "step-5").string() + "/.").step == 5);
-  CHECK(failure([&] { locate_checkpoints(dir.path()); }).find("holds no checkpoints") != std::string::npos);
-  CHECK(failure([&] { locate_checkpoints(dir / "x"); }).find("no such folder") != std::string::npos);
+  CHECK(failure([&] { locate_checkpoints(dir.path()); }).find("holds no checkpoints") !=
+        std::string::npos);
+  CHECK(failure([&] { locate_checkpoints(dir / "x"); }).find("no such folder") !=
+        std::string::npos);
 }
 
 TEST_CASE("a one-rank checkpoint is readable by any safetensors reader") {
@@ -164,8 +171,9 @@ TEST_CASE("saving a step again: the same is accepted, another refused, a damaged
   CHECK(failure([&] { save(store, 5, 2); }, &error_class).find("another state of step 5") !=
         std::string::npos);
   CHECK(error_class == ErrorClass::checkpoint);
-  CHECK(failure([&] { store.save(5, cut_all(sample_tensors(1), 0, 1, 0).list, R"({"cursor": 8})"); }).size() >
-        0);
+  CHECK(failure([&] {
+          store.save(5, cut_all(sample_tensors(1), 0, 1, 0).list, R"({"cursor": 8})");
+        }).size() > 0);
   CHECK(read_file(dir / "step-5" / "manifest.json") == manifest);
   CHECK(store.problem(5).empty());
 
@@ -189,8 +197,9 @@ TEST_CASE("retention keeps the newest, the multiples, and what it must not judge
   fs::remove(dir / "step-130" / "manifest.json");
   save(store, 140, 1);
   CHECK(steps_of(store) == std::vector<int64_t>{100, 120, 130, 140});
-  CHECK(failure([&] { CheckpointStore(dir / "x", StoreOptions{.keep = 1}); }).find("checkpoint.keep") !=
-        std::string::npos);
+  CHECK(failure([&] {
+          CheckpointStore(dir / "x", StoreOptions{.keep = 1});
+        }).find("checkpoint.keep") != std::string::npos);
 
   TempDir all;
   CheckpointStore keeps_all(all.path(), StoreOptions{.keep = 0});
@@ -215,7 +224,8 @@ TEST_CASE("the newest valid checkpoint is found, whatever the hint says; damaged
   CHECK(latest.step == 10);
   REQUIRE(latest.refused.size() == 1);
   CHECK(latest.refused[0].step == 11);
-  CHECK(latest.refused[0].reason.find("step-11/shard-00000-of-00001.safetensors") != std::string::npos);
+  CHECK(latest.refused[0].reason.find("step-11/shard-00000-of-00001.safetensors") !=
+        std::string::npos);
   CHECK(latest.refused[0].reason.find('\n') == std::string::npos);
   fs::remove(dir / "step-10" / "manifest.json");
   flip(dir / "step-9" / "manifest.json", 30);
@@ -241,23 +251,27 @@ TEST_CASE("loading refuses what is not there, before it touches anything") {
     CHECK(wanted.memory == before);
     return message;
   };
-  CHECK(message_of([](Slice& s) { s.name = "model.norm.wieght"; }).find("nearest are model.norm.weight") !=
-        std::string::npos);
+  CHECK(message_of([](Slice& s) {
+          s.name = "model.norm.wieght";
+        }).find("nearest are model.norm.weight") != std::string::npos);
   CHECK(message_of([](Slice& s) {
           s.dtype = DType::i32;
         }).find("'model.norm.weight': wanted int32, the checkpoint has fp32") != std::string::npos);
   CHECK(message_of([](Slice& s) { s.global = {9}; }).find("wanted [9], the checkpoint has [8]") !=
         std::string::npos);
-  CHECK(message_of([](Slice& s) { s.offset = {1}; }).find("wanted box offset [1] size [8] of [8]") !=
-        std::string::npos);
+  CHECK(message_of([](Slice& s) {
+          s.offset = {1};
+        }).find("wanted box offset [1] size [8] of [8]") != std::string::npos);
   Slices wanted = cut_all(samples, 0, 1, 0, false);
-  CHECK(failure([&] { store.load(6, wanted.list); }).find("no such checkpoint") != std::string::npos);
+  CHECK(failure([&] { store.load(6, wanted.list); }).find("no such checkpoint") !=
+        std::string::npos);
 }
 
 TEST_CASE("NaN and Inf are refused by name unless allowed") {
   TempDir dir;
   CheckpointStore store(dir.path(), StoreOptions{.allow_nonfinite = true});
-  for (float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+  for (float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     std::vector<float> values(100, 1.0f);
     values[70] = bad;
     auto bytes = std::as_writable_bytes(std::span(values));
@@ -276,27 +290,34 @@ TEST_CASE("NaN and Inf are refused by name unless allowed") {
   CHECK_FALSE(first_nonfinite(DType::i32, std::as_bytes(std::span("\xff\xff\xff\xff", 4))));
 }
 
-TEST_CASE("a state with NaN or Inf is not saved, wherever the element is, and older checkpoints stay") {
+TEST_CASE(
+    "a state with NaN or Inf is not saved, wherever the element is, and older checkpoints stay") {
   TempDir dir;
   const StoreOptions options{.keep = 2};
   CheckpointStore store(dir.path(), options);
   save(store, 1, 1);
   save(store, 2, 2);
-  constexpr size_t kCount = (size_t{4} << 20) / sizeof(float) + 3000;  // more than is hashed at once
+  constexpr size_t kCount =
+      (size_t{4} << 20) / sizeof(float) + 3000;  // more than is hashed at once
   std::vector<float> values(kCount, 1.0f);
   for (size_t at : {size_t{0}, size_t{1023}, size_t{1024}, kCount - 3000, kCount - 1}) {
-    values[at] = at % 2 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+    values[at] =
+        at % 2 ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
     auto bytes = std::as_writable_bytes(std::span(values));
-    std::vector<Slice> slices = {whole_slice("w", DType::f32, {static_cast<int64_t>(kCount)}, bytes)};
+    std::vector<Slice> slices = {
+        whole_slice("w", DType::f32, {static_cast<int64_t>(kCount)}, bytes)};
     ErrorClass error_class{};
     std::string message = failure([&] { store.save(3, slices, "{}"); }, &error_class);
-    CHECK_MESSAGE(message.find(cat("the state of step 3 is not saved: tensor 'w' holds NaN or Inf, first at element ", at, " ")) !=
-                      std::string::npos,
-                  message);
+    CHECK_MESSAGE(
+        message.find(
+            cat("the state of step 3 is not saved: tensor 'w' holds NaN or Inf, first at element ",
+                at, " ")) != std::string::npos,
+        message);
     CHECK(error_class == ErrorClass::numeric);
     CHECK(steps_of(store) == std::vector<int64_t>{1, 2});
     values[at] = 1;
-    for (const auto& entry : fs::directory_iterator(dir.path())) CHECK_FALSE(entry.path().filename().string().starts_with("step-3"));
+    for (const auto& entry : fs::directory_iterator(dir.path()))
+      CHECK_FALSE(entry.path().filename().string().starts_with("step-3"));
   }
   save(store, 3, 3);
   CHECK(steps_of(store) == std::vector<int64_t>{2, 3});
@@ -319,7 +340,8 @@ TEST_CASE("when one rank's part cannot be saved for what it is, all ranks fail a
   auto rank = [&](int r) {
     CheckpointStore store(dir.path(), {.rank = r, .world = 2, .token = "t", .vote = vote});
     std::vector<float> values(4, r == 1 ? std::numeric_limits<float>::infinity() : 1.0f);
-    std::vector<Slice> slices = {{"w", DType::f32, {8}, {4 * r}, {4}, std::as_writable_bytes(std::span(values))}};
+    std::vector<Slice> slices = {
+        {"w", DType::f32, {8}, {4 * r}, {4}, std::as_writable_bytes(std::span(values))}};
     failure([&] { store.save(1, slices, "{}"); }, &classes[static_cast<size_t>(r)]);
   };
   std::thread other([&] { rank(1); });
@@ -339,7 +361,8 @@ TEST_CASE("room for a checkpoint is asked of the folder before one is made") {
   CHECK_MESSAGE(message.find("one checkpoint takes 4096.0 PiB") != std::string::npos, message);
   CHECK(error_class == ErrorClass::io);
   fs::remove_all(dir / "checkpoints");
-  CHECK(failure([&] { store.require_room(1); }, &error_class).find("no checkpoint can be saved") != std::string::npos);
+  CHECK(failure([&] { store.require_room(1); }, &error_class).find("no checkpoint can be saved") !=
+        std::string::npos);
   CHECK(error_class == ErrorClass::io);
   fs::create_directory(dir / "checkpoints");
   store.require_room(1);
@@ -358,13 +381,15 @@ TEST_CASE("a system that cannot open files is no reason to take an older checkpo
   std::vector<int> taken;
   for (int fd; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken.push_back(fd);
   REQUIRE(errno == EMFILE);
-  // With none free the folder cannot be listed; with one, the checkpoint's second file cannot be opened.
+  // With none free the folder cannot be listed; with one, the checkpoint's second file cannot be
+  // opened.
   for (int free = 0; free < 2; ++free) {
     ErrorClass error_class{};
     std::string message = failure([&] { store.latest_valid(); }, &error_class);
     CHECK_MESSAGE(message.find("Too many open files") != std::string::npos, message);
     CHECK(error_class == ErrorClass::io);
-    CHECK(failure([&] { (void)store.problem(2); }, &error_class).find("raise the limit (ulimit -n)") != std::string::npos);
+    CHECK(failure([&] { (void)store.problem(2); }, &error_class)
+              .find("raise the limit (ulimit -n)") != std::string::npos);
     CHECK(error_class == ErrorClass::io);
     if (free == 1)
       for (const auto& info : store.list()) CHECK(info.problem.empty());  // needs one at a time
@@ -420,7 +445,8 @@ TEST_CASE("one folder has one writer, and a killed one leaves no lock") {
   char byte = 0;
   REQUIRE(::read(ready[0], &byte, 1) == 1);
   ErrorClass error_class{};
-  std::string message = failure([&] { CheckpointStore store(dir.path(), StoreOptions{}); }, &error_class);
+  std::string message =
+      failure([&] { CheckpointStore store(dir.path(), StoreOptions{}); }, &error_class);
   CHECK(error_class == ErrorClass::io);
   CHECK(message.find(cat("in use by another job (pid ", child, " host ")) != std::string::npos);
   CHECK(CheckpointStore(dir.path()).list().empty());  // reading needs no lock
@@ -436,7 +462,8 @@ TEST_CASE("a folder that cannot be written is found before the first step") {
   TempDir dir;
   put_file(dir / "file", "");
   ErrorClass error_class{};
-  CHECK(failure([&] { CheckpointStore store(dir / "file" / "x", StoreOptions{}); }, &error_class).size() > 0);
+  CHECK(failure([&] { CheckpointStore store(dir / "file" / "x", StoreOptions{}); }, &error_class)
+            .size() > 0);
   CHECK(error_class == ErrorClass::io);
   if (::geteuid() != 0) {
     fs::create_directory(dir / "locked");

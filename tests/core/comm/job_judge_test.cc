@@ -1,4 +1,5 @@
-// Who is found dead, stopped, stuck or slow, and when: the judge is told what ranks say and what time it is.
+// Who is found dead, stopped, stuck or slow, and when: the judge is told what ranks say and what
+// time it is.
 #include "mtrain/comm/job_judge.h"
 
 #include <doctest/doctest.h>
@@ -15,7 +16,9 @@ bool contains(const std::string& text, const std::string& part) {
 /// Ranks that say what a test makes them say, every 100 ms.
 struct Job {
   explicit Job(int n, bool signs = true, WatchLimits limits = {5s, 10min})
-      : judge(n, limits, signs, now), says(static_cast<size_t>(n)), mute(static_cast<size_t>(n), false) {
+      : judge(n, limits, signs, now),
+        says(static_cast<size_t>(n)),
+        mute(static_cast<size_t>(n), false) {
     for (int r = 0; r < n; ++r) judge.set_host(r, r < 2 ? "a" : "b");
     for (auto& s : says) s.slow_step = 0.1;
   }
@@ -80,7 +83,8 @@ TEST_CASE("judge: a rank that has said farewell is not dead") {
 }
 
 TEST_CASE(
-    "judge: a process that gives no sign of life is found in time for the job to end within the limit") {
+    "judge: a process that gives no sign of life is found in time for the job to end within the "
+    "limit") {
   for (bool saving : {false, true}) {
     Job job(3);
     for (int r = 0; r < 3; ++r) job.wait(r, 3);
@@ -119,7 +123,8 @@ TEST_CASE("judge: who computes on while others wait is stuck after 5 s or three 
 }
 
 TEST_CASE(
-    "judge: nobody is stuck who announces something long, whose steps are not known, or whom nobody waits "
+    "judge: nobody is stuck who announces something long, whose steps are not known, or whom "
+    "nobody waits "
     "for") {
   Job saving(3, true, {5s, 1min});
   for (int r = 0; r < 3; ++r) saving.wait(r, 30);

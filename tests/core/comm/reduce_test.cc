@@ -1,4 +1,5 @@
-// Reductions give the same bits at every set of vector instructions, for every value of the small types.
+// Reductions give the same bits at every set of vector instructions, for every value of the small
+// types.
 #include "mtrain/comm/reduce.h"
 
 #include <doctest/doctest.h>
@@ -18,8 +19,8 @@ std::vector<ReduceLevel> levels() {
   return out;
 }
 
-/// Every bit pattern as input 0, each paired with random patterns; NaN, infinities and subnormals are among
-/// them.
+/// Every bit pattern as input 0, each paired with random patterns; NaN, infinities and subnormals
+/// are among them.
 void check_all_levels(DType dtype, size_t ranks, int64_t count, uint64_t seed) {
   size_t bytes = static_cast<size_t>(count) * size_of(dtype);
   std::mt19937_64 random(seed);

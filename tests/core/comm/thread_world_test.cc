@@ -1,5 +1,5 @@
-// What is special about ranks in one process: whose failure is told, ranks that end early, many threads on
-// few cores.
+// What is special about ranks in one process: whose failure is told, ranks that end early, many
+// threads on few cores.
 #include "mtrain/comm/thread_world.h"
 
 #include <doctest/doctest.h>
@@ -26,7 +26,8 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST_CASE("run_ranks: the error of the rank that failed first is thrown, and the others are released") {
+TEST_CASE(
+    "run_ranks: the error of the rank that failed first is thrown, and the others are released") {
   std::atomic<int> released{0};
   auto run = [&](Communicator& comm) {
     comm.barrier();
@@ -74,7 +75,8 @@ TEST_CASE("run_ranks: nobody waits for a rank that has ended") {
 
 TEST_CASE("run_ranks: a barrier orders memory") {
   constexpr int kRanks = 8;
-  std::vector<int> plain(kRanks, 0);  // without the barrier's order the thread sanitizer finds a race
+  std::vector<int> plain(kRanks,
+                         0);  // without the barrier's order the thread sanitizer finds a race
   run_ranks(kRanks, [&](Communicator& comm) {
     for (int round = 1; round <= 50; ++round) {
       plain[static_cast<size_t>(comm.rank())] = round;

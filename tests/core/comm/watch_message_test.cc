@@ -1,18 +1,20 @@
 // What watching processes believe of each other's messages.
+#include "mtrain/comm/watch_message.h"
+
 #include <doctest/doctest.h>
 
 #include <cstddef>
 #include <cstring>
 #include <limits>
 
-#include "mtrain/comm/watch_message.h"
-
 namespace mtrain {
 namespace {
 
 TEST_CASE("watch: a status from elsewhere is never success") {
-  for (int known : {2, 10, 11, 12, 13, 14, 15, 18, 70}) CHECK(static_cast<int>(error_class_of(known)) == known);
-  for (int64_t odd : {int64_t{0}, int64_t{1}, int64_t{256}, int64_t{512}, int64_t{-1}, int64_t{99}, int64_t{1} << 40})
+  for (int known : {2, 10, 11, 12, 13, 14, 15, 18, 70})
+    CHECK(static_cast<int>(error_class_of(known)) == known);
+  for (int64_t odd : {int64_t{0}, int64_t{1}, int64_t{256}, int64_t{512}, int64_t{-1}, int64_t{99},
+                      int64_t{1} << 40})
     CHECK(error_class_of(odd) == ErrorClass::peer);
   for (int odd : {0, 256, -256, 1 << 30}) {
     FailureMessage message;
@@ -31,7 +33,8 @@ TEST_CASE("watch: a failure that is cut short or counts more ranks than it has i
   FailureMessage message;
   message.ranks = {1, 2};
   std::string bytes = bytes_of(message);
-  for (size_t size = 0; size < bytes.size(); ++size) CHECK_FALSE(read_failure(bytes.substr(0, size)));
+  for (size_t size = 0; size < bytes.size(); ++size)
+    CHECK_FALSE(read_failure(bytes.substr(0, size)));
   for (int32_t count : {-1, 3, 1 << 30, std::numeric_limits<int32_t>::min()}) {
     std::memcpy(bytes.data() + 8, &count, sizeof count);
     CHECK_FALSE(read_failure(bytes));
@@ -62,15 +65,17 @@ TEST_CASE("watch: a status that makes no sense is none") {
   refused_with(kWaits + offsetof(CallNote, group), std::string(sizeof(CallNote::group), 'x'));
   refused_with(offsetof(RankStatus, last) + offsetof(CallNote, dtype), "\xFF");
   refused_with(offsetof(RankStatus, doing), std::string(sizeof(RankStatus::doing), 'x'));
-  for (double odd : {-1.0, 1e300, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
+  for (double odd : {-1.0, 1e300, std::numeric_limits<double>::infinity(),
+                     std::numeric_limits<double>::quiet_NaN()})
     for (size_t at : {offsetof(RankStatus, slow_step), offsetof(RankStatus, busy_step)})
       refused_with(at, std::string(reinterpret_cast<const char*>(&odd), sizeof odd));
 }
 
 TEST_CASE("watch: a rank says the job's word and a number of its own") {
   CHECK(read_hello(hello_of("word", 3), "word", 4) == 3);
-  for (const char* odd : {"", "word", "word ", "word3", "word x", "word 3 ", "word 3x", "word 0", "word 4", "word -1", "wort 3", "word  3",
-                          "word 99999999999999999999", "wor 3", "words 3"})
+  for (const char* odd :
+       {"", "word", "word ", "word3", "word x", "word 3 ", "word 3x", "word 0", "word 4", "word -1",
+        "wort 3", "word  3", "word 99999999999999999999", "wor 3", "words 3"})
     CHECK_FALSE(read_hello(odd, "word", 4));
 }
 

@@ -1,4 +1,5 @@
-// Jobs that are watched: ranks that are threads and get stuck, and processes' watchers over real sockets.
+// Jobs that are watched: ranks that are threads and get stuck, and processes' watchers over real
+// sockets.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <sys/socket.h>
@@ -15,8 +16,9 @@ namespace mtrain {
 namespace {
 
 using namespace std::chrono_literals;
-// Within this time a healthy rank comes to run, however busy the machine is. Tests that wait for a death wait for most of it, and
-// sleep meanwhile; how long exactly what takes is tested with a clock of its own, in job_judge_test.cc.
+// Within this time a healthy rank comes to run, however busy the machine is. Tests that wait for a
+// death wait for most of it, and sleep meanwhile; how long exactly what takes is tested with a
+// clock of its own, in job_judge_test.cc.
 constexpr auto kSilence = 8s;
 
 bool contains(const std::string& text, const std::string& part) {
@@ -58,26 +60,29 @@ TEST_CASE("watch: a thread that is stuck fails the job and is named, with where 
   CHECK(contains(message, "has not come to its next call"));
   CHECK(contains(message, "ranks 0, 2 on "));
   CHECK(contains(message, "30 steps done, in barrier (#31 of group 'world')"));
-  CHECK(contains(message, "30 steps done, computing after all_reduce sum of 1 fp32 (#30 of group 'world')"));
+  CHECK(contains(message,
+                 "30 steps done, computing after all_reduce sum of 1 fp32 (#30 of group 'world')"));
 }
 
 TEST_CASE("watch: a thread that throws ends the job also when another one computes on") {
   std::atomic<bool> release{false};
   std::atomic<int> status{0};
-  CommContext context{.timeout = 10min,
-                      .watch = {.silence = 1s,
-                                .give_up =
-                                    [&](const Error& e, bool) {
-                                      CHECK(contains(e.message(), "rank 2 failed: the file ends early"));
-                                      status = e.exit_status();
-                                      release = true;
-                                    },
-                                .note = {}}};
+  CommContext context{
+      .timeout = 10min,
+      .watch = {.silence = 1s,
+                .give_up =
+                    [&](const Error& e, bool) {
+                      CHECK(contains(e.message(), "rank 2 failed: the file ends early"));
+                      status = e.exit_status();
+                      release = true;
+                    },
+                .note = {}}};
   CHECK_THROWS_WITH_AS(run_ranks(
                            3,
                            [&](Communicator& comm) {
                              comm.barrier();
-                             if (comm.rank() == 2) throw Error(ErrorClass::data, "the file ends early");
+                             if (comm.rank() == 2)
+                               throw Error(ErrorClass::data, "the file ends early");
                              if (comm.rank() == 0)
                                while (!release) std::this_thread::sleep_for(1ms);
                              comm.barrier();
@@ -88,9 +93,10 @@ TEST_CASE("watch: a thread that throws ends the job also when another one comput
 }
 
 TEST_CASE("watch: ranks that are slow in something they announce are left alone") {
-  CommContext context{
-      .timeout = 10min,
-      .watch = {.silence = kSilence, .give_up = [](const Error& e, bool) { FAIL(e.message()); }, .note = {}}};
+  CommContext context{.timeout = 10min,
+                      .watch = {.silence = kSilence,
+                                .give_up = [](const Error& e, bool) { FAIL(e.message()); },
+                                .note = {}}};
   run_ranks(
       2,
       [&](Communicator& comm) {
@@ -111,10 +117,12 @@ struct Watched {
     for (int r = 0; r < n; ++r) hosts.push_back("host" + std::to_string(r % 2));
     for (int r = 0; r < n; ++r)
       ranks.push_back(std::make_unique<JobWatch>(
-          r, hosts, CommContext{.timeout = 10min, .watch = {.silence = silence, .give_up = {}, .note = {}}}));
+          r, hosts,
+          CommContext{.timeout = 10min, .watch = {.silence = silence, .give_up = {}, .note = {}}}));
     door = ranks[0]->open_door();
     std::string reason;
-    for (int r = 1; r < n; ++r) REQUIRE_MESSAGE(ranks[static_cast<size_t>(r)]->connect(door, reason), reason);
+    for (int r = 1; r < n; ++r)
+      REQUIRE_MESSAGE(ranks[static_cast<size_t>(r)]->connect(door, reason), reason);
     for (auto& rank : ranks) rank->begin();
   }
   std::string failure(int rank) {
@@ -145,7 +153,8 @@ TEST_CASE("watch: one rank's stuckness is told to all processes") {
 }
 
 TEST_CASE(
-    "watch: an error that a rank tells itself silences the judges, and who does not end is ended with its "
+    "watch: an error that a rank tells itself silences the judges, and who does not end is ended "
+    "with its "
     "class") {
   std::atomic<int> ended{0};
   std::vector<std::unique_ptr<JobWatch>> ranks;
@@ -183,7 +192,8 @@ TEST_CASE("watch: ranks that end well say farewell, in any order") {
 }
 
 TEST_CASE("watch: a first rank that cannot be reached is said, with why") {
-  JobWatch lone(1, {"a", "b"}, CommContext{.timeout = 1min, .watch = {.silence = 1s, .give_up = {}, .note = {}}});
+  JobWatch lone(1, {"a", "b"},
+                CommContext{.timeout = 1min, .watch = {.silence = 1s, .give_up = {}, .note = {}}});
   std::string reason;
   CHECK_FALSE(lone.connect("1 word 127.0.0.1", reason));  // nobody listens at port 1
   CHECK(contains(reason, "127.0.0.1: "));
@@ -216,21 +226,26 @@ std::string frame(uint32_t type, const std::string& content, uint32_t length) {
 /// The first of two ranks, whose other one is this test.
 struct FirstOfTwo {
   explicit FirstOfTwo(std::chrono::milliseconds silence)
-      : first(0, {"a", "b"}, {.timeout = 10min, .watch = {.silence = silence, .give_up = {}, .note = {}}}), door(first.open_door()) {}
+      : first(0, {"a", "b"},
+              {.timeout = 10min, .watch = {.silence = silence, .give_up = {}, .note = {}}}),
+        door(first.open_door()) {}
   std::string hello(int rank) const {
-    std::string word = door.substr(door.find(' ') + 1, 32), text = word + " " + std::to_string(rank);
+    std::string word = door.substr(door.find(' ') + 1, 32),
+                text = word + " " + std::to_string(rank);
     return frame(1, text, static_cast<uint32_t>(text.size()));
   }
   JobWatch first;
   std::string door;
 };
 
-TEST_CASE("watch: strangers at the door are shown out, and nobody listens once all ranks have come") {
+TEST_CASE(
+    "watch: strangers at the door are shown out, and nobody listens once all ranks have come") {
   FirstOfTwo job(10min);
   int silent = visit(job.door), rank = visit(job.door);
   job.first.begin();
   for (const std::string& words :
-       {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100000, '\xff'), frame(1, "word", 4), frame(1, "", 1 << 20), frame(2, "", 0)}) {
+       {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100000, '\xff'), frame(1, "word", 4),
+        frame(1, "", 1 << 20), frame(2, "", 0)}) {
     int s = visit(job.door);
     REQUIRE(s >= 0);
     [[maybe_unused]] ssize_t sent = ::send(s, words.data(), words.size(), MSG_NOSIGNAL);
@@ -238,7 +253,8 @@ TEST_CASE("watch: strangers at the door are shown out, and nobody listens once a
   }
   int late = visit(job.door);
   std::string hello = job.hello(1);
-  CHECK(::send(rank, hello.data(), hello.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(hello.size()));
+  CHECK(::send(rank, hello.data(), hello.size(), MSG_NOSIGNAL) ==
+        static_cast<ssize_t>(hello.size()));
   CHECK(is_closed(silent));  // the rank that was missing has come
   CHECK(is_closed(late));
   CHECK(visit(job.door) < 0);
@@ -254,7 +270,8 @@ TEST_CASE("watch: of very many silent strangers the oldest go, and a rank gets i
   CHECK(is_closed(silent[0]));
   int rank = visit(job.door);
   std::string hello = job.hello(1);
-  CHECK(::send(rank, hello.data(), hello.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(hello.size()));
+  CHECK(::send(rank, hello.data(), hello.size(), MSG_NOSIGNAL) ==
+        static_cast<ssize_t>(hello.size()));
   for (size_t i = 1; i < silent.size(); ++i) CHECK(is_closed(silent[i]));
   CHECK_FALSE(job.first.failed());
   ::close(rank);
@@ -270,15 +287,20 @@ TEST_CASE("watch: who says nothing goes also while ranks are missing") {
 
 TEST_CASE("watch: a rank's failure ends the job with no status of success") {
   std::promise<int> status;
-  JobWatch first(0, {"a", "b"},
-                 {.timeout = 10min,
-                  .watch = {.silence = 1s, .give_up = [&](const Error& e, bool) { status.set_value(e.exit_status()); }, .note = {}}});
+  JobWatch first(
+      0, {"a", "b"},
+      {.timeout = 10min,
+       .watch = {.silence = 1s,
+                 .give_up = [&](const Error& e, bool) { status.set_value(e.exit_status()); },
+                 .note = {}}});
   std::string door = first.open_door(), word = door.substr(door.find(' ') + 1, 32) + " 1";
   int rank = visit(door);
   int32_t head[] = {1, 256, 0};  // its number, its error class, and no other ranks
   std::string failed(reinterpret_cast<const char*>(head), sizeof head);
-  std::string words = frame(1, word, static_cast<uint32_t>(word.size())) + frame(6, failed, sizeof head);
-  CHECK(::send(rank, words.data(), words.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(words.size()));
+  std::string words =
+      frame(1, word, static_cast<uint32_t>(word.size())) + frame(6, failed, sizeof head);
+  CHECK(::send(rank, words.data(), words.size(), MSG_NOSIGNAL) ==
+        static_cast<ssize_t>(words.size()));
   first.begin();
   CHECK(status.get_future().get() == static_cast<int>(ErrorClass::peer));
   ::close(rank);

@@ -68,7 +68,8 @@ struct Case {
   const char* result;  // the tree as one line, or words of the report
 };
 
-std::string compose_text(const Folder& folder, const Case& item, std::vector<ComposedFile>* files = nullptr) {
+std::string compose_text(const Folder& folder, const Case& item,
+                         std::vector<ComposedFile>* files = nullptr) {
   ComposeRequest request;
   request.recipe = (folder.root() / "recipe.yaml").string();
   request.text = item.recipe;
@@ -171,16 +172,24 @@ TEST_CASE("choices are changed by override entries and by the command line") {
        {"+db=pg"},
        "{db: {host: pg}}"},  // an added choice stands behind the recipe's body
       {"defaults:\n- db: mysql\n", {"+db=pg"}, "is chosen twice"},
-      {"optim: {type: adam, lr: 5}\n", {"+optim=adam"}, "would replace what is set already: optim.lr=5"},
+      {"optim: {type: adam, lr: 5}\n",
+       {"+optim=adam"},
+       "would replace what is set already: optim.lr=5"},
       {"optim: {lr: 5}\n", {"+optim=adam"}, "would replace what is set already: optim.lr=5"},
-      {"optim: {type: adam, lr: 5}\n", {"+optim=adam"}, "write '- optim: adam' into the recipe's defaults list"},
+      {"optim: {type: adam, lr: 5}\n",
+       {"+optim=adam"},
+       "write '- optim: adam' into the recipe's defaults list"},
       {"defaults:\n- optim: adam\noptim: {lr: 5}\n", {}, "{optim: {type: adam, lr: 5, eps: 1}}"},
       {"optim: {type: adam, lr: 5}\n", {"+optim=slow"}, "{optim: {type: adam, lr: 1}}"},
       {"optim: {type: adam, lr: 3}\n", {"+optim=adam"}, "{optim: {type: adam, lr: 3, eps: 1}}"},
       {"optim: {type: other, lr: 5}\n", {"+optim=adam"}, "{optim: {type: adam, lr: 3, eps: 1}}"},
       {"a: 1\n", {"++db=pg"}, "++ is for values"},
-      {"db: {host: x}\n", {"~db", "+db=pg"}, "cannot be removed: it is not in the defaults list"},  // not the option that is added
-      {"db: {host: x}\n", {"+db=pg", "~db"}, "the recipe has the section itself: choose another component, db=NAME"},
+      {"db: {host: x}\n",
+       {"~db", "+db=pg"},
+       "cannot be removed: it is not in the defaults list"},  // not the option that is added
+      {"db: {host: x}\n",
+       {"+db=pg", "~db"},
+       "the recipe has the section itself: choose another component, db=NAME"},
       {"defaults:\n- db: mysql\n", {"~db", "+db=pg"}, "{db: {host: pg}}"},
       {"defaults:\n- db: mysql\n- server: nginx\n", {"~db"}, "{server: {port: 81}}"},
       {"defaults:\n- db: mysql\n- server: nginx\n", {"~db=mysql"}, "{server: {port: 81}}"},
@@ -201,7 +210,9 @@ TEST_CASE("choices are changed by override entries and by the command line") {
       {"defaults:\n- db: []\na: 1\n", {}, "{a: 1}"},
       {"defaults:\n- db: mysql\n- exp: a\nlr: 1\n", {}, "{db: {host: pg}, lr: 1}"},
       {"defaults:\n- db: mysql\nlr: 1\n", {"+exp=a"}, "{db: {host: pg}, lr: 5}"},
-      {"defaults:\n- db: mysql\nlr: 1\n", {"+exp=a", "db=sqlite"}, "{db: {host: lite, file: x.db}, lr: 5}"},
+      {"defaults:\n- db: mysql\nlr: 1\n",
+       {"+exp=a", "db=sqlite"},
+       "{db: {host: lite, file: x.db}, lr: 5}"},
       {"defaults:\n- db: mysql\n",
        {"+outer=o"},
        "{db: {host: lite, file: x.db}, lr: 5}"},  // the outer file's override wins
@@ -222,8 +233,12 @@ TEST_CASE("an option may be named by a variable of the environment") {
   check({
       {"defaults:\n- db: ${oc.env:MTRAIN_TEST_DB}\n", {}, "{db: {host: my, user: root}}"},
       {"defaults:\n- db: ${env:MTRAIN_TEST_ABSENT,mysql}\n", {}, "{db: {host: my, user: root}}"},
-      {"defaults:\n- db@k: ${oc.env:MTRAIN_TEST_DB}\n- mix: ${db@k}_apache\n", {}, "{k: {host: my, user: root}, mix: {mixed: true}}"},
-      {"defaults:\n- db: ${oc.env:MTRAIN_TEST_ABSENT}\n", {}, "the environment variable MTRAIN_TEST_ABSENT is not set"},
+      {"defaults:\n- db@k: ${oc.env:MTRAIN_TEST_DB}\n- mix: ${db@k}_apache\n",
+       {},
+       "{k: {host: my, user: root}, mix: {mixed: true}}"},
+      {"defaults:\n- db: ${oc.env:MTRAIN_TEST_ABSENT}\n",
+       {},
+       "the environment variable MTRAIN_TEST_ABSENT is not set"},
       {"defaults:\n- db: ${oc.env:MTRAIN_TEST_TOKEN}\n", {}, "may be a secret"},
       {"defaults:\n- db: ${now:%Y}\n", {}, "configs are chosen before it has a value"},
   });
@@ -234,16 +249,20 @@ TEST_CASE("an option may be named after other choices") {
   check({
       {"defaults:\n- db: mysql\n- server: apache\n- optional mix: ${db}_${server}\n",
        {},
-       "{db: {host: my, user: root}, server: {db: {kind: server-mysql}, port: 80}, mix: {mixed: true}}"},
+       "{db: {host: my, user: root}, server: {db: {kind: server-mysql}, port: 80}, mix: {mixed: "
+       "true}}"},
       {"defaults:\n- optional mix: ${db}_${server}\n- db: mysql\n- server: nginx\n",
        {},
        "{db: {host: my, user: root}, server: {port: 81}}"},
       {"defaults:\n- optional mix: ${db}_${server}\n- db: pg\n- server: nginx\n",
        {"db=mysql", "server=apache"},
-       "{mix: {mixed: true}, db: {host: my, user: root}, server: {db: {kind: server-mysql}, port: 80}}"},
+       "{mix: {mixed: true}, db: {host: my, user: root}, server: {db: {kind: server-mysql}, port: "
+       "80}}"},
       {"defaults:\n- mix: ${nothing}\n", {}, "a group in it has no choice"},
       {"defaults:\n- db: mysql\n- x: over\n- mix: ${x}\n", {}, "there is no config x/over"},
-      {"defaults:\n- db: mysql\n- optional x: over\n- mix: ${db}\n", {}, "there is no config mix/mysql"},
+      {"defaults:\n- db: mysql\n- optional x: over\n- mix: ${db}\n",
+       {},
+       "there is no config mix/mysql"},
       {"defaults:\n- db@k: mysql\n- mix: ${db@k}_apache\n",
        {},
        "{k: {host: my, user: root}, mix: {mixed: true}}"},
@@ -292,7 +311,9 @@ TEST_CASE("patches come behind composition and before the command line") {
        {"a=prepend(0)"},
        "{a: [0, {n1: x, v: 5}, 3]}"},
       {"sweep: {a: '1,2'}\na: 3\n", {}, "{a: 3}"},
-      {"defaults:\n- db: mysql\npatch: ['db.host=p']\n", {"db.host=c"}, "{db: {host: c, user: root}}"},
+      {"defaults:\n- db: mysql\npatch: ['db.host=p']\n",
+       {"db.host=c"},
+       "{db: {host: c, user: root}}"},
   });
 }
 
@@ -318,7 +339,8 @@ TEST_CASE("every value remembers its file through composition") {
 
 TEST_CASE("a recipe is found by name, and the first folder of the search path wins") {
   Folder near({{"tiny.yaml", "defaults:\n- db: pg\n"}, {"db/pg.yaml", "host: near\n"}});
-  Folder far({{"db/pg.yaml", "host: far\n"}, {"db/other.yaml", "host: other\n"}, {"big.yaml", "a: 1\n"}});
+  Folder far(
+      {{"db/pg.yaml", "host: far\n"}, {"db/other.yaml", "host: other\n"}, {"big.yaml", "a: 1\n"}});
   ComposeRequest request;
   request.recipe = "tiny";
   request.search_path = {near.root(), far.root()};

@@ -1,5 +1,5 @@
-// The tables of tests/golden/config: what Hydra and OmegaConf make of each input, and where this differs on
-// purpose.
+// The tables of tests/golden/config: what Hydra and OmegaConf make of each input, and where this
+// differs on purpose.
 #include <doctest/doctest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -29,7 +29,8 @@ Json table(const std::string& name) {
   return Json::parse(file);
 }
 
-/// As the generator writes values: a map is a list of pairs behind ["map"], and inf and nan are words.
+/// As the generator writes values: a map is a list of pairs behind ["map"], and inf and nan are
+/// words.
 Json plain(const Node& node) {
   switch (node.kind()) {
     case NodeKind::null:
@@ -52,7 +53,8 @@ Json plain(const Node& node) {
     }
     case NodeKind::map: {
       Json out = Json::array({Json::array({"map"})});
-      for (const auto& entry : node.entries()) out.push_back(Json::array({entry.key, plain(entry.value)}));
+      for (const auto& entry : node.entries())
+        out.push_back(Json::array({entry.key, plain(entry.value)}));
       return out;
     }
   }
@@ -112,7 +114,8 @@ class Library {
     ComposeRequest request;
     request.recipe = (root_ / "config.yaml").string();
     request.text = input["recipe"].get<std::string>();
-    for (const auto& text : input["overrides"]) request.overrides.push_back({text.get<std::string>(), 1});
+    for (const auto& text : input["overrides"])
+      request.overrides.push_back({text.get<std::string>(), 1});
     Report report;
     auto out = compose(request, report);
     return out && report.ok() ? plain(out->tree) : kError;
@@ -124,7 +127,8 @@ class Library {
 
 std::optional<Node> read(const Json& text) {
   Report report;
-  return load_yaml(std::make_shared<Source>(SourceKind::file, "x.yaml", text.get<std::string>()), report);
+  return load_yaml(std::make_shared<Source>(SourceKind::file, "x.yaml", text.get<std::string>()),
+                   report);
 }
 
 Json run_interpolation(const Json& input) {
@@ -156,7 +160,8 @@ size_t check(const std::string& name, Run run) {
     CAPTURE(rule);
     CAPTURE(input);
     bool differs = item.contains("differs");
-    std::string got = run(item["input"]).dump(), wanted = (differs ? item["ours"] : item["result"]).dump();
+    std::string got = run(item["input"]).dump(),
+                wanted = (differs ? item["ours"] : item["result"]).dump();
     CHECK(got == wanted);
     // A deviation that is none any more must leave the list.
     if (differs) CHECK(item["ours"] != item["result"]);
@@ -166,7 +171,8 @@ size_t check(const std::string& name, Run run) {
 
 }  // namespace
 
-TEST_CASE("overrides, composition, interpolation, merging and sweeps are those of Hydra and OmegaConf") {
+TEST_CASE(
+    "overrides, composition, interpolation, merging and sweeps are those of Hydra and OmegaConf") {
   ::setenv("CONFORMANCE_TEXT", "text", 1);
   ::setenv("CONFORMANCE_NUMBER", "12", 1);
   Library library;

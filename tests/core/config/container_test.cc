@@ -27,7 +27,10 @@ struct AdamW {
   std::vector<double> betas = {0.9, 0.95};
   std::string key;
   void bind(Fields& f) {
-    f("lr", lr, "peak learning rate").exclusive_min(0).example("3e-4").renamed_from({"learning_rate"});
+    f("lr", lr, "peak learning rate")
+        .exclusive_min(0)
+        .example("3e-4")
+        .renamed_from({"learning_rate"});
     f("betas", betas, "decay of the moments").size(2);
     f("key", key, "a secret").secret();
   }
@@ -101,7 +104,8 @@ TEST_CASE("a recipe is filled with defaults and handed out by owner") {
   CHECK(adamw.betas == std::vector<double>{0.9, 0.95});
   CHECK(config.root().at("optimizer.lr").as_double() == 2e-5);
   CHECK(config.to_yaml() ==
-        "train:\n  steps: 1000\n  micro_batch_size: 1\noptimizer:\n  type: adamw\n  overlap: true\n  lr: "
+        "train:\n  steps: 1000\n  micro_batch_size: 1\noptimizer:\n  type: adamw\n  overlap: "
+        "true\n  lr: "
         "2e-05\n  betas: [0.9, 0.95]\n");
 }
 
@@ -113,8 +117,13 @@ TEST_CASE("the resolved configuration loads again to itself") {
   CHECK(second.root().same_value(first.root()));
 }
 
-TEST_CASE("another component in a resolved recipe drops what the old one alone has; elsewhere that is a fault") {
-  const std::string saved = ConfigContainer::load_or_throw(request("train: {steps: 7}\noptimizer: {type: adamw, lr: 1e-2}\n"), catalog()).to_yaml();
+TEST_CASE(
+    "another component in a resolved recipe drops what the old one alone has; elsewhere that is a "
+    "fault") {
+  const std::string saved =
+      ConfigContainer::load_or_throw(
+          request("train: {steps: 7}\noptimizer: {type: adamw, lr: 1e-2}\n"), catalog())
+          .to_yaml();
   auto load = [&](bool resolved, std::vector<std::string> overrides) {
     ConfigRequest again = request(saved, std::move(overrides));
     again.resolved = resolved;
@@ -123,12 +132,18 @@ TEST_CASE("another component in a resolved recipe drops what the old one alone h
     return report.ok() ? config.to_yaml() : report.text();
   };
   for (const char* choice : {"optimizer.type=sgd", "optimizer=sgd", "optimizer={type: sgd}"}) {
-    CHECK(load(true, {choice}) == "train:\n  steps: 7\n  micro_batch_size: 1\noptimizer:\n  type: sgd\n  overlap: false\n  lr: 0.01\n  momentum: 0.0\n");
+    CHECK(load(true, {choice}) ==
+          "train:\n  steps: 7\n  micro_batch_size: 1\noptimizer:\n  type: sgd\n  overlap: false\n  "
+          "lr: 0.01\n  momentum: 0.0\n");
     const std::string fault = load(false, {choice});
     CHECK_MESSAGE(fault.find("optimizer.betas: no such setting") != std::string::npos, fault);
-    CHECK_MESSAGE(fault.find("help: optimizer.type is sgd, which has no such setting: leave it out, or choose adamw, which has it") != std::string::npos, fault);
+    CHECK_MESSAGE(fault.find("help: optimizer.type is sgd, which has no such setting: leave it "
+                             "out, or choose adamw, which has it") != std::string::npos,
+                  fault);
   }
-  const std::string said = load(true, {"optimizer=sgd", "optimizer.betas=[0.5, 0.5]"});  // the command line is checked as ever
+  const std::string said =
+      load(true,
+           {"optimizer=sgd", "optimizer.betas=[0.5, 0.5]"});  // the command line is checked as ever
   CHECK_MESSAGE(said.find("optimizer.betas: no such setting") != std::string::npos, said);
   CHECK_MESSAGE(said.find("command line, argument 3") != std::string::npos, said);
   CHECK(load(true, {"optimizer=adamw"}) == saved);
@@ -152,33 +167,39 @@ TEST_CASE("an override counts whichever of a setting's names it says") {
     double lr;
     const char* shadowed;
   };
-  for (const Row& row : {Row{"optimizer: {lr: 1}\n", "++optimizer.learning_rate=2", 2, "1   r.yaml:2:17"},
-                         Row{"optimizer: {learning_rate: 1}\n", "optimizer.lr=2", 2, "1   r.yaml:2:28"}}) {
+  for (const Row& row :
+       {Row{"optimizer: {lr: 1}\n", "++optimizer.learning_rate=2", 2, "1   r.yaml:2:17"},
+        Row{"optimizer: {learning_rate: 1}\n", "optimizer.lr=2", 2, "1   r.yaml:2:28"}}) {
     CAPTURE(row.text);
     Report report;
-    auto config = ConfigContainer::load(request(cat("train: {steps: 1}\n", row.text), {row.override}),
-                                        catalog(), report);
+    auto config = ConfigContainer::load(
+        request(cat("train: {steps: 1}\n", row.text), {row.override}), catalog(), report);
     CHECK_MESSAGE(report.ok(), report.text());
     CHECK(report.warnings() == 1);
     CHECK(config.root().at("optimizer.lr").as_double() == row.lr);
     std::string shadowed = cat("shadowed ", row.shadowed);
-    CHECK_MESSAGE(why_text(config, "optimizer.lr").find(shadowed) != std::string::npos, why_text(config, "optimizer.lr"));
+    CHECK_MESSAGE(why_text(config, "optimizer.lr").find(shadowed) != std::string::npos,
+                  why_text(config, "optimizer.lr"));
   }
-  CHECK(faults("train: {steps: 1}\noptimizer: {lr: 1, learning_rate: 2}\n").find("error[conflict]") !=
-        std::string::npos);
+  CHECK(
+      faults("train: {steps: 1}\noptimizer: {lr: 1, learning_rate: 2}\n").find("error[conflict]") !=
+      std::string::npos);
 }
 
 TEST_CASE("why tells who set a value") {
   auto config = ConfigContainer::load_or_throw(
       request("train: {steps: 7}\n", {"train.steps=8", "train.steps=9"}), catalog());
   CHECK(why_text(config, "train.steps") ==
-        "train.steps = 9   command line, argument 3\n  shadowed 8   command line, argument 2\n  shadowed 7   "
+        "train.steps = 9   command line, argument 3\n  shadowed 8   command line, argument 2\n  "
+        "shadowed 7   "
         "r.yaml:1:16\n");
   CHECK(why_text(config, "optimizer.lr") == "optimizer.lr = 3e-04   default of optimizer/adamw\n");
 }
 
-TEST_CASE("a value that is settled for one run is read, saved and told of like one that was written") {
-  ConfigContainer config = ConfigContainer::load_or_throw({.recipe = "r.yaml", .text = kSettledRecipe}, catalog());
+TEST_CASE(
+    "a value that is settled for one run is read, saved and told of like one that was written") {
+  ConfigContainer config =
+      ConfigContainer::load_or_throw({.recipe = "r.yaml", .text = kSettledRecipe}, catalog());
   auto source = std::make_shared<Source>(SourceKind::built_in, "settled: by the machine", "");
   config.settle("optimizer.overlap", Node::boolean(true).at_location({source, 0, 0}));
   CHECK(config.section("optimizer").at("overlap").as_bool());
@@ -186,7 +207,10 @@ TEST_CASE("a value that is settled for one run is read, saved and told of like o
   CHECK(config.to_yaml().find("overlap: true") != std::string::npos);
   CHECK(config.raw() == kSettledRecipe);
   std::string why = why_text(config, "optimizer.overlap");
-  CHECK_MESSAGE(why.find("optimizer.overlap = true   settled: by the machine\n  shadowed false   r.yaml:2:") == 0, why);
+  CHECK_MESSAGE(
+      why.find(
+          "optimizer.overlap = true   settled: by the machine\n  shadowed false   r.yaml:2:") == 0,
+      why);
   CHECK_THROWS_AS(config.settle("optimizer.none", Node::boolean(true)), Error);
   CHECK_THROWS_AS(config.settle("overlap", Node::boolean(true)), Error);
 }
@@ -197,11 +221,13 @@ TEST_CASE("an unknown component is named with the nearest, the list and where it
        {"error[unknown-plugin] optimizer.type: there is no optimizer 'adamv'", "r.yaml:2:19",
         "there are: adamw, sgd", "searched: /opt/plugins", "did you mean adamw?", "1 error"})
     CHECK_MESSAGE(text.find(part) != std::string::npos, part);
-  CHECK(faults("train: {steps: 1}\noptimizer: adamv\n").find("did you mean adamw?") != std::string::npos);
+  CHECK(faults("train: {steps: 1}\noptimizer: adamv\n").find("did you mean adamw?") !=
+        std::string::npos);
   CHECK(faults("train: {steps: 1}\noptimizer: [adamw]\n").find("wanted a map of settings") !=
         std::string::npos);
-  CHECK(faults("train: {steps: 1}\noptimizer: {type: ???}\n").find("error[missing] optimizer.type") !=
-        std::string::npos);
+  CHECK(
+      faults("train: {steps: 1}\noptimizer: {type: ???}\n").find("error[missing] optimizer.type") !=
+      std::string::npos);
 }
 
 TEST_CASE("the short form of a section works in recipes and on the command line") {
@@ -224,20 +250,26 @@ TEST_CASE("interpolations reach defaults, and their faults are said once") {
       catalog());
   CHECK(config.root().at("train.steps").as_int() == 100);
   CHECK(config.root().at("optimizer.momentum").as_double() == 0.05);
-  CHECK(why_text(config, "train.steps").find("computed ${= 100 * train.micro_batch_size}") != std::string::npos);
+  CHECK(why_text(config, "train.steps").find("computed ${= 100 * train.micro_batch_size}") !=
+        std::string::npos);
   std::string text = faults("train: {steps: \"${train.step}\"}\n");
   CHECK(text.find("there is no train.step") != std::string::npos);
   CHECK(text.ends_with("1 error"));
-  CHECK(faults("train: {steps: 2}\noptimizer: {lr: \"${oc.env:MT_NOT_SET_ANYWHERE,1e-3}\"}\n").empty());
+  CHECK(faults("train: {steps: 2}\noptimizer: {lr: \"${oc.env:MT_NOT_SET_ANYWHERE,1e-3}\"}\n")
+            .empty());
   CHECK(faults("train: {steps: 2}\noptimizer: {lr: \"${oc.env:MT_NOT_SET_ANYWHERE,fast}\"}\n")
             .find("computed from") != std::string::npos);
 }
 
-TEST_CASE("a number from a variable that is named like a secret is saved as it is, a text as its expression") {
+TEST_CASE(
+    "a number from a variable that is named like a secret is saved as it is, a text as its "
+    "expression") {
   ::setenv("MT_TEST_SORT_KEY", "12", 1);
   auto config = ConfigContainer::load_or_throw(
-      request("train: {steps: \"${oc.env:MT_TEST_SORT_KEY}\"}\noptimizer: {type: sgd, momentum: \"0.${oc.env:MT_TEST_SORT_KEY}\"}\n"
-              "note: {text: \"${oc.env:MT_TEST_SORT_KEY}\"}\n"), with_note());
+      request("train: {steps: \"${oc.env:MT_TEST_SORT_KEY}\"}\noptimizer: {type: sgd, momentum: "
+              "\"0.${oc.env:MT_TEST_SORT_KEY}\"}\n"
+              "note: {text: \"${oc.env:MT_TEST_SORT_KEY}\"}\n"),
+      with_note());
   ::unsetenv("MT_TEST_SORT_KEY");
   const std::string saved = config.to_yaml();
   CHECK(saved.find("steps: 12\n") != std::string::npos);
@@ -246,8 +278,8 @@ TEST_CASE("a number from a variable that is named like a secret is saved as it i
 }
 
 TEST_CASE("a literal interpolation and a secret survive or vanish as they should when saved") {
-  auto config =
-      ConfigContainer::load_or_throw(request("train: {steps: 1}\noptimizer: {key: '\\${x}'}\n"), catalog());
+  auto config = ConfigContainer::load_or_throw(
+      request("train: {steps: 1}\noptimizer: {key: '\\${x}'}\n"), catalog());
   CHECK(read_config<AdamW>(config.component("optimizer")).key == "${x}");
   CHECK(config.to_yaml().find("key") == std::string::npos);
   CHECK(why_text(config, "optimizer.key").find("${x}") == std::string::npos);
@@ -261,10 +293,12 @@ TEST_CASE("faults of YAML, overrides and settings share one report") {
   std::string empty = faults("");
   CHECK(empty.find("error[empty]") != std::string::npos);
   CHECK(faults("- a\n").find("a recipe is a map of sections, this is a list") != std::string::npos);
-  CHECK(faults("train:1\n").find("write `train: 1`: a ':' and a space stand between") != std::string::npos);
+  CHECK(faults("train:1\n").find("write `train: 1`: a ':' and a space stand between") !=
+        std::string::npos);
 }
 
-TEST_CASE("every one of twenty thousand unknown settings is reported") {  // how the work grows: tests/growth
+TEST_CASE("every one of twenty thousand unknown settings is reported") {  // how the work grows:
+                                                                          // tests/growth
   std::string text = "train: {steps: 1}\n";
   for (int i = 0; i < 20000; ++i) text += "key_" + std::to_string(i) + ": {a: 1}\n";
   CHECK(faults(text).find("20000 errors") != std::string::npos);
@@ -272,14 +306,16 @@ TEST_CASE("every one of twenty thousand unknown settings is reported") {  // how
 
 TEST_CASE("every typo of every setting of a recipe is found and mended") {
   const std::string recipe =
-      "train:\n  steps: 5\n  micro_batch_size: 2\noptimizer:\n  type: sgd\n  overlap: true\n  lr: 0.1\n  "
+      "train:\n  steps: 5\n  micro_batch_size: 2\noptimizer:\n  type: sgd\n  overlap: true\n  lr: "
+      "0.1\n  "
       "momentum: 0.5\n";
   REQUIRE(faults(recipe).empty());
   int typos = 0, mended = 0;
   for (std::string key :
        {"train", "steps", "micro_batch_size", "optimizer", "type", "overlap", "lr", "momentum"}) {
     size_t at = recipe.find(key + ":");
-    int line = 1 + static_cast<int>(std::count(recipe.begin(), recipe.begin() + static_cast<long>(at), '\n'));
+    int line = 1 + static_cast<int>(
+                       std::count(recipe.begin(), recipe.begin() + static_cast<long>(at), '\n'));
     std::vector<std::string> wrong = {key + "x", "x" + key};
     for (size_t i = 0; i < key.size() && key.size() > 2; ++i)
       wrong.push_back(key.substr(0, i) + key.substr(i + 1));
@@ -296,9 +332,10 @@ TEST_CASE("every typo of every setting of a recipe is found and mended") {
       CHECK(report.find("r.yaml:" + std::to_string(line) + ":") != std::string::npos);
       ++typos;
       size_t help = report.find("did you mean ");
-      std::string offered = help == std::string::npos
-                                ? ""
-                                : report.substr(help + 13, report.find_first_of("?\n", help) - help - 13);
+      std::string offered =
+          help == std::string::npos
+              ? ""
+              : report.substr(help + 13, report.find_first_of("?\n", help) - help - 13);
       offered = offered.substr(0, offered.find(' '));
       mended += offered == key || offered.ends_with("." + key) || offered.starts_with(key + ".");
     }
@@ -325,18 +362,22 @@ TEST_CASE("null without quotes does not name the plugin or the choice null") {
   known.add_component("sink", schema_of<NullSink>("null", "nothing"));
   auto load = [&](std::string text, std::vector<std::string> overrides = {}) {
     Report report;
-    auto config = ConfigContainer::load(request("train: {steps: 1}\n" + text, std::move(overrides)), known, report);
+    auto config = ConfigContainer::load(request("train: {steps: 1}\n" + text, std::move(overrides)),
+                                        known, report);
     return report.ok() ? config.type_of("sink") : report.text();
   };
   auto has = [](const std::string& text, std::initializer_list<const char*> parts) {
     for (const char* part : parts) CHECK_MESSAGE(text.find(part) != std::string::npos, text);
   };
   const char* fault = "null without quotes is no text; the sink is \"null\"";
-  has(load("sink: {type: null, size: 1}\n"), {"sink.type: ", fault, "r.yaml:2:14", "write type: \"null\"", "1 error"});
+  has(load("sink: {type: null, size: 1}\n"),
+      {"sink.type: ", fault, "r.yaml:2:14", "write type: \"null\"", "1 error"});
   has(load("sink: null\n"), {"sink: ", fault, "write sink: \"null\"", "error[missing] sink.size"});
-  has(load("", {"sink.type=null", "+sink.size=1"}), {fault, "write sink.type='\"null\"': ", "1 error"});
+  has(load("", {"sink.type=null", "+sink.size=1"}),
+      {fault, "write sink.type='\"null\"': ", "1 error"});
   has(load("", {"sink=null"}), {fault, "write sink='\"null\"': "});
-  has(load("sink: {mode: ~}\n"), {"sink.mode: ~ without quotes is no text; the choice is \"null\"", "write mode: \"null\"", "1 error"});
+  has(load("sink: {mode: ~}\n"), {"sink.mode: ~ without quotes is no text; the choice is \"null\"",
+                                  "write mode: \"null\"", "1 error"});
   // What the messages say to write.
   CHECK(load("sink: {type: \"null\", size: 1}\n") == "null");
   CHECK(load("", {"sink.type=\"null\"", "+sink.size=1"}) == "null");
@@ -344,5 +385,6 @@ TEST_CASE("null without quotes does not name the plugin or the choice null") {
   CHECK(load("sink: {mode: \"null\"}\n") == "file");
   // An empty section has its defaults; other texts have no such name.
   CHECK(load("sink:\n") == "file");
-  has(load("optimizer: {type: null}\n"), {"optimizer.type: wanted string, got null", "remove the key"});
+  has(load("optimizer: {type: null}\n"),
+      {"optimizer.type: wanted string, got null", "remove the key"});
 }

@@ -87,11 +87,13 @@ bool contains(const std::string& text, std::string_view part) {
 }  // namespace
 
 TEST_CASE("every type is read") {
-  auto c = read_config<Everything>(parse_yaml(
-      "flag: True\ncount: 1e6\nsmall: -16\nrate: 0\neps: 2e-6\ntext: 123\ncounts: [3, 4e0]\nrates: [1, .5]\n"
-      "words: [x, 1, true]\nmaybe_count: 7\nmaybe_rate: null\nmaybe_text: ~x\ntree: {a: [1]}\nrope: {theta: "
-      "5e5, scaling: yarn}\n" +
-      std::string()));
+  auto c =
+      read_config<Everything>(parse_yaml("flag: True\ncount: 1e6\nsmall: -16\nrate: 0\neps: "
+                                         "2e-6\ntext: 123\ncounts: [3, 4e0]\nrates: [1, .5]\n"
+                                         "words: [x, 1, true]\nmaybe_count: 7\nmaybe_rate: "
+                                         "null\nmaybe_text: ~x\ntree: {a: [1]}\nrope: {theta: "
+                                         "5e5, scaling: yarn}\n" +
+                                         std::string()));
   CHECK(c.flag);
   CHECK(c.count == 1000000);
   CHECK(c.rate == 0.0);
@@ -222,8 +224,10 @@ TEST_CASE("a value as another language, country or habit writes it is answered w
       {"count: 50%", "this setting is no share of another one"},
       {"count: 2 * 8", "write \"${= 2 * 8}\" to compute it"},
       {"count: $COUNT", "write \"${oc.env:COUNT}\" for a variable of the environment"},
-      {"count: 5#five", "write 5 ('#five' is a part of the value: in YAML a comment starts with ' #'"},
-      {"count: 1_000#c", "write 1000 ('#c' is a part of the value: in YAML a comment starts with ' #'"},
+      {"count: 5#five",
+       "write 5 ('#five' is a part of the value: in YAML a comment starts with ' #'"},
+      {"count: 1_000#c",
+       "write 1000 ('#c' is a part of the value: in YAML a comment starts with ' #'"},
       {"count: |\n  5\n", "write 5"},
       {"count: \uff11\uff10", "write 10"},
       {"maybe_count: None", "write null"},
@@ -233,12 +237,15 @@ TEST_CASE("a value as another language, country or habit writes it is answered w
       {"rate: .5", ""},
       {"rate: 0,5", "write 0.5 (the decimal point is a '.')"},
       {"rate: 50%", "write 0.5 (a share is written as a number here)"},
-      {"rate: 5e-4#c", "write 5e-4 ('#c' is a part of the value: in YAML a comment starts with ' #'"},
+      {"rate: 5e-4#c",
+       "write 5e-4 ('#c' is a part of the value: in YAML a comment starts with ' #'"},
       {"rate: 5e\u20134", "write 5e-4 ('\u2013' is another character than '-')"},
       {"rate: 1e -3", "write 1e-3 (without the blank)"},
-      {"maybe_rate: 1,000", "write 1000 (a ',' does not group digits) or 1.000 (the decimal point is a '.')"},
+      {"maybe_rate: 1,000",
+       "write 1000 (a ',' does not group digits) or 1.000 (the decimal point is a '.')"},
       {"maybe_rate: 1.000,5", "write 1000.5 (a '.' does not group digits)"},
-      {"flag: true#c", "write true ('#c' is a part of the value: in YAML a comment starts with ' #'"},
+      {"flag: true#c",
+       "write true ('#c' is a part of the value: in YAML a comment starts with ' #'"},
       {"flag: true,", "write true (without the ',' behind it)"},
       {"counts: 1, 2", "write [1, 2]"},
       {"counts: (1, 2)", "write [1, 2]"},
@@ -255,10 +262,13 @@ TEST_CASE("a value as another language, country or habit writes it is answered w
     CAPTURE(row.yaml);
     const std::string text = fault<Everything>(row.yaml);
     CAPTURE(text);
-    if (row.help[0] == 0) CHECK(text.empty());
-    else CHECK(contains(text, row.help));
+    if (row.help[0] == 0)
+      CHECK(text.empty());
+    else
+      CHECK(contains(text, row.help));
   }
-  CHECK(contains(fault<Everything>("count: on"), "note: a count"));  // what it is, where nothing better is known
+  CHECK(contains(fault<Everything>("count: on"),
+                 "note: a count"));  // what it is, where nothing better is known
 }
 
 TEST_CASE("a required setting is asked for with an example") {
@@ -272,7 +282,8 @@ TEST_CASE("a required setting is asked for with an example") {
 
 TEST_CASE("an empty choice is shown as two quotes, which are what a recipe says for it") {
   CHECK(contains(fault<Optional>("kind: oval"), "wanted one of \"\", round, square; got oval"));
-  CHECK(describe(schema_of<Optional>("o", "").fields.at(0)) == "string, one of \"\", round, square");
+  CHECK(describe(schema_of<Optional>("o", "").fields.at(0)) ==
+        "string, one of \"\", round, square");
   CHECK(read_config<Optional>(parse_yaml("kind: \"\"")).kind.empty());
 }
 
@@ -289,7 +300,8 @@ TEST_CASE("former names are accepted with a warning") {
 }
 
 TEST_CASE("all faults of a section are found at once") {
-  std::string text = fault<Everything>("flag: yes\ncount: x\nrate: 2\nropp: {theta: 1}\nrates: []\n");
+  std::string text =
+      fault<Everything>("flag: yes\ncount: x\nrate: 2\nropp: {theta: 1}\nrates: []\n");
   CHECK(contains(text, "5 errors"));
 }
 
@@ -345,7 +357,8 @@ TEST_CASE("what is no schema text is refused") {
       "{\"format\":1,\"name\":\"x\",\"fields\":[{}]}",
       "{\"format\":1,\"name\":\"x\",\"fields\":[{\"path\":\"a\",\"type\":\"blob\"}]}",
       "{\"format\":1,\"name\":\"x\",\"fields\":[{\"path\":\"a..b\",\"type\":\"integer\"}]}",
-      "{\"format\":1,\"name\":\"x\",\"fields\":[{\"path\":\"a\",\"type\":\"integer\",\"default\":\"[\"}]}",
+      "{\"format\":1,\"name\":\"x\",\"fields\":[{\"path\":\"a\",\"type\":\"integer\",\"default\":"
+      "\"[\"}]}",
       "{\"format\":1,\"name\":\"x\",\"fields\":3}"};
   for (const char* row : rows) {
     CAPTURE(row);
@@ -357,7 +370,8 @@ TEST_CASE("what is no schema text is refused") {
 }
 
 TEST_CASE("the JSON Schema is draft-07 with types, ranges, defaults and closed sections") {
-  auto schema = nlohmann::json::parse(json_schema_of(schema_of<Everything>("everything", "all types")));
+  auto schema =
+      nlohmann::json::parse(json_schema_of(schema_of<Everything>("everything", "all types")));
   CHECK(schema["$schema"] == "http://json-schema.org/draft-07/schema#");
   CHECK(schema["additionalProperties"] == false);
   CHECK(schema["properties"]["count"]["default"] == 4);

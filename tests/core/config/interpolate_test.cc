@@ -67,7 +67,8 @@ TEST_CASE("interpolations have OmegaConf's values") {
       {"a: {x: 1}\nb: ${a}\nc: ${b.x}", "{a: {x: 1}, b: {x: 1}, c: 1}"},
       {"plans: {A: plan A, B: plan B}\nselected: A\nplan: ${plans[${selected}]}",
        "{plans: {A: plan A, B: plan B}, selected: A, plan: plan A}"},
-      {"plans: {A: 1}\nselected: A\nplan: ${plans.${selected}}", "{plans: {A: 1}, selected: A, plan: 1}"},
+      {"plans: {A: 1}\nselected: A\nplan: ${plans.${selected}}",
+       "{plans: {A: 1}, selected: A, plan: 1}"},
       {"c: ${b}\nb: ${a}\na: 3", "{c: 3, b: 3, a: 3}"},
       {"a: \"3\"\nb: ${a}", "{a: \"3\", b: \"3\"}"},
       {"a: 1\nb: '\\${a}'", "{a: 1, b: \"${a}\"}"},
@@ -199,8 +200,9 @@ TEST_CASE("a literal text can be written so that it stays literal") {
 }
 
 TEST_CASE("no text crashes the interpolation") {
-  const char* words[] = {"${", "}",  "a", ".", "b", "[",    "]",          "oc.env:", "oc.select:", "=", "'",
-                         "\"", "\\", ",", "1", " ", "${a}", "oc.decode:", ":",       "{",          "+"};
+  const char* words[] = {"${",      "}",          "a",    ".",          "b",  "[",  "]",
+                         "oc.env:", "oc.select:", "=",    "'",          "\"", "\\", ",",
+                         "1",       " ",          "${a}", "oc.decode:", ":",  "{",  "+"};
   uint32_t state = 99;
   auto next = [&] { return (state = state * 1664525u + 1013904223u) >> 8; };
   for (int round = 0; round < 50000; ++round) {
@@ -216,15 +218,21 @@ TEST_CASE("no text crashes the interpolation") {
   }
 }
 
-TEST_CASE("a value of a variable that is named like a secret is confidential, and so is all that is computed from it") {
+TEST_CASE(
+    "a value of a variable that is named like a secret is confidential, and so is all that is "
+    "computed from it") {
   Node root = parse_yaml(
-      "token: ${oc.env:HF_TOKEN}\nhome: ${oc.env:HOME}\nurl: https://${token}@host\nlist: [a, \"${url}\"]\nselected: ${oc.select:token}\n"
-      "length: \"${= 'x' if ${token} == 'hush' else 'y'}\"\nnamed: \"${= token}\"\ncopy: ${list}\ndecoded: ${oc.decode:\"'${token}'\"}\n"
-      "away: ${oc.env:SOME_KEY,none}\nplain: [1, \"${home}\"]\nbefore: ${after}\nafter: ${token}\n");
+      "token: ${oc.env:HF_TOKEN}\nhome: ${oc.env:HOME}\nurl: https://${token}@host\nlist: [a, "
+      "\"${url}\"]\nselected: ${oc.select:token}\n"
+      "length: \"${= 'x' if ${token} == 'hush' else 'y'}\"\nnamed: \"${= token}\"\ncopy: "
+      "${list}\ndecoded: ${oc.decode:\"'${token}'\"}\n"
+      "away: ${oc.env:SOME_KEY,none}\nplain: [1, \"${home}\"]\nbefore: ${after}\nafter: "
+      "${token}\n");
   Report report;
   interpolate(root, scope(), report);
   REQUIRE_MESSAGE(report.ok(), report.text());
-  for (const char* path : {"token", "url", "list.1", "selected", "length", "copy", "decoded", "before", "after", "named"}) {
+  for (const char* path : {"token", "url", "list.1", "selected", "length", "copy", "decoded",
+                           "before", "after", "named"}) {
     CAPTURE(path);
     CHECK(root.at(path).confidential());
   }
@@ -237,8 +245,11 @@ TEST_CASE("a value of a variable that is named like a secret is confidential, an
 }
 
 TEST_CASE("which names tell of a secret") {
-  for (const char* name : {"HF_TOKEN", "WANDB_API_KEY", "token.txt", "aws_secret_access_key", "PASSWORD", "DB_PASS", "MYTOKEN", "api-key", "GH_PAT", "Authorization_BEARER"})
+  for (const char* name :
+       {"HF_TOKEN", "WANDB_API_KEY", "token.txt", "aws_secret_access_key", "PASSWORD", "DB_PASS",
+        "MYTOKEN", "api-key", "GH_PAT", "Authorization_BEARER"})
     CHECK_MESSAGE(suggests_secret(name), name);
-  for (const char* name : {"HOME", "TOKENIZER_DIR", "PWD", "SEED", "KEYBOARD", "PATH", "AUTHOR", "PASSES", "MAX_TOKENS", "SORT_KEYS", "tokenizer.json", "corpus.txt", ""})
+  for (const char* name : {"HOME", "TOKENIZER_DIR", "PWD", "SEED", "KEYBOARD", "PATH", "AUTHOR",
+                           "PASSES", "MAX_TOKENS", "SORT_KEYS", "tokenizer.json", "corpus.txt", ""})
     CHECK_MESSAGE(!suggests_secret(name), name);
 }

@@ -61,8 +61,8 @@ SchemaCatalog catalog() {
   return out;
 }
 
-std::string loaded(const std::string& recipe, const std::string& base, std::vector<std::string> overrides,
-                   ConfigContainer* container = nullptr) {
+std::string loaded(const std::string& recipe, const std::string& base,
+                   std::vector<std::string> overrides, ConfigContainer* container = nullptr) {
   fs::path folder = fs::temp_directory_path() / cat("mtrain_merge_", ::getpid());
   fs::create_directories(folder);
   std::ofstream(folder / "base.yaml") << base;
@@ -93,7 +93,11 @@ TEST_CASE("a schema says how the values of several files join") {
       {"data: {files: [a]}", "data: {files: [b]}", {}, "data.files", "[a, b]"},
       {"data: {filters: [a]}", "data: {filters: [b]}", {}, "data.filters", "[b]"},
       {"data: {files: [a]}", "data: {files: [b]}", {"data.files=[c]"}, "data.files", "[c]"},
-      {"data: {files: [a]}", "data: {files: [b]}", {"data.files=append(c)"}, "data.files", "[a, b, c]"},
+      {"data: {files: [a]}",
+       "data: {files: [b]}",
+       {"data.files=append(c)"},
+       "data.files",
+       "[a, b, c]"},
       {"data: {files: [a]}", "data: {files: ???}", {}, "data.files", "[a]"},
       {"data: {}", "data: {files: [b]}", {}, "data.files", "[b]"},
       {"data: {sources: [{name: p, w1: 1}, {name: q}]}",
@@ -114,9 +118,20 @@ TEST_CASE("a schema says how the values of several files join") {
   }
   ConfigContainer container;
   loaded(std::string(kOver) + "data: {files: [b]}", "data: {files: [a]}", {}, &container);
-  CHECK(container.composition().tree.at("data.files").items()[0].loc().text().ends_with("base.yaml:1:16"));
-  CHECK(container.composition().tree.at("data.files").items()[1].loc().text().ends_with("r.yaml:2:16"));
-  for (const char* text : {"deep", "replace", "append", "by(name)"}) CHECK(name(*merge_rule(text)) == text);
+  CHECK(container.composition()
+            .tree.at("data.files")
+            .items()[0]
+            .loc()
+            .text()
+            .ends_with("base.yaml:1:16"));
+  CHECK(container.composition()
+            .tree.at("data.files")
+            .items()[1]
+            .loc()
+            .text()
+            .ends_with("r.yaml:2:16"));
+  for (const char* text : {"deep", "replace", "append", "by(name)"})
+    CHECK(name(*merge_rule(text)) == text);
   for (const char* text : {"", "by()", "by(x", "Append"}) CHECK_FALSE(merge_rule(text).has_value());
 }
 
@@ -129,7 +144,8 @@ TEST_CASE("a derived setting is computed and cannot be set") {
   CHECK(container.component("model").at("ffn").as_int() == 64);
   CHECK(why_text(container, "model.ffn").find("${= 4 * ${.hidden}}") != std::string::npos);
   // From the defaults of others, and as what others are computed from.
-  CHECK(loaded("data: {files: [\"n${model.seq_length}\"]}\n", "", {}).find("n1024") != std::string::npos);
+  CHECK(loaded("data: {files: [\"n${model.seq_length}\"]}\n", "", {}).find("n1024") !=
+        std::string::npos);
   // The written configuration leaves them out, so that it can be read again.
   std::string yaml = container.to_yaml();
   CHECK(yaml.find("ffn") == std::string::npos);
@@ -144,7 +160,8 @@ TEST_CASE("a derived setting is computed and cannot be set") {
   CHECK(fault.find("2 errors") != std::string::npos);
 }
 
-TEST_CASE("the text forms of a schema hold merging, derivation and former names of nested settings") {
+TEST_CASE(
+    "the text forms of a schema hold merging, derivation and former names of nested settings") {
   Schema schema = schema_of<ComponentConfig>("m", "");
   Schema read = schema_from_json(schema_to_json(schema));
   CHECK(schema_to_json(read) == schema_to_json(schema));

@@ -34,7 +34,9 @@ struct Layout {
     f("pp", pp, "stages").min(1).needs("parallel ranks");
     f("vp", vp, "virtual stages").min(1).needs("parallel ranks");
     f("backend", backend, "device kind").plugin("backend");
-    f("precision", precision, "element type").one_of({"fp32", "bf16", "fp8"}).needs("FP8 kernels", {"fp8"});
+    f("precision", precision, "element type")
+        .one_of({"fp32", "bf16", "fp8"})
+        .needs("FP8 kernels", {"fp8"});
     f("comm", comm, "how").needs("all-to-all", {"a2a"});
     f("skip", skip, "threshold").needs("step skipping");
     f("key", key, "a secret").secret().needs("uploads");
@@ -56,7 +58,8 @@ SchemaCatalog catalog() {
 }
 
 Report report_of(std::string text, std::vector<std::string> overrides = {}) {
-  ConfigRequest request{.recipe = "r.yaml", .text = std::move(text), .overrides = {}, .search_path = {}};
+  ConfigRequest request{
+      .recipe = "r.yaml", .text = std::move(text), .overrides = {}, .search_path = {}};
   int argument = 2;
   for (auto& override : overrides) request.overrides.push_back({std::move(override), argument++});
   Report report;
@@ -78,21 +81,28 @@ TEST_CASE("what this build lacks is refused at its place, one error for each par
       {"dist: {tp: 8}\n",
        {},
        1,
-       {"error[not-built] dist.tp: needs parallel ranks, which this build does not have", "r.yaml:1:12",
-        "do without: dist.tp=1"}},
+       {"error[not-built] dist.tp: needs parallel ranks, which this build does not have",
+        "r.yaml:1:12", "do without: dist.tp=1"}},
       {"dist: {tp: 8, vp: 3}\n",
        {"dist.pp=4"},
        1,
        {"dist.tp: needs parallel ranks", "asked for by dist.tp=8, dist.pp=4, dist.vp=3",
         "do without: dist.tp=1, dist.pp=1, dist.vp=1"}},
-      {"dist: {precision: fp8}\n", {}, 1, {"dist.precision: needs FP8 kernels", "dist.precision=fp32"}},
+      {"dist: {precision: fp8}\n",
+       {},
+       1,
+       {"dist.precision: needs FP8 kernels", "dist.precision=fp32"}},
       {"dist: {comm: [p2p, a2a]}\n", {}, 1, {"dist.comm: needs all-to-all"}},
       {"dist: {skip: 3}\n", {}, 1, {"dist.skip: needs step skipping", "dist.skip=null"}},
-      {"dist: {backend: cuda}\n", {}, 1, {"dist.backend: needs the CUDA backend", "dist.backend=cpu"}},
+      {"dist: {backend: cuda}\n",
+       {},
+       1,
+       {"dist.backend: needs the CUDA backend", "dist.backend=cpu"}},
       {"model: moe\n",
        {},
        1,
-       {"model.type: needs mixture-of-experts layers", "r.yaml:1:8", "do without: model.type=dense"}},
+       {"model.type: needs mixture-of-experts layers", "r.yaml:1:8",
+        "do without: model.type=dense"}},
       {"model: {type: moe, attention: {window: 4096}}\n",
        {},
        2,
@@ -113,8 +123,8 @@ TEST_CASE("what this build lacks is refused at its place, one error for each par
 }
 
 TEST_CASE("what is not built is checked all the same") {
-  Report report =
-      report_of("dist: {tp: 0, precision: fp9}\nmodel: {type: moe, attention: {windw: 1}, layers: 0}\n");
+  Report report = report_of(
+      "dist: {tp: 0, precision: fp9}\nmodel: {type: moe, attention: {windw: 1}, layers: 0}\n");
   CHECK(report.errors() == 5);
   std::string text = report.text();
   for (const char* part :
@@ -127,7 +137,8 @@ TEST_CASE("a secret that is not built is not repeated") {
   Report report = report_of("dist: {tp: 2}\n", {"dist.key=hunter2", "dist.backend=cuda"});
   CHECK(report.errors() == 3);
   for (const auto& fault : report.diagnostics())
-    CHECK(cat(fault.message, join(fault.notes, " "), fault.help).find("hunter2") == std::string::npos);
+    CHECK(cat(fault.message, join(fault.notes, " "), fault.help).find("hunter2") ==
+          std::string::npos);
 }
 
 TEST_CASE("what is not built survives the text beside a plugin and shows in the JSON Schema") {

@@ -18,7 +18,8 @@ std::string after(const std::string& yaml, const std::vector<std::string>& overr
   Report report;
   int argument = 1;
   for (const auto& text : overrides)
-    if (auto override = parse_override({text, argument++}, report)) apply_override(root, *override, report);
+    if (auto override = parse_override({text, argument++}, report))
+      apply_override(root, *override, report);
   return report.ok() ? write_flow(root) : report.text();
 }
 
@@ -155,7 +156,8 @@ TEST_CASE("what is no override is refused where it goes wrong") {
       {"k=choice(1,2)", "argument 7\n", "-m"},
       {"k=1,2", "argument 7\n", "'1,2'"},
       {"k=range(3)", "argument 7\n", "several values"},
-      {"k=1,000", "argument 7\n", "for one number write 1000 (a ',' does not group digits) or 1.000"},
+      {"k=1,000", "argument 7\n",
+       "for one number write 1000 (a ',' does not group digits) or 1.000"},
       {"k=0,001", "argument 7\n", "for one number write 0.001"},
       {"k=1,000", "argument 7\n", "to run once for each value: -m"},
       {"k=5,", "argument 7\n", "write 5"},
@@ -217,7 +219,8 @@ TEST_CASE("a hexadecimal number is text, unless the schema wants a number") {
   Node root = Node::map();
   Report report;
   for (const char* argument : {"count=0x10", "text=0x10"})
-    if (auto override = parse_override({argument, 1}, report)) apply_override(root, *override, report);
+    if (auto override = parse_override({argument, 1}, report))
+      apply_override(root, *override, report);
   const auto config = read_config<Config>(root);
   CHECK(config.count == 16);
   CHECK(config.text == "0x10");
@@ -333,8 +336,8 @@ TEST_CASE("an edit of a list the recipe leaves out starts from its default") {
 
 TEST_CASE("a file of overrides is read line by line") {
   Report report;
-  auto source = std::make_shared<Source>(SourceKind::file, "o.txt",
-                                         "# first\n\n  a.b=1  \n+c=[x, 'y # z']\r\n~d\nk=a#b\ne=f(1)\n");
+  auto source = std::make_shared<Source>(
+      SourceKind::file, "o.txt", "# first\n\n  a.b=1  \n+c=[x, 'y # z']\r\n~d\nk=a#b\ne=f(1)\n");
   auto texts = read_override_lines(source, report);
   REQUIRE(report.ok());
   REQUIRE(texts.size() == 5);
@@ -441,7 +444,9 @@ TEST_CASE("a key is no longer and leads no deeper than a recipe's can") {
   };
   CHECK(fault("k=" + std::string(40000, 'a')) == "");
   CHECK(fault(std::string(4096, 'a') + "=1") == "");
-  CHECK(fault(std::string(4097, 'a') + "=1").find("too long for a key: 4097 bytes of at most 4096") != std::string::npos);
+  CHECK(
+      fault(std::string(4097, 'a') + "=1").find("too long for a key: 4097 bytes of at most 4096") !=
+      std::string::npos);
   std::string deep = "a";
   for (int i = 1; i < 64; ++i) deep += ".a";
   CHECK(fault(deep + "=1") == "");

@@ -24,8 +24,9 @@ Report report_of(std::vector<OverrideText> overrides) {
   SchemaCatalog catalog;
   catalog.add_section(schema_of<Settings>("optimizer", "how parameters move"));
   Report report;
-  ConfigRequest request{
-      .recipe = "r.yaml", .text = "optimizer:\n  lr: 0.5\n  key: right\n", .overrides = std::move(overrides)};
+  ConfigRequest request{.recipe = "r.yaml",
+                        .text = "optimizer:\n  lr: 0.5\n  key: right\n",
+                        .overrides = std::move(overrides)};
   ConfigContainer config = ConfigContainer::load(request, catalog, report);
   config.add_shadows(report);
   return report;

@@ -13,15 +13,17 @@ namespace {
 
 const std::vector<Rule> kRules = {
     {"tp-divides-heads", "dist.tp", "", "model.heads % dist.tp == 0",
-     "model.heads ({model.heads}) is not divisible by dist.tp ({dist.tp})", "a rank holds whole heads",
-     "dist.tp"},
+     "model.heads ({model.heads}) is not divisible by dist.tp ({dist.tp})",
+     "a rank holds whole heads", "dist.tp"},
     {"tp-divides-groups", "dist.tp", "", "groups % dist.tp == 0 or dist.tp % groups == 0",
      "{groups} key/value heads do not fit dist.tp ({dist.tp})", "", "dist.tp; model.kv_heads"},
     {"world", "dist.tp", "", "world_size % dist.tp == 0",
      "{world_size} ranks cannot form groups of {dist.tp}", "", "dist.tp"},
-    {"min-lr", "scheduler.min_lr", "scheduler.type != 'constant'", "scheduler.min_lr <= optimizer.lr",
-     "above optimizer.lr ({optimizer.lr})", "", "scheduler.min_lr=optimizer.lr / 10; scheduler.type"},
-    {"sp", "dist.sp", "dist.sp", "dist.tp > 1", "needs dist.tp > 1", "", "dist.sp", Severity::warning},
+    {"min-lr", "scheduler.min_lr", "scheduler.type != 'constant'",
+     "scheduler.min_lr <= optimizer.lr", "above optimizer.lr ({optimizer.lr})", "",
+     "scheduler.min_lr=optimizer.lr / 10; scheduler.type"},
+    {"sp", "dist.sp", "dist.sp", "dist.tp > 1", "needs dist.tp > 1", "", "dist.sp",
+     Severity::warning},
 };
 const std::vector<Definition> kDefinitions = {
     {"groups", "model.kv_heads if model.kv_heads > 0 else model.heads"},
@@ -57,12 +59,13 @@ std::string violations(const Node& root, std::map<std::string, ExpressionValue> 
   RuleBook(kRules, kDefinitions).check(input, report);
   std::string out;
   for (const auto& d : report.diagnostics())
-    out += cat(d.severity == Severity::error ? "" : "warning ", d.code, "|", d.path, "|", d.message, "|",
-               d.help, "\n");
+    out += cat(d.severity == Severity::error ? "" : "warning ", d.code, "|", d.path, "|", d.message,
+               "|", d.help, "\n");
   return out;
 }
 
-std::string violations(const std::string& recipe, std::map<std::string, ExpressionValue> facts = {}) {
+std::string violations(const std::string& recipe,
+                       std::map<std::string, ExpressionValue> facts = {}) {
   return violations(parse_yaml(recipe), std::move(facts));
 }
 
@@ -70,32 +73,40 @@ std::string violations(const std::string& recipe, std::map<std::string, Expressi
 
 TEST_CASE("a violated rule says the values and what would mend it without breaking another") {
   CHECK(violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 8}\n") == "");
-  CHECK(
-      violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 3}\n") ==
-      "rule tp-divides-heads|dist.tp|model.heads (32) is not divisible by dist.tp (3)|dist.tp=1, 2, 4 or 8\n"
-      "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1, 2, 4 or 8\n");
+  CHECK(violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 3}\n") ==
+        "rule tp-divides-heads|dist.tp|model.heads (32) is not divisible by dist.tp (3)|dist.tp=1, "
+        "2, 4 or 8\n"
+        "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1, 2, 4 "
+        "or 8\n");
   // 4 and 8 would break the rule about ranks.
-  CHECK(violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 3}\n", {{"world_size", int64_t{6}}}) ==
-        "rule tp-divides-heads|dist.tp|model.heads (32) is not divisible by dist.tp (3)|dist.tp=1 or 2\n"
+  CHECK(violations("model: {heads: 32, kv_heads: 8}\ndist: {tp: 3}\n",
+                   {{"world_size", int64_t{6}}}) ==
+        "rule tp-divides-heads|dist.tp|model.heads (32) is not divisible by dist.tp (3)|dist.tp=1 "
+        "or 2\n"
         "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1 or 2\n");
 }
 
 TEST_CASE("one setting that violates several rules gets values that mend all of them") {
   CHECK(violations("model: {heads: 12, kv_heads: 8}\ndist: {tp: 5}\n") ==
-        "rule tp-divides-heads|dist.tp|model.heads (12) is not divisible by dist.tp (5)|dist.tp=1, 2 or 4\n"
-        "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (5)|dist.tp=1, 2 or 4\n");
+        "rule tp-divides-heads|dist.tp|model.heads (12) is not divisible by dist.tp (5)|dist.tp=1, "
+        "2 or 4\n"
+        "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (5)|dist.tp=1, 2 or "
+        "4\n");
 }
 
-TEST_CASE("settings of the last resort are offered where the command line set them, and then first") {
+TEST_CASE(
+    "settings of the last resort are offered where the command line set them, and then first") {
   Node root = parse_yaml("model: {heads: 32}\ndist: {tp: 3}\n");
-  auto typed = std::make_shared<Source>(SourceKind::command_line, "command line, argument 3", "model.kv_heads=8");
+  auto typed = std::make_shared<Source>(SourceKind::command_line, "command line, argument 3",
+                                        "model.kv_heads=8");
   root.set("model.kv_heads", Node::integer(8).at_location({.source = typed}));
   CHECK(violations(root, {}).ends_with("|model.kv_heads=3, 6, 9 or 12, or dist.tp=1, 2, 4 or 8\n"));
 }
 
 TEST_CASE("a rule about what is not there does not apply") {
   CHECK(violations("dist: {tp: 3}\n") == "");
-  CHECK(violations("model: {heads: 6}\ndist: {tp: 4}\n").find("tp-divides-heads") != std::string::npos);
+  CHECK(violations("model: {heads: 6}\ndist: {tp: 4}\n").find("tp-divides-heads") !=
+        std::string::npos);
   CHECK(violations("model: {heads: ???}\ndist: {tp: 4}\n") == "");
   CHECK(violations("{}") == "");
 }
@@ -110,16 +121,19 @@ TEST_CASE("conditions, computed mends, choices, flags and warnings") {
 }
 
 TEST_CASE("the places of the other settings are told") {
-  auto source = std::make_shared<Source>(SourceKind::file, "r.yaml", "model: {heads: 6}\ndist: {tp: 4}\n");
+  auto source =
+      std::make_shared<Source>(SourceKind::file, "r.yaml", "model: {heads: 6}\ndist: {tp: 4}\n");
   Report faults;
   auto root = load_yaml(source, faults);
   REQUIRE(root.has_value());
   Report report;
-  RuleBook(kRules, kDefinitions).check({&*root, {}, [](const std::string&) { return nullptr; }}, report);
+  RuleBook(kRules, kDefinitions)
+      .check({&*root, {}, [](const std::string&) { return nullptr; }}, report);
   REQUIRE(report.errors() == 1);
   const Diagnostic& d = report.diagnostics()[0];
   CHECK(d.where.text() == "r.yaml:2:12");
-  CHECK(d.notes == std::vector<std::string>{"a rank holds whole heads", "model.heads = 6 from r.yaml:1:16"});
+  CHECK(d.notes ==
+        std::vector<std::string>{"a rank holds whole heads", "model.heads = 6 from r.yaml:1:16"});
   CHECK(d.help.empty());
 }
 

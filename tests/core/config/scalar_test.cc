@@ -87,7 +87,8 @@ TEST_CASE("integers are read exactly or not at all") {
     const char* text;
     std::optional<int64_t> value;
   };
-  constexpr int64_t kMax = std::numeric_limits<int64_t>::max(), kMin = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max(),
+                    kMin = std::numeric_limits<int64_t>::min();
   const Row rows[] = {
       {"0", 0},
       {"-0", 0},

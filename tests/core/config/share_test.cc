@@ -35,7 +35,8 @@ SchemaCatalog catalog() {
   return out;
 }
 
-ConfigContainer loaded(const std::string& text, const std::vector<std::string>& overrides, Report& report) {
+ConfigContainer loaded(const std::string& text, const std::vector<std::string>& overrides,
+                       Report& report) {
   ConfigRequest request;
   request.recipe = "r.yaml";
   request.text = text;
@@ -57,7 +58,9 @@ std::string faults(const std::string& text, const std::vector<std::string>& over
   return report.text();
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -65,17 +68,21 @@ TEST_CASE("a share is a part of the setting that the schema names") {
   CHECK(warmup("train: {steps: 1120}\nscheduler: {warmup: 5%}\n") == 56);
   CHECK(warmup("train: {steps: 1k}\nscheduler: {warmup: 2.5 %}\n") == 25);
   CHECK(warmup("train: {steps: 1000}\nscheduler: {warm: 0%}\n") == 0);
-  CHECK(warmup("train: {max_steps: 30}\nscheduler: {warmup: 100%}\n", {"train.max_steps=40"}) == 40);
-  CHECK(warmup("train: {steps: 1000}\nscheduler: {warmup: 60}\n", {"scheduler.warmup=1%", "train.steps=300"}) == 3);
+  CHECK(warmup("train: {max_steps: 30}\nscheduler: {warmup: 100%}\n", {"train.max_steps=40"}) ==
+        40);
+  CHECK(warmup("train: {steps: 1000}\nscheduler: {warmup: 60}\n",
+               {"scheduler.warmup=1%", "train.steps=300"}) == 3);
   CHECK(warmup("train: {steps: 1000}\nscheduler: {warmup: 60}\n") == 60);
   CHECK(warmup("train: {steps: 10}\n") == 7);
 }
 
 TEST_CASE("shares that are none are faults at their place") {
   for (const char* bad : {"-1%", "101%"})
-    CHECK(has(faults(std::string("train: {steps: 10}\nscheduler: {warmup: ") + bad + "}\n"), "r.yaml:2:21"));
+    CHECK(has(faults(std::string("train: {steps: 10}\nscheduler: {warmup: ") + bad + "}\n"),
+              "r.yaml:2:21"));
   CHECK(has(faults("train: {steps: 10}\nscheduler: {warmup: many%}\n"), "scheduler.warmup"));
-  CHECK(has(faults("train: {steps: 10}\nscheduler: {warmup: '5%'}\n"), "scheduler.warmup"));  // a quoted text is no number
+  CHECK(has(faults("train: {steps: 10}\nscheduler: {warmup: '5%'}\n"),
+            "scheduler.warmup"));  // a quoted text is no number
   CHECK(has(faults("train: {steps: 10}\nscheduler: {lr: 5%}\n"), "scheduler.lr"));  // of nothing
   CHECK(has(faults("train: {steps: ten}\nscheduler: {warmup: 5%}\n"), "train.steps"));
 }
@@ -103,8 +110,10 @@ TEST_CASE("of two settings that say the same one is there; the later one counts"
   CHECK(text("train: {epochs: 2}\n") == "train:\n  epochs: 2.0\n");
   CHECK(text("train: {steps: 5}\n", {"train.epochs=1.5"}) == "train:\n  epochs: 1.5\n");
   CHECK(text("train: {epochs: 2}\n", {"train.steps=0"}) == "train:\n  steps: 0\n");
-  CHECK(text("train: {steps: 5}\n", {"train.epochs=1.5", "train.steps=7"}) == "train:\n  steps: 7\n");  // arguments in their order
-  CHECK(text("train: {steps: 5}\n", {"train.steps=7", "train.epochs=1.5"}) == "train:\n  epochs: 1.5\n");
+  CHECK(text("train: {steps: 5}\n", {"train.epochs=1.5", "train.steps=7"}) ==
+        "train:\n  steps: 7\n");  // arguments in their order
+  CHECK(text("train: {steps: 5}\n", {"train.steps=7", "train.epochs=1.5"}) ==
+        "train:\n  epochs: 1.5\n");
   CHECK(has(faults("train: {epochs: 2, steps: 3}\n"), "error[conflict] train.epochs"));
   CHECK(has(faults("scheduler: {lr: 1}\n"), "must be given: integer >= 0, or train.epochs"));
   Report report;

@@ -33,7 +33,8 @@ std::string trials_of(const Row& row) {
   Report report;
   Sweep sweep = sweep_of(row, report);
   std::vector<std::string> out;
-  for (const auto& trial : report.ok() ? expand(sweep, report) : std::vector<std::vector<OverrideText>>{}) {
+  for (const auto& trial :
+       report.ok() ? expand(sweep, report) : std::vector<std::vector<OverrideText>>{}) {
     std::vector<std::string> texts;
     for (const auto& text : trial) texts.push_back(text.text);
     out.push_back(join(texts, " "));
@@ -77,7 +78,8 @@ TEST_CASE("the combinations of a sweep, the last setting first") {
       {{"db=glob('[!p]*')"}, "db=mysql; db=sqlite"},
       {{"db=tag(a,b,choice(pg,mysql))"}, "db=pg; db=mysql"},
       {{"arm=zip(model=choice(a,b), dist.tp=choice(1,2))", "s=0,1"},
-       "model=a dist.tp=1 s=0; model=a dist.tp=1 s=1; model=b dist.tp=2 s=0; model=b dist.tp=2 s=1"},
+       "model=a dist.tp=1 s=0; model=a dist.tp=1 s=1; model=b dist.tp=2 s=0; model=b dist.tp=2 "
+       "s=1"},
       {{"z=zip(+db@x=choice(pg,mysql),n=range(2))"}, "+db@x=pg n=0; +db@x=mysql n=1"},
       {{"a=shuffle(range(8),seed=3)"}, "a=5; a=0; a=7; a=3; a=1; a=4; a=2; a=6"},
       {{"a=shuffle(1,2,3)"}, "a=1; a=3; a=2"},
@@ -149,9 +151,11 @@ TEST_CASE("what no sweep can be is refused with its fix") {
       {{"a=append(1),2"}, "combined with further values"},
       {{"a=range(0,400)", "b=range(0,400)"}, "160000 trials"},
       {{"a=range(0,99999)", "b=range(0,99999)", "c=range(0,99999)"}, "more than 200000 values"},
-      {{"z=zip(a1=range(9),a2=range(9),a3=range(9),a4=range(9),a5=range(9),a6=range(9),a7=range(9),a8=range("
+      {{"z=zip(a1=range(9),a2=range(9),a3=range(9),a4=range(9),a5=range(9),a6=range(9),a7=range(9),"
+        "a8=range("
         "9),"
-        "b1=range(9),b2=range(9),b3=range(9),b4=range(9),b5=range(9),b6=range(9),b7=range(9),b8=range(9),"
+        "b1=range(9),b2=range(9),b3=range(9),b4=range(9),b5=range(9),b6=range(9),b7=range(9),b8="
+        "range(9),"
         "c=range(9))"},
        "too many ranges"},
   };

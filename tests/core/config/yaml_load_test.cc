@@ -67,8 +67,9 @@ TEST_CASE("every node knows its kind, text and place") {
 }
 
 TEST_CASE("a text of control characters is not taken for a missing value") {
-  for (const char* text : {R"(["\x01\x02\x01", ???])", R"(["\x01\x01\x01", ???])",
-                           R"(["\u0001\u0001\u0001", ???])", R"(["\U00000001\x01\u0001", "a\x02", ???])"}) {
+  for (const char* text :
+       {R"(["\x01\x02\x01", ???])", R"(["\x01\x01\x01", ???])", R"(["\u0001\u0001\u0001", ???])",
+        R"(["\U00000001\x01\u0001", "a\x02", ???])"}) {
     CAPTURE(text);
     Node list = parse_yaml(text);
     CHECK_FALSE(list.items().front().is_missing());
@@ -104,7 +105,8 @@ TEST_CASE("a byte-order mark and Windows line ends do no harm") {
 }
 
 TEST_CASE("core tags are applied") {
-  Node root = parse_yaml("a: !!str 3\nb: !!int 3\nc: !!float 3\nd: !!map {}\ne: !!seq []\nf: ! 3\n");
+  Node root =
+      parse_yaml("a: !!str 3\nb: !!int 3\nc: !!float 3\nd: !!map {}\ne: !!seq []\nf: ! 3\n");
   CHECK(root.at("a").is(NodeKind::string));
   CHECK(root.at("b").as_int() == 3);
   CHECK(root.at("c").as_double() == 3.0);
@@ -160,7 +162,10 @@ TEST_CASE("what is not a recipe is refused, with its place") {
       {"a: \"x\\0y\"\n", "yaml-encoding", "r.yaml:1:4", "NUL"},
       {"\xFF\xFE" + std::string("a\0:\0", 4), "yaml-encoding", "r.yaml:1:1", "UTF-16"},
       {std::string("\0a\0:", 4), "yaml-encoding", "r.yaml:1:1", "UTF-16"},
-      {std::string("\x7f" "ELF\x02\x01\x01\0\0\0", 10), "yaml-encoding", "r.yaml", "binary"},
+      {std::string("\x7f"
+                   "ELF\x02\x01\x01\0\0\0",
+                   10),
+       "yaml-encoding", "r.yaml", "binary"},
       {"a: x // y\n", "yaml-syntax", "r.yaml:1:6", "'//' starts no comment"},
       {"a: // y\n", "yaml-syntax", "r.yaml:1:4", "'//' starts no comment"},
       {"a:\n  b c\n  d // y\n", "yaml-syntax", "r.yaml:3:5", "'//' starts no comment"},
@@ -202,20 +207,23 @@ TEST_CASE("what is not a recipe is refused, with its place") {
 }
 
 TEST_CASE("invisible characters are allowed inside quoted strings") {
-  Node root = parse_yaml("a: \"x\xE2\x80\xAEy\"\nb: 'it''s \xE2\x80\x8F'\nc: [\"\\\"\xE2\x80\xAE\"]\n");
+  Node root =
+      parse_yaml("a: \"x\xE2\x80\xAEy\"\nb: 'it''s \xE2\x80\x8F'\nc: [\"\\\"\xE2\x80\xAE\"]\n");
   CHECK(root.at("a").as_string() == "x\xE2\x80\xAEy");
   CHECK(write_yaml(root).find("\\u202e") != std::string::npos);
 }
 
 TEST_CASE("what is refused without quotes is written with them") {
-  for (const char* text : {"x // y", "// x", "\u201cx\u201d", "x\u00a0y", "None", "<<<<<<< x", "=======", "\u2013 x", "```"}) {
+  for (const char* text : {"x // y", "// x", "\u201cx\u201d", "x\u00a0y", "None", "<<<<<<< x",
+                           "=======", "\u2013 x", "```"}) {
     CAPTURE(text);
     Node root = Node::map();
     root.append("a", {}, Node::quoted_string(text));
     CHECK(write_yaml(root).find("\"") != std::string::npos);
     CHECK(parse_yaml(write_yaml(root)).at("a").as_text() == text);
   }
-  Node root = parse_yaml("a: \"x // y\"\nb: s3://x//y\nc: //host/x\nd: |\n  x // y\u00a0z\ne: ${= 5 // 2}\n");
+  Node root = parse_yaml(
+      "a: \"x // y\"\nb: s3://x//y\nc: //host/x\nd: |\n  x // y\u00a0z\ne: ${= 5 // 2}\n");
   CHECK(root.at("b").as_text() == "s3://x//y");
   CHECK(root.at("c").as_text() == "//host/x");
 }
@@ -330,12 +338,16 @@ TEST_CASE("what is written loads again as the same tree") {
       "a: 1\nb: 2e-5\nc: true\nd: null\ne: ~\nf: .inf\ng: -0\nh: 0x1F\n",
       "a: []\nb: {}\nc: [[], {}, [[1]]]\nd:\n- a: 1\n  b: [1, 2]\n- - 1\n  - {x: y}\n",
       "a: \"\"\nb: ''\nc: ' x '\nd: \"line\\nbreak\\ttab\"\ne: |\n  block\n  text\n",
-      "\"\": 1\n\"a b\": 2\n\"a: b\": 3\n'#': 4\n\"<<\": 5\n\"~\": 6\n\"1\": 7\n\"-\": 8\n\"a.b\": 9\n",
-      "a: [x, 'y, z', \"[\", '{', \"}\", ':', '- ', '# no', 'a #b', 'a: b', '%', '@x', '`', '!t', '&a', "
+      "\"\": 1\n\"a b\": 2\n\"a: b\": 3\n'#': 4\n\"<<\": 5\n\"~\": 6\n\"1\": 7\n\"-\": 8\n\"a.b\": "
+      "9\n",
+      "a: [x, 'y, z', \"[\", '{', \"}\", ':', '- ', '# no', 'a #b', 'a: b', '%', '@x', '`', '!t', "
+      "'&a', "
       "'*a', '|', '>']\n",
-      "a: ['yes', 'no', 'on', 'true', 'null', '~', '1', '1.5', '1e5', '017', '0o17', '0b1', '1_000', '1:30', "
+      "a: ['yes', 'no', 'on', 'true', 'null', '~', '1', '1.5', '1e5', '017', '0o17', '0b1', "
+      "'1_000', '1:30', "
       "'2024-01-01', '.5', '+1', '-1', '.inf', '=', '<<', '---', '...']\n",
-      "a: ${b.c}\nb: \"${= 4 * ${x} }\"\nc: ???\nd: /data/x-1.bin\ne: 'C:\\x'\nf: \"\\u202e \\x1b \\x7f "
+      "a: ${b.c}\nb: \"${= 4 * ${x} }\"\nc: ???\nd: /data/x-1.bin\ne: 'C:\\x'\nf: \"\\u202e \\x1b "
+      "\\x7f "
       "\\x85 \\u2028\"\ng: naïve 你\n",
   };
   for (const char* text : texts) {
@@ -373,11 +385,11 @@ TEST_CASE("every byte and every short word survives writing") {
 }
 
 TEST_CASE("strings that other readers mistake are quoted, plain words are not") {
-  for (const char* text : {"yes", "No", "on", "1e-4", "1_000", "017", "0o17", "1:30", "2024-01-01", "null",
-                           "", "~", "true", "1.5", "-", "a: b", "x #y", "=", "1e5"})
+  for (const char* text : {"yes", "No", "on", "1e-4", "1_000", "017", "0o17", "1:30", "2024-01-01",
+                           "null", "", "~", "true", "1.5", "-", "a: b", "x #y", "=", "1e5"})
     CHECK_MESSAGE(write_string(text) == cat('"', text, '"'), text);
-  for (const char* text : {"llama", "adamw", "/data/x.bin", "a-b_c", "bf16", "1b", "out/run-1", "a:b", "-x",
-                           "runs/3", "s3://b/k", "v1.2.3"})
+  for (const char* text : {"llama", "adamw", "/data/x.bin", "a-b_c", "bf16", "1b", "out/run-1",
+                           "a:b", "-x", "runs/3", "s3://b/k", "v1.2.3"})
     CHECK_MESSAGE(write_string(text) == text, text);
 }
 

@@ -11,12 +11,13 @@ struct AttentionCase {
   std::vector<int32_t> cu_seqlens;
   int64_t heads, groups, head_dim;
   std::string text() const {
-    return cat("tokens ", cu_seqlens.back(), " in ", cu_seqlens.size() - 1, ", heads ", heads, "/", groups,
-               ", head dim ", head_dim);
+    return cat("tokens ", cu_seqlens.back(), " in ", cu_seqlens.size() - 1, ", heads ", heads, "/",
+               groups, ", head dim ", head_dim);
   }
 };
 
-/// One row per token: for each group its query heads, its key and its value, then `kPad` unused elements.
+/// One row per token: for each group its query heads, its key and its value, then `kPad` unused
+/// elements.
 template <class T>
 struct AttentionData {
   static constexpr int64_t kPad = 3;
@@ -46,15 +47,20 @@ struct AttentionData {
   int64_t index_k(int64_t t, int64_t g, int64_t d) const {
     return t * row_stride + g * group_stride + per_group * shape.head_dim + d;
   }
-  int64_t index_v(int64_t t, int64_t g, int64_t d) const { return index_k(t, g, d) + shape.head_dim; }
+  int64_t index_v(int64_t t, int64_t g, int64_t d) const {
+    return index_k(t, g, d) + shape.head_dim;
+  }
 
-  HeadsView view(T* data, int64_t offset) const { return {data + offset, row_stride, group_stride}; }
+  HeadsView view(T* data, int64_t offset) const {
+    return {data + offset, row_stride, group_stride};
+  }
   AttentionArgs args() {
     AttentionArgs a{};
     a.q = view(qkv.data(), 0), a.k = view(qkv.data(), per_group * shape.head_dim);
     a.v = view(qkv.data(), (per_group + 1) * shape.head_dim);
     a.o = o.data(), a.lse = lse.data(), a.cu_seqlens = shape.cu_seqlens.data();
-    a.sequences = static_cast<int64_t>(shape.cu_seqlens.size()) - 1, a.tokens = tokens, a.heads = shape.heads;
+    a.sequences = static_cast<int64_t>(shape.cu_seqlens.size()) - 1, a.tokens = tokens,
+    a.heads = shape.heads;
     a.groups = shape.groups, a.head_dim = shape.head_dim, a.scale = scale, a.causal = causal;
     a.dtype = DTypeOf<T>::value;
     return a;
@@ -107,13 +113,14 @@ AttentionWant reference_attention(const AttentionData<T>& d) {
   AttentionWant want;
   want.o.assign(static_cast<size_t>(d.o.count()), 0);
   want.lse.assign(static_cast<size_t>(d.lse.count()), 0);
-  each_attention_row(d, [&](int64_t t0, int64_t h, int64_t t, const std::vector<double>& p, double lse) {
-    want.lse[static_cast<size_t>(h * d.tokens + t)] = lse;
-    for (int64_t e = 0; e < d.shape.head_dim; ++e)
-      for (size_t u = 0; u < p.size(); ++u)
-        want.o[static_cast<size_t>((t * d.shape.heads + h) * d.shape.head_dim + e)] +=
-            p[u] * d.qkv[d.index_v(t0 + static_cast<int64_t>(u), h / d.per_group, e)];
-  });
+  each_attention_row(
+      d, [&](int64_t t0, int64_t h, int64_t t, const std::vector<double>& p, double lse) {
+        want.lse[static_cast<size_t>(h * d.tokens + t)] = lse;
+        for (int64_t e = 0; e < d.shape.head_dim; ++e)
+          for (size_t u = 0; u < p.size(); ++u)
+            want.o[static_cast<size_t>((t * d.shape.heads + h) * d.shape.head_dim + e)] +=
+                p[u] * d.qkv[d.index_v(t0 + static_cast<int64_t>(u), h / d.per_group, e)];
+      });
   return want;
 }
 
@@ -126,27 +133,29 @@ AttentionWant reference_attention_backward(const AttentionData<T>& d, const Buff
   for (int64_t t = 0; t < d.tokens; ++t)
     for (int64_t e = 0; e < dim; ++e) {
       for (int64_t h = 0; h < d.shape.heads; ++h) at(d.index_q(t, h, e)) = 0;
-      for (int64_t g = 0; g < d.shape.groups; ++g) at(d.index_k(t, g, e)) = at(d.index_v(t, g, e)) = 0;
+      for (int64_t g = 0; g < d.shape.groups; ++g)
+        at(d.index_k(t, g, e)) = at(d.index_v(t, g, e)) = 0;
     }
-  each_attention_row(d, [&](int64_t t0, int64_t h, int64_t t, const std::vector<double>& p, double) {
-    int64_t g = h / d.per_group, row = (t * d.shape.heads + h) * dim;
-    double delta = 0;
-    std::vector<double> dp(p.size());
-    for (size_t u = 0; u < p.size(); ++u) {
-      for (int64_t e = 0; e < dim; ++e)
-        dp[u] += d_o[row + e] * d.qkv[d.index_v(t0 + static_cast<int64_t>(u), g, e)];
-      delta += p[u] * dp[u];
-    }
-    for (size_t u = 0; u < p.size(); ++u) {
-      double ds = static_cast<double>(d.scale) * p[u] * (dp[u] - delta);
-      int64_t other = t0 + static_cast<int64_t>(u);
-      for (int64_t e = 0; e < dim; ++e) {
-        at(d.index_q(t, h, e)) += ds * d.qkv[d.index_k(other, g, e)];
-        at(d.index_k(other, g, e)) += ds * d.qkv[d.index_q(t, h, e)];
-        at(d.index_v(other, g, e)) += p[u] * d_o[row + e];
-      }
-    }
-  });
+  each_attention_row(
+      d, [&](int64_t t0, int64_t h, int64_t t, const std::vector<double>& p, double) {
+        int64_t g = h / d.per_group, row = (t * d.shape.heads + h) * dim;
+        double delta = 0;
+        std::vector<double> dp(p.size());
+        for (size_t u = 0; u < p.size(); ++u) {
+          for (int64_t e = 0; e < dim; ++e)
+            dp[u] += d_o[row + e] * d.qkv[d.index_v(t0 + static_cast<int64_t>(u), g, e)];
+          delta += p[u] * dp[u];
+        }
+        for (size_t u = 0; u < p.size(); ++u) {
+          double ds = static_cast<double>(d.scale) * p[u] * (dp[u] - delta);
+          int64_t other = t0 + static_cast<int64_t>(u);
+          for (int64_t e = 0; e < dim; ++e) {
+            at(d.index_q(t, h, e)) += ds * d.qkv[d.index_k(other, g, e)];
+            at(d.index_k(other, g, e)) += ds * d.qkv[d.index_q(t, h, e)];
+            at(d.index_v(other, g, e)) += p[u] * d_o[row + e];
+          }
+        }
+      });
   return want;
 }
 

@@ -1,5 +1,5 @@
-// Attention a part of the keys at a time, as ranks that share out a sequence compute it: any way of cutting queries and
-// keys gives what one call over all of them gives.
+// Attention a part of the keys at a time, as ranks that share out a sequence compute it: any way of
+// cutting queries and keys gives what one call over all of them gives.
 #include <array>
 
 #include "attention_reference.h"
@@ -7,7 +7,8 @@
 namespace mtrain::testing {
 namespace {
 
-/// A sequence cut into pieces at these shares of its length; queries of a piece meet the keys before them in parts.
+/// A sequence cut into pieces at these shares of its length; queries of a piece meet the keys
+/// before them in parts.
 struct Cutting {
   AttentionCase shape;
   std::vector<double> queries, keys;
@@ -15,9 +16,11 @@ struct Cutting {
 
 std::vector<Cutting> cuttings() {
   std::vector<Cutting> all;
-  auto add = [&](std::vector<int32_t> cu_seqlens, std::array<int64_t, 3> heads, std::vector<double> queries,
-                 std::vector<double> keys) {
-    all.push_back({{std::move(cu_seqlens), heads[0], heads[1], heads[2]}, std::move(queries), std::move(keys)});
+  auto add = [&](std::vector<int32_t> cu_seqlens, std::array<int64_t, 3> heads,
+                 std::vector<double> queries, std::vector<double> keys) {
+    all.push_back({{std::move(cu_seqlens), heads[0], heads[1], heads[2]},
+                   std::move(queries),
+                   std::move(keys)});
   };
   add({0, 1}, {1, 1, 4}, {0, 1}, {0, 1});
   add({0, 130}, {2, 1, 64}, {0, 0.5, 1}, {0, 0.5, 1});
@@ -32,7 +35,8 @@ int32_t cut_at(double share, int32_t length) {
   return static_cast<int32_t>(std::lround(share * length));
 }
 
-/// One call for each piece of the queries and part of the keys; without `causal` every piece meets all keys.
+/// One call for each piece of the queries and part of the keys; without `causal` every piece meets
+/// all keys.
 std::vector<std::vector<AttentionSpan>> calls_of(const Cutting& c, bool causal) {
   std::vector<std::vector<AttentionSpan>> calls;
   std::vector<double> parts = c.keys;
@@ -43,7 +47,8 @@ std::vector<std::vector<AttentionSpan>> calls_of(const Cutting& c, bool causal) 
       for (size_t s = 0; s + 1 < c.shape.cu_seqlens.size(); ++s) {
         int32_t start = c.shape.cu_seqlens[s], n = c.shape.cu_seqlens[s + 1] - start;
         int32_t from = cut_at(c.queries[piece], n), to = cut_at(c.queries[piece + 1], n);
-        int32_t first = cut_at(parts[part], n), last = std::min(cut_at(parts[part + 1], n), causal ? to : n);
+        int32_t first = cut_at(parts[part], n),
+                last = std::min(cut_at(parts[part + 1], n), causal ? to : n);
         if (causal && first > from) continue;  // its keys come with those of the part before
         bool ends = causal && part + 2 < parts.size() && cut_at(parts[part + 1], n) > from;
         if (ends) last = to;
@@ -71,7 +76,8 @@ void check_cutting(const Cutting& cutting, bool causal, Level& level) {
   auto calls = calls_of(cutting, causal);
   for (const auto& spans : calls) level.kernels.attention(*level.stream, with(spans));
   AttentionWant want = reference_attention_backward(d, grads.d_o);
-  // Values are rounded to T on the way in, and a bf16 kernel rounds probabilities, but the parts are added in float.
+  // Values are rounded to T on the way in, and a bf16 kernel rounds probabilities, but the parts
+  // are added in float.
   double factor = kRounding<T> / kRounding<float> * 2;
   check_close(
       o, [&](int64_t i) { return want.o[static_cast<size_t>(i)]; }, "o", 0.5, factor);
@@ -81,7 +87,9 @@ void check_cutting(const Cutting& cutting, bool causal, Level& level) {
   args.o = d.o.data();
   for (const auto& spans : calls) {
     AttentionBackwardArgs back{.forward = with(spans), .d_o = grads.d_o.data(), .add = true};
-    auto view = [&](int64_t offset) { return HeadsView{d_qkv.data() + offset, d.row_stride, d.group_stride}; };
+    auto view = [&](int64_t offset) {
+      return HeadsView{d_qkv.data() + offset, d.row_stride, d.group_stride};
+    };
     int64_t e = d.shape.head_dim;
     back.dq = view(0), back.dk = view(d.per_group * e), back.dv = view((d.per_group + 1) * e);
     level.kernels.attention_backward(*level.stream, back);
@@ -113,8 +121,10 @@ TEST_CASE("attention a part at a time adds up to attention over all keys") {
 TEST_CASE("spans that are whole sequences give the bits of sequence bounds") {
   each_level_and_dtype([]<class T>(T, Level& level) {
     for (bool causal : {true, false}) {
-      AttentionData<T> a({{0, 5, 70, 199}, 2, 1, 32}, causal), b({{0, 5, 70, 199}, 2, 1, 32}, causal);
-      std::vector<AttentionSpan> spans = {{0, 5, 0, 5, 0}, {5, 65, 5, 65, 0}, {70, 129, 70, 129, 0}};
+      AttentionData<T> a({{0, 5, 70, 199}, 2, 1, 32}, causal),
+          b({{0, 5, 70, 199}, 2, 1, 32}, causal);
+      std::vector<AttentionSpan> spans = {
+          {0, 5, 0, 5, 0}, {5, 65, 5, 65, 0}, {70, 129, 70, 129, 0}};
       AttentionArgs args = b.args();
       args.cu_seqlens = nullptr, args.spans = spans.data();
       level.kernels.attention(*level.stream, a.args());

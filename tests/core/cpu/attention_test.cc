@@ -32,7 +32,9 @@ struct Wants {
 
 }  // namespace
 
-TEST_CASE("attention matches softmax(scale q k') v at odd shapes, packed sequences and shared key heads") {
+TEST_CASE(
+    "attention matches softmax(scale q k') v at odd shapes, packed sequences and shared key "
+    "heads") {
   Wants wants;
   each_level_and_dtype([&]<class T>(T, Level& level) {
     for (const AttentionCase& shape : kCases)
@@ -41,7 +43,8 @@ TEST_CASE("attention matches softmax(scale q k') v at odd shapes, packed sequenc
         INFO(shape.text(), causal ? " causal" : "");
         level.kernels.attention(*level.stream, d.args());
         const AttentionWant& want = wants.get<T>(d, [&] { return reference_attention(d); });
-        // Scores are products of rounded numbers, but a bf16 kernel may round probabilities to bf16 as well.
+        // Scores are products of rounded numbers, but a bf16 kernel may round probabilities to bf16
+        // as well.
         check_close(
             d.o, [&](int64_t i) { return want.o[static_cast<size_t>(i)]; }, "o", 0.5, 2);
         check_close(
@@ -60,7 +63,8 @@ TEST_CASE("attention's gradients match the analytic ones and touch nothing else"
         level.kernels.attention(*level.stream, d.args());
         AttentionGrads<T> got(d);
         level.kernels.attention_backward(*level.stream, got.args(d));
-        const AttentionWant& want = wants.get<T>(d, [&] { return reference_attention_backward(d, got.d_o); });
+        const AttentionWant& want =
+            wants.get<T>(d, [&] { return reference_attention_backward(d, got.d_o); });
         double factor = std::is_same_v<T, float> ? 4 : 3;
         check_close(
             got.d_qkv,

@@ -36,7 +36,9 @@ TEST_CASE("the CPU backend offers every kernel at every level") {
   for (const cpu::Isa& isa : cpu::usable_isas()) {
     Level level(isa, 1);
     // The CPU has no unit for small types.
-#define MT_CHECK_KERNEL(entry, Args) CHECK_MESSAGE((level.kernels.entry != nullptr) == (std::string_view(#entry) != "small_gemm"), #entry);
+#define MT_CHECK_KERNEL(entry, Args)                                                            \
+  CHECK_MESSAGE((level.kernels.entry != nullptr) == (std::string_view(#entry) != "small_gemm"), \
+                #entry);
     MT_KERNELS(MT_CHECK_KERNEL)
 #undef MT_CHECK_KERNEL
   }
@@ -46,7 +48,9 @@ TEST_CASE("the CPU backend offers every kernel at every level") {
   CHECK(cpu::usable_isas("").back().name == "base");
 }
 
-TEST_CASE("each level says whether it multiplies bf16, and the default backend answers for the level in use") {
+TEST_CASE(
+    "each level says whether it multiplies bf16, and the default backend answers for the level in "
+    "use") {
   auto multiplies = [](const cpu::Isa& isa) {
     return (isa.name == "v4_bf16" && !cpu::has_slow_bf16_pairs()) || isa.name == "v4_amx";
   };
@@ -56,8 +60,10 @@ TEST_CASE("each level says whether it multiplies bf16, and the default backend a
     CAPTURE(std::string(isa.name));
     Bf16Products products = cpu::make_cpu_backend_at(isa, 1)->bf16_products();
     CHECK(products.fast == multiplies(isa));
-    CHECK(products.reason.find(products.fast ? "has bf16 arithmetic" : "no bf16 arithmetic") != std::string::npos);
-    if (processor && !products.fast) CHECK(products.reason.find(isa.name) != std::string::npos);  // it is not the CPU's lack
+    CHECK(products.reason.find(products.fast ? "has bf16 arithmetic" : "no bf16 arithmetic") !=
+          std::string::npos);
+    if (processor && !products.fast)
+      CHECK(products.reason.find(isa.name) != std::string::npos);  // it is not the CPU's lack
   }
   Bf16Products products = make_cpu_backend(1)->bf16_products();
   CHECK(products.fast == multiplies(cpu::chosen_isa()));
@@ -72,7 +78,8 @@ TEST_CASE("memory is aligned, writable to its end, and freed") {
        {size_t{0}, size_t{1}, size_t{64}, size_t{100001}, size_t{4} << 20, (size_t{9} << 20) + 3}) {
     void* data = backend->allocate({}, bytes);
     REQUIRE(data != nullptr);
-    CHECK(reinterpret_cast<uintptr_t>(data) % (bytes >= (size_t{4} << 20) ? size_t{2} << 20 : 64) == 0);
+    CHECK(reinterpret_cast<uintptr_t>(data) % (bytes >= (size_t{4} << 20) ? size_t{2} << 20 : 64) ==
+          0);
     std::memset(data, 1, bytes);
     backend->deallocate({}, data, bytes);
   }
@@ -80,8 +87,8 @@ TEST_CASE("memory is aligned, writable to its end, and freed") {
 
 TEST_CASE("a request that cannot be met names need and free, as a config error") {
   auto backend = make_cpu_backend(1);
-  for (size_t bytes :
-       {size_t{1} << 50, std::numeric_limits<size_t>::max(), std::numeric_limits<size_t>::max() - 4096}) {
+  for (size_t bytes : {size_t{1} << 50, std::numeric_limits<size_t>::max(),
+                       std::numeric_limits<size_t>::max() - 4096}) {
     try {
       backend->allocate({}, bytes);
       FAIL("allocated ", bytes);
@@ -143,7 +150,8 @@ TEST_CASE("the control group's quota limits the threads") {
   CHECK(cpu::default_threads() >= 1);
 }
 
-TEST_CASE("the control group's memory is that of the tightest group on the way up, in both versions") {
+TEST_CASE(
+    "the control group's memory is that of the tightest group on the way up, in both versions") {
   TemporaryFolder root;
   auto memory = [&] { return cpu::cgroup_memory(root.path); };
   CHECK(memory().limit == cpu::CgroupMemory::kNone);
@@ -156,7 +164,8 @@ TEST_CASE("the control group's memory is that of the tightest group on the way u
   root.write("sys/fs/cgroup/user/job/memory.current", "3000\n");
   CHECK(memory().limit == 8000);
   CHECK(memory().free == 5000);
-  root.write("sys/fs/cgroup/user/job/memory.stat", "anon 1500\nfile 1500\nactive_file 400\ninactive_file 600\nshmem 500\n");
+  root.write("sys/fs/cgroup/user/job/memory.stat",
+             "anon 1500\nfile 1500\nactive_file 400\ninactive_file 600\nshmem 500\n");
   CHECK(memory().free == 6000);
   root.write("sys/fs/cgroup/user/memory.max", "9000\n");  // a wider one that others have filled
   root.write("sys/fs/cgroup/user/memory.current", "9500\n");
@@ -164,11 +173,13 @@ TEST_CASE("the control group's memory is that of the tightest group on the way u
   CHECK(memory().free == 0);
   root.write("proc/self/cgroup", "9:name=systemd:/\n4:memory:/box/run\n1:cpu:/\n0::/\n");
   CHECK(memory().limit == cpu::CgroupMemory::kNone);
-  root.write("sys/fs/cgroup/memory/box/run/memory.limit_in_bytes", "9223372036854771712\n");  // as version 1 says "none"
+  root.write("sys/fs/cgroup/memory/box/run/memory.limit_in_bytes",
+             "9223372036854771712\n");  // as version 1 says "none"
   root.write("sys/fs/cgroup/memory/box/run/memory.usage_in_bytes", "100\n");
   root.write("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "6000\n");
   root.write("sys/fs/cgroup/memory/box/memory.usage_in_bytes", "2000\n");
-  root.write("sys/fs/cgroup/memory/box/memory.stat", "active_file 1\ntotal_active_file 300\ntotal_inactive_file 200\n");
+  root.write("sys/fs/cgroup/memory/box/memory.stat",
+             "active_file 1\ntotal_active_file 300\ntotal_inactive_file 200\n");
   CHECK(memory().limit == 6000);
   CHECK(memory().free == 4500);
   // In a container the group's own folder is the mount.

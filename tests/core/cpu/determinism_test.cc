@@ -23,13 +23,13 @@ void norms(Stream& s, const KernelTable& k, Bits& bits) {
   Buffer<T> y(rows * cols), dx(rows * cols);
   Buffer<float> mean(rows), rstd(rows), dw(cols), db(cols);
   k.rms_norm(s, {x.data(), w.data(), y.data(), rstd.data(), rows, cols, 1e-5f, type});
-  k.rms_norm_backward(
-      s, {dy.data(), x.data(), w.data(), rstd.data(), dx.data(), dw.data(), rows, cols, false, false, type});
+  k.rms_norm_backward(s, {dy.data(), x.data(), w.data(), rstd.data(), dx.data(), dw.data(), rows,
+                          cols, false, false, type});
   keep(bits, y), keep(bits, dx), keep(bits, dw);
-  k.layer_norm(s,
-               {x.data(), w.data(), w.data(), y.data(), mean.data(), rstd.data(), rows, cols, 1e-5f, type});
-  k.layer_norm_backward(s, {dy.data(), x.data(), w.data(), mean.data(), rstd.data(), dx.data(), dw.data(),
-                            db.data(), rows, cols, true, true, true, type});
+  k.layer_norm(s, {x.data(), w.data(), w.data(), y.data(), mean.data(), rstd.data(), rows, cols,
+                   1e-5f, type});
+  k.layer_norm_backward(s, {dy.data(), x.data(), w.data(), mean.data(), rstd.data(), dx.data(),
+                            dw.data(), db.data(), rows, cols, true, true, true, type});
   keep(bits, y), keep(bits, dx), keep(bits, dw), keep(bits, db);
   k.column_sum(s, {x.data(), dw.data(), rows, cols, false, type});
   keep(bits, dw);
@@ -57,8 +57,8 @@ void elements(Stream& s, const KernelTable& k, Bits& bits) {
   Buffer<float> v(n, 0.1), wide(n);
   double norm = 0;
   k.cast(s, {a.data(), wide.data(), n, 0.3f, true, type, DType::f32});
-  k.adamw(s, {param.data(), wide.data(), m.data(), v.data(), y.data(), n, 0.1f, 0.9f, 0.99f, 1e-8f, 0.1f,
-              0.1f, 0.01f, 1, type});
+  k.adamw(s, {param.data(), wide.data(), m.data(), v.data(), y.data(), n, 0.1f, 0.9f, 0.99f, 1e-8f,
+              0.1f, 0.1f, 0.01f, 1, type});
   k.squared_norm(s, {param.data(), n, &norm});
   keep(bits, wide), keep(bits, param), keep(bits, y);
   Buffer<double> norms(1, norm);
@@ -74,16 +74,16 @@ void tables(Stream& s, const KernelTable& k, Bits& bits) {
   std::vector<int32_t> ids, positions;
   for (int64_t r = 0; r < rows; ++r) ids.push_back(static_cast<int32_t>(r * r % 37));
   k.cross_entropy(s, {logits.data(), ids.data(), loss.data(), lse.data(), rows, cols, valid, type});
-  k.cross_entropy_backward(
-      s, {loss.data(), logits.data(), ids.data(), lse.data(), logits.data(), rows, cols, valid, type});
+  k.cross_entropy_backward(s, {loss.data(), logits.data(), ids.data(), lse.data(), logits.data(),
+                               rows, cols, valid, type});
   keep(bits, loss), keep(bits, lse), keep(bits, logits);
   k.embedding_backward(s, {logits.data(), ids.data(), d_table.data(), rows, rows, cols, type});
   keep(bits, d_table);
   Buffer<T> y(rows * cols);
   k.embedding(s, {logits.data(), ids.data(), y.data(), rows, rows, cols, type});
   auto angles = Buffer<float>::random(40 * 50, "angles");
-  k.rope(s,
-         {y.data(), ids.data(), angles.data(), angles.data(), rows, 1, 3, 107, 100, cols, cols, false, type});
+  k.rope(s, {y.data(), ids.data(), angles.data(), angles.data(), rows, 1, 3, 107, 100, cols, cols,
+             false, type});
   keep(bits, y);
 }
 
@@ -97,12 +97,14 @@ void attentions(Stream& s, const KernelTable& k, Bits& bits) {
 }
 
 template <class T>
-void product(Stream& s, const KernelTable& k, Bits& bits, int64_t m, int64_t n, int64_t p, bool ta, bool tb) {
+void product(Stream& s, const KernelTable& k, Bits& bits, int64_t m, int64_t n, int64_t p, bool ta,
+             bool tb) {
   auto a = Buffer<T>::random(m * p, "a"), b = Buffer<T>::random(n * p, "b");
   Buffer<T> c(m * n);
   Buffer<float> wide(m * n, 1);
   GemmArgs args;
-  args.a = a.data(), args.b = b.data(), args.c = c.data(), args.transpose_a = ta, args.transpose_b = tb;
+  args.a = a.data(), args.b = b.data(), args.c = c.data(), args.transpose_a = ta,
+  args.transpose_b = tb;
   args.m = m, args.n = n, args.k = p, args.lda = ta ? m : p, args.ldb = tb ? p : n, args.ldc = n;
   args.dtype = args.c_dtype = DTypeOf<T>::value;
   k.gemm(s, args);
@@ -111,8 +113,8 @@ void product(Stream& s, const KernelTable& k, Bits& bits, int64_t m, int64_t n, 
   keep(bits, c), keep(bits, wide);
 }
 
-/// Also a product with few outputs and many terms: a library may be tempted to split the terms among its
-/// threads.
+/// Also a product with few outputs and many terms: a library may be tempted to split the terms
+/// among its threads.
 template <class T>
 void products(Stream& s, const KernelTable& k, Bits& bits) {
   for (bool ta : {false, true})
@@ -152,14 +154,8 @@ void check_all() {
 
 }  // namespace
 
-TEST_CASE("the thread count changes no bit, fp32") {
-  check_all<float>();
-}
-TEST_CASE("the thread count changes no bit, bf16") {
-  check_all<bf16>();
-}
-TEST_CASE("the thread count changes no bit, fp16") {
-  check_all<f16>();
-}
+TEST_CASE("the thread count changes no bit, fp32") { check_all<float>(); }
+TEST_CASE("the thread count changes no bit, bf16") { check_all<bf16>(); }
+TEST_CASE("the thread count changes no bit, fp16") { check_all<f16>(); }
 
 }  // namespace mtrain::testing

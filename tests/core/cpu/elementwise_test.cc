@@ -5,9 +5,7 @@ namespace {
 
 const std::vector<int64_t> kCounts = {0, 1, 3, 17, 33, 65, 129, 1000, 16384, 40001};
 
-double sigmoid(double x) {
-  return 1 / (1 + std::exp(-x));
-}
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double gelu(double x, GeluKind kind) {
   if (kind == GeluKind::erf) return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
@@ -26,16 +24,20 @@ TEST_CASE("silu_mul and its gradients match the formula") {
       auto gate = Buffer<T>::random(n, "gate", 3), up = Buffer<T>::random(n, "up"),
            dy = Buffer<T>::random(n, "dy");
       Buffer<T> y(n, 99), d_gate(n, 99), d_up(n, 99);
-      level.kernels.silu_mul(*level.stream, {gate.data(), up.data(), y.data(), n, DTypeOf<T>::value});
+      level.kernels.silu_mul(*level.stream,
+                             {gate.data(), up.data(), y.data(), n, DTypeOf<T>::value});
       check_close(
           y, [&](int64_t i) { return gate[i] * sigmoid(gate[i]) * up[i]; }, "y");
-      level.kernels.silu_mul_backward(*level.stream, {dy.data(), gate.data(), up.data(), d_gate.data(),
-                                                      d_up.data(), n, DTypeOf<T>::value});
+      level.kernels.silu_mul_backward(
+          *level.stream,
+          {dy.data(), gate.data(), up.data(), d_gate.data(), d_up.data(), n, DTypeOf<T>::value});
       check_close(
           d_up, [&](int64_t i) { return dy[i] * gate[i] * sigmoid(gate[i]); }, "d_up");
       check_close(
           d_gate,
-          [&](int64_t i) { return dy[i] * up[i] * slope([](double x) { return x * sigmoid(x); }, gate[i]); },
+          [&](int64_t i) {
+            return dy[i] * up[i] * slope([](double x) { return x * sigmoid(x); }, gate[i]);
+          },
           "d_gate");
     }
   });
@@ -52,12 +54,13 @@ TEST_CASE("gelu and its gradient match the formula in both forms") {
             y, [&](int64_t i) { return gelu(x[i], kind); }, "y");
         for (bool accumulate : {false, true}) {
           Buffer<T> dx(n, accumulate ? 0.5 : 99);
-          level.kernels.gelu_backward(
-              *level.stream, {dy.data(), x.data(), dx.data(), n, kind, accumulate, DTypeOf<T>::value});
+          level.kernels.gelu_backward(*level.stream, {dy.data(), x.data(), dx.data(), n, kind,
+                                                      accumulate, DTypeOf<T>::value});
           check_close(
               dx,
               [&](int64_t i) {
-                return dy[i] * slope([&](double v) { return gelu(v, kind); }, x[i]) + (accumulate ? 0.5 : 0);
+                return dy[i] * slope([&](double v) { return gelu(v, kind); }, x[i]) +
+                       (accumulate ? 0.5 : 0);
               },
               "dx", 0.5);
         }
@@ -95,7 +98,8 @@ TEST_CASE("add, in place too") {
       auto a = Buffer<T>::random(n, "a"), b = Buffer<T>::random(n, "b");
       Buffer<T> y(n, 99), in_place(a);
       level.kernels.add(*level.stream, {a.data(), b.data(), y.data(), n, DTypeOf<T>::value});
-      level.kernels.add(*level.stream, {in_place.data(), b.data(), in_place.data(), n, DTypeOf<T>::value});
+      level.kernels.add(*level.stream,
+                        {in_place.data(), b.data(), in_place.data(), n, DTypeOf<T>::value});
       check_close(
           y, [&](int64_t i) { return a[i] + b[i]; }, "y");
       CHECK(in_place.same_bits(y));
@@ -110,8 +114,8 @@ void check_cast(Level& level) {
     for (float scale : {1.0f, 0.375f})
       for (bool accumulate : {false, true}) {
         Buffer<D> dst(n, accumulate ? 0.25 : 99);
-        level.kernels.cast(*level.stream, {src.data(), dst.data(), n, scale, accumulate, DTypeOf<S>::value,
-                                           DTypeOf<D>::value});
+        level.kernels.cast(*level.stream, {src.data(), dst.data(), n, scale, accumulate,
+                                           DTypeOf<S>::value, DTypeOf<D>::value});
         bool exact = true;  // known to the bit, with or without a fused multiply-add
         for (int64_t i = 0; i < n; ++i) {
           float v = static_cast<float>(src[i]);
@@ -140,7 +144,9 @@ TEST_CASE("cast converts between all pairs of types") {
   });
 }
 
-TEST_CASE("cast agrees with the scalar conversion on every 16-bit value and near every rounding boundary") {
+TEST_CASE(
+    "cast agrees with the scalar conversion on every 16-bit value and near every rounding "
+    "boundary") {
   for (const cpu::Isa& isa : cpu::usable_isas()) {
     Level level(isa, 2);
     Buffer<f16> halves(65536), back16(65536);
@@ -162,12 +168,14 @@ TEST_CASE("cast agrees with the scalar conversion on every 16-bit value and near
       float h = to_float(halves.data()[i]), b = to_float(brains.data()[i]);
       bad += std::isnan(h) ? !std::isnan(wide[i]) || !std::isnan(back16[i])
                            : wide.data()[i] != h || back16.data()[i].bits != halves.data()[i].bits;
-      bad += std::isnan(b) ? !std::isnan(wide_b[i]) || !std::isnan(back_b[i])
-                           : wide_b.data()[i] != b || back_b.data()[i].bits != brains.data()[i].bits;
+      bad += std::isnan(b)
+                 ? !std::isnan(wide_b[i]) || !std::isnan(back_b[i])
+                 : wide_b.data()[i] != b || back_b.data()[i].bits != brains.data()[i].bits;
     }
     CHECK(bad == 0);
     for (int64_t i = 0; i < 65536; ++i)  // every half's neighbourhood: ties, just below, just above
-      wide.data()[i] = std::nextafter(to_float(halves.data()[i]) * 1.00048828125f, i % 2 ? 1e30f : -1e30f);
+      wide.data()[i] =
+          std::nextafter(to_float(halves.data()[i]) * 1.00048828125f, i % 2 ? 1e30f : -1e30f);
     cast(wide.data(), DType::f32, back16.data(), DType::f16);
     cast(wide.data(), DType::f32, back_b.data(), DType::bf16);
     bad = 0;
@@ -181,12 +189,14 @@ TEST_CASE("cast agrees with the scalar conversion on every 16-bit value and near
 
 TEST_CASE("copy_blocks moves or adds each block and leaves the rest alone") {
   each_level_and_dtype([]<class T>(T, Level& level) {
-    constexpr int64_t kOuter = 5, kInner = 3, kCount = 70, kStep = 77, kSize = kOuter * kInner * kStep;
+    constexpr int64_t kOuter = 5, kInner = 3, kCount = 70, kStep = 77,
+                      kSize = kOuter * kInner * kStep;
     auto x = Buffer<T>::random(kSize, "x");
     for (bool accumulate : {false, true}) {
       Buffer<T> y(kSize, 0.5);
-      level.kernels.copy_blocks(*level.stream, {x.data(), y.data(), kOuter, kInner, kCount, kInner * kStep, kStep, kStep,
-                                                kOuter * kStep, accumulate, DTypeOf<T>::value});
+      level.kernels.copy_blocks(
+          *level.stream, {x.data(), y.data(), kOuter, kInner, kCount, kInner * kStep, kStep, kStep,
+                          kOuter * kStep, accumulate, DTypeOf<T>::value});
       check_close(
           y,
           [&](int64_t at) {
@@ -213,15 +223,18 @@ TEST_CASE("dropout keeps what the named random stream says, by global index") {
         check_close(
             y,
             [&](int64_t i) {
-              return rng.uniform(static_cast<uint64_t>(first + i)) >= p ? x[i] / (1 - static_cast<double>(p))
-                                                                        : 0;
+              return rng.uniform(static_cast<uint64_t>(first + i)) >= p
+                         ? x[i] / (1 - static_cast<double>(p))
+                         : 0;
             },
             "y");
       }
     auto x = Buffer<T>::random(33, "x");
     Buffer<T> all(33, 99), none(33, 99);
-    level.kernels.dropout(*level.stream, {x.data(), all.data(), 33, 0, 5, 1, 2, 0, DTypeOf<T>::value});
-    level.kernels.dropout(*level.stream, {x.data(), none.data(), 33, 0, 5, 1, 2, 1, DTypeOf<T>::value});
+    level.kernels.dropout(*level.stream,
+                          {x.data(), all.data(), 33, 0, 5, 1, 2, 0, DTypeOf<T>::value});
+    level.kernels.dropout(*level.stream,
+                          {x.data(), none.data(), 33, 0, 5, 1, 2, 1, DTypeOf<T>::value});
     CHECK(all.same_bits(x));
     for (int64_t i = 0; i < 33; ++i) CHECK(none[i] == 0);
   });

@@ -19,15 +19,17 @@ struct GemmCase {
 };
 
 std::string text(const GemmCase& c) {
-  return cat(c.m, "x", c.n, "x", c.k, c.ta ? " At" : "", c.tb ? " Bt" : "", " pad ", c.pad, " batch ",
-             c.batch, " alpha ", c.alpha, " beta ", c.beta, c.bias ? " bias" : "", c.addend ? " addend" : "");
+  return cat(c.m, "x", c.n, "x", c.k, c.ta ? " At" : "", c.tb ? " Bt" : "", " pad ", c.pad,
+             " batch ", c.batch, " alpha ", c.alpha, " beta ", c.beta, c.bias ? " bias" : "",
+             c.addend ? " addend" : "");
 }
 
-/// One matrix of a batch as rows of `terms` doubles, the terms of a sum side by side: element (r, p) lies at
-/// `offset + r * row + p * term`. Sums over them take a fraction of the time that reading each value anew takes.
+/// One matrix of a batch as rows of `terms` doubles, the terms of a sum side by side: element (r,
+/// p) lies at `offset + r * row + p * term`. Sums over them take a fraction of the time that
+/// reading each value anew takes.
 template <class T>
-std::vector<double> widened(const Buffer<T>& x, int64_t offset, int64_t rows, int64_t row, int64_t terms,
-                            int64_t term) {
+std::vector<double> widened(const Buffer<T>& x, int64_t offset, int64_t rows, int64_t row,
+                            int64_t terms, int64_t term) {
   std::vector<double> out(static_cast<size_t>(rows * terms));
   double* to = out.data();
   for (int64_t r = 0; r < rows; ++r)
@@ -37,7 +39,8 @@ std::vector<double> widened(const Buffer<T>& x, int64_t offset, int64_t rows, in
 
 /// The sums of products, in doubles: batch x m x n.
 template <class T>
-std::vector<double> exact_products(const GemmCase& c, const GemmArgs& g, const Buffer<T>& a, const Buffer<T>& b) {
+std::vector<double> exact_products(const GemmCase& c, const GemmArgs& g, const Buffer<T>& a,
+                                   const Buffer<T>& b) {
   std::vector<double> out;
   for (int64_t z = 0; z < c.batch; ++z) {
     auto rows = widened(a, z * g.stride_a, c.m, c.ta ? 1 : g.lda, c.k, c.ta ? g.lda : 1);
@@ -50,8 +53,8 @@ std::vector<double> exact_products(const GemmCase& c, const GemmArgs& g, const B
   return out;
 }
 
-/// Runs one case and compares each element with a double sum; padding between rows must stay untouched. `packed`: by
-/// the level's own kernel, where it has one.
+/// Runs one case and compares each element with a double sum; padding between rows must stay
+/// untouched. `packed`: by the level's own kernel, where it has one.
 template <class T, class C, class B>
 void check_gemm(Level& level, const GemmCase& c, bool packed = false) {
   std::string what = cat(text(c), " ", name(DTypeOf<T>::value), " to ", name(DTypeOf<C>::value));
@@ -70,14 +73,18 @@ void check_gemm(Level& level, const GemmCase& c, bool packed = false) {
       if (i % sc / ldc < c.m && i % sc % ldc < c.n) out.set(i, std::nan(""));  // must not be read
   GemmArgs g;
   g.a = a.data(), g.b = b.data(), g.c = out.data(), g.bias = c.bias ? bias.data() : nullptr;
-  g.transpose_a = c.ta, g.transpose_b = c.tb, g.m = c.m, g.n = c.n, g.k = c.k, g.lda = lda, g.ldb = ldb,
-  g.ldc = ldc;
+  g.transpose_a = c.ta, g.transpose_b = c.tb, g.m = c.m, g.n = c.n, g.k = c.k, g.lda = lda,
+  g.ldb = ldb, g.ldc = ldc;
   if (c.addend) g.addend = addend.data();
-  g.batch = c.batch, g.stride_a = sa, g.stride_b = sb, g.stride_c = sc, g.alpha = c.alpha, g.beta = c.beta;
+  g.batch = c.batch, g.stride_a = sa, g.stride_b = sb, g.stride_c = sc, g.alpha = c.alpha,
+  g.beta = c.beta;
   g.dtype = DTypeOf<T>::value, g.c_dtype = DTypeOf<C>::value, g.bias_dtype = DTypeOf<B>::value;
-  if (!packed) level.kernels.gemm(*level.stream, g);
-  else cpu::cpu_stream(*level.stream).isa().packed_gemm(*level.stream, g);
-  // Partial sums grow with the root of their number, and so do the roundings that add up in one chain of them.
+  if (!packed)
+    level.kernels.gemm(*level.stream, g);
+  else
+    cpu::cpu_stream(*level.stream).isa().packed_gemm(*level.stream, g);
+  // Partial sums grow with the root of their number, and so do the roundings that add up in one
+  // chain of them.
   auto terms = static_cast<double>(c.k);
   double scale = std::max(std::sqrt(terms) + 1, terms / 32);
   std::vector<double> products = exact_products(c, g, a, b);
@@ -87,7 +94,8 @@ void check_gemm(Level& level, const GemmCase& c, bool packed = false) {
         int64_t z = i / sc, r = i % sc / ldc, col = i % sc % ldc;
         if (r >= c.m || col >= c.n) return before[i];
         double sum = products[static_cast<size_t>((z * c.m + r) * c.n + col)];
-        return c.alpha * sum + (c.beta == 0 ? 0 : c.beta * before[i]) + (c.bias ? bias[col] : 0) + (c.addend ? addend[i] : 0);
+        return c.alpha * sum + (c.beta == 0 ? 0 : c.beta * before[i]) + (c.bias ? bias[col] : 0) +
+               (c.addend ? addend[i] : 0);
       },
       what, scale);
 }
@@ -131,7 +139,8 @@ TEST_CASE("the packed kernel: several panels, chunks of terms, blocks of rows an
         check({29, 35, 8210, ta, tb, 0, 1, 1, beta, bias});  // several chunks
       }
     for (auto [ta, tb] : {std::pair{false, true}, {false, false}, {true, false}}) {
-      // More panels than are packed at a time, several blocks of rows and chunks; chunks of rows a power of two apart.
+      // More panels than are packed at a time, several blocks of rows and chunks; chunks of rows a
+      // power of two apart.
       check({200, 3100, 520, ta, tb, 0, 1, 1, 0.5, true});
       check_gemm<T, T, T>(level, {50, 801, 4100, ta, tb, 0, 1, 1, 0.5, true}, true);
       check_gemm<T, T, T>(level, {50, 33, 8192, ta, tb, 0, 1, 1, 1, false}, true);
@@ -148,7 +157,8 @@ TEST_CASE("the packed kernel: few rows, and ends of pairs") {
           check_gemm<T, float, T>(level, {m, n, k, ta, tb, 0, 1, 1, 0, false, true}, true);
         }
     for (auto [ta, tb] : {std::pair{false, true}, {false, false}, {true, false}, {true, true}})
-      check_gemm<T, T, T>(level, {70, 65, 4099, ta, tb, 3, 1, 1, 1, false}, true);  // an odd end after whole chunks
+      check_gemm<T, T, T>(level, {70, 65, 4099, ta, tb, 3, 1, 1, 1, false},
+                          true);  // an odd end after whole chunks
   });
 }
 
@@ -161,7 +171,8 @@ TEST_CASE("every 16-bit float is converted as by its type, on the way in and out
       std::vector<float> floats(kCount);
       for (int64_t i = 0; i < kCount; ++i) {
         halves[static_cast<size_t>(i)].bits = static_cast<uint16_t>(i);
-        uint32_t bits = static_cast<uint32_t>(i) * 0x10001u ^ 0x8000u;  // all exponents, ties and near ties
+        uint32_t bits =
+            static_cast<uint32_t>(i) * 0x10001u ^ 0x8000u;  // all exponents, ties and near ties
         std::memcpy(&floats[static_cast<size_t>(i)], &bits, sizeof bits);
       }
       bool flushes = std::is_same_v<T, bf16> && (level.isa == "v4_bf16" || level.isa == "v4_amx");
@@ -179,9 +190,11 @@ TEST_CASE("every 16-bit float is converted as by its type, on the way in and out
       level.kernels.gemm(*level.stream, g);
       for (size_t i = 0; i < kCount; ++i) wrong += !same(wide[i], static_cast<float>(halves[i]));
       CHECK(wrong == 0);
-      g.a = floats.data(), g.b = &float_one, g.c = narrow.data(), g.dtype = DType::f32, g.c_dtype = DTypeOf<T>::value;
+      g.a = floats.data(), g.b = &float_one, g.c = narrow.data(), g.dtype = DType::f32,
+      g.c_dtype = DTypeOf<T>::value;
       level.kernels.gemm(*level.stream, g);
-      for (size_t i = 0; i < kCount; ++i) wrong += !same(static_cast<float>(narrow[i]), static_cast<float>(T(floats[i])));
+      for (size_t i = 0; i < kCount; ++i)
+        wrong += !same(static_cast<float>(narrow[i]), static_cast<float>(T(floats[i])));
       CHECK(wrong == 0);
     }
   });
@@ -191,21 +204,25 @@ TEST_CASE("sums over earlier chunks are kept for some rows at a time") {
   // More rows than one pass takes. A row of A is its number modulo 8 in its first and last term.
   int64_t m = 5600, n = 3080, k = 514;
   Level level(cpu::usable_isas().front(), 2);
-  std::vector<f16> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(n * k)), c(static_cast<size_t>(m * n));
+  std::vector<f16> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(n * k)),
+      c(static_cast<size_t>(m * n));
   auto fill_ends = [k](std::vector<f16>& x, int64_t rows, int64_t modulus) {
     for (int64_t r = 0; r < rows; ++r)
-      x[static_cast<size_t>(r * k)] = x[static_cast<size_t>(r * k + k - 1)] = f16(static_cast<float>(r % modulus));
+      x[static_cast<size_t>(r * k)] = x[static_cast<size_t>(r * k + k - 1)] =
+          f16(static_cast<float>(r % modulus));
   };
   fill_ends(a, m, 8);
   fill_ends(b, n, 4);
   GemmArgs g;
-  g.a = a.data(), g.b = b.data(), g.c = c.data(), g.transpose_b = true, g.m = m, g.n = g.ldc = n, g.k = g.lda = g.ldb = k;
+  g.a = a.data(), g.b = b.data(), g.c = c.data(), g.transpose_b = true, g.m = m, g.n = g.ldc = n,
+  g.k = g.lda = g.ldb = k;
   g.dtype = g.c_dtype = DType::f16;
   level.kernels.gemm(*level.stream, g);
   int64_t wrong = 0;
   for (int64_t r = 0; r < m; ++r)
     for (int64_t j = 0; j < n; ++j)
-      wrong += static_cast<float>(c[static_cast<size_t>(r * n + j)]) != static_cast<float>(2 * (r % 8) * (j % 4));
+      wrong += static_cast<float>(c[static_cast<size_t>(r * n + j)]) !=
+               static_cast<float>(2 * (r % 8) * (j % 4));
   CHECK(wrong == 0);
 }
 
@@ -234,7 +251,8 @@ TEST_CASE("the packed kernel passes NaN and infinity on") {
     b.set(7 * n + 30, HUGE_VAL);
     Buffer<T> c(m * n);
     GemmArgs g;
-    g.a = a.data(), g.b = b.data(), g.c = c.data(), g.m = m, g.n = n, g.k = k, g.lda = k, g.ldb = g.ldc = n;
+    g.a = a.data(), g.b = b.data(), g.c = c.data(), g.m = m, g.n = n, g.k = k, g.lda = k,
+    g.ldb = g.ldc = n;
     g.dtype = g.c_dtype = DTypeOf<T>::value;
     cpu::cpu_stream(*level.stream).isa().packed_gemm(*level.stream, g);
     for (int64_t j = 0; j < n; ++j) CHECK(std::isnan(c[5 * n + j]));
@@ -280,7 +298,8 @@ TEST_CASE("gemm honours row strides and leaves the padding alone") {
           c.batch = 3;
           check_gemm<T, T, T>(level, c);
         }
-    check_gemm<T, T, T>(level, {1100, 9, 8, false, true, 3, 1, 1, 1, true});  // more than one panel of rows
+    check_gemm<T, T, T>(
+        level, {1100, 9, 8, false, true, 3, 1, 1, 1, true});  // more than one panel of rows
     check_gemm<T, T, T>(level, {1100, 9, 8, true, false, 3, 1, 1, 1, true});
     for (bool tb : {false, true}) {  // more terms than one call takes
       check_gemm<T, T, T>(level, {5, 7, 2100, true, tb, 3, 2, 1, 1, false});

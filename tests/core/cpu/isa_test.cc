@@ -1,9 +1,7 @@
-// The objects of one instruction-set level must define nothing that another level or the rest of the program
-// would use: the linker keeps one copy of a shared inline function, and if that copy needs AVX-512 the
-// program dies elsewhere.
+// The objects of one instruction-set level must define nothing that another level or the rest of
+// the program would use: the linker keeps one copy of a shared inline function, and if that copy
+// needs AVX-512 the program dies elsewhere.
 #include "mtrain/cpu/isa.h"
-
-#include "mtrain/base/error.h"
 
 #include <doctest/doctest.h>
 
@@ -13,6 +11,8 @@
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include "mtrain/base/error.h"
 
 namespace mtrain::testing {
 namespace {
@@ -60,7 +60,9 @@ TEST_CASE("the levels are ordered, best first, and end with the plain one") {
   REQUIRE_FALSE(usable.empty());
   CHECK(usable.back() == "base");
   const std::vector<std::string> ascending = {"base", "v3", "v4", "v4_bf16", "v4_amx"};
-  auto rank = [&](const std::string& name) { return std::find(ascending.begin(), ascending.end(), name); };
+  auto rank = [&](const std::string& name) {
+    return std::find(ascending.begin(), ascending.end(), name);
+  };
   for (size_t i = 0; i < usable.size(); ++i) {
     REQUIRE(rank(usable[i]) != ascending.end());
     if (i > 0) CHECK(rank(usable[i - 1]) > rank(usable[i]));
@@ -79,7 +81,8 @@ TEST_CASE("a level whose bf16 arithmetic is slower than fp32 is not chosen") {
 TEST_CASE("a cap leaves out the levels above it") {
   std::vector<std::string> usable = names("");
   for (size_t i = 0; i < usable.size(); ++i) {
-    CHECK(names(usable[i]) == std::vector<std::string>(usable.begin() + static_cast<std::ptrdiff_t>(i), usable.end()));
+    CHECK(names(usable[i]) ==
+          std::vector<std::string>(usable.begin() + static_cast<std::ptrdiff_t>(i), usable.end()));
     CHECK(names("force:" + usable[i]) == std::vector<std::string>{usable[i]});
   }
 }
@@ -109,18 +112,22 @@ TEST_CASE("no instruction-set level defines a shared inline function") {
   }
   int objects = 0;
   for (std::string level : {"v3", "v4", "v4_bf16", "v4_amx"}) {
-    fs::path folder = fs::path(MT_BINARY_DIR) / "core" / "CMakeFiles" / ("mtrain_cpu_" + level + ".dir");
+    fs::path folder =
+        fs::path(MT_BINARY_DIR) / "core" / "CMakeFiles" / ("mtrain_cpu_" + level + ".dir");
     if (!fs::exists(folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(folder)) {
       if (entry.path().extension() != ".o") continue;
       ++objects;
       for (const std::string& line : lines_of("nm -C '" + entry.path().string() + "'")) {
-        bool weak = line.find(" W ") != std::string::npos || line.find(" V ") != std::string::npos ||
-                    line.find(" u ") != std::string::npos;
-        bool own = line.find("mtrain::cpu::" + level + "::") != std::string::npos ||
-                   line.find("DW.ref.__gxx_personality_v0") != std::string::npos ||  // a pointer, not code
-                   line.find("__clang_call_terminate") != std::string::npos;         // ends the program, computes nothing
-        CHECK_MESSAGE((!weak || own), entry.path().filename().string(), " at level ", level, ": ", line);
+        bool weak = line.find(" W ") != std::string::npos ||
+                    line.find(" V ") != std::string::npos || line.find(" u ") != std::string::npos;
+        bool own =
+            line.find("mtrain::cpu::" + level + "::") != std::string::npos ||
+            line.find("DW.ref.__gxx_personality_v0") != std::string::npos ||  // a pointer, not code
+            line.find("__clang_call_terminate") !=
+                std::string::npos;  // ends the program, computes nothing
+        CHECK_MESSAGE((!weak || own), entry.path().filename().string(), " at level ", level, ": ",
+                      line);
       }
     }
   }

@@ -1,5 +1,5 @@
-// What the kernel tests share: buffers with guard words on both sides, every instruction-set level and dtype,
-// and comparison with references computed in double.
+// What the kernel tests share: buffers with guard words on both sides, every instruction-set level
+// and dtype, and comparison with references computed in double.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -35,7 +35,8 @@ double to_double(T v) {
     return static_cast<double>(v);
 }
 
-/// The first `count` normal values of the stream of this key, drawn once: the tests ask for the same ones many times.
+/// The first `count` normal values of the stream of this key, drawn once: the tests ask for the
+/// same ones many times.
 inline const double* normals(std::string_view key, int64_t count) {
   static std::map<std::string, std::vector<double>, std::less<>> drawn;
   auto& values = drawn.try_emplace(std::string(key)).first->second;
@@ -91,13 +92,15 @@ class Buffer {
   size_t start_ = 0;
 };
 
-/// Half a unit in the last place of T, relative; for float a few units, since sums are in float as well.
+/// Half a unit in the last place of T, relative; for float a few units, since sums are in float as
+/// well.
 template <class T>
 constexpr double kRounding = std::is_same_v<T, bf16>  ? 0x1p-8
                              : std::is_same_v<T, f16> ? 0x1p-10
                                                       : 4e-6;
 
-/// Compares with `want(i)`: relative to it within `factor` roundings, plus the same share of `scale`.
+/// Compares with `want(i)`: relative to it within `factor` roundings, plus the same share of
+/// `scale`.
 template <class T, class Want>
 void check_close(const Buffer<T>& got, Want&& want, std::string_view what, double scale = 0.1,
                  double factor = 1) {

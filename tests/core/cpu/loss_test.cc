@@ -10,13 +10,16 @@ TEST_CASE("cross entropy and its gradient match the formula, with padding and ig
           INFO(rows, " x ", cols, " valid ", valid);
           auto logits = Buffer<T>::random(rows * cols, "logits", 4);
           for (int64_t i = 0; i < rows * cols; ++i)
-            if (i % cols >= valid) logits.set(i, 1000);  // padding must not count, whatever it holds
+            if (i % cols >= valid)
+              logits.set(i, 1000);  // padding must not count, whatever it holds
           std::vector<int32_t> targets;
           for (int64_t r = 0; r < rows; ++r)
             targets.push_back(r % 5 == 3 ? -100 : static_cast<int32_t>(r * 11 % valid));
-          Buffer<float> loss(rows, 99), lse(rows, 99), d_loss = Buffer<float>::random(rows, "d_loss");
-          level.kernels.cross_entropy(*level.stream, {logits.data(), targets.data(), loss.data(), lse.data(),
-                                                      rows, cols, valid, DTypeOf<T>::value});
+          Buffer<float> loss(rows, 99), lse(rows, 99),
+              d_loss = Buffer<float>::random(rows, "d_loss");
+          level.kernels.cross_entropy(
+              *level.stream, {logits.data(), targets.data(), loss.data(), lse.data(), rows, cols,
+                              valid, DTypeOf<T>::value});
           std::vector<double> lse_of_row;
           for (int64_t r = 0; r < rows; ++r) {
             double sum = 0;
@@ -62,8 +65,8 @@ TEST_CASE("cross entropy: NaN, infinite logits and a target in the padding") {
     logits.set(2 * cols + 7, 6e4);
     std::vector<int32_t> targets = {1, 1, 7, 38};
     Buffer<float> loss(rows), lse(rows);
-    level.kernels.cross_entropy(*level.stream, {logits.data(), targets.data(), loss.data(), lse.data(), rows,
-                                                cols, valid, DTypeOf<T>::value});
+    level.kernels.cross_entropy(*level.stream, {logits.data(), targets.data(), loss.data(),
+                                                lse.data(), rows, cols, valid, DTypeOf<T>::value});
     CHECK(std::isnan(loss[0]));
     CHECK(std::isfinite(loss[1]));
     CHECK(loss[2] == 0);

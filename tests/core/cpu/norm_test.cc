@@ -21,10 +21,11 @@ struct NormGrads {
   std::vector<double> dx, dw, db;
 };
 template <class T>
-NormGrads reference_backward(const Buffer<T>& dy, const Buffer<T>& x, const Buffer<T>& w, int64_t rows,
-                             int64_t cols, double eps, bool centred) {
+NormGrads reference_backward(const Buffer<T>& dy, const Buffer<T>& x, const Buffer<T>& w,
+                             int64_t rows, int64_t cols, double eps, bool centred) {
   NormGrads g{std::vector<double>(static_cast<size_t>(rows * cols)),
-              std::vector<double>(static_cast<size_t>(cols)), std::vector<double>(static_cast<size_t>(cols))};
+              std::vector<double>(static_cast<size_t>(cols)),
+              std::vector<double>(static_cast<size_t>(cols))};
   double n = static_cast<double>(cols);
   for (int64_t r = 0; r < rows; ++r) {
     Stats s = row_stats(x, r, cols, eps, centred);
@@ -39,7 +40,8 @@ NormGrads reference_backward(const Buffer<T>& dy, const Buffer<T>& x, const Buff
     if (!centred) mean_g = 0;
     for (int64_t i = 0; i < cols; ++i) {
       double xhat = (x[r * cols + i] - s.mean) * s.rstd;
-      g.dx[static_cast<size_t>(r * cols + i)] = s.rstd * (dy[r * cols + i] * w[i] - mean_g - xhat * mean_gx);
+      g.dx[static_cast<size_t>(r * cols + i)] =
+          s.rstd * (dy[r * cols + i] * w[i] - mean_g - xhat * mean_gx);
     }
   }
   return g;
@@ -59,12 +61,15 @@ TEST_CASE("rms_norm forward and backward match the formula") {
              dy = Buffer<T>::random(rows * cols, "dy");
         Buffer<T> y(rows * cols, 99);
         Buffer<float> rstd(rows, 99);
-        level.kernels.rms_norm(
-            *level.stream, {x.data(), w.data(), y.data(), rstd.data(), rows, cols, eps, DTypeOf<T>::value});
+        level.kernels.rms_norm(*level.stream, {x.data(), w.data(), y.data(), rstd.data(), rows,
+                                               cols, eps, DTypeOf<T>::value});
         check_close(
             rstd, [&](int64_t r) { return row_stats(x, r, cols, eps, false).rstd; }, "rstd");
         check_close(
-            y, [&](int64_t i) { return w[i % cols] * x[i] * row_stats(x, i / cols, cols, eps, false).rstd; },
+            y,
+            [&](int64_t i) {
+              return w[i % cols] * x[i] * row_stats(x, i / cols, cols, eps, false).rstd;
+            },
             "y");
 
         NormGrads want = reference_backward(dy, x, w, rows, cols, eps, false);
@@ -73,8 +78,8 @@ TEST_CASE("rms_norm forward and backward match the formula") {
           Buffer<T> dx(rows * cols, before);
           Buffer<float> dw(cols, before);
           level.kernels.rms_norm_backward(
-              *level.stream, {dy.data(), x.data(), w.data(), rstd.data(), dx.data(), dw.data(), rows, cols,
-                              accumulate, accumulate, DTypeOf<T>::value});
+              *level.stream, {dy.data(), x.data(), w.data(), rstd.data(), dx.data(), dw.data(),
+                              rows, cols, accumulate, accumulate, DTypeOf<T>::value});
           double add = accumulate ? 0.5 : 0;
           check_close(
               dx, [&](int64_t i) { return want.dx[static_cast<size_t>(i)] + add; }, "dx", 4);
@@ -84,13 +89,13 @@ TEST_CASE("rms_norm forward and backward match the formula") {
         Buffer<T> dx(rows * cols);
         Buffer<float> dw(cols);
         level.kernels.rms_norm_backward(
-            *level.stream, {dy.data(), x.data(), w.data(), rstd.data(), nullptr, dw.data(), rows, cols, false,
-                            false, DTypeOf<T>::value});
+            *level.stream, {dy.data(), x.data(), w.data(), rstd.data(), nullptr, dw.data(), rows,
+                            cols, false, false, DTypeOf<T>::value});
         check_close(
             dw, [&](int64_t i) { return want.dw[static_cast<size_t>(i)]; }, "dw alone", 20);
         level.kernels.rms_norm_backward(
-            *level.stream, {dy.data(), x.data(), w.data(), rstd.data(), dx.data(), nullptr, rows, cols, false,
-                            false, DTypeOf<T>::value});
+            *level.stream, {dy.data(), x.data(), w.data(), rstd.data(), dx.data(), nullptr, rows,
+                            cols, false, false, DTypeOf<T>::value});
         check_close(
             dx, [&](int64_t i) { return want.dx[static_cast<size_t>(i)]; }, "dx alone", 4);
       }
@@ -109,13 +114,14 @@ TEST_CASE("layer_norm forward and backward match the formula") {
         Buffer<float> mean(rows, 99), rstd(rows, 99);
         for (bool bias : {true, false}) {
           Buffer<T> y(rows * cols, 99);
-          level.kernels.layer_norm(*level.stream,
-                                   {x.data(), w.data(), bias ? b.data() : nullptr, y.data(), mean.data(),
-                                    rstd.data(), rows, cols, eps, DTypeOf<T>::value});
+          level.kernels.layer_norm(
+              *level.stream, {x.data(), w.data(), bias ? b.data() : nullptr, y.data(), mean.data(),
+                              rstd.data(), rows, cols, eps, DTypeOf<T>::value});
           check_close(
               mean, [&](int64_t r) { return row_stats(x, r, cols, eps, true).mean; }, "mean");
           check_close(
-              rstd, [&](int64_t r) { return row_stats(x, r, cols, eps, true).rstd; }, "rstd", 0.1, 2);
+              rstd, [&](int64_t r) { return row_stats(x, r, cols, eps, true).rstd; }, "rstd", 0.1,
+              2);
           check_close(
               y,
               [&](int64_t i) {
@@ -130,8 +136,9 @@ TEST_CASE("layer_norm forward and backward match the formula") {
           Buffer<T> dx(rows * cols, before);
           Buffer<float> dw(cols, before), db(cols, before);
           level.kernels.layer_norm_backward(
-              *level.stream, {dy.data(), x.data(), w.data(), mean.data(), rstd.data(), dx.data(), dw.data(),
-                              db.data(), rows, cols, accumulate, accumulate, accumulate, DTypeOf<T>::value});
+              *level.stream,
+              {dy.data(), x.data(), w.data(), mean.data(), rstd.data(), dx.data(), dw.data(),
+               db.data(), rows, cols, accumulate, accumulate, accumulate, DTypeOf<T>::value});
           check_close(
               dx, [&](int64_t i) { return want.dx[static_cast<size_t>(i)] + add; }, "dx", 8);
           check_close(
@@ -141,8 +148,9 @@ TEST_CASE("layer_norm forward and backward match the formula") {
         }
         Buffer<float> db(cols, 99);
         level.kernels.layer_norm_backward(
-            *level.stream, {dy.data(), x.data(), w.data(), mean.data(), rstd.data(), nullptr, nullptr,
-                            db.data(), rows, cols, false, false, false, DTypeOf<T>::value});
+            *level.stream,
+            {dy.data(), x.data(), w.data(), mean.data(), rstd.data(), nullptr, nullptr, db.data(),
+             rows, cols, false, false, false, DTypeOf<T>::value});
         check_close(
             db, [&](int64_t i) { return want.db[static_cast<size_t>(i)]; }, "db alone", 20);
       }
@@ -181,8 +189,8 @@ TEST_CASE("norms pass NaN and infinity on") {
       x.set(cols + 64, bad);
       Buffer<T> y(rows * cols);
       Buffer<float> mean(rows), rstd(rows);
-      level.kernels.rms_norm(
-          *level.stream, {x.data(), w.data(), y.data(), rstd.data(), rows, cols, 1e-5f, DTypeOf<T>::value});
+      level.kernels.rms_norm(*level.stream, {x.data(), w.data(), y.data(), rstd.data(), rows, cols,
+                                             1e-5f, DTypeOf<T>::value});
       CHECK(std::isnan(y[cols + 64]));
       CHECK(std::isfinite(y[cols - 1]));
       CHECK(std::isfinite(y[2 * cols]));

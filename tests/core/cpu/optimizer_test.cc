@@ -28,9 +28,12 @@ TEST_CASE("adamw matches the formula and writes the compute copy") {
                     DTypeOf<T>::value};
         level.kernels.adamw(*level.stream, a);
         auto want_m = [&](int64_t i) { return 0.9f * m0[i] + (1 - 0.9f) * grad[i] * 0.5; };
-        auto want_v = [&](int64_t i) { return 0.95f * v0[i] + (1 - 0.95f) * grad[i] * grad[i] * 0.25; };
+        auto want_v = [&](int64_t i) {
+          return 0.95f * v0[i] + (1 - 0.95f) * grad[i] * grad[i] * 0.25;
+        };
         auto want_p = [&](int64_t i) {
-          return p0[i] - 1e-2 * (want_m(i) / 0.271 / (std::sqrt(want_v(i) / 0.142625) + 1e-8) + 0.1 * p0[i]);
+          return p0[i] - 1e-2 * (want_m(i) / 0.271 / (std::sqrt(want_v(i) / 0.142625) + 1e-8) +
+                                 0.1 * p0[i]);
         };
         check_close(m, want_m, "m");
         check_close(v, want_v, "v");
@@ -48,8 +51,9 @@ TEST_CASE("adamw: a NaN gradient stays in its own element") {
     Buffer<float> param(33, 1), grad(33, 1), m(33), v(33);
     Buffer<T> value(33);
     grad.set(20, std::nan(""));
-    level.kernels.adamw(*level.stream, {param.data(), grad.data(), m.data(), v.data(), value.data(), 33, 0.1f,
-                                        0.9f, 0.99f, 1e-8f, 0, 0.1f, 0.01f, 1, DTypeOf<T>::value});
+    level.kernels.adamw(
+        *level.stream, {param.data(), grad.data(), m.data(), v.data(), value.data(), 33, 0.1f, 0.9f,
+                        0.99f, 1e-8f, 0, 0.1f, 0.01f, 1, DTypeOf<T>::value});
     for (int64_t i = 0; i < 33; ++i) CHECK(std::isnan(param[i]) == (i == 20));
   });
 }

@@ -1,5 +1,5 @@
-// What a GPU block computes, compiled for the CPU, against the CPU's own vector code: the same bits, in the places
-// where a unit for small types looks for them.
+// What a GPU block computes, compiled for the CPU, against the CPU's own vector code: the same
+// bits, in the places where a unit for small types looks for them.
 #include "mtrain/kernel/quantise_patch.h"
 
 #include <bit>
@@ -16,7 +16,8 @@ struct Tiles {
 };
 
 bool same(float a, float b) {
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b));
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
+         (std::isnan(a) && std::isnan(b));
 }
 
 /// Everything that a call can be asked for.
@@ -32,7 +33,8 @@ struct Quantised {
   Quantised(Level& level, const Buffer<T>& x, QuantiseArgs a, bool unit)
       : values(x.count()),
         codes(x.count()),
-        scales((a.rows + a.tile_rows - 1) / a.tile_rows * ((a.cols + a.tile_cols - 1) / a.tile_cols)),
+        scales((a.rows + a.tile_rows - 1) / a.tile_rows *
+               ((a.cols + a.tile_cols - 1) / a.tile_cols)),
         layout(layout_of(a)),
         packed(unit ? layout.code_bytes() : 0, 0xEE),
         packed_scales(unit ? layout.scale_bytes() : 0, 0xEE) {
@@ -55,9 +57,11 @@ int64_t expected_place(const SmallLayout& layout, int64_t line, int64_t group, i
 }
 
 template <class T>
-void compare(Level& level, int64_t rows, int64_t cols, SmallFloat format, Tiles tiles, bool sum_rows, bool stochastic) {
-  INFO(rows, "x", cols, " in tiles of ", tiles.rows, "x", tiles.cols, ", ", std::string(name(format)), ", scale ",
-       static_cast<int>(tiles.scale), sum_rows ? ", sum over rows" : "");
+void compare(Level& level, int64_t rows, int64_t cols, SmallFloat format, Tiles tiles,
+             bool sum_rows, bool stochastic) {
+  INFO(rows, "x", cols, " in tiles of ", tiles.rows, "x", tiles.cols, ", ",
+       std::string(name(format)), ", scale ", static_cast<int>(tiles.scale),
+       sum_rows ? ", sum over rows" : "");
   auto x = Buffer<T>::random(rows * cols, "patch", 0.02);
   for (int64_t i = 0; i < x.count(); i += 7) x.set(i, 30 * x[i]);
   if (rows > 40) x.set(40 * cols + cols / 2, INFINITY);
@@ -92,7 +96,8 @@ void compare(Level& level, int64_t rows, int64_t cols, SmallFloat format, Tiles 
     wrong += vector.codes.data()[i] != patch.codes.data()[i];
   }
   if (tiles.scale != SmallScale::tensor)
-    for (int64_t i = 0; i < vector.scales.count(); ++i) wrong += !same(vector.scales.data()[i], patch.scales.data()[i]);
+    for (int64_t i = 0; i < vector.scales.count(); ++i)
+      wrong += !same(vector.scales.data()[i], patch.scales.data()[i]);
   CHECK(wrong == 0);
 
   const SmallLayout& layout = patch.layout;
@@ -101,12 +106,14 @@ void compare(Level& level, int64_t rows, int64_t cols, SmallFloat format, Tiles 
     for (int64_t at = 0; at < layout.padded_sum(); ++at) {
       int64_t r = sum_rows ? at : l, c = sum_rows ? l : at;
       bool inside = at < layout.sum;
-      uint8_t byte = patch.packed.data()[l * layout.line_bytes() + (format == SmallFloat::e2m1 ? at / 2 : at)];
+      uint8_t byte =
+          patch.packed.data()[l * layout.line_bytes() + (format == SmallFloat::e2m1 ? at / 2 : at)];
       if (format == SmallFloat::e2m1) byte = at % 2 == 0 ? byte & 0xFu : byte >> 4;
       misplaced += byte != (inside ? vector.codes.data()[r * cols + c] : 0);
       float value = small_value(layout, patch.packed.data(), patch.packed_scales.data(), l, at);
       // A tile that is NaN may say so in its scale alone.
-      if (inside) misplaced += !same(to_float(bf16(value)), to_float(vector.values.data()[r * cols + c]));
+      if (inside)
+        misplaced += !same(to_float(bf16(value)), to_float(vector.values.data()[r * cols + c]));
       if (!inside || tiles.scale == SmallScale::tensor) continue;
       float want = vector.scales.data()[r / tiles.rows * across + c / tiles.cols];
       int64_t place = expected_place(layout, l, at / layout.group, layout.groups());
@@ -120,7 +127,8 @@ void compare(Level& level, int64_t rows, int64_t cols, SmallFloat format, Tiles 
   // Room beyond the matrix is not left as it was: a unit reads it.
   if (tiles.scale == SmallScale::e8m0 || tiles.scale == SmallScale::nvfp4) {
     int64_t untouched = 0;
-    for (int64_t i = 0; i < patch.packed_scales.count(); ++i) untouched += patch.packed_scales.data()[i] == 0xEE;
+    for (int64_t i = 0; i < patch.packed_scales.count(); ++i)
+      untouched += patch.packed_scales.data()[i] == 0xEE;
     CHECK(untouched == 0);
   }
 }
@@ -132,7 +140,8 @@ TEST_CASE("patches have the bits of the vector code, and codes and scales lie as
   const Tiles kRows[] = {{SmallScale::tensor, 1, 1},           {SmallScale::power_of_two, 1, 128},
                          {SmallScale::power_of_two, 128, 128}, {SmallScale::e8m0, 1, 32},
                          {SmallScale::nvfp4, 1, 16},           {SmallScale::nvfp4, 16, 16}};
-  for (auto [rows, cols] : {std::pair<int64_t, int64_t>{48, 80}, {130, 300}, {1, 16}, {257, 129}, {64, 1040}})
+  for (auto [rows, cols] :
+       {std::pair<int64_t, int64_t>{48, 80}, {130, 300}, {1, 16}, {257, 129}, {64, 1040}})
     for (const Tiles& t : kRows)
       for (bool sum_rows : {false, true}) {
         Tiles tiles = sum_rows ? Tiles{t.scale, t.cols, t.rows} : t;
@@ -156,10 +165,20 @@ TEST_CASE("codes stay what they are, and lie as units read them") {
         auto x = Buffer<bf16>::random(rows * cols, "codes", 0.02);
         x.set(5, INFINITY);
         float amax = 0.05f;
-        QuantiseArgs args{.x = nullptr, .values = nullptr, .codes = nullptr, .scales = nullptr, .amax = &amax, .factor = nullptr,
-                          .rows = rows, .cols = cols, .format = format, .dtype = DType::bf16, .sum_rows = sum_rows};
+        QuantiseArgs args{.x = nullptr,
+                          .values = nullptr,
+                          .codes = nullptr,
+                          .scales = nullptr,
+                          .amax = &amax,
+                          .factor = nullptr,
+                          .rows = rows,
+                          .cols = cols,
+                          .format = format,
+                          .dtype = DType::bf16,
+                          .sum_rows = sum_rows};
         Quantised<bf16> made(level, x, args, true);
-        Buffer<uint8_t> packed(made.packed.count(), 0xEE), codes(rows * cols), codes_alone(rows * cols);
+        Buffer<uint8_t> packed(made.packed.count(), 0xEE), codes(rows * cols),
+            codes_alone(rows * cols);
         Buffer<bf16> values(rows * cols), values_alone(rows * cols);
         args.dtype = DType::u8, args.amax = nullptr, args.x = made.codes.data();
         args.values = values_alone.data(), args.codes = codes_alone.data();
@@ -171,9 +190,11 @@ TEST_CASE("codes stay what they are, and lie as units read them") {
           uint8_t code = made.codes.data()[i];
           float value = to_float(made.values.data()[i]);
           wrong += codes.data()[i] != code || codes_alone.data()[i] != code;
-          wrong += !same(to_float(values.data()[i]), value) || !same(to_float(values_alone.data()[i]), value);
+          wrong += !same(to_float(values.data()[i]), value) ||
+                   !same(to_float(values_alone.data()[i]), value);
         }
-        for (int64_t i = 0; i < packed.count(); ++i) wrong += packed.data()[i] != made.packed.data()[i];
+        for (int64_t i = 0; i < packed.count(); ++i)
+          wrong += packed.data()[i] != made.packed.data()[i];
         CHECK(wrong == 0);
       }
 }
@@ -193,9 +214,12 @@ TEST_CASE("the Hadamard transform of 16 has the bits of the vector code") {
   constexpr int64_t kRows = 37, kCols = 70;
   auto x = Buffer<float>::random(kRows * kCols, "hadamard16");
   Buffer<float> y(48 * kCols);
-  level.kernels.hadamard(
-      *level.stream,
-      {.x = x.data(), .y = y.data(), .rows = kRows, .cols = kCols, .signs = 0x9E37, .dtype = DType::f32});
+  level.kernels.hadamard(*level.stream, {.x = x.data(),
+                                         .y = y.data(),
+                                         .rows = kRows,
+                                         .cols = kCols,
+                                         .signs = 0x9E37,
+                                         .dtype = DType::f32});
   int64_t wrong = 0;
   for (int64_t band = 0; band < 3; ++band)
     for (int64_t c = 0; c < kCols; ++c) {

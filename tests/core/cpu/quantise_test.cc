@@ -25,11 +25,13 @@ uint8_t encode(SmallFloat format, float x) {
 }
 
 bool same(float a, float b) {
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b));
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) ||
+         (std::isnan(a) && std::isnan(b));
 }
 
 template <class T>
-float largest(const Buffer<T>& x, const Shape2& s, int64_t row, int64_t col, int64_t tile_rows, int64_t tile_cols) {
+float largest(const Buffer<T>& x, const Shape2& s, int64_t row, int64_t col, int64_t tile_rows,
+              int64_t tile_cols) {
   float top = 0;
   for (int64_t r = row; r < std::min(s.rows, row + tile_rows); ++r)
     for (int64_t c = col; c < std::min(s.cols, col + tile_cols); ++c)
@@ -39,8 +41,8 @@ float largest(const Buffer<T>& x, const Shape2& s, int64_t row, int64_t col, int
 
 template <class T>
 void check_tiles(Level& level, const Shape2& s, SmallFloat format, SmallScale scale) {
-  INFO(s.rows, "x", s.cols, " in tiles of ", s.tile_rows, "x", s.tile_cols, ", ", std::string(name(format)), ", scale ",
-       static_cast<int>(scale));
+  INFO(s.rows, "x", s.cols, " in tiles of ", s.tile_rows, "x", s.tile_cols, ", ",
+       std::string(name(format)), ", scale ", static_cast<int>(scale));
   auto x = Buffer<T>::random(s.rows * s.cols, "quantise", 0.02);
   for (int64_t i = 0; i < x.count(); i += 7) x.set(i, 30 * x[i]);  // outliers
   float amax = largest(x, s, 0, 0, s.rows, s.cols), factor = -1;
@@ -64,7 +66,8 @@ void check_tiles(Level& level, const Shape2& s, SmallFloat format, SmallScale sc
                                          .scale = scale,
                                          .headroom = whole ? 2.0f : 1.0f,
                                          .dtype = DTypeOf<T>::value});
-  SmallScaling all = scale == SmallScale::nvfp4 ? nvfp4_global(amax) : tensor_scaling(amax, max_of(format), 2);
+  SmallScaling all =
+      scale == SmallScale::nvfp4 ? nvfp4_global(amax) : tensor_scaling(amax, max_of(format), 2);
   CHECK(factor == (whole || scale == SmallScale::nvfp4 ? all.decode : 1.0f));
   int64_t wrong = 0;
   double relative = 0;
@@ -78,13 +81,14 @@ void check_tiles(Level& level, const Shape2& s, SmallFloat format, SmallScale sc
                : scale == SmallScale::e8m0       ? e8m0_scaling(top, max_of(format))
                                                  : nvfp4_scaling(top, all.encode);
         wrong += !same(scales.data()[tr * across + tc], mine.decode);
-        if (scale != SmallScale::nvfp4 && top > 0) CHECK(std::exp2(std::round(std::log2(mine.decode))) == mine.decode);
+        if (scale != SmallScale::nvfp4 && top > 0)
+          CHECK(std::exp2(std::round(std::log2(mine.decode))) == mine.decode);
       }
       float rounded = round_to(format, static_cast<float>(x[i]) * mine.encode);
       wrong += !same(static_cast<float>(values[i]), rounded * mine.decode);
       wrong += codes.data()[i] != encode(format, rounded);
-      relative = std::max(relative,
-                          std::fabs(values[i] * factor - x[i]) / (std::fabs(x[i]) + 0.05 * static_cast<double>(amax)));
+      relative = std::max(relative, std::fabs(values[i] * factor - x[i]) /
+                                        (std::fabs(x[i]) + 0.05 * static_cast<double>(amax)));
     }
   CHECK(wrong == 0);
   // Half a step of the format, and of what its smallest values can say.
@@ -120,7 +124,11 @@ TEST_CASE("amax is the largest magnitude, and tells of what is not finite") {
       double want = 0;
       for (int64_t i = 0; i < n; ++i) want = std::max(want, std::fabs(x[i]));
       float amax = 100;
-      AmaxArgs args{.x = x.data(), .count = n, .amax = &amax, .accumulate = false, .dtype = DTypeOf<T>::value};
+      AmaxArgs args{.x = x.data(),
+                    .count = n,
+                    .amax = &amax,
+                    .accumulate = false,
+                    .dtype = DTypeOf<T>::value};
       level.kernels.amax(*level.stream, args);
       CHECK(static_cast<double>(amax) == want);
       amax = 50, args.accumulate = true;
@@ -158,7 +166,8 @@ TEST_CASE("a tile that is not finite becomes NaN, and no other does") {
                                              .format = SmallFloat::e2m1,
                                              .scale = scale,
                                              .dtype = DType::f32});
-      for (int64_t i = 0; i < x.count(); ++i) CHECK(std::isnan(values[i]) == (i >= 64 + 32 && i < 64 + 48));
+      for (int64_t i = 0; i < x.count(); ++i)
+        CHECK(std::isnan(values[i]) == (i >= 64 + 32 && i < 64 + 48));
     }
   }
 }
@@ -168,8 +177,9 @@ TEST_CASE("stochastic rounding depends on an element's place alone and keeps the
   Level level(cpu::usable_isas().front(), 2);
   auto x = Buffer<float>::random(kRows * kCols, "stochastic");
   float amax = 0;
-  level.kernels.amax(*level.stream,
-                     {.x = x.data(), .count = x.count(), .amax = &amax, .accumulate = false, .dtype = DType::f32});
+  level.kernels.amax(
+      *level.stream,
+      {.x = x.data(), .count = x.count(), .amax = &amax, .accumulate = false, .dtype = DType::f32});
   auto quantised = [&](int64_t first_row, int64_t rows, uint64_t step) {
     Buffer<bf16> values(rows * kCols);
     level.kernels.quantise(*level.stream, {.x = x.data() + first_row * kCols,
@@ -196,17 +206,19 @@ TEST_CASE("stochastic rounding depends on an element's place alone and keeps the
   Buffer<bf16> whole = quantised(0, kRows, 1), part = quantised(24, 16, 1);
   for (int64_t i = 0; i < part.count(); ++i) CHECK(part[i] == whole[24 * kCols + i]);
   CHECK(!whole.same_bits(quantised(0, kRows, 2)));
-  // The mean over many draws is the value, but for what a scale cuts off at the top (one part in 16 of a tile's
-  // largest).
+  // The mean over many draws is the value, but for what a scale cuts off at the top (one part in 16
+  // of a tile's largest).
   float factor = 1 / nvfp4_global(amax).encode;
   std::vector<double> sum(static_cast<size_t>(x.count()));
   constexpr int kDraws = 400;
   for (int i = 0; i < kDraws; ++i) {
     Buffer<bf16> q = quantised(0, kRows, static_cast<uint64_t>(100 + i));
-    for (int64_t e = 0; e < x.count(); ++e) sum[static_cast<size_t>(e)] += q[e] * static_cast<double>(factor);
+    for (int64_t e = 0; e < x.count(); ++e)
+      sum[static_cast<size_t>(e)] += q[e] * static_cast<double>(factor);
   }
   double bias = 0, size = 0;
-  for (int64_t e = 0; e < x.count(); ++e) bias += sum[static_cast<size_t>(e)] / kDraws - x[e], size += std::fabs(x[e]);
+  for (int64_t e = 0; e < x.count(); ++e)
+    bias += sum[static_cast<size_t>(e)] / kDraws - x[e], size += std::fabs(x[e]);
   CHECK(std::fabs(bias) / size < 0.01);
 }
 
@@ -218,9 +230,12 @@ TEST_CASE("the Hadamard transform keeps products over rows") {
       int64_t padded = (rows + 15) / 16 * 16;
       auto x = Buffer<T>::random(rows * kCols, "hadamard");
       Buffer<T> y(padded * kCols);
-      level.kernels.hadamard(
-          *level.stream,
-          {.x = x.data(), .y = y.data(), .rows = rows, .cols = kCols, .signs = 0x5A3C, .dtype = DTypeOf<T>::value});
+      level.kernels.hadamard(*level.stream, {.x = x.data(),
+                                             .y = y.data(),
+                                             .rows = rows,
+                                             .cols = kCols,
+                                             .signs = 0x5A3C,
+                                             .dtype = DTypeOf<T>::value});
       for (int64_t a = 0; a < 3; ++a)
         for (int64_t b = 0; b < kCols; ++b) {
           double before = 0, after = 0;
@@ -230,9 +245,12 @@ TEST_CASE("the Hadamard transform keeps products over rows") {
         }
       // One row alone spreads over all 16: plus or minus a quarter of it.
       for (int64_t i = 0; i < x.count(); ++i) x.set(i, i < kCols ? 4 : 0);
-      level.kernels.hadamard(
-          *level.stream,
-          {.x = x.data(), .y = y.data(), .rows = rows, .cols = kCols, .signs = 1, .dtype = DTypeOf<T>::value});
+      level.kernels.hadamard(*level.stream, {.x = x.data(),
+                                             .y = y.data(),
+                                             .rows = rows,
+                                             .cols = kCols,
+                                             .signs = 1,
+                                             .dtype = DTypeOf<T>::value});
       for (int64_t r = 0; r < 16; ++r) CHECK(y[r * kCols] == -1);
     }
   });
@@ -269,7 +287,8 @@ TEST_CASE("gemm multiplies by the scales of its operands") {
             [&](int64_t i) {
               double sum = 0;
               for (int64_t p = 0; p < k; ++p) sum += a[i / n * k + p] * b[i % n * k + p];
-              return static_cast<double>(scale) * 3 * sum + before[i] + (with_bias ? bias[i % n] : 0);
+              return static_cast<double>(scale) * 3 * sum + before[i] +
+                     (with_bias ? bias[i % n] : 0);
             },
             "c", 4.0);
       }

@@ -11,11 +11,11 @@ TEST_CASE("column_sum adds up rows, accumulating or not") {
         for (int64_t i = 0; i < rows * cols; ++i) want[static_cast<size_t>(i % cols)] += x[i];
         for (bool accumulate : {false, true}) {
           Buffer<float> out(cols, accumulate ? 0.5 : 99);
-          level.kernels.column_sum(*level.stream,
-                                   {x.data(), out.data(), rows, cols, accumulate, DTypeOf<T>::value});
+          level.kernels.column_sum(
+              *level.stream, {x.data(), out.data(), rows, cols, accumulate, DTypeOf<T>::value});
           check_close(
-              out, [&](int64_t c) { return want[static_cast<size_t>(c)] + (accumulate ? 0.5 : 0); }, "out",
-              30);
+              out, [&](int64_t c) { return want[static_cast<size_t>(c)] + (accumulate ? 0.5 : 0); },
+              "out", 30);
         }
       }
   });

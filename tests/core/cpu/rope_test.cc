@@ -16,21 +16,25 @@ TEST_CASE("rope turns each pair by its position's angle, and back") {
             sin.set(i, std::sin(0.1 * static_cast<double>(i)));
           }
           std::vector<int32_t> at;
-          for (int64_t t = 0; t < tokens; ++t) at.push_back(static_cast<int32_t>(t * 7 % positions));
+          for (int64_t t = 0; t < tokens; ++t)
+            at.push_back(static_cast<int32_t>(t * 7 % positions));
           auto x = Buffer<T>::random(tokens * row_stride, "x");
           Buffer<T> y(x);
-          RopeArgs args{y.data(), at.data(), cos.data(), sin.data(),   tokens, groups,           heads,
-                        dim,      2 * half,  row_stride, group_stride, false,  DTypeOf<T>::value};
+          RopeArgs args{
+              y.data(), at.data(), cos.data(), sin.data(),   tokens, groups,           heads,
+              dim,      2 * half,  row_stride, group_stride, false,  DTypeOf<T>::value};
           level.kernels.rope(*level.stream, args);
           check_close(
               y,
               [&](int64_t i) {
-                int64_t t = i / row_stride, in_row = i % row_stride, in_group = in_row % group_stride,
-                        d = in_group % dim;
-                bool rotated = in_row < groups * group_stride && in_group < heads * dim && d < 2 * half;
+                int64_t t = i / row_stride, in_row = i % row_stride,
+                        in_group = in_row % group_stride, d = in_group % dim;
+                bool rotated =
+                    in_row < groups * group_stride && in_group < heads * dim && d < 2 * half;
                 if (!rotated) return x[i];
                 int64_t pair = d % half, k = at[static_cast<size_t>(t)] * half + pair;
-                return d < half ? x[i] * cos[k] - x[i + half] * sin[k] : x[i] * cos[k] + x[i - half] * sin[k];
+                return d < half ? x[i] * cos[k] - x[i + half] * sin[k]
+                                : x[i] * cos[k] + x[i - half] * sin[k];
               },
               "y");
           args.inverse = true;

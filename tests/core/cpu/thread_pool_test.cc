@@ -31,7 +31,8 @@ TEST_CASE("each task runs once, on a thread of its own number") {
         CAPTURE(threads);
         CAPTURE(tasks);
         CAPTURE(even);
-        std::vector<std::atomic<int>> runs(static_cast<size_t>(tasks)), inside(static_cast<size_t>(threads));
+        std::vector<std::atomic<int>> runs(static_cast<size_t>(tasks)),
+            inside(static_cast<size_t>(threads));
         std::atomic<int> wrong{0};
         auto f = [&](int64_t task, int thread) {
           if (thread < 0 || thread >= threads) return void(++wrong);
@@ -61,8 +62,8 @@ TEST_CASE("many short loops in a row, with pauses in which workers fall asleep")
 }
 
 TEST_CASE("a thread that is held up in its task delays no other task") {
-  // The first task to run on a worker waits until all others are done: a loop that had given its worker a fixed share
-  // of the tasks would never end.
+  // The first task to run on a worker waits until all others are done: a loop that had given its
+  // worker a fixed share of the tasks would never end.
   for (bool even : {true, false}) {
     CAPTURE(even);
     ThreadPool pool(2);

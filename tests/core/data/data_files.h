@@ -1,5 +1,5 @@
-// What the tests of core/data share: a scratch folder, the shared sample data, and the shape of an expected
-// failure.
+// What the tests of core/data share: a scratch folder, the shared sample data, and the shape of an
+// expected failure.
 #pragma once
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -25,7 +25,8 @@ FimConfig config(double rate, double spm_rate, bool by_token = false) {
           .eod = kEod};
 }
 
-std::string applied(const FimConfig& config, uint64_t sample, const std::string& text, uint64_t seed = 1) {
+std::string applied(const FimConfig& config, uint64_t sample, const std::string& text,
+                    uint64_t seed = 1) {
   ByteTokenizer tokenizer;
   std::vector<int32_t> ids = tokenizer.encode(text);
   FimTransform(tokenizer, config, seed).apply(sample, ids);
@@ -36,21 +37,24 @@ std::string applied(const FimConfig& config, uint64_t sample, const std::string&
 std::optional<std::string> undone(const std::string& text, bool& spm) {
   const size_t s = text.find('S'), m = text.find('M');
   if (text[0] != 'P' || s == text.npos || m == text.npos || m < s) return std::nullopt;
-  const std::string first = text.substr(1, s - 1), second = text.substr(s + 1, m - s - 1), third = text.substr(m + 1);
+  const std::string first = text.substr(1, s - 1), second = text.substr(s + 1, m - s - 1),
+                    third = text.substr(m + 1);
   spm = s == 1 && first.empty();
   return first + third + second;  // PSM: prefix, suffix, middle
 }
 
 }  // namespace
 
-TEST_CASE("a document becomes prefix, suffix and middle, or suffix, prefix and middle, cut anywhere") {
+TEST_CASE(
+    "a document becomes prefix, suffix and middle, or suffix, prefix and middle, cut anywhere") {
   for (bool by_token : {false, true}) {
     std::map<std::pair<size_t, size_t>, int> cuts;
     for (uint64_t sample = 0; sample < 4000; ++sample) {
       bool spm = false;
       std::string cut_off = applied(config(1, 0, by_token), sample, "abcd");
       REQUIRE(cut_off.size() == 4);
-      std::string whole = applied(config(1, 0, by_token), sample, "||||abcd");  // empty documents lose their ends: room
+      std::string whole = applied(config(1, 0, by_token), sample,
+                                  "||||abcd");  // empty documents lose their ends: room
       REQUIRE(whole.size() == 8);
       auto back = undone(whole.substr(0, 7), spm);
       REQUIRE(back);
@@ -83,22 +87,28 @@ TEST_CASE("the rates are kept, document by document") {
   }
   CHECK(rearranged > 1080);  // 4000 · 0.3 = 1200, deviation 29
   CHECK(rearranged < 1320);
-  // 192 of them, and 252 with an empty prefix before the suffix, deviation 19; 336 or 552 at a rate of 0 or 0.5.
+  // 192 of them, and 252 with an empty prefix before the suffix, deviation 19; 336 or 552 at a rate
+  // of 0 or 0.5.
   CHECK(spm > 385);
   CHECK(spm < 505);
   CHECK(applied(config(0, 1), 3, "abc|def") == "abc|def");
 }
 
-TEST_CASE("a sample is a function of seed and number; characters are never cut; some documents stay") {
-  CHECK(applied(config(1, 0.5), 9, "some text|and more") == applied(config(1, 0.5), 9, "some text|and more"));
-  CHECK(applied(config(1, 0.5), 9, "some text|and more") != applied(config(1, 0.5), 10, "some text|and more"));
-  CHECK(applied(config(1, 0.5), 9, "some text|and more") != applied(config(1, 0.5), 9, "some text|and more", 2));
+TEST_CASE(
+    "a sample is a function of seed and number; characters are never cut; some documents stay") {
+  CHECK(applied(config(1, 0.5), 9, "some text|and more") ==
+        applied(config(1, 0.5), 9, "some text|and more"));
+  CHECK(applied(config(1, 0.5), 9, "some text|and more") !=
+        applied(config(1, 0.5), 10, "some text|and more"));
+  CHECK(applied(config(1, 0.5), 9, "some text|and more") !=
+        applied(config(1, 0.5), 9, "some text|and more", 2));
   for (uint64_t sample = 0; sample < 50; ++sample) {
     std::string out = applied(config(1, 0), sample,
                               "|||||"
                               "\xC3\xA4\xC3\xB6\xC3\xBC");
     for (size_t i = 0; i < out.size(); ++i)
-      if (static_cast<unsigned char>(out[i]) == 0xC3) CHECK((static_cast<unsigned char>(out[i + 1]) & 0xC0) == 0x80);
+      if (static_cast<unsigned char>(out[i]) == 0xC3)
+        CHECK((static_cast<unsigned char>(out[i + 1]) & 0xC0) == 0x80);
   }
   FimConfig keep = config(1, 0);
   keep.no_prefix = "def";

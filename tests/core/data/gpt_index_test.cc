@@ -24,7 +24,8 @@ const Json& golden() {
 template <class T>
 void check_digest(std::span<const T> got, const Json& want) {
   REQUIRE(got.size() == want["size"].get<size_t>());
-  auto head = want["head"].get<std::vector<int64_t>>(), tail = want["tail"].get<std::vector<int64_t>>();
+  auto head = want["head"].get<std::vector<int64_t>>(),
+       tail = want["tail"].get<std::vector<int64_t>>();
   for (size_t i = 0; i < head.size(); ++i) {
     CHECK(static_cast<int64_t>(got[i]) == head[i]);
     CHECK(static_cast<int64_t>(got[got.size() - tail.size() + i]) == tail[i]);
@@ -35,15 +36,17 @@ void check_digest(std::span<const T> got, const Json& want) {
 std::vector<int32_t> lengths_of(const Json& rule, int64_t count) {
   std::vector<int32_t> out;
   for (int64_t i = 0; i < count; ++i)
-    out.push_back(static_cast<int32_t>((i * rule["step"].get<int64_t>() + rule["start"].get<int64_t>()) %
-                                           rule["modulus"].get<int64_t>() +
-                                       rule["least"].get<int64_t>()));
+    out.push_back(
+        static_cast<int32_t>((i * rule["step"].get<int64_t>() + rule["start"].get<int64_t>()) %
+                                 rule["modulus"].get<int64_t>() +
+                             rule["least"].get<int64_t>()));
   return out;
 }
 
 std::vector<int64_t> flat(std::span<const SampleStart> samples) {
   std::vector<int64_t> out;
-  for (auto [position, offset] : samples) out.insert(out.end(), {int64_t{position}, int64_t{offset}});
+  for (auto [position, offset] : samples)
+    out.insert(out.end(), {int64_t{position}, int64_t{offset}});
   return out;
 }
 
@@ -98,8 +101,8 @@ TEST_CASE("sample and blending indices equal Megatron's own") {
                           .drop_last = c["drop_last_partial_sequence"],
                           .extra_tokens = c["add_extra_token_to_sequence"]};
     auto samples = build_sample_index(c["sizes"].get<std::vector<int32_t>>(),
-                                      c["document_idx"].get<std::vector<int32_t>>(), c["num_epochs"],
-                                      c["tokens_per_epoch"], config);
+                                      c["document_idx"].get<std::vector<int32_t>>(),
+                                      c["num_epochs"], c["tokens_per_epoch"], config);
     std::vector<int64_t> want;
     for (const Json& pair : c["sample_idx"])
       want.insert(want.end(), {pair[0].get<int64_t>(), pair[1].get<int64_t>()});
@@ -117,7 +120,8 @@ TEST_CASE("an exhaustive blend uses every sample once, in proportion") {
   std::vector<int64_t> sizes = {3, 0, 6, 1};
   auto index = blend_exhaustive(sizes);
   REQUIRE(index.dataset.size() == 10);
-  CHECK(index.dataset == std::vector<int16_t>{2, 0, 3, 2, 2, 0, 2, 2, 0, 2});  // the rule, in Python's floats
+  CHECK(index.dataset ==
+        std::vector<int16_t>{2, 0, 3, 2, 2, 0, 2, 2, 0, 2});  // the rule, in Python's floats
   std::vector<int64_t> used(4, 0);
   for (size_t i = 0; i < index.dataset.size(); ++i)
     CHECK(index.sample[i] == used[static_cast<size_t>(index.dataset[i])]++);
@@ -171,7 +175,8 @@ TEST_CASE("too little data and too much demand are told, not run") {
 TEST_CASE("every epoch holds each document once, and at least the samples asked for exist") {
   std::vector<int32_t> lengths = lengths_of(golden()["indices"][0]["lengths"], 37);
   for (int64_t samples : {1, 10, 137, 138, 139, 1000, 1234}) {
-    GptIndex index = build_gpt_index(lengths, 100, {.seq_length = 64, .num_samples = samples, .seed = 3});
+    GptIndex index =
+        build_gpt_index(lengths, 100, {.seq_length = 64, .num_samples = samples, .seed = 3});
     CHECK(static_cast<int64_t>(index.shuffle.size()) >= samples);
     std::vector<int> seen(37, 0);
     for (int32_t d : index.documents) ++seen.at(static_cast<size_t>(d - 100));

@@ -82,7 +82,8 @@ TEST_CASE("samples are cuts of the documents laid end to end") {
       OwnedSample sample(seq);
       for (int64_t i = 0; i < source.size(); ++i) {
         source.get(i, sample.view);
-        auto begin = static_cast<size_t>(index.shuffle[static_cast<size_t>(i)]) * static_cast<size_t>(seq);
+        auto begin =
+            static_cast<size_t>(index.shuffle[static_cast<size_t>(i)]) * static_cast<size_t>(seq);
         for (size_t t = 0; t < static_cast<size_t>(seq); ++t) {
           REQUIRE(sample.tokens[t] == (begin + t < stream.size() ? stream[begin + t] : 0));
           REQUIRE(sample.targets[t] ==
@@ -95,30 +96,38 @@ TEST_CASE("samples are cuts of the documents laid end to end") {
   }
 }
 
-TEST_CASE("two orders of a file have one text where they are the same as far as both go, and else two") {
+TEST_CASE(
+    "two orders of a file have one text where they are the same as far as both go, and else two") {
   ScratchFolder scratch;
   std::vector<std::vector<int32_t>> documents(30);
   for (int32_t d = 0, next = 0; d < 30; ++d)
-    for (int32_t n = 1 + (d * 5) % 7; n > 0; --n) documents[static_cast<size_t>(d)].push_back(next++);
+    for (int32_t n = 1 + (d * 5) % 7; n > 0; --n)
+      documents[static_cast<size_t>(d)].push_back(next++);
   auto file = write(scratch / "x", documents);
   const auto lengths = lengths_of(*file);
   const int64_t epoch = (file->num_tokens() - 1) / 4;
-  std::map<std::string, std::vector<std::vector<int32_t>>> seen;  // by text, what the longest of those gave
+  std::map<std::string, std::vector<std::vector<int32_t>>>
+      seen;  // by text, what the longest of those gave
   for (int64_t wanted = 1; wanted <= 4 * epoch; ++wanted) {
-    GptSource source(file, build_gpt_index(lengths, 0, {.seq_length = 4, .num_samples = wanted, .seed = 3}), {.seq_length = 4});
+    GptSource source(
+        file, build_gpt_index(lengths, 0, {.seq_length = 4, .num_samples = wanted, .seed = 3}),
+        {.seq_length = 4});
     OwnedSample sample(4);
     std::vector<std::vector<int32_t>> samples;
-    for (int64_t i = 0; i < source.size(); ++i) source.get(i, sample.view), samples.push_back(sample.tokens);
+    for (int64_t i = 0; i < source.size(); ++i)
+      source.get(i, sample.view), samples.push_back(sample.tokens);
     auto& known = seen[source.order()];
     const auto both = static_cast<std::ptrdiff_t>(std::min(known.size(), samples.size()));
     CHECK(std::equal(known.begin(), known.begin() + both, samples.begin()));
     if (samples.size() > known.size()) known = samples;
   }
-  CHECK(seen.size() == 7);  // of 1 to 4 epochs, and of 2 to 4 of which the last is shuffled by itself
+  CHECK(seen.size() ==
+        7);  // of 1 to 4 epochs, and of 2 to 4 of which the last is shuffled by itself
   CHECK(seen.contains("1 epoch"));
   CHECK(seen.contains("2 epochs, the last one shuffled by itself"));
   for (auto a = seen.begin(); a != seen.end(); ++a)
-    for (auto b = std::next(a); b != seen.end(); ++b) CHECK_FALSE(std::equal(a->second.begin(), a->second.begin() + epoch, b->second.begin()));
+    for (auto b = std::next(a); b != seen.end(); ++b)
+      CHECK_FALSE(std::equal(a->second.begin(), a->second.begin() + epoch, b->second.begin()));
 }
 
 TEST_CASE("ends of documents reset positions, sequences and loss as asked") {
@@ -135,11 +144,13 @@ TEST_CASE("ends of documents reset positions, sequences and loss as asked") {
   CHECK(sample.positions == Ids{0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(sample.view.starts == Ids{0});
 
-  GptSource(file, index, {.seq_length = 8, .eod = kEod, .reset_position_ids = true}).get(0, sample.view);
+  GptSource(file, index, {.seq_length = 8, .eod = kEod, .reset_position_ids = true})
+      .get(0, sample.view);
   CHECK(sample.positions == Ids{0, 1, 2, 0, 1, 0, 1, 2});
   CHECK(sample.view.starts == Ids{0});
 
-  GptSource(file, index, {.seq_length = 8, .eod = kEod, .reset_attention_mask = true}).get(0, sample.view);
+  GptSource(file, index, {.seq_length = 8, .eod = kEod, .reset_attention_mask = true})
+      .get(0, sample.view);
   CHECK(sample.positions == Ids{0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(sample.view.starts == Ids{0, 3, 5});
 
@@ -148,8 +159,9 @@ TEST_CASE("ends of documents reset positions, sequences and loss as asked") {
 
   // A sample that ends on the mark starts no empty sequence.
   OwnedSample shorter(3);
-  GptSource(file, in_order(*file, {.seq_length = 3}),
-            {.seq_length = 3, .eod = kEod, .reset_position_ids = true, .reset_attention_mask = true})
+  GptSource(
+      file, in_order(*file, {.seq_length = 3}),
+      {.seq_length = 3, .eod = kEod, .reset_position_ids = true, .reset_attention_mask = true})
       .get(0, shorter.view);
   CHECK(shorter.tokens == Ids{1, 2, kEod});
   CHECK(shorter.view.starts == Ids{0});
@@ -161,7 +173,8 @@ TEST_CASE("a last sample that the data cannot fill is padded without loss") {
   GptIndex index = in_order(*file, {.seq_length = 4, .drop_last = false});
   REQUIRE(index.shuffle.size() == 2);
   OwnedSample sample(4);
-  GptSource(file, index, {.seq_length = 4, .eod = kEod, .reset_attention_mask = true}).get(1, sample.view);
+  GptSource(file, index, {.seq_length = 4, .eod = kEod, .reset_attention_mask = true})
+      .get(1, sample.view);
   CHECK(sample.tokens == std::vector<int32_t>{5, kEod, 0, 0});
   CHECK(sample.targets == std::vector<int32_t>{kEod, -1, -1, -1});
   CHECK(sample.view.starts == std::vector<int32_t>{0, 2});
@@ -186,13 +199,15 @@ TEST_CASE("ids outside the vocabulary are refused by document and position") {
   CHECK(sample.targets.back() == 4);
   expect_error(ErrorClass::data, {"x.bin", "document 1", "token 3", "id 300", "vocabulary of 257"},
                [&] { source.get(1, sample.view); });  // the last target
-  expect_error(ErrorClass::data, {"document 1", "token 3", "id 300"}, [&] { source.get(2, sample.view); });
+  expect_error(ErrorClass::data, {"document 1", "token 3", "id 300"},
+               [&] { source.get(2, sample.view); });
   GptSource(file, index, {.seq_length = 3, .vocab_size = 301}).get(2, sample.view);
   CHECK(sample.tokens[0] == 300);
 
   auto negative = write(scratch / "n", {{1, 2, 3, -7}});
   expect_error(ErrorClass::data, {"document 0", "token 3", "-7", "negative"}, [&] {
-    GptSource(negative, in_order(*negative, {.seq_length = 3}), {.seq_length = 3}).get(0, sample.view);
+    GptSource(negative, in_order(*negative, {.seq_length = 3}), {.seq_length = 3})
+        .get(0, sample.view);
   });
 }
 

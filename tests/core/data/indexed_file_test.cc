@@ -120,14 +120,18 @@ TEST_CASE("a malformed index is refused by name and place") {
       {"magic end", [](auto& b) { b[8] = 1; }, {"offset 0"}},
       {"version 0", [](auto& b) { poke<uint64_t>(b, 9, 0); }, {"offset 9", "version 0"}},
       {"version 2", [](auto& b) { poke<uint64_t>(b, 9, 2); }, {"offset 9", "version 2"}},
-      {"big-endian version", [](auto& b) { poke<uint64_t>(b, 9, uint64_t{1} << 56); }, {"offset 9"}},
+      {"big-endian version",
+       [](auto& b) { poke<uint64_t>(b, 9, uint64_t{1} << 56); },
+       {"offset 9"}},
       {"type 0", [](auto& b) { poke<uint8_t>(b, 17, 0); }, {"offset 17", "code 0"}},
       {"type 9", [](auto& b) { poke<uint8_t>(b, 17, 9); }, {"offset 17", "code 9"}},
       {"type 255", [](auto& b) { poke<uint8_t>(b, 17, 255); }, {"offset 17", "code 255"}},
       {"floats", [](auto& b) { poke<uint8_t>(b, 17, 7); }, {"offset 17", "fp32"}},
       {"doubles", [](auto& b) { poke<uint8_t>(b, 17, 6); }, {"offset 17", "fp64"}},
       {"other width", [](auto& b) { poke<uint8_t>(b, 17, 4); }, {"sequence 1", "byte 6", "12"}},
-      {"one sequence too many", [](auto& b) { poke<uint64_t>(b, 18, 4); }, {"offset 18", "4 sequences"}},
+      {"one sequence too many",
+       [](auto& b) { poke<uint64_t>(b, 18, 4); },
+       {"offset 18", "4 sequences"}},
       {"no sequences", [](auto& b) { poke<uint64_t>(b, 18, 0); }, {"offset 18", "0 sequences"}},
       {"2^64-1 sequences", [](auto& b) { poke<uint64_t>(b, 18, ~uint64_t{0}); }, {"offset 18"}},
       {"12 S wraps to 36",
@@ -137,21 +141,35 @@ TEST_CASE("a malformed index is refused by name and place") {
        [](auto& b) { poke<uint64_t>(b, 26, (uint64_t{1} << 61) + 4); },
        {"more bytes than can be counted"}},
       {"no bounds", [](auto& b) { poke<uint64_t>(b, 26, 0); }, {"offset 18"}},
-      {"no bounds, right size", [](auto& b) { poke<uint64_t>(b, 26, 0), b.resize(kBounds); }, {"offset 26"}},
-      {"negative length", [](auto& b) { poke<int32_t>(b, kLengths + 4, -1); }, {"sequence 1", "length -1"}},
+      {"no bounds, right size",
+       [](auto& b) { poke<uint64_t>(b, 26, 0), b.resize(kBounds); },
+       {"offset 26"}},
+      {"negative length",
+       [](auto& b) { poke<int32_t>(b, kLengths + 4, -1); },
+       {"sequence 1", "length -1"}},
       {"longer", [](auto& b) { poke<int32_t>(b, kLengths, 4); }, {"sequence 1"}},
-      {"longer last", [](auto& b) { poke<int32_t>(b, kLengths + 8, 1 << 30); }, {"x.bin", "10 bytes"}},
-      {"negative pointer", [](auto& b) { poke<int64_t>(b, kPointers + 16, -2); }, {"sequence 2", "-2"}},
-      {"odd pointer", [](auto& b) { poke<int64_t>(b, kPointers + 16, 5); }, {"sequence 2", "byte 5"}},
+      {"longer last",
+       [](auto& b) { poke<int32_t>(b, kLengths + 8, 1 << 30); },
+       {"x.bin", "10 bytes"}},
+      {"negative pointer",
+       [](auto& b) { poke<int64_t>(b, kPointers + 16, -2); },
+       {"sequence 2", "-2"}},
+      {"odd pointer",
+       [](auto& b) { poke<int64_t>(b, kPointers + 16, 5); },
+       {"sequence 2", "byte 5"}},
       {"first pointer", [](auto& b) { poke<int64_t>(b, kPointers, 2); }, {"sequence 0", "byte 2"}},
-      {"pointer 2^63-1", [](auto& b) { poke<int64_t>(b, kPointers + 8, INT64_MAX); }, {"sequence 1"}},
+      {"pointer 2^63-1",
+       [](auto& b) { poke<int64_t>(b, kPointers + 8, INT64_MAX); },
+       {"sequence 1"}},
       {"first bound", [](auto& b) { poke<int64_t>(b, kBounds, 1); }, {"document 0", "not 0"}},
       {"falling bounds",
        [](auto& b) { poke<int64_t>(b, kBounds + 16, 1); },
        {"document 2", "before document 1"}},
       {"negative bound", [](auto& b) { poke<int64_t>(b, kBounds + 8, -1); }, {"document 1", "-1"}},
       {"bound beyond", [](auto& b) { poke<int64_t>(b, kBounds + 8, 4); }, {"document 1", "4 of 3"}},
-      {"last bound short", [](auto& b) { poke<int64_t>(b, kBounds + 24, 2); }, {"ends at sequence 2", "3"}},
+      {"last bound short",
+       [](auto& b) { poke<int64_t>(b, kBounds + 24, 2); },
+       {"ends at sequence 2", "3"}},
       {"a byte more", [](auto& b) { b += '\0'; }, {"offset 18"}},
       {"a byte of modes missing", [](auto& b) { b += std::string(2, '\0'); }, {"offset 18"}},
   };
@@ -164,7 +182,8 @@ TEST_CASE("a malformed index is refused by name and place") {
     auto bytes = good;
     fault.harm(bytes);
     put(scratch / "x.idx", bytes);
-    expect_error(ErrorClass::data, {scratch.path().string()}, [&] { IndexedFile file(scratch / "x"); });
+    expect_error(ErrorClass::data, {scratch.path().string()},
+                 [&] { IndexedFile file(scratch / "x"); });
     for (const auto& says : fault.says)
       expect_error(ErrorClass::data, {says}, [&] { IndexedFile file(scratch / "x"); });
   }
@@ -240,7 +259,8 @@ TEST_CASE("missing halves are told apart") {
                [&] { IndexedFile file(scratch / "x"); });
   write_small(scratch / "y");
   fs::remove(scratch / "y.bin");
-  expect_error(ErrorClass::data, {"y.bin does not exist"}, [&] { IndexedFile file(scratch / "y.idx"); });
+  expect_error(ErrorClass::data, {"y.bin does not exist"},
+               [&] { IndexedFile file(scratch / "y.idx"); });
 }
 
 TEST_CASE("the identity follows the content") {

@@ -8,7 +8,8 @@ using namespace mtrain::testing;
 
 namespace {
 
-void write_pair(const fs::path& prefix, DType dtype, const std::vector<std::vector<int32_t>>& documents) {
+void write_pair(const fs::path& prefix, DType dtype,
+                const std::vector<std::vector<int32_t>>& documents) {
   IndexedWriter writer(prefix, dtype);
   for (const auto& ids : documents) {
     if (!ids.empty()) writer.add_sequence(ids);
@@ -31,7 +32,8 @@ TEST_CASE("merged pairs are the pair that was never apart, byte for byte") {
   CHECK(report.tokens == 6);
   CHECK(told == 6);
   for (const char* end : {".bin", ".idx"})
-    CHECK(read_file(scratch / (std::string("out") + end)) == read_file(scratch / (std::string("whole") + end)));
+    CHECK(read_file(scratch / (std::string("out") + end)) ==
+          read_file(scratch / (std::string("whole") + end)));
 }
 
 TEST_CASE("a pair of wider ids makes the merged one as wide") {
@@ -47,13 +49,17 @@ TEST_CASE("a pair of wider ids makes the merged one as wide") {
 TEST_CASE("a pair cannot be merged into itself, and a failure leaves nothing") {
   ScratchFolder scratch;
   write_pair(scratch / "a", DType::u16, {{1}});
-  expect_error(ErrorClass::usage, {"is one of the pairs"},
-               [&] { merge_indexed({scratch / "a", scratch / "a"}, scratch / "a", {.overwrite = true}); });
+  expect_error(ErrorClass::usage, {"is one of the pairs"}, [&] {
+    merge_indexed({scratch / "a", scratch / "a"}, scratch / "a", {.overwrite = true});
+  });
   CHECK(IndexedFile(scratch / "a").num_documents() == 1);
-  CHECK_THROWS_AS(merge_indexed({scratch / "a"}, scratch / "b", {}, [](int64_t, int64_t) { throw 1; }), int);
+  CHECK_THROWS_AS(
+      merge_indexed({scratch / "a"}, scratch / "b", {}, [](int64_t, int64_t) { throw 1; }), int);
   CHECK_FALSE(fs::exists(scratch / "b.bin"));
   CHECK_FALSE(fs::exists(scratch / "b.idx"));
-  expect_error(ErrorClass::data, {"c"}, [&] { merge_indexed({scratch / "a", scratch / "c"}, scratch / "b", {}); });
+  expect_error(ErrorClass::data, {"c"}, [&] {
+    merge_indexed({scratch / "a", scratch / "c"}, scratch / "b", {});
+  });
 }
 
 TEST_CASE("lengths are counted by powers of two, and documents that come again are found") {

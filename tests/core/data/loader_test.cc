@@ -11,10 +11,12 @@ using namespace mtrain;
 
 namespace {
 
-// Sample i holds i*seq, i*seq+1, …; odd samples are two sequences, and their last target is ignored.
+// Sample i holds i*seq, i*seq+1, …; odd samples are two sequences, and their last target is
+// ignored.
 class Counting final : public SampleSource {
  public:
-  Counting(int64_t size, int64_t seq, bool repeats = false) : size_(size), seq_(seq), repeats_(repeats) {}
+  Counting(int64_t size, int64_t seq, bool repeats = false)
+      : size_(size), seq_(seq), repeats_(repeats) {}
   int64_t size() const override { return size_; }
   bool repeats() const override { return repeats_; }
   void get(int64_t index, Sample& out) const override {
@@ -38,7 +40,8 @@ class Counting final : public SampleSource {
 
 std::vector<int32_t> tokens_of(std::span<const Batch> batches) {
   std::vector<int32_t> out;
-  for (const Batch& batch : batches) out.insert(out.end(), batch.tokens.begin(), batch.tokens.end());
+  for (const Batch& batch : batches)
+    out.insert(out.end(), batch.tokens.begin(), batch.tokens.end());
   return out;
 }
 
@@ -47,8 +50,9 @@ std::vector<int32_t> tokens_of(std::span<const Batch> batches) {
 TEST_CASE("a micro-batch lays samples end to end and counts what the loss uses") {
   Counting source(100, 8);
   for (bool prefetch : {false, true}) {
-    Loader loader(source,
-                  {.seq_length = 8, .micro_batch_size = 2, .num_micro_batches = 3, .prefetch = prefetch});
+    Loader loader(
+        source,
+        {.seq_length = 8, .micro_batch_size = 2, .num_micro_batches = 3, .prefetch = prefetch});
     auto step = loader.next();
     REQUIRE(step.size() == 3);
     const Batch& batch = step[1];

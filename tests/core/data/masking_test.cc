@@ -29,14 +29,17 @@ class PieceTokenizer final : public Tokenizer {
   std::string identity() const override { return "pieces"; }
 
  private:
-  const std::vector<std::string> kTexts = {"[END]", "", "", "the", "##", "###", "walk", "##ing", "##s", "a", "##b"};
+  const std::vector<std::string> kTexts = {"[END]", "",      "",    "the", "##", "###",
+                                           "walk",  "##ing", "##s", "a",   "##b"};
 };
 
 /// 40 ids: 0 to 4 are special, and of the others every fourth goes on with a word.
 MaskingConfig config(double probability, bool whole_words = false) {
   MaskingConfig out{.probability = probability, .whole_words = whole_words, .mask = kMask};
   for (int id = 0; id < 40; ++id)
-    out.kinds.push_back(id < 5 ? TokenKind::special : id % 4 == 3 ? TokenKind::continuation : TokenKind::ordinary);
+    out.kinds.push_back(id < 5        ? TokenKind::special
+                        : id % 4 == 3 ? TokenKind::continuation
+                                      : TokenKind::ordinary);
   return out;
 }
 
@@ -45,8 +48,8 @@ struct Masked {
   bool operator==(const Masked&) const = default;
 };
 
-Masked masked(const MaskingConfig& config, uint64_t sample, std::vector<int32_t> ids, uint64_t seed = 3,
-              std::string_view stream = "test") {
+Masked masked(const MaskingConfig& config, uint64_t sample, std::vector<int32_t> ids,
+              uint64_t seed = 3, std::string_view stream = "test") {
   Masked out{ids, ids, std::vector<int32_t>(ids.size(), 7)};
   Masking(config, seed, stream).apply(sample, out.tokens, out.targets);
   return out;
@@ -60,18 +63,22 @@ std::vector<int32_t> text(int32_t shift = 0) {
 }
 
 int64_t count_targets(const Masked& m) {
-  return std::count_if(m.targets.begin(), m.targets.end(), [](int32_t id) { return id != kIgnoredTarget; });
+  return std::count_if(m.targets.begin(), m.targets.end(),
+                       [](int32_t id) { return id != kIgnoredTarget; });
 }
 
 }  // namespace
 
 TEST_CASE("kinds of tokens: special ones and holes, words, and what goes on with a word") {
   using enum TokenKind;
-  CHECK(token_kinds(PieceTokenizer()) == std::vector<TokenKind>{special, special, special, ordinary, ordinary, ordinary, ordinary,
-                                                                continuation, continuation, ordinary, continuation});
+  CHECK(token_kinds(PieceTokenizer()) ==
+        std::vector<TokenKind>{special, special, special, ordinary, ordinary, ordinary, ordinary,
+                               continuation, continuation, ordinary, continuation});
 }
 
-TEST_CASE("masking: so many tokens are to be predicted, of which so many are hidden, random or as they were") {
+TEST_CASE(
+    "masking: so many tokens are to be predicted, of which so many are hidden, random or as they "
+    "were") {
   const MaskingConfig c = config(0.15);
   const int samples = 4000, wanted = 8;  // 56 ordinary tokens, 8.4 of them
   double hidden = 0, kept = 0, random = 0;
@@ -103,7 +110,8 @@ TEST_CASE("masking: so many tokens are to be predicted, of which so many are hid
   CHECK(std::abs(random / all - 0.1 * 34 / 35) < 0.007);
   CHECK(std::abs(kept / all - 0.1 * 36 / 35) < 0.007);
   for (size_t i = 0; i < 64; ++i)
-    if (i % 8 != 5) CHECK(std::abs(chosen[i] / (all / 56) - 1) < 0.2);  // 571 times, with a deviation of 22
+    if (i % 8 != 5)
+      CHECK(std::abs(chosen[i] / (all / 56) - 1) < 0.2);  // 571 times, with a deviation of 22
   for (size_t id = 5; id < 40; ++id) CHECK(std::abs(drawn[id] / (random / 35) - 1) < 0.5);
 }
 
@@ -111,19 +119,22 @@ TEST_CASE("masking: shares of 0 and 1 are kept to") {
   MaskingConfig c = config(0.5);
   c.mask_share = 1, c.random_share = 0;
   Masked hidden = masked(c, 1, text());
-  for (size_t i = 0; i < 64; ++i) CHECK((hidden.targets[i] == kIgnoredTarget || hidden.tokens[i] == kMask));
+  for (size_t i = 0; i < 64; ++i)
+    CHECK((hidden.targets[i] == kIgnoredTarget || hidden.tokens[i] == kMask));
   c.mask_share = 0;
   CHECK(masked(c, 1, text()).tokens == text());
   c.random_share = 1;
   Masked random = masked(c, 1, text());
-  CHECK(std::count(random.tokens.begin(), random.tokens.end(), kMask) == std::count(random.before.begin(), random.before.end(), kMask));
+  CHECK(std::count(random.tokens.begin(), random.tokens.end(), kMask) ==
+        std::count(random.before.begin(), random.before.end(), kMask));
   CHECK(random.tokens != random.before);
 }
 
 TEST_CASE("masking: one target at least where a token can be one, none where none can") {
   for (uint64_t sample = 0; sample < 50; ++sample) {
     CHECK(count_targets(masked(config(0.01), sample, {0, 9, 2, 10})) == 1);
-    CHECK(masked(config(0.01), sample, {0, 9, 2}).targets == std::vector<int32_t>{kIgnoredTarget, 9, kIgnoredTarget});
+    CHECK(masked(config(0.01), sample, {0, 9, 2}).targets ==
+          std::vector<int32_t>{kIgnoredTarget, 9, kIgnoredTarget});
     CHECK(count_targets(masked(config(0.9), sample, {0, 1, 2, -1, 40, 1000})) == 0);
   }
 }
@@ -147,7 +158,9 @@ TEST_CASE("masking: whole words are predicted whole, as many as fit") {
     CHECK(count >= 12);
     for (size_t i = 0; i < 64; ++i) {
       const bool target = m.targets[i] != kIgnoredTarget;
-      const bool goes_on = i > 0 && c.kinds[static_cast<size_t>(m.before[i])] == TokenKind::continuation && m.before[i - 1] >= 5;
+      const bool goes_on = i > 0 &&
+                           c.kinds[static_cast<size_t>(m.before[i])] == TokenKind::continuation &&
+                           m.before[i - 1] >= 5;
       if (goes_on) CHECK(target == (m.targets[i - 1] != kIgnoredTarget));
       words += target && !goes_on;
       several += target && goes_on;
@@ -158,5 +171,6 @@ TEST_CASE("masking: whole words are predicted whole, as many as fit") {
   // A word that is longer than all that is wanted is still taken where nothing else is.
   CHECK(count_targets(masked(config(0.1, true), 1, {0, 9, 7, 11, 15})) == 4);
   // What goes on with a word begins one behind a special token and at the sample's begin.
-  for (uint64_t sample = 0; sample < 20; ++sample) CHECK(count_targets(masked(config(0.5, true), sample, {7, 0, 11})) == 1);
+  for (uint64_t sample = 0; sample < 20; ++sample)
+    CHECK(count_targets(masked(config(0.5, true), sample, {7, 0, 11})) == 1);
 }

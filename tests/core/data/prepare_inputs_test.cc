@@ -1,5 +1,5 @@
-// What prepare_dataset reads from and how it shares the work: compressed files, folders, several fields,
-// sentences, workers.
+// What prepare_dataset reads from and how it shares the work: compressed files, folders, several
+// fields, sentences, workers.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <zlib.h>
@@ -27,7 +27,8 @@ class Bytes final : public Tokenizer {
   std::optional<int32_t> eod() const override { return 256; }
   void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {
     for (char c : text) ids.push_back(static_cast<unsigned char>(c));
-    MT_USER_CHECK(text.find("forbidden") == text.npos, ErrorClass::data, "gives up", "shorten the text");
+    MT_USER_CHECK(text.find("forbidden") == text.npos, ErrorClass::data, "gives up",
+                  "shorten the text");
   }
   std::string decode_bytes(std::span<const int32_t> ids) const override {
     std::string out;
@@ -81,12 +82,14 @@ std::string random_lines(int count, uint32_t seed) {
   std::string out;
   for (int i = 0; i < count; ++i) {
     std::string text;
-    for (uint32_t n = random() % 400; n > 0; --n) text += "ab \\n\\\"\\u00e9.\xC3\xA9"[random() % 6];
+    for (uint32_t n = random() % 400; n > 0; --n)
+      text += "ab \\n\\\"\\u00e9.\xC3\xA9"[random() % 6];
     while (!text.empty() && text.back() == '\\') text.pop_back();
     std::string clean;
     for (char c : text) clean += c == '\\' || c == '"' || static_cast<signed char>(c) < 0 ? 'x' : c;
     out += random() % 7 == 0 ? "\n" : "";
-    out += cat("{\"id\": ", i, ", \"text\": \"", clean, "\\u00e9\", \"meta\": {\"text\": [1.5e3, null]}}\n");
+    out += cat("{\"id\": ", i, ", \"text\": \"", clean,
+               "\\u00e9\", \"meta\": {\"text\": [1.5e3, null]}}\n");
   }
   return out;
 }
@@ -98,24 +101,28 @@ TEST_CASE("compressed inputs are read as what they hold, several streams laid en
   const std::string lines = random_lines(3000, 1);  // more than a buffer
   put(scratch / "plain.jsonl", lines);
   prepare_dataset(Bytes(), {.inputs = {scratch / "plain.jsonl"}, .output = scratch / "plain"});
-  const std::string wanted = read_file(scratch / "plain.bin"), index = read_file(scratch / "plain.idx");
+  const std::string wanted = read_file(scratch / "plain.bin"),
+                    index = read_file(scratch / "plain.idx");
   const size_t half = lines.size() / 2;
   const std::vector<std::pair<std::string, std::string>> files = {
       {"a.jsonl.gz", gzip(lines)},
-      {"b.jsonl.gz", gzip(lines.substr(0, half)) + gzip(lines.substr(half)) + std::string(100, '\0')},
+      {"b.jsonl.gz",
+       gzip(lines.substr(0, half)) + gzip(lines.substr(half)) + std::string(100, '\0')},
       {"c.jsonl.zst", zstandard(lines)},
-      {"d.jsonl.zst", zstandard(lines.substr(0, half)) + zstandard("") + zstandard(lines.substr(half))},
+      {"d.jsonl.zst",
+       zstandard(lines.substr(0, half)) + zstandard("") + zstandard(lines.substr(half))},
       {"e.jsonl", zstandard(lines)}};  // the bytes say it, not the name
   for (const auto& [name, content] : files) {
     CAPTURE(name);
     put(scratch / name, content);
-    auto report =
-        prepare_dataset(Bytes(), {.inputs = {scratch / name}, .output = scratch / "out", .overwrite = true});
+    auto report = prepare_dataset(
+        Bytes(), {.inputs = {scratch / name}, .output = scratch / "out", .overwrite = true});
     CHECK(read_file(scratch / "out.bin") == wanted);
     CHECK(read_file(scratch / "out.idx") == index);
     CHECK(report.bytes_read == content.size());
     CHECK(report.text_bytes == lines.size());
-    for (size_t cut : {size_t{5}, content.size() / 3, content.size() - (name == "b.jsonl.gz" ? 101 : 1)}) {
+    for (size_t cut :
+         {size_t{5}, content.size() / 3, content.size() - (name == "b.jsonl.gz" ? 101 : 1)}) {
       put(scratch / name, content.substr(0, cut));
       expect_error(ErrorClass::data, {name, "ends inside its compressed stream"},
                    [&, input = scratch / name] {
@@ -134,7 +141,8 @@ TEST_CASE("compressed inputs are read as what they hold, several streams laid en
   CHECK_FALSE(fs::exists(scratch / "cut.idx"));
 }
 
-TEST_CASE("Zstandard of a long window is read, and one beyond its limit is told apart from damage") {
+TEST_CASE(
+    "Zstandard of a long window is read, and one beyond its limit is told apart from damage") {
   ScratchFolder scratch;
   const std::string lines = "{\"text\": \"far\"}\n";
   ZSTD_CCtx* state = ZSTD_createCCtx();
@@ -142,7 +150,8 @@ TEST_CASE("Zstandard of a long window is read, and one beyond its limit is told 
   std::string content(1000, '\0');
   ZSTD_inBuffer in{lines.data(), lines.size(), 0};
   ZSTD_outBuffer out{content.data(), content.size(), 0};
-  REQUIRE(ZSTD_compressStream2(state, &out, &in, ZSTD_e_continue) == 0);  // its end is not known, so the window is as set
+  REQUIRE(ZSTD_compressStream2(state, &out, &in, ZSTD_e_continue) ==
+          0);  // its end is not known, so the window is as set
   REQUIRE(ZSTD_compressStream2(state, &out, &in, ZSTD_e_end) == 0);
   ZSTD_freeCCtx(state);
   content.resize(out.pos);
@@ -150,10 +159,13 @@ TEST_CASE("Zstandard of a long window is read, and one beyond its limit is told 
   prepare_dataset(Bytes(), {.inputs = {scratch / "long.jsonl.zst"}, .output = scratch / "out"});
   CHECK(documents_of(scratch / "out") == Texts{"far"});
 
-  put(scratch / "longer.jsonl.zst", std::string("\x28\xB5\x2F\xFD\x00\xB8\x01\x00\x00", 9));  // 8 GiB
-  expect_error(ErrorClass::data, {"longer.jsonl.zst", "a window of more than 2 GiB", "zstd --long=31"}, [&] {
-    prepare_dataset(Bytes(), {.inputs = {scratch / "longer.jsonl.zst"}, .output = scratch / "cut"});
-  });
+  put(scratch / "longer.jsonl.zst",
+      std::string("\x28\xB5\x2F\xFD\x00\xB8\x01\x00\x00", 9));  // 8 GiB
+  expect_error(
+      ErrorClass::data, {"longer.jsonl.zst", "a window of more than 2 GiB", "zstd --long=31"}, [&] {
+        prepare_dataset(Bytes(),
+                        {.inputs = {scratch / "longer.jsonl.zst"}, .output = scratch / "cut"});
+      });
 }
 
 TEST_CASE("a pipe is refused as an input, at once") {
@@ -175,8 +187,9 @@ TEST_CASE("a folder is its texts and JSON lines, in the order of their paths") {
   put(scratch / "in/README", "no");
   prepare_dataset(Bytes(), {.inputs = {scratch / "in"}, .output = scratch / "out"});
   CHECK(documents_of(scratch / "out") == Texts{"first", "middle", "last"});
-  prepare_dataset(Bytes(),
-                  {.inputs = {scratch / "in"}, .output = scratch / "json", .format = InputFormat::jsonl});
+  prepare_dataset(
+      Bytes(),
+      {.inputs = {scratch / "in"}, .output = scratch / "json", .format = InputFormat::jsonl});
   CHECK(documents_of(scratch / "json") == Texts{"first", "last"});
 }
 
@@ -218,20 +231,23 @@ TEST_CASE("a fault of the input is told after the faults of the lines before it"
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}\n" + std::string(2'000'000, 'x'));
   expect_error(ErrorClass::data, {"x.jsonl:2: has a number"}, [&] {
-    prepare_dataset(Bytes(),
-                    {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out", .max_document_bytes = 1000});
+    prepare_dataset(
+        Bytes(),
+        {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out", .max_document_bytes = 1000});
   });
   put(scratch / "x.jsonl", "{\"text\": \"a\"}\n\n" + std::string(2'000'000, 'x'));
   expect_error(ErrorClass::data, {"x.jsonl:3: the line is longer"}, [&] {
-    prepare_dataset(Bytes(),
-                    {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out", .max_document_bytes = 1000});
+    prepare_dataset(
+        Bytes(),
+        {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out", .max_document_bytes = 1000});
   });
 }
 
 TEST_CASE("a text that the tokenizer refuses is a broken line") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\": \"a\"}\n{\"text\": \"forbidden\"}\n{\"text\": \"b\"}\n");
-  PrepareOptions options{.inputs = {scratch / "x.jsonl"}, .output = scratch / "out", .append_eod = true};
+  PrepareOptions options{
+      .inputs = {scratch / "x.jsonl"}, .output = scratch / "out", .append_eod = true};
   expect_error(ErrorClass::data, {"x.jsonl:2: cannot be tokenized: gives up", "shorten"},
                [&] { prepare_dataset(Bytes(), options); });
   options.on_bad = OnBad::skip;
@@ -267,13 +283,15 @@ TEST_CASE("a pair for each field under Megatron's names, and lists of strings as
   options.json_keys = {"a"};
   put(scratch / "x.txt", "x");
   options.inputs.push_back(scratch / "x.txt");
-  expect_error(ErrorClass::config, {"an input is text"}, [&] { prepare_dataset(Bytes(), options); });
+  expect_error(ErrorClass::config, {"an input is text"},
+               [&] { prepare_dataset(Bytes(), options); });
 }
 
 TEST_CASE("sentences are sequences without the blanks between them") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl",
-      "{\"text\": \"Is it? It is 3.14.  \\u3042\\u3002\\u3044\\u3002\\nEnd\"}\n{\"text\": \" \\n \"}\n");
+      "{\"text\": \"Is it? It is 3.14.  \\u3042\\u3002\\u3044\\u3002\\nEnd\"}\n{\"text\": \" \\n "
+      "\"}\n");
   auto report = prepare_dataset(Bytes(), {.inputs = {scratch / "x.jsonl"},
                                           .output = scratch / "out",
                                           .append_eod = true,
@@ -299,8 +317,8 @@ TEST_CASE("lines made to exhaust a reader end soon") {
   CHECK(json.read_exactly(std::string(many, '{')).find("JSON") != std::string::npos);
   for (size_t depth : {30, 31, 32, 33, 62, 63, 64, 65}) {
     CAPTURE(depth);
-    const std::string line =
-        "{\"text\": \"a\", \"x\": " + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
+    const std::string line = "{\"text\": \"a\", \"x\": " + std::string(depth - 1, '[') +
+                             std::string(depth - 1, ']') + "}";
     const bool fits = json.read_exactly(line).empty();
     CHECK(fits == (depth <= 64));
     const std::string padded = line + std::string(64, ' ');
@@ -309,14 +327,15 @@ TEST_CASE("lines made to exhaust a reader end soon") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl",
       "{\"text\": \"" + std::string(many, ' ') + "\"}\n" + std::string(many, ' ') + "\n");
-  CHECK(prepare_dataset(Bytes(), {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out"}).tokens ==
-        static_cast<int64_t>(many));
+  CHECK(prepare_dataset(Bytes(), {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out"})
+            .tokens == static_cast<int64_t>(many));
 }
 
 TEST_CASE("the fast parser takes only lines that the exact one takes, with the same texts") {
   std::mt19937 random(3);
   const std::string seeds[] = {R"({"text": "a\u00e9\n", "n": [1, -2.5e3, {"x": null}], "b": true})",
-                               R"({"text":"\ud83d\ude00","text2":""})", R"({"a":{"text":"no"},"text":"yes"})",
+                               R"({"text":"\ud83d\ude00","text2":""})",
+                               R"({"a":{"text":"no"},"text":"yes"})",
                                "{\"text\": \"\xE3\x81\x82\", \"k\": 18446744073709551616}"};
   int64_t fast = 0, refused = 0;
   for (int i = 0; i < 200'000; ++i) {

@@ -3,9 +3,9 @@
 #include <doctest/doctest.h>
 
 #include "data_files.h"
-#include "mtrain/data/json_line.h"
 #include "mtrain/data/indexed_file.h"
 #include "mtrain/data/indexed_summary.h"
+#include "mtrain/data/json_line.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -47,7 +47,8 @@ Texts read_documents(const fs::path& prefix) {
     for (int64_t s = file.document_begin(d); s < file.document_begin(d + 1); ++s) {
       std::vector<int32_t> ids(static_cast<size_t>(file.length(s)));
       file.read(s, 0, ids);
-      for (int32_t id : ids) text += id == 256 ? std::string("<eod>") : std::string(1, static_cast<char>(id));
+      for (int32_t id : ids)
+        text += id == 256 ? std::string("<eod>") : std::string(1, static_cast<char>(id));
     }
     out.push_back(text);
   }
@@ -75,15 +76,15 @@ TEST_CASE("one document per line of JSON lines, whatever the line ends") {
   for (std::string end : {"\n", "\r\n"}) {
     for (bool final_end : {true, false}) {
       std::string content = R"({"text": "one"})" + end + end +
-                            R"({"id": 7, "text": "tw\u00f6\n", "meta": {"text": [1]}})" + end + "  \t" + end +
-                            R"( {"text":""} )" + end + R"({"text":"\ud83d\ude00"})";
+                            R"({"id": 7, "text": "tw\u00f6\n", "meta": {"text": [1]}})" + end +
+                            "  \t" + end + R"( {"text":""} )" + end + R"({"text":"\ud83d\ude00"})";
       if (final_end) content += end;
       CHECK(prepare("x.jsonl", content) == Texts{"one", "tw\xC3\xB6\n", "", "\xF0\x9F\x98\x80"});
       CHECK(prepare("x.jsonl", "\xEF\xBB\xBF" + content).size() == 4);
     }
   }
-  CHECK(prepare("x.jsonl", "{\"body\":\"b\",\"text\":\"t\"}", {.append_eod = true, .json_keys = {"body"}}) ==
-        Texts{"b<eod>"});
+  CHECK(prepare("x.jsonl", "{\"body\":\"b\",\"text\":\"t\"}",
+                {.append_eod = true, .json_keys = {"body"}}) == Texts{"b<eod>"});
   CHECK(prepare("x.json", "{\"text\":\"t\"}", {.format = InputFormat::jsonl}) == Texts{"t"});
 }
 
@@ -103,7 +104,8 @@ TEST_CASE("text files are divided as asked, and nothing is lost") {
         Texts{"\n  \nAlpha\nbeta\n\n\n", "Gamma\n\n", "delta"});
   CHECK(prepare("x.txt", text, {.split_on = SplitOn::lines}) ==
         Texts{"\n  \nAlpha\n", "beta\n\n\n", "Gamma\n\n", "delta"});
-  CHECK(prepare("x.txt", text, {.document_bytes = 12}) == Texts{"\n  \nAlpha\nbeta\n\n\n", "Gamma\n\ndelta"});
+  CHECK(prepare("x.txt", text, {.document_bytes = 12}) ==
+        Texts{"\n  \nAlpha\nbeta\n\n\n", "Gamma\n\ndelta"});
   CHECK(prepare("x.txt", "a\r\nb\r\n\r\nc\rd\r\n", {.split_on = SplitOn::blank_lines}) ==
         Texts{"a\nb\n\n", "c\rd\n"});
   CHECK(prepare("x.TXT", "\xEF\xBB\xBFhi", {.append_eod = true}) == Texts{"hi<eod>"});
@@ -115,8 +117,10 @@ TEST_CASE("several inputs become one pair, in order") {
   put(scratch / "a.txt", "A");
   put(scratch / "b.jsonl", "{\"text\":\"B\"}\n{\"text\":\"C\"}");
   std::vector<PrepareReport> told;
-  PrepareOptions options{.inputs = {scratch / "a.txt", scratch / "b.jsonl"}, .output = scratch / "out"};
-  auto report = prepare_dataset(Bytes(), options, [&](const PrepareReport& r) { told.push_back(r); });
+  PrepareOptions options{.inputs = {scratch / "a.txt", scratch / "b.jsonl"},
+                         .output = scratch / "out"};
+  auto report =
+      prepare_dataset(Bytes(), options, [&](const PrepareReport& r) { told.push_back(r); });
   CHECK(read_documents(scratch / "out") == Texts{"A", "B", "C"});
   CHECK(report.bytes_read == 26);
   CHECK(report.bytes_total == 26);
@@ -166,7 +170,8 @@ TEST_CASE("broken JSON lines are told with file and line, and leave no pair") {
     CHECK(read_documents(scratch / "out") == Texts{"good", "good"});
     options.max_bad = 0;
     options.overwrite = true;
-    expect_error(ErrorClass::data, {":3", "more than 0 broken", fault.says}, [&] { prepare_dataset(Bytes(), options); });
+    expect_error(ErrorClass::data, {":3", "more than 0 broken", fault.says},
+                 [&] { prepare_dataset(Bytes(), options); });
     CHECK(read_documents(scratch / "out") ==
           Texts{"good", "good"});  // the failed run left the old pair alone
   }
@@ -212,9 +217,9 @@ TEST_CASE("lone surrogate escapes are found, pairs and escaped backslashes kept"
 TEST_CASE("long lines and documents stop at the limit, at any place in the buffer") {
   const std::string filler(3'000'000, 'x');
   PrepareOptions options{.max_document_bytes = 3'000'100};
-  CHECK(
-      prepare("x.txt", filler + "\n" + filler, {.split_on = SplitOn::lines, .max_document_bytes = 3'000'100})
-          .size() == 2);
+  CHECK(prepare("x.txt", filler + "\n" + filler,
+                {.split_on = SplitOn::lines, .max_document_bytes = 3'000'100})
+            .size() == 2);
   CHECK(prepare("x.jsonl", "{\"text\":\"" + filler + "\"}", options)[0] == filler);
   for (size_t size : {size_t{3'000'101}, size_t{5'000'000}}) {
     for (std::string end : {"", "\n", "\nmore\n"}) {
@@ -230,20 +235,23 @@ TEST_CASE("long lines and documents stop at the limit, at any place in the buffe
   ScratchFolder scratch;
   put(scratch / "x.txt", filler + "\n" + filler);
   expect_error(ErrorClass::data, {"x.txt:2", "--split-on"}, [&] {
-    prepare_dataset(
-        Bytes(), {.inputs = {scratch / "x.txt"}, .output = scratch / "out", .max_document_bytes = 5'000'000});
+    prepare_dataset(Bytes(), {.inputs = {scratch / "x.txt"},
+                              .output = scratch / "out",
+                              .max_document_bytes = 5'000'000});
   });
 }
 
 TEST_CASE("inputs that cannot be text are told before any work") {
   ScratchFolder scratch;
   put(scratch / "good.txt", "good");
-  auto attempt = [&](const fs::path& path, ErrorClass error_class, std::initializer_list<std::string> parts) {
+  auto attempt = [&](const fs::path& path, ErrorClass error_class,
+                     std::initializer_list<std::string> parts) {
     expect_error(error_class, parts, [&] {
       prepare_dataset(Bytes(), {.inputs = {scratch / "good.txt", path}, .output = scratch / "out"});
     });
   };
-  attempt(scratch / "absent.txt", ErrorClass::io, {"absent.txt", "there is no such file or folder"});
+  attempt(scratch / "absent.txt", ErrorClass::io,
+          {"absent.txt", "there is no such file or folder"});
   fs::create_directory(scratch / "folder.txt");
   attempt(scratch / "folder.txt", ErrorClass::data, {"folder.txt", "holds no text"});
   put(scratch / "a.bin", "x");
@@ -262,8 +270,9 @@ TEST_CASE("inputs that cannot be text are told before any work") {
     });
   }
   expect_error(ErrorClass::config, {"no end-of-document"}, [&] {
-    prepare_dataset(Bytes(false),
-                    {.inputs = {scratch / "good.txt"}, .output = scratch / "out", .append_eod = true});
+    prepare_dataset(
+        Bytes(false),
+        {.inputs = {scratch / "good.txt"}, .output = scratch / "out", .append_eod = true});
   });
   CHECK_FALSE(fs::exists(scratch / "out.idx"));
   CHECK_FALSE(fs::exists(scratch / "out.bin.partial"));
@@ -276,7 +285,8 @@ TEST_CASE("a preparation that is given up leaves nothing, also when all is read"
     PrepareOptions options{
         .inputs = {scratch / "x.txt"}, .output = scratch / "out", .split_on = SplitOn::lines};
     CHECK_THROWS_WITH(
-        prepare_dataset(Bytes(), options, [](const PrepareReport&) { throw std::runtime_error("stop"); }),
+        prepare_dataset(Bytes(), options,
+                        [](const PrepareReport&) { throw std::runtime_error("stop"); }),
         "stop");
     CHECK_FALSE(fs::exists(scratch / "out.idx"));
     CHECK_FALSE(fs::exists(scratch / "out.bin"));
@@ -285,7 +295,8 @@ TEST_CASE("a preparation that is given up leaves nothing, also when all is read"
 
 TEST_CASE("summaries and scans") {
   ScratchFolder scratch;
-  put(scratch / "x.jsonl", "{\"text\":\"abc\"}\n{\"text\":\"\"}\n{\"text\":\"z\"}\n{\"text\":\"hello\"}\n");
+  put(scratch / "x.jsonl",
+      "{\"text\":\"abc\"}\n{\"text\":\"\"}\n{\"text\":\"z\"}\n{\"text\":\"hello\"}\n");
   prepare_dataset(Bytes(), {.inputs = {scratch / "x.jsonl"}, .output = scratch / "out"});
   IndexedFile file(scratch / "out");
   auto summary = summarize(file);

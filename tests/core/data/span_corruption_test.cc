@@ -43,7 +43,8 @@ struct Parts {
   }
 };
 
-/// Reads a sample as its reader would, sentinel by sentinel; nothing when a mark is missing or out of order.
+/// Reads a sample as its reader would, sentinel by sentinel; nothing when a mark is missing or out
+/// of order.
 std::optional<Parts> read(std::span<const int32_t> ids, const SpanLengths& lengths, bool closing) {
   Parts out;
   size_t at = 0;
@@ -60,7 +61,8 @@ std::optional<Parts> read(std::span<const int32_t> ids, const SpanLengths& lengt
     if (!part) return std::nullopt;
     out.kept.push_back(*part);
   }
-  if (auto end = piece(kEnd); !end || !end->empty() || static_cast<int64_t>(at) != lengths.inputs) return std::nullopt;
+  if (auto end = piece(kEnd); !end || !end->empty() || static_cast<int64_t>(at) != lengths.inputs)
+    return std::nullopt;
   if (auto first = piece(sentinel(0)); !first || !first->empty()) return std::nullopt;
   for (int64_t k = 0; k < lengths.spans; ++k) {
     const bool last = k + 1 == lengths.spans;
@@ -70,7 +72,8 @@ std::optional<Parts> read(std::span<const int32_t> ids, const SpanLengths& lengt
   }
   if (closing)
     if (auto end = piece(kEnd); !end || !end->empty()) return std::nullopt;
-  if (at != ids.size() || static_cast<int64_t>(at) != lengths.inputs + lengths.targets) return std::nullopt;
+  if (at != ids.size() || static_cast<int64_t>(at) != lengths.inputs + lengths.targets)
+    return std::nullopt;
   return out;
 }
 
@@ -78,13 +81,15 @@ std::optional<Parts> read(std::span<const int32_t> ids, const SpanLengths& lengt
 
 TEST_CASE("512 places of text and 114 of spans are 568 tokens, as the paper's code has it") {
   const SpanShares t5;
-  CHECK(span_lengths(568, t5) == SpanLengths{.cut_tokens = 85, .spans = 28, .inputs = 512, .targets = 114});
+  CHECK(span_lengths(568, t5) ==
+        SpanLengths{.cut_tokens = 85, .spans = 28, .inputs = 512, .targets = 114});
   CHECK(span_lengths(569, t5).inputs > 512);
   CHECK(longest_text(512 + 114, t5) == 568);
 }
 
 TEST_CASE("lengths are those of another implementation") {
-  const auto golden = nlohmann::json::parse(read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/span_lengths/golden.json"));
+  const auto golden = nlohmann::json::parse(
+      read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/span_lengths/golden.json"));
   int checked = 0;
   for (const auto& set : golden["sets"]) {
     const SpanShares shares{set["share"], set["mean"], set["closing"]};
@@ -103,8 +108,9 @@ TEST_CASE("lengths are those of another implementation") {
 }
 
 TEST_CASE("a text fills its places but for two at most") {
-  for (const SpanShares& shares : {SpanShares{}, SpanShares{.mask_probability = 0.5, .mean_span = 1, .closing_sentinel = true},
-                                   SpanShares{.mask_probability = 0.02, .mean_span = 64}})
+  for (const SpanShares& shares :
+       {SpanShares{}, SpanShares{.mask_probability = 0.5, .mean_span = 1, .closing_sentinel = true},
+        SpanShares{.mask_probability = 0.02, .mean_span = 64}})
     for (int64_t places = 16; places < 1200; ++places) {
       const SpanLengths lengths = span_lengths(longest_text(places, shares), shares);
       const int64_t left = places - lengths.inputs - lengths.targets;
@@ -112,10 +118,12 @@ TEST_CASE("a text fills its places but for two at most") {
     }
 }
 
-TEST_CASE("inputs and targets put together again are the text, with as much cut out as was asked for") {
-  for (const SpanShares& shares :
-       {SpanShares{}, SpanShares{.closing_sentinel = true}, SpanShares{.mask_probability = 0.5, .mean_span = 8},
-        SpanShares{.mask_probability = 0.95, .mean_span = 1}, SpanShares{.mask_probability = 0.001, .mean_span = 100}})
+TEST_CASE(
+    "inputs and targets put together again are the text, with as much cut out as was asked for") {
+  for (const SpanShares& shares : {SpanShares{}, SpanShares{.closing_sentinel = true},
+                                   SpanShares{.mask_probability = 0.5, .mean_span = 8},
+                                   SpanShares{.mask_probability = 0.95, .mean_span = 1},
+                                   SpanShares{.mask_probability = 0.001, .mean_span = 100}})
     for (int64_t tokens : {2, 3, 7, 100, 568}) {
       CAPTURE(shares.mask_probability);
       CAPTURE(tokens);
@@ -142,13 +150,15 @@ TEST_CASE("spans have the wanted mean, and every division is as likely as any ot
     t5.apply(sample, counted(568), ids);
     const auto parts = read(ids, t5.lengths(), false);
     REQUIRE(parts);
-    for (const auto& span : parts->cut) sum += static_cast<double>(span.size()), ++count, seen.insert(span.size());
+    for (const auto& span : parts->cut)
+      sum += static_cast<double>(span.size()), ++count, seen.insert(span.size());
   }
   CHECK(sum / count == doctest::Approx(85.0 / 28));  // in each sample, not only on average
   CHECK(*seen.begin() == 1);
   CHECK(*seen.rbegin() > 9);
 
-  // Four of eight tokens in two spans: three ways to divide what is cut, three to divide what stays.
+  // Four of eight tokens in two spans: three ways to divide what is cut, three to divide what
+  // stays.
   const SpanCorruption small(config({.mask_probability = 0.5, .mean_span = 2}), 8, 1, "test");
   REQUIRE(small.lengths().spans == 2);
   std::map<std::pair<size_t, size_t>, int> ways;
@@ -183,10 +193,12 @@ TEST_CASE("a text that holds a sentinel is refused, and so are too few sentinels
   const SpanCorruption corruption(config({}, 28), 568, 1, "test");
   std::vector<int32_t> text = counted(568), ids;
   text[300] = kFirstSentinel - 27;
-  expect_error(ErrorClass::data, {"token 300", "id 99972", "dataset.sentinel"}, [&] { corruption.apply(0, text, ids); });
+  expect_error(ErrorClass::data, {"token 300", "id 99972", "dataset.sentinel"},
+               [&] { corruption.apply(0, text, ids); });
   text[300] = kFirstSentinel - 28;  // one that is not in use
   corruption.apply(0, text, ids);
-  expect_error(ErrorClass::bug, {"27 sentinels of 28"}, [] { SpanCorruption(config({}, 27), 568, 1, "test"); });
+  expect_error(ErrorClass::bug, {"27 sentinels of 28"},
+               [] { SpanCorruption(config({}, 27), 568, 1, "test"); });
   expect_error(ErrorClass::bug, {"28 sentinels of 29"},
                [] { SpanCorruption(config({.closing_sentinel = true}, 28), 568, 1, "test"); });
 }

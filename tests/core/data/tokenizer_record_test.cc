@@ -27,16 +27,20 @@ class Bytes final : public Tokenizer {
   std::string identity_;
 };
 
-void prepare(const ScratchFolder& scratch, const char* name, const Tokenizer& tokenizer, const char* text = "some text\n") {
+void prepare(const ScratchFolder& scratch, const char* name, const Tokenizer& tokenizer,
+             const char* text = "some text\n") {
   put(scratch / "x.txt", text);
-  prepare_dataset(tokenizer, {.inputs = {scratch / "x.txt"}, .output = scratch / name, .overwrite = true});
+  prepare_dataset(tokenizer,
+                  {.inputs = {scratch / "x.txt"}, .output = scratch / name, .overwrite = true});
 }
 
-void open(const ScratchFolder& scratch, const char* name, const Tokenizer& tokenizer, bool any = false) {
+void open(const ScratchFolder& scratch, const char* name, const Tokenizer& tokenizer,
+          bool any = false) {
   PreparedSettings settings;
   settings.path = name;
   settings.any_tokenizer = any;
-  const DatasetContext context{.seq_length = 4, .seed = 0, .base_directory = scratch.path(), .tokenizer = &tokenizer};
+  const DatasetContext context{
+      .seq_length = 4, .seed = 0, .base_directory = scratch.path(), .tokenizer = &tokenizer};
   PreparedData(settings, context, {.dataset = "gpt", .tokens = 4});
 }
 
@@ -48,7 +52,9 @@ TEST_CASE("prepared tokens are refused under another tokenizer than the one that
   prepare(scratch, "a", mine);
   CHECK(read_file(scratch / "a.tokenizer.json").find("\"mine\"") != std::string::npos);
   open(scratch, "a", mine);
-  expect_error(ErrorClass::data, {"another tokenizer", "then mine", "now other", "tokenizer.type=bytes", "dataset.any_tokenizer=true"},
+  expect_error(ErrorClass::data,
+               {"another tokenizer", "then mine", "now other", "tokenizer.type=bytes",
+                "dataset.any_tokenizer=true"},
                [&] { open(scratch, "a", other); });
   open(scratch, "a", other, true);
   open(scratch, "a", nobody);
@@ -62,7 +68,8 @@ TEST_CASE("prepared tokens are refused under another tokenizer than the one that
   fs::copy_file(scratch / "long.tokenizer.json", scratch / "a.tokenizer.json");
   open(scratch, "a", other);
   put(scratch / "long.tokenizer.json", "{");
-  expect_error(ErrorClass::data, {"long.tokenizer.json", "damaged"}, [&] { open(scratch, "long", mine); });
+  expect_error(ErrorClass::data, {"long.tokenizer.json", "damaged"},
+               [&] { open(scratch, "long", mine); });
 }
 
 TEST_CASE("pairs of different tokenizers are merged only when asked to") {
@@ -73,8 +80,9 @@ TEST_CASE("pairs of different tokenizers are merged only when asked to") {
   prepare(scratch, "c", nobody);
   merge_indexed({scratch / "a", scratch / "a"}, scratch / "aa", {});
   CHECK(read_tokenizer_record(IndexedFile(scratch / "aa"))->identity == "mine");
-  expect_error(ErrorClass::data, {"/a: mine", "/b: other", "--any-tokenizer"},
-               [&] { merge_indexed({scratch / "a", scratch / "b"}, scratch / "ab", {}); });
+  expect_error(ErrorClass::data, {"/a: mine", "/b: other", "--any-tokenizer"}, [&] {
+    merge_indexed({scratch / "a", scratch / "b"}, scratch / "ab", {});
+  });
   CHECK_FALSE(fs::exists(scratch / "ab.idx"));
   for (const char* second : {"b", "c"}) {
     merge_indexed({scratch / "a", scratch / second}, scratch / "ab", {.overwrite = true}, {}, true);

@@ -1,6 +1,6 @@
-// A block y = x + W2 gelu(W1 norm(x)) laid over ranks in the ways of tensor, sequence and data parallelism,
-// against the same ops on one rank: the letters of the residual stream and one redistribution at each end of
-// the region are all that differs.
+// A block y = x + W2 gelu(W1 norm(x)) laid over ranks in the ways of tensor, sequence and data
+// parallelism, against the same ops on one rank: the letters of the residual stream and one
+// redistribution at each end of the region are all that differs.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -61,14 +61,14 @@ Tensor block(Way way, const Axis& axis, const Tensor& x, const Weight& norm, con
   const Stored s = stored(way);
   if (way == Way::fully_sharded) {
     auto whole = [&](const Weight& w) { return redistribute(w.value, axis, Placement::S(0), r); };
-    return add(x,
-               linear(gelu(linear(rms_norm(x, whole(norm), 1e-5f), whole(up)), GeluKind::erf), whole(down)));
+    return add(x, linear(gelu(linear(rms_norm(x, whole(norm), 1e-5f), whole(up)), GeluKind::erf),
+                         whole(down)));
   }
   Tensor weight = way == Way::sequence ? redistribute(norm.value, axis, s.norm, r) : norm.value;
   Tensor h = rms_norm(x, weight, 1e-5f);
   if (way != Way::tensor_without_enter) h = redistribute(h, axis, s.stream, r);
-  return add(x,
-             redistribute(linear(gelu(linear(h, up.value), GeluKind::erf), down.value), axis, p, s.stream));
+  return add(x, redistribute(linear(gelu(linear(h, up.value), GeluKind::erf), down.value), axis, p,
+                             s.stream));
 }
 
 Results play(Way way, int n) {
@@ -81,7 +81,8 @@ Results play(Way way, int n) {
     Lab lab(1);
     Run& run = lab.run();
     Mesh mesh(world, MeshLayout({{"axis", n}}));
-    Weight norm(run, kNorm, s.norm, n, rank), up(run, kUp, s.up, n, rank), down(run, kDown, s.down, n, rank);
+    Weight norm(run, kNorm, s.norm, n, rank), up(run, kUp, s.up, n, rank),
+        down(run, kDown, s.down, n, rank);
     auto held = [&](const Held& whole) { return place(whole, s.stream, n, "")[at]; };
     auto caught = std::make_shared<Catcher>();
     Tensor x = make(run, held(kX).values, held(kX).shape, DType::f32);
@@ -123,7 +124,8 @@ TEST_CASE("a block over ranks: value and all gradients are those of one rank") {
 }
 
 TEST_CASE(
-    "a block over ranks: a forgotten I -> R leaves the value right and the gradients of what is before it "
+    "a block over ranks: a forgotten I -> R leaves the value right and the gradients of what is "
+    "before it "
     "wrong") {
   Results one = play(Way::tensor, 1), got = play(Way::tensor_without_enter, 2);
   CHECK(distance(got.y, one.y[0], Placement::I()) < 2e-6);

@@ -1,4 +1,5 @@
-// Context-parallel attention against attention on one rank: results, gradients, and the bytes that theory asks for.
+// Context-parallel attention against attention on one rank: results, gradients, and the bytes that
+// theory asks for.
 #include "mtrain/dist/context_attention.h"
 
 #include <doctest/doctest.h>
@@ -27,9 +28,9 @@ struct Setting {
   int64_t most = 0;  // tokens of a sequence on a rank; 0: all ranks share each
   int64_t tokens() const { return bounds.back(); }
   std::string text() const {
-    return cat(name(kind), " on ", ranks, near > 1 ? cat(" near ", near) : "", ", heads ", layout.heads, "/",
-               layout.groups, " x ", layout.head_dim, ", ", tokens(), " tokens in ", bounds.size() - 1,
-               causal ? ", causal " : ", ", name(dtype));
+    return cat(name(kind), " on ", ranks, near > 1 ? cat(" near ", near) : "", ", heads ",
+               layout.heads, "/", layout.groups, " x ", layout.head_dim, ", ", tokens(),
+               " tokens in ", bounds.size() - 1, causal ? ", causal " : ", ", name(dtype));
   }
 };
 
@@ -39,7 +40,8 @@ struct Rows {
   Values take(const std::vector<RowRange>& ranges) const {
     Values some;
     for (const RowRange& r : ranges)
-      some.insert(some.end(), values.begin() + r.row * width, values.begin() + (r.row + r.rows) * width);
+      some.insert(some.end(), values.begin() + r.row * width,
+                  values.begin() + (r.row + r.rows) * width);
     return some;
   }
 };
@@ -48,9 +50,7 @@ struct Whole {
   Rows qkv, dy, o, d_qkv;
 };
 
-float scale_of(const Setting& s) {
-  return 1 / std::sqrt(static_cast<float>(s.layout.head_dim));
-}
+float scale_of(const Setting& s) { return 1 / std::sqrt(static_cast<float>(s.layout.head_dim)); }
 
 Whole on_one_rank(const Setting& s) {
   Lab lab(1);
@@ -62,7 +62,8 @@ Whole on_one_rank(const Setting& s) {
   auto caught = std::make_shared<Catcher>();
   Tensor x = make(lab.run(), w.qkv.values, {s.tokens(), width}, s.dtype);
   x.set_node(caught);
-  Tensor y = attention(x, s.layout, std::make_shared<const std::vector<int32_t>>(s.bounds), scale_of(s), s.causal);
+  Tensor y = attention(x, s.layout, std::make_shared<const std::vector<int32_t>>(s.bounds),
+                       scale_of(s), s.causal);
   w.o.values = values_of(y);
   backward(y, make(lab.run(), w.dy.values, y.shape(), s.dtype));
   w.d_qkv.values = values_of(caught->grad);
@@ -83,11 +84,12 @@ Sent play(Communicator& world, const Setting& s, const Whole& whole, std::mutex&
     int64_t near = groups.near ? groups.near->comm().counters().total().bytes_sent : 0;
     return axis.comm().counters().total().bytes_sent + near;
   };
-  auto slice =
-      std::make_shared<const ContextSlice>(s.most > 0 ? ContextSlice::sized(s.bounds, s.ranks, axis.index(), s.most)
-                                                      : ContextSlice(s.bounds, s.ranks, axis.index()));
+  auto slice = std::make_shared<const ContextSlice>(
+      s.most > 0 ? ContextSlice::sized(s.bounds, s.ranks, axis.index(), s.most)
+                 : ContextSlice(s.bounds, s.ranks, axis.index()));
   auto caught = std::make_shared<Catcher>();
-  Tensor x = make(lab.run(), whole.qkv.take(slice->tokens()), {slice->rows(), s.layout.width()}, s.dtype);
+  Tensor x =
+      make(lab.run(), whole.qkv.take(slice->tokens()), {slice->rows(), s.layout.width()}, s.dtype);
   x.set_node(caught);
   int64_t before = sent();
   Tensor y = context_attention(x, s.layout, slice, groups, s.kind, scale_of(s), s.causal);
@@ -97,9 +99,11 @@ Sent play(Communicator& world, const Setting& s, const Whole& whole, std::mutex&
   Sent bytes{between - before, sent() - between};
   std::lock_guard lock(checking);
   INFO(s.text(), ", rank ", axis.index());
-  // Both round what they give, and one rank rounds nothing on the way; exchanged gradients are rounded once more.
+  // Both round what they give, and one rank rounds nothing on the way; exchanged gradients are
+  // rounded once more.
   check_close(values_of(y), whole.o.take(slice->tokens()), s.dtype, {.inner = 2, .sums = 32}, "o");
-  check_close(values_of(caught->grad), whole.d_qkv.take(slice->tokens()), s.dtype, {.inner = 6, .sums = 64}, "d_qkv");
+  check_close(values_of(caught->grad), whole.d_qkv.take(slice->tokens()), s.dtype,
+              {.inner = 6, .sums = 64}, "d_qkv");
   CHECK(values_of(x) == whole.qkv.take(slice->tokens()));
   CHECK(values_of(dy) == whole.dy.take(slice->tokens()));
   return bytes;
@@ -124,7 +128,8 @@ const std::vector<std::vector<int32_t>>& packs() {
 
 constexpr ContextKind kKinds[] = {ContextKind::p2p, ContextKind::all_gather, ContextKind::a2a};
 
-TEST_CASE("context attention: every kind equals one rank, whole and packed sequences, causal and not") {
+TEST_CASE(
+    "context attention: every kind equals one rank, whole and packed sequences, causal and not") {
   for (int ranks : {1, 2, 4})
     for (ContextKind kind : kKinds)
       for (const auto& bounds : packs())
@@ -136,7 +141,8 @@ TEST_CASE("context attention: every kind equals one rank, whole and packed seque
 TEST_CASE("context attention: bf16 and fp16") {
   for (DType dtype : {DType::bf16, DType::f16})
     for (ContextKind kind : kKinds)
-      for (const auto& bounds : packs()) check_setting({{4, 2, 16}, bounds, 4, kind, 1, true, dtype});
+      for (const auto& bounds : packs())
+        check_setting({{4, 2, 16}, bounds, 4, kind, 1, true, dtype});
 }
 
 TEST_CASE("context attention: exchange among near ranks and a ring over their groups") {
@@ -147,10 +153,14 @@ TEST_CASE("context attention: exchange among near ranks and a ring over their gr
           check_setting({layout, bounds, ranks, ContextKind::a2a_p2p, near, causal});
 }
 
-TEST_CASE("context attention: a ring takes ranks with different numbers of rows, and more ranks than tokens") {
+TEST_CASE(
+    "context attention: a ring takes ranks with different numbers of rows, and more ranks than "
+    "tokens") {
   for (int ranks : {2, 3, 5, 8})
-    for (const std::vector<int32_t>& bounds : {std::vector<int32_t>{0, 1}, {0, 3, 7}, {0, 101}, {0, 5, 6, 77}})
-      for (bool causal : {true, false}) check_setting({{2, 1, 8}, bounds, ranks, ContextKind::p2p, 1, causal});
+    for (const std::vector<int32_t>& bounds :
+         {std::vector<int32_t>{0, 1}, {0, 3, 7}, {0, 101}, {0, 5, 6, 77}})
+      for (bool causal : {true, false})
+        check_setting({{2, 1, 8}, bounds, ranks, ContextKind::p2p, 1, causal});
 }
 
 TEST_CASE("context attention: sequences on as many ranks as they ask for") {
@@ -159,7 +169,8 @@ TEST_CASE("context attention: sequences on as many ranks as they ask for") {
       for (bool causal : {true, false})
         for (int64_t most : {8, 20, 70})
           check_setting({{4, 2, 16}, bounds, ranks, ContextKind::p2p, 1, causal, DType::f32, most});
-  for (const Sent& s : check_setting({{4, 2, 16}, {0, 16, 32, 48, 64}, 4, ContextKind::p2p, 1, true, DType::f32, 16}))
+  for (const Sent& s : check_setting(
+           {{4, 2, 16}, {0, 16, 32, 48, 64}, 4, ContextKind::p2p, 1, true, DType::f32, 16}))
     CHECK(s.forward + s.backward == 0);
 }
 
@@ -171,7 +182,9 @@ TEST_CASE("context attention: ranks send what theory asks for") {
       auto element = static_cast<int64_t>(size_of(dtype));
       int64_t keys = kTokens * 2 * layout.groups * layout.head_dim, qkv = kTokens * layout.width(),
               out = kTokens * layout.heads * layout.head_dim;
-      auto sent = [&](ContextKind kind) { return check_setting({layout, {0, kTokens}, n, kind, 1, true, dtype}); };
+      auto sent = [&](ContextKind kind) {
+        return check_setting({layout, {0, kTokens}, n, kind, 1, true, dtype});
+      };
       for (const Sent& s : sent(ContextKind::p2p)) {
         CHECK(s.forward == keys * element * (n - 1) / n);
         CHECK(s.backward == keys * (element + 4) * (n - 1) / n);
@@ -185,13 +198,17 @@ TEST_CASE("context attention: ranks send what theory asks for") {
         CHECK(s.backward == s.forward);
       }
       if (n == 2) continue;
-      int near = 2, far = n / near;  // exchanged with one rank, and half the heads' keys of a group's tokens in a ring
-      for (const Sent& s : check_setting({layout, {0, kTokens}, n, ContextKind::a2a_p2p, near, true, dtype}))
-        CHECK(s.forward == (qkv + out) * element / n * (near - 1) / near + keys * element / near * (far - 1) / far);
+      int near = 2, far = n / near;  // exchanged with one rank, and half the heads' keys of a
+                                     // group's tokens in a ring
+      for (const Sent& s :
+           check_setting({layout, {0, kTokens}, n, ContextKind::a2a_p2p, near, true, dtype}))
+        CHECK(s.forward == (qkv + out) * element / n * (near - 1) / near +
+                               keys * element / near * (far - 1) / far);
     }
 }
 
-TEST_CASE("context attention: what cannot be shared out is refused on every rank, with what to do") {
+TEST_CASE(
+    "context attention: what cannot be shared out is refused on every rank, with what to do") {
   auto message = [](const Setting& s) {
     try {
       check_setting(s);
@@ -202,11 +219,13 @@ TEST_CASE("context attention: what cannot be shared out is refused on every rank
     return std::string("nothing");
   };
   CHECK(message({{4, 2, 8}, {0, 63}, 2, ContextKind::all_gather}) ==
-        "all_gather needs the same number of tokens on all 2 context-parallel ranks, but 63 tokens cannot be shared "
+        "all_gather needs the same number of tokens on all 2 context-parallel ranks, but 63 tokens "
+        "cannot be shared "
         "out so | "
         "use dist.cp_comm=p2p, or make the tokens of a micro-batch a multiple of 2");
   CHECK(message({{3, 1, 8}, {0, 64}, 2, ContextKind::a2a}) ==
-        "a2a cannot share out 3 heads over 2 context-parallel ranks | choose a number of ranks that divides the 3 "
+        "a2a cannot share out 3 heads over 2 context-parallel ranks | choose a number of ranks "
+        "that divides the 3 "
         "heads of a "
         "rank, or dist.cp_comm=p2p");
   CHECK_THROWS_AS(parse_context_kind("ring"), Error);
@@ -214,7 +233,9 @@ TEST_CASE("context attention: what cannot be shared out is refused on every rank
     CHECK(name(parse_context_kind(text)) == std::string(text));
 }
 
-TEST_CASE("context attention: planning computes and sends nothing, and takes the memory that a run takes") {
+TEST_CASE(
+    "context attention: planning computes and sends nothing, and takes the memory that a run "
+    "takes") {
   for (ContextKind kind : kKinds) {
     size_t planned = 0, measured = 0;
     for (bool planning : {true, false})
@@ -224,7 +245,8 @@ TEST_CASE("context attention: planning computes and sends nothing, and takes the
         Run run(planning ? *plan : *real);
         Mesh mesh(world, MeshLayout({{"cp", 2}}));
         ContextGroups groups{&mesh["cp"]};
-        auto slice = std::make_shared<const ContextSlice>(std::vector<int32_t>{0, 256}, 2, mesh["cp"].index());
+        auto slice = std::make_shared<const ContextSlice>(std::vector<int32_t>{0, 256}, 2,
+                                                          mesh["cp"].index());
         HeadLayout layout{4, 2, 32};
         {
           auto caught = std::make_shared<Catcher>();

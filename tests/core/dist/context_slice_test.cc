@@ -48,7 +48,9 @@ TEST_CASE("a context slice: one sequence in 2n chunks, the first with the last")
   CHECK(tokens_of(ContextSlice(bounds, 1, 0)).size() == 16);
 }
 
-TEST_CASE("a context slice: every token on one rank, in order within its sequence, as many rows on all ranks") {
+TEST_CASE(
+    "a context slice: every token on one rank, in order within its sequence, as many rows on all "
+    "ranks") {
   for (int ranks : {1, 2, 3, 4, 8})
     for (uint64_t key = 0; key < 20; ++key) {
       std::vector<int32_t> lengths = random_lengths(240, key), bounds = bounds_of(lengths);
@@ -89,7 +91,8 @@ TEST_CASE("a context slice: causal attention is the same work on every rank") {
     int64_t all = 0, most = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       int64_t pairs = 0;
-      for (int64_t t : tokens_of(ContextSlice(bounds, ranks, rank))) pairs += t < 4096 ? t + 1 : t - 4095;
+      for (int64_t t : tokens_of(ContextSlice(bounds, ranks, rank)))
+        pairs += t < 4096 ? t + 1 : t - 4095;
       all += pairs;
       most = std::max(most, pairs);
     }
@@ -107,15 +110,18 @@ TEST_CASE("a context ring: groups of ranks are a ring, and their rows can be put
       for (int group = 0; group < groups.ranks(); ++group) {
         std::vector<int64_t> laid;  // tokens as the ranks of the group hold them
         for (int i = 0; i < near; ++i)
-          for (int64_t t : tokens_of(ContextSlice(bounds, ranks, group * near + i))) laid.push_back(t);
+          for (int64_t t : tokens_of(ContextSlice(bounds, ranks, group * near + i)))
+            laid.push_back(t);
         std::vector<int64_t> got, want;
         for (const RowRange& r : ring.in_order(group * near, near))
           for (int64_t i = 0; i < r.rows; ++i) got.push_back(laid[static_cast<size_t>(r.row + i)]);
         for (int64_t s = 0; s < groups.sequences(); ++s) {
           CHECK(groups.row(group, s) == static_cast<int64_t>(want.size()));
           int64_t start = bounds[static_cast<size_t>(s)];
-          for (int64_t i = 0; i < groups.early(group, s); ++i) want.push_back(start + groups.early_at(group, s) + i);
-          for (int64_t i = 0; i < groups.late(group, s); ++i) want.push_back(start + groups.late_at(group, s) + i);
+          for (int64_t i = 0; i < groups.early(group, s); ++i)
+            want.push_back(start + groups.early_at(group, s) + i);
+          for (int64_t i = 0; i < groups.late(group, s); ++i)
+            want.push_back(start + groups.late_at(group, s) + i);
         }
         CHECK(got == want);
       }
@@ -128,7 +134,8 @@ std::vector<ContextPlace> places_of(const std::vector<int32_t>& lengths, int ran
 }
 
 TEST_CASE("context places: a sequence takes the ranks that its length asks for") {
-  CHECK(places_of({64, 16, 16, 16, 16}, 4, 16) == std::vector<ContextPlace>{{0, 4}, {0, 1}, {1, 1}, {2, 1}, {3, 1}});
+  CHECK(places_of({64, 16, 16, 16, 16}, 4, 16) ==
+        std::vector<ContextPlace>{{0, 4}, {0, 1}, {1, 1}, {2, 1}, {3, 1}});
   CHECK(places_of({17, 8, 9}, 4, 16) == std::vector<ContextPlace>{{0, 2}, {3, 1}, {2, 1}});
   CHECK(places_of({100}, 1, 16) == std::vector<ContextPlace>{{0, 1}});
   CHECK(places_of({1000, 0}, 6, 16) == std::vector<ContextPlace>{{0, 6}, {0, 1}});
@@ -154,7 +161,8 @@ TEST_CASE("a sized context slice: every token on one rank, no rank with much mor
             CHECK(part.row == row);
             row += part.ring.rows(rank - part.first_rank);
             for (int64_t s = 0; s < part.ring.sequences(); ++s)
-              CHECK(part.ring.length(rank - part.first_rank, s) <= std::max<int64_t>(most, 480 / ranks));
+              CHECK(part.ring.length(rank - part.first_rank, s) <=
+                    std::max<int64_t>(most, 480 / ranks));
           }
         }
         CHECK(std::count(seen.begin(), seen.end(), 1) == 480);

@@ -6,8 +6,8 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/dist/mesh_picture.h"
-#include "mtrain/tensor/mixing.h"
 #include "mtrain/dist/parallel_layout.h"
+#include "mtrain/tensor/mixing.h"
 
 namespace mtrain {
 namespace {
@@ -24,9 +24,7 @@ std::vector<MeshLayout> example() {
   return {layout.dense, layout.expert};
 }
 
-char letter(Placement::Letter l) {
-  return "RISP"[static_cast<size_t>(l)];
-}
+char letter(Placement::Letter l) { return "RISP"[static_cast<size_t>(l)]; }
 
 TEST_CASE("docs: the mesh of docs/parallelism.md is drawn as it is") {
   CHECK(doc("parallelism.md").find("```\n" + mesh_text(example()) + "```\n") != std::string::npos);
@@ -34,11 +32,12 @@ TEST_CASE("docs: the mesh of docs/parallelism.md is drawn as it is") {
 }
 
 TEST_CASE("docs: the tables of docs/parallelism.md are those of the code") {
-  std::string text = doc("parallelism.md"), edges = "| from | to | forward | backward |\n|---|---|---|---|\n",
+  std::string text = doc("parallelism.md"),
+              edges = "| from | to | forward | backward |\n|---|---|---|---|\n",
               rules = "| op | inputs | result |\n|---|---|---|\n";
   for (const Transition& t : transitions())
-    edges += cat("| ", letter(t.from), " | ", letter(t.to), " | ", name(t.forward), " | ", name(t.backward),
-                 " |\n");
+    edges += cat("| ", letter(t.from), " | ", letter(t.to), " | ", name(t.forward), " | ",
+                 name(t.backward), " |\n");
   for (const MixRule& r : mix_rules())
     rules += cat("| ", name(r.op), " | ", r.inputs[0], ", ", r.inputs[1], " | ", r.result, " |\n");
   INFO(edges, rules);

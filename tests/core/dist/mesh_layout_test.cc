@@ -43,8 +43,10 @@ TEST_CASE("mesh: ranks count through the axes, the last one fastest") {
 
 TEST_CASE("mesh: the published example, 16 ranks with tp 2 and pp 4") {
   MeshLayout mesh = parallel_layout({.world_size = 16, .tp = 2, .pp = 4}).dense;
-  CHECK(mesh.groups("dp") == Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}});
-  CHECK(mesh.groups("tp") == Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12, 13}, {14, 15}});
+  CHECK(mesh.groups("dp") ==
+        Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}});
+  CHECK(mesh.groups("tp") ==
+        Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12, 13}, {14, 15}});
   CHECK(mesh.groups("pp") == Groups{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}});
   CHECK(mesh.group("pp", 9) == RankGroup{{1, 5, 9, 13}, 2});
 }
@@ -119,13 +121,15 @@ TEST_CASE("mesh: a group is the ranks that differ along its axes only") {
         bool agree = true;
         for (const AxisSpec& axis : kMesh.axes()) {
           bool inside = std::count(axes.names().begin(), axes.names().end(), axis.name) > 0;
-          if (!inside) agree = agree && kMesh.coordinate(a, axis.name) == kMesh.coordinate(b, axis.name);
+          if (!inside)
+            agree = agree && kMesh.coordinate(a, axis.name) == kMesh.coordinate(b, axis.name);
         }
         CHECK((kMesh.group_number(axes, a) == kMesh.group_number(axes, b)) == agree);
       }
 }
 
-TEST_CASE("mesh: a joint group is the union of the groups along one axis through those of the other") {
+TEST_CASE(
+    "mesh: a joint group is the union of the groups along one axis through those of the other") {
   CHECK(kMesh.groups({"dp", "cp"}) == kMesh.groups({"cp", "dp"}));
   for (int64_t rank = 0; rank < kMesh.num_ranks(); ++rank) {
     std::set<int64_t> through;
@@ -139,8 +143,10 @@ TEST_CASE("mesh: a joint group is the union of the groups along one axis through
 }
 
 TEST_CASE("mesh: what is no mesh, and axes that are not there") {
-  CHECK(refusal([] { kMesh.group("ep", 0); }) == "the mesh has no axis 'ep'; its axes: pp, dp, cp, tp");
-  CHECK(refusal([] { kMesh.stride("TP"); }) == "the mesh has no axis 'TP'; its axes: pp, dp, cp, tp");
+  CHECK(refusal([] { kMesh.group("ep", 0); }) ==
+        "the mesh has no axis 'ep'; its axes: pp, dp, cp, tp");
+  CHECK(refusal([] { kMesh.stride("TP"); }) ==
+        "the mesh has no axis 'TP'; its axes: pp, dp, cp, tp");
   CHECK(refusal([] { kMesh.size({"tp", "tp"}); }) == "joint axis names 'tp' twice");
   CHECK(refusal([] { MeshLayout({{"", 2}}); }) == "axis 0 of the mesh has no name");
   CHECK(refusal([] {
@@ -168,7 +174,8 @@ TEST_CASE("mesh: an axis cut in two is the same axis when joined") {
   CHECK(refusal([] {
           kMesh.split("dp", {{"replica", 3}, {"shard", 2}});
         }) ==
-        "axis 'dp' of size 4 cannot be cut into replica 3 x shard 2 = 6; the product of the sizes must be 4");
+        "axis 'dp' of size 4 cannot be cut into replica 3 x shard 2 = 6; the product of the sizes "
+        "must be 4");
   CHECK(refusal([] {
           kMesh.split("dp", {{"tp", 2}, {"shard", 2}});
         }) == "the mesh has two axes 'tp'; give each axis a name of its own");
@@ -182,22 +189,27 @@ TEST_CASE("mesh: views group the ranks of a shared axis alike, or are refused") 
   CHECK(refusal([&] {
           dense.view({{"pp", 2}, {"ep", 4}});
         }) ==
-        "pp 2 x ep 4 is 8 ranks, but the mesh pp 2 x dp 4 x tp 2 has 16; a view lays other axes over the "
+        "pp 2 x ep 4 is 8 ranks, but the mesh pp 2 x dp 4 x tp 2 has 16; a view lays other axes "
+        "over the "
         "same ranks");
   CHECK(refusal([&] {
           dense.view({{"edp", 2}, {"pp", 2}, {"ep", 4}});
         }) ==
-        "axis 'pp' would not group the same ranks in both views: 2 ranks 8 apart in pp 2 x dp 4 x tp 2, 2 "
+        "axis 'pp' would not group the same ranks in both views: 2 ranks 8 apart in pp 2 x dp 4 x "
+        "tp 2, 2 "
         "ranks 4 "
-        "apart in edp 2 x pp 2 x ep 4; make 'pp' the outermost axis, or the axes inside it equally large in "
+        "apart in edp 2 x pp 2 x ep 4; make 'pp' the outermost axis, or the axes inside it equally "
+        "large in "
         "both");
   // Alone along an axis of size 1, whatever its place.
   CHECK(MeshLayout({{"a", 4}, {"pp", 1}, {"b", 2}}).view({{"pp", 1}, {"c", 8}}).num_ranks() == 8);
 }
 
 TEST_CASE(
-    "mesh: 16,384 ranks cost a group's size per question, and all groups of an axis one entry per rank") {
-  ParallelLayout layout = parallel_layout({.world_size = 16384, .tp = 8, .pp = 16, .cp = 4, .ep = 64});
+    "mesh: 16,384 ranks cost a group's size per question, and all groups of an axis one entry per "
+    "rank") {
+  ParallelLayout layout =
+      parallel_layout({.world_size = 16384, .tp = 8, .pp = 16, .cp = 4, .ep = 64});
   CHECK(layout.dense.to_text() == "pp 16 x dp 32 x cp 4 x tp 8");
   CHECK(layout.expert.to_text() == "pp 16 x edp 16 x ep 64 x etp 1");
   size_t own = 0, all = 0, axes = 0;

@@ -50,8 +50,10 @@ TEST_CASE("picture: a mesh that splits nothing, and long groups") {
   CHECK_THROWS_AS(mesh_text({}), Error);
 }
 
-// What stands between two marks, from `at` on; `at` moves behind the second. Empty when they are not there.
-std::string between(const std::string& text, std::string_view open, std::string_view close, size_t& at) {
+// What stands between two marks, from `at` on; `at` moves behind the second. Empty when they are
+// not there.
+std::string between(const std::string& text, std::string_view open, std::string_view close,
+                    size_t& at) {
   size_t from = text.find(open, at);
   size_t to = from == std::string::npos ? from : text.find(close, from + open.size());
   if (to == std::string::npos) return "";
@@ -71,7 +73,8 @@ std::map<std::string, std::map<int64_t, std::string>> colours(const std::string&
 }
 
 TEST_CASE("picture: in each panel two ranks have the same colour when they share the group") {
-  std::vector<MeshLayout> meshes = views({.world_size = 96, .tp = 4, .pp = 3, .cp = 2, .ep = 8, .etp = 2});
+  std::vector<MeshLayout> meshes =
+      views({.world_size = 96, .tp = 4, .pp = 3, .cp = 2, .ep = 8, .etp = 2});
   auto drawn = colours(mesh_svg(meshes, {.max_ranks = 96}));
   size_t panels = 0;
   for (const MeshLayout& mesh : meshes)

@@ -11,13 +11,15 @@ namespace {
 
 const MeshLayout kLayout({{"pp", 2}, {"dp", 2}, {"cp", 1}, {"tp", 2}});
 
-// What an axis says of itself, and the sum of the world ranks along it, which only its group can give.
+// What an axis says of itself, and the sum of the world ranks along it, which only its group can
+// give.
 std::string told(const Axis& axis, int rank) {
   return cat(axis.name(), " ", axis.index(), "/", axis.size(), " sum ",
              axis.comm().all_reduce_value<int64_t>(rank));
 }
 
-std::string expected(const MeshLayout& layout, const AxisNames& axes, const std::string& name, int rank) {
+std::string expected(const MeshLayout& layout, const AxisNames& axes, const std::string& name,
+                     int rank) {
   RankGroup group = layout.group(axes, rank);
   int64_t sum = 0;
   for (int64_t other : group.ranks) sum += other;
@@ -44,7 +46,8 @@ TEST_CASE("mesh: every axis, joint axis and view talks to the ranks of its group
   MeshLayout expert = kLayout.view({{"pp", 2}, {"edp", 1}, {"ep", 4}});
   for (int rank = 0; rank < 8; ++rank) {
     Lines& out = want[static_cast<size_t>(rank)];
-    for (const char* name : {"pp", "dp", "cp", "tp"}) out.push_back(expected(kLayout, name, name, rank));
+    for (const char* name : {"pp", "dp", "cp", "tp"})
+      out.push_back(expected(kLayout, name, name, rank));
     out.push_back(expected(kLayout, {"dp", "cp"}, "dp-cp", rank));
     out.push_back(expected(kLayout, {"pp", "tp"}, "pp-tp", rank));
     out.push_back(expected(kLayout, {"dp", "cp"}, "dp-cp", rank));
@@ -62,7 +65,8 @@ TEST_CASE("mesh: world ranks of an axis' communicator are those of the layout") 
     for (const char* name : {"pp", "dp", "tp"}) {
       std::span<const int> ranks = mesh[name].comm().world_ranks();
       std::lock_guard lock(mutex);
-      CHECK(std::vector<int64_t>(ranks.begin(), ranks.end()) == kLayout.group(name, world.rank()).ranks);
+      CHECK(std::vector<int64_t>(ranks.begin(), ranks.end()) ==
+            kLayout.group(name, world.rank()).ranks);
     }
   });
 }
@@ -73,10 +77,13 @@ TEST_CASE("mesh: one rank needs no other, and what does not fit is refused") {
   CHECK(one["tp"].size() == 1);
   CHECK(one.joint({"tp", "dp"}).name() == "dp-tp");
   CHECK_THROWS_WITH_AS(one["ep"], doctest::Contains("the mesh has no axis 'ep'"), Error);
-  CHECK_THROWS_WITH_AS(one.joint({"tp", "cp"}), doctest::Contains("the mesh has no axis 'cp'"), Error);
+  CHECK_THROWS_WITH_AS(one.joint({"tp", "cp"}), doctest::Contains("the mesh has no axis 'cp'"),
+                       Error);
   CHECK_THROWS_WITH_AS(
       Mesh(*self, kLayout),
-      doctest::Contains("the mesh pp 2 x dp 2 x cp 1 x tp 2 is made for 8 ranks, but the job has 1"), Error);
+      doctest::Contains(
+          "the mesh pp 2 x dp 2 x cp 1 x tp 2 is made for 8 ranks, but the job has 1"),
+      Error);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Linear layers with their transfer behind them, against one collective and one product: the same bits forwards and backwards,
-// the same bytes.
+// Linear layers with their transfer behind them, against one collective and one product: the same
+// bits forwards and backwards, the same bytes.
 #include "mtrain/dist/overlapped_linear.h"
 
 #include <doctest/doctest.h>
@@ -14,7 +14,8 @@ namespace {
 
 using namespace contract;
 
-constexpr int64_t kPiece = 32, kWidth = 64, kOutputs = 48, kMore = 80;  // rows of a rank's piece; columns
+constexpr int64_t kPiece = 32, kWidth = 64, kOutputs = 48,
+                  kMore = 80;  // rows of a rank's piece; columns
 
 struct Weight {
   Weight(Run& run, const Shape& shape, DType dtype, const std::string& key)
@@ -36,11 +37,13 @@ Tensor random(Run& run, const Shape& shape, DType dtype, const std::string& key)
   return make(run, random_values(shape.numel(), key), shape, dtype);
 }
 
-/// Two layers that read the gathered stream, one with a bias; their results are added up as silu_mul does.
+/// Two layers that read the gathered stream, one with a bias; their results are added up as
+/// silu_mul does.
 Result column(Lab& lab, const Axis& axis, DType dtype, bool overlapped, bool late) {
   Run& run = lab.run();
   std::string rank = std::to_string(axis.index());
-  Weight a(run, {kOutputs, kWidth}, dtype, "a" + rank), b(run, {kOutputs, kWidth}, dtype, "b" + rank);
+  Weight a(run, {kOutputs, kWidth}, dtype, "a" + rank),
+      b(run, {kOutputs, kWidth}, dtype, "b" + rank);
   Weight bias(run, {kOutputs}, DType::f32, "bias" + rank);
   auto caught = std::make_shared<Catcher>();
   Tensor x = random(run, {kPiece, kWidth}, dtype, "x" + rank);
@@ -60,7 +63,8 @@ Result column(Lab& lab, const Axis& axis, DType dtype, bool overlapped, bool lat
   DeferredGradients weights;
   backward(y, random(run, y.shape(), dtype, "dy" + rank), late ? &weights : nullptr);
   weights.run();
-  for (const Tensor& t : {caught->grad, a.leaf->grad, b.leaf->grad, bias.leaf->grad}) out.values.push_back(values_of(t));
+  for (const Tensor& t : {caught->grad, a.leaf->grad, b.leaf->grad, bias.leaf->grad})
+    out.values.push_back(values_of(t));
   out.sent = axis.comm().counters().total().bytes_sent - before;
   return out;
 }
@@ -100,7 +104,8 @@ void check_same(Layers layers) {
         });
         for (size_t r = 0; r < plain.size(); ++r) {
           REQUIRE(hidden[r].values.size() == plain[r].values.size());
-          for (size_t i = 0; i < plain[r].values.size(); ++i) CHECK(hidden[r].values[i] == plain[r].values[i]);
+          for (size_t i = 0; i < plain[r].values.size(); ++i)
+            CHECK(hidden[r].values[i] == plain[r].values[i]);
           CHECK(hidden[r].sent == plain[r].sent);
           CHECK(plain[r].sent > 0);
         }
@@ -127,19 +132,22 @@ TEST_CASE("overlapped linear layers: without a tape") {
     Weight w(run, {kOutputs, kWidth}, DType::f32, "w");
     const LinearWeights layers[] = {{w.value, {}}};
     Tensor y = gathered_linear(x, mesh["tp"], layers).y[0];
-    bool same = values_of(y) == values_of(linear(redistribute(x, mesh["tp"], Placement::S(0), Placement::R()), w.value));
+    bool same =
+        values_of(y) ==
+        values_of(linear(redistribute(x, mesh["tp"], Placement::S(0), Placement::R()), w.value));
     if (!same) throw Error(ErrorClass::bug, "another product");
   });
 }
 
-// What the layers rely on: from this size on a product's rows may be cut anywhere. The backend has several ways to compute a
-// product, and one must not be chosen by the number of rows.
+// What the layers rely on: from this size on a product's rows may be cut anywhere. The backend has
+// several ways to compute a product, and one must not be chosen by the number of rows.
 TEST_CASE("products: rows do not depend on how many there are") {
   Lab lab(1);
   Run& run = lab.run();
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t rows : {64, 96, 256})
-      for (auto [n, k] : {std::pair<int64_t, int64_t>{32, 64}, {96, 64}, {64, 1024}, {33, 65}, {16, 3000}}) {
+      for (auto [n, k] :
+           {std::pair<int64_t, int64_t>{32, 64}, {96, 64}, {64, 1024}, {33, 65}, {16, 3000}}) {
         INFO(std::string(name(dtype)), " ", rows, " x ", n, " x ", k);
         if (!rows_may_be_cut(rows / 2, n, k)) continue;
         Tensor x = random(run, {rows, k}, dtype, "x"), w = random(run, {n, k}, dtype, "w");

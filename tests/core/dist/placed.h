@@ -1,5 +1,5 @@
-// Tensors of all ranks of an axis at once, in double on the host: the plain definition of each placement.
-// Stateless.
+// Tensors of all ranks of an axis at once, in double on the host: the plain definition of each
+// placement. Stateless.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -32,7 +32,8 @@ inline Held whole_numbers(const Shape& shape, std::string_view key) {
 inline Held piece(const Held& whole, int dim, int n, int rank) {
   Held out{whole.shape, {}};
   out.shape[dim] /= n;
-  // Walks the whole in its order and keeps what lies in the piece: no arithmetic of runs, unlike the op's.
+  // Walks the whole in its order and keeps what lies in the piece: no arithmetic of runs, unlike
+  // the op's.
   for (int64_t i = 0; i < whole.shape.numel(); ++i) {
     int64_t inner = 1;
     for (int d = dim + 1; d < whole.shape.rank(); ++d) inner *= whole.shape[d];
@@ -67,13 +68,14 @@ inline bool is_placed(const ByRank& held, const Held& whole, Placement p) {
   }
   for (int rank = 0; rank < n; ++rank) {
     bool split = p.letter() == Placement::Letter::S;
-    if (held[static_cast<size_t>(rank)] != (split ? piece(whole, p.dim(), n, rank) : whole)) return false;
+    if (held[static_cast<size_t>(rank)] != (split ? piece(whole, p.dim(), n, rank) : whole))
+      return false;
   }
   return true;
 }
 
-/// <gradient, value> of the whole, from what the ranks hold of both: a tensor placed p, its gradient placed
-/// dual(p).
+/// <gradient, value> of the whole, from what the ranks hold of both: a tensor placed p, its
+/// gradient placed dual(p).
 inline double pairing(const ByRank& values, const ByRank& gradients, Placement p) {
   double sum = 0;
   for (size_t rank = 0; rank < values.size(); ++rank)

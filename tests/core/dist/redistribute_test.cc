@@ -1,5 +1,5 @@
-// Every edge of the table on 1, 2 and 4 ranks, for every dtype and dim: forwards and backwards against the
-// plain definition, the transpose identity, and the bytes that theory asks for.
+// Every edge of the table on 1, 2 and 4 ranks, for every dtype and dim: forwards and backwards
+// against the plain definition, the transpose identity, and the bytes that theory asks for.
 #include "mtrain/dist/redistribute.h"
 
 #include <doctest/doctest.h>
@@ -48,8 +48,10 @@ void play(Communicator& world, const Setting& s, Outcome& out) {
   backward(y, dy);
   out.dx[rank] = {caught->grad.shape(), values_of(caught->grad)};
   out.sent_backward[rank] = sent() - out.sent_forward[rank];
-  if (values_of(dy) != out.dy[rank].values) throw Error(ErrorClass::bug, "backward wrote over its gradient");
-  if (values_of(x) != out.x[rank].values) throw Error(ErrorClass::bug, "forward wrote over its input");
+  if (values_of(dy) != out.dy[rank].values)
+    throw Error(ErrorClass::bug, "backward wrote over its gradient");
+  if (values_of(x) != out.x[rank].values)
+    throw Error(ErrorClass::bug, "forward wrote over its input");
 }
 
 // What one rank sends for a transfer whose whole tensor has so many bytes.
@@ -114,11 +116,11 @@ TEST_CASE("redistribute: every edge of the table, every dim and dtype, on 1, 2 a
           check_setting({n, dtype, shape, edge});
           ++checked;
         }
-  // Edges with s dims that can be cut: 5 without S, 4 with each, and s * s between them. On one rank s is the
-  // rank.
+  // Edges with s dims that can be cut: 5 without S, 4 with each, and s * s between them. On one
+  // rank s is the rank.
   auto count = [](int s) { return 5 + 4 * s + s * s; };
-  CHECK(checked ==
-        3 * (count(1) + count(2) + count(3) + count(3) + 2 * (count(1) + count(2) + count(2) + count(3))));
+  CHECK(checked == 3 * (count(1) + count(2) + count(3) + count(3) +
+                        2 * (count(1) + count(2) + count(2) + count(3))));
 }
 
 std::string refused(int n, const std::function<void(Run&, const Axis&)>& call) {
@@ -157,7 +159,8 @@ TEST_CASE("redistribute: what cannot be done is refused before anybody waits") {
             redistribute(run.zeros({4}, DType::i32), axis, Placement::I(), Placement::R());
           }).find("[4] int32") != std::string::npos);
     CHECK(refused(n, [](Run& run, const Axis& axis) {
-            redistribute(run.zeros({4, 4}, DType::f32).slice(1, 0, 2), axis, Placement::P(), Placement::I());
+            redistribute(run.zeros({4, 4}, DType::f32).slice(1, 0, 2), axis, Placement::P(),
+                         Placement::I());
           }).find("[4, 2] fp32") != std::string::npos);
   }
 }

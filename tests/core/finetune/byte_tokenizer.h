@@ -1,4 +1,5 @@
-// A tokenizer for tests: bytes, and special tokens from 256 on, which the tokenizer puts nowhere by itself.
+// A tokenizer for tests: bytes, and special tokens from 256 on, which the tokenizer puts nowhere by
+// itself.
 #pragma once
 #include "mtrain/data/tokenizer.h"
 
@@ -9,7 +10,8 @@ class ByteTokenizer final : public Tokenizer {
   /// <s> 256 begins texts, </s> 257 ends documents.
   ByteTokenizer() = default;
   /// These are special, and none of them begins or ends anything.
-  explicit ByteTokenizer(std::vector<std::string> special) : special_(std::move(special)), bos_(), eod_() {}
+  explicit ByteTokenizer(std::vector<std::string> special)
+      : special_(std::move(special)), bos_(), eod_() {}
   std::string name() const override { return "bytes"; }
   int64_t vocab_size() const override { return 256 + std::ssize(special_); }
   std::optional<int32_t> eod() const override { return eod_; }
@@ -40,7 +42,10 @@ template <class Ids, class Trained>
 std::string learnt_text(const Ids& ids, const Trained& trained) {
   std::string out;
   for (size_t i = 0; i < ids.size(); ++i)
-    out += !trained[i] ? '.' : ids[i] == 256 ? '<' : ids[i] == 257 ? '>' : static_cast<char>(ids[i]);
+    out += !trained[i]     ? '.'
+           : ids[i] == 256 ? '<'
+           : ids[i] == 257 ? '>'
+                           : static_cast<char>(ids[i]);
   return out;
 }
 

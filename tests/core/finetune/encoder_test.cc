@@ -15,10 +15,12 @@ namespace {
 
 // Turns end with the tokenizer's end; </s> in a message is text.
 constexpr const char* kTemplate =
-    "{{ bos_token }}{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{{ eos_token if m.role == 'assistant' else ';' }}"
+    "{{ bos_token }}{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{{ eos_token if m.role "
+    "== 'assistant' else ';' }}"
     "{% endfor %}{% if add_generation_prompt %}a:{% endif %}";
 
-Example chat_of(const char* messages, std::vector<bool> spoken = {}, std::vector<bool> silenced = {}) {
+Example chat_of(const char* messages, std::vector<bool> spoken = {},
+                std::vector<bool> silenced = {}) {
   Example out;
   out.messages = messages;
   const size_t count = nlohmann::json::parse(messages).size();
@@ -30,14 +32,17 @@ Example chat_of(const char* messages, std::vector<bool> spoken = {}, std::vector
   return out;
 }
 
-constexpr const char* kTalk = R"([{"role":"user","content":"hi</s>"},{"role":"assistant","content":"yo"},
+constexpr const char* kTalk =
+    R"([{"role":"user","content":"hi</s>"},{"role":"assistant","content":"yo"},
                                  {"role":"user","content":"?"},{"role":"assistant","content":"no"}])";
 
 struct Lab {
   explicit Lab(TrainOn train_on = TrainOn::assistant, const char* source = kTemplate) {
     put(scratch / "t.jinja", source);
-    encoder = std::make_unique<ExampleEncoder>(
-        tokenizer, EncoderOptions{.template_path = "t.jinja", .base_directory = scratch.path(), .train_on = train_on});
+    encoder =
+        std::make_unique<ExampleEncoder>(tokenizer, EncoderOptions{.template_path = "t.jinja",
+                                                                   .base_directory = scratch.path(),
+                                                                   .train_on = train_on});
   }
   std::string learnt(const Example& example) const {
     TokenizedExample out = encoder->encode(example);
@@ -57,61 +62,85 @@ TEST_CASE("of a conversation the assistant's words are learnt, those of its last
   CHECK(Lab().learnt(chat_of(kTalk, {true, false})) == ".....................no>");
   CHECK(Lab().learnt(chat_of(kTalk, {true, true, true, false})) == "............yo>.........");
   // Of all, what others than the assistant say is learnt, and what the record silences is not.
-  CHECK(Lab(TrainOn::all).learnt(chat_of(kTalk, {false, false}, {false, false, false, true})) == "<u:hi</s>;a:yo>u:?;a:...");
+  CHECK(Lab(TrainOn::all).learnt(chat_of(kTalk, {false, false}, {false, false, false, true})) ==
+        "<u:hi</s>;a:yo>u:?;a:...");
   CHECK(Lab(TrainOn::all).learnt(chat_of(kTalk, {}, {true})) == "<u:......;a:yo>u:?;a:no>");
   CHECK(Lab().learnt(chat_of(R"([{"role":"user","content":"x"}])")) == ".....");
 }
 
 TEST_CASE("a template that marks what is generated is believed, turn by turn") {
   const char* marked =
-      "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{{ eos_token }}{% endgeneration %}"
+      "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{{ "
+      "eos_token }}{% endgeneration %}"
       "{% else %}{{ m.content }}{% endif %}{% endfor %}";
-  const char* talk = R"([{"role":"assistant","content":"aa"},{"role":"assistant","content":"bb"},{"role":"user","content":"c"}])";
+  const char* talk =
+      R"([{"role":"assistant","content":"aa"},{"role":"assistant","content":"bb"},{"role":"user","content":"c"}])";
   CHECK(Lab(TrainOn::assistant, marked).learnt(chat_of(talk)) == "aa>bb>.");
   CHECK(Lab(TrainOn::assistant, marked).learnt(chat_of(talk, {true, false, true})) == "aa>....");
 }
 
-TEST_CASE("a call of a function that the template leaves out is refused, whatever else has its name") {
-  const char* talk = R"([{"role":"user","content":"add"},{"role":"assistant","content":"","tool_calls":[{"function":{"name":"add","arguments":{}}}]}])";
+TEST_CASE(
+    "a call of a function that the template leaves out is refused, whatever else has its name") {
+  const char* talk =
+      R"([{"role":"user","content":"add"},{"role":"assistant","content":"","tool_calls":[{"function":{"name":"add","arguments":{}}}]}])";
   for (const char* name : {"", "chatml", "qwen", "llama3", "vicuna"}) {
     CAPTURE(name);
     ByteTokenizer tokenizer;
     Lab lab;
     auto own = std::make_unique<ExampleEncoder>(tokenizer, EncoderOptions{.chat_template = name});
     const ExampleEncoder& encoder = *name ? *own : *lab.encoder;
-    expect_error(ErrorClass::data, {"message 1 calls the function 'add'", *name ? name : "t.jinja", "dataset.template_path", "on_bad=skip"},
+    expect_error(ErrorClass::data,
+                 {"message 1 calls the function 'add'", *name ? name : "t.jinja",
+                  "dataset.template_path", "on_bad=skip"},
                  [&] { (void)encoder.encode(chat_of(talk)); });
   }
-  const char* writes = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}{% endfor %}{{ eos_token }}{% endfor %}";
-  CHECK(Lab(TrainOn::all, writes).learnt(chat_of(talk)) == R"(add>{"function": {"name": "add", "arguments": {}}}>)");
+  const char* writes =
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}{% "
+      "endfor %}{{ eos_token }}{% endfor %}";
+  CHECK(Lab(TrainOn::all, writes).learnt(chat_of(talk)) ==
+        R"(add>{"function": {"name": "add", "arguments": {}}}>)");
 }
 
-TEST_CASE("a tool whose definition the template leaves out is refused, whatever else has its name") {
-  Example talk = chat_of(R"([{"role":"user","content":"add"},{"role":"assistant","content":"no add"}])");
+TEST_CASE(
+    "a tool whose definition the template leaves out is refused, whatever else has its name") {
+  Example talk =
+      chat_of(R"([{"role":"user","content":"add"},{"role":"assistant","content":"no add"}])");
   talk.tools = R"([{"type":"function","function":{"name":"add","parameters":{}}}])";
-  expect_error(ErrorClass::data, {"has the tool 'add'", "t.jinja", "dataset.template_path", "on_bad=skip", "dataset.columns={tools: none}"},
+  expect_error(ErrorClass::data,
+               {"has the tool 'add'", "t.jinja", "dataset.template_path", "on_bad=skip",
+                "dataset.columns={tools: none}"},
                [&] { (void)Lab().encoder->encode(talk); });
-  const char* writes = "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}";
-  CHECK(Lab(TrainOn::all, writes).learnt(talk) == R"([{"type": "function", "function": {"name": "add", "parameters": {}}}]add>no add>)");
-  const char* names = "{% for t in tools %}{{ t.function.name }};{% endfor %}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}";
+  const char* writes =
+      "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}";
+  CHECK(Lab(TrainOn::all, writes).learnt(talk) ==
+        R"([{"type": "function", "function": {"name": "add", "parameters": {}}}]add>no add>)");
+  const char* names =
+      "{% for t in tools %}{{ t.function.name }};{% endfor %}{% for m in messages %}{{ m.content "
+      "}}{{ eos_token }}{% endfor %}";
   CHECK(Lab(TrainOn::all, names).learnt(talk) == "add;add>no add>");
   talk.tools.clear();
   (void)Lab().encoder->encode(talk);
 }
 
-TEST_CASE("a template that comes with mtrain is chosen by name, and its special tokens are looked for in the tokenizer") {
+TEST_CASE(
+    "a template that comes with mtrain is chosen by name, and its special tokens are looked for in "
+    "the tokenizer") {
   ByteTokenizer tokenizer;
-  auto encoder = [&](const char* name) { return ExampleEncoder(tokenizer, EncoderOptions{.chat_template = name}); };
+  auto encoder = [&](const char* name) {
+    return ExampleEncoder(tokenizer, EncoderOptions{.chat_template = name});
+  };
   const TokenizedExample vicuna = encoder("vicuna").encode(chat_of(kTalk));
   std::string learnt = learnt_text(vicuna.ids, vicuna.trained);
   learnt.erase(std::remove(learnt.begin(), learnt.end(), '.'), learnt.end());
   CHECK(learnt == " yo> no>");
   CHECK(encoder("vicuna").missing_special_tokens().empty());
   CHECK(encoder("zephyr").missing_special_tokens().empty());
-  CHECK(encoder("chatml").missing_special_tokens() == std::vector<std::string>{"<|im_end|>", "<|im_start|>"});
+  CHECK(encoder("chatml").missing_special_tokens() ==
+        std::vector<std::string>{"<|im_end|>", "<|im_start|>"});
   CHECK(encoder("chatml").identity() != encoder("vicuna").identity());
   expect_error(ErrorClass::config, {"dataset.chat_template", "dataset.template_path", "both"}, [&] {
-    ExampleEncoder(tokenizer, EncoderOptions{.chat_template = "chatml", .template_path = "t.jinja"});
+    ExampleEncoder(tokenizer,
+                   EncoderOptions{.chat_template = "chatml", .template_path = "t.jinja"});
   });
 }
 
@@ -126,7 +155,8 @@ TEST_CASE("the date that templates see is the recipe's") {
 TEST_CASE("texts end with the end of document, and only the answer is learnt") {
   ByteTokenizer tokenizer;
   auto learnt = [&](const Example& example, TrainOn train_on = TrainOn::assistant) {
-    TokenizedExample out = ExampleEncoder(tokenizer, EncoderOptions{.train_on = train_on}).encode(example);
+    TokenizedExample out =
+        ExampleEncoder(tokenizer, EncoderOptions{.train_on = train_on}).encode(example);
     return learnt_text(out.ids, out.trained);
   };
   Example prompted;
@@ -148,21 +178,30 @@ TEST_CASE("what cannot be encoded is told") {
   ByteTokenizer tokenizer;
   ExampleEncoder plain(tokenizer, {});
   CHECK_FALSE(plain.has_template());
-  expect_error(ErrorClass::config, {"x:1", "no chat template", "dataset.chat_template", "chatml", "dataset.template_path"}, [&] { plain.encode(chat_of(kTalk)); });
+  expect_error(
+      ErrorClass::config,
+      {"x:1", "no chat template", "dataset.chat_template", "chatml", "dataset.template_path"},
+      [&] { plain.encode(chat_of(kTalk)); });
   Example ids;
   ids.kind = Example::Kind::tokens;
   ids.trained = {1, 1};
   for (int32_t bad : {-1, 258}) {
     ids.ids = {5, bad};
-    expect_error(ErrorClass::data, {"token 1", std::to_string(bad), "258"}, [&] { plain.encode(ids); });
+    expect_error(ErrorClass::data, {"token 1", std::to_string(bad), "258"},
+                 [&] { plain.encode(ids); });
   }
   Lab refusing(TrainOn::assistant,
-               "{% if messages|length > 2 %}{{ raise_exception('too many') }}{% endif %}{{ messages[0].content }}");
+               "{% if messages|length > 2 %}{{ raise_exception('too many') }}{% endif %}{{ "
+               "messages[0].content }}");
   std::vector<Example> many(100, chat_of(R"([{"role":"user","content":"x"}])"));
   many[7] = many[93] = chat_of(kTalk);
   std::vector<size_t> rejected;
   auto encoded = refusing.encoder->encode_all(
-      many, [&](const Example& example, const Error&) { rejected.push_back(static_cast<size_t>(&example - many.data())); }, 4);
+      many,
+      [&](const Example& example, const Error&) {
+        rejected.push_back(static_cast<size_t>(&example - many.data()));
+      },
+      4);
   CHECK(rejected == std::vector<size_t>{7, 93});
   CHECK(encoded[7].ids.empty());
   CHECK(encoded[99].ids == std::vector<int32_t>{'x'});

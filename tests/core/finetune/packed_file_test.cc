@@ -74,7 +74,8 @@ std::string samples(const fs::path& prefix, SampleOrder order = {}) {
   return samples(PackedFileSource(file, all, order, 7));
 }
 
-const std::vector<std::string> kFiles = {".bin", ".idx", ".learnt.bin", ".learnt.idx", ".packed.json"};
+const std::vector<std::string> kFiles = {".bin", ".idx", ".learnt.bin", ".learnt.idx",
+                                         ".packed.json"};
 
 }  // namespace
 
@@ -87,20 +88,26 @@ TEST_CASE("samples of packs on disk are those of packs in memory") {
     write_packed(prefix, *records.store, *records.packs, origin(), false);
     CHECK(is_packed(prefix));
     for (const SampleOrder& order :
-         {SampleOrder{}, SampleOrder{.num_samples = 500, .shuffle_seed = 3}, SampleOrder{.num_samples = 70, .shuffle_seed = {}}})
-      CHECK(samples(prefix, order) == samples(PackedSource(records.store, records.packs, order, 7)));
+         {SampleOrder{}, SampleOrder{.num_samples = 500, .shuffle_seed = 3},
+          SampleOrder{.num_samples = 70, .shuffle_seed = {}}})
+      CHECK(samples(prefix, order) ==
+            samples(PackedSource(records.store, records.packs, order, 7)));
     const PackedFile file(prefix, origin());
     CHECK(file.num_records() == count);
     CHECK(file.size() == records.packs->size());
-    CHECK(file.summary().find(cat(counted(count, "record"), " in ", counted(file.size(), "pack"))) != std::string::npos);
+    CHECK(file.summary().find(cat(counted(count, "record"), " in ",
+                                  counted(file.size(), "pack"))) != std::string::npos);
   }
 }
 
-TEST_CASE("another tokenizer, encoding or length of samples is refused by name, and so is a source that changed") {
+TEST_CASE(
+    "another tokenizer, encoding or length of samples is refused by name, and so is a source that "
+    "changed") {
   ScratchFolder scratch;
   const Records records(20);
   put(scratch / "chats.jsonl", "records");
-  write_packed(scratch / "p", *records.store, *records.packs, origin(scratch / "chats.jsonl"), false);
+  write_packed(scratch / "p", *records.store, *records.packs, origin(scratch / "chats.jsonl"),
+               false);
   auto with = [&](const std::function<void(PackedOrigin&)>& change) {
     PackedOrigin wanted = origin();
     change(wanted);
@@ -109,13 +116,18 @@ TEST_CASE("another tokenizer, encoding or length of samples is refused by name, 
   with([](PackedOrigin&) {});
   expect_error(ErrorClass::config, {"another tokenizer: bytes", "the recipe's is words"},
                [&] { with([](PackedOrigin& o) { o.tokenizer = "words"; }); });
-  expect_error(ErrorClass::config, {"packed with template none", "template abc", "dataset.train_on"},
+  expect_error(ErrorClass::config,
+               {"packed with template none", "template abc", "dataset.train_on"},
                [&] { with([](PackedOrigin& o) { o.encoding = "template abc"; }); });
-  expect_error(ErrorClass::config, {"samples of 24 tokens", "model.seq_length is 32", "model.seq_length=24", "--seq-length 32"},
-               [&] { with([](PackedOrigin& o) { o.seq_length = 32; }); });
+  expect_error(
+      ErrorClass::config,
+      {"samples of 24 tokens", "model.seq_length is 32", "model.seq_length=24", "--seq-length 32"},
+      [&] { with([](PackedOrigin& o) { o.seq_length = 32; }); });
   put(scratch / "chats.jsonl", "other records");
-  expect_error(ErrorClass::data, {"chats.jsonl has changed since", sha256("records"), sha256("other records"), "data pack"},
-               [&] { with([](PackedOrigin&) {}); });
+  expect_error(
+      ErrorClass::data,
+      {"chats.jsonl has changed since", sha256("records"), sha256("other records"), "data pack"},
+      [&] { with([](PackedOrigin&) {}); });
   fs::remove(scratch / "chats.jsonl");
   with([](PackedOrigin&) {});
 }
@@ -145,7 +157,8 @@ TEST_CASE("any byte that changes and any end that is missing is one error that n
       expect_error(ErrorClass::data, {"p."}, [&] { PackedFile(scratch / "p", origin()); });
     };
     CAPTURE(end);
-    for (size_t kept : {size_t{0}, size_t{1}, whole.size() / 2, whole.size() - 2}) refused(whole.substr(0, kept));
+    for (size_t kept : {size_t{0}, size_t{1}, whole.size() / 2, whole.size() - 2})
+      refused(whole.substr(0, kept));
     if (end != ".packed.json")
       for (size_t at = 0; at < whole.size(); ++at) {
         std::string bad = whole;
@@ -153,7 +166,8 @@ TEST_CASE("any byte that changes and any end that is missing is one error that n
         refused(bad);
       }
     fs::remove(path);
-    expect_error(ErrorClass::data, {"is not complete", path.filename().string(), "data pack", "--force"},
+    expect_error(ErrorClass::data,
+                 {"is not complete", path.filename().string(), "data pack", "--force"},
                  [&] { PackedFile(scratch / "p", origin()); });
     put(path, whole);
   }
@@ -162,7 +176,8 @@ TEST_CASE("any byte that changes and any end that is missing is one error that n
   for (const auto& [name, value] : manifest.items()) {
     if (name == "source" || name == "source_sha256") continue;  // not looked at without the source
     CAPTURE(name);
-    for (const nlohmann::json& other : {nlohmann::json(17), nlohmann::json("x"), nlohmann::json(nullptr), nlohmann::json(0.5)}) {
+    for (const nlohmann::json& other :
+         {nlohmann::json(17), nlohmann::json("x"), nlohmann::json(nullptr), nlohmann::json(0.5)}) {
       auto bad = manifest;
       bad[name] = other;
       put(scratch / "p.packed.json", bad.dump());
@@ -171,6 +186,7 @@ TEST_CASE("any byte that changes and any end that is missing is one error that n
     auto bad = manifest;
     bad.erase(name);
     put(scratch / "p.packed.json", bad.dump());
-    expect_error(ErrorClass::data, {"p.packed.json", name, "missing"}, [&] { PackedFile(scratch / "p", origin()); });
+    expect_error(ErrorClass::data, {"p.packed.json", name, "missing"},
+                 [&] { PackedFile(scratch / "p", origin()); });
   }
 }

@@ -26,11 +26,13 @@ std::vector<int32_t> random_lengths(size_t count, int32_t capacity, uint64_t see
 }
 
 /// First fit decreasing as it is defined, in quadratic time.
-std::vector<std::vector<int32_t>> plain_packing(const std::vector<int32_t>& lengths, int32_t capacity) {
+std::vector<std::vector<int32_t>> plain_packing(const std::vector<int32_t>& lengths,
+                                                int32_t capacity) {
   std::vector<int32_t> order(lengths.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return lengths[static_cast<size_t>(a)] > lengths[static_cast<size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return lengths[static_cast<size_t>(a)] > lengths[static_cast<size_t>(b)];
+  });
   std::vector<std::vector<int32_t>> packs;
   std::vector<int32_t> room;
   for (int32_t item : order) {
@@ -87,13 +89,16 @@ TEST_CASE("a permutation takes every value once, and differs by seed, stream and
     return std::vector<int64_t>{order(0), order(1), order(2)};
   };
   CHECK(first(1, 2, 3) == first(1, 2, 3));
-  std::set<std::vector<int64_t>> all = {first(1, 2, 3), first(2, 2, 3), first(1, 3, 3), first(1, 2, 4)};
+  std::set<std::vector<int64_t>> all = {first(1, 2, 3), first(2, 2, 3), first(1, 3, 3),
+                                        first(1, 2, 4)};
   CHECK(all.size() == 4);
-  // Every place is as likely as any other: 10 values, 10 places, 20,000 orders; chi-squared with 81 degrees of freedom.
+  // Every place is as likely as any other: 10 values, 10 places, 20,000 orders; chi-squared with 81
+  // degrees of freedom.
   std::array<std::array<int, 10>, 10> counts{};
   for (uint64_t seed = 0; seed < 20'000; ++seed) {
     Permutation order(10, seed, 1, 0);
-    for (int64_t i = 0; i < 10; ++i) ++counts[static_cast<size_t>(i)][static_cast<size_t>(order(i))];
+    for (int64_t i = 0; i < 10; ++i)
+      ++counts[static_cast<size_t>(i)][static_cast<size_t>(order(i))];
   }
   double chi = 0;
   for (const auto& row : counts)
@@ -101,7 +106,9 @@ TEST_CASE("a permutation takes every value once, and differs by seed, stream and
   CHECK(chi < 140);  // 99.995 %
 }
 
-TEST_CASE("a sample holds its examples apart, each from position 0, and padding that counts for nothing") {
+TEST_CASE(
+    "a sample holds its examples apart, each from position 0, and padding that counts for "
+    "nothing") {
   auto store = store_of({{10, 11, 12, 13}, {20, 21, 22}, {30, 31}});
   auto packs = std::make_shared<Packs>(Packs{{0, 2, 1}, {0, 2, 3}});
   PackedSource source(store, packs, {}, 99);
@@ -117,7 +124,9 @@ TEST_CASE("a sample holds its examples apart, each from position 0, and padding 
   CHECK(sample.starts == std::vector<int32_t>{0, 2});
 }
 
-TEST_CASE("each epoch has every example once in an order of its own, and goes on anywhere at any data-parallel size") {
+TEST_CASE(
+    "each epoch has every example once in an order of its own, and goes on anywhere at any "
+    "data-parallel size") {
   std::vector<std::vector<int32_t>> examples;
   for (int32_t i = 0; i < 30; ++i) examples.push_back({i, i});
   auto store = store_of(examples);
@@ -127,7 +136,8 @@ TEST_CASE("each epoch has every example once in an order of its own, and goes on
   std::vector<std::vector<int32_t>> epochs(3);
   std::vector<int32_t> one(1), target(1), position(1);
   Sample sample{one, target, position, {}};
-  for (int64_t i = 0; i < 90; ++i) source.get(i, sample), epochs[static_cast<size_t>(i / 30)].push_back(one[0]);
+  for (int64_t i = 0; i < 90; ++i)
+    source.get(i, sample), epochs[static_cast<size_t>(i / 30)].push_back(one[0]);
   for (auto& epoch : epochs) CHECK(std::set<int32_t>(epoch.begin(), epoch.end()).size() == 30);
   CHECK(epochs[0] != epochs[1]);
   CHECK(epochs[1] != epochs[2]);
@@ -137,7 +147,9 @@ TEST_CASE("each epoch has every example once in an order of its own, and goes on
     std::vector<int32_t> got;
     for (int64_t step = 0; step < 2; ++step)
       for (int64_t rank = 0; rank < dp; ++rank) {
-        Loader loader(source, {.seq_length = 1, .micro_batch_size = 6 / dp, .dp_rank = rank, .dp_size = dp}, 24 + 6 * step);
+        Loader loader(source,
+                      {.seq_length = 1, .micro_batch_size = 6 / dp, .dp_rank = rank, .dp_size = dp},
+                      24 + 6 * step);
         auto batch = loader.next();
         got.insert(got.end(), batch[0].tokens.begin(), batch[0].tokens.end());
       }

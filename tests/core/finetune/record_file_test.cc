@@ -32,14 +32,18 @@ Read read(const fs::path& path, bool skip = false, int64_t limit = 10) {
 
 TEST_CASE("records are the lines of a file, or the items of one list") {
   ScratchFolder scratch;
-  put(scratch / "a.jsonl", "\xEF\xBB\xBF{\"b\":1,\"a\":2}\r\n\n  \n{\"x\":{\"y\":[1,{\"z\":null}]}}");
+  put(scratch / "a.jsonl",
+      "\xEF\xBB\xBF{\"b\":1,\"a\":2}\r\n\n  \n{\"x\":{\"y\":[1,{\"z\":null}]}}");
   Read lines = read(scratch / "a.jsonl");
-  CHECK(lines.records == std::vector<std::string>{"{\"b\":1,\"a\":2}", "{\"x\":{\"y\":[1,{\"z\":null}]}}"});
+  CHECK(lines.records ==
+        std::vector<std::string>{"{\"b\":1,\"a\":2}", "{\"x\":{\"y\":[1,{\"z\":null}]}}"});
   CHECK(lines.places == std::vector<std::string>{"a.jsonl:1", "a.jsonl:4"});
   put(scratch / "a.json", "\n [ {\"b\":1,\"a\":[{\"c\":2},{\"c\":3}]},\n{} , {\"d\":\"[\"}\n]\n");
   Read list = read(scratch / "a.json");
-  CHECK(list.records == std::vector<std::string>{"{\"b\":1,\"a\":[{\"c\":2},{\"c\":3}]}", "{}", "{\"d\":\"[\"}"});
-  CHECK(list.places == std::vector<std::string>{"a.json: record 0", "a.json: record 1", "a.json: record 2"});
+  CHECK(list.records ==
+        std::vector<std::string>{"{\"b\":1,\"a\":[{\"c\":2},{\"c\":3}]}", "{}", "{\"d\":\"[\"}"});
+  CHECK(list.places ==
+        std::vector<std::string>{"a.json: record 0", "a.json: record 1", "a.json: record 2"});
   put(scratch / "empty.json", "[]");
   CHECK(read(scratch / "empty.json").records.empty());
   put(scratch / "nothing", "");
@@ -53,28 +57,31 @@ TEST_CASE("what is no record is told with its place, or left out and counted") {
     std::string text;
     std::vector<std::string> says;
   };
-  for (const Fault& fault : {Fault{"{\"a\":1}\n{\"a\":\n", {"x:2", "not valid JSON", "byte"}},
-                             {"{\"a\":1}\n7\n", {"x:2", "number, not an object"}},
-                             {"{\"a\":1}\n{\"a\":1e400}\n", {"x:2", "cannot be read", "1e400"}},
-                             {"[{\"a\":1},{\"a\":-1e400}]", {"record 1", "cannot be read", "1e400"}},
-                             {"{\"a\":1,\"a\":2}", {"x:1", "'a' twice"}},
-                             {"{\"a\":{\"b\":1,\"c\":{},\"b\":2}}", {"'b' twice"}},
-                             {"{\"a\":" + deep + "}", {"x:1", "nested deeper"}},
-                             {"{\"a\":\"\xFF\"}", {"x:1", "UTF-8"}},
-                             {"{\"a\":\"\\ud800\"}", {"x:1", "surrogate"}},
-                             {"[{\"a\":1},\n{\"a\":]", {"record 1", "not valid JSON", "byte"}},
-                             {"[{\"a\":1}, 3]", {"record 1", "number, not an object"}},
-                             {"[{\"a\":1}, [2]]", {"record 1", "array, not an object"}},
-                             {"[{\"a\":1,\"a\":1}]", {"record 0", "'a' twice"}}}) {
+  for (const Fault& fault :
+       {Fault{"{\"a\":1}\n{\"a\":\n", {"x:2", "not valid JSON", "byte"}},
+        {"{\"a\":1}\n7\n", {"x:2", "number, not an object"}},
+        {"{\"a\":1}\n{\"a\":1e400}\n", {"x:2", "cannot be read", "1e400"}},
+        {"[{\"a\":1},{\"a\":-1e400}]", {"record 1", "cannot be read", "1e400"}},
+        {"{\"a\":1,\"a\":2}", {"x:1", "'a' twice"}},
+        {"{\"a\":{\"b\":1,\"c\":{},\"b\":2}}", {"'b' twice"}},
+        {"{\"a\":" + deep + "}", {"x:1", "nested deeper"}},
+        {"{\"a\":\"\xFF\"}", {"x:1", "UTF-8"}},
+        {"{\"a\":\"\\ud800\"}", {"x:1", "surrogate"}},
+        {"[{\"a\":1},\n{\"a\":]", {"record 1", "not valid JSON", "byte"}},
+        {"[{\"a\":1}, 3]", {"record 1", "number, not an object"}},
+        {"[{\"a\":1}, [2]]", {"record 1", "array, not an object"}},
+        {"[{\"a\":1,\"a\":1}]", {"record 0", "'a' twice"}}}) {
     CAPTURE(fault.text);
     put(scratch / "x", fault.text);
-    for (const auto& says : fault.says) expect_error(ErrorClass::data, {says}, [&] { read(scratch / "x"); });
+    for (const auto& says : fault.says)
+      expect_error(ErrorClass::data, {says}, [&] { read(scratch / "x"); });
   }
   put(scratch / "x", "{\"a\":1}\n{\n[]\n{\"a\":2}\n");
   Read rest = read(scratch / "x", true);
   CHECK(rest.records.size() == 2);
   CHECK(rest.skipped == 2);
-  expect_error(ErrorClass::data, {"x:3", "more than 1", "max_bad"}, [&] { read(scratch / "x", true, 1); });
+  expect_error(ErrorClass::data, {"x:3", "more than 1", "max_bad"},
+               [&] { read(scratch / "x", true, 1); });
   expect_error(ErrorClass::io, {"nowhere"}, [&] { read(scratch / "nowhere"); });
   expect_error(ErrorClass::io, {"cannot read"}, [&] { read(scratch.path()); });
 }

@@ -47,16 +47,22 @@ TEST_CASE("the fields of the first records say the format") {
                         {R"({"segments":[]})", segments},
                         {R"({"input_ids":[1],"labels":[1]})", tokens}})
     CHECK(detect(c.record) == c.format);
-  CHECK(detect(R"({"question":"a","answer":"b"})", {{"prompt", "question"}, {"completion", "answer"}}) == prompt_completion);
+  CHECK(detect(R"({"question":"a","answer":"b"})",
+               {{"prompt", "question"}, {"completion", "answer"}}) == prompt_completion);
   CHECK(detect(R"({"instruction":"a","response":"b"})", {{"output", "response"}}) == alpaca);
-  expect_error(ErrorClass::data, {"cannot tell the format of x.jsonl", "question, answer", "dataset.format", "dataset.columns"},
+  expect_error(ErrorClass::data,
+               {"cannot tell the format of x.jsonl", "question, answer", "dataset.format",
+                "dataset.columns"},
                [] { detect(R"({"question":"a","answer":"b"})"); });
-  expect_error(ErrorClass::data, {"by its first record: its fields are"}, [] { detect(R"({"question":"a"})"); });
+  expect_error(ErrorClass::data, {"by its first record: its fields are"},
+               [] { detect(R"({"question":"a"})"); });
   expect_error(ErrorClass::data, {"which fit openai and prompt_completion", "dataset.format"},
                [] { detect(R"({"messages":[],"prompt":"a","completion":"b"})"); });
-  expect_error(ErrorClass::data, {"chosen and rejected", "dataset.type=preference", "--dataset preference"},
+  expect_error(ErrorClass::data,
+               {"chosen and rejected", "dataset.type=preference", "--dataset preference"},
                [] { detect(R"({"prompt":"a","chosen":"b","rejected":"c"})"); });
-  expect_error(ErrorClass::data, {"with a label", "dataset.type=preference"}, [] { detect(R"({"messages":[],"label":true})"); });
+  expect_error(ErrorClass::data, {"with a label", "dataset.type=preference"},
+               [] { detect(R"({"messages":[],"label":true})"); });
   expect_error(ErrorClass::data, {"no records"}, [] { detect_format({}, {}, "x"); });
   const std::vector<Json> mixed = {Json::parse(R"({"text":"a"})"), Json::parse(R"({"body":"a"})")};
   expect_error(ErrorClass::data, {"text, body"}, [&] { detect_format(mixed, {}, "x"); });
@@ -66,80 +72,106 @@ TEST_CASE("alpaca is Stanford's text, a text of one's own, or a chat") {
   using enum RecordFormat;
   Example plain = read(alpaca, R"({"instruction":"Add.","input":"1 2","output":"3"})");
   REQUIRE(plain.kind == Example::Kind::prompted);
-  CHECK(
-      plain.texts[0].text ==
-      "Below is an instruction that describes a task, paired with an input that provides further context. Write a response that "
-      "appropriately completes the request.\n\n### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### Response:");
+  CHECK(plain.texts[0].text ==
+        "Below is an instruction that describes a task, paired with an input that provides further "
+        "context. Write a response that "
+        "appropriately completes the request.\n\n### Instruction:\nAdd.\n\n### Input:\n1 2\n\n### "
+        "Response:");
   CHECK_FALSE(plain.texts[0].trained);
   CHECK(plain.texts[1].text == "3");
   CHECK(plain.texts[1].trained);
   CHECK(read(alpaca, R"({"instruction":"Say {input}.","output":"3"})").texts[0].text ==
-        "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+        "Below is an instruction that describes a task. Write a response that appropriately "
+        "completes the request.\n\n"
         "### Instruction:\nSay {input}.\n\n### Response:");
-  CHECK(read(alpaca, R"({"instruction":"Q","input":"I","output":"3","system":"S"})", {.prompt = "{input}:{instruction}="})
+  CHECK(read(alpaca, R"({"instruction":"Q","input":"I","output":"3","system":"S"})",
+             {.prompt = "{input}:{instruction}="})
             .texts[0]
             .text == "S\n\nI:Q=");
-  Example chat =
-      read(alpaca, R"({"instruction":"Q","input":"I","output":"A","system":"S","history":[["q","a"]]})", {.chat_prompts = true});
-  CHECK(chat.messages == R"([{"role":"system","content":"S"},{"role":"user","content":"q"},{"role":"assistant","content":"a"},)"
-                         R"({"role":"user","content":"Q\nI"},{"role":"assistant","content":"A"}])");
-  expect_fault("has a history", [] { read(alpaca, R"({"instruction":"Q","output":"A","history":[["q","a"]]})"); });
+  Example chat = read(
+      alpaca, R"({"instruction":"Q","input":"I","output":"A","system":"S","history":[["q","a"]]})",
+      {.chat_prompts = true});
+  CHECK(
+      chat.messages ==
+      R"([{"role":"system","content":"S"},{"role":"user","content":"q"},{"role":"assistant","content":"a"},)"
+      R"({"role":"user","content":"Q\nI"},{"role":"assistant","content":"A"}])");
+  expect_fault("has a history",
+               [] { read(alpaca, R"({"instruction":"Q","output":"A","history":[["q","a"]]})"); });
   expect_fault("no field 'output'", [] { read(alpaca, R"({"instruction":"Q"})"); });
-  expect_fault("number in the field 'output'", [] { read(alpaca, R"({"instruction":"Q","output":1})"); });
+  expect_fault("number in the field 'output'",
+               [] { read(alpaca, R"({"instruction":"Q","output":1})"); });
 }
 
 TEST_CASE("conversations of any make become messages with tools and weights") {
   using enum RecordFormat;
-  Example talk = read(sharegpt, R"({"system":"S","tools":"[{\"name\":\"f\",\"parameters\":{}}]","conversations":[
+  Example talk = read(
+      sharegpt, R"({"system":"S","tools":"[{\"name\":\"f\",\"parameters\":{}}]","conversations":[
       {"from":"human","value":"q"},{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":{\"x\":1}}"},
       {"from":"observation","value":"o"},{"from":"gpt","value":"a"}]})");
-  CHECK(talk.messages ==
-        R"([{"role":"system","content":"S"},{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":)"
-        R"([{"type":"function","function":{"name":"f","arguments":{"x":1}}}]},{"role":"tool","content":"o"},)"
-        R"({"role":"assistant","content":"a"}])");
+  CHECK(
+      talk.messages ==
+      R"([{"role":"system","content":"S"},{"role":"user","content":"q"},{"role":"assistant","content":"","tool_calls":)"
+      R"([{"type":"function","function":{"name":"f","arguments":{"x":1}}}]},{"role":"tool","content":"o"},)"
+      R"({"role":"assistant","content":"a"}])");
   CHECK(talk.tools == R"([{"type":"function","function":{"name":"f","parameters":{}}}])");
-  Example weighed =
-      read(openai, R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","value":"b"}]},
+  Example weighed = read(
+      openai,
+      R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","value":"b"}]},
       {"role":"assistant","content":"c","weight":0},{"role":"assistant","content":"d","loss_weight":1.0},
       {"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}]})");
-  CHECK(weighed.messages ==
-        R"([{"role":"user","content":"ab"},{"role":"assistant","content":"c"},{"role":"assistant","content":"d"},)"
-        R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}])");
+  CHECK(
+      weighed.messages ==
+      R"([{"role":"user","content":"ab"},{"role":"assistant","content":"c"},{"role":"assistant","content":"d"},)"
+      R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}])");
   CHECK(weighed.spoken == std::vector<bool>{true, false, true, true});
   CHECK(weighed.silenced == std::vector<bool>{false, true, false, false});
-  for (const char* weight : {R"("weight":0.5)", R"("loss_weight":0.3)", R"("weight":-1)", R"("weight":"0")", R"("train":"false")"}) {
-    const std::string record = R"({"messages":[{"role":"assistant","content":"c",)" + std::string(weight) + "}]}";
+  for (const char* weight : {R"("weight":0.5)", R"("loss_weight":0.3)", R"("weight":-1)",
+                             R"("weight":"0")", R"("train":"false")"}) {
+    const std::string record =
+        R"({"messages":[{"role":"assistant","content":"c",)" + std::string(weight) + "}]}";
     const std::string key = std::string(weight + 1, std::strchr(weight + 1, '"'));
     expect_fault("has a message with " + key + " ", [&] { read(openai, record.c_str()); });
   }
-  CHECK(read(openai, R"({"messages":[{"role":"assistant","content":"c","weight":null,"train":true}]})").spoken == std::vector<bool>{true});
-  Example own =
-      read(sharegpt, R"({"talk":[{"who":"agent","says":"x"}]})",
-           {.columns = {{"conversations", "talk"}, {"from", "who"}, {"value", "says"}}, .roles = {{"agent", "assistant"}}});
+  CHECK(read(openai,
+             R"({"messages":[{"role":"assistant","content":"c","weight":null,"train":true}]})")
+            .spoken == std::vector<bool>{true});
+  Example own = read(sharegpt, R"({"talk":[{"who":"agent","says":"x"}]})",
+                     {.columns = {{"conversations", "talk"}, {"from", "who"}, {"value", "says"}},
+                      .roles = {{"agent", "assistant"}}});
   CHECK(own.messages == R"([{"role":"assistant","content":"x"}])");
-  Example split = read(prompt_completion, R"({"prompt":[{"role":"user","content":"q"},{"role":"assistant","content":"0"},
+  Example split =
+      read(prompt_completion,
+           R"({"prompt":[{"role":"user","content":"q"},{"role":"assistant","content":"0"},
       {"role":"user","content":"r"}],"completion":[{"role":"assistant","content":"a"}]})");
   CHECK(split.spoken == std::vector<bool>{false, false, false, true});
   expect_fault("without a role", [] { read(openai, R"({"messages":[{"content":"x"}]})"); });
   expect_fault("without content", [] { read(openai, R"({"messages":[{"role":"user"}]})"); });
-  expect_fault("of type 'image_url'", [] { read(openai, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})"); });
+  expect_fault("of type 'image_url'", [] {
+    read(openai, R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})");
+  });
   expect_fault("no list", [] { read(openai, R"({"messages":"x"})"); });
   expect_fault("no messages", [] { read(openai, R"({"messages":[]})"); });
-  expect_fault("not a JSON object", [] { read(sharegpt, R"j({"conversations":[{"from":"function_call","value":"f()"}]})j"); });
+  expect_fault("not a JSON object", [] {
+    read(sharegpt, R"j({"conversations":[{"from":"function_call","value":"f()"}]})j");
+  });
 }
 
 TEST_CASE("segments and tokens say themselves what is learnt") {
   using enum RecordFormat;
-  Example parts = read(segments, R"({"segments":[{"text":"a","label":false},{"text":"b","label":true}]})");
+  Example parts =
+      read(segments, R"({"segments":[{"text":"a","label":false},{"text":"b","label":true}]})");
   CHECK(parts.kind == Example::Kind::segments);
   CHECK(parts.texts[1].trained);
   expect_fault("segment 0 without label", [] { read(segments, R"({"segments":[{"text":"a"}]})"); });
-  Example ids = read(tokens, R"({"input_ids":[5,6,7,0],"labels":[-100,6,7,-100],"attention_mask":[1,1,1,0]})");
+  Example ids = read(
+      tokens, R"({"input_ids":[5,6,7,0],"labels":[-100,6,7,-100],"attention_mask":[1,1,1,0]})");
   CHECK(ids.ids == std::vector<int32_t>{5, 6, 7});
   CHECK(ids.trained == std::vector<uint8_t>{0, 1, 1});
   CHECK(read(tokens, R"({"input_ids":[5]})").trained == std::vector<uint8_t>{1});
-  expect_fault("labels[1] is 7 where input_ids has 6", [] { read(tokens, R"({"input_ids":[5,6],"labels":[5,7]})"); });
-  expect_fault("2 input_ids but 1 labels", [] { read(tokens, R"({"input_ids":[5,6],"labels":[5]})"); });
+  expect_fault("labels[1] is 7 where input_ids has 6",
+               [] { read(tokens, R"({"input_ids":[5,6],"labels":[5,7]})"); });
+  expect_fault("2 input_ids but 1 labels",
+               [] { read(tokens, R"({"input_ids":[5,6],"labels":[5]})"); });
   expect_fault("not an integer", [] { read(tokens, R"({"input_ids":[5.5]})"); });
   expect_fault("beyond 32 bits", [] { read(tokens, R"({"input_ids":[18446744073709551615]})"); });
 }
@@ -151,19 +183,25 @@ TEST_CASE("preferences are pairs or labels, and only the answers are learnt") {
   Preference texts = pair(R"({"prompt":"p","chosen":"c","rejected":"r"})");
   CHECK(texts.chosen.texts[1].text == "c");
   CHECK(texts.rejected->texts[1].text == "r");
-  Preference lists = pair(R"({"prompt":[{"role":"user","content":"q"}],"chosen":[{"role":"assistant","content":"c"}],
+  Preference lists = pair(
+      R"({"prompt":[{"role":"user","content":"q"}],"chosen":[{"role":"assistant","content":"c"}],
       "rejected":[{"role":"assistant","content":"r"}]})");
-  CHECK(lists.chosen.messages == R"([{"role":"user","content":"q"},{"role":"assistant","content":"c"}])");
+  CHECK(lists.chosen.messages ==
+        R"([{"role":"user","content":"q"},{"role":"assistant","content":"c"}])");
   CHECK(lists.chosen.spoken == std::vector<bool>{false, true});
-  Preference alike = pair(R"({"chosen":[{"role":"user","content":"q"},{"role":"assistant","content":"c"}],
+  Preference alike =
+      pair(R"({"chosen":[{"role":"user","content":"q"},{"role":"assistant","content":"c"}],
       "rejected":[{"role":"user","content":"q"},{"role":"assistant","content":"r"}]})");
   CHECK(alike.rejected->spoken == std::vector<bool>{false, true});
-  Preference shared = pair(R"({"conversations":[{"from":"human","value":"q"}],"chosen":{"from":"gpt","value":"c"},
+  Preference shared =
+      pair(R"({"conversations":[{"from":"human","value":"q"}],"chosen":{"from":"gpt","value":"c"},
       "rejected":{"from":"gpt","value":"r"}})");
-  CHECK(shared.rejected->messages == R"([{"role":"user","content":"q"},{"role":"assistant","content":"r"}])");
-  Preference label = pair(R"({"messages":[{"role":"assistant","content":"0"},{"role":"user","content":"q"},
+  CHECK(shared.rejected->messages ==
+        R"([{"role":"user","content":"q"},{"role":"assistant","content":"r"}])");
+  Preference label =
+      pair(R"({"messages":[{"role":"assistant","content":"0"},{"role":"user","content":"q"},
       {"role":"assistant","content":"a"}],"label":false})",
-                          "labels");
+           "labels");
   CHECK_FALSE(label.good);
   CHECK(label.chosen.spoken == std::vector<bool>{false, false, true});
   CHECK(pair(R"({"prompt":"p","completion":"c","label":true})", "labels").good);

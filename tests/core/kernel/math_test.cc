@@ -13,8 +13,8 @@ namespace {
 
 double ulps(float got, double want) {
   float nearest = static_cast<float>(want);
-  double ulp =
-      std::nextafter(std::fabs(nearest), std::numeric_limits<float>::infinity()) - std::fabs(nearest);
+  double ulp = std::nextafter(std::fabs(nearest), std::numeric_limits<float>::infinity()) -
+               std::fabs(nearest);
   return std::fabs(got - want) / ulp;
 }
 
@@ -59,7 +59,8 @@ TEST_CASE("sigmoid and the normal distribution keep relative accuracy in their t
     if (std::fabs(x) > 5) continue;
     Normal n = normal(x);
     worst_cdf = std::max(worst_cdf, std::fabs(n.cdf / (0.5 * std::erfc(-xd / std::sqrt(2.0))) - 1));
-    worst_pdf = std::max(worst_pdf, std::fabs(n.pdf / (std::exp(-0.5 * xd * xd) / std::sqrt(2 * M_PI)) - 1));
+    worst_pdf = std::max(worst_pdf,
+                         std::fabs(n.pdf / (std::exp(-0.5 * xd * xd) / std::sqrt(2 * M_PI)) - 1));
   }
   MESSAGE("relative errors: sigmoid ", worst_sigmoid, ", cdf ", worst_cdf, ", pdf ", worst_pdf);
   CHECK(worst_sigmoid < 4e-7);

@@ -21,7 +21,8 @@ TEST_CASE("init: chunks give what the whole gives, whatever their size") {
   for (size_t chunk : {size_t{1009}, size_t{65'536}, size_t{65'537}, size_t{131'072}}) {
     std::vector<float> parts;
     for (size_t at = 0; at < kCount; at += chunk) {
-      auto part = filled(Init::normal(0.02f), 42, "layers.0.weight", std::min(chunk, kCount - at), at);
+      auto part =
+          filled(Init::normal(0.02f), 42, "layers.0.weight", std::min(chunk, kCount - at), at);
       parts.insert(parts.end(), part.begin(), part.end());
     }
     CHECK(parts == whole);

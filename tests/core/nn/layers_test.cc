@@ -44,12 +44,13 @@ TEST_CASE("layers: parameters, their names, sizes and decay") {
   Attention attention(shop.root() / "attn", embed, {.layout = {4, 2, 2}, .bias = true});
   GatedMlp gated(shop.root() / "gated", embed, mlp, 0.02f, 0.01f);
   Mlp plain(shop.root() / "mlp", embed, mlp, GeluKind::tanh, {.bias = true}, 0.01f);
-  CHECK(shop.names() == std::set<std::string>{"lin.weight", "lin.bias", "rms.weight", "ln.weight", "ln.bias",
-                                              "attn.qkv.weight", "attn.qkv.bias", "attn.out.weight",
-                                              "attn.out.bias", "gated.gate.weight", "gated.up.weight",
-                                              "gated.down.weight", "mlp.up.weight", "mlp.up.bias",
-                                              "mlp.down.weight", "mlp.down.bias"});
-  for (const auto& p : shop.list.all()) CHECK_MESSAGE(p.decay == (p.master.shape().rank() == 2), p.name);
+  CHECK(shop.names() == std::set<std::string>{
+                            "lin.weight", "lin.bias", "rms.weight", "ln.weight", "ln.bias",
+                            "attn.qkv.weight", "attn.qkv.bias", "attn.out.weight", "attn.out.bias",
+                            "gated.gate.weight", "gated.up.weight", "gated.down.weight",
+                            "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias"});
+  for (const auto& p : shop.list.all())
+    CHECK_MESSAGE(p.decay == (p.master.shape().rank() == 2), p.name);
   CHECK(shop.list.find("attn.qkv.weight")->master.shape() == Shape{16, 8});
   CHECK(shop.list.find("attn.out.weight")->master.shape() == Shape{8, 8});
   CHECK(shop.list.find("gated.down.weight")->master.shape() == Shape{8, 12});
@@ -67,7 +68,8 @@ TEST_CASE("layers: linear, norms and both MLPs compute what they say") {
     check_close(values_of(got), want, DType::f32, {}, what);
   };
   Linear linear(shop.root() / "lin", mlp, embed, {.init_std = 0.5f, .bias = true});
-  close(linear(x), reference::linear(in, shop.value("lin.weight"), shop.value("lin.bias"), kTokens, 8, 12),
+  close(linear(x),
+        reference::linear(in, shop.value("lin.weight"), shop.value("lin.bias"), kTokens, 8, 12),
         "linear");
   Norm rms(shop.root() / "rms", Norm::Kind::rms, embed, 1e-5f),
       layer(shop.root() / "ln", Norm::Kind::layer, embed, 1e-5f);
@@ -83,28 +85,35 @@ TEST_CASE("layers: linear, norms and both MLPs compute what they say") {
                                     through(in, "gated.up.weight", 8, 12)),
                 "gated.down.weight", 12, 8),
         "gated");
-  Mlp plain(shop.root() / "mlp", embed, mlp, GeluKind::tanh, {.init_std = 0.5f, .bias = true}, 0.5f);
-  close(plain(x),
-        through(reference::gelu(through(in, "mlp.up.weight", 8, 12), true), "mlp.down.weight", 12, 8), "mlp");
+  Mlp plain(shop.root() / "mlp", embed, mlp, GeluKind::tanh, {.init_std = 0.5f, .bias = true},
+            0.5f);
+  close(
+      plain(x),
+      through(reference::gelu(through(in, "mlp.up.weight", 8, 12), true), "mlp.down.weight", 12, 8),
+      "mlp");
 }
 
-TEST_CASE("layers: attention scales by the root of the head width, with and without rotary positions") {
+TEST_CASE(
+    "layers: attention scales by the root of the head width, with and without rotary positions") {
   Workshop shop;
   constexpr int64_t kTokens = 7;
   const HeadLayout layout{4, 2, 6};
   const reference::Heads heads{4, 2, 6};
-  ModelInput input{.positions_T = make_ids(shop.run(), {0, 1, 2, 0, 1, 2, 3}),
-                   .bounds = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 3, 7})};
+  ModelInput input{
+      .positions_T = make_ids(shop.run(), {0, 1, 2, 0, 1, 2, 3}),
+      .bounds = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 3, 7})};
   RopeTable table = make_rope_table(shop.run(), {}, 10, 6);
   Tensor x = shop.input(kTokens, 24);
   for (bool rotary : {false, true})
     for (bool causal : {false, true}) {
       std::string name = cat("attn", rotary, causal);
-      Attention attention(
-          shop.root() / name, {"embed", 24},
-          {.layout = layout, .causal = causal, .init_std = 0.3f, .rope = rotary ? &table : nullptr});
-      Values qkv =
-          reference::linear(values_of(x), shop.value(name + ".qkv.weight"), {}, kTokens, 24, heads.width());
+      Attention attention(shop.root() / name, {"embed", 24},
+                          {.layout = layout,
+                           .causal = causal,
+                           .init_std = 0.3f,
+                           .rope = rotary ? &table : nullptr});
+      Values qkv = reference::linear(values_of(x), shop.value(name + ".qkv.weight"), {}, kTokens,
+                                     24, heads.width());
       if (rotary)
         qkv = reference::rope(qkv, heads, 6, values_of(table.cos), values_of(table.sin),
                               {0, 1, 2, 0, 1, 2, 3}, 1);
@@ -120,7 +129,8 @@ TEST_CASE(
   Workshop shop;
   constexpr int64_t kTokens = 3, kVocab = 10, kValid = 8, kWidth = 4;
   Embedding embed(shop.root() / "embed", {"vocab", kVocab}, {"embed", kWidth}, 0.5f);
-  LmHead head(shop.root() / "head", {"vocab", kVocab}, {"embed", kWidth}, kValid, &embed.weight, 0.5f);
+  LmHead head(shop.root() / "head", {"vocab", kVocab}, {"embed", kWidth}, kValid, &embed.weight,
+              0.5f);
   CHECK(shop.names() == std::set<std::string>{"embed.weight"});
   shop.list.allocate_gradients(shop.run());
   std::vector<int32_t> ids = {1, 7, 1}, targets = {7, -1, 2};
@@ -130,23 +140,27 @@ TEST_CASE(
   check_close(values_of(head(embed(input.tokens_T), input)), logits, DType::f32, {}, "logits");
   input.targets_T = make_ids(shop.run(), targets);
   Tensor loss = head(embed(input.tokens_T), input);
-  check_close(values_of(loss), reference::cross_entropy(logits, targets, kVocab, kValid), DType::f32, {},
-              "loss");
+  check_close(values_of(loss), reference::cross_entropy(logits, targets, kVocab, kValid),
+              DType::f32, {}, "loss");
   Values dy = {1, 2, 3};
   backward(loss, make(shop.run(), dy, {kTokens}, DType::f32));
   Values d_logits = reference::cross_entropy_backward(dy, logits, targets, kVocab, kValid);
   auto grads = reference::linear_backward(d_logits, x, table, kTokens, kWidth, kVocab);
-  check_close(values_of(embed.weight.main_grad),
-              reference::add(grads[1], reference::embedding_backward(grads[0], ids, kVocab, kWidth)),
-              DType::f32, {}, "tied");
+  check_close(
+      values_of(embed.weight.main_grad),
+      reference::add(grads[1], reference::embedding_backward(grads[0], ids, kVocab, kWidth)),
+      DType::f32, {}, "tied");
 }
 
-TEST_CASE("layers: the head's bias is added to every logit, and learns from the losses as they are computed or later") {
+TEST_CASE(
+    "layers: the head's bias is added to every logit, and learns from the losses as they are "
+    "computed or later") {
   constexpr int64_t kTokens = 3, kVocab = 10, kValid = 8, kWidth = 4;
   std::vector<int32_t> targets = {7, -1, 2};
   for (float weight : {0.5f, 0.0f}) {  // known: gradients come with the losses
     Workshop shop;
-    LmHead head(shop.root() / "head", {"vocab", kVocab}, {"embed", kWidth}, kValid, nullptr, 0.5f, true);
+    LmHead head(shop.root() / "head", {"vocab", kVocab}, {"embed", kWidth}, kValid, nullptr, 0.5f,
+                true);
     CHECK(shop.names() == std::set<std::string>{"head.weight", "head.bias"});
     shop.list.allocate_gradients(shop.run());
     Parameter& bias = *shop.list.find("head.bias");
@@ -160,14 +174,17 @@ TEST_CASE("layers: the head's bias is added to every logit, and learns from the 
     check_close(values_of(head(x, input)), logits, DType::f32, {}, "logits");
     input.targets_T = make_ids(shop.run(), targets);
     Tensor loss = head(x, input);
-    check_close(values_of(loss), reference::cross_entropy(logits, targets, kVocab, kValid), DType::f32, {}, "loss");
+    check_close(values_of(loss), reference::cross_entropy(logits, targets, kVocab, kValid),
+                DType::f32, {}, "loss");
     Values dy(kTokens, 0.5);
     backward(loss, make(shop.run(), dy, {kTokens}, DType::f32));
-    Values d_logits = reference::cross_entropy_backward(dy, logits, targets, kVocab, kValid), want(kVocab, 0.0);
+    Values d_logits = reference::cross_entropy_backward(dy, logits, targets, kVocab, kValid),
+           want(kVocab, 0.0);
     for (size_t i = 0; i < d_logits.size(); ++i) want[i % kVocab] += d_logits[i];
     check_close(values_of(bias.main_grad), want, DType::f32, {.sums = kTokens}, "bias");
     check_close(values_of(shop.list.find("head.weight")->main_grad),
-                reference::linear_backward(d_logits, in, w, kTokens, kWidth, kVocab)[1], DType::f32, {.sums = kTokens}, "weight");
+                reference::linear_backward(d_logits, in, w, kTokens, kWidth, kVocab)[1], DType::f32,
+                {.sums = kTokens}, "weight");
   }
 }
 
@@ -185,10 +202,11 @@ std::vector<std::string> origins(const std::vector<HfPiece>& pieces, int64_t row
 TEST_CASE("layers: rows of a fused projection in separate and in stacked Hugging Face matrices") {
   // 4 heads of width 2 on 2 groups: each group is its two query heads, its key, its value.
   CHECK(origins(hf_qkv_pieces({4, 2, 2}, "q", "k", "v"), 16) ==
-        std::vector<std::string>{"q0", "q1", "q2", "q3", "k0", "k1", "v0", "v1", "q4", "q5", "q6", "q7", "k2",
-                                 "k3", "v2", "v3"});
+        std::vector<std::string>{"q0", "q1", "q2", "q3", "k0", "k1", "v0", "v1", "q4", "q5", "q6",
+                                 "q7", "k2", "k3", "v2", "v3"});
   CHECK(origins(hf_qkv_pieces({2, 2, 2}, "w", "w", "w"), 12) ==
-        std::vector<std::string>{"w0", "w1", "w4", "w5", "w8", "w9", "w2", "w3", "w6", "w7", "w10", "w11"});
+        std::vector<std::string>{"w0", "w1", "w4", "w5", "w8", "w9", "w2", "w3", "w6", "w7", "w10",
+                                 "w11"});
   CHECK(origins(hf_qkv_pieces({4, 1, 1}, "w", "w", "w"), 6) ==
         std::vector<std::string>{"w0", "w1", "w2", "w3", "w4", "w5"});
   for (const auto& piece : hf_qkv_pieces({2, 2, 2}, "w", "w", "w", true)) CHECK(piece.transpose);
@@ -196,9 +214,12 @@ TEST_CASE("layers: rows of a fused projection in separate and in stacked Hugging
 
 TEST_CASE("layers: a stage has the blocks it is told, the whole model all of them") {
   CHECK(StageRange{}.layers(7) == std::pair<int64_t, int64_t>{0, 7});
-  CHECK(StageRange{.first_layer = 2, .num_layers = 3}.layers(7) == std::pair<int64_t, int64_t>{2, 5});
-  CHECK(StageRange{.first_layer = 7, .num_layers = 0}.layers(7) == std::pair<int64_t, int64_t>{7, 7});
-  CHECK_THROWS_WITH_AS(StageRange({.first_layer = 5, .num_layers = 3}).layers(7), doctest::Contains("blocks 5 to 8 of 7"), Error);
+  CHECK(StageRange{.first_layer = 2, .num_layers = 3}.layers(7) ==
+        std::pair<int64_t, int64_t>{2, 5});
+  CHECK(StageRange{.first_layer = 7, .num_layers = 0}.layers(7) ==
+        std::pair<int64_t, int64_t>{7, 7});
+  CHECK_THROWS_WITH_AS(StageRange({.first_layer = 5, .num_layers = 3}).layers(7),
+                       doctest::Contains("blocks 5 to 8 of 7"), Error);
 }
 
 }  // namespace

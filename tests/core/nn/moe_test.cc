@@ -1,4 +1,5 @@
-// A mixture of experts against a plain loop over experts in double, and over ranks against one rank.
+// A mixture of experts against a plain loop over experts in double, and over ranks against one
+// rank.
 #include "mtrain/nn/moe.h"
 
 #include <doctest/doctest.h>
@@ -24,7 +25,13 @@ const std::vector<int32_t> kBounds = {0, 6, 13, 24};
 constexpr float kWeight = 0.125f;
 
 MoeOptions options_of(RouterRule rule, int64_t shared = 6) {
-  return {.experts = kExperts, .ffn = kFfn, .shared_ffn = shared, .rule = rule, .terms = {}, .init_std = 0.4f, .out_init_std = 0.4f};
+  return {.experts = kExperts,
+          .ffn = kFfn,
+          .shared_ffn = shared,
+          .rule = rule,
+          .terms = {},
+          .init_std = 0.4f,
+          .out_init_std = 0.4f};
 }
 
 using Named = std::map<std::string, Values>;  // whole tensors
@@ -33,8 +40,10 @@ Values rows(const Values& v, int64_t begin, int64_t count, int64_t width) {
   return Values(v.begin() + begin * width, v.begin() + (begin + count) * width);
 }
 
-Values gated(const Values& x, const Values& gate, const Values& up, const Values& down, int64_t tokens, int64_t ffn) {
-  Values a = reference::linear(x, gate, {}, tokens, kWidth, ffn), b = reference::linear(x, up, {}, tokens, kWidth, ffn);
+Values gated(const Values& x, const Values& gate, const Values& up, const Values& down,
+             int64_t tokens, int64_t ffn) {
+  Values a = reference::linear(x, gate, {}, tokens, kWidth, ffn),
+         b = reference::linear(x, up, {}, tokens, kWidth, ffn);
   return reference::linear(reference::silu_mul(a, b), down, {}, tokens, ffn, kWidth);
 }
 
@@ -47,7 +56,8 @@ struct Choice {
 /// Those that find a place among `places` of each expert.
 std::vector<Choice> kept(std::vector<Choice> all, int64_t places, ExpertCapacity::Keep keep) {
   if (keep == ExpertCapacity::Keep::best)
-    std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.weight > b.weight; });
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Choice& a, const Choice& b) { return a.weight > b.weight; });
   std::map<size_t, int64_t> taken;
   std::erase_if(all, [&](const Choice& c) { return ++taken[c.expert] > places; });
   return all;
@@ -58,28 +68,36 @@ std::vector<Choice> choices_of(const Values& z, const MoeOptions& o) {
   each_token(z, kExperts, [&](size_t t, const Values& row) {
     auto chosen = router_choice(row, o.rule, true);
     Values weight = chosen_weights(row, o.rule, chosen);
-    for (size_t j = 0; j < chosen.size(); ++j) all.push_back({static_cast<int64_t>(t), chosen[j], weight[j]});
+    for (size_t j = 0; j < chosen.size(); ++j)
+      all.push_back({static_cast<int64_t>(t), chosen[j], weight[j]});
   });
   if (!o.capacity.factor) return all;
-  return kept(all, expert_places(*o.capacity.factor, kTokens, o.rule.top_k, kExperts), o.capacity.keep);
+  return kept(all, expert_places(*o.capacity.factor, kTokens, o.rule.top_k, kExperts),
+              o.capacity.keep);
 }
 
 /// One expert and one token after another.
 Values plain(const Named& p, const Values& x, const MoeOptions& o) {
   Values y = x;  // the residual
   if (o.shared_ffn > 0) {
-    Values shared = gated(x, p.at("shared.gate.weight"), p.at("shared.up.weight"), p.at("shared.down.weight"), kTokens, o.shared_ffn);
-    Values gate = o.shared_gate ? reference::linear(x, p.at("shared.scale.weight"), {}, kTokens, kWidth, 1) : Values();
+    Values shared = gated(x, p.at("shared.gate.weight"), p.at("shared.up.weight"),
+                          p.at("shared.down.weight"), kTokens, o.shared_ffn);
+    Values gate = o.shared_gate
+                      ? reference::linear(x, p.at("shared.scale.weight"), {}, kTokens, kWidth, 1)
+                      : Values();
     for (size_t i = 0; i < shared.size(); ++i)
       y[i] += shared[i] * (o.shared_gate ? 1 / (1 + std::exp(-gate[i / kWidth])) : 1);
   }
   Values z = reference::linear(x, p.at("router.weight"), {}, kTokens, kWidth, kExperts);
   for (const Choice& choice : choices_of(z, o)) {
-    auto matrix = [&](const char* name) { return rows(p.at(name), static_cast<int64_t>(choice.expert), 1, kFfn * kWidth); };
-    Values out = gated(rows(x, choice.token, 1, kWidth), matrix("experts.gate.weight"), matrix("experts.up.weight"),
-                       matrix("experts.down.weight"), 1, kFfn);
+    auto matrix = [&](const char* name) {
+      return rows(p.at(name), static_cast<int64_t>(choice.expert), 1, kFfn * kWidth);
+    };
+    Values out = gated(rows(x, choice.token, 1, kWidth), matrix("experts.gate.weight"),
+                       matrix("experts.up.weight"), matrix("experts.down.weight"), 1, kFfn);
     for (int64_t c = 0; c < kWidth; ++c)
-      y[static_cast<size_t>(choice.token * kWidth + c)] += choice.weight * out[static_cast<size_t>(c)];
+      y[static_cast<size_t>(choice.token * kWidth + c)] +=
+          choice.weight * out[static_cast<size_t>(c)];
   }
   return y;
 }
@@ -99,7 +117,8 @@ struct Outcome {
 };
 
 struct Worker {
-  Worker(const MoeOptions& options, const ParallelContext& parallel) : settings{.run = lab.run(), .parameters = list} {
+  Worker(const MoeOptions& options, const ParallelContext& parallel)
+      : settings{.run = lab.run(), .parameters = list} {
     settings.parallel = &parallel;
     moe.emplace(Scope(settings), Dim{"embed", kWidth}, options);
     list.allocate_gradients(lab.run());
@@ -118,17 +137,19 @@ void gather(const ParamList& list, Outcome& out) {
     Values &all = out.values[p.name], &sum = out.gradients[p.name];
     all.resize(static_cast<size_t>(p.global.numel())), sum.resize(all.size());
     for (const ParamBox& box : p.boxes())
-      for_each_run(box, p.global, p.master.shape(), [&](int64_t global, int64_t local, int64_t count) {
-        for (int64_t i = 0; i < count; ++i) {
-          all[static_cast<size_t>(global + i)] = value[static_cast<size_t>(local + i)];
-          sum[static_cast<size_t>(global + i)] += gradient[static_cast<size_t>(local + i)];
-        }
-      });
+      for_each_run(
+          box, p.global, p.master.shape(), [&](int64_t global, int64_t local, int64_t count) {
+            for (int64_t i = 0; i < count; ++i) {
+              all[static_cast<size_t>(global + i)] = value[static_cast<size_t>(local + i)];
+              sum[static_cast<size_t>(global + i)] += gradient[static_cast<size_t>(local + i)];
+            }
+          });
   }
 }
 
 /// The last of `steps` steps on the same tokens.
-Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const Values& dy, int steps = 1) {
+Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const Values& dy,
+             int steps = 1) {
   Outcome out;
   out.y.resize(x.size()), out.dx.resize(x.size());
   std::mutex mutex;
@@ -136,14 +157,19 @@ Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const V
     Mesh mesh(world, MeshLayout({{"edp", cut.edp}, {"ep", cut.ep}, {"etp", cut.etp}}));
     // All ranks share one micro-batch here, as those of cp do.
     const Axis& all = mesh.joint({"edp", "ep", "etp"});
-    ParallelContext parallel{.cp = &all, .ep = &mesh["ep"], .etp = &mesh["etp"], .edp = &mesh["edp"],
+    ParallelContext parallel{.cp = &all,
+                             .ep = &mesh["ep"],
+                             .etp = &mesh["etp"],
+                             .edp = &mesh["edp"],
                              .expert_group = &mesh.joint({"ep", "etp"})};
     Worker worker(options, parallel);
     int64_t mine = kTokens / cut.ranks(), first = mine * world.rank();
     std::vector<int32_t> bounds = kBounds;
     for (int32_t& b : bounds) b = static_cast<int32_t>(std::clamp<int64_t>(b - first, 0, mine));
-    ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(bounds), .loss_weight = kWeight};
-    worker.lab.run().own_tokens = std::make_shared<const std::vector<RowRange>>(std::vector<RowRange>{{first, mine}});
+    ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(bounds),
+                     .loss_weight = kWeight};
+    worker.lab.run().own_tokens =
+        std::make_shared<const std::vector<RowRange>>(std::vector<RowRange>{{first, mine}});
     std::shared_ptr<Catcher> target;
     Tensor y;
     RouterRecord record;
@@ -179,7 +205,7 @@ Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const V
   return out;
 }
 
-const Values kX = random_values(kTokens* kWidth, "x"), kDy = random_values(kTokens* kWidth, "dy");
+const Values kX = random_values(kTokens * kWidth, "x"), kDy = random_values(kTokens * kWidth, "dy");
 
 std::vector<RouterRule> rules() {
   using Score = RouterRule::Score;
@@ -189,7 +215,9 @@ std::vector<RouterRule> rules() {
           {.score = Score::sqrt_softplus, .top_k = 2}};
 }
 
-TEST_CASE("moe: value and every gradient are those of a plain loop over experts, with and without a capacity") {
+TEST_CASE(
+    "moe: value and every gradient are those of a plain loop over experts, with and without a "
+    "capacity") {
   for (const RouterRule& rule : rules())
     for (int variant : {0, 1, 2, 3}) {
       MoeOptions options = options_of(rule, variant == 0 ? 0 : 6);
@@ -208,9 +236,12 @@ TEST_CASE("moe: value and every gradient are those of a plain loop over experts,
       constexpr double kStep = 1e-6;
       auto check = [&](const std::string& name, const Values& gradient, auto&& moved) {
         Values direction = random_values(static_cast<int64_t>(gradient.size()), name);
-        double want = (moved(direction, kStep) - moved(direction, -kStep)) / (2 * kStep), have = 0, size = 0;
-        for (size_t i = 0; i < gradient.size(); ++i) have += gradient[i] * direction[i], size += std::fabs(gradient[i] * direction[i]);
-        CHECK_MESSAGE(std::fabs(have - want) <= 2e-6 * (size + 1), name, ": ", have, ", finite differences ", want);
+        double want = (moved(direction, kStep) - moved(direction, -kStep)) / (2 * kStep), have = 0,
+               size = 0;
+        for (size_t i = 0; i < gradient.size(); ++i)
+          have += gradient[i] * direction[i], size += std::fabs(gradient[i] * direction[i]);
+        CHECK_MESSAGE(std::fabs(have - want) <= 2e-6 * (size + 1), name, ": ", have,
+                      ", finite differences ", want);
       };
       check("x", got.dx, [&](const Values& d, double h) {
         Values x = kX;
@@ -226,23 +257,29 @@ TEST_CASE("moe: value and every gradient are those of a plain loop over experts,
     }
 }
 
-const Cut kCuts[] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {2, 2, 1}, {2, 1, 2}, {1, 2, 2}, {2, 2, 2}, {8, 1, 1}, {4, 2, 1}};
+const Cut kCuts[] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {2, 2, 1},
+                     {2, 1, 2}, {1, 2, 2}, {2, 2, 2}, {8, 1, 1}, {4, 2, 1}};
 
 void check_same(const Outcome& got, const Outcome& one, int64_t ranks) {
   CHECK(got.values == one.values);
   check_close(got.y, one.y, DType::f32, {.sums = 32}, "value");
   check_close(got.dx, one.dx, DType::f32, {.sums = 64}, "gradient of the stream");
-  for (const auto& [name, want] : one.gradients) check_close(got.gradients.at(name), want, DType::f32, {.sums = 64}, name);
+  for (const auto& [name, want] : one.gradients)
+    check_close(got.gradients.at(name), want, DType::f32, {.sums = 64}, name);
   CHECK(got.record.choices == one.record.choices);
-  for (size_t i = 0; i < one.record.terms.size(); ++i) CHECK(got.record.terms[i] == doctest::Approx(one.record.terms[i]).epsilon(1e-6));
+  for (size_t i = 0; i < one.record.terms.size(); ++i)
+    CHECK(got.record.terms[i] == doctest::Approx(one.record.terms[i]).epsilon(1e-6));
   CHECK(got.record.z == doctest::Approx(one.record.z).epsilon(1e-6));
   CHECK(got.buffers == one.buffers);
-  REQUIRE(static_cast<int64_t>(got.figures.size()) == ranks * static_cast<int64_t>(one.figures.size()));
+  REQUIRE(static_cast<int64_t>(got.figures.size()) ==
+          ranks * static_cast<int64_t>(one.figures.size()));
   for (size_t i = 0; i < got.figures.size(); ++i)
     CHECK(got.figures[i] == doctest::Approx(one.figures[i % one.figures.size()]).epsilon(1e-6));
 }
 
-TEST_CASE("moe: over ranks, value, gradients, balancing losses and biases are those of one rank, step after step") {
+TEST_CASE(
+    "moe: over ranks, value, gradients, balancing losses and biases are those of one rank, step "
+    "after step") {
   std::vector<BalanceTerm> terms = {{BalanceTerm::Over::micro_batch, 0.3, {}},
                                     {BalanceTerm::Over::sequence, 0.2, {}},
                                     {BalanceTerm::Over::given, 0.1, {}}};
@@ -287,7 +324,8 @@ TEST_CASE("moe: the bias goes towards equal load, and stays where the step was s
   CHECK(worker.list.buffers().front().values == std::vector<float>(kExperts, 0));
   worker.moe->end_step(sums, true);
   CHECK(worker.list.buffers().front().name == "router.bias");
-  CHECK(worker.list.buffers().front().values == std::vector<float>{-0.25f, -0.25f, 0, 0, 0, 0, 0.25f, 0.25f});
+  CHECK(worker.list.buffers().front().values ==
+        std::vector<float>{-0.25f, -0.25f, 0, 0, 0, 0, 0.25f, 0.25f});
 }
 
 TEST_CASE("moe: ranks without any row of theirs take part") {
@@ -298,7 +336,8 @@ TEST_CASE("moe: ranks without any row of theirs take part") {
   Outcome one = play(options, {}, x, kDy), got = play(options, {.ep = 8}, x, kDy);
   CHECK(std::count(one.record.choices.begin(), one.record.choices.end(), 0) == kExperts - 2);
   check_close(got.y, one.y, DType::f32, {.sums = 32}, "value");
-  for (const auto& [name, want] : one.gradients) check_close(got.gradients.at(name), want, DType::f32, {.sums = 64}, name);
+  for (const auto& [name, want] : one.gradients)
+    check_close(got.gradients.at(name), want, DType::f32, {.sums = 64}, name);
 }
 
 TEST_CASE("moe: recomputed, losses and gradients are the same and counted once") {
@@ -307,7 +346,8 @@ TEST_CASE("moe: recomputed, losses and gradients are the same and counted once")
   Outcome want = play(options, {}, kX, kDy);
   ParallelContext alone;
   Worker worker(options, alone);
-  ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(kBounds), .loss_weight = kWeight};
+  ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(kBounds),
+                   .loss_weight = kWeight};
   Tensor x = make(worker.lab.run(), kX, {kTokens, kWidth}, DType::f32);
   Tensor y = recompute([&](const Tensor& in) { return (*worker.moe)(in, input, in); }, x);
   CHECK(values_of(y) == want.y);
@@ -333,7 +373,8 @@ TEST_CASE("moe: layouts that cannot be are refused with what to set") {
     Mesh mesh(world, MeshLayout({{"two", 2}}));
     const Axis* two = &mesh["two"];
     CHECK_THROWS_WITH_AS(refused({.tp = two}, 8), doctest::Contains("dist.sp=true"), Error);
-    CHECK_THROWS_WITH_AS(refused({.ep = two, .expert_group = two}, 7), doctest::Contains("dist.ep"), Error);
+    CHECK_THROWS_WITH_AS(refused({.ep = two, .expert_group = two}, 7), doctest::Contains("dist.ep"),
+                         Error);
   });
   MoeSettings settings;
   settings.top_k = 9;

@@ -11,14 +11,15 @@ namespace {
 
 using namespace contract;
 
-TEST_CASE("scope: names are paths, dims and decay are kept, start values follow from seed and name") {
+TEST_CASE(
+    "scope: names are paths, dims and decay are kept, start values follow from seed and name") {
   Lab lab(1, 5), other(1, 5);
   ParamList list, reversed;
   BuildSettings settings{.run = lab.run(), .parameters = list},
       again{.run = other.run(), .parameters = reversed};
   Scope root(settings), root2(again);
-  Parameter& w =
-      (root / "layers" / 0 / "attn").param("weight", {{"heads", 6}, {"embed", 4}}, Init::normal(0.1f), true);
+  Parameter& w = (root / "layers" / 0 / "attn")
+                     .param("weight", {{"heads", 6}, {"embed", 4}}, Init::normal(0.1f), true);
   Parameter& b = root.param("bias", {{"embed", 4}}, Init::ones(), false);
   CHECK(w.name == "layers.0.attn.weight");
   CHECK(b.name == "bias");
@@ -29,8 +30,8 @@ TEST_CASE("scope: names are paths, dims and decay are kept, start values follow 
   CHECK(values_of(b.master) == Values{1, 1, 1, 1});
   // Another order of building gives the same values.
   root2.param("bias", {{"embed", 4}}, Init::ones(), false);
-  Parameter& w2 =
-      (root2 / "layers" / 0 / "attn").param("weight", {{"heads", 6}, {"embed", 4}}, Init::normal(0.1f), true);
+  Parameter& w2 = (root2 / "layers" / 0 / "attn")
+                      .param("weight", {{"heads", 6}, {"embed", 4}}, Init::normal(0.1f), true);
   CHECK(values_of(w2.master) == values_of(w.master));
   CHECK(list.numel() == 28);
   CHECK(list.find("bias") == &b);
@@ -63,12 +64,18 @@ TEST_CASE("scope: faulty dimensions are the user's fault, equal names the author
     }
     return std::pair(ErrorClass::usage, std::string("nothing thrown"));
   };
-  auto [kind, text] = error_of([&] { (root / "mlp").param("w", {{"mlp", 0}}, Init::zeros(), true); });
+  auto [kind, text] = error_of([&] {
+    (root / "mlp").param("w", {{"mlp", 0}}, Init::zeros(), true);
+  });
   CHECK(kind == ErrorClass::config);
   CHECK(text.find("mlp.w") != std::string::npos);
-  CHECK(error_of([&] { root.param("w", {{"mlp", -4}}, Init::zeros(), true); }).first == ErrorClass::config);
+  CHECK(error_of([&] {
+          root.param("w", {{"mlp", -4}}, Init::zeros(), true);
+        }).first == ErrorClass::config);
   root.param("w", {{"mlp", 4}}, Init::zeros(), true);
-  CHECK(error_of([&] { root.param("w", {{"mlp", 4}}, Init::zeros(), true); }).first == ErrorClass::bug);
+  CHECK(error_of([&] {
+          root.param("w", {{"mlp", 4}}, Init::zeros(), true);
+        }).first == ErrorClass::bug);
 }
 
 struct Two {
@@ -149,7 +156,8 @@ TEST_CASE("parameter: any range of local elements is a few boxes that hold just 
             REQUIRE(global_of[static_cast<size_t>(local + i)] == global + i);
           }
         });
-      for (int64_t i = 0; i < n; ++i) REQUIRE(seen[static_cast<size_t>(i)] == (i >= begin && i < end));
+      for (int64_t i = 0; i < n; ++i)
+        REQUIRE(seen[static_cast<size_t>(i)] == (i >= begin && i < end));
     }
   CHECK(most <= 2 * 5);
 }
@@ -157,7 +165,8 @@ TEST_CASE("parameter: any range of local elements is a few boxes that hold just 
 TEST_CASE("parameter: start values of a range are those of the whole") {
   Lab lab(1, 5);
   ParamList list, later;
-  BuildSettings settings{.run = lab.run(), .parameters = list}, deferred{.run = lab.run(), .parameters = later, .defer_memory = true};
+  BuildSettings settings{.run = lab.run(), .parameters = list},
+      deferred{.run = lab.run(), .parameters = later, .defer_memory = true};
   Parameter& w = Scope(settings).param("w", {{"a", 5}, {"b", 7}}, Init::normal(1), true);
   Parameter& d = Scope(deferred).param("w", {{"a", 5}, {"b", 7}}, Init::normal(1), true);
   CHECK_FALSE(d.master.defined());

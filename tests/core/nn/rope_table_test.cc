@@ -31,8 +31,8 @@ TEST_CASE("rope table: cos and sin of position times theta^(-2i/d)") {
   }
 }
 
-// Frequencies of Llama 3.1 (theta 500000, head dim 128, factor 8, low 1, high 4, original context 8192),
-// computed apart.
+// Frequencies of Llama 3.1 (theta 500000, head dim 128, factor 8, low 1, high 4, original context
+// 8192), computed apart.
 const std::pair<int64_t, double> kLlama31[] = {{0, 1.0},
                                                {1, 0.8146172338565447},
                                                {16, 0.03760603093086393},
@@ -51,7 +51,8 @@ TEST_CASE("rope table: Llama 3.1 keeps high frequencies, divides low ones and bl
   RopeConfig config;
   config.theta = 500000;
   config.scaling = "llama3";
-  RopeTable table = make_rope_table(lab.run(), config, 2, 128);  // row 1 holds the frequencies' own sines
+  RopeTable table =
+      make_rope_table(lab.run(), config, 2, 128);  // row 1 holds the frequencies' own sines
   auto sin = values_of(table.sin), cos = values_of(table.cos);
   for (auto [i, frequency] : kLlama31) {
     INFO("frequency ", i);

@@ -1,5 +1,5 @@
-// Tensors that say what tensor-parallel ranks hold of them: models built right pass, and a redistribution
-// that is forgotten is refused at its own op, before it computes anything.
+// Tensors that say what tensor-parallel ranks hold of them: models built right pass, and a
+// redistribution that is forgotten is refused at its own op, before it computes anything.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -21,7 +21,8 @@ const Placement kS0 = Placement::S(0), kS1 = Placement::S(1);
 
 /// A rank with parameters, and tensors of any shape and placement.
 struct Place {
-  Place(Communicator& world, bool sequence, bool typed) : mesh(world, MeshLayout({{"tp", kRanks}})) {
+  Place(Communicator& world, bool sequence, bool typed)
+      : mesh(world, MeshLayout({{"tp", kRanks}})) {
     parallel = {.tp = &mesh["tp"], .sequence = sequence, .typed = typed};
     if (typed) lab.run().typed = {.axis = parallel.tp, .stream = parallel.stream()};
     settings.parallel = &parallel;
@@ -32,7 +33,8 @@ struct Place {
     return t;
   }
   Tensor ids(int64_t count) {
-    return lab.run().from_host<int32_t>(std::vector<int32_t>(static_cast<size_t>(count), 1), {count});
+    return lab.run().from_host<int32_t>(std::vector<int32_t>(static_cast<size_t>(count), 1),
+                                        {count});
   }
   Scope scope() { return Scope(settings); }
   const Axis& axis() const { return mesh["tp"]; }
@@ -83,10 +85,11 @@ struct Whole {
     p.list.clear_gradients();
   }
   Tensor operator()() {
-    ModelInput input{
-        .tokens_T = place.ids(kTokens), .positions_T = place.ids(kTokens), .targets_T = place.ids(kTokens)};
-    input.bounds =
-        std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, static_cast<int32_t>(kTokens)});
+    ModelInput input{.tokens_T = place.ids(kTokens),
+                     .positions_T = place.ids(kTokens),
+                     .targets_T = place.ids(kTokens)};
+    input.bounds = std::make_shared<const std::vector<int32_t>>(
+        std::vector<int32_t>{0, static_cast<int32_t>(kTokens)});
     input.loss_weight = 0.5f;
     Tensor x = dropout(table(input.tokens_T), 0.1f, 7);
     x = attention(norm(x), input, x);
@@ -109,7 +112,9 @@ struct Whole {
 
 }  // namespace
 
-TEST_CASE("typed tensors: a model keeps its letters from the embedding to the loss, forward and backward") {
+TEST_CASE(
+    "typed tensors: a model keeps its letters from the embedding to the loss, forward and "
+    "backward") {
   for (bool sequence : {false, true})
     on_ranks(sequence, [&](Place& p) {
       if (sequence) {  // dropout asks which tokens are here
@@ -124,7 +129,8 @@ TEST_CASE("typed tensors: a model keeps its letters from the embedding to the lo
     });
 }
 
-TEST_CASE("typed tensors: a forgotten reduction or gathering is refused at its op, with the letters") {
+TEST_CASE(
+    "typed tensors: a forgotten reduction or gathering is refused at its op, with the letters") {
   std::vector<std::string> said(12);
   on_ranks(false, [&](Place& p) {
     Tensor stream = p.tensor({kTokens, kWidth}, kI), cut = p.tensor({kTokens, kWidth}, kS1),
@@ -140,8 +146,9 @@ TEST_CASE("typed tensors: a forgotten reduction or gathering is refused at its o
         refusal([&] { rms_norm(cut, bias, 1e-5f); }),    // pieces of rows
         refusal([&] { dropout(cut, 0.5f, 1); }),         // masks of pieces of rows
         refusal([&] {
-          attention(own, {1, 1, 4}, std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 8}),
-                    1, true);
+          attention(own, {1, 1, 4},
+                    std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 8}), 1,
+                    true);
         }),
         refusal([&] { redistribute(part, p.axis(), kI, kR); }),  // not what it is taken for
         refusal([&] {
@@ -158,10 +165,11 @@ TEST_CASE("typed tensors: a forgotten reduction or gathering is refused at its o
     };
     if (p.axis().index() == 0) said = mine;
   });
-  CHECK_MESSAGE(
-      says(said[0], {"internal: linear of [8, 12]", "linear cannot mix (I, S(0))", "redistribute I -> R"}),
-      said[0]);
-  CHECK_MESSAGE(says(said[1], {"add of [8, 12]", "add cannot mix (P, I)", "redistribute P -> I"}), said[1]);
+  CHECK_MESSAGE(says(said[0], {"internal: linear of [8, 12]", "linear cannot mix (I, S(0))",
+                               "redistribute I -> R"}),
+                said[0]);
+  CHECK_MESSAGE(says(said[1], {"add of [8, 12]", "add cannot mix (P, I)", "redistribute P -> I"}),
+                said[1]);
   CHECK_MESSAGE(says(said[2], {"add_bias of", "bias cannot mix (P, I)"}), said[2]);
   CHECK_MESSAGE(says(said[3], {"gelu of", "pointwise cannot mix (P)"}), said[3]);
   CHECK_MESSAGE(says(said[4], {"silu_mul of", "pointwise cannot mix (S(1), I)"}), said[4]);
@@ -178,7 +186,8 @@ TEST_CASE("typed tensors: nothing is refused where letters are not known, or not
   on_ranks(false, [](Place& p) {
     Tensor stream = p.tensor({kTokens, kWidth}, kI), columns = p.tensor({16, kWidth}, kS0);
     MT_CHECK(!linear(stream.slice(0, 0, kTokens), columns).placement(), "a slice has a letter");
-    MT_CHECK(!linear(p.tensor({kTokens, kWidth}, {}), columns).placement(), "a letter from nowhere");
+    MT_CHECK(!linear(p.tensor({kTokens, kWidth}, {}), columns).placement(),
+             "a letter from nowhere");
     MT_CHECK(linear(p.tensor({kTokens, kWidth}, kR), columns).placement() == kS1, "R, S(0)");
   });
   on_ranks(

@@ -25,10 +25,15 @@ std::deque<Parameter> make(const std::vector<Spec>& specs) {
   return parameters;
 }
 
-const std::vector<Spec> kModel = {{"embed.weight", 100},         {"layers.0.norm.weight", 8, false, true},
-                                  {"layers.0.mlp.weight", 300},  {"layers.0.experts.up", 64, true},
-                                  {"layers.1.norm.weight", 8, false, true}, {"layers.1.mlp.weight", 301},
-                                  {"layers.1.experts.up", 65, true}, {"norm.weight", 9}, {"head.weight", 50}};
+const std::vector<Spec> kModel = {{"embed.weight", 100},
+                                  {"layers.0.norm.weight", 8, false, true},
+                                  {"layers.0.mlp.weight", 300},
+                                  {"layers.0.experts.up", 64, true},
+                                  {"layers.1.norm.weight", 8, false, true},
+                                  {"layers.1.mlp.weight", 301},
+                                  {"layers.1.experts.up", 65, true},
+                                  {"norm.weight", 9},
+                                  {"head.weight", 50}};
 
 std::vector<std::string> names(const BucketPlan& bucket) {
   std::vector<std::string> out;
@@ -52,7 +57,8 @@ TEST_CASE("bucket plan: weights that may be codes share no bucket with others") 
     for (Parameter& p : parameters)
       if (p.name.find("mlp") != p.name.npos || p.name.find("up") != p.name.npos) p.small = &small;
     int seen = 0;
-    for (const BucketPlan& b : plan_buckets(parameters, {.zero = zero, .dense_shards = 2, .expert_shards = 2}))
+    for (const BucketPlan& b :
+         plan_buckets(parameters, {.zero = zero, .dense_shards = 2, .expert_shards = 2}))
       for (const BucketItem& item : b.items) {
         CHECK(b.small == (item.parameter->small != nullptr));
         seen += b.small;
@@ -61,13 +67,18 @@ TEST_CASE("bucket plan: weights that may be codes share no bucket with others") 
   }
 }
 
-TEST_CASE("bucket plan: every parameter once, aligned, apart, dense first, late ones by themselves, shards equal") {
+TEST_CASE(
+    "bucket plan: every parameter once, aligned, apart, dense first, late ones by themselves, "
+    "shards equal") {
   for (int zero : {0, 1, 2, 3})
     for (int shards : {1, 2, 3, 7})
       for (bool whole : {false, true})
         for (int64_t size : {1, 200, 0}) {
           auto parameters = make(kModel);
-          auto plans = plan_buckets(parameters, {.zero = zero, .bucket_size = size, .dense_shards = shards, .expert_shards = 2,
+          auto plans = plan_buckets(parameters, {.zero = zero,
+                                                 .bucket_size = size,
+                                                 .dense_shards = shards,
+                                                 .expert_shards = 2,
                                                  .whole_parameters = whole});
           std::vector<std::string> seen;
           bool experts = false;
@@ -83,15 +94,19 @@ TEST_CASE("bucket plan: every parameter once, aligned, apart, dense first, late 
               CHECK(item.parameter->expert == b.expert);
               CHECK(!item.parameter->partial.empty() == b.late);
               if (whole && zero > 0) CHECK(item.begin / shard == (item.end() - 1) / shard);
-              if (zero >= 2 && !b.late) CHECK(block_of(item.parameter->name) == block_of(b.items[0].parameter->name));
+              if (zero >= 2 && !b.late)
+                CHECK(block_of(item.parameter->name) == block_of(b.items[0].parameter->name));
               places.emplace_back(item.begin, item.end());
               seen.push_back(item.parameter->name);
               used += item.parameter->numel();
             }
             CHECK(b.zero == (b.late ? std::min(zero, 1) : zero));
             std::sort(places.begin(), places.end());
-            for (size_t i = 1; i < places.size(); ++i) CHECK(places[i - 1].second <= places[i].first);
-            if (!whole) CHECK(b.size < used + kBucketAlignment * (static_cast<int64_t>(b.items.size()) + cuts));
+            for (size_t i = 1; i < places.size(); ++i)
+              CHECK(places[i - 1].second <= places[i].first);
+            if (!whole)
+              CHECK(b.size <
+                    used + kBucketAlignment * (static_cast<int64_t>(b.items.size()) + cuts));
           }
           CHECK(seen.size() == kModel.size());
           std::sort(seen.begin(), seen.end());
@@ -101,10 +116,12 @@ TEST_CASE("bucket plan: every parameter once, aligned, apart, dense first, late 
 
 TEST_CASE("bucket plan: buckets close when full; from zero 2 on with their block") {
   auto parameters = make(kModel);
-  auto by_size = plan_buckets(parameters, {.zero = 1, .bucket_size = 400, .dense_shards = 2, .expert_shards = 2});
+  auto by_size = plan_buckets(
+      parameters, {.zero = 1, .bucket_size = 400, .dense_shards = 2, .expert_shards = 2});
   REQUIRE(by_size.size() == 4);
   CHECK(names(by_size[0]) == std::vector<std::string>{"embed.weight", "layers.0.mlp.weight"});
-  CHECK(names(by_size[1]) == std::vector<std::string>{"layers.1.mlp.weight", "norm.weight", "head.weight"});
+  CHECK(names(by_size[1]) ==
+        std::vector<std::string>{"layers.1.mlp.weight", "norm.weight", "head.weight"});
   CHECK(by_size[2].late);
   CHECK(by_size[3].expert);
   auto by_block = plan_buckets(parameters, {.zero = 3, .dense_shards = 2, .expert_shards = 2});

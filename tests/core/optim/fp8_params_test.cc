@@ -45,7 +45,8 @@ TEST_CASE("weights as FP8 codes: the same bits in every stage, on any number of 
       }
 }
 
-TEST_CASE("weights as FP8 codes: overlap, recomputation, copies and ways to share out change no bit") {
+TEST_CASE(
+    "weights as FP8 codes: overlap, recomputation, copies and ways to share out change no bit") {
   for (Fp8 recipe : {Fp8::tensorwise, Fp8::delayed})
     for (int zero : {1, 3}) {
       Job job = fp8_job(recipe, 4, zero);
@@ -74,13 +75,15 @@ TEST_CASE("weights as FP8 codes: ranks send half of their bytes, and hold half o
       job.micro_batches = 1, job.layers = 5, job.width = 64, job.bucket_size = 0;
       INFO(zero::text(job));
       Outcome wide = train(job), narrow = with_codes(job);
-      // A step gathers the values once, with zero 3 before forward and before backward, but the last block's once.
+      // A step gathers the values once, with zero 3 before forward and before backward, but the
+      // last block's once.
       int64_t once = wide.small * (ranks - 1) / ranks, saved = gathered(wide) - gathered(narrow);
       REQUIRE(wide.small >= 4 * 3 * 64 * 129);
       CHECK(saved >= (zero == 3 ? once + once / 2 : once));
       CHECK(saved <= (zero == 3 ? 2 * once : once));
       // What the scales take: a float for each matrix.
-      int64_t scales = narrow.bytes[CommKind::all_reduce].bytes_sent - wide.bytes[CommKind::all_reduce].bytes_sent;
+      int64_t scales = narrow.bytes[CommKind::all_reduce].bytes_sent -
+                       wide.bytes[CommKind::all_reduce].bytes_sent;
       CHECK(scales > 0);
       CHECK(scales <= 2 * 4 * narrow.matrices);
       int64_t held = zero == 3 ? wide.small / ranks : wide.small;
@@ -94,7 +97,8 @@ TEST_CASE("weights as FP8 codes: ranks send half of their bytes, and hold half o
 }
 
 TEST_CASE("codes are for those who can read them") {
-  Job plain{.zero = 1, .dtype = DType::bf16, .codes = true};  // no products in FP8: nothing is codes
+  Job plain{
+      .zero = 1, .dtype = DType::bf16, .codes = true};  // no products in FP8: nothing is codes
   Outcome kept = train(plain);
   CHECK(kept.small == 0);
   Job none = fp8_job(Fp8::tensorwise, 2, 0);  // nothing is gathered

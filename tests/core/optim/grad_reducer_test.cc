@@ -12,7 +12,8 @@ namespace {
 
 using namespace contract;
 
-// 2 x 2 ranks: neighbours have summands of a part of `a` and of all of `b`; ranks two apart are replicas.
+// 2 x 2 ranks: neighbours have summands of a part of `a` and of all of `b`; ranks two apart are
+// replicas.
 struct Square {
   Square(Communicator& world, int zero, bool overlap) {
     int rank = world.rank();
@@ -26,11 +27,14 @@ struct Square {
     d = &root.param("d", {{"x", 5}}, Init::zeros(), true);
     a->partial.push_back({pair.get(), 2, 3});
     b->partial.push_back({pair.get(), 0, 3});
-    buckets.emplace(lab.run(), list, ShardingOptions{.dense = {.all = replicas.get()}, .zero = zero});
+    buckets.emplace(lab.run(), list,
+                    ShardingOptions{.dense = {.all = replicas.get()}, .zero = zero});
     reducer.emplace(*buckets, ReduceOptions{.overlap = overlap});
   }
   void add(Parameter& p, double value) {
-    InputGrad(p.leaf.get()).give(lab.run(), make(lab.run(), Values(static_cast<size_t>(p.numel()), value), p.local, DType::f32));
+    InputGrad(p.leaf.get())
+        .give(lab.run(),
+              make(lab.run(), Values(static_cast<size_t>(p.numel()), value), p.local, DType::f32));
     ++p.leaf->uses;  // an op read it, and has run backward
     if (--p.leaf->uses == 0) p.leaf->watch->gradient_complete(p.leaf->number);
   }
@@ -55,7 +59,8 @@ struct Square {
   std::optional<GradReducer> reducer;
 };
 
-TEST_CASE("grad reducer: summands of other axes, replicas, micro-batches and gradients that never came") {
+TEST_CASE(
+    "grad reducer: summands of other axes, replicas, micro-batches and gradients that never came") {
   for (int zero : {0, 1, 2, 3})
     for (bool overlap : {false, true}) {
       CAPTURE(zero);
@@ -95,8 +100,8 @@ TEST_CASE("grad reducer: a gradient that comes after its bucket was sent is a bu
     reducer.begin_step(1);
     InputGrad(p.leaf.get()).slot(lab.run(), {4}, DType::f32);
     reducer.gradient_complete(p.leaf->number);
-    CHECK_THROWS_WITH_AS(InputGrad(p.leaf.get()).slot(lab.run(), {4}, DType::f32), doctest::Contains("a gradient of p came after"),
-                         Error);
+    CHECK_THROWS_WITH_AS(InputGrad(p.leaf.get()).slot(lab.run(), {4}, DType::f32),
+                         doctest::Contains("a gradient of p came after"), Error);
     reducer.reduce();
   });
 }

@@ -27,13 +27,17 @@ TEST_CASE("a loss scale is constant without an interval of growth") {
   CHECK(!LossScaler({.start = 1024}).dynamic());
 }
 
-TEST_CASE("a loss scale doubles after good steps in a row and halves after overflows, down to its floor") {
+TEST_CASE(
+    "a loss scale doubles after good steps in a row and halves after overflows, down to its "
+    "floor") {
   LossScaleRule rule{.start = 16, .least = 8, .growth_interval = 2};
   CHECK(scales(rule, "++++") == std::vector<double>{16, 16, 32, 32, 64});
   CHECK(scales(rule, "+-++") == std::vector<double>{16, 16, 8, 8, 16});
   CHECK(scales(rule, "---") == std::vector<double>{16, 8, 8, 8});
-  CHECK(LossScaler({.start = LossScaler::kLargest, .growth_interval = 1}).scale() == LossScaler::kLargest);
-  CHECK(scales({.start = LossScaler::kLargest, .growth_interval = 1}, "+").back() == LossScaler::kLargest);
+  CHECK(LossScaler({.start = LossScaler::kLargest, .growth_interval = 1}).scale() ==
+        LossScaler::kLargest);
+  CHECK(scales({.start = LossScaler::kLargest, .growth_interval = 1}, "+").back() ==
+        LossScaler::kLargest);
 }
 
 TEST_CASE("an overflow may be the scale's doing as long as it can fall") {

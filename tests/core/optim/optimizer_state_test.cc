@@ -63,16 +63,23 @@ TEST_CASE("optimizer state: norm over all parameters, in units of the loss") {
   Fixture f(DType::f32);
   CHECK(f.state->grad_norm(1) == 13);
   CHECK(f.state->grad_norm(0.25) == 3.25);
-  f.lab.run().copy(f.list.gradient_buffer(), make(f.lab.run(), {1e20, 0, 0, 1e20, 0}, {5}, DType::f32));
-  CHECK(f.state->grad_norm(1) == doctest::Approx(std::sqrt(2.0) * 1e20));  // no overflow of a float sum
+  f.lab.run().copy(f.list.gradient_buffer(),
+                   make(f.lab.run(), {1e20, 0, 0, 1e20, 0}, {5}, DType::f32));
+  CHECK(f.state->grad_norm(1) ==
+        doctest::Approx(std::sqrt(2.0) * 1e20));  // no overflow of a float sum
   f.lab.run().copy(f.list.gradient_buffer(), make(f.lab.run(), {1, NAN, 0, 0, 0}, {5}, DType::f32));
   CHECK(std::isnan(f.state->grad_norm(1)));
 }
 
-TEST_CASE("optimizer state: hands out rate, step, clip times loss scale, and decay where it applies") {
+TEST_CASE(
+    "optimizer state: hands out rate, step, clip times loss scale, and decay where it applies") {
   Fixture f(DType::f32);
-  f.state->update(
-      {.lr = 0.5, .weight_decay = 0.1, .grad_scale = 0.5, .clip = 1.3, .grad_norm = 6.5, .step = 7});
+  f.state->update({.lr = 0.5,
+                   .weight_decay = 0.1,
+                   .grad_scale = 0.5,
+                   .clip = 1.3,
+                   .grad_norm = 6.5,
+                   .step = 7});
   double scale = static_cast<double>(static_cast<float>(0.5 * 1.3 / (6.5 + 1e-6)));
   CHECK(f.descent.seen["w"] == std::vector<double>{0.5, 0.1, scale, 7});
   CHECK(f.descent.seen["b"] == std::vector<double>{0.5, 0, scale, 7});
@@ -81,13 +88,15 @@ TEST_CASE("optimizer state: hands out rate, step, clip times loss scale, and dec
 }
 
 TEST_CASE(
-    "optimizer state: state begins at zero, is kept per parameter, and compute copies follow their masters") {
+    "optimizer state: state begins at zero, is kept per parameter, and compute copies follow their "
+    "masters") {
   for (DType dtype : kDTypes) {
     Fixture f(dtype);
     REQUIRE(f.state->entries().size() == 2);
     CHECK(f.state->names() == std::vector<std::string>{"sum"});
     CHECK(values_of(f.state->entries()[0].state[0]) == Values(4, 0.0));
-    for (int64_t step = 1; step <= 2; ++step) f.state->update({.lr = 0.01, .grad_norm = 13, .step = step});
+    for (int64_t step = 1; step <= 2; ++step)
+      f.state->update({.lr = 0.01, .grad_norm = 13, .step = step});
     CHECK(values_of(f.state->entries()[0].state[0]) == Values{6, 0, 0, 8});
     CHECK(values_of(f.state->entries()[1].state[0]) == Values{24});
     check_close(values_of(f.w.master), {0.94, 1, 1, 0.92}, DType::f32, {}, "master");

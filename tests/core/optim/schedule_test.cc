@@ -28,7 +28,8 @@ TEST_CASE("schedule: every type warms up linearly and reaches the peak with the 
   for (const char* type : kTypes) {
     INFO(std::string(type));
     for (int64_t step = 0; step < 10; ++step)
-      CHECK(near(learning_rate(of(type), kLr, step, 100), kLr * static_cast<double>(step + 1) / 10));
+      CHECK(
+          near(learning_rate(of(type), kLr, step, 100), kLr * static_cast<double>(step + 1) / 10));
     CHECK(near(learning_rate(of(type), kLr, 10, 100), kLr));
     CHECK(learning_rate(of(type, 0), kLr, 0, 100) == doctest::Approx(kLr));
   }
@@ -50,7 +51,8 @@ TEST_CASE("schedule: no type leaves [min_lr, lr] or rises after warmup") {
 TEST_CASE("schedule: warmup that does not fit before the end of the decay ends there") {
   for (const char* type : {"linear", "cosine", "wsd"})
     for (int64_t step = 0; step < 50; ++step)
-      CHECK(near(learning_rate(of(type, 60), kLr, step, 50), kLr * static_cast<double>(step + 1) / 50));
+      CHECK(near(learning_rate(of(type, 60), kLr, step, 50),
+                 kLr * static_cast<double>(step + 1) / 50));
   for (const char* type : {"constant", "inverse_sqrt"})
     CHECK(near(learning_rate(of(type, 60), kLr, 49, 50), kLr * 50 / 60));
   ScheduleConfig early = of("linear", 60);
@@ -60,13 +62,15 @@ TEST_CASE("schedule: warmup that does not fit before the end of the decay ends t
 }
 
 TEST_CASE("schedule: constant") {
-  for (int64_t step : {10, 50, 99, 5000}) CHECK(learning_rate(of("constant"), kLr, step, 100) == kLr);
+  for (int64_t step : {10, 50, 99, 5000})
+    CHECK(learning_rate(of("constant"), kLr, step, 100) == kLr);
 }
 
 TEST_CASE("schedule: linear falls straight to min_lr at the end, or at decay_steps, and stays") {
   ScheduleConfig c = of("linear");
   for (int64_t step = 10; step <= 100; ++step)
-    CHECK(near(learning_rate(c, kLr, step, 100), kLr + (3e-5 - kLr) * static_cast<double>(step - 10) / 90));
+    CHECK(near(learning_rate(c, kLr, step, 100),
+               kLr + (3e-5 - kLr) * static_cast<double>(step - 10) / 90));
   CHECK(near(learning_rate(c, kLr, 500, 100), 3e-5));
   c.decay_steps = 60;
   CHECK(near(learning_rate(c, kLr, 35, 100), (kLr + 3e-5) / 2));
@@ -85,7 +89,8 @@ TEST_CASE("schedule: cosine is half a cosine") {
   CHECK(near(learning_rate(c, kLr, 101, 100), 3e-5));
 }
 
-TEST_CASE("schedule: warmup-stable-decay holds the peak for 80 % of what follows, or as long as told") {
+TEST_CASE(
+    "schedule: warmup-stable-decay holds the peak for 80 % of what follows, or as long as told") {
   for (bool cosine : {true, false}) {
     ScheduleConfig c = of("wsd");
     c.wsd_decay = cosine ? "cosine" : "linear";

@@ -30,12 +30,15 @@ class Small final : public Model {
         recompute_(job.recompute) {
     for (int64_t i = 0; i < job.layers; ++i) {
       Scope block = s / "layers" / i;
-      norms_.push_back(std::make_unique<Norm>(block / "norm", Norm::Kind::layer, Dim{"embed", job.width}, 1e-5f));
-      mlps_.push_back(std::make_unique<GatedMlp>(block / "mlp", Dim{"embed", job.width}, Dim{"mlp", 2 * job.width + 1}, 0.3f, 0.3f));
+      norms_.push_back(std::make_unique<Norm>(block / "norm", Norm::Kind::layer,
+                                              Dim{"embed", job.width}, 1e-5f));
+      mlps_.push_back(std::make_unique<GatedMlp>(block / "mlp", Dim{"embed", job.width},
+                                                 Dim{"mlp", 2 * job.width + 1}, 0.3f, 0.3f));
       if (job.spare) block.param("spare", {{"embed", job.width}}, Init::normal(1), true);
     }
     out_.emplace(s / "out", Norm::Kind::layer, Dim{"embed", job.width}, 1e-5f);
-    head_.emplace(s / "head", Dim{"vocab", kVocab}, Dim{"embed", job.width}, kVocab, &embed_.weight, 0.5f);
+    head_.emplace(s / "head", Dim{"vocab", kVocab}, Dim{"embed", job.width}, kVocab, &embed_.weight,
+                  0.5f);
   }
   Tensor forward(const ModelInput& input, Tensor) override {
     Tensor x = norm_(embed_(input.tokens_T));
@@ -66,21 +69,22 @@ class Adam final : public Optimizer {
     bool matrix = u.name.find("mlp") != u.name.npos || u.name.find("embed") != u.name.npos;
     if (!elementwise_) CHECK(u.master.shape().rank() == (matrix ? 2 : 1));
     auto step = static_cast<double>(u.step);
-    u.run.kernels().adamw(u.run.stream(), {.param = u.master.data<float>(),
-                                           .grad = u.grad.data<float>(),
-                                           .exp_avg = u.state[0].data<float>(),
-                                           .exp_avg_sq = u.state[1].data<float>(),
-                                           .value = u.value.defined() ? u.value.raw() : nullptr,
-                                           .count = u.master.numel(),
-                                           .lr = static_cast<float>(u.lr),
-                                           .beta1 = 0.9f,
-                                           .beta2 = 0.95f,
-                                           .eps = 1e-8f,
-                                           .weight_decay = static_cast<float>(u.weight_decay),
-                                           .correction1 = static_cast<float>(1 - std::pow(0.9, step)),
-                                           .correction2 = static_cast<float>(1 - std::pow(0.95, step)),
-                                           .grad_scale = u.grad_scale,
-                                           .value_dtype = u.value.defined() ? u.value.dtype() : DType::f32});
+    u.run.kernels().adamw(u.run.stream(),
+                          {.param = u.master.data<float>(),
+                           .grad = u.grad.data<float>(),
+                           .exp_avg = u.state[0].data<float>(),
+                           .exp_avg_sq = u.state[1].data<float>(),
+                           .value = u.value.defined() ? u.value.raw() : nullptr,
+                           .count = u.master.numel(),
+                           .lr = static_cast<float>(u.lr),
+                           .beta1 = 0.9f,
+                           .beta2 = 0.95f,
+                           .eps = 1e-8f,
+                           .weight_decay = static_cast<float>(u.weight_decay),
+                           .correction1 = static_cast<float>(1 - std::pow(0.9, step)),
+                           .correction2 = static_cast<float>(1 - std::pow(0.95, step)),
+                           .grad_scale = u.grad_scale,
+                           .value_dtype = u.value.defined() ? u.value.dtype() : DType::f32});
   }
 
  private:
@@ -102,7 +106,8 @@ struct Groups {
 PrecisionOptions precision_options(const Job& job) {
   bool delayed = job.fp8 == Job::Fp8::delayed;
   return {.small = job.fp8 != Job::Fp8::none,
-          .rule = {.recipe = delayed ? SmallRecipe::delayed : SmallRecipe::tensorwise, .headroom = delayed ? 2.0f : 1.0f},
+          .rule = {.recipe = delayed ? SmallRecipe::delayed : SmallRecipe::tensorwise,
+                   .headroom = delayed ? 2.0f : 1.0f},
           .layers = job.layers,
           .first_plain = 1,
           .amax_history = 2};
@@ -124,19 +129,30 @@ struct Rank {
       : job(given),
         groups(world, job.hsdp),
         precision(precision_options(job)),
-        settings{.run = lab.run(), .parameters = list, .dtype = job.dtype, .defer_memory = job.deferred && job.zero > 0,
+        settings{.run = lab.run(),
+                 .parameters = list,
+                 .dtype = job.dtype,
+                 .defer_memory = job.deferred && job.zero > 0,
                  .precision = &precision},
         model(Scope(settings), job),
         optimizer(!job.whole),
         buckets(lab.run(), list,
-                {.dense = groups.group(), .expert = {}, .zero = job.zero, .outer_zero = job.outer_zero,
-                 .bucket_size = job.bucket_size, .whole_parameters = job.whole, .overlap_gather = job.overlap, .codes = job.codes}),
+                {.dense = groups.group(),
+                 .expert = {},
+                 .zero = job.zero,
+                 .outer_zero = job.outer_zero,
+                 .bucket_size = job.bucket_size,
+                 .whole_parameters = job.whole,
+                 .overlap_gather = job.overlap,
+                 .codes = job.codes}),
         state(lab.run(), buckets, optimizer),
         reducer(buckets, {.in_order = job.in_order, .overlap = job.overlap}),
         interpreter(lab.run(), model, list) {
-    interpreter.set_gradient_hooks({[this] { reducer.micro_batch_done(); }, [this] { reducer.reduce(); }});
+    interpreter.set_gradient_hooks(
+        {[this] { reducer.micro_batch_done(); }, [this] { reducer.reduce(); }});
   }
-  // The batch of the whole job is the same for any number of ranks and micro-batches, and for all steps.
+  // The batch of the whole job is the same for any number of ranks and micro-batches, and for all
+  // steps.
   ModelInput input(int64_t first, int64_t rows) {
     std::vector<int32_t> tokens, positions, targets, bounds = {0};
     for (int64_t r = first; r < first + rows; ++r) {
@@ -147,12 +163,13 @@ struct Rank {
       }
       bounds.push_back(static_cast<int32_t>(tokens.size()));
     }
-    return {make_ids(lab.run(), tokens), make_ids(lab.run(), positions), make_ids(lab.run(), targets),
-            std::make_shared<const std::vector<int32_t>>(bounds)};
+    return {make_ids(lab.run(), tokens), make_ids(lab.run(), positions),
+            make_ids(lab.run(), targets), std::make_shared<const std::vector<int32_t>>(bounds)};
   }
   void step(int64_t number, Outcome& out, bool speaks) {
     constexpr int64_t kRows = 24;
-    int64_t rows = kRows / (job.ranks * job.micro_batches), base = groups.all->rank() * rows * job.micro_batches;
+    int64_t rows = kRows / (job.ranks * job.micro_batches),
+            base = groups.all->rank() * rows * job.micro_batches;
     Program program = one_f_one_b({1, job.micro_batches})[0];
     reducer.begin_step(job.micro_batches);
     auto input_of = [&](int64_t m) { return input(base + m * rows, rows); };
@@ -162,19 +179,22 @@ struct Rank {
     double total = reducer.sum(loss.micro_batches), norm = state.grad_norm(1, groups.all);
     precision.end_step(lab.run(), true, *groups.all, nullptr);
     CommCounters ended = counters();
-    state.update({.lr = 0.02, .weight_decay = 0.1, .clip = job.clip, .grad_norm = norm, .step = number + 1});
+    state.update(
+        {.lr = 0.02, .weight_decay = 0.1, .clip = job.clip, .grad_norm = norm, .step = number + 1});
     if (!speaks) return;
     out.losses.push_back(total / (kRows * kLength));
     out.norms.push_back(norm);
     for (size_t k = 0; k < before.by_kind.size(); ++k)
-      out.bytes.by_kind[k].bytes_sent = (reduced.by_kind[k].bytes_sent - before.by_kind[k].bytes_sent) +
-                                        (counters().by_kind[k].bytes_sent - ended.by_kind[k].bytes_sent);
+      out.bytes.by_kind[k].bytes_sent =
+          (reduced.by_kind[k].bytes_sent - before.by_kind[k].bytes_sent) +
+          (counters().by_kind[k].bytes_sent - ended.by_kind[k].bytes_sent);
   }
   CommCounters counters() const {
     CommCounters sum = groups.all->counters();
     for (const Communicator* c : {groups.shards.get(), groups.copies.get()})
       if (c)
-        for (size_t k = 0; k < sum.by_kind.size(); ++k) sum.by_kind[k].bytes_sent += c->counters().by_kind[k].bytes_sent;
+        for (size_t k = 0; k < sum.by_kind.size(); ++k)
+          sum.by_kind[k].bytes_sent += c->counters().by_kind[k].bytes_sent;
     return sum;
   }
   void collect(Outcome& out) {
@@ -184,7 +204,8 @@ struct Rank {
         whole.resize(static_cast<size_t>(entry.parameter->numel()), std::nan(""));
         Values part = values_of(tensor);
         auto begin = whole.begin() + entry.begin;
-        CHECK(std::all_of(begin, begin + entry.count, [](double v) { return std::isnan(v); }));  // counted once
+        CHECK(std::all_of(begin, begin + entry.count,
+                          [](double v) { return std::isnan(v); }));  // counted once
         std::copy(part.begin(), part.end(), begin);
       };
       put(out.masters[entry.parameter->name], entry.master);
@@ -211,7 +232,8 @@ struct Rank {
   /// As a checkpoint is loaded: masters are written, and values follow.
   void write_masters(Outcome& out) {
     auto tripled = [](double v) { return static_cast<double>(static_cast<float>(3 * v)); };
-    for (auto& [name, values] : out.masters) std::transform(values.begin(), values.end(), values.begin(), tripled);
+    for (auto& [name, values] : out.masters)
+      std::transform(values.begin(), values.end(), values.begin(), tripled);
     for (const auto& entry : state.entries()) {
       Values values = values_of(entry.master);
       std::vector<float> changed;
@@ -235,8 +257,6 @@ struct Rank {
   Interpreter interpreter;
 };
 
-
-
 }  // namespace
 
 Outcome train(const Job& job) {
@@ -251,9 +271,11 @@ Outcome train(const Job& job) {
     out.held[r] = rank.lab.run().memory().held();
     out.peak[r] = rank.lab.run().memory().peak();
     if (speaks) {
-      out.numel = rank.list.numel(), out.buckets = static_cast<int64_t>(rank.buckets.buckets().size());
+      out.numel = rank.list.numel(),
+      out.buckets = static_cast<int64_t>(rank.buckets.buckets().size());
       for (const ParamBucket& b : rank.buckets.buckets())
-        if (b.plan.small) out.small += b.plan.size, out.matrices += static_cast<int64_t>(b.plan.items.size());
+        if (b.plan.small)
+          out.small += b.plan.size, out.matrices += static_cast<int64_t>(b.plan.items.size());
     }
     {
       std::lock_guard lock(mutex);
@@ -270,10 +292,14 @@ Outcome train(const Job& job) {
 }
 
 std::string text(const Job& j) {
-  return cat("ranks ", j.ranks, " zero ", j.zero, " hsdp ", j.hsdp, j.outer_zero ? " outer" : "", j.overlap ? " overlap" : "",
-             j.in_order ? " in_order" : "", j.recompute ? " recompute" : "", j.whole ? " whole" : "", j.deferred ? "" : " adopted",
+  return cat("ranks ", j.ranks, " zero ", j.zero, " hsdp ", j.hsdp, j.outer_zero ? " outer" : "",
+             j.overlap ? " overlap" : "", j.in_order ? " in_order" : "",
+             j.recompute ? " recompute" : "", j.whole ? " whole" : "", j.deferred ? "" : " adopted",
              " micro-batches ", j.micro_batches, " bucket ", j.bucket_size, " ", name(j.dtype),
-             j.fp8 == Job::Fp8::none ? "" : j.fp8 == Job::Fp8::delayed ? " delayed" : " tensorwise", j.codes ? " codes" : "");
+             j.fp8 == Job::Fp8::none      ? ""
+             : j.fp8 == Job::Fp8::delayed ? " delayed"
+                                          : " tensorwise",
+             j.codes ? " codes" : "");
 }
 
 bool same(const Outcome& a, const Outcome& b) {

@@ -1,4 +1,5 @@
-// Training a small language model on thread ranks that share it out in some way, and what came of it.
+// Training a small language model on thread ranks that share it out in some way, and what came of
+// it.
 #pragma once
 #include <map>
 #include <string>
@@ -26,18 +27,19 @@ struct Job {
 };
 
 struct Outcome {
-  std::map<std::string, contract::Values> masters;  // put together from what ranks count
+  std::map<std::string, contract::Values> masters;    // put together from what ranks count
   std::map<std::string, contract::Values> gradients;  // of the last step
   std::vector<double> losses, norms;
   int64_t numel = 0, buckets = 0;
-  int64_t small = 0, matrices = 0;  // elements of the buckets of weights with FP8 products, padding included; those weights
+  int64_t small = 0, matrices = 0;  // elements of the buckets of weights with FP8 products, padding
+                                    // included; those weights
   CommCounters bytes;               // of rank 0 in the last step, but for losses and norms
   std::vector<MemoryBreakdown> held;  // by rank, after the last step
   std::vector<size_t> peak;           // by rank, in all steps
 };
 
-/// Trains; checks on each rank that values are those of the masters, also after these were written, and that each element is counted
-/// once.
+/// Trains; checks on each rank that values are those of the masters, also after these were written,
+/// and that each element is counted once.
 Outcome train(const Job& job);
 std::string text(const Job& job);
 /// The same bits: parameters, losses and norms.

@@ -1,4 +1,5 @@
-// Ways to share parameters out among data-parallel ranks: the same training, less memory, the same bytes.
+// Ways to share parameters out among data-parallel ranks: the same training, less memory, the same
+// bytes.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -61,7 +62,8 @@ TEST_CASE("zero 2 and 3: the same bits with one micro-batch; with several, sums 
           Outcome shared = train(job);
           if (micro_batches == 1) CHECK(same(shared, plain));
           CHECK(std::fabs(shared.losses.front() - plain.losses.front()) < 1e-6);
-          CHECK(std::fabs(shared.losses.back() - plain.losses.back()) < (dtype == DType::f32 ? 1e-5 : 1e-2));
+          CHECK(std::fabs(shared.losses.back() - plain.losses.back()) <
+                (dtype == DType::f32 ? 1e-5 : 1e-2));
           CHECK(distance(shared.gradients, plain.gradients) < (dtype == DType::f32 ? 1e-4 : 5e-2));
         }
         Job two = job, three = job;
@@ -117,7 +119,8 @@ TEST_CASE("hybrid sharding: copies of shards, and copies that share the state") 
       INFO(zero::text(job));
       Outcome hybrid = train(job);
       CHECK(distance(hybrid.gradients, flat.gradients) < (dtype == DType::f32 ? 1e-4 : 5e-2));
-      CHECK(std::fabs(hybrid.losses.back() - flat.losses.back()) < (dtype == DType::f32 ? 1e-5 : 1e-2));
+      CHECK(std::fabs(hybrid.losses.back() - flat.losses.back()) <
+            (dtype == DType::f32 ? 1e-5 : 1e-2));
       job.overlap = true;
       CHECK(same(train(job), hybrid));
       if (zero < 3) continue;
@@ -134,14 +137,21 @@ TEST_CASE("memory: each rank holds what theory says, to the padding of buckets")
       auto narrow = static_cast<double>(size_of(dtype));
       bool master = dtype != DType::f32;
       for (int zero : {0, 1, 2, 3}) {
-        Job job{.ranks = ranks, .zero = zero, .micro_batches = 1, .steps = 2, .bucket_size = 0, .layers = 6, .width = 64,
+        Job job{.ranks = ranks,
+                .zero = zero,
+                .micro_batches = 1,
+                .steps = 2,
+                .bucket_size = 0,
+                .layers = 6,
+                .width = 64,
                 .dtype = dtype};
         INFO(zero::text(job));
         Outcome o = train(job);
         double share = zero == 0 ? 1 : 1.0 / ranks;
         double values = zero == 3 ? narrow * share : narrow, masters = master ? 4 * share : 0;
         double gradients = zero >= 2 ? 4 * share : 4;
-        auto n = static_cast<double>(o.numel), most = static_cast<double>(padded(o.numel, o, ranks));
+        auto n = static_cast<double>(o.numel),
+             most = static_cast<double>(padded(o.numel, o, ranks));
         for (MemoryBreakdown held : o.held) {
           auto within = [&](MemoryUse use, double per_parameter) {
             auto bytes = static_cast<double>(held[use]);
@@ -159,7 +169,14 @@ TEST_CASE("memory: each rank holds what theory says, to the padding of buckets")
 TEST_CASE("memory: the peak of a step falls with every stage") {
   size_t before = 0;
   for (int zero : {0, 1, 2, 3}) {
-    Job job{.ranks = 4, .zero = zero, .recompute = true, .micro_batches = 1, .steps = 2, .bucket_size = 9000, .layers = 8, .width = 48};
+    Job job{.ranks = 4,
+            .zero = zero,
+            .recompute = true,
+            .micro_batches = 1,
+            .steps = 2,
+            .bucket_size = 9000,
+            .layers = 8,
+            .width = 48};
     size_t peak = 0;
     for (size_t bytes : train(job).peak) peak = std::max(peak, bytes);
     if (zero > 0) CHECK_MESSAGE(peak < before, "zero ", zero, ": ", peak, " after ", before);

@@ -1,4 +1,5 @@
-// Every generator against orders made elsewhere, and against what the papers say of bubble and memory.
+// Every generator against orders made elsewhere, and against what the papers say of bubble and
+// memory.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -22,12 +23,14 @@ Schedule without_reduces(Schedule schedule) {
 
 Schedule without_transfers(Schedule schedule) {
   for (Program& program : schedule)
-    std::erase_if(program, [](const Action& a) { return a.what >= Do::RecvX && a.what <= Do::SendG; });
+    std::erase_if(program,
+                  [](const Action& a) { return a.what >= Do::RecvX && a.what <= Do::SendG; });
   return schedule;
 }
 
 TEST_CASE("schedules: the orders of an independent generator") {
-  std::istringstream file(read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/pipeline/schedules.txt"));
+  std::istringstream file(
+      read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/pipeline/schedules.txt"));
   std::map<std::string, std::string> cases;  // title to programs
   std::string line, title;
   while (std::getline(file, line)) {
@@ -52,11 +55,16 @@ TEST_CASE("schedules: the orders of an independent generator") {
 TEST_CASE("interleaved: the table of Narayanan et al. 2021, figure 4, 4 ranks, 8 micro-batches") {
   // Micro-batches from 1 as in the figure; small letters are the second stage of a rank.
   const char* figure[] = {
-      "F1 F2 F3 F4 f1 f2 f3 f4 F5 F6 F7 b1 F8 b2 f5 b3 f6 b4 f7 B1 f8 B2 B3 B4 b5 b6 b7 b8 B5 B6 B7 B8",
-      "F1 F2 F3 F4 f1 f2 f3 f4 F5 b1 F6 b2 F7 b3 F8 b4 f5 B1 f6 B2 f7 B3 f8 B4 b5 b6 b7 b8 B5 B6 B7 B8",
-      "F1 F2 F3 F4 f1 f2 f3 b1 f4 b2 F5 b3 F6 b4 F7 B1 F8 B2 f5 B3 f6 B4 f7 b5 f8 b6 b7 b8 B5 B6 B7 B8",
-      "F1 F2 F3 F4 f1 b1 f2 b2 f3 b3 f4 b4 F5 B1 F6 B2 F7 B3 F8 B4 f5 b5 f6 b6 f7 b7 f8 b8 B5 B6 B7 B8"};
-  Schedule schedule = without_reduces(interleaved({.stages = 8, .micro_batches = 8, .virtual_stages = 2}));
+      "F1 F2 F3 F4 f1 f2 f3 f4 F5 F6 F7 b1 F8 b2 f5 b3 f6 b4 f7 B1 f8 B2 B3 B4 b5 b6 b7 b8 B5 B6 "
+      "B7 B8",
+      "F1 F2 F3 F4 f1 f2 f3 f4 F5 b1 F6 b2 F7 b3 F8 b4 f5 B1 f6 B2 f7 B3 f8 B4 b5 b6 b7 b8 B5 B6 "
+      "B7 B8",
+      "F1 F2 F3 F4 f1 f2 f3 b1 f4 b2 F5 b3 F6 b4 F7 B1 F8 B2 f5 B3 f6 B4 f7 b5 f8 b6 b7 b8 B5 B6 "
+      "B7 B8",
+      "F1 F2 F3 F4 f1 b1 f2 b2 f3 b3 f4 b4 F5 B1 F6 B2 F7 B3 F8 B4 f5 b5 f6 b6 f7 b7 f8 b8 B5 B6 "
+      "B7 B8"};
+  Schedule schedule =
+      without_reduces(interleaved({.stages = 8, .micro_batches = 8, .virtual_stages = 2}));
   REQUIRE(schedule.size() == 4);
   for (size_t r = 0; r < 4; ++r) {
     std::vector<std::string> words;
@@ -97,7 +105,8 @@ void for_each_plan(const Check& check) {
       for (int64_t vp : family.virtual_stages)
         for (int64_t micro : {1, 2, 3, 4, 5, 7, 8, 13, 16, 24})
           for (int64_t group : {int64_t{0}, ranks + 1}) {
-            bool grouped = family.name == std::string_view("interleaved") || family.name == std::string_view("combined");
+            bool grouped = family.name == std::string_view("interleaved") ||
+                           family.name == std::string_view("combined");
             if (!grouped && group != 0) continue;
             int64_t size = group ? group : ranks;
             bool fits = size <= micro && (micro % size == 0 || micro % size >= ranks);
@@ -109,7 +118,8 @@ void for_each_plan(const Check& check) {
 }
 
 TEST_CASE(
-    "schedules: no fault and each action once, before and after lowering, with either kind of transfer") {
+    "schedules: no fault and each action once, before and after lowering, with either kind of "
+    "transfer") {
   int plans = 0;
   for_each_plan([&](const Family& family, const Plan& plan) {
     ++plans;
@@ -117,7 +127,8 @@ TEST_CASE(
     REQUIRE(static_cast<int64_t>(schedule.size()) == plan.ranks());
     size_t actions = 0;
     for (const Program& program : schedule) actions += program.size();
-    CHECK(static_cast<int64_t>(actions) == plan.stages * (plan.micro_batches * (family.splits ? 3 : 2) + 1));
+    CHECK(static_cast<int64_t>(actions) ==
+          plan.stages * (plan.micro_batches * (family.splits ? 3 : 2) + 1));
     Simulated plain = simulate(schedule, plan);
     REQUIRE_MESSAGE(plain.faults.empty(), plain.faults[0]);
     StageMap map = stage_map(family.name, plan);
@@ -129,7 +140,8 @@ TEST_CASE(
         Simulated run = simulate(lowered, plan, costs);
         REQUIRE_MESSAGE(run.faults.empty(), run.faults[0]);
         CHECK(run.peak == plain.peak);
-        if (transfer == TransferMode::asynchronous)  // as is taken for granted where transfers are no actions
+        if (transfer ==
+            TransferMode::asynchronous)  // as is taken for granted where transfers are no actions
           CHECK(run.makespan == simulate(schedule, plan, {.stages = {}, .send = send}).makespan);
         Simulated other = simulate(meeting, plan, costs);
         REQUIRE_MESSAGE(other.faults.empty(), other.faults[0]);
@@ -160,7 +172,8 @@ TEST_CASE("bubbles have their closed forms") {
 }
 
 TEST_CASE("ZB-H1 leaves (p-1) (F+B-W) idle for other costs, too, while W is the shortest") {
-  for (auto [f, b, w] : {std::array{1.0, 1.0, 0.5}, std::array{1.0, 1.2, 0.8}, std::array{2.0, 2.0, 1.0}}) {
+  for (auto [f, b, w] :
+       {std::array{1.0, 1.0, 0.5}, std::array{1.0, 1.2, 0.8}, std::array{2.0, 2.0, 1.0}}) {
     Plan plan{.stages = 4, .micro_batches = 12};
     Costs costs{.stages = {}, .all = {.forward = f, .backward = b, .weights = w}};
     Simulated run = simulate(zb_h1(plan), plan, costs);
@@ -168,7 +181,8 @@ TEST_CASE("ZB-H1 leaves (p-1) (F+B-W) idle for other costs, too, while W is the 
   }
 }
 
-TEST_CASE("zero bubble: a smaller bubble than GPipe, 1F1B and interleaving by two, with 1F1B's memory") {
+TEST_CASE(
+    "zero bubble: a smaller bubble than GPipe, 1F1B and interleaving by two, with 1F1B's memory") {
   for (int64_t p = 2; p <= 8; ++p)
     for (int64_t m : {2 * p, 4 * p, 8 * p}) {
       INFO(p, " ranks, ", m, " micro-batches");
@@ -189,7 +203,9 @@ TEST_CASE("zero bubble: a smaller bubble than GPipe, 1F1B and interleaving by tw
     }
 }
 
-TEST_CASE("combined: pairs of independent actions, all but the first forwards and the last backwards of a rank") {
+TEST_CASE(
+    "combined: pairs of independent actions, all but the first forwards and the last backwards of "
+    "a rank") {
   for (int64_t p = 1; p <= 4; ++p)
     for (int64_t vp : {1, 2, 3}) {
       Plan plan{p * vp, 4 * p, vp};
@@ -218,7 +234,9 @@ TEST_CASE("combined: pairs of independent actions, all but the first forwards an
     }
 }
 
-TEST_CASE("late weights: a stage hands its gradient on before it computes those of its weights, which shortens 1F1B") {
+TEST_CASE(
+    "late weights: a stage hands its gradient on before it computes those of its weights, which "
+    "shortens 1F1B") {
   for (int64_t p = 1; p <= 8; ++p)
     for (int64_t m : {p, 2 * p, 5 * p}) {
       INFO(p, " ranks, ", m, " micro-batches");
@@ -245,9 +263,11 @@ TEST_CASE("schedules: what cannot be planned is refused with the reason") {
     }
     return "";
   };
-  CHECK(message("interleaved", {8, 2, 2}) ==
-        "groups of 4 must lie between the 4 ranks of the pipeline and the 2 micro-batches of a step");
-  CHECK(message("interleaved", {8, 8, 2, 3}).starts_with("groups of 3 must lie between the 4 ranks"));
+  CHECK(
+      message("interleaved", {8, 2, 2}) ==
+      "groups of 4 must lie between the 4 ranks of the pipeline and the 2 micro-batches of a step");
+  CHECK(
+      message("interleaved", {8, 8, 2, 3}).starts_with("groups of 3 must lie between the 4 ranks"));
   CHECK(message("interleaved", {8, 6, 2}) ==
         "6 micro-batches leave 2 behind groups of 4, fewer than the 4 ranks of the pipeline");
   CHECK(message("zb_v", {4, 8, 1}) == "a zb_v pipeline has 2 stages per rank, not 1");

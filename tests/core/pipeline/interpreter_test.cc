@@ -1,5 +1,5 @@
-// The step path with a small language model: losses and gradients do not depend on how the batch is cut, and
-// failures say where they happened.
+// The step path with a small language model: losses and gradients do not depend on how the batch is
+// cut, and failures say where they happened.
 #include "mtrain/pipeline/interpreter.h"
 
 #include <doctest/doctest.h>
@@ -70,13 +70,14 @@ struct Trial {
       for (int64_t t = 0; t < kLength; ++t) {
         tokens.push_back(static_cast<int32_t>((r * 31 + t * 7) % kVocab));
         positions.push_back(static_cast<int32_t>(t));
-        targets.push_back((r + t) % (r + 2) == 0 ? -1 : static_cast<int32_t>((r * 13 + t * 5 + 1) % kVocab));
+        targets.push_back(
+            (r + t) % (r + 2) == 0 ? -1 : static_cast<int32_t>((r * 13 + t * 5 + 1) % kVocab));
       }
       bounds.push_back(static_cast<int32_t>(tokens.size()));
     }
     lab.run().first_token = first * kLength;
-    return {make_ids(lab.run(), tokens), make_ids(lab.run(), positions), make_ids(lab.run(), targets),
-            std::make_shared<const std::vector<int32_t>>(bounds)};
+    return {make_ids(lab.run(), tokens), make_ids(lab.run(), positions),
+            make_ids(lab.run(), targets), std::make_shared<const std::vector<int32_t>>(bounds)};
   }
   static int64_t targets() {
     int64_t n = 0;
@@ -87,7 +88,8 @@ struct Trial {
   StepLoss run(int64_t rows_per_micro, double loss_scale = 1) {
     Program program = one_f_one_b({1, kRows / rows_per_micro})[0];
     return interpreter.run(
-        program, [&](int64_t m) { return input(m * rows_per_micro, rows_per_micro); }, targets(), loss_scale);
+        program, [&](int64_t m) { return input(m * rows_per_micro, rows_per_micro); }, targets(),
+        loss_scale);
   }
   Values gradients() { return values_of(list.gradient_buffer()); }
 
@@ -110,7 +112,8 @@ double distance(const Values& a, const Values& b) {
 }
 
 TEST_CASE(
-    "interpreter: loss and gradients do not depend on the micro-batch, dropout and recompute included") {
+    "interpreter: loss and gradients do not depend on the micro-batch, dropout and recompute "
+    "included") {
   for (float drop : {0.0f, 0.3f}) {
     Trial whole(DType::f32, drop);
     StepLoss loss = whole.run(kRows);
@@ -179,7 +182,9 @@ TEST_CASE("interpreter: parameters that no micro-batch used get zero gradients")
   CHECK(norm(trial.gradients()) == 0);
 }
 
-TEST_CASE("interpreter: losses of the head that backward never sees are refused, since their gradients were added up") {
+TEST_CASE(
+    "interpreter: losses of the head that backward never sees are refused, since their gradients "
+    "were added up") {
   Trial trial, fresh;
   trial.model.look = true;
   CHECK_THROWS_WITH_AS(trial.run(2), doctest::Contains("took no part in backward"), Error);
@@ -191,7 +196,9 @@ TEST_CASE("interpreter: losses of the head that backward never sees are refused,
 TEST_CASE("interpreter: a bug is told with the action it happened in, a user's error as it is") {
   Trial trial;
   trial.model.fail = true;
-  CHECK_THROWS_WITH_AS(trial.run(2), doctest::Contains("in action 0 (0F0) of 7 of pipeline rank 0:\n  0F0 0B0"), Error);
+  CHECK_THROWS_WITH_AS(trial.run(2),
+                       doctest::Contains("in action 0 (0F0) of 7 of pipeline rank 0:\n  0F0 0B0"),
+                       Error);
   trial.model.failure = ErrorClass::data;
   CHECK_THROWS_WITH_AS(trial.run(2), "it broke", Error);
   CHECK_THROWS_AS(trial.interpreter.evaluate(trial.input(0, 1)), Error);
@@ -206,16 +213,20 @@ TEST_CASE("interpreter: a bug is told with the action it happened in, a user's e
 TEST_CASE("interpreter: what cannot be there on a single rank, or not yet, is refused by name") {
   Trial trial;
   auto run = [&](const Program& program) {
-    trial.interpreter.run(program, [&](int64_t) { return trial.input(0, 2); }, 1, 1);
+    trial.interpreter.run(
+        program, [&](int64_t) { return trial.input(0, 2); }, 1, 1);
   };
   for (Do what : {Do::RecvX, Do::SendX, Do::RecvG, Do::SendG}) {
     Action transfer{what, 0, 0};
-    std::string fault = cat(to_text(transfer), ", and stage ", what == Do::SendX || what == Do::RecvG ? 1 : -1);
+    std::string fault =
+        cat(to_text(transfer), ", and stage ", what == Do::SendX || what == Do::RecvG ? 1 : -1);
     CHECK_THROWS_WITH_AS(run({{Do::F, 0, 0}, transfer}), doctest::Contains(fault.c_str()), Error);
   }
-  CHECK_THROWS_WITH_AS(run({{Do::F, 0, 0}, {Do::W, 0, 0}}), doctest::Contains("0W0 before its backward"), Error);
+  CHECK_THROWS_WITH_AS(run({{Do::F, 0, 0}, {Do::W, 0, 0}}),
+                       doctest::Contains("0W0 before its backward"), Error);
   CHECK_THROWS_WITH_AS(run({{Do::B, 0, 0}}), doctest::Contains("0B0 before its forward"), Error);
-  CHECK_THROWS_WITH_AS(run({{Do::F, 1, 0}}), doctest::Contains("1F0 of a stage that is not on rank 0"), Error);
+  CHECK_THROWS_WITH_AS(run({{Do::F, 1, 0}}),
+                       doctest::Contains("1F0 of a stage that is not on rank 0"), Error);
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ TEST_CASE("lower: the programs of two ranks") {
         "0F0 0SendX0 0F1 0SendX1 0RecvG0 0B0 0RecvG1 0B1 0R\n"
         "1RecvX0 1F0 1RecvX1 1B0 1SendG0 1F1 1B1 1SendG1 1R\n");
   // The turn of the V needs no transfer: stages 1 and 2 are neighbours on rank 1.
-  CHECK(to_text(lower(parse_schedule("0F0 3F0 3B0 0B0\n1F0 2F0 2B0 1B0", "v"), StageMap::v_shape(2))) ==
+  CHECK(to_text(
+            lower(parse_schedule("0F0 3F0 3B0 0B0\n1F0 2F0 2B0 1B0", "v"), StageMap::v_shape(2))) ==
         "0F0 0SendX0 3RecvX0 3F0 3B0 3SendG0 3R 0RecvG0 0B0 0R\n"
         "1RecvX0 1F0 2F0 2SendX0 2RecvG0 2B0 2R 1B0 1SendG0 1R\n");
   CHECK(to_text(lower(one_f_one_b({1, 2}), StageMap::looping(1))) == "0F0 0B0 0F1 0B1 0R\n");
@@ -29,8 +30,8 @@ TEST_CASE("lower: nothing computed changes its order, and each transfer has two 
     Schedule plain = make_schedule(name, plan), lowered = lower(plain, map), stripped = lowered;
     size_t transfers = 0;
     for (Program& program : stripped)
-      transfers +=
-          std::erase_if(program, [](const Action& a) { return a.what >= Do::RecvX && a.what <= Do::SendG; });
+      transfers += std::erase_if(
+          program, [](const Action& a) { return a.what >= Do::RecvX && a.what <= Do::SendG; });
     CHECK(stripped == plain);
     size_t borders = 0;
     for (int64_t s = 0; s + 1 < map.stages(); ++s) borders += map.rank(s) != map.rank(s + 1);
@@ -51,7 +52,8 @@ TEST_CASE("lower: between two ranks receives have the order of the sends") {
         std::vector<std::string> sent, received;
         auto note = [&](int64_t rank, bool send, std::vector<std::string>& out) {
           for (const Action& a : lowered[static_cast<size_t>(rank)]) {
-            bool x = a.what == (send ? Do::SendX : Do::RecvX), g = a.what == (send ? Do::SendG : Do::RecvG);
+            bool x = a.what == (send ? Do::SendX : Do::RecvX),
+                 g = a.what == (send ? Do::SendG : Do::RecvG);
             if (!x && !g) continue;
             int64_t other = a.stage + (x == send ? 1 : -1);
             if (map.rank(other) == (send ? to : from))
@@ -64,7 +66,8 @@ TEST_CASE("lower: between two ranks receives have the order of the sends") {
   }
 }
 
-TEST_CASE("lower: ranks that stand still for transfers meet when both are free, if that is quicker") {
+TEST_CASE(
+    "lower: ranks that stand still for transfers meet when both are free, if that is quicker") {
   Costs still{.stages = {}, .send = 0.1, .transfer = TransferMode::rendezvous};
   for (auto [name, virtual_stages, gain] :
        {std::tuple{"interleaved", 2, 0.75}, {"zb_h1", 1, 0.9}, {"zb_v", 2, 0.95}}) {
@@ -83,8 +86,9 @@ TEST_CASE("lower: ranks that stand still for transfers meet when both are free, 
 
 TEST_CASE("lower: takes its order from the costs, also from those that are nothing") {
   Plan plan{3, 4};
-  for (Costs costs : {Costs{.stages = {{}, {.forward = 0, .backward = 0, .weights = 0}, {}}},
-                      Costs{.all = {0, 0, 0}}, Costs{.stages = {{9, 1, 1}, {1, 9, 1}, {1, 1, 9}}, .send = 4}})
+  for (Costs costs :
+       {Costs{.stages = {{}, {.forward = 0, .backward = 0, .weights = 0}, {}}},
+        Costs{.all = {0, 0, 0}}, Costs{.stages = {{9, 1, 1}, {1, 9, 1}, {1, 1, 9}}, .send = 4}})
     for (const Schedule& schedule : {one_f_one_b(plan), zb_h1(plan), gpipe(plan)}) {
       Schedule lowered = lower(schedule, StageMap::looping(3), costs);
       for (TransferMode transfer : {TransferMode::asynchronous, TransferMode::rendezvous}) {

@@ -1,5 +1,6 @@
-// A schedule with one action dropped, doubled, moved to another rank or swapped is a fault, unless a slow
-// second implementation of the rules, which shares nothing with the simulator, can run it as well.
+// A schedule with one action dropped, doubled, moved to another rank or swapped is a fault, unless
+// a slow second implementation of the rules, which shares nothing with the simulator, can run it as
+// well.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -12,7 +13,8 @@
 namespace mtrain {
 namespace {
 
-/// Runs one action of any rank at a time as long as one can run, with transfers as meetings of two ranks.
+/// Runs one action of any rank at a time as long as one can run, with transfers as meetings of two
+/// ranks.
 class SlowRun {
  public:
   SlowRun(Schedule schedule, const Plan& plan, const StageMap& map)
@@ -20,7 +22,8 @@ class SlowRun {
     for (const Program& program : left_)
       for (const Action& a : program) {
         splits_ |= a.what == Do::W;
-        lowered_ |= a.what == Do::SendX || a.what == Do::SendG || a.what == Do::RecvX || a.what == Do::RecvG;
+        lowered_ |= a.what == Do::SendX || a.what == Do::SendG || a.what == Do::RecvX ||
+                    a.what == Do::RecvG;
       }
   }
 
@@ -29,15 +32,19 @@ class SlowRun {
     }
     for (const Program& program : left_)
       if (!program.empty()) return false;
-    size_t wanted = static_cast<size_t>(plan_.stages * (plan_.micro_batches * (splits_ ? 3 : 2) + 1));
+    size_t wanted =
+        static_cast<size_t>(plan_.stages * (plan_.micro_batches * (splits_ ? 3 : 2) + 1));
     size_t transfers = 0;
     for (int64_t s = 0; lowered_ && s + 1 < plan_.stages; ++s)
-      if (map_.rank(s) != map_.rank(s + 1)) transfers += static_cast<size_t>(4 * plan_.micro_batches);
+      if (map_.rank(s) != map_.rank(s + 1))
+        transfers += static_cast<size_t>(4 * plan_.micro_batches);
     return done_.size() == wanted + transfers;
   }
 
  private:
-  std::string name(int64_t stage, const char* what, int64_t micro) const { return cat(stage, what, micro); }
+  std::string name(int64_t stage, const char* what, int64_t micro) const {
+    return cat(stage, what, micro);
+  }
 
   bool step() {
     for (size_t r = 0; r < left_.size(); ++r) {
@@ -58,7 +65,8 @@ class SlowRun {
     return false;
   }
 
-  bool arrived(int64_t stage, int64_t from, const char* made, const char* received, int64_t micro) const {
+  bool arrived(int64_t stage, int64_t from, const char* made, const char* received,
+               int64_t micro) const {
     if (from < 0 || from >= plan_.stages) return true;
     bool local = !lowered_ || map_.rank(from) == map_.rank(stage);
     return done_.contains(local ? name(from, made, micro) : name(stage, received, micro));
@@ -100,7 +108,9 @@ struct Mutant {
 };
 
 Mutant mutate(Schedule s, std::mt19937& random) {
-  auto pick = [&](size_t count) { return std::uniform_int_distribution<size_t>(0, count - 1)(random); };
+  auto pick = [&](size_t count) {
+    return std::uniform_int_distribution<size_t>(0, count - 1)(random);
+  };
   size_t rank = pick(s.size());
   Program& program = s[rank];
   size_t at = pick(program.size());
@@ -153,7 +163,8 @@ TEST_CASE("mutations: the simulator and a slow second implementation agree on ev
       for (int i = 0; i < 400; ++i) {
         Mutant mutant = mutate(schedule, random);
         INFO(std::string(c.name), ": ", mutant.what);
-        Simulated run = simulate(mutant.schedule, c.plan, {.stages = {}, .transfer = TransferMode::rendezvous});
+        Simulated run =
+            simulate(mutant.schedule, c.plan, {.stages = {}, .transfer = TransferMode::rendezvous});
         bool sound = SlowRun(mutant.schedule, c.plan, map).sound();
         CHECK(run.faults.empty() == sound);
         std::string kind = mutant.what.substr(0, mutant.what.find(' '));
@@ -168,7 +179,8 @@ TEST_CASE("mutations: the simulator and a slow second implementation agree on ev
     CHECK(told[kind].first == told[kind].second);  // without exception
   }
   CHECK(told["swap"].second > 1000);
-  CHECK(told["swap"].first * 10 > told["swap"].second * 6);  // some orders may be exchanged, most may not
+  CHECK(told["swap"].first * 10 >
+        told["swap"].second * 6);  // some orders may be exchanged, most may not
 }
 
 TEST_CASE("mutations: the swaps that can never be right") {
@@ -186,11 +198,13 @@ TEST_CASE("mutations: the swaps that can never be right") {
         Schedule spoilt = lowered;
         for (Action& a : spoilt[r])
           for (Action& b : spoilt[r])
-            if (a.what == first && b.what == second && a.stage == b.stage && a.micro == 0 && b.micro == 0)
+            if (a.what == first && b.what == second && a.stage == b.stage && a.micro == 0 &&
+                b.micro == 0)
               std::swap(a, b);
         if (spoilt == lowered) continue;
         for (TransferMode transfer : {TransferMode::asynchronous, TransferMode::rendezvous})
-          CHECK_FALSE(simulate(spoilt, c.plan, {.stages = {}, .transfer = transfer}).faults.empty());
+          CHECK_FALSE(
+              simulate(spoilt, c.plan, {.stages = {}, .transfer = transfer}).faults.empty());
       }
   }
 }

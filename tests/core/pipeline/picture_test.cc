@@ -17,8 +17,8 @@ TEST_CASE("pictures: actions have their name and width, idle time is dots") {
   CHECK(draw_text(simulate(one_f_one_b(plan), plan), 36) ==
         "rank 0 |F0 F1 ......B0    F2 B1    ...B2    |\n"
         "rank 1 |...F0 B0    F1 B1    F2 B2    ......|\n");
-  Simulated v =
-      simulate(parse_schedule("0F0 3F0 3B0 3W0 0B0 0W0 0R 3R\n1F0 2F0 2B0 1B0 2W0 1W0 1R 2R", "v"), {4, 1});
+  Simulated v = simulate(
+      parse_schedule("0F0 3F0 3B0 3W0 0B0 0W0 0R 3R\n1F0 2F0 2B0 1B0 2W0 1W0 1R 2R", "v"), {4, 1});
   REQUIRE(v.faults.empty());
   CHECK(draw_text(v, 27) ==
         "rank 0 |F0 ......f0 b0 w0 ...B0 W0 |\n"
@@ -41,7 +41,8 @@ TEST_CASE("pictures: all lines have the width asked for, however long or short a
 TEST_CASE("pictures: an SVG has a rectangle for each action that takes time, and its name") {
   Plan plan{2, 2};
   Schedule lowered = lower(one_f_one_b(plan), StageMap::looping(2));
-  Simulated run = simulate(lowered, plan, {.stages = {}, .send = 0.5, .transfer = TransferMode::rendezvous});
+  Simulated run =
+      simulate(lowered, plan, {.stages = {}, .send = 0.5, .transfer = TransferMode::rendezvous});
   std::string svg = draw_svg(run, 800);
   CHECK(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"800\""));
   CHECK(svg.ends_with("</svg>\n"));
@@ -50,7 +51,8 @@ TEST_CASE("pictures: an SVG has a rectangle for each action that takes time, and
     for (size_t at = svg.find(what); at != std::string::npos; at = svg.find(what, at + 1)) ++n;
     return n;
   };
-  CHECK(count("<rect") == 2 + 8 + 8);  // a background per rank, 8 computations, both sides of 4 transfers
+  CHECK(count("<rect") ==
+        2 + 8 + 8);  // a background per rank, 8 computations, both sides of 4 transfers
   CHECK(count("<title>") == 16);
   CHECK(count("<title>0F1, 1.5 to 2.5</title>") == 1);
   CHECK(count("<g>") == count("</g>"));

@@ -1,5 +1,5 @@
-// A small language model that can be cut into stages, and a pipeline of it on ranks that are threads. For the tests of the
-// interpreter.
+// A small language model that can be cut into stages, and a pipeline of it on ranks that are
+// threads. For the tests of the interpreter.
 #pragma once
 #include <map>
 #include <mutex>
@@ -37,7 +37,9 @@ struct Setup {
   int64_t late_heads = 0;
 
   Plan plan() const {
-    return {.stages = ranks * virtual_stages, .micro_batches = micro_batches, .virtual_stages = virtual_stages};
+    return {.stages = ranks * virtual_stages,
+            .micro_batches = micro_batches,
+            .virtual_stages = virtual_stages};
   }
   StageMap map() const { return stage_map(schedule, plan()); }
 };
@@ -61,10 +63,13 @@ struct Pause {
 class StagedModel final : public Model {
  public:
   StagedModel(const Scope& s, const Setup& setup, StageRange stage)
-      : drop_(setup.drop), recompute_(setup.recompute), table_(make_rope_table(s.run(), {}, kLength, 8)) {
+      : drop_(setup.drop),
+        recompute_(setup.recompute),
+        table_(make_rope_table(s.run(), {}, kLength, 8)) {
     if (stage.first) embed_.emplace(s / "embed", Dim{"vocab", kVocab}, Dim{"embed", kWidth}, 0.5f);
     auto [begin, end] = stage.layers(setup.layers);
-    for (int64_t i = begin; i < end; ++i) blocks_.push_back(std::make_unique<Block>(s / "layers" / i, &table_));
+    for (int64_t i = begin; i < end; ++i)
+      blocks_.push_back(std::make_unique<Block>(s / "layers" / i, &table_));
     if (stage.last)
       head_.emplace(s / "head", Dim{"vocab", kVocab}, Dim{"embed", kWidth}, kVocab, nullptr, 0.5f);
   }
@@ -80,14 +85,19 @@ class StagedModel final : public Model {
   }
   double flops_per_token(int64_t) const override { return 0; }
   int fail_at = -1;
-  std::shared_ptr<std::function<void()>> pause;  // called between blocks, forwards and backwards, as if tokens travelled there
+  std::shared_ptr<std::function<void()>>
+      pause;  // called between blocks, forwards and backwards, as if tokens travelled there
 
  private:
   struct Block {
     Block(const Scope& s, const RopeTable* table)
         : norm(s / "norm", Norm::Kind::layer, {"embed", kWidth}, 1e-5f),
           attention(s / "attn", {"embed", kWidth},
-                    {.layout = {2, 1, 8}, .bias = true, .init_std = 0.3f, .out_init_std = 0.3f, .rope = table}),
+                    {.layout = {2, 1, 8},
+                     .bias = true,
+                     .init_std = 0.3f,
+                     .out_init_std = 0.3f,
+                     .rope = table}),
           norm2(s / "norm2", Norm::Kind::rms, {"embed", kWidth}, 1e-5f),
           mlp(s / "mlp", {"embed", kWidth}, {"mlp", 24}, 0.3f, 0.3f),
           key(name_key(s.path())) {}
@@ -122,23 +132,29 @@ struct Outcome {
 class StagedRank {
  public:
   StagedRank(const Setup& setup, Communicator* ranks)
-      : setup_(setup), settings_{.run = lab_.run(), .parameters = parameters_, .dtype = setup.dtype} {
+      : setup_(setup),
+        settings_{.run = lab_.run(), .parameters = parameters_, .dtype = setup.dtype} {
     StageMap map = setup.map();
     int64_t rank = ranks ? ranks->rank() : 0;
-    SplitRequest request{.layers = setup.layers, .first_stage_layers = setup.first_stage_layers, .layout = setup.layout};
+    SplitRequest request{.layers = setup.layers,
+                         .first_stage_layers = setup.first_stage_layers,
+                         .layout = setup.layout};
     std::vector<StagePart> parts = split_layers(request, map);
     PipelinePlace place{.map = map,
                         .rank = rank,
                         .ranks = ranks,
                         .transfers = setup.transfers,
-                        .while_travelling = setup.side_by_side ? std::make_shared<std::function<void()>>() : nullptr,
+                        .while_travelling = setup.side_by_side
+                                                ? std::make_shared<std::function<void()>>()
+                                                : nullptr,
                         .late_head = setup.late_head,
                         .late_heads = setup.late_heads};
     for (int64_t s : map.stages_of(rank)) {
       const StagePart& part = parts[static_cast<size_t>(s)];
-      models.push_back(std::make_unique<StagedModel>(
-          Scope(settings_), setup,
-          StageRange{part.embedding, part.head, s, map.stages(), part.first_layer, part.num_layers}));
+      models.push_back(
+          std::make_unique<StagedModel>(Scope(settings_), setup,
+                                        StageRange{part.embedding, part.head, s, map.stages(),
+                                                   part.first_layer, part.num_layers}));
       place.stages.push_back(models.back().get());
     }
     interpreter.emplace(lab_.run(), place, parameters_);
@@ -151,30 +167,32 @@ class StagedRank {
   }
 
   ModelInput input(int64_t micro) {
-    int64_t first = micro * setup_.rows, rows = setup_.rows + (micro == setup_.longer_rows_at ? 1 : 0);
+    int64_t first = micro * setup_.rows,
+            rows = setup_.rows + (micro == setup_.longer_rows_at ? 1 : 0);
     std::vector<int32_t> tokens, positions, targets, bounds = {0};
     for (int64_t r = first; r < first + rows; ++r) {
       for (int64_t t = 0; t < kLength; ++t) {
         tokens.push_back(static_cast<int32_t>((r * 31 + t * 7) % kVocab));
         positions.push_back(static_cast<int32_t>(t));
-        targets.push_back((r + t) % (r + 2) == 0 ? -1 : static_cast<int32_t>((r * 13 + t * 5 + 1) % kVocab));
+        targets.push_back(
+            (r + t) % (r + 2) == 0 ? -1 : static_cast<int32_t>((r * 13 + t * 5 + 1) % kVocab));
       }
       bounds.push_back(static_cast<int32_t>(tokens.size()));
     }
     Run& run = lab_.run();
     run.first_token = first * kLength;
-    return {contract::make_ids(run, tokens), contract::make_ids(run, positions), contract::make_ids(run, targets),
-            std::make_shared<const std::vector<int32_t>>(bounds)};
+    return {contract::make_ids(run, tokens), contract::make_ids(run, positions),
+            contract::make_ids(run, targets), std::make_shared<const std::vector<int32_t>>(bounds)};
   }
   StepLoss step() {
-    return interpreter->run(program, [this](int64_t m) { return input(m); }, 100, 1);
+    return interpreter->run(
+        program, [this](int64_t m) { return input(m); }, 100, 1);
   }
   StepLoss evaluate() {
     return interpreter->evaluate(setup_.micro_batches, [this](int64_t m) { return input(m); });
   }
   ParamList& parameters() { return parameters_; }
   Run& run() { return lab_.run(); }
-
 
  private:
   const Setup& setup_;
@@ -189,7 +207,8 @@ class StagedRank {
   Program program;
 };
 
-/// Two steps (the second must not see the first) and an evaluation between them, on as many thread ranks as the setup says.
+/// Two steps (the second must not see the first) and an evaluation between them, on as many thread
+/// ranks as the setup says.
 inline Outcome train(const Setup& setup) {
   Outcome out;
   out.losses.resize(static_cast<size_t>(setup.ranks));

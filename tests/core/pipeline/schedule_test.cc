@@ -1,8 +1,8 @@
-#include "mtrain/pipeline/simulate.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
+
+#include "mtrain/pipeline/simulate.h"
 
 namespace mtrain {
 namespace {
@@ -18,16 +18,18 @@ using Texts = std::vector<std::string>;
 TEST_CASE("1F1B: the programs of one to four stages") {
   CHECK(texts(one_f_one_b({1, 3})) == Texts{"0F0 0B0 0F1 0B1 0F2 0B2 0R"});
   CHECK(texts(one_f_one_b({1, 1})) == Texts{"0F0 0B0 0R"});
-  CHECK(texts(one_f_one_b({2, 3})) == Texts{"0F0 0F1 0B0 0F2 0B1 0B2 0R", "1F0 1B0 1F1 1B1 1F2 1B2 1R"});
+  CHECK(texts(one_f_one_b({2, 3})) ==
+        Texts{"0F0 0F1 0B0 0F2 0B1 0B2 0R", "1F0 1B0 1F1 1B1 1F2 1B2 1R"});
   CHECK(texts(one_f_one_b({3, 4})) == Texts{"0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3 0R",
                                             "1F0 1F1 1B0 1F2 1B1 1F3 1B2 1B3 1R",
                                             "2F0 2B0 2F1 2B1 2F2 2B2 2F3 2B3 2R"});
-  CHECK(texts(one_f_one_b({4, 5})) ==
-        Texts{"0F0 0F1 0F2 0F3 0B0 0F4 0B1 0B2 0B3 0B4 0R", "1F0 1F1 1F2 1B0 1F3 1B1 1F4 1B2 1B3 1B4 1R",
-              "2F0 2F1 2B0 2F2 2B1 2F3 2B2 2F4 2B3 2B4 2R", "3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3 3F4 3B4 3R"});
+  CHECK(texts(one_f_one_b({4, 5})) == Texts{"0F0 0F1 0F2 0F3 0B0 0F4 0B1 0B2 0B3 0B4 0R",
+                                            "1F0 1F1 1F2 1B0 1F3 1B1 1F4 1B2 1B3 1B4 1R",
+                                            "2F0 2F1 2B0 2F2 2B1 2F3 2B2 2F4 2B3 2B4 2R",
+                                            "3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3 3F4 3B4 3R"});
   // Fewer micro-batches than stages: the warmup is all there is.
-  CHECK(texts(one_f_one_b({4, 2})) ==
-        Texts{"0F0 0F1 0B0 0B1 0R", "1F0 1F1 1B0 1B1 1R", "2F0 2F1 2B0 2B1 2R", "3F0 3B0 3F1 3B1 3R"});
+  CHECK(texts(one_f_one_b({4, 2})) == Texts{"0F0 0F1 0B0 0B1 0R", "1F0 1F1 1B0 1B1 1R",
+                                            "2F0 2F1 2B0 2B1 2R", "3F0 3B0 3F1 3B1 3R"});
 }
 
 TEST_CASE("1F1B: simulation finds no fault, the known bubble and the known peak") {
@@ -71,8 +73,10 @@ const Broken kBroken[] = {
     {"a backward is missing", [](Schedule& s) { s[0].erase(s[0].end() - 2); },
      "stage 0 never runs backward of 2"},
     {"crossed order between ranks",
-     [](Schedule& s) { std::swap(s[1][0], s[1][4]), std::swap(s[1][1], s[1][5]); }, "waits for ever"},
-    {"repeated forward", [](Schedule& s) { s[0].insert(s[0].begin(), s[0][0]); }, "repeats an action: 0F0"},
+     [](Schedule& s) { std::swap(s[1][0], s[1][4]), std::swap(s[1][1], s[1][5]); },
+     "waits for ever"},
+    {"repeated forward", [](Schedule& s) { s[0].insert(s[0].begin(), s[0][0]); },
+     "repeats an action: 0F0"},
     {"repeated backward", [](Schedule& s) { s[1].push_back(s[1][1]); }, "repeats an action: 1B0"},
     {"micro-batch that is not there",
      [](Schedule& s) {
@@ -92,7 +96,8 @@ const Broken kBroken[] = {
     {"no reduction", [](Schedule& s) { s[0].pop_back(); }, "stage 0 never reduces"},
     {"reduction before the last backward", [](Schedule& s) { std::swap(s[1].back(), s[1][5]); },
      "waits for ever at 1R"},
-    {"a rank without a program", [](Schedule& s) { s.pop_back(); }, "stage 1 never runs backward of 0"},
+    {"a rank without a program", [](Schedule& s) { s.pop_back(); },
+     "stage 1 never runs backward of 0"},
     {"an empty schedule", [](Schedule& s) { s.clear(); }, "stage 0 never runs backward of 0"},
 };
 
@@ -102,9 +107,9 @@ TEST_CASE("simulate: names what is wrong with a broken schedule") {
     Schedule schedule = one_f_one_b({2, 3});
     broken.spoil(schedule);
     Simulated report = simulate(schedule, {2, 3});
-    bool named = std::any_of(report.faults.begin(), report.faults.end(), [&](const std::string& fault) {
-      return fault.find(broken.found) != std::string::npos;
-    });
+    bool named = std::any_of(
+        report.faults.begin(), report.faults.end(),
+        [&](const std::string& fault) { return fault.find(broken.found) != std::string::npos; });
     std::string all;
     for (const auto& fault : report.faults) all += fault + "; ";
     CHECK_MESSAGE(named, all);

@@ -13,7 +13,8 @@ namespace {
 
 TEST_CASE("schedules are read as they are written") {
   Schedule schedule = parse_schedule(
-      "# two ranks\n0F0, 0SendX0\t0RecvG0 0B0 0W0 0R  # done\r\n\n1RecvX0,1F0,1B0,1SendG0,1W0,1R", "s");
+      "# two ranks\n0F0, 0SendX0\t0RecvG0 0B0 0W0 0R  # done\r\n\n1RecvX0,1F0,1B0,1SendG0,1W0,1R",
+      "s");
   REQUIRE(schedule.size() == 2);
   CHECK(to_text(schedule[0]) == "0F0 0SendX0 0RecvG0 0B0 0W0 0R");
   CHECK(to_text(schedule[1]) == "1RecvX0 1F0 1B0 1SendG0 1W0 1R");
@@ -29,7 +30,8 @@ TEST_CASE("schedules: what is printed reads back the same") {
   }
 }
 
-TEST_CASE("schedules: a text that is none is refused with its place, what was wanted and what is there") {
+TEST_CASE(
+    "schedules: a text that is none is refused with its place, what was wanted and what is there") {
   struct Row {
     std::string_view text;
     const char* message;
@@ -43,26 +45,36 @@ TEST_CASE("schedules: a text that is none is refused with its place, what was wa
       {"32768F0", "s.txt:1:1: wanted a stage number from 0 to 32767, got '32768F0'"},
       {"99999999999999999999F0",
        "s.txt:1:1: wanted a stage number from 0 to 32767, got '99999999999999999999F0'"},
-      {"0F", "s.txt:1:3: wanted the number of a micro-batch from 0 to 2147483647, got the end of the text"},
+      {"0F",
+       "s.txt:1:3: wanted the number of a micro-batch from 0 to 2147483647, got the end of the "
+       "text"},
       {"0F 1", "s.txt:1:3: wanted the number of a micro-batch from 0 to 2147483647, got nothing"},
       {"0F-1", "s.txt:1:3: wanted the number of a micro-batch from 0 to 2147483647, got '-1'"},
       {"0F2147483648",
        "s.txt:1:3: wanted the number of a micro-batch from 0 to 2147483647, got '2147483648'"},
       {"0F0 00",
-       "s.txt:1:7: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got the end of the "
+       "s.txt:1:7: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got the end "
+       "of the "
        "text"},
-      {"0X0", "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got 'X0'"},
-      {"0f0", "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got 'f0'"},
-      {"0Recv0", "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got 'Recv0'"},
+      {"0X0",
+       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got 'X0'"},
+      {"0f0",
+       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got 'f0'"},
+      {"0Recv0",
+       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got 'Recv0'"},
       {"0Reduce",
        "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got 'Reduce'"},
-      {"0R0", "s.txt:1:3: wanted a blank, a comma or the end of the line behind an action, got '0'"},
-      {"0F0;1F0", "s.txt:1:4: wanted a blank, a comma or the end of the line behind an action, got ';1F0'"},
-      {"0F0.5", "s.txt:1:4: wanted a blank, a comma or the end of the line behind an action, got '.5'"},
+      {"0R0",
+       "s.txt:1:3: wanted a blank, a comma or the end of the line behind an action, got '0'"},
+      {"0F0;1F0",
+       "s.txt:1:4: wanted a blank, a comma or the end of the line behind an action, got ';1F0'"},
+      {"0F0.5",
+       "s.txt:1:4: wanted a blank, a comma or the end of the line behind an action, got '.5'"},
       {"0F0\n\xc3\xa9 0F1", "s.txt:2:1: wanted a stage number from 0 to 32767, got '\xc3\xa9'"},
       {"# \xc3\xa9\xc3\xa9\n0F0 \x1b[31m",
        "s.txt:2:5: wanted a stage number from 0 to 32767, got '\\x1b[31m'"},
-      {std::string_view("0F0 \0", 5), "s.txt:1:5: wanted a stage number from 0 to 32767, got '\\x00'"},
+      {std::string_view("0F0 \0", 5),
+       "s.txt:1:5: wanted a stage number from 0 to 32767, got '\\x00'"},
   };
   for (const Row& row : rows) {
     CAPTURE(std::string(row.text));
@@ -77,7 +89,8 @@ TEST_CASE("schedules: a text that is none is refused with its place, what was wa
   }
 }
 
-TEST_CASE("schedules: any bytes are read or refused, and what was read prints the same when read again") {
+TEST_CASE(
+    "schedules: any bytes are read or refused, and what was read prints the same when read again") {
   std::mt19937 random(3);
   const std::string parts[] = {"0", "1", "31", "F",  "B", "W", "R",    "RecvX", "SendG",
                                " ", ",", "\n", "\r", "#", "-", "\xff", "99999"};
@@ -99,7 +112,8 @@ TEST_CASE("schedules: any bytes are read or refused, and what was read prints th
 }
 
 TEST_CASE("schedules are read from files") {
-  fs::path path = fs::temp_directory_path() / cat("mtrain_schedule_", std::random_device{}(), ".txt");
+  fs::path path =
+      fs::temp_directory_path() / cat("mtrain_schedule_", std::random_device{}(), ".txt");
   write_file_atomic(path, "0F0 0B0\n");
   CHECK(to_text(load_schedule(path)) == "0F0 0B0\n");
   write_file_atomic(path, "0F0 0B");

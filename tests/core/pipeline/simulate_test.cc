@@ -10,15 +10,13 @@
 namespace mtrain {
 namespace {
 
-Schedule schedule(std::string_view text) {
-  return parse_schedule(text, "test");
-}
+Schedule schedule(std::string_view text) { return parse_schedule(text, "test"); }
 
 TEST_CASE("simulate: costs per stage and the time of a transfer") {
   Plan plan{2, 2};
-  Costs costs{
-      .stages = {{.forward = 1, .backward = 2, .weights = 1}, {.forward = 2, .backward = 3, .weights = 1}},
-      .send = 0.5};
+  Costs costs{.stages = {{.forward = 1, .backward = 2, .weights = 1},
+                         {.forward = 2, .backward = 3, .weights = 1}},
+              .send = 0.5};
   // rank 0: F 0-1, F 1-2;        B0 at 1+.5+2+4+.5=8..11, B1 waits for 3.5+4+2+4+.5=14, ..17
   // rank 1: F0 1.5-3.5, B0 3.5-7.5, F1 7.5-9.5, B1 9.5-13.5
   Simulated run = simulate(one_f_one_b(plan), plan, costs);
@@ -38,9 +36,9 @@ TEST_CASE("simulate: costs per stage and the time of a transfer") {
 TEST_CASE("simulate: memory from forward to the last backward, with what W keeps") {
   Plan plan{2, 3};
   Costs costs{.stages = {}, .all = {.activation = 10, .kept = 4}};
-  Simulated run =
-      simulate(schedule("0F0 0F1 0B0 0F2 0B1 0B2 0W0 0W1 0W2 0R\n1F0 1B0 1W0 1F1 1B1 1F2 1B2 1W1 1W2 1R"),
-               plan, costs);
+  Simulated run = simulate(
+      schedule("0F0 0F1 0B0 0F2 0B1 0B2 0W0 0W1 0W2 0R\n1F0 1B0 1W0 1F1 1B1 1F2 1B2 1W1 1W2 1R"),
+      plan, costs);
   REQUIRE(run.faults.empty());
   CHECK(run.peak == std::vector<double>{24, 14});  // 10+10, 4+10+10; 10, then 4+10
   CHECK(run.peak_activations == 3);
@@ -72,7 +70,8 @@ constexpr const char* kSendFirst =  // what two neighbours do when each sends be
     "1RecvX0 1F0 1B0 1SendG0 1RecvX1 1F1 1B1 1SendG1 1R";
 
 TEST_CASE(
-    "simulate: sends that stand still can wait for each other for ever; sends that are only started cannot") {
+    "simulate: sends that stand still can wait for each other for ever; sends that are only "
+    "started cannot") {
   Plan plan{2, 2};
   Schedule crossed = schedule(kSendFirst);
   CHECK(simulate(crossed, plan).faults.empty());
@@ -82,10 +81,12 @@ TEST_CASE(
   CHECK(run.faults[1] == "rank 1 waits for ever at 1SendG0 for 0RecvG0 of rank 0");
 }
 
-TEST_CASE("simulate: a rendezvous ends for both sides when the later one has come and the data is over") {
+TEST_CASE(
+    "simulate: a rendezvous ends for both sides when the later one has come and the data is over") {
   Plan plan{2, 1};
   Schedule lowered = lower(one_f_one_b(plan), StageMap::looping(2));
-  Simulated run = simulate(lowered, plan, {.stages = {}, .send = 0.25, .transfer = TransferMode::rendezvous});
+  Simulated run =
+      simulate(lowered, plan, {.stages = {}, .send = 0.25, .transfer = TransferMode::rendezvous});
   REQUIRE(run.faults.empty());
   CHECK(run.timeline[0][1].action == Action{Do::SendX, 0, 0});
   CHECK(run.timeline[0][1].start == 1);
@@ -105,19 +106,22 @@ TEST_CASE("simulate: says what is waited for, and what is wrong with single acti
       {"0F0 0R 0B0", "rank 0 waits for ever at 0R for 0B0, which comes behind it"},
       {"0F0 0F1 0B0 0R 0B1", "rank 0 waits for ever at 0R for 0B1, which comes behind it", 1, 2},
       {"0F0 0B0", "stage 0 never reduces its gradients"},
-      {"0B0 0R", "stage 0 never runs forward of 0\nrank 0 waits for ever at 0B0 for 0F0, which is nowhere"},
+      {"0B0 0R",
+       "stage 0 never runs forward of 0\nrank 0 waits for ever at 0B0 for 0F0, which is nowhere"},
       {"0F0 0F1 0B0 0W0 0B1 0R",
-       "stage 0 never runs weight gradients of 1\nrank 0 waits for ever at 0R for 0W1, which is nowhere", 1,
-       2},
+       "stage 0 never runs weight gradients of 1\nrank 0 waits for ever at 0R for 0W1, which is "
+       "nowhere",
+       1, 2},
       {"0F0 0B0 0R 0R", "rank 0 repeats an action: 0R"},
       {"0F0 0B0 0R 3W0",
-       "rank 0 names a stage or micro-batch that is not there: 3W0\nstage 0 never runs weight gradients of "
+       "rank 0 names a stage or micro-batch that is not there: 3W0\nstage 0 never runs weight "
+       "gradients of "
        "0\n"
        "rank 0 waits for ever at 0R for 0W0, which is nowhere"},
       {"0F0 0SendX0 0B0 0R", "rank 0 transfers to or from a stage that is not there: 0SendX0"},
       {"0RecvX0 0F0 0B0 0R", "rank 0 transfers to or from a stage that is not there: 0RecvX0"},
-      {"0F0 1F0\n1B0 0B0 0R 1R", "stage 0 runs on rank 0 and on rank 1\nstage 1 runs on rank 0 and on rank 1",
-       2},
+      {"0F0 1F0\n1B0 0B0 0R 1R",
+       "stage 0 runs on rank 0 and on rank 1\nstage 1 runs on rank 0 and on rank 1", 2},
       {"0F0 0SendX0 1RecvX0 1F0 1B0 0B0 0R 1R", "rank 0 transfers to itself: 0SendX0", 2},
       {"0F0 0B0 0R\n1F0 1B0 1R", "", 2},
       {"0F0 0SendX0 0RecvG0 0B0 0R\n1F0 1B0 1SendG0 1R",
@@ -132,14 +136,17 @@ TEST_CASE("simulate: says what is waited for, and what is wrong with single acti
   }
 }
 
-TEST_CASE("simulate: what is too large is refused, what is wrong in many places is told in few lines") {
+TEST_CASE(
+    "simulate: what is too large is refused, what is wrong in many places is told in few lines") {
   CHECK_THROWS_AS(simulate({}, {30000, 1000}), Error);
   CHECK_THROWS_AS(simulate({}, {1, int64_t{1} << 40}), Error);
   CHECK(simulate({}, {8, 1000}).faults.size() == 32);
   CHECK_THROWS_AS(simulate({}, {2, 1}, {.stages = std::vector<StageCosts>(3)}), Error);
 }
 
-TEST_CASE("planning for 64 ranks with 8 stages each and 512 micro-batches") {  // how the work grows: tests/growth
+TEST_CASE(
+    "planning for 64 ranks with 8 stages each and 512 micro-batches") {  // how the work grows:
+                                                                         // tests/growth
   Plan plan{.stages = 64 * 8, .micro_batches = 512, .virtual_stages = 8};
   Schedule made = interleaved(plan);
   Simulated run = simulate(made, plan);

@@ -25,24 +25,24 @@ TEST_CASE("blocks are shared out evenly") {
 }
 
 TEST_CASE("the embedding and the loss count as a block") {
-  CHECK(text({.layers = 6, .account_for_embedding = true, .account_for_loss = true}, StageMap::looping(4)) ==
-        "Et|tt|tt|tL");
+  CHECK(text({.layers = 6, .account_for_embedding = true, .account_for_loss = true},
+             StageMap::looping(4)) == "Et|tt|tt|tL");
   CHECK(text({.layers = 7, .account_for_embedding = true}, StageMap::looping(4)) == "Et|tt|tt|ttL");
   CHECK(text({.layers = 7, .account_for_loss = true}, StageMap::looping(2, 2)) == "Ett|tt|tt|tL");
-  CHECK(text({.layers = 2, .account_for_embedding = true, .account_for_loss = true}, StageMap::looping(4)) ==
-        "E|t|t|L");
+  CHECK(text({.layers = 2, .account_for_embedding = true, .account_for_loss = true},
+             StageMap::looping(4)) == "E|t|t|L");
 }
 
 TEST_CASE("the ends hold what is said, the middle shares the rest") {
-  CHECK(text({.layers = 10, .first_stage_layers = 1, .last_stage_layers = 3}, StageMap::looping(4)) ==
-        "Et|ttt|ttt|tttL");
+  CHECK(text({.layers = 10, .first_stage_layers = 1, .last_stage_layers = 3},
+             StageMap::looping(4)) == "Et|ttt|ttt|tttL");
   CHECK(text({.layers = 7, .first_stage_layers = 1}, StageMap::looping(4)) == "Et|tt|tt|ttL");
   CHECK(text({.layers = 7, .last_stage_layers = 1}, StageMap::looping(4)) == "Ett|tt|tt|tL");
-  CHECK(text({.layers = 5, .first_stage_layers = 2, .last_stage_layers = 3}, StageMap::looping(2)) ==
-        "Ett|tttL");
+  CHECK(text({.layers = 5, .first_stage_layers = 2, .last_stage_layers = 3},
+             StageMap::looping(2)) == "Ett|tttL");
   // Several stages per rank: the number is the rank's, in equal shares of its stages.
-  CHECK(text({.layers = 14, .first_stage_layers = 2, .last_stage_layers = 4}, StageMap::looping(4, 2)) ==
-        "Et|tt|tt|tt|t|tt|tt|ttL");
+  CHECK(text({.layers = 14, .first_stage_layers = 2, .last_stage_layers = 4},
+             StageMap::looping(4, 2)) == "Et|tt|tt|tt|t|tt|tt|ttL");
   CHECK(text({.layers = 6, .first_stage_layers = 2}, StageMap::v_shape(2)) == "Et|tt|tt|tL");
 }
 
@@ -53,8 +53,8 @@ TEST_CASE("a layout says it all") {
 }
 
 TEST_CASE("stages know their range of blocks") {
-  auto parts =
-      split_layers({.layers = 61, .mtp_layers = 1, .layout = "Et*3|(tt|)*29,m|L"}, StageMap::looping(16, 2));
+  auto parts = split_layers({.layers = 61, .mtp_layers = 1, .layout = "Et*3|(tt|)*29,m|L"},
+                            StageMap::looping(16, 2));
   REQUIRE(parts.size() == 32);
   CHECK(parts[0].first_layer == 0);
   CHECK(parts[0].num_layers == 3);
@@ -76,7 +76,8 @@ TEST_CASE("every block is in one stage, whatever is asked, or it is refused") {
         for (int64_t last = 0; last <= 6; ++last)
           for (const StageMap& map :
                {StageMap::looping(ranks), StageMap::looping(ranks, 2), StageMap::v_shape(ranks)}) {
-            SplitRequest request{.layers = layers, .first_stage_layers = first, .last_stage_layers = last};
+            SplitRequest request{
+                .layers = layers, .first_stage_layers = first, .last_stage_layers = last};
             try {
               int64_t next = 0;
               std::vector<int64_t> of_rank(static_cast<size_t>(ranks));
@@ -85,7 +86,8 @@ TEST_CASE("every block is in one stage, whatever is asked, or it is refused") {
               for (size_t s = 0; s < parts.size(); ++s) {
                 REQUIRE(parts[s].first_layer == next);
                 next += parts[s].num_layers;
-                of_rank[static_cast<size_t>(map.rank(static_cast<int64_t>(s)))] += parts[s].num_layers;
+                of_rank[static_cast<size_t>(map.rank(static_cast<int64_t>(s)))] +=
+                    parts[s].num_layers;
               }
               REQUIRE(next == layers);
               if (first > 0) REQUIRE(of_rank.front() == first);
@@ -113,8 +115,9 @@ TEST_CASE("what does not work out is refused with the reason") {
     }
   };
   refused({.layers = 30}, four, "30 blocks cannot be shared out evenly over 4 stages");
-  refused({.layers = 30, .account_for_loss = true}, four,
-          "31 blocks (the embedding or the loss counted in) cannot be shared out evenly over 4 stages");
+  refused(
+      {.layers = 30, .account_for_loss = true}, four,
+      "31 blocks (the embedding or the loss counted in) cannot be shared out evenly over 4 stages");
   refused({.layers = 12}, virt, "12 blocks cannot be shared out evenly over 8 stages");
   refused({.layers = 8, .first_stage_layers = 5, .last_stage_layers = 5}, four,
           "5 + 5 blocks at the ends of 4 ranks are more than the 8 of the model");
@@ -133,7 +136,8 @@ TEST_CASE("what does not work out is refused with the reason") {
           "account_for_embedding and account_for_loss share blocks out by themselves, and "
           "first_stage_layers or last_stage_layers is given");
   refused({.layers = 2, .layout = "Et|tL"}, four, "dist.layout 'Et|tL': it has 2 stages, wanted 4");
-  refused({.layers = 3, .layout = "Et||t|L"}, four, "dist.layout 'Et||t|L': it has 2 blocks, the model 3");
+  refused({.layers = 3, .layout = "Et||t|L"}, four,
+          "dist.layout 'Et||t|L': it has 2 blocks, the model 3");
   refused({.layers = 2, .mtp_layers = 1, .layout = "Et||t|L"}, four,
           "dist.layout 'Et||t|L': it has 0 blocks of multi-token prediction, the model 1");
   refused({.layers = 2, .layout = "Et||tx|L"}, four,

@@ -1,5 +1,6 @@
-// A model cut into stages trains as on one rank: the same losses and, since every parameter's gradient adds up micro-batch by
-// micro-batch in one order under every schedule, the same gradients to the bit.
+// A model cut into stages trains as on one rank: the same losses and, since every parameter's
+// gradient adds up micro-batch by micro-batch in one order under every schedule, the same gradients
+// to the bit.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -19,8 +20,9 @@ Outcome alone(Setup setup) {
 }
 
 void check_same(const Setup& setup, const Outcome& want) {
-  INFO(setup.schedule, ", ", setup.ranks, " ranks x ", setup.virtual_stages, ", ", setup.layers, " layers, ",
-       setup.micro_batches, " micro-batches, dropout ", setup.drop, std::string(setup.recompute ? ", recomputed" : ""), " ", std::string(name(setup.dtype)));
+  INFO(setup.schedule, ", ", setup.ranks, " ranks x ", setup.virtual_stages, ", ", setup.layers,
+       " layers, ", setup.micro_batches, " micro-batches, dropout ", setup.drop,
+       std::string(setup.recompute ? ", recomputed" : ""), " ", std::string(name(setup.dtype)));
   Outcome got = train(setup);
   CHECK(std::isfinite(want.losses[0].loss_sum));
   for (const StepLoss& loss : got.losses) {  // every rank knows them
@@ -53,13 +55,16 @@ TEST_CASE("stages: every schedule gives one rank's losses and gradients, to the 
     for (const Way& way : kWays)
       for (int64_t ranks : {2, 4}) {
         Setup setup = base;
-        setup.schedule = way.schedule, setup.virtual_stages = way.virtual_stages, setup.ranks = ranks;
+        setup.schedule = way.schedule, setup.virtual_stages = way.virtual_stages,
+        setup.ranks = ranks;
         check_same(setup, want);
       }
   }
 }
 
-TEST_CASE("stages: forward and backward side by side give the same bits, dropout and recomputation included") {
+TEST_CASE(
+    "stages: forward and backward side by side give the same bits, dropout and recomputation "
+    "included") {
   for (float drop : {0.0f, 0.3f}) {
     Setup base{.layers = 8, .micro_batches = 8, .rows = 2, .drop = drop, .recompute = drop > 0};
     Outcome want = alone(base);
@@ -82,7 +87,8 @@ TEST_CASE("stages: weights late, the head's at the end, transfers in batches: th
         if (std::string_view(way.schedule) == "interleaved" && heads > 1) continue;
         Setup setup = base;
         setup.schedule = way.schedule, setup.virtual_stages = way.virtual_stages, setup.ranks = 2;
-        setup.late_weights = true, setup.late_head = heads >= 0, setup.late_heads = std::max<int64_t>(0, heads);
+        setup.late_weights = true, setup.late_head = heads >= 0,
+        setup.late_heads = std::max<int64_t>(0, heads);
         setup.transfers = {.blocking = way.virtual_stages > 1, .batched = true};
         if (setup.transfers.blocking) setup.costs.transfer = TransferMode::rendezvous;
         check_same(setup, want);
@@ -114,7 +120,9 @@ TEST_CASE("stages: in bf16 and fp16 as well") {
   }
 }
 
-TEST_CASE("stages: blocks shared out unevenly, stages without blocks, more and fewer micro-batches than ranks") {
+TEST_CASE(
+    "stages: blocks shared out unevenly, stages without blocks, more and fewer micro-batches than "
+    "ranks") {
   for (int64_t micro_batches : {1, 2, 7}) {
     Setup base{.layers = 5, .micro_batches = micro_batches};
     Outcome want = alone(base);
@@ -147,7 +155,8 @@ TEST_CASE("stages: micro-batches of different lengths need stages that tell each
   Outcome want = alone(base);
   Setup setup = base;
   setup.ranks = 2;
-  CHECK_THROWS_WITH_AS(train(setup), doctest::Contains("stage 0 hands on [18, 16] for micro-batch 2"), Error);
+  CHECK_THROWS_WITH_AS(train(setup),
+                       doctest::Contains("stage 0 hands on [18, 16] for micro-batch 2"), Error);
   setup.transfers.variable_shapes = true;
   for (const Way& way : kWays) {
     setup.schedule = way.schedule, setup.virtual_stages = way.virtual_stages;
@@ -176,7 +185,9 @@ TEST_CASE("stages: a failure on one rank is the job's, and says where it happene
   };
   CHECK_THROWS_WITH_AS(broken(1, 2), doctest::Contains("it broke\n  in action"), Error);
   CHECK_THROWS_WITH_AS(broken(1, 2), doctest::Contains("(1F2) of 17 of pipeline rank 1:\n"), Error);
-  CHECK_THROWS_WITH_AS(broken(0, 0), doctest::Contains("0F0 0SendX0 0F1 0SendX1 0RecvG0 0B0 0F2 0RecvG1 0SendX2 …\n  ^"), Error);
+  CHECK_THROWS_WITH_AS(
+      broken(0, 0),
+      doctest::Contains("0F0 0SendX0 0F1 0SendX1 0RecvG0 0B0 0F2 0RecvG1 0SendX2 …\n  ^"), Error);
 }
 
 }  // namespace

@@ -89,7 +89,8 @@ TEST_CASE("turns: a failure of either unwinds the other") {
   CHECK(unwound == 2);
   CHECK_FALSE(pause);
   std::string after;
-  turns.run(pause, [&] { after += "x"; }, [&] { after += "y"; });
+  turns.run(
+      pause, [&] { after += "x"; }, [&] { after += "y"; });
   CHECK(after == "yx");
 }
 

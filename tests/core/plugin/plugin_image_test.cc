@@ -32,7 +32,8 @@ struct ElfSample {
 };
 
 uint64_t place(const ElfSample& sample, const void* part) {
-  return static_cast<uint64_t>(static_cast<const char*>(part) - reinterpret_cast<const char*>(&sample));
+  return static_cast<uint64_t>(static_cast<const char*>(part) -
+                               reinterpret_cast<const char*>(&sample));
 }
 
 ElfSample good_sample() {
@@ -89,8 +90,8 @@ class Scratch {
   fs::path path_;
 };
 
-/// The message of the refusal; "" when the file was accepted. Anything else than Error(plugin) fails the
-/// test.
+/// The message of the refusal; "" when the file was accepted. Anything else than Error(plugin)
+/// fails the test.
 std::string refusal(const fs::path& path) {
   try {
     read_plugin_image(path);
@@ -170,7 +171,8 @@ TEST_CASE("damaged files are refused with their reason") {
 }
 
 TEST_CASE("a plugin for another processor is refused by both names") {
-  const std::pair<int, std::string> kinds[] = {{EM_X86_64, "x86-64"}, {EM_AARCH64, "arm64"}, {EM_RISCV, "riscv64"}};
+  const std::pair<int, std::string> kinds[] = {
+      {EM_X86_64, "x86-64"}, {EM_AARCH64, "arm64"}, {EM_RISCV, "riscv64"}};
   std::string own;
   for (const auto& [machine, name] : kinds)
     if (good_sample().header.e_machine == machine) own = name;
@@ -184,7 +186,8 @@ TEST_CASE("a plugin for another processor is refused by both names") {
     if (name == own) {
       CHECK(message.empty());
     } else {
-      CHECK(message.find("plugin for " + name + ", and this mtrain is for " + own) != std::string::npos);
+      CHECK(message.find("plugin for " + name + ", and this mtrain is for " + own) !=
+            std::string::npos);
     }
   }
 }
@@ -192,7 +195,8 @@ TEST_CASE("a plugin for another processor is refused by both names") {
 TEST_CASE("files that are none") {
   Scratch scratch;
   CHECK(refusal(scratch.holding("")).find("empty file") != std::string::npos);
-  CHECK(refusal(scratch.holding("#!/bin/sh\necho hello\n")).find("not an ELF file") != std::string::npos);
+  CHECK(refusal(scratch.holding("#!/bin/sh\necho hello\n")).find("not an ELF file") !=
+        std::string::npos);
   CHECK(refusal(scratch.holding("\x7f"
                                 "ELF"))
             .find("64-bit") != std::string::npos);
@@ -247,7 +251,8 @@ TEST_CASE("a stamp that differs is named by its part") {
     std::function<void(PluginStamp&)> change;
   };
   const Case cases[] = {
-      {"plugin interface number: the plugin's is 9, mtrain's is 1", [](PluginStamp& s) { s.abi = 9; }},
+      {"plugin interface number: the plugin's is 9, mtrain's is 1",
+       [](PluginStamp& s) { s.abi = 9; }},
       {"stamp size", [](PluginStamp& s) { s.struct_size = 16; }},
       {"pointer size", [](PluginStamp& s) { s.pointer_bytes = 4; }},
       {"sanitizer", [](PluginStamp& s) { s.sanitizers ^= kThreadSanitizer; }},
@@ -267,8 +272,10 @@ TEST_CASE("a stamp that differs is named by its part") {
 }
 
 TEST_CASE("names of plugins") {
-  for (const char* good : {"a", "llama", "gpt2", "byte_level", "a_1"}) CHECK(valid_plugin_name(good));
-  for (const char* bad : {"", "Llama", "2gpt", "_a", "a-b", "a.b", "../a", "a/b", "a b", "\xc3\xa4"})
+  for (const char* good : {"a", "llama", "gpt2", "byte_level", "a_1"})
+    CHECK(valid_plugin_name(good));
+  for (const char* bad :
+       {"", "Llama", "2gpt", "_a", "a-b", "a.b", "../a", "a/b", "a b", "\xc3\xa4"})
     CHECK_FALSE(valid_plugin_name(bad));
   CHECK(valid_plugin_name(std::string(63, 'a')));
   CHECK_FALSE(valid_plugin_name(std::string(64, 'a')));

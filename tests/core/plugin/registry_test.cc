@@ -121,7 +121,8 @@ TEST_CASE("what a constructor throws becomes one plugin error; ours pass unchang
   Registry registry = registry_with({"wheel"}, "/a/widget_wheel.so");
   WidgetContext context;
   auto fail = [&](const char* how) {
-    return error_of([&] { registry.make<Widget>("wheel", section("fail", Node::string(how)), context); });
+    return error_of(
+        [&] { registry.make<Widget>("wheel", section("fail", Node::string(how)), context); });
   };
   for (const char* how : {"std", "int"}) {
     Error error = fail(how);
@@ -138,7 +139,7 @@ TEST_CASE("what a constructor throws becomes one plugin error; ours pass unchang
 TEST_CASE("a bad setting is a config error, not the plugin's") {
   Registry registry = registry_with({"wheel"}, "a.so");
   WidgetContext context;
-  Error error =
-      error_of([&] { registry.make<Widget>("wheel", section("spokes", Node::integer(0)), context); });
+  Error error = error_of(
+      [&] { registry.make<Widget>("wheel", section("spokes", Node::integer(0)), context); });
   CHECK(error.error_class() == ErrorClass::config);
 }

@@ -52,10 +52,12 @@ std::string help(const fs::path& file) {
   }
 }
 
-/// root/bin/mtrain with its built-in plugin root/lib/mtrain/plugins/widget_a.so, and root/other/widget_b.so.
+/// root/bin/mtrain with its built-in plugin root/lib/mtrain/plugins/widget_a.so, and
+/// root/other/widget_b.so.
 struct Install {
   fs::path root = fs::temp_directory_path() / cat("mtrain_trust_install_", ::getpid());
-  fs::path program = root / "bin/mtrain", folder = root / "lib/mtrain/plugins", plugin = folder / "widget_a.so", other = root / "other/widget_b.so";
+  fs::path program = root / "bin/mtrain", folder = root / "lib/mtrain/plugins",
+           plugin = folder / "widget_a.so", other = root / "other/widget_b.so";
   Install() {
     for (const auto& file : {program, plugin, other}) {
       fs::create_directories(file.parent_path());
@@ -73,7 +75,8 @@ struct Install {
   }
 };
 
-/// The exit status of a child that runs `act`: 0 for true, 1 for false, 77 for what this machine does not permit.
+/// The exit status of a child that runs `act`: 0 for true, 1 for false, 77 for what this machine
+/// does not permit.
 template <class Act>
 int in_child(Act act) {
   pid_t child = ::fork();
@@ -90,13 +93,19 @@ bool write_text(const char* path, const char* text) {
   return file.good();
 }
 
-/// What require_trusted() says as the user 1000 of a namespace that maps that user alone; as `in_child`.
+/// What require_trusted() says as the user 1000 of a namespace that maps that user alone; as
+/// `in_child`.
 int judged_unmapped(const fs::path& file, const fs::path& program) {
   return in_child([&] {
-    if (::setgroups(0, nullptr) != 0 || ::setresgid(1000, 1000, 1000) != 0 || ::setresuid(1000, 1000, 1000) != 0) return 77;
-    ::prctl(PR_SET_DUMPABLE, 1);  // a process that changed its user may not write its own maps otherwise
+    if (::setgroups(0, nullptr) != 0 || ::setresgid(1000, 1000, 1000) != 0 ||
+        ::setresuid(1000, 1000, 1000) != 0)
+      return 77;
+    ::prctl(PR_SET_DUMPABLE,
+            1);  // a process that changed its user may not write its own maps otherwise
     if (::unshare(CLONE_NEWUSER) != 0 || !write_text("/proc/self/setgroups", "deny")) return 77;
-    if (!write_text("/proc/self/uid_map", "1000 1000 1") || !write_text("/proc/self/gid_map", "1000 1000 1")) return 77;
+    if (!write_text("/proc/self/uid_map", "1000 1000 1") ||
+        !write_text("/proc/self/gid_map", "1000 1000 1"))
+      return 77;
     try {
       require_trusted(file, program);
       return 0;
@@ -117,9 +126,12 @@ TEST_CASE("whoever owns a folder above the program may own it above a plugin, to
   REQUIRE(::chown(install.root.c_str(), 54321, 54321) == 0);
   CHECK(refusal(install.plugin, install.program) == "");
   CHECK(refusal(install.other, install.program) == "");
-  CHECK(refusal(install.plugin).find("belongs to another user") != std::string::npos);  // another program
-  REQUIRE(::chown(install.folder.parent_path().c_str(), 54321, 54321) == 0);  // which is not above the program
-  CHECK(refusal(install.plugin, install.program).find("belongs to another user") != std::string::npos);
+  CHECK(refusal(install.plugin).find("belongs to another user") !=
+        std::string::npos);  // another program
+  REQUIRE(::chown(install.folder.parent_path().c_str(), 54321, 54321) ==
+          0);  // which is not above the program
+  CHECK(refusal(install.plugin, install.program).find("belongs to another user") !=
+        std::string::npos);
 }
 
 TEST_CASE("a group that may write to the program may write to plugins") {
@@ -138,11 +150,13 @@ TEST_CASE("a group that may write to the program may write to plugins") {
     Tree::mode(install.program, 0755);
     CHECK(refusal(install.plugin, install.program) == "");
     Tree::mode(install.program.parent_path(), 0755);
-    CHECK(refusal(install.plugin, install.program).find("its group may write to this file") != std::string::npos);
+    CHECK(refusal(install.plugin, install.program).find("its group may write to this file") !=
+          std::string::npos);
   }
   SUBCASE("another group") {
     REQUIRE(::chown(install.plugin.c_str(), 0, kShared + 1) == 0);
-    CHECK(refusal(install.plugin, install.program).find("its group may write to this file") != std::string::npos);
+    CHECK(refusal(install.plugin, install.program).find("its group may write to this file") !=
+          std::string::npos);
   }
   SUBCASE("root's group, as in containers that run as any user") {
     REQUIRE(::chown(install.plugin.c_str(), 0, 0) == 0);
@@ -161,29 +175,37 @@ TEST_CASE("a user without an entry has the group of the same number") {
     REQUIRE(::chown(tree.file.c_str(), kNameless, group) == 0);
     Tree::mode(tree.file, 0664);
     CHECK(in_child([&] {
-            if (::setgroups(0, nullptr) != 0 || ::setresgid(group, group, group) != 0 || ::setresuid(kNameless, kNameless, kNameless) != 0) return 77;
+            if (::setgroups(0, nullptr) != 0 || ::setresgid(group, group, group) != 0 ||
+                ::setresuid(kNameless, kNameless, kNameless) != 0)
+              return 77;
             return refusal(tree.file).empty() ? 0 : 1;
           }) == (group == kNameless ? 0 : 1));
   }
 }
 
-TEST_CASE("in a user namespace without root, its number is trusted for folders above and for what is built in") {
+TEST_CASE(
+    "in a user namespace without root, its number is trusted for folders above and for what is "
+    "built in") {
   if (::geteuid() != 0) {
     MESSAGE("skipped: only root gives files to other groups and users");
     return;
   }
   Install install;
-  auto own = [&](const fs::path& path, uid_t user) { REQUIRE(::chown(path.c_str(), user, user) == 0); };
+  auto own = [&](const fs::path& path, uid_t user) {
+    REQUIRE(::chown(path.c_str(), user, user) == 0);
+  };
   const int root_installed = judged_unmapped(install.plugin, install.program);
   if (root_installed == 77) {
     MESSAGE("skipped: this machine does not permit user namespaces");
     return;
   }
   CHECK(root_installed == 0);
-  CHECK(judged_unmapped(install.other, install.program) == 1);  // whose file that is cannot be known
+  CHECK(judged_unmapped(install.other, install.program) ==
+        1);  // whose file that is cannot be known
   SUBCASE("the user's own plugin below folders of root") {
     own(install.other, 1000);
-    CHECK(judged_unmapped(install.other, install.program) == 1);  // its folder is not known to be root's
+    CHECK(judged_unmapped(install.other, install.program) ==
+          1);  // its folder is not known to be root's
     own(install.other.parent_path(), 1000);
     CHECK(judged_unmapped(install.other, install.program) == 0);
   }
@@ -229,7 +251,8 @@ TEST_CASE("what a group may write to is trusted when the group is the user alone
   SUBCASE("another group, of the folder") {
     REQUIRE(::chown(tree.inner.c_str(), 0, kShared) == 0);
     Tree::mode(tree.inner, 0775);
-    CHECK(refusal(tree.file).find("its group may write to this plugin folder") != std::string::npos);
+    CHECK(refusal(tree.file).find("its group may write to this plugin folder") !=
+          std::string::npos);
   }
   SUBCASE("another group, of a folder above") {
     REQUIRE(::chown(tree.outer.c_str(), 0, kShared) == 0);
@@ -286,15 +309,9 @@ TEST_CASE("a link is judged by both of its ends") {
   Tree::mode(links, 0755);
   fs::create_symlink(tree.file, link);
   CHECK(refusal(link) == "");
-  SUBCASE("the target's folder") {
-    Tree::mode(tree.inner, 0777);
-  }
-  SUBCASE("the target") {
-    Tree::mode(tree.file, 0666);
-  }
-  SUBCASE("the link's folder") {
-    Tree::mode(links, 0777);
-  }
+  SUBCASE("the target's folder") { Tree::mode(tree.inner, 0777); }
+  SUBCASE("the target") { Tree::mode(tree.file, 0666); }
+  SUBCASE("the link's folder") { Tree::mode(links, 0777); }
   CHECK(refusal(link) != "");
 }
 

@@ -1,5 +1,5 @@
-// The rules of mixing, derived: ranks are played through in double, and a rule is whatever comes out right
-// forwards and backwards. The table must hold that and nothing else.
+// The rules of mixing, derived: ranks are played through in double, and a rule is whatever comes
+// out right forwards and backwards. The table must hold that and nothing else.
 #include "mtrain/tensor/mixing.h"
 
 #include <doctest/doctest.h>
@@ -37,7 +37,8 @@ Matrix random_matrix(int rows, int columns, std::mt19937& rng) {
 
 Matrix piece(const Matrix& m, int dim, int rank) {
   if (m.rows == 1) dim = 1;  // a vector's dim 0
-  int rows = dim == 0 ? m.rows / kRanks : m.rows, columns = dim == 1 ? m.columns / kRanks : m.columns;
+  int rows = dim == 0 ? m.rows / kRanks : m.rows,
+      columns = dim == 1 ? m.columns / kRanks : m.columns;
   Matrix out = zeros(rows, columns);
   for (int r = 0; r < rows; ++r)
     for (int c = 0; c < columns; ++c)
@@ -51,7 +52,8 @@ using Locals = std::vector<Matrix>;  // by rank
 Locals place(const Matrix& whole, Placement p, std::mt19937& rng) {
   Locals out(kRanks, whole);
   if (p.letter() == Placement::Letter::S)
-    for (int rank = 0; rank < kRanks; ++rank) out[static_cast<size_t>(rank)] = piece(whole, p.dim(), rank);
+    for (int rank = 0; rank < kRanks; ++rank)
+      out[static_cast<size_t>(rank)] = piece(whole, p.dim(), rank);
   if (p.letter() == Placement::Letter::P)
     for (size_t rank = 1; rank < kRanks; ++rank) {
       out[rank] = random_matrix(whole.rows, whole.columns, rng);
@@ -79,7 +81,8 @@ bool is_placed(const Locals& locals, const Matrix& whole, Placement p) {
   }
   bool split = p.letter() == Placement::Letter::S;
   for (int rank = 0; rank < kRanks; ++rank)
-    if (!close(locals[static_cast<size_t>(rank)], split ? piece(whole, p.dim(), rank) : whole)) return false;
+    if (!close(locals[static_cast<size_t>(rank)], split ? piece(whole, p.dim(), rank) : whole))
+      return false;
   return true;
 }
 
@@ -192,20 +195,23 @@ std::vector<Op> ops() {
       {MixOp::pointwise,
        {kT, kD, kT, kD},
        elementwise([](double a, double b) { return std::exp(a) * std::tanh(b); }),
-       elementwise_backward([](double a, double b) { return std::exp(a) * std::tanh(b); },
-                            [](double a, double b) { return std::exp(a) / std::pow(std::cosh(b), 2); })},
+       elementwise_backward(
+           [](double a, double b) { return std::exp(a) * std::tanh(b); },
+           [](double a, double b) { return std::exp(a) / std::pow(std::cosh(b), 2); })},
       {MixOp::norm, {kT, kD, 1, kD}, rms_norm, rms_norm_backward},
   };
 }
 
-// Whether the ranks, each working on what it holds, come to the right result and the right gradients.
+// Whether the ranks, each working on what it holds, come to the right result and the right
+// gradients.
 bool comes_out_right(const Op& op, Placement a, Placement b, Placement result) {
   std::mt19937 rng(7);
   Matrix x = random_matrix(op.shapes[0], op.shapes[1], rng),
          w = random_matrix(op.shapes[2], op.shapes[3], rng);
   Matrix y = *op.forward(x, w), dy = random_matrix(y.rows, y.columns, rng);
   Pair wanted = op.backward(x, w, dy);
-  Locals xs = place(x, a, rng), ws = place(w, b, rng), dys = place(dy, dual(result), rng), ys, dxs, dws;
+  Locals xs = place(x, a, rng), ws = place(w, b, rng), dys = place(dy, dual(result), rng), ys, dxs,
+         dws;
   for (size_t rank = 0; rank < kRanks; ++rank) {
     std::optional<Matrix> local = op.forward(xs[rank], ws[rank]);
     if (!local || !local->same_shape(dys[rank])) return false;
@@ -213,14 +219,16 @@ bool comes_out_right(const Op& op, Placement a, Placement b, Placement result) {
     Pair g = op.backward(xs[rank], ws[rank], dys[rank]);
     dxs.push_back(g[0]), dws.push_back(g[1]);
   }
-  return is_placed(ys, y, result) && is_placed(dxs, wanted[0], dual(a)) && is_placed(dws, wanted[1], dual(b));
+  return is_placed(ys, y, result) && is_placed(dxs, wanted[0], dual(a)) &&
+         is_placed(dws, wanted[1], dual(b));
 }
 
 std::string rule_text(MixOp op, Placement a, Placement b, Placement result) {
   return cat(name(op), "(", a, ", ", b, ") -> ", result);
 }
 
-const Placement kAll[] = {Placement::R(), Placement::I(), Placement::S(0), Placement::S(1), Placement::P()};
+const Placement kAll[] = {Placement::R(), Placement::I(), Placement::S(0), Placement::S(1),
+                          Placement::P()};
 
 std::vector<Placement> placements_of(int rows) {
   std::vector<Placement> out(kAll, kAll + 5);
@@ -262,7 +270,8 @@ TEST_CASE("mixing: the table is what comes out right, and nothing else") {
       for (Placement b : placements_of(op.shapes[2])) {
         int results = 0;
         for (Placement result : kAll)
-          if (comes_out_right(op, a, b, result)) right.insert(rule_text(op.kind, a, b, result)), ++results;
+          if (comes_out_right(op, a, b, result))
+            right.insert(rule_text(op.kind, a, b, result)), ++results;
         CHECK(results <= 1);  // the result's letter is no choice
         const Placement inputs[] = {a, b};
         try {
@@ -281,20 +290,24 @@ TEST_CASE("mixing: the table is what comes out right, and nothing else") {
 }
 
 TEST_CASE("mixing: pointwise takes any number of inputs, placed alike") {
-  const Placement three[] = {Placement::S(2), Placement::S(2), Placement::S(2)}, one[] = {Placement::I()};
+  const Placement three[] = {Placement::S(2), Placement::S(2), Placement::S(2)},
+                  one[] = {Placement::I()};
   CHECK(mix(MixOp::pointwise, three) == Placement::S(2));
   CHECK(mix(MixOp::pointwise, one) == Placement::I());
-  const Placement partial[] = {Placement::P()}, odd[] = {Placement::R(), Placement::S(0), Placement::R()};
-  CHECK_THROWS_WITH_AS(mix(MixOp::pointwise, partial), doctest::Contains("pointwise cannot mix (P)"), Error);
-  CHECK_THROWS_WITH_AS(mix(MixOp::pointwise, odd), doctest::Contains("pointwise cannot mix (R, S(0), R)"),
-                       Error);
+  const Placement partial[] = {Placement::P()},
+                  odd[] = {Placement::R(), Placement::S(0), Placement::R()};
+  CHECK_THROWS_WITH_AS(mix(MixOp::pointwise, partial),
+                       doctest::Contains("pointwise cannot mix (P)"), Error);
+  CHECK_THROWS_WITH_AS(mix(MixOp::pointwise, odd),
+                       doctest::Contains("pointwise cannot mix (R, S(0), R)"), Error);
   CHECK_THROWS_AS(mix(MixOp::linear, one), Error);
 }
 
 TEST_CASE("mixing: a forgotten reduction is told with what to do about it") {
   const Placement skipped_enter[] = {Placement::I(), Placement::S(0)},
                   skipped_leave[] = {Placement::P(), Placement::I()};
-  CHECK_THROWS_WITH_AS(mix(MixOp::linear, skipped_enter), doctest::Contains("redistribute I -> R"), Error);
+  CHECK_THROWS_WITH_AS(mix(MixOp::linear, skipped_enter), doctest::Contains("redistribute I -> R"),
+                       Error);
   CHECK_THROWS_WITH_AS(mix(MixOp::add, skipped_leave), doctest::Contains("redistribute"), Error);
 }
 

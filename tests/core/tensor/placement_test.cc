@@ -11,7 +11,8 @@ namespace {
 
 using Letter = Placement::Letter;
 
-const Placement kAll[] = {Placement::R(), Placement::I(), Placement::S(0), Placement::S(1), Placement::P()};
+const Placement kAll[] = {Placement::R(), Placement::I(), Placement::S(0), Placement::S(1),
+                          Placement::P()};
 
 TEST_CASE("placement: text and back") {
   const char* texts[] = {"R", "I", "S(0)", "S(1)", "P"};
@@ -20,7 +21,8 @@ TEST_CASE("placement: text and back") {
     CHECK(parse_placement(texts[i]) == kAll[i]);
   }
   CHECK(parse_placement("S(12)").dim() == 12);
-  for (const char* bad : {"", "r", "S", "S()", "S(-1)", "S(1", "S(x)", "S(1)x", "S(999)", "RI", "S(1 )"}) {
+  for (const char* bad :
+       {"", "r", "S", "S()", "S(-1)", "S(1", "S(x)", "S(1)x", "S(999)", "RI", "S(1 )"}) {
     INFO(bad);
     CHECK_THROWS_WITH_AS(parse_placement(bad), doctest::Contains("is not a placement"), Error);
   }
@@ -44,7 +46,8 @@ TEST_CASE("placement: the backward of a -> b is the forward of dual(b) -> dual(a
       ++rows;
       CHECK(transition(from, to).backward == transition(dual(to), dual(from)).forward);
     }
-  // Five equal pairs; seven rows, where S stands for two dims in four rows and for two pairs in one.
+  // Five equal pairs; seven rows, where S stands for two dims in four rows and for two pairs in
+  // one.
   CHECK(rows == 5 + 2 + 4 * 2 + 2);
 }
 

@@ -80,7 +80,8 @@ struct Made {
       size_t where = 0;
       for (size_t i = 0; i + 1 < ids.size(); ++i) {
         auto at = by_pair.find({ids[i], ids[i + 1]});
-        if (at != by_pair.end() && (!best || at->second.rank < best->rank)) best = &at->second, where = i;
+        if (at != by_pair.end() && (!best || at->second.rank < best->rank))
+          best = &at->second, where = i;
       }
       if (!best) return ids;
       ids[where] = best->result;
@@ -104,9 +105,7 @@ std::string random_word(std::mt19937& random, size_t size, const std::string& al
   return out;
 }
 
-std::string letters(size_t count) {
-  return std::string("abcd").substr(0, count);
-}
+std::string letters(size_t count) { return std::string("abcd").substr(0, count); }
 
 }  // namespace
 
@@ -135,15 +134,16 @@ TEST_CASE("longest matches that are taken back give what merging gives") {
     for (uint32_t seed = 0; seed < 200; ++seed) {
       // Bytes that begin characters, and whole ones of three bytes, torn ones too.
       const std::string alphabet =
-          std::string(seed % 8 < 4 ? "\xE0\xE1\xE2\xE3" : "\x81\xE3\x82\x83").substr(0, 1 + seed % 4);
+          std::string(seed % 8 < 4 ? "\xE0\xE1\xE2\xE3" : "\x81\xE3\x82\x83")
+              .substr(0, 1 + seed % 4);
       Made made(seed, alphabet.size() == 1 ? 12 : 20 + static_cast<int>(random() % 80), alphabet);
       if (shuffled) made.shuffle(random);
       Bpe exact(made.tokens, made.merges, {.by_bytes = true}, "test");
       auto greedy = GreedyBpe::make(made.tokens, made.merges, bytes, exact);
       REQUIRE(greedy);
       for (int i = 0; i < 200; ++i, ++all) {
-        const std::string word =
-            i % 2 ? random_word(random, 1 + random() % 40, alphabet) : made.word(random, 1 + random() % 4);
+        const std::string word = i % 2 ? random_word(random, 1 + random() % 40, alphabet)
+                                       : made.word(random, 1 + random() % 4);
         REQUIRE(GreedyBpe::takes(word));
         WordTokens out;
         out.add(7, 1);
@@ -168,12 +168,15 @@ TEST_CASE("merges that come before those of their parts, again, or of other text
   // q z a x y c n are E0 to E6.
   auto text = [](const char* letters) {
     std::string out;
-    for (; *letters; ++letters) out += static_cast<char>(0xE0 + std::string_view("qzaxycn").find(*letters));
+    for (; *letters; ++letters)
+      out += static_cast<char>(0xE0 + std::string_view("qzaxycn").find(*letters));
     return out;
   };
-  auto check = [&](std::initializer_list<std::pair<const char*, const char*>> merges, const char* word) {
+  auto check = [&](std::initializer_list<std::pair<const char*, const char*>> merges,
+                   const char* word) {
     Made made(0, 0, "");
-    for (const auto& [left, right] : merges)  // all texts first: a merge may name what a later one makes
+    for (const auto& [left, right] :
+         merges)  // all texts first: a merge may name what a later one makes
       for (const std::string& part : {text(left), text(right)})
         if (made.tokens.find(part) < 0) made.tokens.add(part, made.tokens.size(), "test");
     for (const auto& [left, right] : merges) made.merge(text(left), text(right));
@@ -210,7 +213,8 @@ TEST_CASE("merges that come before those of their parts, again, or of other text
 TEST_CASE("a word that is a token no merge makes is that token where words are taken whole") {
   for (int letter : {int{'a'}, 0xE0}) {  // merged, and by longest matches
     Made made(2, 30, {static_cast<char>(letter), static_cast<char>(letter + 1)});
-    const std::string word(9, static_cast<char>(letter + 1)), other = word + static_cast<char>(letter);
+    const std::string word(9, static_cast<char>(letter + 1)),
+        other = word + static_cast<char>(letter);
     const int64_t id = made.tokens.size();
     REQUIRE(made.tokens.find(word) < 0);
     made.tokens.add(word, id, "test");
@@ -218,7 +222,8 @@ TEST_CASE("a word that is a token no merge makes is that token where words are t
     CHECK(encode(whole, word) == std::vector<int32_t>{static_cast<int32_t>(id)});
     CHECK(encode(whole, other) == made.by_definition(other));
     for (const auto& merge : made.merges)
-      CHECK(encode(whole, std::string(made.tokens.text(merge.result))) == std::vector<int32_t>{merge.result});
+      CHECK(encode(whole, std::string(made.tokens.text(merge.result))) ==
+            std::vector<int32_t>{merge.result});
     CHECK(encode(Bpe(made.tokens, made.merges, {.by_bytes = true}, "test"), word) ==
           made.by_definition(word));
   }
@@ -236,13 +241,14 @@ TEST_CASE("windows of a long word join as if it were merged whole") {
     if (seed == 0) word.assign(200000, 'a');
     std::vector<int32_t> expected = encode(whole, word + "\x02");
     std::vector<int32_t> got = encode(bpe, word + "\x02");
-    if (got.size() != expected.size()) expected.push_back(2);  // the suffix makes the last character unknown
+    if (got.size() != expected.size())
+      expected.push_back(2);  // the suffix makes the last character unknown
     CHECK(got == expected);
   }
 }
 
 TEST_CASE("one hundred megabytes in one word") {  // how the work grows: tests/growth
-  for (int letter : {int{'a'}, 0xE0}) {  // merged in windows, and by longest matches
+  for (int letter : {int{'a'}, 0xE0}) {           // merged in windows, and by longest matches
     Made made(5, 20, {static_cast<char>(letter)});
     Bpe bpe(made.tokens, made.merges, {.by_bytes = true}, "test");
     const std::string word(size_t{100} << 20, static_cast<char>(letter));
@@ -259,7 +265,8 @@ TEST_CASE("characters without a token") {
   CHECK(encode(Bpe(tokens, merges, {.unknown = 0}, "t"), "abxé") == std::vector<int32_t>{3, 0, 0});
   CHECK(encode(Bpe(tokens, merges, {.fuse_unknown = true, .unknown = 0}, "t"), "xéab") ==
         std::vector<int32_t>{0, 3});
-  CHECK_THROWS_WITH_AS(Bpe(tokens, merges, {.by_bytes = true}, "t.json"), doctest::Contains("t.json"), Error);
+  CHECK_THROWS_WITH_AS(Bpe(tokens, merges, {.by_bytes = true}, "t.json"),
+                       doctest::Contains("t.json"), Error);
   tokens.add("<0xC3>", tokens.size(), "test");
   tokens.add("<0xA9>", tokens.size(), "test");
   CHECK(encode(Bpe(tokens, merges, {.byte_fallback = true, .unknown = 0}, "t"), "aéx") ==

@@ -48,7 +48,8 @@ TEST_CASE("a trie finds its texts, their beginnings and nothing else") {
   }
   // Long chains of one byte take as long as they are.
   std::vector<std::string> chains;
-  for (char first = 'a'; first <= 'z'; ++first) chains.push_back(first + std::string(20000, '\xA0'));
+  for (char first = 'a'; first <= 'z'; ++first)
+    chains.push_back(first + std::string(20000, '\xA0'));
   std::vector<ByteTrie::Entry> entries;
   for (const auto& chain : chains) entries.push_back({chain, 1});
   const ByteTrie long_ones(entries);

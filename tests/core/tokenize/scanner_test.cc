@@ -24,14 +24,15 @@ std::vector<std::string> words_by(const PreTokenizer& how, const std::string& te
   return out;
 }
 
-/// Texts in which the rules meet: letters, digits, blanks, line ends, apostrophes, marks, of one to four
-/// bytes.
+/// Texts in which the rules meet: letters, digits, blanks, line ends, apostrophes, marks, of one to
+/// four bytes.
 std::string odd_text(std::mt19937& random) {
   static const std::vector<std::string> kPieces = {
-      "a",      "B",      "ll", "re", "s",  "S",  "t",      "D",      "ſ",      "é",      "ß",
-      "中",     "한",     "ไ",  "𝒜",  "1",  "23", "٣",      "Ⅷ",      "½",      "'",      "’",
-      "'s",     "'LL",    " ",  "  ", "\t", "\n", "\r\n",   "\u00A0", "\u2003", "\u0085", "\u3000",
-      "\u180E", "\u200D", "\u01C5", "\u02B0", "/", ".",  "--", "(",  "_",  "\u0301", "😀",      "\u00B4", "$"};
+      "a",      "B",      "ll",     "re",     "s",      "S",      "t",      "D",  "ſ",    "é",
+      "ß",      "中",     "한",     "ไ",      "𝒜",      "1",      "23",     "٣",  "Ⅷ",    "½",
+      "'",      "’",      "'s",     "'LL",    " ",      "  ",     "\t",     "\n", "\r\n", "\u00A0",
+      "\u2003", "\u0085", "\u3000", "\u180E", "\u200D", "\u01C5", "\u02B0", "/",  ".",    "--",
+      "(",      "_",      "\u0301", "😀",      "\u00B4", "$"};
   std::string out;
   const size_t count = random() % 24;
   for (size_t i = 0; i < count; ++i) out += kPieces[random() % kPieces.size()];
@@ -42,7 +43,8 @@ std::string odd_text(std::mt19937& random) {
 
 TEST_CASE("each scanner cuts as its regular expression does") {
   std::mt19937 random(7);
-  for (auto pattern : {KnownPattern::gpt2, KnownPattern::llama3, KnownPattern::qwen2, KnownPattern::o200k}) {
+  for (auto pattern :
+       {KnownPattern::gpt2, KnownPattern::llama3, KnownPattern::qwen2, KnownPattern::o200k}) {
     const std::string text(pattern_text(pattern));
     CHECK(recognize_pattern(text) == pattern);
     auto scanner = split_known(pattern);
@@ -58,7 +60,8 @@ TEST_CASE("each scanner cuts as its regular expression does") {
 
 TEST_CASE("scanners take any bytes and lose none") {
   std::mt19937 random(8);
-  for (auto pattern : {KnownPattern::gpt2, KnownPattern::llama3, KnownPattern::qwen2, KnownPattern::o200k})
+  for (auto pattern :
+       {KnownPattern::gpt2, KnownPattern::llama3, KnownPattern::qwen2, KnownPattern::o200k})
     for (int i = 0; i < 2000; ++i) {
       std::string sample;
       for (size_t n = random() % 40; n > 0; --n) sample += static_cast<char>(random() % 256);
@@ -95,7 +98,8 @@ TEST_CASE("split behaviors") {
     return words_by(*split_regex(Regex::literal("-"), behavior, invert), text);
   };
   using V = std::vector<std::string>;
-  CHECK(cut(SplitBehavior::removed, false, "the-final--countdown") == V{"the", "final", "countdown"});
+  CHECK(cut(SplitBehavior::removed, false, "the-final--countdown") ==
+        V{"the", "final", "countdown"});
   CHECK(cut(SplitBehavior::isolated, false, "the-final--countdown") ==
         V{"the", "-", "final", "-", "-", "countdown"});
   CHECK(cut(SplitBehavior::merged_with_previous, false, "the-final--countdown") ==
@@ -108,7 +112,8 @@ TEST_CASE("split behaviors") {
 }
 
 TEST_CASE("regular expressions that are none, or never end, are told") {
-  CHECK_THROWS_WITH_AS(Regex("(a", "tokenizer.json: x"), doctest::Contains("tokenizer.json: x"), Error);
+  CHECK_THROWS_WITH_AS(Regex("(a", "tokenizer.json: x"), doctest::Contains("tokenizer.json: x"),
+                       Error);
   Regex slow("(a+)+$", "test");
   CHECK_THROWS_WITH_AS(slow.each(std::string(64, 'a') + "b", [](size_t, size_t) {}),
                        doctest::Contains("gives up"), Error);

@@ -17,13 +17,14 @@ namespace {
 
 constexpr double kUnknownScore = -20;
 
-double best_score(const TokenTable& tokens, const std::vector<double>& scores, const std::string& word,
-                  size_t at) {
+double best_score(const TokenTable& tokens, const std::vector<double>& scores,
+                  const std::string& word, size_t at) {
   if (at == word.size()) return 0;
   double best = kUnknownScore + best_score(tokens, scores, word, at + 1);
   for (size_t end = at + 1; end <= word.size(); ++end)
     if (int32_t id = tokens.find(word.substr(at, end - at)); id > 0)
-      best = std::max(best, scores[static_cast<size_t>(id)] + best_score(tokens, scores, word, end));
+      best =
+          std::max(best, scores[static_cast<size_t>(id)] + best_score(tokens, scores, word, end));
   return best;
 }
 
@@ -50,7 +51,8 @@ TEST_CASE("the best way to cut a word") {
   Unigram unigram(tokens, options, "test");
   for (int i = 0; i < 500; ++i) {
     std::string word;
-    for (size_t n = random() % 11; n > 0; --n) word += static_cast<char>('a' + random() % 4);  // d is unknown
+    for (size_t n = random() % 11; n > 0; --n)
+      word += static_cast<char>('a' + random() % 4);  // d is unknown
     WordTokens out;
     unigram.encode(word, out);
     double sum = 0;
@@ -77,7 +79,8 @@ TEST_CASE("the best way to cut a word") {
 TEST_CASE("normal forms with and without origins are the same text") {
   std::mt19937 random(6);
   const std::u32string pool =
-      U"aeiouç éÅ\u0301\u0308\u0323\u0327\u0344\u1100\u1161\u11A8각힣ﬁ²①㎏ſḍ̇\u0F73\u0958中Ａ\u212B\u1E9B";
+      U"aeiouç "
+      U"éÅ\u0301\u0308\u0323\u0327\u0344\u1100\u1161\u11A8각힣ﬁ²①㎏ſḍ̇\u0F73\u0958中Ａ\u212B\u1E9B";
   for (auto form : {UnicodeForm::nfc, UnicodeForm::nfd, UnicodeForm::nfkc, UnicodeForm::nfkd}) {
     auto normalizer = normalize_unicode(form);
     for (int i = 0; i < 3000; ++i) {

@@ -35,7 +35,8 @@ TEST_CASE("the rate that a run's use is a share of: the recipe's, the type's, or
   CHECK(peak_rate(s, "NVIDIA H200, 139.8 GiB", *backend).flops == 989e12);
   s.mixed_precision.fp8 = "hybrid";
   CHECK(peak_rate(s, "NVIDIA H200, 139.8 GiB", *backend).flops == 1979e12);
-  CHECK(peak_rate(s, "NVIDIA A100-SXM4-80GB", *backend).flops == 312e12);  // which has no unit for it
+  CHECK(peak_rate(s, "NVIDIA A100-SXM4-80GB", *backend).flops ==
+        312e12);  // which has no unit for it
   s.profiling.peak_tflops = 12.5;
   PeakRate said = peak_rate(s, "NVIDIA H200, 139.8 GiB", *backend);
   CHECK(said.flops == 12.5e12);

@@ -58,7 +58,8 @@ struct Environment {
   }
 };
 
-// What a terminal of unlimited height would show: rows after \r, \n and "erase to the end of the row".
+// What a terminal of unlimited height would show: rows after \r, \n and "erase to the end of the
+// row".
 std::vector<std::string> screen(const std::string& text) {
   std::vector<std::string> rows(1);
   size_t column = 0;
@@ -171,11 +172,14 @@ TEST_CASE("without a terminal there are plain lines, no escape sequences, and an
   CHECK(text.find("16 x 256 = 4,096 tokens per step") != std::string::npos);
   CHECK(text.find("runs/small") != std::string::npos);
   CHECK(count(text, "\nstep ") == 101);  // every tenth, and the first
-  CHECK(text.find("\nstep    1/1000  loss 2.0000  lr 3.0e-04  grad norm 0.5000  41.0k tokens/s  ETA ?\n") !=
-        std::string::npos);
-  CHECK(text.find("\nstep  500/1000  loss 2.5000  lr 3.0e-04  grad norm 0.5000  41.0k tokens/s  ETA 50s\n") !=
-        std::string::npos);  // the mean of the ten losses
-  CHECK(text.ends_with("done: 1,000 steps in 1m45s, last loss 3.0000 (mean of the last 10 steps 2.5000)\n"));
+  CHECK(
+      text.find(
+          "\nstep    1/1000  loss 2.0000  lr 3.0e-04  grad norm 0.5000  41.0k tokens/s  ETA ?\n") !=
+      std::string::npos);
+  CHECK(text.find("\nstep  500/1000  loss 2.5000  lr 3.0e-04  grad norm 0.5000  41.0k tokens/s  "
+                  "ETA 50s\n") != std::string::npos);  // the mean of the ten losses
+  CHECK(text.ends_with(
+      "done: 1,000 steps in 1m45s, last loss 3.0000 (mean of the last 10 steps 2.5000)\n"));
   const std::string readme = read_file(MT_SOURCE_DIR "/README.md");
   CHECK(shape_of_line(readme, "\nstep  300") == shape_of_line(text, "\nstep  500"));
   CHECK(shape_of_line(readme, "\ndone: ") == shape_of_line(text, "\ndone: "));
@@ -187,7 +191,8 @@ TEST_CASE("the head line says why a type was taken that the recipe leaves open")
   CHECK(dtype_note(info).empty());
   info.dtype_reason = "this CPU has bf16 arithmetic";
   make_console({.fd = pipe.ends[1]})->on_start(info);
-  CHECK(pipe.text().find("small: 3.15M parameters, bf16 on cpu, 2 threads (auto: this CPU has bf16 arithmetic)\n") == 0);
+  CHECK(pipe.text().find("small: 3.15M parameters, bf16 on cpu, 2 threads (auto: this CPU has bf16 "
+                         "arithmetic)\n") == 0);
 }
 
 TEST_CASE("a resumed run says where it goes on, and its ETA counts only what is left") {
@@ -202,25 +207,35 @@ TEST_CASE("a resumed run says where it goes on, and its ETA counts only what is 
   console->on_end(950);
   std::string text = pipe.text();
   CHECK(text.find("going on after step 900") != std::string::npos);
-  CHECK(text.find("step  950/1000  loss 2.0000  lr 3.0e-04  grad norm 0.5000  41.0k tokens/s  ETA 50s\n") !=
-        std::string::npos);
+  CHECK(
+      text.find(
+          "step  950/1000  loss 2.0000  lr 3.0e-04  grad norm 0.5000  41.0k tokens/s  ETA 50s\n") !=
+      std::string::npos);
   CHECK(text.ends_with("stopped after step 950 of 1,000 in 50s, last loss 2.0000\n"));
 }
 
-TEST_CASE("the live line is one row, redrawn at most ten times a second, and the rest scrolls above it") {
+TEST_CASE(
+    "the live line is one row, redrawn at most ten times a second, and the rest scrolls above it") {
   Pipe pipe;
   double now = 0;
   Environment locale("LC_ALL", "C");
-  auto console = make_console(
-      {.fd = pipe.ends[1], .mode = ConsoleMode::live, .columns = 100, .clock = [&] { return now; }});
+  auto console =
+      make_console({.fd = pipe.ends[1], .mode = ConsoleMode::live, .columns = 100, .clock = [&] {
+                      return now;
+                    }});
   console->on_start(run_info(2000));
   for (int64_t step = 1; step <= 1000; ++step) {
     now += 0.01;
     console->on_step(step_metrics(step, 2.0));
     if (step == 500)
-      console->on_eval({.step = 500, .split = "valid", .loss = 1.5, .tokens = 131072, .seconds = 1.25});
-    if (step == 501) console->on_eval({.step = 501, .split = "valid", .loss = 145.25, .tokens = 131072, .seconds = 1.25});
-    if (step == 502) console->on_eval({.step = 502, .split = "valid", .loss = 800, .tokens = 131072, .seconds = 1.25});
+      console->on_eval(
+          {.step = 500, .split = "valid", .loss = 1.5, .tokens = 131072, .seconds = 1.25});
+    if (step == 501)
+      console->on_eval(
+          {.step = 501, .split = "valid", .loss = 145.25, .tokens = 131072, .seconds = 1.25});
+    if (step == 502)
+      console->on_eval(
+          {.step = 502, .split = "valid", .loss = 800, .tokens = 131072, .seconds = 1.25});
     if (step == 600) console->on_event("checkpoint of step 600 written");
   }
   std::string text = pipe.text();
@@ -285,7 +300,8 @@ TEST_CASE("the live line fits into every width") {
       CHECK(longest > 80);
     }
   }
-  CHECK(progress_line(progress, 60, {}) == " 61%  123456/200000  loss 1.2345  lr 3.0e-04  ETA 1h06m");
+  CHECK(progress_line(progress, 60, {}) ==
+        " 61%  123456/200000  loss 1.2345  lr 3.0e-04  ETA 1h06m");
   CHECK(progress_line(progress, 79, {})
             .find(" 61%  123456/200000  loss 1.2345  lr 3.0e-04  41.2k tokens/s  ETA 1h06m") == 0);
   CHECK(progress_line(progress, 82, {}).find(" 61% [####----]  123456/200000  loss") == 0);

@@ -88,8 +88,8 @@ TEST_CASE("every double comes back bit for bit") {
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
-  std::vector<double> values = {0.0, -0.0, 5e-324,     1.7976931348623157e308, -2.2250738585072014e-308,
-                                0.1, 1.0,  123456789.0};
+  std::vector<double> values = {
+      0.0, -0.0, 5e-324, 1.7976931348623157e308, -2.2250738585072014e-308, 0.1, 1.0, 123456789.0};
   uint64_t state = 88172645463325252u;
   while (values.size() < 2000) {
     state ^= state << 13;
@@ -105,8 +105,10 @@ TEST_CASE("every double comes back bit for bit") {
   auto back = lines(path);
   REQUIRE(back.size() == values.size());
   for (size_t i = 0; i < values.size(); ++i) {
-    CHECK(std::bit_cast<uint64_t>(back[i]["loss"].get<double>()) == std::bit_cast<uint64_t>(values[i]));
-    CHECK(std::bit_cast<uint64_t>(back[i]["val_loss"].get<double>()) == std::bit_cast<uint64_t>(values[i]));
+    CHECK(std::bit_cast<uint64_t>(back[i]["loss"].get<double>()) ==
+          std::bit_cast<uint64_t>(values[i]));
+    CHECK(std::bit_cast<uint64_t>(back[i]["val_loss"].get<double>()) ==
+          std::bit_cast<uint64_t>(values[i]));
   }
 }
 
@@ -129,7 +131,8 @@ TEST_CASE("a figure that is not finite is null and keeps its text") {
   CHECK(line["val_loss_text"] == "-inf");
 }
 
-TEST_CASE("a step that was passed over has a line of its own, with a validation where there was one") {
+TEST_CASE(
+    "a step that was passed over has a line of its own, with a validation where there was one") {
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
@@ -148,7 +151,8 @@ TEST_CASE("a step that was passed over has a line of its own, with a validation 
   CHECK(got[2]["val_loss"] == 1.5);
 }
 
-TEST_CASE("a validation goes into the line of its step; only one without a step gets a line of its own") {
+TEST_CASE(
+    "a validation goes into the line of its step; only one without a step gets a line of its own") {
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
@@ -156,14 +160,16 @@ TEST_CASE("a validation goes into the line of its step; only one without a step 
   for (int64_t step = 1; step <= 4; ++step) {
     metrics->on_step(step_metrics(step, 2.0));
     if (step % 2 == 0)
-      metrics->on_eval({.step = step, .split = "valid", .loss = 1.0 + 0.1 * static_cast<double>(step)});
+      metrics->on_eval(
+          {.step = step, .split = "valid", .loss = 1.0 + 0.1 * static_cast<double>(step)});
     if (step == 4) metrics->on_eval({.step = step, .split = "test", .loss = 9.0});
   }
   auto all = lines(path);
   REQUIRE(all.size() == 5);
   for (const auto& line : all) CHECK(keys(line) == kKeys);
   std::ifstream in(path);
-  for (std::string line; std::getline(in, line);)  // no blanks within an object, whether or not a validation came
+  for (std::string line;
+       std::getline(in, line);)  // no blanks within an object, whether or not a validation came
     CHECK(line.substr(0, line.find('}')).find(' ') == std::string::npos);
   CHECK(all[0]["step"] == 0);
   CHECK(all[0]["loss"].is_null());
@@ -183,16 +189,16 @@ TEST_CASE("resuming drops later steps and a torn last line, whatever the place o
   const std::string whole = read_file(path);
   const size_t line_bytes = whole.find('\n') + 1;
   for (int64_t first = 0; first <= 11; ++first) {
-    for (size_t cut : {whole.size(), whole.size() - 1, whole.size() - line_bytes / 2, 5 * line_bytes + 3,
-                       size_t{1}, size_t{0}}) {
+    for (size_t cut : {whole.size(), whole.size() - 1, whole.size() - line_bytes / 2,
+                       5 * line_bytes + 3, size_t{1}, size_t{0}}) {
       { std::ofstream(path, std::ios::binary | std::ios::trunc) << whole.substr(0, cut); }
       {
         auto metrics = make_metrics_file(path, first);
         metrics->on_step(step_metrics(first + 1, 7.0));
       }
       auto all = lines(path);
-      size_t complete =
-          static_cast<size_t>(std::count(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(cut), '\n'));
+      size_t complete = static_cast<size_t>(
+          std::count(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(cut), '\n'));
       size_t kept = std::min(complete, static_cast<size_t>(first));
       REQUIRE(all.size() == kept + 1);
       for (size_t i = 0; i < kept; ++i) CHECK(all[i]["step"] == i + 1);
@@ -205,7 +211,8 @@ TEST_CASE("resuming drops later steps and a torn last line, whatever the place o
 TEST_CASE("lines of others before the place of resuming stay") {
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";
-  for (std::string note : {std::string("{\"note\":\"mine\"}\n"), std::string(300'000, 'x') + "\n\n"}) {
+  for (std::string note :
+       {std::string("{\"note\":\"mine\"}\n"), std::string(300'000, 'x') + "\n\n"}) {
     std::string keep = note + "{\"step\":1,\"loss\":2.0}\n";
     { std::ofstream(path) << keep << "{\"step\":2,\"loss\":2.0}\n" << note; }
     make_metrics_file(path, 1);
@@ -229,9 +236,10 @@ TEST_CASE("a file cut by someone else while the run goes on is not damaged furth
   CHECK(all[1]["step"] == 3);
 }
 
-TEST_CASE("a full disk costs lines, never half a line, and writing goes on when there is room again") {
-  // A size limit on files cuts a write short exactly as a full disk does. It holds for a whole process: use a
-  // child.
+TEST_CASE(
+    "a full disk costs lines, never half a line, and writing goes on when there is room again") {
+  // A size limit on files cuts a write short exactly as a full disk does. It holds for a whole
+  // process: use a child.
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";
   pid_t child = ::fork();
@@ -257,7 +265,8 @@ TEST_CASE("a full disk costs lines, never half a line, and writing goes on when 
 }
 
 TEST_CASE(
-    "a folder that is not there, a device that is always full and a directory in the way throw nothing") {
+    "a folder that is not there, a device that is always full and a directory in the way throw "
+    "nothing") {
   Folder folder;
   fs::create_directories(folder.path / "dir");
   for (const fs::path& path :

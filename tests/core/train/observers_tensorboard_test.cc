@@ -113,7 +113,8 @@ Event parse_event(std::string_view payload) {
     if (number == 1) out.wall_time = std::bit_cast<double>(field.number);
     if (number == 2) out.step = static_cast<int64_t>(field.number);
     if (number == 3) out.version = field.bytes;
-    if (number == 7) out.session_status = static_cast<int64_t>(fields(field.bytes).find(1)->second.number);
+    if (number == 7)
+      out.session_status = static_cast<int64_t>(fields(field.bytes).find(1)->second.number);
     if (number != 5) continue;
     for (const auto& [inner, value] : fields(field.bytes)) {
       REQUIRE(inner == 1);
@@ -164,9 +165,7 @@ StepMetrics step_metrics(int64_t step) {
 
 }  // namespace
 
-TEST_CASE("the test's own checksum is CRC-32C") {
-  CHECK(slow_crc32c("123456789") == 0xE3069283u);
-}
+TEST_CASE("the test's own checksum is CRC-32C") { CHECK(slow_crc32c("123456789") == 0xE3069283u); }
 
 TEST_CASE("an event file decodes to what was logged") {
   Folder folder;

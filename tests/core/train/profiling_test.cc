@@ -11,15 +11,24 @@ using namespace mtrain;
 namespace {
 
 void multiply(Run& run, int64_t m, int64_t n, int64_t k) {
-  Tensor a = run.zeros({m, k}, DType::f32), b = run.zeros({k, n}, DType::f32), c = run.empty({m, n}, DType::f32);
-  run.kernels().gemm(run.stream(), {.a = a.raw(), .b = b.raw(), .c = c.raw(), .m = m, .n = n, .k = k, .lda = k,
-                                    .ldb = n, .ldc = n});
+  Tensor a = run.zeros({m, k}, DType::f32), b = run.zeros({k, n}, DType::f32),
+         c = run.empty({m, n}, DType::f32);
+  run.kernels().gemm(run.stream(), {.a = a.raw(),
+                                    .b = b.raw(),
+                                    .c = c.raw(),
+                                    .m = m,
+                                    .n = n,
+                                    .k = k,
+                                    .lda = k,
+                                    .ldb = n,
+                                    .ldc = n});
 }
 
 void sum(Run& run, int64_t count) {
   Tensor a = run.zeros({count}, DType::f32);
-  run.kernels().add(run.stream(),
-                    {.a = a.raw(), .b = a.raw(), .y = a.raw(), .count = count, .dtype = DType::f32});
+  run.kernels().add(
+      run.stream(),
+      {.a = a.raw(), .b = a.raw(), .y = a.raw(), .count = count, .dtype = DType::f32});
 }
 
 }  // namespace
@@ -38,7 +47,8 @@ TEST_CASE("a profile sees the calls made while it is set, with their work, insid
   run.set_profile(nullptr);
   sum(run, 8);
   REQUIRE(profile.spans().size() == 3);
-  const Span &product = profile.spans()[0], &added = profile.spans()[1], &phase = profile.spans()[2];
+  const Span &product = profile.spans()[0], &added = profile.spans()[1],
+             &phase = profile.spans()[2];
   CHECK(product.name == "gemm");
   CHECK(product.shape == "3x5x7 NN fp32");
   CHECK(product.work.flops == 2 * 3 * 5 * 7);
@@ -58,8 +68,9 @@ TEST_CASE("a summary adds up the calls of a kernel and names the one that loses 
   Roof roof{1e9, 1e9};
   for (int step = 0; step < 2; ++step) {
     profile.add({"forward", "", {}, 0, 1, true});
-    for (int i = 0; i < 3; ++i) profile.add({"gemm", "large", {1e8, 1e6}, 0, 0.11, false});  // 10 % off
-    profile.add({"add", "small", {1e3, 1e7}, 0, 0.1, false});                             // ten times too slow
+    for (int i = 0; i < 3; ++i)
+      profile.add({"gemm", "large", {1e8, 1e6}, 0, 0.11, false});  // 10 % off
+    profile.add({"add", "small", {1e3, 1e7}, 0, 0.1, false});      // ten times too slow
   }
   ProfileSummary s = summarise(profile, {0.6, 0.5, 0.4}, roof);
   CHECK(s.step_seconds == 0.5);
@@ -73,7 +84,8 @@ TEST_CASE("a summary adds up the calls of a kernel and names the one that loses 
   CHECK(s.kernel_seconds == doctest::Approx(0.43));
   REQUIRE(s.furthest() != nullptr);
   CHECK(s.furthest()->kernel == "add");
-  CHECK(to_text(s).find("furthest from its limit: add small, 90.00 ms of 100.00 ms") != std::string::npos);
+  CHECK(to_text(s).find("furthest from its limit: add small, 90.00 ms of 100.00 ms") !=
+        std::string::npos);
   CHECK(to_text(s, 1).find("other kernels") != std::string::npos);
 }
 

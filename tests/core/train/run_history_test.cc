@@ -10,7 +10,14 @@ namespace {
 std::vector<Invocation> begun_at(std::initializer_list<int64_t> steps, int number = 1) {
   std::vector<Invocation> out;
   for (int64_t step : steps)
-    out.push_back({.number = number++, .folder = {}, .version = "1", .started = {}, .first_step = step, .steps = 100, .last_step = {}, .rewound_to = {}});
+    out.push_back({.number = number++,
+                   .folder = {},
+                   .version = "1",
+                   .started = {},
+                   .first_step = step,
+                   .steps = 100,
+                   .last_step = {},
+                   .rewound_to = {}});
   return out;
 }
 
@@ -18,8 +25,8 @@ std::vector<Invocation> begun_at(std::initializer_list<int64_t> steps, int numbe
 std::string text(const std::vector<Invocation>& history) {
   std::string out;
   for (const auto& part : parts_of_history(history))
-    out += (out.empty() ? "" : " ") + std::to_string(part.invocation.number) + ":" + std::to_string(part.first) + "-" +
-           (part.last ? std::to_string(*part.last) : "");
+    out += (out.empty() ? "" : " ") + std::to_string(part.invocation.number) + ":" +
+           std::to_string(part.first) + "-" + (part.last ? std::to_string(*part.last) : "");
   return out;
 }
 
@@ -39,7 +46,8 @@ TEST_CASE("an invocation that began earlier takes over, and one that trained not
   CHECK(text(begun_at({0, 0}, 0)) == "1:0-");
 }
 
-TEST_CASE("a run that was taken back ends with the invocation that made the step it was taken back to") {
+TEST_CASE(
+    "a run that was taken back ends with the invocation that made the step it was taken back to") {
   auto rewound = [](std::initializer_list<int64_t> steps, int64_t to) {
     std::vector<Invocation> out = begun_at(steps);
     out.back().rewound_to = to;

@@ -1,4 +1,6 @@
 // Secrets stay out of everything that a run leaves behind, however they came in.
+#include "mtrain/train/saved_config.h"
+
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -7,7 +9,6 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/provenance.h"
-#include "mtrain/train/saved_config.h"
 
 using namespace mtrain;
 
@@ -33,7 +34,8 @@ SchemaCatalog catalog() {
 }
 
 std::string everything(const SavedConfig& saved) {
-  std::string out = to_json(saved) + saved.raw + saved.resolved + saved.provenance + saved.environment;
+  std::string out =
+      to_json(saved) + saved.raw + saved.resolved + saved.provenance + saved.environment;
   for (const auto& [name, text] : saved.files) out += name + text;
   for (const auto& override : saved.overrides) out += override;
   return out;
@@ -41,14 +43,17 @@ std::string everything(const SavedConfig& saved) {
 
 }  // namespace
 
-TEST_CASE("a secret is in no saved text: not from the recipe, an override, a shadowed value or an expression") {
+TEST_CASE(
+    "a secret is in no saved text: not from the recipe, an override, a shadowed value or an "
+    "expression") {
   Recipe recipe;
   recipe.directory = "/somewhere";
   Report report;
   ConfigRequest request;
   request.recipe = "r.yaml";
   request.text = "logger: {token: hush-one, depth: 5}  # hush-one\nother: 1\n";
-  request.overrides = {{"logger.token='hush-two'", 2}, {"logger.token='${oc.env:NOT_SET_ANYWHERE,hush-three}'", 3}};
+  request.overrides = {{"logger.token='hush-two'", 2},
+                       {"logger.token='${oc.env:NOT_SET_ANYWHERE,hush-three}'", 3}};
   recipe.config = ConfigContainer::load(request, catalog(), report);
   REQUIRE(recipe.config.root().find("logger.token")->as_text() == "hush-three");
   SavedConfig saved = saved_config(recipe, PluginHost({}), "data", "tokenizer", "cpu, level v3");
@@ -58,7 +63,9 @@ TEST_CASE("a secret is in no saved text: not from the recipe, an override, a sha
   CHECK(all.find("depth: 5") != std::string::npos);
 }
 
-TEST_CASE("a value of a secret variable is saved as the expression that reads it, and read again from there") {
+TEST_CASE(
+    "a value of a secret variable is saved as the expression that reads it, and read again from "
+    "there") {
   ::setenv("MTRAIN_TEST_TOKEN", "hush-four", 1);
   ::setenv("MTRAIN_TEST_PLACE", "somewhere", 1);
   Recipe recipe;
@@ -66,16 +73,19 @@ TEST_CASE("a value of a secret variable is saved as the expression that reads it
   Report report;
   ConfigRequest request;
   request.recipe = "r.yaml";
-  request.text = "logger: {project: \"${oc.env:MTRAIN_TEST_PLACE}\", hosts: [a, \"b-${..address}\"]}\n";
+  request.text =
+      "logger: {project: \"${oc.env:MTRAIN_TEST_PLACE}\", hosts: [a, \"b-${..address}\"]}\n";
   request.overrides = {{"logger.address='https://${oc.env:MTRAIN_TEST_TOKEN}@host'", 2}};
   recipe.config = ConfigContainer::load(request, catalog(), report);
   REQUIRE_MESSAGE(report.ok(), report.text());
   CHECK(recipe.config.root().at("logger.address").as_text() == "https://hush-four@host");
   SavedConfig saved = saved_config(recipe, PluginHost({}), "data", "tokenizer", "cpu, level v3");
-  std::string all = everything(saved) + why_text(recipe.config, "logger.address") + write_json(why_node(recipe.config, "logger"));
+  std::string all = everything(saved) + why_text(recipe.config, "logger.address") +
+                    write_json(why_node(recipe.config, "logger"));
   CHECK_MESSAGE(all.find("hush") == std::string::npos, all);
   CHECK(saved.resolved.find("https://${oc.env:MTRAIN_TEST_TOKEN}@host") != std::string::npos);
-  CHECK(saved.resolved.find("project: somewhere") != std::string::npos);  // no secret: what it was, for ever
+  CHECK(saved.resolved.find("project: somewhere") !=
+        std::string::npos);  // no secret: what it was, for ever
 
   request.text = saved.resolved;
   request.overrides.clear();
@@ -90,7 +100,11 @@ TEST_CASE("a value of a secret variable is saved as the expression that reads it
 }
 
 TEST_CASE("what says how a run was told is for its owner alone") {
-  SavedConfig saved{.raw = "a: 1\n", .files = {{"model/x", "layers: 3\n"}}, .overrides = {"a=1"}, .resolved = "a: 1\n", .provenance = "{}\n",
+  SavedConfig saved{.raw = "a: 1\n",
+                    .files = {{"model/x", "layers: 3\n"}},
+                    .overrides = {"a=1"},
+                    .resolved = "a: 1\n",
+                    .provenance = "{}\n",
                     .environment = "{}\n"};
   fs::path folder = fs::temp_directory_path() / cat("mtrain-saved-modes-", ::getpid());
   write_saved_config(saved, folder);
@@ -99,7 +113,8 @@ TEST_CASE("what says how a run was told is for its owner alone") {
     if (!entry.is_regular_file()) continue;
     ++files;
     CAPTURE(entry.path().string());
-    CHECK((entry.status().permissions() & fs::perms::mask) == (fs::perms::owner_read | fs::perms::owner_write));
+    CHECK((entry.status().permissions() & fs::perms::mask) ==
+          (fs::perms::owner_read | fs::perms::owner_write));
   }
   CHECK(files == 6);
   fs::remove_all(folder);
@@ -107,9 +122,13 @@ TEST_CASE("what says how a run was told is for its owner alone") {
 
 TEST_CASE("other builds of the program and of plugins are told apart") {
   SavedConfig before, now;
-  before.environment = R"({"binaries": {"mtrain": "a"}, "plugins": [{"kind": "model", "name": "llama", "sha256": "1"}, {"kind": "model", "name": "x", "sha256": "5"}]})";
-  now.environment = R"({"binaries": {"mtrain": "b"}, "plugins": [{"kind": "model", "name": "llama", "sha256": "2"}, {"kind": "model", "name": "y", "sha256": "6"}]})";
-  CHECK(changed_programs(before, now) == std::vector<std::string>{"another build of mtrain", "another build of the plugin model llama"});
+  before.environment =
+      R"({"binaries": {"mtrain": "a"}, "plugins": [{"kind": "model", "name": "llama", "sha256": "1"}, {"kind": "model", "name": "x", "sha256": "5"}]})";
+  now.environment =
+      R"({"binaries": {"mtrain": "b"}, "plugins": [{"kind": "model", "name": "llama", "sha256": "2"}, {"kind": "model", "name": "y", "sha256": "6"}]})";
+  CHECK(changed_programs(before, now) ==
+        std::vector<std::string>{"another build of mtrain",
+                                 "another build of the plugin model llama"});
   CHECK(changed_programs(now, now).empty());
 }
 
@@ -132,7 +151,8 @@ TEST_CASE("saved texts survive the way through JSON and through a folder") {
   CHECK(origins_of(saved).at("logger.depth") == "command line, argument 2");
   CHECK(changed_since(saved, json).empty());
   CHECK(changed_data(saved, json).empty());
-  const SavedConfig other = saved_config(recipe, PluginHost({}), "{\"files\":1}", "words", "cpu, level v3");
+  const SavedConfig other =
+      saved_config(recipe, PluginHost({}), "{\"files\":1}", "words", "cpu, level v3");
   CHECK(changed_data(saved, other).size() == 2);
   CHECK(changed_data(saved, other).front() == "tokenizer: tokenizer -> words");
   CHECK(identity_of(json).data == "data");

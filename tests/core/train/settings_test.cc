@@ -1,5 +1,5 @@
-// The schemas of the core's sections and of planned components, as data: documented, consistent, and in the
-// way of nothing that is installed.
+// The schemas of the core's sections and of planned components, as data: documented, consistent,
+// and in the way of nothing that is installed.
 #include "mtrain/train/settings.h"
 
 #include <doctest/doctest.h>
@@ -33,7 +33,8 @@ SchemaCatalog sections() {
 Node all_defaults(const Schema& schema) {
   Node out = Node::map();
   for (const auto& spec : schema.fields)
-    if (!spec.required && !spec.default_value.empty()) out.set(spec.path, parse_yaml(spec.default_value));
+    if (!spec.required && !spec.default_value.empty())
+      out.set(spec.path, parse_yaml(spec.default_value));
   return out;
 }
 
@@ -55,7 +56,8 @@ void check_schema(const Schema& schema) {
   }
   Report report;
   validate(all_defaults(schema), schema, report);
-  for (const auto& fault : report.diagnostics()) CHECK_MESSAGE(fault.code == "missing", render(fault));
+  for (const auto& fault : report.diagnostics())
+    CHECK_MESSAGE(fault.code == "missing", render(fault));
 }
 
 }  // namespace

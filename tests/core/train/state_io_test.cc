@@ -1,5 +1,5 @@
-// The copy of a state that a save makes beside other work: of the moment when the save began, with the device's work of before in
-// it, and given up or failed without harm.
+// The copy of a state that a save makes beside other work: of the moment when the save began, with
+// the device's work of before in it, and given up or failed without harm.
 #include "mtrain/train/state_io.h"
 
 #include <doctest/doctest.h>
@@ -22,8 +22,8 @@ using testing::TempDir;
 
 namespace {
 
-/// A device that is late: what a stream is given happens when it is waited for, and copies to the host on a stream of their own may
-/// be held up or fail.
+/// A device that is late: what a stream is given happens when it is waited for, and copies to the
+/// host on a stream of their own may be held up or fail.
 class LateBackend final : public Backend {
  public:
   class LateStream final : public Stream {
@@ -38,15 +38,21 @@ class LateBackend final : public Backend {
   std::string_view name() const override { return "late"; }
   Probe probe() const override { return {1, ""}; }
   bool host_memory() const override { return false; }
-  void* allocate(Device, size_t bytes) override { return ::operator new(bytes, std::align_val_t{64}); }
-  void deallocate(Device, void* data, size_t) override { ::operator delete(data, std::align_val_t{64}); }
+  void* allocate(Device, size_t bytes) override {
+    return ::operator new (bytes, std::align_val_t{64});
+  }
+  void deallocate(Device, void* data, size_t) override {
+    ::operator delete (data, std::align_val_t{64});
+  }
   std::unique_ptr<Stream> stream(Device) override { return std::make_unique<LateStream>(); }
   std::unique_ptr<Stream> copy_stream(Device) override { return std::make_unique<Stream>(); }
   const KernelTable& kernels() const override { return kernels_; }
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
     if (auto* late = dynamic_cast<LateStream*>(&stream)) {
       auto* begin = static_cast<const char*>(from);
-      late->queue.push_back([to, kept = std::vector<char>(begin, begin + bytes)] { std::memcpy(to, kept.data(), kept.size()); });
+      late->queue.push_back([to, kept = std::vector<char>(begin, begin + bytes)] {
+        std::memcpy(to, kept.data(), kept.size());
+      });
       return;
     }
     std::unique_lock lock(mutex_);
@@ -117,7 +123,8 @@ struct Model {
     float first = other.parameters.buffers()[0].values[0];
     for (float value : other.parameters.buffers()[0].values) first = value == first ? first : -1;
     for (Parameter& p : other.parameters.all())
-      for (int64_t i = 0; i < p.numel(); ++i) first = p.master.data<float>()[i] == first ? first : -1;
+      for (int64_t i = 0; i < p.numel(); ++i)
+        first = p.master.data<float>()[i] == first ? first : -1;
     return first;
   }
   Run run;
@@ -188,17 +195,20 @@ TEST_CASE("a save that is dropped copies no further tensor, and is through when 
   std::optional<StateSave> save;
   save.emplace(store, model.parameters, nullptr, at_step(1));
   backend.await_copy(1);
-  std::thread later([&, waiting = ::getpid()] {  // the copy goes on when the main thread waits for it
-    while (!sleeps(waiting)) std::this_thread::yield();
-    backend.hold(false);
-  });
+  std::thread later(
+      [&, waiting = ::getpid()] {  // the copy goes on when the main thread waits for it
+        while (!sleeps(waiting)) std::this_thread::yield();
+        backend.hold(false);
+      });
   save.reset();
   CHECK(backend.copies() == 1);
   later.join();
   CHECK(store.list().empty());
 }
 
-TEST_CASE("a buffer that may begin anew stays as it is where the checkpoint has none like it, and is named") {
+TEST_CASE(
+    "a buffer that may begin anew stays as it is where the checkpoint has none like it, and is "
+    "named") {
   TempDir dir;
   CheckpointStore store(dir.path(), StoreOptions{});
   LateBackend backend;
@@ -219,10 +229,13 @@ TEST_CASE("a buffer that may begin anew stays as it is where the checkpoint has 
   other.run.stream().synchronize();
   CHECK(other.parameters.all()[0].master.data<float>()[0] == 7);
   buffers[0].values.assign(3, 5);
-  CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("biases"), Error);
+  CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("biases"),
+                       Error);
   buffers[0].may_begin_anew = true;
-  CHECK(load_state(store, 1, other.parameters, nullptr) == std::vector<std::string>{"biases", "amax"});
+  CHECK(load_state(store, 1, other.parameters, nullptr) ==
+        std::vector<std::string>{"biases", "amax"});
   CHECK(buffers[0].values == std::vector<float>(3, 5.0F));
   buffers[1].may_begin_anew = false;
-  CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("amax"), Error);
+  CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("amax"),
+                       Error);
 }

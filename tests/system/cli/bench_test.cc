@@ -7,7 +7,9 @@
 using namespace mtrain;
 using namespace mtrain::testing;
 
-TEST_CASE("bench shows speed and kernels, asks the system for nothing while it runs, and leaves nothing behind") {
+TEST_CASE(
+    "bench shows speed and kernels, asks the system for nothing while it runs, and leaves nothing "
+    "behind") {
   Scratch scratch("mtrain-bench-test");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   fs::create_directory(scratch / "tmp");
@@ -27,12 +29,15 @@ TEST_CASE("bench shows speed and kernels, asks the system for nothing while it r
 
 TEST_CASE("bench does not touch the checkpoints of the recipe") {
   Scratch scratch("mtrain-bench-own");
-  std::string recipe = scratch.write("tiny.yaml", tiny_recipe()), folder = (scratch / "kept").string();
-  REQUIRE(cli({"train", recipe, "run.dir=" + (scratch / "run").string(), "checkpoint.dir=" + folder, "-q"}).status == 0);
+  std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
+              folder = (scratch / "kept").string();
+  REQUIRE(cli({"train", recipe, "run.dir=" + (scratch / "run").string(), "checkpoint.dir=" + folder,
+               "-q"})
+              .status == 0);
   std::string before = digest(scratch / "kept");
   REQUIRE(before.size() == 65);
-  Outcome out = cli({"bench", recipe, "--steps", "1", "--json", "checkpoint.dir=" + folder, "checkpoint.resume=must",
-                     "run.dir=" + (scratch / "run").string()});
+  Outcome out = cli({"bench", recipe, "--steps", "1", "--json", "checkpoint.dir=" + folder,
+                     "checkpoint.resume=must", "run.dir=" + (scratch / "run").string()});
   REQUIRE_MESSAGE(out.status == 0, out.err);
   CHECK(digest(scratch / "kept") == before);
 }
@@ -52,7 +57,8 @@ TEST_CASE("bench computes what training computes") {
   }
 }
 
-TEST_CASE("bench: a table with the kernel that is furthest from its limit; too many steps are refused") {
+TEST_CASE(
+    "bench: a table with the kernel that is furthest from its limit; too many steps are refused") {
   Scratch scratch("mtrain-bench-table");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   Outcome table = cli({"bench", recipe, "--steps", "1", "--trace", (scratch / "t.json").string()});
@@ -68,9 +74,9 @@ TEST_CASE("bench: a table with the kernel that is furthest from its limit; too m
 TEST_CASE("profiling.type=trace writes the steps it was asked for") {
   Scratch scratch("mtrain-trace");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  Outcome out = cli({"train", recipe, "run.dir=" + (scratch / "run").string(), "profiling.type=trace",
-                     "profiling.start=2", "profiling.end=4", "train.steps=6", "scheduler.warmup_steps=1",
-                     "validation.interval=4"});
+  Outcome out = cli({"train", recipe, "run.dir=" + (scratch / "run").string(),
+                     "profiling.type=trace", "profiling.start=2", "profiling.end=4",
+                     "train.steps=6", "scheduler.warmup_steps=1", "validation.interval=4"});
   REQUIRE_MESSAGE(out.status == 0, out.err);
   CHECK(out.out.find("trace of steps 3 to 4") != std::string::npos);
   Json trace = Json::parse(slurp(scratch / "run" / "trace-3-4.json"));
@@ -78,24 +84,30 @@ TEST_CASE("profiling.type=trace writes the steps it was asked for") {
   for (const auto& event : trace["traceEvents"]) forwards += event["name"] == "forward";
   CHECK(forwards == 4);  // two micro-batches in each of two steps, and no validation
   CHECK_FALSE(fs::exists(scratch / "run" / "trace-3-4-rank1.json"));
-  Outcome both = cli({"train", recipe, "run.dir=" + (scratch / "both").string(), "profiling.type=trace", "dist.nproc=2",
-                      "profiling.start=2", "profiling.end=4", "train.steps=6", "profiling.ranks=[0,1]", "-q"});
+  Outcome both = cli({"train", recipe, "run.dir=" + (scratch / "both").string(),
+                      "profiling.type=trace", "dist.nproc=2", "profiling.start=2",
+                      "profiling.end=4", "train.steps=6", "profiling.ranks=[0,1]", "-q"});
   REQUIRE_MESSAGE(both.status == 0, both.err);
   for (const char* file : {"trace-3-4.json", "trace-3-4-rank1.json"})
     CHECK(Json::parse(slurp(scratch / "both" / file))["traceEvents"].size() > 10);
 }
 
-TEST_CASE("logger.params_norm is the norm of the saved parameters under every layout, and logger.memory_interval reports memory") {
+TEST_CASE(
+    "logger.params_norm is the norm of the saved parameters under every layout, and "
+    "logger.memory_interval reports memory") {
   Scratch scratch("mtrain-norm");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   const Words base = {"train.steps=4", "logger.params_norm=true", "checkpoint.interval=0"};
-  Outcome out = cli(with({recipe, "run.dir=" + (scratch / "one").string(), "logger.memory_interval=2"}, base));
+  Outcome out = cli(
+      with({recipe, "run.dir=" + (scratch / "one").string(), "logger.memory_interval=2"}, base));
   REQUIRE_MESSAGE(out.status == 0, out.err);
-  for (const char* part : {"memory after step 2: ", "memory after step 4: ", "at the peak (", "planned"})
+  for (const char* part :
+       {"memory after step 2: ", "memory after step 4: ", "at the peak (", "planned"})
     CHECK_MESSAGE((out.out + out.err).find(part) != std::string::npos, part);
   CHECK((out.out + out.err).find("memory after step 3: ") == std::string::npos);
   double squares = 0;
-  SafetensorsFile saved(scratch / "one" / "checkpoints" / "step-4" / "shard-00000-of-00001.safetensors");
+  SafetensorsFile saved(scratch / "one" / "checkpoints" / "step-4" /
+                        "shard-00000-of-00001.safetensors");
   for (const TensorInfo& tensor : saved.tensors()) {
     if (tensor.name.ends_with(".exp_avg") || tensor.name.ends_with(".exp_avg_sq")) continue;
     REQUIRE(tensor.dtype == DType::f32);
@@ -106,10 +118,13 @@ TEST_CASE("logger.params_norm is the norm of the saved parameters under every la
   const double norm = rows(scratch / "one", "params_norm").back().at("params_norm").get<double>();
   CHECK(std::fabs(norm / std::sqrt(squares) - 1) < 1e-12);
   int number = 0;
-  for (const Words& layout : {Words{"dist.nproc=2", "dist.zero=3"}, Words{"dist.nproc=2", "dist.tp=2"}, Words{"dist.nproc=2", "dist.pp=2"}}) {
+  for (const Words& layout :
+       {Words{"dist.nproc=2", "dist.zero=3"}, Words{"dist.nproc=2", "dist.tp=2"},
+        Words{"dist.nproc=2", "dist.pp=2"}}) {
     CAPTURE(layout.back());
     const fs::path folder = scratch / ("layout" + std::to_string(number++));
     train(recipe, folder, with(base, layout));
-    CHECK(std::fabs(rows(folder, "params_norm").back().at("params_norm").get<double>() / norm - 1) < 1e-5);
+    CHECK(std::fabs(rows(folder, "params_norm").back().at("params_norm").get<double>() / norm - 1) <
+          1e-5);
   }
 }

@@ -11,8 +11,9 @@ using namespace mtrain::testing;
 namespace {
 
 std::string recipe(const std::string& dataset, const std::string& more = "") {
-  return small_recipe("type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
-                      "train: {steps: 3}\n" + more, dataset);
+  return small_recipe(
+      "type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
+      "train: {steps: 3}\n" + more, dataset);
 }
 
 }  // namespace
@@ -35,14 +36,20 @@ TEST_CASE("check --data opens tokenizer, data and template; check alone opens no
     const char *recipe, *path;
   };
   scratch.write("path.yaml", recipe("{type: gpt, path: nowhere}"));
-  scratch.write("split.yaml", recipe("{type: gpt, path: x, split: '100,0,0'}", "validation: {interval: 1, steps: 1}\n"));
-  scratch.write("at_end.yaml", recipe("{type: gpt, path: x, split: '100,0,0'}", "validation: {interval: 0, steps: 1}\n"));
+  scratch.write("split.yaml", recipe("{type: gpt, path: x, split: '100,0,0'}",
+                                     "validation: {interval: 1, steps: 1}\n"));
+  scratch.write("at_end.yaml", recipe("{type: gpt, path: x, split: '100,0,0'}",
+                                      "validation: {interval: 0, steps: 1}\n"));
   scratch.write("tokenizer.yaml", recipe("mock", "tokenizer: {type: hf, path: absent}\n"));
-  scratch.write("chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n");
+  scratch.write("chat.jsonl",
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                "\"assistant\", \"content\": \"b\"}]}\n");
   scratch.write("bad.jinja", "{% for m in messages %}");
   scratch.write("template.yaml", recipe("{type: sft, path: chat.jsonl, template_path: bad.jinja}"));
-  for (const Faulty& row : {Faulty{"path.yaml", "dataset.path"}, Faulty{"split.yaml", "dataset."}, Faulty{"at_end.yaml", "dataset."},
-                            Faulty{"tokenizer.yaml", "tokenizer.path"}, Faulty{"template.yaml", "dataset.template_path"}}) {
+  for (const Faulty& row :
+       {Faulty{"path.yaml", "dataset.path"}, Faulty{"split.yaml", "dataset."},
+        Faulty{"at_end.yaml", "dataset."}, Faulty{"tokenizer.yaml", "tokenizer.path"},
+        Faulty{"template.yaml", "dataset.template_path"}}) {
     CAPTURE(std::string(row.recipe));
     Outcome alone = cli_in(scratch.path(), std::string("check ") + row.recipe);
     CHECK_MESSAGE(alone.status == 0, alone.err);
@@ -50,7 +57,8 @@ TEST_CASE("check --data opens tokenizer, data and template; check alone opens no
     CHECK(opened.status != 0);
     CHECK_MESSAGE(has(opened.err, row.path), opened.err);
     CHECK_MESSAGE(has(opened.err, std::string(row.recipe) + ":"), opened.err);
-    auto json = nlohmann::json::parse(cli_in(scratch.path(), std::string("check --data --json ") + row.recipe).out);
+    auto json = nlohmann::json::parse(
+        cli_in(scratch.path(), std::string("check --data --json ") + row.recipe).out);
     CHECK(json.at("errors") == 1);
     CHECK(json.at("diagnostics").at(0).at("path").get<std::string>().starts_with(row.path));
   }
@@ -60,24 +68,35 @@ TEST_CASE("check --data opens tokenizer, data and template; check alone opens no
   CHECK_MESSAGE(has(without.out, "no validation data is read: validation.steps is 0"), without.out);
 }
 
-TEST_CASE("check --data refuses a tokenizer with more ids than model.vocab_size, and tells how many rows have no id") {
+TEST_CASE(
+    "check --data refuses a tokenizer with more ids than model.vocab_size, and tells how many rows "
+    "have no id") {
   Scratch scratch("mtrain-check-vocabulary");
   scratch.write("r.yaml", recipe("mock"));
-  auto check = [&](int rows) { return cli_in(scratch.path(), "check --data r.yaml model.vocab_size=" + std::to_string(rows)); };
+  auto check = [&](int rows) {
+    return cli_in(scratch.path(), "check --data r.yaml model.vocab_size=" + std::to_string(rows));
+  };
   Outcome fewer = check(256);
   CHECK(fewer.status == 10);
-  CHECK_MESSAGE(has(fewer.err, "model.vocab_size (256) is smaller than the vocabulary of tokenizer 'byte' (257)"), fewer.err);
+  CHECK_MESSAGE(
+      has(fewer.err,
+          "model.vocab_size (256) is smaller than the vocabulary of tokenizer 'byte' (257)"),
+      fewer.err);
   Outcome same = check(257);
   CHECK(same.status == 0);
   CHECK_FALSE(has(same.err, "model.vocab_size"));
   Outcome padded = check(384);
-  CHECK_MESSAGE(has(padded.err, "model.vocab_size is 384 (command line, argument 4), and tokenizer 'byte' has 257 ids: the last 127 rows are padding"),
+  CHECK_MESSAGE(has(padded.err,
+                    "model.vocab_size is 384 (command line, argument 4), and tokenizer 'byte' has "
+                    "257 ids: the last 127 rows are padding"),
                 padded.err);
   CHECK_FALSE(has(padded.err, "warning"));
   Outcome foreign = check(386);
   CHECK(foreign.status == 0);
   CHECK_MESSAGE(has(foreign.err, "warning"), foreign.err);
-  CHECK_MESSAGE(has(foreign.err, "model.vocab_size is 386 (command line, argument 4), and tokenizer 'byte' has 257 ids: 129 rows belong to no token"),
+  CHECK_MESSAGE(has(foreign.err,
+                    "model.vocab_size is 386 (command line, argument 4), and tokenizer 'byte' has "
+                    "257 ids: 129 rows belong to no token"),
                 foreign.err);
 }
 
@@ -87,14 +106,23 @@ TEST_CASE("check --data says whose samples it counts, and tells of another token
   for (int i = 0; i < 40; ++i) text += "{\"text\": \"some words of a text\"}\n";
   scratch.write("x.jsonl", text);
   REQUIRE(cli_in(scratch.path(), "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
-  scratch.write("r.yaml", recipe("{type: gpt, path: x, split: '90,10,0'}", "validation: {steps: 5}\n"));
+  scratch.write("r.yaml",
+                recipe("{type: gpt, path: x, split: '90,10,0'}", "validation: {steps: 5}\n"));
   Outcome good = cli_in(scratch.path(), "check --data r.yaml train.global_batch_size=2");
-  CHECK_MESSAGE(has(good.out, "train data of gpt: the run reads 6 samples of 8 tokens\n"), good.out);
-  CHECK_MESSAGE(has(good.out, "valid data of gpt: a validation reads 10 samples of 8 tokens\n"), good.out);
+  CHECK_MESSAGE(has(good.out, "train data of gpt: the run reads 6 samples of 8 tokens\n"),
+                good.out);
+  CHECK_MESSAGE(has(good.out, "valid data of gpt: a validation reads 10 samples of 8 tokens\n"),
+                good.out);
   Outcome unprepared = cli_in(scratch.path(), "check --data r.yaml dataset.path=x.jsonl");
-  scratch.write("x.tokenizer.json", "{\"tokenizer\": \"hf\", \"vocab_size\": 9, \"identity\": \"hf: 9 tokens\", \"tokens\": 840}\n");
+  scratch.write("x.tokenizer.json",
+                "{\"tokenizer\": \"hf\", \"vocab_size\": 9, \"identity\": \"hf: 9 tokens\", "
+                "\"tokens\": 840}\n");
   Outcome other = cli_in(scratch.path(), "check --data r.yaml");
   CHECK(other.status == 11);
-  CHECK_MESSAGE(has(other.err, "was prepared by another tokenizer: then hf: 9 tokens, now byte: 256 bytes, end of document 256; dataset.path is"), other.err);
-  for (const auto& told : {other.err, unprepared.err}) CHECK_FALSE_MESSAGE(has(told, "\\x0a"), told);
+  CHECK_MESSAGE(has(other.err,
+                    "was prepared by another tokenizer: then hf: 9 tokens, now byte: 256 bytes, "
+                    "end of document 256; dataset.path is"),
+                other.err);
+  for (const auto& told : {other.err, unprepared.err})
+    CHECK_FALSE_MESSAGE(has(told, "\\x0a"), told);
 }

@@ -1,5 +1,5 @@
-// The command line as users meet it: exit statuses, one located message per mistake, and what each command
-// leaves behind.
+// The command line as users meet it: exit statuses, one located message per mistake, and what each
+// command leaves behind.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -13,15 +13,16 @@ namespace {
 
 size_t count(const std::string& text, const std::string& part) {
   size_t n = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++n;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
+    ++n;
   return n;
 }
 
 }  // namespace
 
 TEST_CASE("--help everywhere, with examples") {
-  for (const char* command :
-       {"", "train", "check", "bench", "eval", "generate", "data", "checkpoint", "plugins", "doctor"}) {
+  for (const char* command : {"", "train", "check", "bench", "eval", "generate", "data",
+                              "checkpoint", "plugins", "doctor"}) {
     CAPTURE(command);
     std::vector<std::string> arguments = {"--help"};
     if (*command) arguments.insert(arguments.begin(), command);
@@ -47,13 +48,25 @@ TEST_CASE("each mistake: its exit status, one error, its place and the way out")
       {"unknown command", {"trian", "RECIPE"}, 2, {"train"}},
       {"unknown flag", {"train", "RECIPE", "--nonsense"}, 2, {"nonsense"}},
       {"absent recipe", {"train", "/nowhere/x.yaml"}, 10, {"/nowhere/x.yaml"}},
-      {"unknown key", {"check", "RECIPE", "optimizr.lr=1"}, 10, {"optimizr", "command line", "optimizer"}},
+      {"unknown key",
+       {"check", "RECIPE", "optimizr.lr=1"},
+       10,
+       {"optimizr", "command line", "optimizer"}},
       {"unknown leaf", {"check", "RECIPE", "model.layer=3"}, 10, {"model.layers"}},
       {"wrong type", {"check", "RECIPE", "train.steps=many"}, 10, {"train.steps", "integer"}},
-      {"out of range", {"check", "RECIPE", "train.micro_batch_size=0"}, 10, {"train.micro_batch_size"}},
+      {"out of range",
+       {"check", "RECIPE", "train.micro_batch_size=0"},
+       10,
+       {"train.micro_batch_size"}},
       {"unknown plugin", {"check", "RECIPE", "model.type=lama"}, 10, {"lama", "llama", "searched"}},
-      {"bad batch", {"check", "RECIPE", "train.global_batch_size=5"}, 10, {"global-batch", "multiple"}},
-      {"part not built", {"check", "RECIPE", "offload.modules=[core_attn]"}, 10, {"offload.modules"}},
+      {"bad batch",
+       {"check", "RECIPE", "train.global_batch_size=5"},
+       10,
+       {"global-batch", "multiple"}},
+      {"part not built",
+       {"check", "RECIPE", "offload.modules=[core_attn]"},
+       10,
+       {"offload.modules"}},
       {"bad heads", {"train", "RECIPE", "RUN", "model.kv_heads=3"}, 10, {"kv_heads"}},
       {"no data",
        {"train", "RECIPE", "RUN", "dataset.type=gpt", "+dataset.path=/nowhere/corpus"},
@@ -62,7 +75,10 @@ TEST_CASE("each mistake: its exit status, one error, its place and the way out")
       {"nothing saved", {"eval", "--from", "/nowhere"}, 12, {"/nowhere"}},
       {"must resume", {"train", "RECIPE", "RUN", "checkpoint.resume=must"}, 12, {"resume"}},
       {"absent weights", {"train", "RECIPE", "RUN", "model.init_from=/nowhere"}, 12, {"/nowhere"}},
-      {"bad prompt options", {"generate", "--from", "x", "--temperature", "hot"}, 2, {"temperature"}},
+      {"bad prompt options",
+       {"generate", "--from", "x", "--temperature", "hot"},
+       2,
+       {"temperature"}},
   };
   for (const auto& mistake : mistakes) {
     CAPTURE(mistake.name);
@@ -83,8 +99,8 @@ TEST_CASE("all mistakes of a recipe come at once") {
       "bad.yaml", "model: {type: llama, layers: 0, heds: 4}\ndataset: mock\ntrain: {steps: ten}\n");
   Outcome outcome = cli({"check", recipe, "optimizer.lr=-1"});
   CHECK(outcome.status == 10);
-  for (const char* text : {"model.layers", "model.heds", "model.heads", "train.steps", "optimizer.lr",
-                           "bad.yaml:1:", "bad.yaml:3:"})
+  for (const char* text : {"model.layers", "model.heds", "model.heads", "train.steps",
+                           "optimizer.lr", "bad.yaml:1:", "bad.yaml:3:"})
     CHECK_MESSAGE(outcome.err.find(text) != std::string::npos, outcome.err);
 }
 
@@ -98,7 +114,8 @@ TEST_CASE("check writes nothing") {
 TEST_CASE("the resolved recipe of a run trains to the same bits") {
   Scratch scratch("mtrain-again");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  REQUIRE(cli({recipe, "run.dir=" + (scratch / "a").string(), "optimizer.lr=1e-3", "-q"}).status == 0);
+  REQUIRE(cli({recipe, "run.dir=" + (scratch / "a").string(), "optimizer.lr=1e-3", "-q"}).status ==
+          0);
   std::string resolved = (scratch / "a" / "config" / "resolved.yaml").string();
   REQUIRE(cli({resolved, "run.dir=" + (scratch / "b").string(), "-q"}).status == 0);
   CHECK(digest(scratch / "a") == digest(scratch / "b"));
@@ -108,7 +125,8 @@ TEST_CASE("the resolved recipe of a run trains to the same bits") {
   CHECK(cli({"check", "--resolved", path}).out == once.out);
 }
 
-TEST_CASE("micro-batch size and recompute never change the loss beyond rounding; same seed, same bits") {
+TEST_CASE(
+    "micro-batch size and recompute never change the loss beyond rounding; same seed, same bits") {
   Scratch scratch("mtrain-same");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   auto losses = [&](const std::string& name, std::vector<std::string> overrides) {
@@ -128,7 +146,8 @@ TEST_CASE("micro-batch size and recompute never change the loss beyond rounding;
   REQUIRE(base.size() == 10);
   CHECK(base == same);
   CHECK(base == replayed);
-  for (size_t i = 0; i < base.size(); ++i) CHECK(whole[i] == doctest::Approx(base[i]).epsilon(1e-5));
+  for (size_t i = 0; i < base.size(); ++i)
+    CHECK(whole[i] == doctest::Approx(base[i]).epsilon(1e-5));
 }
 
 TEST_CASE("a loss that is not finite stops with 14, updates nothing, and can be skipped") {
@@ -142,7 +161,8 @@ TEST_CASE("a loss that is not finite stops with 14, updates nothing, and can be 
                      {"MTRAIN_FAULT=train.loss:7:nan"});
   CHECK(skip.status == 0);
   CHECK(skip.out.find("at step 7 (samples 24 to 27): update skipped") != std::string::npos);
-  CHECK_MESSAGE(skip.out.find("skipped") == skip.out.rfind("skipped"), skip.out);  // one line tells it
+  CHECK_MESSAGE(skip.out.find("skipped") == skip.out.rfind("skipped"),
+                skip.out);  // one line tells it
 }
 
 TEST_CASE("generate: the same seed gives the same text, another one another") {
@@ -150,7 +170,9 @@ TEST_CASE("generate: the same seed gives the same text, another one another") {
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe()), from = (scratch / "r").string();
   REQUIRE(cli({recipe, "run.dir=" + from, "train.steps=5", "-q"}).status == 0);
   auto text = [&](const char* seed) {
-    return cli({"generate", "--from", from, "--prompt", "abc", "--max-tokens", "48", "--seed", seed}).out;
+    return cli({"generate", "--from", from, "--prompt", "abc", "--max-tokens", "48", "--seed",
+                seed})
+        .out;
   };
   CHECK(text("3") == text("3"));
   CHECK(text("3") != text("4"));
@@ -180,7 +202,9 @@ TEST_CASE("two jobs in one folder: the second is refused") {
   Outcome second;
   Outcome first = run({.arguments = {mtrain_binary(), recipe, run_dir, "-q"},
                        .environment = {"MTRAIN_FAULT=train.step:1:stop"},
-                       .while_stopped = [&](pid_t) { second = cli({recipe, run_dir, "-q"}); }});
+                       .while_stopped = [&](pid_t) {
+                         second = cli({recipe, run_dir, "-q"});
+                       }});
   CHECK_MESSAGE(first.status == 0, first.err);
   CHECK_MESSAGE(second.status == 18, second.err);
 }

@@ -1,4 +1,5 @@
-// Words of the command line that several commands share: each is called the same everywhere and takes the same arguments.
+// Words of the command line that several commands share: each is called the same everywhere and
+// takes the same arguments.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -24,28 +25,35 @@ TEST_CASE("an option takes one argument, also where it may be repeated") {
   CHECK_FALSE(std::filesystem::exists(scratch / "none.bin"));
   CHECK_MESSAGE(has(two.err, "'b.jsonl' is no setting of the tokenizer"), two.err);
   CHECK_MESSAGE(has(two.err, "give --input again: --input b.jsonl"), two.err);
-  for (const char* words : {"r.yaml other.yaml", "train r.yaml set.txt", "check r.yaml other.yaml"}) {
+  for (const char* words :
+       {"r.yaml other.yaml", "train r.yaml set.txt", "check r.yaml other.yaml"}) {
     Outcome other = in(words);
     CHECK(other.status == 2);
     CHECK_MESSAGE(has(other.err, "is one recipe too many; there is r.yaml already"), other.err);
   }
-  CHECK_MESSAGE(has(in("check r.yaml word").err, "write key=value, as in"), in("check r.yaml word").err);
+  CHECK_MESSAGE(has(in("check r.yaml word").err, "write key=value, as in"),
+                in("check r.yaml word").err);
   CHECK(has(in("check r.yaml train.steps").err, "write train.steps=VALUE"));
   CHECK(has(in("rerun").err, "RUN|CHECKPOINT is required"));
 }
 
-TEST_CASE("settings of tokenizers and datasets are words like those of a recipe, in every data command") {
+TEST_CASE(
+    "settings of tokenizers and datasets are words like those of a recipe, in every data command") {
   Scratch scratch("mtrain-data-settings");
   scratch.write("x.jsonl", "{\"text\":\"ab\"}\n");
-  scratch.write("chats.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n");
+  scratch.write("chats.jsonl",
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                "\"assistant\", \"content\": \"b\"}]}\n");
   scratch.write("t.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
   auto in = [&](const std::string& words) { return cli_in(scratch.path(), words); };
   const std::string tokenizer = "-t byte extra_ids=3 ";
   Outcome made = in("data prepare -i x.jsonl -o x --append-eod " + tokenizer);
   REQUIRE_MESSAGE(made.status == 0, made.err);
-  for (const std::string& words : {"data verify x " + tokenizer + "--eod", "data verify --eod " + tokenizer + "x",
-                                  "data show x " + tokenizer + "--ids", "data render chats.jsonl --template t.jinja " + tokenizer,
-                                  "data render --template t.jinja " + tokenizer + "chats.jsonl"}) {
+  for (const std::string& words :
+       {"data verify x " + tokenizer + "--eod", "data verify --eod " + tokenizer + "x",
+        "data show x " + tokenizer + "--ids",
+        "data render chats.jsonl --template t.jinja " + tokenizer,
+        "data render --template t.jinja " + tokenizer + "chats.jsonl"}) {
     Outcome out = in(words);
     CHECK_MESSAGE(out.status == 0, words, "\n", out.err);
   }
@@ -57,7 +65,8 @@ TEST_CASE("settings of tokenizers and datasets are words like those of a recipe,
   // A setting of the tokenizer may be written as in a recipe, which is how errors write it.
   CHECK(in("data verify x -t byte tokenizer.extra_ids=3 --eod").status == 0);
   CHECK(has(in("data prepare -i x.jsonl -o y -t hf").err, "e.g. tokenizer.path="));
-  CHECK_MESSAGE(has(in("data prepare -i x.jsonl -o y -t hf tokenizer.path=gone").err, "gone"), in("data prepare -i x.jsonl -o y -t hf tokenizer.path=gone").err);
+  CHECK_MESSAGE(has(in("data prepare -i x.jsonl -o y -t hf tokenizer.path=gone").err, "gone"),
+                in("data prepare -i x.jsonl -o y -t hf tokenizer.path=gone").err);
   CHECK(in("data render a b --template t.jinja").status == 2);
 }
 
@@ -74,7 +83,8 @@ std::vector<std::string> listed(const std::string& page, const std::string& head
   return out;
 }
 
-void each_command(const std::string& words, const std::function<void(const std::string&, const std::string&)>& visit) {
+void each_command(const std::string& words,
+                  const std::function<void(const std::string&, const std::string&)>& visit) {
   Outcome help = cli_in("/", words + " --help");
   REQUIRE_MESSAGE(help.status == 0, words);
   visit(words, help.out);
@@ -84,13 +94,16 @@ void each_command(const std::string& words, const std::function<void(const std::
 
 }  // namespace
 
-TEST_CASE("one word for one thing: JSON is asked for by --json, settings are never options of their own") {
+TEST_CASE(
+    "one word for one thing: JSON is asked for by --json, settings are never options of their "
+    "own") {
   int commands = 0, with_json = 0;
   each_command("", [&](const std::string& words, const std::string& page) {
     ++commands;
     with_json += has(page, "--json ") || has(page, "--json\n") ? 1 : 0;
     if (has(words, " data")) CHECK_MESSAGE(!has(page, "--data "), words);
-    if (has(page, "--format")) CHECK_MESSAGE((has(words, "schema") || has(words, "prepare")), words);
+    if (has(page, "--format"))
+      CHECK_MESSAGE((has(words, "schema") || has(words, "prepare")), words);
     if (has(page, "--set")) CHECK_MESSAGE(has(page, "KEY VALUE"), words);
   });
   CHECK(commands > 30);
@@ -99,7 +112,8 @@ TEST_CASE("one word for one thing: JSON is asked for by --json, settings are nev
 
 TEST_CASE("a folder of plugins that does not exist is reported once") {
   Scratch scratch("mtrain-plugin-path");
-  const std::string r = scratch.write("r.yaml", tiny_recipe()), absent = (scratch / "absent").string();
+  const std::string r = scratch.write("r.yaml", tiny_recipe()),
+                    absent = (scratch / "absent").string();
   auto times = [](const std::string& text, const std::string& part) {
     size_t n = 0;
     for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++n;
@@ -111,7 +125,8 @@ TEST_CASE("a folder of plugins that does not exist is reported once") {
   Outcome file = cli({"check", r, "--plugin-path", r});
   CHECK_MESSAGE(times(file.err, r + " is not a folder") == 1, file.err);
   Outcome variable = cli({"check", r}, {"MTRAIN_PLUGIN_PATH=" + absent});
-  CHECK_MESSAGE(times(variable.err, "MTRAIN_PLUGIN_PATH: " + absent + " does not exist") == 1, variable.err);
+  CHECK_MESSAGE(times(variable.err, "MTRAIN_PLUGIN_PATH: " + absent + " does not exist") == 1,
+                variable.err);
   CHECK(cli({"--plugin-path", scratch.path().string(), "check", r}).err.empty());
 }
 
@@ -120,7 +135,8 @@ TEST_CASE("check finds shares of a split that are none, at their place") {
   for (const char* split : {"0,0,0", "-1,1,1", "90 10 0", "90/10/0", "1,2,3,4"}) {
     CAPTURE(split);
     const std::string r = scratch.write("r.yaml", tiny_recipe() + "\n");
-    Outcome out = cli({"check", r, "dataset={type: gpt, path: x, split: '" + std::string(split) + "'}"});
+    Outcome out =
+        cli({"check", r, "dataset={type: gpt, path: x, split: '" + std::string(split) + "'}"});
     CHECK(out.status == 10);
     CHECK_MESSAGE(has(out.err, "dataset.split"), out.err);
     CHECK_MESSAGE(has(out.err, "969,30,1"), out.err);

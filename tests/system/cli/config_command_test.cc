@@ -1,4 +1,5 @@
-// mtrain config: what is shown is what is meant, says where it comes from, and nothing is written by looking.
+// mtrain config: what is shown is what is meant, says where it comes from, and nothing is written
+// by looking.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -34,7 +35,8 @@ std::string ok(const std::vector<std::string>& arguments) {
 
 size_t files_below(const fs::path& folder) {
   size_t n = 0;
-  for (auto it = fs::recursive_directory_iterator(folder); it != fs::recursive_directory_iterator(); ++it)
+  for (auto it = fs::recursive_directory_iterator(folder); it != fs::recursive_directory_iterator();
+       ++it)
     ++n;
   return n;
 }
@@ -64,7 +66,8 @@ TEST_CASE("config show: views, formats and the order of words") {
     CHECK(ok({"config", "show", again}) == ok({"config", "show", r, "run.dir=x"}));
   }
   // Flags given to an empty recipe do the same.
-  std::vector<std::string> from_flags = {"config", "show", scratch.write("empty.yaml", "run: {dir: x}\n")};
+  std::vector<std::string> from_flags = {"config", "show",
+                                         scratch.write("empty.yaml", "run: {dir: x}\n")};
   std::stringstream lines(ok({"config", "show", r, "run.dir=x", "--minimal", "--flags"}));
   for (std::string line; std::getline(lines, line);) from_flags.push_back(line);
   CHECK(ok(from_flags) == ok({"config", "show", r, "run.dir=x"}));
@@ -82,7 +85,8 @@ TEST_CASE("config show: views, formats and the order of words") {
 
 TEST_CASE("config show of a faulty recipe: what there is, the report, and status 10") {
   Scratch scratch("mtrain-show-bad");
-  Outcome outcome = cli({"config", "show", project(scratch), "train.steps=many", "optimizer.lrr=1"});
+  Outcome outcome =
+      cli({"config", "show", project(scratch), "train.steps=many", "optimizer.lrr=1"});
   CHECK(outcome.status == 10);
   CHECK(has(outcome.out, "hidden_size: 32"));
   CHECK(has(outcome.err, "train.steps"));
@@ -158,8 +162,9 @@ TEST_CASE("config tree and searchpath") {
   Scratch scratch("mtrain-tree");
   std::string r = project(scratch);
   std::string text = ok({"config", "tree", r});
-  CHECK_MESSAGE(
-      has(text, "optimizer: mine   " + (scratch / "optimizer/mine.yaml").string() + " at optimizer"), text);
+  CHECK_MESSAGE(has(text, "optimizer: mine   " + (scratch / "optimizer/mine.yaml").string() +
+                              " at optimizer"),
+                text);
   CHECK_MESSAGE(has(text, "1 setting, 1 shadowed: optimizer.lr by " + r), text);
   json answer = json::parse(ok({"config", "tree", r, "optimizer.beta2=0.5", "--json"}));
   CHECK(answer.at("files").at(0).at("unused") == true);
@@ -179,8 +184,9 @@ TEST_CASE("config diff: recipes, overrides, runs and checkpoints") {
   std::string r = project(scratch), run_dir = "run.dir=" + (scratch / "run").string();
   CHECK(ok({"config", "diff", r, r}) == "no difference\n");
   std::string text = ok({"config", "diff", r, "optimizer.lr=1e-2"});
-  CHECK_MESSAGE(has(text, "optimizer.lr\n  - 0.002   " + r + ":6:17\n  + 0.01   command line, argument 4\n"),
-                text);
+  CHECK_MESSAGE(
+      has(text, "optimizer.lr\n  - 0.002   " + r + ":6:17\n  + 0.01   command line, argument 4\n"),
+      text);
   CHECK_MESSAGE(has(text, "scheduler.min_lr\n"), text);
   REQUIRE(cli({r, run_dir, "train.steps=2", "scheduler.warmup_steps=0", "-q"}).status == 0);
   for (const char* saved : {"run", "run/checkpoints/step-2"}) {
@@ -201,7 +207,8 @@ TEST_CASE("config diff: recipes, overrides, runs and checkpoints") {
 TEST_CASE("config migrate changes names and nothing else") {
   Scratch scratch("mtrain-migrate");
   std::string before =
-      "# my recipe\r\nmodel:   # big\n  type: llama\n  \"num_layers\": 2   # few\n  hidden_size : 32\n"
+      "# my recipe\r\nmodel:   # big\n  type: llama\n  \"num_layers\": 2   # few\n  hidden_size : "
+      "32\n"
       "dataset: mock\ntrain: {train_iters: 5, global_batch_size: 4}\n\n# end";
   std::string after =
       "# my recipe\r\nmodel:   # big\n  type: llama\n  layers: 2   # few\n  hidden_size : 32\n"
@@ -222,16 +229,19 @@ TEST_CASE("config migrate changes names and nothing else") {
   CHECK(has(hand.err, "to be moved by hand"));
 }
 
-TEST_CASE("config migrate reports names of other trainers, which no rename mends, with their places") {
+TEST_CASE(
+    "config migrate reports names of other trainers, which no rename mends, with their places") {
   Scratch scratch("mtrain-migrate-foreign");
   const std::string text =
-      "model: {type: llama, rope: {theta: 1e4}}\ntrain: {gradient_accumulation_steps: 2}\noptimizer: {betas: [0.9, 0.95]}\n"
+      "model: {type: llama, rope: {theta: 1e4}}\ntrain: {gradient_accumulation_steps: "
+      "2}\noptimizer: {betas: [0.9, 0.95]}\n"
       "learning_rate: 1e-3\ndataset: {type: sft, columns: {batch_size: question}}\n";
   Outcome found = cli({"config", "migrate", scratch.write("r.yaml", text)});
   CHECK(found.status == 10);
   CHECK(found.out == text);
-  for (const char* part : {"train.gradient_accumulation_steps: no such setting", "r.yaml:2:9", "use train.global_batch_size", "optimizer.betas",
-                           "r.yaml:3:13", "error[unknown-key] learning_rate", "use optimizer.lr", "3 errors"})
+  for (const char* part : {"train.gradient_accumulation_steps: no such setting", "r.yaml:2:9",
+                           "use train.global_batch_size", "optimizer.betas", "r.yaml:3:13",
+                           "error[unknown-key] learning_rate", "use optimizer.lr", "3 errors"})
     CHECK_MESSAGE(has(found.err, part), part, found.err);
   CHECK_FALSE(has(found.err, "nothing to change"));
 }
@@ -241,13 +251,15 @@ TEST_CASE("Hydra's names for looking") {
   std::string r = project(scratch);
   CHECK(ok({"train", r, "--cfg", "job"}) == ok({"config", "show", r, "--raw"}));
   CHECK(ok({r, "--cfg", "all", "--resolve"}) == ok({"config", "show", r}));
-  CHECK(ok({r, "-c", "job", "--resolve", "-p", "optimizer"}) == ok({"config", "show", r, "optimizer"}));
+  CHECK(ok({r, "-c", "job", "--resolve", "-p", "optimizer"}) ==
+        ok({"config", "show", r, "optimizer"}));
   CHECK(ok({r, "--info", "defaults-tree"}) == ok({"config", "tree", r}));
   CHECK(has(cli_in(scratch.path(), r + " --info searchpath").out, "built-in"));
   CHECK(has(ok({r, "--info", "plugins"}), "adamw"));
   CHECK(has(ok({r, "--info", "defaults"}), "mine.yaml   at optimizer"));
   std::string all = cli_in(scratch.path(), r + " --info all").out;
-  for (const char* part : {"built-in", "adamw", "optimizer: mine", "hidden_size"}) CHECK(has(all, part));
+  for (const char* part : {"built-in", "adamw", "optimizer: mine", "hidden_size"})
+    CHECK(has(all, part));
 }
 
 TEST_CASE("check in JSON; looking writes nothing") {
@@ -275,15 +287,21 @@ TEST_CASE("check in JSON; looking writes nothing") {
 
 TEST_CASE("a setting that is a text keeps its letters, whatever they look like") {
   Scratch scratch("mtrain-texts");
-  for (const char* text : {"nan", "NaN", ".nan", "inf", "-INF", ".inf", "1e3", "0x10", "1_000", "+5", "007", "yes", "True", "off"}) {
+  for (const char* text : {"nan", "NaN", ".nan", "inf", "-INF", ".inf", "1e3", "0x10", "1_000",
+                           "+5", "007", "yes", "True", "off"}) {
     CAPTURE(text);
-    const std::string shown = cli({"config", "show", scratch.write("plain.yaml", tiny_recipe()), "run.dir", std::string("run.dir=") + text}).out;
-    const std::string yaml = tiny_recipe() + "run: {dir: " + text + "}\n", path = scratch.write("r.yaml", yaml);
+    const std::string shown = cli({"config", "show", scratch.write("plain.yaml", tiny_recipe()),
+                                   "run.dir", std::string("run.dir=") + text})
+                                  .out;
+    const std::string yaml = tiny_recipe() + "run: {dir: " + text + "}\n",
+                      path = scratch.write("r.yaml", yaml);
     CHECK(cli({"config", "show", path, "run.dir"}).out == shown);
     CHECK(has(cli({"check", path}).out, std::string("run folder ") + text + "\n"));
-    CHECK(has(cli({"check", scratch / "plain.yaml", std::string("run.dir=") + text}).out, std::string("run folder ") + text + "\n"));
+    CHECK(has(cli({"check", scratch / "plain.yaml", std::string("run.dir=") + text}).out,
+              std::string("run folder ") + text + "\n"));
     // What is shown is read back as the same.
-    const std::string again = scratch.write("again.yaml", cli({"config", "show", path, "--resolved"}).out);
+    const std::string again =
+        scratch.write("again.yaml", cli({"config", "show", path, "--resolved"}).out);
     CHECK(has(cli({"check", again}).out, std::string("run folder ") + text + "\n"));
   }
   CHECK(cli({"check", scratch / "plain.yaml", "run.dir=null"}).status == 10);

@@ -31,15 +31,16 @@ int moments() {
 
 }  // namespace
 
-TEST_CASE("kill -9 at random moments, then resume: the digest of the uninterrupted run, every time") {
+TEST_CASE(
+    "kill -9 at random moments, then resume: the digest of the uninterrupted run, every time") {
   Scratch scratch("mtrain-crash");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   REQUIRE(run({.arguments = train(recipe, scratch / "whole")}).status == 0);
   std::string expected = digest(scratch / "whole");
   REQUIRE(expected.size() == 65);
 
-  // A moment is a place in the run's metrics, which grow with every step however fast the machine is, and some milliseconds; or
-  // some milliseconds from its start, to meet the loading.
+  // A moment is a place in the run's metrics, which grow with every step however fast the machine
+  // is, and some milliseconds; or some milliseconds from its start, to meet the loading.
   const auto bytes = fs::file_size(scratch / "whole" / "metrics.jsonl");
   const char* seed = std::getenv("MTRAIN_CRASH_SEED");
   std::mt19937 random(seed ? static_cast<uint32_t>(std::atoi(seed)) : 20260101);
@@ -49,10 +50,11 @@ TEST_CASE("kill -9 at random moments, then resume: the digest of the uninterrupt
     fs::path folder = scratch / ("run" + std::to_string(round));
     while (!finished(folder) && kills < moments()) {
       bool resumed = has_checkpoint(folder), starting = random() % 4 == 0;
-      Outcome died = run({.arguments = train(recipe, folder),
-                          .signal_after = (starting ? from_start : milliseconds)(random) / 1000,
-                          .signal_file = starting ? fs::path() : folder / "metrics.jsonl",
-                          .signal_bytes = 1 + static_cast<uintmax_t>(place(random) * static_cast<double>(bytes))});
+      Outcome died = run(
+          {.arguments = train(recipe, folder),
+           .signal_after = (starting ? from_start : milliseconds)(random) / 1000,
+           .signal_file = starting ? fs::path() : folder / "metrics.jsonl",
+           .signal_bytes = 1 + static_cast<uintmax_t>(place(random) * static_cast<double>(bytes))});
       kills += died.status == 128 + SIGKILL;
       resumes += resumed;
       CHECK_MESSAGE((died.status == 128 + SIGKILL || died.status == 0), died.err);
@@ -72,11 +74,13 @@ TEST_CASE("kill -9 at every named point of saving and stepping") {
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   REQUIRE(run({.arguments = train(recipe, scratch / "whole")}).status == 0);
   std::string expected = digest(scratch / "whole");
-  for (const char* point : {"train.step:1", "train.step:7", "train.step:40", "ckpt.p0:2", "ckpt.p1:1", "ckpt.p2:3", "ckpt.p3:2",
-                            "ckpt.p4:2", "ckpt.p5:2", "ckpt.p6:1", "ckpt.p7:4", "ckpt.p8:2", "ckpt.p9:3", "ckpt.p10:5"}) {
+  for (const char* point : {"train.step:1", "train.step:7", "train.step:40", "ckpt.p0:2",
+                            "ckpt.p1:1", "ckpt.p2:3", "ckpt.p3:2", "ckpt.p4:2", "ckpt.p5:2",
+                            "ckpt.p6:1", "ckpt.p7:4", "ckpt.p8:2", "ckpt.p9:3", "ckpt.p10:5"}) {
     CAPTURE(point);
     fs::path folder = scratch / point;
-    Outcome died = run({.arguments = train(recipe, folder), .environment = {std::string("MTRAIN_FAULT=") + point}});
+    Outcome died = run({.arguments = train(recipe, folder),
+                        .environment = {std::string("MTRAIN_FAULT=") + point}});
     CHECK(died.status == 128 + SIGKILL);
     Outcome last = run({.arguments = train(recipe, folder)});
     CHECK_MESSAGE(last.status == 0, last.err);
@@ -90,8 +94,9 @@ TEST_CASE("a save that fails never stops training") {
   REQUIRE(run({.arguments = train(recipe, scratch / "whole")}).status == 0);
   for (const char* fault : {"ckpt.shard.write:2:errno=ENOSPC", "ckpt.shard.fsync:1:errno=EIO"}) {
     CAPTURE(fault);
-    Outcome outcome = run({.arguments = {mtrain_binary(), "train", recipe, "run.dir=" + (scratch / fault).string()},
-                           .environment = {std::string("MTRAIN_FAULT=") + fault}});
+    Outcome outcome = run(
+        {.arguments = {mtrain_binary(), "train", recipe, "run.dir=" + (scratch / fault).string()},
+         .environment = {std::string("MTRAIN_FAULT=") + fault}});
     CHECK_MESSAGE(outcome.status == 0, outcome.err);
     CHECK(outcome.out.find("failed: cannot") != std::string::npos);
     CHECK(digest(scratch / fault) == digest(scratch / "whole"));
@@ -117,11 +122,14 @@ TEST_CASE("a flipped bit: the damaged checkpoint is refused by name and the one 
       CAPTURE(bit);
       Outcome verify = cli({"checkpoint", "verify", folder.string()});
       CHECK(verify.status == 12);
-      Outcome listed = cli({"checkpoint", "ls", folder.string()});  // looks at manifests and sizes, and claims no more
+      Outcome listed = cli({"checkpoint", "ls",
+                            folder.string()});  // looks at manifests and sizes, and claims no more
       CHECK_MESSAGE(listed.out.find("complete") != std::string::npos, listed.out);
       CHECK_MESSAGE(listed.out.find("valid") == std::string::npos, listed.out);
-      Outcome again = run({.arguments = {mtrain_binary(), "train", recipe, "run.dir=" + folder.string()}});
-      CHECK_MESSAGE(again.err.find("checkpoint of step 40 is refused") != std::string::npos, again.err);
+      Outcome again =
+          run({.arguments = {mtrain_binary(), "train", recipe, "run.dir=" + folder.string()}});
+      CHECK_MESSAGE(again.err.find("checkpoint of step 40 is refused") != std::string::npos,
+                    again.err);
       CHECK_MESSAGE(again.err.find("continuing from step 35") != std::string::npos, again.err);
       CHECK(again.status == 0);
       CHECK(digest(folder) == expected);
@@ -134,7 +142,8 @@ TEST_CASE("no valid checkpoint left: never a silent start from scratch") {
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   REQUIRE(run({.arguments = train(recipe, scratch / "run")}).status == 0);
   for (const auto& entry : fs::directory_iterator(scratch / "run" / "checkpoints"))
-    if (entry.is_directory()) std::ofstream(entry.path() / "manifest.json", std::ios::binary) << "{}";
+    if (entry.is_directory())
+      std::ofstream(entry.path() / "manifest.json", std::ios::binary) << "{}";
   Outcome outcome = run({.arguments = train(recipe, scratch / "run")});
   CHECK(outcome.status == 12);
 }

@@ -8,7 +8,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Large enough that the packed products, the attention tiles and the row blocks are cut into several tasks.
+/// Large enough that the packed products, the attention tiles and the row blocks are cut into
+/// several tasks.
 std::string wide_recipe(const std::string& model) {
   return "model: {" + model +
          ", layers: 2, hidden_size: 128, heads: 4, ffn_hidden_size: 256, seq_length: 96}\n"
@@ -33,8 +34,9 @@ TEST_CASE("training on 1, 2 and 4 threads ends in the same bits") {
         CAPTURE(dtype);
         CAPTURE(threads);
         fs::path folder = scratch / "run";
-        Outcome out = cli({recipe, "-q", "run.dir=" + folder.string(), std::string("run.threads=") + threads,
-                           std::string("mixed_precision.dtype=") + dtype});
+        Outcome out =
+            cli({recipe, "-q", "run.dir=" + folder.string(), std::string("run.threads=") + threads,
+                 std::string("mixed_precision.dtype=") + dtype});
         REQUIRE_MESSAGE(out.status == 0, out.err);
         std::string digest_now = digest(folder);
         REQUIRE(digest_now.size() == 65);

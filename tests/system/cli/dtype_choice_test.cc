@@ -1,5 +1,6 @@
-// mixed_precision.dtype=auto on a backend that gives either answer (tests/fixtures/plugins/walled_backend.cc): what a run takes and
-// says, what it keeps when it goes on where the answer is another one, and what other commands make of it.
+// mixed_precision.dtype=auto on a backend that gives either answer
+// (tests/fixtures/plugins/walled_backend.cc): what a run takes and says, what it keeps when it goes
+// on where the answer is another one, and what other commands make of it.
 #include "training_run.h"
 
 using namespace mtrain::testing;
@@ -11,22 +12,28 @@ const std::string kPlugins = "MTRAIN_PLUGIN_PATH=" MT_BINARY_DIR "/tests/plugins
 const Words kFast = {kPlugins, "WALLED_BF16=fast"}, kSlow = {kPlugins, "WALLED_BF16=slow"};
 
 std::string recipe_text(const std::string& precision) {
-  return small_recipe("type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 64, seq_length: 16",
-                      "train: {steps: 2, micro_batch_size: 1, global_batch_size: 2}\n"
-                      "optimizer: {lr: 2e-3}\n"
-                      "scheduler: {warmup_steps: 0}\n"
-                      "checkpoint: {interval: 1}\n"
-                      "dist: {backend: walled}\n"
-                      "profiling: {peak_tflops: 1}\n"  // measuring it behind the wall takes seconds
-                      "mixed_precision: {" + precision + "}\n");
+  return small_recipe(
+      "type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 64, "
+      "seq_length: 16",
+      "train: {steps: 2, micro_batch_size: 1, global_batch_size: 2}\n"
+      "optimizer: {lr: 2e-3}\n"
+      "scheduler: {warmup_steps: 0}\n"
+      "checkpoint: {interval: 1}\n"
+      "dist: {backend: walled}\n"
+      "profiling: {peak_tflops: 1}\n"  // measuring it behind the wall takes seconds
+      "mixed_precision: {" +
+          precision + "}\n");
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 std::string run_dir(const fs::path& folder) { return "run.dir=" + folder.string(); }
 
 /// A run with its console, which has to end well.
-Outcome trained(const std::string& recipe, const fs::path& folder, const Words& environment, const Words& words = {}) {
+Outcome trained(const std::string& recipe, const fs::path& folder, const Words& environment,
+                const Words& words = {}) {
   Outcome out = cli(with({recipe, run_dir(folder)}, words), environment);
   REQUIRE_MESSAGE(out.status == 0, out.err);
   return out;
@@ -45,21 +52,26 @@ std::string recorded(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("auto takes the backend's faster type: the same bits as naming it, and the head line says why") {
+TEST_CASE(
+    "auto takes the backend's faster type: the same bits as naming it, and the head line says "
+    "why") {
   Scratch scratch("mtrain-auto-answers");
   std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto"));
   for (const auto& [environment, dtype, reason] :
-       {std::tuple{kFast, "bf16", "the wall has bf16 arithmetic"}, {kSlow, "fp32", "the wall has no bf16 arithmetic"}}) {
+       {std::tuple{kFast, "bf16", "the wall has bf16 arithmetic"},
+        {kSlow, "fp32", "the wall has no bf16 arithmetic"}}) {
     CAPTURE(std::string(dtype));
     fs::path own = scratch / (std::string("auto-") + dtype), named = scratch / dtype;
     Outcome out = trained(recipe, own, environment);
-    std::string head = std::string("parameters, ") + dtype + " on a walled device (auto: " + reason + ")\n";
+    std::string head =
+        std::string("parameters, ") + dtype + " on a walled device (auto: " + reason + ")\n";
     CHECK_MESSAGE(has(out.out, head), out.out);
     CHECK(recorded(own) == dtype);
     CHECK(has(slurp(own / "config/recipe.yaml"), "dtype: auto"));
     std::string provenance = slurp(own / "config/provenance.json");
     CHECK_MESSAGE(has(provenance, std::string("auto: ") + reason), provenance);
-    Outcome plain = trained(recipe, named, environment, {std::string("mixed_precision.dtype=") + dtype});
+    Outcome plain =
+        trained(recipe, named, environment, {std::string("mixed_precision.dtype=") + dtype});
     CHECK_FALSE(has(plain.out, "(auto"));
     CHECK(digest(own) == digest(named));
   }
@@ -93,11 +105,14 @@ TEST_CASE("a run that goes on keeps its type where the backend gives another ans
   CHECK_FALSE(has(own.err, "as this run began"));
 }
 
-TEST_CASE("generate, eval and rerun take the run's type where the backend gives another answer, and say so") {
+TEST_CASE(
+    "generate, eval and rerun take the run's type where the backend gives another answer, and say "
+    "so") {
   Scratch scratch("mtrain-auto-later");
   std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto"));
   trained(recipe, scratch / "run", kSlow);
-  std::string note = "mixed_precision.dtype: fp32, as this run began; auto would take bf16 here", run = (scratch / "run").string();
+  std::string note = "mixed_precision.dtype: fp32, as this run began; auto would take bf16 here",
+              run = (scratch / "run").string();
   auto both = [&](const Words& words) {
     CAPTURE(text(words));
     Outcome there = cli(words, kSlow), here = cli(words, kFast);
@@ -107,7 +122,8 @@ TEST_CASE("generate, eval and rerun take the run's type where the backend gives 
     CHECK_MESSAGE(has(here.err, note), here.err);
     return std::pair{there.out, here.out};
   };
-  auto [text_there, text_here] = both({"generate", "--from", run, "--prompt", "a", "--max-tokens", "8", "--temperature", "0"});
+  auto [text_there, text_here] =
+      both({"generate", "--from", run, "--prompt", "a", "--max-tokens", "8", "--temperature", "0"});
   CHECK(text_there == text_here);
   auto [eval_there, eval_here] = both({"eval", "--from", run, "--batches", "1", "--json"});
   CHECK(Json::parse(eval_there).at("loss") == Json::parse(eval_here).at("loss"));
@@ -118,18 +134,26 @@ TEST_CASE("generate, eval and rerun take the run's type where the backend gives 
   // Who chooses for himself is told nothing; auto is asked for anew.
   Outcome own = cli({"rerun", run, run_dir(scratch / "own"), "mixed_precision.dtype=bf16"}, kFast);
   CHECK_FALSE(has(own.err, "as this run began"));
-  Outcome anew = cli({"rerun", run, run_dir(scratch / "anew"), "mixed_precision.dtype=auto"}, kFast);
-  CHECK_MESSAGE(has(anew.out, "bf16 on a walled device (auto: the wall has bf16 arithmetic)"), anew.out << anew.err);
+  Outcome anew =
+      cli({"rerun", run, run_dir(scratch / "anew"), "mixed_precision.dtype=auto"}, kFast);
+  CHECK_MESSAGE(has(anew.out, "bf16 on a walled device (auto: the wall has bf16 arithmetic)"),
+                anew.out << anew.err);
 }
 
 TEST_CASE("FP8 and FP4 have auto take bf16, whatever the backend says") {
   Scratch scratch("mtrain-auto-fp8");
   std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto, fp8: hybrid"));
   Outcome out = trained(recipe, scratch / "run", kSlow);
-  CHECK_MESSAGE(has(out.out, "bf16 on a walled device (auto: the network around FP8 products computes in bf16)"), out.out);
+  CHECK_MESSAGE(
+      has(out.out,
+          "bf16 on a walled device (auto: the network around FP8 products computes in bf16)"),
+      out.out);
   CHECK(recorded(scratch / "run") == "bf16");
-  Outcome four = cli({"check", "--memory", recipe, "mixed_precision.fp8=none", "mixed_precision.fp4=nvfp4"}, kSlow);
-  CHECK_MESSAGE(has(four.out, "bf16 (auto: the network around FP4 products computes in bf16)"), four.out << four.err);
+  Outcome four =
+      cli({"check", "--memory", recipe, "mixed_precision.fp8=none", "mixed_precision.fp4=nvfp4"},
+          kSlow);
+  CHECK_MESSAGE(has(four.out, "bf16 (auto: the network around FP4 products computes in bf16)"),
+                four.out << four.err);
   // A run that began in fp32 and goes on with FP8 products cannot keep its type.
   trained(recipe, scratch / "plain", kSlow, {"mixed_precision.fp8=none"});
   CHECK(recorded(scratch / "plain") == "fp32");
@@ -142,16 +166,20 @@ TEST_CASE("check, config, bench and verify with auto") {
   Scratch scratch("mtrain-auto-commands");
   std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto"));
   Outcome check = cli({"check", recipe}, kSlow);  // runs no plugin code
-  CHECK_MESSAGE(has(check.out, "bf16 or fp32 (auto: backend walled decides when a run begins)"), check.out << check.err);
+  CHECK_MESSAGE(has(check.out, "bf16 or fp32 (auto: backend walled decides when a run begins)"),
+                check.out << check.err);
   for (const auto& [environment, dtype] : {std::pair{kFast, "bf16"}, {kSlow, "fp32"}}) {
     Outcome memory = cli({"check", "--memory", recipe}, environment);
-    CHECK_MESSAGE(has(memory.out, std::string(", ") + dtype + " (auto: the wall has"), memory.out << memory.err);
-    Outcome bench = cli({"bench", recipe, "--steps", "1", "--warmup", "1", "--plain", "--json"}, environment);
+    CHECK_MESSAGE(has(memory.out, std::string(", ") + dtype + " (auto: the wall has"),
+                  memory.out << memory.err);
+    Outcome bench =
+        cli({"bench", recipe, "--steps", "1", "--warmup", "1", "--plain", "--json"}, environment);
     REQUIRE_MESSAGE(bench.status == 0, bench.err);
     CHECK(Json::parse(bench.out).at("dtype") == dtype);
-    Outcome verify = cli({"verify", "layouts", recipe, "--ranks", "2", "--only", "dp2 !zero1 !zero2 !zero3 !full", "--steps", "1",
-                          "--certificate", (scratch / dtype).string()},
-                         environment);
+    Outcome verify = cli(
+        {"verify", "layouts", recipe, "--ranks", "2", "--only", "dp2 !zero1 !zero2 !zero3 !full",
+         "--steps", "1", "--certificate", (scratch / dtype).string()},
+        environment);
     REQUIRE_MESSAGE(verify.status == 0, verify.out << verify.err);
     std::string certificate = Json::parse(slurp(scratch / dtype)).dump();
     CHECK_MESSAGE(has(certificate, std::string("\"dtype\":\"") + dtype + "\""), certificate);
@@ -172,13 +200,20 @@ TEST_CASE("check, config, bench and verify with auto") {
 
 TEST_CASE("all ranks take the first one's type, whatever their own machine would take") {
   Scratch scratch("mtrain-auto-ranks");
-  std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto")), meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
+  std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto")),
+              meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
   trained(recipe, scratch / "threads", kSlow, {"dist.nproc=2"});
   CHECK(recorded(scratch / "threads") == "fp32");
-  std::string unlike = "if [ $RANK = 0 ]; then export WALLED_BF16=slow; else export WALLED_BF16=fast; fi; exec \"$0\" \"$@\"";
-  Outcome met = run({.arguments = {meet, "-n", "2", "/bin/sh", "-c", unlike, mtrain_binary(), recipe, run_dir(scratch / "met")},
+  std::string unlike =
+      "if [ $RANK = 0 ]; then export WALLED_BF16=slow; else export WALLED_BF16=fast; fi; exec "
+      "\"$0\" \"$@\"";
+  Outcome met = run({.arguments = {meet, "-n", "2", "/bin/sh", "-c", unlike, mtrain_binary(),
+                                   recipe, run_dir(scratch / "met")},
                      .environment = {kPlugins}});
   REQUIRE_MESSAGE(met.status == 0, met.err);
-  CHECK_MESSAGE(has(met.out, "fp32 on 2 ranks (tcp), each a walled device (auto: the wall has no bf16 arithmetic)"), met.out);
+  CHECK_MESSAGE(
+      has(met.out,
+          "fp32 on 2 ranks (tcp), each a walled device (auto: the wall has no bf16 arithmetic)"),
+      met.out);
   CHECK(digest(scratch / "met") == digest(scratch / "threads"));
 }

@@ -1,4 +1,5 @@
-// mtrain generate and eval: prompts from standard input, conversations, runs whose optimizer is gone, Hugging Face folders.
+// mtrain generate and eval: prompts from standard input, conversations, runs whose optimizer is
+// gone, Hugging Face folders.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -15,7 +16,9 @@ constexpr const char* kGreedy = " --temperature 0 --max-tokens 6";
 
 /// A run of a tiny model in `folder`/run.
 void make_run(const Scratch& scratch, const std::string& more = "") {
-  Outcome out = cli_in(scratch.path(), scratch.write("r.yaml", tiny_recipe()) + " -q train.steps=2 checkpoint.interval=2 run.dir=run " + more);
+  Outcome out =
+      cli_in(scratch.path(), scratch.write("r.yaml", tiny_recipe()) +
+                                 " -q train.steps=2 checkpoint.interval=2 run.dir=run " + more);
   REQUIRE_MESSAGE(out.status == 0, out.err);
 }
 
@@ -30,17 +33,22 @@ std::string generated(const Scratch& scratch, const std::string& words) {
 TEST_CASE("each line of standard input is a prompt") {
   Scratch scratch("mtrain-prompts");
   make_run(scratch);
-  const std::string one = generated(scratch, "run --prompt one"), two = generated(scratch, "run --prompt two");
+  const std::string one = generated(scratch, "run --prompt one"),
+                    two = generated(scratch, "run --prompt two");
   CHECK(one.starts_with("one"));
   scratch.write("prompts", "one\ntwo\n");
-  Outcome both = run({.arguments = {"/bin/sh", "-c", "cd " + scratch.path().string() + " && " + mtrain_binary() +
-                                                         " generate --from run --prompt -" + kGreedy + " < prompts"}});
+  Outcome both =
+      run({.arguments = {"/bin/sh", "-c",
+                         "cd " + scratch.path().string() + " && " + mtrain_binary() +
+                             " generate --from run --prompt -" + kGreedy + " < prompts"}});
   CHECK_MESSAGE(both.status == 0, both.err);
   CHECK(both.out == one + two);
   CHECK_FALSE(has(both.err, "standard input"));
   auto with_input = [&](const std::string& words, const std::string& input) {
     scratch.write("input", input);
-    return run({.arguments = {"/bin/sh", "-c", "cd " + scratch.path().string() + " && " + mtrain_binary() + " generate --from run " + words + kGreedy + " < input"}});
+    return run({.arguments = {"/bin/sh", "-c",
+                              "cd " + scratch.path().string() + " && " + mtrain_binary() +
+                                  " generate --from run " + words + kGreedy + " < input"}});
   };
   CHECK(with_input("--prompt -", "one\r\ntwo\r\n").out == one + two);
   Outcome unread = with_input("", "one\n");
@@ -59,14 +67,18 @@ TEST_CASE("wrong words of generate: a second prompt, and numbers out of their ra
     CHECK(out.status == 2);
     CHECK_MESSAGE(has(out.err, wanted), out.err);
   }
-  CHECK(has(cli({"bench", "r.yaml", "--steps", "0"}).err, "--steps: wanted a number above 0, got 0"));
+  CHECK(
+      has(cli({"bench", "r.yaml", "--steps", "0"}).err, "--steps: wanted a number above 0, got 0"));
 }
 
 TEST_CASE("--chat: turns of one conversation, by the template of the run") {
   Scratch scratch("mtrain-talk");
-  scratch.write("t.jinja", "{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}");
+  scratch.write("t.jinja",
+                "{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}{% if "
+                "add_generation_prompt %}[assistant]{% endif %}");
   make_run(scratch);
-  // What is asked is what the template makes of it: the same as giving the rendered text as a prompt.
+  // What is asked is what the template makes of it: the same as giving the rendered text as a
+  // prompt.
   const std::string rendered = "[user]one;[assistant]";
   std::string plain = generated(scratch, "run --prompt '" + rendered + "'");
   std::string wanted = plain.substr(rendered.size(), plain.size() - rendered.size() - 1);
@@ -76,8 +88,10 @@ TEST_CASE("--chat: turns of one conversation, by the template of the run") {
   wanted.erase(wanted.find_last_not_of(blanks) + 1);
   auto talk = [&](const std::string& input) {
     scratch.write("turns", input);
-    Outcome out = run({.arguments = {"/bin/sh", "-c", "cd " + scratch.path().string() + " && " + mtrain_binary() +
-                                                          " generate --from run --chat --template t.jinja" + kGreedy + " < turns"}});
+    Outcome out = run({.arguments = {"/bin/sh", "-c",
+                                     "cd " + scratch.path().string() + " && " + mtrain_binary() +
+                                         " generate --from run --chat --template t.jinja" +
+                                         kGreedy + " < turns"}});
     CHECK_MESSAGE(out.status == 0, out.err);
     return out.out;
   };
@@ -99,12 +113,15 @@ TEST_CASE("a model is used without the plugin of its optimizer") {
   for (const char* folder : {"bin", "lib/mtrain/plugins"}) fs::create_directories(scratch / folder);
   fs::copy(built / "bin/mtrain", scratch / "bin/mtrain");
   for (const auto& file : fs::directory_iterator(built / "lib"))
-    if (file.is_regular_file()) fs::copy(file.path(), scratch / "lib" / file.path().filename().string());
+    if (file.is_regular_file())
+      fs::copy(file.path(), scratch / "lib" / file.path().filename().string());
   for (const char* plugin : {"model_llama", "tokenizer_byte", "dataset_mock"})
     for (const char* ending : {".so", ".json"})
-      fs::copy(built / "lib/mtrain/plugins" / (std::string(plugin) + ending), scratch / "lib/mtrain/plugins" / (std::string(plugin) + ending));
-  Outcome without = run({.arguments = {(scratch / "bin/mtrain").string(), "generate", "--from", (scratch / "run").string(), "--prompt", "a",
-                                       "--temperature", "0", "--max-tokens", "6"}});
+      fs::copy(built / "lib/mtrain/plugins" / (std::string(plugin) + ending),
+               scratch / "lib/mtrain/plugins" / (std::string(plugin) + ending));
+  Outcome without = run({.arguments = {(scratch / "bin/mtrain").string(), "generate", "--from",
+                                       (scratch / "run").string(), "--prompt", "a", "--temperature",
+                                       "0", "--max-tokens", "6"}});
   CHECK_MESSAGE(without.status == 0, without.err);
   CHECK(without.out == before);
 }
@@ -116,36 +133,58 @@ std::string small_tokenizer(size_t ids = 200) {
   nlohmann::ordered_json vocab = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
   for (int c = 0x20; vocab.size() < ids; ++c) {
     if (c >= 0x7F && c < 0xA1) continue;
-    std::string text = c < 0x80 ? std::string(1, static_cast<char>(c)) : std::string{static_cast<char>(0xC0 | (c >> 6)), static_cast<char>(0x80 | (c & 0x3F))};
+    std::string text = c < 0x80 ? std::string(1, static_cast<char>(c))
+                                : std::string{static_cast<char>(0xC0 | (c >> 6)),
+                                              static_cast<char>(0x80 | (c & 0x3F))};
     vocab[text] = vocab.size();
   }
   auto special = nlohmann::ordered_json::array();
   for (int id = 0; id < 3; ++id)
-    special.push_back({{"id", id}, {"content", id == 0 ? "<unk>" : id == 1 ? "<s>" : "</s>"}, {"single_word", false}, {"lstrip", false},
-                       {"rstrip", false}, {"normalized", false}, {"special", true}});
+    special.push_back({{"id", id},
+                       {"content", id == 0   ? "<unk>"
+                                   : id == 1 ? "<s>"
+                                             : "</s>"},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false},
+                       {"special", true}});
   return nlohmann::ordered_json{{"version", "1.0"},
                                 {"added_tokens", special},
                                 {"normalizer", nullptr},
                                 {"pre_tokenizer", nullptr},
                                 {"post_processor", nullptr},
                                 {"decoder", {{"type", "Fuse"}}},
-                                {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", "<unk>"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}}}}
+                                {"model",
+                                 {{"type", "BPE"},
+                                  {"dropout", nullptr},
+                                  {"unk_token", "<unk>"},
+                                  {"vocab", vocab},
+                                  {"merges", nlohmann::json::array()}}}}
       .dump();
 }
 
 }  // namespace
 
-TEST_CASE("a model with more rows than its tokenizer has ids is warned of where it is used, and generates tokens alone") {
+TEST_CASE(
+    "a model with more rows than its tokenizer has ids is warned of where it is used, and "
+    "generates tokens alone") {
   Scratch scratch("mtrain-hf-rows");
   const fs::path golden = fs::path(MT_SOURCE_DIR) / "tests/golden/llama_tiny";
   fs::create_directories(scratch / "model");
-  for (const char* file : {"config.json", "model.safetensors"}) fs::copy(golden / file, scratch / "model" / file);
-  scratch.write("r.yaml", "model: {type: llama, init_from: model, seq_length: 16}\ntokenizer: {type: hf, path: model}\ndataset: mock\n"
-                          "train: {steps: 1}\nlogger: {tensorboard: false}\n");
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy(golden / file, scratch / "model" / file);
+  scratch.write("r.yaml",
+                "model: {type: llama, init_from: model, seq_length: 16}\ntokenizer: {type: hf, "
+                "path: model}\ndataset: mock\n"
+                "train: {steps: 1}\nlogger: {tensorboard: false}\n");
   auto warned = [&](const std::string& words) {
     Outcome outcome = cli_in(scratch.path(), words);
     CHECK_MESSAGE(outcome.status == 0, outcome.err);
-    CHECK_MESSAGE(has(outcome.err, "model/config.json), and tokenizer 'hf' has 40 ids: 160 rows belong to no token"), outcome.err);
+    CHECK_MESSAGE(
+        has(outcome.err,
+            "model/config.json), and tokenizer 'hf' has 40 ids: 160 rows belong to no token"),
+        outcome.err);
     const std::string once = "rows belong to no token";
     CHECK(outcome.err.find(once) == outcome.err.rfind(once));
   };
@@ -166,7 +205,8 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
   CHECK(cli_in(scratch.path(), "generate --from . --prompt a").status == 12);
   const fs::path golden = fs::path(MT_SOURCE_DIR) / "tests/golden/llama_tiny";
   fs::create_directories(scratch / "model");
-  for (const char* file : {"config.json", "model.safetensors"}) fs::copy(golden / file, scratch / "model" / file);
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy(golden / file, scratch / "model" / file);
   Outcome silent = cli_in(scratch.path(), "generate --from model --prompt a");
   CHECK(silent.status == 10);
   CHECK(has(silent.err, "tokenizer.json"));
@@ -177,45 +217,57 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
   write_at(scratch / "model/config.json", config.dump(1));
   Outcome biased = cli_in(scratch.path(), "generate --from model --prompt a tokenizer=byte");
   CHECK(biased.status == 10);
-  CHECK_MESSAGE(has(biased.err, "--> " + (scratch / "model/config.json").string() + ":"), biased.err);
+  CHECK_MESSAGE(has(biased.err, "--> " + (scratch / "model/config.json").string() + ":"),
+                biased.err);
   CHECK_MESSAGE(has(biased.err, "\"mlp_bias\": true"), biased.err);
   CHECK_FALSE(has(biased.err, "init_from: model, "));
   write_at(scratch / "model/tokenizer.json", "{}");
-  Outcome damaged = cli_in(scratch.path(), "generate --from model --prompt a model.init_ignore=[mlp_bias]");
+  Outcome damaged =
+      cli_in(scratch.path(), "generate --from model --prompt a model.init_ignore=[mlp_bias]");
   CHECK(damaged.status != 0);
   CHECK_MESSAGE(has(damaged.err, (scratch / "model/tokenizer.json").string()), damaged.err);
   CHECK_FALSE(has(damaged.err, "model.init_from is"));
   fs::remove(scratch / "model/tokenizer.json");
-  fs::copy(golden / "config.json", scratch / "model/config.json", fs::copy_options::overwrite_existing);
+  fs::copy(golden / "config.json", scratch / "model/config.json",
+           fs::copy_options::overwrite_existing);
   // A tokenizer that is given is used, whether or not the folder has one.
   fs::create_directories(scratch / "words");
   write_at(scratch / "words/tokenizer.json", small_tokenizer());
   const std::string words = " tokenizer=hf tokenizer.path=words";
-  const std::string given = "eval --json --batches 1 --from model dataset=mock model.seq_length=32" + words;
+  const std::string given =
+      "eval --json --batches 1 --from model dataset=mock model.seq_length=32" + words;
   Outcome without = cli_in(scratch.path(), given);
   REQUIRE_MESSAGE(without.status == 0, without.err);
-  Outcome other = cli_in(scratch.path(), "generate --from model --prompt Hello --temperature 0 --max-tokens 1" + words);
+  Outcome other =
+      cli_in(scratch.path(),
+             "generate --from model --prompt Hello --temperature 0 --max-tokens 1" + words);
   REQUIRE_MESSAGE(other.status == 0, other.err);
   CHECK(other.out.starts_with("Hello"));
   write_at(scratch / "model/tokenizer.json", small_tokenizer());
   Outcome with = cli_in(scratch.path(), given);
   REQUIRE_MESSAGE(with.status == 0, with.err);
-  CHECK(nlohmann::json::parse(with.out).at("loss") == nlohmann::json::parse(without.out).at("loss"));
+  CHECK(nlohmann::json::parse(with.out).at("loss") ==
+        nlohmann::json::parse(without.out).at("loss"));
   const std::string text = generated(scratch, "model --prompt Hello");
   CHECK(text.starts_with("Hello"));
   CHECK(text.size() > 6);
 
   // The same as a run that begins with these weights.
-  scratch.write("r.yaml", "model: {type: llama, init_from: model, seq_length: 128}\ntokenizer: {type: hf, path: model}\ndataset: mock\n"
-                          "train: {steps: 0}\nmixed_precision: {dtype: auto}\n");
+  scratch.write("r.yaml",
+                "model: {type: llama, init_from: model, seq_length: 128}\ntokenizer: {type: hf, "
+                "path: model}\ndataset: mock\n"
+                "train: {steps: 0}\nmixed_precision: {dtype: auto}\n");
   REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=run").status == 0);
   CHECK(generated(scratch, "run --prompt Hello") == text);
   Outcome bare = cli_in(scratch.path(), "eval --from model");
   CHECK(bare.status == 2);
   CHECK(has(bare.err, "dataset=gpt"));
-  Outcome eval = cli_in(scratch.path(), "eval --json --batches 1 --from model dataset=mock model.seq_length=32");
+  Outcome eval = cli_in(scratch.path(),
+                        "eval --json --batches 1 --from model dataset=mock model.seq_length=32");
   REQUIRE_MESSAGE(eval.status == 0, eval.err);
-  Outcome same = cli_in(scratch.path(), "eval --json --batches 1 --from run model.seq_length=32 mixed_precision.dtype=fp32");
+  Outcome same =
+      cli_in(scratch.path(),
+             "eval --json --batches 1 --from run model.seq_length=32 mixed_precision.dtype=fp32");
   REQUIRE_MESSAGE(same.status == 0, same.err);
   CHECK(nlohmann::json::parse(eval.out).at("loss") == nlohmann::json::parse(same.out).at("loss"));
 }
@@ -225,15 +277,18 @@ TEST_CASE("a tokenizer that is not the run's is warned of") {
   scratch.write("r.yaml", tiny_recipe() + "tokenizer: {type: hf, path: own}\n");
   for (const auto& [folder, ids] : {std::pair{"own", 200}, {"copy", 200}, {"other", 195}})
     write_at(scratch / folder / "tokenizer.json", small_tokenizer(static_cast<size_t>(ids)));
-  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=run train.steps=2 scheduler.warmup_steps=0").status == 0);
-  for (const char* command : {"eval --batches 1 --from run ", "generate --prompt 1 --max-tokens 1 --from run "}) {
+  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=run train.steps=2 scheduler.warmup_steps=0")
+              .status == 0);
+  for (const char* command :
+       {"eval --batches 1 --from run ", "generate --prompt 1 --max-tokens 1 --from run "}) {
     CAPTURE(command);
     Outcome same = cli_in(scratch.path(), std::string(command) + "tokenizer.path=copy");
     CHECK_MESSAGE(same.status == 0, same.err);
     CHECK_MESSAGE(!has(same.err, "another tokenizer"), same.err);
     Outcome other = cli_in(scratch.path(), std::string(command) + "tokenizer.path=other");
     CHECK_MESSAGE(other.status == 0, other.err);
-    CHECK_MESSAGE(has(other.err, "step 2 was trained with another tokenizer: hf: 200 tokens"), other.err);
+    CHECK_MESSAGE(has(other.err, "step 2 was trained with another tokenizer: hf: 200 tokens"),
+                  other.err);
     CHECK_MESSAGE(has(other.err, "and this is hf: 195 tokens"), other.err);
   }
 }

@@ -21,15 +21,19 @@ TEST_CASE("mtrain help shows what --help shows") {
 
 TEST_CASE("help pages say in words what an option takes") {
   const std::string page = cli({"generate", "--help"}).out;
-  for (const char* part : {"--top-p NUMBER", "(0 to 1, default ", "--max-tokens N", "(1 to 1048576, default "}) CHECK_MESSAGE(has(page, part), page);
+  for (const char* part :
+       {"--top-p NUMBER", "(0 to 1, default ", "--max-tokens N", "(1 to 1048576, default "})
+    CHECK_MESSAGE(has(page, part), page);
   CHECK(has(cli({"check", "--help"}).out, "--world-size N"));
   CHECK(has(cli({"eval", "--help"}).out, "--split {train,valid,test}"));
   CHECK(has(cli({"help", "--man", "generate"}).out, "(0 to 1, default "));
-  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"generate"}, {"bench"}, {"verify", "layouts"}, {"data", "prepare"}, {"check"}}) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"generate"}, {"bench"}, {"verify", "layouts"}, {"data", "prepare"}, {"check"}}) {
     std::vector<std::string> asked = words;
     asked.emplace_back("--help");
     const std::string help = cli(asked).out;
-    for (const char* notation : {" in [", "POSITIVE", "NONNEGATIVE", "FLOAT", "UINT", ":{"}) CHECK_MESSAGE(!has(help, notation), help);
+    for (const char* notation : {" in [", "POSITIVE", "NONNEGATIVE", "FLOAT", "UINT", ":{"})
+      CHECK_MESSAGE(!has(help, notation), help);
   }
 }
 
@@ -42,20 +46,25 @@ TEST_CASE("manual pages: one for each command, which roff reads without a compla
     ++pages;
     const std::string page = slurp(file.path());
     CHECK_MESSAGE(page.starts_with(".TH \"MTRAIN"), file.path().string());
-    for (const char* part : {".SH NAME\n", ".SH SYNOPSIS\n", ".SH OPTIONS\n"}) CHECK_MESSAGE(has(page, part), file.path().string(), part);
+    for (const char* part : {".SH NAME\n", ".SH SYNOPSIS\n", ".SH OPTIONS\n"})
+      CHECK_MESSAGE(has(page, part), file.path().string(), part);
   }
   CHECK(pages > 30);
   const std::string page = slurp(scratch / "man1/mtrain-data-prepare.1");
   CHECK(page == cli({"help", "--man", "data", "prepare"}).out);
-  for (const char* part : {"mtrain\\-data\\-prepare \\- ", "\\fB\\-\\-tokenizer\\fR \\fINAME\\fR", ".SH EXAMPLES\n.nf\n"}) CHECK_MESSAGE(has(page, part), page);
+  for (const char* part : {"mtrain\\-data\\-prepare \\- ", "\\fB\\-\\-tokenizer\\fR \\fINAME\\fR",
+                           ".SH EXAMPLES\n.nf\n"})
+    CHECK_MESSAGE(has(page, part), page);
   CHECK(has(slurp(scratch / "man1/mtrain.1"), ".BR mtrain\\-train (1)"));
-  CHECK(has(slurp(scratch / "man1/mtrain.1"), ".SH NAME\nmtrain \\- train language models from YAML recipes\n"));
+  CHECK(has(slurp(scratch / "man1/mtrain.1"),
+            ".SH NAME\nmtrain \\- train language models from YAML recipes\n"));
   if (!fs::exists("/usr/bin/groff")) {
     MESSAGE("groff is not here: pages are not rendered");
     return;
   }
   for (const auto& file : fs::directory_iterator(scratch / "man1")) {
-    Outcome roff = run({.arguments = {"/usr/bin/groff", "-ww", "-Wbreak", "-Kutf8", "-man", "-Tutf8", file.path().string()}});
+    Outcome roff = run({.arguments = {"/usr/bin/groff", "-ww", "-Wbreak", "-Kutf8", "-man",
+                                      "-Tutf8", file.path().string()}});
     CHECK_MESSAGE(roff.status == 0, roff.err);
     CHECK_MESSAGE(roff.err.empty(), roff.err);
   }
@@ -64,7 +73,10 @@ TEST_CASE("manual pages: one for each command, which roff reads without a compla
 TEST_CASE("check, config show and config why look at a run's folder and at its checkpoints") {
   Scratch scratch("mtrain-look-at-run");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  REQUIRE(cli_in(scratch.path(), "tiny.yaml -q train.steps=2 checkpoint.interval=2 optimizer.lr=0.25 run.dir=runs/a").status == 0);
+  REQUIRE(
+      cli_in(scratch.path(),
+             "tiny.yaml -q train.steps=2 checkpoint.interval=2 optimizer.lr=0.25 run.dir=runs/a")
+          .status == 0);
   auto in = [&](const std::string& words) { return cli_in(scratch.path(), words); };
   for (const std::string run : {"runs/a", "runs/a/", "runs/a/checkpoints/step-2", "runs/latest"}) {
     CAPTURE(run);

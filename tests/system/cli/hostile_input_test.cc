@@ -1,5 +1,6 @@
-// What strangers put into recipes, arguments and files: sizes beyond all machines, pipes in place of files, text that a terminal
-// would obey. Each ends at once, with an error that says where and what.
+// What strangers put into recipes, arguments and files: sizes beyond all machines, pipes in place
+// of files, text that a terminal would obey. Each ends at once, with an error that says where and
+// what.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -16,7 +17,9 @@ using testing::Scratch;
 
 namespace {
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 std::string recipe_in(const Scratch& scratch) {
   std::string path = (scratch / "tiny.yaml").string();
@@ -26,16 +29,19 @@ std::string recipe_in(const Scratch& scratch) {
 
 /// A folder of Hugging Face's layout with weights and nothing else.
 std::string hf_folder_in(const Scratch& scratch) {
-  std::string folder = (scratch / "hf").string(), header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  std::string folder = (scratch / "hf").string(),
+              header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
   std::filesystem::create_directories(folder);
   std::string size(8, '\0');
   size[0] = static_cast<char>(header.size());
-  std::ofstream(folder + "/model.safetensors", std::ios::binary) << size << header << std::string(4, '\0');
+  std::ofstream(folder + "/model.safetensors", std::ios::binary)
+      << size << header << std::string(4, '\0');
   return folder;
 }
 
 /// Refused as a configuration that names the setting, in a check and in a run.
-void refused(const std::string& recipe, const std::string& change, const std::vector<std::string>& says, const std::string& folder) {
+void refused(const std::string& recipe, const std::string& change,
+             const std::vector<std::string>& says, const std::string& folder) {
   for (const char* command : {"check", "train"}) {
     std::vector<std::string> words = {command, recipe};
     for (const std::string& word : split(change, ' ')) words.push_back(word);
@@ -53,22 +59,28 @@ TEST_CASE("a size that no arithmetic holds is refused by name, with what is poss
   Scratch scratch("mtrain-hostile-sizes");
   std::string recipe = recipe_in(scratch), folder = (scratch / "run").string();
   const std::string huge = "=4611686018427387904", most = "<= 2147483647";
-  for (const char* key : {"model.ffn_hidden_size", "model.hidden_size", "model.vocab_size", "model.vocab_multiple", "model.head_dim", "model.heads",
-                          "model.kv_heads", "model.seq_length", "train.global_batch_size", "train.micro_batch_size", "train.steps", "dist.tp",
-                          "dist.pp", "dist.cp", "validation.steps"})
+  for (const char* key : {"model.ffn_hidden_size", "model.hidden_size", "model.vocab_size",
+                          "model.vocab_multiple", "model.head_dim", "model.heads", "model.kv_heads",
+                          "model.seq_length", "train.global_batch_size", "train.micro_batch_size",
+                          "train.steps", "dist.tp", "dist.pp", "dist.cp", "validation.steps"})
     refused(recipe, key + huge, {key, most}, folder);
   refused(recipe, "model.layers=1000000", {"model.layers", "65536"}, folder);
-  refused(recipe, "train.micro_batch_size=2147483647 train.global_batch_size=2147483647", {"rule micro-batch-tokens", "33554432"}, folder);
-  refused(recipe, "train.micro_batch_size=1 train.global_batch_size=2147483647", {"rule step-micro-batches", "65536"}, folder);
-  refused(recipe, "model.heads=2147483646 model.kv_heads=1 model.head_dim=2147483646", {"rule attention-width"}, folder);
+  refused(recipe, "train.micro_batch_size=2147483647 train.global_batch_size=2147483647",
+          {"rule micro-batch-tokens", "33554432"}, folder);
+  refused(recipe, "train.micro_batch_size=1 train.global_batch_size=2147483647",
+          {"rule step-micro-batches", "65536"}, folder);
+  refused(recipe, "model.heads=2147483646 model.kv_heads=1 model.head_dim=2147483646",
+          {"rule attention-width"}, folder);
   refused(recipe, "model.hidden_size=2147483648", {"model.hidden_size", most}, folder);
 }
 
 TEST_CASE("a size that can be counted but not held is planned, and refused as too much memory") {
   Scratch scratch("mtrain-hostile-memory");
   std::string recipe = recipe_in(scratch), folder = (scratch / "run").string();
-  for (const char* change : {"model.ffn_hidden_size=2147483647", "model.vocab_size=2147483647", "model.head_dim=134217728", "model.vocab_multiple=2147483647",
-                             "model.hidden_size=2147483640", "model.layers=4096 model.ffn_hidden_size=1000000"})
+  for (const char* change :
+       {"model.ffn_hidden_size=2147483647", "model.vocab_size=2147483647",
+        "model.head_dim=134217728", "model.vocab_multiple=2147483647",
+        "model.hidden_size=2147483640", "model.layers=4096 model.ffn_hidden_size=1000000"})
     for (const auto& words : {std::vector<std::string>{"train"}, {"check", "--memory"}}) {
       std::vector<std::string> command = words;
       command.insert(command.end(), {recipe, "run.dir=" + folder});
@@ -76,13 +88,15 @@ TEST_CASE("a size that can be counted but not held is planned, and refused as to
       Outcome out = cli(command);
       INFO(join(command, " ") << " | " << out.out << out.err);
       CHECK(out.status == 10);
-      CHECK((has(out.err, "out of memory: a step needs") || has(out.err, "no address space of") || has(out.err, "elements")));
+      CHECK((has(out.err, "out of memory: a step needs") || has(out.err, "no address space of") ||
+             has(out.err, "elements")));
     }
 }
 
 TEST_CASE("a pipe in the place of a file is refused, and nobody waits for who might write to it") {
   Scratch scratch("mtrain-hostile-pipes");
-  std::string recipe = recipe_in(scratch), pipe = (scratch / "pipe.yaml").string(), data = (scratch / "pipe.jsonl").string();
+  std::string recipe = recipe_in(scratch), pipe = (scratch / "pipe.yaml").string(),
+              data = (scratch / "pipe.jsonl").string();
   std::string folder = hf_folder_in(scratch);
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   REQUIRE(::mkfifo(data.c_str(), 0600) == 0);
@@ -112,16 +126,25 @@ TEST_CASE("a pipe in the place of a file is refused, and nobody waits for who mi
 
 TEST_CASE("what a message quotes cannot move the cursor, hide text or turn it round") {
   Scratch scratch("mtrain-hostile-text");
-  std::string name = (scratch / "a\xE2\x80\xAE\x1b[2J\xE2\x80\x8B.yaml").string(), recipe = recipe_in(scratch);
+  std::string name = (scratch / "a\xE2\x80\xAE\x1b[2J\xE2\x80\x8B.yaml").string(),
+              recipe = recipe_in(scratch);
   std::ofstream(name) << "model: {type: \"a\\u202Eb\", x\xE2\x80\xAEy: 1}\n";
   for (const auto& words : std::vector<std::vector<std::string>>{
-           {"check", name}, {"check", name + "x"}, {"check", recipe, "model.\xE2\x80\xAEx=1"}, {"check", recipe, "run.name=\xE2\x80\xAE,\x1b[2J["},
-           {"train", recipe, "tokenizer.type=hf", "tokenizer.path=" + name, "run.dir=" + (scratch / "run").string()},
-           {"data", "prepare", "-i", name + "x.txt", "-o", (scratch / "out").string(), "-t", "byte"}, {"plugins", "inspect", name}, {"\xE2\x80\xAE"},
+           {"check", name},
+           {"check", name + "x"},
+           {"check", recipe, "model.\xE2\x80\xAEx=1"},
+           {"check", recipe, "run.name=\xE2\x80\xAE,\x1b[2J["},
+           {"train", recipe, "tokenizer.type=hf", "tokenizer.path=" + name,
+            "run.dir=" + (scratch / "run").string()},
+           {"data", "prepare", "-i", name + "x.txt", "-o", (scratch / "out").string(), "-t",
+            "byte"},
+           {"plugins", "inspect", name},
+           {"\xE2\x80\xAE"},
            {"checkpoint", "digest", name}}) {
     Outcome out = cli(words);
     INFO(join(words, " ") << " | " << out.status);
-    for (const char* bad : {"\xE2\x80\xAE", "\xE2\x80\x8B", "\x1b["}) CHECK_FALSE(has(out.err, bad));
+    for (const char* bad : {"\xE2\x80\xAE", "\xE2\x80\x8B", "\x1b["})
+      CHECK_FALSE(has(out.err, bad));
     CHECK(out.status != 70);
   }
 }
@@ -129,7 +152,8 @@ TEST_CASE("what a message quotes cannot move the cursor, hide text or turn it ro
 TEST_CASE("a number beyond all types is a fault of its file, like any other") {
   Scratch scratch("mtrain-hostile-numbers");
   std::string recipe = recipe_in(scratch), lines = (scratch / "lines.jsonl").string();
-  std::ofstream(lines) << "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"text\": \"x\", \"n\": 1e400}\n";
+  std::ofstream(lines) << "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"text\": "
+                          "\"x\", \"n\": 1e400}\n";
   std::string hf = hf_folder_in(scratch), templates = (scratch / "t.jinja").string();
   std::ofstream(templates) << "{{ messages }}";
   std::ofstream(hf + "/config.json") << "{\"hidden_size\": 1e400}";

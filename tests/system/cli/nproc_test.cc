@@ -16,9 +16,12 @@ size_t count(const std::string& text, const std::string& part) {
 }
 
 std::string recipe(const Scratch& scratch) {
-  return scratch.write("job.yaml", small_recipe("type: llama, layers: 2, hidden_size: 32, heads: 4, ffn_hidden_size: 80, seq_length: 16",
-                                                "train: {steps: 12, global_batch_size: 4}\ncheckpoint: {interval: 4}\n"
-                                                "dist: {silence_seconds: 120}\n"));
+  return scratch.write(
+      "job.yaml",
+      small_recipe(
+          "type: llama, layers: 2, hidden_size: 32, heads: 4, ffn_hidden_size: 80, seq_length: 16",
+          "train: {steps: 12, global_batch_size: 4}\ncheckpoint: {interval: 4}\n"
+          "dist: {silence_seconds: 120}\n"));
 }
 
 /// Without a launcher in the PATH, and without the secret of a user.
@@ -34,9 +37,12 @@ TEST_CASE("--nproc needs no launcher, and trains what threads train") {
   REQUIRE_MESSAGE(out.status == 0, out.err);
   CHECK(has(out.out, "2 ranks (tcp)"));
   CHECK(digest(scratch / "processes") == digest(scratch / "threads"));
-  Outcome said = cli({job, "--nproc=2", "dist.comm=tcp", "-q", "run.dir=" + (scratch / "said").string()}, kBare);
+  Outcome said = cli(
+      {job, "--nproc=2", "dist.comm=tcp", "-q", "run.dir=" + (scratch / "said").string()}, kBare);
   CHECK_MESSAGE(said.status == 0, said.err);
-  Outcome spelled = cli({"--nproc", "2", "-q", "train", job, "dist.nproc=2", "run.dir=" + (scratch / "spelled").string()}, kBare);
+  Outcome spelled = cli({"--nproc", "2", "-q", "train", job, "dist.nproc=2",
+                         "run.dir=" + (scratch / "spelled").string()},
+                        kBare);
   CHECK_MESSAGE(spelled.status == 0, spelled.err);
   CHECK(digest(scratch / "spelled") == digest(scratch / "threads"));
 }
@@ -52,10 +58,12 @@ TEST_CASE("a run of several processes is repeated by as many") {
   CHECK_MESSAGE(before.status == 0, before.err);
   CHECK(digest(scratch / "a-rerun") == digest(run));
   CHECK_FALSE(fs::exists(scratch / "a-rerun-2"));
-  Outcome after = cli({"rerun", run, "--nproc=2", "-q", "run.dir=" + (scratch / "b").string()}, kBare);
+  Outcome after =
+      cli({"rerun", run, "--nproc=2", "-q", "run.dir=" + (scratch / "b").string()}, kBare);
   CHECK_MESSAGE(after.status == 0, after.err);
   CHECK(digest(scratch / "b") == digest(run));
-  Outcome threads = cli({"rerun", run, "dist.comm=thread", "-q", "run.dir=" + (scratch / "t").string()}, kBare);
+  Outcome threads =
+      cli({"rerun", run, "dist.comm=thread", "-q", "run.dir=" + (scratch / "t").string()}, kBare);
   CHECK_MESSAGE(threads.status == 0, threads.err);
   CHECK(digest(scratch / "t") == digest(run));
   CHECK(cli({"--nproc", "2", "check", job}).status == 2);
@@ -66,8 +74,10 @@ TEST_CASE("ranks that a launcher of processes started repeat a run in one new fo
   const std::string job = recipe(scratch), run_dir = (scratch / "a").string();
   REQUIRE(cli({"--nproc", "2", job, "-q", "run.dir=" + run_dir}, kBare).status == 0);
   const std::string rank = " " + mtrain_binary() + " rerun -q " + run_dir;
-  Outcome out = run({.arguments = {"/bin/sh", "-c", "RANK=1" + rank + " & RANK=0" + rank + " && wait $!"},
-                     .environment = {"WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(20000 + ::getpid() % 10000)}});
+  Outcome out =
+      run({.arguments = {"/bin/sh", "-c", "RANK=1" + rank + " & RANK=0" + rank + " && wait $!"},
+           .environment = {"WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                           "MASTER_PORT=" + std::to_string(20000 + ::getpid() % 10000)}});
   CHECK_MESSAGE(out.status == 0, out.err);
   CHECK(digest(scratch / "a-rerun") == digest(run_dir));
   CHECK_FALSE(fs::exists(scratch / "a-rerun-2"));
@@ -79,7 +89,8 @@ TEST_CASE("--nproc says what does not go together") {
   Outcome threads = cli({"--nproc", "2", job, "dist.comm=thread"});
   CHECK(threads.status == 2);
   CHECK(has(threads.err, "dist.nproc=2"));
-  Outcome numbers = cli({"--nproc", "2", job, "dist.nproc=4", "run.dir=" + (scratch / "numbers").string()});
+  Outcome numbers =
+      cli({"--nproc", "2", job, "dist.nproc=4", "run.dir=" + (scratch / "numbers").string()});
   CHECK(numbers.status == 2);
   CHECK_MESSAGE(has(numbers.err, "--nproc is 2, and dist.nproc is 4"), numbers.err);
   CHECK(has(numbers.err, "argument 4"));
@@ -88,7 +99,8 @@ TEST_CASE("--nproc says what does not go together") {
   Outcome mpi = cli({"--nproc", "2", job, "dist.comm=mpi"}, kBare);
   CHECK(mpi.status != 0);
   CHECK(has(mpi.err, "mpi"));
-  CHECK(cli({"--nproc", "2", job}, {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1"}).status == 2);
+  CHECK(cli({"--nproc", "2", job}, {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1"}).status ==
+        2);
   Outcome doctor = cli({"doctor", "--json"}, kBare);
   CHECK(has(doctor.out, "mtrain --nproc N"));
   CHECK(has(doctor.out, "not here: torchrun, srun, mpirun"));
@@ -103,18 +115,22 @@ TEST_CASE("--nproc: each message comes once") {
   CHECK(count(faulty.err, "mtrain: error") == 1);
   // What only the ranks can see: a file in the place of a folder, data that are not there.
   const std::string file = scratch.write("file", "");
-  for (const std::string& word : {"run.dir=" + file + "/run", std::string("dataset={type: gpt, path: /nowhere/data}")}) {
+  for (const std::string& word :
+       {"run.dir=" + file + "/run", std::string("dataset={type: gpt, path: /nowhere/data}")}) {
     Outcome out = cli({"--nproc", "2", job, word});
     INFO(out.err);
     CHECK(out.status != 0);
     CHECK(count(out.err, "error") == 1);
   }
-  Outcome warned = cli({"--nproc", "2", job, "scheduler.warmup_steps=50", "run.dir=" + (scratch / "w").string()});
+  Outcome warned = cli(
+      {"--nproc", "2", job, "scheduler.warmup_steps=50", "run.dir=" + (scratch / "w").string()});
   CHECK_MESSAGE(warned.status == 0, warned.err);
   CHECK(count(warned.err, "steps of warmup are cut") == 1);
 }
 
-TEST_CASE("a layout of several ranks: check says for how many it is right, and training how to start them") {
+TEST_CASE(
+    "a layout of several ranks: check says for how many it is right, and training how to start "
+    "them") {
   Scratch scratch("mtrain-nproc-layout");
   const std::string job = recipe(scratch), folder = "run.dir=" + (scratch / "run").string();
   Outcome checked = cli({"check", job, "dist.tp=2"});
@@ -125,7 +141,8 @@ TEST_CASE("a layout of several ranks: check says for how many it is right, and t
   CHECK(cli({"check", job, "dist.tp=2", "dist.nproc=1"}).status == 10);
   Outcome alone = cli({job, "dist.tp=2", folder});
   CHECK(alone.status == 10);
-  for (const char* part : {"the number of ranks, 1, is not a multiple of tp x pp x cp = 2", "mtrain --nproc N", "dist.nproc=2"})
+  for (const char* part : {"the number of ranks, 1, is not a multiple of tp x pp x cp = 2",
+                           "mtrain --nproc N", "dist.nproc=2"})
     CHECK_MESSAGE(has(alone.err, part), alone.err);
   CHECK_FALSE(fs::exists(scratch / "run"));
   Outcome three = cli({"--nproc", "3", job, "dist.tp=2", folder});
@@ -141,8 +158,10 @@ TEST_CASE("--nproc: a job that fails before its first step leaves no folder") {
   scratch.write("text.txt", std::string(400, 'a') + "\n");
   REQUIRE(cli_in(scratch.path(), "data prepare -i text.txt -o data -t byte -q").status == 0);
   for (int i = 0; i < 3; ++i) {  // which rank fails first is a race
-    Outcome out = cli({"--nproc", "2", job, "-q", "dataset={type: gpt, path: " + (scratch / "data").string() + ", split: '1,0,0'}", "tokenizer=byte",
-                       "validation.steps=1", "run.dir=" + (scratch / "run").string()});
+    Outcome out =
+        cli({"--nproc", "2", job, "-q",
+             "dataset={type: gpt, path: " + (scratch / "data").string() + ", split: '1,0,0'}",
+             "tokenizer=byte", "validation.steps=1", "run.dir=" + (scratch / "run").string()});
     CHECK_MESSAGE(out.status == 11, out.err);
     CHECK_FALSE(fs::exists(scratch / "run"));
   }
@@ -154,11 +173,12 @@ TEST_CASE("--nproc hands signals on: the ranks save and stop, and the same comma
   train(job, scratch / "whole", {"dist.nproc=2"});
   for (int signal : {SIGTERM, SIGINT}) {
     const fs::path folder = scratch / std::to_string(signal);
-    Outcome stopped = run({.arguments = {mtrain_binary(), "--nproc", "2", job, "-q", "run.dir=" + folder.string()},
-                           .environment = {"MTRAIN_FAULT=train.step:0:delay=300"},
-                           .signal_after = 0.01,
-                           .signal_file = folder / "metrics.jsonl",
-                           .signal = signal});
+    Outcome stopped = run(
+        {.arguments = {mtrain_binary(), "--nproc", "2", job, "-q", "run.dir=" + folder.string()},
+         .environment = {"MTRAIN_FAULT=train.step:0:delay=300"},
+         .signal_after = 0.01,
+         .signal_file = folder / "metrics.jsonl",
+         .signal = signal});
     CHECK_MESSAGE(stopped.status == 128 + signal, stopped.err);
     CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
     Outcome rest = cli({"--nproc", "2", job, "-q", "run.dir=" + folder.string()});
@@ -170,7 +190,8 @@ TEST_CASE("--nproc hands signals on: the ranks save and stop, and the same comma
 TEST_CASE("--nproc: a rank that dies ends the job with its status, and nothing is left") {
   Scratch scratch("mtrain-nproc-death");
   const std::string job = recipe(scratch);
-  Outcome killed = cli({"--nproc", "2", job, "-q", "run.dir=" + (scratch / "killed").string()}, {"MTRAIN_FAULT=train.step:7:kill"});
+  Outcome killed = cli({"--nproc", "2", job, "-q", "run.dir=" + (scratch / "killed").string()},
+                       {"MTRAIN_FAULT=train.step:7:kill"});
   INFO(killed.err);
   CHECK(killed.status == 15);
   CHECK(has(killed.err, "was ended by signal 9"));

@@ -1,4 +1,5 @@
-// Where relative paths of input files start, however they are given, and what an error says of them.
+// Where relative paths of input files start, however they are given, and what an error says of
+// them.
 #include <doctest/doctest.h>
 
 #include "shell.h"
@@ -13,19 +14,24 @@ namespace {
 std::string text_recipe(const std::string& path) {
   std::string out = tiny_recipe();
   const std::string mock = "dataset: mock\n";
-  return out.replace(out.find(mock), mock.size(), "tokenizer: byte\ndataset: {type: gpt, path: " + path + ", split: '100,0,0'}\n");
+  return out.replace(
+      out.find(mock), mock.size(),
+      "tokenizer: byte\ndataset: {type: gpt, path: " + path + ", split: '100,0,0'}\n");
 }
 
 /// Prepares a text as <folder>/<name>.bin and .idx.
 void prepare(const fs::path& folder, const std::string& name) {
   std::string text;
-  for (int i = 0; i < 400; ++i) text += "And line " + std::to_string(i) + " of " + name + " was written.\n\n";
+  for (int i = 0; i < 400; ++i)
+    text += "And line " + std::to_string(i) + " of " + name + " was written.\n\n";
   write_at(folder / (name + ".txt"), text);
-  Outcome done = cli_in(folder, "data prepare -q --input " + name + ".txt --output " + name + " --tokenizer byte --append-eod --split-on blank-lines");
+  Outcome done = cli_in(folder, "data prepare -q --input " + name + ".txt --output " + name +
+                                    " --tokenizer byte --append-eod --split-on blank-lines");
   REQUIRE_MESSAGE(done.status == 0, done.err);
 }
 
-const std::string kShort = " -q train.steps=2 scheduler.warmup_steps=0 validation.interval=0 validation.steps=0 ";
+const std::string kShort =
+    " -q train.steps=2 scheduler.warmup_steps=0 validation.interval=0 validation.steps=0 ";
 
 /// The start of a setting's value in the resolved text of a run.
 std::string path_of(const fs::path& run) {
@@ -37,7 +43,9 @@ std::string path_of(const fs::path& run) {
 
 }  // namespace
 
-TEST_CASE("a path on the command line starts at the current folder, one in a file at that file's folder") {
+TEST_CASE(
+    "a path on the command line starts at the current folder, one in a file at that file's "
+    "folder") {
   Scratch scratch("mtrain-paths");
   prepare(scratch / "mydata", "frank");
   prepare(scratch / "proj/own", "frank");
@@ -45,58 +53,79 @@ TEST_CASE("a path on the command line starts at the current folder, one in a fil
   Outcome file = cli_in(scratch.path(), "proj/mine.yaml run.dir=a" + kShort);
   CHECK_MESSAGE(file.status == 0, file.err);
   CHECK(path_of(scratch / "a") == "own/frank");
-  Outcome argument = cli_in(scratch.path(), "proj/mine.yaml dataset.path=mydata/frank run.dir=b" + kShort);
+  Outcome argument =
+      cli_in(scratch.path(), "proj/mine.yaml dataset.path=mydata/frank run.dir=b" + kShort);
   CHECK_MESSAGE(argument.status == 0, argument.err);
   CHECK(path_of(scratch / "b") == (scratch / "mydata/frank").string());
-  Outcome several = cli_in(scratch.path(), "proj/mine.yaml dataset.path='' 'dataset.paths=[mydata/frank, proj/own/frank]' run.dir=c" + kShort);
+  Outcome several = cli_in(
+      scratch.path(),
+      "proj/mine.yaml dataset.path='' 'dataset.paths=[mydata/frank, proj/own/frank]' run.dir=c" +
+          kShort);
   CHECK_MESSAGE(several.status == 0, several.err);
   // A file of overrides is a file; so is an option of a group.
   write_at(scratch / "proj/settings/over.txt", "dataset.path=../own/frank\n");
-  Outcome overrides = cli_in(scratch.path(), "proj/mine.yaml -f proj/settings/over.txt run.dir=d" + kShort);
+  Outcome overrides =
+      cli_in(scratch.path(), "proj/mine.yaml -f proj/settings/over.txt run.dir=d" + kShort);
   CHECK_MESSAGE(overrides.status == 0, overrides.err);
   write_at(scratch / "proj/dataset/frank.yaml", "path: ../../mydata/frank\n");
   Outcome option = cli_in(scratch.path(), "proj/mine.yaml +dataset=frank run.dir=e" + kShort);
   CHECK_MESSAGE(option.status == 0, option.err);
   CHECK(path_of(scratch / "e") == (scratch / "mydata/frank").string());
-  Outcome input = cli_in(scratch.path(), "- dataset.path=mydata/frank run.dir=f" + kShort + "< proj/mine.yaml");
+  Outcome input =
+      cli_in(scratch.path(), "- dataset.path=mydata/frank run.dir=f" + kShort + "< proj/mine.yaml");
   CHECK_MESSAGE(input.status == 0, input.err);
 }
 
 TEST_CASE("a recipe that came with the program reads data of the current folder") {
   Scratch scratch("mtrain-shipped");
   prepare(scratch / "data/quickstart", "corpus");
-  Outcome named = cli_in(scratch.path(), "quickstart run.dir=a dataset.split=\"'100,0,0'\" model.layers=1" + kShort);
+  Outcome named = cli_in(
+      scratch.path(), "quickstart run.dir=a dataset.split=\"'100,0,0'\" model.layers=1" + kShort);
   CHECK_MESSAGE(named.status == 0, named.err);
   CHECK_FALSE(has(named.err, "came with mtrain"));
   Outcome absent = cli_in(scratch / "data", "quickstart_sft run.dir=b" + kShort);
   CHECK(absent.status == 18);
   CHECK_MESSAGE(has(absent.err, "dataset.path is 'data/quickstart/chats.jsonl' ("), absent.err);
-  CHECK_MESSAGE(has(absent.err, "relative to the current folder " + (scratch / "data").string() + ": " +
-                                    (scratch / "data/data/quickstart/chats.jsonl").string()),
+  CHECK_MESSAGE(has(absent.err, "relative to the current folder " + (scratch / "data").string() +
+                                    ": " + (scratch / "data/data/quickstart/chats.jsonl").string()),
                 absent.err);
 }
 
 TEST_CASE("the quickstart trains in an empty folder, on the text that came with the program") {
   Scratch scratch("mtrain-empty");
-  Outcome trained = cli_in(scratch.path(), "quickstart run.dir=a model.layers=1 train.steps=2 scheduler.warmup_steps=0 validation.interval=0");
+  Outcome trained = cli_in(scratch.path(),
+                           "quickstart run.dir=a model.layers=1 train.steps=2 "
+                           "scheduler.warmup_steps=0 validation.interval=0");
   CHECK_MESSAGE(trained.status == 0, trained.err);
-  CHECK_MESSAGE(has(trained.err, "there is no data/quickstart/corpus here; training reads the text that came with mtrain"), trained.err);
+  CHECK_MESSAGE(
+      has(trained.err,
+          "there is no data/quickstart/corpus here; training reads the text that came with mtrain"),
+      trained.err);
   CHECK(path_of(scratch / "a") == (build_root() / "share/mtrain/data/quickstart/corpus").string());
 }
 
-TEST_CASE("an error names the setting, the path as it was given, where it starts and what comes of it; no folder stays") {
+TEST_CASE(
+    "an error names the setting, the path as it was given, where it starts and what comes of it; "
+    "no folder stays") {
   Scratch scratch("mtrain-path-errors");
   write_at(scratch / "proj/mine.yaml", text_recipe("../gone/corpus"));
   const std::string base = scratch.path().string();
   Outcome file = cli_in(scratch.path(), "proj/mine.yaml run.dir=runs/a" + kShort);
   CHECK(file.status == 11);
   CHECK_MESSAGE(has(file.err, "dataset.path is '../gone/corpus' (proj/mine.yaml:"), file.err);
-  CHECK_MESSAGE(has(file.err, "relative to that file's folder " + base + "/proj: " + base + "/gone/corpus"), file.err);
-  Outcome argument = cli_in(scratch.path(), "proj/mine.yaml dataset.path=gone/frank run.dir=runs/b" + kShort);
-  CHECK_MESSAGE(has(argument.err, "dataset.path is 'gone/frank' (command line, argument 2"), argument.err);
-  CHECK_MESSAGE(has(argument.err, "relative to the current folder " + base + ": " + base + "/gone/frank"), argument.err);
+  CHECK_MESSAGE(
+      has(file.err, "relative to that file's folder " + base + "/proj: " + base + "/gone/corpus"),
+      file.err);
+  Outcome argument =
+      cli_in(scratch.path(), "proj/mine.yaml dataset.path=gone/frank run.dir=runs/b" + kShort);
+  CHECK_MESSAGE(has(argument.err, "dataset.path is 'gone/frank' (command line, argument 2"),
+                argument.err);
+  CHECK_MESSAGE(
+      has(argument.err, "relative to the current folder " + base + ": " + base + "/gone/frank"),
+      argument.err);
   for (const char* setting : {"model.init_from=gone", "tokenizer.type=hf +tokenizer.path=gone"}) {
-    Outcome other = cli_in(scratch.path(), "proj/mine.yaml " + std::string(setting) + " run.dir=runs/c" + kShort);
+    Outcome other = cli_in(scratch.path(),
+                           "proj/mine.yaml " + std::string(setting) + " run.dir=runs/c" + kShort);
     CHECK(other.status != 0);
     CHECK_MESSAGE(has(other.err, " is 'gone' (command line, argument "), other.err);
   }
@@ -104,10 +133,13 @@ TEST_CASE("an error names the setting, the path as it was given, where it starts
   // What was there before stays, and so does a run that has begun.
   prepare(scratch / "gone", "corpus");
   fs::create_directories(scratch / "kept");
-  CHECK(cli_in(scratch.path(), "proj/mine.yaml dataset.path=nowhere run.dir=kept" + kShort).status == 11);
+  CHECK(
+      cli_in(scratch.path(), "proj/mine.yaml dataset.path=nowhere run.dir=kept" + kShort).status ==
+      11);
   CHECK(fs::is_empty(scratch / "kept"));
   CHECK(cli_in(scratch.path(), "proj/mine.yaml run.dir=runs/d" + kShort).status == 0);
-  CHECK(cli_in(scratch.path(), "proj/mine.yaml dataset.path=nowhere run.dir=runs/d" + kShort).status == 11);
+  CHECK(cli_in(scratch.path(), "proj/mine.yaml dataset.path=nowhere run.dir=runs/d" + kShort)
+            .status == 11);
   CHECK(fs::exists(scratch / "runs/d/checkpoints/step-2"));
   CHECK_FALSE(fs::exists(fs::symlink_status(scratch / "runs/a")));
 }
@@ -116,23 +148,28 @@ TEST_CASE("a run goes on however its data are named, and is repeated from anywhe
   Scratch scratch("mtrain-path-resume");
   prepare(scratch / "proj/own", "frank");
   write_at(scratch / "proj/mine.yaml", text_recipe("own/frank"));
-  const std::string rest = " -q scheduler.warmup_steps=0 validation.interval=0 validation.steps=0 run.dir=a";
+  const std::string rest =
+      " -q scheduler.warmup_steps=0 validation.interval=0 validation.steps=0 run.dir=a";
   REQUIRE(cli_in(scratch.path(), "proj/mine.yaml train.steps=2" + rest).status == 0);
-  Outcome other = cli_in(scratch.path(), "proj/mine.yaml dataset.path=proj/own/frank train.steps=2" + rest);
+  Outcome other =
+      cli_in(scratch.path(), "proj/mine.yaml dataset.path=proj/own/frank train.steps=2" + rest);
   CHECK_MESSAGE(other.status == 0, other.err);
   CHECK_FALSE(has(other.err, "dataset.path"));
   fs::create_directories(scratch / "elsewhere");
   Outcome again = cli_in(scratch / "elsewhere", "rerun ../a -q run.dir=b");
   CHECK_MESSAGE(again.status == 0, again.err);
   CHECK(digest(scratch / "elsewhere/b") == digest(scratch / "a"));
-  Outcome eval = cli_in(scratch / "elsewhere", "eval --from ../a --split train --batches 1 dataset.path=../proj/own/frank");
+  Outcome eval =
+      cli_in(scratch / "elsewhere",
+             "eval --from ../a --split train --batches 1 dataset.path=../proj/own/frank");
   CHECK_MESSAGE(eval.status == 0, eval.err);
 }
 
 TEST_CASE("recipes cp: the copy reads the same files") {
   Scratch scratch("mtrain-path-copies");
   prepare(scratch / "proj/own", "frank");
-  write_at(scratch / "proj/mine.yaml", "# first\n" + text_recipe("'own/frank'") + "patch: []   # nothing\n");
+  write_at(scratch / "proj/mine.yaml",
+           "# first\n" + text_recipe("'own/frank'") + "patch: []   # nothing\n");
   REQUIRE(cli_in(scratch.path(), "recipes cp proj/mine.yaml other/place/copy.yaml").status == 0);
   const std::string copy = slurp(scratch / "other/place/copy.yaml");
   CHECK_MESSAGE(has(copy, "path: ../../proj/own/frank, split: '100,0,0'}\n"), copy);
@@ -143,18 +180,24 @@ TEST_CASE("recipes cp: the copy reads the same files") {
   write_at(scratch / "data/quickstart/corpus.idx", "");
   REQUIRE(cli_in(scratch.path(), "recipes cp quickstart other/start.yaml").status == 0);
   CHECK(has(slurp(scratch / "other/start.yaml"), "path: ../data/quickstart/corpus    #"));
-  write_at(scratch / "list.yaml", "dataset:\n  type: gpt\n  paths:\n  - a/b\n  - \"/abs/c\"\n  - ${oc.env:HOME}/d\n");
+  write_at(scratch / "list.yaml",
+           "dataset:\n  type: gpt\n  paths:\n  - a/b\n  - \"/abs/c\"\n  - ${oc.env:HOME}/d\n");
   Outcome listed = cli_in(scratch.path(), "recipes cp list.yaml sub/list.yaml");
   CHECK(listed.status == 0);
-  CHECK(has(slurp(scratch / "sub/list.yaml"), "  - ../a/b\n  - \"/abs/c\"\n  - ${oc.env:HOME}/d\n"));
+  CHECK(
+      has(slurp(scratch / "sub/list.yaml"), "  - ../a/b\n  - \"/abs/c\"\n  - ${oc.env:HOME}/d\n"));
   CHECK_MESSAGE(has(listed.err, "list.yaml:6:5"), listed.err);
 }
 
-TEST_CASE("recipes cp: the copy of a recipe that reads the text that came with mtrain reads it too") {
+TEST_CASE(
+    "recipes cp: the copy of a recipe that reads the text that came with mtrain reads it too") {
   Scratch scratch("mtrain-path-shared-copy");
   REQUIRE(cli_in(scratch.path(), "recipes cp quickstart mine/my.yaml").status == 0);
   const std::string shared = (build_root() / "share/mtrain/data/quickstart/corpus").string();
-  CHECK_MESSAGE(has(slurp(scratch / "mine/my.yaml"), "path: " + shared + "    #"), slurp(scratch / "mine/my.yaml"));
-  Outcome trained = cli_in(scratch.path(), "mine/my.yaml -q run.dir=a model.layers=1 train.steps=1 scheduler.warmup_steps=0 validation.interval=0 validation.steps=0");
+  CHECK_MESSAGE(has(slurp(scratch / "mine/my.yaml"), "path: " + shared + "    #"),
+                slurp(scratch / "mine/my.yaml"));
+  Outcome trained = cli_in(scratch.path(),
+                           "mine/my.yaml -q run.dir=a model.layers=1 train.steps=1 "
+                           "scheduler.warmup_steps=0 validation.interval=0 validation.steps=0");
   CHECK_MESSAGE(trained.status == 0, trained.err);
 }

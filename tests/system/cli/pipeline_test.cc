@@ -8,17 +8,19 @@ namespace {
 
 // Without clipping: the gradient norm is a sum over ranks, in another order for every layout.
 std::string recipe_text(const std::string& model) {
-  return small_recipe(model + ", layers: 8, hidden_size: 32, heads: 4, ffn_hidden_size: 64, seq_length: 24",
-                      "train: {steps: 6, micro_batch_size: 1, global_batch_size: 8}\n"
-                      "optimizer: {lr: 2e-3, clip_grad: 0}\nscheduler: {warmup_steps: 2}\n"
-                      "checkpoint: {interval: 3}\nvalidation: {interval: 3, steps: 1}\n");
+  return small_recipe(
+      model + ", layers: 8, hidden_size: 32, heads: 4, ffn_hidden_size: 64, seq_length: 24",
+      "train: {steps: 6, micro_batch_size: 1, global_batch_size: 8}\n"
+      "optimizer: {lr: 2e-3, clip_grad: 0}\nscheduler: {warmup_steps: 2}\n"
+      "checkpoint: {interval: 3}\nvalidation: {interval: 3, steps: 1}\n");
 }
 
 const std::vector<Words> kLayouts = {
     {"dist.nproc=2", "dist.pp=2"},
     {"dist.nproc=4", "dist.pp=4", "dist.schedule=gpipe"},
     {"dist.nproc=2", "dist.pp=2", "dist.vp=2", "dist.schedule=interleaved"},
-    {"dist.nproc=4", "dist.pp=4", "dist.vp=2", "dist.schedule=interleaved", "comm_overlap.p2p=true"},
+    {"dist.nproc=4", "dist.pp=4", "dist.vp=2", "dist.schedule=interleaved",
+     "comm_overlap.p2p=true"},
     {"dist.nproc=2", "dist.pp=2", "dist.schedule=zb_h1", "dist.first_stage_layers=3"},
     {"dist.nproc=3", "dist.pp=3", "dist.layout=Et|tttttt|tL", "dist.schedule=zb_h1"},
     {"dist.nproc=4", "dist.pp=4", "dist.vp=2", "dist.schedule=zb_v"},
@@ -69,9 +71,12 @@ TEST_CASE("a table shared by the first and the last stage stays one table") {
   }
 }
 
-TEST_CASE("a pipeline's checkpoint goes on in any other layout, with data and tensor parallelism beside it") {
+TEST_CASE(
+    "a pipeline's checkpoint goes on in any other layout, with data and tensor parallelism beside "
+    "it") {
   Scratch scratch("mtrain-pp-resume");
-  std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2, tie_embeddings: true"));
+  std::string recipe =
+      scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2, tie_embeddings: true"));
   train(recipe, scratch / "1", {});
   std::vector<Json> losses = rows(scratch / "1", "grad_norm");
   const Words ways[] = {{"dist.nproc=4", "dist.pp=2", "dist.tp=2"},
@@ -93,17 +98,21 @@ TEST_CASE("a pipeline's checkpoint goes on in any other layout, with data and te
   for (size_t i = 0; i < 6; ++i) CHECK(apart(seen[i], losses[i], "loss") < 1e-5);
 }
 
-TEST_CASE("pipelines beside data parallelism that shards and overlaps, weight gradients apart or not") {
+TEST_CASE(
+    "pipelines beside data parallelism that shards and overlaps, weight gradients apart or not") {
   Scratch scratch("mtrain-pp-zero");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: gpt2"));
   train(recipe, scratch / "1", {});
   std::vector<Json> losses = rows(scratch / "1", "grad_norm");
-  const Words ways[] = {{"dist.schedule=1f1b"}, {"dist.schedule=zb_h1"}, {"dist.schedule=zb_v", "dist.vp=2"},
+  const Words ways[] = {{"dist.schedule=1f1b"},
+                        {"dist.schedule=zb_h1"},
+                        {"dist.schedule=zb_v", "dist.vp=2"},
                         {"dist.schedule=interleaved", "dist.vp=2"}};
   for (const Words& way : ways)
     for (const char* zero : {"dist.zero=0", "dist.zero=1", "dist.zero=2", "dist.zero=3"}) {
       Words words = way;
-      for (const char* word : {"dist.nproc=4", "dist.pp=2", "ddp.overlap_grad_reduce=true", zero}) words.emplace_back(word);
+      for (const char* word : {"dist.nproc=4", "dist.pp=2", "ddp.overlap_grad_reduce=true", zero})
+        words.emplace_back(word);
       std::string now = text(words);
       CAPTURE(now);
       fs::path folder = scratch / "run";
@@ -122,12 +131,17 @@ TEST_CASE("pipelines beside data parallelism that shards and overlaps, weight gr
 TEST_CASE("a written schedule runs, and one that cannot is refused with what waits for what") {
   Scratch scratch("mtrain-pp-file");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2"));
-  Words layout = {"dist.nproc=2", "dist.pp=2", "train.steps=2", "scheduler.warmup_steps=0", "train.global_batch_size=3",
+  Words layout = {"dist.nproc=2",
+                  "dist.pp=2",
+                  "train.steps=2",
+                  "scheduler.warmup_steps=0",
+                  "train.global_batch_size=3",
                   "dist.schedule_file=" + (scratch / "zb.txt").string()};
   scratch.write("zb.txt",
                 "# ZB-H1\n0F0 0F1 0B0 0W0 0F2 0B1 0W1 0B2 0W2\n"
                 "1F0 1B0 1F1 1B1 1W0 1F2 1B2 1W1 1W2\n");
-  train(recipe, scratch / "1", {"train.steps=2", "scheduler.warmup_steps=0", "train.global_batch_size=3"});
+  train(recipe, scratch / "1",
+        {"train.steps=2", "scheduler.warmup_steps=0", "train.global_batch_size=3"});
   train(recipe, scratch / "2", layout);
   CHECK(digest(scratch / "2") == digest(scratch / "1"));
   auto refused = [&](const char* schedule, const char* why) {
@@ -136,27 +150,33 @@ TEST_CASE("a written schedule runs, and one that cannot is refused with what wai
     CHECK(bad.status == 10);
     CHECK_MESSAGE(bad.err.find(why) != std::string::npos, bad.err);
   };
-  refused("0B0 0F0 0F1 0B1 0F2 0B2\n1F0 1B0 1F1 1B1 1F2 1B2\n", "rank 0 waits for ever at 0B0 for 0F0");
+  refused("0B0 0F0 0F1 0B1 0F2 0B2\n1F0 1B0 1F1 1B1 1F2 1B2\n",
+          "rank 0 waits for ever at 0B0 for 0F0");
   refused("0F0 0B0 0F1 0B1\n1F0 1B0 1F1 1B1\n", "stage 0 never runs forward of 2");
   refused("0F0 0B0\n", "programs for 1 rank, and dist.pp is 2");
   refused("0F0 0B0\n0F1 0B1\n", "no rank runs stage 1");
   refused("0F0 oops\n1F0\n", "zb.txt:1:5: wanted");
 }
 
-TEST_CASE("the memory plan of a pipeline's first rank is what the rank takes, but for tensors that went sooner than they might") {
+TEST_CASE(
+    "the memory plan of a pipeline's first rank is what the rank takes, but for tensors that went "
+    "sooner than they might") {
   Scratch scratch("mtrain-pp-memory");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: gpt2"));
   for (const Words& layout : kLayouts) {
     std::string now = text(layout);
     CAPTURE(now);
-    Outcome out = cli(with({"bench", recipe, "--steps", "2", "--warmup", "1", "--json", "--plain"}, layout));
+    Outcome out =
+        cli(with({"bench", recipe, "--steps", "2", "--warmup", "1", "--json", "--plain"}, layout));
     REQUIRE_MESSAGE(out.status == 0, out.err);
     Json seen = Json::parse(out.out);
-    auto planned = seen["planned_memory"]["bytes"].get<int64_t>(), taken = seen["tensor_memory"]["bytes"].get<int64_t>();
+    auto planned = seen["planned_memory"]["bytes"].get<int64_t>(),
+         taken = seen["tensor_memory"]["bytes"].get<int64_t>();
     const int64_t stream = 24 * 32 * 4, micro_batches = 8;
     CHECK(taken <= planned + stream);  // a send may not be over when the next result is made
     CHECK(planned <= taken + 2 * stream * micro_batches);  // of the two chunks that a rank may have
-    CHECK(seen["planned_memory"]["uses"]["optimizer"] == seen["tensor_memory"]["uses"]["optimizer"]);
+    CHECK(seen["planned_memory"]["uses"]["optimizer"] ==
+          seen["tensor_memory"]["uses"]["optimizer"]);
   }
 }
 
@@ -169,11 +189,15 @@ TEST_CASE("check tells bubble and memory of a pipeline, and refuses what it cann
     CHECK_MESSAGE(text.find(what) != std::string::npos, text);
     return out.status;
   };
-  CHECK(told({}, "pipeline 1f1b, 2 ranks, stages Etttt|ttttL, 8 micro-batches: bubble 11.1 %, ranks keep activations of at most 1, 0.5 ") == 0);
-  CHECK(told({"dist.schedule=zb_h1"}, "bubble 4.0 %") == 0);  // (p-1)/(3m+p-1)
+  CHECK(told({},
+             "pipeline 1f1b, 2 ranks, stages Etttt|ttttL, 8 micro-batches: bubble 11.1 %, ranks "
+             "keep activations of at most 1, 0.5 ") == 0);
+  CHECK(told({"dist.schedule=zb_h1"}, "bubble 4.0 %") == 0);              // (p-1)/(3m+p-1)
   CHECK(told({"dist.vp=2", "dist.schedule=zb_v"}, "bubble 2.0 %") == 0);  // (p-1)/(6m+p-1)
   CHECK(told({"--memory"}, "memory of pipeline rank 1: ") == 0);
-  CHECK(told({"dist.schedule=zb_h1", "ddp.in_order=true"}, "cannot be kept apart under this schedule") == 10);
+  CHECK(told({"dist.schedule=zb_h1", "ddp.in_order=true"},
+             "cannot be kept apart under this schedule") == 10);
   CHECK(told({"dist.schedule_file=none.txt"}, "none.txt") == 10);
-  CHECK(told({"dist.pp=1", "dist.schedule_file=none.txt"}, "there is no pipeline to schedule") == 10);
+  CHECK(told({"dist.pp=1", "dist.schedule_file=none.txt"}, "there is no pipeline to schedule") ==
+        10);
 }

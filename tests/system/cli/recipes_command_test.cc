@@ -16,10 +16,15 @@ TEST_CASE("recipes ls says what each is and whether it runs here") {
   write_at(scratch / "recipes/bad.yaml", "# The bad one.\nmodel: {type: llama, layers: many}\n");
   write_at(scratch / "recipes/open.yaml",
            "# Wants a length.\nmodel: gpt2\ndataset: mock\ntrain: {steps: ???}\n");
-  write_at(scratch / "recipes/planned.yaml", "# Not yet.\n" + tiny_recipe() + "offload: {modules: [core_attn]}\n");
+  write_at(scratch / "recipes/planned.yaml",
+           "# Not yet.\n" + tiny_recipe() + "offload: {modules: [core_attn]}\n");
   write_at(scratch / "recipes/optimizer/mine.yaml", "# An option.\nlr: 1\n");
-  const std::string records = "model: {type: llama}\ntokenizer: byte\ntrain: {steps: 1}\ndataset: {type: sft, path: ";
-  write_at(scratch / "recipes/absent.yaml", "# Its data are not here, which takes a description of more than sixty bytes to tell.\n" + records + "chats.jsonl}\n");
+  const std::string records =
+      "model: {type: llama}\ntokenizer: byte\ntrain: {steps: 1}\ndataset: {type: sft, path: ";
+  write_at(
+      scratch / "recipes/absent.yaml",
+      "# Its data are not here, which takes a description of more than sixty bytes to tell.\n" +
+          records + "chats.jsonl}\n");
   write_at(scratch / "recipes/there.yaml", records + "open.yaml}\n");
   json rows = json::parse(cli_in(scratch.path(), "recipes ls --json --groups").out);
   std::map<std::string, json> by_name;
@@ -40,16 +45,18 @@ TEST_CASE("recipes ls says what each is and whether it runs here") {
   CHECK(has(text.out, "needs train.steps"));
   CHECK_FALSE(has(text.out, "An option."));
   // One line each; the states stand in one column.
-  CHECK(std::count(text.out.begin(), text.out.end(), '\n') == std::count_if(rows.begin(), rows.end(), [](const json& row) {
-    return row.at("name").get<std::string>().find('/') == std::string::npos;
-  }));
+  CHECK(std::count(text.out.begin(), text.out.end(), '\n') ==
+        std::count_if(rows.begin(), rows.end(), [](const json& row) {
+          return row.at("name").get<std::string>().find('/') == std::string::npos;
+        }));
   auto column_of = [&](const std::string& name, const std::string& state) {
     const size_t line = ("\n" + text.out).find("\n" + name + " "), at = text.out.find(state, line);
     REQUIRE_MESSAGE(at < text.out.find('\n', line), text.out);
     const std::string before = text.out.substr(line, at - line);
     return std::count_if(before.begin(), before.end(), [](char c) { return (c & 0xC0) != 0x80; });
   };
-  CHECK(column_of("good", "ready") == column_of("absent", "needs the file chats.jsonl (dataset.path)"));
+  CHECK(column_of("good", "ready") ==
+        column_of("absent", "needs the file chats.jsonl (dataset.path)"));
   CHECK(column_of("good", "ready") == column_of("planned", "not built: "));
 }
 
@@ -63,7 +70,8 @@ TEST_CASE("recipes cp and new: a modeline, nothing overwritten, a recipe that is
   std::string schema = text.substr(text.find('=') + 1, text.find('\n') - text.find('=') - 1);
   CHECK(json::parse(slurp(schema)).at("title") == "mtrain recipe");
   // The folder is another, and so is the way to the data; nothing else changes.
-  const std::string original = cli({"recipes", "cat", "quickstart"}).out, from_here = "path: data/", from_there = "path: ../data/";
+  const std::string original = cli({"recipes", "cat", "quickstart"}).out, from_here = "path: data/",
+                    from_there = "path: ../data/";
   std::string expected = original;
   expected.replace(expected.find(from_here), from_here.size(), from_there);
   CHECK(has(text, expected));
@@ -75,7 +83,8 @@ TEST_CASE("recipes cp and new: a modeline, nothing overwritten, a recipe that is
   CHECK(has(absent.err, "did you mean quickstart"));
   for (const char* model : {"llama", "gpt2"}) {
     std::string file = std::string(model) + ".yaml";
-    CHECK(cli_in(scratch.path(), "recipes new --model " + std::string(model) + " --dataset mock " + file)
+    CHECK(cli_in(scratch.path(),
+                 "recipes new --model " + std::string(model) + " --dataset mock " + file)
               .status == 0);
     Outcome checked = cli_in(scratch.path(), "check " + file);
     CHECK_MESSAGE(checked.status == 0, checked.err, slurp(scratch / file));
@@ -89,12 +98,16 @@ TEST_CASE("recipes new: of each model, the recipe is right once dataset.path is 
     if (row.at("kind") != "model") continue;
     const std::string model = row.at("name"), file = model + ".yaml";
     CHECK(cli_in(scratch.path(), "recipes new --model " + model + " " + file).status == 0);
-    Outcome checked = cli_in(scratch.path(), "check " + file + " dataset.path=" + (build_root() / "share/mtrain/data/quickstart/corpus").string());
+    Outcome checked =
+        cli_in(scratch.path(), "check " + file + " dataset.path=" +
+                                   (build_root() / "share/mtrain/data/quickstart/corpus").string());
     CHECK_MESSAGE(checked.status == 0, model, checked.err);
   }
 }
 
-TEST_CASE("in a project that holds mtrain, too, the schema's path is relative, so that the project can be moved") {
+TEST_CASE(
+    "in a project that holds mtrain, too, the schema's path is relative, so that the project can "
+    "be moved") {
   const fs::path folder = build_root() / "tests" / ("modeline-" + std::to_string(::getpid()));
   fs::create_directories(folder);
   Outcome copied = cli({"recipes", "cp", "quickstart", (folder / "one.yaml").string()});

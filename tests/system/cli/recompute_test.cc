@@ -7,9 +7,10 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string recipe_text(const std::string& model) {
-  return small_recipe(model + ", layers: 4, hidden_size: 64, heads: 4, ffn_hidden_size: 192, seq_length: 64",
-                      "train: {steps: 3, micro_batch_size: 4, global_batch_size: 8}\n"
-                      "scheduler: {warmup_steps: 0}\ncheckpoint: {interval: 0}\n");
+  return small_recipe(
+      model + ", layers: 4, hidden_size: 64, heads: 4, ffn_hidden_size: 192, seq_length: 64",
+      "train: {steps: 3, micro_batch_size: 4, global_batch_size: 8}\n"
+      "scheduler: {warmup_steps: 0}\ncheckpoint: {interval: 0}\n");
 }
 
 struct Seen {
@@ -47,7 +48,8 @@ TEST_CASE("recomputation and offloading: the same bits with less memory") {
               "model.recompute=selective model.recompute_modules=[core_attn]",
               "model.recompute=selective model.recompute_modules=[layernorm]",
               "model.recompute=selective model.recompute_modules=[mlp]",
-              "model.recompute=selective model.recompute_modules=[core_attn,layernorm,mlp]", "offload.layers=3"}) {
+              "model.recompute=selective model.recompute_modules=[core_attn,layernorm,mlp]",
+              "offload.layers=3"}) {
           CAPTURE(model);
           CAPTURE(base);
           CAPTURE(how);
@@ -58,17 +60,22 @@ TEST_CASE("recomputation and offloading: the same bits with less memory") {
       }
 }
 
-TEST_CASE("parts of a layer of experts that are computed again: the same bits with no more memory") {
+TEST_CASE(
+    "parts of a layer of experts that are computed again: the same bits with no more memory") {
   Scratch scratch("mtrain-recompute-experts");
-  const std::string recipe =
-      scratch.write("r.yaml", recipe_text("type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 96, shared_ffn_hidden_size: 64, "
-                                          "router: {balancing: [aux_loss], aux_loss_coeff: [0.01]}}"));
+  const std::string recipe = scratch.write(
+      "r.yaml",
+      recipe_text(
+          "type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 96, shared_ffn_hidden_size: 64, "
+          "router: {balancing: [aux_loss], aux_loss_coeff: [0.01]}}"));
   for (const char* layout : {"", "dist.nproc=2 dist.ep=2"}) {
     Seen kept = seen_of(recipe, scratch / "run", layout);
     for (const char* part : {"moe", "moe_act", "shared_experts"}) {
       CAPTURE(std::string(part));
       CAPTURE(std::string(layout));
-      Seen seen = seen_of(recipe, scratch / "run", std::string(layout) + " model.recompute=selective model.recompute_modules=[" + part + "]");
+      Seen seen = seen_of(recipe, scratch / "run",
+                          std::string(layout) +
+                              " model.recompute=selective model.recompute_modules=[" + part + "]");
       CHECK(seen.numbers == kept.numbers);
       CHECK(seen.memory <= kept.memory);
     }

@@ -11,7 +11,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Json facts(const fs::path& run, const std::string& record) { return Json::parse(slurp(run / "config" / record / "invocation.json")); }
+Json facts(const fs::path& run, const std::string& record) {
+  return Json::parse(slurp(run / "config" / record / "invocation.json"));
+}
 
 std::vector<std::string> losses(const fs::path& run) {
   std::vector<std::string> out;
@@ -21,17 +23,20 @@ std::vector<std::string> losses(const fs::path& run) {
 
 size_t records(const fs::path& run) {
   size_t n = 0;
-  for (const auto& entry : fs::directory_iterator(run / "config")) n += fs::is_directory(entry.symlink_status()) ? 1 : 0;
+  for (const auto& entry : fs::directory_iterator(run / "config"))
+    n += fs::is_directory(entry.symlink_status()) ? 1 : 0;
   return n;
 }
 
-const std::string kNames = "recipe.yaml overrides.txt resolved.yaml provenance.json environment.json";
+const std::string kNames =
+    "recipe.yaml overrides.txt resolved.yaml provenance.json environment.json";
 
 }  // namespace
 
 TEST_CASE("a record for each invocation that trains, none for one that does nothing") {
   Scratch scratch("mtrain-history");
-  const std::string r = scratch.write("r.yaml", tiny_recipe()), run_dir = "run.dir=" + (scratch / "a").string();
+  const std::string r = scratch.write("r.yaml", tiny_recipe()),
+                    run_dir = "run.dir=" + (scratch / "a").string();
   const fs::path a = scratch / "a";
   REQUIRE(cli({r, run_dir, "train.steps=20", "-q"}).status == 0);
   REQUIRE(cli({r, run_dir, "train.steps=40", "optimizer.lr=1e-3", "-q"}).status == 0);
@@ -52,7 +57,8 @@ TEST_CASE("a record for each invocation that trains, none for one that does noth
   CHECK(slurp(a / "config/resolved.yaml") == before);
   CHECK(records(a) == 2);
   std::istringstream names(kNames);
-  for (std::string name; names >> name;) CHECK_MESSAGE(slurp(a / "config" / name) == slurp(a / "config/002" / name), name);
+  for (std::string name; names >> name;)
+    CHECK_MESSAGE(slurp(a / "config" / name) == slurp(a / "config/002" / name), name);
 }
 
 TEST_CASE("rerun: a setting that changed on a resume changes at the same step") {
@@ -62,7 +68,8 @@ TEST_CASE("rerun: a setting that changed on a resume changes at the same step") 
   const std::string run_dir = "run.dir=" + a.string();
   REQUIRE(cli({r, run_dir, "train.steps=12", "-q"}).status == 0);
   REQUIRE(cli({r, run_dir, "train.steps=20", "optimizer.lr=5e-4", "-q"}).status == 0);
-  REQUIRE(cli({r, run_dir, "train.steps=26", "optimizer.lr=5e-4", "optimizer.beta2=0.9", "-q"}).status == 0);
+  REQUIRE(cli({r, run_dir, "train.steps=26", "optimizer.lr=5e-4", "optimizer.beta2=0.9", "-q"})
+              .status == 0);
   Outcome again = cli({"rerun", a.string()});
   CHECK_MESSAGE(again.status == 0, again.err);
   REQUIRE(losses(a).size() == 26);
@@ -70,7 +77,8 @@ TEST_CASE("rerun: a setting that changed on a resume changes at the same step") 
   CHECK(digest(scratch / "a-rerun") == digest(a));
   CHECK_MESSAGE(has(again.err, "part 1 of 3"), again.err);
   // A checkpoint named instead of the run: the history is repeated up to its step.
-  Outcome part = cli({"rerun", (a / "checkpoints/step-20").string(), "run.dir=" + (scratch / "b").string(), "-q"});
+  Outcome part = cli(
+      {"rerun", (a / "checkpoints/step-20").string(), "run.dir=" + (scratch / "b").string(), "-q"});
   CHECK_MESSAGE(part.status == 0, part.err);
   CHECK(digest(scratch / "b/checkpoints/step-20") == digest(a / "checkpoints/step-20"));
   CHECK(losses(scratch / "b").size() == 20);
@@ -83,7 +91,9 @@ TEST_CASE("rerun: a setting that changed on a resume changes at the same step") 
 TEST_CASE("rerun of a checkpoint repeats the steps up to it, or as many as are asked for") {
   Scratch scratch("mtrain-replay-part");
   const std::string r = scratch.write("r.yaml", tiny_recipe());
-  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=10 checkpoint.interval=5").status == 0);
+  REQUIRE(
+      cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=10 checkpoint.interval=5").status ==
+      0);
   Outcome part = cli_in(scratch.path(), "rerun a/checkpoints/step-5 -q run.dir=b");
   CHECK_MESSAGE(part.status == 0, part.err);
   CHECK(losses(scratch / "b").size() == 5);
@@ -93,18 +103,26 @@ TEST_CASE("rerun of a checkpoint repeats the steps up to it, or as many as are a
   CHECK(losses(scratch / "c").size() == 7);
 }
 
-TEST_CASE("rerun of a run that train.max_minutes ended makes its steps, not its minutes, and goes into no other run's folder") {
+TEST_CASE(
+    "rerun of a run that train.max_minutes ended makes its steps, not its minutes, and goes into "
+    "no other run's folder") {
   Scratch scratch("mtrain-rerun-minutes");
   const std::string r = scratch.write("r.yaml", tiny_recipe());
   const fs::path a = scratch / "a";
-  auto part = [&](const char* lr) { return cli({r, "-q", "run.dir=" + a.string(), "train.steps=1000", lr, "train.max_minutes=1e-9"}); };
-  for (const char* lr : {"optimizer.lr=1e-3", "optimizer.lr=1e-3", "optimizer.lr=3e-3"}) REQUIRE(part(lr).status == 0);
+  auto part = [&](const char* lr) {
+    return cli(
+        {r, "-q", "run.dir=" + a.string(), "train.steps=1000", lr, "train.max_minutes=1e-9"});
+  };
+  for (const char* lr : {"optimizer.lr=1e-3", "optimizer.lr=1e-3", "optimizer.lr=3e-3"})
+    REQUIRE(part(lr).status == 0);
   REQUIRE(losses(a).size() == 3);  // one step each
   Outcome again = cli({"rerun", a.string(), "-q"});
   REQUIRE_MESSAGE(again.status == 0, again.err);
   CHECK(losses(scratch / "a-rerun") == losses(a));
   CHECK(digest(scratch / "a-rerun") == digest(a));
-  REQUIRE(cli({"rerun", a.string(), "-q", "train.steps=5", "run.dir=" + (scratch / "longer").string()}).status == 0);
+  REQUIRE(
+      cli({"rerun", a.string(), "-q", "train.steps=5", "run.dir=" + (scratch / "longer").string()})
+          .status == 0);
   CHECK(losses(scratch / "longer").size() == 5);
   const std::string own = digest(a);
   Outcome into_itself = cli({"rerun", a.string(), "run.dir=" + a.string()});
@@ -119,11 +137,14 @@ TEST_CASE("rerun of a run that train.max_minutes ended makes its steps, not its 
   CHECK(digest(scratch / "b") == other);
 }
 
-TEST_CASE("rerun of a run that was killed and went on is one part, and of one from an older version says what it repeats") {
+TEST_CASE(
+    "rerun of a run that was killed and went on is one part, and of one from an older version says "
+    "what it repeats") {
   Scratch scratch("mtrain-replay-killed");
   const std::string r = scratch.write("r.yaml", tiny_recipe());
   const fs::path a = scratch / "a";
-  Command killed{.arguments = {mtrain_binary(), r, "run.dir=" + a.string(), "-q"}, .environment = {"MTRAIN_FAULT=train.step:13"}};
+  Command killed{.arguments = {mtrain_binary(), r, "run.dir=" + a.string(), "-q"},
+                 .environment = {"MTRAIN_FAULT=train.step:13"}};
   CHECK(run(killed).status == 128 + SIGKILL);
   REQUIRE(cli({r, "run.dir=" + a.string(), "-q"}).status == 0);
   CHECK(facts(a, "001").at("last_step").is_null());
@@ -142,7 +163,8 @@ TEST_CASE("rerun of a run that was killed and went on is one part, and of one fr
     write_at(old / "config" / name, text);
   }
   fs::remove_all(old / "config/001");
-  REQUIRE(cli({r, "run.dir=" + old.string(), "train.steps=15", "optimizer.lr=1e-3", "-q"}).status == 0);
+  REQUIRE(cli({r, "run.dir=" + old.string(), "train.steps=15", "optimizer.lr=1e-3", "-q"}).status ==
+          0);
   CHECK(has(slurp(old / "config/000/resolved.yaml"), "lr: 0.002"));
   Outcome partial = cli({"rerun", old.string()});
   CHECK_MESSAGE(partial.status == 0, partial.err);
@@ -155,17 +177,20 @@ TEST_CASE("kill -9 while a record is made leaves a folder that is read and conti
   const std::string r = scratch.write("r.yaml", tiny_recipe());
   const fs::path whole = scratch / "whole";
   REQUIRE(cli({r, "run.dir=" + whole.string(), "train.steps=10", "-q"}).status == 0);
-  for (const char* point : {"history.record:1", "history.names:1", "history.open:1", "history.fsync:2", "file.open:3"}) {
+  for (const char* point : {"history.record:1", "history.names:1", "history.open:1",
+                            "history.fsync:2", "file.open:3"}) {
     CAPTURE(point);
     const fs::path folder = scratch / point;
     fs::copy(whole, folder, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-    Command killed{.arguments = {mtrain_binary(), r, "run.dir=" + folder.string(), "train.steps=15", "optimizer.lr=1e-3", "-q"},
+    Command killed{.arguments = {mtrain_binary(), r, "run.dir=" + folder.string(), "train.steps=15",
+                                 "optimizer.lr=1e-3", "-q"},
                    .environment = {std::string("MTRAIN_FAULT=") + point}};
     CHECK(run(killed).status == 128 + SIGKILL);
     Outcome shown = cli({"runs", "show", folder.string(), "--json"});
     CHECK_MESSAGE(shown.status == 0, shown.err);
     CHECK(cli({"config", "diff", folder.string(), whole.string()}).status == 0);
-    Outcome on = cli({r, "run.dir=" + folder.string(), "train.steps=15", "optimizer.lr=1e-3", "-q"});
+    Outcome on =
+        cli({r, "run.dir=" + folder.string(), "train.steps=15", "optimizer.lr=1e-3", "-q"});
     CHECK_MESSAGE(on.status == 0, on.err);
     CHECK(has(slurp(folder / "config/resolved.yaml"), "lr: 0.001"));
     Outcome again = cli({"rerun", folder.string(), "-q"});
@@ -178,7 +203,9 @@ TEST_CASE("runs ls and show: steps, losses, changes and checkpoints") {
   Scratch scratch("mtrain-runs");
   scratch.write("r.yaml", tiny_recipe());
   REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 -q").status == 0);
-  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=20 optimizer.lr=1e-3 -q").status == 0);
+  REQUIRE(
+      cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=20 optimizer.lr=1e-3 -q").status ==
+      0);
   REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/sweep/0 train.steps=10 -q").status == 0);
   Json listed = Json::parse(cli_in(scratch.path(), "runs ls --json").out);
   REQUIRE(listed.size() == 2);
@@ -208,16 +235,22 @@ TEST_CASE("runs ls and show: steps, losses, changes and checkpoints") {
   CHECK(run.at("checkpoints").back().at("step") == 20);
   Outcome shown = cli_in(scratch.path(), "runs show runs/a");
   CHECK_MESSAGE(has(shown.out, "steps 11 to 20"), shown.out);
-  CHECK_MESSAGE(has(shown.out, "optimizer.lr: 0.002 -> 0.001   (command line, argument 4)"), shown.out);
+  CHECK_MESSAGE(has(shown.out, "optimizer.lr: 0.002 -> 0.001   (command line, argument 4)"),
+                shown.out);
   CHECK(cli_in(scratch.path(), "runs show nowhere").status == 12);
   CHECK(cli_in(scratch.path(), "runs ls nowhere").status == 2);
 }
 
-TEST_CASE("runs show, runs ls and rerun after checkpoint rewind: the run is what it was at that step") {
+TEST_CASE(
+    "runs show, runs ls and rerun after checkpoint rewind: the run is what it was at that step") {
   Scratch scratch("mtrain-runs-rewound");
   scratch.write("r.yaml", tiny_recipe());
-  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 checkpoint.keep=0 -q").status == 0);
-  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=20 optimizer.lr=1e-3 checkpoint.keep=0 -q").status == 0);
+  REQUIRE(
+      cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 checkpoint.keep=0 -q").status ==
+      0);
+  REQUIRE(cli_in(scratch.path(),
+                 "r.yaml run.dir=runs/a train.steps=20 optimizer.lr=1e-3 checkpoint.keep=0 -q")
+              .status == 0);
   const std::vector<Json> whole = rows(scratch / "runs/a");
   REQUIRE(cli_in(scratch.path(), "checkpoint rewind runs/a --step 5").status == 0);
   auto shown = [&](const char* words) { return Json::parse(cli_in(scratch.path(), words).out); };
@@ -238,7 +271,9 @@ TEST_CASE("runs show, runs ls and rerun after checkpoint rewind: the run is what
   CHECK_MESSAGE(again.status == 0, again.err);
   CHECK(rows(scratch / "runs/a-rerun").size() == 10);
   CHECK(digest(scratch / "runs/a-rerun/checkpoints/step-5") == digest(scratch / "runs/a"));
-  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 checkpoint.keep=0 -q").status == 0);
+  REQUIRE(
+      cli_in(scratch.path(), "r.yaml run.dir=runs/a train.steps=10 checkpoint.keep=0 -q").status ==
+      0);
   run = shown("runs show runs/a --json");
   CHECK(run.at("step") == 10);
   CHECK(run.at("rewound") == false);
@@ -250,7 +285,8 @@ TEST_CASE("the checkpoints of a run are found where checkpoint.dir put them, fro
   Scratch scratch("mtrain-checkpoints-elsewhere");
   scratch.write("r.yaml", tiny_recipe());
   write_at(scratch / "other/empty", "");
-  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a checkpoint.dir=ckpt/a train.steps=10 -q").status == 0);
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a checkpoint.dir=ckpt/a train.steps=10 -q")
+              .status == 0);
   auto there = [&](const std::string& words) {
     Outcome out = cli_in(scratch / "other", words);
     CHECK_MESSAGE(out.status == 0, out.err);
@@ -263,7 +299,9 @@ TEST_CASE("the checkpoints of a run are found where checkpoint.dir put them, fro
   CHECK(has(there("runs show ../ckpt/a/step-10"), "runs/a: step 10/10"));
   std::set<std::string> first_losses = {losses(scratch / "runs/a")[0]};
   for (const char* from : {"../runs/a", "../ckpt/a", "../ckpt/a/step-10"}) {
-    there(std::string("../r.yaml -q train.steps=1 scheduler.warmup_steps=0 run.dir=b model.init_from=") + from);
+    there(std::string(
+              "../r.yaml -q train.steps=1 scheduler.warmup_steps=0 run.dir=b model.init_from=") +
+          from);
     first_losses.insert(losses(scratch / "other/b")[0]);
     fs::remove_all(scratch / "other/b");
   }
@@ -272,7 +310,8 @@ TEST_CASE("the checkpoints of a run are found where checkpoint.dir put them, fro
   CHECK(fs::exists(scratch / "ckpt/a/set-aside-1/step-10"));
   CHECK(Json::parse(there("runs ls .. --json"))[0].at("step") == 5);
   // By the folder of checkpoints, too; the run continues where it was taken back to.
-  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a checkpoint.dir=ckpt/a train.steps=10 -q").status == 0);
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/a checkpoint.dir=ckpt/a train.steps=10 -q")
+              .status == 0);
   there("checkpoint rewind ../ckpt/a --step 5");
   CHECK(Json::parse(there("runs show ../runs/a --json")).at("step") == 5);
   fs::rename(scratch / "ckpt", scratch / "moved");
@@ -280,7 +319,8 @@ TEST_CASE("the checkpoints of a run are found where checkpoint.dir put them, fro
   CHECK(gone.status == 12);
   CHECK_MESSAGE(has(gone.err, "ckpt/a (checkpoint.dir), and there is no such folder"), gone.err);
   // Checkpoints within the run's folder move with it.
-  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/c checkpoint.dir=runs/c/ck train.steps=10 -q").status == 0);
+  REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/c checkpoint.dir=runs/c/ck train.steps=10 -q")
+              .status == 0);
   fs::rename(scratch / "runs/c", scratch / "runs/d");
   CHECK(Json::parse(there("checkpoint ls ../runs/d --json")).back().at("step") == 10);
 }

@@ -10,8 +10,10 @@ namespace {
 
 /// A recipe without a length; an epoch of the mock dataset is as long as it says.
 std::string recipe(const std::string& train, const std::string& scheduler = "warmup_steps: 20%") {
-  return small_recipe("type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
-                      "train: {" + train + "}\nscheduler: {" + scheduler + "}\n", "{type: mock, epoch_samples: 10}");
+  return small_recipe(
+      "type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
+      "train: {" + train + "}\nscheduler: {" + scheduler + "}\n",
+      "{type: mock, epoch_samples: 10}");
 }
 
 std::string setting(const std::string& folder, const std::string& path) {
@@ -28,7 +30,8 @@ TEST_CASE("a shorter run of any recipe just runs") {
   CHECK_MESSAGE(out.status == 0, out.err);
   CHECK(has(out.err, "60 steps of warmup are cut to the 2"));
   CHECK(rows(scratch / "fixed").size() == 2);
-  Outcome share = cli({scratch.write("s.yaml", recipe("steps: 100")), "train.steps=10", "run.dir=" + (scratch / "share").string()});
+  Outcome share = cli({scratch.write("s.yaml", recipe("steps: 100")), "train.steps=10",
+                       "run.dir=" + (scratch / "share").string()});
   CHECK_MESSAGE(share.status == 0, share.err);
   CHECK_FALSE(has(share.err, "warning"));
   CHECK(setting((scratch / "share").string(), "scheduler.warmup_steps") == "20%");
@@ -43,7 +46,8 @@ TEST_CASE("train.epochs: the steps are counted from the data") {
   const std::string run = (scratch / "run").string(), same = (scratch / "same").string();
   Outcome out = cli({file, "run.dir=" + run});
   REQUIRE_MESSAGE(out.status == 0, out.err);
-  CHECK(has(out.err, "train.epochs=3: 8 steps, an epoch is 10 samples"));  // 30 samples in steps of 4
+  CHECK(
+      has(out.err, "train.epochs=3: 8 steps, an epoch is 10 samples"));  // 30 samples in steps of 4
   CHECK(rows(run).size() == 8);
   CHECK(setting(run, "train.steps") == "8");
   CHECK(setting(run, "scheduler.warmup_steps") == "20%");
@@ -58,17 +62,20 @@ TEST_CASE("train.epochs: the steps are counted from the data") {
   CHECK_MESSAGE(rerun.status == 0, rerun.err);
   CHECK(digest(scratch / "rerun") == digest(run));
   // Ranks that are threads count once.
-  Outcome ranks = cli({file, "run.dir=" + (scratch / "ranks").string(), "dist.nproc=2", "train.micro_batch_size=2",
-                       "train.global_batch_size=4"});
+  Outcome ranks = cli({file, "run.dir=" + (scratch / "ranks").string(), "dist.nproc=2",
+                       "train.micro_batch_size=2", "train.global_batch_size=4"});
   CHECK_MESSAGE(ranks.status == 0, ranks.err);
   CHECK(rows(scratch / "ranks").size() == 8);
 }
 
 TEST_CASE("another batch size on a resume: epochs stay epochs, and the data last to the end") {
   Scratch scratch("mtrain-epochs-batch");
-  const std::string file = scratch.write("r.yaml", recipe("epochs: 4, micro_batch_size: 1"));  // 40 samples
+  const std::string file =
+      scratch.write("r.yaml", recipe("epochs: 4, micro_batch_size: 1"));  // 40 samples
   const std::string run = (scratch / "run").string(), run_dir = "run.dir=" + run;
-  REQUIRE(cli({file, run_dir, "-q", "train.global_batch_size=4", "checkpoint.interval=3", "checkpoint.keep=0"}).status == 0);
+  REQUIRE(cli({file, run_dir, "-q", "train.global_batch_size=4", "checkpoint.interval=3",
+               "checkpoint.keep=0"})
+              .status == 0);
   CHECK(rows(run).size() == 10);
   REQUIRE(cli({"checkpoint", "rewind", run, "--step", "6"}).status == 0);  // 24 samples
   Outcome on = cli({file, run_dir, "-q", "train.global_batch_size=2"});
@@ -79,17 +86,24 @@ TEST_CASE("another batch size on a resume: epochs stay epochs, and the data last
   Outcome past = cli({file, run_dir, "train.global_batch_size=1", "train.epochs=0.1"});
   CHECK_MESSAGE(past.status == 0, past.err);
   CHECK_MESSAGE(has(past.err, "nothing to do"), past.err);
-  // 39 samples of 8 tokens: 16 steps of 2 need one pass, but after 9 steps of 4 the rest needs another one.
+  // 39 samples of 8 tokens: 16 steps of 2 need one pass, but after 9 steps of 4 the rest needs
+  // another one.
   std::string lines;
   for (int i = 0; i < 32; ++i) lines += "abcdefghi\n";
   const std::string data = (scratch / "data").string();
-  Outcome prepared = cli({"data", "prepare", "-i", scratch.write("a.txt", lines), "-o", data, "-t", "byte", "--split-on", "lines"});
+  Outcome prepared = cli({"data", "prepare", "-i", scratch.write("a.txt", lines), "-o", data, "-t",
+                          "byte", "--split-on", "lines"});
   REQUIRE_MESSAGE(prepared.status == 0, prepared.err);
-  const std::string steps = scratch.write("s.yaml", small_recipe("type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
-                                                                 "tokenizer: byte\ntrain: {steps: 16}\nscheduler: {warmup_steps: 2}\nvalidation: {steps: 0}\n",
-                                                                 "{type: gpt, path: " + data + ", split: '1,0,0'}"));
+  const std::string steps = scratch.write(
+      "s.yaml",
+      small_recipe(
+          "type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
+          "tokenizer: byte\ntrain: {steps: 16}\nscheduler: {warmup_steps: 2}\nvalidation: {steps: "
+          "0}\n",
+          "{type: gpt, path: " + data + ", split: '1,0,0'}"));
   const std::string other = (scratch / "other").string();
-  const Words words = {steps, "run.dir=" + other, "-q", "checkpoint.interval=3", "checkpoint.keep=0"};
+  const Words words = {steps, "run.dir=" + other, "-q", "checkpoint.interval=3",
+                       "checkpoint.keep=0"};
   Outcome whole = cli(with(words, {"train.global_batch_size=4"}));
   REQUIRE_MESSAGE(whole.status == 0, whole.err);
   REQUIRE(cli({"checkpoint", "rewind", other, "--step", "9"}).status == 0);
@@ -100,7 +114,8 @@ TEST_CASE("another batch size on a resume: epochs stay epochs, and the data last
 
 TEST_CASE("train.epochs stands in the place of train.steps") {
   Scratch scratch("mtrain-epochs-check");
-  const std::string epochs = scratch.write("e.yaml", recipe("epochs: 2")), steps = scratch.write("s.yaml", recipe("steps: 20"));
+  const std::string epochs = scratch.write("e.yaml", recipe("epochs: 2")),
+                    steps = scratch.write("s.yaml", recipe("steps: 20"));
   Outcome shown = cli({"check", epochs, "--resolved"});
   CHECK_MESSAGE(shown.status == 0, shown.err);
   CHECK(has(shown.out, "  epochs: 2.0\n"));
@@ -111,23 +126,38 @@ TEST_CASE("train.epochs stands in the place of train.steps") {
   const Outcome share = cli({"check", epochs, "scheduler.warmup_steps=5%", "--resolved"});
   CHECK_MESSAGE(has(share.out, "warmup_steps: 5%\n"), share.out);
   CHECK(cli({"check", scratch.write("share.yaml", share.out), "--resolved"}).out == share.out);
-  CHECK(cli({"config", "show", "scheduler.warmup_steps", epochs, "scheduler.warmup_steps=5%"}).out == "5%\n");
-  CHECK(has(cli({"check", steps, "scheduler.warmup_steps=5%", "--resolved"}).out, "warmup_steps: 5%\n"));
-  CHECK(has(cli({"config", "show", "--minimal", epochs, "scheduler.warmup_steps=5%"}).out, "warmup_steps: 5%\n"));
-  CHECK(has(cli({"config", "why", "scheduler.warmup_steps", steps, "scheduler.warmup_steps=5%"}).out, "= 1 "));
+  CHECK(
+      cli({"config", "show", "scheduler.warmup_steps", epochs, "scheduler.warmup_steps=5%"}).out ==
+      "5%\n");
+  CHECK(has(cli({"check", steps, "scheduler.warmup_steps=5%", "--resolved"}).out,
+            "warmup_steps: 5%\n"));
+  CHECK(has(cli({"config", "show", "--minimal", epochs, "scheduler.warmup_steps=5%"}).out,
+            "warmup_steps: 5%\n"));
+  CHECK(
+      has(cli({"config", "why", "scheduler.warmup_steps", steps, "scheduler.warmup_steps=5%"}).out,
+          "= 1 "));
   CHECK(has(cli({"check", epochs}).out, "2 epochs in steps of 1 x 8 tokens"));
   CHECK(has(cli({"check", steps, "train.epochs=1"}).out, "1 epoch in"));
-  CHECK(has(cli({"check", steps, "train.epochs=1"}).out, "in place of train.steps=20 (" + steps + ":"));
-  CHECK(has(cli({"check", steps, "train.steps=7", "train.epochs=1"}).out, "in place of train.steps=7 (command line, argument 3)"));
+  CHECK(has(cli({"check", steps, "train.epochs=1"}).out,
+            "in place of train.steps=20 (" + steps + ":"));
+  CHECK(has(cli({"check", steps, "train.steps=7", "train.epochs=1"}).out,
+            "in place of train.steps=7 (command line, argument 3)"));
   // The later argument counts, and says whose place it takes.
   Outcome later = cli({"check", steps, "train.epochs=1", "train.steps=7"});
   CHECK(has(later.out, "7 steps of"));
   CHECK(has(later.out, "in place of train.epochs=1 (command line, argument 3)"));
-  later = cli({"train", steps, "train.epochs=1", "train.steps=1", "run.dir=" + (scratch / "later").string()});
-  CHECK_MESSAGE(has(later.err, "train.steps=1 (command line, argument 4), in place of train.epochs=1 (command line, argument 3)"), later.err);
+  later = cli({"train", steps, "train.epochs=1", "train.steps=1",
+               "run.dir=" + (scratch / "later").string()});
+  CHECK_MESSAGE(has(later.err,
+                    "train.steps=1 (command line, argument 4), in place of train.epochs=1 (command "
+                    "line, argument 3)"),
+                later.err);
   later = cli({"train", steps, "train.epochs=1", "train.steps=0"});
   CHECK(later.status == 10);
-  CHECK_MESSAGE(has(later.err, "0 steps take the place of train.epochs=1 (command line, argument 3): nothing would be trained"), later.err);
+  CHECK_MESSAGE(has(later.err,
+                    "0 steps take the place of train.epochs=1 (command line, argument 3): nothing "
+                    "would be trained"),
+                later.err);
   CHECK_FALSE(has(cli({"check", epochs}).out, "in place of"));
   CHECK(has(cli({"check", epochs, "train.steps=9"}).out, "9 steps of"));
   Outcome neither = cli({"check", scratch.write("n.yaml", recipe("micro_batch_size: 1"))});
@@ -139,5 +169,6 @@ TEST_CASE("train.epochs stands in the place of train.steps") {
   CHECK_MESSAGE(has(none.err, "train.epochs"), none.err);
   CHECK_MESSAGE(has(none.err, "> 0"), none.err);
   CHECK(has(cli({"config", "explain", "train.epochs"}).out, "instead of"));
-  CHECK(has(cli({"bench", epochs, "--steps", "30", "--warmup", "1", "--plain"}).err, "train.steps is 20"));
+  CHECK(has(cli({"bench", epochs, "--steps", "30", "--warmup", "1", "--plain"}).err,
+            "train.steps is 20"));
 }

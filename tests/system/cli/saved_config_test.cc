@@ -1,4 +1,5 @@
-// What a run leaves behind says all there is to know about it, and is enough to repeat it bit for bit.
+// What a run leaves behind says all there is to know about it, and is enough to repeat it bit for
+// bit.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -15,7 +16,8 @@ namespace {
 std::vector<std::string> losses(const fs::path& run) {
   std::vector<std::string> out;
   std::stringstream lines(slurp(run / "metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);) out.push_back(json::parse(line).at("loss").dump());
+  for (std::string line; std::getline(lines, line);)
+    out.push_back(json::parse(line).at("loss").dump());
   return out;
 }
 
@@ -26,11 +28,13 @@ std::string short_recipe() {
 
 }  // namespace
 
-TEST_CASE("a run keeps its recipe, the files it is made of, the overrides, the origins and the program") {
+TEST_CASE(
+    "a run keeps its recipe, the files it is made of, the overrides, the origins and the program") {
   Scratch scratch("mtrain-saved");
   write_at(scratch / "optimizer/mine.yaml", "# ours\nbeta2: 0.9\n");
   std::string r = scratch.write("r.yaml", short_recipe());
-  REQUIRE(cli({r, "run.dir=" + (scratch / "a").string(), "train.steps=4", "scheduler.warmup_steps=1", "-q"},
+  REQUIRE(cli({r, "run.dir=" + (scratch / "a").string(), "train.steps=4",
+               "scheduler.warmup_steps=1", "-q"},
               {"MTRAIN_TEST_SEED=77"})
               .status == 0);
   fs::path config = scratch / "a/config";
@@ -58,7 +62,9 @@ TEST_CASE("rerun: from the saved text alone, into a new folder, the same bits") 
   write_at(scratch / "optimizer/mine.yaml", "beta2: 0.9\n");
   std::string r = scratch.write("r.yaml", short_recipe());
   fs::path a = scratch / "a";
-  REQUIRE(cli({r, "run.dir=" + a.string(), "train.steps=6", "-q"}, {"MTRAIN_TEST_SEED=77"}).status == 0);
+  REQUIRE(
+      cli({r, "run.dir=" + a.string(), "train.steps=6", "-q"}, {"MTRAIN_TEST_SEED=77"}).status ==
+      0);
   fs::remove(scratch / "r.yaml");
   fs::remove_all(scratch / "optimizer");
   Outcome again = cli({"rerun", a.string(), "-q"});
@@ -67,8 +73,8 @@ TEST_CASE("rerun: from the saved text alone, into a new folder, the same bits") 
   REQUIRE(losses(a).size() == 6);
   CHECK(losses(scratch / "a-rerun") == losses(a));
   CHECK(digest(scratch / "a-rerun") == digest(a));
-  Outcome from_checkpoint =
-      cli({"rerun", (a / "checkpoints/step-5").string(), "train.steps=3", "scheduler.warmup_steps=1"});
+  Outcome from_checkpoint = cli(
+      {"rerun", (a / "checkpoints/step-5").string(), "train.steps=3", "scheduler.warmup_steps=1"});
   CHECK_MESSAGE(from_checkpoint.status == 0, from_checkpoint.err);
   CHECK(losses(scratch / "a-rerun-2").size() == 3);
   CHECK(cli({"rerun", (scratch / "nowhere").string()}).status == 12);
@@ -82,17 +88,23 @@ TEST_CASE("rerun: from the saved text alone, into a new folder, the same bits") 
   CHECK_MESSAGE(has(warned.err, "another build of mtrain"), warned.err);
 }
 
-TEST_CASE("rerun: data that have changed are refused in the words of a resume, unless the user asks for others") {
+TEST_CASE(
+    "rerun: data that have changed are refused in the words of a resume, unless the user asks for "
+    "others") {
   Scratch scratch("mtrain-rerun-data");
-  for (const char* text : {"one two three four five six seven eight nine ten", "other words than those of the first text, and more of them"}) {
+  for (const char* text : {"one two three four five six seven eight nine ten",
+                           "other words than those of the first text, and more of them"}) {
     scratch.write("text.txt", std::string(text) + " " + text + "\n\n" + text + "\n");
-    const std::string prepare = "data prepare -i text.txt -o data -t byte --split-on blank-lines --force -q";
+    const std::string prepare =
+        "data prepare -i text.txt -o data -t byte --split-on blank-lines --force -q";
     Outcome prepared = cli_in(scratch.path(), prepare);
     REQUIRE_MESSAGE(prepared.status == 0, prepared.err);
     if (fs::exists(scratch / "a")) break;
     scratch.write("r.yaml", tiny_recipe());
-    Outcome trained = cli_in(scratch.path(), "r.yaml dataset.type=gpt +dataset.path=data \"dataset.split='50,50,0'\" tokenizer=byte model.seq_length=8 "
-                                             "train.steps=3 scheduler.warmup_steps=1 -q run.dir=a");
+    Outcome trained = cli_in(scratch.path(),
+                             "r.yaml dataset.type=gpt +dataset.path=data "
+                             "\"dataset.split='50,50,0'\" tokenizer=byte model.seq_length=8 "
+                             "train.steps=3 scheduler.warmup_steps=1 -q run.dir=a");
     REQUIRE_MESSAGE(trained.status == 0, trained.err);
     REQUIRE(cli_in(scratch.path(), "rerun a -q").status == 0);
   }
@@ -112,7 +124,8 @@ TEST_CASE("runs/latest means the newest run, and rerun follows it") {
   scratch.write("one.yaml", tiny_recipe());
   scratch.write("two.yaml", tiny_recipe());
   for (const char* name : {"one", "two"}) {
-    CHECK(cli_in(scratch.path(), std::string(name) + ".yaml train.steps=1 scheduler.warmup_steps=0 -q")
+    CHECK(cli_in(scratch.path(),
+                 std::string(name) + ".yaml train.steps=1 scheduler.warmup_steps=0 -q")
               .status == 0);
     CHECK(fs::read_symlink(scratch / "runs/latest") == name);
   }
@@ -124,41 +137,52 @@ TEST_CASE("runs/latest means the newest run, and rerun follows it") {
 
 TEST_CASE("resuming tells every change by its class, and who made it") {
   Scratch scratch("mtrain-resume");
-  std::string r = scratch.write("r.yaml", tiny_recipe()), run_dir = "run.dir=" + (scratch / "r").string();
+  std::string r = scratch.write("r.yaml", tiny_recipe()),
+              run_dir = "run.dir=" + (scratch / "r").string();
   REQUIRE(cli({r, run_dir, "train.steps=5", "-q"}).status == 0);
-  Outcome refused =
-      cli({r, run_dir, "train.steps=6", "model.hidden_size=64", "optimizer.lr=1e-3", "checkpoint.keep=5"});
+  Outcome refused = cli({r, run_dir, "train.steps=6", "model.hidden_size=64", "optimizer.lr=1e-3",
+                         "checkpoint.keep=5"});
   CHECK(refused.status == 12);
   CHECK_MESSAGE(has(refused.err, "model.hidden_size: 32 -> 64"), refused.err);
   CHECK_MESSAGE(has(refused.err, "command line, argument 4"), refused.err);
   CHECK_FALSE(has(refused.err, "optimizer.lr"));  // what may change is no reason
   Outcome changed = cli({r, run_dir, "train.steps=6", "optimizer.lr=1e-3", "checkpoint.keep=5"});
   CHECK_MESSAGE(changed.status == 0, changed.err);
-  CHECK_MESSAGE(has(changed.err, "optimizer.lr: 0.002 -> 0.001   (command line, argument 4; before: " + r),
-                changed.err);
+  CHECK_MESSAGE(
+      has(changed.err, "optimizer.lr: 0.002 -> 0.001   (command line, argument 4; before: " + r),
+      changed.err);
   CHECK_FALSE(has(changed.err, "checkpoint.keep"));
 }
 
 namespace {
 
-/// A folder with text that is prepared as `data`, and a recipe that trains its eight samples of an epoch one a step.
+/// A folder with text that is prepared as `data`, and a recipe that trains its eight samples of an
+/// epoch one a step.
 void write_text_run(const Scratch& scratch) {
   std::string text;
   for (int i = 0; i < 12; ++i) text += std::string(9, static_cast<char>('a' + i)) + "\n\n";
   scratch.write("text.txt", text);
-  Outcome prepared = cli_in(scratch.path(), "data prepare -i text.txt -o data -t byte --split-on blank-lines -q");
+  Outcome prepared =
+      cli_in(scratch.path(), "data prepare -i text.txt -o data -t byte --split-on blank-lines -q");
   REQUIRE_MESSAGE(prepared.status == 0, prepared.err);
-  scratch.write("r.yaml", "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 16}\n"
-                          "dataset: {type: gpt, path: data, split: '1'}\ntokenizer: byte\ntrain: {steps: 3}\n"
-                          "validation: {steps: 0}\nlogger: {tensorboard: false}\nscheduler: {type: constant}\n");
+  scratch.write(
+      "r.yaml",
+      "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: "
+      "16}\n"
+      "dataset: {type: gpt, path: data, split: '1'}\ntokenizer: byte\ntrain: {steps: 3}\n"
+      "validation: {steps: 0}\nlogger: {tensorboard: false}\nscheduler: {type: constant}\n");
 }
 
 }  // namespace
 
-TEST_CASE("a run goes on with more steps where the samples it has seen stay in their order, and is refused elsewhere") {
+TEST_CASE(
+    "a run goes on with more steps where the samples it has seen stay in their order, and is "
+    "refused elsewhere") {
   Scratch scratch("mtrain-resume-order");
   write_text_run(scratch);
-  auto train = [&](const std::string& words) { return cli_in(scratch.path(), "r.yaml -q " + words); };
+  auto train = [&](const std::string& words) {
+    return cli_in(scratch.path(), "r.yaml -q " + words);
+  };
   auto works = [&](const std::string& words) {
     Outcome out = train(words);
     REQUIRE_MESSAGE(out.status == 0, out.err);
@@ -177,7 +201,8 @@ TEST_CASE("a run goes on with more steps where the samples it has seen stay in t
   works("run.dir=epochs train.epochs=1");
   Outcome epochs = train("run.dir=epochs train.epochs=2");
   CHECK(epochs.status == 12);
-  CHECK_MESSAGE(has(epochs.err, "\n  train.epochs=2 makes train.steps: 8 -> 16   (command line"), epochs.err);
+  CHECK_MESSAGE(has(epochs.err, "\n  train.epochs=2 makes train.steps: 8 -> 16   (command line"),
+                epochs.err);
   works("run.dir=open train.epochs=1 dataset.order=open");
   works("run.dir=open train.epochs=3 dataset.order=open");
   works("run.dir=once train.epochs=3 dataset.order=open");
@@ -189,26 +214,35 @@ TEST_CASE("resuming on other data is refused by the settings that changed them")
   write_text_run(scratch);
   REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a").status == 0);
   for (const auto& [words, told] : std::vector<std::pair<std::string, std::string>>{
-           {"rng.seed=7", "rng.seed: "}, {"model.seq_length=8", "model.seq_length: 16 -> 8   (command line"},
-           {"\"dataset.split='9,1'\"", "dataset.split: \"1\" -> \"9,1\"   (command line"}, {"dataset.order=open", "dataset.order: megatron -> open   (command line"},
-           {"dataset.type=mock '~dataset.path' '~dataset.split'", "dataset.type: gpt -> mock   (command line"}, {"dataset.eod_mask_loss=true", "dataset.eod_mask_loss: false -> true   (command"}}) {
+           {"rng.seed=7", "rng.seed: "},
+           {"model.seq_length=8", "model.seq_length: 16 -> 8   (command line"},
+           {"\"dataset.split='9,1'\"", "dataset.split: \"1\" -> \"9,1\"   (command line"},
+           {"dataset.order=open", "dataset.order: megatron -> open   (command line"},
+           {"dataset.type=mock '~dataset.path' '~dataset.split'",
+            "dataset.type: gpt -> mock   (command line"},
+           {"dataset.eod_mask_loss=true", "dataset.eod_mask_loss: false -> true   (command"}}) {
     Outcome refused = cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=5 " + words);
     CHECK(refused.status == 12);
     CHECK_MESSAGE(has(refused.err, "\n  " + told), refused.err);
     CHECK_MESSAGE(has(refused.err, "undo this change"), refused.err);  // no other is named
   }
-  // The same data in another place are no other data, and what counts at the beginning alone is passed over.
+  // The same data in another place are no other data, and what counts at the beginning alone is
+  // passed over.
   const fs::path moved = scratch / "moved";
   fs::create_directories(moved);
   for (const char* end : {".bin", ".idx", ".tokenizer.json"})
-    if (fs::exists(scratch / (std::string("data") + end))) fs::copy(scratch / (std::string("data") + end), moved / (std::string("data") + end));
-  Outcome there = cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=5 dataset.path=moved/data dataset.drop_last=false model.init_std=0.5");
+    if (fs::exists(scratch / (std::string("data") + end)))
+      fs::copy(scratch / (std::string("data") + end), moved / (std::string("data") + end));
+  Outcome there = cli_in(scratch.path(),
+                         "r.yaml -q run.dir=a train.steps=5 dataset.path=moved/data "
+                         "dataset.drop_last=false model.init_std=0.5");
   CHECK_MESSAGE(there.status == 0, there.err);
   CHECK_FALSE(has(there.err, "dataset."));
   CHECK_MESSAGE(has(there.err, "model.init_std: 0.02 -> 0.5"), there.err);
   CHECK(has(there.err, "changes nothing"));
   scratch.write("other.txt", std::string(200, 'x') + "\n\nand more\n");
-  Outcome other = cli_in(scratch.path(), "data prepare -i other.txt -o other -t byte --split-on blank-lines -q");
+  Outcome other = cli_in(scratch.path(),
+                         "data prepare -i other.txt -o other -t byte --split-on blank-lines -q");
   REQUIRE_MESSAGE(other.status == 0, other.err);
   Outcome file = cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=6 dataset.path=other");
   CHECK(file.status == 12);
@@ -217,7 +251,8 @@ TEST_CASE("resuming on other data is refused by the settings that changed them")
 
 TEST_CASE("steps of train.skip_steps that are past change nothing, those to come do") {
   Scratch scratch("mtrain-resume-skip");
-  const std::string r = scratch.write("r.yaml", tiny_recipe()), run_dir = "run.dir=" + (scratch / "r").string();
+  const std::string r = scratch.write("r.yaml", tiny_recipe()),
+                    run_dir = "run.dir=" + (scratch / "r").string();
   REQUIRE(cli({r, run_dir, "train.steps=5", "-q"}).status == 0);
   Outcome past = cli({r, run_dir, "train.steps=6", "train.skip_steps=[2, 5]", "-q"});
   CHECK_MESSAGE(past.status == 0, past.err);
@@ -227,15 +262,21 @@ TEST_CASE("steps of train.skip_steps that are past change nothing, those to come
   CHECK_MESSAGE(has(coming.err, "train.skip_steps: "), coming.err);
 }
 
-TEST_CASE("weights of a run: its model's settings count where the recipe says none, and others are refused before anything is built") {
+TEST_CASE(
+    "weights of a run: its model's settings count where the recipe says none, and others are "
+    "refused before anything is built") {
   Scratch scratch("mtrain-init-from");
-  const std::string model = "layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 80, rope: {theta: 500}";
+  const std::string model =
+      "layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 80, rope: {theta: 500}";
   auto recipe = [&](const char* name, const std::string& settings) {
-    return scratch.write(name, "model: {type: llama, seq_length: 32, " + settings + "}\ndataset: mock\ntrain: {steps: 1}\nlogger: {tensorboard: false}\n");
+    return scratch.write(name,
+                         "model: {type: llama, seq_length: 32, " + settings +
+                             "}\ndataset: mock\ntrain: {steps: 1}\nlogger: {tensorboard: false}\n");
   };
   const fs::path base = scratch / "base";
   REQUIRE(cli({recipe("base.yaml", model), "run.dir=" + base.string(), "-q"}).status == 0);
-  const std::string start = "model.init_from=" + base.string(), bare = recipe("bare.yaml", "init_std: 0.02");
+  const std::string start = "model.init_from=" + base.string(),
+                    bare = recipe("bare.yaml", "init_std: 0.02");
   for (const std::string& folder : {base.string(), (base / "checkpoints/step-1").string()}) {
     Outcome taken = cli({"config", "show", "model", bare, "model.init_from=" + folder});
     CHECK_MESSAGE(has(taken.out, "hidden_size: 32"), taken.out, taken.err);
@@ -246,26 +287,36 @@ TEST_CASE("weights of a run: its model's settings count where the recipe says no
   Outcome from_there = cli({"eval", "--from", (scratch / "next").string(), "--batches", "1"});
   CHECK_MESSAGE(from_there.status == 0, from_there.err);
   // Sizes that no machine has memory for.
-  for (const Words& words : {Words{"check"}, Words{"train", "run.dir=" + (scratch / "big").string()}}) {
+  for (const Words& words :
+       {Words{"check"}, Words{"train", "run.dir=" + (scratch / "big").string()}}) {
     Words all = words;
-    for (const std::string& word : {bare, start, std::string("model.hidden_size=1048576"), std::string("model.layers=900")}) all.push_back(word);
+    for (const std::string& word :
+         {bare, start, std::string("model.hidden_size=1048576"), std::string("model.layers=900")})
+      all.push_back(word);
     Outcome big = cli(all);
     CHECK(big.status == 10);
-    CHECK_MESSAGE(has(big.err, "model.hidden_size: 1048576 differs from " + base.string() + ", where model.hidden_size is 32"), big.err);
+    CHECK_MESSAGE(has(big.err, "model.hidden_size: 1048576 differs from " + base.string() +
+                                   ", where model.hidden_size is 32"),
+                  big.err);
     CHECK_MESSAGE(has(big.err, "model.layers: 900 differs from"), big.err);
     CHECK_FALSE(has(big.err, "memory"));
   }
   Outcome kind = cli({"check", bare, start, "model.type=gpt2"});
   CHECK(kind.status == 10);
   CHECK_MESSAGE(has(kind.err, "where model.type is llama"), kind.err);
-  CHECK(cli({"check", bare, start, "model.rope.theta=20000"}).status == 0);  // another function of the same weights
+  CHECK(cli({"check", bare, start, "model.rope.theta=20000"}).status ==
+        0);  // another function of the same weights
 }
 
-TEST_CASE("a saved run takes another dataset: what the old one alone has is dropped, what the command line says is checked") {
+TEST_CASE(
+    "a saved run takes another dataset: what the old one alone has is dropped, what the command "
+    "line says is checked") {
   Scratch scratch("mtrain-other-plugin");
   write_text_run(scratch);
   REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a").status == 0);
-  for (const char* words : {"eval --from a --batches 1 dataset=mock", "eval --from a --batches 1 dataset.type=mock", "check a dataset=mock", "rerun a -q run.dir=b dataset=mock"}) {
+  for (const char* words :
+       {"eval --from a --batches 1 dataset=mock", "eval --from a --batches 1 dataset.type=mock",
+        "check a dataset=mock", "rerun a -q run.dir=b dataset=mock"}) {
     Outcome other = cli_in(scratch.path(), words);
     CHECK_MESSAGE(other.status == 0, words, ": ", other.err);
   }
@@ -282,7 +333,9 @@ TEST_CASE("a saved run takes another dataset: what the old one alone has is drop
   }
 }
 
-TEST_CASE("eval says how much it read, of data that repeat or are not the run's, and reads a split once where that is asked for") {
+TEST_CASE(
+    "eval says how much it read, of data that repeat or are not the run's, and reads a split once "
+    "where that is asked for") {
   Scratch scratch("mtrain-eval-extent");
   write_text_run(scratch);
   REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a").status == 0);
@@ -291,14 +344,18 @@ TEST_CASE("eval says how much it read, of data that repeat or are not the run's,
     CHECK_MESSAGE(out.status == 0, out.err);
     return out;
   };
-  Outcome once = eval("--batches all --json"), as_many = eval("--batches 8 --json"), twice = eval("--batches 16");
+  Outcome once = eval("--batches all --json"), as_many = eval("--batches 8 --json"),
+          twice = eval("--batches 16");
   CHECK(once.err.empty());
   CHECK(as_many.err.empty());
   CHECK(json::parse(once.out).at("samples") == 8);
   CHECK(json::parse(once.out).at("tokens") == 128);
   const double loss = json::parse(once.out).at("loss").get<double>();
   CHECK(json::parse(as_many.out).at("loss").get<double>() == doctest::Approx(loss));
-  CHECK_MESSAGE(has(twice.err, "the train split has 8 samples, which 16 batches of 1 repeat: --batches all evaluates each once"), twice.err);
+  CHECK_MESSAGE(has(twice.err,
+                    "the train split has 8 samples, which 16 batches of 1 repeat: --batches all "
+                    "evaluates each once"),
+                twice.err);
   CHECK_MESSAGE(has(twice.out, "256 tokens of 16 batches of 1 sample in "), twice.out);
   CHECK_MESSAGE(has(eval("--batches all").out, "128 tokens of 8 samples, each once, in "), "all");
   CHECK_MESSAGE(has(eval("").out, "tokens of 1 batch of 1 sample in "), "validation.steps is 0");
@@ -313,8 +370,13 @@ TEST_CASE("eval says how much it read, of data that repeat or are not the run's,
   std::string text = slurp(scratch / "text.txt");
   for (char& c : text) c = c == 'a' ? 'z' : c;
   scratch.write("text.txt", text);
-  REQUIRE(cli_in(scratch.path(), "data prepare -f -i text.txt -o data -t byte --split-on blank-lines -q").status == 0);
+  REQUIRE(cli_in(scratch.path(),
+                 "data prepare -f -i text.txt -o data -t byte --split-on blank-lines -q")
+              .status == 0);
   Outcome changed = eval("");
-  CHECK_MESSAGE(has(changed.err, "the data are not those that a was trained on:\n  data has other contents of the same size"), changed.err);
+  CHECK_MESSAGE(has(changed.err,
+                    "the data are not those that a was trained on:\n  data has other contents of "
+                    "the same size"),
+                changed.err);
   CHECK(eval("dataset.path=data").err.empty());
 }

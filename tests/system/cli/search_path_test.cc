@@ -1,4 +1,5 @@
-// Where recipes and groups are found, how a recipe may be said, and what a recipe can ask about its run.
+// Where recipes and groups are found, how a recipe may be said, and what a recipe can ask about its
+// run.
 #include <doctest/doctest.h>
 
 #include "shell.h"
@@ -14,12 +15,15 @@ std::string named_run(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("the nearest folder of the search path wins: recipe's own, project, plugins, user, built-in") {
+TEST_CASE(
+    "the nearest folder of the search path wins: recipe's own, project, plugins, user, built-in") {
   Scratch scratch("mtrain-search");
   fs::path work = scratch / "work", home = scratch / "home", plugins = scratch / "plugins";
   write_at(work / "own.d/r.yaml", "defaults: [{scheduler: s}, _self_]\n" + tiny_recipe());
-  const std::vector<std::pair<fs::path, std::string>> places = {
-      {home / "mtrain", "1"}, {plugins / "recipes", "2"}, {work / "recipes", "3"}, {work / "own.d", "4"}};
+  const std::vector<std::pair<fs::path, std::string>> places = {{home / "mtrain", "1"},
+                                                                {plugins / "recipes", "2"},
+                                                                {work / "recipes", "3"},
+                                                                {work / "own.d", "4"}};
   for (const auto& [folder, warmup] : places) {
     write_at(folder / "scheduler/s.yaml", "stable_steps: " + warmup + "\n");
     Outcome outcome =
@@ -36,7 +40,8 @@ TEST_CASE("a recipe is a path, a name, or standard input") {
   write_at(work / "recipes/deep/er.yaml", named_run("deeper"));
   fs::create_directories(work / "mine");  // a folder of that name is no recipe
   Outcome by_name = cli_in(work, "check mine"), by_path = cli_in(work, "check recipes/mine.yaml"),
-          group = cli_in(work, "check deep/er"), input = cli_in(work, "check - < recipes/mine.yaml"),
+          group = cli_in(work, "check deep/er"),
+          input = cli_in(work, "check - < recipes/mine.yaml"),
           bare = cli_in(work, "- train.steps=0 -q run.name='' < recipes/mine.yaml");
   CHECK_MESSAGE(has(by_name.out, "runs/project-one"), by_name.err);
   CHECK_MESSAGE(has(by_path.out, "runs/project-one"), by_path.err);
@@ -52,7 +57,8 @@ TEST_CASE("a recipe is a path, a name, or standard input") {
   CHECK(wrong.status == 10);
   CHECK_MESSAGE(has(wrong.err, "did you mean mine?"), wrong.err);
   // The same help for every command that takes a recipe.
-  for (const char* words : {"zzqqxx", "train zzqqxx", "check zzqqxx", "recipes cp zzqqxx x.yaml", "config show zzqqxx"}) {
+  for (const char* words : {"zzqqxx", "train zzqqxx", "check zzqqxx", "recipes cp zzqqxx x.yaml",
+                            "config show zzqqxx"}) {
     Outcome absent = cli_in(work, words);
     CHECK(absent.status == 10);
     CHECK_MESSAGE(has(absent.err, "recipes ls"), words, absent.err);
@@ -64,7 +70,9 @@ TEST_CASE("a recipe is a path, a name, or standard input") {
   CHECK(has(cli_in(work, "check recipes/mien.yaml").err, "did you mean recipes/mine.yaml?"));
 }
 
-TEST_CASE("the settings may stand before the recipe, and each fault names its place on the command line") {
+TEST_CASE(
+    "the settings may stand before the recipe, and each fault names its place on the command "
+    "line") {
   Scratch scratch("mtrain-places");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   Outcome first = cli({"check", "train.steps=7", recipe, "--resolved"});
@@ -80,19 +88,23 @@ TEST_CASE("warnings of a recipe that is in order are shown") {
   Outcome old = cli({"check", recipe, "train.train_iters=7", "--resolved"});
   CHECK(old.status == 0);  // an override counts, whichever name it says
   CHECK_MESSAGE(has(old.out, "steps: 7"), old.out);
-  CHECK_MESSAGE(has(old.err, "warning[renamed] train.train_iters: is another name for train.steps"), old.err);
-  recipe = scratch.write("old.yaml",
-                         "model: {type: llama, num_layers: 2}\ndataset: mock\ntrain: {train_iters: 5}\n");
+  CHECK_MESSAGE(has(old.err, "warning[renamed] train.train_iters: is another name for train.steps"),
+                old.err);
+  recipe = scratch.write(
+      "old.yaml", "model: {type: llama, num_layers: 2}\ndataset: mock\ntrain: {train_iters: 5}\n");
   Outcome warned = cli({"check", recipe}), quiet = cli({"check", recipe, "-q"});
   CHECK(warned.status == 0);
-  CHECK_MESSAGE(has(warned.err, "warning[renamed] train.train_iters: is another name for train.steps"), warned.err);
+  CHECK_MESSAGE(
+      has(warned.err, "warning[renamed] train.train_iters: is another name for train.steps"),
+      warned.err);
   CHECK(quiet.err.empty());
 }
 
 TEST_CASE("a recipe can ask about its run") {
   Scratch scratch("mtrain-resolvers");
   std::string recipe = scratch.write(
-      "asks.yaml", tiny_recipe() + "run: {name: '${run:name}-${world_size:}', dir: '${recipe_dir:}/out'}\n");
+      "asks.yaml",
+      tiny_recipe() + "run: {name: '${run:name}-${world_size:}', dir: '${recipe_dir:}/out'}\n");
   Outcome outcome = cli({"check", recipe, "--resolved"});
   CHECK_MESSAGE(has(outcome.out, "name: asks-1"), outcome.out, outcome.err);
   CHECK_MESSAGE(has(outcome.out, "dir: " + scratch.path().string() + "/out"), outcome.out);

@@ -1,5 +1,5 @@
-// Runs mtrain in a folder through a shell, for what depends on the working directory; shared by the tests
-// beside it.
+// Runs mtrain in a folder through a shell, for what depends on the working directory; shared by the
+// tests beside it.
 #pragma once
 #include "../process.h"
 
@@ -8,9 +8,9 @@ namespace mtrain::testing {
 /// `home`: the user's configuration.
 inline Outcome cli_in(const std::filesystem::path& folder, const std::string& words,
                       const std::filesystem::path& home = "/nowhere") {
-  return run(
-      {.arguments = {"/bin/sh", "-c", "cd " + folder.string() + " && exec " + mtrain_binary() + " " + words},
-       .environment = {"XDG_CONFIG_HOME=" + home.string()}});
+  return run({.arguments = {"/bin/sh", "-c",
+                            "cd " + folder.string() + " && exec " + mtrain_binary() + " " + words},
+              .environment = {"XDG_CONFIG_HOME=" + home.string()}});
 }
 
 inline void write_at(const std::filesystem::path& file, const std::string& text) {

@@ -1,11 +1,12 @@
-// Ctrl-C as it reaches a job: several times at once, by the terminal, a launcher and `timeout`. It saves and says so, once; a person's
-// second one ends the job.
+// Ctrl-C as it reaches a job: several times at once, by the terminal, a launcher and `timeout`. It
+// saves and says so, once; a person's second one ends the job.
+#include "mtrain/train/signals.h"
+
 #include <doctest/doctest.h>
 
 #include <csignal>
 #include <future>
 
-#include "mtrain/train/signals.h"
 #include "shell.h"
 #include "training_run.h"
 
@@ -17,7 +18,8 @@ namespace {
 
 size_t count(const std::string& text, const std::string& part) {
   size_t n = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++n;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size()))
+    ++n;
   return n;
 }
 
@@ -45,21 +47,28 @@ TEST_CASE("a SIGINT ends at once when it comes ten ticks after the first, not so
   CHECK(scheduled.take(SIGINT) == end_at_once);
 }
 
-TEST_CASE("SIGINT that comes several times at once: message and checkpoint, with one rank and with several") {
+TEST_CASE(
+    "SIGINT that comes several times at once: message and checkpoint, with one rank and with "
+    "several") {
   Scratch scratch("mtrain-doubled");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
-  // Every rank passes train.step: step 7 is behind the checkpoint of step 5, so that the save which the signal asks for is the second.
+  // Every rank passes train.step: step 7 is behind the checkpoint of step 5, so that the save which
+  // the signal asks for is the second.
   for (auto [ranks, step] : {std::pair{"1", "train.step:7"}, {"2", "train.step:13"}}) {
     CAPTURE(ranks);
     const fs::path folder = scratch / ranks;
     // The others come while the save is under way, and no tick passes before it is over.
-    Outcome out = run({.arguments = {mtrain_binary(), recipe, "run.dir=" + folder.string(), std::string("dist.nproc=") + ranks},
-                       .environment = {"MTRAIN_FAULT=" + std::string(step) + ":stop,ckpt.p3:2:stop,ckpt.p6:2:stop,signals.tick:1:await=ckpt.p8/2"},
-                       .while_stopped = [](pid_t pid) { ::kill(pid, SIGINT); }});
+    Outcome out =
+        run({.arguments = {mtrain_binary(), recipe, "run.dir=" + folder.string(),
+                           std::string("dist.nproc=") + ranks},
+             .environment = {"MTRAIN_FAULT=" + std::string(step) +
+                             ":stop,ckpt.p3:2:stop,ckpt.p6:2:stop,signals.tick:1:await=ckpt.p8/2"},
+             .while_stopped = [](pid_t pid) { ::kill(pid, SIGINT); }});
     CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
     CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
     CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
-    Outcome rest = cli({recipe, "-q", "run.dir=" + folder.string(), std::string("dist.nproc=") + ranks});
+    Outcome rest =
+        cli({recipe, "-q", "run.dir=" + folder.string(), std::string("dist.nproc=") + ranks});
     CHECK_MESSAGE(rest.status == 0, rest.err);
   }
 }
@@ -68,7 +77,8 @@ TEST_CASE("a second SIGINT after the grace ends a save that takes too long") {
   Scratch scratch("mtrain-impatient");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   Outcome out = run({.arguments = {mtrain_binary(), recipe, "run.dir=" + (scratch / "a").string()},
-                     .environment = {"MTRAIN_FAULT=train.step:7:stop,ckpt.p3:2:await=signals.grace/1,ckpt.p4:2:stop,ckpt.p6:2:await=nobody/1"},
+                     .environment = {"MTRAIN_FAULT=train.step:7:stop,ckpt.p3:2:await=signals.grace/"
+                                     "1,ckpt.p4:2:stop,ckpt.p6:2:await=nobody/1"},
                      .while_stopped = [](pid_t pid) { ::kill(pid, SIGINT); }});
   CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
   CHECK_MESSAGE(has(out.err, kTold), out.err);
@@ -76,18 +86,23 @@ TEST_CASE("a second SIGINT after the grace ends a save that takes too long") {
   CHECK_FALSE(fs::exists(scratch / "a/checkpoints/step-7"));
 }
 
-TEST_CASE("a signal ends a validation that has many batches left: no loss of a part of them, and the checkpoint is there") {
+TEST_CASE(
+    "a signal ends a validation that has many batches left: no loss of a part of them, and the "
+    "checkpoint is there") {
   Scratch scratch("mtrain-validation-signal");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   const Words base = {"validation.steps=200000", "validation.interval=7"};
   for (const char* ranks : {"1", "2"}) {
     CAPTURE(ranks);
     const fs::path folder = scratch / ranks;
-    Outcome out = run({.arguments = with({mtrain_binary(), recipe, "run.dir=" + folder.string(), std::string("dist.nproc=") + ranks}, base),
+    Outcome out = run({.arguments = with({mtrain_binary(), recipe, "run.dir=" + folder.string(),
+                                          std::string("dist.nproc=") + ranks},
+                                         base),
                        .environment = {"MTRAIN_FAULT=eval.batch:3:stop"},
                        .while_stopped = [](pid_t pid) { ::kill(pid, SIGTERM); }});
     CHECK_MESSAGE(out.status == 128 + SIGTERM, out.err);
-    CHECK_MESSAGE(has(out.out + out.err, "the validation after step 7 is left before its end"), out.out, out.err);
+    CHECK_MESSAGE(has(out.out + out.err, "the validation after step 7 is left before its end"),
+                  out.out, out.err);
     CHECK(fs::exists(folder / "checkpoints/step-7"));
     for (const Json& row : rows(folder, "val_loss")) CHECK(row.at("val_loss").is_null());
   }
@@ -97,9 +112,11 @@ TEST_CASE("a command that saves no checkpoint stops without a word about one") {
   Scratch scratch("mtrain-prepare-signal");
   scratch.write("a.txt", "some text\n");
   // The work goes on once the signal was seen.
-  Outcome out = run({.arguments = {mtrain_binary(), "data", "prepare", "-i", (scratch / "a.txt").string(), "-o", (scratch / "a").string(), "-t", "byte"},
-                     .environment = {"MTRAIN_FAULT=data.read:1:stop,data.read:2:await=signals.tick/1"},
-                     .while_stopped = [](pid_t pid) { ::kill(pid, SIGINT); }});
+  Outcome out =
+      run({.arguments = {mtrain_binary(), "data", "prepare", "-i", (scratch / "a.txt").string(),
+                         "-o", (scratch / "a").string(), "-t", "byte"},
+           .environment = {"MTRAIN_FAULT=data.read:1:stop,data.read:2:await=signals.tick/1"},
+           .while_stopped = [](pid_t pid) { ::kill(pid, SIGINT); }});
   CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
   CHECK_MESSAGE(has(out.err, "Interrupt: stopping; a second Ctrl-C (SIGINT)"), out.err);
   CHECK_MESSAGE(!has(out.err, "checkpoint"), out.err);
@@ -107,22 +124,29 @@ TEST_CASE("a command that saves no checkpoint stops without a word about one") {
   CHECK_FALSE(fs::exists(scratch / "a.bin"));
 }
 
-TEST_CASE("ranks that are processes: all get the signal, one says so, and the checkpoint is there") {
+TEST_CASE(
+    "ranks that are processes: all get the signal, one says so, and the checkpoint is there") {
   Scratch scratch("mtrain-ranks-signal");
-  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe()), meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
+                    meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
   const fs::path folder = scratch / "run", pids = scratch / "pids";
   const std::string noted = "echo $$ >> " + pids.string() + "; exec \"$0\" \"$@\"";
   auto job = std::async(std::launch::async, [&] {
-    return run({.arguments = {meet, "-n", "2", "/bin/sh", "-c", noted, mtrain_binary(), recipe, "train.steps=100000000",
-                              "checkpoint.interval=0", "validation.interval=0", "run.dir=" + folder.string()}});
+    return run({.arguments = {meet, "-n", "2", "/bin/sh", "-c", noted, mtrain_binary(), recipe,
+                              "train.steps=100000000", "checkpoint.interval=0",
+                              "validation.interval=0", "run.dir=" + folder.string()}});
   });
-  await_content(folder / "metrics.jsonl", 1, [&] { return job.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+  await_content(folder / "metrics.jsonl", 1,
+                [&] { return job.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
   std::istringstream lines(slurp(pids));
   for (pid_t pid = 0; lines >> pid;) ::kill(pid, SIGINT);
   Outcome out = job.get();
   CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
   CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
-  CHECK_MESSAGE(has(out.err, "Interrupt: stopping after this step with a checkpoint; a second Ctrl-C (SIGINT)"), out.err);
+  CHECK_MESSAGE(
+      has(out.err,
+          "Interrupt: stopping after this step with a checkpoint; a second Ctrl-C (SIGINT)"),
+      out.err);
   CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
 }
 
@@ -130,13 +154,17 @@ TEST_CASE("ranks of --nproc: the message comes however quick the end is") {
   Scratch scratch("mtrain-nproc-signal");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   const fs::path folder = scratch / "run";
-  Outcome out = run({.arguments = {mtrain_binary(), "--nproc", "2", recipe, "dist.comm=tcp", "train.steps=100000000", "checkpoint.interval=0",
+  Outcome out = run({.arguments = {mtrain_binary(), "--nproc", "2", recipe, "dist.comm=tcp",
+                                   "train.steps=100000000", "checkpoint.interval=0",
                                    "validation.interval=0", "run.dir=" + folder.string()},
                      .signal_after = 0.01,
                      .signal_file = folder / "metrics.jsonl",
                      .signal = SIGINT});
   CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
   CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
-  CHECK_MESSAGE(has(out.err, "Interrupt: stopping after this step with a checkpoint; a second Ctrl-C (SIGINT)"), out.err);
+  CHECK_MESSAGE(
+      has(out.err,
+          "Interrupt: stopping after this step with a checkpoint; a second Ctrl-C (SIGINT)"),
+      out.err);
   CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
 }

@@ -22,7 +22,8 @@ TEST_CASE("-f FILE and --set KEY VALUE, in the order of the command line") {
   CHECK(steps({"-f", file}) == "11\n");
   CHECK(steps({"-f", file, "train.steps=12"}) == "12\n");
   CHECK(steps({"train.steps=12", "-f", file}) == "11\n");
-  CHECK(steps({"train.steps=12", "--set", "train.steps", "13", "-f", file, "train.steps=14"}) == "14\n");
+  CHECK(steps({"train.steps=12", "--set", "train.steps", "13", "-f", file, "train.steps=14"}) ==
+        "14\n");
   CHECK(steps({"-f", file, "--set", "train.steps", "13"}) == "13\n");
   Outcome name = cli({"config", "show", r, "run.name", "--set", "run.name", "--odd, [name]=${x}"});
   CHECK_MESSAGE(name.out == "\"--odd, [name]=\\\\${x}\"\n", name.out, name.err);
@@ -32,7 +33,8 @@ TEST_CASE("-f FILE and --set KEY VALUE, in the order of the command line") {
   CHECK_MESSAGE(has(fault.err, "more.txt:2:1"), fault.err);
   CHECK(cli({"check", r, "-f", "/nowhere"}).status == 10);
   CHECK(cli({"check", r, "--set", "train.steps"}).status == 2);
-  Outcome bare = cli({r, "--set", "run.dir", (scratch / "r").string(), "--set", "train.steps", "0", "-q"});
+  Outcome bare =
+      cli({r, "--set", "run.dir", (scratch / "r").string(), "--set", "train.steps", "0", "-q"});
   CHECK_MESSAGE(bare.status == 0, bare.err);
   // Options may stand before a bare recipe.
   Outcome before = cli({"-q", "--set", "run.dir", (scratch / "q").string(), "-f",
@@ -59,17 +61,20 @@ TEST_CASE("check -m validates and lists every trial") {
 
 TEST_CASE("a recipe's sweep is not passed over without a word where -m is not given") {
   Scratch scratch("mtrain-sweep-unused");
-  const std::string r = scratch.write("r.yaml", tiny_recipe() + "sweep: {rng.seed: 'range(1,3)'}\n");
+  const std::string r =
+      scratch.write("r.yaml", tiny_recipe() + "sweep: {rng.seed: 'range(1,3)'}\n");
   const std::string words = "made with -m only";
   Outcome checked = cli({"check", r});
   CHECK(checked.status == 0);
   CHECK_MESSAGE(has(checked.err, words), checked.err);
   CHECK(has(checked.err, "r.yaml:"));
   CHECK(has(cli({"check", r, "--json"}).out, words));
-  Outcome trained = cli({r, "train.steps=1", "scheduler.warmup_steps=0", "run.dir=" + (scratch / "one").string()});
+  Outcome trained = cli(
+      {r, "train.steps=1", "scheduler.warmup_steps=0", "run.dir=" + (scratch / "one").string()});
   CHECK(trained.status == 0);
   CHECK_MESSAGE(has(trained.err, words), trained.err);
-  Outcome swept = cli({r, "-m", "train.steps=1", "scheduler.warmup_steps=0", "run.dir=" + (scratch / "all").string()});
+  Outcome swept = cli({r, "-m", "train.steps=1", "scheduler.warmup_steps=0",
+                       "run.dir=" + (scratch / "all").string()});
   CHECK(swept.status == 0);
   CHECK_FALSE(has(swept.err, words));
   CHECK_FALSE(has(cli({"check", r, "-m"}).err, words));
@@ -96,7 +101,8 @@ TEST_CASE("train -m runs the trials one after another, each in a folder of its o
   // Faulty trials are told before any runs; a failing one ends the sweep unless told otherwise.
   CHECK(with({"run.dir=" + (scratch / "f").string(), "train.micro_batch_size=0,1"}).status == 10);
   CHECK_FALSE(fs::exists(scratch / "f"));
-  Outcome kept = with({"run.dir=" + (scratch / "k").string(), "train.micro_batch_size=0,1", "--keep-going"});
+  Outcome kept =
+      with({"run.dir=" + (scratch / "k").string(), "train.micro_batch_size=0,1", "--keep-going"});
   CHECK(kept.status == 10);
   CHECK_FALSE(fs::exists(scratch / "k/0"));
   CHECK(fs::exists(scratch / "k/1/checkpoints/step-6"));
@@ -123,7 +129,12 @@ TEST_CASE("a sweep ends with a table and sweep.csv, also when a trial fails or i
   Scratch scratch("mtrain-sweep-table");
   std::string r = scratch.write("r.yaml", tiny_recipe());
   auto sweep = [&](const std::string& folder, std::vector<std::string> more, Command command = {}) {
-    command.arguments = {mtrain_binary(), r, "-m", "train.steps=6", "validation.interval=3", "run.dir=" + (scratch / folder).string()};
+    command.arguments = {mtrain_binary(),
+                         r,
+                         "-m",
+                         "train.steps=6",
+                         "validation.interval=3",
+                         "run.dir=" + (scratch / folder).string()};
     command.arguments.insert(command.arguments.end(), more.begin(), more.end());
     return run(command);
   };
@@ -132,8 +143,8 @@ TEST_CASE("a sweep ends with a table and sweep.csv, also when a trial fails or i
   CHECK(has(good.out, "best valid loss"));
   auto rows = csv(scratch / "good/sweep.csv");
   REQUIRE(rows.size() == 5);
-  CHECK(rows[0] == std::vector<std::string>{"trial", "optimizer.lr", "rng.seed", "outcome", "steps", "last_loss", "best_loss",
-                                            "best_val_loss", "seconds"});
+  CHECK(rows[0] == std::vector<std::string>{"trial", "optimizer.lr", "rng.seed", "outcome", "steps",
+                                            "last_loss", "best_loss", "best_val_loss", "seconds"});
   for (size_t i = 1; i < rows.size(); ++i) {
     CHECK(rows[i][0] == std::to_string(i - 1));
     CHECK(rows[i][1] == (i < 3 ? "1e-3" : "2e-3"));
@@ -141,8 +152,10 @@ TEST_CASE("a sweep ends with a table and sweep.csv, also when a trial fails or i
     CHECK(rows[i][3] == "done");
     CHECK(rows[i][4] == "6");
     CHECK(std::stod(rows[i][6]) <= std::stod(rows[i][5]));
-    CHECK(has(slurp(scratch / "good" / rows[i][0] / "metrics.jsonl"), "\"loss\":" + rows[i][5] + ","));
-    CHECK(has(slurp(scratch / "good" / rows[i][0] / "metrics.jsonl"), "\"val_loss\":" + rows[i][7]));
+    CHECK(has(slurp(scratch / "good" / rows[i][0] / "metrics.jsonl"),
+              "\"loss\":" + rows[i][5] + ","));
+    CHECK(
+        has(slurp(scratch / "good" / rows[i][0] / "metrics.jsonl"), "\"val_loss\":" + rows[i][7]));
   }
 
   Outcome failed = sweep("failed", {"dataset.vocab_size=1000,200"});
@@ -176,13 +189,16 @@ TEST_CASE("a sweep does not take the run of another configuration for a trial's"
   Scratch scratch("mtrain-sweep-same-folder");
   std::string r = scratch.write("r.yaml", tiny_recipe());
   auto sweep = [&](const std::string& values, const std::string& steps = "6") {
-    return cli({r, "-m", "optimizer.lr=" + values, "train.steps=" + steps, "run.dir=" + (scratch / "s").string()});
+    return cli({r, "-m", "optimizer.lr=" + values, "train.steps=" + steps,
+                "run.dir=" + (scratch / "s").string()});
   };
   REQUIRE(sweep("3e-3,4e-3").status == 0);
-  const std::string table = slurp(scratch / "s/sweep.csv"), metrics = slurp(scratch / "s/1/metrics.jsonl");
-  for (const auto& [values, steps, wanted] : {std::tuple{"3e-3,6e-3", "6", "optimizer.lr: 0.004 -> 0.006"},
-                                              {"3e-3,4e-3", "5", "train.steps: 6 -> 5"},
-                                              {"3e-3,4e-3", "8", "train.steps: 6 -> 8"}}) {
+  const std::string table = slurp(scratch / "s/sweep.csv"),
+                    metrics = slurp(scratch / "s/1/metrics.jsonl");
+  for (const auto& [values, steps, wanted] :
+       {std::tuple{"3e-3,6e-3", "6", "optimizer.lr: 0.004 -> 0.006"},
+        {"3e-3,4e-3", "5", "train.steps: 6 -> 5"},
+        {"3e-3,4e-3", "8", "train.steps: 6 -> 8"}}) {
     CAPTURE(values);
     Outcome other = sweep(values, steps);
     CHECK(other.status == 12);
@@ -206,7 +222,8 @@ TEST_CASE("a sweep does not take the run of another configuration for a trial's"
 
 TEST_CASE("a sweep of one value says what it ran with") {
   Scratch scratch("mtrain-sweep-one");
-  Outcome out = cli({scratch.write("r.yaml", tiny_recipe()), "-m", "train.steps=2", "optimizer.lr=1e-3", "run.dir=" + (scratch / "s").string()});
+  Outcome out = cli({scratch.write("r.yaml", tiny_recipe()), "-m", "train.steps=2",
+                     "optimizer.lr=1e-3", "run.dir=" + (scratch / "s").string()});
   REQUIRE_MESSAGE(out.status == 0, out.err);
   CHECK_MESSAGE(has(out.out, "optimizer.lr=1e-3"), out.out);
   auto rows = csv(scratch / "s/sweep.csv");
@@ -218,17 +235,22 @@ TEST_CASE("a sweep of one value says what it ran with") {
 TEST_CASE("each trial of a sweep has checkpoints of its own, also where checkpoint.dir is set") {
   Scratch scratch("mtrain-sweep-checkpoints");
   const std::string r = scratch.write("r.yaml", tiny_recipe());
-  Outcome out = cli({r, "-m", "-q", "train.steps=4", "rng.seed=1,2", "run.dir=" + (scratch / "s").string(), "checkpoint.dir=" + (scratch / "c").string()});
+  Outcome out =
+      cli({r, "-m", "-q", "train.steps=4", "rng.seed=1,2", "run.dir=" + (scratch / "s").string(),
+           "checkpoint.dir=" + (scratch / "c").string()});
   REQUIRE_MESSAGE(out.status == 0, out.err);
   for (const char* trial : {"0", "1"}) CHECK(fs::exists(scratch / "c" / trial / "step-4"));
-  for (const char* trial : {"s/0", "s/1"}) CHECK(std::filesystem::exists(scratch / trial / "metrics.jsonl"));
+  for (const char* trial : {"s/0", "s/1"})
+    CHECK(std::filesystem::exists(scratch / trial / "metrics.jsonl"));
 }
 
-TEST_CASE("a setting that a sweep varies and that is given plainly, too, has one column: the last value counts") {
+TEST_CASE(
+    "a setting that a sweep varies and that is given plainly, too, has one column: the last value "
+    "counts") {
   Scratch scratch("mtrain-sweep-twice");
   std::string r = scratch.write("r.yaml", tiny_recipe());
-  Outcome out = cli({r, "model.layers=1", "-m", "train.steps=2", "optimizer.lr=1e-3,2e-3", "model.layers=range(1,3)",
-                     "run.dir=" + (scratch / "s").string()});
+  Outcome out = cli({r, "model.layers=1", "-m", "train.steps=2", "optimizer.lr=1e-3,2e-3",
+                     "model.layers=range(1,3)", "run.dir=" + (scratch / "s").string()});
   REQUIRE_MESSAGE(out.status == 0, out.err);
   CHECK_FALSE(has(out.out, "model.layers=1 optimizer.lr"));
   auto rows = csv(scratch / "s/sweep.csv");
@@ -238,25 +260,34 @@ TEST_CASE("a setting that a sweep varies and that is given plainly, too, has one
   CHECK(rows[0][3] == "outcome");
   for (size_t i = 1; i < rows.size(); ++i) {
     CHECK(rows[i][2] == (i % 2 == 1 ? "1" : "2"));
-    CHECK(has(slurp(scratch / "s" / rows[i][0] / "config/resolved.yaml"), "layers: " + rows[i][2] + "\n"));
+    CHECK(has(slurp(scratch / "s" / rows[i][0] / "config/resolved.yaml"),
+              "layers: " + rows[i][2] + "\n"));
   }
 }
 
-TEST_CASE("a run.dir that depends on what varies names each trial's folder, and sweep.csv is in the one that holds them") {
+TEST_CASE(
+    "a run.dir that depends on what varies names each trial's folder, and sweep.csv is in the one "
+    "that holds them") {
   Scratch scratch("mtrain-sweep-named");
   scratch.write("r.yaml", tiny_recipe());
-  const std::string words = "r.yaml -m -q train.steps=2 checkpoint.interval=0 'optimizer.lr=1e-3,2e-3' ";
+  const std::string words =
+      "r.yaml -m -q train.steps=2 checkpoint.interval=0 'optimizer.lr=1e-3,2e-3' ";
   Outcome named = cli_in(scratch.path(), words + "'run.dir=out/lr-${optimizer.lr}'");
   REQUIRE_MESSAGE(named.status == 0, named.err);
-  for (const char* trial : {"out/lr-1e-3", "out/lr-2e-3"}) CHECK(fs::exists(scratch / trial / "metrics.jsonl"));
+  for (const char* trial : {"out/lr-1e-3", "out/lr-2e-3"})
+    CHECK(fs::exists(scratch / trial / "metrics.jsonl"));
   CHECK(csv(scratch / "out/sweep.csv").size() == 3);
   auto listed = nlohmann::json::parse(cli_in(scratch.path(), "runs ls out --json").out);
   CHECK(listed.size() == 2);
   // Trials that would share a folder are refused before any begins, and by check.
   for (const std::string& words_of : {words, "check " + words}) {
-    Outcome shared = cli_in(scratch.path(), words_of + "rng.seed=1,2 'run.dir=both/${optimizer.lr}'");
+    Outcome shared =
+        cli_in(scratch.path(), words_of + "rng.seed=1,2 'run.dir=both/${optimizer.lr}'");
     CHECK(shared.status == 10);
-    CHECK_MESSAGE(has(shared.err, "trials 0 (optimizer.lr=1e-3 rng.seed=1) and 1 (optimizer.lr=1e-3 rng.seed=2)"), shared.err);
+    CHECK_MESSAGE(
+        has(shared.err,
+            "trials 0 (optimizer.lr=1e-3 rng.seed=1) and 1 (optimizer.lr=1e-3 rng.seed=2)"),
+        shared.err);
     CHECK_MESSAGE(has(shared.err, "${run:trial}"), shared.err);
   }
   CHECK(cli_in(scratch.path(), words + "'run.dir=choice(in,in/it)' 'rng.seed=1'").status == 10);
@@ -269,7 +300,8 @@ TEST_CASE("a run.dir that depends on what varies names each trial's folder, and 
 
 TEST_CASE("-q leaves a sweep its result: the table alone") {
   Scratch scratch("mtrain-sweep-quiet");
-  Outcome out = cli({scratch.write("r.yaml", tiny_recipe()), "-m", "-q", "train.steps=2", "rng.seed=1,2", "run.dir=" + (scratch / "s").string()});
+  Outcome out = cli({scratch.write("r.yaml", tiny_recipe()), "-m", "-q", "train.steps=2",
+                     "rng.seed=1,2", "run.dir=" + (scratch / "s").string()});
   REQUIRE_MESSAGE(out.status == 0, out.err);
   CHECK_MESSAGE(out.out.starts_with("trial  settings    outcome"), out.out);
   CHECK(std::count(out.out.begin(), out.out.end(), '\n') == 3);

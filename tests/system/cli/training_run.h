@@ -1,4 +1,5 @@
-// Training runs of small recipes, and what they left in their folders; shared by the tests beside it.
+// Training runs of small recipes, and what they left in their folders; shared by the tests beside
+// it.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -27,24 +28,27 @@ inline std::string text(const Words& words) {
 }
 
 /// A recipe for one thread. `model`: what stands within its braces; `sections`: lines of YAML.
-inline std::string small_recipe(const std::string& model, const std::string& sections, const std::string& dataset = "mock") {
-  return "model: {" + model + "}\ndataset: " + dataset + "\nrun: {threads: 1}\nlogger: {tensorboard: false}\n" + sections;
+inline std::string small_recipe(const std::string& model, const std::string& sections,
+                                const std::string& dataset = "mock") {
+  return "model: {" + model + "}\ndataset: " + dataset +
+         "\nrun: {threads: 1}\nlogger: {tensorboard: false}\n" + sections;
 }
 
-inline Outcome run_training(const std::string& recipe, const std::filesystem::path& folder, const Words& words,
-                            const Words& launcher = {}) {
+inline Outcome run_training(const std::string& recipe, const std::filesystem::path& folder,
+                            const Words& words, const Words& launcher = {}) {
   return cli(with(with(launcher, {recipe, "-q", "run.dir=" + folder.string()}), words));
 }
 
 /// The same, which has to end well.
-inline void train(const std::string& recipe, const std::filesystem::path& folder, const Words& words,
-                  const Words& launcher = {}) {
+inline void train(const std::string& recipe, const std::filesystem::path& folder,
+                  const Words& words, const Words& launcher = {}) {
   Outcome out = run_training(recipe, folder, words, launcher);
   std::string told = text(words) + out.err;
   REQUIRE_MESSAGE(out.status == 0, told);
 }
 
-/// Rows of a run's metrics that have a key: "grad_norm" those of steps, "val_loss" those with a validation; all without one.
+/// Rows of a run's metrics that have a key: "grad_norm" those of steps, "val_loss" those with a
+/// validation; all without one.
 inline std::vector<Json> rows(const std::filesystem::path& folder, const char* key = nullptr) {
   std::vector<Json> out;
   std::ifstream in(folder / "metrics.jsonl");
@@ -53,9 +57,11 @@ inline std::vector<Json> rows(const std::filesystem::path& folder, const char* k
   return out;
 }
 
-/// How far one row's figure is from another's, relative to the latter; 1 where one of them alone has none.
+/// How far one row's figure is from another's, relative to the latter; 1 where one of them alone
+/// has none.
 inline double apart(const Json& a, const Json& b, const char* key) {
-  if (a.at(key).is_null() || b.at(key).is_null()) return a.at(key).is_null() && b.at(key).is_null() ? 0 : 1;
+  if (a.at(key).is_null() || b.at(key).is_null())
+    return a.at(key).is_null() && b.at(key).is_null() ? 0 : 1;
   return std::fabs(a.at(key).get<double>() / b.at(key).get<double>() - 1);
 }
 
@@ -63,7 +69,8 @@ inline double apart(const Json& a, const Json& b, const char* key) {
 inline void forget_checkpoint(const std::filesystem::path& folder, int step) {
   std::vector<std::filesystem::path> found;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "checkpoints"))
-    if (entry.is_directory() && entry.path().filename().string().ends_with(std::to_string(step))) found.push_back(entry.path());
+    if (entry.is_directory() && entry.path().filename().string().ends_with(std::to_string(step)))
+      found.push_back(entry.path());
   REQUIRE(found.size() == 1);
   std::filesystem::remove_all(found[0]);
 }

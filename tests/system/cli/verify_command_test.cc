@@ -19,8 +19,8 @@ bool has(const std::string& text, const std::string& part) {
 TEST_CASE("verify layouts compares, says how it went and certifies it") {
   Scratch scratch("mtrain-verify");
   std::string recipe = scratch.write("r.yaml", tiny_recipe()), file = (scratch / "c.json").string();
-  Outcome out =
-      cli({"verify", "layouts", recipe, "--ranks", "2", "--steps", "3", "--only", "tp2+sp", "--certificate", file});
+  Outcome out = cli({"verify", "layouts", recipe, "--ranks", "2", "--steps", "3", "--only",
+                     "tp2+sp", "--certificate", file});
   REQUIRE_MESSAGE(out.status == 0, out.out << out.err);
   CHECK(has(out.out, "same "));
   CHECK(has(out.out, " differ, 0 failed"));
@@ -40,8 +40,8 @@ TEST_CASE("verify layouts compares, says how it went and certifies it") {
   }
   // The twin runs by itself in such a layout.
   std::string twin = scratch.write("twin.yaml", certificate["twin"]);
-  Outcome alone =
-      cli({twin, "-q", "dist.nproc=2", "dist.tp=2", "dist.sp=true", "run.dir=" + (scratch / "run").string()});
+  Outcome alone = cli({twin, "-q", "dist.nproc=2", "dist.tp=2", "dist.sp=true",
+                       "run.dir=" + (scratch / "run").string()});
   CHECK_MESSAGE(alone.status == 0, alone.err);
 }
 
@@ -54,7 +54,8 @@ TEST_CASE("verify layouts lists without training, and refuses what it cannot do"
   CHECK_FALSE(has(list.out, "same  "));
   Outcome few = cli({"verify", "layouts", recipe, "--ranks", "4", "--list", "--pairwise"});
   CHECK(few.out.size() < list.out.size());
-  Outcome without = cli({"verify", "layouts", recipe, "--ranks", "4", "--list", "--only", "dp2 !tp2 !recompute"});
+  Outcome without =
+      cli({"verify", "layouts", recipe, "--ranks", "4", "--list", "--only", "dp2 !tp2 !recompute"});
   CHECK_FALSE(has(without.out, "tp2"));
   CHECK_FALSE(has(without.out, "recompute"));
   CHECK(has(without.out, "dp2"));
@@ -68,8 +69,8 @@ TEST_CASE("verify layouts lists without training, and refuses what it cannot do"
 TEST_CASE("a recipe for a large machine is verified on this one") {
   Scratch scratch("mtrain-verify-large");
   std::string certificate = (scratch / "c.json").string();
-  Outcome out = cli({"verify", "layouts", "llama3_70b", "--ranks", "2", "--steps", "2", "--only", "tp2",
-                     "--certificate", certificate});
+  Outcome out = cli({"verify", "layouts", "llama3_70b", "--ranks", "2", "--steps", "2", "--only",
+                     "tp2", "--certificate", certificate});
   REQUIRE_MESSAGE(out.status == 0, out.out << out.err);
   CHECK(has(Json::parse(slurp(certificate))["dtype"].dump(), "bf16"));
 }

@@ -1,5 +1,6 @@
-// Ranks on a device whose memory the host cannot touch (tests/fixtures/plugins/walled_backend.cc): whoever follows a tensor's
-// pointer outside of a kernel ends the run. Every way of parallelism, and the CPU's bits.
+// Ranks on a device whose memory the host cannot touch (tests/fixtures/plugins/walled_backend.cc):
+// whoever follows a tensor's pointer outside of a kernel ends the run. Every way of parallelism,
+// and the CPU's bits.
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -17,7 +18,8 @@ std::string recipe_text(const std::string& model) {
   return "model: {" + model +
          ", layers: 4, hidden_size: 64, heads: 4, seq_length: 64}\n"
          "dataset: mock\n"
-         "train: {steps: 2, micro_batch_size: 1, global_batch_size: 4}\n"  // each access opens the wall: slow
+         "train: {steps: 2, micro_batch_size: 1, global_batch_size: 4}\n"  // each access opens the
+                                                                           // wall: slow
          "optimizer: {lr: 2e-3}\n"
          "scheduler: {warmup_steps: 0}\n"
          "validation: {interval: 2, steps: 1}\n"
@@ -27,8 +29,10 @@ std::string recipe_text(const std::string& model) {
 }
 constexpr const char* kLlama = "type: llama, kv_heads: 2, ffn_hidden_size: 128";
 constexpr const char* kMoe =
-    "type: moe, kv_heads: 2, ffn_hidden_size: 128, moe: {experts: 4, top_k: 2, ffn_hidden_size: 64, "
-    "shared_ffn_hidden_size: 64, router: {balancing: [aux_loss], aux_loss_coeff: [0.02], z_loss_coeff: 0.001}}";
+    "type: moe, kv_heads: 2, ffn_hidden_size: 128, moe: {experts: 4, top_k: 2, ffn_hidden_size: "
+    "64, "
+    "shared_ffn_hidden_size: 64, router: {balancing: [aux_loss], aux_loss_coeff: [0.02], "
+    "z_loss_coeff: 0.001}}";
 
 struct Case {
   const char* model;
@@ -37,18 +41,26 @@ struct Case {
 
 const Case kCases[] = {
     {kLlama, {"dist.nproc=1", "train.weight_hash_interval=2"}},
-    {kLlama, {"dist.nproc=2", "train.weight_hash_interval=2", "ddp.overlap_grad_reduce=true", "ddp.bucket_size=20000"}},
+    {kLlama,
+     {"dist.nproc=2", "train.weight_hash_interval=2", "ddp.overlap_grad_reduce=true",
+      "ddp.bucket_size=20000"}},
     {kLlama, {"dist.nproc=2", "ddp.in_order=true"}},
-    {kLlama, {"dist.nproc=2", "dist.zero=3", "ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true"}},
-    {kLlama, {"dist.nproc=4", "dist.tp=4", "dist.sp=true", "comm_overlap.tp=true"}},  // two ranks share a key/value head
+    {kLlama,
+     {"dist.nproc=2", "dist.zero=3", "ddp.overlap_grad_reduce=true",
+      "ddp.overlap_param_gather=true"}},
+    {kLlama,
+     {"dist.nproc=4", "dist.tp=4", "dist.sp=true",
+      "comm_overlap.tp=true"}},  // two ranks share a key/value head
     {kLlama, {"dist.nproc=4", "dist.tp=2", "dist.pp=2", "dist.vp=2", "dist.schedule=interleaved"}},
     {kLlama, {"dist.nproc=2", "dist.cp=2", "mixed_precision.dtype=bf16"}},
     {kLlama, {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[all_gather]"}},
     {kLlama, {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"}},
-    {kLlama, {"dist.nproc=2", "dist.tp=2", "dist.sp=true", "mixed_precision.dtype=bf16", "mixed_precision.fp8=hybrid",
-              "mixed_precision.fp8_recipe=tensorwise"}},
-    {kLlama, {"dist.nproc=2", "dist.zero=1", "mixed_precision.dtype=bf16", "mixed_precision.fp8=hybrid",
-              "mixed_precision.fp8_recipe=delayed", "mixed_precision.fp8_params=true"}},
+    {kLlama,
+     {"dist.nproc=2", "dist.tp=2", "dist.sp=true", "mixed_precision.dtype=bf16",
+      "mixed_precision.fp8=hybrid", "mixed_precision.fp8_recipe=tensorwise"}},
+    {kLlama,
+     {"dist.nproc=2", "dist.zero=1", "mixed_precision.dtype=bf16", "mixed_precision.fp8=hybrid",
+      "mixed_precision.fp8_recipe=delayed", "mixed_precision.fp8_params=true"}},
     {kLlama, {"dist.nproc=1", "model.recompute=full"}},
     {kLlama, {"dist.nproc=2", "dist.zero=1", "checkpoint.async=true", "checkpoint.interval=1"}},
     {kMoe, {"dist.nproc=4", "dist.ep=2", "dist.tp=2", "dist.sp=true"}},
@@ -61,11 +73,13 @@ TEST_CASE("every layout trains on a device's memory, with the CPU's bits") {
   Scratch scratch("mtrain-walled");
   int number = 0;
   for (const Case& c : kCases) {
-    std::string name = std::to_string(number++), recipe = scratch.write(name + ".yaml", recipe_text(c.model));
+    std::string name = std::to_string(number++),
+                recipe = scratch.write(name + ".yaml", recipe_text(c.model));
     std::string told;
     for (const auto& word : c.words) told += word + " ";
     for (const char* backend : {"cpu", "walled"}) {
-      Words words = {recipe, "-q", std::string("dist.backend=") + backend, "run.dir=" + (scratch / (name + backend)).string()};
+      Words words = {recipe, "-q", std::string("dist.backend=") + backend,
+                     "run.dir=" + (scratch / (name + backend)).string()};
       words.insert(words.end(), c.words.begin(), c.words.end());
       Outcome out = cli(words, {kPlugins});
       CHECK_MESSAGE(out.status == 0, told << backend << "\n" << out.err);

@@ -1,4 +1,5 @@
-// Ranks that share out state, gradients and parameters train as ranks that hold everything, and continue each other's checkpoints.
+// Ranks that share out state, gradients and parameters train as ranks that hold everything, and
+// continue each other's checkpoints.
 #include "training_run.h"
 
 using namespace mtrain::testing;
@@ -8,10 +9,11 @@ namespace {
 
 // One micro-batch per rank of two: then every stage adds gradients up in the same order.
 std::string recipe_text(const std::string& model) {
-  return small_recipe(model + ", layers: 3, hidden_size: 64, heads: 4, ffn_hidden_size: 136, seq_length: 48",
-                      "train: {steps: 12, micro_batch_size: 4, global_batch_size: 8}\n"
-                      "optimizer: {lr: 2e-3}\nscheduler: {warmup_steps: 4}\n"
-                      "checkpoint: {interval: 6}\nvalidation: {interval: 6, steps: 2}\n");
+  return small_recipe(
+      model + ", layers: 3, hidden_size: 64, heads: 4, ffn_hidden_size: 136, seq_length: 48",
+      "train: {steps: 12, micro_batch_size: 4, global_batch_size: 8}\n"
+      "optimizer: {lr: 2e-3}\nscheduler: {warmup_steps: 4}\n"
+      "checkpoint: {interval: 6}\nvalidation: {interval: 6, steps: 2}\n");
 }
 
 std::vector<double> losses(const fs::path& folder) {
@@ -23,8 +25,10 @@ std::vector<double> losses(const fs::path& folder) {
 const Words kSharings[] = {{"dist.zero=1"},
                            {"dist.zero=2"},
                            {"dist.zero=3"},
-                           {"dist.zero=1", "ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true", "ddp.bucket_size=9000"},
-                           {"dist.zero=3", "ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true", "model.recompute=full"}};
+                           {"dist.zero=1", "ddp.overlap_grad_reduce=true",
+                            "ddp.overlap_param_gather=true", "ddp.bucket_size=9000"},
+                           {"dist.zero=3", "ddp.overlap_grad_reduce=true",
+                            "ddp.overlap_param_gather=true", "model.recompute=full"}};
 
 }  // namespace
 
@@ -48,7 +52,8 @@ TEST_CASE("dist.zero: every stage ends in the bits of none, also when it changes
         CHECK(losses(folder) == losses(scratch / "plain"));
         forget_checkpoint(folder, 12);
         REQUIRE(digest(folder) != expected);
-        train(recipe, folder, number % 2 ? base : with(base, kSharings[static_cast<size_t>(number + 1) % 5]));
+        train(recipe, folder,
+              number % 2 ? base : with(base, kSharings[static_cast<size_t>(number + 1) % 5]));
         CHECK(digest(folder) == expected);
         fs::remove_all(folder);
         ++number;
@@ -57,16 +62,23 @@ TEST_CASE("dist.zero: every stage ends in the bits of none, also when it changes
     }
 }
 
-TEST_CASE("dist.zero: a checkpoint of one number of ranks continues on another, and hybrid sharding trains alike") {
+TEST_CASE(
+    "dist.zero: a checkpoint of one number of ranks continues on another, and hybrid sharding "
+    "trains alike") {
   Scratch scratch("mtrain-zero-reshard");
   std::string recipe = scratch.write("zero.yaml", recipe_text("type: llama, kv_heads: 2"));
   train(recipe, scratch / "plain", {"dist.nproc=2"});
   std::vector<double> expected = losses(scratch / "plain");
   const std::pair<Words, Words> kChanges[] = {
-      {{"dist.nproc=4", "dist.zero=3", "train.micro_batch_size=2"}, {"dist.nproc=2", "dist.zero=1"}},
-      {{"dist.nproc=2", "dist.zero=2"}, {"dist.nproc=4", "dist.zero=3", "dist.hsdp=2", "train.micro_batch_size=2"}},
-      {{"dist.nproc=4", "dist.zero=3", "dist.hsdp=2", "dist.outer_zero=1", "train.micro_batch_size=1"}, {"dist.nproc=1"}},
-      {{"dist.nproc=1", "dist.zero=3"}, {"dist.nproc=4", "dist.zero=2", "dist.tp=2", "dist.sp=true"}}};
+      {{"dist.nproc=4", "dist.zero=3", "train.micro_batch_size=2"},
+       {"dist.nproc=2", "dist.zero=1"}},
+      {{"dist.nproc=2", "dist.zero=2"},
+       {"dist.nproc=4", "dist.zero=3", "dist.hsdp=2", "train.micro_batch_size=2"}},
+      {{"dist.nproc=4", "dist.zero=3", "dist.hsdp=2", "dist.outer_zero=1",
+        "train.micro_batch_size=1"},
+       {"dist.nproc=1"}},
+      {{"dist.nproc=1", "dist.zero=3"},
+       {"dist.nproc=4", "dist.zero=2", "dist.tp=2", "dist.sp=true"}}};
   for (const auto& [before, after] : kChanges) {
     CAPTURE(before[1]);
     fs::path folder = scratch / "run";
@@ -85,8 +97,9 @@ TEST_CASE("dist.zero: the memory plan of a rank is what the rank takes, and fall
   std::string recipe = scratch.write("zero.yaml", recipe_text("type: llama, kv_heads: 2"));
   double before = 0;
   for (const char* zero : {"dist.zero=0", "dist.zero=1", "dist.zero=2", "dist.zero=3"}) {
-    Outcome out = cli({"bench", recipe, "dist.nproc=4", "train.micro_batch_size=1", "train.global_batch_size=4", zero,
-                       "model.hidden_size=128", "--steps", "2", "--warmup", "1", "--json", "--plain"});
+    Outcome out = cli({"bench", recipe, "dist.nproc=4", "train.micro_batch_size=1",
+                       "train.global_batch_size=4", zero, "model.hidden_size=128", "--steps", "2",
+                       "--warmup", "1", "--json", "--plain"});
     REQUIRE_MESSAGE(out.status == 0, out.err);
     Json seen = Json::parse(out.out);
     CAPTURE(zero);

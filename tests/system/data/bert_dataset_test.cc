@@ -28,13 +28,18 @@ std::string word_piece_file() {
   for (int id = 0; id < 5; ++id) {
     vocab += cat("\"", specials[id], "\":", id, ",");
     added += cat(id ? "," : "", "{\"id\":", id, ",\"content\":\"", specials[id],
-                 "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}");
+                 "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
+                 "\"special\":true}");
   }
-  for (int i = 0; i < 40; ++i) vocab += cat("\"w", static_cast<char>('a' + i / 10), static_cast<char>('a' + i % 10), "\":", 5 + i, ",");
-  for (int i = 0; i < 10; ++i) vocab += cat("\"##", static_cast<char>('a' + i), "\":", 45 + i, i < 9 ? "," : "");
+  for (int i = 0; i < 40; ++i)
+    vocab += cat("\"w", static_cast<char>('a' + i / 10), static_cast<char>('a' + i % 10),
+                 "\":", 5 + i, ",");
+  for (int i = 0; i < 10; ++i)
+    vocab += cat("\"##", static_cast<char>('a' + i), "\":", 45 + i, i < 9 ? "," : "");
   return cat("{\"added_tokens\":[", added, "],\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},",
              "\"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":false},",
-             "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_prefix\":\"##\",",
+             "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"continuing_subword_"
+             "prefix\":\"##\",",
              "\"max_input_chars_per_word\":100,\"vocab\":{", vocab, "}}}");
 }
 
@@ -43,7 +48,8 @@ std::vector<std::vector<int32_t>> documents(int count) {
   std::vector<std::vector<int32_t>> out;
   for (int d = 0; d < count; ++d) {
     std::vector<int32_t> ids;
-    for (int i = 0; i < (d == 0 ? 41 : 69); ++i) ids.push_back(i % 3 == 2 ? 45 + (d + i) % 10 : 5 + (7 * d + i) % 40);
+    for (int i = 0; i < (d == 0 ? 41 : 69); ++i)
+      ids.push_back(i % 3 == 2 ? 45 + (d + i) % 10 : 5 + (7 * d + i) % 40);
     ids.push_back(kSep);
     out.push_back(ids);
   }
@@ -64,7 +70,8 @@ struct Place {
     }
     writer.finish();
   }
-  std::unique_ptr<Dataset> dataset(const std::string& yaml, const Tokenizer* tokenizer = nullptr, int64_t length = kLength) {
+  std::unique_ptr<Dataset> dataset(const std::string& yaml, const Tokenizer* tokenizer = nullptr,
+                                   int64_t length = kLength) {
     DatasetContext context{.seq_length = length,
                            .seed = 5,
                            .base_directory = scratch.path(),
@@ -99,7 +106,9 @@ Taken take(const SampleSource& source, int64_t index, int64_t length = kLength) 
 
 }  // namespace
 
-TEST_CASE("bert: samples are pieces of the stream of documents between [CLS] and [SEP], each once in an epoch") {
+TEST_CASE(
+    "bert: samples are pieces of the stream of documents between [CLS] and [SEP], each once in an "
+    "epoch") {
   Place place;
   auto source = place.dataset("")->split(Split::train, Dataset::kOneEpoch);
   const int64_t tokens = 42 + 39 * 70;
@@ -149,14 +158,22 @@ TEST_CASE("bert: 15 % of the ordinary tokens are to be predicted, never a specia
   CHECK(std::abs(static_cast<double>(hidden) / static_cast<double>(targets) - 0.8) < 0.02);
 }
 
-TEST_CASE("bert: the same samples for any resume and any number of data-parallel ranks, masked anew in each epoch") {
+TEST_CASE(
+    "bert: the same samples for any resume and any number of data-parallel ranks, masked anew in "
+    "each epoch") {
   Place place;
   for (const char* order : {"", ", order: open"}) {
     auto data = place.dataset(order);
     const int64_t epoch = data->split(Split::train, Dataset::kOneEpoch)->size();
-    auto source = data->split(Split::train, 4 * epoch), again = place.dataset(order)->split(Split::train, 4 * epoch);
+    auto source = data->split(Split::train, 4 * epoch),
+         again = place.dataset(order)->split(Split::train, 4 * epoch);
     auto tokens = [&](const SampleSource& from, int64_t rank, int64_t ranks, int64_t consumed) {
-      Loader loader(from, {.seq_length = kLength, .num_micro_batches = 8 / ranks, .dp_rank = rank, .dp_size = ranks, .prefetch = false},
+      Loader loader(from,
+                    {.seq_length = kLength,
+                     .num_micro_batches = 8 / ranks,
+                     .dp_rank = rank,
+                     .dp_size = ranks,
+                     .prefetch = false},
                     consumed);
       std::vector<int32_t> out;
       for (const Batch& batch : loader.next()) {
@@ -203,18 +220,24 @@ TEST_CASE("bert: whole words") {
 
 TEST_CASE("bert: other marks, or none, around a sample") {
   Place place;
-  auto bare = place.dataset(", start_token: '', end_token: ''")->split(Split::train, Dataset::kOneEpoch);
+  auto bare =
+      place.dataset(", start_token: '', end_token: ''")->split(Split::train, Dataset::kOneEpoch);
   CHECK(bare->size() == (42 + 39 * 70) / kLength);
   CHECK(take(*bare, 3).restored().front() != kCls);
-  Taken other = take(*place.dataset(", start_token: '[PAD]', end_token: ''")->split(Split::train, 5), 3);
+  Taken other =
+      take(*place.dataset(", start_token: '[PAD]', end_token: ''")->split(Split::train, 5), 3);
   CHECK(other.tokens.front() == 0);
   TokenizerContext context;
   auto bytes = place.host.make<Tokenizer>("byte", parse_yaml("extra_ids: 1"), context);
-  Taken sample = take(*place.dataset(", mask_token: <extra_id_0>, start_token: '', end_token: ''", bytes.get())->split(Split::train, 5), 0);
+  Taken sample = take(
+      *place.dataset(", mask_token: <extra_id_0>, start_token: '', end_token: ''", bytes.get())
+           ->split(Split::train, 5),
+      0);
   CHECK(std::count(sample.tokens.begin(), sample.tokens.end(), 257) >= 1);
 }
 
-TEST_CASE("bert: validation has masks of its own, and what shapes samples is in the data's identity") {
+TEST_CASE(
+    "bert: validation has masks of its own, and what shapes samples is in the data's identity") {
   Place place;
   auto data = place.dataset(", valid_path: x");
   CHECK(data->objective() == Dataset::kMaskedToken);
@@ -222,8 +245,15 @@ TEST_CASE("bert: validation has masks of its own, and what shapes samples is in 
   CHECK(take(*valid, 0).restored() == take(*train, 0).restored());
   CHECK(take(*valid, 0).targets != take(*train, 0).targets);
   std::set<std::string> identities;
-  const char* changes[] = {"", ", mask_probability: 0.2", ", mask_share: 0.7", ", random_share: 0.2", ", whole_words: true",
-                           ", start_token: ''", ", end_token: '[PAD]'", ", mask_token: '[UNK]'", ", order: open"};
+  const char* changes[] = {"",
+                           ", mask_probability: 0.2",
+                           ", mask_share: 0.7",
+                           ", random_share: 0.2",
+                           ", whole_words: true",
+                           ", start_token: ''",
+                           ", end_token: '[PAD]'",
+                           ", mask_token: '[UNK]'",
+                           ", order: open"};
   for (const char* change : changes) identities.insert(place.dataset(change)->identity());
   CHECK(identities.size() == std::size(changes));
   CHECK(place.dataset("")->identity() == place.dataset("")->identity());
@@ -231,17 +261,26 @@ TEST_CASE("bert: validation has masks of its own, and what shapes samples is in 
 
 TEST_CASE("bert: what cannot be is refused by name") {
   Place place;
-  expect_error(ErrorClass::config, {"dataset.mask_token", "'[MASKED]'", "[MASK]"}, [&] { place.dataset(", mask_token: '[MASKED]'"); });
-  expect_error(ErrorClass::config, {"dataset.start_token", "'<s>'"}, [&] { place.dataset(", start_token: <s>"); });
-  expect_error(ErrorClass::config, {"dataset.start_token", "'[CLS]'"}, [&] { place.dataset("", place.bytes.get()); });
-  expect_error(ErrorClass::config, {"dataset.mask_token is empty"}, [&] { place.dataset(", mask_token: ''"); });
-  expect_error(ErrorClass::config, {"0.95", "0.1", "more than 1"}, [&] { place.dataset(", mask_share: 0.95"); });
+  expect_error(ErrorClass::config, {"dataset.mask_token", "'[MASKED]'", "[MASK]"},
+               [&] { place.dataset(", mask_token: '[MASKED]'"); });
+  expect_error(ErrorClass::config, {"dataset.start_token", "'<s>'"},
+               [&] { place.dataset(", start_token: <s>"); });
+  expect_error(ErrorClass::config, {"dataset.start_token", "'[CLS]'"},
+               [&] { place.dataset("", place.bytes.get()); });
+  expect_error(ErrorClass::config, {"dataset.mask_token is empty"},
+               [&] { place.dataset(", mask_token: ''"); });
+  expect_error(ErrorClass::config, {"0.95", "0.1", "more than 1"},
+               [&] { place.dataset(", mask_share: 0.95"); });
   expect_error(ErrorClass::config, {"model.seq_length=2"}, [&] { place.dataset("", nullptr, 2); });
   expect_error(ErrorClass::config, {"dataset.whole_words", "only 0 of", "##"}, [&] {
-    place.dataset(", whole_words: true, mask_token: <|endoftext|>, start_token: '', end_token: ''", place.bytes.get());
+    place.dataset(", whole_words: true, mask_token: <|endoftext|>, start_token: '', end_token: ''",
+                  place.bytes.get());
   });
-  for (const char* share : {", mask_probability: 0", ", mask_probability: 1", ", mask_share: 1.5", ", random_share: -0.1"})
-    expect_error(ErrorClass::config, {std::string(share).substr(2, 6)}, [&] { place.dataset(share); });
+  for (const char* share : {", mask_probability: 0", ", mask_probability: 1", ", mask_share: 1.5",
+                            ", random_share: -0.1"})
+    expect_error(ErrorClass::config, {std::string(share).substr(2, 6)},
+                 [&] { place.dataset(share); });
   DatasetContext no_tokenizer{.seq_length = kLength, .base_directory = place.scratch.path()};
-  expect_error(ErrorClass::config, {"needs a tokenizer"}, [&] { place.host.make<Dataset>("bert", parse_yaml("path: x"), no_tokenizer); });
+  expect_error(ErrorClass::config, {"needs a tokenizer"},
+               [&] { place.host.make<Dataset>("bert", parse_yaml("path: x"), no_tokenizer); });
 }

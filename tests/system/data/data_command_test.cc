@@ -1,5 +1,5 @@
-// mtrain data as a user runs it: exit statuses, and what is left when it is killed or the disk fails at any
-// moment.
+// mtrain data as a user runs it: exit statuses, and what is left when it is killed or the disk
+// fails at any moment.
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
@@ -20,52 +20,61 @@ struct Outcome {
   std::string out, err;
 };
 
-Outcome run(const ScratchFolder& scratch, const std::string& arguments, const std::string& fault = {},
-            const std::string& input = "/dev/null") {
+Outcome run(const ScratchFolder& scratch, const std::string& arguments,
+            const std::string& fault = {}, const std::string& input = "/dev/null") {
   auto out = scratch / "stdout", err = scratch / "stderr";
-  std::string command =
-      cat("cd '", scratch.path().string(), "' && MTRAIN_FAULT='", fault, "' exec '", MT_BINARY_DIR,
-          "/bin/mtrain' ", arguments, " >'", out.string(), "' 2>'", err.string(), "' <'", input, "'");
+  std::string command = cat("cd '", scratch.path().string(), "' && MTRAIN_FAULT='", fault,
+                            "' exec '", MT_BINARY_DIR, "/bin/mtrain' ", arguments, " >'",
+                            out.string(), "' 2>'", err.string(), "' <'", input, "'");
   int status = std::system(command.c_str());
-  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(out), read_file(err)};
+  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(out),
+          read_file(err)};
 }
 
 constexpr int kKilled = 128 + 9;
 
 /// Every place where the preparation touches the disk.
-const char* const kSites[] = {"data.read",       "data.bin.open",    "data.bin.write",  "data.bin.fsync",
-                              "data.idx.open",   "data.idx.write",   "data.idx.fsync",  "data.unlink.dirsync",
-                              "data.bin.rename", "data.bin.dirsync", "data.idx.rename", "data.idx.dirsync"};
+const char* const kSites[] = {"data.read",        "data.bin.open",       "data.bin.write",
+                              "data.bin.fsync",   "data.idx.open",       "data.idx.write",
+                              "data.idx.fsync",   "data.unlink.dirsync", "data.bin.rename",
+                              "data.bin.dirsync", "data.idx.rename",     "data.idx.dirsync"};
 
 }  // namespace
 
 TEST_CASE("prepare and inspect say what they did") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"you\"}\n");
-  auto done = run(scratch, "data prepare --input x.jsonl --output deep/er/x --tokenizer byte --append-eod");
+  auto done =
+      run(scratch, "data prepare --input x.jsonl --output deep/er/x --tokenizer byte --append-eod");
   CHECK(done.status == 0);
   CHECK(done.out.find("2 documents, 10 tokens") != std::string::npos);
   CHECK(done.err.empty());
   auto seen = run(scratch, "data inspect deep/er/x --vocab-size 257");
   CHECK(seen.status == 0);
-  for (const char* part : {"valid", "uint16", "documents    2", "tokens       10", "median 6", "101 to 256"})
+  for (const char* part :
+       {"valid", "uint16", "documents    2", "tokens       10", "median 6", "101 to 256"})
     CHECK_MESSAGE(seen.out.find(part) != std::string::npos, part);
   auto json = nlohmann::json::parse(run(scratch, "data inspect deep/er/x.idx --json").out);
   CHECK(json["tokens"] == 10);
   json = nlohmann::json::parse(run(scratch, "data prepare -i x.jsonl -o y -t byte --json").out);
   CHECK(json["tokens"] == 8);
   CHECK(run(scratch, "-q data prepare -i x.jsonl -o z -t byte").out.empty());
-  CHECK(run(scratch, "data prepare -i x.jsonl -o named.bin -t byte").out.starts_with("wrote named.bin and .idx:"));
+  CHECK(run(scratch, "data prepare -i x.jsonl -o named.bin -t byte")
+            .out.starts_with("wrote named.bin and .idx:"));
   CHECK(fs::exists(scratch / "named.bin"));
 }
 
 TEST_CASE("prepare remarks on lines that all became one document") {
   ScratchFolder scratch;
   put(scratch / "x.txt", "one\ntwo\nthree\n");
-  const std::string remark = "  the 3 lines are one document", fix = "; dataset.split needs several: --split-on lines, or --document-bytes N";
-  auto says = [&](const std::string& words) { return run(scratch, "data prepare -f -i x.txt -o x -t byte " + words).out; };
+  const std::string remark = "  the 3 lines are one document",
+                    fix = "; dataset.split needs several: --split-on lines, or --document-bytes N";
+  auto says = [&](const std::string& words) {
+    return run(scratch, "data prepare -f -i x.txt -o x -t byte " + words).out;
+  };
   CHECK(says("").find(remark + fix) != std::string::npos);
-  CHECK(says("--split-on blank-lines").find(remark + ", for no blank line divides them" + fix) != std::string::npos);
+  CHECK(says("--split-on blank-lines").find(remark + ", for no blank line divides them" + fix) !=
+        std::string::npos);
   CHECK(says("--split-on lines").find("one document") == std::string::npos);
   put(scratch / "x.txt", "one\n");
   CHECK(says("").find("one document") == std::string::npos);
@@ -94,14 +103,16 @@ TEST_CASE("verify names each kind of damage and where it is") {
         {18, 3, 8, "offset 18: 3 sequences and 4 document bounds take"},
         {18, UINT64_MAX / 8, 8, "more bytes than can be counted"},
         {34, UINT32_MAX, 4, "offset 34: sequence 0 has the length -1"},
-        {34, 7, 4, "offset 50: sequence 1 starts at byte 12 of the .bin, but the ones before it end at 14"},
+        {34, 7, 4,
+         "offset 50: sequence 1 starts at byte 12 of the .bin, but the ones before it end at 14"},
         {38, 5, 4, "x.bin has 20 bytes, but its index describes 22"},
         {50, 0, 8, "offset 50: sequence 1 starts at byte 0"},
         {58, 1, 8, "offset 58: document 0 starts at sequence 1, not 0"},
         {74, 0, 8, "offset 74: document 2 starts at sequence 0, before document 1 at 1"},
         {66, 3, 8, "offset 66: document 1 starts at sequence 3 of 2"},
         {82, 1, 8, "offset 82: the last document ends at sequence 1, but there are 2"},
-        {std::string::npos, 300, 2, "x.bin: document 0, token 1: id 300 is outside the vocabulary of 257"},
+        {std::string::npos, 300, 2,
+         "x.bin: document 0, token 1: id 300 is outside the vocabulary of 257"},
         {std::string::npos, 256, 2, ""}}) {
     CAPTURE(damage.says);
     std::string bad_idx = idx, bad_bin = bin;
@@ -130,7 +141,8 @@ TEST_CASE("verify names each kind of damage and where it is") {
   CHECK(ends.err.find("id 24929 is outside") != std::string::npos);
   put(scratch / "x.bin", bin.substr(0, 18) + std::string("a\0", 2));
   ends = run(scratch, "data verify x -t byte --eod");
-  CHECK(ends.err.find("document 2 ends with id 97, not with the end of document 256") != std::string::npos);
+  CHECK(ends.err.find("document 2 ends with id 97, not with the end of document 256") !=
+        std::string::npos);
   // All pairs are looked at.
   put(scratch / "x.bin", bin);
   put(scratch / "y.idx", "MMIDIDX");
@@ -146,13 +158,16 @@ TEST_CASE("verify names each kind of damage and where it is") {
 TEST_CASE("prepare reads standard input, names the fields' pairs, and tells of broken lines") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"a\":\"hello\",\"b\":\"you. Me.\"}\n{\"a\":\"x\"}\n");
-  auto got = run(scratch,
-                 "data prepare -i - --format jsonl -o o -t byte --json-keys a,b --bad-lines skip --workers 3 "
-                 "--split-sentences",
-                 {}, "x.jsonl");
+  auto got = run(
+      scratch,
+      "data prepare -i - --format jsonl -o o -t byte --json-keys a,b --bad-lines skip --workers 3 "
+      "--split-sentences",
+      {}, "x.jsonl");
   CHECK_MESSAGE(got.err.empty(), got.err);
-  CHECK(got.out.find(
-            "wrote o_a_sentence.bin and .idx, o_b_sentence.bin and .idx: 1 document, 3 sentences") == 0);
+  CHECK(
+      got.out.find(
+          "wrote o_a_sentence.bin and .idx, o_b_sentence.bin and .idx: 1 document, 3 sentences") ==
+      0);
   CHECK(got.out.find("standard input:2: has no field 'b'") != std::string::npos);
   CHECK(IndexedFile(scratch / "o_b_sentence").num_sequences() == 2);
   CHECK(run(scratch, "data prepare -i - -o p -t byte").status == 10);
@@ -164,17 +179,19 @@ TEST_CASE("stats, merge and show tell of pairs") {
   REQUIRE(run(scratch, "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
   auto stats = run(scratch, "data stats x --duplicates");
   CHECK(stats.status == 0);
-  for (const char* part :
-       {"shortest 4, median 4, longest 6", "4-7         3  ####", "1 document repeats an earlier one token for token"})
+  for (const char* part : {"shortest 4, median 4, longest 6", "4-7         3  ####",
+                           "1 document repeats an earlier one token for token"})
     CHECK_MESSAGE(stats.out.find(part) != std::string::npos, stats.out);
-  CHECK(nlohmann::json::parse(run(scratch, "data stats x --json").out)["histogram"][3]["tokens"] == 14);
+  CHECK(nlohmann::json::parse(run(scratch, "data stats x --json").out)["histogram"][3]["tokens"] ==
+        14);
   auto merged = run(scratch, "data merge x x -o xx");
   CHECK(merged.out == "wrote xx.bin and .idx: 6 documents, 28 tokens, 56 B\n");
   CHECK(run(scratch, "data merge x x -o xx").status == 18);
   CHECK(run(scratch, "data merge x x -o xx.idx").err.find("xx.idx exists") != std::string::npos);
   auto shown = run(scratch, "data show xx -t byte --documents 0:1 --ids");
   CHECK(shown.out == "document 0, 6 tokens:\nh=104|e=101|l=108|l=108|o=111|<256>\n");
-  CHECK(run(scratch, "data show xx -t byte -d 1:2 -n 2").out == "document 1, 4 tokens, the first 2:\ny|o\n");
+  CHECK(run(scratch, "data show xx -t byte -d 1:2 -n 2").out ==
+        "document 1, 4 tokens, the first 2:\ny|o\n");
   auto none = run(scratch, "data show xx -t byte -d 9");
   CHECK(none.status == 2);
   CHECK(none.err.find("there are 6") != std::string::npos);
@@ -199,19 +216,24 @@ TEST_CASE("render is a filter from conversations to text, tokens and what is lea
   CHECK(json["assistant"] == nlohmann::json::parse("[[20, 23]]"));
   CHECK(json["mask_by"] == "prefixes");
   put(scratch / "sharegpt.jsonl",
-      "{\"conversations\": [{\"from\": \"human\", \"value\": \"h\"}, {\"from\": \"gpt\", \"value\": \"ok\"}]}\n"
+      "{\"conversations\": [{\"from\": \"human\", \"value\": \"h\"}, {\"from\": \"gpt\", "
+      "\"value\": \"ok\"}]}\n"
       "{\"instruction\": \"h\", \"output\": \"ok\"}\n");
   done = run(scratch, "data render sharegpt.jsonl --template t.jinja");
   REQUIRE_MESSAGE(done.status == 0, done.err);
-  const std::string line = "{\"text\":\"<user>h;<assistant>ok;\",\"assistant\":[[19,22]],\"mask_by\":\"prefixes\"}\n";
+  const std::string line =
+      "{\"text\":\"<user>h;<assistant>ok;\",\"assistant\":[[19,22]],\"mask_by\":\"prefixes\"}\n";
   CHECK(done.out == line + line);
   put(scratch / "text.jsonl", "{\"text\": \"once upon a time\"}\n");
   done = run(scratch, "data render text.jsonl --template t.jinja");
   CHECK(done.status == 11);
-  CHECK(done.err.find("text.jsonl:1: is a record of the format text, which is not a conversation") != std::string::npos);
+  CHECK(
+      done.err.find("text.jsonl:1: is a record of the format text, which is not a conversation") !=
+      std::string::npos);
   done = run(scratch, "data render x.jsonl --template vicuna -t byte");
   REQUIRE_MESSAGE(done.status == 0, done.err);
-  CHECK(nlohmann::json::parse(done.out)["text"].get<std::string>().ends_with("USER: h\u00e9 ASSISTANT: ok<|endoftext|>"));
+  CHECK(nlohmann::json::parse(done.out)["text"].get<std::string>().ends_with(
+      "USER: h\u00e9 ASSISTANT: ok<|endoftext|>"));
   put(scratch / "bad.jsonl", "{\"messages\": []}\n{\"messages\": 1}\n");
   done = run(scratch, "data render bad.jsonl --template t.jinja");
   CHECK(done.status == 11);
@@ -228,7 +250,8 @@ TEST_CASE("tokenize is a filter from texts to tokens") {
   auto done = run(scratch, "data tokenize -t byte -i x.jsonl");
   CHECK(done.status == 0);
   CHECK(done.out ==
-        "{\"ids\": [104, 195, 169], \"offsets\": [[0, 1], [1, 2], [1, 2]], \"decoded\": \"h\xC3\xA9\"}\n"
+        "{\"ids\": [104, 195, 169], \"offsets\": [[0, 1], [1, 2], [1, 2]], \"decoded\": "
+        "\"h\xC3\xA9\"}\n"
         "{\"ids\": [], \"offsets\": [], \"decoded\": \"\"}\n");
   put(scratch / "x.jsonl", "{\"text\":\"a\"}\n{\"text\":1}\n");
   done = run(scratch, "data tokenize -t byte -i x.jsonl");
@@ -249,22 +272,27 @@ TEST_CASE("each kind of failure has its status and one message") {
     const char *arguments, *says;
     int status;
   };
-  for (const Case& c : {Case{"data", "it has: prepare, ", 2},
-                        {"data prepare", "--input", 2},
-                        {"data prepare -i x.txt -o o -t byte --split-on words", "words", 2},
-                        {"data prepare -i x.txt -o o -t byte --max-bad many", "many", 2},
-                        {"data prepare -i x.jsonl -o o -t byte --split-on lines", "each JSON line is a document", 10},
-                        {"data prepare -i x.jsonl -o o -t byte --document-bytes 9", "each JSON line is a document", 10},
-                        {"data prepare -i x.txt -o o -t byte --json-key body", "--json-key 'body' names a field of JSON lines", 10},
-                        {"data prepare -i x.jsonl -o o -t byte", "x.jsonl:2: has no field 'text'", 11},
-                        {"data prepare -i nowhere.txt -o o -t byte", "--input nowhere.txt: there is no such file or folder", 18},
-                        {"data prepare -i nowhere/x.txt -o o -t byte", "there is no folder nowhere", 18},
-                        {"data prepare -i x.txt -o o -t bite", "did you mean 'byte'", 13},
-                        {"data prepare -i x.txt -o o -t byte size=3", "tokenizer.size", 10},
-                        {"data prepare -i x.txt -o taken -t byte", "--force", 18},
-                        {"data prepare -i x.txt -o /proc/o -t byte", "/proc/o", 18},
-                        {"data inspect nowhere", "nowhere.idx does not exist", 11},
-                        {"data inspect bad", "bad.idx: is 7 bytes", 11}}) {
+  for (const Case& c :
+       {Case{"data", "it has: prepare, ", 2},
+        {"data prepare", "--input", 2},
+        {"data prepare -i x.txt -o o -t byte --split-on words", "words", 2},
+        {"data prepare -i x.txt -o o -t byte --max-bad many", "many", 2},
+        {"data prepare -i x.jsonl -o o -t byte --split-on lines", "each JSON line is a document",
+         10},
+        {"data prepare -i x.jsonl -o o -t byte --document-bytes 9", "each JSON line is a document",
+         10},
+        {"data prepare -i x.txt -o o -t byte --json-key body",
+         "--json-key 'body' names a field of JSON lines", 10},
+        {"data prepare -i x.jsonl -o o -t byte", "x.jsonl:2: has no field 'text'", 11},
+        {"data prepare -i nowhere.txt -o o -t byte",
+         "--input nowhere.txt: there is no such file or folder", 18},
+        {"data prepare -i nowhere/x.txt -o o -t byte", "there is no folder nowhere", 18},
+        {"data prepare -i x.txt -o o -t bite", "did you mean 'byte'", 13},
+        {"data prepare -i x.txt -o o -t byte size=3", "tokenizer.size", 10},
+        {"data prepare -i x.txt -o taken -t byte", "--force", 18},
+        {"data prepare -i x.txt -o /proc/o -t byte", "/proc/o", 18},
+        {"data inspect nowhere", "nowhere.idx does not exist", 11},
+        {"data inspect bad", "bad.idx: is 7 bytes", 11}}) {
     CAPTURE(c.arguments);
     auto got = run(scratch, c.arguments);
     CHECK(got.status == c.status);
@@ -319,13 +347,14 @@ TEST_CASE("a failing disk is status 18, and leaves neither a pair nor litter") {
     for (const char* fault : {"errno=ENOSPC", "errno=EIO", "throw"}) {
       CAPTURE(site);
       for (const char* name : {"x.idx", "x.bin"}) fs::remove(scratch / name);
-      auto got = run(scratch, "data prepare -i x.txt -o x -t byte --split-on lines", cat(site, ":1:", fault));
+      auto got = run(scratch, "data prepare -i x.txt -o x -t byte --split-on lines",
+                     cat(site, ":1:", fault));
       if (got.status == 0) continue;  // not passed on this way
       ++failures;
       CHECK(got.status == 18);
       CHECK(got.err.find("error[io]") != std::string::npos);
-      // After the last rename the pair is there, though perhaps not for good; before it there is neither
-      // half.
+      // After the last rename the pair is there, though perhaps not for good; before it there is
+      // neither half.
       bool whole = std::string(site) == "data.idx.dirsync";
       CHECK(fs::exists(scratch / "x.idx") == whole);
       CHECK(fs::exists(scratch / "x.bin") == whole);
@@ -346,7 +375,8 @@ TEST_CASE("replacing a pair never leaves the old index with new tokens") {
   put(scratch / "new.txt", "a new text that is longer");
   for (const char* site : kSites) {
     CAPTURE(site);
-    for (const char* name : {"x.idx", "x.bin", "x.idx.partial", "x.bin.partial"}) fs::remove(scratch / name);
+    for (const char* name : {"x.idx", "x.bin", "x.idx.partial", "x.bin.partial"})
+      fs::remove(scratch / name);
     REQUIRE(run(scratch, "data prepare -i old.txt -o x -t byte").status == 0);
     auto got = run(scratch, "data prepare -i new.txt -o x -t byte --force", cat(site, ":1:kill"));
     CHECK(got.status == kKilled);
@@ -369,8 +399,11 @@ TEST_CASE("show keeps the blanks that a tokenizer writes as a part of its words"
   put(scratch / "tokenizer.json", tokenizer);
   put(scratch / "x.jsonl", "{\"text\":\"ab b  a\"}\n");
   put(scratch / "pairs.jsonl", "{\"prompt\":\"a\",\"completion\":\" b a\"}\n");
-  REQUIRE(run(scratch, "data prepare -i x.jsonl -o x -t hf path=tokenizer.json --append-eod").status == 0);
-  CHECK(run(scratch, "data show x -t hf path=tokenizer.json").out == "document 0, 6 tokens:\na|b| b| | a|<0>\n");
+  REQUIRE(
+      run(scratch, "data prepare -i x.jsonl -o x -t hf path=tokenizer.json --append-eod").status ==
+      0);
+  CHECK(run(scratch, "data show x -t hf path=tokenizer.json").out ==
+        "document 0, 6 tokens:\na|b| b| | a|<0>\n");
   auto records = run(scratch, "data show pairs.jsonl -t hf path=tokenizer.json");
   CHECK_MESSAGE(records.out.find("a|[ b]|[ a]") != std::string::npos, records.out);
 }

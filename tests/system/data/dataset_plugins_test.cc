@@ -26,7 +26,8 @@ class Plugins {
     TokenizerContext context;
     byte = host_.make<Tokenizer>("byte", Node::map(), context);
   }
-  std::unique_ptr<Dataset> dataset(std::string_view type, const std::string& yaml, DatasetContext context) {
+  std::unique_ptr<Dataset> dataset(std::string_view type, const std::string& yaml,
+                                   DatasetContext context) {
     return host_.make<Dataset>(type, yaml.empty() ? Node::map() : parse_yaml(yaml), context);
   }
   std::unique_ptr<Tokenizer> byte;
@@ -48,8 +49,9 @@ void write_documents(const fs::path& prefix, int count, int length, int first = 
 }
 
 std::vector<int32_t> first_tokens(const SampleSource& source, int64_t seq, int64_t count) {
-  Loader loader(source,
-                {.seq_length = seq, .micro_batch_size = 1, .num_micro_batches = count, .prefetch = false});
+  Loader loader(
+      source,
+      {.seq_length = seq, .micro_batch_size = 1, .num_micro_batches = count, .prefetch = false});
   std::vector<int32_t> out;
   for (const Batch& batch : loader.next()) out.push_back(batch.tokens[0]);
   return out;
@@ -79,14 +81,17 @@ TEST_CASE("gpt divides the documents among the splits and repeats them as needed
   Plugins plugins;
   ScratchFolder scratch;
   write_documents(scratch / "x", 100, 20);
-  auto gpt = plugins.dataset(
-      "gpt", "path: x\nsplit: 80,15,5",
-      {.seq_length = 19, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()});
+  auto gpt = plugins.dataset("gpt", "path: x\nsplit: 80,15,5",
+                             {.seq_length = 19,
+                              .seed = 7,
+                              .base_directory = scratch.path(),
+                              .tokenizer = plugins.byte.get()});
   struct Part {
     Split which;
     int begin, end;
   };
-  for (Part part : {Part{Split::train, 0, 80}, Part{Split::valid, 80, 95}, Part{Split::test, 95, 100}}) {
+  for (Part part :
+       {Part{Split::train, 0, 80}, Part{Split::valid, 80, 95}, Part{Split::test, 95, 100}}) {
     auto once = gpt->split(part.which, Dataset::kOneEpoch);
     CHECK(once->size() == ((part.end - part.begin) * 20 - 1) / 19);
     auto thrice = gpt->split(part.which, 3 * once->size());
@@ -111,12 +116,15 @@ TEST_CASE("gpt takes validation from files of its own when they are given") {
   ScratchFolder scratch;
   write_documents(scratch / "x", 10, 11);
   write_documents(scratch / "v", 4, 11, 200);
-  DatasetContext context{
-      .seq_length = 10, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  DatasetContext context{.seq_length = 10,
+                         .seed = 7,
+                         .base_directory = scratch.path(),
+                         .tokenizer = plugins.byte.get()};
   auto gpt = plugins.dataset("gpt", "{path: x, valid_path: v}", context);
   CHECK(gpt->split(Split::train, Dataset::kOneEpoch)->size() == 10);  // all of x
   for (int32_t token : first_tokens(*gpt->split(Split::valid, 4), 10, 4)) CHECK(token >= 200);
-  expect_error(ErrorClass::config, {"test", "dataset.test_path"}, [&] { gpt->split(Split::test, 4); });
+  expect_error(ErrorClass::config, {"test", "dataset.test_path"},
+               [&] { gpt->split(Split::test, 4); });
 }
 
 TEST_CASE("gpt blends by weight, and by size when there are no weights") {
@@ -124,10 +132,13 @@ TEST_CASE("gpt blends by weight, and by size when there are no weights") {
   ScratchFolder scratch;
   write_documents(scratch / "a", 30, 11);       // 0 … 29
   write_documents(scratch / "b", 60, 11, 100);  // 100 … 159
-  DatasetContext context{
-      .seq_length = 10, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  DatasetContext context{.seq_length = 10,
+                         .seed = 7,
+                         .base_directory = scratch.path(),
+                         .tokenizer = plugins.byte.get()};
   auto from_b = [](const std::vector<int32_t>& tokens) {
-    return std::count_if(tokens.begin(), tokens.end(), [](int32_t t) { return t >= 100 && t < 256; });
+    return std::count_if(tokens.begin(), tokens.end(),
+                         [](int32_t t) { return t >= 100 && t < 256; });
   };
   auto weighted = plugins.dataset("gpt", "{paths: [a, b], weights: [3, 1], split: '1'}", context);
   auto source = weighted->split(Split::train, 200);
@@ -135,13 +146,16 @@ TEST_CASE("gpt blends by weight, and by size when there are no weights") {
   auto tokens = first_tokens(*source, 10, 200);
   CHECK(from_b(tokens) + std::count(tokens.begin(), tokens.end(), 256) >= 50);
   CHECK(from_b(tokens) <= 50);
-  std::string paths = "a",
-              weights = "100";  // rounding up 200 small shares gives the large one far more than its surplus
+  std::string
+      paths = "a",
+      weights =
+          "100";  // rounding up 200 small shares gives the large one far more than its surplus
   for (int i = 0; i < 200; ++i) paths += ", b", weights += ", 0.5";
-  auto many =
-      plugins.dataset("gpt", cat("{paths: [", paths, "], weights: [", weights, "], split: '1'}"), context);
+  auto many = plugins.dataset(
+      "gpt", cat("{paths: [", paths, "], weights: [", weights, "], split: '1'}"), context);
   CHECK(many->split(Split::train, 100)->size() == 50 + 200);
-  expect_error(ErrorClass::config, {"one epoch"}, [&] { weighted->split(Split::train, Dataset::kOneEpoch); });
+  expect_error(ErrorClass::config, {"one epoch"},
+               [&] { weighted->split(Split::train, Dataset::kOneEpoch); });
 
   auto by_size = plugins.dataset("gpt", "{paths: [a, b], split: '1'}", context);
   auto all = by_size->split(Split::train, Dataset::kOneEpoch);
@@ -156,10 +170,13 @@ TEST_CASE("in open order steps and later weights may change, and nothing comes t
   ScratchFolder scratch;
   write_documents(scratch / "a", 100, 11);       // 0 … 99
   write_documents(scratch / "b", 100, 11, 100);  // 100 … 199
-  DatasetContext context{
-      .seq_length = 10, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  DatasetContext context{.seq_length = 10,
+                         .seed = 7,
+                         .base_directory = scratch.path(),
+                         .tokenizer = plugins.byte.get()};
   auto made = [&](const std::string& more) {
-    return plugins.dataset("gpt", cat("{paths: [a, b], split: '1', order: open, ", more, "}"), context);
+    return plugins.dataset("gpt", cat("{paths: [a, b], split: '1', order: open, ", more, "}"),
+                           context);
   };
   auto before = made("weights: [3, 1]");
   auto after = made("weights: [1, 3], phases: [{samples: 40, weights: [3, 1]}]");
@@ -169,7 +186,9 @@ TEST_CASE("in open order steps and later weights may change, and nothing comes t
   const auto changed = first_tokens(*after->split(Split::train, 120), 10, 120);
   CHECK(std::vector<int32_t>(changed.begin(), changed.begin() + 40) == first);
   // One in eleven samples begins with an end of document.
-  auto from_a = [](auto begin, auto end) { return std::count_if(begin, end, [](int32_t t) { return t < 100; }); };
+  auto from_a = [](auto begin, auto end) {
+    return std::count_if(begin, end, [](int32_t t) { return t < 100; });
+  };
   CHECK(from_a(changed.begin(), changed.begin() + 40) >= 22);
   CHECK(from_a(changed.begin() + 40, changed.end()) <= 22);
   // 50 samples of a, 70 of b: within an epoch of each.
@@ -189,24 +208,33 @@ TEST_CASE("in open order steps and later weights may change, and nothing comes t
   CHECK(megatron->identity_until(5) == megatron->identity());
   auto one = plugins.dataset("gpt", "{path: a, split: '1', order: open}", context);
   auto epochs = first_tokens(*one->split(Split::train, 200), 10, 200);
-  CHECK(std::vector<int32_t>(epochs.begin(), epochs.begin() + 100) != std::vector<int32_t>(epochs.begin() + 100, epochs.end()));
-  for (const char* bad : {"weights: [3, 1], phases: {}", "weights: [3, 1], phases: [{samples: 3}]", "phases: [{samples: 3, weights: [1, 1]}]",
-                          "weights: [3, 1], phases: [{samples: 0, weights: [1, 1]}]", "weights: [3, 1], phases: [{samples: 3, weights: [1]}]"})
+  CHECK(std::vector<int32_t>(epochs.begin(), epochs.begin() + 100) !=
+        std::vector<int32_t>(epochs.begin() + 100, epochs.end()));
+  for (const char* bad : {"weights: [3, 1], phases: {}", "weights: [3, 1], phases: [{samples: 3}]",
+                          "phases: [{samples: 3, weights: [1, 1]}]",
+                          "weights: [3, 1], phases: [{samples: 0, weights: [1, 1]}]",
+                          "weights: [3, 1], phases: [{samples: 3, weights: [1]}]"})
     expect_error(ErrorClass::config, {"dataset.phases", "samples: 64000"}, [&] { made(bad); });
 }
 
 namespace {
 
-/// Fifty documents for samples of 19 tokens, and datasets of them whose every document is rearranged.
+/// Fifty documents for samples of 19 tokens, and datasets of them whose every document is
+/// rearranged.
 struct FimLab {
   FimLab() { write_documents(scratch / "x", 50, 20); }
   auto fim(const std::string& more) {
     const std::string marks = "prefix: <|endoftext|>, middle: <|endoftext|>, suffix: <|endoftext|>";
-    return plugins.dataset("gpt", cat("{path: x, split: '1', ", more, "fim: {rate: 1, cut: tokens, ", marks, "}}"), context);
+    return plugins.dataset(
+        "gpt", cat("{path: x, split: '1', ", more, "fim: {rate: 1, cut: tokens, ", marks, "}}"),
+        context);
   }
   Plugins plugins;
   ScratchFolder scratch;
-  DatasetContext context{.seq_length = 19, .seed = 7, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  DatasetContext context{.seq_length = 19,
+                         .seed = 7,
+                         .base_directory = scratch.path(),
+                         .tokenizer = plugins.byte.get()};
 };
 
 /// The tokens of a sample, which is the same each time, and whose targets are the next ones.
@@ -222,7 +250,8 @@ std::vector<int32_t> tokens_of(const SampleSource& source, int64_t index) {
 
 }  // namespace
 
-TEST_CASE("a document that comes again in another epoch of the open order is rearranged in another way") {
+TEST_CASE(
+    "a document that comes again in another epoch of the open order is rearranged in another way") {
   FimLab lab;
   auto dataset = lab.fim("order: open, ");
   auto source = dataset->split(Split::train, 98);
@@ -232,7 +261,8 @@ TEST_CASE("a document that comes again in another epoch of the open order is rea
     return out;
   };
   const auto first = epoch(0), second = epoch(49);
-  const auto alike = std::count_if(first.begin(), first.end(), [&](const auto& tokens) { return second.contains(tokens); });
+  const auto alike = std::count_if(first.begin(), first.end(),
+                                   [&](const auto& tokens) { return second.contains(tokens); });
   CHECK(first.size() == 49);
   CHECK(alike < 10);  // some are cut at the same places by chance
 }
@@ -243,13 +273,16 @@ TEST_CASE("gpt rearranges documents for fill in the middle, the same each time")
   CHECK(fim->identity() != plain->identity());
   auto source = fim->split(Split::train, 100), as_it_is = plain->split(Split::train, 100);
   int changed = 0;
-  for (int64_t i = 0; i < 49; ++i) changed += tokens_of(*source, i) != tokens_of(*as_it_is, i) ? 1 : 0;
+  for (int64_t i = 0; i < 49; ++i)
+    changed += tokens_of(*source, i) != tokens_of(*as_it_is, i) ? 1 : 0;
   CHECK(changed == 49);  // each begins with a mark
   expect_error(ErrorClass::config, {"dataset.fim.prefix is not set"},
                [&] { lab.plugins.dataset("gpt", "{path: x, fim: {rate: 0.5}}", lab.context); });
   expect_error(ErrorClass::config, {"dataset.fim.middle", "'<mid>' is not a special token"}, [&] {
-    lab.plugins.dataset("gpt", "{path: x, fim: {rate: 0.5, prefix: <|endoftext|>, middle: <mid>, suffix: <|endoftext|>}}",
-                        lab.context);
+    lab.plugins.dataset(
+        "gpt",
+        "{path: x, fim: {rate: 0.5, prefix: <|endoftext|>, middle: <mid>, suffix: <|endoftext|>}}",
+        lab.context);
   });
 }
 
@@ -259,8 +292,10 @@ TEST_CASE("gpt tells what is wrong and what to do") {
   write_documents(scratch / "x", 5, 20);
   put(scratch / "book.txt", "text");
   put(scratch / "web.jsonl", "{}");
-  DatasetContext context{
-      .seq_length = 8, .seed = 1, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
+  DatasetContext context{.seq_length = 8,
+                         .seed = 1,
+                         .base_directory = scratch.path(),
+                         .tokenizer = plugins.byte.get()};
   auto made = [&](const char* yaml) { return plugins.dataset("gpt", yaml, context); };
   struct Fault {
     const char* yaml;
@@ -282,19 +317,23 @@ TEST_CASE("gpt tells what is wrong and what to do") {
            {"{path: web.jsonl}", ErrorClass::data, {"mtrain data prepare", "web.jsonl"}},
        }) {
     CAPTURE(fault.yaml);
-    for (const auto& says : fault.says) expect_error(fault.error_class, {says}, [&] { made(fault.yaml); });
+    for (const auto& says : fault.says)
+      expect_error(fault.error_class, {says}, [&] { made(fault.yaml); });
   }
-  expect_error(ErrorClass::data,
-               {"valid split", "is empty", "5 documents", "4 to train", "0 to valid", "1 to test"},
-               [&] { made("{path: x, split: '8,1,1'}")->split(Split::valid, 1); });  // 4.5 rounds to 4
+  expect_error(
+      ErrorClass::data,
+      {"valid split", "is empty", "5 documents", "4 to train", "0 to valid", "1 to test"},
+      [&] { made("{path: x, split: '8,1,1'}")->split(Split::valid, 1); });  // 4.5 rounds to 4
   write_documents(scratch / "one", 1, 40);
   try {  // one document can be divided by no split
     (void)made("{path: one, split: '90,10,0'}")->split(Split::valid, 1);
     FAIL_CHECK("no error");
   } catch (const Error& error) {
-    CHECK(error.message().find("its 1 document at the shares 90,10,0 gives 1 to train") != std::string::npos);
+    CHECK(error.message().find("its 1 document at the shares 90,10,0 gives 1 to train") !=
+          std::string::npos);
     CHECK(error.hint().find("change dataset.split") == std::string::npos);
-    for (const char* remedy : {"--split-on lines", "--document-bytes", "dataset.valid_path", "validation.steps=0"})
+    for (const char* remedy :
+         {"--split-on lines", "--document-bytes", "dataset.valid_path", "validation.steps=0"})
       CHECK_MESSAGE(error.hint().find(remedy) != std::string::npos, error.hint());
   }
   context.seq_length = 200;
@@ -305,23 +344,29 @@ TEST_CASE("gpt tells what is wrong and what to do") {
   expect_error(ErrorClass::config, {"4294967296", "rng.seed"}, [&] { made("path: x"); });
   context.seed = 1;
   context.tokenizer = nullptr;
-  expect_error(ErrorClass::config, {"end-of-document"}, [&] { made("{path: x, eod_mask_loss: true}"); });
+  expect_error(ErrorClass::config, {"end-of-document"},
+               [&] { made("{path: x, eod_mask_loss: true}"); });
 }
 
 TEST_CASE("the identity of gpt follows data and order") {
   Plugins plugins;
   ScratchFolder scratch;
   write_documents(scratch / "x", 20, 20);
-  DatasetContext context{
-      .seq_length = 8, .seed = 1, .base_directory = scratch.path(), .tokenizer = plugins.byte.get()};
-  auto identity = [&](const char* yaml) { return plugins.dataset("gpt", yaml, context)->identity(); };
+  DatasetContext context{.seq_length = 8,
+                         .seed = 1,
+                         .base_directory = scratch.path(),
+                         .tokenizer = plugins.byte.get()};
+  auto identity = [&](const char* yaml) {
+    return plugins.dataset("gpt", yaml, context)->identity();
+  };
   std::set<std::string> seen;
   auto base = identity("path: x");
   CHECK(nlohmann::json::parse(base)["dataset"] == "gpt");
   CHECK(identity("{path: x, split: '969,30,1'}") == base);
   seen.insert(base);
-  for (const char* yaml : {"{path: x, split: '1'}", "{path: x, eod_mask_loss: true}", "{paths: [x, x]}",
-                           "{paths: [x, x], weights: [1, 2]}", "{path: x, valid_path: x}"})
+  for (const char* yaml :
+       {"{path: x, split: '1'}", "{path: x, eod_mask_loss: true}", "{paths: [x, x]}",
+        "{paths: [x, x], weights: [1, 2]}", "{path: x, valid_path: x}"})
     CHECK(seen.insert(identity(yaml)).second);
   context.seed = 2;
   CHECK(seen.insert(identity("path: x")).second);
@@ -334,7 +379,8 @@ TEST_CASE("the identity of gpt follows data and order") {
 
 TEST_CASE("mock is endless, the same every time, and can be learnt") {
   Plugins plugins;
-  DatasetContext context{.seq_length = 512, .seed = 3, .base_directory = {}, .tokenizer = plugins.byte.get()};
+  DatasetContext context{
+      .seq_length = 512, .seed = 3, .base_directory = {}, .tokenizer = plugins.byte.get()};
   auto mock = plugins.dataset("mock", "vocab_size: 64", context);
   auto train = mock->split(Split::train, 1000);
   CHECK(train->size() > int64_t{1} << 50);
@@ -361,12 +407,16 @@ TEST_CASE("mock is endless, the same every time, and can be learnt") {
 
   train->get(123456789, sample);
   again = tokens;
-  plugins.dataset("mock", "vocab_size: 64", context)->split(Split::train, 1)->get(123456789, sample);
+  plugins.dataset("mock", "vocab_size: 64", context)
+      ->split(Split::train, 1)
+      ->get(123456789, sample);
   CHECK(tokens == again);
   mock->split(Split::valid, 1)->get(123456789, sample);
   CHECK(tokens != again);
   context.seed = 4;
-  plugins.dataset("mock", "vocab_size: 64", context)->split(Split::train, 1)->get(123456789, sample);
+  plugins.dataset("mock", "vocab_size: 64", context)
+      ->split(Split::train, 1)
+      ->get(123456789, sample);
   CHECK(tokens != again);
   expect_error(ErrorClass::config, {"258", "257"},
                [&] { plugins.dataset("mock", "vocab_size: 258", context); });

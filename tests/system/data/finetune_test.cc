@@ -1,4 +1,5 @@
-// The datasets of fine-tuning as a run loads them, and `mtrain data show` and `pack` of their records.
+// The datasets of fine-tuning as a run loads them, and `mtrain data show` and `pack` of their
+// records.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -19,7 +20,8 @@ namespace {
 
 mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
   return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '", MT_BINARY_DIR, "/bin/mtrain' ", words)}});
+                            cat("cd '", scratch.path().string(), "' && exec '", MT_BINARY_DIR,
+                                "/bin/mtrain' ", words)}});
 }
 
 bool has(const std::string& text, const std::string& part) {
@@ -32,12 +34,17 @@ class Datasets {
     TokenizerContext context;
     byte_ = host_.make<Tokenizer>("byte", Node::map(), context);
   }
-  std::unique_ptr<Dataset> make(const ScratchFolder& scratch, const std::string& yaml, int64_t seq_length = 16, uint64_t seed = 1,
+  std::unique_ptr<Dataset> make(const ScratchFolder& scratch, const std::string& yaml,
+                                int64_t seq_length = 16, uint64_t seed = 1,
                                 const char* type = "sft") {
-    DatasetContext context{
-        .seq_length = seq_length, .seed = seed, .base_directory = scratch.path(), .tokenizer = byte_.get(), .tell = false};
+    DatasetContext context{.seq_length = seq_length,
+                           .seed = seed,
+                           .base_directory = scratch.path(),
+                           .tokenizer = byte_.get(),
+                           .tell = false};
     Node settings = parse_yaml(yaml);
-    if (!settings.get("split") && !settings.get("valid_path")) settings.set("split", Node::string("1"));
+    if (!settings.get("split") && !settings.get("valid_path"))
+      settings.set("split", Node::string("1"));
     return host_.make<Dataset>(type, settings, context);
   }
 
@@ -50,14 +57,16 @@ class Datasets {
 std::string letters(int count, int prompt = 3) {
   std::string out;
   for (int i = 0; i < count; ++i)
-    out += cat("{\"prompt\": \"", std::string(static_cast<size_t>(prompt + i % 3), '0'), "\", \"completion\": \"",
-               static_cast<char>('a' + i), "\"}\n");
+    out += cat("{\"prompt\": \"", std::string(static_cast<size_t>(prompt + i % 3), '0'),
+               "\", \"completion\": \"", static_cast<char>('a' + i), "\"}\n");
   return out;
 }
 
 /// The letters that are learnt, in the order of samples.
 std::string answers(const SampleSource& source, int64_t seq, int64_t count) {
-  Loader loader(source, {.seq_length = seq, .micro_batch_size = 1, .num_micro_batches = count, .prefetch = false});
+  Loader loader(
+      source,
+      {.seq_length = seq, .micro_batch_size = 1, .num_micro_batches = count, .prefetch = false});
   std::string out;
   for (const Batch& batch : loader.next())
     for (int32_t target : batch.targets)
@@ -71,7 +80,8 @@ TEST_CASE("a run whose validation has no data is refused before its first step")
   ScratchFolder scratch;
   put(scratch / "x.jsonl", letters(20));
   put(scratch / "r.yaml",
-      "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 16}\n"
+      "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: "
+      "16}\n"
       "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\ntrain: {steps: 3}\n"
       "checkpoint: {interval: 1}\nlogger: {tensorboard: false}\n");
   Outcome refused = mtrain_in(scratch, "train r.yaml run.dir=out");
@@ -89,12 +99,15 @@ TEST_CASE("sft trains on answers alone, each epoch in an order of its own, packe
   auto plain = datasets.make(scratch, "path: x.jsonl");
   auto source = plain->split(Split::train, 40);
   CHECK(source->size() == 40);
-  const std::string both = answers(*source, 16, 40), first = both.substr(0, 20), second = both.substr(20);
+  const std::string both = answers(*source, 16, 40), first = both.substr(0, 20),
+                    second = both.substr(20);
   CHECK(std::set<char>(first.begin(), first.end()).size() == 20);
   CHECK(std::set<char>(second.begin(), second.end()).size() == 20);
   CHECK(first != second);
-  CHECK(answers(*datasets.make(scratch, "path: x.jsonl", 16, 2)->split(Split::train, 20), 16, 20) != first);
-  CHECK(answers(*datasets.make(scratch, "path: x.jsonl")->split(Split::train, 20), 16, 20) == first);
+  CHECK(answers(*datasets.make(scratch, "path: x.jsonl", 16, 2)->split(Split::train, 20), 16, 20) !=
+        first);
+  CHECK(answers(*datasets.make(scratch, "path: x.jsonl")->split(Split::train, 20), 16, 20) ==
+        first);
 
   auto packed = datasets.make(scratch, "{path: x.jsonl, packing: offline}");
   auto packs = packed->split(Split::train, Dataset::kOneEpoch);
@@ -107,7 +120,8 @@ TEST_CASE("sft trains on answers alone, each epoch in an order of its own, packe
             ->size() == 20);  // no two of them fit 7 places
 }
 
-TEST_CASE("sft divides records among the splits, the same whatever the seed, or reads a file for each") {
+TEST_CASE(
+    "sft divides records among the splits, the same whatever the seed, or reads a file for each") {
   ScratchFolder scratch;
   Datasets datasets;
   put(scratch / "x.jsonl", letters(20));
@@ -121,7 +135,8 @@ TEST_CASE("sft divides records among the splits, the same whatever the seed, or 
     CHECK(std::set<char>(all.begin(), all.end()).size() == 20);
     if (!valid.empty()) CHECK(held == valid);
     valid = held;
-    expect_error(ErrorClass::data, {"test split", "80,20,0", "dataset.test_path"}, [&] { data->split(Split::test, 1); });
+    expect_error(ErrorClass::data, {"test split", "80,20,0", "dataset.test_path"},
+                 [&] { data->split(Split::test, 1); });
   }
   CHECK(valid != "qrst");  // not simply the last
   auto own = datasets.make(scratch, "{path: x.jsonl, valid_path: v.jsonl}");
@@ -141,53 +156,70 @@ TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
   auto shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0:9");
   CHECK(shown.status == 0);
   CHECK_MESSAGE(has(shown.out,
-                    "x.jsonl (prompt_completion): 4 of 5 records, 22 of 35 tokens are learnt; 1 cut to 17 tokens, without 5 of the "
-                    "tokens that should be learnt (first: x.jsonl:4); 1 left out because all that should be learnt of them is behind "
+                    "x.jsonl (prompt_completion): 4 of 5 records, 22 of 35 tokens are learnt; 1 "
+                    "cut to 17 tokens, without 5 of the "
+                    "tokens that should be learnt (first: x.jsonl:4); 1 left out because all that "
+                    "should be learnt of them is behind "
                     "their first 17 tokens (first: x.jsonl:5)\n"),
                 shown.out);
   CHECK(has(shown.out, "x.jsonl:1, 5 tokens, 2 learnt:\n0|0|0|[a]|[<|endoftext|>]\n"));
   shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
   CHECK(has(shown.out, "\n0=48|0=48|0=48|[a=97]|[<|endoftext|>=256]\n"));
   auto count = [&](const char* more) {
-    return datasets.make(scratch, cat("{path: x.jsonl", more, "}"))->split(Split::train, Dataset::kOneEpoch)->size();
+    return datasets.make(scratch, cat("{path: x.jsonl", more, "}"))
+        ->split(Split::train, Dataset::kOneEpoch)
+        ->size();
   };
   CHECK(count("") == 4);
   CHECK(count(", too_long: drop") == 3);
-  expect_error(ErrorClass::data, {"x.jsonl:4", "22 tokens", "takes 17", "too_long"}, [&] { count(", too_long: fail"); });
+  expect_error(ErrorClass::data, {"x.jsonl:4", "22 tokens", "takes 17", "too_long"},
+               [&] { count(", too_long: fail"); });
   put(scratch / "x.jsonl", letters(3) + "{\"prompt\": 1, \"completion\": \"b\"}\n{}\n");
-  expect_error(ErrorClass::data, {"x.jsonl:4", "number in the field 'prompt'"}, [&] { count(", format: prompt_completion"); });
+  expect_error(ErrorClass::data, {"x.jsonl:4", "number in the field 'prompt'"},
+               [&] { count(", format: prompt_completion"); });
   CHECK(count(", format: prompt_completion, on_bad: skip") == 3);
   expect_error(ErrorClass::data, {"x.jsonl:5", "more than 1"},
                [&] { count(", format: prompt_completion, on_bad: skip, max_bad: 1"); });
 }
 
-TEST_CASE("check --data and training warn of answers that a sample's length cuts off, and name the first record") {
+TEST_CASE(
+    "check --data and training warn of answers that a sample's length cuts off, and name the first "
+    "record") {
   ScratchFolder scratch;
   auto record = [](int prompt, int answer) {
-    return cat("{\"prompt\": \"", std::string(static_cast<size_t>(prompt), '0'), "\", \"completion\": \"",
-               std::string(static_cast<size_t>(answer), 'a'), "\"}\n");
+    return cat("{\"prompt\": \"", std::string(static_cast<size_t>(prompt), '0'),
+               "\", \"completion\": \"", std::string(static_cast<size_t>(answer), 'a'), "\"}\n");
   };
   put(scratch / "r.yaml",
-      "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 16}\n"
-      "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\ntrain: {steps: 1}\nvalidation: {steps: 0}\n"
+      "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: "
+      "16}\n"
+      "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\ntrain: {steps: "
+      "1}\nvalidation: {steps: 0}\n"
       "logger: {tensorboard: false}\n");
-  // A text that is learnt to its end, a prompt that fills the sample, and an answer of which 4 of 10 letters and the end do not fit.
+  // A text that is learnt to its end, a prompt that fills the sample, and an answer of which 4 of
+  // 10 letters and the end do not fit.
   put(scratch / "x.jsonl", record(3, 9) + record(40, 2) + record(11, 10));
   for (const char* command : {"check --data r.yaml", "train r.yaml -q run.dir=out"}) {
     CAPTURE(command);
     Outcome warned = mtrain_in(scratch, command);
     CHECK(warned.status == 0);
     CHECK_MESSAGE(has(warned.err, "warning"), warned.err);
-    CHECK_MESSAGE(has(warned.err, "1 cut to 17 tokens, without 5 of the tokens that should be learnt (first: "), warned.err);
+    CHECK_MESSAGE(has(warned.err,
+                      "1 cut to 17 tokens, without 5 of the tokens that should be learnt (first: "),
+                  warned.err);
     CHECK_MESSAGE(has(warned.err, "x.jsonl:3)"), warned.err);
-    CHECK_MESSAGE(has(warned.err, "1 left out because all that should be learnt of them is behind their first 17 tokens (first: "), warned.err);
+    CHECK_MESSAGE(has(warned.err,
+                      "1 left out because all that should be learnt of them is behind their first "
+                      "17 tokens (first: "),
+                  warned.err);
     CHECK_MESSAGE(has(warned.err, "x.jsonl:2)"), warned.err);
     CHECK_MESSAGE(has(warned.err, "model.seq_length"), warned.err);
   }
   // Whole answers, or a cut through what is not learnt: no warning.
   put(scratch / "x.jsonl", record(3, 9) + record(4, 8));
   CHECK_FALSE(has(mtrain_in(scratch, "check --data r.yaml").err, "warning"));
-  put(scratch / "x.jsonl", R"({"segments": [{"text": "ab", "label": true}, {"text": "00000000000000000000", "label": false}]})");
+  put(scratch / "x.jsonl",
+      R"({"segments": [{"text": "ab", "label": true}, {"text": "00000000000000000000", "label": false}]})");
   Outcome question = mtrain_in(scratch, "check --data r.yaml");
   CHECK_MESSAGE(has(question.err, "1 cut to 17 tokens\n"), question.err);
   CHECK_FALSE(has(question.err, "warning"));
@@ -202,7 +234,8 @@ TEST_CASE("sft tells what is wrong and what to do") {
   ScratchFolder scratch;
   Datasets datasets;
   put(scratch / "x.jsonl", letters(3));
-  put(scratch / "chat.jsonl", R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");
+  put(scratch / "chat.jsonl",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");
   put(scratch / "mute.jsonl", R"({"segments": [{"text": "abc", "label": false}]})");
   struct Fault {
     const char* yaml;
@@ -212,23 +245,39 @@ TEST_CASE("sft tells what is wrong and what to do") {
   for (const Fault& fault :
        {Fault{"{}", ErrorClass::config, {"dataset.path is not set"}},
         {"path: nowhere.jsonl", ErrorClass::io, {"nowhere.jsonl"}},
-        {"path: chat.jsonl", ErrorClass::config, {"chat.jsonl:1", "no chat template", "dataset.chat_template", "dataset.template_path"}},
-        {"{path: chat.jsonl, chat_template: chat}", ErrorClass::config, {"chat_template", "chatml"}},
-        {"{path: chat.jsonl, chat_template: chatml, template_path: t.jinja}", ErrorClass::config, {"both"}},
-        {"path: mute.jsonl", ErrorClass::data, {"nothing to learn is left of", "mute.jsonl", "data show"}},
-        {"{path: x.jsonl, columns: {promt: x}}", ErrorClass::config, {"promt", "did you mean 'prompt'"}},
+        {"path: chat.jsonl",
+         ErrorClass::config,
+         {"chat.jsonl:1", "no chat template", "dataset.chat_template", "dataset.template_path"}},
+        {"{path: chat.jsonl, chat_template: chat}",
+         ErrorClass::config,
+         {"chat_template", "chatml"}},
+        {"{path: chat.jsonl, chat_template: chatml, template_path: t.jinja}",
+         ErrorClass::config,
+         {"both"}},
+        {"path: mute.jsonl",
+         ErrorClass::data,
+         {"nothing to learn is left of", "mute.jsonl", "data show"}},
+        {"{path: x.jsonl, columns: {promt: x}}",
+         ErrorClass::config,
+         {"promt", "did you mean 'prompt'"}},
         {"{path: x.jsonl, columns: [a]}", ErrorClass::config, {"dataset.columns", "not a map"}},
         {"{path: x.jsonl, packed_length: 99}", ErrorClass::config, {"99", "model.seq_length 16"}},
         {"{path: x.jsonl, split: abc}", ErrorClass::config, {"'abc' is not a share"}},
         {"{path: x.jsonl, date: soon}", ErrorClass::config, {"dataset.date"}},
         {"{path: x.jsonl, train_on: nobody}", ErrorClass::config, {"train_on", "assistant"}}}) {
     CAPTURE(fault.yaml);
-    for (const auto& says : fault.says) expect_error(fault.error_class, {says}, [&] { datasets.make(scratch, fault.yaml); });
+    for (const auto& says : fault.says)
+      expect_error(fault.error_class, {says}, [&] { datasets.make(scratch, fault.yaml); });
   }
-  // A template that comes with mtrain makes the conversation readable; bytes spell its marks, which is warned about.
-  CHECK(datasets.make(scratch, "{path: chat.jsonl, chat_template: llama3, split: '1'}", 128)->split(Split::train, 1)->size() == 1);
+  // A template that comes with mtrain makes the conversation readable; bytes spell its marks, which
+  // is warned about.
+  CHECK(datasets.make(scratch, "{path: chat.jsonl, chat_template: llama3, split: '1'}", 128)
+            ->split(Split::train, 1)
+            ->size() == 1);
   auto shown = mtrain_in(scratch, "data show chat.jsonl -t byte dataset.chat_template=chatml");
-  CHECK_MESSAGE(has(shown.err, "<|im_end|>, <|im_start|>, which the tokenizer does not have as one token"), shown.err);
+  CHECK_MESSAGE(
+      has(shown.err, "<|im_end|>, <|im_start|>, which the tokenizer does not have as one token"),
+      shown.err);
   shown = mtrain_in(scratch, "data show chat.jsonl -t byte dataset.chat_template=vicuna");
   CHECK_MESSAGE(has(shown.out, "[ ]|[b]|[<|endoftext|>]"), shown.out);
   CHECK_FALSE(has(shown.err, "as one token"));
@@ -247,9 +296,10 @@ TEST_CASE("the identity of sft follows records, encoding and order") {
   CHECK(nlohmann::json::parse(*seen.begin())["dataset"] == "sft");
   CHECK(identity("{path: x.jsonl, split: '1'}") == *seen.begin());
   for (const char* yaml :
-       {"{path: x.jsonl, split: '9,1,0'}", "{path: x.jsonl, train_on: all}", "{path: x.jsonl, packing: offline}",
-        "{path: x.jsonl, template_path: t.jinja}", "{path: x.jsonl, template_path: u.jinja}",
-        "{path: x.jsonl, columns: {prompt: prompt}}", "{path: x.jsonl, date: '2025-01-01'}", "{path: x.jsonl, too_long: drop}",
+       {"{path: x.jsonl, split: '9,1,0'}", "{path: x.jsonl, train_on: all}",
+        "{path: x.jsonl, packing: offline}", "{path: x.jsonl, template_path: t.jinja}",
+        "{path: x.jsonl, template_path: u.jinja}", "{path: x.jsonl, columns: {prompt: prompt}}",
+        "{path: x.jsonl, date: '2025-01-01'}", "{path: x.jsonl, too_long: drop}",
         "{path: x.jsonl, valid_path: x.jsonl}"})
     CHECK_MESSAGE(seen.insert(identity(yaml)).second, yaml);
   CHECK(seen.insert(identity("path: x.jsonl", 17)).second);
@@ -261,7 +311,8 @@ TEST_CASE("the identity of sft follows records, encoding and order") {
 TEST_CASE("pack reports how well records fill samples") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", letters(20));
-  auto json = nlohmann::json::parse(mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --json").out);
+  auto json = nlohmann::json::parse(
+      mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --json").out);
   CHECK(json["records"] == 20);
   CHECK(json["tokens"] == 99);  // 7 of 4, 7 of 5, 6 of 6 places
   CHECK(json["packs"] == 7);    // three of 6+6+4, two of 5+5+5, 5+4+4, 4+4
@@ -269,7 +320,9 @@ TEST_CASE("pack reports how well records fill samples") {
   CHECK(json["efficiency"].get<double>() == doctest::Approx(99.0 / (7 * 16)));
   CHECK(json["efficiency_unpacked"].get<double>() == doctest::Approx(99.0 / (20 * 16)));
   auto text = mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16");
-  CHECK(has(text.out, "20 records in 7 packs of 16 tokens, up to 3 in one (no packing could do with fewer than 7)"));
+  CHECK(has(text.out,
+            "20 records in 7 packs of 16 tokens, up to 3 in one (no packing could do with fewer "
+            "than 7)"));
   CHECK(has(text.out, "tokens used: 88.4 %, unpacked 30.9 %"));
 }
 
@@ -287,59 +340,73 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
   Sample sample{tokens, targets, positions, {}};
   source->get(0, sample);
   CHECK(sample.starts == std::vector<int32_t>{0, 4, 7});
-  CHECK(std::vector<int32_t>(targets.begin(), targets.begin() + 8) == std::vector<int32_t>{-1, 'a', 'b', 256, -1, 'c', 256, -1});
+  CHECK(std::vector<int32_t>(targets.begin(), targets.begin() + 8) ==
+        std::vector<int32_t>{-1, 'a', 'b', 256, -1, 'c', 256, -1});
   auto shown = mtrain_in(scratch, "data show p.jsonl -t byte --dataset preference --seq-length 16");
   CHECK(has(shown.out,
             "p.jsonl (pairs): 1 of 2 records; 1 left out for having more than 16 tokens\n"
             "p.jsonl:1, chosen, 5 tokens, 3 learnt:\n0|0|[a]|[b]|[<|endoftext|>]\n"
             "p.jsonl:1, rejected, 4 tokens, 2 learnt:\n0|0|[c]|[<|endoftext|>]\n"));
   put(scratch / "k.jsonl",
-      "{\"prompt\": \"0\", \"completion\": \"a\", \"label\": true}\n{\"prompt\": \"0\", \"completion\": \"b\", \"label\": "
+      "{\"prompt\": \"0\", \"completion\": \"a\", \"label\": true}\n{\"prompt\": \"0\", "
+      "\"completion\": \"b\", \"label\": "
       "false}\n");
   shown = mtrain_in(scratch, "data show k.jsonl -t byte --dataset preference");
   CHECK(has(shown.out,
-            "k.jsonl (labels): 2 of 2 records, 1 of them good\nk.jsonl:1, good, 3 tokens, 2 learnt:\n0|[a]|[<|endoftext|>]\n"));
+            "k.jsonl (labels): 2 of 2 records, 1 of them good\nk.jsonl:1, good, 3 tokens, 2 "
+            "learnt:\n0|[a]|[<|endoftext|>]\n"));
   put(scratch / "r.yaml",
-      "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 16, seq_length: 16}\n"
+      "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 16, seq_length: "
+      "16}\n"
       "dataset: {type: preference, path: p.jsonl}\ntrain: {steps: 1}\n");
   auto refused = mtrain_in(scratch, "r.yaml run.dir=r");
   CHECK(refused.status == 10);
-  CHECK_MESSAGE(
-      has(refused.err, "dataset.type=preference is to be trained by preferences between answers, which this build does not support"),
-      refused.err);
+  CHECK_MESSAGE(has(refused.err,
+                    "dataset.type=preference is to be trained by preferences between answers, "
+                    "which this build does not support"),
+                refused.err);
 }
 
-TEST_CASE("the loss depends neither on padding nor on how records are packed, and a run goes on exactly") {
+TEST_CASE(
+    "the loss depends neither on padding nor on how records are packed, and a run goes on "
+    "exactly") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", letters(20));
   put(scratch / "r.yaml",
-      "model: {type: llama, layers: 2, hidden_size: 32, heads: 2, ffn_hidden_size: 64, seq_length: 32}\n"
+      "model: {type: llama, layers: 2, hidden_size: 32, heads: 2, ffn_hidden_size: 64, seq_length: "
+      "32}\n"
       "dataset: {type: sft, path: x.jsonl, split: '1'}\nvalidation: {steps: 0}\n"
       "train: {steps: 6, micro_batch_size: 4, global_batch_size: 20}\n"
-      "checkpoint: {interval: 3}\nscheduler: {type: constant}\nmixed_precision: {dtype: fp32}\noptimizer: adamw\ntokenizer: "
+      "checkpoint: {interval: 3}\nscheduler: {type: constant}\nmixed_precision: {dtype: "
+      "fp32}\noptimizer: adamw\ntokenizer: "
       "byte\n");
   auto losses = [&](const std::string& words) {
     auto done = mtrain_in(scratch, cat("r.yaml -q ", words));
     REQUIRE_MESSAGE(done.status == 0, done.err);
     std::string folder = words.substr(words.find("run.dir=") + 8);
     std::vector<double> out;
-    std::istringstream lines(read_file(scratch / folder.substr(0, folder.find(' ')) / "metrics.jsonl"));
+    std::istringstream lines(
+        read_file(scratch / folder.substr(0, folder.find(' ')) / "metrics.jsonl"));
     for (std::string line; std::getline(lines, line);)
-      if (auto json = nlohmann::json::parse(line); json.contains("loss")) out.push_back(json["loss"]);
+      if (auto json = nlohmann::json::parse(line); json.contains("loss"))
+        out.push_back(json["loss"]);
     return out;
   };
   auto whole = losses("run.dir=a");
   REQUIRE(whole.size() == 6);
-  // A step takes the whole epoch whatever the order and the layout: 20 samples padded to 32 or 24 places, or packs of all
-  // records.
+  // A step takes the whole epoch whatever the order and the layout: 20 samples padded to 32 or 24
+  // places, or packs of all records.
   auto same = [&](const std::vector<double>& other) {
     REQUIRE(other.size() == whole.size());
-    for (size_t i = 0; i < whole.size(); ++i) CHECK(other[i] == doctest::Approx(whole[i]).epsilon(1e-4));
+    for (size_t i = 0; i < whole.size(); ++i)
+      CHECK(other[i] == doctest::Approx(whole[i]).epsilon(1e-4));
   };
   same(losses("run.dir=b model.seq_length=24"));
-  same(losses("run.dir=c dataset.packing=offline train.micro_batch_size=1 train.global_batch_size=4"));
+  same(losses(
+      "run.dir=c dataset.packing=offline train.micro_batch_size=1 train.global_batch_size=4"));
   same(losses("run.dir=d dist.nproc=2 train.micro_batch_size=5"));
   losses("run.dir=e train.steps=3");
   auto rest = losses("run.dir=e");
-  CHECK(std::vector<double>(rest.end() - 3, rest.end()) == std::vector<double>(whole.begin() + 3, whole.end()));
+  CHECK(std::vector<double>(rest.end() - 3, rest.end()) ==
+        std::vector<double>(whole.begin() + 3, whole.end()));
 }

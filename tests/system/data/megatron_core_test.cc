@@ -1,5 +1,5 @@
-// The samples of the gpt dataset against those of Megatron-core for the same files: every token, label and
-// position, in order (tests/golden/megatron_core_generate.py says how they are made).
+// The samples of the gpt dataset against those of Megatron-core for the same files: every token,
+// label and position, in order (tests/golden/megatron_core_generate.py says how they are made).
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -35,9 +35,9 @@ void write_file(const fs::path& prefix, int64_t number, const Json& rule) {
   IndexedWriter writer(prefix, DType::u16, {.overwrite = true});
   int64_t token = 0;
   for (int64_t i = 0; i < rule["count"].get<int64_t>(); ++i) {
-    const int64_t length =
-        (i * rule["step"].get<int64_t>() + rule["start"].get<int64_t>()) % rule["modulus"].get<int64_t>() +
-        rule["least"].get<int64_t>();
+    const int64_t length = (i * rule["step"].get<int64_t>() + rule["start"].get<int64_t>()) %
+                               rule["modulus"].get<int64_t>() +
+                           rule["least"].get<int64_t>();
     std::vector<int32_t> ids;
     for (int64_t k = 0; k < length; ++k, ++token)
       ids.push_back(static_cast<int32_t>((token * 7 + 9973 * number) % kEod));
@@ -64,7 +64,8 @@ Node settings_of(const Json& test, const ScratchFolder& scratch) {
   };
   if (test["kind"].get<std::string>() == "per_split") {
     const char* prefixes[] = {"", "valid_", "test_"};
-    for (size_t i = 0; i < 3; ++i) add(prefixes[i], test["parts"][i]["files"], test["parts"][i]["weights"]);
+    for (size_t i = 0; i < 3; ++i)
+      add(prefixes[i], test["parts"][i]["files"], test["parts"][i]["weights"]);
   } else {
     Json all = Json::array();
     for (size_t i = 0; i < test["files"].size(); ++i) all.push_back(i);
@@ -114,7 +115,8 @@ TEST_CASE("the samples of random configurations are those of Megatron-core") {
       const Json& want = test["splits"][i];
       if (want.is_null() || want["size"].get<int64_t>() == 0) continue;
       CAPTURE(i);
-      const auto size = test["sizes"][i].is_null() ? Dataset::kOneEpoch : test["sizes"][i].get<int64_t>();
+      const auto size =
+          test["sizes"][i].is_null() ? Dataset::kOneEpoch : test["sizes"][i].get<int64_t>();
       auto source = dataset->split(static_cast<Split>(i), size);
       compare(*source, test["seq_length"].get<size_t>(), want);
     }

@@ -16,12 +16,14 @@ using namespace mtrain::testing;
 
 namespace {
 
-Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words, const std::string& fault = "") {
+Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words,
+                  const std::string& fault = "") {
   std::vector<std::string> environment;
   if (!fault.empty()) environment.push_back("MTRAIN_FAULT=" + fault);
-  return run(
-      {.arguments = {"/bin/sh", "-c", cat("cd '", scratch.path().string(), "' && exec '", MT_BINARY_DIR, "/bin/mtrain' ", words)},
-       .environment = environment});
+  return run({.arguments = {"/bin/sh", "-c",
+                            cat("cd '", scratch.path().string(), "' && exec '", MT_BINARY_DIR,
+                                "/bin/mtrain' ", words)},
+              .environment = environment});
 }
 
 class Datasets {
@@ -31,8 +33,8 @@ class Datasets {
     byte_ = host_.make<Tokenizer>("byte", Node::map(), context);
     wide_ = host_.make<Tokenizer>("byte", parse_yaml("extra_ids: 3"), context);
   }
-  std::unique_ptr<Dataset> make(const ScratchFolder& scratch, const std::string& yaml, int64_t seq_length = 16, uint64_t seed = 1,
-                                bool wide = false) {
+  std::unique_ptr<Dataset> make(const ScratchFolder& scratch, const std::string& yaml,
+                                int64_t seq_length = 16, uint64_t seed = 1, bool wide = false) {
     DatasetContext context{.seq_length = seq_length,
                            .seed = seed,
                            .base_directory = scratch.path(),
@@ -50,8 +52,10 @@ class Datasets {
 std::string records(int count, int first = 0) {
   std::string out;
   for (int i = first; i < first + count; ++i)
-    out += cat("{\"prompt\": \"", std::string(static_cast<size_t>(1 + i % 7), static_cast<char>('a' + i % 26)),
-               "\", \"completion\": \"", std::string(static_cast<size_t>(1 + i * 5 % 13), static_cast<char>('A' + i % 26)), i,
+    out += cat("{\"prompt\": \"",
+               std::string(static_cast<size_t>(1 + i % 7), static_cast<char>('a' + i % 26)),
+               "\", \"completion\": \"",
+               std::string(static_cast<size_t>(1 + i * 5 % 13), static_cast<char>('A' + i % 26)), i,
                "\"}\n");
   return out;
 }
@@ -76,18 +80,26 @@ TEST_CASE("packs from disk train as the same records packed in memory") {
   Datasets datasets;
   put(scratch / "x.jsonl", records(60));
   put(scratch / "v.jsonl", records(9, 100));
-  for (const char* more : {"", " dataset.packed_length=12", " dataset.too_long=drop", " dataset.train_on=all"}) {
-    const std::string words = more, setting = words.empty() ? "" : words.substr(words.find('.') + 1);
-    const std::string yaml =
-        setting.empty() ? "" : cat(", ", setting.substr(0, setting.find('=')), ": ", setting.substr(setting.find('=') + 1));
+  for (const char* more :
+       {"", " dataset.packed_length=12", " dataset.too_long=drop", " dataset.train_on=all"}) {
+    const std::string words = more,
+                      setting = words.empty() ? "" : words.substr(words.find('.') + 1);
+    const std::string yaml = setting.empty() ? ""
+                                             : cat(", ", setting.substr(0, setting.find('=')), ": ",
+                                                   setting.substr(setting.find('=') + 1));
     CAPTURE(words);
     for (const char* file : {"x", "v"}) {
-      auto done = mtrain_in(scratch, cat("data pack ", file, ".jsonl -t byte --seq-length 16 --force -o ", file, words));
+      auto done = mtrain_in(
+          scratch,
+          cat("data pack ", file, ".jsonl -t byte --seq-length 16 --force -o ", file, words));
       REQUIRE_MESSAGE(done.status == 0, done.err);
     }
     for (uint64_t seed : {1u, 2u}) {
-      auto memory = datasets.make(scratch, cat("{path: x.jsonl, valid_path: v.jsonl, packing: offline", yaml, "}"), 16, seed);
-      auto disk = datasets.make(scratch, cat("{path: x, valid_path: v, packing: offline", yaml, "}"), 16, seed);
+      auto memory = datasets.make(
+          scratch, cat("{path: x.jsonl, valid_path: v.jsonl, packing: offline", yaml, "}"), 16,
+          seed);
+      auto disk = datasets.make(
+          scratch, cat("{path: x, valid_path: v, packing: offline", yaml, "}"), 16, seed);
       for (Split which : {Split::train, Split::valid})
         for (int64_t count : {Dataset::kOneEpoch, int64_t{100}}) {
           const std::string wanted = samples(*memory->split(which, count));
@@ -99,9 +111,11 @@ TEST_CASE("packs from disk train as the same records packed in memory") {
   // Shares are of packs: each is in one of them.
   auto shares = datasets.make(scratch, "{path: x, split: '80,20,0', train_on: all}");
   auto whole = datasets.make(scratch, "{path: x, split: '1', train_on: all}");
-  CHECK(shares->split(Split::train, Dataset::kOneEpoch)->size() + shares->split(Split::valid, Dataset::kOneEpoch)->size() ==
+  CHECK(shares->split(Split::train, Dataset::kOneEpoch)->size() +
+            shares->split(Split::valid, Dataset::kOneEpoch)->size() ==
         whole->split(Split::train, Dataset::kOneEpoch)->size());
-  expect_error(ErrorClass::data, {"test split of x", "packs give it none"}, [&] { shares->split(Split::test, 1); });
+  expect_error(ErrorClass::data, {"test split of x", "packs give it none"},
+               [&] { shares->split(Split::test, 1); });
 }
 
 TEST_CASE("packs of other settings are refused by name") {
@@ -110,11 +124,14 @@ TEST_CASE("packs of other settings are refused by name") {
   put(scratch / "x.jsonl", records(20));
   auto done = mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --output x");
   REQUIRE_MESSAGE(done.status == 0, done.err);
-  CHECK_MESSAGE(done.out.find("written to x: train with dataset.type=sft dataset.path=x") != std::string::npos, done.out);
+  CHECK_MESSAGE(done.out.find("written to x: train with dataset.type=sft dataset.path=x") !=
+                    std::string::npos,
+                done.out);
   datasets.make(scratch, "path: x");
   expect_error(ErrorClass::config, {"x was packed", "another tokenizer", "3 extra"},
                [&] { datasets.make(scratch, "path: x", 16, 1, true); });
-  expect_error(ErrorClass::config, {"x was packed for samples of 16 tokens", "model.seq_length is 32"},
+  expect_error(ErrorClass::config,
+               {"x was packed for samples of 16 tokens", "model.seq_length is 32"},
                [&] { datasets.make(scratch, "path: x", 32); });
   expect_error(ErrorClass::config, {"train_on assistant", "train_on last"},
                [&] { datasets.make(scratch, "{path: x, train_on: last}"); });
@@ -122,22 +139,29 @@ TEST_CASE("packs of other settings are refused by name") {
   CHECK(again.status == 18);
   CHECK_MESSAGE(again.err.find("exists already") != std::string::npos, again.err);
   put(scratch / "x.jsonl", records(21));
-  expect_error(ErrorClass::data, {"x.jsonl has changed", "data pack"}, [&] { datasets.make(scratch, "path: x"); });
+  expect_error(ErrorClass::data, {"x.jsonl has changed", "data pack"},
+               [&] { datasets.make(scratch, "path: x"); });
 }
 
-TEST_CASE("settings that packing has fixed are refused where they differ, and pass where they are equal or left out") {
+TEST_CASE(
+    "settings that packing has fixed are refused where they differ, and pass where they are equal "
+    "or left out") {
   ScratchFolder scratch;
   Datasets datasets;
   put(scratch / "x.jsonl", records(20));
   auto pack = [&](const std::string& words) {
-    auto done = mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --force --output x" + words);
+    auto done =
+        mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16 --force --output x" + words);
     REQUIRE_MESSAGE(done.status == 0, done.err);
   };
   pack(" dataset.packed_length=12 dataset.too_long=drop");
-  for (const char* fine : {"", ", packing: offline", ", packed_length: 12", ", too_long: drop", ", packed_length: 12, too_long: drop"})
+  for (const char* fine : {"", ", packing: offline", ", packed_length: 12", ", too_long: drop",
+                           ", packed_length: 12, too_long: drop"})
     datasets.make(scratch, cat("{path: x", fine, "}"));
-  expect_error(ErrorClass::config, {"dataset.packed_length is 8", "was packed with 12", "leave dataset.packed_length out"},
-               [&] { datasets.make(scratch, "{path: x, packed_length: 8}"); });
+  expect_error(
+      ErrorClass::config,
+      {"dataset.packed_length is 8", "was packed with 12", "leave dataset.packed_length out"},
+      [&] { datasets.make(scratch, "{path: x, packed_length: 8}"); });
   expect_error(ErrorClass::config, {"dataset.too_long is fail", "was packed with drop"},
                [&] { datasets.make(scratch, "{path: x, too_long: fail}"); });
   expect_error(ErrorClass::config, {"dataset.prompt is {instruction}", "was packed with"},
@@ -145,7 +169,8 @@ TEST_CASE("settings that packing has fixed are refused where they differ, and pa
   pack("");
   datasets.make(scratch, "{path: x, packed_length: 16}");  // packs were as long as samples
   datasets.make(scratch, "{path: x, format: prompt_completion}");
-  expect_error(ErrorClass::config, {"dataset.format is alpaca", "was packed with prompt_completion"},
+  expect_error(ErrorClass::config,
+               {"dataset.format is alpaca", "was packed with prompt_completion"},
                [&] { datasets.make(scratch, "{path: x, format: alpaca}"); });
   // Packs of a version that did not record them.
   auto manifest = nlohmann::json::parse(read_file(scratch / "x.packed.json"));
@@ -156,28 +181,34 @@ TEST_CASE("settings that packing has fixed are refused where they differ, and pa
                [&] { datasets.make(scratch, "{path: x, packed_length: 16}"); });
   manifest["settings"] = 3;
   put(scratch / "x.packed.json", manifest.dump());
-  expect_error(ErrorClass::data, {"x.packed.json", "settings is of another type"}, [&] { datasets.make(scratch, "path: x"); });
+  expect_error(ErrorClass::data, {"x.packed.json", "settings is of another type"},
+               [&] { datasets.make(scratch, "path: x"); });
 }
 
-TEST_CASE("packing that is killed anywhere leaves nothing that is trained on, or all, and is simply run again") {
+TEST_CASE(
+    "packing that is killed anywhere leaves nothing that is trained on, or all, and is simply run "
+    "again") {
   Datasets datasets;
   std::string wanted;
   {
     ScratchFolder scratch;
     put(scratch / "x.jsonl", records(20));
-    wanted = samples(*datasets.make(scratch, "{path: x.jsonl, packing: offline, split: '1'}")->split(Split::train, -1));
+    wanted = samples(*datasets.make(scratch, "{path: x.jsonl, packing: offline, split: '1'}")
+                          ->split(Split::train, -1));
   }
   int killed = 0;
   for (bool force : {false, true})
     for (const char* site :
-         {"data.bin.open", "data.bin.write", "data.bin.fsync", "data.bin.rename", "data.idx.open", "data.idx.fsync",
-          "data.idx.rename", "data.idx.dirsync", "packed.unlink.dirsync", "packed.fsync", "packed.rename"})
+         {"data.bin.open", "data.bin.write", "data.bin.fsync", "data.bin.rename", "data.idx.open",
+          "data.idx.fsync", "data.idx.rename", "data.idx.dirsync", "packed.unlink.dirsync",
+          "packed.fsync", "packed.rename"})
       for (int visit : {1, 2}) {
         CAPTURE(site);
         CAPTURE(visit);
         CAPTURE(force);
         ScratchFolder scratch;
-        const std::string words = cat("data pack x.jsonl -t byte --seq-length 16 -o x", force ? " --force" : "");
+        const std::string words =
+            cat("data pack x.jsonl -t byte --seq-length 16 -o x", force ? " --force" : "");
         std::string old;
         if (force) {  // other packs are there
           put(scratch / "x.jsonl", records(7, 50));
@@ -187,10 +218,13 @@ TEST_CASE("packing that is killed anywhere leaves nothing that is trained on, or
         const Outcome stopped = mtrain_in(scratch, words, cat(site, ":", visit, ":kill"));
         if (stopped.status == 0) continue;  // not so many visits
         ++killed;
-        auto now = [&] { return samples(*datasets.make(scratch, "{path: x, split: '1'}")->split(Split::train, -1)); };
+        auto now = [&] {
+          return samples(*datasets.make(scratch, "{path: x, split: '1'}")->split(Split::train, -1));
+        };
         if (!fs::exists(scratch / "x.idx"))
           CHECK_THROWS_AS(now(), Error);
-        else if (force && read_file(scratch / "x.packed.json").find("\"records\": 7,") != std::string::npos)
+        else if (force &&
+                 read_file(scratch / "x.packed.json").find("\"records\": 7,") != std::string::npos)
           expect_error(ErrorClass::data, {"x.jsonl has changed"}, now);  // the old ones, whole
         else
           CHECK(now() == wanted);

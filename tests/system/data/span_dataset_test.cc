@@ -33,12 +33,17 @@ class Spans {
     TokenizerContext context;
     return host_.make<Tokenizer>(type, parse_yaml(yaml), context);
   }
-  std::unique_ptr<Dataset> make(const std::string& yaml, int64_t seq_length = 99, uint64_t seed = 7) {
+  std::unique_ptr<Dataset> make(const std::string& yaml, int64_t seq_length = 99,
+                                uint64_t seed = 7) {
     return make(yaml, *byte, seq_length, seed);
   }
-  std::unique_ptr<Dataset> make(const std::string& yaml, const Tokenizer& tokenizer, int64_t seq_length, uint64_t seed = 7) {
-    DatasetContext context{
-        .seq_length = seq_length, .seed = seed, .base_directory = scratch.path(), .tokenizer = &tokenizer, .tell = false};
+  std::unique_ptr<Dataset> make(const std::string& yaml, const Tokenizer& tokenizer,
+                                int64_t seq_length, uint64_t seed = 7) {
+    DatasetContext context{.seq_length = seq_length,
+                           .seed = seed,
+                           .base_directory = scratch.path(),
+                           .tokenizer = &tokenizer,
+                           .tell = false};
     return host_.make<Dataset>("t5", parse_yaml(yaml), context);
   }
   /// Documents of rising bytes from `first` on, a hundred different ones, and an end.
@@ -107,7 +112,8 @@ std::vector<int32_t> restored(const std::vector<int32_t>& ids) {
 
 Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
   return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '", MT_BINARY_DIR, "/bin/mtrain' ", words)}});
+                            cat("cd '", scratch.path().string(), "' && exec '", MT_BINARY_DIR,
+                                "/bin/mtrain' ", words)}});
 }
 
 }  // namespace
@@ -116,7 +122,8 @@ TEST_CASE("a sample of t5 is a text with its spans behind it, of which the spans
   Spans spans;
   // 89 tokens of text, 13 of them cut out in 4 spans: 81 places of text and 18 of spans, of 100.
   auto source = spans.make("{path: x, split: '1'}")->split(Split::train, Dataset::kOneEpoch);
-  auto all = spans.make("{path: x, split: '1', loss: all}")->split(Split::train, Dataset::kOneEpoch);
+  auto all =
+      spans.make("{path: x, split: '1', loss: all}")->split(Split::train, Dataset::kOneEpoch);
   REQUIRE(source->size() > 20);
   for (int64_t i = 0; i < source->size(); ++i) {
     const Item learnt = item(*source, i), whole = item(*all, i);
@@ -125,7 +132,8 @@ TEST_CASE("a sample of t5 is a text with its spans behind it, of which the spans
     CHECK(learnt.tokens == whole.tokens);
     size_t first = 0;
     while (first < 99 && learnt.targets[first] == kIgnoredTarget) ++first;
-    CHECK(learnt.targets[first] == kLastExtra);  // the first sentinel, predicted from the end of the text
+    CHECK(learnt.targets[first] ==
+          kLastExtra);  // the first sentinel, predicted from the end of the text
     CHECK(learnt.tokens[first] == kEod);
     for (size_t t = 0; t < 99; ++t) {
       if (whole.targets[t] == kIgnoredTarget)
@@ -146,9 +154,12 @@ TEST_CASE("t5 cuts anew in each epoch, the same for a seed and a number, in eith
   Spans spans;
   for (const std::string order : {"megatron", "open"}) {
     CAPTURE(order);
-    auto made = [&](uint64_t seed) { return spans.make(cat("{path: x, split: '1', order: ", order, "}"), 99, seed); };
+    auto made = [&](uint64_t seed) {
+      return spans.make(cat("{path: x, split: '1', order: ", order, "}"), 99, seed);
+    };
     const int64_t epoch = made(7)->split(Split::train, Dataset::kOneEpoch)->size();
-    auto source = made(7)->split(Split::train, 3 * epoch), again = made(7)->split(Split::train, 3 * epoch);
+    auto source = made(7)->split(Split::train, 3 * epoch),
+         again = made(7)->split(Split::train, 3 * epoch);
     auto other = made(8)->split(Split::train, 3 * epoch);
     std::set<std::vector<int32_t>> seen;
     for (int64_t i = 0; i < 3 * epoch; ++i) {
@@ -166,20 +177,26 @@ TEST_CASE("t5 blends pairs and divides documents as gpt does") {
   Spans spans;
   auto blend = spans.make("{paths: [x, y], weights: [3, 1], split: '1'}")->split(Split::train, 40);
   int from_y = 0;
-  for (int64_t i = 0; i < 40; ++i) from_y += item(*blend, i).tokens[0] >= 100 && item(*blend, i).tokens[0] < 256 ? 1 : 0;
+  for (int64_t i = 0; i < 40; ++i)
+    from_y += item(*blend, i).tokens[0] >= 100 && item(*blend, i).tokens[0] < 256 ? 1 : 0;
   CHECK(from_y >= 8);
   CHECK(from_y <= 10);
   expect_error(ErrorClass::data, {"valid split", "is empty"},
                [&] { spans.make("{path: x, split: '1'}")->split(Split::valid, 4); });
-  expect_error(ErrorClass::data, {"train split of", "with 3000 tokens, but one sample takes"},
-               [&] { spans.make("{path: x, split: '1', mean_span: 32}", 4000)->split(Split::train, 4); });
+  expect_error(ErrorClass::data, {"train split of", "with 3000 tokens, but one sample takes"}, [&] {
+    spans.make("{path: x, split: '1', mean_span: 32}", 4000)->split(Split::train, 4);
+  });
 }
 
 TEST_CASE("t5 finds its sentinels by name or at the end of the vocabulary") {
   Spans spans;
-  auto with = [&](const std::string& more) { return spans.make(cat("{path: x, split: '1'", more, "}")); };
-  const auto named = with("")->split(Split::train, 4), last = with(", sentinel: ''")->split(Split::train, 4);
-  for (int64_t i = 0; i < 4; ++i) CHECK(item(*named, i) == item(*last, i));  // <extra_id_0> is the last id
+  auto with = [&](const std::string& more) {
+    return spans.make(cat("{path: x, split: '1'", more, "}"));
+  };
+  const auto named = with("")->split(Split::train, 4),
+             last = with(", sentinel: ''")->split(Split::train, 4);
+  for (int64_t i = 0; i < 4; ++i)
+    CHECK(item(*named, i) == item(*last, i));  // <extra_id_0> is the last id
   auto closing = with(", closing_sentinel: true")->split(Split::train, 4);
   const Item sample = item(*closing, 0);
   CHECK(sample.tokens.back() == kLastExtra - 4);  // the fifth sentinel, behind four spans
@@ -191,14 +208,25 @@ TEST_CASE("t5 finds its sentinels by name or at the end of the vocabulary") {
     std::vector<std::string> says;
   };
   for (const Fault& fault : {
-           Fault{"path: x", byte.get(), {"no special token '<extra_id_0>'", "dataset.sentinel", "tokenizer.extra_ids"}},
-           {"path: x", few.get(), {"model.seq_length 99 needs 4 sentinels", "there are 2 in the tokenizer", "dataset.mean_span"}},
-           {"{path: x, sentinels: 3}", spans.byte.get(), {"needs 4 sentinels", "there are 3", "raise dataset.sentinels"}},
+           Fault{"path: x",
+                 byte.get(),
+                 {"no special token '<extra_id_0>'", "dataset.sentinel", "tokenizer.extra_ids"}},
+           {"path: x",
+            few.get(),
+            {"model.seq_length 99 needs 4 sentinels", "there are 2 in the tokenizer",
+             "dataset.mean_span"}},
+           {"{path: x, sentinels: 3}",
+            spans.byte.get(),
+            {"needs 4 sentinels", "there are 3", "raise dataset.sentinels"}},
            {"{path: x, sentinel: <mask>}", spans.byte.get(), {"'<mask>' has no {}"}},
            {"{path: x, sentinel: '', sentinels: 300}", byte.get(), {"300 of a vocabulary of 257"}},
            {"{path: x, sentinel: ''}", byte.get(), {"id 256 is to be a sentinel, and ends texts"}},
-           {"{path: x, end_token: <extra_id_3>}", spans.byte.get(), {"is to be a sentinel, and ends texts"}},
-           {"{path: x, end_token: <extra_id>}", spans.byte.get(), {"dataset.end_token", "not a special token"}},
+           {"{path: x, end_token: <extra_id_3>}",
+            spans.byte.get(),
+            {"is to be a sentinel, and ends texts"}},
+           {"{path: x, end_token: <extra_id>}",
+            spans.byte.get(),
+            {"dataset.end_token", "not a special token"}},
            {"{path: x, mask_probability: 1}", spans.byte.get(), {"mask_probability"}},
            {"{path: x, mean_span: 0}", spans.byte.get(), {"mean_span"}},
            {"{path: x, loss: inputs}", spans.byte.get(), {"loss", "targets"}},
@@ -206,9 +234,11 @@ TEST_CASE("t5 finds its sentinels by name or at the end of the vocabulary") {
        }) {
     CAPTURE(fault.yaml);
     for (const auto& says : fault.says)
-      expect_error(ErrorClass::config, {says}, [&] { spans.make(fault.yaml, *fault.tokenizer, 99); });
+      expect_error(ErrorClass::config, {says},
+                   [&] { spans.make(fault.yaml, *fault.tokenizer, 99); });
   }
-  expect_error(ErrorClass::config, {"model.seq_length 3 has no room"}, [&] { spans.make("path: x", 3); });
+  expect_error(ErrorClass::config, {"model.seq_length 3 has no room"},
+               [&] { spans.make("path: x", 3); });
   // A text that is made of sentinels.
   spans.write("clash", 10, 50, 257);
   auto clash = spans.make("{path: clash, split: '1'}");
@@ -220,23 +250,29 @@ TEST_CASE("the identity of t5 follows data, cuts and marks") {
   Spans spans;
   std::set<std::string> seen = {spans.make("path: x")->identity()};
   CHECK(nlohmann::json::parse(*seen.begin())["dataset"] == "t5");
-  CHECK(spans.make("{path: x, sentinels: 50}")->identity() == *seen.begin());  // the same ones are in use
+  CHECK(spans.make("{path: x, sentinels: 50}")->identity() ==
+        *seen.begin());  // the same ones are in use
   for (const char* yaml :
-       {"path: y", "{path: x, mask_probability: 0.2}", "{path: x, mean_span: 4}", "{path: x, split: '1'}", "{path: x, loss: all}",
-        "{path: x, closing_sentinel: true}", "{path: x, order: open}", "{path: x, end_token: <extra_id_99>, sentinels: 50}"})
+       {"path: y", "{path: x, mask_probability: 0.2}", "{path: x, mean_span: 4}",
+        "{path: x, split: '1'}", "{path: x, loss: all}", "{path: x, closing_sentinel: true}",
+        "{path: x, order: open}", "{path: x, end_token: <extra_id_99>, sentinels: 50}"})
     CHECK_MESSAGE(seen.insert(spans.make(yaml)->identity()).second, yaml);
   CHECK(seen.insert(spans.make("path: x", 98)->identity()).second);
   CHECK(seen.insert(spans.make("path: x", 99, 8)->identity()).second);
 }
 
-TEST_CASE("a model of the next token trains on t5, goes on exactly, and does so on any number of ranks") {
+TEST_CASE(
+    "a model of the next token trains on t5, goes on exactly, and does so on any number of ranks") {
   Spans spans;
   put(spans.scratch / "r.yaml",
-      "model: {type: llama, layers: 1, hidden_size: 32, heads: 2, ffn_hidden_size: 64, seq_length: 64}\n"
+      "model: {type: llama, layers: 1, hidden_size: 32, heads: 2, ffn_hidden_size: 64, seq_length: "
+      "64}\n"
       "tokenizer: {type: byte, extra_ids: 20}\n"
-      "dataset: {type: t5, path: x, split: '1', sentinels: 20, order: open}\nvalidation: {steps: 0}\n"
+      "dataset: {type: t5, path: x, split: '1', sentinels: 20, order: open}\nvalidation: {steps: "
+      "0}\n"
       "train: {steps: 6, micro_batch_size: 2, global_batch_size: 8}\ncheckpoint: {interval: 3}\n"
-      "scheduler: {type: constant}\nmixed_precision: {dtype: fp32}\noptimizer: {type: adamw, lr: 1e-2}\n"
+      "scheduler: {type: constant}\nmixed_precision: {dtype: fp32}\noptimizer: {type: adamw, lr: "
+      "1e-2}\n"
       "logger: {tensorboard: false}\n");
   auto losses = [&](const std::string& words, const std::string& folder) {
     auto done = mtrain_in(spans.scratch, cat("r.yaml -q run.dir=", folder, " ", words));
@@ -244,7 +280,8 @@ TEST_CASE("a model of the next token trains on t5, goes on exactly, and does so 
     std::vector<double> out;
     std::istringstream lines(read_file(spans.scratch / folder / "metrics.jsonl"));
     for (std::string line; std::getline(lines, line);)
-      if (auto json = nlohmann::json::parse(line); json.contains("loss")) out.push_back(json["loss"]);
+      if (auto json = nlohmann::json::parse(line); json.contains("loss"))
+        out.push_back(json["loss"]);
     return out;
   };
   const auto whole = losses("", "a");
@@ -252,9 +289,11 @@ TEST_CASE("a model of the next token trains on t5, goes on exactly, and does so 
   CHECK(whole[5] < whole[0] - 0.3);
   const auto two = losses("dist.nproc=2", "b");
   REQUIRE(two.size() == whole.size());
-  for (size_t i = 0; i < whole.size(); ++i) CHECK(two[i] == doctest::Approx(whole[i]).epsilon(1e-4));
+  for (size_t i = 0; i < whole.size(); ++i)
+    CHECK(two[i] == doctest::Approx(whole[i]).epsilon(1e-4));
   losses("train.steps=3", "c");
   const auto rest = losses("", "c");
   REQUIRE(rest.size() >= 3);
-  CHECK(std::vector<double>(rest.end() - 3, rest.end()) == std::vector<double>(whole.end() - 3, whole.end()));
+  CHECK(std::vector<double>(rest.end() - 3, rest.end()) ==
+        std::vector<double>(whole.end() - 3, whole.end()));
 }

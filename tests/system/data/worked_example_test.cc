@@ -23,18 +23,21 @@ std::string script_of(const std::string& markdown, const std::string& heading) {
 TEST_CASE("the worked example of docs/data.md does what it says") {
   const auto shared = shared_data("sft");
   if (shared.empty()) return;
-  const std::string script = script_of(mtrain::read_file(MT_SOURCE_DIR "/docs/data.md"), "From text to a model that answers");
+  const std::string script = script_of(mtrain::read_file(MT_SOURCE_DIR "/docs/data.md"),
+                                       "From text to a model that answers");
   REQUIRE(script.find("mtrain generate") != std::string::npos);
   ScratchFolder scratch;
   mtrain::fs::copy(shared / "gsm8k_test.jsonl", scratch / "gsm8k_test.jsonl");
-  put(scratch / "run.sh", "set -e\ncd '" + scratch.path().string() + "'\nPATH='" MT_BINARY_DIR "/bin':$PATH\n" + script + "\n");
+  put(scratch / "run.sh", "set -e\ncd '" + scratch.path().string() +
+                              "'\nPATH='" MT_BINARY_DIR "/bin':$PATH\n" + script + "\n");
   Outcome done = run({.arguments = {"/bin/bash", (scratch / "run.sh").string()}});
   REQUIRE_MESSAGE(done.status == 0, done.out, done.err);
-  for (const char* part :
-       {"wrote data/questions.bin", "1319 documents", "gsm8k_test.jsonl (prompt_completion): 1319 of 1319 records",
-        "no packing could do with fewer than", "What is 2 + 2?"})
+  for (const char* part : {"wrote data/questions.bin", "1319 documents",
+                           "gsm8k_test.jsonl (prompt_completion): 1319 of 1319 records",
+                           "no packing could do with fewer than", "What is 2 + 2?"})
     CHECK_MESSAGE(done.out.find(part) != std::string::npos, part, " is not in ", done.out);
-  // What was learnt on questions helps with answers: the first loss is below that of a model that knows nothing, ln 257 = 5.55.
+  // What was learnt on questions helps with answers: the first loss is below that of a model that
+  // knows nothing, ln 257 = 5.55.
   std::istringstream metrics(mtrain::read_file(scratch / "runs/answers/metrics.jsonl"));
   std::string first;
   std::getline(metrics, first);

@@ -1,9 +1,10 @@
-// The examples of other ways to start a job are at least well-formed, and say what the program knows.
+// The examples of other ways to start a job are at least well-formed, and say what the program
+// knows.
 #include <doctest/doctest.h>
 
 #include "../process.h"
-#include "mtrain/config/yaml_load.h"
 #include "mtrain/config/override.h"
+#include "mtrain/config/yaml_load.h"
 
 using namespace mtrain;
 namespace fs = std::filesystem;
@@ -34,7 +35,8 @@ TEST_CASE("the Kubernetes Job is one, and its settings are settings") {
   const Node& pod = job.at("spec.template.spec");
   CHECK(pod.at("containers").size() == 1);
   const Node& container = pod.at("containers").items()[0];
-  CHECK(container.at("volumeMounts").items()[0].at("name").as_text() == pod.at("volumes").items()[0].at("name").as_text());
+  CHECK(container.at("volumeMounts").items()[0].at("name").as_text() ==
+        pod.at("volumes").items()[0].at("name").as_text());
   std::vector<std::string> words = {"check", "quickstart"};
   for (const auto& argument : container.at("args").items())
     if (looks_like_override(argument.as_text())) words.push_back(argument.as_text());

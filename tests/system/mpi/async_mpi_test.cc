@@ -1,4 +1,5 @@
-// Checkpoints copied and written beside the steps, by processes of which one is slow, fails or dies.
+// Checkpoints copied and written beside the steps, by processes of which one is slow, fails or
+// dies.
 #include <doctest/doctest.h>
 
 #include "mpi_job.h"
@@ -10,7 +11,12 @@ namespace {
 using Words = std::vector<std::string>;
 
 Words job(const std::string& recipe, const fs::path& folder, const std::string& async) {
-  return {"train", recipe, "run.dir=" + folder.string(), "checkpoint.keep=0", "checkpoint.async=" + async, "dist.zero=1"};
+  return {"train",
+          recipe,
+          "run.dir=" + folder.string(),
+          "checkpoint.keep=0",
+          "checkpoint.async=" + async,
+          "dist.zero=1"};
 }
 
 std::string digest_of(const fs::path& folder, int step) {
@@ -32,13 +38,15 @@ TEST_CASE("a rank whose copy is slow, and one that has no memory for it") {
   Scratch scratch("mtrain-mpi-async");
   std::string recipe = scratch.write("job.yaml", job_recipe());
   fs::path waits = waiting_job(scratch, recipe), folder = scratch / "beside";
-  std::string faults = "[ $rank = 1 ] && export MTRAIN_FAULT=ckpt.copy:5:delay=500,ckpt.copy:100:errno=ENOMEM";
+  std::string faults =
+      "[ $rank = 1 ] && export MTRAIN_FAULT=ckpt.copy:5:delay=500,ckpt.copy:100:errno=ENOMEM";
   Outcome out = run({.arguments = mpirun_command(2, faults, job(recipe, folder, "true"))});
   REQUIRE_MESSAGE(out.status == 0, out.err);
   int failed = 0;
   for (int step = 10; step <= 60; step += 10) {
     CAPTURE(step);
-    if (has(out.out, "checkpoint of step " + std::to_string(step) + " failed: another rank could not save")) {
+    if (has(out.out, "checkpoint of step " + std::to_string(step) +
+                         " failed: another rank could not save")) {
       ++failed;
       CHECK_FALSE(fs::exists(folder / "checkpoints" / ("step-" + std::to_string(step))));
       continue;
@@ -50,7 +58,9 @@ TEST_CASE("a rank whose copy is slow, and one that has no memory for it") {
   CHECK_MESSAGE(failed == 1, out.out);
 }
 
-TEST_CASE("a rank that dies while it copies leaves the checkpoint before, and the job continues to the same end") {
+TEST_CASE(
+    "a rank that dies while it copies leaves the checkpoint before, and the job continues to the "
+    "same end") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-mpi-async-dies");
   std::string recipe = scratch.write("job.yaml", job_recipe());

@@ -1,5 +1,5 @@
-// Jobs that lose a rank: they end in time, say which rank, where and at what, leave nothing behind, and
-// continue to the bits of a job that lost none. MTRAIN_FAIL_MOMENTS: how many random moments.
+// Jobs that lose a rank: they end in time, say which rank, where and at what, leave nothing behind,
+// and continue to the bits of a job that lost none. MTRAIN_FAIL_MOMENTS: how many random moments.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -16,20 +16,29 @@ int moments() {
 }
 
 const std::string kSlow = "MTRAIN_FAULT=train.step:0:delay=50";
-// A process that says nothing for six tenths of this is taken for stopped; the healthy ones have to do better on a busy machine.
+// A process that says nothing for six tenths of this is taken for stopped; the healthy ones have to
+// do better on a busy machine.
 const std::string kWatched = "dist.silence_seconds=10";
 
 /// Three ranks, started by mtrain itself or by mpirun.
 std::vector<std::string> launched(bool nproc, const std::string& recipe, const fs::path& folder,
                                   const std::string& word = "dist.silence_seconds=120") {
   if (!nproc) return mpirun_command(3, ":", {recipe, "-q", word, "run.dir=" + folder.string()});
-  return {mtrain_binary(), "--nproc", "3", recipe, "-q", "dist.comm=mpi", word, "run.dir=" + folder.string()};
+  return {mtrain_binary(),
+          "--nproc",
+          "3",
+          recipe,
+          "-q",
+          "dist.comm=mpi",
+          word,
+          "run.dir=" + folder.string()};
 }
 
 }  // namespace
 
 TEST_CASE(
-    "any rank killed or stopped at any moment: the job ends in time with the right words, and continues to "
+    "any rank killed or stopped at any moment: the job ends in time with the right words, and "
+    "continues to "
     "the same bits") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-lost-rank");
@@ -45,7 +54,8 @@ TEST_CASE(
   double longest = 0;
   int struck = 0;
   for (int round = 0; struck < moments() && round < 10 * moments() + 10; ++round) {
-    int signal = round % 2 == 0 ? SIGKILL : SIGSTOP, rank = round < 4 ? 0 : static_cast<int>(random() % 3);
+    int signal = round % 2 == 0 ? SIGKILL : SIGSTOP,
+        rank = round < 4 ? 0 : static_cast<int>(random() % 3);
     bool nproc = round / 2 % 2 == 0;
     double moment = std::uniform_real_distribution<double>(0.0, 0.6)(random);  // of the run
     CAPTURE(signal);
@@ -53,7 +63,8 @@ TEST_CASE(
     CAPTURE(rank);
     CAPTURE(moment);
     fs::path folder = scratch / ("run" + std::to_string(round));
-    RunningJob job({.arguments = launched(nproc, recipe, folder, kWatched), .environment = {kSlow}});
+    RunningJob job(
+        {.arguments = launched(nproc, recipe, folder, kWatched), .environment = {kSlow}});
     auto place = 1 + static_cast<uintmax_t>(moment * static_cast<double>(bytes));
     await_content(folder / "metrics.jsonl", place, [&] { return job.ended(); });
     std::this_thread::sleep_for(std::chrono::milliseconds(random() % 50));
@@ -67,9 +78,12 @@ TEST_CASE(
     ++struck;
     longest = std::max(longest, seconds);
     INFO(out.err);
-    CHECK(out.status == (nproc || signal == SIGSTOP ? 15 : 128 + SIGKILL));  // mpirun has a word of its own for a signal
+    CHECK(out.status == (nproc || signal == SIGSTOP
+                             ? 15
+                             : 128 + SIGKILL));  // mpirun has a word of its own for a signal
     CHECK(has(out.err, "rank " + std::to_string(rank) + " on "));
-    CHECK(has(out.err, signal == SIGKILL ? " has died without a word" : " has given no sign of life for "));
+    CHECK(has(out.err,
+              signal == SIGKILL ? " has died without a word" : " has given no sign of life for "));
     CHECK(has(out.err, " steps done, "));
     CHECK(has(out.err, " of group '"));
     CHECK(has(out.err, "the same command continues from the newest checkpoint"));
@@ -88,9 +102,9 @@ TEST_CASE("a process that is stuck in what it computes ends the job") {
   Scratch scratch("mtrain-stuck-rank");
   std::string recipe = scratch.write("job.yaml", job_recipe());
   fs::path folder = scratch / "run";
-  Outcome out =
-      run({.arguments = mpirun_command(3, "[ $rank = 1 ] && export MTRAIN_FAULT=train.step:35:delay=900000",
-                                       {recipe, "-q", kWatched, "run.dir=" + folder.string()})});
+  Outcome out = run({.arguments = mpirun_command(
+                         3, "[ $rank = 1 ] && export MTRAIN_FAULT=train.step:35:delay=900000",
+                         {recipe, "-q", kWatched, "run.dir=" + folder.string()})});
   INFO(out.err);
   CHECK(out.status == 15);
   CHECK(has(out.err, "rank 1 on "));
@@ -104,9 +118,9 @@ TEST_CASE("a thread that is stuck, or throws, ends the job") {
   Scratch scratch("mtrain-stuck-thread");
   std::string recipe = scratch.write("job.yaml", job_recipe());
   auto train = [&](const std::string& name, const std::string& fault) {
-    return run(
-        {.arguments = {mtrain_binary(), recipe, "-q", kWatched, "dist.nproc=3", "run.dir=" + (scratch / name).string()},
-         .environment = {"MTRAIN_FAULT=" + fault}});
+    return run({.arguments = {mtrain_binary(), recipe, "-q", kWatched, "dist.nproc=3",
+                              "run.dir=" + (scratch / name).string()},
+                .environment = {"MTRAIN_FAULT=" + fault}});
   };
   Outcome stuck = train("stuck", "train.step:100:delay=900000");
   INFO(stuck.err);
@@ -122,10 +136,10 @@ TEST_CASE("a rank that takes much longer than the others is named within twenty 
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-slow-rank");
   std::string recipe = scratch.write("job.yaml", job_recipe());
-  Outcome out =
-      run({.arguments = mpirun_command(3, "export MTRAIN_FAULT=train.step:0:delay=$((rank == 2 ? 800 : 100))",
-                                       {recipe, "-q", "train.steps=20", "scheduler.warmup_steps=1",
-                                        "run.dir=" + (scratch / "run").string()})});
+  Outcome out = run({.arguments = mpirun_command(
+                         3, "export MTRAIN_FAULT=train.step:0:delay=$((rank == 2 ? 800 : 100))",
+                         {recipe, "-q", "train.steps=20", "scheduler.warmup_steps=1",
+                          "run.dir=" + (scratch / "run").string()})});
   INFO(out.err);
   CHECK(out.status == 0);
   CHECK(has(out.err, "rank 2 on "));

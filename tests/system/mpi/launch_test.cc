@@ -7,9 +7,7 @@ using namespace mtrain::testing;
 
 namespace {
 
-std::string run_dir(const fs::path& folder) {
-  return "run.dir=" + folder.string();
-}
+std::string run_dir(const fs::path& folder) { return "run.dir=" + folder.string(); }
 
 /// The plugins with one of them of another build, as far as anybody can tell.
 void other_build(const fs::path& folder, const std::string& plugin) {
@@ -32,42 +30,51 @@ void other_build(const fs::path& folder, const std::string& plugin) {
 
 }  // namespace
 
-TEST_CASE("--nproc with dist.comm=mpi and mpirun train what threads train, and mpirun says how many") {
+TEST_CASE(
+    "--nproc with dist.comm=mpi and mpirun train what threads train, and mpirun says how many") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-launch");
   std::string recipe = scratch.write("job.yaml", job_recipe());
   Outcome threads = cli({recipe, "-q", "dist.nproc=3", run_dir(scratch / "threads")});
   REQUIRE_MESSAGE(threads.status == 0, threads.err);
   std::string expected = digest(scratch / "threads");
-  Outcome launched =
-      cli({"--nproc", "3", recipe, "dist.comm=mpi", run_dir(scratch / "launched"), "run.name=of-${world_size:}"});
+  Outcome launched = cli({"--nproc", "3", recipe, "dist.comm=mpi", run_dir(scratch / "launched"),
+                          "run.name=of-${world_size:}"});
   REQUIRE_MESSAGE(launched.status == 0, launched.err);
   CHECK(has(launched.out, "3 ranks (mpi)"));
   CHECK(has(launched.out, "of-3"));
   CHECK(digest(scratch / "launched") == expected);
-  Outcome by_hand = run({.arguments = mpirun_command(3, ":", {recipe, "-q", run_dir(scratch / "by-hand")})});
+  Outcome by_hand =
+      run({.arguments = mpirun_command(3, ":", {recipe, "-q", run_dir(scratch / "by-hand")})});
   REQUIRE_MESSAGE(by_hand.status == 0, by_hand.err);
   CHECK(digest(scratch / "by-hand") == expected);
-  Outcome other =
-      run({.arguments = mpirun_command(3, ":", {recipe, "-q", "dist.nproc=2", run_dir(scratch / "other")})});
+  Outcome other = run({.arguments = mpirun_command(
+                           3, ":", {recipe, "-q", "dist.nproc=2", run_dir(scratch / "other")})});
   CHECK(other.status == 10);
   CHECK_MESSAGE(has(other.err, "3 ranks were started, and dist.nproc is 2"), other.err);
 }
 
-TEST_CASE("ranks that meet at MASTER_ADDR, as torchrun starts them, train what threads train, and are told what is missing") {
+TEST_CASE(
+    "ranks that meet at MASTER_ADDR, as torchrun starts them, train what threads train, and are "
+    "told what is missing") {
   Scratch scratch("mtrain-meet");
-  std::string recipe = scratch.write("job.yaml", job_recipe()), meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
-  Outcome threads = cli({recipe, "-q", "dist.nproc=3", "dist.zero=1", run_dir(scratch / "threads")});
+  std::string recipe = scratch.write("job.yaml", job_recipe()),
+              meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
+  Outcome threads =
+      cli({recipe, "-q", "dist.nproc=3", "dist.zero=1", run_dir(scratch / "threads")});
   REQUIRE_MESSAGE(threads.status == 0, threads.err);
-  Outcome met = run({.arguments = {meet, "-n", "3", mtrain_binary(), recipe, "dist.zero=1", run_dir(scratch / "met")}});
+  Outcome met = run({.arguments = {meet, "-n", "3", mtrain_binary(), recipe, "dist.zero=1",
+                                   run_dir(scratch / "met")}});
   REQUIRE_MESSAGE(met.status == 0, met.err);
   CHECK_MESSAGE(has(met.out, "3 ranks (tcp)"), met.out);
   CHECK(digest(scratch / "met") == digest(scratch / "threads"));
   std::string odd = "if [ $RANK = 1 ]; then set -- \"$@\" optimizer.lr=1; fi; exec \"$0\" \"$@\"";
-  Outcome differ = run({.arguments = {meet, "-n", "3", "/bin/sh", "-c", odd, mtrain_binary(), recipe, run_dir(scratch / "odd")}});
+  Outcome differ = run({.arguments = {meet, "-n", "3", "/bin/sh", "-c", odd, mtrain_binary(),
+                                      recipe, run_dir(scratch / "odd")}});
   CHECK_MESSAGE(differ.status == 10, differ.err);
   CHECK_MESSAGE(has(differ.err, "the ranks of this job are not alike"), differ.err);
-  Outcome lost = cli({recipe, "-q", "dist.nproc=2", "dist.comm=tcp", run_dir(scratch / "lost")}, {"RANK=0", "WORLD_SIZE=2"});
+  Outcome lost = cli({recipe, "-q", "dist.nproc=2", "dist.comm=tcp", run_dir(scratch / "lost")},
+                     {"RANK=0", "WORLD_SIZE=2"});
   CHECK_MESSAGE(lost.status == 10, lost.err);
   CHECK_MESSAGE(has(lost.err, "MASTER_ADDR"), lost.err);
 }
@@ -83,7 +90,8 @@ TEST_CASE("--nproc with dist.comm=mpi tells faults once and hands signals on") {
   CHECK(cli({"--nproc", "3", "-"}).status == 2);
   CHECK(cli({"--nproc", "0", recipe}).status == 2);
   CHECK(cli({"--nproc", "2", recipe, "-m", "optimizer.lr=1,2"}).status == 2);
-  Outcome missing = cli({"--nproc", "3", recipe, "dist.comm=mpi", run_dir(scratch / "none")}, {"PATH=/nowhere"});
+  Outcome missing =
+      cli({"--nproc", "3", recipe, "dist.comm=mpi", run_dir(scratch / "none")}, {"PATH=/nowhere"});
   CHECK(missing.status == 2);
   CHECK(has(missing.err, "mpirun"));
 
@@ -91,7 +99,8 @@ TEST_CASE("--nproc with dist.comm=mpi tells faults once and hands signals on") {
   REQUIRE_MESSAGE(whole.status == 0, whole.err);
   for (int signal : {SIGTERM, SIGINT}) {
     fs::path folder = scratch / std::to_string(signal);
-    Outcome stopped = run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", "dist.comm=mpi", run_dir(folder)},
+    Outcome stopped = run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q",
+                                         "dist.comm=mpi", run_dir(folder)},
                            .environment = {"MTRAIN_FAULT=train.step:0:delay=500"},
                            .signal_after = 0.1,
                            .signal_file = folder / "metrics.jsonl",
@@ -109,10 +118,10 @@ TEST_CASE("nothing is left of a job whose --nproc with dist.comm=mpi is killed")
   Scratch scratch("mtrain-launch-killed");
   std::string recipe = scratch.write("job.yaml", job_recipe());
   fs::path folder = scratch / "run";
-  Outcome killed =
-      run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q", "dist.comm=mpi", run_dir(folder), "train.steps=1000000"},
-           .signal_after = 0.2,
-           .signal_file = folder / "metrics.jsonl"});
+  Outcome killed = run({.arguments = {mtrain_binary(), "--nproc", "3", recipe, "-q",
+                                      "dist.comm=mpi", run_dir(folder), "train.steps=1000000"},
+                        .signal_after = 0.2,
+                        .signal_file = folder / "metrics.jsonl"});
   CHECK(killed.status == 128 + SIGKILL);
   bool gone = all_gone(folder.string());
   for (pid_t left : processes(folder.string())) ::kill(left, SIGKILL);
@@ -145,8 +154,10 @@ TEST_CASE("bench times the ranks that mpirun started, and leaves no folder behin
   std::string recipe = scratch.write("job.yaml", job_recipe());
   fs::path places = scratch / "tmp";
   fs::create_directories(places);
-  std::vector<std::string> words = {"bench", recipe, "--steps", "2", "--warmup", "1", "--json", "--plain"};
-  Outcome out = run({.arguments = mpirun_command(3, ":", words), .environment = {"TMPDIR=" + places.string()}});
+  std::vector<std::string> words = {"bench",    recipe, "--steps", "2",
+                                    "--warmup", "1",    "--json",  "--plain"};
+  Outcome out = run(
+      {.arguments = mpirun_command(3, ":", words), .environment = {"TMPDIR=" + places.string()}});
   REQUIRE_MESSAGE(out.status == 0, out.err);
   CHECK(has(out.out, "tokens_per_second"));
   for (const auto& entry : fs::recursive_directory_iterator(places))

@@ -1,5 +1,5 @@
-// Jobs of several processes, for the tests beside it: starting them, finding their ranks among the system's
-// processes, and seeing that nothing is left of them.
+// Jobs of several processes, for the tests beside it: starting them, finding their ranks among the
+// system's processes, and seeing that nothing is left of them.
 #pragma once
 #include <dirent.h>
 
@@ -33,7 +33,8 @@ inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Processes with `mark` among their words that are rank `rank` of a job; of any rank, and of none, for -1.
+/// Processes with `mark` among their words that are rank `rank` of a job; of any rank, and of none,
+/// for -1.
 inline std::vector<pid_t> processes(const std::string& mark, int rank = -1) {
   std::vector<pid_t> found;
   std::error_code gone;
@@ -59,16 +60,16 @@ inline bool all_gone(const std::string& mark) {
   return false;
 }
 
-/// Starts one rank each with this program as mpirun does, with environment of its own: `for_rank` in the
-/// shell's words.
+/// Starts one rank each with this program as mpirun does, with environment of its own: `for_rank`
+/// in the shell's words.
 inline std::vector<std::string> mpirun_command(int ranks, const std::string& for_rank,
                                                const std::vector<std::string>& words) {
   std::vector<std::string> command = {*mpirun(), "--oversubscribe",    "--bind-to", "none",
                                       "-n",      std::to_string(ranks)};
   if (::geteuid() == 0) command.emplace_back("--allow-run-as-root");
-  command.insert(
-      command.end(),
-      {"/bin/sh", "-c", "rank=$OMPI_COMM_WORLD_RANK; " + for_rank + "; exec \"$0\" \"$@\"", mtrain_binary()});
+  command.insert(command.end(), {"/bin/sh", "-c",
+                                 "rank=$OMPI_COMM_WORLD_RANK; " + for_rank + "; exec \"$0\" \"$@\"",
+                                 mtrain_binary()});
   command.insert(command.end(), words.begin(), words.end());
   return command;
 }
@@ -81,13 +82,16 @@ class RunningJob {
           Outcome out = run(command);
           return std::pair{out, Clock::now()};
         })) {}
-  bool ended() const { return outcome_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+  bool ended() const {
+    return outcome_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }
   /// Sends `signal` to the process; when that was.
   static Clock::time_point strike(pid_t pid, int signal) {
     ::kill(pid, signal);
     return Clock::now();
   }
-  /// Waits for the end: the outcome, and seconds since `begin`. What has `mark` is killed after ten minutes.
+  /// Waits for the end: the outcome, and seconds since `begin`. What has `mark` is killed after ten
+  /// minutes.
   std::pair<Outcome, double> await(Clock::time_point begin, const std::string& mark) {
     if (outcome_.wait_for(std::chrono::minutes(10)) != std::future_status::ready)
       for (pid_t pid : processes(mark)) ::kill(pid, SIGKILL);
@@ -101,7 +105,8 @@ class RunningJob {
 
 /// A recipe for three ranks, quick enough to be slowed down by a failpoint.
 inline std::string job_recipe() {
-  return "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 80, "
+  return "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: "
+         "80, "
          "seq_length: 32}\n"
          "dataset: mock\n"
          "train: {steps: 60, micro_batch_size: 1, global_batch_size: 6}\n"

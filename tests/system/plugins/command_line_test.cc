@@ -1,4 +1,5 @@
-// The program's frame as a user meets it: help, usage errors, exit statuses, `plugins` and `doctor`.
+// The program's frame as a user meets it: help, usage errors, exit statuses, `plugins` and
+// `doctor`.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -100,9 +101,10 @@ TEST_CASE("plugins inspect and export-schema") {
 
 TEST_CASE("a faulty plugin is one line and status 13") {
   for (const char* name :
-       {"wrong_abi", "wrong_sanitizer", "no_entry", "unresolved", "needs_absent", "throws_std", "throws_int",
-        "static_throws", "static_exits", "static_aborts", "twice", "plain"}) {
-    Outcome out = cli({"plugins", "export-schema", (kFixtures / cat("widget_", name, ".so")).string()});
+       {"wrong_abi", "wrong_sanitizer", "no_entry", "unresolved", "needs_absent", "throws_std",
+        "throws_int", "static_throws", "static_exits", "static_aborts", "twice", "plain"}) {
+    Outcome out =
+        cli({"plugins", "export-schema", (kFixtures / cat("widget_", name, ".so")).string()});
     INFO(name << " | " << out.err);
     CHECK(out.status == 13);
     CHECK(out.err.starts_with("mtrain: error[plugin]: "));
@@ -125,24 +127,27 @@ TEST_CASE("a recipe that names a faulty plugin ends with status 13, in the check
     const char *command, *name, *expected;
     int status;
   };
-  for (const auto& test : {Case{"check", "wrong_abi", "plugin interface number", 13},
-                           Case{"train", "wrong_abi", "interface", 13},
-                           Case{"check", "unresolved", "optimizer_unresolved.json: is missing", 13},
-                           Case{"check", "throws", "", 0}, Case{"train", "throws", "the bearing is worn", 13},
-                           Case{"check", "nowhere", "no optimizer 'nowhere'", 10}}) {
-    Outcome out = cli({"--plugin-path", folder.path().string(), test.command, recipe,
-                       cat("optimizer.type=", test.name), cat("run.dir=", (folder / "run").string())});
+  for (const auto& test :
+       {Case{"check", "wrong_abi", "plugin interface number", 13},
+        Case{"train", "wrong_abi", "interface", 13},
+        Case{"check", "unresolved", "optimizer_unresolved.json: is missing", 13},
+        Case{"check", "throws", "", 0}, Case{"train", "throws", "the bearing is worn", 13},
+        Case{"check", "nowhere", "no optimizer 'nowhere'", 10}}) {
+    Outcome out =
+        cli({"--plugin-path", folder.path().string(), test.command, recipe,
+             cat("optimizer.type=", test.name), cat("run.dir=", (folder / "run").string())});
     INFO(test.command << " " << test.name << " | " << out.err);
     CHECK(out.status == test.status);
     CHECK(has(out.err, test.expected));
     if (test.status == 13) {
       size_t at = out.err.find("mtrain: error[plugin]:");
       REQUIRE(at != std::string::npos);
-      CHECK(split(out.err.substr(at), '\n').size() <= 7);  // the headline and one fault, or one line and its help
+      CHECK(split(out.err.substr(at), '\n').size() <=
+            7);  // the headline and one fault, or one line and its help
     }
   }
-  Outcome both = cli({"--plugin-path", folder.path().string(), "check", recipe, "optimizer.type=wrong_abi",
-                      "train.steps=many"});
+  Outcome both = cli({"--plugin-path", folder.path().string(), "check", recipe,
+                      "optimizer.type=wrong_abi", "train.steps=many"});
   CHECK(both.status == 10);  // its other faults come with it
   CHECK(has(both.err, "plugin interface number"));
   CHECK(has(both.err, "train.steps"));
@@ -152,9 +157,11 @@ TEST_CASE("a plugin that ends or holds whoever opens it does not end or hold a r
   ScratchFolder folder;
   std::string recipe = (folder / "tiny.yaml").string();
   std::ofstream(recipe) << testing::tiny_recipe();
-  for (const auto& [act, expected] : {std::pair{"exit", "a static initialiser ended the process with status 0"},
-                                      {"hang", "a static initialiser did not end within 20 s"}}) {
-    Outcome out = cli({"--plugin-path", kFixtures.string(), "train", recipe, "optimizer.type=throws", cat("run.dir=", (folder / "run").string())},
+  for (const auto& [act, expected] :
+       {std::pair{"exit", "a static initialiser ended the process with status 0"},
+        {"hang", "a static initialiser did not end within 20 s"}}) {
+    Outcome out = cli({"--plugin-path", kFixtures.string(), "train", recipe,
+                       "optimizer.type=throws", cat("run.dir=", (folder / "run").string())},
                       {cat("MTRAIN_TEST_AT_LOAD=", act)});
     INFO(act << " | " << out.err);
     CHECK(out.status == 13);
@@ -168,9 +175,10 @@ TEST_CASE("a file that is replaced between the check and the loading is not used
   fs::path file = folder / "widget_gadget.so";
   fs::copy_file(kFixtures / "widget_gadget.so", file);
   fs::copy_file(kFixtures / "widget_constructor.so", folder / "other");
-  Outcome out = testing::run({.arguments = {testing::mtrain_binary(), "plugins", "export-schema", file.string()},
-                              .environment = {"MTRAIN_FAULT=plugin.open:1:stop"},
-                              .while_stopped = [&](pid_t) { fs::rename(folder / "other", file); }});
+  Outcome out = testing::run(
+      {.arguments = {testing::mtrain_binary(), "plugins", "export-schema", file.string()},
+       .environment = {"MTRAIN_FAULT=plugin.open:1:stop"},
+       .while_stopped = [&](pid_t) { fs::rename(folder / "other", file); }});
   INFO(out.err);
   CHECK(out.status == 13);
   CHECK(has(out.err, "was replaced while it was being loaded"));
@@ -194,25 +202,29 @@ TEST_CASE("doctor names every part and mends what it can") {
     CHECK_MESSAGE(has(out.out, said), out.out);
   Outcome bad = cli({"--plugin-path", kFixtures.string(), "doctor"});
   CHECK(bad.status == 13);
-  CHECK(has(bad.out, "a walled device; mixed_precision.dtype=auto takes bf16: walled devices have bf16 arithmetic"));
+  CHECK(has(bad.out,
+            "a walled device; mixed_precision.dtype=auto takes bf16: walled devices have bf16 "
+            "arithmetic"));
   CHECK(has(bad.out, "-> build the plugin again against this mtrain"));
   CHECK(cli({"doctor", "--json"}).out.starts_with("{"));
 }
 
 TEST_CASE("output that cannot be written is a failure") {
   if (!fs::exists("/dev/full")) return;
-  Outcome out =
-      testing::run({.arguments = {"/bin/sh", "-c", testing::mtrain_binary() + " plugins ls >/dev/full"}});
+  Outcome out = testing::run(
+      {.arguments = {"/bin/sh", "-c", testing::mtrain_binary() + " plugins ls >/dev/full"}});
   CHECK(out.status == 18);
   CHECK(has(out.err, "error[io]"));
 }
 
 TEST_CASE("help opens no plugin: it is quick however many there are") {
-  for (std::vector<std::string> words : {std::vector<std::string>{"--help"}, {"--version"}, {"train", "--help"}}) {
+  for (std::vector<std::string> words :
+       {std::vector<std::string>{"--help"}, {"--version"}, {"train", "--help"}}) {
     Outcome out = cli(words, {"MTRAIN_FAULT=plugin.open:1:kill"});
     CHECK(out.status == 0);
     CHECK_FALSE(out.out.empty());
   }
-  CHECK(cli({"plugins", "export-schema", (kFixtures / "widget_gadget.so").string()}, {"MTRAIN_FAULT=plugin.open:1:kill"}).status ==
-        128 + SIGKILL);
+  CHECK(cli({"plugins", "export-schema", (kFixtures / "widget_gadget.so").string()},
+            {"MTRAIN_FAULT=plugin.open:1:kill"})
+            .status == 128 + SIGKILL);
 }

@@ -1,5 +1,5 @@
-// A stranger's view: mtrain is installed somewhere, moved, and two plugins are built against it as projects
-// of their own, dropped in, checked and trained.
+// A stranger's view: mtrain is installed somewhere, moved, and two plugins are built against it as
+// projects of their own, dropped in, checked and trained.
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -16,7 +16,8 @@ namespace {
 
 const fs::path kSources = fs::path(MT_SOURCE_DIR) / "tests/fixtures/plugins/out_of_tree";
 
-Outcome must(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {}) {
+Outcome must(const std::vector<std::string>& arguments,
+             const std::vector<std::string>& environment = {}) {
   Outcome out = testing::run({.arguments = arguments, .environment = environment});
   INFO(join(arguments, " ") << "\n" << out.out << out.err);
   REQUIRE(out.status == 0);
@@ -67,11 +68,12 @@ const char* const kRecipe =
 
 TEST_CASE("an optimizer and a model outside the tree are built, dropped in and trained") {
   Installed installed;
-  for (const char* part : {"bin/mtrain", "lib/libmtrain_core.so", "lib/mtrain/plugins/model_llama.so",
-                           "lib/mtrain/plugins/model_llama.json", "include/mtrain/plugin/plugin.h",
-                           "include/mtrain/plugin/abi_hash.h", "include/mtrain/nn/layers.h",
-                           "lib/cmake/mtrain/mtrainConfig.cmake", "lib/cmake/mtrain/mtrainTargets.cmake",
-                           "lib/cmake/mtrain/MtrainPlugin.cmake", "share/mtrain/recipes/quickstart.yaml"}) {
+  for (const char* part :
+       {"bin/mtrain", "lib/libmtrain_core.so", "lib/mtrain/plugins/model_llama.so",
+        "lib/mtrain/plugins/model_llama.json", "include/mtrain/plugin/plugin.h",
+        "include/mtrain/plugin/abi_hash.h", "include/mtrain/nn/layers.h",
+        "lib/cmake/mtrain/mtrainConfig.cmake", "lib/cmake/mtrain/mtrainTargets.cmake",
+        "lib/cmake/mtrain/MtrainPlugin.cmake", "share/mtrain/recipes/quickstart.yaml"}) {
     INFO(part);
     CHECK(fs::exists(installed.prefix / part));
   }
@@ -86,8 +88,9 @@ TEST_CASE("an optimizer and a model outside the tree are built, dropped in and t
   for (const char* file : {"model_tiny_model.so", "model_tiny_model.json"})
     fs::copy_file(model / file, installed.prefix / "lib/mtrain/plugins" / file);
   std::vector<std::string> path = {"MTRAIN_PLUGIN_PATH=" + lion.string()};
-  CHECK(must({installed.mtrain, "plugins", "inspect", "lion"}, path).out.find("beta2: number >= 0") !=
-        std::string::npos);
+  CHECK(
+      must({installed.mtrain, "plugins", "inspect", "lion"}, path).out.find("beta2: number >= 0") !=
+      std::string::npos);
 
   fs::path recipe = installed.folder / "tiny.yaml";
   std::ofstream(recipe) << kRecipe;
@@ -99,8 +102,9 @@ TEST_CASE("an optimizer and a model outside the tree are built, dropped in and t
   MESSAGE("loss " << curve.front() << " -> " << curve.back());
   CHECK(curve.back() < curve.front() - 0.2);
 
-  Outcome wrong = testing::run(
-      {.arguments = {installed.mtrain, "check", recipe.string(), "optimizer.beta3=1"}, .environment = path});
+  Outcome wrong =
+      testing::run({.arguments = {installed.mtrain, "check", recipe.string(), "optimizer.beta3=1"},
+                    .environment = path});
   CHECK(wrong.status == 10);
   CHECK(wrong.err.find("optimizer.beta2") != std::string::npos);
   Outcome absent = testing::run({.arguments = {installed.mtrain, "check", recipe.string()}});

@@ -1,5 +1,5 @@
-// A plugin that fails while it is used is named, with the call, and the process ends with the status of plugins. Errors of mtrain's
-// own class and the end of memory are what they are.
+// A plugin that fails while it is used is named, with the call, and the process ends with the
+// status of plugins. Errors of mtrain's own class and the end of memory are what they are.
 #include <doctest/doctest.h>
 
 #include "../process.h"
@@ -19,12 +19,19 @@ constexpr bool kSanitized = false;
 
 const std::string kFixtures = std::string(MT_BINARY_DIR) + "/tests/plugins";
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 /// A short training with a component that fails.
-Outcome train(const Scratch& folder, const std::string& section, const std::string& fault, std::vector<std::string> more = {}) {
-  std::vector<std::string> words = {"--plugin-path", kFixtures, "train", folder.write("tiny.yaml", testing::tiny_recipe()),
-                                    cat("run.dir=", (folder / "run").string()), cat(section, ".type=faulty"),
+Outcome train(const Scratch& folder, const std::string& section, const std::string& fault,
+              std::vector<std::string> more = {}) {
+  std::vector<std::string> words = {"--plugin-path",
+                                    kFixtures,
+                                    "train",
+                                    folder.write("tiny.yaml", testing::tiny_recipe()),
+                                    cat("run.dir=", (folder / "run").string()),
+                                    cat(section, ".type=faulty"),
                                     cat("++", section, ".fault=", fault)};
   words.insert(words.end(), more.begin(), more.end());
   return testing::cli(std::move(words));
@@ -34,7 +41,8 @@ void check_named(const Outcome& outcome, std::string_view kind, std::string_view
   INFO(outcome.err);
   CHECK(outcome.status == 13);
   CHECK(has(outcome.err, cat("mtrain: error[plugin]: ", kind, " plugin 'faulty' ", what)));
-  CHECK(has(outcome.err, cat("show this line to the author of ", kFixtures, "/", kind, "_faulty.so")));
+  CHECK(has(outcome.err,
+            cat("show this line to the author of ", kFixtures, "/", kind, "_faulty.so")));
   CHECK_FALSE(has(outcome.err, "defect of mtrain"));
 }
 
@@ -42,19 +50,24 @@ void check_named(const Outcome& outcome, std::string_view kind, std::string_view
 
 TEST_CASE("an exception out of an optimizer, a dataset or a tokenizer names plugin and call") {
   Scratch folder("plugin-throws");
-  check_named(train(folder, "optimizer", "throw"), "optimizer", "failed in update(): the bearing is worn");
-  check_named(train(folder, "optimizer", "int"), "optimizer", "failed in update(): it threw something that is not a std::exception");
+  check_named(train(folder, "optimizer", "throw"), "optimizer",
+              "failed in update(): the bearing is worn");
+  check_named(train(folder, "optimizer", "int"), "optimizer",
+              "failed in update(): it threw something that is not a std::exception");
   check_named(train(folder, "dataset", "throw"), "dataset", "failed in get(): the bearing is worn");
-  check_named(testing::cli({"--plugin-path", kFixtures, "data", "tokenize", "-t", "faulty", "-i", folder.write("x.jsonl", "{\"text\": \"x\"}\n")}), "tokenizer",
-              "failed in encode(): the bearing is worn");
+  check_named(testing::cli({"--plugin-path", kFixtures, "data", "tokenize", "-t", "faulty", "-i",
+                            folder.write("x.jsonl", "{\"text\": \"x\"}\n")}),
+              "tokenizer", "failed in encode(): the bearing is worn");
 }
 
 TEST_CASE("a model is named where it fails, in the memory plan of the first phase, too") {
   Scratch folder("plugin-model");
   std::string recipe = folder.write("model.yaml",
                                     "model: {type: faulty, seq_length: 8}\ndataset: mock\n"
-                                    "train: {steps: 2, micro_batch_size: 1, global_batch_size: 1}\nscheduler: {warmup_steps: 0}\n");
-  std::vector<std::string> words = {"--plugin-path", kFixtures, "train", recipe, cat("run.dir=", (folder / "run").string())};
+                                    "train: {steps: 2, micro_batch_size: 1, global_batch_size: "
+                                    "1}\nscheduler: {warmup_steps: 0}\n");
+  std::vector<std::string> words = {"--plugin-path", kFixtures, "train", recipe,
+                                    cat("run.dir=", (folder / "run").string())};
   check_named(testing::cli(words), "model", "failed in forward(): the bearing is worn");
 }
 
@@ -85,7 +98,8 @@ TEST_CASE("a crash names plugin, call and signal") {
   check_named(train(folder, "optimizer", "divide"), "optimizer", "crashed in update() (SIGFPE)");
   check_named(train(folder, "optimizer", "abort"), "optimizer", "crashed in update() (SIGABRT)");
   check_named(train(folder, "dataset", "crash"), "dataset", "crashed in get() (SIGSEGV)");
-  check_named(train(folder, "optimizer", "crash", {"dist.nproc=2"}), "optimizer", "crashed in update() (SIGSEGV)");
+  check_named(train(folder, "optimizer", "crash", {"dist.nproc=2"}), "optimizer",
+              "crashed in update() (SIGSEGV)");
 }
 
 TEST_CASE("a crash where the system refuses memory says so and blames no plugin") {
@@ -95,7 +109,9 @@ TEST_CASE("a crash where the system refuses memory says so and blames no plugin"
     Outcome outcome = train(folder, "optimizer", "unchecked", more);
     INFO(outcome.err);
     CHECK(outcome.status == 10);
-    CHECK(has(outcome.err, "error[config]: out of memory: the system refuses more, and a library crashed (SIGSEGV)\n"));
+    CHECK(has(outcome.err,
+              "error[config]: out of memory: the system refuses more, and a library crashed "
+              "(SIGSEGV)\n"));
     CHECK(has(outcome.err, "help: raise the limits of memory"));
     CHECK_FALSE(has(outcome.err, "error[plugin]"));
   }
@@ -105,9 +121,10 @@ TEST_CASE("where core files are wanted, a crash in a plugin ends with status 13 
   if (kSanitized) return;
   Scratch folder("plugin-core");
   std::string recipe = folder.write("tiny.yaml", testing::tiny_recipe());
-  Outcome outcome = testing::run({.arguments = {"/bin/sh", "-c",
-                                                cat("cd '", folder.path().string(), "' && ulimit -c unlimited 2>/dev/null; '",
-                                                    testing::mtrain_binary(), "' --plugin-path '", kFixtures, "' train '", recipe,
-                                                    "' run.dir=run optimizer.type=faulty ++optimizer.fault=crash")}});
+  Outcome outcome = testing::run(
+      {.arguments = {"/bin/sh", "-c",
+                     cat("cd '", folder.path().string(), "' && ulimit -c unlimited 2>/dev/null; '",
+                         testing::mtrain_binary(), "' --plugin-path '", kFixtures, "' train '",
+                         recipe, "' run.dir=run optimizer.type=faulty ++optimizer.fault=crash")}});
   check_named(outcome, "optimizer", "crashed in update() (SIGSEGV)");
 }

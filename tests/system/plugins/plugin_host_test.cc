@@ -1,7 +1,6 @@
-// PluginHost against real libraries: every way in which one can be wrong gives one line, and nothing of a
-// refused one runs.
+// PluginHost against real libraries: every way in which one can be wrong gives one line, and
+// nothing of a refused one runs.
 #include "mtrain/plugin/plugin_host.h"
-#include "mtrain/plugin/probe.h"
 
 #include <doctest/doctest.h>
 #include <pthread.h>
@@ -19,6 +18,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/tree.h"
+#include "mtrain/plugin/probe.h"
 #include "mtrain/plugin/sidecar.h"
 #include "scratch_folder.h"
 #include "widget.h"
@@ -140,7 +140,9 @@ TEST_CASE("faults of loading and registration leave nothing behind") {
   CHECK(host.loaded().empty());
 }
 
-TEST_CASE("a plugin is tried out in another process first, however many threads this one has and whatever they block") {
+TEST_CASE(
+    "a plugin is tried out in another process first, however many threads this one has and "
+    "whatever they block") {
   sigset_t signals, before;
   sigemptyset(&signals);
   for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&signals, signal);
@@ -148,9 +150,11 @@ TEST_CASE("a plugin is tried out in another process first, however many threads 
   std::promise<void> over;
   std::thread other([end = over.get_future()]() mutable { end.wait(); });
   PluginHost host({kFixtures});
-  CHECK(has(error_of([&] { host.load("widget", "static_exits"); }).message(), "a static initialiser ended the process with status 0"));
+  CHECK(has(error_of([&] { host.load("widget", "static_exits"); }).message(),
+            "a static initialiser ended the process with status 0"));
   CHECK(has(error_of([&] { host.load("widget", "static_aborts"); }).message(), "died of signal 6"));
-  CHECK(has(error_of([&] { host.load("widget", "static_hangs"); }).message(), "a static initialiser did not end within 20 s"));
+  CHECK(has(error_of([&] { host.load("widget", "static_hangs"); }).message(),
+            "a static initialiser did not end within 20 s"));
   CHECK(host.load("widget", "gadget").name == "gadget");
   over.set_value();
   other.join();
@@ -160,7 +164,8 @@ TEST_CASE("a plugin is tried out in another process first, however many threads 
 TEST_CASE("a plugin that hangs is ended in time, whatever it does to the pipe that it reports by") {
   for (const char* name : {"static_hangs", "static_closes", "static_floods"}) {
     CAPTURE(name);
-    CHECK(probe_plugin(kFixtures / cat("widget_", name, ".so"), std::chrono::seconds(1)) == "a static initialiser did not end within 1 s");
+    CHECK(probe_plugin(kFixtures / cat("widget_", name, ".so"), std::chrono::seconds(1)) ==
+          "a static initialiser did not end within 1 s");
   }
 }
 
@@ -173,7 +178,9 @@ TEST_CASE("a sidecar that cannot be read does not keep its plugin from being loa
   }
 }
 
-TEST_CASE("a plugin whose code is not what it was when its sidecar was written is refused before any of it runs") {
+TEST_CASE(
+    "a plugin whose code is not what it was when its sidecar was written is refused before any of "
+    "it runs") {
   ScratchFolder folder;
   fs::path file = folder / "widget_gadget.so";
   fs::copy_file(kFixtures / "widget_gadget.so", file);
@@ -190,11 +197,13 @@ TEST_CASE("a plugin whose code is not what it was when its sidecar was written i
     std::string other;
     try {
       other = plugin_content_hash(file);
-      if (other == hash) {  // what is not loaded: names of symbols, the search path, debug information
+      if (other ==
+          hash) {  // what is not loaded: names of symbols, the search path, debug information
         ++unchanged;
         continue;
       }
-      if (read_plugin_image(file).identity != sound.identity) continue;  // another build, as far as anybody can tell
+      if (read_plugin_image(file).identity != sound.identity)
+        continue;  // another build, as far as anybody can tell
     } catch (const Error&) {
     }
     PluginHost host({folder.path()});
@@ -210,12 +219,14 @@ TEST_CASE("a constructor that throws names the plugin and the component") {
   PluginHost host({kFixtures});
   WidgetContext context;
   auto fail = [&](const char* how) {
-    return error_of([&] { host.make<Widget>("constructor", section("how", Node::string(how)), context); });
+    return error_of(
+        [&] { host.make<Widget>("constructor", section("how", Node::string(how)), context); });
   };
   for (const char* how : {"std", "int"}) {
     Error error = fail(how);
     CHECK(error.error_class() == ErrorClass::plugin);
-    CHECK(has(error.message(), "widget 'constructor' of " + (kFixtures / "widget_constructor.so").string()));
+    CHECK(has(error.message(),
+              "widget 'constructor' of " + (kFixtures / "widget_constructor.so").string()));
   }
   CHECK(fail("error").error_class() == ErrorClass::data);
   CHECK(fail("error").hint() == "look in the other folder");
@@ -234,7 +245,8 @@ TEST_CASE("an unknown name: the nearest, the list, the folders, what was passed 
   CHECK(has(error.hint(), folder.path().string() + ","));
   CHECK(has(error.hint(), (folder / "absent").string() + " (absent)"));
   CHECK(has(error.hint(), "gadjet.so: is not named as a plugin"));
-  CHECK(has(error_of([&] { host.load("gear", "gadget"); }).hint(), "widget_gadget.so is of the kind widget"));
+  CHECK(has(error_of([&] { host.load("gear", "gadget"); }).hint(),
+            "widget_gadget.so is of the kind widget"));
 }
 
 TEST_CASE("names are never paths") {
@@ -243,8 +255,8 @@ TEST_CASE("names are never paths") {
   fs::create_directory(folder / "widget_");
   fs::copy_file(kFixtures / "widget_gadget.so", folder / "widget_" / "gadget.so");
   PluginHost host({folder.path()});
-  for (const char* name : {"", ".", "..", "/gadget", "../gadget", "./gadget", "gadget.so", "gadget\n",
-                           "Gadget", "gadget/", "$(id)", "gadget;id", "widget_gadget"})
+  for (const char* name : {"", ".", "..", "/gadget", "../gadget", "./gadget", "gadget.so",
+                           "gadget\n", "Gadget", "gadget/", "$(id)", "gadget;id", "widget_gadget"})
     CHECK(has(error_of([&] { host.load("widget", name); }).message(), "there is no widget plugin"));
   CHECK(has(error_of([&] { host.load("../widget", "gadget"); }).message(), "there is no"));
 }
@@ -256,7 +268,8 @@ TEST_CASE("no file of the working folder or LD_LIBRARY_PATH is ever picked up") 
   fs::current_path(decoys.path());
   ::setenv("LD_LIBRARY_PATH", decoys.path().c_str(), 1);
   PluginHost host({empty.path()});
-  CHECK(has(error_of([&] { host.load("widget", "gadget"); }).message(), "there is no widget plugin"));
+  CHECK(
+      has(error_of([&] { host.load("widget", "gadget"); }).message(), "there is no widget plugin"));
   ::unsetenv("LD_LIBRARY_PATH");
   fs::current_path(before);
 }
@@ -283,7 +296,8 @@ TEST_CASE("files and folders that anybody may write to are refused") {
   fs::copy_file(kFixtures / "widget_gadget.so", file);
   PluginHost host({folder.path()});
   ::chmod(file.c_str(), 0666);
-  CHECK(has(error_of([&] { host.load("widget", "gadget"); }).message(), "anybody may write to this file"));
+  CHECK(has(error_of([&] { host.load("widget", "gadget"); }).message(),
+            "anybody may write to this file"));
   ::chmod(file.c_str(), 0644);
   ::chmod(folder.path().c_str(), 0777);
   CHECK(has(error_of([&] { host.load("widget", "gadget"); }).message(),
@@ -306,7 +320,8 @@ TEST_CASE("list judges every file and runs none") {
   CHECK(host.registry().entries().empty());
 }
 
-TEST_CASE("a real library cut short at any length, or with flipped bytes, never crashes the reader") {
+TEST_CASE(
+    "a real library cut short at any length, or with flipped bytes, never crashes the reader") {
   ScratchFolder folder;
   fs::path file = folder / "widget_gadget.so";
   const std::string whole = read_file(kFixtures / "widget_gadget.so");
@@ -329,7 +344,9 @@ TEST_CASE("a real library cut short at any length, or with flipped bytes, never 
   for (int round = 0; round < 1500; ++round) {
     std::string damaged = whole;
     for (int i = 0; i < 4; ++i) {
-      size_t at = next(3) ? next(damaged.size()) : next(2) ? next(1024) : damaged.size() - 1 - next(3000);
+      size_t at = next(3)   ? next(damaged.size())
+                  : next(2) ? next(1024)
+                            : damaged.size() - 1 - next(3000);
       damaged[at] = static_cast<char>(next(256));
     }
     judge(damaged);
@@ -341,8 +358,8 @@ TEST_CASE("file names") {
   CHECK(parse_plugin_file_name("tokenizer_byte_level.so", kind, name));
   CHECK(kind == "tokenizer");
   CHECK(name == "byte_level");
-  for (const char* bad : {"llama.so", "model_.so", "_llama.so", "model_llama.so.1", "model_Llama.so",
-                          "model-llama.so", ".so", "model_llama"})
+  for (const char* bad : {"llama.so", "model_.so", "_llama.so", "model_llama.so.1",
+                          "model_Llama.so", "model-llama.so", ".so", "model_llama"})
     CHECK_FALSE(parse_plugin_file_name(bad, kind, name));
 }
 

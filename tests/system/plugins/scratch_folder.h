@@ -1,5 +1,5 @@
-// A folder of its own for one test, removed at its end. Not world-writable, so that plugins in it are
-// trusted.
+// A folder of its own for one test, removed at its end. Not world-writable, so that plugins in it
+// are trusted.
 #pragma once
 #include <sys/stat.h>
 #include <unistd.h>

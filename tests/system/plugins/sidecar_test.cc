@@ -63,7 +63,8 @@ struct GadgetFolder {
 TEST_CASE("a catalog gives the settings without running the plugin") {
   GadgetFolder gadget;
   fs::copy_file(kFixtures / "widget_wrong_abi.so", gadget.folder / "widget_wrong_abi.so");
-  fs::copy_file(kFixtures / "widget_constructor.so", gadget.folder / "widget_constructor.so");  // no sidecar
+  fs::copy_file(kFixtures / "widget_constructor.so",
+                gadget.folder / "widget_constructor.so");  // no sidecar
   PluginHost host({gadget.folder.path()});
   SchemaCatalog catalog;
   add_components(host, catalog);
@@ -127,8 +128,8 @@ TEST_CASE("a missing, stale or damaged sidecar says so") {
     CHECK(has(gadget.failure().message(), "damaged"));
   }
   SUBCASE("no JSON") {
-    for (const char* text :
-         {"", " ", "[]", "3", "null", "{", "{\"mtrain_sidecar\":", "\xff\xfe", "{}{}", "{\"a\":1e999}"}) {
+    for (const char* text : {"", " ", "[]", "3", "null", "{", "{\"mtrain_sidecar\":", "\xff\xfe",
+                             "{}{}", "{\"a\":1e999}"}) {
       gadget.write(text);
       gadget.failure();
     }
@@ -153,7 +154,8 @@ TEST_CASE("random damage to a sidecar is refused or harmless") {
     std::string damaged = good;
     constexpr std::string_view kLikely = "{}[]\",:0129-e.ntf\\";
     for (uint64_t i = 0, count = 1 + next(3); i < count; ++i)
-      damaged[next(damaged.size())] = next(2) ? kLikely[next(kLikely.size())] : static_cast<char>(next(256));
+      damaged[next(damaged.size())] =
+          next(2) ? kLikely[next(kLikely.size())] : static_cast<char>(next(256));
     gadget.write(damaged);
     try {
       read_sidecar(host.locate("widget", "gadget"));
@@ -166,7 +168,8 @@ TEST_CASE("random damage to a sidecar is refused or harmless") {
 TEST_CASE("a plugin that cannot be loaded gets no sidecar") {
   ScratchFolder folder;
   fs::copy_file(kFixtures / "widget_throws_std.so", folder / "widget_throws_std.so");
-  CHECK(has(error_of([&] { write_sidecar(folder / "widget_throws_std.so"); }).message(), "no screws"));
+  CHECK(has(error_of([&] { write_sidecar(folder / "widget_throws_std.so"); }).message(),
+            "no screws"));
   CHECK_FALSE(fs::exists(folder / "widget_throws_std.json"));
 }
 

@@ -1,4 +1,7 @@
-// The table of other trainers' names: what it leads to exists, and an unknown setting is answered by it.
+// The table of other trainers' names: what it leads to exists, and an unknown setting is answered
+// by it.
+#include "mtrain/train/foreign_names.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -7,7 +10,6 @@
 #include "../process.h"
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/plugin_host.h"
-#include "mtrain/train/foreign_names.h"
 #include "mtrain/train/recipe.h"
 
 using namespace mtrain;
@@ -15,7 +17,8 @@ using namespace mtrain;
 namespace {
 
 const SchemaCatalog& catalog() {
-  static const SchemaCatalog catalog = schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+  static const SchemaCatalog catalog =
+      schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
   return catalog;
 }
 
@@ -30,9 +33,10 @@ const FieldSpec* setting_at(std::string_view path) {
 
 /// The help of the error about an override of a setting that does not exist.
 std::string help_for(const std::string& setting) {
-  ConfigRequest request{.recipe = "r.yaml",
-                        .text = "model: {type: llama}\ntokenizer: byte\ndataset: mock\ntrain: {steps: 1}\n",
-                        .overrides = {{cat("++", setting, "=1"), 2}}};
+  ConfigRequest request{
+      .recipe = "r.yaml",
+      .text = "model: {type: llama}\ntokenizer: byte\ndataset: mock\ntrain: {steps: 1}\n",
+      .overrides = {{cat("++", setting, "=1"), 2}}};
   Report report;
   ConfigContainer::load(request, catalog(), report);
   for (const auto& fault : report.diagnostics())
@@ -40,20 +44,26 @@ std::string help_for(const std::string& setting) {
   return "no error";
 }
 
-bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
-TEST_CASE("each name of another trainer leads to a setting that exists, or says why there is none") {
+TEST_CASE(
+    "each name of another trainer leads to a setting that exists, or says why there is none") {
   CHECK(foreign_names().size() >= 150);
   std::set<std::string_view> seen;
   for (const ForeignName& row : foreign_names()) {
     CAPTURE(row.name);
     CHECK_MESSAGE(seen.insert(row.name).second, "twice in the table");
-    CHECK(std::all_of(row.name.begin(), row.name.end(), [](char c) { return std::islower(c) || std::isdigit(c) || c == '_'; }));
+    CHECK(std::all_of(row.name.begin(), row.name.end(),
+                      [](char c) { return std::islower(c) || std::isdigit(c) || c == '_'; }));
     CHECK_FALSE(row.trainers.empty());
-    if (row.setting.empty()) CHECK_FALSE(row.how.empty());
-    else CHECK_MESSAGE(setting_at(row.setting), row.setting);
+    if (row.setting.empty())
+      CHECK_FALSE(row.how.empty());
+    else
+      CHECK_MESSAGE(setting_at(row.setting), row.setting);
     CHECK_FALSE(catalog().section(row.name));  // such a name never is unknown
   }
 }
@@ -63,9 +73,14 @@ TEST_CASE("settings that the explanations of the table name exist") {
     CAPTURE(row.how);
     for (const Schema& section : catalog().sections()) {
       const std::string start = section.name + ".";
-      for (size_t at = row.how.find(start); at != std::string_view::npos; at = row.how.find(start, at + 1)) {
-        if (at > 0 && (std::isalnum(row.how[at - 1]) || row.how[at - 1] == '_' || row.how[at - 1] == '.')) continue;
-        const size_t end = std::min(row.how.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.", at), row.how.size());
+      for (size_t at = row.how.find(start); at != std::string_view::npos;
+           at = row.how.find(start, at + 1)) {
+        if (at > 0 &&
+            (std::isalnum(row.how[at - 1]) || row.how[at - 1] == '_' || row.how[at - 1] == '.'))
+          continue;
+        const size_t end =
+            std::min(row.how.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.", at),
+                     row.how.size());
         const std::string_view path = row.how.substr(at, end - at);
         if (path.ends_with(".jsonl") || path.ends_with(".json")) continue;
         CHECK_MESSAGE(setting_at(path), path);
@@ -82,7 +97,8 @@ TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
     CHECK(has(help, row.setting.empty() ? row.how : row.setting));
   }
   CHECK(help_for("gradient_accumulation_steps") ==
-        "use train.global_batch_size: train.micro_batch_size x accumulation steps x data-parallel ranks "
+        "use train.global_batch_size: train.micro_batch_size x accumulation steps x data-parallel "
+        "ranks "
         "(gradient_accumulation_steps is a name of transformers, axolotl, torchtune, DeepSpeed)");
   CHECK(help_for("train.gradient_accumulation_steps") == help_for("gradient_accumulation_steps"));
   CHECK(help_for("optimzer.lr") == "did you mean optimizer.lr?");
@@ -93,20 +109,26 @@ TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
   CHECK(has(help_for("push_to_hub"), "leave it out: "));
 }
 
-TEST_CASE("a family of models is answered with the model that computes it, or with what is lacking") {
+TEST_CASE(
+    "a family of models is answered with the model that computes it, or with what is lacking") {
   const std::string folder = "; for trained weights model.init_from=DIR, a Hugging Face folder";
-  for (const auto& [name, wanted] : {std::pair<std::string, std::string>{"mistral", "write llama, which computes mistral" + folder},
-                                     {"Mistral-7B", "write llama, which computes mistral" + folder},
-                                     {"mixtral", "write moe, which computes mixtral" + folder},
-                                     {"LlamaForCausalLM", "write llama" + folder},
-                                     {"llama3", "write llama" + folder},
-                                     {"qwen", "qwen2 is not supported; not built: biases of queries, keys and values"},
-                                     {"qwen3", "qwen3 is not supported; not built: norms of queries and keys"},
-                                     {"gemma", "gemma is not supported; not built: its norms and MLP"},
-                                     {"phi", "phi3 is not supported; not built: its rotary positions"},
-                                     {"lama", "did you mean llama?"},
-                                     {"falcon", ""}}) {
-    ConfigRequest request{.recipe = "r.yaml", .text = cat("model: {type: ", name, "}\ntokenizer: byte\ndataset: mock\ntrain: {steps: 1}\n"), .overrides = {}};
+  for (const auto& [name, wanted] :
+       {std::pair<std::string, std::string>{"mistral",
+                                            "write llama, which computes mistral" + folder},
+        {"Mistral-7B", "write llama, which computes mistral" + folder},
+        {"mixtral", "write moe, which computes mixtral" + folder},
+        {"LlamaForCausalLM", "write llama" + folder},
+        {"llama3", "write llama" + folder},
+        {"qwen", "qwen2 is not supported; not built: biases of queries, keys and values"},
+        {"qwen3", "qwen3 is not supported; not built: norms of queries and keys"},
+        {"gemma", "gemma is not supported; not built: its norms and MLP"},
+        {"phi", "phi3 is not supported; not built: its rotary positions"},
+        {"lama", "did you mean llama?"},
+        {"falcon", ""}}) {
+    ConfigRequest request{.recipe = "r.yaml",
+                          .text = cat("model: {type: ", name,
+                                      "}\ntokenizer: byte\ndataset: mock\ntrain: {steps: 1}\n"),
+                          .overrides = {}};
     Report report;
     ConfigContainer::load(request, catalog(), report);
     REQUIRE(report.errors() == 1);
@@ -116,18 +138,27 @@ TEST_CASE("a family of models is answered with the model that computes it, or wi
 
 TEST_CASE("on the command line and by `config explain`, too") {
   const testing::Scratch recipe("foreign-names");
-  testing::Outcome outcome =
-      testing::cli({"check", recipe.write("r.yaml", testing::tiny_recipe()), "gradient_accumulation_steps=4"});
+  testing::Outcome outcome = testing::cli(
+      {"check", recipe.write("r.yaml", testing::tiny_recipe()), "gradient_accumulation_steps=4"});
   CHECK(outcome.status == 10);
   CHECK_MESSAGE(has(outcome.err, "help: use train.global_batch_size: "), outcome.err);
-  for (const auto& [word, wanted] : {std::pair{"device=cuda", "help: use dist.backend: cpu or cuda"}, {"optimizer=adamw_torch", "help: write optimizer=adamw (adamw_torch is its name in transformers)"},
-                                     {"optimizer.type=adamw_torch", "help: write adamw (adamw_torch is its name in transformers)"}, {"device=gpu", "help: write +device=gpu to add it"},
-                                     {"dataset.split=1", "help: dataset.type is mock, which has no such setting: leave it out, or choose "}}) {
+  for (const auto& [word, wanted] :
+       {std::pair{"device=cuda", "help: use dist.backend: cpu or cuda"},
+        {"optimizer=adamw_torch",
+         "help: write optimizer=adamw (adamw_torch is its name in transformers)"},
+        {"optimizer.type=adamw_torch",
+         "help: write adamw (adamw_torch is its name in transformers)"},
+        {"device=gpu", "help: write +device=gpu to add it"},
+        {"dataset.split=1",
+         "help: dataset.type is mock, which has no such setting: leave it out, or choose "}}) {
     outcome = testing::cli({"check", (recipe.path() / "r.yaml").string(), word});
     CHECK(outcome.status == 10);
     CHECK_MESSAGE(has(outcome.err, wanted), outcome.err);
   }
   outcome = testing::cli({"config", "explain", "per_device_train_batch_size"});
   CHECK(outcome.status == 10);
-  CHECK_MESSAGE(has(outcome.err, "use train.micro_batch_size (per_device_train_batch_size is a name of transformers)"), outcome.err);
+  CHECK_MESSAGE(
+      has(outcome.err,
+          "use train.micro_batch_size (per_device_train_batch_size is a name of transformers)"),
+      outcome.err);
 }

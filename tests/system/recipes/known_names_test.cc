@@ -1,5 +1,5 @@
-// Settings by the names that Megatron-LM, Megatron-Bridge and Hugging Face have for them: each is understood,
-// or answered with ours.
+// Settings by the names that Megatron-LM, Megatron-Bridge and Hugging Face have for them: each is
+// understood, or answered with ours.
 #include <doctest/doctest.h>
 
 #include "mtrain/base/text.h"
@@ -139,7 +139,8 @@ std::string answer(const Report& report, const std::string& theirs) {
     std::string said = names_ours ? fault.message : fault.code == "unknown-key" ? fault.help : "";
     if (fault.path != theirs || said.empty()) continue;
     std::string_view rest = said;
-    for (std::string_view start : {"is another name for ", "says the same setting as ", "did you mean ", "use ", "the setting would be "})
+    for (std::string_view start : {"is another name for ", "says the same setting as ",
+                                   "did you mean ", "use ", "the setting would be "})
       if (rest.substr(0, start.size()) == start) rest.remove_prefix(start.size());
     return std::string(rest.substr(0, rest.find_first_of(" ?:")));
   }
@@ -147,7 +148,8 @@ std::string answer(const Report& report, const std::string& theirs) {
 }
 
 std::string meant_by(const std::string& theirs, const std::string& type) {
-  static const SchemaCatalog catalog = schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+  static const SchemaCatalog catalog =
+      schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
   // Only what must be said, so that no setting is said twice.
   ConfigRequest request{.recipe = "r.yaml",
                         .text = cat("model: {type: ", type, "}\ntokenizer: hf\ndataset: mock\n"),

@@ -1,5 +1,5 @@
-// Every recipe that comes with the program: it composes, the only faults are of parts that are not built, and
-// its figures give the parameter count that its authors published.
+// Every recipe that comes with the program: it composes, the only faults are of parts that are not
+// built, and its figures give the parameter count that its authors published.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -30,7 +30,8 @@ Names missing_parts(const Report& report, const std::string& expected = "") {
   for (const auto& fault : report.diagnostics()) {
     CHECK_MESSAGE((fault.code == "not-built" || fault.code == expected), render(fault));
     size_t end = fault.message.find(", which this build");
-    if (fault.code == "not-built" && end != std::string::npos) out.insert(fault.message.substr(6, end - 6));
+    if (fault.code == "not-built" && end != std::string::npos)
+      out.insert(fault.message.substr(6, end - 6));
   }
   return out;
 }
@@ -41,9 +42,9 @@ Recipe recipe(const std::string& name, const std::vector<std::string>& overrides
                         .directory = {},
                         .overrides = {},
                         .cluster = {}};
-  bool own_data =
-      name == "quickstart" || name.starts_with("bench_") || std::any_of(overrides.begin(), overrides.end(),
-                                          [](const auto& text) { return text.starts_with("dataset="); });
+  bool own_data = name == "quickstart" || name.starts_with("bench_") ||
+                  std::any_of(overrides.begin(), overrides.end(),
+                              [](const auto& text) { return text.starts_with("dataset="); });
   if (!own_data) request.overrides.push_back({"dataset.path=data/corpus", 2});  // the user's to say
   for (const auto& text : overrides)
     request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
@@ -75,7 +76,9 @@ class Figures {
   }
   /// Without a size of its own: the byte tokenizer's 257 tokens in a multiple of 64.
   int64_t vocab() const { return get("vocab_size") > 0 ? get("vocab_size") : 320; }
-  int64_t embeddings() const { return vocab() * get("hidden_size") * (is("tie_embeddings") ? 1 : 2); }
+  int64_t embeddings() const {
+    return vocab() * get("hidden_size") * (is("tie_embeddings") ? 1 : 2);
+  }
 
   /// Two norms and two biased projections each of attention and MLP.
   int64_t post_or_pre_norm_block(int64_t d, int64_t f) const {
@@ -97,7 +100,8 @@ class Figures {
     int64_t mlp = 2 * d * get("ffn_hidden_size");
     int64_t encoder = get("encoder_layers") * (attention + mlp + 2 * d);
     int64_t decoder = get("layers") * (2 * attention + mlp + 3 * d);
-    return get("vocab_size") * d + encoder + decoder + 2 * get("position_buckets") * get("heads") + 2 * d;
+    return get("vocab_size") * d + encoder + decoder + 2 * get("position_buckets") * get("heads") +
+           2 * d;
   }
 
   /// Llama's kin, with or without experts.
@@ -114,7 +118,8 @@ class Figures {
   }
   int64_t attention() const {
     if (find("mla.kv_lora_rank") > 0) return latent_attention();
-    int64_t d = get("hidden_size"), heads = get("heads"), groups = get("kv_heads"), width = get("head_dim");
+    int64_t d = get("hidden_size"), heads = get("heads"), groups = get("kv_heads"),
+            width = get("head_dim");
     if (groups == 0) groups = heads;
     if (width == 0) width = d / heads;
     int64_t out = 2 * d * heads * width + 2 * d * groups * width;
@@ -124,7 +129,8 @@ class Figures {
   }
   int64_t latent_attention() const {
     int64_t d = get("hidden_size"), heads = get("heads"), q = get("mla.q_lora_rank");
-    int64_t kv = get("mla.kv_lora_rank"), plain = get("mla.qk_head_dim"), turned = get("mla.rope_head_dim");
+    int64_t kv = get("mla.kv_lora_rank"), plain = get("mla.qk_head_dim"),
+            turned = get("mla.rope_head_dim");
     int64_t value = get("mla.v_head_dim");
     int64_t queries = d * q + q + q * heads * (plain + turned);
     int64_t keys = d * (kv + turned) + kv + kv * heads * (plain + value);
@@ -132,7 +138,8 @@ class Figures {
   }
   int64_t experts() const {
     int64_t d = get("hidden_size"), count = get("moe.experts");
-    int64_t gated = 3 * d * (count * get("moe.ffn_hidden_size") + get("moe.shared_ffn_hidden_size"));
+    int64_t gated =
+        3 * d * (count * get("moe.ffn_hidden_size") + get("moe.shared_ffn_hidden_size"));
     if (is("moe.shared_gate")) gated += d;
     return gated + d * count + (is("moe.router.bias") ? count : 0);
   }
@@ -150,8 +157,8 @@ struct Row {
 
 constexpr const char* kQkNorm = "norms of queries and keys";
 
-// The sum over the tensors of model.safetensors.index.json (metadata.total_parameters, or total_size / 2)
-// where a published checkpoint has one; otherwise the paper.
+// The sum over the tensors of model.safetensors.index.json (metadata.total_parameters, or
+// total_size / 2) where a published checkpoint has one; otherwise the paper.
 const std::vector<Row> kRows = {
     {"quickstart", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
     {"quickstart_sft", 3030000, 10000, "the same model", {}},
@@ -159,33 +166,21 @@ const std::vector<Row> kRows = {
     {"quickstart_fp8", 3030000, 10000, "what `mtrain train` prints: 3.03M", {}},
     {"quickstart_moe", 5400000, 10000, "what `mtrain train` prints", {}},
     {"gpt2_124m", 124439808, 1, "openai-community/gpt2", {}},
-    {"gpt3_175b",
-     174600000000,
-     100000000,
-     "arXiv:2005.14165, table D.1",
-     {}},
+    {"gpt3_175b", 174600000000, 100000000, "arXiv:2005.14165, table D.1", {}},
     {"llama2_7b", 6738415616, 1, "meta-llama/Llama-2-7b-hf", {}},
     {"llama32_1b", 1235814400, 1, "meta-llama/Llama-3.2-1B", {}},
     {"llama3_8b", 8030261248, 1, "meta-llama/Meta-Llama-3-8B", {}},
     {"llama3_8b_fp8", 8030261248, 1, "meta-llama/Meta-Llama-3-8B", {}},
     {"bench_llama8b_slice", 5849141248, 1, "22 of the 32 blocks of meta-llama/Meta-Llama-3-8B", {}},
-    {"bench_llama8b_slice_fp8", 5849141248, 1, "22 of the 32 blocks of meta-llama/Meta-Llama-3-8B", {}},
-    {"llama3_70b", 70553706496, 1, "meta-llama/Meta-Llama-3-70B", {}},
-    {"llama31_405b",
-     405853388800,
+    {"bench_llama8b_slice_fp8",
+     5849141248,
      1,
-     "meta-llama/Llama-3.1-405B",
+     "22 of the 32 blocks of meta-llama/Meta-Llama-3-8B",
      {}},
-    {"mistral_7b",
-     7241732096,
-     1,
-     "mistralai/Mistral-7B-v0.1",
-     {"sliding-window attention"}},
-    {"qwen25_7b",
-     7615616512,
-     1,
-     "Qwen/Qwen2.5-7B",
-     {"biases of queries, keys and values"}},
+    {"llama3_70b", 70553706496, 1, "meta-llama/Meta-Llama-3-70B", {}},
+    {"llama31_405b", 405853388800, 1, "meta-llama/Llama-3.1-405B", {}},
+    {"mistral_7b", 7241732096, 1, "mistralai/Mistral-7B-v0.1", {"sliding-window attention"}},
+    {"qwen25_7b", 7615616512, 1, "Qwen/Qwen2.5-7B", {"biases of queries, keys and values"}},
     {"qwen3_8b", 8190735360, 1, "Qwen/Qwen3-8B", {kQkNorm}},
     {"qwen3_30b_a3b", 30532122624, 1, "Qwen/Qwen3-30B-A3B", {kQkNorm}},
     {"mixtral_8x7b", 46702792704, 1, "mistralai/Mixtral-8x7B-v0.1", {}},
@@ -200,8 +195,8 @@ const std::vector<Row> kRows = {
     {"t5_large", 737668096, 1, "google-t5/t5-large", {"the T5 model"}},
 };
 
-/// The published layouts: tensor, pipeline, virtual, context and expert ranks; tokens of a sample and samples
-/// of an update.
+/// The published layouts: tensor, pipeline, virtual, context and expert ranks; tokens of a sample
+/// and samples of an update.
 struct Layout {
   const char* name;
   int64_t tp, pp, vp, cp, ep;
@@ -221,9 +216,7 @@ const Layout kLayouts[] = {
     {"deepseek_v3", 2, 16, 1, 1, 64, true, 4096, 4096, 1},
 };
 
-std::string listed(const Names& names) {
-  return join({names.begin(), names.end()}, "; ");
-}
+std::string listed(const Names& names) { return join({names.begin(), names.end()}, "; "); }
 
 /// Lines of a recipe that are neither comments nor its defaults list.
 int own_lines(const fs::path& file) {
@@ -306,15 +299,24 @@ TEST_CASE("a preset may be named where its settings would stand") {
        "fp16",
        "blockwise",
        2},
-      {"mixed_precision: bf16_mxfp8\n", {{"mixed_precision=fp16_fp8_current", 2}}, "fp16", "tensorwise", 0},
-      {"defaults: [{mixed_precision: fp16}, _self_]\nmixed_precision: bf16_mxfp8\n", {}, "bf16", "mxfp8", 0},
+      {"mixed_precision: bf16_mxfp8\n",
+       {{"mixed_precision=fp16_fp8_current", 2}},
+       "fp16",
+       "tensorwise",
+       0},
+      {"defaults: [{mixed_precision: fp16}, _self_]\nmixed_precision: bf16_mxfp8\n",
+       {},
+       "bf16",
+       "mxfp8",
+       0},
   };
   for (const auto& choice : choices) {
     CAPTURE(choice.text);
-    ConfigRequest request{.recipe = "r.yaml",
-                          .text = cat("model: llama\ndataset: mock\ntrain: {steps: 1}\n", choice.text),
-                          .overrides = choice.overrides,
-                          .search_path = {kRecipes}};
+    ConfigRequest request{
+        .recipe = "r.yaml",
+        .text = cat("model: llama\ndataset: mock\ntrain: {steps: 1}\n", choice.text),
+        .overrides = choice.overrides,
+        .search_path = {kRecipes}};
     Report report;
     auto config = ConfigContainer::load(request, catalog, report);
     CHECK(listed(missing_parts(report)) == "");
@@ -324,21 +326,23 @@ TEST_CASE("a preset may be named where its settings would stand") {
     CHECK(got.at("fp8_margin").as_int() == choice.margin);
   }
   Report report;
-  ConfigContainer::load({.recipe = "r.yaml",
-                         .text = "model: llama\ndataset: mock\ntrain: {steps: 1}\nmixed_precision: bf17\n",
-                         .overrides = {},
-                         .search_path = {kRecipes}},
-                        catalog, report);
+  ConfigContainer::load(
+      {.recipe = "r.yaml",
+       .text = "model: llama\ndataset: mock\ntrain: {steps: 1}\nmixed_precision: bf17\n",
+       .overrides = {},
+       .search_path = {kRecipes}},
+      catalog, report);
   CHECK(report.errors() == 1);
   CHECK_MESSAGE(report.text().find("r.yaml:4:18") != std::string::npos, report.text());
   CHECK_MESSAGE(report.text().find("bf16") != std::string::npos, report.text());
 }
 
 TEST_CASE("what is not built can be chosen away") {
-  for (const char* name :
-       {"gpt2_124m", "gpt3_175b", "llama2_7b", "llama32_1b", "llama3_8b", "llama3_70b", "llama31_405b"}) {
+  for (const char* name : {"gpt2_124m", "gpt3_175b", "llama2_7b", "llama32_1b", "llama3_8b",
+                           "llama3_70b", "llama31_405b"}) {
     CAPTURE(name);
-    Recipe read = recipe(name, {"dist=single", "comm_overlap=none", "tokenizer=byte", "dataset=mock"});
+    Recipe read =
+        recipe(name, {"dist=single", "comm_overlap=none", "tokenizer=byte", "dataset=mock"});
     CHECK_MESSAGE(read.report.ok(), read.report.text());
   }
 }
@@ -353,11 +357,11 @@ TEST_CASE("every option of every group is read without a fault") {
     if (!group.is_directory()) continue;
     for (const auto& option : fs::directory_iterator(group)) {
       std::string name = group.path().filename().string();
-      bool chosen = text.find(cat("- ", name, ":")) != std::string::npos;  // what it does not choose is added
+      bool chosen =
+          text.find(cat("- ", name, ":")) != std::string::npos;  // what it does not choose is added
       std::string choice = cat(chosen ? "" : "+", name, "=", option.path().stem().string());
       CAPTURE(choice);
-      ConfigRequest request{
-          .recipe = base.string(), .text = {}, .overrides = {{choice, 2}}};
+      ConfigRequest request{.recipe = base.string(), .text = {}, .overrides = {{choice, 2}}};
       Report report;
       ConfigContainer::load(request, catalog, report);
       missing_parts(report);

@@ -1,5 +1,5 @@
-// The tokenizer plugins against ids, offsets and texts of the libraries that the files come from. The files
-// lie below $MTRAIN_SHARED; without it these tests say that they were left out.
+// The tokenizer plugins against ids, offsets and texts of the libraries that the files come from.
+// The files lie below $MTRAIN_SHARED; without it these tests say that they were left out.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -29,9 +29,7 @@ std::unique_ptr<Tokenizer> open(PluginHost& host, const std::string& plugin, con
   return host.make<Tokenizer>(plugin, settings, context);
 }
 
-PluginHost host() {
-  return PluginHost({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"});
-}
+PluginHost host() { return PluginHost({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"}); }
 
 /// Code points before each byte.
 std::vector<int64_t> code_points(const std::string& text) {
@@ -60,7 +58,8 @@ void compare(const Tokenizer& tokenizer, const json& line) {
   INFO(text);
   auto want = [&](const json& got, const json& wanted, const char* what) {
     if (got == wanted) return;
-    INFO(what << ": got " << got.dump().substr(0, 400) << ", wanted " << wanted.dump().substr(0, 400));
+    INFO(what << ": got " << got.dump().substr(0, 400) << ", wanted "
+              << wanted.dump().substr(0, 400));
     CHECK(got == wanted);
   };
   want(ids, line.at("ids"), "ids");
@@ -148,10 +147,13 @@ TEST_CASE("llama.cpp's cases") {
   if (!root) return;
   PluginHost plugins = host();
   const fs::path tokenizers = *root / "tokenizers", vectors = *root / "vectors/llamacpp";
-  check_llamacpp(*open(plugins, "hf", tokenizers / "gpt2.tokenizer.json"), vectors / "ggml-vocab-gpt-2.gguf");
-  check_llamacpp(*open(plugins, "hf", tokenizers / "llama3"), vectors / "ggml-vocab-llama-bpe.gguf");
+  check_llamacpp(*open(plugins, "hf", tokenizers / "gpt2.tokenizer.json"),
+                 vectors / "ggml-vocab-gpt-2.gguf");
+  check_llamacpp(*open(plugins, "hf", tokenizers / "llama3"),
+                 vectors / "ggml-vocab-llama-bpe.gguf");
   check_llamacpp(*open(plugins, "hf", tokenizers / "qwen2_5"), vectors / "ggml-vocab-qwen2.gguf");
-  check_llamacpp(*open(plugins, "gpt2_bpe", tokenizers / "gpt2_orig"), vectors / "ggml-vocab-gpt-2.gguf");
+  check_llamacpp(*open(plugins, "gpt2_bpe", tokenizers / "gpt2_orig"),
+                 vectors / "ggml-vocab-gpt-2.gguf");
   check_llamacpp(*open(plugins, "sentencepiece", tokenizers / "llama2.tokenizer.model"),
                  vectors / "ggml-vocab-llama-spm.gguf");
 }
@@ -198,8 +200,9 @@ TEST_CASE("the text of special tokens is text, unless asked for") {
     for (const auto& token : tokenizer->special_tokens())
       listed = listed || (token.id == id && token.text == mark);
     CHECK(listed);
-    CHECK_THROWS_AS(tokenizer->decode(std::vector<int32_t>{static_cast<int32_t>(tokenizer->vocab_size())}),
-                    Error);
+    CHECK_THROWS_AS(
+        tokenizer->decode(std::vector<int32_t>{static_cast<int32_t>(tokenizer->vocab_size())}),
+        Error);
     CHECK_THROWS_AS(tokenizer->decode(std::vector<int32_t>{-1}), Error);
   }
 }
@@ -212,7 +215,8 @@ TEST_CASE("threads give what one thread gives, and bytes that are no UTF-8 come 
   std::ifstream in(*root / "text/tinyshakespeare.txt", std::ios::binary);
   const std::string all(std::istreambuf_iterator<char>(in), {});
   std::vector<std::string_view> texts;
-  for (size_t at = 0; at < all.size(); at += 5000) texts.push_back(std::string_view(all).substr(at, 5000));
+  for (size_t at = 0; at < all.size(); at += 5000)
+    texts.push_back(std::string_view(all).substr(at, 5000));
   auto batch = tokenizer->encode_batch(texts, 4);
   REQUIRE(batch.size() == texts.size());
   for (size_t i = 0; i < texts.size(); ++i) CHECK(batch[i] == tokenizer->encode(texts[i]));

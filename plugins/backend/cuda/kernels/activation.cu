@@ -18,7 +18,8 @@ struct SiluMul {
     auto g = load<N>(gate + i), u = load<N>(up + i);
     Pack<T, N> out;
 #pragma unroll
-    for (int j = 0; j < N; ++j) out.item[j] = rounded<T>(mtrain::silu_mul(to_float(g.item[j]), to_float(u.item[j])));
+    for (int j = 0; j < N; ++j)
+      out.item[j] = rounded<T>(mtrain::silu_mul(to_float(g.item[j]), to_float(u.item[j])));
     store(y + i, out);
   }
 };
@@ -33,7 +34,8 @@ struct SiluMulGradient {
     Pack<T, N> dg, du;
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      SiluMulGrad grad = mtrain::silu_mul_backward(to_float(d.item[j]), to_float(g.item[j]), to_float(u.item[j]));
+      SiluMulGrad grad =
+          mtrain::silu_mul_backward(to_float(d.item[j]), to_float(g.item[j]), to_float(u.item[j]));
       dg.item[j] = rounded<T>(grad.gate);
       du.item[j] = rounded<T>(grad.up);
     }
@@ -71,7 +73,8 @@ struct GeluGradient {
     if (accumulate) out = load<N>(dx + i);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      float v = to_float(in.item[j]), slope = kKind == GeluKind::erf ? gelu_erf_grad(v) : gelu_tanh_grad(v);
+      float v = to_float(in.item[j]),
+            slope = kKind == GeluKind::erf ? gelu_erf_grad(v) : gelu_tanh_grad(v);
       float before = accumulate ? to_float(out.item[j]) : 0.0f;
       out.item[j] = rounded<T>(before + to_float(d.item[j]) * slope);
     }
@@ -90,9 +93,11 @@ cudaError_t silu_mul(const Launch& launch, const SiluMulArgs& a) {
 
 cudaError_t silu_mul_backward(const Launch& launch, const SiluMulBackwardArgs& a) {
   return with_float_type(a.dtype, [&]<class T>(T) {
-    SiluMulGradient<T> f{static_cast<const T*>(a.dy), static_cast<const T*>(a.gate), static_cast<const T*>(a.up),
-                         static_cast<T*>(a.d_gate), static_cast<T*>(a.d_up)};
-    return each_element<kPack<T>>(launch, a.count, aligned(16, a.dy, a.gate, a.up, a.d_gate, a.d_up), f);
+    SiluMulGradient<T> f{static_cast<const T*>(a.dy), static_cast<const T*>(a.gate),
+                         static_cast<const T*>(a.up), static_cast<T*>(a.d_gate),
+                         static_cast<T*>(a.d_up)};
+    return each_element<kPack<T>>(launch, a.count,
+                                  aligned(16, a.dy, a.gate, a.up, a.d_gate, a.d_up), f);
   });
 }
 
@@ -101,7 +106,8 @@ cudaError_t gelu(const Launch& launch, const GeluArgs& a) {
     auto x = static_cast<const T*>(a.x);
     auto y = static_cast<T*>(a.y);
     bool vector = aligned(16, a.x, a.y);
-    if (a.kind == GeluKind::erf) return each_element<kPack<T>>(launch, a.count, vector, Gelu<T, GeluKind::erf>{x, y});
+    if (a.kind == GeluKind::erf)
+      return each_element<kPack<T>>(launch, a.count, vector, Gelu<T, GeluKind::erf>{x, y});
     return each_element<kPack<T>>(launch, a.count, vector, Gelu<T, GeluKind::tanh>{x, y});
   });
 }
@@ -112,8 +118,10 @@ cudaError_t gelu_backward(const Launch& launch, const GeluBackwardArgs& a) {
     auto dx = static_cast<T*>(a.dx);
     bool vector = aligned(16, a.dy, a.x, a.dx);
     if (a.kind == GeluKind::erf)
-      return each_element<kPack<T>>(launch, a.count, vector, GeluGradient<T, GeluKind::erf>{dy, x, dx, a.accumulate});
-    return each_element<kPack<T>>(launch, a.count, vector, GeluGradient<T, GeluKind::tanh>{dy, x, dx, a.accumulate});
+      return each_element<kPack<T>>(launch, a.count, vector,
+                                    GeluGradient<T, GeluKind::erf>{dy, x, dx, a.accumulate});
+    return each_element<kPack<T>>(launch, a.count, vector,
+                                  GeluGradient<T, GeluKind::tanh>{dy, x, dx, a.accumulate});
   });
 }
 

@@ -1,7 +1,7 @@
-// Attention without the library: a block per query row and head forward and for dq, a block per key row and group for
-// dk and dv. Every sum runs in a fixed order, so that there are no atomics. For shapes and dtypes that cuDNN does not
-// take, for tests of what it gives, and for keys that come in parts (ring attention). Slow: each key is read once per
-// query.
+// Attention without the library: a block per query row and head forward and for dq, a block per key
+// row and group for dk and dv. Every sum runs in a fixed order, so that there are no atomics. For
+// shapes and dtypes that cuDNN does not take, for tests of what it gives, and for keys that come in
+// parts (ring attention). Slow: each key is read once per query.
 #include "mtrain/kernel/math.h"
 #include "rows.cuh"
 
@@ -16,7 +16,8 @@ __device__ int64_t visible(const AttentionSpan& s, int64_t i, bool causal) {
   return causal ? min(static_cast<int64_t>(s.keys), i + s.offset + 1) : s.keys;
 }
 
-__device__ int64_t place(const HeadsView& v, int64_t row, int64_t group, int64_t head_in_group, int64_t dim) {
+__device__ int64_t place(const HeadsView& v, int64_t row, int64_t group, int64_t head_in_group,
+                         int64_t dim) {
   return row * v.row_stride + group * v.group_stride + head_in_group * dim;
 }
 
@@ -27,7 +28,8 @@ __device__ float dot(const T* a, const float* b, int64_t n) {
   return sum;
 }
 
-/// Keys are taken kThreads at a time: each thread scores one, then each thread adds up its own elements of the output.
+/// Keys are taken kThreads at a time: each thread scores one, then each thread adds up its own
+/// elements of the output.
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const AttentionSpan* spans) {
   extern __shared__ float shared[];
@@ -35,20 +37,24 @@ __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const Atten
   __shared__ float weights[kThreads];
   float *q = shared, *sums = shared + a.head_dim;
   AttentionSpan s = spans[blockIdx.z];
-  int64_t i = blockIdx.x, head = blockIdx.y, per_group = a.heads / a.groups, group = head / per_group,
-          dim = a.head_dim;
+  int64_t i = blockIdx.x, head = blockIdx.y, per_group = a.heads / a.groups,
+          group = head / per_group, dim = a.head_dim;
   if (i >= s.queries) return;
   BlockTeam team{warps};
   int64_t row = s.query + i, n = visible(s, i, a.causal);
   const T* from = static_cast<const T*>(a.q.data) + place(a.q, row, group, head % per_group, dim);
-  for (int64_t d = threadIdx.x; d < dim; d += kThreads) q[d] = to_float(from[d]) * a.scale, sums[d] = 0;
+  for (int64_t d = threadIdx.x; d < dim; d += kThreads)
+    q[d] = to_float(from[d]) * a.scale, sums[d] = 0;
   __syncthreads();
   float top = -INFINITY, total = 0;
   for (int64_t j = 0; j < n; j += kThreads) {
     int64_t key = j + threadIdx.x;
     float score =
-        key < n ? dot(static_cast<const T*>(a.k.data) + place(a.k, s.key + key, group, 0, dim), q, dim) : -INFINITY;
-    float higher = fmaxf(top, team.max(kThreads, [&](int64_t) { return score; }));  // each thread's own
+        key < n
+            ? dot(static_cast<const T*>(a.k.data) + place(a.k, s.key + key, group, 0, dim), q, dim)
+            : -INFINITY;
+    float higher =
+        fmaxf(top, team.max(kThreads, [&](int64_t) { return score; }));  // each thread's own
     float shrink = top == -INFINITY ? 0.0f : exp_nonpositive(top - higher);
     weights[threadIdx.x] = key < n ? exp_nonpositive(score - higher) : 0.0f;
     float added = team.sum(kThreads, [&](int64_t t) { return weights[t]; });
@@ -58,7 +64,9 @@ __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const Atten
     for (int64_t d = threadIdx.x; d < dim; d += kThreads) {
       float sum = sums[d] * shrink;
       for (int64_t t = 0; t < some; ++t)
-        sum += weights[t] * to_float(static_cast<const T*>(a.v.data)[place(a.v, s.key + j + t, group, 0, dim) + d]);
+        sum +=
+            weights[t] *
+            to_float(static_cast<const T*>(a.v.data)[place(a.v, s.key + j + t, group, 0, dim) + d]);
       sums[d] = sum;
     }
     __syncthreads();
@@ -67,7 +75,8 @@ __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const Atten
   float mine = n > 0 ? top + std::log(total) : -INFINITY;
   if (!a.add) {
     T* o = static_cast<T*>(a.o) + (row * a.heads + head) * dim;
-    for (int64_t d = threadIdx.x; d < dim; d += kThreads) o[d] = rounded<T>(n > 0 ? sums[d] / total : 0.0f);
+    for (int64_t d = threadIdx.x; d < dim; d += kThreads)
+      o[d] = rounded<T>(n > 0 ? sums[d] / total : 0.0f);
     team.once([&] { *lse = mine; });
   } else if (n > 0) {  // o and lse hold the result over other keys
     float before = *lse, high = fmaxf(before, mine);
@@ -88,9 +97,10 @@ __global__ void __launch_bounds__(kThreads) deltas(AttentionBackwardArgs b, floa
   const AttentionArgs& a = b.forward;
   WarpTeam team{static_cast<int>(threadIdx.x % kWarp)};
   int64_t all = a.tokens * a.heads;
-  for (int64_t k = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp; k < all;
-       k += static_cast<int64_t>(gridDim.x) * (kThreads / kWarp)) {
-    const T *d_o = static_cast<const T*>(b.d_o) + k * a.head_dim, *o = static_cast<const T*>(a.o) + k * a.head_dim;
+  for (int64_t k = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+       k < all; k += static_cast<int64_t>(gridDim.x) * (kThreads / kWarp)) {
+    const T *d_o = static_cast<const T*>(b.d_o) + k * a.head_dim,
+            *o = static_cast<const T*>(a.o) + k * a.head_dim;
     float sum = team.sum(a.head_dim, [&](int64_t i) { return to_float(d_o[i]) * to_float(o[i]); });
     team.once([&] { delta[k % a.heads * a.tokens + k / a.heads] = sum; });
   }
@@ -112,8 +122,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float slopes[kThreads];
   const AttentionArgs& a = b.forward;
   AttentionSpan s = spans[blockIdx.z];
-  int64_t i = blockIdx.x, head = blockIdx.y, per_group = a.heads / a.groups, group = head / per_group,
-          dim = a.head_dim;
+  int64_t i = blockIdx.x, head = blockIdx.y, per_group = a.heads / a.groups,
+          group = head / per_group, dim = a.head_dim;
   if (i >= s.queries) return;
   float *q = shared, *d_o = shared + dim, *sums = shared + 2 * dim;
   int64_t row = s.query + i, n = visible(s, i, a.causal);
@@ -126,7 +136,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t j = 0; j < n; j += kThreads) {
     int64_t key = s.key + j + threadIdx.x;
     if (j + static_cast<int64_t>(threadIdx.x) < n) {
-      float p = exp_fast(dot(static_cast<const T*>(a.k.data) + place(a.k, key, group, 0, dim), q, dim) - lse);
+      float p = exp_fast(
+          dot(static_cast<const T*>(a.k.data) + place(a.k, key, group, 0, dim), q, dim) - lse);
       float dp = dot(static_cast<const T*>(a.v.data) + place(a.v, key, group, 0, dim), d_o, dim);
       slopes[threadIdx.x] = p * (dp - mine) * a.scale;
     }
@@ -135,7 +146,9 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t d = threadIdx.x; d < dim; d += kThreads) {
       float sum = sums[d];
       for (int64_t t = 0; t < some; ++t)
-        sum += slopes[t] * to_float(static_cast<const T*>(a.k.data)[place(a.k, s.key + j + t, group, 0, dim) + d]);
+        sum +=
+            slopes[t] *
+            to_float(static_cast<const T*>(a.k.data)[place(a.k, s.key + j + t, group, 0, dim) + d]);
       sums[d] = sum;
     }
     __syncthreads();
@@ -162,11 +175,13 @@ __global__ void __launch_bounds__(kThreads)
     dk[d] = 0, dv[d] = 0;
   }
   __syncthreads();
-  int64_t begin = a.causal ? max(int64_t{0}, j - s.offset) : 0;  // the first query that sees this key
+  int64_t begin =
+      a.causal ? max(int64_t{0}, j - s.offset) : 0;  // the first query that sees this key
   for (int64_t h = 0; h < per_group; ++h) {
     int64_t head = group * per_group + h;
     for (int64_t i = begin; i < s.queries; i += kThreads) {
-      if (int64_t query = s.query + i + threadIdx.x; i + static_cast<int64_t>(threadIdx.x) < s.queries) {
+      if (int64_t query = s.query + i + threadIdx.x;
+          i + static_cast<int64_t>(threadIdx.x) < s.queries) {
         const T* q_row = static_cast<const T*>(a.q.data) + place(a.q, query, group, h, dim);
         float p = exp_fast(dot(q_row, k, dim) * a.scale - a.lse[head * a.tokens + query]);
         float dp = dot(static_cast<const T*>(b.d_o) + (query * a.heads + head) * dim, v, dim);
@@ -179,8 +194,10 @@ __global__ void __launch_bounds__(kThreads)
         float sum_k = dk[d], sum_v = dv[d];
         for (int64_t t = 0; t < some; ++t) {
           int64_t query = s.query + i + t;
-          sum_k += slopes[t] * to_float(static_cast<const T*>(a.q.data)[place(a.q, query, group, h, dim) + d]);
-          sum_v += weights[t] * to_float(static_cast<const T*>(b.d_o)[(query * a.heads + head) * dim + d]);
+          sum_k += slopes[t] *
+                   to_float(static_cast<const T*>(a.q.data)[place(a.q, query, group, h, dim) + d]);
+          sum_v += weights[t] *
+                   to_float(static_cast<const T*>(b.d_o)[(query * a.heads + head) * dim + d]);
         }
         dk[d] = sum_k, dv[d] = sum_v;
       }
@@ -208,23 +225,26 @@ cudaError_t plain_attention(const Launch& launch, const AttentionArgs& a, const 
   });
 }
 
-cudaError_t plain_attention_backward(const Launch& launch, const AttentionBackwardArgs& b, const PlainSpans& spans) {
+cudaError_t plain_attention_backward(const Launch& launch, const AttentionBackwardArgs& b,
+                                     const PlainSpans& spans) {
   const AttentionArgs& a = b.forward;
   if (spans.count <= 0 || a.tokens <= 0) return cudaSuccess;
   if (a.head_dim > 2048 || spans.count > 65535 || a.heads > 65535) return cudaErrorInvalidValue;
   auto delta = static_cast<float*>(launch.scratch(floats(a.heads, a.tokens)));
   if (!delta) return cudaErrorMemoryAllocation;
   return with_float_type(a.dtype, [&]<class T>(T) {
-    auto blocks = static_cast<unsigned>(
-        std::min<int64_t>(ceil_div(a.tokens * a.heads, kThreads / kWarp), int64_t{launch.processors} * 32));
+    auto blocks = static_cast<unsigned>(std::min<int64_t>(
+        ceil_div(a.tokens * a.heads, kThreads / kWarp), int64_t{launch.processors} * 32));
     deltas<T><<<blocks, kThreads, 0, launch.stream>>>(b, delta);
     auto count = static_cast<unsigned>(spans.count);
     dim3 queries(static_cast<unsigned>(spans.max_queries), static_cast<unsigned>(a.heads), count);
     if (spans.max_queries > 0)
-      query_gradients<T><<<queries, kThreads, floats(3, a.head_dim), launch.stream>>>(b, spans.spans, delta);
+      query_gradients<T>
+          <<<queries, kThreads, floats(3, a.head_dim), launch.stream>>>(b, spans.spans, delta);
     dim3 keys(static_cast<unsigned>(spans.max_keys), static_cast<unsigned>(a.groups), count);
     if (spans.max_keys > 0)
-      key_gradients<T><<<keys, kThreads, floats(4, a.head_dim), launch.stream>>>(b, spans.spans, delta);
+      key_gradients<T>
+          <<<keys, kThreads, floats(4, a.head_dim), launch.stream>>>(b, spans.spans, delta);
     return cudaGetLastError();
   });
 }

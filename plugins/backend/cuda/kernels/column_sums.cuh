@@ -1,6 +1,6 @@
-// Sums over rows, per column, in a fixed order: rows are cut into blocks by their number alone, each thread adds up
-// its own columns of one block from the first row to the last, and a second kernel adds the blocks in order. No
-// atomics.
+// Sums over rows, per column, in a fixed order: rows are cut into blocks by their number alone,
+// each thread adds up its own columns of one block from the first row to the last, and a second
+// kernel adds the blocks in order. No atomics.
 #pragma once
 #include <algorithm>
 
@@ -12,7 +12,8 @@ constexpr int kColumnThreads = 128;
 
 inline int64_t row_blocks(int64_t rows) { return std::clamp<int64_t>(ceil_div(rows, 32), 1, 256); }
 
-/// F has `static constexpr int kSums` and `template <int N> void add(int64_t row, int64_t col, float
+/// F has `static constexpr int kSums` and `template <int N> void add(int64_t row, int64_t col,
+/// float
 /// (&sums)[kSums][N])`. partial: [blocks, kSums, cols].
 template <int N, class F>
 __global__ void __launch_bounds__(kColumnThreads)
@@ -31,7 +32,8 @@ __global__ void __launch_bounds__(kColumnThreads)
 
 /// One sum's blocks into out[c] (+)= Σ.
 static __global__ void __launch_bounds__(256)
-    column_totals(int64_t cols, int64_t blocks, int64_t stride, const float* partial, float* out, bool accumulate) {
+    column_totals(int64_t cols, int64_t blocks, int64_t stride, const float* partial, float* out,
+                  bool accumulate) {
   int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (c >= cols) return;
   float total = accumulate ? out[c] : 0.0f;
@@ -50,15 +52,19 @@ cudaError_t column_sums(const Launch& launch, int64_t rows, int64_t cols, bool v
                         const ColumnResult (&results)[F::kSums]) {
   if (cols <= 0) return cudaSuccess;
   int64_t blocks = row_blocks(rows), per_block = ceil_div(std::max<int64_t>(rows, 1), blocks);
-  auto partial = static_cast<float*>(launch.scratch(sizeof(float) * static_cast<size_t>(blocks * F::kSums * cols)));
+  auto partial = static_cast<float*>(
+      launch.scratch(sizeof(float) * static_cast<size_t>(blocks * F::kSums * cols)));
   if (!partial) return cudaErrorMemoryAllocation;
   constexpr int kN = kPack<T>;
   int64_t columns = vector ? ceil_div(cols, kN) : cols;
-  dim3 grid(static_cast<unsigned>(ceil_div(columns, kColumnThreads)), static_cast<unsigned>(blocks));
+  dim3 grid(static_cast<unsigned>(ceil_div(columns, kColumnThreads)),
+            static_cast<unsigned>(blocks));
   if (vector)
-    column_partials<kN><<<grid, kColumnThreads, 0, launch.stream>>>(rows, cols, per_block, f, partial);
+    column_partials<kN>
+        <<<grid, kColumnThreads, 0, launch.stream>>>(rows, cols, per_block, f, partial);
   else
-    column_partials<1><<<grid, kColumnThreads, 0, launch.stream>>>(rows, cols, per_block, f, partial);
+    column_partials<1>
+        <<<grid, kColumnThreads, 0, launch.stream>>>(rows, cols, per_block, f, partial);
   for (int s = 0; s < F::kSums; ++s)
     if (results[s].out)
       column_totals<<<static_cast<unsigned>(ceil_div(cols, 256)), 256, 0, launch.stream>>>(

@@ -1,6 +1,6 @@
-// Softmax cross-entropy. A row of logits is read once for its loss: each thread keeps a maximum and a sum of
-// exponentials relative to it, and these are joined (Milakov & Gimelshein 2018, arXiv:1805.02867). Formulas:
-// core/kernel/cross_entropy.h.
+// Softmax cross-entropy. A row of logits is read once for its loss: each thread keeps a maximum and
+// a sum of exponentials relative to it, and these are joined (Milakov & Gimelshein 2018,
+// arXiv:1805.02867). Formulas: core/kernel/cross_entropy.h.
 #include "mtrain/kernel/cross_entropy.h"
 #include "rows.cuh"
 
@@ -14,7 +14,8 @@ constexpr int kThreads = 512;
 __device__ __forceinline__ Pair join(Pair a, Pair b) {
   float top = fmaxf(a.first, b.first);
   if (top == -INFINITY) return {top, 0};
-  return {top, a.second * exp_nonpositive(a.first - top) + b.second * exp_nonpositive(b.first - top)};
+  return {top,
+          a.second * exp_nonpositive(a.first - top) + b.second * exp_nonpositive(b.first - top)};
 }
 
 template <class T, int N>
@@ -26,7 +27,8 @@ __global__ void __launch_bounds__(kThreads) losses(CrossEntropyArgs a) {
     int64_t valid = max(min(a.valid_cols, a.cols), int64_t{0});
     Pair mine{-INFINITY, 0};
     bool broken = false;  // a NaN must not get lost in a maximum
-    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < valid; i += static_cast<int64_t>(blockDim.x) * N) {
+    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < valid;
+         i += static_cast<int64_t>(blockDim.x) * N) {
       auto pack = load<N>(logits + i);
       float top = mine.first;
 #pragma unroll
@@ -67,7 +69,8 @@ __global__ void __launch_bounds__(kThreads) gradients(CrossEntropyBackwardArgs a
     int32_t target = a.targets[row];
     int64_t column = target - a.first_col;
     float lse = a.lse[row], d_loss = target < 0 ? 0.0f : a.d_loss[row];
-    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.cols; i += static_cast<int64_t>(blockDim.x) * N) {
+    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.cols;
+         i += static_cast<int64_t>(blockDim.x) * N) {
       auto pack = load<N>(logits + i);
 #pragma unroll
       for (int j = 0; j < N; ++j) {

@@ -36,7 +36,8 @@ struct AddRow {
     if (b) q = load<N>(b + i);
 #pragma unroll
     for (int j = 0; j < N; ++j)
-      p.item[j] = rounded<T>(to_float(p.item[j]) + (b ? to_float(q.item[j]) : 0.0f) + to_float(r.item[j]));
+      p.item[j] =
+          rounded<T>(to_float(p.item[j]) + (b ? to_float(q.item[j]) : 0.0f) + to_float(r.item[j]));
     store(y + i, p);
   }
 };
@@ -54,7 +55,8 @@ struct Cast {
     if (accumulate) out = load<N>(dst + i);
 #pragma unroll
     for (int j = 0; j < N; ++j)
-      out.item[j] = rounded<D>((accumulate ? to_float(out.item[j]) : 0.0f) + scale * to_float(in.item[j]));
+      out.item[j] =
+          rounded<D>((accumulate ? to_float(out.item[j]) : 0.0f) + scale * to_float(in.item[j]));
     store(dst + i, out);
   }
 };
@@ -92,7 +94,8 @@ struct CopyBlocks {
     if (accumulate) {
       auto before = load<N>(to);
 #pragma unroll
-      for (int n = 0; n < N; ++n) in.item[n] = rounded<T>(to_float(before.item[n]) + to_float(in.item[n]));
+      for (int n = 0; n < N; ++n)
+        in.item[n] = rounded<T>(to_float(before.item[n]) + to_float(in.item[n]));
     }
     store(to, in);
   }
@@ -104,11 +107,13 @@ cudaError_t add(const Launch& launch, const AddArgs& a) {
   return with_float_type(a.dtype, [&]<class T>(T) {
     auto x = static_cast<const T*>(a.a), b = static_cast<const T*>(a.b);
     auto y = static_cast<T*>(a.y);
-    if (!a.row) return each_element<kPack<T>>(launch, a.count, aligned(16, x, b, y), Add<T>{x, b, y});
+    if (!a.row)
+      return each_element<kPack<T>>(launch, a.count, aligned(16, x, b, y), Add<T>{x, b, y});
     return with_float_type(a.row_dtype, [&]<class R>(R) {
       constexpr int kN = std::min(kPack<T>, kPack<R>);
       bool vector = a.cols % kN == 0 && aligned(16, x, b, y, a.row);
-      return each_element<kN>(launch, a.count, vector, AddRow<T, R>{x, b, static_cast<const R*>(a.row), y, a.cols});
+      return each_element<kN>(launch, a.count, vector,
+                              AddRow<T, R>{x, b, static_cast<const R*>(a.row), y, a.cols});
     });
   });
 }
@@ -127,8 +132,8 @@ cudaError_t copy_blocks(const Launch& launch, const CopyBlocksArgs& a) {
   return with_float_type(a.dtype, [&]<class T>(T) {
     constexpr int kN = kPack<T>;
     auto whole = [](auto... strides) { return ((strides % kN == 0) && ...); };
-    bool vector =
-        whole(a.count, a.src_outer, a.src_inner, a.dst_outer, a.dst_inner) && aligned(16, a.src, a.dst);
+    bool vector = whole(a.count, a.src_outer, a.src_inner, a.dst_outer, a.dst_inner) &&
+                  aligned(16, a.src, a.dst);
     CopyBlocks<T> f{static_cast<const T*>(a.src),
                     static_cast<T*>(a.dst),
                     a.inner,

@@ -1,6 +1,6 @@
-// Embedding: rows of a table, and the addition of their gradients in the order of tokens without atomics: token
-// numbers are sorted by row (stable), and each row's tokens are added one after the other by the block of its first
-// one. The bits are the CPU's.
+// Embedding: rows of a table, and the addition of their gradients in the order of tokens without
+// atomics: token numbers are sorted by row (stable), and each row's tokens are added one after the
+// other by the block of its first one. The bits are the CPU's.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "pack.cuh"
@@ -18,7 +18,8 @@ __global__ void __launch_bounds__(kThreads) gather(EmbeddingArgs a) {
     bool mine = row >= 0 && row < a.rows;
     const T* from = static_cast<const T*>(a.table) + row * a.cols;
     T* to = static_cast<T*>(a.y) + t * a.cols;
-    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.cols; i += static_cast<int64_t>(blockDim.x) * N) {
+    for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.cols;
+         i += static_cast<int64_t>(blockDim.x) * N) {
       Pack<T, N> pack;
       if (mine) {
         pack = load<N>(from + i);
@@ -32,7 +33,8 @@ __global__ void __launch_bounds__(kThreads) gather(EmbeddingArgs a) {
 }
 
 /// Keys: a token's row, or `rows` for one that has none here.
-__global__ void __launch_bounds__(256) rows_of(EmbeddingBackwardArgs a, int32_t* keys, int32_t* tokens) {
+__global__ void __launch_bounds__(256)
+    rows_of(EmbeddingBackwardArgs a, int32_t* keys, int32_t* tokens) {
   for (int64_t t = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; t < a.tokens;
        t += static_cast<int64_t>(gridDim.x) * blockDim.x) {
     int64_t row = a.ids[t] - a.first_row;
@@ -43,7 +45,8 @@ __global__ void __launch_bounds__(256) rows_of(EmbeddingBackwardArgs a, int32_t*
 
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
-    scatter(EmbeddingBackwardArgs a, const int32_t* __restrict__ keys, const int32_t* __restrict__ tokens) {
+    scatter(EmbeddingBackwardArgs a, const int32_t* __restrict__ keys,
+            const int32_t* __restrict__ tokens) {
   int64_t first = blockIdx.x;
   int32_t row = keys[first];
   if (row >= a.rows || (first > 0 && keys[first - 1] == row)) return;
@@ -89,17 +92,20 @@ cudaError_t embedding_backward(const Launch& launch, const EmbeddingBackwardArgs
   while ((int64_t{1} << bits) <= a.rows) ++bits;
   size_t list = rounded_up(n * sizeof(int32_t)), temporary = 0;
   int32_t* none = nullptr;
-  if (cudaError_t status =
-          cub::DeviceRadixSort::SortPairs(nullptr, temporary, none, none, none, none, a.tokens, 0, bits))
+  if (cudaError_t status = cub::DeviceRadixSort::SortPairs(nullptr, temporary, none, none, none,
+                                                           none, a.tokens, 0, bits))
     return status;
   auto* memory = static_cast<char*>(launch.scratch(4 * list + temporary));
   if (!memory) return cudaErrorMemoryAllocation;
   int32_t* part[4];
-  for (int i = 0; i < 4; ++i) part[i] = reinterpret_cast<int32_t*>(memory + static_cast<size_t>(i) * list);
-  auto blocks = static_cast<unsigned>(std::min<int64_t>(ceil_div(a.tokens, 256), int64_t{launch.processors} * 16));
+  for (int i = 0; i < 4; ++i)
+    part[i] = reinterpret_cast<int32_t*>(memory + static_cast<size_t>(i) * list);
+  auto blocks = static_cast<unsigned>(
+      std::min<int64_t>(ceil_div(a.tokens, 256), int64_t{launch.processors} * 16));
   rows_of<<<blocks, 256, 0, launch.stream>>>(a, part[0], part[1]);
-  if (cudaError_t status = cub::DeviceRadixSort::SortPairs(memory + 4 * list, temporary, part[0], part[2], part[1],
-                                                           part[3], a.tokens, 0, bits, launch.stream))
+  if (cudaError_t status =
+          cub::DeviceRadixSort::SortPairs(memory + 4 * list, temporary, part[0], part[2], part[1],
+                                          part[3], a.tokens, 0, bits, launch.stream))
     return status;
   return with_float_type(a.dtype, [&]<class T>(T) {
     bool vector = a.cols % kPack<T> == 0 && aligned(16, a.dy, a.d_table);

@@ -36,10 +36,10 @@ __global__ void __launch_bounds__(kThreads) sums_of_rows(GatherSumArgs a) {
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarpsPerBlock) dots(RowDotsArgs a) {
   WarpTeam team{static_cast<int>(threadIdx.x % kWarp)};
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp; row < a.rows;
-       row += static_cast<int64_t>(gridDim.x) * kWarpsPerBlock) {
-    float dot = row_dots_row(team, static_cast<const T*>(a.a) + row / a.group * a.cols, static_cast<const T*>(a.b),
-                             a.source + row * a.fan, a.fan, a.cols);
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp;
+       row < a.rows; row += static_cast<int64_t>(gridDim.x) * kWarpsPerBlock) {
+    float dot = row_dots_row(team, static_cast<const T*>(a.a) + row / a.group * a.cols,
+                             static_cast<const T*>(a.b), a.source + row * a.fan, a.fan, a.cols);
     team.once([&] { a.out[row] = dot; });
   }
 }
@@ -62,8 +62,8 @@ cudaError_t gather_sum(const Launch& launch, const GatherSumArgs& a) {
 
 cudaError_t row_dots(const Launch& launch, const RowDotsArgs& a) {
   if (a.rows <= 0) return cudaSuccess;
-  auto blocks =
-      static_cast<unsigned>(std::min<int64_t>(ceil_div(a.rows, kWarpsPerBlock), int64_t{launch.processors} * 32));
+  auto blocks = static_cast<unsigned>(
+      std::min<int64_t>(ceil_div(a.rows, kWarpsPerBlock), int64_t{launch.processors} * 32));
   return with_float_type(a.dtype, [&]<class T>(T) {
     dots<T><<<blocks, kWarp * kWarpsPerBlock, 0, launch.stream>>>(a);
     return cudaGetLastError();

@@ -1,6 +1,6 @@
-// The kernels of this plugin as plain functions: each queues its work on a stream and returns. Arguments are those of
-// the kernel table, in device memory. No exceptions and no library but the CUDA runtime, so that nvcc has little to
-// read.
+// The kernels of this plugin as plain functions: each queues its work on a stream and returns.
+// Arguments are those of the kernel table, in device memory. No exceptions and no library but the
+// CUDA runtime, so that nvcc has little to read.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -8,8 +8,8 @@
 
 namespace mtrain::cuda {
 
-/// Where a call runs. `scratch` gives device memory that is valid until the stream's next call of it; null when there
-/// is none.
+/// Where a call runs. `scratch` gives device memory that is valid until the stream's next call of
+/// it; null when there is none.
 struct Launch {
   cudaStream_t stream;
   int processors;  // of the device
@@ -47,26 +47,29 @@ cudaError_t amax(const Launch&, const AmaxArgs&);
 cudaError_t quantise(const Launch&, const QuantiseArgs&);
 cudaError_t hadamard(const Launch&, const HadamardArgs&);
 /// What packed codes are worth, with the scales of their tiles: [lines, padded_sum].
-cudaError_t small_values(const Launch&, const SmallLayout&, const void* codes, const void* scales, bf16* values);
+cudaError_t small_values(const Launch&, const SmallLayout&, const void* codes, const void* scales,
+                         bf16* values);
 /// out[0] = alpha * scale_a * scale_b, out[1] = beta, in device memory.
 cudaError_t joined_scales(const Launch&, const GemmArgs&, float beta, float* out);
 /// Many tensors in one launch. REQUIRES: at most kAdamWBatch, `value` of one dtype or null.
 constexpr int kAdamWBatch = 32;
 cudaError_t adamw(const Launch&, const AdamWArgs* list, int count);
-/// out[i] = sum of squares of tensor i, in memory that the device writes to. Each is a sum of its own, whatever the
-/// others are. REQUIRES: at most kNormBatch.
+/// out[i] = sum of squares of tensor i, in memory that the device writes to. Each is a sum of its
+/// own, whatever the others are. REQUIRES: at most kNormBatch.
 constexpr int kNormBatch = 128;
 cudaError_t squared_norms(const Launch&, const SquaredNormArgs* list, int count, double* out);
 /// Any product of GemmArgs, slowly: for shapes that the library has nothing for.
 cudaError_t plain_gemm(const Launch&, const GemmArgs&);
 
-/// Attention on any shape and dtype, without the library. `spans`: in device memory, one per sequence; cu_seqlens and
-/// spans of the arguments are not looked at. `max_queries` and `max_keys`: of the longest span.
+/// Attention on any shape and dtype, without the library. `spans`: in device memory, one per
+/// sequence; cu_seqlens and spans of the arguments are not looked at. `max_queries` and `max_keys`:
+/// of the longest span.
 struct PlainSpans {
   const AttentionSpan* spans;
   int64_t count, max_queries, max_keys;
 };
 cudaError_t plain_attention(const Launch&, const AttentionArgs&, const PlainSpans&);
-cudaError_t plain_attention_backward(const Launch&, const AttentionBackwardArgs&, const PlainSpans&);
+cudaError_t plain_attention_backward(const Launch&, const AttentionBackwardArgs&,
+                                     const PlainSpans&);
 
 }  // namespace mtrain::cuda

@@ -10,12 +10,14 @@ template <class T>
 struct Forward {
   static constexpr int kInputs = 1;
   LayerNormArgs a;
-  __device__ const T* in(int, int64_t row) const { return static_cast<const T*>(a.x) + row * a.cols; }
+  __device__ const T* in(int, int64_t row) const {
+    return static_cast<const T*>(a.x) + row * a.cols;
+  }
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.y) + row * a.cols; }
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&in)[1], T* out) const {
-    layer_norm_row(team, in[0], static_cast<const T*>(a.w), static_cast<const T*>(a.b), out, a.mean + row,
-                   a.rstd + row, a.cols, a.eps);
+    layer_norm_row(team, in[0], static_cast<const T*>(a.w), static_cast<const T*>(a.b), out,
+                   a.mean + row, a.rstd + row, a.cols, a.eps);
   }
 };
 
@@ -29,8 +31,8 @@ struct Backward {
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.dx) + row * a.cols; }
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&in)[2], T* out) const {
-    layer_norm_row_backward(team, in[0], in[1], static_cast<const T*>(a.w), a.mean[row], a.rstd[row], out, a.cols,
-                            a.accumulate_dx);
+    layer_norm_row_backward(team, in[0], in[1], static_cast<const T*>(a.w), a.mean[row],
+                            a.rstd[row], out, a.cols, a.accumulate_dx);
   }
 };
 
@@ -56,7 +58,8 @@ struct ParameterGradients {
 
 cudaError_t layer_norm(const Launch& launch, const LayerNormArgs& a) {
   return with_float_type(a.dtype, [&]<class T>(T) {
-    return each_row<T>(launch, a.rows, a.cols, whole_packs<T>(a.cols) && aligned(16, a.x, a.y), Forward<T>{a});
+    return each_row<T>(launch, a.rows, a.cols, whole_packs<T>(a.cols) && aligned(16, a.x, a.y),
+                       Forward<T>{a});
   });
 }
 
@@ -64,13 +67,16 @@ cudaError_t layer_norm_backward(const Launch& launch, const LayerNormBackwardArg
   return with_float_type(a.dtype, [&]<class T>(T) {
     bool vector = whole_packs<T>(a.cols) && aligned(16, a.dy, a.x);
     if (a.dw || a.db) {
-      ParameterGradients<T> f{static_cast<const T*>(a.dy), static_cast<const T*>(a.x), a.mean, a.rstd, a.cols};
+      ParameterGradients<T> f{static_cast<const T*>(a.dy), static_cast<const T*>(a.x), a.mean,
+                              a.rstd, a.cols};
       ColumnResult results[2] = {{a.dw, a.accumulate_dw}, {a.db, a.accumulate_db}};
-      if (cudaError_t status = column_sums<T>(launch, a.rows, a.cols, vector, f, results)) return status;
+      if (cudaError_t status = column_sums<T>(launch, a.rows, a.cols, vector, f, results))
+        return status;
     }
     // Staged, dx is written over dy in shared memory, where what it is to be added to is not.
     if (a.dx)
-      return each_row<T>(launch, a.rows, a.cols, vector && !a.accumulate_dx && aligned(16, a.dx), Backward<T>{a});
+      return each_row<T>(launch, a.rows, a.cols, vector && !a.accumulate_dx && aligned(16, a.dx),
+                         Backward<T>{a});
     return cudaSuccess;
   });
 }

@@ -1,5 +1,5 @@
-// AdamW over many tensors in one launch: a table of them travels with the launch, and a block finds the tensor that
-// its number falls into.
+// AdamW over many tensors in one launch: a table of them travels with the launch, and a block finds
+// the tensor that its number falls into.
 #include <algorithm>
 
 #include "mtrain/kernel/adamw.h"
@@ -46,7 +46,9 @@ __device__ void update(const Item& t, int64_t i) {
 template <class V>
 __global__ void __launch_bounds__(kElementThreads) update_all(const __grid_constant__ Table table) {
   int which = 0;
-  while (which + 1 < table.items && static_cast<int>(blockIdx.x) >= table.item[which + 1].first_block) ++which;
+  while (which + 1 < table.items &&
+         static_cast<int>(blockIdx.x) >= table.item[which + 1].first_block)
+    ++which;
   const Item& t = table.item[which];
   int64_t begin = (static_cast<int64_t>(blockIdx.x) - t.first_block) * kBlockElements,
           end = min(t.count, begin + kBlockElements);
@@ -64,7 +66,8 @@ cudaError_t adamw(const Launch& launch, const AdamWArgs* list, int count) {
   for (const AdamWArgs* a = list; a != list + count; ++a) {
     if (a->count <= 0) continue;
     table.item[table.items++] = {
-        {a->lr, a->beta1, a->beta2, a->eps, a->weight_decay, a->correction1, a->correction2, a->grad_scale},
+        {a->lr, a->beta1, a->beta2, a->eps, a->weight_decay, a->correction1, a->correction2,
+         a->grad_scale},
         a->param,
         a->grad,
         a->exp_avg,

@@ -1,5 +1,5 @@
-// Packs: up to 16 bytes of neighbouring elements that one thread loads and stores at once, the choice of the element
-// type, and the loop of element-wise kernels. Stateless.
+// Packs: up to 16 bytes of neighbouring elements that one thread loads and stores at once, the
+// choice of the element type, and the loop of element-wise kernels. Stateless.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -10,7 +10,8 @@
 
 namespace mtrain::cuda {
 
-/// float to T, rounded to nearest even by the hardware: the bits of T(x), but for the payload of a NaN.
+/// float to T, rounded to nearest even by the hardware: the bits of T(x), but for the payload of a
+/// NaN.
 template <class T>
 __device__ __forceinline__ T rounded(float x) {
   if constexpr (sizeof(T) == 4) {
@@ -75,13 +76,14 @@ __global__ void __launch_bounds__(kElementThreads) each_pack(int64_t count, F f)
   for (int64_t i = packs * N + first; i < count; i += step) f.template at<1>(i);
 }
 
-/// Runs f over `count` elements, N at a time where `vector` says that all its pointers are aligned for that.
+/// Runs f over `count` elements, N at a time where `vector` says that all its pointers are aligned
+/// for that.
 template <int N, class F>
 cudaError_t each_element(const Launch& launch, int64_t count, bool vector, const F& f) {
   if (count <= 0) return cudaSuccess;
   int64_t threads = vector ? ceil_div(count, N) : count;
-  auto blocks = static_cast<unsigned>(
-      std::min<int64_t>(ceil_div(threads, kElementThreads), static_cast<int64_t>(launch.processors) * 16));
+  auto blocks = static_cast<unsigned>(std::min<int64_t>(
+      ceil_div(threads, kElementThreads), static_cast<int64_t>(launch.processors) * 16));
   if (vector)
     each_pack<N><<<blocks, kElementThreads, 0, launch.stream>>>(count, f);
   else

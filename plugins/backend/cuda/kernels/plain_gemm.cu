@@ -1,5 +1,5 @@
-// A product for every shape: 16 x 16 tiles in shared memory, sums in float. Where the library has something, it is not
-// used.
+// A product for every shape: 16 x 16 tiles in shared memory, sums in float. Where the library has
+// something, it is not used.
 #include "pack.cuh"
 
 namespace mtrain::cuda {
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(kTile* kTile) tiles(GemmArgs g) {
 
 cudaError_t plain_gemm(const Launch& launch, const GemmArgs& g) {
   if (g.m <= 0 || g.n <= 0 || g.batch <= 0) return cudaSuccess;
-  dim3 grid(static_cast<unsigned>(ceil_div(g.n, kTile)), static_cast<unsigned>(ceil_div(g.m, kTile)),
-            static_cast<unsigned>(g.batch));
+  dim3 grid(static_cast<unsigned>(ceil_div(g.n, kTile)),
+            static_cast<unsigned>(ceil_div(g.m, kTile)), static_cast<unsigned>(g.batch));
   return with_float_type(g.dtype, [&]<class T>(T) {
     return with_float_type(g.c_dtype, [&]<class C>(C) {
       tiles<T, C><<<grid, dim3(kTile, kTile), 0, launch.stream>>>(g);

@@ -53,7 +53,8 @@ template <class Format, class T>
 cudaError_t launch_patches(const Launch& launch, const QuantiseArgs& a) {
   constexpr int kBytes = sizeof(PatchMemory<T>);
   auto kernel = patches<Format, T>;
-  if (cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes))
+  if (cudaError_t status =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes))
     return status;
   int64_t blocks = ceil_div(a.rows, kPatch) * ceil_div(a.cols, kPatch);
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
@@ -66,7 +67,8 @@ __global__ void __launch_bounds__(kElementThreads) hadamards(HadamardArgs a) {
   int64_t bands = (a.rows + 15) / 16, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   auto x = static_cast<const T*>(a.x);
   auto y = static_cast<T*>(a.y);
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < bands * a.cols; i += step) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < bands * a.cols;
+       i += step) {
     Split at = split(i, a.cols);
     int64_t row = at.quotient * 16, col = at.remainder;
     float v[16];
@@ -84,7 +86,8 @@ __global__ void __launch_bounds__(kElementThreads) hadamards(HadamardArgs a) {
 __global__ void __launch_bounds__(kElementThreads)
     values_of(SmallLayout layout, const uint8_t* codes, const void* scales, bf16* values) {
   int64_t width = layout.padded_sum(), step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < layout.lines * width; i += step) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+       i < layout.lines * width; i += step) {
     Split at = split(i, width);
     values[i] = bf16(small_value(layout, codes, scales, at.quotient, at.remainder));
   }
@@ -96,23 +99,25 @@ __global__ void join_scales(float alpha, const float* a, const float* b, float b
 }
 
 unsigned element_blocks(const Launch& launch, int64_t count) {
-  return static_cast<unsigned>(
-      std::min<int64_t>(ceil_div(count, kElementThreads), static_cast<int64_t>(launch.processors) * 16));
+  return static_cast<unsigned>(std::min<int64_t>(ceil_div(count, kElementThreads),
+                                                 static_cast<int64_t>(launch.processors) * 16));
 }
 
 }  // namespace
 
 cudaError_t amax(const Launch& launch, const AmaxArgs& a) {
   if (!a.accumulate)
-    if (cudaError_t status = cudaMemsetAsync(a.amax, 0, sizeof(float), launch.stream)) return status;
+    if (cudaError_t status = cudaMemsetAsync(a.amax, 0, sizeof(float), launch.stream))
+      return status;
   if (a.count <= 0) return cudaSuccess;
   return with_float_type(a.dtype, [&]<class T>(T) {
     Magnitudes<T> f{static_cast<const T*>(a.x), reinterpret_cast<unsigned*>(a.amax)};
     if (aligned(16, a.x))
-      largest<kPack<T>, T>
-          <<<element_blocks(launch, ceil_div(a.count, kPack<T>)), kElementThreads, 0, launch.stream>>>(a.count, f);
+      largest<kPack<T>, T><<<element_blocks(launch, ceil_div(a.count, kPack<T>)), kElementThreads,
+                             0, launch.stream>>>(a.count, f);
     else
-      largest<1, T><<<element_blocks(launch, a.count), kElementThreads, 0, launch.stream>>>(a.count, f);
+      largest<1, T>
+          <<<element_blocks(launch, a.count), kElementThreads, 0, launch.stream>>>(a.count, f);
     return cudaGetLastError();
   });
 }
@@ -123,7 +128,8 @@ cudaError_t quantise(const Launch& launch, const QuantiseArgs& a) {
   if (a.dtype == DType::u8) {  // codes already
     if (a.scale != SmallScale::tensor || a.factor) return cudaErrorInvalidValue;
     if (a.format == SmallFloat::e4m3) return launch_patches<E4M3, uint8_t>(launch, a);
-    return a.format == SmallFloat::e5m2 ? launch_patches<E5M2, uint8_t>(launch, a) : cudaErrorInvalidValue;
+    return a.format == SmallFloat::e5m2 ? launch_patches<E5M2, uint8_t>(launch, a)
+                                        : cudaErrorInvalidValue;
   }
   return with_float_type(a.dtype, [&]<class T>(T) {
     switch (a.format) {
@@ -140,13 +146,14 @@ cudaError_t quantise(const Launch& launch, const QuantiseArgs& a) {
 cudaError_t hadamard(const Launch& launch, const HadamardArgs& a) {
   if (a.rows <= 0 || a.cols <= 0) return cudaSuccess;
   return with_float_type(a.dtype, [&]<class T>(T) {
-    hadamards<T><<<element_blocks(launch, ceil_div(a.rows, 16) * a.cols), kElementThreads, 0, launch.stream>>>(a);
+    hadamards<T><<<element_blocks(launch, ceil_div(a.rows, 16) * a.cols), kElementThreads, 0,
+                   launch.stream>>>(a);
     return cudaGetLastError();
   });
 }
 
-cudaError_t small_values(const Launch& launch, const SmallLayout& layout, const void* codes, const void* scales,
-                         bf16* values) {
+cudaError_t small_values(const Launch& launch, const SmallLayout& layout, const void* codes,
+                         const void* scales, bf16* values) {
   int64_t count = layout.lines * layout.padded_sum();
   if (count <= 0) return cudaSuccess;
   values_of<<<element_blocks(launch, count), kElementThreads, 0, launch.stream>>>(

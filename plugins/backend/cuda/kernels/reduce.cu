@@ -44,12 +44,17 @@ struct NormTable {
 };
 static_assert(sizeof(NormTable) <= 4000, "kernels take 4096 bytes of arguments");
 
-__device__ __forceinline__ double square_of(float x) { return static_cast<double>(x) * static_cast<double>(x); }
+__device__ __forceinline__ double square_of(float x) {
+  return static_cast<double>(x) * static_cast<double>(x);
+}
 
 /// In double: a sum of many squares in float loses digits.
-__global__ void __launch_bounds__(kNormThreads) squares(const __grid_constant__ NormTable table, double* partial) {
+__global__ void __launch_bounds__(kNormThreads)
+    squares(const __grid_constant__ NormTable table, double* partial) {
   int which = 0;
-  while (which + 1 < table.items && static_cast<int>(blockIdx.x) >= table.item[which + 1].first_block) ++which;
+  while (which + 1 < table.items &&
+         static_cast<int>(blockIdx.x) >= table.item[which + 1].first_block)
+    ++which;
   const NormItem& t = table.item[which];
   int64_t begin = (static_cast<int64_t>(blockIdx.x) - t.first_block) * kNormBlock,
           end = min(t.count, begin + kNormBlock);
@@ -83,24 +88,28 @@ cudaError_t column_sum(const Launch& launch, const ColumnSumArgs& a) {
   return with_float_type(a.dtype, [&]<class T>(T) {
     Column<T> f{static_cast<const T*>(a.x), a.cols};
     ColumnResult results[1] = {{a.out, a.accumulate}};
-    return column_sums<T>(launch, a.rows, a.cols, a.cols % kPack<T> == 0 && aligned(16, a.x), f, results);
+    return column_sums<T>(launch, a.rows, a.cols, a.cols % kPack<T> == 0 && aligned(16, a.x), f,
+                          results);
   });
 }
 
-cudaError_t squared_norms(const Launch& launch, const SquaredNormArgs* list, int count, double* out) {
+cudaError_t squared_norms(const Launch& launch, const SquaredNormArgs* list, int count,
+                          double* out) {
   if (count > kNormBatch) return cudaErrorInvalidValue;
   if (count == 0) return cudaSuccess;
   NormTable table{};
   int64_t blocks = 0;
   for (const SquaredNormArgs* a = list; a != list + count; ++a) {
     table.item[table.items++] = {a->x, std::max<int64_t>(a->count, 0), static_cast<int>(blocks)};
-    blocks += std::max<int64_t>(1, ceil_div(a->count, kNormBlock));  // an empty one has a block, whose sum is 0
+    blocks += std::max<int64_t>(
+        1, ceil_div(a->count, kNormBlock));  // an empty one has a block, whose sum is 0
   }
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
   auto partial = static_cast<double*>(launch.scratch(sizeof(double) * static_cast<size_t>(blocks)));
   if (!partial) return cudaErrorMemoryAllocation;
   squares<<<static_cast<unsigned>(blocks), kNormThreads, 0, launch.stream>>>(table, partial);
-  add_squares<<<static_cast<unsigned>(count), kNormThreads, 0, launch.stream>>>(table, partial, out);
+  add_squares<<<static_cast<unsigned>(count), kNormThreads, 0, launch.stream>>>(table, partial,
+                                                                                out);
   return cudaGetLastError();
 }
 

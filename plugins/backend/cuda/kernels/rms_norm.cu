@@ -10,7 +10,9 @@ template <class T>
 struct Forward {
   static constexpr int kInputs = 1;
   RmsNormArgs a;
-  __device__ const T* in(int, int64_t row) const { return static_cast<const T*>(a.x) + row * a.cols; }
+  __device__ const T* in(int, int64_t row) const {
+    return static_cast<const T*>(a.x) + row * a.cols;
+  }
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.y) + row * a.cols; }
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&in)[1], T* out) const {
@@ -29,7 +31,8 @@ struct Backward {
   __device__ T* out(int64_t row) const { return static_cast<T*>(a.dx) + row * a.cols; }
   template <class Team>
   __device__ void run(Team team, int64_t row, const T* const (&in)[2], T* out) const {
-    rms_norm_row_backward(team, in[0], in[1], static_cast<const T*>(a.w), a.rstd[row], out, a.cols, a.accumulate_dx);
+    rms_norm_row_backward(team, in[0], in[1], static_cast<const T*>(a.w), a.rstd[row], out, a.cols,
+                          a.accumulate_dx);
   }
 };
 
@@ -52,7 +55,8 @@ struct WeightGradient {
 
 cudaError_t rms_norm(const Launch& launch, const RmsNormArgs& a) {
   return with_float_type(a.dtype, [&]<class T>(T) {
-    return each_row<T>(launch, a.rows, a.cols, whole_packs<T>(a.cols) && aligned(16, a.x, a.y), Forward<T>{a});
+    return each_row<T>(launch, a.rows, a.cols, whole_packs<T>(a.cols) && aligned(16, a.x, a.y),
+                       Forward<T>{a});
   });
 }
 
@@ -62,11 +66,13 @@ cudaError_t rms_norm_backward(const Launch& launch, const RmsNormBackwardArgs& a
     if (a.dw) {
       WeightGradient<T> f{static_cast<const T*>(a.dy), static_cast<const T*>(a.x), a.rstd, a.cols};
       ColumnResult results[1] = {{a.dw, a.accumulate_dw}};
-      if (cudaError_t status = column_sums<T>(launch, a.rows, a.cols, vector, f, results)) return status;
+      if (cudaError_t status = column_sums<T>(launch, a.rows, a.cols, vector, f, results))
+        return status;
     }
     // Staged, dx is written over dy in shared memory, where what it is to be added to is not.
     if (a.dx)
-      return each_row<T>(launch, a.rows, a.cols, vector && !a.accumulate_dx && aligned(16, a.dx), Backward<T>{a});
+      return each_row<T>(launch, a.rows, a.cols, vector && !a.accumulate_dx && aligned(16, a.dx),
+                         Backward<T>{a});
     return cudaSuccess;
   });
 }

@@ -11,16 +11,20 @@ __global__ void __launch_bounds__(256) rotate(RopeArgs a) {
   int64_t half = a.rotary_dim / 2, packs = half / N, heads = a.groups * a.heads_per_group;
   int64_t all = a.tokens * heads * packs, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   float direction = a.inverse ? -1.0f : 1.0f;
-  for (int64_t k = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; k < all; k += step) {
-    Split pack = split(k, packs), head = split(pack.quotient, heads), place = split(head.remainder, a.heads_per_group);
+  for (int64_t k = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; k < all;
+       k += step) {
+    Split pack = split(k, packs), head = split(pack.quotient, heads),
+          place = split(head.remainder, a.heads_per_group);
     int64_t i = pack.remainder * N, token = head.quotient;
     T* x = static_cast<T*>(a.x) + token * a.row_stride + place.quotient * a.group_stride +
            place.remainder * a.head_dim + i;
-    const float *cos = a.cos + a.positions[token] * half + i, *sin = a.sin + a.positions[token] * half + i;
+    const float *cos = a.cos + a.positions[token] * half + i,
+                *sin = a.sin + a.positions[token] * half + i;
     auto low = load<N>(x), high = load<N>(x + half);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      float p = to_float(low.item[j]), q = to_float(high.item[j]), c = cos[j], s = sin[j] * direction;
+      float p = to_float(low.item[j]), q = to_float(high.item[j]), c = cos[j],
+            s = sin[j] * direction;
       low.item[j] = rounded<T>(p * c - q * s);
       high.item[j] = rounded<T>(q * c + p * s);
     }
@@ -36,10 +40,11 @@ cudaError_t rope(const Launch& launch, const RopeArgs& a) {
   if (pairs <= 0) return cudaSuccess;
   return with_float_type(a.dtype, [&]<class T>(T) {
     constexpr int kN = kPack<T>;
-    bool vector = half % kN == 0 && a.row_stride % kN == 0 && a.group_stride % kN == 0 && a.head_dim % kN == 0 &&
-                  aligned(16, a.x);
+    bool vector = half % kN == 0 && a.row_stride % kN == 0 && a.group_stride % kN == 0 &&
+                  a.head_dim % kN == 0 && aligned(16, a.x);
     int64_t threads = vector ? pairs / kN : pairs;
-    auto blocks = static_cast<unsigned>(std::min<int64_t>(ceil_div(threads, 256), int64_t{launch.processors} * 16));
+    auto blocks = static_cast<unsigned>(
+        std::min<int64_t>(ceil_div(threads, 256), int64_t{launch.processors} * 16));
     if (vector)
       rotate<T, kN><<<blocks, 256, 0, launch.stream>>>(a);
     else

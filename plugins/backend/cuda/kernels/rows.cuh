@@ -1,6 +1,7 @@
-// Kernels that work row by row: rows are brought into shared memory with 16-byte loads, the row function of
-// core/kernel works on them there, in place, and the result goes back with 16-byte stores. Short rows take a warp
-// each, long ones a block. Rows that do not fit, or are not aligned, are worked on where they lie.
+// Kernels that work row by row: rows are brought into shared memory with 16-byte loads, the row
+// function of core/kernel works on them there, in place, and the result goes back with 16-byte
+// stores. Short rows take a warp each, long ones a block. Rows that do not fit, or are not aligned,
+// are worked on where they lie.
 #pragma once
 #include <algorithm>
 
@@ -11,7 +12,8 @@ namespace mtrain::cuda {
 
 constexpr int64_t kWarpCols = 1024;  // up to here a warp per row
 constexpr int kWarpsPerBlock = 4;
-constexpr size_t kStagedBytes = 47 * 1024;  // shared memory that needs no asking, less what teams use
+constexpr size_t kStagedBytes =
+    47 * 1024;  // shared memory that needs no asking, less what teams use
 
 template <class T>
 __device__ void copy_row(const T* from, T* to, int64_t n, int lane, int lanes) {
@@ -19,11 +21,12 @@ __device__ void copy_row(const T* from, T* to, int64_t n, int lane, int lanes) {
   for (int64_t p = lane; p < n / kN; p += lanes) store(to + p * kN, load<kN>(from + p * kN));
 }
 
-/// Work has `static constexpr int kInputs`, `const T* in(int which, int64_t row)`, `T* out(int64_t row)` (null: no
-/// result of a whole row), and `run(team, row, const T* const in[kInputs], T* out)`; the result may lie where the
-/// first input does.
+/// Work has `static constexpr int kInputs`, `const T* in(int which, int64_t row)`, `T* out(int64_t
+/// row)` (null: no result of a whole row), and `run(team, row, const T* const in[kInputs], T*
+/// out)`; the result may lie where the first input does.
 template <bool kStaged, class T, class Work>
-__global__ void __launch_bounds__(kWarp* kWarpsPerBlock) warp_rows(int64_t rows, int64_t cols, Work work) {
+__global__ void __launch_bounds__(kWarp* kWarpsPerBlock)
+    warp_rows(int64_t rows, int64_t cols, Work work) {
   extern __shared__ uint4 shared[];
   int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   WarpTeam team{lane};
@@ -76,7 +79,8 @@ __global__ void __launch_bounds__(512) block_rows(int64_t rows, int64_t cols, Wo
 
 /// `vector`: all rows begin at multiples of 16 bytes.
 template <class T, class Work>
-cudaError_t each_row(const Launch& launch, int64_t rows, int64_t cols, bool vector, const Work& work) {
+cudaError_t each_row(const Launch& launch, int64_t rows, int64_t cols, bool vector,
+                     const Work& work) {
   if (rows <= 0 || cols <= 0) return cudaSuccess;
   size_t row_bytes = static_cast<size_t>(cols) * sizeof(T) * Work::kInputs;
   bool short_rows = cols <= kWarpCols;
@@ -84,14 +88,16 @@ cudaError_t each_row(const Launch& launch, int64_t rows, int64_t cols, bool vect
   bool staged = vector && bytes <= kStagedBytes;
   if (!staged) bytes = 0;
   if (short_rows) {
-    auto blocks =
-        static_cast<unsigned>(std::min<int64_t>(ceil_div(rows, kWarpsPerBlock), int64_t{launch.processors} * 32));
+    auto blocks = static_cast<unsigned>(
+        std::min<int64_t>(ceil_div(rows, kWarpsPerBlock), int64_t{launch.processors} * 32));
     if (staged)
-      warp_rows<true, T><<<blocks, kWarp * kWarpsPerBlock, bytes, launch.stream>>>(rows, cols, work);
+      warp_rows<true, T>
+          <<<blocks, kWarp * kWarpsPerBlock, bytes, launch.stream>>>(rows, cols, work);
     else
       warp_rows<false, T><<<blocks, kWarp * kWarpsPerBlock, 0, launch.stream>>>(rows, cols, work);
   } else {
-    auto threads = static_cast<unsigned>(std::clamp<int64_t>(ceil_div(cols, 16) / kWarp * kWarp, 128, 512));
+    auto threads =
+        static_cast<unsigned>(std::clamp<int64_t>(ceil_div(cols, 16) / kWarp * kWarp, 128, 512));
     auto blocks = static_cast<unsigned>(std::min<int64_t>(rows, int64_t{launch.processors} * 16));
     if (staged)
       block_rows<true, T><<<blocks, threads, bytes, launch.stream>>>(rows, cols, work);

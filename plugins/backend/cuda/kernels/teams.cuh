@@ -1,5 +1,6 @@
-// The teams that run the row functions of core/kernel on a GPU (team.h there): a warp or a block per row. The order of
-// every sum follows from the row's length alone. Members call the same functions in the same order.
+// The teams that run the row functions of core/kernel on a GPU (team.h there): a warp or a block
+// per row. The order of every sum follows from the row's length alone. Members call the same
+// functions in the same order.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -41,7 +42,8 @@ struct WarpTeam {
   __device__ float max(int64_t n, F&& f) const {
     float top = -INFINITY;
     for (int64_t i = lane; i < n; i += kWarp) top = fmaxf(top, f(i));  // fmaxf passes over NaN
-    for (int step = kWarp / 2; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(kAll, top, step));
+    for (int step = kWarp / 2; step > 0; step /= 2)
+      top = fmaxf(top, __shfl_xor_sync(kAll, top, step));
     return top;
   }
   template <class F>
@@ -100,7 +102,8 @@ struct BlockTeam {
   __device__ Pair combine(Pair mine, Join&& join, Pair neutral) const {
     auto in_warp = [&](Pair v) {
       for (int step = kWarp / 2; step > 0; step /= 2)
-        v = join(v, Pair{__shfl_xor_sync(kAll, v.first, step), __shfl_xor_sync(kAll, v.second, step)});
+        v = join(v,
+                 Pair{__shfl_xor_sync(kAll, v.first, step), __shfl_xor_sync(kAll, v.second, step)});
       return v;
     };
     mine = in_warp(mine);

@@ -1,0 +1,40 @@
+// Sends and receives on non-blocking sockets until a deadline. Functions of any thread; none keeps
+// state.
+#pragma once
+
+#include <poll.h>
+
+#include <cerrno>
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "socket.h"
+
+namespace mtrain::mpi {
+
+using Clock = std::chrono::steady_clock;
+
+/// The text of an errno value.
+std::string reason_of(int error);
+
+/// The last call failed because it would have blocked.
+inline bool not_now() { return errno == EAGAIN || errno == EWOULDBLOCK; }
+
+/// Throws that the deadline passed before `who` connected.
+[[noreturn]] void nobody(const std::string& who);
+
+/// As ::poll(), of descriptors that are open; a signal is as if nothing had happened.
+int poll_all(std::vector<pollfd>& all, std::chrono::milliseconds patience);
+
+/// Sends all bytes. Throws ErrorClass::peer when the connection breaks or the deadline passes.
+void put(const Socket& socket, std::string_view bytes, Clock::time_point end,
+         const std::string& who);
+
+/// Receives `left` bytes. False when the other end closed the connection. Throws
+/// ErrorClass::peer when the deadline passes.
+bool get(const Socket& socket, char* at, size_t left, Clock::time_point end,
+         const std::string& who);
+
+}  // namespace mtrain::mpi
