@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "mtrain/base/text.h"
+#include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
 namespace {
