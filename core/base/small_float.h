@@ -38,8 +38,8 @@ struct E5M2 {
   static constexpr uint32_t kInfinity = 0x7F800000u;
   static constexpr uint32_t kNan = 0x7E;
 };
-/// Sign, 2 exponent bits, 1 fraction bit: 0, 0.5, 1, 1.5, 2, 3, 4, 6. Neither infinity nor NaN:
-/// they become 6, and the scale beside it must tell.
+/// Sign, 2 exponent bits, 1 fraction bit: 0, 0.5, 1, 1.5, 2, 3, 4, 6. It has no infinity and
+/// no NaN: both become 6, and the scale of the block must mark them.
 struct E2M1 {
   static constexpr int kFraction = 1, kMinExponent = 0, kBits = 4;
   static constexpr float kMax = 6.0f;
@@ -79,8 +79,8 @@ MT_HD float round_small(float x) {
 }
 
 /// One of the two neighbours of x in the format, the upper one with the probability that keeps the
-/// mean: `u` is uniform in [0, 1). Saturating; for NaN the largest value, since the scale beside it
-/// tells.
+/// mean: `u` is uniform in [0, 1). Saturating; NaN becomes the largest value, and the
+/// scale of the block marks it.
 template <class F>
 MT_HD float round_small_stochastic(float x, float u) {
   uint32_t bits = detail::bits_of(x), sign = bits & 0x80000000u, m = bits & 0x7FFFFFFFu;

@@ -25,8 +25,8 @@ Value strftime_now(const std::tm& now, const Arguments& given) {
   if (format.empty() || format.size() > 256) return Value::text({});
   std::array<char, 2048> buffer{};
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored \
-    "-Wformat-nonliteral"  // it reads nothing but `now`, and is told how much it may write
+// strftime reads nothing but `now` and writes at most buffer.size() bytes, whatever the format is.
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
   size_t length = std::strftime(buffer.data(), buffer.size(), format.c_str(), &now);
 #pragma GCC diagnostic pop
   return Value::text(Text(std::string_view(buffer.data(), length)));

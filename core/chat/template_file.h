@@ -1,5 +1,5 @@
-// Chat templates where models keep them: beside the tokenizer, as a file of their own or in its
-// settings. Stateless.
+// Chat templates where models keep them: in the tokenizer's folder, as a file of their own or in
+// tokenizer_config.json. Stateless.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -13,8 +13,8 @@ namespace mtrain::chat {
 struct TemplateFile {
   std::string name;    // of the file, for errors
   std::string source;  // Jinja
-  std::map<std::string, std::string>
-      special;  // "bos_token" and its kin, where a tokenizer_config.json lies beside
+  // "bos_token", "eos_token", …: from the tokenizer_config.json of the same folder, if it has one.
+  std::map<std::string, std::string> special;
   std::vector<std::string>
       text_marks;  // what looks like special tokens, and is text in this template
 };

@@ -1,7 +1,7 @@
 // The router: scores of all experts, the choice of K, their weights; and the losses that balance
 // it, whose gradients are added to those of the logits in backward. Written in double on the host:
-// E numbers per token are little beside the products of the experts, and the number of rows of each
-// expert must be there before anything can be sent.
+// E numbers per token cost little compared with the products of the experts, and the host needs the
+// number of rows of each expert before it sends anything.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -25,7 +25,8 @@ inline bool not_now() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 /// Throws that the deadline passed before `who` connected.
 [[noreturn]] void nobody(const std::string& who);
 
-/// As ::poll(), of descriptors that are open; a signal is as if nothing had happened.
+/// As ::poll(), of open descriptors. Returns -1 when a signal interrupts it, throws
+/// ErrorClass::io when it fails otherwise.
 int poll_all(std::vector<pollfd>& all, std::chrono::milliseconds patience);
 
 /// Sends all bytes. Throws ErrorClass::peer when the connection breaks or the deadline passes.
