@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What to run before a commit: rules of the tree, the format, what the pages name, and tests of the folders of core/ that changed.
+# What to run before a commit: rules of the tree, the format, what the pages name, and tests of the folders of mtrain/ that changed.
 #   tools/precommit.sh            against HEAD
 #   tools/precommit.sh main       against another commit or branch
 # As a hook: ln -s ../../tools/precommit.sh .git/hooks/pre-commit
@@ -15,11 +15,11 @@ if [[ ! -f build/build.ninja ]]; then
   exit 1
 fi
 
-mapfile -t folders < <(git diff --name-only "${1-HEAD}" -- core tests/core | sed -nE 's,^(tests/)?core/([a-z]+)/.*,\2,p' | sort -u)
+mapfile -t folders < <(git diff --name-only "${1-HEAD}" -- mtrain tests/unit | sed -nE 's,^(tests/unit|mtrain)/([a-z]+)/.*,\2,p' | sort -u)
 targets=(mtrain)
-names="tree|format|docs"
+names="tree|layers|format|docs"
 for folder in "${folders[@]}"; do
-  [[ -d tests/core/$folder ]] || continue
+  [[ -d tests/unit/$folder ]] || continue
   targets+=("test_$folder")
   names+="|$folder(\\..*)?"
 done

@@ -1,4 +1,4 @@
-// The ops of core/autograd/ops.h written out in double on the host, each with its derivative: the
+// The ops of mtrain/autograd/ops.h written out in double on the host, each with its derivative: the
 // definition that every backend and dtype is compared with. Nothing here is shared with the
 // kernels; harness.cc checks the derivatives by finite differences. Matrices are row-major.
 // Stateless.

@@ -10,8 +10,8 @@
 #include "mtrain/chat/chat_template.h"
 #include "mtrain/chat/template_file.h"
 #include "mtrain/checkpoint/hf_dir.h"
-#include "mtrain/train/hf_config.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/recipe.h"
 #include "tests/fuzz/entries.h"
 
 namespace mtrain::fuzz {

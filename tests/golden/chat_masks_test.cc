@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "../core/finetune/byte_tokenizer.h"
+#include "../unit/finetune/byte_tokenizer.h"
 #include "mtrain/chat/chat_template.h"
 #include "mtrain/config/tree.h"
 #include "mtrain/finetune/chat_tokens.h"

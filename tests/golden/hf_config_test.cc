@@ -1,6 +1,6 @@
 // config.json of Hugging Face folders: every key that transformers writes for the families that are
 // read has a meaning here, and what a model plugin does not compute is refused by name.
-#include "mtrain/train/hf_config.h"
+#include "mtrain/recipe/hf_config.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/checkpoint/hf_dir.h"
-#include "mtrain/train/hf_families.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/hf_families.h"
+#include "mtrain/recipe/recipe.h"
 #include "roots.h"
 
 using namespace mtrain;

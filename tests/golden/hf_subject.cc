@@ -6,8 +6,8 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/recipe/hf_config.h"
 #include "mtrain/tensor/device_backend.h"
-#include "mtrain/train/hf_config.h"
 #include "mtrain/train/hf_import.h"
 #include "roots.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <string_view>
 
-#include "mtrain/train/verify_report.h"
+#include "mtrain/verify/report.h"
 #include "subjects.h"
 
 using namespace mtrain;

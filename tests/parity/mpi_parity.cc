@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "mtrain/comm/communicator.h"
-#include "mtrain/train/verify_report.h"
+#include "mtrain/verify/report.h"
 #include "subjects.h"
 
 using namespace mtrain;

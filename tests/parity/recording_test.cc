@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "mtrain/train/trainer.h"
-#include "mtrain/train/verify_twin.h"
+#include "mtrain/verify/twin.h"
 #include "subjects.h"
 
 using namespace mtrain;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "mtrain/train/verify_layouts.h"
+#include "mtrain/verify/layouts.h"
 #include "subjects.h"
 
 using namespace mtrain;

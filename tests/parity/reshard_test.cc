@@ -9,10 +9,10 @@
 
 #include "mtrain/checkpoint/digest.h"
 #include "mtrain/checkpoint/store.h"
-#include "mtrain/train/job.h"
+#include "mtrain/launch/job.h"
 #include "mtrain/train/trainer.h"
-#include "mtrain/train/verify_layouts.h"
-#include "mtrain/train/verify_twin.h"
+#include "mtrain/verify/layouts.h"
+#include "mtrain/verify/twin.h"
 #include "subjects.h"
 
 using namespace mtrain;

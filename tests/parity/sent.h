@@ -6,8 +6,8 @@
 #include <map>
 
 #include "mtrain/optim/bucket_plan.h"
-#include "mtrain/train/verify_run.h"
-#include "mtrain/train/verify_twin.h"
+#include "mtrain/verify/run.h"
+#include "mtrain/verify/twin.h"
 #include "subjects.h"
 
 namespace mtrain::testing {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "mtrain/base/error.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/recipe.h"
 
 namespace mtrain::testing {
 

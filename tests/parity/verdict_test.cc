@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "mtrain/train/verify_report.h"
+#include "mtrain/verify/report.h"
 #include "subjects.h"
 
 using namespace mtrain;

@@ -11,7 +11,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/yaml_load.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/recipe.h"
 
 using namespace mtrain;
 

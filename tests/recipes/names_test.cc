@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "mtrain/base/error.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/recipe.h"
 
 using namespace mtrain;
 

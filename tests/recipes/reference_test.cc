@@ -1,4 +1,4 @@
-#include "mtrain/train/reference.h"
+#include "mtrain/recipe/reference.h"
 
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "mtrain/base/text.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/recipe.h"
 
 using namespace mtrain;
 

@@ -1,6 +1,6 @@
 // Every rule between settings, broken and kept. Each row changes a sound recipe: the first change
 // must break the rule, the second must not.
-#include "mtrain/train/rules/rules.h"
+#include "mtrain/recipe/rules/rules.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/recipe.h"
 #include "recipes/rule_cases.h"
 
 using namespace mtrain;

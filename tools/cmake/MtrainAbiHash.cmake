@@ -1,4 +1,4 @@
-# cmake -DROOT=core -DOUTPUT=abi_hash.h -DVERSION=x -P MtrainAbiHash.cmake: writes the hash of every public header.
+# cmake -DROOT=mtrain -DOUTPUT=abi_hash.h -DVERSION=x -P MtrainAbiHash.cmake: writes the hash of every public header.
 # Lines that are comments alone do not count, so that a better comment does not orphan the plugins built before it.
 file(GLOB_RECURSE headers RELATIVE ${ROOT} ${ROOT}/*.h)
 list(FILTER headers EXCLUDE REGEX "^cpu/kernels/")  # no plugin sees them

@@ -15,7 +15,7 @@ if(NOT CMAKE_CROSSCOMPILING)  # the program writes the pages of its commands its
   install(CODE "execute_process(COMMAND $<TARGET_FILE:mtrain> -q help --man -o ${CMAKE_BINARY_DIR}/man COMMAND_ERROR_IS_FATAL ANY)")
   install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION share/man/man1)
 endif()
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/core/ DESTINATION include/mtrain FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/mtrain/ DESTINATION include/mtrain FILES_MATCHING PATTERN "*.h")
 install(FILES ${CMAKE_BINARY_DIR}/generated/mtrain/plugin/abi_hash.h DESTINATION include/mtrain/plugin)
 foreach(folder recipes schemas)
   if(EXISTS ${CMAKE_SOURCE_DIR}/${folder})

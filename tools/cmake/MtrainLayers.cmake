@@ -1,17 +1,13 @@
-# mt_layer(NAME base DEPS ... LIBS ...): one static library per folder of core/.
-# Headers are reached as "mtrain/<folder>/x.h" through one link per folder in the build tree, so a target sees the
-# folders it depends on and no other: an include that looks up a layer does not compile.
-set(MT_INCLUDE_ROOT ${CMAKE_BINARY_DIR}/include)
-define_property(GLOBAL PROPERTY MT_LAYERS BRIEF_DOCS "the core folders" FULL_DOCS "the core folders, lowest first")
-define_property(GLOBAL PROPERTY MT_INCLUDES BRIEF_DOCS "where headers are" FULL_DOCS "include directories of all layers, for who links the whole library")
-define_property(GLOBAL PROPERTY MT_OBJECTS BRIEF_DOCS "further objects" FULL_DOCS "objects a folder builds beside its library")
-define_property(GLOBAL PROPERTY MT_LIBRARIES BRIEF_DOCS "what they link" FULL_DOCS "third-party libraries of the core folders")
+# mt_layer(NAME DEPS … LIBS …): one static library per folder of mtrain/. Headers are included as "mtrain/<layer>/x.h" from the
+# root of the repository. The test `layers` checks that a layer includes only what it depends on; the test of a layer links
+# nothing else, so a call into a higher layer does not link.
+define_property(GLOBAL PROPERTY MT_LAYERS BRIEF_DOCS "the layers" FULL_DOCS "the layers, lowest first")
+define_property(GLOBAL PROPERTY MT_OBJECTS BRIEF_DOCS "further objects" FULL_DOCS "objects of a layer that its library does not hold")
+define_property(GLOBAL PROPERTY MT_LIBRARIES BRIEF_DOCS "what they link" FULL_DOCS "third-party libraries of the layers")
 
 function(mt_layer name)
   cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
-  file(MAKE_DIRECTORY ${MT_INCLUDE_ROOT}/${name}/mtrain)
-  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/core/${name} ${MT_INCLUDE_ROOT}/${name}/mtrain/${name} SYMBOLIC)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/${name}/*.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/mtrain/${name}/*.cc)
   if(sources)
     add_library(mtrain_${name} STATIC ${sources})
     set(scope PUBLIC)
@@ -22,8 +18,7 @@ function(mt_layer name)
     add_library(mtrain_${name} INTERFACE)
     set(scope INTERFACE)
   endif()
-  target_include_directories(mtrain_${name} ${scope} ${MT_INCLUDE_ROOT}/${name})
-  set_property(GLOBAL APPEND PROPERTY MT_INCLUDES ${MT_INCLUDE_ROOT}/${name})
+  target_include_directories(mtrain_${name} ${scope} ${CMAKE_SOURCE_DIR})
   list(TRANSFORM ARG_DEPS PREPEND mtrain_)
   target_link_libraries(mtrain_${name} ${scope} ${ARG_DEPS})
 endfunction()

@@ -10,8 +10,8 @@
 #include "mtrain/config/provenance.h"
 #include "mtrain/data/dataset.h"
 #include "mtrain/data/tokenizer.h"
-#include "mtrain/train/epochs.h"
-#include "mtrain/train/input_paths.h"
+#include "mtrain/recipe/epochs.h"
+#include "mtrain/recipe/input_paths.h"
 #include "mtrain/train/vocabulary_fit.h"
 
 namespace mtrain {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "mtrain/plugin/plugin_host.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
 

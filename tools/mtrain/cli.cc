@@ -20,8 +20,8 @@
 #include "mtrain/base/log.h"
 #include "mtrain/base/text.h"
 #include "mtrain/base/text_stream.h"
-#include "mtrain/train/launcher.h"
-#include "mtrain/train/search_path.h"
+#include "mtrain/comm/launcher.h"
+#include "mtrain/recipe/search_path.h"
 #include "option_hints.h"
 #include "recipe_words.h"
 

@@ -7,10 +7,10 @@
 #include "cli.h"
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
-#include "mtrain/train/dtype_choice.h"
-#include "mtrain/train/epochs.h"
+#include "mtrain/launch/dtype_choice.h"
+#include "mtrain/recipe/epochs.h"
+#include "mtrain/recipe/pipeline_plan.h"
 #include "mtrain/train/memory_plan.h"
-#include "mtrain/train/pipeline_plan.h"
 #include "recipe_words.h"
 #include "sweeping.h"
 

@@ -13,7 +13,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/digest.h"
 #include "mtrain/checkpoint/store.h"
-#include "mtrain/train/run_history.h"
+#include "mtrain/record/run_history.h"
 
 namespace mtrain {
 namespace {

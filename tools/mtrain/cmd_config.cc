@@ -6,8 +6,8 @@
 #include "mtrain/base/error.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/provenance.h"
-#include "mtrain/train/explain.h"
-#include "mtrain/train/recipe_schema.h"
+#include "mtrain/recipe/explain.h"
+#include "mtrain/recipe/recipe_schema.h"
 
 namespace mtrain {
 namespace {

@@ -8,8 +8,8 @@
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/schema.h"
 #include "mtrain/config/yaml_load.h"
-#include "mtrain/train/explain.h"
-#include "mtrain/train/saved_config.h"
+#include "mtrain/recipe/explain.h"
+#include "mtrain/record/saved_config.h"
 
 namespace mtrain {
 namespace {

@@ -7,7 +7,7 @@
 #include "mtrain/config/defaults_report.h"
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/migrate.h"
-#include "mtrain/train/recipe_list.h"
+#include "mtrain/recipe/recipe_list.h"
 
 namespace mtrain {
 namespace {

@@ -11,8 +11,8 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
-#include "mtrain/train/data_changes.h"
-#include "mtrain/train/input_paths.h"
+#include "mtrain/recipe/input_paths.h"
+#include "mtrain/record/data_changes.h"
 #include "mtrain/train/trainer.h"
 #include "recipe_words.h"
 

@@ -8,10 +8,10 @@
 #include "mtrain/config/json_write.h"
 #include "mtrain/config/repository.h"
 #include "mtrain/config/yaml_write.h"
-#include "mtrain/train/copy_recipe.h"
-#include "mtrain/train/new_recipe.h"
-#include "mtrain/train/recipe_list.h"
-#include "mtrain/train/recipe_state.h"
+#include "mtrain/recipe/copy_recipe.h"
+#include "mtrain/recipe/new_recipe.h"
+#include "mtrain/recipe/recipe_list.h"
+#include "mtrain/recipe/recipe_state.h"
 
 namespace mtrain {
 namespace {

@@ -8,7 +8,7 @@
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
-#include "mtrain/train/run_summary.h"
+#include "mtrain/record/run_summary.h"
 
 namespace mtrain {
 namespace {

@@ -4,9 +4,9 @@
 #include <iostream>
 
 #include "cli.h"
-#include "mtrain/train/recipe.h"
-#include "mtrain/train/recipe_schema.h"
-#include "mtrain/train/reference.h"
+#include "mtrain/recipe/recipe.h"
+#include "mtrain/recipe/recipe_schema.h"
+#include "mtrain/recipe/reference.h"
 
 namespace mtrain {
 

@@ -4,7 +4,7 @@
 
 #include "config_commands.h"
 #include "launch.h"
-#include "mtrain/train/launcher.h"
+#include "mtrain/comm/launcher.h"
 #include "recipe_words.h"
 #include "sweeping.h"
 #include "training.h"

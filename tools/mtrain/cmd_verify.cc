@@ -11,9 +11,9 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
-#include "mtrain/train/dtype_choice.h"
+#include "mtrain/launch/dtype_choice.h"
 #include "mtrain/train/signals.h"
-#include "mtrain/train/verify_report.h"
+#include "mtrain/verify/report.h"
 #include "recipe_words.h"
 
 namespace mtrain {

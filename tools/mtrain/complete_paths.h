@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "mtrain/config/fields.h"
-#include "mtrain/train/complete.h"
+#include "mtrain/recipe/complete.h"
 
 namespace mtrain {
 

@@ -7,7 +7,7 @@
 #include "complete_paths.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/override.h"
-#include "mtrain/train/complete.h"
+#include "mtrain/recipe/complete.h"
 
 namespace mtrain {
 namespace {

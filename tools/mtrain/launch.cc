@@ -18,7 +18,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
 #include "mtrain/base/text_stream.h"
-#include "mtrain/train/launcher.h"
+#include "mtrain/comm/launcher.h"
 #include "mtrain/train/signals.h"
 
 namespace mtrain {

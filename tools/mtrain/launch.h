@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
 

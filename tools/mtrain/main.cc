@@ -7,7 +7,7 @@
 #include "completion.h"
 #include "help_format.h"
 #include "mtrain/plugin/probe.h"
-#include "mtrain/train/input_paths.h"
+#include "mtrain/recipe/input_paths.h"
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == mtrain::kProbeCommand)

@@ -8,8 +8,9 @@
 #include "mtrain/base/text.h"
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/checkpoint/store.h"
-#include "mtrain/train/dtype_choice.h"
-#include "mtrain/train/hf_config.h"
+#include "mtrain/launch/dtype_choice.h"
+#include "mtrain/recipe/hf_config.h"
+#include "mtrain/record/saved_step.h"
 #include "mtrain/train/state_io.h"
 #include "mtrain/train/vocabulary_fit.h"
 

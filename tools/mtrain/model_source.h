@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "mtrain/plugin/plugin_host.h"
-#include "mtrain/train/run_folder.h"
+#include "mtrain/recipe/saved_run.h"
 #include "mtrain/train/session.h"
 
 namespace mtrain {

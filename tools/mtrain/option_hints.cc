@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "mtrain/base/text.h"
-#include "mtrain/train/foreign_names.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/foreign_names.h"
+#include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
 namespace {

@@ -7,8 +7,8 @@
 #include "cli.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text_stream.h"
-#include "mtrain/train/run_history.h"
-#include "mtrain/train/search_path.h"
+#include "mtrain/recipe/search_path.h"
+#include "mtrain/record/run_history.h"
 
 namespace mtrain {
 namespace {

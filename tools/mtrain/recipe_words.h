@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cli.h"
-#include "mtrain/train/recipe.h"
-#include "mtrain/train/saved_config.h"
+#include "mtrain/recipe/recipe.h"
+#include "mtrain/record/saved_config.h"
 
 namespace mtrain {
 

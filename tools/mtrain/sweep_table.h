@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "mtrain/base/file.h"
-#include "mtrain/train/sweep_trials.h"
+#include "mtrain/recipe/sweep_trials.h"
 
 namespace mtrain {
 

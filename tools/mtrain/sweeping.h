@@ -1,7 +1,7 @@
 // The sweeps of `train -m` and `check -m`: every trial is validated before the first one runs.
 #pragma once
 #include "cli.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
 

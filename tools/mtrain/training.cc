@@ -8,8 +8,8 @@
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/log.h"
-#include "mtrain/train/job.h"
-#include "mtrain/train/launcher.h"
+#include "mtrain/comm/launcher.h"
+#include "mtrain/launch/job.h"
 #include "mtrain/train/observers/console.h"
 #include "mtrain/train/observers/metrics_file.h"
 #include "mtrain/train/observers/tensorboard.h"

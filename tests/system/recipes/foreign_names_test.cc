@@ -1,6 +1,6 @@
 // The table of other trainers' names: what it leads to exists, and an unknown setting is answered
 // by it.
-#include "mtrain/train/foreign_names.h"
+#include "mtrain/recipe/foreign_names.h"
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 #include "../process.h"
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/plugin_host.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/recipe.h"
 
 using namespace mtrain;
 

@@ -4,7 +4,7 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/plugin_host.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/recipe.h"
 
 using namespace mtrain;
 

@@ -7,7 +7,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/meant_values.h"
 #include "mtrain/plugin/plugin_host.h"
-#include "mtrain/train/recipe.h"
+#include "mtrain/recipe/recipe.h"
 
 using namespace mtrain;
 

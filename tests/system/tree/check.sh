@@ -8,21 +8,21 @@ breach() { echo "breach: $*"; breaches=$((breaches + 1)); }
 while read -r file; do
   lines=$(wc -l < "$file")
   ((lines <= 500)) || breach "$file has $lines lines, more than 500: split it by concept"
-done < <(find core plugins tools tests -name '*.cc' -o -name '*.h' -o -name '*.cu')
+done < <(find mtrain plugins tools tests -name '*.cc' -o -name '*.h' -o -name '*.cu')
 
-while read -r line; do breach "GPU or MPI header under core/: $line"
-done < <(grep -rnE '#[[:space:]]*include[[:space:]]*[<"](cuda|cublas|cudnn|nccl|mpi)' core)
+while read -r line; do breach "GPU or MPI header under mtrain/: $line"
+done < <(grep -rnE '#[[:space:]]*include[[:space:]]*[<"](cuda|cublas|cudnn|nccl|mpi)' mtrain)
 
 while read -r line; do breach "a heavy header in a header: $line"
-done < <(grep -rnE '#[[:space:]]*include[[:space:]]*<(yaml-cpp|nlohmann/json.hpp|spdlog|boost|CLI)' core --include='*.h')
+done < <(grep -rnE '#[[:space:]]*include[[:space:]]*<(yaml-cpp|nlohmann/json.hpp|spdlog|boost|CLI)' mtrain --include='*.h')
 
 while read -r line; do breach "a plugin includes another: $line"
 done < <(grep -rnE '#[[:space:]]*include[[:space:]]*".*plugins/' plugins)
 
 while read -r line; do breach "runs a shell: $line"
-done < <(grep -rnE '(^|[^a-z_.:>])(::)?(system|popen)[[:space:]]*\(' core plugins tools/mtrain --include='*.cc' --include='*.h')
+done < <(grep -rnE '(^|[^a-z_.:>])(::)?(system|popen)[[:space:]]*\(' mtrain plugins tools/mtrain --include='*.cc' --include='*.h')
 
-for folder in core/*/; do
+for folder in mtrain/*/; do
   [[ -f $folder/README.md ]] || breach "$folder has no README.md"
   [[ ! -f $folder/README.md ]] || (($(wc -l < "$folder/README.md") <= 30)) || breach "$folder/README.md is longer than 30 lines"
 done

@@ -1,6 +1,6 @@
 // Softmax cross-entropy. A row of logits is read once for its loss: each thread keeps a maximum and
 // a sum of exponentials relative to it, and these are joined (Milakov & Gimelshein 2018,
-// arXiv:1805.02867). Formulas: core/kernel/cross_entropy.h.
+// arXiv:1805.02867). Formulas: mtrain/kernel/cross_entropy.h.
 #include "mtrain/kernel/cross_entropy.h"
 #include "rows.cuh"
 

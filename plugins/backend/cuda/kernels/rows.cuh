@@ -1,5 +1,5 @@
 // Kernels that work row by row: rows are brought into shared memory with 16-byte loads, the row
-// function of core/kernel works on them there, in place, and the result goes back with 16-byte
+// function of mtrain/kernel works on them there, in place, and the result goes back with 16-byte
 // stores. Short rows take a warp each, long ones a block. Rows that do not fit, or are not aligned,
 // are worked on where they lie.
 #pragma once

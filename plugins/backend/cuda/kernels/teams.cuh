@@ -1,4 +1,4 @@
-// The teams that run the row functions of core/kernel on a GPU (team.h there): a warp or a block
+// The teams that run the row functions of mtrain/kernel on a GPU (team.h there): a warp or a block
 // per row. The order of every sum follows from the row's length alone. Members call the same
 // functions in the same order.
 #pragma once

@@ -1,0 +1,68 @@
+// The manifest: what a checkpoint says about itself. Its presence under the final name is the
+// commit; its checksums cover every byte of every file of the checkpoint, itself included. Internal
+// to mtrain/checkpoint. Values and stateless functions.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mtrain/base/file.h"
+#include "mtrain/checkpoint/slice.h"
+
+namespace mtrain {
+
+constexpr const char* kManifestName = "manifest.json";
+constexpr int64_t kManifestVersion = 1;
+
+struct StoredFile {
+  std::string name;
+  uint64_t bytes = 0, header_bytes = 0;
+  uint32_t header_crc = 0;
+};
+
+/// A box of a tensor and where its bytes are.
+struct StoredBox {
+  size_t file = 0;  // index into Manifest::files
+  std::string key;  // its name in the safetensors file
+  Box box;
+  uint64_t at = 0, bytes = 0;
+  uint32_t crc = 0;
+};
+
+struct StoredTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape global;
+  std::vector<StoredBox> boxes;
+};
+
+struct Manifest {
+  int64_t step = 0;
+  std::string created;  // ISO 8601, UTC; for people only
+  std::vector<StoredFile> files;
+  std::vector<StoredTensor> tensors;  // sorted by name
+  std::string meta = "{}";            // canonical JSON: sorted keys, no blanks
+
+  const StoredTensor* find(std::string_view name) const;
+  uint64_t bytes() const;
+};
+
+/// "shard-00000-of-00004.safetensors"
+std::string shard_name(int rank, int world);
+/// As JSON text that ends with its own SHA-256.
+std::string encode(const Manifest& manifest);
+/// Reads and checks everything that can be checked without the files: checksum, names, boxes in
+/// range, and that headers and boxes tile each file without hole or overlap. Error(checkpoint)
+/// naming `path`.
+Manifest decode(std::string_view text, const fs::path& path);
+/// Appends the part of another rank. Error(checkpoint) when the two disagree on a tensor's dtype or
+/// shape.
+void merge(Manifest& into, Manifest&& part, const fs::path& path);
+/// Which two of the tensor's boxes have elements in common; empty when none have.
+std::string overlap_problem(const StoredTensor& tensor);
+/// Why the tensor's boxes are not an exact cover of it; empty when they are.
+std::string cover_problem(const StoredTensor& tensor);
+/// `text` with sorted keys and no blanks. Error(checkpoint) when it is no JSON object.
+std::string canonical_meta(std::string_view text, const fs::path& origin);
+
+}  // namespace mtrain

@@ -1,0 +1,56 @@
+// JSON as files from strangers need it read: duplicate keys, byte-order marks, NUL bytes, deep
+// nesting and anything after the value are refused, each with the byte where it is. Internal to
+// mtrain/checkpoint. Stateless functions.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "mtrain/base/file.h"
+#include "mtrain/base/text.h"
+
+namespace mtrain {
+
+constexpr int kMaxJsonDepth = 64;
+
+/// Where a text comes from, for messages.
+struct JsonPlace {
+  fs::path path;
+  uint64_t offset = 0;  // of the text in the file
+  std::string hint;     // what the user can do about a bad one
+};
+
+/// Receives a text's events in order. Throw through fail() to refuse it.
+class JsonEvents {
+ public:
+  virtual ~JsonEvents() = default;
+  virtual void start_object() = 0;
+  virtual void end_object() = 0;
+  virtual void start_array() = 0;
+  virtual void end_array() = 0;
+  virtual void key(std::string& text) = 0;
+  virtual void string(std::string& text) = 0;
+  /// A whole number without sign, point or exponent, below 2^64.
+  virtual void integer(uint64_t value) = 0;
+  virtual void negative(int64_t value) { other(cat("the number ", value)); }
+  virtual void real(double, const std::string& text) {
+    other(cat("the number ", printable(text, 40)));
+  }
+  virtual void boolean(bool value) { other(value ? "true" : "false"); }
+  virtual void null() { other("null"); }
+  /// Any value whose event was not overridden, in words.
+  virtual void other(std::string_view what) = 0;
+
+ protected:
+  /// Refuses the text; parse_json() adds file and byte.
+  [[noreturn]] static void fail(std::string message);
+};
+
+/// Parses `text`. Error(checkpoint) naming file, byte and fault.
+void parse_json(std::string_view text, const JsonPlace& place, JsonEvents& events);
+
+/// Parses `text` into a tree. Duplicate keys are refused.
+nlohmann::json parse_json_tree(std::string_view text, const JsonPlace& place);
+
+}  // namespace mtrain

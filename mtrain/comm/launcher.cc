@@ -1,0 +1,48 @@
+#include "mtrain/comm/launcher.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace mtrain {
+
+namespace {
+
+int64_t number(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text ? std::atoll(text) : 0;
+}
+
+/// A rank that is told where the first one listens.
+bool has_meeting_place() {
+  return std::getenv("MASTER_ADDR") && (std::getenv("RANK") || std::getenv("SLURM_PROCID"));
+}
+
+bool mpi_launched() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"})
+    if (std::getenv(variable)) return true;
+  return false;
+}
+
+}  // namespace
+
+std::string host_comm() { return !mpi_launched() && has_meeting_place() ? "tcp" : "mpi"; }
+
+int64_t launched_ranks() {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
+    if (int64_t ranks = number(variable); ranks > 0) return ranks;
+  // srun --mpi=pmix says the number only in Slurm's own words, which a batch script has as well:
+  // there nobody is a PMIx rank.
+  if (std::getenv("PMIX_RANK")) return std::max<int64_t>(1, number("SLURM_STEP_NUM_TASKS"));
+  if (!has_meeting_place()) return 1;
+  return std::max<int64_t>(
+      1, std::getenv("RANK") ? number("WORLD_SIZE") : number("SLURM_STEP_NUM_TASKS"));
+}
+
+int64_t launched_rank() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
+    if (std::getenv(variable)) return number(variable);
+  if (!has_meeting_place()) return 0;
+  return number(std::getenv("RANK") ? "RANK" : "SLURM_PROCID");
+}
+
+}  // namespace mtrain

@@ -1,0 +1,92 @@
+// Packed records on disk: what `mtrain data pack --output` writes and the sft dataset reads without
+// a tokenizer's work. Four files and a manifest:
+//
+//   PREFIX.bin, .idx           the ids: a sequence for each record, a document for each pack
+//   (mtrain/data/indexed_file.h) PREFIX.learnt.bin, .idx    the same sequences of bytes: 1 where an
+//   id is learnt, else 0 PREFIX.packed.json         tokenizer, encoding, length of samples, source,
+//   sizes and checksums
+//
+// PREFIX.idx is renamed into place last: whatever a kill leaves has none and is replaced by the
+// next writer, and an .idx that is there has its other files.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mtrain/base/file.h"
+#include "mtrain/data/indexed_file.h"
+#include "mtrain/finetune/packed_source.h"
+
+namespace mtrain::finetune {
+
+/// What packs are made of and with. Value.
+struct PackedOrigin {
+  std::string tokenizer, encoding;  // identities: of Tokenizer, of ExampleEncoder
+  int64_t vocab_size = 0;           // of the tokenizer
+  int64_t seq_length = 0;           // places of a sample
+  /// Settings of the dataset that decide what is packed, by name, as texts. A writer's are those
+  /// that counted; a reader's are those that its recipe sets to something else than the default.
+  std::map<std::string, std::string> settings;
+  fs::path source;            // the records
+  std::string source_sha256;  // of them
+};
+
+/// Whether packs of this name were written, or begun.
+MT_API bool is_packed(const fs::path& prefix);
+
+/// Writes packs atomically. Error(io) when the files exist (unless `overwrite`), when another
+/// process writes them, or when the folder cannot be written. Failpoints: those of IndexedWriter,
+/// each passed for the ids and for what is learnt, and of write_file_atomic under `packed`.
+MT_API void write_packed(const fs::path& prefix, const ExampleStore& examples, const Packs& packs,
+                         const PackedOrigin& origin, bool overwrite);
+
+/// Packs, mapped read-only and checked in full when opened. Immutable: const members are safe from
+/// any thread.
+class MT_API PackedFile {
+ public:
+  /// `wanted`: what the reader would pack with; its source is not looked at. Error(config) where
+  /// tokenizer, encoding, length of samples or one of its settings were others, or a setting is not
+  /// recorded; Error(data) naming the file and the place of what is damaged, and for a source that
+  /// lies where it was and has changed since.
+  PackedFile(const fs::path& prefix, const PackedOrigin& wanted);
+  int64_t size() const { return ids_.num_documents(); }
+  int64_t num_records() const { return ids_.num_sequences(); }
+  /// Changes when anything in it does.
+  const std::string& digest() const { return digest_; }
+  /// "data/chats (packed): 990 records in 120 packs, 12345 of 54321 tokens are learnt"
+  std::string summary() const;
+  /// Fills a sample with a pack. REQUIRES: 0 <= pack < size().
+  void lay(int64_t pack, int32_t pad_id, Sample& out) const;
+
+ private:
+  struct Manifest;
+  Manifest read_manifest(const PackedOrigin& wanted);
+  void check_packs(const Manifest& manifest, const PackedOrigin& wanted);
+  TokenizedExample read(int64_t record) const;
+
+  fs::path prefix_;
+  IndexedFile ids_, learnt_;
+  std::string digest_;
+  int64_t num_learnt_ = 0;
+};
+
+/// Packs of a file as samples.
+class MT_API PackedFileSource final : public SampleSource {
+ public:
+  /// `packs`: those that take part; at least one.
+  PackedFileSource(std::shared_ptr<const PackedFile> file, std::vector<int32_t> packs,
+                   SampleOrder order, int32_t pad_id);
+  int64_t size() const override { return size_; }
+  void get(int64_t index, Sample& out) const override;
+
+ private:
+  std::shared_ptr<const PackedFile> file_;
+  std::vector<int32_t> packs_;
+  SampleOrder order_;
+  int32_t pad_id_;
+  int64_t size_;
+};
+
+}  // namespace mtrain::finetune

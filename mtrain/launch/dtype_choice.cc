@@ -1,0 +1,126 @@
+#include "mtrain/launch/dtype_choice.h"
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
+#include "mtrain/config/yaml_load.h"
+#include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/recipe/continued.h"
+#include "mtrain/record/train_state.h"
+#include "mtrain/tensor/device_backend.h"
+
+namespace mtrain {
+namespace {
+
+constexpr const char* kSetting = "mixed_precision.dtype";
+constexpr std::string_view kBy = "auto: ";  // how the place of a value that auto took begins
+
+Bf16Products ask_backend(const Recipe& recipe, PluginHost& plugins) {
+  const std::string& name = recipe.settings.dist.backend;
+  if (name == "cpu") return make_cpu_backend(1)->bf16_products();
+  try {
+    BackendContext context;
+    return plugins.make<DeviceBackend>(name, Node::map(), context)->bf16_products();
+  } catch (const Error&) {
+    // A run tells what is wrong when it opens the backend; others, such as the comparison of
+    // layouts, do without the device.
+    return {true, cat("bf16 is assumed, since the backend ", name, " is not available here")};
+  }
+}
+
+DtypeChoice fastest(const Recipe& recipe, PluginHost& plugins) {
+  const MixedPrecisionSection& p = recipe.settings.mixed_precision;
+  if (p.small_products())
+    return {
+        "bf16",
+        cat("the network around ", p.fp8 != "none" ? "FP8" : "FP4", " products computes in bf16"),
+        ""};
+  Bf16Products products = ask_backend(recipe, plugins);
+  return {products.fast ? "bf16" : "fp32", products.reason, ""};
+}
+
+/// What a checkpoint's run computes in; empty where it does not say.
+std::string type_of(const CheckpointStore& store, int64_t step) {
+  try {
+    const std::string place = store.step_folder(step).string();
+    Node config =
+        parse_yaml(meta_from_json(store.meta(step), place).config, cat(place, " (its recipe)"));
+    const Node* dtype = config.find(kSetting);
+    return dtype && dtype_from_name(dtype->as_text()) ? dtype->as_text() : "";
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+/// What the run computes in that this recipe continues. Empty where it begins one, and where
+/// resuming will say what is wrong.
+std::string type_of_continued(const Recipe& recipe) {
+  return read_continued(recipe, type_of).value_or("");
+}
+
+std::string kept_note(const std::string& kept, const std::string& here) {
+  return cat(kSetting, ": ", kept, ", as this run began; auto would take ", here, " here");
+}
+
+void settle(Recipe& recipe, const DtypeChoice& choice) {
+  recipe.settings.mixed_precision.dtype = choice.dtype;
+  recipe.dtype_reason = choice.reason;
+  auto source =
+      std::make_shared<Source>(SourceKind::built_in, cat(kBy, choice.reason), choice.dtype);
+  recipe.config.settle(kSetting, Node::string(choice.dtype).at_location({source, 0, 0}));
+}
+
+bool open(const Recipe& recipe) {
+  return recipe.settings.mixed_precision.dtype == MixedPrecisionSection::kAuto;
+}
+
+DtypeChoice choose_and_tell(const Recipe& recipe, PluginHost& plugins) {
+  DtypeChoice choice = choose_dtype(recipe, plugins);
+  if (!choice.note.empty()) log_info(choice.note);
+  return choice;
+}
+
+void broadcast(Communicator& ranks, std::string& text) {
+  auto length = static_cast<int64_t>(text.size());
+  ranks.broadcast(Buffer(&length, 1, DType::i64), 0);
+  std::vector<uint8_t> bytes(text.begin(), text.end());
+  bytes.resize(static_cast<size_t>(length));
+  ranks.broadcast(bytes, 0);
+  text.assign(bytes.begin(), bytes.end());
+}
+
+}  // namespace
+
+DtypeChoice choose_dtype(const Recipe& recipe, PluginHost& plugins) {
+  DtypeChoice here = fastest(recipe, plugins);
+  std::string kept = type_of_continued(recipe);
+  if (kept.empty() || kept == here.dtype) return here;
+  if (recipe.settings.mixed_precision.small_products() && kept == "fp32")
+    return here;  // they were switched on since
+  return {kept, "as this run began", kept_note(kept, here.dtype)};
+}
+
+void settle_dtype(Recipe& recipe, PluginHost& plugins) {
+  if (open(recipe)) settle(recipe, choose_and_tell(recipe, plugins));
+}
+
+void settle_dtype(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
+  if (!open(recipe)) return;
+  DtypeChoice choice;
+  if (ranks.rank() == 0) choice = choose_and_tell(recipe, plugins);
+  broadcast(ranks, choice.dtype);
+  broadcast(ranks, choice.reason);
+  settle(recipe, choice);
+}
+
+void note_kept_dtype(const Recipe& recipe, const SavedConfig& saved, PluginHost& plugins) {
+  auto origins = origins_of(saved);
+  auto origin = origins.find(kSetting);
+  const Node* now = recipe.config.root().find(kSetting);
+  if (origin == origins.end() || !origin->second.starts_with(kBy) || !now) return;
+  if (now->loc() && now->loc().source->kind() == SourceKind::command_line)
+    return;  // the user's own choice
+  std::string kept = now->as_text(), here = fastest(recipe, plugins).dtype;
+  if (kept != here) log_info(kept_note(kept, here));
+}
+
+}  // namespace mtrain

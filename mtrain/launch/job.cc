@@ -1,0 +1,125 @@
+#include "mtrain/launch/job.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "mtrain/base/counted.h"
+#include "mtrain/base/log.h"
+#include "mtrain/base/text.h"
+#include "mtrain/base/text_stream.h"
+#include "mtrain/comm/launcher.h"
+#include "mtrain/comm/thread_world.h"
+#include "mtrain/launch/dtype_choice.h"
+#include "mtrain/launch/job_identity.h"
+#include "mtrain/recipe/epochs.h"
+
+namespace mtrain {
+namespace {
+
+/// Ends the process here and now, as its own rank may be anywhere. The launcher then ends what is
+/// left of the job: those that are not to speak wait for a moment, so that the one that does has
+/// spoken.
+void end_process(const Error& error, bool speaks, const std::function<void()>& before_exit) {
+  set_log_level(LogLevel::error);  // what the launcher's signals make ranks say would only confuse
+  if (speaks)
+    log_error(error.message(), error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(speaks ? 250 : 200));
+  flush_standard_error();
+  if (before_exit) before_exit();
+  _exit(error.exit_status());
+}
+
+CommContext comm_context(const DistSection& dist, const std::function<void()>& before_exit) {
+  return {
+      .timeout = std::chrono::milliseconds(static_cast<int64_t>(dist.timeout_minutes * 60000)),
+      .watch = {
+          .silence = std::chrono::milliseconds(static_cast<int64_t>(dist.silence_seconds * 1000)),
+          .give_up = [before_exit](const Error& error,
+                                   bool speaks) { end_process(error, speaks, before_exit); },
+          .note = [](const std::string& text) { log_warn(text); }}};
+}
+
+/// Ranks that a launcher started and that do not know of each other would be so many jobs in one
+/// folder.
+void require_no_launcher() {
+  if (int64_t ranks = launched_ranks(); ranks > 1)
+    throw Error(ErrorClass::config,
+                cat("a launcher started ", counted(ranks, "rank"),
+                    ", but dist.comm is not one of processes"),
+                cat("set dist.comm=", host_comm(), " dist.nproc=", ranks));
+}
+
+/// A communicator of devices is made upon one of the host. NCCL takes its choices from the
+/// environment.
+std::unique_ptr<Communicator> make_world(const DistSection& dist, PluginHost& plugins,
+                                         const std::function<void()>& before_exit) {
+  CommContext context = comm_context(dist, before_exit);
+  if (*dist.comm != "nccl") return plugins.make<Communicator>(*dist.comm, Node::map(), context);
+  if (!dist.nccl_algo.empty()) ::setenv("NCCL_ALGO", join(dist.nccl_algo, ",").c_str(), 1);
+  CommContext host = comm_context(dist, before_exit);
+  context.host = plugins.make<Communicator>(host_comm(), Node::map(), host);
+  return plugins.make<Communicator>(*dist.comm, Node::map(), context);
+}
+
+/// Whether this rank has only learnt of another one's fault, which that one reports itself
+/// (peer_error in failure.h).
+bool is_reported_elsewhere(const Error& error) {
+  return error.error_class() == ErrorClass::peer && error.hint().starts_with("see what rank ");
+}
+
+/// The others must learn of a failure before the communicator goes: a rank that leaves silently is
+/// waited for. Its process may end with the communicator, so it speaks first.
+void run_launched(Recipe& recipe, PluginHost& plugins,
+                  const std::function<void(Communicator&)>& rank,
+                  const std::function<void()>& before_exit) {
+  const DistSection& dist = recipe.settings.dist;
+  std::unique_ptr<Communicator> world = make_world(dist, plugins, before_exit);
+  bool tells = true;
+  try {
+    MT_USER_CHECK(
+        world->size() == dist.nproc, ErrorClass::config,
+        cat(counted(world->size(), "rank"), world->size() == 1 ? " was" : " were",
+            " started, and dist.nproc is ", dist.nproc),
+        cat("set dist.nproc=", world->size(), ", or start ", counted(dist.nproc, "rank"),
+            ": mtrain --nproc ", dist.nproc, " …, or mpirun -n ", dist.nproc, " mtrain …"));
+    std::string differences = identity_differences(*world, job_identity(recipe, plugins));
+    tells = differences.empty() || world->rank() == 0;
+    if (!tells) world->barrier();  // until the first rank, which knows all of it, has told
+    MT_USER_CHECK(
+        differences.empty(), ErrorClass::config,
+        cat("the ranks of this job are not alike:", differences),
+        "start all with the same words and let them see the same files and installation of mtrain");
+    settle_dtype(recipe, plugins, *world);
+    settle_epochs(recipe, plugins, *world);
+    rank(*world);
+  } catch (const Error& error) {
+    if (tells && !is_reported_elsewhere(error))
+      log_error("rank ", world->rank(), ": ", error.message(),
+                error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
+    if (before_exit) before_exit();
+    world->abort(error.message(), error.error_class());
+    throw;
+  } catch (const std::exception& error) {
+    log_error("rank ", world->rank(), ": ", error.what());
+    if (before_exit) before_exit();
+    world->abort(error.what(), ErrorClass::bug);
+    throw;
+  }
+}
+
+}  // namespace
+
+void run_job(Recipe& recipe, PluginHost& plugins, const std::function<void(Communicator&)>& rank,
+             const std::function<void()>& before_exit) {
+  const DistSection& dist = recipe.settings.dist;
+  if (dist.comm && *dist.comm != "thread") return run_launched(recipe, plugins, rank, before_exit);
+  require_no_launcher();
+  settle_dtype(recipe, plugins);
+  settle_epochs(recipe, plugins);
+  if (dist.nproc == 1) return rank(*make_self_communicator());
+  run_ranks(static_cast<int>(dist.nproc), rank, comm_context(dist, before_exit));
+}
+
+}  // namespace mtrain

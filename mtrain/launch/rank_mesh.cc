@@ -1,0 +1,197 @@
+#include "mtrain/launch/rank_mesh.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "mtrain/comm/planned.h"
+#include "mtrain/dist/parallel_layout.h"
+
+namespace mtrain {
+namespace {
+
+ParallelLayout layout_of(const DistSection& d, int64_t world_size) {
+  return parallel_layout({.world_size = world_size,
+                          .tp = d.tp,
+                          .pp = d.pp,
+                          .cp = d.cp,
+                          .ep = d.ep,
+                          .etp = d.etp,
+                          .order = d.order});
+}
+
+#ifdef NDEBUG
+constexpr bool kDebugBuild = false;
+#else
+constexpr bool kDebugBuild = true;
+#endif
+
+int64_t model_number(const Recipe& recipe, const char* setting) {
+  const Node* node = recipe.config.root().find(setting);
+  return node && node->kind() == NodeKind::integer ? node->as_int() : 0;
+}
+
+/// The first rank's word; all get it.
+std::string common_token(Communicator& world) {
+  int64_t word = static_cast<int64_t>(std::chrono::system_clock::now().time_since_epoch().count()) ^
+                 (static_cast<int64_t>(::getpid()) << 40);
+  world.broadcast(std::span(&word, 1), 0);
+  return cat(static_cast<uint64_t>(word));
+}
+
+/// Ranks of one machine have its name in common.
+RankMesh::Neighbours neighbours_of(Communicator& world) {
+  if (world.size() == 1 || world.kind() == "planned") return {};
+  if (world.kind() == "thread") return {world.rank(), world.size()};
+  constexpr size_t kBytes = 64;
+  std::vector<char> mine(kBytes, '\0'), all(kBytes * static_cast<size_t>(world.size()));
+  gethostname(mine.data(), kBytes - 1);
+  auto bytes = [](std::vector<char>& v) {
+    return Buffer(v.data(), static_cast<int64_t>(v.size()), DType::u8);
+  };
+  world.all_gather(bytes(mine), bytes(all));
+  RankMesh::Neighbours out{0, 0};
+  for (int r = 0; r < world.size(); ++r) {
+    if (!std::equal(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(kBytes) * r))
+      continue;
+    out.place += r < world.rank() ? 1 : 0;
+    ++out.ranks;
+  }
+  return out;
+}
+
+}  // namespace
+
+RankMesh::RankMesh(const Recipe& recipe, Communicator& world)
+    : RankMesh(recipe, world, layout_of(recipe.settings.dist, world.size())) {}
+
+RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout layout)
+    : world_(world),
+      dense_(world, layout.dense),
+      expert_(world, layout.expert),
+      replicas_(&dense_.joint({"dp", "cp"})),
+      copy_(&dense_.joint({"tp", "pp"})),
+      expert_copy_(&expert_.joint({"etp", "ep", "pp"})),
+      pipeline_(pipeline_plan(recipe)),
+      token_(common_token(world)),
+      neighbours_(neighbours_of(world)) {
+  const DistSection& dist = recipe.settings.dist;
+  parallel_ = {.tp = &dense_["tp"],
+               .cp = &dense_["cp"],
+               .ep = &expert_["ep"],
+               .etp = &expert_["etp"],
+               .edp = &expert_["edp"],
+               .expert_group = &expert_.joint({"ep", "etp"}),
+               .sequence = dist.sp,
+               .overlap_tp = recipe.settings.comm_overlap.tp,
+               .overlap_wgrad = recipe.settings.comm_overlap.dispatch_wgrad,
+               .typed = kDebugBuild};
+  if (recipe.settings.comm_overlap.moe)
+    parallel_.while_travelling = std::make_shared<std::function<void()>>();
+  share_heads(recipe);
+  cut_replicas(dist);
+  join_ends();
+  share_context(dist);
+  choose_savers(dist);
+}
+
+// Ranks of tp that follow each other share a key/value head where there are fewer heads than ranks
+// (shard_heads).
+void RankMesh::share_heads(const Recipe& recipe) {
+  int64_t tp = recipe.settings.dist.tp, heads = model_number(recipe, "model.kv_heads");
+  if (heads == 0) heads = model_number(recipe, "model.heads");
+  if (heads == 0 || tp <= heads || tp % heads != 0) return;
+  MeshLayout shared = dense_.layout().split("tp", {{"kv_head", heads}, {"kv_copy", tp / heads}});
+  kv_copies_ = dense_.axis_of(shared, "kv_copy", "kv_copy");
+  parallel_.kv_copies = kv_copies_.get();
+}
+
+// Copies are the farther apart: what talks in every block stays near.
+void RankMesh::cut_replicas(const DistSection& dist) {
+  if (dist.hsdp == 1) return;
+  int64_t dp = dense_["dp"].size();
+  MT_USER_CHECK(dp % dist.hsdp == 0, ErrorClass::config,
+                cat("dist.hsdp (", dist.hsdp, ") does not divide the ", dp, " data-parallel ranks"),
+                "choose a divisor, or dist.hsdp=1");
+  MeshLayout cut = dense_.layout().split("dp", {{"copy", dist.hsdp}, {"shard", dp / dist.hsdp}});
+  shards_ = dense_.axis_of(cut, {"shard", "cp"}, "shard-cp");
+  copies_ = dense_.axis_of(cut, "copy", "copy");
+}
+
+ReplicaGroup RankMesh::dense_group() const {
+  return {.all = &replicas(),
+          .shards = shards_ ? &shards_->comm() : nullptr,
+          .outer = copies_ ? &copies_->comm() : nullptr};
+}
+
+// The stages that both use a table that embedding and head are tied by.
+void RankMesh::join_ends() {
+  const Axis& pp = dense_["pp"];
+  if (!pipeline_.ends_apart()) return;
+  auto first = static_cast<int>(pipeline_.map.rank(0)),
+       last = static_cast<int>(pipeline_.map.rank(pipeline_.map.stages() - 1));
+  bool is_end = pp.index() == first || pp.index() == last;
+  int place = pp.index() == first ? 0 : 1;
+  std::string name = pp.comm().name() + " ends";
+  std::unique_ptr<Communicator> comm;
+  if (auto* planned = dynamic_cast<const PlannedCommunicator*>(&pp.comm()))
+    comm = is_end ? planned->group(place, 2, name) : nullptr;
+  else
+    comm = pp.comm().split(is_end ? 0 : -1, place, name);
+  if (!comm) return;
+  ends_ = std::make_unique<Axis>("pp ends", std::move(comm));
+  parallel_.ends = ends_.get();
+}
+
+int64_t RankMesh::first_of_stage(const Recipe& recipe, int64_t world_size, int64_t pipeline_rank) {
+  return layout_of(recipe.settings.dist, world_size).dense.stride("pp") * pipeline_rank;
+}
+
+// Of the levels of a2a+p2p the nearest exchanges heads; a ring goes over all others, which need no
+// groups for it.
+void RankMesh::share_context(const DistSection& dist) {
+  parallel_.cp_comm.clear();
+  for (const std::string& kind : dist.cp_comm)
+    parallel_.cp_comm.push_back(parse_context_kind(kind));
+  if (dist.dynamic_cp) parallel_.context_tokens = dist.max_tokens_per_cp_rank;
+  if (dist.cp_hierarchy.empty() || dist.cp == 1) return;
+  int64_t near = dist.cp_hierarchy[0];
+  MeshLayout levels = dense_.layout().split("cp", {{"cp_far", dist.cp / near}, {"cp_near", near}});
+  cp_near_ = dense_.axis_of(levels, "cp_near", "cp_near");
+  parallel_.cp_near = cp_near_.get();
+}
+
+void RankMesh::choose_savers(const DistSection& dist) {
+  bool everyone = dist.zero > 0 || dist.ep * dist.etp > 1;
+  if (everyone)
+    savers_ = &world_;
+  else if (replicas_->index() == 0)
+    savers_ = &copy_->comm();
+}
+
+std::string RankMesh::place() const {
+  std::vector<std::string> axes;
+  for (const AxisSpec& axis : dense_.layout().axes())
+    if (axis.size > 1) axes.push_back(cat(axis.name, " ", dense_[axis.name].index()));
+  return cat("rank ", world_.rank(), axes.empty() ? "" : cat(" (", join(axes, ", "), ")"));
+}
+
+ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh,
+                                 const Optimizer& optimizer) {
+  MT_USER_CHECK(optimizer.elementwise() || s.dist.zero <= 1, ErrorClass::config,
+                cat("optimizer.type=", s.optimizer.type,
+                    " works on whole parameters, which dist.zero=", s.dist.zero, " cuts"),
+                "set dist.zero=1 or 0, or choose an optimizer that works element by element");
+  return {.dense = mesh.dense_group(),
+          .expert = mesh.expert_group(),
+          .zero = static_cast<int>(s.dist.zero),
+          .outer_zero = s.dist.outer_zero > 0,
+          .bucket_size = s.ddp.bucket_size,
+          .whole_parameters = !optimizer.elementwise(),
+          .overlap_gather = s.ddp.overlap_param_gather,
+          .registered = s.ddp.registered_buffers,
+          .codes = s.mixed_precision.fp8_params};
+}
+
+}  // namespace mtrain

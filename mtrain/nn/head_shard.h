@@ -1,0 +1,22 @@
+// Which heads of an attention layer a tensor-parallel rank has. Stateless.
+#pragma once
+#include "mtrain/autograd/ops.h"
+#include "mtrain/nn/parallel.h"
+
+namespace mtrain {
+
+struct HeadShard {
+  HeadLayout local;               // of this rank
+  std::vector<ShardPiece> qkv;    // rows of the fused projection; empty: all
+  std::vector<ShardPiece> heads;  // columns of the output projection; empty: all
+  int64_t copied_begin = 0,
+          copied_rows = 0;  // local rows of the projection that other ranks hold as well
+};
+
+/// Whole groups where tp divides their number. Where tp is larger, several ranks share a group's
+/// query heads, and each holds a copy of its key and value; the first of them counts (Megatron-LM,
+/// mtrain/transformer/attention.py). Throws Error(config) when neither divides the other, or query
+/// heads do not come out even.
+MT_API HeadShard shard_heads(const HeadLayout& whole, const Axis* tp);
+
+}  // namespace mtrain

@@ -1,0 +1,40 @@
+// What can stand next on a command line, for shells: recipes, settings and their values, run
+// folders. Reads the search path and the schemas; runs no plugin code, writes nothing, never throws
+// for what a user has typed so far.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/recipe/recipe.h"
+#include "mtrain/recipe/search_path.h"
+
+namespace mtrain {
+
+/// A word that may stand here. One that ends in '=', '.' or '/' is to be continued.
+struct Candidate {
+  std::string text, doc;
+};
+
+/// Recipes by name, and files that may be recipes.
+MT_API std::vector<Candidate> complete_recipe(const std::string& typed,
+                                              const std::vector<SearchFolder>& folders);
+/// "optimizer." "optimizer.lr=" "optimizer=adamw" "model.recompute=full" for what is typed of an
+/// override. `recipe`: the one on the line, "" when there is none yet.
+MT_API std::vector<Candidate> complete_override(const std::string& typed, const std::string& recipe,
+                                                const PluginHost& plugins);
+/// Paths of settings, "optimizer.lr".
+MT_API std::vector<Candidate> complete_key(const std::string& typed, const SchemaCatalog& catalog);
+/// What stands for an entry of a folder, which would be typed as `path`; nothing where it is not
+/// offered.
+using AcceptEntry = std::function<std::optional<Candidate>(const fs::directory_entry& entry,
+                                                           const std::string& path)>;
+/// The entries of the folder that a typed path leads to, as they would be typed.
+MT_API std::vector<Candidate> complete_entries(const std::string& typed, const AcceptEntry& accept);
+/// Folders of runs and, inside them, of checkpoints.
+MT_API std::vector<Candidate> complete_run(const std::string& typed);
+/// Files whose names end in `extension`, and folders.
+MT_API std::vector<Candidate> complete_file(const std::string& typed, const std::string& extension);
+
+}  // namespace mtrain

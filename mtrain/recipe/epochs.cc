@@ -1,0 +1,127 @@
+#include "mtrain/recipe/epochs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mtrain/base/counted.h"
+#include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
+#include "mtrain/data/dataset.h"
+#include "mtrain/data/tokenizer.h"
+#include "mtrain/recipe/continued.h"
+#include "mtrain/recipe/input_paths.h"
+#include "mtrain/recipe/rules/rules.h"
+#include "mtrain/record/train_state.h"
+
+namespace mtrain {
+namespace {
+
+constexpr const char *kEpochs = "train.epochs", *kSteps = "train.steps";
+
+/// Samples that one pass over the training data has.
+int64_t epoch_size(const Recipe& recipe, PluginHost& plugins) {
+  const Settings& s = recipe.settings;
+  return with_path_origins(recipe.inputs, [&] {
+    TokenizerContext of_tokenizer{recipe.directory};
+    auto tokenizer =
+        plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), of_tokenizer);
+    DatasetContext context = dataset_context(recipe, tokenizer.get());
+    context.tell = false;  // the trainer opens it again, and tells then
+    auto dataset = plugins.make<Dataset>(s.dataset.type, recipe.component("dataset"), context);
+    return dataset->split(Split::train, Dataset::kOneEpoch)->size();
+  });
+}
+
+/// Samples that the run which this recipe continues has read, beyond those of as many steps of this
+/// recipe's batches.
+int64_t samples_ahead(const Recipe& recipe) {
+  const BatchSchedule batches = recipe.settings.batches();
+  auto ahead_at = [&](const CheckpointStore& store, int64_t step) {
+    const TrainState state =
+        meta_from_json(store.meta(step), store.step_folder(step).string()).state;
+    return state.consumed_samples - batches.samples_until(state.step);
+  };
+  return read_continued(recipe, ahead_at).value_or(0);
+}
+
+/// The last step may take samples of one pass more, so that each sample is seen as often as was
+/// asked for.
+int64_t steps_of(const Recipe& recipe, int64_t samples) {
+  const double wanted = recipe.settings.train.epochs * static_cast<double>(samples) -
+                        static_cast<double>(samples_ahead(recipe));
+  const double steps = recipe.settings.batches().steps_for(
+      std::max(1.0, wanted));  // a run that is past its end has nothing to do
+  const Node* said = recipe.config.root().find(kEpochs);
+  MT_USER_CHECK(steps <= kLargestDimension, ErrorClass::config,
+                cat(said->loc().text(), ": ", kEpochs, ": ", brief(*said), " passes over ",
+                    counted(samples, "sample"), " are ", steps, " steps"),
+                cat("at most ", static_cast<int64_t>(kLargestDimension), " steps are possible"));
+  return static_cast<int64_t>(steps);
+}
+
+int64_t count_and_tell(const Recipe& recipe, PluginHost& plugins) {
+  int64_t samples = epoch_size(recipe, plugins), steps = steps_of(recipe, samples);
+  const std::string replaced = replaced_length(recipe);
+  log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", counted(steps, "step"),
+           ", an epoch is ", counted(samples, "sample"), replaced.empty() ? "" : ", in place of ",
+           replaced);
+  return steps;
+}
+
+/// Of steps that the recipe gives itself.
+void tell_steps(const Recipe& recipe) {
+  if (const std::string replaced = replaced_length(recipe); !replaced.empty()) {
+    const Node* steps = recipe.config.root().find(kSteps);
+    log_info(kSteps, "=", brief(*steps), " (", steps->loc().text(), "), in place of ", replaced);
+  }
+}
+
+void settle(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
+  Location said = recipe.config.root().find(kEpochs)->loc();
+  recipe.config.settle(kSteps, Node::integer(steps).at_location(said), kEpochs);
+  recipe.settings.train = read_config<TrainSection>(recipe.config.section("train"));
+  recipe.settings.scheduler = read_config<ScheduleConfig>(recipe.config.section("scheduler"));
+  Report report;
+  check_rules(recipe.config, schema_catalog(plugins), {}, report);
+  report.throw_if_errors();
+}
+
+}  // namespace
+
+bool counts_epochs(const Recipe& recipe) { return recipe.config.root().find(kEpochs) != nullptr; }
+
+std::string replaced_length(const Recipe& recipe) {
+  const char* other = counts_epochs(recipe) ? kSteps : kEpochs;
+  const Node* replaced = recipe.config.composition().tree.find(other);
+  const Node* steps = recipe.config.root().find(kSteps);
+  // Steps that were counted for the epochs stand where those do, and take nobody's place.
+  const bool counted_steps =
+      replaced && other == kEpochs && steps && steps->loc().text() == replaced->loc().text();
+  return replaced && !counted_steps
+             ? cat(other, "=", brief(*replaced), " (", replaced->loc().text(), ")")
+             : "";
+}
+
+void check_length(Recipe& recipe) {
+  const Node* steps = recipe.config.root().find(kSteps);
+  const std::string replaced = replaced_length(recipe);
+  if (!steps || !steps->is(NodeKind::integer) || steps->as_int() != 0 || replaced.empty()) return;
+  recipe.report
+      .error("conflict", kSteps, steps->loc(),
+             cat("0 steps take the place of ", replaced, ": nothing would be trained"))
+      .fix(cat("leave ", kSteps, " out"));
+}
+
+void settle_epochs(Recipe& recipe, PluginHost& plugins) {
+  if (!counts_epochs(recipe)) return tell_steps(recipe);
+  settle(recipe, count_and_tell(recipe, plugins), plugins);
+}
+
+void settle_epochs(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
+  if (!counts_epochs(recipe)) return ranks.rank() == 0 ? tell_steps(recipe) : void();
+  int64_t steps = ranks.rank() == 0 ? count_and_tell(recipe, plugins) : 0;
+  ranks.broadcast(Buffer(&steps, 1, DType::i64), 0);
+  settle(recipe, steps, plugins);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,380 @@
+#include "mtrain/recipe/hf_config.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/config/not_built.h"
+#include "mtrain/config/value.h"
+#include "mtrain/recipe/hf_families.h"
+
+namespace mtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+Json parse(const std::string& config_json, const std::string& file_name) {
+  Json config;
+  try {
+    config = Json::parse(config_json);
+  } catch (const Json::exception& e) {
+    throw Error(ErrorClass::checkpoint, cat(file_name, ": ", e.what()),
+                "the file is damaged: fetch it again");
+  }
+  MT_USER_CHECK(config.is_object(), ErrorClass::checkpoint, cat(file_name, " holds no JSON object"),
+                "");
+  return config;
+}
+
+Node to_node(const Json& value) {
+  if (value.is_boolean()) return Node::boolean(value.get<bool>());
+  if (value.is_number_integer()) return Node::integer(value.get<int64_t>());
+  if (value.is_number()) return Node::number(value.get<double>());
+  return Node::string(value.get<std::string>());
+}
+
+/// One value where the setting is a list: a list of one.
+Node to_node(const Json& value, FieldType type) {
+  if (type != FieldType::number_list && type != FieldType::integer_list &&
+      type != FieldType::string_list)
+    return to_node(value);
+  Node out = Node::list();
+  out.push(to_node(value));
+  return out;
+}
+
+struct Key {
+  std::string path;  // as config.json has it: "rope_scaling.factor"
+  Json value;
+  bool omitted = false;  // not in config.json: the value is the config class's default
+};
+
+/// The keys of config.json that are not null, by the names that settings know them by.
+struct FlatKeys {
+  std::map<std::string, Key> keys;
+  std::vector<std::pair<Key, Key>> clashes;  // one setting in two places, with different values
+};
+
+/// config.json nests rotary settings as rope_scaling (version 4) or rope_parameters (version 5);
+/// both become "rope.<key>". Of two places that differ, one in `ignored` does not count.
+FlatKeys flatten(const Json& config, const std::vector<std::string>& ignored) {
+  FlatKeys flat;
+  auto add = [&](const std::string& name, Key key) {
+    auto [there, added] = flat.keys.emplace(name, key);
+    if (added || there->second.value == key.value) return;
+    auto is_ignored = [&](const Key& k) {
+      return std::find(ignored.begin(), ignored.end(), k.path) != ignored.end();
+    };
+    if (is_ignored(key)) return;
+    if (is_ignored(there->second))
+      there->second = std::move(key);
+    else
+      flat.clashes.emplace_back(there->second, std::move(key));
+  };
+  for (const auto& [key, value] : config.items()) {
+    if (value.is_null()) continue;
+    if ((key != "rope_scaling" && key != "rope_parameters") || !value.is_object()) {
+      add(key, {key, value});
+      continue;
+    }
+    for (const auto& [inner, nested] : value.items()) {
+      if (nested.is_null()) continue;
+      const std::string path = cat(key, ".", inner);
+      if (inner == "rope_theta")
+        add(inner, {path, nested});
+      else if (inner == "rope_type" || inner == "type")
+        add("rope.scaling", {path, nested});
+      else
+        add("rope." +
+                (inner == "original_max_position_embeddings" ? "original_max_positions" : inner),
+            {path, nested});
+    }
+  }
+  return flat;
+}
+
+/// The setting that a key of config.json stands for; null: none.
+const FieldSpec* field_of(const std::string& key, const std::vector<const Schema*>& schemas) {
+  for (const auto* schema : schemas)
+    for (const auto& field : schema->fields)
+      if (field.path == key || std::find(field.renamed_from.begin(), field.renamed_from.end(),
+                                         key) != field.renamed_from.end())
+        return &field;
+  return nullptr;
+}
+
+std::string shown(const Json& value) {
+  return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), 80);
+}
+
+std::string text_of(const Json& config, const char* key) {
+  auto found = config.find(key);
+  return found != config.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::string architecture_of(const Json& config) {
+  auto found = config.find("architectures");
+  const bool named =
+      found != config.end() && found->is_array() && !found->empty() && found->front().is_string();
+  return named ? found->front().get<std::string>() : "";
+}
+
+/// What a person calls the model of the folder.
+std::string kind_of(const Json& config) {
+  const std::string architecture = architecture_of(config);
+  return printable(architecture.empty() ? text_of(config, "model_type") : architecture, 80);
+}
+
+/// What is wrong where model_type and architectures name two families; "" otherwise.
+std::string family_conflict(const Json& config) {
+  const std::string type = text_of(config, "model_type"), architecture = architecture_of(config);
+  const HfFamily* named =
+      architecture.empty() || type.empty() ? nullptr : find_hf_family("", architecture);
+  if (!named || named->model_type == type) return "";
+  return cat("model_type ", printable(type, 80), " and architectures ", architecture,
+             " disagree: ", architecture, " is of model_type ", std::string(named->model_type));
+}
+
+constexpr const char* kCorrectOne =
+    "correct the one of the two in config.json that does not describe the weights";
+
+std::string readable_architectures() {
+  std::vector<std::string> all;
+  for (const auto& family : hf_families())
+    if (!family.plugin.empty())
+      all.insert(all.end(), family.architectures.begin(), family.architectures.end());
+  return join(all, ", ");
+}
+
+class Reader {
+ public:
+  Reader(const Json& config, const HfTarget& target)
+      : config_(config), target_(target), flat_(flatten(config, target.ignored)) {}
+
+  HfFolderConfig read() {
+    if (refuse_family()) return std::move(out_);
+    for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
+    for (const auto& [name, key] : flat_.keys) take(name, key);
+    // A family's defaults are not another one's, whose folder init_ignore=[architectures] lets
+    // pass.
+    if (family_ && !foreign_)
+      for (const auto& def : family_->defaults)
+        if (!flat_.keys.contains(std::string(def.name))) take_default(def);
+    return std::move(out_);
+  }
+
+ private:
+  bool ignored(const std::string& key) const {
+    return std::find(target_.ignored.begin(), target_.ignored.end(), key) != target_.ignored.end();
+  }
+
+  void take(const std::string& name, const Key& key) {
+    const HfKey* rule = find_hf_key(family_, name);
+    const FieldSpec* field = field_of(name, target_.schemas);
+    if (rule && rule->rule != HfKeyRule::training)
+      apply(*rule, key);
+    else if (field && key.value.is_primitive())
+      set(*field, key, rule != nullptr);
+    else if (!ignored(key.path))
+      refuse(key, "no setting of the model plugin stands for it");
+  }
+
+  /// Of a key that config.json omits. Another name of its setting may stand there.
+  void take_default(const HfDefault& def) {
+    const std::string name(def.name);
+    const FieldSpec* field = field_of(name, target_.schemas);
+    if (field ? set_.contains(field->path) : !find_hf_key(family_, name)) return;
+    const bool null = config_.contains(name) && config_.at(name).is_null();
+    const Json value = default_value(null && !def.null.empty() ? def.null : def.value);
+    if (!value.is_null())
+      take(name, {name == "rope.scaling" ? "rope_parameters.rope_type" : name, value, true});
+  }
+
+  /// "=key" is the value of that key.
+  Json default_value(std::string_view text) const {
+    return text.starts_with('=') ? value_of(text.substr(1)) : Json::parse(text);
+  }
+
+  /// What config.json says for a key, else its default; null where there is neither.
+  Json value_of(std::string_view key) const {
+    if (auto said = flat_.keys.find(std::string(key)); said != flat_.keys.end())
+      return said->second.value;
+    if (family_ && !foreign_)
+      for (const auto& def : family_->defaults)
+        if (def.name == key) return default_value(def.value);
+    return nullptr;
+  }
+
+  void refuse_clash(const Key& one, const Key& other) {
+    out_.refused.push_back(
+        {one.path,
+         cat(one.path, " is ", shown(one.value), ", and ", other.path, " is ", shown(other.value)),
+         cat("remove the wrong one from config.json, or name it in model.init_ignore=[", one.path,
+             "] or model.init_ignore=[", other.path, "]")});
+  }
+
+  /// Another family's folder: its keys mean nothing here. Plugins of nobody's table take any.
+  bool refuse_family() {
+    const std::string architecture = architecture_of(config_),
+                      type = text_of(config_, "model_type");
+    const std::vector<std::string> read =
+        target_.plugin.empty() ? std::vector<std::string>() : hf_architectures(target_.plugin);
+    family_ = find_hf_family(type, architecture);
+    if (read.empty() || (architecture.empty() && type.empty()) ||
+        (family_ && family_->plugin == target_.plugin))
+      return false;
+    if (ignored("architectures")) {
+      family_ = find_hf_family("", read.front());
+      foreign_ = true;
+      return false;
+    }
+    if (const std::string conflict = family_conflict(config_); !conflict.empty()) {
+      out_.refused.push_back({"architectures", conflict, kCorrectOne});
+      return true;
+    }
+    HfRefusal refusal{.key = "architectures",
+                      .what = cat("this folder is a ", kind_of(config_), "; the model plugin ",
+                                  target_.plugin, " reads ", join(read, " and ")),
+                      .fix = ""};
+    if (family_ && !family_->plugin.empty())
+      refusal.fix = cat("set model.type=", family_->plugin);
+    else if (family_)
+      refusal.fix = cat("no model plugin computes ", std::string(family_->lacks),
+                        ": take a folder of ", readable_architectures());
+    else
+      refusal.fix = cat("take a folder of ", readable_architectures());
+    out_.refused.push_back(std::move(refusal));
+    return true;
+  }
+
+  /// Of two keys for one setting that differ, one in init_ignore does not count.
+  void set(const FieldSpec& field, const Key& key, bool training) {
+    Report none;
+    const auto value = read_value(to_node(key.value, field.type), field, key.path, none);
+    if (!training && value && needs_part(field, write_value(*value, field))) {
+      if (!ignored(key.path))
+        refuse(key, cat("that needs ", field.needs, ", which this mtrain does not have"));
+      return;
+    }
+    auto [there, added] = set_.emplace(field.path, key);
+    if (!added && (there->second.value == key.value || ignored(key.path))) return;
+    if (!added && !ignored(there->second.path)) return refuse_clash(there->second, key);
+    there->second = key;
+    const std::string path = cat("model.", field.path);
+    std::erase_if(out_.settings, [&](const HfSetting& other) { return other.path == path; });
+    const bool plain_rope = field.path == "rope.scaling" && key.value == "default";
+    out_.settings.push_back({path, key.path,
+                             plain_rope ? Node::string("none") : to_node(key.value, field.type),
+                             training, key.omitted});
+  }
+
+  void refuse(const Key& key, const std::string& why, const std::string& instead = "") {
+    const char* is =
+        key.omitted ? " is not in config.json, and its default in transformers is " : " is ";
+    out_.refused.push_back(
+        {key.path, cat(key.path, is, shown(key.value), "; ", why),
+         cat(instead, instead.empty() ? "" : ", or ", "go on without it by model.init_ignore=[",
+             key.path,
+             "]: the model then computes something else than where the folder comes from")});
+  }
+
+  void apply(const HfKey& rule, const Key& key) {
+    if (ignored(key.path)) return;
+    switch (rule.rule) {
+      case HfKeyRule::only:
+        if (!accepts(rule.accepted, key.value))
+          refuse(key, cat("the model plugin ", target_.plugin, " computes ",
+                          std::string(rule.reason), " only"));
+        break;
+      case HfKeyRule::dropout:
+        note_dropout(rule, key);
+        break;
+      case HfKeyRule::window:
+        check_window(key);
+        break;
+      case HfKeyRule::harmless:
+      case HfKeyRule::training:
+        break;
+    }
+  }
+
+  static bool accepts(std::string_view accepted, const Json& value) {
+    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    while (true) {
+      const size_t bar = accepted.find('|');
+      if (accepted.substr(0, bar) == text) return true;
+      if (bar == std::string_view::npos) return false;
+      accepted.remove_prefix(bar + 1);
+    }
+  }
+
+  void note_dropout(const HfKey& rule, const Key& key) {
+    if (key.value == 0 || value_of(rule.accepted) == key.value) return;
+    out_.dropouts.push_back(cat(key.path, " ", shown(key.value)));
+  }
+
+  /// Of layer_types a full attention is what the plugin computes; a window is, too, where no
+  /// sequence is longer.
+  void check_window(const Key& key) {
+    if (key.path == "layer_types") {
+      const bool known = key.value.is_array() &&
+                         std::all_of(key.value.begin(), key.value.end(), [](const Json& type) {
+                           return type == "full_attention" || type == "sliding_attention";
+                         });
+      if (!known)
+        refuse(key, "the model plugin's blocks are all of attention to all earlier tokens");
+      return;
+    }
+    auto types = config_.find("layer_types");
+    const bool all_full = types != config_.end() && types->is_array() && !types->empty() &&
+                          std::all_of(types->begin(), types->end(),
+                                      [](const Json& type) { return type == "full_attention"; });
+    if (all_full || key.value == false) return;
+    if (key.value.is_number_integer() && key.value.get<int64_t>() >= target_.seq_length) return;
+    const bool number = key.value.is_number_integer() && key.value.get<int64_t>() > 0;
+    refuse(key,
+           cat("the model plugin ", target_.plugin,
+               " lets a token see all before it, and model.seq_length is ", target_.seq_length),
+           number ? cat("set model.seq_length=", key.value.get<int64_t>(), " or less") : "");
+  }
+
+  const Json& config_;
+  const HfTarget& target_;
+  const FlatKeys flat_;
+  const HfFamily* family_ = nullptr;
+  bool foreign_ = false;            // the folder is of another family than family_
+  std::map<std::string, Key> set_;  // by the path of the setting
+  HfFolderConfig out_;
+};
+
+}  // namespace
+
+HfFolderConfig read_hf_config(const std::string& config_json, const std::string& file_name,
+                              const HfTarget& target) {
+  const Json config = parse(config_json, file_name);
+  return Reader(config, target).read();
+}
+
+std::string hf_model_plugin(const std::string& config_json, const std::string& file_name) {
+  const Json config = parse(config_json, file_name);
+  const HfFamily* family = find_hf_family(text_of(config, "model_type"), architecture_of(config));
+  if (family && !family->plugin.empty()) return std::string(family->plugin);
+  if (const std::string conflict = family_conflict(config); !conflict.empty())
+    throw Error(ErrorClass::config, cat(file_name, ": ", conflict), kCorrectOne);
+  const std::string kind = kind_of(config);
+  throw Error(ErrorClass::config,
+              kind.empty() ? cat(file_name, " names neither architectures nor model_type")
+                           : cat(file_name, ": no model plugin reads a ", kind,
+                                 family ? cat(": none computes ", std::string(family->lacks)) : ""),
+              cat("take a folder of ", readable_architectures()));
+}
+
+std::vector<HfSetting> hf_settings(const std::string& config_json, const std::string& file_name,
+                                   const std::vector<const Schema*>& schemas) {
+  HfTarget any{.plugin = "", .schemas = schemas};
+  return read_hf_config(config_json, file_name, any).settings;
+}
+
+}  // namespace mtrain

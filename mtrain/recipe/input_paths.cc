@@ -1,0 +1,147 @@
+#include "mtrain/recipe/input_paths.h"
+
+#include <algorithm>
+
+#include "mtrain/base/log.h"
+
+namespace mtrain {
+namespace {
+
+/// Absolute, and without ".." unless a symbolic link on the way gives it another meaning.
+fs::path plain(const fs::path& path) {
+  const fs::path whole = fs::absolute(path);
+  fs::path normal = whole.lexically_normal();
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(whole, error);
+  if (!normal.has_filename()) normal = normal.parent_path();
+  return !error && fs::weakly_canonical(normal, error) != real ? whole : normal;
+}
+
+bool from_file(const Location& where) { return where && where.source->kind() == SourceKind::file; }
+
+class Resolver {
+ public:
+  Resolver(ConfigContainer& config, const PathBases& bases) : config_(config), bases_(bases) {}
+
+  void setting(const std::string& path) {
+    const Node* value = config_.root().find(path);
+    if (!value) return;
+    Node now = *value;
+    bool changed = false;
+    if (value->is_list())
+      for (Node& item : now.items())
+        changed = one(path, item, item.loc() ? item.loc() : value->loc()) || changed;
+    else
+      changed = one(path, now, value->loc());
+    if (changed) config_.rewrite(path, std::move(now));
+  }
+  std::vector<InputPath> found;
+
+ private:
+  /// True when the value's text is another now.
+  bool one(const std::string& path, Node& value, const Location& where) {
+    if (value.kind() != NodeKind::string || value.as_text().empty() || value.is_missing())
+      return false;
+    const std::string given = value.as_text();
+    InputPath input{.setting = path, .given = given, .where = where, .base = {}, .result = given};
+    if (!input.result.is_absolute()) {
+      input.base = bases_.of(where);
+      input.result = input.base / given;
+    }
+    if (!input.base.empty() && bases_.may_be_shared(where) && !input_exists(input.result) &&
+        input_exists(shared_folder(given))) {
+      input.base = shared_folder("");
+      input.result = input.base / given;
+      input.shared = true;
+    }
+    input.result = plain(input.result);
+    const bool elsewhere = !input.base.empty() && input.base != bases_.directory();
+    if (elsewhere && !value.confidential()) {
+      Node absolute = Node::quoted_string(input.result.string());
+      absolute.at_location(where).adopt_provenance(value);
+      if (absolute.expression().empty()) absolute.computed_from(given);
+      value = std::move(absolute);
+    }
+    const bool changed = elsewhere && !value.confidential();
+    if (!value.confidential()) found.push_back(std::move(input));
+    return changed;
+  }
+
+  ConfigContainer& config_;
+  const PathBases& bases_;
+};
+
+}  // namespace
+
+bool input_exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored) || fs::exists(fs::path(path) += ".idx", ignored);
+}
+
+std::string InputPath::text() const {
+  std::string out = cat(setting, " is '", printable(given), "'");
+  if (where) out += cat(" (", where.text(), ")");
+  if (base.empty()) return out;
+  const bool own = from_file(where) && base == plain(where.source->name()).parent_path();
+  const char* of = own      ? "that file's folder "
+                   : shared ? "what came with mtrain, "
+                            : "the current folder ";
+  return out +
+         cat(", relative to ", of, printable(base.string()), ": ", printable(result.string()));
+}
+
+bool InputPath::is_there() const { return input_exists(result); }
+
+PathBases::PathBases(std::string recipe_file, fs::path directory, std::vector<SearchFolder> folders)
+    : recipe_file_(std::move(recipe_file)),
+      directory_(plain(directory)),
+      folders_(std::move(folders)) {}
+
+fs::path PathBases::of(const Location& where) const {
+  if (!from_file(where)) return fs::current_path();
+  if (where.source->name() == recipe_file_) return directory_;
+  const fs::path file = plain(where.source->name());
+  return is_installed(file, folders_) ? fs::current_path() : file.parent_path();
+}
+
+bool PathBases::may_be_shared(const Location& where) const {
+  return from_file(where) && is_installed(plain(where.source->name()), folders_);
+}
+
+std::vector<InputPath> resolve_input_paths(ConfigContainer& config, const SchemaCatalog& catalog,
+                                           const PathBases& bases) {
+  Resolver resolver(config, bases);
+  for (const auto& section : catalog.sections())
+    for (const Schema* owner : catalog.owners(section.name, config.type_of(section.name)))
+      for (const auto& spec : owner->fields)
+        if (spec.input_path) resolver.setting(cat(section.name, ".", spec.path));
+  return std::move(resolver.found);
+}
+
+bool same_input(const std::vector<InputPath>& a, const std::vector<InputPath>& b,
+                std::string_view setting) {
+  auto files = [&](const std::vector<InputPath>& paths) {
+    std::vector<fs::path> out;
+    for (const auto& path : paths)
+      if (path.setting == setting) out.push_back(path.result);
+    return out;
+  };
+  const std::vector<fs::path> of_a = files(a);
+  return !of_a.empty() && of_a == files(b);
+}
+
+void rethrow_with_origin(const Error& error, const std::vector<InputPath>& paths) {
+  const std::string text = error.message() + error.hint();
+  const InputPath* named = nullptr;
+  for (const auto& path : paths) {
+    const bool there =
+        text.find(path.result.string()) != std::string::npos ||
+        (!path.base.empty() && text.find((path.base / path.given).string()) != std::string::npos);
+    if (there && (!named || path.result.native().size() > named->result.native().size()))
+      named = &path;
+  }
+  if (!named || text.find(named->text()) != std::string::npos) throw;
+  throw Error(error.error_class(), cat(error.message(), "; ", named->text()), error.hint());
+}
+
+}  // namespace mtrain

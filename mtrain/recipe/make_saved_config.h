@@ -1,0 +1,18 @@
+// The settings of a run as text, from its recipe: what its record and its checkpoints hold.
+// Stateless.
+#pragma once
+#include <string>
+
+#include "mtrain/plugin/plugin_host.h"
+#include "mtrain/recipe/recipe.h"
+#include "mtrain/record/saved_config.h"
+
+namespace mtrain {
+
+/// `data` and `tokenizer`: the identities of what the run reads; `arithmetic`: what its bits depend
+/// on besides, as SavedIdentity says.
+MT_API SavedConfig make_saved_config(const Recipe& recipe, const PluginHost& plugins,
+                                     const std::string& data, const std::string& tokenizer,
+                                     const std::string& arithmetic);
+
+}  // namespace mtrain

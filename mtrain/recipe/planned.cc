@@ -1,0 +1,98 @@
+#include "mtrain/recipe/planned.h"
+
+#include "mtrain/recipe/planned_models.h"
+
+namespace mtrain {
+namespace {
+
+struct Nothing {
+  void bind(Fields&) {}
+};
+
+struct Lion {
+  double beta1 = 0.9, beta2 = 0.99;
+  void bind(Fields& f) {
+    f("beta1", beta1, "share of the running mean in an update")
+        .min(0)
+        .exclusive_max(1)
+        .renamed_from({"lion_beta1"});
+    f("beta2", beta2, "decay of the running mean")
+        .min(0)
+        .exclusive_max(1)
+        .renamed_from({"lion_beta2"});
+  }
+};
+
+struct Sgd {
+  double momentum = 0.9;
+  bool nesterov = false;
+  void bind(Fields& f) {
+    f("momentum", momentum, "decay of the running sum")
+        .min(0)
+        .exclusive_max(1)
+        .renamed_from({"sgd_momentum"});
+    f("nesterov", nesterov, "look ahead by one step of momentum");
+  }
+};
+
+struct Muon {
+  double momentum = 0.95, qk_clip_threshold = 0, qk_clip_alpha = 0.5;
+  bool nesterov = true, split_qkv = true;
+  int64_t newton_schulz_steps = 5;
+  std::string scale = "spectral", other = "adamw";
+  void bind(Fields& f) {
+    f("momentum", momentum, "decay of the running sum")
+        .min(0)
+        .exclusive_max(1)
+        .renamed_from({"muon_momentum"});
+    f("nesterov", nesterov, "look ahead by one step of momentum")
+        .renamed_from({"muon_use_nesterov"});
+    f("newton_schulz_steps", newton_schulz_steps, "iterations towards an orthogonal update")
+        .min(1)
+        .renamed_from({"muon_num_ns_steps"});
+    f("scale", scale, "what an update's size follows: the spectral norm, or that of Adam's")
+        .one_of({"spectral", "rms"})
+        .renamed_from({"muon_scale_mode"});
+    f("split_qkv", split_qkv, "queries, keys and values are matrices of their own")
+        .renamed_from({"muon_split_qkv"});
+    f("other", other, "optimizer of everything that is not a matrix")
+        .plugin("optimizer")
+        .renamed_from({"muon_scalar_optimizer"});
+    f("qk_clip_threshold", qk_clip_threshold,
+      "queries and keys shrink when an attention logit is above this; 0: never")
+        .min(0);
+    f("qk_clip_alpha", qk_clip_alpha, "share of that which queries take")
+        .exclusive_min(0)
+        .exclusive_max(1);
+  }
+};
+
+template <class Config>
+void plan(SchemaCatalog& catalog, const std::string& kind, std::string name, std::string doc,
+          std::string needs) {
+  if (catalog.has(kind, name)) return;
+  Schema schema = schema_of<Config>(std::move(name), std::move(doc));
+  schema.needs = std::move(needs);
+  catalog.add_component(kind, std::move(schema));
+}
+
+}  // namespace
+
+void add_planned(SchemaCatalog& catalog) {
+  plan<T5Settings>(catalog, "model", "t5", "encoder and decoder with relative positions",
+                   "the T5 model");
+  plan<Lion>(catalog, "optimizer", "lion",
+             "sign of a running mean (Chen et al. 2023, arXiv:2302.06675)", "the Lion optimizer");
+  plan<Muon>(catalog, "optimizer", "muon", "orthogonal updates of matrices", "the Muon optimizer");
+  plan<Sgd>(catalog, "optimizer", "sgd", "stochastic gradient descent with momentum",
+            "the SGD optimizer");
+  plan<Nothing>(catalog, "backend", "cpu", "the processor, always there", "");
+  plan<Nothing>(catalog, "backend", "cuda", "NVIDIA GPUs", "the CUDA backend");
+  plan<Nothing>(catalog, "comm", "thread", "ranks as threads of one process", "");
+  plan<Nothing>(catalog, "comm", "tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them",
+                "the tcp communicator");
+  plan<Nothing>(catalog, "comm", "mpi", "ranks of an MPI launch", "MPI communication");
+  plan<Nothing>(catalog, "comm", "nccl", "NVIDIA GPUs of one or more nodes", "NCCL communication");
+}
+
+}  // namespace mtrain

@@ -1,0 +1,393 @@
+#include "mtrain/recipe/recipe.h"
+
+#include <algorithm>
+#include <iostream>
+#include <numeric>
+
+#include "mtrain/base/checked.h"
+#include "mtrain/base/error.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/comm/launcher.h"
+#include "mtrain/config/yaml_load.h"
+#include "mtrain/plugin/sidecar.h"
+#include "mtrain/recipe/epochs.h"
+#include "mtrain/recipe/foreign_names.h"
+#include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/pipeline_plan.h"
+#include "mtrain/recipe/planned.h"
+#include "mtrain/recipe/resolvers.h"
+#include "mtrain/recipe/rules/rules.h"
+#include "mtrain/recipe/search_path.h"
+#include "mtrain/record/saved_config.h"
+#include "mtrain/record/saved_step.h"
+
+namespace mtrain {
+namespace {
+
+constexpr size_t kMaxInput = size_t{1} << 20;  // bytes of a recipe on standard input
+
+// Arguments are counted as `mtrain RECIPE k=v …` shows them: the recipe is the first.
+std::vector<OverrideText> numbered(const std::vector<std::string>& overrides) {
+  std::vector<OverrideText> out;
+  for (const auto& text : overrides) out.push_back({text, static_cast<int>(out.size()) + 2});
+  return out;
+}
+
+bool same_number(const Node& a, const Node& b) {
+  auto numeric = [](const Node& n) { return n.is(NodeKind::integer) || n.is(NodeKind::number); };
+  return numeric(a) && numeric(b) && a.as_double() == b.as_double();
+}
+
+/// Reads and checks the configuration, and finds the files that it names.
+void load_config(const ConfigRequest& request, const SchemaCatalog& catalog,
+                 const PluginHost& plugins, Recipe& recipe) {
+  recipe.report = Report();
+  recipe.config = ConfigContainer::load(request, catalog, recipe.report);
+  if (!recipe.config.root().is_map()) return;
+  const PathBases bases(recipe.config.composition().file, recipe.directory,
+                        search_folders(plugins.folders()));
+  recipe.inputs = resolve_input_paths(recipe.config, catalog, bases);
+}
+
+/// What config.json of model.init_from says, for the model of the recipe.
+HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, const Source& file) {
+  const Node& root = recipe.config.root();
+  HfTarget target{.plugin = root.find("model.type")->as_text(),
+                  .schemas = {catalog.section("model")}};
+  if (const Schema* model = catalog.component("model", target.plugin))
+    target.schemas.push_back(model);
+  const Node* length = root.find("model.seq_length");
+  if (length && length->is(NodeKind::integer)) target.seq_length = length->as_int();
+  if (const Node* ignored = root.find("model.init_ignore"); ignored && ignored->is_list())
+    for (const Node& key : ignored->items())
+      if (key.is_scalar()) target.ignored.push_back(key.as_text());
+  return read_hf_config(file.text(), file.name(), target);
+}
+
+/// Where a key such as "rope_scaling.factor" stands in config.json; the file as a whole where it
+/// does not.
+Location place_of_key(const SourcePtr& file, const std::string& key) {
+  const std::string& text = file->text();
+  size_t at = 0;
+  for (const std::string& part : split(key, '.')) {
+    const std::string quoted = cat('"', part, '"');
+    for (;; ++at) {
+      at = text.find(quoted, at);
+      if (at == std::string::npos) return {file, 0, 0};
+      const size_t next = text.find_first_not_of(" \t\r\n", at + quoted.size());
+      if (next != std::string::npos && text[next] == ':') break;
+    }
+  }
+  return locate(file, at);
+}
+
+/// What the recipe of a saved run says of its model, for the model of the recipe. Settings that
+/// leave shapes and meaning of the weights alone are those that the recipe may set to something
+/// else.
+std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog& catalog,
+                                       const Source& saved) {
+  const Node theirs = parse_yaml(saved.text(), saved.name());
+  const Node& ours = recipe.config.root();
+  std::vector<HfSetting> out;
+  auto add = [&](const std::string& path, bool may_differ) {
+    const Node *there = theirs.find(path), *here = ours.find(path);
+    if (!there || !here || brief(*there) == brief(*here)) return;
+    const bool computed = brief(*there) == "0" ||
+                          brief(*here) == "0";  // such as kv_heads: what it stands for may be equal
+    out.push_back(
+        {.path = path, .theirs = path, .value = *there, .training = may_differ || computed});
+  };
+  constexpr const char* kType = "model.type";
+  add(kType, false);
+  if (!out.empty()) return out;
+  for (const Schema* owner : catalog.owners("model", ours.find(kType)->as_text()))
+    for (const FieldSpec& spec : owner->fields) {
+      const bool fixed = spec.resume == ResumeClass::impossible;
+      if (fixed ||
+          (owner != catalog.section("model") && spec.resume == ResumeClass::changes_result))
+        add("model." + spec.path, !fixed);
+    }
+  return out;
+}
+
+/// What says which model the weights of model.init_from belong to.
+SourcePtr description_of_weights(const Recipe& recipe, const fs::path& folder) {
+  return with_path_origins(recipe.inputs, [&] {
+    if (is_saved_run(folder))
+      return std::make_shared<const Source>(SourceKind::file, folder.string(),
+                                            read_saved_config(folder).resolved);
+    return std::make_shared<const Source>(SourceKind::file, (folder / "config.json").string(),
+                                          HfDir(folder).config_text());
+  });
+}
+
+// What is known of the weights of model.init_from becomes the value of settings that the recipe
+// leaves alone; one that the recipe sets to something else is an error there, but for settings that
+// only training uses. What the model plugin does not compute is an error, or a warning where only
+// training would use it.
+void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
+                           const PluginHost& plugins, Recipe& recipe) {
+  const Node* from = recipe.config.root().find("model.init_from");
+  const Node* type = recipe.config.root().find("model.type");
+  if (!from || from->as_text().empty() || !type) return;
+  fs::path folder = recipe.resolve(from->as_text());
+  Report differing;
+  try {
+    const SourcePtr file = description_of_weights(recipe, folder);
+    const std::string& name = file->name();
+    const HfFolderConfig config =
+        is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}}
+                             : read_folder(recipe, catalog, *file);
+    for (const auto& refusal : config.refused)
+      differing.error("hf-config", "model.init_from", place_of_key(file, refusal.key), refusal.what)
+          .fix(refusal.fix);
+    if (!config.dropouts.empty())
+      differing.warning("hf-dropout", "model.init_from", from->loc(),
+                        cat(name, " has ", join(config.dropouts, ", "), ", which the model plugin ",
+                            type->as_text(), " does not have: training goes on without"));
+    for (const auto& setting : config.settings) {
+      const Node* ours = recipe.config.root().find(setting.path);
+      if (!ours) continue;
+      bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
+      if (!said)
+        request.overrides.push_back(
+            {cat("++", setting.path, "=", override_value_text(setting.value)), 0,
+             Location{file, 0, 0}});
+      else if (!setting.training && brief(*ours) != brief(setting.value) &&
+               !(ours->is_scalar() && same_number(*ours, setting.value)))
+        differing
+            .error("init-from", setting.path, ours->loc(),
+                   cat(brief(*ours), " differs from ", name,
+                       setting.omitted ? cat(", which omits ", setting.theirs,
+                                             ": its default in transformers is ")
+                                       : cat(", where ", setting.theirs, " is "),
+                       brief(setting.value)))
+            .fix(cat("leave ", setting.path, " out, or set it to ", brief(setting.value)));
+    }
+  } catch (const Error&) {
+    if (recipe.report.ok()) throw;
+    return;  // the recipe's own faults are told first
+  }
+  load_config(request, catalog, plugins, recipe);
+  recipe.report.add(std::move(differing));
+}
+
+/// A whole number of the recipe; 1 where it is faulty.
+int64_t number_at(const Recipe& recipe, const char* path) {
+  const Node* node = recipe.config.root().find(path);
+  return node && node->is(NodeKind::integer) ? node->as_int() : 1;
+}
+
+/// The fewest ranks that the layout can be laid over; 0: more than there can be.
+int64_t least_ranks(const Recipe& recipe) {
+  auto product = [&](std::initializer_list<const char*> paths) {
+    Checked<int64_t> out = 1;
+    for (const char* path : paths) out = out * number_at(recipe, path);
+    return out.valid() ? std::clamp<int64_t>(out.value(), 0, int64_t{1} << 31) : 0;
+  };
+  return std::lcm(product({"dist.tp", "dist.pp", "dist.cp", "dist.hsdp"}),
+                  product({"dist.etp", "dist.ep", "dist.pp"}));
+}
+
+// What depends on the number of ranks: dist.nproc itself, where a launcher decided it, and what
+// ${world_size:} says. `asked`: a value of the recipe asks for it. The cluster for the rules.
+Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted,
+                    const SchemaCatalog& catalog, const PluginHost& plugins, const bool& asked,
+                    Recipe& recipe) {
+  bool again = false;
+  auto said = [&](const char* path) {
+    const Node* node = recipe.config.root().find(path);
+    return node && node->loc() && node->loc().source->kind() != SourceKind::built_in;
+  };
+  Cluster cluster = wanted.cluster;
+  cluster.trains = wanted.launched > 0 || (wanted.any_ranks && said("dist.nproc"));
+  if (wanted.launched > 1) {
+    Location written{std::make_shared<Source>(SourceKind::command_line, "the launcher", ""), 0, 0};
+    for (const auto& [path, value] :
+         {std::pair{"dist.nproc", cat(wanted.launched)}, {"dist.comm", host_comm()}}) {
+      if (said(path)) continue;
+      request.overrides.push_back({cat("++", path, "=", value), 0, written});
+      again = true;
+    }
+  }
+  const int64_t nproc = wanted.launched > 1 && !said("dist.nproc")
+                            ? wanted.launched
+                            : number_at(recipe, "dist.nproc");
+  if (wanted.any_ranks && !cluster.trains && cluster.world_size == 0)
+    cluster.world_size = least_ranks(recipe);
+  recipe.ranks = cluster.world_size > 0        ? cluster.world_size
+                 : cluster.trains || nproc > 1 ? nproc
+                                               : 0;
+  if (wanted.cluster.world_size == 0 && recipe.ranks > 1 && asked) {
+    Cluster all = cluster;
+    all.world_size = recipe.ranks;
+    add_resolvers(request, {recipe.name, recipe.directory, all, wanted.trial});
+    again = true;
+  }
+  if (again) load_config(request, catalog, plugins, recipe);
+  return cluster;
+}
+
+// Fills the core's own settings; those that are faulty keep their defaults, and the report has them
+// already.
+void read_settings(const ConfigContainer& config, Settings& settings) {
+  Settings::each(settings, [&](const char* section, const char*, const char*, auto& part) {
+    Fields fields;
+    part.bind(fields);
+    try {
+      read_fields(config.section(section), fields);
+    } catch (const Error& faulty) {
+      if (faulty.error_class() != ErrorClass::config) throw;
+    }
+  });
+}
+
+/// A schedule that is written down is read and simulated like everything else that can be wrong
+/// with a recipe.
+void check_schedule_file(Recipe& recipe) {
+  constexpr const char* kSetting = "dist.schedule_file";
+  if (!recipe.report.ok() || recipe.settings.dist.pp == 1 ||
+      recipe.settings.dist.schedule_file.empty())
+    return;
+  try {
+    (void)pipeline_plan(recipe);
+  } catch (const Error& faulty) {
+    const Node* node = recipe.config.root().find(kSetting);
+    recipe.report
+        .error("schedule-file", kSetting, node ? node->loc() : Location{}, faulty.message())
+        .fix(faulty.hint());
+  }
+}
+
+std::string standard_input() {
+  std::string text(kMaxInput + 1, '\0');
+  std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::cin.gcount()));
+  MT_USER_CHECK(text.size() <= kMaxInput, ErrorClass::config,
+                "the recipe on standard input is longer than 1 MiB",
+                "a recipe is a short text: is this the right file?");
+  return text;
+}
+
+// Finds the recipe and says what it is called and where its paths start.
+ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Recipe& recipe) {
+  ConfigRequest request{.recipe = wanted.recipe,
+                        .text = wanted.text,
+                        .resolved = wanted.resolved,
+                        .overrides = wanted.overrides};
+  std::vector<SearchFolder> folders = search_folders(plugins.folders());
+  for (const auto& folder : folders) request.search_path.push_back(folder.path);
+  recipe.directory = wanted.directory.empty() ? fs::current_path() : wanted.directory;
+  recipe.name = wanted.recipe;
+  if (wanted.text) return request;
+  if (wanted.recipe == "-") {
+    request.recipe = recipe.name = "stdin";
+    request.text = standard_input();
+    recipe.directory = fs::current_path();
+  } else {
+    auto found = find_recipe(wanted.recipe, folders);
+    fs::path file = fs::absolute(found ? found->file : fs::path(wanted.recipe));
+    if (found) request.recipe = found->file.string();
+    recipe.directory =
+        is_installed(file, folders) ? fs::current_path() : file.parent_path();  // input_paths.h
+    recipe.name = file.stem().string();
+  }
+  return request;
+}
+
+}  // namespace
+
+const Node& Recipe::component(std::string_view section) const { return config.component(section); }
+
+fs::path Recipe::resolve(const std::string& path) const {
+  return fs::path(path).is_absolute() ? fs::path(path) : directory / path;
+}
+
+fs::path Recipe::run_directory() const {
+  return settings.run.dir.empty() ? fs::path("runs") / name : fs::path(settings.run.dir);
+}
+
+fs::path Recipe::checkpoint_directory() const {
+  return settings.checkpoint.dir.empty() ? run_directory() / "checkpoints"
+                                         : fs::path(settings.checkpoint.dir);
+}
+
+DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer) {
+  return {.seq_length = recipe.settings.model.seq_length,
+          .seed = static_cast<uint64_t>(recipe.settings.rng.seed),
+          .base_directory = recipe.directory,
+          .tokenizer = tokenizer};
+}
+
+SchemaCatalog schema_catalog(const PluginHost& plugins) {
+  SchemaCatalog catalog;
+  Settings defaults;
+  Settings::each(defaults, [&](const char* name, const char* doc, const char*, auto& part) {
+    Fields fields;
+    part.bind(fields);
+    Schema schema{name, doc, {}, {}};
+    for (const auto& field : fields.fields()) schema.fields.push_back(field.spec);
+    catalog.add_section(std::move(schema));
+  });
+  add_components(plugins, catalog);
+  add_planned(catalog);
+  catalog.set_advisor(foreign_name_help);
+  catalog.set_component_advisor(foreign_component_help);
+  return catalog;
+}
+
+Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
+  Recipe recipe;
+  ConfigRequest request = located(wanted, plugins, recipe);
+  add_resolvers(request, {recipe.name, recipe.directory, wanted.cluster, wanted.trial});
+  auto asked = std::make_shared<bool>(false);
+  auto& world_size = request.resolvers["world_size"];
+  world_size = [asked, answer = world_size](const auto& arguments) {
+    *asked = true;
+    return answer(arguments);
+  };
+  SchemaCatalog catalog = schema_catalog(plugins);
+  load_config(request, catalog, plugins, recipe);
+  if (!recipe.config.root().is_map()) return recipe;
+  const Cluster cluster = apply_ranks(request, wanted, catalog, plugins, *asked, recipe);
+  apply_weight_settings(request, catalog, plugins, recipe);
+  read_settings(recipe.config, recipe.settings);
+  check_length(recipe);
+  check_rules(recipe.config, catalog, cluster, recipe.report);
+  recipe.config.add_shadows(recipe.report);
+  check_schedule_file(recipe);
+  const Node* named = recipe.config.root().find("run.name");
+  // The name is in all that a run leaves behind: one that is made of a secret is not for that.
+  if (!recipe.settings.run.name.empty() && !(named && named->confidential()))
+    recipe.name = recipe.settings.run.name;
+  return recipe;
+}
+
+Recipe load_recipe(const RecipeRequest& request, const PluginHost& plugins) {
+  Recipe recipe = read_recipe(request, plugins);
+  recipe.report.throw_if_errors();
+  return recipe;
+}
+
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
+                   const PluginHost& plugins) {
+  return load_recipe({.recipe = path,
+                      .text = {},
+                      .directory = {},
+                      .overrides = numbered(overrides),
+                      .cluster = {}},
+                     plugins);
+}
+
+Recipe recipe_from_text(const std::string& text, const std::string& source_name,
+                        const fs::path& directory, const std::vector<std::string>& overrides,
+                        const PluginHost& plugins) {
+  return load_recipe({.recipe = source_name,
+                      .text = text,
+                      .directory = directory,
+                      .overrides = numbered(overrides),
+                      .cluster = {}},
+                     plugins);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,102 @@
+#include "mtrain/recipe/recipe_schema.h"
+
+#include <nlohmann/json.hpp>
+
+namespace mtrain {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Lays the component's properties beside the core's; a nested section that both have is merged.
+void lay_over(Json& into, const Json& from) {
+  for (const auto& [key, value] : from.items()) {
+    if (into.contains(key) && into[key].is_object() && value.is_object())
+      lay_over(into[key], value);
+    else
+      into[key] = value;
+  }
+}
+
+Json section_schema(const Schema& schema, const SchemaCatalog& catalog) {
+  Json json = Json::parse(json_schema_of(schema));
+  json.erase("$schema");
+  json.erase("title");
+  for (const auto& spec : schema.fields)
+    if (!spec.plugin_kind.empty() && spec.path.find('.') == std::string::npos)
+      json["properties"][spec.path]["anyOf"][0] = {{"enum", catalog.components(spec.plugin_kind)}};
+  return json;
+}
+
+// A section of the core's own: its settings, or the name of an option of its group.
+Json section_or_preset(const Schema& section, const SchemaCatalog& catalog) {
+  Json settings = section_schema(section, catalog);
+  settings["title"] = section.name;
+  Json option = {{"title", section.name + ": an option of its config group"}, {"type", "string"}};
+  return {{"description", section.doc}, {"anyOf", {settings, option}}};
+}
+
+Json section_with_components(const Schema& section, const SchemaCatalog& catalog,
+                             const std::string& kind) {
+  Json variants = Json::array();
+  Json names = Json::array();
+  for (const auto& name : catalog.components(kind)) {
+    names.push_back(name);
+    const Schema* component = catalog.component(kind, name);
+    Json variant = section_schema(section, catalog);
+    lay_over(variant["properties"], section_schema(*component, catalog)["properties"]);
+    variant["title"] = section.name + ": " + name;
+    variant["properties"]["type"] = {{"const", name}, {"description", component->doc}};
+    variants.push_back(std::move(variant));
+  }
+  // A plugin that is not here brings settings that are not known here.
+  const Json other_name = {
+      {"type", "string"}, {"pattern", "^[a-z0-9_]+$"}, {"not", {{"enum", names}}}};
+  Json other = section_schema(section, catalog);
+  other["title"] = section.name + ": a plugin of your own";
+  other["properties"]["type"] = other_name;
+  other["additionalProperties"] = true;
+  other["required"] = {"type"};
+  variants.push_back(std::move(other));
+  variants.push_back(
+      {{"title", section.name + ": a plugin by name"}, {"anyOf", {{{"enum", names}}, other_name}}});
+  return {{"description", section.doc}, {"anyOf", variants}};
+}
+
+// The keys that say how a recipe is put together.
+Json composition_schema() {
+  Json choice = {{"type", "object"},
+                 {"description", "group: option"},
+                 {"minProperties", 1},
+                 {"maxProperties", 1}};
+  Json text = {{"type", "string"}};
+  return {
+      {"defaults",
+       {{"description", "the files this one is laid over; _self_ is its own place among them"},
+        {"type", "array"},
+        {"items", {{"anyOf", {text, choice}}}}}},
+      {"patch",
+       {{"description", "overrides, as on the command line"}, {"type", "array"}, {"items", text}}},
+      {"sweep",
+       {{"description", "setting: its values, as on the command line of a sweep"},
+        {"type", "object"}}}};
+}
+
+}  // namespace
+
+std::string recipe_json_schema(const SchemaCatalog& catalog) {
+  Json root = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+               {"title", "mtrain recipe"},
+               {"description", "what `mtrain RECIPE` reads"},
+               {"type", "object"},
+               {"additionalProperties", false},
+               {"properties", composition_schema()}};
+  for (const auto& section : catalog.sections()) {
+    std::string kind = catalog.kind_of(section.name);
+    root["properties"][section.name] = kind.empty()
+                                           ? section_or_preset(section, catalog)
+                                           : section_with_components(section, catalog, kind);
+  }
+  return root.dump(1) + "\n";
+}
+
+}  // namespace mtrain

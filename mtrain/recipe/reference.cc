@@ -1,0 +1,147 @@
+#include "mtrain/recipe/reference.h"
+
+#include <algorithm>
+
+#include "mtrain/base/text.h"
+#include "mtrain/plugin/stamp.h"
+#include "mtrain/recipe/rules/rules.h"
+
+namespace mtrain {
+namespace {
+
+std::string replaced(std::string_view text, std::string_view what, std::string_view by) {
+  std::string out;
+  for (size_t at = 0;;) {
+    size_t found = text.find(what, at);
+    out.append(text.substr(at, found - at));
+    if (found == std::string_view::npos) return out;
+    out.append(by);
+    at = found + what.size();
+  }
+}
+
+/// What is worth knowing besides meaning, value and default.
+std::vector<std::string> notes_of(const FieldSpec& spec) {
+  std::vector<std::string> notes;
+  if (!spec.example.empty()) notes.push_back("e.g. " + spec.example);
+  if (spec.resume == ResumeClass::impossible) notes.emplace_back("fixed for a run");
+  if (!spec.needs.empty()) notes.push_back(cat("needs ", spec.needs, ", not built yet"));
+  if (!spec.alternative.empty()) notes.push_back(cat("in place of ", spec.alternative));
+  if (spec.secret) notes.emplace_back("secret: never saved or shown");
+  if (!spec.renamed_from.empty()) notes.push_back("also known as " + join(spec.renamed_from, ", "));
+  return notes;
+}
+
+/// Calls part(title, doc, schema, prefix) for each core section and each component behind it.
+template <class Part>
+void each_part(const SchemaCatalog& catalog, Part&& part) {
+  for (const auto& section : catalog.sections()) {
+    part(section.name, section.doc, section, section.name);
+    std::string kind = catalog.kind_of(section.name);
+    if (kind.empty()) continue;
+    for (const auto& name : catalog.components(kind)) {
+      const Schema* component = catalog.component(kind, name);
+      part(cat(section.name, ": ", name), component->doc, *component, section.name);
+    }
+  }
+}
+
+std::string cell(std::string_view text) { return replaced(replaced(text, "|", "\\|"), "\n", " "); }
+
+std::string code(std::string_view text) { return text.empty() ? "" : cat("`", cell(text), "`"); }
+
+}  // namespace
+
+std::string reference_markdown(const SchemaCatalog& catalog) {
+  std::string out =
+      "# Settings\n\nEverything a recipe can say, by section. Written by `mtrain schema --format "
+      "markdown`; "
+      "a test "
+      "keeps it current. `mtrain\nconfig explain KEY` shows one setting.\n\nA setting is written "
+      "in its "
+      "section, or on "
+      "the command line as `section.setting=value`. Where a section has a `type`,\nthat "
+      "component's settings "
+      "stand in "
+      "the same section. What is `fixed for a run` cannot change when a run resumes.\n";
+  each_part(catalog, [&](const std::string& title, const std::string& doc, const Schema& schema,
+                         const std::string& prefix) {
+    bool component = title != prefix;
+    out += cat(component ? "\n### " : "\n## ", title, "\n\n", doc,
+               schema.needs.empty() ? "" : "; not built yet", ".\n");
+    if (schema.fields.empty()) return;
+    out += "\n| setting | value | default | meaning |\n|---|---|---|---|\n";
+    for (const auto& spec : schema.fields) {
+      std::string meaning = spec.doc;
+      for (const auto& note : notes_of(spec)) meaning += "; " + note;
+      std::string initial = spec.required ? "required" : code(spec.default_value);
+      out += cat("| `", spec.path, "` | ", cell(describe(spec)), " | ", initial, " | ",
+                 cell(meaning), " |\n");
+    }
+  });
+  return out;
+}
+
+std::string reference_man_page(const SchemaCatalog& catalog) {
+  auto plain = [](std::string_view text) {
+    std::string escaped = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
+    return escaped.starts_with('.') || escaped.starts_with('\'') ? "\\&" + escaped : escaped;
+  };
+  std::string out = cat(
+      ".TH MTRAIN\\-RECIPE 5 \"\" \"mtrain ", MT_VERSION,
+      "\" \"mtrain manual\"\n.SH NAME\nmtrain\\-recipe \\- the settings of a training recipe\n"
+      ".SH DESCRIPTION\nA recipe is a YAML map of sections. Every setting can be changed on the "
+      "command line as\n.IR section . setting = value .\n");
+  each_part(catalog, [&](const std::string& title, const std::string& doc, const Schema& schema,
+                         const std::string& prefix) {
+    out += cat(title == prefix ? ".SH \"" : ".SS \"", plain(title), "\"\n", plain(doc), ".\n");
+    for (const auto& spec : schema.fields) {
+      out += cat(".TP\n.BR ", plain(prefix), ".", plain(spec.path), "\n", plain(spec.doc), ".\n",
+                 plain(cat(describe(spec), spec.required ? "; required"
+                                           : spec.default_value.empty()
+                                               ? ""
+                                               : cat("; default ", spec.default_value))),
+                 ".\n");
+      for (const auto& note : notes_of(spec)) out += plain(note) + ".\n";
+    }
+  });
+  return out;
+}
+
+std::string rules_markdown() {
+  std::string out =
+      "# Rules between settings\n\nWhat no single setting can say. `mtrain check RECIPE "
+      "[--world-size N] "
+      "[--gpu TYPE]` "
+      "holds a recipe against all of them,\nand offers values that were tried. A rule about a "
+      "setting that a "
+      "recipe does "
+      "not have does not apply, nor does one that\nasks for a number of ranks or a type of GPU "
+      "that nobody "
+      "named. Written "
+      "by `mtrain schema --format rules`; a test keeps it\ncurrent.\n\n| rule | shown at | where | "
+      "must hold "
+      "| because "
+      "|\n|---|---|---|---|---|\n";
+  for (const auto& rule : recipe_rules().rules())
+    out += cat("| ", rule.id, rule.severity == Severity::warning ? " (warning)" : "", " | `",
+               rule.path, "` | ", code(rule.when), " | ", code(rule.must), " | ", cell(rule.why),
+               " |\n");
+  out += "\nNames that stand for expressions:\n\n| name | value |\n|---|---|\n";
+  for (const auto& definition : recipe_rules().definitions())
+    out += cat("| `", definition.name, "` | ", code(definition.expression), " |\n");
+  return out;
+}
+
+std::vector<std::string> undocumented(const SchemaCatalog& catalog) {
+  std::vector<std::string> out;
+  each_part(catalog, [&](const std::string& title, const std::string& doc, const Schema& schema,
+                         const std::string& prefix) {
+    if (doc.empty()) out.push_back(title);
+    for (const auto& spec : schema.fields)
+      if (spec.doc.empty()) out.push_back(cat(prefix, ".", spec.path, " of ", title));
+  });
+  return out;
+}
+
+}  // namespace mtrain

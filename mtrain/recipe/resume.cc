@@ -1,0 +1,220 @@
+#include "mtrain/recipe/resume.h"
+
+#include <algorithm>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/log.h"
+#include "mtrain/checkpoint/store.h"
+#include "mtrain/config/diff.h"
+#include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/record/data_changes.h"
+#include "mtrain/record/saved_config.h"
+
+namespace mtrain {
+namespace {
+
+constexpr const char* kSteps = "train.steps";
+
+// The changes of each class, as lines of a report.
+struct Changes {
+  std::vector<std::string> impossible, changes_result, start;
+  std::vector<std::string> data,
+      data_paths;  // of the section dataset; those that name files to read are data_paths
+  std::vector<std::string> shared_data;  // of other sections
+  std::string advice;
+};
+
+const FieldSpec* spec_at(const SchemaCatalog& catalog, const std::string& path,
+                         const ConfigContainer& config) {
+  auto settings = catalog.settings_at(path, config.type_of(path.substr(0, path.find('.'))));
+  return settings.empty() ? nullptr : settings.front();
+}
+
+ResumeClass resume_class(const FieldSpec* spec) {
+  return spec ? spec->resume : ResumeClass::changes_result;
+}
+
+std::string describe(const Difference& d, const std::map<std::string, std::string>& origins) {
+  std::string before = d.before ? brief(*d.before) : "absent";
+  auto who = origins.find(d.path);
+  return cat(d.path, ": ", before, " -> ", brief(*d.after), "   (",
+             d.after->loc() ? d.after->loc().text() : "nowhere",
+             who == origins.end() ? "" : "; before: " + who->second, ")");
+}
+
+/// The steps of a list that come after `step`.
+std::vector<int64_t> coming(const Node* list, int64_t step) {
+  std::vector<int64_t> out;
+  if (list && list->is_list())
+    for (const Node& item : list->items())
+      if (item.is(NodeKind::integer) && item.as_int() > step) out.push_back(item.as_int());
+  return out;
+}
+
+/// `step`: the last one that the run has made.
+Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& before,
+                const std::map<std::string, std::string>& origins, int64_t step) {
+  using enum ResumeClass;
+  Changes out;
+  for (const auto& d : differences(before.config.root(), now.config.root())) {
+    // A setting that is no more cannot have been changed by the user.
+    if (!d.after || (!d.before && !d.after->is_scalar())) continue;
+    if (same_input(before.inputs, now.inputs, d.path)) continue;
+    const FieldSpec* spec = d.before ? spec_at(catalog, d.path, now.config) : nullptr;
+    const ResumeClass resume = resume_class(spec);
+    const bool of_dataset = d.path.starts_with("dataset.");
+    if (resume == safe ||
+        (resume == coming_steps && coming(d.before, step) == coming(d.after, step)))
+      continue;
+    auto& lines = resume == impossible ? out.impossible
+                  : resume == start    ? out.start
+                  : resume != data     ? out.changes_result
+                  : !of_dataset        ? out.shared_data
+                  : spec->input_path   ? out.data_paths
+                                       : out.data;
+    lines.push_back(describe(d, origins));
+  }
+  return out;
+}
+
+void add(std::vector<std::string>& lines, const std::vector<std::string>& more) {
+  lines.insert(lines.end(), more.begin(), more.end());
+}
+
+/// Settings of the data are refused where the samples that were read would be others. One of
+/// another section may change something else as well. `later`: those that are still to come are
+/// others.
+void judge_data(const std::string& before, const std::string& now, bool later, Changes& changes) {
+  if (before == now) {
+    add(changes.changes_result, changes.shared_data);
+    return later ? add(changes.changes_result, changes.data) : void();
+  }
+  std::vector<std::string> reasons = changes.shared_data;
+  add(reasons, changes.data);
+  if (const auto files = data_file_changes(before, now); !files.empty())
+    add(reasons, changes.data_paths.empty() ? files : changes.data_paths);
+  add(changes.impossible, reasons.empty() ? data_changes(before, now) : reasons);
+}
+
+/// The order of the samples that were read is as it was, or the settings that changed it are
+/// refused.
+void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const Recipe& old,
+                 const Recipe& recipe, const std::map<std::string, std::string>& origins,
+                 Changes& changes) {
+  const bool reads_on =
+      before.state.consumed_samples > 0 && before.state.step < recipe.settings.train.steps;
+  if (!reads_on || before.data != now.data || before.order.empty() || before.order == now.order)
+    return;
+  const std::string why =
+      cat("dataset.order=megatron would put all samples in another order, as it does for each "
+          "number of epochs: the run began with ",
+          before.order, ", this is ", now.order);
+  const Node* epochs = recipe.config.composition().tree.find("train.epochs");
+  size_t told = 0;
+  for (const auto& d : differences(old.config.root(), recipe.config.root()))
+    for (const char* length :
+         {kSteps, "train.global_batch_size", "train.micro_batch_size", "train.batch_schedule"}) {
+      if (!d.after || d.path != length) continue;
+      const bool counted =
+          length == kSteps && epochs && epochs->loc().text() == d.after->loc().text();
+      changes.impossible.push_back(cat(
+          counted ? cat("train.epochs=", brief(*epochs), " makes ") : "", describe(d, origins)));
+      ++told;
+    }
+  if (told == 0) return changes.impossible.push_back(why);
+  changes.impossible.back() += cat("\n    ", why);
+  changes.advice = "; a run with dataset.order=open can become longer or shorter";
+}
+
+[[noreturn]] void refuse_arithmetic(const std::string& checkpoint, const std::string& before,
+                                    const std::string& here) {
+  std::string fix = "continue on such a device";
+  if (before.starts_with(kCpuArithmetic)) {
+    const std::string level = before.substr(kCpuArithmetic.size());
+    fix = cpu_has_level(level) ? cat("set MTRAIN_ISA=", level, " in the environment")
+                               : cat("continue on a processor that has level ", level);
+  }
+  throw Error(ErrorClass::checkpoint,
+              cat(checkpoint, " was computed by \"", before, "\", and this is \"", here,
+                  "\", which gives other bits: run.deterministic=true does not allow that"),
+              cat(fix, ", or set run.deterministic=false"));
+}
+
+std::string lines(const std::vector<std::string>& items) { return "\n  " + join(items, "\n  "); }
+
+}  // namespace
+
+void check_resume(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
+                  const CheckpointMeta& now, const std::string& checkpoint, bool quiet) {
+  std::string where = cat(checkpoint, " (its recipe)");
+  Recipe old = recipe_from_text(before.config, where, before.directory, {}, plugins);
+  SavedConfig saved;
+  if (before.saved != "{}") saved = saved_config_from_json(before.saved, where);
+  const SavedConfig now_saved = saved_config_from_json(now.saved, "this run");
+  const auto origins = origins_of(saved);
+  Changes changes = compare(recipe, schema_catalog(plugins), old, origins, before.state.step);
+  if (before.tokenizer != now.tokenizer)
+    changes.impossible.push_back(cat("tokenizer: ", before.tokenizer, " -> ", now.tokenizer));
+  const std::string whole = identity_of(saved).data, whole_now = identity_of(now_saved).data;
+  judge_data(before.data, now.data, !whole.empty() && whole != whole_now, changes);
+  judge_order(before, now, old, recipe, origins, changes);
+  const std::string arithmetic = identity_of(saved).arithmetic,
+                    here = identity_of(now_saved).arithmetic;
+  // The checkpoint has rank 0's arithmetic, which other machines of the job need not share.
+  if (!quiet && !arithmetic.empty() && arithmetic != here) {
+    if (recipe.settings.run.deterministic) refuse_arithmetic(checkpoint, arithmetic, here);
+    changes.changes_result.push_back(
+        cat("arithmetic: ", arithmetic, " -> ", here, "   (sums are added in another order)"));
+  }
+  if (!changes.impossible.empty())
+    throw Error(ErrorClass::checkpoint,
+                cat(checkpoint, " cannot be continued by this recipe:", lines(changes.impossible)),
+                cat("undo ", changes.impossible.size() == 1 ? "this change" : "these changes",
+                    ", or start a new run: run.dir=ANOTHER/FOLDER", changes.advice));
+  if (quiet) return;
+  if (!changes.changes_result.empty())
+    log_warn("resuming with other settings, which changes the result:",
+             lines(changes.changes_result));
+  if (!changes.start.empty())
+    log_warn("settings that count when a run begins have other values, which changes nothing:",
+             lines(changes.start));
+  if (before.saved != "{}")
+    for (const std::string& change : changed_programs(saved, now_saved))
+      log_warn("resuming with ", change);
+}
+
+bool continues_run(const Recipe& recipe) {
+  std::error_code ignored;
+  const fs::path folder = recipe.checkpoint_directory();
+  if (!fs::is_directory(folder, ignored)) return false;
+  auto all = CheckpointStore(folder).list();
+  return std::any_of(all.begin(), all.end(),
+                     [](const CheckpointInfo& info) { return info.problem.empty(); });
+}
+
+std::vector<std::string> changes_of_run(const Recipe& recipe, const PluginHost& plugins,
+                                        const std::vector<std::string>& exact) {
+  if (!continues_run(recipe)) return {};
+  const fs::path folder = recipe.checkpoint_directory();
+  const SavedConfig saved = read_saved_config(folder);
+  const Recipe before = recipe_from_text(saved.resolved, cat(folder.string(), " (its recipe)"),
+                                         identity_of(saved).directory, {}, plugins);
+  const SchemaCatalog& catalog = schema_catalog(plugins);
+  const auto origins = origins_of(saved);
+  auto is_exact = [&](const std::string& path) {
+    return std::any_of(exact.begin(), exact.end(), [&](const std::string& key) {
+      return path == key || path.starts_with(key + ".");
+    });
+  };
+  std::vector<std::string> out;
+  for (const auto& d : differences(before.config.root(), recipe.config.root())) {
+    if (!d.after || (!d.before && !d.after->is_scalar())) continue;
+    if (same_input(before.inputs, recipe.inputs, d.path)) continue;
+    const ResumeClass resume =
+        resume_class(d.before ? spec_at(catalog, d.path, recipe.config) : nullptr);
+    if (resume != ResumeClass::safe || is_exact(d.path)) out.push_back(describe(d, origins));
+  }
+  return out;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,105 @@
+// Optimizer state and how data-parallel ranks share it.
+#include "mtrain/recipe/rules/rules.h"
+
+namespace mtrain {
+namespace {
+
+#define MT_SMALL_STATE                                                                  \
+  "mixed_precision.params_dtype != 'fp32' or mixed_precision.grads_dtype != 'fp32' or " \
+  "optimizer.exp_avg_dtype != 'fp32' or optimizer.exp_avg_sq_dtype != 'fp32'"
+
+constexpr Rule kRules[] = {
+    {"gather-needs-zero", "ddp.overlap_param_gather", "ddp.overlap_param_gather",
+     "dist.zero >= 1 and ddp.overlap_grad_reduce",
+     "needs dist.zero >= 1 and ddp.overlap_grad_reduce",
+     "parameters are gathered only where their update is shared out; the gradients of the step "
+     "before must "
+     "be "
+     "under way",
+     "ddp.overlap_param_gather; dist.zero; ddp.overlap_grad_reduce"},
+    {"align-needs-gather", "ddp.align_param_gather", "ddp.align_param_gather",
+     "ddp.overlap_param_gather and dist.pp > 1", "needs ddp.overlap_param_gather and dist.pp > 1",
+     "", "ddp.align_param_gather"},
+    {"small-state-optimizer", "optimizer.type", MT_SMALL_STATE, "optimizer.type == 'adamw'",
+     "only adamw keeps its state in small types, and this is {optimizer.type}", "",
+     "optimizer.type='adamw'"},
+    {"small-state-sharded", "dist.zero", MT_SMALL_STATE, "dist.zero >= 1",
+     "state in small types needs dist.zero >= 1", "the update rounds on the rank that owns a shard",
+     "dist.zero"},
+    {"offload-sharded", "optimizer.offload_fraction", "optimizer.offload_fraction > 0",
+     "dist.zero >= 1 and optimizer.type == 'adamw'", "needs dist.zero >= 1 and optimizer adamw", "",
+     "optimizer.offload_fraction=0; dist.zero"},
+    {"offload-overlap", "optimizer.offload_overlap", "optimizer.offload_overlap",
+     "optimizer.offload_fraction > 0", "nothing is offloaded", "",
+     "optimizer.offload_overlap; optimizer.offload_fraction=1.0"},
+    {"accumulate-dtype", "ddp.accumulate_dtype", "ddp.accumulate_dtype == 'bf16'",
+     "ddp.grads_dtype == 'bf16'", "gradients that travel in fp32 are added in fp32", "",
+     "ddp.accumulate_dtype; ddp.grads_dtype"},
+    {"matrix-optimizer-zero", "dist.zero", "optimizer.type == 'muon'", "dist.zero <= 1",
+     "{optimizer.type} works on whole matrices, which dist.zero={dist.zero} cuts", "", "dist.zero"},
+    {"in-order-whole-gradients", "ddp.in_order", "ddp.in_order", "dist.zero <= 1",
+     "each micro-batch's gradients are kept whole, and dist.zero={dist.zero} keeps none so", "",
+     "ddp.in_order=false; dist.zero"},
+    {"hsdp-divides-dp", "dist.hsdp", "dist.hsdp > 1 and world_size % model_ranks == 0",
+     "dp % dist.hsdp == 0", "{dist.hsdp} groups cannot be made of {dp} data-parallel ranks", "",
+     "dist.hsdp"},
+    {"hsdp-needs-zero", "dist.hsdp", "dist.hsdp > 1", "dist.zero >= 1",
+     "groups that share nothing inside are no groups", "", "dist.hsdp=1; dist.zero"},
+    {"outer-needs-hsdp", "dist.outer_zero", "dist.outer_zero > 0",
+     "dist.hsdp > 1 and dist.zero == 3",
+     "sharing across groups needs dist.hsdp > 1 and dist.zero=3", "", "dist.outer_zero; dist.zero"},
+    {"double-buffer", "ddp.double_buffer", "ddp.double_buffer", "dist.zero == 3",
+     "only dist.zero=3 gathers parameters into buffers", "", "ddp.double_buffer; dist.zero"},
+    {"hash-needs-replicas", "train.weight_hash_interval", "train.weight_hash_interval > 0",
+     "dist.zero < 3", "with dist.zero=3 no two ranks hold the same parameters", "",
+     "train.weight_hash_interval=0; dist.zero"},
+    {"min-lr", "scheduler.min_lr", "scheduler.type != 'constant'",
+     "scheduler.min_lr <= optimizer.lr",
+     "{scheduler.min_lr} is above optimizer.lr ({optimizer.lr})",
+     "the rate would rise where it should decay", "scheduler.min_lr=optimizer.lr / 10"},
+    {"embedding-min-lr", "optimizer.embedding_min_lr",
+     "optimizer.embedding_min_lr != null and optimizer.embedding_lr != null",
+     "optimizer.embedding_min_lr <= optimizer.embedding_lr",
+     "{optimizer.embedding_min_lr} is above optimizer.embedding_lr ({optimizer.embedding_lr})", "",
+     "optimizer.embedding_min_lr=optimizer.embedding_lr / 10"},
+    {"embedding-min-lr-alone", "optimizer.embedding_min_lr", "optimizer.embedding_min_lr != null",
+     "optimizer.embedding_lr != null", "needs optimizer.embedding_lr", "",
+     "optimizer.embedding_min_lr=null; optimizer.embedding_lr=optimizer.lr"},
+    {"warmup", "scheduler.warmup_steps",
+     "not scheduler.type in ['constant', 'inverse_sqrt'] and train.steps > 0",
+     "scheduler.warmup_steps < decay_end",
+     "{scheduler.warmup_steps} steps of warmup are cut to the {decay_end} until the end of the "
+     "decay, and nothing decays",
+     "the rate falls between the end of warmup and decay_steps; a share of train.steps, such as "
+     "5%, fits every length",
+     "scheduler.warmup_steps=decay_end // 10", Severity::warning},
+    {"stable-steps", "scheduler.stable_steps",
+     "scheduler.type == 'wsd' and scheduler.stable_steps > 0 and train.steps > 0",
+     "scheduler.warmup_steps + scheduler.stable_steps < decay_end",
+     "warmup and plateau end at step {scheduler.warmup_steps + scheduler.stable_steps}, and "
+     "nothing is left "
+     "to "
+     "decay before step {decay_end}",
+     "", "scheduler.stable_steps=max(0, (decay_end - scheduler.warmup_steps) * 4 // 5)",
+     Severity::warning},
+    {"constant-min-lr", "scheduler.min_lr", "scheduler.type == 'constant'", "scheduler.min_lr == 0",
+     "{scheduler.min_lr} has no effect with scheduler.type=constant",
+     "a constant rate does not decay", "scheduler.min_lr=0.0", Severity::warning},
+    {"decay-has-end", "scheduler.decay_steps", "scheduler.type in ['constant', 'inverse_sqrt']",
+     "scheduler.decay_steps == 0",
+     "{scheduler.decay_steps} has no effect with scheduler.type={scheduler.type}",
+     "that schedule has no last step", "scheduler.decay_steps=0", Severity::warning},
+    {"stable-steps-wsd", "scheduler.stable_steps", "scheduler.type != 'wsd'",
+     "scheduler.stable_steps < 0",
+     "{scheduler.stable_steps} has no effect with scheduler.type={scheduler.type}",
+     "only wsd has a plateau before its decay", "scheduler.stable_steps=-1; scheduler.type='wsd'",
+     Severity::warning},
+};
+
+#undef MT_SMALL_STATE
+
+}  // namespace
+
+std::span<const Rule> optimizer_rules() { return kRules; }
+
+}  // namespace mtrain

@@ -1,0 +1,109 @@
+// Number types.
+#include "mtrain/recipe/rules/rules.h"
+
+namespace mtrain {
+namespace {
+
+constexpr Rule kRules[] = {
+    {"fp8-xor-fp4", "mixed_precision.fp4", "fp4", "not fp8", "mixed_precision.fp8 is on as well",
+     "a product has one type", "mixed_precision.fp8='none'; mixed_precision.fp4='none'"},
+    {"small-products-dtype", "mixed_precision.dtype", "fp8 or fp4",
+     "mixed_precision.dtype in ['bf16', 'fp16', 'auto']",
+     "FP8 and FP4 products need a network that computes in bf16 or fp16, not "
+     "{mixed_precision.dtype}",
+     "", "mixed_precision.dtype"},
+    {"fp8-params", "mixed_precision.fp8_params", "mixed_precision.fp8_params", "fp8",
+     "needs mixed_precision.fp8", "", "mixed_precision.fp8_params; mixed_precision.fp8"},
+    {"fp4-params", "mixed_precision.fp4_params", "mixed_precision.fp4_params", "fp4",
+     "needs mixed_precision.fp4", "", "mixed_precision.fp4_params; mixed_precision.fp4"},
+    {"fp8-attention", "mixed_precision.fp8_attention", "mixed_precision.fp8_attention", "fp8",
+     "needs mixed_precision.fp8", "", "mixed_precision.fp8_attention; mixed_precision.fp8"},
+    {"fp8-activations", "mixed_precision.fp8_activations", "mixed_precision.fp8_activations", "fp8",
+     "needs mixed_precision.fp8", "", "mixed_precision.fp8_activations; mixed_precision.fp8"},
+    {"fp8-output", "mixed_precision.fp8_output", "mixed_precision.fp8_output",
+     "fp8 and mixed_precision.fp8_recipe == 'mxfp8'", "the head in FP8 needs fp8_recipe=mxfp8",
+     "coarser scales lose too much where the loss is made",
+     "mixed_precision.fp8_output; mixed_precision.fp8_recipe"},
+    {"bf16-ends", "mixed_precision.first_bf16_layers", "fp8 or fp4",
+     "mixed_precision.first_bf16_layers + mixed_precision.last_bf16_layers < model.layers",
+     "the first {mixed_precision.first_bf16_layers} and last {mixed_precision.last_bf16_layers} of "
+     "{model.layers} blocks "
+     "stay in {mixed_precision.dtype}, which leaves none",
+     "", "mixed_precision.first_bf16_layers=0; mixed_precision.last_bf16_layers=0; model.layers"},
+    {"fp8-params-recipe", "mixed_precision.fp8_params", "fp8 and mixed_precision.fp8_params",
+     "mixed_precision.fp8_recipe in ['tensorwise', 'delayed']",
+     "weights are gathered as FP8 with one scale per tensor only, and fp8_recipe is "
+     "{mixed_precision.fp8_recipe}",
+     "other recipes gather them in the type of mixed_precision.dtype",
+     "mixed_precision.fp8_params=false; mixed_precision.fp8_recipe"},
+    {"fp8-params-zero", "mixed_precision.fp8_params", "mixed_precision.fp8_params",
+     "dist.zero >= 1", "with dist.zero=0 every rank updates all weights, and none are gathered", "",
+     "dist.zero=1; mixed_precision.fp8_params=false"},
+    {"reuse-needs-mxfp8", "mixed_precision.reuse_grad_buffer", "mixed_precision.reuse_grad_buffer",
+     "fp8 and mixed_precision.fp8_recipe == 'mxfp8'",
+     "only mxfp8 parameters are gathered through the gradient buffer", "",
+     "mixed_precision.reuse_grad_buffer"},
+    {"fp8-shape", "model.hidden_size", "fp8 or fp4", "model.hidden_size % small_group == 0",
+     "{model.hidden_size} is not a multiple of {small_group}",
+     "products of this type are over groups of 16 values, with mxfp8 of 32", "model.hidden_size"},
+    {"fp8-shape-ffn", "model.ffn_hidden_size", "(fp8 or fp4) and model.ffn_hidden_size > 0",
+     "model.ffn_hidden_size % (small_group * dist.tp) == 0",
+     "{model.ffn_hidden_size} is not a multiple of {small_group} x tp = {small_group * dist.tp}",
+     "products of this type are over groups of 16 values, with mxfp8 of 32, on every rank",
+     "model.ffn_hidden_size; dist.tp"},
+    {"fp8-shape-heads", "model.heads", "fp8 or fp4",
+     "(model.heads * head_width) % (small_group * dist.tp) == 0",
+     "{model.heads} heads of {head_width} make {model.heads * head_width} values, no multiple of "
+     "{small_group} x tp = "
+     "{small_group * dist.tp}",
+     "products of this type are over groups of 16 values, with mxfp8 of 32, on every rank",
+     "model.heads; dist.tp"},
+    {"fp8-shape-experts", "model.moe.ffn_hidden_size", "(fp8 or fp4) and experts > 0",
+     "expert_ffn % (small_group * dist.etp) == 0",
+     "experts of width {expert_ffn}, no multiple of {small_group} x etp = {small_group * dist.etp}",
+     "products of this type are over groups of 16 values, with mxfp8 of 32, on every rank",
+     "model.moe.ffn_hidden_size; dist.etp"},
+    {"fp8-shape-tokens", "model.seq_length", "fp8 or fp4",
+     "(train.micro_batch_size * model.seq_length) % (small_group * dist.cp) == 0",
+     "{train.micro_batch_size * model.seq_length} tokens of a micro-batch are no multiple of "
+     "{small_group} x cp = "
+     "{small_group * dist.cp}",
+     "the gradient of a weight is a product over tokens, in groups of 16, with mxfp8 of 32",
+     "model.seq_length; train.micro_batch_size; dist.cp"},
+    {"residual-dtype", "mixed_precision.residual_dtype", "mixed_precision.residual_dtype == 'fp32'",
+     "mixed_precision.dtype in ['bf16', 'fp16', 'auto']", "everything is fp32 already", "",
+     "mixed_precision.residual_dtype; mixed_precision.dtype"},
+    {"tf32-backend", "mixed_precision.tf32", "mixed_precision.tf32", "dist.backend == 'cuda'",
+     "the backend is {dist.backend}", "TF32 is a GPU's",
+     "mixed_precision.tf32=false; dist.backend='cuda'"},
+    {"loss-scale-dtype", "mixed_precision.loss_scale", "mixed_precision.loss_scale > 0",
+     "mixed_precision.dtype == 'fp16'",
+     "only fp16 has a loss scale, and dtype is {mixed_precision.dtype}",
+     "fp32 and bf16 have the range to do without",
+     "mixed_precision.loss_scale=0; mixed_precision.dtype"},
+    {"min-loss-scale", "mixed_precision.min_loss_scale", "mixed_precision.dtype == 'fp16'",
+     "mixed_precision.min_loss_scale <= mixed_precision.initial_loss_scale",
+     "above initial_loss_scale ({mixed_precision.initial_loss_scale})", "",
+     "mixed_precision.min_loss_scale=1"},
+    {"gpu-bf16", "mixed_precision.dtype", "mixed_precision.dtype == 'bf16'",
+     "gpu.compute_capability >= 80", "{gpu.name} cannot compute in bf16",
+     "it came with compute capability 8.0", "mixed_precision.dtype"},
+    {"gpu-fp8", "mixed_precision.fp8", "fp8", "gpu.compute_capability >= 89",
+     "{gpu.name} has no FP8 unit", "it came with compute capability 8.9",
+     "mixed_precision.fp8='none'"},
+    {"gpu-blockwise", "mixed_precision.fp8_recipe",
+     "fp8 and mixed_precision.fp8_recipe == 'blockwise'", "gpu.compute_capability == 90",
+     "{gpu.name} has no blockwise FP8 products", "they are Hopper's; Blackwell has mxfp8 instead",
+     "mixed_precision.fp8_recipe"},
+    {"gpu-mxfp8", "mixed_precision.fp8_recipe", "fp8 and mixed_precision.fp8_recipe == 'mxfp8'",
+     "gpu.compute_capability >= 100", "{gpu.name} has no mxfp8 unit", "it came with Blackwell",
+     "mixed_precision.fp8_recipe"},
+    {"gpu-fp4", "mixed_precision.fp4", "fp4", "gpu.compute_capability >= 100",
+     "{gpu.name} has no FP4 unit", "it came with Blackwell", "mixed_precision.fp4='none'"},
+};
+
+}  // namespace
+
+std::span<const Rule> precision_rules() { return kRules; }
+
+}  // namespace mtrain

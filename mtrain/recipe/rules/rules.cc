@@ -1,0 +1,175 @@
+#include "mtrain/recipe/rules/rules.h"
+
+#include "mtrain/base/error.h"
+#include "mtrain/data/dataset.h"
+#include "mtrain/data/gpt_index.h"
+#include "mtrain/pipeline/layout.h"
+#include "mtrain/recipe/batch_schedule.h"
+
+namespace mtrain {
+namespace {
+
+const std::vector<Definition>& definitions() {
+  static const std::vector<Definition> kDefinitions = {
+      {"kv_heads", "model.kv_heads if model.kv_heads > 0 else model.heads"},
+      {"model_ranks", "dist.tp * dist.pp * dist.cp"},
+      {"expert_ranks", "dist.etp * dist.ep * dist.pp"},
+      // What --world-size or a launcher says, else dist.nproc where it decides; absent while nobody
+      // said how many ranks.
+      {"world_size", "given_ranks ?? max(dist.nproc, least_nproc)"},
+      {"dp", "max(1, world_size // model_ranks)"},
+      {"known_dp",
+       "max(1, (world_size ?? 1) // model_ranks)"},  // 1 while nobody said how many ranks
+      {"one_batch",
+       "train.global_batch_size if train.global_batch_size > 0 else train.micro_batch_size"},
+      {"global_batch", "batch.largest ?? one_batch"},
+      {"micro_batches", "global_batch // (train.micro_batch_size * known_dp)"},
+      {"eval_micro",
+       "validation.micro_batch_size if validation.micro_batch_size > 0 else "
+       "train.micro_batch_size"},
+      {"eval_global",
+       "validation.global_batch_size if validation.global_batch_size > 0 else global_batch"},
+      {"group_size", "dist.microbatch_group_size if dist.microbatch_group_size > 0 else dist.pp"},
+      {"chunks", "dist.pp * dist.vp"},
+      {"split_layers",
+       "model.layers + (1 if dist.account_for_embedding else 0) + (1 if dist.account_for_loss else "
+       "0)"},
+      {"end_stages",
+       "(1 if dist.first_stage_layers > 0 else 0) + (1 if dist.last_stage_layers > 0 else 0)"},
+      {"middle_layers", "model.layers - dist.first_stage_layers - dist.last_stage_layers"},
+      {"middle_stages", "dist.pp - end_stages"},
+      {"decay_end", "scheduler.decay_steps if scheduler.decay_steps > 0 else train.steps"},
+      {"experts", "model.moe.experts ?? 0"},
+      {"expert_ffn",
+       "model.moe.ffn_hidden_size if model.moe.ffn_hidden_size > 0 else model.ffn_hidden_size"},
+      {"fp8", "mixed_precision.fp8 != 'none'"},
+      {"fp4", "mixed_precision.fp4 != 'none'"},
+      // What FP8 and FP4 hardware takes together along a sum.
+      {"small_group", "32 if fp8 and mixed_precision.fp8_recipe == 'mxfp8' else 16"},
+      {"head_width",
+       "model.head_dim if (model.head_dim ?? 0) > 0 else model.hidden_size // model.heads"},
+      {"graphs", "cuda_graph.type != 'none'"},
+  };
+  return kDefinitions;
+}
+
+/// Of train.batch_schedule, where it is set: what is wrong with it, or its sizes.
+void batch_facts(const ConfigContainer& config, std::map<std::string, ExpressionValue>& facts) {
+  const Node* list = config.root().find("train.batch_schedule");
+  if (!list || !list->is(NodeKind::list) || list->size() == 0) return;
+  std::vector<std::string> items;
+  for (const Node& item : list->items()) items.push_back(item.as_text());
+  std::string fault;
+  const BatchSchedule batches = BatchSchedule::parse(items, fault);
+  facts["batch.fault"] = fault;
+  if (!fault.empty()) return;
+  facts["batch.largest"] = batches.largest();
+  facts["batch.divisor"] = batches.common_divisor();
+}
+
+void layout_facts(const ConfigContainer& config, std::map<std::string, ExpressionValue>& facts) {
+  const Node* text = config.root().find("dist.layout");
+  if (!text || text->as_text().empty()) return;
+  PipelineLayout layout = parse_pipeline_layout(text->as_text());
+  facts["layout.fault"] = layout.fault;
+  if (!layout.fault.empty()) return;
+  facts["layout.stages"] = static_cast<int64_t>(layout.stages.size());
+  facts["layout.layers"] = layout.count('t');
+  facts["layout.mtp_layers"] = layout.count('m');
+  int64_t mtp_stage = -1;
+  for (size_t i = 0; i < layout.stages.size(); ++i)
+    if (layout.stages[i].find('m') != std::string::npos) mtp_stage = static_cast<int64_t>(i);
+  facts["layout.mtp_stage"] = mtp_stage;
+}
+
+/// What the model learns and what the samples are for. None where either is not known, or suits
+/// whatever the other is.
+void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog,
+                     std::map<std::string, ExpressionValue>& facts) {
+  std::vector<std::string> found;
+  for (const char* section : {"model", "dataset"}) {
+    const Schema* component = catalog.component(catalog.kind_of(section), config.type_of(section));
+    if (!component || component->objective == Fields::kAnyObjective) return;
+    found.push_back(component->objective.empty() ? std::string(Dataset::kNextToken)
+                                                 : component->objective);
+  }
+  facts["objective.model"] = found[0];
+  facts["objective.dataset"] = found[1];
+}
+
+bool are_shares(std::string_view text, std::string& fault) {
+  try {
+    split_ranges(text, 0);
+    return true;
+  } catch (const Error& error) {
+    fault = error.message();
+    return false;
+  }
+}
+
+/// What is wrong with the shares of a dataset. A plugin's own `split`, whose default is no list of
+/// shares, may mean something else.
+void split_facts(const ConfigContainer& config, const SchemaCatalog& catalog,
+                 std::map<std::string, ExpressionValue>& facts) {
+  const Node* split = config.root().find("dataset.split");
+  auto specs = catalog.settings_at("dataset.split", config.type_of("dataset"));
+  if (!split || specs.empty()) return;
+  std::string fault;
+  std::string usual = specs.front()->default_value;
+  std::erase_if(usual, [](char c) { return c == '\'' || c == '"'; });  // as YAML writes it
+  if (!are_shares(usual, fault)) return;
+  fault.clear();
+  are_shares(split->as_text(), fault);
+  facts["split.fault"] = fault;
+}
+
+}  // namespace
+
+const RuleBook& recipe_rules() {
+  static const RuleBook kBook = [] {
+    std::vector<Rule> all;
+    for (auto part : {world_rules(), pipeline_rules(), context_rules(), moe_rules(),
+                      precision_rules(), optimizer_rules(), memory_rules(), running_rules()})
+      all.insert(all.end(), part.begin(), part.end());
+    return RuleBook(std::move(all), definitions());
+  }();
+  return kBook;
+}
+
+std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
+                                                  const Cluster& cluster) {
+  std::map<std::string, ExpressionValue> facts;
+  const Node* nproc = config.root().find("dist.nproc");
+  const bool given = cluster.world_size > 0,
+             several = nproc && nproc->kind() == NodeKind::integer && nproc->as_int() > 1;
+  if (given) facts["given_ranks"] = cluster.world_size;
+  if (given || several || cluster.trains) facts["least_nproc"] = int64_t{1};
+  if (!cluster.gpu.empty()) {
+    const GpuType& gpu = gpu_type(cluster.gpu);
+    facts["gpu.name"] = std::string(gpu.name);
+    facts["gpu.compute_capability"] = gpu.compute_capability;
+    facts["gpu.per_domain"] = gpu.per_domain;
+  }
+  layout_facts(config, facts);
+  batch_facts(config, facts);
+  return facts;
+}
+
+void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
+                 const Cluster& cluster, Report& report, bool fixes) {
+  RuleInput input;
+  input.fixes = fixes;
+  input.last_resort = "model";
+  input.root = &config.root();
+  input.facts = rule_facts(config, cluster);
+  objective_facts(config, catalog, input.facts);
+  split_facts(config, catalog, input.facts);
+  input.field = [&](const std::string& path) {
+    std::string section = path.substr(0, path.find('.'));
+    auto found = catalog.settings_at(path, catalog.section(section) ? config.type_of(section) : "");
+    return found.empty() ? nullptr : found.front();
+  };
+  recipe_rules().check(input, report);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,31 @@
+// The rules between settings that every recipe is held against before anything is built. Each
+// area's table is a file of this folder. Stateless.
+#pragma once
+#include <span>
+
+#include "mtrain/config/container.h"
+#include "mtrain/config/rules.h"
+#include "mtrain/recipe/cluster.h"
+
+namespace mtrain {
+
+/// All rules and definitions.
+MT_API const RuleBook& recipe_rules();
+/// Holds a configuration against all rules. Settings that are faulty already take no part. `fixes`:
+/// with values that mend what is violated.
+MT_API void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
+                        const Cluster& cluster, Report& report, bool fixes = true);
+/// What rules can ask about besides settings: given_ranks, least_nproc, gpu.…, layout.….
+MT_API std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
+                                                         const Cluster& cluster);
+
+std::span<const Rule> world_rules();
+std::span<const Rule> pipeline_rules();
+std::span<const Rule> context_rules();
+std::span<const Rule> moe_rules();
+std::span<const Rule> precision_rules();
+std::span<const Rule> optimizer_rules();
+std::span<const Rule> memory_rules();
+std::span<const Rule> running_rules();
+
+}  // namespace mtrain

@@ -1,0 +1,49 @@
+#include "mtrain/recipe/saved_run.h"
+
+#include "mtrain/checkpoint/store.h"
+#include "mtrain/record/saved_step.h"
+#include "mtrain/record/train_state.h"
+
+namespace mtrain {
+namespace {
+
+/// The saved recipe for who only uses the model: the plugin of its optimizer may be gone. What is
+/// said on the command line is checked.
+Recipe recipe_without_optimizer(RecipeRequest request, const PluginHost& plugins) {
+  Recipe recipe = read_recipe(request, plugins);
+  Report rest;
+  for (const Diagnostic& d : recipe.report.diagnostics()) {
+    const bool said = d.where && d.where.source->kind() == SourceKind::command_line;
+    if (d.severity == Severity::error && d.path.starts_with("optimizer.") && !said) continue;
+    Diagnostic& kept = d.severity == Severity::error
+                           ? rest.error(d.code, d.path, d.where, d.message)
+                           : rest.warning(d.code, d.path, d.where, d.message);
+    kept = d;
+  }
+  rest.throw_if_errors();
+  recipe.report = std::move(rest);
+  return recipe;
+}
+
+}  // namespace
+
+SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& overrides,
+                        const PluginHost& plugins) {
+  auto [folder, step] = find_saved_step(given);
+  CheckpointStore store(folder);
+  CheckpointMeta meta = meta_from_json(store.meta(step), store.step_folder(step).string());
+  RecipeRequest request{.recipe = cat(store.step_folder(step).string(), " (its recipe)"),
+                        .text = meta.config,
+                        .resolved = true,
+                        .directory = meta.directory};
+  for (const auto& text : overrides)
+    request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
+  SavedRun run{recipe_without_optimizer(std::move(request), plugins), folder, step, {}};
+  run.recipe.name = meta.name;
+  run.tokenizer = meta.tokenizer;
+  if (meta.saved != "{}")
+    run.config = saved_config_from_json(meta.saved, store.step_folder(step).string());
+  return run;
+}
+
+}  // namespace mtrain

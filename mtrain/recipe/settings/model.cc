@@ -1,0 +1,92 @@
+#include "mtrain/recipe/settings/model.h"
+
+namespace mtrain {
+
+using enum ResumeClass;
+
+namespace {
+
+void bind_recompute(ModelSection& s, Fields& f) {
+  f("recompute", s.recompute,
+    "what backward computes again instead of keeping it; full: each block, selective: "
+    "recompute_modules")
+      .one_of({"none", "selective", "full"})
+      .resume(safe)
+      .renamed_from({"recompute_granularity"});
+  f("recompute_method", s.recompute_method,
+    "full; uniform: every block, in groups of recompute_layers; block: the first recompute_layers "
+    "of each "
+    "stage")
+      .one_of({"uniform", "block"})
+      .resume(safe);
+  f("recompute_layers", s.recompute_layers, "full: how many blocks, see recompute_method")
+      .min(1)
+      .max(kMostLayers)
+      .resume(safe)
+      .renamed_from({"recompute_num_layers"});
+  f("recompute_modules", s.recompute_modules,
+    "selective: the parts of a block that are computed again")
+      .one_of({"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"})
+      .needs("multi-head latent attention", {"mla_up_proj"})
+      .resume(safe);
+  f("recompute_distribute", s.recompute_distribute,
+    "full: the kept inputs of blocks are split over tensor-parallel ranks")
+      .needs(
+          "kept inputs that are gathered again over tensor-parallel ranks (dist.sp=true keeps them "
+          "split, and more)")
+      .resume(safe)
+      .renamed_from({"distribute_saved_activations"});
+}
+
+}  // namespace
+
+void ModelSection::bind(Fields& f) {
+  f("type", type, "the model plugin")
+      .required()
+      .plugin("model")
+      .example("llama")
+      .resume(impossible);
+  f("seq_length", seq_length, "tokens per sample")
+      .min(1)
+      .max(kLargestDimension)
+      .unit("tokens")
+      .resume(data)
+      .renamed_from({"encoder_seq_length"});
+  f("vocab_size", vocab_size,
+    "rows of the embedding; 0: the tokenizer's vocabulary rounded up to vocab_multiple")
+      .min(0)
+      .max(kLargestDimension)
+      .resume(impossible);
+  f("vocab_multiple", vocab_multiple,
+    "the vocabulary is padded to a multiple of this; padding never changes the loss")
+      .min(1)
+      .max(kLargestDimension)
+      .resume(impossible)
+      .renamed_from({"make_vocab_size_divisible_by"});
+  f("init_from", init_from,
+    "what gives the start values: a Hugging Face folder (config.json, *.safetensors), or a run's "
+    "folder or checkpoint")
+      .example("/models/Llama-3.2-1B")
+      .resume(start)
+      .renamed_from({"pretrained_checkpoint"})
+      .input_path();
+  f("init_ignore", init_ignore,
+    "keys of config.json in init_from's folder that the model plugin does not honour, and training "
+    "goes on without")
+      .example("[sliding_window]")
+      .resume(start);
+  bind_recompute(*this, f);
+}
+
+void TokenizerSection::bind(Fields& f) {
+  f("type", type, "the tokenizer plugin")
+      .plugin("tokenizer")
+      .resume(impossible)
+      .renamed_from({"tokenizer_type"});
+}
+
+void DatasetSection::bind(Fields& f) {
+  f("type", type, "the dataset plugin").required().plugin("dataset").example("gpt").resume(data);
+}
+
+}  // namespace mtrain

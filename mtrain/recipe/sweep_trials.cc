@@ -1,0 +1,137 @@
+#include "mtrain/recipe/sweep_trials.h"
+
+#include <algorithm>
+
+#include "mtrain/base/error.h"
+#include "mtrain/config/repository.h"
+#include "mtrain/config/sweep.h"
+#include "mtrain/recipe/search_path.h"
+
+namespace mtrain {
+namespace {
+
+/// The recipe's own `sweep:`, read without the overrides, which may hold several values.
+Recipe bare_recipe(const RecipeRequest& request, const PluginHost& plugins) {
+  RecipeRequest bare = request;
+  bare.overrides.clear();
+  return read_recipe(bare, plugins);
+}
+
+std::vector<fs::path> folders_of(const RecipeRequest& request, const PluginHost& plugins) {
+  std::vector<fs::path> out;
+  auto folders = search_folders(plugins.folders());
+  if (auto found = find_recipe(request.recipe, folders)) out.push_back(found->file.parent_path());
+  for (const auto& folder : folders) out.push_back(folder.path);
+  return out;
+}
+
+std::string without_sign(std::string_view key) {
+  while (key.starts_with('+')) key.remove_prefix(1);
+  return std::string(key);
+}
+
+/// "optimizer.lr" and "1e-3" of an override; the key alone where it has no value.
+std::pair<std::string, std::string> key_and_value(const OverrideText& override) {
+  if (override.raw) return {without_sign(override.text), *override.raw};
+  const size_t equals = override.text.find('=');
+  if (equals == std::string::npos) return {without_sign(override.text), ""};
+  return {without_sign(std::string_view(override.text).substr(0, equals)),
+          override.text.substr(equals + 1)};
+}
+
+/// What the overrides give the settings that vary; all of them where none does. One that is given
+/// twice has the value of the last.
+std::vector<std::pair<std::string, std::string>> varying(
+    const Sweep& sweep, const std::vector<OverrideText>& overrides) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& dimension : sweep.dimensions)
+    for (const auto& axis : dimension.axes) {
+      auto is_axis = [&](const OverrideText& override) {
+        return key_and_value(override).first == without_sign(axis.key);
+      };
+      auto last = std::find_if(overrides.rbegin(), overrides.rend(), is_axis);
+      if (last != overrides.rend()) out.push_back(key_and_value(*last));
+    }
+  if (sweep.dimensions.empty())
+    for (const auto& override : overrides) {
+      auto same = [&](const auto& known) { return known.first == key_and_value(override).first; };
+      std::erase_if(out, same);
+      out.push_back(key_and_value(override));
+    }
+  return out;
+}
+
+/// Without dots and a slash at its end, so that equal folders have equal names.
+fs::path folder_name(fs::path folder) {
+  folder = folder.lexically_normal();
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
+/// The folder that holds both, or is one of them.
+fs::path common_folder(const fs::path& a, const fs::path& b) {
+  fs::path out;
+  const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  for (auto part = a.begin(); part != end; ++part) out /= *part;
+  return out.empty() ? fs::path(".") : out;
+}
+
+}  // namespace
+
+std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginHost& plugins) {
+  MT_USER_CHECK(request.recipe != "-", ErrorClass::usage,
+                "a sweep reads its recipe once for each trial", "put the recipe into a file");
+  Recipe bare = bare_recipe(request, plugins);
+  if (!bare.config.root().is_map()) bare.report.throw_if_errors();
+  ConfigRepository repository(folders_of(request, plugins));
+  SweepRequest wanted;
+  wanted.recipe = &bare.config.composition().sweep;
+  wanted.overrides = request.overrides;
+  wanted.options_of = [&](const std::string& group) { return repository.options(group); };
+  Report report;
+  auto sweep = read_sweep(wanted, report);
+  report.throw_if_errors();
+  auto combinations = expand(*sweep, report);
+  report.throw_if_errors();
+  std::vector<SweepTrial> out;
+  for (auto& overrides : combinations) {
+    SweepTrial trial;
+    trial.settings = varying(*sweep, overrides);
+    for (const auto& [key, value] : trial.settings)
+      trial.label += cat(trial.label.empty() ? "" : " ", key, "=", value);
+    trial.request = request;
+    trial.request.trial = static_cast<int64_t>(out.size());
+    trial.request.overrides = std::move(overrides);
+    out.push_back(std::move(trial));
+  }
+  return out;
+}
+
+SweepFolders sweep_folders(const std::vector<SweepTrial>& trials, const std::vector<bool>& faulty,
+                           const PluginHost& plugins) {
+  SweepFolders out;
+  std::vector<std::pair<fs::path, size_t>> named;  // and the trials that they are of
+  for (size_t i = 0; i < trials.size(); ++i) {
+    out.of_trials.emplace_back();
+    if (!faulty[i])
+      named.emplace_back(folder_name(load_recipe(trials[i].request, plugins).run_directory()), i);
+  }
+  if (named.empty()) return out;
+  std::sort(named.begin(), named.end());  // what is in a folder comes right behind it
+  out.common = common_folder(named.front().first, named.back().first);
+  const bool one = named.front().first == named.back().first;
+  for (size_t k = 0; k < named.size(); ++k) {
+    const auto& [folder, trial] = named[k];
+    out.of_trials[trial] = one ? folder / std::to_string(trials[trial].request.trial) : folder;
+    if (one || k == 0 || common_folder(named[k - 1].first, folder) != named[k - 1].first) continue;
+    throw Error(
+        ErrorClass::config,
+        cat("the sweep's trials ", named[k - 1].second, " (", trials[named[k - 1].second].label,
+            ") and ", trial, " (", trials[trial].label, ") cannot have the folders ",
+            named[k - 1].first.string(), " and ", folder.string(), ": each needs one of its own"),
+        "let run.dir name all that varies, or ${run:trial}; or nothing of it: each trial then has "
+        "a folder of its number in run.dir");
+  }
+  return out;
+}
+
+}  // namespace mtrain

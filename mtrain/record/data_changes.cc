@@ -1,0 +1,140 @@
+#include "mtrain/record/data_changes.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/text.h"
+
+namespace mtrain {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kShownBytes = 80, kShownLines = 6;
+constexpr const char* kFiles = "files";
+
+/// `text` around the offset where it begins to differ from another.
+std::string around(const std::string& text, size_t offset) {
+  constexpr size_t kBefore = 20;
+  const size_t begin = offset < kBefore ? 0 : offset - kBefore;
+  const std::string part = text.substr(begin, kShownBytes);
+  return cat(begin > 0 ? "…" : "", printable(part, 4 * kShownBytes),
+             begin + part.size() < text.size() ? "…" : "");
+}
+
+std::string text_change(const std::string& before, const std::string& now) {
+  const auto at =
+      std::mismatch(before.begin(), before.end(), now.begin(), now.end()).first - before.begin();
+  return cat(around(before, static_cast<size_t>(at)), " -> ", around(now, static_cast<size_t>(at)));
+}
+
+/// A pair of prepared files of both sides. Checksums say that their contents differ, and mean
+/// nothing to a reader.
+bool compare_pairs(const Json& before, const Json& now, std::vector<std::string>& out) {
+  auto name = [](const Json& json) {
+    auto file = json.is_object() ? json.find("file") : json.end();
+    return json.is_object() && file != json.end() && file->is_string() ? file->get<std::string>()
+                                                                       : std::string();
+  };
+  const std::string a = name(before), b = name(now);
+  if (a.empty() || b.empty()) return false;
+  if (a != b) {
+    out.push_back(cat(printable(a), " -> ", printable(b)));
+    return true;
+  }
+  constexpr std::string_view kBytes = "_bytes";
+  std::vector<std::string> sizes;
+  for (const auto& [key, value] : before.items())
+    if (key.ends_with(kBytes) && now.contains(key) && now[key] != value)
+      sizes.push_back(cat(printable(a), ".", key.substr(0, key.size() - kBytes.size()), " had ",
+                          value.dump(), " bytes and has ", now[key].dump()));
+  out.push_back(cat(printable(a), " has other contents",
+                    sizes.empty() ? " of the same size" : cat(": ", join(sizes, ", "))));
+  return true;
+}
+
+/// Files of records of both sides, which are digests.
+bool compare_records(const Json& before, const Json& now, const std::string& path,
+                     std::vector<std::string>& out) {
+  if (!before.is_string() || !now.is_string()) return false;
+  for (const auto& [place, setting] : {std::pair{"files[0]", "dataset.path"},
+                                       {"files[1]", "dataset.valid_path"},
+                                       {"files[2]", "dataset.test_path"}})
+    if (path == place)
+      return out.push_back(cat("the file of ", setting, " has other contents")), true;
+  return false;
+}
+
+/// What decides a value of a dataset's identity.
+std::string setting_of(const std::string& path) {
+  for (const auto& [key, setting] : {std::pair{"seed", "rng.seed"},
+                                     {"seq_length", "model.seq_length"},
+                                     {"dataset", "dataset.type"}})
+    if (path == key) return setting;
+  return printable(path);
+}
+
+/// Values of both sides, each of which may be absent.
+void compare(const Json* before, const Json* now, const std::string& path,
+             std::vector<std::string>& out) {
+  if (before && now && *before == *now) return;
+  if (before && now &&
+      (compare_pairs(*before, *now, out) || compare_records(*before, *now, path, out)))
+    return;
+  if (before && now && before->is_object() && now->is_object()) {
+    for (const auto& [key, value] : before->items())
+      compare(&value, now->contains(key) ? &(*now)[key] : nullptr,
+              path.empty() ? key : cat(path, ".", key), out);
+    for (const auto& [key, value] : now->items())
+      if (!before->contains(key))
+        compare(nullptr, &value, path.empty() ? key : cat(path, ".", key), out);
+    return;
+  }
+  if (before && now && before->is_array() && now->is_array()) {
+    for (size_t i = 0; i < std::max(before->size(), now->size()); ++i)
+      compare(i < before->size() ? &(*before)[i] : nullptr, i < now->size() ? &(*now)[i] : nullptr,
+              cat(path, "[", i, "]"), out);
+    return;
+  }
+  auto text = [](const Json* value) {
+    if (!value) return std::string("absent");
+    return value->is_string() ? value->get<std::string>()
+                              : value->dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  out.push_back(
+      cat(setting_of(path), path.empty() ? "" : ": ", text_change(text(before), text(now))));
+}
+
+std::vector<std::string> shortened(std::vector<std::string> lines, size_t limit) {
+  if (lines.size() <= limit) return lines;
+  const size_t more = lines.size() - limit;
+  lines.resize(limit);
+  lines.push_back(cat("and ", more, " more"));
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> data_changes(const std::string& before, const std::string& now,
+                                      size_t limit) {
+  if (before == now) return {};
+  const Json old_data = Json::parse(before, nullptr, false),
+             new_data = Json::parse(now, nullptr, false);
+  std::vector<std::string> out;
+  if (!old_data.is_discarded() && !new_data.is_discarded()) compare(&old_data, &new_data, "", out);
+  if (out.empty())
+    out.push_back(text_change(before, now));  // no JSON, or the same values written in another way
+  return shortened(std::move(out), limit);
+}
+
+std::vector<std::string> data_file_changes(const std::string& before, const std::string& now) {
+  const Json old_data = Json::parse(before, nullptr, false),
+             new_data = Json::parse(now, nullptr, false);
+  std::vector<std::string> out;
+  if (old_data.is_object() && new_data.is_object() && old_data.contains(kFiles) &&
+      new_data.contains(kFiles))
+    compare(&old_data[kFiles], &new_data[kFiles], kFiles, out);
+  return shortened(std::move(out), kShownLines);
+}
+
+}  // namespace mtrain

@@ -1,0 +1,135 @@
+#include "mtrain/record/run_summary.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "mtrain/base/error.h"
+#include "mtrain/config/diff.h"
+#include "mtrain/config/yaml_load.h"
+
+namespace mtrain {
+namespace {
+
+constexpr int kMaxDepth = 3;  // of folders of runs
+constexpr size_t kMaxValue = 60;
+
+struct Losses {
+  std::map<int64_t, double> train, valid;  // by step
+
+  static std::optional<double> at(const std::map<int64_t, double>& of, int64_t step) {
+    auto found = of.find(step);
+    return found == of.end() ? std::nullopt : std::optional(found->second);
+  }
+  void forget_after(int64_t step) {
+    for (auto* of : {&train, &valid}) of->erase(of->upper_bound(step), of->end());
+  }
+  static std::optional<double> last(const std::map<int64_t, double>& of) {
+    return of.empty() ? std::nullopt : std::optional(of.rbegin()->second);
+  }
+};
+
+/// A line that a kill cut short is left out.
+Losses read_losses(const fs::path& file) {
+  Losses out;
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
+    if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) continue;
+    const int64_t step = row["step"].get<int64_t>();
+    for (auto [key, into] : {std::pair{"loss", &out.train}, {"val_loss", &out.valid}})
+      if (row.contains(key) && row[key].is_number()) (*into)[step] = row[key].get<double>();
+  }
+  return out;
+}
+
+std::vector<SettingChange> changes_between(const SavedConfig& before, const SavedConfig& now) {
+  std::vector<SettingChange> out;
+  const Node a = parse_yaml(before.resolved, "before"), b = parse_yaml(now.resolved, "now");
+  auto origins = origins_of(now);
+  for (const auto& d : differences(a, b))
+    out.push_back({d.path, d.before ? brief(*d.before, kMaxValue) : "",
+                   d.after ? brief(*d.after, kMaxValue) : "", origins[d.path]});
+  return out;
+}
+
+/// How far an invocation's steps count, `reached` being the newest known step of the run.
+void count_steps(RunSummary& run, const std::vector<Invocation>& history, int64_t reached,
+                 const Losses& losses) {
+  for (const auto& part : parts_of_history(history)) {
+    auto of = std::find_if(
+        run.invocations.begin(), run.invocations.end(),
+        [&](const InvocationSummary& i) { return i.invocation.number == part.invocation.number; });
+    of->first = part.first;
+    const int64_t end =
+        part.last.value_or(part.invocation.last_step.value_or(std::max(reached, part.first)));
+    of->last = run.rewound_to ? std::min(end, std::max(*run.rewound_to, part.first)) : end;
+    of->loss = Losses::at(losses.train, *of->last);
+  }
+}
+
+}  // namespace
+
+bool is_run_folder(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "config" / "resolved.yaml", ignored) || !run_history(folder).empty() ||
+         fs::is_directory(folder / "checkpoints", ignored);
+}
+
+RunSummary summarize_run(const fs::path& folder) {
+  MT_USER_CHECK(is_run_folder(folder), ErrorClass::checkpoint,
+                cat(printable(folder.string()), " is no run's folder"),
+                "list the runs of a folder: mtrain runs ls DIR");
+  RunSummary out{.folder = folder,
+                 .rewound_to = {},
+                 .loss = {},
+                 .valid_loss = {},
+                 .invocations = {},
+                 .checkpoints = {}};
+  const std::vector<Invocation> history = run_history(folder);
+  Losses losses = read_losses(folder / "metrics.jsonl");
+  out.rewound_to = rewound_to(history);
+  if (out.rewound_to)
+    losses.forget_after(*out.rewound_to);  // they stay in the file until the run continues
+  std::error_code ignored;
+  if (const fs::path checkpoints = checkpoint_folder_of(folder);
+      fs::is_directory(checkpoints, ignored))
+    out.checkpoints = CheckpointStore(checkpoints).list();
+  for (const auto& checkpoint : out.checkpoints)
+    if (checkpoint.problem.empty()) out.step = std::max(out.step, checkpoint.step);
+  if (!losses.train.empty()) out.step = std::max(out.step, losses.train.rbegin()->first);
+  out.loss = Losses::last(losses.train);
+  out.valid_loss = Losses::last(losses.valid);
+  std::optional<SavedConfig> before;
+  for (const auto& invocation : history) {
+    SavedConfig texts = read_config_folder(invocation.folder);
+    out.invocations.push_back(
+        {invocation,
+         texts.overrides,
+         before ? changes_between(*before, texts) : std::vector<SettingChange>(),
+         {},
+         {},
+         {}});
+    before = std::move(texts);
+  }
+  if (!history.empty()) out.steps = history.back().steps;
+  count_steps(out, history, out.step, losses);
+  return out;
+}
+
+std::vector<fs::path> find_runs(const fs::path& folder) {
+  std::vector<fs::path> out;
+  std::error_code ignored;
+  auto look = [&](auto& self, const fs::path& at, int depth) -> void {
+    if (is_run_folder(at)) return void(out.push_back(at));
+    if (depth == kMaxDepth) return;
+    for (fs::directory_iterator it(at, ignored), end; !ignored && it != end; it.increment(ignored))
+      if (it->is_directory(ignored) && !it->is_symlink(ignored)) self(self, it->path(), depth + 1);
+    ignored.clear();
+  };
+  look(look, folder, 0);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace mtrain

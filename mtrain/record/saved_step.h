@@ -1,0 +1,23 @@
+// Finds the checkpoint that a path names: the newest valid one of a run's folder or of a folder of
+// checkpoints, or one step-N folder. Stateless.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "mtrain/base/file.h"
+
+namespace mtrain {
+
+/// A checkpoint of a run.
+struct SavedStep {
+  fs::path checkpoints;  // the folder that holds it
+  int64_t step = 0;
+};
+/// Whether a folder is a run's, or one of its checkpoints.
+MT_API bool is_saved_run(const fs::path& path);
+/// `path`: a run folder, a folder of checkpoints, or one step-N folder. Takes the newest valid
+/// checkpoint unless one is named. `asked_by`: what the path was given as, for the hint.
+/// Error(checkpoint) when there is none.
+MT_API SavedStep find_saved_step(const fs::path& path, const std::string& asked_by = "--from");
+
+}  // namespace mtrain

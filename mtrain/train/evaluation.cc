@@ -1,0 +1,92 @@
+// The loss of a split, by a trainer and by `mtrain eval`.
+#include <chrono>
+
+#include "mtrain/base/error.h"
+#include "mtrain/base/failpoint.h"
+#include "mtrain/base/plugin_call.h"
+#include "mtrain/train/model_input.h"
+#include "mtrain/train/trainer.h"
+
+namespace mtrain {
+namespace {
+
+LoaderConfig loader_config(const Settings& s, const RankMesh* mesh) {
+  const int64_t ranks = mesh ? mesh->data().size() : 1;
+  return {.seq_length = s.model.seq_length,
+          .micro_batch_size = s.eval_micro_batch(),
+          .num_micro_batches = s.eval_global_batch() / (s.eval_micro_batch() * ranks),
+          .dp_rank = mesh ? mesh->data().index() : 0,
+          .dp_size = ranks};
+}
+
+/// The stages of a pipeline agree on the shape of a micro-batch, here on another one than in
+/// training.
+class OtherMicroBatches {
+ public:
+  OtherMicroBatches(Interpreter& interpreter, bool other)
+      : interpreter_(other ? &interpreter : nullptr) {
+    if (interpreter_) interpreter_->forget_shapes();
+  }
+  ~OtherMicroBatches() {
+    if (interpreter_) interpreter_->forget_shapes();
+  }
+  OtherMicroBatches(const OtherMicroBatches&) = delete;
+  OtherMicroBatches& operator=(const OtherMicroBatches&) = delete;
+
+ private:
+  Interpreter* interpreter_;
+};
+
+}  // namespace
+
+std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter,
+                                          const Dataset& dataset, Split split, int64_t batches,
+                                          const RankMesh* mesh, const std::function<bool()>& stop) {
+  auto start = std::chrono::steady_clock::now();
+  const Settings& s = session.recipe.settings;
+  const bool whole = batches == Dataset::kOneEpoch;
+  MT_CHECK(!whole || !mesh, "a whole split is for one rank");
+  const int64_t batch = s.eval_global_batch();
+  auto source = call_plugin(
+      dataset, "split()", [&] { return dataset.split(split, whole ? batches : batches * batch); });
+  if (whole) batches = source->size() / batch;
+  const int64_t rest = whole ? source->size() % batch : 0;
+  OtherMicroBatches other(interpreter,
+                          s.eval_micro_batch() != s.train.micro_batch_size || rest > 0);
+  double sum = 0;
+  int64_t tokens = 0;
+  auto evaluate = [&](const LoaderConfig& config, int64_t first,
+                      int64_t times) {  // false: the run stops
+    Loader loader(*source, config, first);
+    for (int64_t i = 0; i < times; ++i) {
+      if (stop && stop()) return false;
+      std::span<const Batch> micro_batches = loader.next();
+      auto input_of = [&](int64_t micro) {
+        const Batch& one = micro_batches[static_cast<size_t>(micro)];
+        return mesh ? own_part(*session.run, one, mesh->parallel()) : to_device(*session.run, one);
+      };
+      for (double loss :
+           interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches)
+        sum += loss;
+      for (const Batch& one : micro_batches) tokens += one.num_target_tokens;
+      failpoint("eval.batch");
+    }
+    return true;
+  };
+  if (batches > 0 && !evaluate(loader_config(s, mesh), 0, batches)) return std::nullopt;
+  if (rest > 0) interpreter.forget_shapes();
+  if (rest > 0 &&
+      !evaluate({.seq_length = s.model.seq_length, .num_micro_batches = rest}, batches * batch, 1))
+    return std::nullopt;
+  if (mesh)
+    sum = mesh->replicas().all_reduce_value(sum),
+    tokens = mesh->data().comm().all_reduce_value(tokens);
+  return EvalMetrics{
+      .split = name(split),
+      .loss = tokens > 0 ? sum / static_cast<double>(tokens) : 0,
+      .tokens = tokens,
+      .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+      .samples = batches * batch + rest};
+}
+
+}  // namespace mtrain

@@ -1,0 +1,149 @@
+#include "mtrain/train/memory_plan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "mtrain/base/checked.h"
+#include "mtrain/comm/planned.h"
+#include "mtrain/cpu/threads.h"
+#include "mtrain/launch/rank_mesh.h"
+#include "mtrain/optim/grad_reducer.h"
+#include "mtrain/optim/optimizer_state.h"
+#include "mtrain/pipeline/interpreter.h"
+#include "mtrain/train/model_input.h"
+#include "mtrain/train/session.h"
+
+namespace mtrain {
+namespace {
+
+/// One micro-batch of whole samples; what its tokens are changes no size.
+Batch blank_batch(int64_t rows, int64_t seq_length) {
+  Batch batch;
+  auto tokens = static_cast<size_t>(rows * seq_length);
+  batch.tokens.assign(tokens, 0);
+  batch.targets.assign(tokens, 0);
+  for (int64_t row = 0; row <= rows; ++row)
+    batch.cu_seqlens.push_back(static_cast<int32_t>(row * seq_length));
+  for (size_t t = 0; t < tokens; ++t)
+    batch.positions.push_back(static_cast<int32_t>(static_cast<int64_t>(t) % seq_length));
+  batch.rows = rows, batch.seq_length = seq_length, batch.num_target_tokens = rows * seq_length;
+  return batch;
+}
+
+/// The largest number for one that cannot be counted: more than any machine has.
+template <class T>
+T at_most(const Checked<T>& value) {
+  return value.valid() ? value.value() : std::numeric_limits<T>::max();
+}
+
+/// What a rehearsal says to the next one.
+struct StageOutput {
+  Shape shape, evaluated;  // of training and of evaluation
+  DType dtype = DType::f32;
+};
+
+/// Steps through the program of one pipeline rank; its figures are added to `plan`.
+void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, StageOutput& stream,
+              MemoryPlan& plan) {
+  const Settings& s = recipe.settings;
+  int64_t copy = s.dist.tp * s.dist.pp * s.dist.cp,
+          ranks = s.dist.nproc % copy == 0 ? s.dist.nproc : copy;
+  PlannedCommunicator world(
+      static_cast<int>(RankMesh::first_of_stage(recipe, ranks, pipeline_rank)),
+      static_cast<int>(ranks));
+  RankMesh mesh(recipe, world);
+  Session session(recipe, plugins,
+                  {.initialise = false,
+                   .planning = true,
+                   .parallel = &mesh.parallel(),
+                   .pipeline = &mesh.pipeline(),
+                   .pipeline_rank = pipeline_rank});
+  Run& run = *session.run;
+  OptimizerContext context{run};
+  auto optimizer =
+      plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
+  ShardingOptions sharding = sharding_options(s, mesh, *optimizer);
+  sharding.initialise = false;
+  ParamBuckets buckets(run, session.parameters, sharding);
+  OptimizerState state(run, buckets, *optimizer);
+  Interpreter interpreter(run, session.place(), session.parameters);
+  if (pipeline_rank > 0) interpreter.expect(stream.shape, stream.dtype);
+  GradReducer reducer(buckets, {.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
+  interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
+  Program program = mesh.pipeline().rehearsal().program(pipeline_rank);
+  ParallelContext parallel = mesh.parallel();
+  const int64_t more_tokens =
+      s.dist.cp *
+      parallel.context_tokens;  // as if all ranks had the most that one can have (context_places)
+  parallel.context_tokens = 0;
+  auto blank = [&](int64_t rows) {
+    return more_tokens > 0 ? blank_batch(1, rows * s.model.seq_length + more_tokens)
+                           : blank_batch(rows, s.model.seq_length);
+  };
+  const Batch batch = blank(s.train.micro_batch_size);
+  // The second step finds the first one's blocks, which may not all fit.
+  for (int step = 0; step < 2; ++step) {
+    reducer.begin_step(num_backwards(program));
+    interpreter.run(
+        program, [&](int64_t) { return own_part(run, batch, parallel); }, batch.num_target_tokens,
+        1);
+    buckets.publish();
+  }
+  const Shape trained = interpreter.stream_shape();
+  if (s.validation.steps > 0 && s.eval_micro_batch() > s.train.micro_batch_size) {
+    const Batch larger = blank(s.eval_micro_batch());
+    interpreter.forget_shapes();
+    if (pipeline_rank > 0) interpreter.expect(stream.evaluated, stream.dtype);
+    interpreter.evaluate(1, [&](int64_t) { return own_part(run, larger, parallel); });
+  }
+  stream = {trained, interpreter.stream_shape(), interpreter.stream_dtype()};
+  Checked<int64_t> parameters = plan.parameters;
+  for (const auto& p : session.parameters.all())
+    parameters = parameters + (p.counted ? p.global.numel() : 0);
+  plan.parameters = at_most(parameters);
+  const CachingAllocator& memory = run.memory();
+  plan.stages.push_back(memory.at_peak());
+  if (pipeline_rank > 0) return;
+  plan.at_peak = memory.at_peak(), plan.peak = memory.peak(),
+  plan.reserved = memory.peak_reserved();
+  plan.free = session.device_backend().free_memory({});
+  // Other ranks than the first keep the gradients of each micro-batch apart.
+  if (s.ddp.in_order)
+    plan.more_elsewhere =
+        at_most(Checked<size_t>(sizeof(float)) * static_cast<size_t>(s.micro_batches() - 1) *
+                static_cast<size_t>(session.parameters.numel()));
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
+  MemoryPlan plan;
+  StageOutput stream;
+  for (int64_t r = 0; r < recipe.settings.dist.pp; ++r) rehearse(recipe, plugins, r, stream, plan);
+  return plan;
+}
+
+MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
+  MemoryPlan plan = plan_memory(recipe, plugins);
+  const DistSection& dist = recipe.settings.dist;
+  bool launched = dist.comm && *dist.comm != "thread";
+  auto here =
+      static_cast<size_t>(launched ? cpu::launched_here() : dist.nproc);  // ranks on this machine
+  // As many of each place in the pipeline as of any.
+  size_t pipelines = std::max<size_t>(1, here / plan.stages.size());
+  Checked<size_t> all = Checked(plan.more_elsewhere) *
+                        (pipelines * plan.stages.size() - 1);  // for all but the first rank
+  for (const MemoryBreakdown& stage : plan.stages) all = all + Checked(pipelines) * stage.total();
+  const size_t needed = at_most(all);
+  MT_USER_CHECK(needed <= plan.free, ErrorClass::config,
+                cat("out of memory: a step needs ", human_bytes(needed), " (",
+                    here > 1 ? cat(here, " ranks, each ") : "", plan.at_peak.text(), "), ",
+                    human_bytes(plan.free), " are free",
+                    human_bytes(needed) == human_bytes(plan.free)
+                        ? cat(", ", needed - plan.free, " bytes less")
+                        : ""),
+                memory_advice(plan.at_peak));
+  return plan;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,66 @@
+#include "mtrain/train/model_input.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace mtrain {
+
+ModelInput to_device(Run& run, const Batch& batch, bool with_targets) {
+  Shape shape{static_cast<int64_t>(batch.tokens.size())};
+  ModelInput input;
+  input.tokens_T = run.from_host<int32_t>(batch.tokens, shape);
+  input.positions_T = run.from_host<int32_t>(batch.positions, shape);
+  if (with_targets) input.targets_T = run.from_host<int32_t>(batch.targets, shape);
+  input.bounds = std::make_shared<const std::vector<int32_t>>(batch.cu_seqlens);
+  return input;
+}
+
+namespace {
+
+/// Rows [begin, end) of those that the ranges list.
+std::vector<RowRange> rows_of(const std::vector<RowRange>& ranges, int64_t begin, int64_t end) {
+  std::vector<RowRange> some;
+  int64_t row = 0;
+  for (const RowRange& range : ranges) {
+    int64_t from = std::max(row, begin), to = std::min(row + range.rows, end);
+    if (from < to) some.push_back({range.row + from - row, to - from});
+    row += range.rows;
+  }
+  return some;
+}
+
+}  // namespace
+
+ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& parallel) {
+  run.first_token = batch.first_sample * batch.seq_length;
+  run.own_tokens = nullptr;
+  auto rows = static_cast<int64_t>(batch.tokens.size());
+  std::vector<RowRange> tokens = {{0, rows}};
+  ModelInput input;
+  if (const Axis* cp = cutting(parallel.cp)) {
+    auto slice = std::make_shared<const ContextSlice>(
+        parallel.context_tokens > 0 ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(),
+                                                          parallel.context_tokens)
+                                    : ContextSlice(batch.cu_seqlens, cp->size(), cp->index()));
+    Batch own{.tokens = slice->take(batch.tokens),
+              .targets = slice->take(batch.targets),
+              .positions = slice->take(batch.positions),
+              .cu_seqlens = slice->bounds()};
+    input = to_device(run, own);
+    input.context = slice;
+    tokens = slice->tokens();
+    rows = slice->rows();
+  } else {
+    input = to_device(run, batch);
+  }
+  bool sequence = parallel.stream() == Placement::S(0);
+  int64_t n = parallel.tp ? parallel.tp->size() : 1, place = parallel.tp ? parallel.tp->index() : 0;
+  if (sequence) tokens = rows_of(tokens, rows * place / n, rows * (place + 1) / n);
+  if (input.context || sequence)
+    run.own_tokens = std::make_shared<const std::vector<RowRange>>(std::move(tokens));
+  return input;
+}
+
+}  // namespace mtrain

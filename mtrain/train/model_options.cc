@@ -1,0 +1,56 @@
+#include "mtrain/train/model_options.h"
+
+#include <cmath>
+#include <iterator>
+#include <limits>
+
+namespace mtrain {
+
+BlockPlan block_plan(const Settings& s) {
+  BlockPlan plan{.full = s.model.recompute == "full",
+                 .first_only = s.model.recompute_method == "block",
+                 .group = s.model.recompute_layers,
+                 .offloaded = s.offload.layers};
+  if (s.model.recompute != "selective") return plan;
+  for (const std::string& part : s.model.recompute_modules)
+    for (size_t i = 0; i < std::size(kRecomputeParts); ++i)
+      if (part == kRecomputeParts[i]) plan.parts.push_back(static_cast<RecomputePart>(i));
+  return plan;
+}
+
+namespace {
+
+SmallProductRule small_rule(const MixedPrecisionSection& p) {
+  if (p.fp4 == "nvfp4")
+    return {.recipe = SmallRecipe::nvfp4,
+            .forward = SmallFloat::e2m1,
+            .backward = SmallFloat::e2m1,
+            .stochastic = p.fp4_stochastic_rounding,
+            .hadamard = p.fp4_hadamard};
+  SmallProductRule rule{.backward = p.fp8 == "hybrid" ? SmallFloat::e5m2 : SmallFloat::e4m3,
+                        .headroom = static_cast<float>(std::exp2(p.fp8_margin))};
+  if (p.fp8_recipe == "delayed") rule.recipe = SmallRecipe::delayed;
+  if (p.fp8_recipe == "blockwise") rule.recipe = SmallRecipe::blockwise;
+  if (p.fp8_recipe == "mxfp8") rule.recipe = SmallRecipe::mxfp8;
+  return rule;
+}
+
+}  // namespace
+
+PrecisionOptions precision_options(const Recipe& recipe) {
+  const MixedPrecisionSection& p = recipe.settings.mixed_precision;
+  const Node* layers = recipe.config.root().find("model.layers");
+  return {.small = p.small_products(),
+          .rule = small_rule(p),
+          .head = p.fp8_output,
+          .layers = layers && layers->kind() == NodeKind::integer
+                        ? layers->as_int()
+                        : std::numeric_limits<int64_t>::max(),
+          .first_plain = p.first_bf16_layers,
+          .last_plain = p.last_bf16_layers,
+          .amax_history = p.fp8_amax_history,
+          .amax_algorithm = p.fp8_amax_algo == "max" ? DelayedScales::Algorithm::max
+                                                     : DelayedScales::Algorithm::most_recent};
+}
+
+}  // namespace mtrain

@@ -1,0 +1,88 @@
+#include "mtrain/train/peak_rate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "mtrain/base/rng.h"
+#include "mtrain/recipe/cluster.h"
+#include "mtrain/tensor/run.h"
+
+namespace mtrain {
+namespace {
+
+/// Random values, for what a device computes faster on zeros: a piece from the host, copied on.
+Tensor random_matrix(Run& run, int64_t size, DType dtype) {
+  constexpr int64_t kPiece = 1 << 16;
+  std::vector<float> values(kPiece);
+  RngStream rng(1, "roof");
+  for (size_t i = 0; i < values.size(); ++i) values[i] = rng.uniform(i) - 0.5f;
+  Tensor piece = run.from_host<float>(values, {kPiece}), out = run.empty({size * size}, dtype);
+  for (int64_t i = 0; i < size * size; i += kPiece) run.copy(out.slice(0, i, i + kPiece), piece);
+  return out;
+}
+
+}  // namespace
+
+double measured_peak_flops(Backend& backend, Device device, DType dtype) {
+  Run run(backend, device);  // its memory goes back at the end
+  constexpr size_t kRoom = size_t{4} << 30;
+  constexpr int kRounds = 4, kEach = 4;
+  int64_t size = backend.name() == "cpu" ? 1024 : backend.free_memory(device) > kRoom ? 8192 : 2048;
+  Tensor a = random_matrix(run, size, dtype), b = random_matrix(run, size, dtype),
+         c = run.empty({size, size}, dtype);
+  int each = backend.name() == "cpu" ? 1 : kEach;  // a queue hides what a launch costs
+  double best = 0;
+  for (int i = 0; i <= kRounds; ++i) {
+    run.stream().synchronize();
+    auto start = std::chrono::steady_clock::now();
+    for (int k = 0; k < each; ++k)
+      run.kernels().gemm(run.stream(), {.a = a.raw(),
+                                        .b = b.raw(),
+                                        .c = c.raw(),
+                                        .transpose_b = true,
+                                        .m = size,
+                                        .n = size,
+                                        .k = size,
+                                        .lda = size,
+                                        .ldb = size,
+                                        .ldc = size,
+                                        .dtype = dtype,
+                                        .c_dtype = dtype});
+    run.stream().synchronize();
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size) *
+                   static_cast<double>(size) * each;
+    if (i > 0) best = std::max(best, flops / seconds);
+  }
+  return best;
+}
+
+PeakRate peak_rate(const Settings& s, const std::string& device, Backend& backend, Device where) {
+  auto rate = [](double tflops, const std::string& who) {
+    return PeakRate{1e12 * tflops, cat(tflops, " TFLOP/s, ", who)};
+  };
+  if (s.profiling.peak_tflops > 0)
+    return rate(s.profiling.peak_tflops, "as profiling.peak_tflops says");
+  const MixedPrecisionSection& p = s.mixed_precision;
+  const GpuType* type = p.dtype == "fp32" ? nullptr : gpu_type_of(device);
+  bool fp8 = type && p.fp8 != "none" && type->fp8_tflops > 0;
+  if (type)
+    return rate(fp8 ? type->fp8_tflops : type->tflops,
+                cat("as a ", type->name, " is sold (", fp8 ? "fp8" : p.dtype, ")"));
+  double measured = measured_peak_flops(backend, where, p.compute_type());
+  return {measured, cat(fmt::format("{:.0f} GFLOP/s", measured / 1e9), ", measured"), true};
+}
+
+double PeakRate::share(double rate) {
+  if (measured && rate > flops) {
+    flops = rate;
+    source = cat(fmt::format("{:.0f} GFLOP/s", rate / 1e9), ", reached by a step");
+  }
+  return flops > 0 ? rate / flops : 0;
+}
+
+}  // namespace mtrain

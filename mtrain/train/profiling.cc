@@ -1,0 +1,169 @@
+#include "mtrain/train/profiling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "mtrain/base/text.h"
+#include "mtrain/config/json_write.h"
+#include "mtrain/train/peak_rate.h"
+#include "mtrain/train/session.h"
+
+namespace mtrain {
+namespace {
+
+/// The shortest of some runs of f, in seconds, after one that warms up.
+template <class F>
+double shortest(Run& run, F&& f) {
+  constexpr int kRounds = 5;
+  double best = 0;
+  for (int i = 0; i <= kRounds; ++i) {
+    auto start = std::chrono::steady_clock::now();
+    f();
+    run.stream().synchronize();
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (i > 0) best = i == 1 ? seconds : std::min(best, seconds);
+  }
+  return best;
+}
+
+std::string percent(double part, double whole) {
+  return whole > 0 ? fmt::format("{:.1f} %", 100 * part / whole) : "-";
+}
+
+}  // namespace
+
+Roof measure_roof(Run& run, DType dtype) {
+  // Many times what a device's cache holds, where there is room.
+  constexpr size_t kRoom = size_t{4} << 30;
+  int64_t count = run.backend().name() != "cpu" && run.backend().free_memory(run.device()) > kRoom
+                      ? 1 << 27
+                      : 1 << 24;
+  Roof roof{measured_peak_flops(run.backend(), run.device(), dtype), 0};
+  Tensor x = run.zeros({count}, DType::f32), y = run.zeros({count}, DType::f32);
+  AddArgs sum{.a = x.raw(), .b = y.raw(), .y = y.raw(), .count = count, .dtype = DType::f32};
+  double seconds = shortest(run, [&] { run.backend().kernels().add(run.stream(), sum); });
+  roof.bandwidth = 3.0 * static_cast<double>(count) * sizeof(float) / seconds;
+  return roof;
+}
+
+double KernelUse::least(const Roof& roof) const {
+  double arithmetic = roof.flops > 0 ? work.flops / roof.flops : 0;
+  double memory = roof.bandwidth > 0 ? work.bytes / roof.bandwidth : 0;
+  return std::max(arithmetic, memory);
+}
+
+const KernelUse* ProfileSummary::furthest() const {
+  const KernelUse* worst = nullptr;
+  for (const auto& use : uses)
+    if (!worst || use.seconds - use.least(roof) > worst->seconds - worst->least(roof)) worst = &use;
+  return worst;
+}
+
+ProfileSummary summarise(const Profile& profile, const std::vector<double>& steps,
+                         const Roof& roof) {
+  ProfileSummary out;
+  out.roof = roof;
+  if (steps.empty()) return out;
+  std::vector<double> sorted = steps;
+  std::sort(sorted.begin(), sorted.end());
+  out.step_seconds = sorted[sorted.size() / 2];
+  std::map<std::pair<std::string, std::string>, KernelUse> uses;
+  auto count = static_cast<double>(steps.size());
+  for (const Span& span : profile.spans()) {
+    if (span.phase) continue;
+    KernelUse& use = uses[{span.name, span.shape}];
+    use.kernel = span.name;
+    use.shape = span.shape;
+    use.calls += 1 / count;
+    use.seconds += span.seconds / count;
+    use.work.flops += span.work.flops / count;
+    use.work.bytes += span.work.bytes / count;
+    out.kernel_seconds += span.seconds / count;
+  }
+  for (auto& [key, use] : uses) out.uses.push_back(std::move(use));
+  std::sort(out.uses.begin(), out.uses.end(),
+            [](const KernelUse& a, const KernelUse& b) { return a.seconds > b.seconds; });
+  return out;
+}
+
+std::string to_text(const ProfileSummary& s, size_t rows) {
+  std::string out = fmt::format("{:<24} {:<44} {:>6} {:>9} {:>7} {:>9} {:>8} {:>8}\n", "kernel",
+                                "shape", "calls", "ms/step", "share", "GFLOP/s", "GB/s", "of roof");
+  double rest = 0;
+  for (size_t i = 0; i < s.uses.size(); ++i) {
+    const KernelUse& use = s.uses[i];
+    if (i >= rows) {
+      rest += use.seconds;
+      continue;
+    }
+    out +=
+        fmt::format("{:<24} {:<44} {:>6.0f} {:>9.2f} {:>7} {:>9.1f} {:>8.1f} {:>8}\n", use.kernel,
+                    use.shape, use.calls, 1e3 * use.seconds, percent(use.seconds, s.step_seconds),
+                    1e-9 * use.work.flops / use.seconds, 1e-9 * use.work.bytes / use.seconds,
+                    percent(use.least(s.roof), use.seconds));
+  }
+  auto line = [&](const char* what, double seconds) {
+    out += fmt::format("{:<69} {:>6} {:>9.2f} {:>7}\n", what, "", 1e3 * seconds,
+                       percent(seconds, s.step_seconds));
+  };
+  if (rest > 0) line("other kernels", rest);
+  line("outside of kernels", std::max(0.0, s.step_seconds - s.kernel_seconds));
+  line("step", s.step_seconds);
+  out += fmt::format("roof measured now: {:.1f} GFLOP/s (matrix product), {:.1f} GB/s (memory)\n",
+                     1e-9 * s.roof.flops, 1e-9 * s.roof.bandwidth);
+  if (const KernelUse* worst = s.furthest())
+    out += fmt::format("furthest from its limit: {} {}, {:.2f} ms of {:.2f} ms per step\n",
+                       worst->kernel, worst->shape, 1e3 * (worst->seconds - worst->least(s.roof)),
+                       1e3 * worst->seconds);
+  return out;
+}
+
+Node to_node(const ProfileSummary& s) {
+  Node kernels = Node::list();
+  for (const auto& use : s.uses)
+    kernels.push(make_map({{"kernel", Node::string(use.kernel)},
+                           {"shape", Node::string(use.shape)},
+                           {"calls", Node::number(use.calls)},
+                           {"ms", Node::number(1e3 * use.seconds)},
+                           {"gflops", Node::number(1e-9 * use.work.flops / use.seconds)},
+                           {"gb_per_second", Node::number(1e-9 * use.work.bytes / use.seconds)},
+                           {"share_of_roof", Node::number(use.least(s.roof) / use.seconds)}}));
+  return make_map({{"step_ms", Node::number(1e3 * s.step_seconds)},
+                   {"kernel_ms", Node::number(1e3 * s.kernel_seconds)},
+                   {"roof_gflops", Node::number(1e-9 * s.roof.flops)},
+                   {"roof_gb_per_second", Node::number(1e-9 * s.roof.bandwidth)},
+                   {"kernels", std::move(kernels)}});
+}
+
+std::string to_trace(const Profile& profile, const std::string& process_name) {
+  Node events = Node::list();
+  auto named = [&](const char* what, int64_t thread, const std::string& name) {
+    events.push(make_map({{"name", Node::string(what)},
+                          {"ph", Node::string("M")},
+                          {"pid", Node::integer(0)},
+                          {"tid", Node::integer(thread)},
+                          {"args", make_map({{"name", Node::string(name)}})}}));
+  };
+  named("process_name", 0, process_name);
+  named("thread_name", 0, "phases");
+  named("thread_name", 1, "kernels");
+  for (const Span& span : profile.spans())
+    events.push(make_map({{"name", Node::string(span.name)},
+                          {"ph", Node::string("X")},
+                          {"pid", Node::integer(0)},
+                          {"tid", Node::integer(span.phase ? 0 : 1)},
+                          {"ts", Node::number(1e6 * span.start)},
+                          {"dur", Node::number(1e6 * span.seconds)},
+                          {"args", make_map({{"shape", Node::string(span.shape)},
+                                             {"flop", Node::number(span.work.flops)},
+                                             {"bytes", Node::number(span.work.bytes)}})}}));
+  return write_json(make_map(
+             {{"traceEvents", std::move(events)}, {"displayTimeUnit", Node::string("ms")}})) +
+         "\n";
+}
+
+}  // namespace mtrain

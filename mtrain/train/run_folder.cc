@@ -1,0 +1,70 @@
+#include "mtrain/train/run_folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "mtrain/base/log.h"
+
+namespace mtrain {
+namespace {
+
+// Makes runs/latest mean this run. A link that cannot be made is no reason to stop.
+void point_latest_at(const fs::path& run) {
+  fs::path folder = fs::absolute(run).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  if (folder.parent_path().filename() != "runs" || folder.filename() == "latest") return;
+  fs::path link = folder.parent_path() / "latest",
+           temporary = folder.parent_path() / cat(".latest-", ::getpid());
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(link, error)) &&
+      !fs::is_symlink(fs::symlink_status(link, error)))
+    return;
+  fs::create_directory_symlink(folder.filename(), temporary, error);
+  if (!error) fs::rename(temporary, link, error);
+  if (error) log_warn("cannot make the link ", link.string(), ": ", error.message());
+}
+
+}  // namespace
+
+Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved, int64_t first_step) {
+  Invocation out =
+      begin_invocation(saved, recipe.run_directory(), first_step, recipe.settings.train.steps);
+  point_latest_at(recipe.run_directory());
+  return out;
+}
+
+NewRunFolders::NewRunFolders(const Recipe& recipe) {
+  note(recipe.run_directory());
+  note(recipe.checkpoint_directory());
+}
+
+void NewRunFolders::note(fs::path folder) {
+  std::error_code ignored;
+  folder = fs::absolute(folder).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  for (fs::path at = folder; !fs::exists(fs::symlink_status(at, ignored)) && at.has_relative_path();
+       at = at.parent_path()) {
+    if (at == folder) whole_.push_back(at);
+    made_.push_back(at);
+  }
+}
+
+void NewRunFolders::keep() {
+  std::lock_guard lock(mutex_);
+  made_.clear();
+}
+
+NewRunFolders::~NewRunFolders() { remove(); }
+
+void NewRunFolders::remove() {
+  std::lock_guard lock(mutex_);
+  std::error_code ignored;
+  for (const auto& folder : made_)
+    if (std::find(whole_.begin(), whole_.end(), folder) != whole_.end())
+      fs::remove_all(folder, ignored);
+    else
+      fs::remove(folder, ignored);  // a parent, where it is empty
+}
+
+}  // namespace mtrain

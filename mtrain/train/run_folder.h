@@ -1,0 +1,42 @@
+// RunFolder: what a training run leaves beside its checkpoints, so that it can be understood and
+// repeated: the recipe as it was written, the overrides, the resolved configuration, and the
+// environment. Stateless.
+#pragma once
+#include <mutex>
+
+#include "mtrain/recipe/recipe.h"
+#include "mtrain/record/run_history.h"
+#include "mtrain/record/saved_config.h"
+
+namespace mtrain {
+
+/// Adds a record of this invocation to the history of the run. Where the run folder is in a folder
+/// called runs, the link `latest` there then points to it. For an invocation that is about to
+/// train, from `first_step` on. Error(io) when it cannot be written: before the first step, not
+/// after it.
+MT_API Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved,
+                                   int64_t first_step);
+
+/// The folders that a run is about to write to. Those that were not there before go again, with
+/// what is in them, unless keep() is called: a run that fails before its first step leaves nothing
+/// behind. For one thread.
+class MT_API NewRunFolders {
+ public:
+  /// Looks which of them are there; creates none.
+  explicit NewRunFolders(const Recipe& recipe);
+  ~NewRunFolders();
+  NewRunFolders(const NewRunFolders&) = delete;
+  NewRunFolders& operator=(const NewRunFolders&) = delete;
+  void keep();
+  /// Removes those that are not kept: also where the process ends without unwinding. Safe from any
+  /// thread.
+  void remove();
+
+ private:
+  void note(fs::path folder);
+  std::mutex mutex_;
+  std::vector<fs::path> whole_,
+      made_;  // the folders themselves; all that were not there, the innermost first
+};
+
+}  // namespace mtrain

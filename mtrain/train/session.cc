@@ -1,0 +1,140 @@
+#include "mtrain/train/session.h"
+
+#include <algorithm>
+
+#include "mtrain/base/counted.h"
+#include "mtrain/checkpoint/hf_dir.h"
+#include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/cpu/threads.h"
+#include "mtrain/record/saved_step.h"
+#include "mtrain/tensor/device_backend.h"
+#include "mtrain/tensor/planning.h"
+#include "mtrain/train/hf_import.h"
+#include "mtrain/train/model_options.h"
+#include "mtrain/train/state_io.h"
+#include "mtrain/train/vocabulary_fit.h"
+
+namespace mtrain {
+namespace {
+
+int threads_per_rank(const Settings& s, int ranks_here) {
+  return s.run.threads > 0 ? static_cast<int>(s.run.threads)
+                           : std::max(1, cpu::default_threads() / ranks_here);
+}
+
+}  // namespace
+
+Session::Session(const Recipe& r, PluginHost& host, Options options)
+    : recipe(r), plugins(host), blocks(block_plan(r.settings)), precision(precision_options(r)) {
+  const Settings& s = recipe.settings;
+  Device where = open_backend(options);
+  if (options.planning) {
+    real_backend = std::move(backend);
+    backend = make_planning_backend(*real_backend);
+  }
+  run = std::make_unique<Run>(*backend, where, static_cast<uint64_t>(s.rng.seed));
+
+  const ParallelContext* parallel = options.parallel;
+  if (parallel && parallel->typed && cutting(parallel->tp))
+    run->typed = {.axis = parallel->tp, .stream = parallel->stream()};
+
+  TokenizerContext tokenizer_context{recipe.directory};
+  tokenizer = with_path_origins(recipe.inputs, [&] {
+    return plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"),
+                                   tokenizer_context);
+  });
+  vocab_size = vocabulary_rows(s, *tokenizer);
+  valid_vocab = s.model.vocab_size > 0 ? vocab_size : tokenizer->vocab_size();
+
+  build_.emplace(BuildSettings{
+      .run = *run,
+      .parameters = parameters,
+      .dtype = s.mixed_precision.compute_type(),
+      .initialise = options.initialise && s.model.init_from.empty(),
+      .defer_memory = options.defer_memory && (s.model.init_from.empty() || !options.initialise),
+      .parallel = options.parallel,
+      .blocks = &blocks,
+      .precision = &precision});
+  build_stages(options);
+  if (options.initialise && !s.model.init_from.empty())
+    with_path_origins(recipe.inputs, [&] { import_weights(recipe.resolve(s.model.init_from)); });
+}
+
+void Session::import_weights(const fs::path& from) {
+  if (!is_saved_run(from)) return import_hf_weights(HfDir(from), *model, parameters);
+  SavedStep saved = find_saved_step(from, "model.init_from");
+  load_state(CheckpointStore(saved.checkpoints), saved.step, parameters, nullptr);
+}
+
+Device Session::open_backend(const Options& options) {
+  const Settings& s = recipe.settings;
+  if (s.dist.backend == "cpu") {
+    backend = make_cpu_backend(threads_per_rank(s, options.ranks_here));
+    device = std::string(backend->name());
+    return {};
+  }
+  BackendContext context{.tf32 = s.mixed_precision.tf32};
+  auto made = plugins.make<DeviceBackend>(s.dist.backend, Node::map(), context);
+  Probe probe = made->probe();
+  if (probe.devices == 0) {
+    const Node* setting = recipe.config.root().find("dist.backend");
+    std::string place = setting ? setting->loc().text() : "";
+    throw Error(ErrorClass::config,
+                cat(place.empty() ? "" : cat(place, ": "), "dist.backend=", s.dist.backend, ": ",
+                    probe.reason),
+                cat(made->remedy(), "; or dist.backend=cpu"));
+  }
+  // One that is seen alone is what the launcher gave this rank; otherwise ranks take theirs in
+  // turn.
+  MT_USER_CHECK(!options.own_device || probe.devices == 1 || options.place < probe.devices,
+                ErrorClass::config,
+                cat("there is no device for rank ", options.place,
+                    " of this machine: dist.backend=", s.dist.backend, " sees ", probe.devices,
+                    ", and dist.comm=", s.dist.comm.value_or("?"), " takes one for each rank"),
+                cat("start at most ", counted(probe.devices, "rank"),
+                    " on this machine, or set dist.comm=mpi, through which they may share "
+                    "a device"));
+  Device where{options.place % probe.devices};
+  device = made->describe()[static_cast<size_t>(where.index)];
+  backend = std::move(made);
+  return where;
+}
+
+void Session::build_stages(const Options& options) {
+  const Settings& s = recipe.settings;
+  PipelinePlan whole;
+  whole.parts = {{.letters = "", .num_layers = -1, .embedding = true, .head = true}};
+  const PipelinePlan& pipeline = options.pipeline ? *options.pipeline : whole;
+  place_ = {.map = pipeline.map,
+            .rank = options.pipeline_rank,
+            .transfers = pipeline.transfers,
+            .while_travelling = options.parallel ? options.parallel->while_travelling : nullptr,
+            .late_head = pipeline.late_head,
+            .late_heads = pipeline.late_heads};
+  for (int64_t stage : pipeline.map.stages_of(options.pipeline_rank)) {
+    const StagePart& part = pipeline.parts[static_cast<size_t>(stage)];
+    ModelContext context{.scope = Scope(*build_),
+                         .stage = {.first = part.embedding,
+                                   .last = part.head,
+                                   .stage = stage,
+                                   .stages = pipeline.map.stages(),
+                                   .first_layer = part.first_layer,
+                                   .num_layers = part.num_layers},
+                         .vocab_size = vocab_size,
+                         .valid_vocab = valid_vocab,
+                         .max_positions = s.model.seq_length};
+    stages.push_back(plugins.make<Model>(s.model.type, recipe.component("model"), context));
+    place_.stages.push_back(stages.back().get());
+  }
+  model = stages.front().get();
+}
+
+PipelinePlace Session::place(Communicator* ranks) const {
+  PipelinePlace place = place_;
+  place.ranks = ranks;
+  return place;
+}
+
+Session::~Session() = default;
+
+}  // namespace mtrain

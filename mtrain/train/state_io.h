@@ -1,0 +1,54 @@
+// The way of a training state to and from a checkpoint store. Tensors are staged in host memory: a
+// save is that of one moment, as long as nobody changes the state before the copy is made.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mtrain/checkpoint/store.h"
+#include "mtrain/nn/parameter.h"
+#include "mtrain/optim/optimizer_state.h"
+#include "mtrain/record/train_state.h"
+
+namespace mtrain {
+
+/// A state on its way into a store, as it was when the save began. For the rank's thread; see
+/// PendingSave.
+class MT_API StateSave {
+ public:
+  /// Copies the model's buffers to the host, and waits for the run's stream: what it was given so
+  /// far is in the state. Masters (as
+  /// "<parameter>") and optimizer state (as "<parameter>.<state name>") are copied by the save's
+  /// thread: they must stay as they are, and their memory where it is, until copied() or
+  /// wait_copied(). A copy that fails is a save that fails.
+  StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer,
+            const CheckpointMeta& meta);
+  StateSave(StateSave&&) noexcept;
+  /// Ends a copy under way at its next tensor.
+  ~StateSave();
+  int64_t step() const { return step_; }
+  /// Whether masters and optimizer state are copied, or the copy has failed.
+  bool copied() const;
+  void wait_copied();
+  bool poll() { return save_->poll(); }
+  const SaveResult& wait() { return save_->wait(); }
+  const SaveResult& result() const { return save_->result(); }
+
+ private:
+  int64_t step_;
+  struct Host;
+  std::unique_ptr<Host> host_;  // outlives the save that reads it
+  std::optional<PendingSave> save_;
+};
+
+/// The same at once.
+MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters,
+                             OptimizerState* optimizer, const CheckpointMeta& meta);
+/// Fills masters, values and, unless null, optimizer state from a step. Error(checkpoint) names the
+/// first tensor that is missing or of another shape. Buffers that may begin anew stay as they are
+/// where the step has none like them: returns the names of those that this rank saves.
+MT_API std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
+                                           ParamList& parameters, OptimizerState* optimizer);
+
+}  // namespace mtrain

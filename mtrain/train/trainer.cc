@@ -1,0 +1,499 @@
+#include "mtrain/train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "mtrain/base/counted.h"
+#include "mtrain/base/failpoint.h"
+#include "mtrain/base/log.h"
+#include "mtrain/base/plugin_call.h"
+#include "mtrain/base/rng.h"
+#include "mtrain/cpu/cpu_backend.h"
+#include "mtrain/launch/replica_check.h"
+#include "mtrain/recipe/make_saved_config.h"
+#include "mtrain/recipe/resume.h"
+#include "mtrain/train/model_input.h"
+#include "mtrain/train/profiling.h"
+#include "mtrain/train/vocabulary_fit.h"
+
+namespace mtrain {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+LossScaler make_scaler(const MixedPrecisionSection& s) {
+  if (s.dtype != "fp16") return LossScaler({.start = 1});
+  if (s.loss_scale > 0) return LossScaler({.start = s.loss_scale});
+  return LossScaler({.start = s.initial_loss_scale,
+                     .least = s.min_loss_scale,
+                     .growth_interval = s.loss_scale_window,
+                     .hysteresis = s.loss_scale_hysteresis});
+}
+
+int64_t num_targets(std::span<const Batch> batches) {
+  int64_t n = 0;
+  for (const auto& batch : batches) n += batch.num_target_tokens;
+  return n;
+}
+
+LoaderConfig loader_config(const Settings& s, int64_t samples, int rank, int ranks) {
+  return {.seq_length = s.model.seq_length,
+          .micro_batch_size = s.train.micro_batch_size,
+          .num_micro_batches = samples / (s.train.micro_batch_size * ranks),
+          .dp_rank = rank,
+          .dp_size = ranks};
+}
+
+int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
+
+/// A stream that records for as long as this is there; where something fails, what came before is
+/// handed over all the same.
+class Recording {
+ public:
+  Recording(Stream& stream, bool on) : stream_(on ? &stream : nullptr) {
+    if (stream_) stream_->begin_recording();
+  }
+  ~Recording() {
+    try {
+      end();
+    } catch (const std::exception& error) {
+      log_warn("what was recorded is lost: ", error.what());
+    }
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+  /// What it took. Nothing where nothing was recorded, and when it has ended.
+  std::optional<Stream::Recorded> end() {
+    Stream* stream = std::exchange(stream_, nullptr);
+    return stream ? std::optional(stream->end_recording()) : std::nullopt;
+  }
+
+ private:
+  Stream* stream_;
+};
+
+/// As a faulty machine does: the last bit of one weight.
+void flip_a_bit(ParamList& parameters) {
+  const Parameter& p = parameters.all().front();
+  const Tensor& tensor = p.master.defined() ? p.master : p.use();
+  std::vector<char> bytes(static_cast<size_t>(tensor.numel()) * size_of(tensor.dtype()));
+  tensor.run().download(tensor, bytes.data());
+  bytes[0] ^= 1;
+  tensor.run().upload(tensor, bytes.data());
+}
+
+}  // namespace
+
+struct Trainer::Alone {
+  explicit Alone(const Recipe& recipe) : world(make_self_communicator()), mesh(recipe, *world) {}
+  std::unique_ptr<Communicator> world;
+  RankMesh mesh;
+};
+
+Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop)
+    : Trainer(recipe, plugins, std::move(stop), std::make_unique<Alone>(recipe)) {}
+
+Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
+                 std::unique_ptr<Alone> alone)
+    : Trainer(recipe, plugins, std::move(stop), alone->mesh) {
+  alone_ = std::move(alone);
+}
+
+Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
+                 RankMesh& mesh)
+    : mesh_(mesh),
+      ranks_(mesh.world()),
+      recipe_(recipe),
+      stop_(std::move(stop)),
+      planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
+      session_(recipe, plugins,
+               {.ranks_here = ranks_here(ranks_),
+                .place = mesh.neighbours().place,
+                .own_device = ranks_.device_memory(),
+                .defer_memory = recipe.settings.dist.zero > 0,
+                .parallel = &mesh.parallel(),
+                .pipeline = &mesh.pipeline(),
+                .pipeline_rank = mesh.pipeline_rank()}),
+      batches_(recipe.settings.batches()),
+      scaler_(make_scaler(recipe.settings.mixed_precision)) {
+  build();
+}
+
+void Trainer::build() {
+  const Settings& s = recipe_.settings;
+  PluginHost& plugins = session_.plugins;
+  if (first() && s.dist.backend == "cpu")
+    for (const auto& note : cpu_speed_notes(s.mixed_precision.compute_type(), s.run.threads))
+      log_warn(note);
+  if (first()) log_rows_without_id(recipe_, *session_.tokenizer);
+  DatasetContext data = dataset_context(recipe_, session_.tokenizer.get());
+  data.tell = first();
+  dataset_ = with_path_origins(recipe_.inputs, [&] {
+    return plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
+  });
+  // Both are losses of single places; which of them the model learns is a rule's to check.
+  MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken ||
+                    dataset_->objective() == Dataset::kMaskedToken,
+                ErrorClass::config,
+                cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(),
+                    ", which this build does not support"),
+                "models here learn the next token or masked ones: choose such a dataset, gpt, sft, "
+                "bert, t5 or mock");
+  open_training_data(batches_.samples_until(std::max<int64_t>(1, s.train.steps)));
+
+  OptimizerContext context{*session_.run};
+  optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
+  buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_, *optimizer_));
+  optimizer_state_.emplace(*session_.run, *buckets_, *optimizer_);
+  interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
+  reducer_.emplace(*buckets_,
+                   ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
+  interpreter_->set_gradient_hooks(
+      {[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
+
+  open_store();
+  state_.seed = static_cast<uint64_t>(s.rng.seed);
+  saved_ = make_saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity(),
+                             s.dist.backend == "cpu"
+                                 ? cat(kCpuArithmetic, cpu_level_name())
+                                 : session_.device.substr(0, session_.device.find(',')));
+  resume();
+  follow_batch_schedule();
+  fill_info();
+}
+
+void Trainer::open_training_data(int64_t samples) {
+  train_samples_ = samples;
+  auto train_split = [&] { return dataset_->split(Split::train, samples); };
+  train_source_ = with_path_origins(recipe_.inputs,
+                                    [&] { return call_plugin(*dataset_, "split()", train_split); });
+}
+
+void Trainer::follow_batch_schedule() {
+  if (loader_ && (loader_->config().global_batch_size() == batch_now() ||
+                  state_.step >= recipe_.settings.train.steps))
+    return;
+  const Settings& s = recipe_.settings;
+  const LoaderConfig config =
+      loader_config(s, batch_now(), mesh_.data().index(), mesh_.data().size());
+  loader_.reset();  // its thread ends before another reads the source
+  loader_.emplace(*train_source_, config, state_.consumed_samples);
+  const PipelinePlan& plan = mesh_.pipeline();
+  program_ = plan.with_micro_batches(config.num_micro_batches).program(mesh_.pipeline_rank());
+}
+
+Trainer::~Trainer() { end_save_or_drop_it(); }
+
+void Trainer::fill_info() {
+  const Settings& s = recipe_.settings;
+  info_ = {.name = recipe_.name,
+           .directory = recipe_.run_directory().string(),
+           .device = ranks_.size() > 1 ? cat(ranks_.size(), " ranks (", ranks_.kind(), "), each ",
+                                             session_.device)
+                                       : session_.device,
+           .dtype = s.mixed_precision.dtype,
+           .dtype_reason = recipe_.dtype_reason,
+           .parameters = first() ? planned_.parameters : 0,
+           .total_steps = s.train.steps,
+           .first_step = state_.step,
+           .global_batch_size = batch_now(),
+           .batch_sizes = batches_.text(),
+           .total_tokens = train_samples_ * s.model.seq_length,
+           .seq_length = s.model.seq_length,
+           .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
+           .planned_memory = planned_.at_peak,
+           .pipeline = mesh_.pipeline_ranks() ? mesh_.pipeline().text() : "",
+           .planned_bytes = planned_.reserved};
+}
+
+void Trainer::run() {
+  const Settings& s = recipe_.settings;
+  require_agreement();
+  if (s.validation.steps > 0 &&
+      state_.step < s.train.steps)  // data that is not there is told now, not after the last step
+    with_path_origins(recipe_.inputs, [&] {
+      call_plugin(*dataset_, "split()", [&] {
+        dataset_->split(Split::valid, s.validation.steps * s.eval_global_batch());
+      });
+    });
+  auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
+  if (!observers_.empty())  // who else would look at it; it takes a while
+    peak_ = peak_rate(s, session_.device, *session_.backend, session_.run->device()),
+    peak_.flops *= ranks_.size();
+  if (first() && (state_.step < s.train.steps ||
+                  saved_step_ < 0))  // masters and optimizer state, all of them float
+    store_->require_room(static_cast<uint64_t>(planned_.parameters) * sizeof(float) *
+                         (1 + optimizer_state_->names().size()));
+  tell([&](Observer& o) { o.on_start(info_); });
+  if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
+  bool stopped = false;
+  while (state_.step < s.train.steps && !(stopped = told_to_stop())) {
+    if (std::ranges::find(s.train.skip_steps, state_.step + 1) != s.train.skip_steps.end()) {
+      pass_over_step();
+      tell([&](Observer& o) { o.on_passed_step(state_.step, state_.consumed_tokens); });
+    } else {
+      train_step();
+    }
+    bool last = state_.step == s.train.steps;
+    if (due(s.train.weight_hash_interval))
+      require_equal_replicas(session_.parameters, mesh_, state_.step);
+    if (due(s.validation.interval) && !last) evaluate();
+    if (due(s.checkpoint.interval) || last) save();
+  }
+  end_profile(true);
+  end_save();
+  if (saved_step_ != state_.step && state_.step > 0) save();
+  end_save();
+  require_saved();
+  if (!stopped && info_.first_step < s.train.steps) evaluate();
+  tell([&](Observer& o) { o.on_end(state_.step); });
+}
+
+void Trainer::train_step() {
+  begin_profile();
+  RankActivity* activity = ranks_.activity();
+  if (activity) activity->begin_step();
+  StepMetrics metrics = step();
+  end_profile(state_.step == recipe_.settings.train.steps);
+  tell([&](Observer& o) { o.on_step(metrics); });
+  poll_save();
+  if (activity) activity->end_step(state_.step, metrics.step_seconds);
+  const int64_t interval = recipe_.settings.logger.memory_interval;
+  if (interval > 0 && state_.step % interval == 0) report_memory();
+}
+
+void Trainer::require_agreement() {
+  const Settings& s = recipe_.settings;
+  auto same = [&](int64_t value) {
+    return ranks_.all_reduce_value(value, ReduceOp::min) ==
+           ranks_.all_reduce_value(value, ReduceOp::max);
+  };
+  MT_USER_CHECK(same(state_.step), ErrorClass::checkpoint,
+                cat("rank ", ranks_.rank(), " would continue from step ", state_.step,
+                    ", other ranks from another"),
+                "let all ranks see the same run.dir");
+  uint64_t data = name_key(cat(dataset_->identity(), '\n', session_.tokenizer->identity()));
+  MT_USER_CHECK(same(static_cast<int64_t>(data)), ErrorClass::data,
+                "ranks see different data or tokenizer files",
+                "let all ranks see the same dataset.path and tokenizer.path");
+  if (s.run.deterministic) warn_of_mixed_arithmetic();
+}
+
+/// The same ranks in the same places repeat such a run bit for bit, others do not.
+void Trainer::warn_of_mixed_arithmetic() {
+  constexpr size_t kWidth = 64;  // of each rank's text
+  std::string mine = identity_of(saved_).arithmetic;
+  mine.resize(kWidth);
+  std::string all(kWidth * static_cast<size_t>(ranks_.size()), '\0');
+  ranks_.all_gather({mine.data(), std::ssize(mine), DType::u8},
+                    {all.data(), std::ssize(all), DType::u8});
+  std::map<std::string, std::vector<int>> ranks_of;
+  for (int rank = 0; rank < ranks_.size(); ++rank)
+    ranks_of[all.substr(kWidth * static_cast<size_t>(rank), kWidth).c_str()].push_back(rank);
+  if (!first() || ranks_of.size() == 1) return;
+  std::vector<std::string> lines;
+  for (const auto& [arithmetic, ranks] : ranks_of)
+    lines.push_back(cat(arithmetic, ": ",
+                        ranks.size() == 1 ? "rank " : cat(ranks.size(), " ranks, the first is "),
+                        ranks.front()));
+  log_warn(
+      "run.deterministic=true, and ranks compute by different arithmetic: with ranks placed "
+      "otherwise, the result has other bits\n  ",
+      join(lines, "\n  "), "\n  help: ",
+      mine.starts_with(kCpuArithmetic)
+          ? "set MTRAIN_ISA=LEVEL for all ranks, to a level that all these processors have"
+          : "use devices of one type");
+}
+
+bool Trainer::told_to_stop() {
+  constexpr int32_t kTime = 1, kAsked = 2;
+  const int32_t mine = stop_()         ? kAsked
+                       : out_of_time() ? kTime
+                                       : 0,
+                reason = ranks_.all_reduce_value<int32_t>(mine, ReduceOp::max);
+  timed_out_ = reason == kTime;
+  if (timed_out_)
+    event(cat("train.max_minutes=", recipe_.settings.train.max_minutes, " is over after step ",
+              state_.step, " of ", recipe_.settings.train.steps,
+              ": the run saves and stops; the same command continues it"));
+  return reason != 0;
+}
+
+bool Trainer::out_of_time() const {
+  const double minutes = recipe_.settings.train.max_minutes;
+  return minutes > 0 && state_.step > info_.first_step && seconds_since(started_) >= 60 * minutes;
+}
+
+// The first steps choose algorithms and find their memory. What is timed kernel by kernel is not
+// recorded.
+bool Trainer::records_step() {
+  const CudaGraphSection& s = recipe_.settings.cuda_graph;
+  return s.type == "full_iteration" && steps_here_++ >= s.warmup_steps && !session_.run->profile();
+}
+
+StepMetrics Trainer::step() {
+  auto start = std::chrono::steady_clock::now();
+  const Settings& s = recipe_.settings;
+  follow_batch_schedule();
+  session_.run->step = static_cast<uint64_t>(state_.step);
+  std::span<const Batch> batches = loader_->next();
+  Recording recording(session_.run->stream(), records_step());
+
+  // 1. interpret the program: forward, backward, gradient reduction
+  StepLoss loss = forward_backward(batches);
+  // 2. one scalar; each shard counted once
+  double grad_norm = 0;
+  {
+    PhaseTimer timer(session_.run->profile(), "gradient norm");
+    grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale(), &mesh_.world());
+  }
+  // 3. update the shards I own
+  double lr = learning_rate(s.scheduler, s.optimizer.lr, state_.step, s.train.steps);
+  double scale = scaler_.scale();
+  bool updated = update(loss, grad_norm, lr);
+  auto figures = end_step(updated);
+  if (s.logger.params_norm)
+    figures.emplace_back("params_norm", optimizer_state_->params_norm(&mesh_.world()));
+
+  if (auto recorded = recording.end()) {
+    figures.emplace_back("graphs", static_cast<double>(recorded->pieces));
+    figures.emplace_back("graphs_made", static_cast<double>(recorded->made));
+  }
+
+  if (failpoint("train.flip").action == FaultAction::nan) flip_a_bit(session_.parameters);
+  int64_t tokens = batch_now() * s.model.seq_length;
+  ++state_.step;
+  state_.consumed_samples = loader_->consumed_samples();
+  state_.consumed_tokens += tokens;
+  failpoint("train.step");
+  double seconds = seconds_since(start);
+  double flops = info_.flops_per_token * static_cast<double>(tokens) / seconds;
+  return {.step = state_.step,
+          .loss = loss.mean(),
+          .grad_norm = grad_norm,
+          .lr = lr,
+          .loss_scale = scale,
+          .skipped = !updated,
+          .tokens = state_.consumed_tokens,
+          .samples = state_.consumed_samples,
+          .step_seconds = seconds,
+          .tokens_per_second = static_cast<double>(tokens) / seconds,
+          .tflops = flops / 1e12,
+          .mfu = peak_.share(flops),
+          .memory_bytes = session_.run->memory().peak(),
+          .figures = std::move(figures)};
+}
+
+std::vector<std::pair<std::string, double>> Trainer::end_step(bool updated) {
+  std::vector<StepFigure> all;
+  for (auto& stage : session_.stages) {
+    std::vector<StepFigure> mine =
+        call_plugin(*stage, "end_step()", [&] { return stage->end_step(updated); });
+    if (all.empty())
+      all = mine;
+    else
+      for (size_t i = 0; i < all.size(); ++i) all[i].value = all[i].joined(mine.at(i).value);
+  }
+  Communicator& stages = mesh_.dense()["pp"].comm();
+  std::vector<std::pair<std::string, double>> out;
+  for (const StepFigure& figure : all)
+    out.emplace_back(
+        figure.name,
+        stages.all_reduce_value(
+            figure.value, figure.join == StepFigure::Join::sum ? ReduceOp::sum : ReduceOp::max));
+  return out;
+}
+
+StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
+  Run& run = *session_.run;
+  auto input_of = [&](int64_t micro) {
+    const Batch& batch = batches[static_cast<size_t>(micro)];
+    return own_part(run, batch, mesh_.parallel());
+  };
+  int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));
+  reducer_->begin_step(num_backwards(program_));
+  StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
+  if (failpoint("train.loss").action == FaultAction::nan) loss.micro_batches[0] = std::nan("");
+  loss.loss_sum = reducer_->sum(loss.micro_batches);
+  return loss;
+}
+
+bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
+  const Settings& s = recipe_.settings;
+  finish_copy();
+  bool finite = std::isfinite(loss.loss_sum) && std::isfinite(grad_norm);
+  const Axis* tensor = cutting(mesh_.parallel().tp);
+  session_.precision.end_step(*session_.run, finite, mesh_.replicas(),
+                              tensor ? &tensor->comm() : nullptr);
+  const bool small =
+      grad_norm <= s.optimizer.skip_grad_norm.value_or(std::numeric_limits<double>::infinity());
+  if (finite && !small) {
+    skip_large(grad_norm);
+  } else if (finite) {
+    PhaseTimer timer(session_.run->profile(), "optimizer");
+    ++state_.updates;
+    optimizer_state_->update({.lr = lr,
+                              .weight_decay = s.optimizer.weight_decay,
+                              .grad_scale = 1 / scaler_.scale(),
+                              .clip = s.optimizer.clip_grad,
+                              .grad_norm = grad_norm,
+                              .step = state_.updates});
+    skips_ = 0;
+  } else if (!scaler_.can_fall() || !std::isfinite(loss.loss_sum)) {
+    skip_or_stop(loss, grad_norm);
+  } else {
+    event(cat("step ", state_.step + 1, ": update skipped, gradients were not finite (loss scale ",
+              scaler_.scale(), ")"));
+  }
+  scaler_.update(finite);
+  state_.loss_scale = scaler_.scale();
+  state_.good_steps = scaler_.good_steps();
+  state_.bad_steps = scaler_.bad_steps();
+  return finite && small;
+}
+
+std::optional<EvalMetrics> Trainer::evaluate() {
+  const ValidationSection& v = recipe_.settings.validation;
+  if (v.steps == 0) return std::nullopt;
+  LongOperation evaluating(ranks_.activity(), "evaluating");
+  auto stop = [&] {
+    return interrupted_ &&
+           ranks_.all_reduce_value<int32_t>(interrupted_() ? 1 : 0, ReduceOp::max) != 0;
+  };
+  std::optional<EvalMetrics> metrics =
+      evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop);
+  buckets_->release_values();
+  if (!metrics) {
+    event(cat("the validation after step ", state_.step, " is left before its end: the run stops"));
+    return std::nullopt;
+  }
+  metrics->step = state_.step;
+  tell([&](Observer& o) { o.on_eval(*metrics); });
+  return metrics;
+}
+
+template <class Call>
+void Trainer::tell(Call&& call) {
+  for (auto& observer : observers_) {
+    if (!observer) continue;
+    try {
+      call(*observer);
+    } catch (const std::exception& error) {
+      log_warn("an observer failed and is switched off: ", error.what());
+      observer.reset();
+    }
+  }
+}
+
+void Trainer::event(const std::string& text) {
+  tell([&](Observer& o) { o.on_event(text); });
+}
+
+}  // namespace mtrain

@@ -1,0 +1,218 @@
+#include "mtrain/verify/layout_list.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "mtrain/base/error.h"
+#include "mtrain/recipe/recipe.h"
+#include "mtrain/recipe/rules/rules.h"
+
+namespace mtrain {
+namespace {
+
+std::vector<int64_t> divisors(int64_t n) {
+  std::vector<int64_t> out;
+  for (int64_t d = 1; d <= n; ++d)
+    if (n % d == 0) out.push_back(d);
+  return out;
+}
+
+/// The choices of a layout by name; those without a meaning in it are left out.
+std::map<std::string, std::string> choices(const RankLayout& l) {
+  std::map<std::string, std::string> out;
+  for (auto [name, size] : {std::pair("tp", l.tp),
+                            {"pp", l.pp},
+                            {"cp", l.cp},
+                            {"dp", l.dp()},
+                            {"ep", l.ep},
+                            {"etp", l.etp}})
+    out[name] = std::to_string(size);
+  if (l.tp > 1) out["sp"] = l.sp ? "yes" : "no";
+  if (l.pp > 1) out["schedule"] = cat(l.schedule, " vp", l.vp);
+  if (l.cp > 1) out["cp_comm"] = l.cp_comm;
+  if (l.dp() * l.cp > 1) out["zero"] = std::to_string(l.zero);
+  out["recompute"] = l.recompute;
+  return out;
+}
+
+/// Every way to say the rest once the sizes are chosen.
+void add_ways(RankLayout layout, bool experts, std::vector<RankLayout>& out) {
+  struct Timetable {
+    const char* schedule;
+    int64_t vp;
+  };
+  std::vector<Timetable> timetables = {{"1f1b", 1}};
+  if (layout.pp > 1)
+    timetables = {{"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb_h1", 1}, {"zb_v", 2}};
+  std::vector<std::string> ways = {"p2p"};
+  if (layout.cp > 1) ways = {"p2p", "all_gather", "a2a", "a2a+p2p"};
+  int64_t zero = layout.dp() * layout.cp > 1 ? 3 : 0;
+  for (int64_t ep : divisors(experts ? layout.ranks : 1))
+    for (int64_t etp : divisors(experts ? layout.ranks / ep : 1))
+      for (bool sp : {false, true})
+        for (const auto& timetable : timetables)
+          for (const auto& way : ways)
+            for (int64_t z = 0; z <= zero; ++z)
+              for (const char* recompute : {"none", "selective", "full"}) {
+                if (sp && layout.tp == 1) continue;
+                layout.ep = ep, layout.etp = etp, layout.sp = sp, layout.zero = z;
+                layout.schedule = timetable.schedule, layout.vp = timetable.vp;
+                layout.cp_comm = way, layout.recompute = recompute;
+                out.push_back(layout);
+              }
+}
+
+std::vector<RankLayout> combinations(int64_t ranks, bool experts) {
+  std::vector<RankLayout> out;
+  for (int64_t tp : divisors(ranks))
+    for (int64_t pp : divisors(ranks / tp))
+      for (int64_t cp : divisors(ranks / tp / pp))
+        add_ways({.ranks = ranks, .tp = tp, .pp = pp, .cp = cp}, experts, out);
+  std::stable_sort(out.begin(), out.end(),
+                   [](const auto& a, const auto& b) { return a.distance() < b.distance(); });
+  return out;
+}
+
+void refuse(std::vector<RefusedLayouts>& list, const std::string& reason, const std::string& detail,
+            const RankLayout& layout) {
+  auto known =
+      std::find_if(list.begin(), list.end(), [&](const auto& r) { return r.reason == reason; });
+  if (known == list.end()) known = list.insert(list.end(), {reason, detail, {}});
+  known->layouts.push_back(layout);
+}
+
+/// Reads a recipe with changes again and again, with one catalog of what can be said.
+class Judge {
+ public:
+  Judge(const std::string& recipe, const PluginHost& plugins)
+      : recipe_(recipe), catalog_(schema_catalog(plugins)) {}
+
+  Report report(const std::vector<std::string>& overrides) const {
+    ConfigRequest request{.recipe = "the twin", .text = recipe_};
+    for (const auto& text : overrides)
+      request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
+    Report report;
+    ConfigContainer config = ConfigContainer::load(request, catalog_, report);
+    check_rules(config, catalog_, {}, report, false);
+    return report;
+  }
+  bool has_experts() const {
+    Report report;
+    ConfigContainer config =
+        ConfigContainer::load({.recipe = "the twin", .text = recipe_}, catalog_, report);
+    const Node* experts = config.root().find("model.moe.experts");
+    return experts && experts->as_int() > 1;
+  }
+
+ private:
+  const std::string& recipe_;
+  SchemaCatalog catalog_;
+};
+
+void judge(const Judge& judge, const RankLayout& layout, LayoutList& list) {
+  Report report = judge.report(overrides(layout));
+  const Diagnostic *refusal = nullptr, *missing = nullptr;
+  for (const auto& d : report.diagnostics()) {
+    if (d.severity != Severity::error) continue;
+    const Diagnostic*& first = d.code == "not-built" ? missing : refusal;
+    if (!first) first = &d;
+  }
+  auto detail = [&](const Diagnostic& d) {
+    return cat(text(layout), ": ", d.path, ": ", d.message);
+  };
+  if (refusal)
+    refuse(list.refused, refusal->code, detail(*refusal), layout);
+  else if (missing)
+    refuse(list.not_built, cat(missing->path, " ", missing->message), detail(*missing), layout);
+  else
+    list.legal.push_back(layout);
+}
+
+/// What a layout adds to pairs of choices: "cp=2|zero=3".
+std::set<std::string> pairs(const RankLayout& layout) {
+  std::set<std::string> out;
+  auto all = choices(layout);
+  for (auto a = all.begin(); a != all.end(); ++a)
+    for (auto b = std::next(a); b != all.end(); ++b)
+      out.insert(cat(a->first, "=", a->second, "|", b->first, "=", b->second));
+  return out;
+}
+
+}  // namespace
+
+int RankLayout::distance() const {
+  int n = 0;
+  for (int64_t size : {tp, pp, cp, dp(), ep, etp, vp}) n += size > 1 ? 1 : 0;
+  return n + (sp ? 1 : 0) + (zero > 0 ? 1 : 0) + (schedule != "1f1b" ? 1 : 0) +
+         (cp_comm != "p2p" ? 1 : 0) + (recompute != "none" ? 1 : 0);
+}
+
+std::string text(const RankLayout& l) {
+  std::vector<std::string> words;
+  auto axis = [&](const char* name, int64_t size, const std::string& how = "") {
+    if (size > 1) words.push_back(cat(name, size, how));
+  };
+  axis("tp", l.tp, l.sp ? "+sp" : "");
+  axis("pp", l.pp, cat(" ", l.schedule));
+  axis("vp", l.vp);
+  axis("cp", l.cp, cat(" ", l.cp_comm));
+  axis("ep", l.ep);
+  axis("etp", l.etp);
+  axis("dp", l.dp());
+  if (l.zero > 0) words.push_back(cat("zero", l.zero));
+  if (l.recompute != "none") words.push_back(cat("recompute-", l.recompute));
+  return words.empty() ? "one rank" : join(words, " ");
+}
+
+std::vector<std::string> overrides(const RankLayout& l) {
+  std::vector<std::string> out;
+  auto size = [&](const char* name, int64_t value, int64_t usual) {
+    if (value != usual) out.push_back(cat("dist.", name, "=", value));
+  };
+  size("nproc", l.ranks, 1);
+  size("tp", l.tp, 1);
+  size("pp", l.pp, 1);
+  size("vp", l.vp, 1);
+  size("cp", l.cp, 1);
+  size("ep", l.ep, 1);
+  size("etp", l.etp, 1);
+  size("zero", l.zero, 0);
+  if (l.sp) out.emplace_back("dist.sp=true");
+  if (l.schedule != "1f1b") out.push_back(cat("dist.schedule=", l.schedule));
+  if (l.cp_comm != "p2p") out.push_back(cat("dist.cp_comm=['", l.cp_comm, "']"));
+  if (l.cp_comm == "a2a+p2p") out.push_back(cat("dist.cp_hierarchy=[2,", l.cp / 2, "]"));
+  if (l.recompute != "none") out.push_back(cat("model.recompute=", l.recompute));
+  return out;
+}
+
+LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, int64_t ranks) {
+  Judge reader(recipe, plugins);
+  Report alone = reader.report({});
+  alone.throw_if_errors();
+  LayoutList list;
+  for (const auto& layout : combinations(ranks, reader.has_experts())) {
+    if (layout.cp_comm == "a2a+p2p" && layout.cp < 4)
+      continue;  // its levels are two ranks and more each
+    ++list.candidates;
+    judge(reader, layout, list);
+  }
+  return list;
+}
+
+std::vector<RankLayout> pairwise(const std::vector<RankLayout>& layouts) {
+  std::vector<std::set<std::string>> open;
+  for (const auto& layout : layouts) open.push_back(pairs(layout));
+  std::vector<RankLayout> out;
+  for (;;) {
+    auto best = std::max_element(open.begin(), open.end(),
+                                 [](const auto& a, const auto& b) { return a.size() < b.size(); });
+    if (best == open.end() || best->empty()) return out;
+    std::set<std::string> covered = *best;
+    out.push_back(layouts[static_cast<size_t>(best - open.begin())]);
+    for (auto& rest : open)
+      for (const auto& pair : covered) rest.erase(pair);
+  }
+}
+
+}  // namespace mtrain

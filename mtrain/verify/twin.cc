@@ -1,0 +1,166 @@
+#include "mtrain/verify/twin.h"
+
+#include <algorithm>
+
+#include "mtrain/base/error.h"
+#include "mtrain/config/yaml_write.h"
+
+namespace mtrain {
+namespace {
+
+constexpr int64_t kHeadDim = 8, kMaxBlocks = 8, kMicroBatch = 2;
+constexpr int64_t kSmallHeadDim =
+    32;  // FP8 and FP4 products are over groups of up to as many values
+
+int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+/// Reads and changes the settings of one section, those that are there.
+class Shrinker {
+ public:
+  Shrinker(Node& tree, std::string section) : tree_(tree), section_(std::move(section)) {}
+  int64_t get(const std::string& key, int64_t otherwise = 0) const {
+    const Node* value = tree_.find(section_ + "." + key);
+    return value && value->is(NodeKind::integer) ? value->as_int() : otherwise;
+  }
+  void set(const std::string& key, int64_t value) {
+    if (tree_.find(section_ + "." + key)) tree_.set(section_ + "." + key, Node::integer(value));
+  }
+  void at_most(const std::string& key, int64_t value) {
+    if (get(key) > value) set(key, value);
+  }
+
+ private:
+  Node& tree_;
+  std::string section_;
+};
+
+/// Heads keep their number per key/value head, and their width against the stream's.
+void shrink_heads(Shrinker& model, int64_t heads, int64_t dim) {
+  int64_t whole = model.get("heads", 1), shared = model.get("kv_heads");
+  int64_t width = model.get("head_dim"), hidden = model.get("hidden_size");
+  model.set("heads", heads);
+  model.set("hidden_size", heads * dim);
+  if (shared > 0) {
+    int64_t fewer = std::max<int64_t>(1, heads * shared / whole);
+    while (heads % fewer != 0) --fewer;  // of five or seven heads
+    model.set("kv_heads", fewer);
+  }
+  if (width > 0)
+    model.set("head_dim", width * whole > hidden   ? 2 * dim
+                          : width * whole < hidden ? dim / 2
+                                                   : dim);
+  if (model.get("ffn_hidden_size") > 0) model.set("ffn_hidden_size", 2 * heads * dim);
+}
+
+void shrink_experts(Shrinker& moe, int64_t ranks, int64_t hidden) {
+  if (moe.get("experts") == 0) return;
+  moe.set("experts", round_up(4, ranks));
+  moe.at_most("top_k", 2);
+  if (moe.get("ffn_hidden_size") > 0) moe.set("ffn_hidden_size", hidden);
+  moe.at_most("shared_ffn_hidden_size", hidden);
+  moe.at_most("first_dense_layers", 1);
+  moe.at_most("layer_freq", 2);
+  moe.at_most("latent_size", hidden / 2);
+  moe.at_most("router.groups", 2);
+  moe.at_most("router.group_top_k", 1);
+}
+
+/// As many as stages, and twice that where it is not too many.
+int64_t num_blocks(int64_t ranks) {
+  if (ranks == 1) return 2;
+  return 2 * ranks <= kMaxBlocks ? 2 * ranks : std::min(ranks, kMaxBlocks);
+}
+
+void shrink_model(Node& tree, int64_t ranks) {
+  Shrinker model(tree, "model"), moe(tree, "model.moe");
+  auto chosen = [&](const char* key) {
+    const Node* type = tree.find(cat("mixed_precision.", key));
+    return type && type->as_text() != "none";
+  };
+  bool small = chosen("fp8") || chosen("fp4");
+  int64_t heads = round_up(4, ranks), dim = small ? kSmallHeadDim : kHeadDim;
+  shrink_heads(model, heads, dim);
+  model.set("layers", num_blocks(ranks));
+  model.set("seq_length", round_up(16, (small ? 16 : 4) * ranks));
+  Shrinker precision(tree, "mixed_precision");
+  precision.at_most("first_bf16_layers", 1);
+  precision.at_most("last_bf16_layers", num_blocks(ranks) > 2 ? 1 : 0);
+  model.set("vocab_size", 0);
+  model.set("vocab_multiple", 1);
+  model.set("recompute_layers", 1);
+  if (model.get("max_positions") > 0) model.set("max_positions", model.get("seq_length"));
+  shrink_experts(moe, ranks, heads * dim);
+  for (const char* of_its_own :
+       {"recompute", "recompute_method", "recompute_modules", "recompute_distribute", "init_from"})
+    tree.erase(cat("model.", of_its_own));
+}
+
+Node section(std::initializer_list<std::pair<const char*, Node>> entries) {
+  Node map = Node::map();
+  for (const auto& [key, value] : entries) map.set(key, value);
+  return map;
+}
+
+void add_training(Node& tree, int64_t ranks, int64_t steps) {
+  tree.set("tokenizer", section({{"type", Node::string("byte")}}));
+  tree.set("dataset", section({{"type", Node::string("mock")}}));
+  // Two samples at a time, and never fewer micro-batches than stages where both take all ranks.
+  tree.set(
+      "train",
+      section({{"steps", Node::integer(steps)},
+               {"micro_batch_size", Node::integer(kMicroBatch)},
+               {"global_batch_size", Node::integer(kMicroBatch * std::max<int64_t>(2, ranks))}}));
+  // A rate at which the few steps change something; a schedule for many steps would still be
+  // warming up.
+  tree.set("optimizer.lr", Node::number(1e-3));
+  tree.set("scheduler", section({{"type", Node::string("constant")}}));
+  tree.set("checkpoint", section({{"resume", Node::string("never")}}));
+  tree.set("logger",
+           section({{"tensorboard", Node::boolean(false)}, {"metrics", Node::boolean(false)}}));
+  tree.set("run", section({{"threads", Node::integer(1)}}));
+}
+
+}  // namespace
+
+std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
+  const Node* type = recipe.config.root().find("model.type");
+  // Rules may not hold here that hold where the recipe is for; what is no setting, or no value of
+  // one, is wrong anywhere.
+  bool readable = std::none_of(recipe.report.diagnostics().begin(),
+                               recipe.report.diagnostics().end(), [](const auto& d) {
+                                 return d.severity == Severity::error && d.code != "not-built" &&
+                                        !d.code.starts_with("rule ");
+                               });
+  if (!readable || !type || type->as_text().empty()) recipe.report.throw_if_errors();
+  Node given = recipe.config.resolved(), tree = Node::map();
+  for (const char* kept : {"model", "optimizer", "mixed_precision", "ddp", "rng"})
+    if (const Node* part = given.find(kept)) tree.set(kept, *part);
+  // Not every layout gathers; and how changes no bit.
+  tree.erase("ddp.overlap_param_gather"), tree.erase("mixed_precision.fp8_params");
+  if (const Node* order = given.find("dist.order")) tree.set("dist.order", *order);
+  tree.set("dist.silence_seconds",
+           Node::number(0));  // a layout that fails must not end the process that compares them
+  shrink_model(tree, ranks);
+  add_training(tree, ranks, steps);
+  return write_yaml(tree);
+}
+
+TwinSize twin_size(const TwinSize& whole, const RankLayout& layout) {
+  TwinSize size = whole;
+  int64_t chunks = layout.pp * layout.vp, least = std::max<int64_t>(4, chunks);
+  while (size.blocks % 2 == 0 && size.blocks / 2 >= least && size.blocks / 2 % chunks == 0)
+    size.blocks /= 2;
+  int64_t least_samples = kMicroBatch * layout.dp() * (layout.pp > 1 ? 2 * layout.pp : 2);
+  auto even = [&](int64_t samples) { return samples % (kMicroBatch * layout.dp()) == 0; };
+  while (size.samples % 2 == 0 && size.samples / 2 >= least_samples && even(size.samples / 2))
+    size.samples /= 2;
+  return size;
+}
+
+std::vector<std::string> overrides(const TwinSize& size) {
+  std::vector<std::string> settings = {cat("train.global_batch_size=", size.samples)};
+  if (size.blocks > 0) settings.push_back(cat("model.layers=", size.blocks));
+  return settings;
+}
+
+}  // namespace mtrain

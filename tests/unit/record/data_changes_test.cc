@@ -1,0 +1,51 @@
+#include "mtrain/record/data_changes.h"
+
+#include <doctest/doctest.h>
+
+#include "mtrain/base/text.h"
+
+using namespace mtrain;
+using Lines = std::vector<std::string>;
+
+TEST_CASE("only what differs of the data is shown, wherever in the text it is") {
+  const std::string start =
+      R"({"dataset":"gpt","files":[{"path":"/a/very/long/path/that/is/the/same/on/both/sides","sha256":")";
+  CHECK(data_changes(start + R"(aaaa"}],"split":"90,10,0"})",
+                     start + R"(bbbb"}],"split":"90,10,0"})") ==
+        Lines{"files[0].sha256: aaaa -> bbbb"});
+  CHECK(data_changes(R"({"a":1,"b":[1,2]})", R"({"a":1,"b":[1,2]})").empty());
+  CHECK(data_changes(R"({"a":1,"b":[1,2]})", R"({"a":2,"b":[1],"c":null})") ==
+        Lines{"a: 1 -> 2", "b[1]: 2 -> absent", "c: absent -> null"});
+}
+
+TEST_CASE("a file that changed is named, and its checksums are not") {
+  auto gpt = [](const std::string& file, int bytes, int sum) {
+    return cat(R"({"files":[{"file":")", file, R"(","bin_bytes":)", bytes,
+               R"(,"idx_bytes":66,"idx_crc32c":)", sum, R"(,"bin_crc32c":)", sum,
+               R"(}],"split":"1,0,0"})");
+  };
+  CHECK(data_changes(gpt("corpus", 96, 1), gpt("corpus", 98, 2)) ==
+        Lines{"corpus has other contents: corpus.bin had 96 bytes and has 98"});
+  CHECK(data_changes(gpt("corpus", 96, 1), gpt("corpus", 96, 2)) ==
+        Lines{"corpus has other contents of the same size"});
+  CHECK(data_changes(gpt("corpus", 96, 1), gpt("books", 96, 1)) == Lines{"corpus -> books"});
+  CHECK(data_changes(R"({"files":["a1 openai",null,"b1 openai"]})",
+                     R"({"files":["a2 openai",null,"b2 openai"]})") ==
+        Lines{"the file of dataset.path has other contents",
+              "the file of dataset.test_path has other contents"});
+}
+
+TEST_CASE("of long values the part is shown where they begin to differ") {
+  const std::string same(300, 'x');
+  const Lines lines = data_changes("{\"a\":\"" + same + "1\"}", "{\"a\":\"" + same + "2\"}");
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0] == "a: …" + std::string(20, 'x') + "1 -> …" + std::string(20, 'x') + "2");
+  CHECK(data_changes(same + "1", same + "2") ==
+        Lines{"…" + std::string(20, 'x') + "1 -> …" + std::string(20, 'x') + "2"});
+  CHECK(data_changes("one", "one and more") == Lines{"one -> one and more"});
+}
+
+TEST_CASE("many changes are counted") {
+  CHECK(data_changes("[1,2,3,4]", "[5,6,7,8]", 2) ==
+        Lines{"[0]: 1 -> 5", "[1]: 2 -> 6", "and 2 more"});
+}

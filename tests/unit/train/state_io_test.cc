@@ -1,0 +1,241 @@
+// The copy of a state that a save makes beside other work: of the moment when the save began, with
+// the device's work of before in it, and given up or failed without harm.
+#include "mtrain/train/state_io.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <thread>
+
+#include "mtrain/base/error.h"
+#include "unit/checkpoint/checkpoint_testing.h"
+
+using namespace mtrain;
+using testing::TempDir;
+
+namespace {
+
+/// A device that is late: what a stream is given happens when it is waited for, and copies to the
+/// host on a stream of their own may be held up or fail.
+class LateBackend final : public Backend {
+ public:
+  class LateStream final : public Stream {
+   public:
+    void synchronize() override {
+      for (auto& work : queue) work();
+      queue.clear();
+    }
+    std::vector<std::function<void()>> queue;
+  };
+
+  std::string_view name() const override { return "late"; }
+  Probe probe() const override { return {1, ""}; }
+  bool host_memory() const override { return false; }
+  void* allocate(Device, size_t bytes) override {
+    return ::operator new (bytes, std::align_val_t{64});
+  }
+  void deallocate(Device, void* data, size_t) override {
+    ::operator delete (data, std::align_val_t{64});
+  }
+  std::unique_ptr<Stream> stream(Device) override { return std::make_unique<LateStream>(); }
+  std::unique_ptr<Stream> copy_stream(Device) override { return std::make_unique<Stream>(); }
+  const KernelTable& kernels() const override { return kernels_; }
+  void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
+    if (auto* late = dynamic_cast<LateStream*>(&stream)) {
+      auto* begin = static_cast<const char*>(from);
+      late->queue.push_back([to, kept = std::vector<char>(begin, begin + bytes)] {
+        std::memcpy(to, kept.data(), kept.size());
+      });
+      return;
+    }
+    std::unique_lock lock(mutex_);
+    ++copies_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !held_; });
+    if (copies_ == fails_at) throw std::bad_alloc();
+    std::memcpy(to, from, bytes);
+  }
+  void fill_zero(Stream&, void* data, size_t bytes) override { std::memset(data, 0, bytes); }
+
+  void hold(bool held) {
+    std::lock_guard lock(mutex_);
+    held_ = held;
+    changed_.notify_all();
+  }
+  int copies() const {
+    std::lock_guard lock(mutex_);
+    return copies_;
+  }
+  void await_copy(int number) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return copies_ >= number; });
+  }
+  int fails_at = 0;
+
+ private:
+  KernelTable kernels_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int copies_ = 0;
+  bool held_ = false;
+};
+
+/// Whether a thread of this process waits for something.
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  size_t name_end = text.rfind(") ");
+  return name_end != std::string::npos && text[name_end + 2] == 'S';
+}
+
+/// Three parameters and a buffer, all of one number.
+struct Model {
+  explicit Model(Backend& backend) : run(backend) {
+    for (const char* name : {"a", "b", "c"}) {
+      Parameter p;
+      p.name = name;
+      p.global = p.local = {3, 5};
+      p.master = p.value = run.empty(p.local, DType::f32);
+      parameters.add(std::move(p));
+    }
+    parameters.add_buffer({.name = "biases", .values = std::vector<float>(4)});
+  }
+  void set(float value) {
+    std::vector<float> values(15, value);
+    for (Parameter& p : parameters.all()) run.upload(p.master, values.data());
+    parameters.buffers()[0].values.assign(4, value);
+  }
+  /// The number of a saved step; -1 when it has several.
+  static float saved(const CheckpointStore& store, int64_t step) {
+    LateBackend backend;
+    Model other(backend);
+    other.set(-2);
+    load_state(store, step, other.parameters, nullptr);
+    other.run.stream().synchronize();
+    float first = other.parameters.buffers()[0].values[0];
+    for (float value : other.parameters.buffers()[0].values) first = value == first ? first : -1;
+    for (Parameter& p : other.parameters.all())
+      for (int64_t i = 0; i < p.numel(); ++i)
+        first = p.master.data<float>()[i] == first ? first : -1;
+    return first;
+  }
+  Run run;
+  ParamList parameters;
+};
+
+CheckpointMeta at_step(int64_t step) {
+  CheckpointMeta meta;
+  meta.state.step = step, meta.saved = "{}";
+  return meta;
+}
+
+}  // namespace
+
+TEST_CASE("a save holds the moment when it began, once the copy is waited for") {
+  TempDir dir;
+  CheckpointStore store(dir.path(), StoreOptions{});
+  LateBackend backend;
+  Model model(backend);
+  model.set(7);  // late: nothing of it is in memory yet
+  backend.hold(true);
+  StateSave save(store, model.parameters, nullptr, at_step(1));
+  model.parameters.buffers()[0].values.assign(4, 9);  // these are copied at once
+  backend.await_copy(1);                              // on another thread
+  CHECK_FALSE(save.copied());
+  CHECK_FALSE(save.poll());
+  backend.hold(false);
+  save.wait_copied();
+  CHECK(save.copied());
+  CHECK(backend.copies() == 3);
+  model.set(8);
+  model.run.stream().synchronize();
+  save.wait();
+  CHECK(Model::saved(store, 1) == 7);
+}
+
+TEST_CASE("a copy for which there is no memory is a failed save, and the next one is good") {
+  TempDir dir;
+  CheckpointStore store(dir.path(), StoreOptions{});
+  LateBackend backend;
+  Model model(backend);
+  model.set(7);
+  backend.fails_at = 2;
+  {
+    StateSave save(store, model.parameters, nullptr, at_step(1));
+    save.wait_copied();  // also where it failed
+    std::string why;
+    try {
+      save.wait();
+    } catch (const Error& error) {
+      CHECK(error.error_class() == ErrorClass::io);
+      why = error.what();
+    }
+    CHECK_MESSAGE(why.find("not enough memory") != std::string::npos, why);
+  }
+  CHECK(store.list().empty());
+  StateSave(store, model.parameters, nullptr, at_step(2)).wait();
+  CHECK(Model::saved(store, 2) == 7);
+}
+
+TEST_CASE("a save that is dropped copies no further tensor, and is through when it is gone") {
+  TempDir dir;
+  CheckpointStore store(dir.path(), StoreOptions{});
+  LateBackend backend;
+  Model model(backend);
+  model.set(7);
+  backend.hold(true);
+  std::optional<StateSave> save;
+  save.emplace(store, model.parameters, nullptr, at_step(1));
+  backend.await_copy(1);
+  std::thread later(
+      [&, waiting = ::getpid()] {  // the copy goes on when the main thread waits for it
+        while (!sleeps(waiting)) std::this_thread::yield();
+        backend.hold(false);
+      });
+  save.reset();
+  CHECK(backend.copies() == 1);
+  later.join();
+  CHECK(store.list().empty());
+}
+
+TEST_CASE(
+    "a buffer that may begin anew stays as it is where the checkpoint has none like it, and is "
+    "named") {
+  TempDir dir;
+  CheckpointStore store(dir.path(), StoreOptions{});
+  LateBackend backend;
+  Model model(backend);
+  model.set(7);
+  save_state(store, model.parameters, nullptr, at_step(1));
+  Model other(backend);
+  other.set(5);
+  auto& buffers = other.parameters.buffers();
+  for (const bool counted : {true, false})
+    other.parameters.add_buffer({.name = counted ? "amax" : "of another rank",
+                                 .values = std::vector<float>(2, 3.0F),
+                                 .counted = counted,
+                                 .may_begin_anew = true});
+  CHECK(load_state(store, 1, other.parameters, nullptr) == std::vector<std::string>{"amax"});
+  CHECK(buffers[0].values == std::vector<float>(4, 7.0F));
+  CHECK(buffers[1].values == std::vector<float>(2, 3.0F));
+  other.run.stream().synchronize();
+  CHECK(other.parameters.all()[0].master.data<float>()[0] == 7);
+  buffers[0].values.assign(3, 5);
+  CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("biases"),
+                       Error);
+  buffers[0].may_begin_anew = true;
+  CHECK(load_state(store, 1, other.parameters, nullptr) ==
+        std::vector<std::string>{"biases", "amax"});
+  CHECK(buffers[0].values == std::vector<float>(3, 5.0F));
+  buffers[1].may_begin_anew = false;
+  CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("amax"),
+                       Error);
+}
