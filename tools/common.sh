@@ -17,7 +17,8 @@ configure() {
     fresh=(--fresh)
   fi
   if command -v ccache > /dev/null 2>&1; then
-    export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+    # Paths below the checkout count as relative, so that all clones of it share what one has compiled.
+    export CMAKE_CXX_COMPILER_LAUNCHER="${CMAKE_CXX_COMPILER_LAUNCHER-env;CCACHE_BASEDIR=$root;CCACHE_NOHASHDIR=1;ccache}"
   fi
   log=$(mktemp)
   if ! (cd "$root" && cmake --preset "$preset" "${fresh[@]}") > "$log" 2>&1; then

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "mtrain/autograd/small_products.h"
+#include "mtrain/autograd/quantized_products.h"
 #include "mtrain/autograd/tape.h"
 
 namespace mtrain {
@@ -96,11 +96,11 @@ MT_API Tensor combine_rows(const Tensor& x_RD, const Tensor& weights_TK, const C
 
 /// y[R,N]: rows of expert e, which follow one another, times w[e]ᵀ of w[E,N,D]. `rows` counts those
 /// of each expert. With `later`, a backward that does not put gradients of parameters off by itself
-/// leaves that of w there, for who runs it. With `small`, which outlives the tape, in a small type,
-/// each expert by itself.
+/// leaves that of w there, for who runs it. With `small`, which outlives the tape, in a
+/// low-precision type, each expert by itself.
 using RowCounts = std::shared_ptr<const std::vector<int64_t>>;
 MT_API Tensor grouped_linear(const Tensor& x_RD, const Tensor& w_END, const RowCounts& rows,
                              const std::shared_ptr<DeferredGradients>& later = nullptr,
-                             const SmallProducts* small = nullptr);
+                             const QuantizedProducts* quantized = nullptr);
 
 }  // namespace mtrain

@@ -7,16 +7,16 @@
 #include <memory>
 #include <string_view>
 
-#include "mtrain/autograd/small_products.h"
+#include "mtrain/autograd/quantized_products.h"
 #include "mtrain/autograd/tape.h"
 
 namespace mtrain {
 
 /// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N] + residual[T,N]; `b` and `residual` may be undefined. The sum
 /// is rounded once. The gradient of w adds up in float inside the GEMM. With `small`, which
-/// outlives the tape, all three products are in a small type.
+/// outlives the tape, all three products are in a low-precision type.
 MT_API Tensor linear(const Tensor& x_TD, const Tensor& w_ND, const Tensor& b_N = {},
-                     const Tensor& residual_TN = {}, const SmallProducts* small = nullptr);
+                     const Tensor& residual_TN = {}, const QuantizedProducts* quantized = nullptr);
 /// y[t] = table[ids[t] - first_row]; ids int32 [T], already checked to lie inside the whole table,
 /// of which `table` holds the rows from `first_row` on. 0 for ids of other rows.
 MT_API Tensor embedding(const Tensor& table_VD, const Tensor& ids_T, int64_t first_row = 0);
@@ -92,7 +92,8 @@ MT_API Tensor linear_cross_entropy(const Tensor& x_TD, const Tensor& w_VD, const
                                    int64_t valid_vocab, float loss_weight,
                                    const VocabularyPart& part = {},
                                    DeferredGradients* later = nullptr,
-                                   const SmallProducts* small = nullptr, const Tensor& b_V = {});
+                                   const QuantizedProducts* quantized = nullptr,
+                                   const Tensor& b_V = {});
 
 /// Returns `y`, which was computed from `kept`, an op's result that nothing else reads: its memory
 /// goes, and backward has that op compute it once more when it comes to `y` (output-discarding

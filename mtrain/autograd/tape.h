@@ -1,8 +1,8 @@
 // The tape: coarse ops with hand-written backward. An op is a struct with
 //   Tensor forward(Run&, const Tensor& …);                       keeps what backward needs as
 //   members void backward(Run&, const Tensor& dy, Grads<N>& g);          directly under forward;
-//   g[i] feeds input i Placed placed(const Tensor& …) const;                        optional: how
-//   the result is placed over ranks (placed.h)
+//   g[i] feeds input i MaybePlacement placed(const Tensor& …) const; optional: how the result is
+//   placed over ranks (placed.h)
 // and `apply(Op{…}, inputs…)` runs it and, when any input wants a gradient, hangs the op on the
 // result. The op object is the saved context and is released as soon as its backward has run. One
 // tape per Run, on its thread.
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "mtrain/autograd/placed.h"
+#include "mtrain/autograd/result_placement.h"
 #include "mtrain/tensor/run.h"
 
 namespace mtrain {
@@ -181,7 +181,7 @@ Tensor apply(Op op, const Inputs&... in) {
   Run& run = std::get<0>(std::forward_as_tuple(in...)).run();
   bool record = run.grad_enabled && (... || (in.node() != nullptr));
   constexpr bool kPlaces = requires { op.placed(in...); };
-  Placed placed;
+  MaybePlacement placed;
   if constexpr (kPlaces) {
     if (run.typed) placed = op.placed(in...);
   }

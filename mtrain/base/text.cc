@@ -7,8 +7,49 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 
 namespace mtrain {
+
+TextPiece::TextPiece(char character) : text_(digits_, 1) { digits_[0] = character; }
+
+TextPiece::TextPiece(double value) {
+  // As a stream prints it: %g with six digits.
+  const int length = std::snprintf(digits_, sizeof digits_, "%g", value);
+  text_ = {digits_, static_cast<size_t>(length)};
+}
+
+TextPiece::TextPiece(unsigned long long value, int) {
+  const char* end = std::to_chars(digits_, digits_ + sizeof digits_, value).ptr;
+  text_ = {digits_, static_cast<size_t>(end - digits_)};
+}
+
+void TextPiece::print_integer(long long value) {
+  const char* end = std::to_chars(digits_, digits_ + sizeof digits_, value).ptr;
+  text_ = {digits_, static_cast<size_t>(end - digits_)};
+}
+
+void TextPiece::print(const void* value, void (*printer)(std::ostream&, const void*)) {
+  std::ostringstream out;
+  printer(out, value);
+  other_ = std::move(out).str();
+  text_ = other_;
+}
+
+std::string cat_pieces(const TextPiece* pieces, size_t count) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; ++i) bytes += pieces[i].text().size();
+  std::string out;
+  out.reserve(bytes);
+  for (size_t i = 0; i < count; ++i) out += pieces[i].text();
+  return out;
+}
+
+std::string hex(uint64_t value) {
+  char digits[16];
+  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, value, 16);
+  return std::string(digits, end);
+}
 
 std::string join(const std::vector<std::string>& items, std::string_view separator) {
   std::string out;

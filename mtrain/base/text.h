@@ -1,22 +1,68 @@
 // Small text helpers on top of the standard library. Stateless; safe from any thread.
 #pragma once
+#include <concepts>
 #include <cstdint>
-#include <sstream>
+#include <iosfwd>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "mtrain/base/export.h"
 
 namespace mtrain {
 
-/// Joins the arguments as `operator<<` prints them: cat("rank ", 3) == "rank 3".
+/// One argument of cat() as text, without a stream for each call: the compiler instantiates nothing
+/// but constructors. Refers to its argument, so it lives for one call only.
+class MT_API TextPiece {
+ public:
+  TextPiece(std::string_view text) : text_(text) {}
+  TextPiece(const std::string& text) : text_(text) {}
+  TextPiece(const char* text) : text_(text) {}
+  TextPiece(char character);
+  TextPiece(double value);
+  TextPiece(float value) : TextPiece(static_cast<double>(value)) {}
+  template <std::signed_integral T>
+  TextPiece(T value) : TextPiece(static_cast<long long>(value), 0) {}
+  template <std::unsigned_integral T>
+  TextPiece(T value) : TextPiece(static_cast<unsigned long long>(value), 0) {}
+  /// Any other type that `operator<<` prints.
+  template <class T>
+  explicit TextPiece(const T& value) requires(!std::convertible_to<const T&, std::string_view> &&
+                                              !std::is_arithmetic_v<T>) {
+    if constexpr (std::convertible_to<const T&, long long>)
+      print_integer(static_cast<long long>(value));  // an enumeration
+    else
+      print(&value,
+            [](std::ostream& out, const void* from) { out << *static_cast<const T*>(from); });
+  }
+  TextPiece(const TextPiece&) = delete;
+  TextPiece& operator=(const TextPiece&) = delete;
+  std::string_view text() const { return text_; }
+
+ private:
+  TextPiece(long long value, int) { print_integer(value); }
+  TextPiece(unsigned long long value, int);
+  void print_integer(long long value);
+  void print(const void* value, void (*printer)(std::ostream&, const void*));
+  std::string_view text_;
+  char digits_[24];    // of a number
+  std::string other_;  // of what is printed by operator<<
+};
+
+MT_API std::string cat_pieces(const TextPiece* pieces, size_t count);
+
+/// Joins the arguments as `operator<<` prints them: cat("rank ", 3) == "rank 3", floating-point
+/// numbers with up to six digits.
 template <class... Args>
 std::string cat(const Args&... args) {
-  std::ostringstream out;
-  (void)(out << ... << args);
-  return std::move(out).str();
+  const TextPiece pieces[] = {TextPiece(args)...};
+  return cat_pieces(pieces, sizeof...(args));
 }
+inline std::string cat() { return {}; }
+
+/// 255 -> "ff".
+MT_API std::string hex(uint64_t value);
 
 /// Joins items with a separator.
 MT_API std::string join(const std::vector<std::string>& items, std::string_view separator);

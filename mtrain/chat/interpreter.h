@@ -28,7 +28,7 @@ class Scope {
 };
 
 /// Where an expression failed and why, as Python would say it. Becomes Error(data) at the border.
-struct PlacedFault {
+struct PlacementFault {
   Place place;
   Fault fault;
 };
@@ -39,7 +39,7 @@ class Interpreter {
 
   void define(const std::string& name, Value value) { globals_.set(name, std::move(value)); }
   /// The text of the template. Stretches in {% generation %} are in generations(). Throws
-  /// PlacedFault.
+  /// PlacementFault.
   Text run(const Body& body);
   const std::vector<std::pair<size_t, size_t>>& generations() const { return generations_; }
 

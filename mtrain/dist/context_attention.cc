@@ -6,9 +6,9 @@
 
 #include "mtrain/dist/context_gather.h"
 #include "mtrain/dist/context_ring.h"
-#include "mtrain/dist/copy_keys.h"
 #include "mtrain/dist/redistribute.h"
 #include "mtrain/dist/reorder_rows.h"
+#include "mtrain/dist/repeat_kv.h"
 
 namespace mtrain {
 namespace {
@@ -62,7 +62,7 @@ Tensor all_to_all_attention(const Tensor& qkv, ContextBlock block, const Context
   int n = near.size(), group = slice.rank() / n;
   int64_t copies = key_copies(block.layout, n);
   std::vector<RowRange> order = slice.ring().in_order(group * n, n);
-  Tensor mine = copy_keys(qkv, block.layout, copies);
+  Tensor mine = repeat_kv(qkv, block.layout, copies);
   Tensor all = redistribute(mine, near, Placement::S(kTokens), Placement::S(kHeads));
   all = reorder_rows(all, order, false);
   HeadLayout whole = with_copies(block.layout, copies);

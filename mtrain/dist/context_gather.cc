@@ -42,9 +42,9 @@ struct GatherAttention {
     return all;
   }
 
-  Placed placed(const Tensor& in) const {
-    return PlacedResult("context attention", in)
-        .with(MixOp::pointwise)
+  MaybePlacement placed(const Tensor& in) const {
+    return ResultPlacement("context attention", in)
+        .with(PlacementRule::pointwise)
         .uncut(0, "its tokens are those that the slice says");
   }
   Tensor forward(Run& run, const Tensor& qkv_in) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/counted.h"
-#include "mtrain/comm/planned.h"
+#include "mtrain/comm/dry_run.h"
 
 namespace mtrain {
 
@@ -38,7 +38,7 @@ std::unique_ptr<Axis> Mesh::axis_of(const MeshLayout& layout, const AxisNames& a
   auto place = static_cast<int>(layout.index_in_group(axes, rank()));
   if (layout.size(axes) == 1) {
     comm = make_self_communicator();
-  } else if (auto* planned = dynamic_cast<const PlannedCommunicator*>(world_)) {
+  } else if (auto* planned = dynamic_cast<const DryRunCommunicator*>(world_)) {
     comm = planned->group(place, static_cast<int>(layout.size(axes)), name);
   } else {
     int64_t group = layout.group_number(axes, rank());

@@ -14,8 +14,8 @@ namespace {
 struct Passage {
   const Axis* axis = nullptr;
   int readers = 0, read_back = 0;  // products; those whose backward has run
-  std::optional<RowArrival> arrival;
-  std::optional<RowDeparture> departure;
+  std::optional<PiecewiseAllGather> arrival;
+  std::optional<PiecewiseReduceScatter> departure;
 
   int size() const { return axis->size(); }
   int me() const { return axis->index(); }
@@ -24,8 +24,8 @@ struct Passage {
 struct Enter {  // whole = x of all ranks
   std::shared_ptr<Passage> passage;
 
-  Placed placed(const Tensor& x) const {
-    return PlacedResult("gathered_linear", x)
+  MaybePlacement placed(const Tensor& x) const {
+    return ResultPlacement("gathered_linear", x)
         .turn(Placement::S(0), Placement::R(), "the ranks' tokens are gathered");
   }
   Tensor forward(Run& run, const Tensor& x) {
@@ -46,8 +46,10 @@ struct Product {  // y = whole · wᵀ + b
   std::shared_ptr<Passage> passage;
   Tensor x, w;
 
-  Placed placed(const Tensor& in, const Tensor& weight, const Tensor& b) const {
-    return PlacedResult("gathered_linear", in).with(MixOp::linear, weight).with(MixOp::bias, b);
+  MaybePlacement placed(const Tensor& in, const Tensor& weight, const Tensor& b) const {
+    return ResultPlacement("gathered_linear", in)
+        .with(PlacementRule::linear, weight)
+        .with(PlacementRule::bias, b);
   }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
     x = x_in.detach();
@@ -97,9 +99,9 @@ struct Scattered {  // y = own piece of the sum over ranks of x · wᵀ
   const Axis* axis = nullptr;
   Tensor x, w;
 
-  Placed placed(const Tensor& in, const Tensor& weight) const {
-    return PlacedResult("linear_scattered", in)
-        .with(MixOp::linear, weight)
+  MaybePlacement placed(const Tensor& in, const Tensor& weight) const {
+    return ResultPlacement("linear_scattered", in)
+        .with(PlacementRule::linear, weight)
         .turn(Placement::P(), Placement::S(0), "products are added up over the ranks");
   }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
@@ -107,7 +109,7 @@ struct Scattered {  // y = own piece of the sum over ranks of x · wᵀ
     w = w_in.detach();
     int n = axis->size(), me = axis->index();
     Shape piece{x.size(0) / n, w.size(0)};
-    RowDeparture out(run, *axis, piece, x.dtype());
+    PiecewiseReduceScatter out(run, *axis, piece, x.dtype());
     Tensor own;
     for (int step = 1; step <= n; ++step) {
       int rank = circle(me, step, n);
@@ -124,7 +126,7 @@ struct Scattered {  // y = own piece of the sum over ranks of x · wᵀ
   void backward(Run& run, const Tensor& dy, Grads<2>& g) {
     int n = axis->size();
     Tensor whole = run.empty({dy.size(0) * n, dy.size(1)}, dy.dtype());
-    RowArrival in(run, *axis, dy, whole);
+    PiecewiseAllGather in(run, *axis, dy, whole);
     if (g[0].wanted()) {
       auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
       for (int step = 0; step < n; ++step) {

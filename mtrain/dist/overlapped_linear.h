@@ -8,17 +8,17 @@
 #include <span>
 #include <vector>
 
-#include "mtrain/autograd/small_products.h"
+#include "mtrain/autograd/quantized_products.h"
 #include "mtrain/autograd/tape.h"
 #include "mtrain/dist/mesh.h"
 
 namespace mtrain {
 
-/// A column-parallel layer: w [N,D], and b [N] or undefined; how its products are in a small type,
-/// or null.
+/// A column-parallel layer: w [N,D], and b [N] or undefined; how its products are in a
+/// low-precision type, or null.
 struct LinearWeights {
   Tensor w, b;
-  const SmallProducts* small = nullptr;
+  const QuantizedProducts* quantized = nullptr;
 };
 
 /// Whether a product of `rows` rows may be one of several that make a larger one: backends add up a

@@ -163,8 +163,8 @@ class Carrier {
 struct Redistribute {  // y = x, placed otherwise;  dx = dy, placed dual(from)
   const Axis* axis = nullptr;
   Placement from = Placement::I(), to = Placement::I();
-  Placed placed(const Tensor& x) const {
-    return x.run().typed->axis == axis ? Placed(to) : x.placement();
+  MaybePlacement placed(const Tensor& x) const {
+    return x.run().typed->axis == axis ? MaybePlacement(to) : x.placement();
   }
   Tensor forward(Run& run, const Tensor& x) {
     return Carrier(run, *axis).carry(x, from, to, false);

@@ -21,7 +21,7 @@ namespace {
 struct ReorderRows {  // a permutation: its backward is the other way round
   std::vector<RowRange> ranges;
   bool back = false;
-  Placed placed(const Tensor& x) const { return x.placement(); }
+  MaybePlacement placed(const Tensor& x) const { return x.placement(); }
   Tensor forward(Run& run, const Tensor& x) { return ordered(run, x, ranges, back); }
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
     g[0].give(run, ordered(run, dy, ranges, !back));

@@ -12,7 +12,8 @@ void poke(std::vector<Pending>& all) {
 
 }  // namespace
 
-RowArrival::RowArrival(Run& run, const Axis& axis, const Tensor& mine, const Tensor& whole)
+PiecewiseAllGather::PiecewiseAllGather(Run& run, const Axis& axis, const Tensor& mine,
+                                       const Tensor& whole)
     : whole_(whole),
       come_(static_cast<size_t>(axis.size())),
       gone_(static_cast<size_t>(axis.size())) {
@@ -32,17 +33,18 @@ RowArrival::RowArrival(Run& run, const Axis& axis, const Tensor& mine, const Ten
   }
 }
 
-void RowArrival::wait(int rank) {
+void PiecewiseAllGather::wait(int rank) {
   poke(gone_);
   come_[static_cast<size_t>(rank)].wait();
 }
 
-void RowArrival::finish() {
+void PiecewiseAllGather::finish() {
   for (Pending& pending : come_) pending.wait();
   for (Pending& pending : gone_) pending.wait();
 }
 
-RowDeparture::RowDeparture(Run& run, const Axis& axis, const Shape& piece, DType dtype)
+PiecewiseReduceScatter::PiecewiseReduceScatter(Run& run, const Axis& axis, const Shape& piece,
+                                               DType dtype)
     : run_(run),
       axis_(axis),
       summands_(static_cast<size_t>(axis.size())),
@@ -57,7 +59,7 @@ RowDeparture::RowDeparture(Run& run, const Axis& axis, const Shape& piece, DType
   }
 }
 
-void RowDeparture::send(int rank, const Tensor& summand) {
+void PiecewiseReduceScatter::send(int rank, const Tensor& summand) {
   auto at = static_cast<size_t>(rank);
   sent_[at] = summand;
   if (!run_.backend().computes()) return;
@@ -66,7 +68,7 @@ void RowDeparture::send(int rank, const Tensor& summand) {
   poke(come_);
 }
 
-Tensor RowDeparture::finish(const Tensor& own) {
+Tensor PiecewiseReduceScatter::finish(const Tensor& own) {
   auto me = static_cast<size_t>(axis_.index());
   summands_[me] = own;
   Tensor sum = run_.empty(own.shape(), own.dtype());
@@ -81,7 +83,7 @@ Tensor RowDeparture::finish(const Tensor& own) {
   return sum;
 }
 
-void RowDeparture::add_on_host(const Tensor& sum) const {
+void PiecewiseReduceScatter::add_on_host(const Tensor& sum) const {
   if (!run_.backend().computes()) return;
   std::vector<const void*> inputs;
   for (const Tensor& summand : summands_) inputs.push_back(summand.raw());
@@ -90,7 +92,7 @@ void RowDeparture::add_on_host(const Tensor& sum) const {
 }
 
 // The same additions.
-void RowDeparture::add_on_device(const Tensor& sum) const {
+void PiecewiseReduceScatter::add_on_device(const Tensor& sum) const {
   Tensor total = sum.dtype() == DType::f32 ? sum : run_.empty(sum.shape(), DType::f32);
   run_.copy(total, summands_[0]);
   for (size_t i = 1; i < summands_.size(); ++i) run_.accumulate(total, summands_[i]);

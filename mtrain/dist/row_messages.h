@@ -20,10 +20,10 @@ inline Tensor rows_of_rank(const Tensor& whole, int rank, int size) {
   return whole.slice(0, rows * rank, rows * (rank + 1));
 }
 
-class RowArrival {
+class PiecewiseAllGather {
  public:
   /// Begins: `mine` goes to every rank, and theirs to their places in `whole`.
-  RowArrival(Run& run, const Axis& axis, const Tensor& mine, const Tensor& whole);
+  PiecewiseAllGather(Run& run, const Axis& axis, const Tensor& mine, const Tensor& whole);
   /// Returns when the piece of `rank` is there.
   void wait(int rank);
   /// Returns when all pieces are there and this rank's own has gone.
@@ -34,10 +34,10 @@ class RowArrival {
   std::vector<Pending> come_, gone_;  // by rank
 };
 
-class RowDeparture {
+class PiecewiseReduceScatter {
  public:
   /// Begins: summands of this rank's piece, of this form, are expected from every rank.
-  RowDeparture(Run& run, const Axis& axis, const Shape& piece, DType dtype);
+  PiecewiseReduceScatter(Run& run, const Axis& axis, const Shape& piece, DType dtype);
   /// A summand of the piece of another rank goes there. It is kept until it has gone.
   void send(int rank, const Tensor& summand);
   /// The sum of all ranks' summands of this rank's piece, in the order of ranks, rounded once.

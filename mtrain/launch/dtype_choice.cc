@@ -29,7 +29,7 @@ Bf16Products ask_backend(const Recipe& recipe, PluginHost& plugins) {
 
 DtypeChoice fastest(const Recipe& recipe, PluginHost& plugins) {
   const MixedPrecisionSection& p = recipe.settings.mixed_precision;
-  if (p.small_products())
+  if (p.quantized_products())
     return {
         "bf16",
         cat("the network around ", p.fp8 != "none" ? "FP8" : "FP4", " products computes in bf16"),
@@ -94,7 +94,7 @@ DtypeChoice choose_dtype(const Recipe& recipe, PluginHost& plugins) {
   DtypeChoice here = fastest(recipe, plugins);
   std::string kept = type_of_continued(recipe);
   if (kept.empty() || kept == here.dtype) return here;
-  if (recipe.settings.mixed_precision.small_products() && kept == "fp32")
+  if (recipe.settings.mixed_precision.quantized_products() && kept == "fp32")
     return here;  // they were switched on since
   return {kept, "as this run began", kept_note(kept, here.dtype)};
 }

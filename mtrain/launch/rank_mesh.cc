@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "mtrain/comm/planned.h"
+#include "mtrain/comm/dry_run.h"
 #include "mtrain/dist/parallel_layout.h"
 
 namespace mtrain {
@@ -135,13 +135,13 @@ void RankMesh::join_ends() {
   int place = pp.index() == first ? 0 : 1;
   std::string name = pp.comm().name() + " ends";
   std::unique_ptr<Communicator> comm;
-  if (auto* planned = dynamic_cast<const PlannedCommunicator*>(&pp.comm()))
+  if (auto* planned = dynamic_cast<const DryRunCommunicator*>(&pp.comm()))
     comm = is_end ? planned->group(place, 2, name) : nullptr;
   else
     comm = pp.comm().split(is_end ? 0 : -1, place, name);
   if (!comm) return;
-  ends_ = std::make_unique<Axis>("pp ends", std::move(comm));
-  parallel_.ends = ends_.get();
+  embedding_group_ = std::make_unique<Axis>("pp ends", std::move(comm));
+  parallel_.embedding_group = embedding_group_.get();
 }
 
 int64_t RankMesh::first_of_stage(const Recipe& recipe, int64_t world_size, int64_t pipeline_rank) {
@@ -185,7 +185,7 @@ ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh,
                 "set dist.zero=1 or 0, or choose an optimizer that works element by element");
   return {.dense = mesh.dense_group(),
           .expert = mesh.expert_group(),
-          .zero = static_cast<int>(s.dist.zero),
+          .zero_stage = static_cast<int>(s.dist.zero),
           .outer_zero = s.dist.outer_zero > 0,
           .bucket_size = s.ddp.bucket_size,
           .whole_parameters = !optimizer.elementwise(),

@@ -82,7 +82,7 @@ class MT_API RankMesh {
   const Axis* replicas_;
   const Axis* copy_;
   const Axis* expert_copy_;
-  std::unique_ptr<Axis> kv_copies_, cp_near_, ends_;
+  std::unique_ptr<Axis> kv_copies_, cp_near_, embedding_group_;
   std::unique_ptr<Axis> shards_, copies_;  // of dist.hsdp
   PipelinePlan pipeline_;
   ParallelContext parallel_;

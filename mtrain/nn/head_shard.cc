@@ -20,7 +20,7 @@ HeadShard shared_group(const HeadLayout& all, int64_t tp, int64_t rank) {
           key = base + all.queries_per_group() * e;
   return {.local = local,
           .qkv = {{.global = base + slot * queries, .local = 0, .size = queries},
-                  {.global = key, .local = queries, .size = 2 * e, .counted = slot == 0}},
+                  {.global = key, .local = queries, .size = 2 * e, .is_primary = slot == 0}},
           .heads = {{.global = rank * queries, .local = 0, .size = queries}},
           .copied_begin = queries,
           .copied_rows = 2 * e};

@@ -20,15 +20,16 @@ const Tensor& made_by_norm(const Tensor& norm, const Tensor& entered) {
 Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
     : weight(scope.param("weight", {out, in}, Init::normal(options.init_std), true)),
       bias(options.bias ? &scope.param("bias", {out}, Init::zeros(), false) : nullptr),
-      small_(scope.small_products(weight)) {}
+      quantized_(scope.quantized_products(weight)) {}
 
 Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
-  return linear(x, weight.use(), bias ? bias->use() : Tensor(), residual, small_);
+  return linear(x, weight.use(), bias ? bias->use() : Tensor(), residual, quantized_);
 }
 
 Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residual) const {
   if (!region.cut()) return (*this)(x, residual);
-  return add_bias(region.leave(x, weight.use(), small_), bias ? bias->use() : Tensor(), residual);
+  return add_bias(region.leave(x, weight.use(), quantized_), bias ? bias->use() : Tensor(),
+                  residual);
 }
 
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
@@ -143,16 +144,16 @@ Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim
                       float init_std) {
   if (!stage.first && !stage.last) return nullptr;
   Parameter* table = scope.find("weight");
-  const Axis* ends = cutting(scope.parallel().ends);
-  if (!ends || stage.first == stage.last) {  // one rank has both
+  const Axis* embedding_group = cutting(scope.parallel().embedding_group);
+  if (!embedding_group || stage.first == stage.last) {  // one rank has both
     MT_CHECK(table != nullptr, scope.path(), ": a head is tied to an embedding that is not there");
     return table;
   }
   if (!stage.first) {
     table = &Embedding(scope, std::move(rows), std::move(embed), init_std).weight;
-    table->counted = false;
+    table->is_primary = false;
   }
-  table->partial.push_back({ends, 0, table->numel()});
+  table->partial.push_back({embedding_group, 0, table->numel()});
   return table;
 }
 
@@ -172,7 +173,7 @@ LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Pa
     : region_(scope),
       weight_(tied ? *tied : scope.param("weight", {vocab, embed}, Init::normal(init_std), true)),
       bias_(bias ? head_bias(scope, vocab) : nullptr),
-      small_(scope.small_products(weight_, true)),
+      quantized_(scope.quantized_products(weight_, true)),
       valid_vocab_(valid_vocab),
       part_(vocabulary_part(scope.parallel().of(vocab.name), vocab.size)) {}
 
@@ -181,10 +182,10 @@ Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
   if (!input.targets_T.defined()) {
     MT_CHECK(!part_.join,
              "logits of a vocabulary that is cut: each rank has only those of its own ids");
-    return linear(own, weight_.use(), bias, {}, small_);
+    return linear(own, weight_.use(), bias, {}, quantized_);
   }
   return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight,
-                              part_, input.head_gradients, small_, bias);
+                              part_, input.head_gradients, quantized_, bias);
 }
 
 std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,

@@ -28,12 +28,14 @@ class MT_API Linear {
   /// added over the ranks, then bias and residual, once.
   Tensor leave(const Region& region, const Tensor& x, const Tensor& residual = {}) const;
   /// What it takes to call it, for Region::enter.
-  LinearWeights weights() const { return {weight.use(), bias ? bias->use() : Tensor(), small_}; }
+  LinearWeights weights() const {
+    return {weight.use(), bias ? bias->use() : Tensor(), quantized_};
+  }
   Parameter& weight;
   Parameter* bias;
 
  private:
-  const SmallProducts* small_;  // null: products are in the weight's type
+  const QuantizedProducts* quantized_;  // null: products are in the weight's type
 };
 
 /// Rows of a table, as the residual stream. A dimension "vocab" is cut; each rank gives what it
@@ -153,7 +155,7 @@ class MT_API LmHead {
   Region region_;
   Parameter& weight_;
   Parameter* bias_;
-  const SmallProducts* small_;
+  const QuantizedProducts* quantized_;
   int64_t valid_vocab_;
   VocabularyPart part_;
 };

@@ -49,9 +49,9 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
                           options.init_std)),
       down_(expert_matrices(s / "experts" / "down", options, embed, {"expert_mlp", options.ffn},
                             options.out_init_std)),
-      small_gate_((s / "experts" / "gate").small_products(gate_)),
-      small_up_((s / "experts" / "up").small_products(up_)),
-      small_down_((s / "experts" / "down").small_products(down_)),
+      quantized_gate_((s / "experts" / "gate").quantized_products(gate_)),
+      quantized_up_((s / "experts" / "up").quantized_products(up_)),
+      quantized_down_((s / "experts" / "down").quantized_products(down_)),
       record_(std::make_unique<RouterRecord>()) {
   if (options.shared_ffn > 0)
     shared_.emplace(s / "shared", embed, Dim{"mlp", options.shared_ffn}, options.init_std,
@@ -118,12 +118,12 @@ Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
 Tensor Moe::experts(const Tensor& x, const ExpertDispatch& way) const {
   const RowCounts& rows = way.rows();
   const auto& later = way.behind_exchange();
-  Tensor gate = grouped_linear(x, gate_.use(), rows, later, small_gate_),
-         up = grouped_linear(x, up_.use(), rows, later, small_up_);
+  Tensor gate = grouped_linear(x, gate_.use(), rows, later, quantized_gate_),
+         up = grouped_linear(x, up_.use(), rows, later, quantized_up_);
   auto act = [](const Tensor& a, const Tensor& b) { return silu_mul(a, b); };
   Tensor inner =
       plan_->recomputes(RecomputePart::moe_act) ? recompute(act, gate, up) : act(gate, up);
-  return grouped_linear(inner, down_.use(), rows, later, small_down_);
+  return grouped_linear(inner, down_.use(), rows, later, quantized_down_);
 }
 
 // The tokens of a micro-batch lie on the ranks of cp, and with sequence parallelism on those of tp.

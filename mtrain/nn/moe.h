@@ -72,8 +72,8 @@ class MT_API Moe {
   const BlockPlan* plan_;
   ExpertRanks ranks_;
   Parameter &router_, &gate_, &up_, &down_;
-  const SmallProducts *small_gate_, *small_up_,
-      *small_down_;  // null: products of experts are in the weights' type
+  const QuantizedProducts *quantized_gate_, *quantized_up_,
+      *quantized_down_;  // null: products of experts are in the weights' type
   std::optional<GatedMlp> shared_;
   Parameter* shared_gate_ = nullptr;
   std::unique_ptr<RouterRecord> record_;  // the tape points to it

@@ -54,7 +54,7 @@ struct MT_API ParallelContext {
 
   /// The first and the last stage of this pipeline where they lie on different ranks: a table that
   /// both use is held twice.
-  const Axis* ends = nullptr;
+  const Axis* embedding_group = nullptr;
 
   /// What the ranks of tp hold of the residual stream.
   Placement stream() const { return sequence && cutting(tp) ? Placement::S(0) : Placement::I(); }
@@ -69,7 +69,7 @@ struct MT_API ParallelContext {
 /// [global, global + size).
 struct ShardPiece {
   int64_t global = 0, local = 0, size = 0;
-  bool counted =
+  bool is_primary =
       true;  // of several ranks that hold it, this one stands for all, in norms and in checkpoints
   bool operator==(const ShardPiece&) const = default;
 };

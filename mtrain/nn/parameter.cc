@@ -28,7 +28,7 @@ Parameter* ParamList::find(std::string_view name) {
 std::vector<ParamBox> Parameter::boxes() const {
   Shape zero;
   for (int d = 0; d < global.rank(); ++d) zero.push_back(0);
-  std::vector<ParamBox> boxes = {{zero, zero, global, counted}};
+  std::vector<ParamBox> boxes = {{zero, zero, global, is_primary}};
   for (const DimShard& shard : shards) {
     std::vector<ParamBox> cut;
     for (const ParamBox& box : boxes)
@@ -37,7 +37,7 @@ std::vector<ParamBox> Parameter::boxes() const {
         ParamBox part = box;
         part.global[shard.dim] = piece.global, part.local[shard.dim] = piece.local,
         part.extent[shard.dim] = piece.size;
-        part.counted = box.counted && piece.counted;
+        part.is_primary = box.is_primary && piece.is_primary;
         cut.push_back(part);
       }
     boxes = std::move(cut);
@@ -103,10 +103,10 @@ std::vector<ParamBox> Parameter::boxes_of(int64_t begin, int64_t end) const {
   return common;
 }
 
-std::vector<std::pair<int64_t, int64_t>> Parameter::counted_ranges() const {
+std::vector<std::pair<int64_t, int64_t>> Parameter::primary_ranges() const {
   std::vector<std::pair<int64_t, int64_t>> runs, ranges;
   for (const ParamBox& box : boxes())
-    if (box.counted)
+    if (box.is_primary)
       for_each_run(box, global, local,
                    [&](int64_t, int64_t at, int64_t count) { runs.emplace_back(at, at + count); });
   std::sort(runs.begin(), runs.end());
@@ -170,7 +170,7 @@ const BlockPlan& Scope::blocks() const {
   return settings_->blocks ? *settings_->blocks : everything_kept;
 }
 
-const SmallProducts* Scope::small_products(Parameter& weight, bool head) const {
+const QuantizedProducts* Scope::quantized_products(Parameter& weight, bool head) const {
   return settings_->precision ? settings_->precision->of(*this, weight, head) : nullptr;
 }
 
@@ -217,7 +217,7 @@ void place(Parameter& p, const ParallelContext& parallel) {
   p.placement = along_tensor(p, parallel);
   const Axis* tensor = cutting(p.expert ? parallel.etp : parallel.tp);
   if (!tensor || cut_by(p.dims, parallel, tensor)) return;
-  p.counted = tensor->index() == 0;
+  p.is_primary = tensor->index() == 0;
   if (!p.expert && parallel.sequence) p.partial.push_back({tensor, 0, p.numel()});
 }
 

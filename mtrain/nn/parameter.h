@@ -27,10 +27,10 @@ using Dims = std::vector<Dim>;
 /// A box of a parameter that this rank holds: where it lies in the whole and in the local tensor.
 struct ParamBox {
   Shape global, local, extent;
-  bool counted = true;
+  bool is_primary = true;
 };
 
-struct SmallWeight;
+struct QuantizedWeight;
 
 struct MT_API Parameter {
   std::string name;  // the path of scopes: "layers.0.attn.qkv.weight"
@@ -43,12 +43,13 @@ struct MT_API Parameter {
   std::vector<DimShard>
       shards;  // the dimensions that are cut, rising; none: this rank holds all of it
   std::vector<PartialSum> partial;  // elements of the gradient that other ranks have summands of
-  bool counted = true;  // false: a copy of what another rank of the same replica holds and counts
+  bool is_primary =
+      true;             // false: a copy of what another rank of the same replica holds and counts
   bool expert = false;  // its replicas are the ranks of edp, not those of dp and cp
   std::optional<Placement>
       placement;  // along tp, where that cuts anything; nothing for an expert's
-  const SmallWeight* small =
-      nullptr;  // not null: the value may be codes of a small type (nn/precision.h)
+  const QuantizedWeight* quantized =
+      nullptr;  // not null: the value may be codes of a low-precision type (nn/precision.h)
   // Data-parallel ranks may share these out (optim/param_buckets.h): then there is no master here,
   // and value and gradient have their memory only while it is needed.
   Tensor master;     // float: what the optimizer updates and the checkpoint keeps
@@ -61,7 +62,7 @@ struct MT_API Parameter {
   void start_values(uint64_t seed, int64_t begin, std::span<float> values) const;
   /// Ranges [begin, end) of the local elements that this rank counts in norms, rising and not
   /// touching.
-  std::vector<std::pair<int64_t, int64_t>> counted_ranges() const;
+  std::vector<std::pair<int64_t, int64_t>> primary_ranges() const;
   /// What this rank holds, as boxes: one, or one for each combination of pieces.
   std::vector<ParamBox> boxes() const;
   /// The same of local elements [begin, end), which take a few boxes more where they end within a

@@ -32,13 +32,13 @@ int64_t first_row(const Parameter& weight, size_t dim) {
 }  // namespace
 
 bool PrecisionPlan::takes(const Scope& scope, bool head) const {
-  if (!options_.small) return false;
+  if (!options_.quantized) return false;
   if (head) return options_.head;
   return scope.in_block() && scope.index() >= options_.first_plain &&
          scope.index() < options_.layers - options_.last_plain;
 }
 
-const SmallProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight, bool head) {
+const QuantizedProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight, bool head) {
   if (!takes(scope, head)) return nullptr;
   const ParallelContext& p = scope.parallel();
   size_t out = weight.dims.size() - 2;
@@ -48,41 +48,41 @@ const SmallProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight, bo
   uint64_t place = weight.expert ? static_cast<uint64_t>(axis_index(p.expert_group))
                                  : static_cast<uint64_t>(axis_index(tokens));
   Layer& layer = layers_.emplace_back(
-      Layer{SmallProducts(options_.rule, name_key(cat(weight.name, ".products")) + 2 * place),
+      Layer{QuantizedProducts(options_.rule, name_key(cat(weight.name, ".products")) + 2 * place),
             nullptr,
             {}});
-  SmallProducts& products = layer.products;
+  QuantizedProducts& products = layer.products;
   products.first_output = first_row(weight, out);
   products.outputs = weight.dims[out].size;
-  products.share = [rows, cols, tokens](const Tensor& amax, SmallOperand operand) {
-    if (operand == SmallOperand::input)
+  products.share = [rows, cols, tokens](const Tensor& amax, QuantOperand operand) {
+    if (operand == QuantOperand::input)
       share_over(amax, {cols, tokens});
-    else if (operand == SmallOperand::weight)
+    else if (operand == QuantOperand::weight)
       share_over(amax, {cols, rows});
     else
       share_over(amax, {rows, tokens});
   };
-  if (options_.rule.recipe == SmallRecipe::delayed) {
+  if (options_.rule.recipe == QuantRecipe::delayed) {
     StateBuffer& history =
         scope.buffer(head ? "head_amax" : "amax",
-                     static_cast<int64_t>(kSmallOperands) * options_.amax_history, 0);
+                     static_cast<int64_t>(kQuantOperands) * options_.amax_history, 0);
     history.may_begin_anew = true;
     layer.delayed = std::make_unique<DelayedScales>(history.values, options_.amax_algorithm);
     products.delayed = layer.delayed.get();
   }
-  if (!head && (options_.rule.recipe == SmallRecipe::tensorwise ||
-                options_.rule.recipe == SmallRecipe::delayed)) {
-    MT_CHECK(!weight.small, "two layers with the weight ", weight.name);
+  if (!head && (options_.rule.recipe == QuantRecipe::tensorwise ||
+                options_.rule.recipe == QuantRecipe::delayed)) {
+    MT_CHECK(!weight.quantized, "two layers with the weight ", weight.name);
     layer.weight.products = &products;
     for (const Axis* axis : {cols, rows})
       if (axis) layer.weight.axes.push_back(axis);
-    weight.small = &layer.weight;
+    weight.quantized = &layer.weight;
   }
   return &products;
 }
 
 void PrecisionPlan::end_step(Run& run, bool updated, Communicator& replicas, Communicator* tensor) {
-  if (options_.rule.recipe != SmallRecipe::delayed || layers_.empty()) return;
+  if (options_.rule.recipe != QuantRecipe::delayed || layers_.empty()) return;
   std::vector<float> seen;
   for (const Layer& layer : layers_)
     for (float value : layer.delayed->seen(run)) seen.push_back(value);
@@ -90,8 +90,8 @@ void PrecisionPlan::end_step(Run& run, bool updated, Communicator& replicas, Com
   if (tensor) tensor->all_reduce(seen, ReduceOp::max);
   std::span<const float> rest = seen;
   for (Layer& layer : layers_) {
-    layer.delayed->end_step(rest.first(kSmallOperands), updated);
-    rest = rest.subspan(kSmallOperands);
+    layer.delayed->end_step(rest.first(kQuantOperands), updated);
+    rest = rest.subspan(kQuantOperands);
   }
 }
 

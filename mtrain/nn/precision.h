@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "mtrain/autograd/small_products.h"
+#include "mtrain/autograd/quantized_products.h"
 #include "mtrain/comm/communicator.h"
 #include "mtrain/nn/parameter.h"
 
@@ -16,15 +16,15 @@ namespace mtrain {
 class Scope;
 
 /// A weight whose products have one scale for each of its matrices, so that its value may be codes
-/// (optim/coded_weights.h).
-struct SmallWeight {
-  SmallProducts* products = nullptr;
+/// (optim/quantized_weights.h).
+struct QuantizedWeight {
+  QuantizedProducts* products = nullptr;
   std::vector<const Axis*> axes;  // whose ranks have other parts of the matrices
 };
 
 struct PrecisionOptions {
-  bool small = false;  // products of blocks are in a small type
-  SmallProductRule rule;
+  bool quantized = false;  // products of blocks are in a low-precision type
+  QuantRule rule;
   bool head = false;                        // the head's product too
   int64_t layers = 0;                       // blocks of the whole model, of which
   int64_t first_plain = 0, last_plain = 0;  // so many at either end are left out
@@ -40,10 +40,10 @@ class MT_API PrecisionPlan {
   PrecisionPlan& operator=(const PrecisionPlan&) = delete;
 
   /// How the layer at this place, with this weight [out, in] or [experts, out, in], computes its
-  /// products; null: in the type of its values. `head`: of the model's end. Says so in weight.small
-  /// where nobody else reads the weight: that of a head may be a table.
-  const SmallProducts* of(const Scope& scope, Parameter& weight, bool head = false);
-  /// How many layers compute theirs in a small type.
+  /// products; null: in the type of its values. `head`: of the model's end. Says so in
+  /// weight.quantized where nobody else reads the weight: that of a head may be a table.
+  const QuantizedProducts* of(const Scope& scope, Parameter& weight, bool head = false);
+  /// How many layers compute theirs in a low-precision type.
   size_t size() const { return layers_.size(); }
 
   /// At the end of a step, before its update, which makes codes for the next one: if there is an
@@ -53,9 +53,9 @@ class MT_API PrecisionPlan {
 
  private:
   struct Layer {
-    SmallProducts products;
+    QuantizedProducts products;
     std::unique_ptr<DelayedScales> delayed;
-    SmallWeight weight;
+    QuantizedWeight weight;
   };
   bool takes(const Scope& scope, bool head) const;
 

@@ -17,18 +17,19 @@ GatheredProducts Region::enter(const Tensor& x, std::span<const LinearWeights> l
   bool large = overlaps();
   for (const LinearWeights& layer :
        layers)  // either product, forward and backward; small types want all rows for their scales
-    large = large && !layer.small && rows_may_be_cut(x.size(0), layer.w.size(0), layer.w.size(1));
+    large =
+        large && !layer.quantized && rows_may_be_cut(x.size(0), layer.w.size(0), layer.w.size(1));
   if (large) return gathered_linear(x, *parallel_->tp, layers);
   GatheredProducts out{.whole_TD = enter(x), .y = {}};
   for (const LinearWeights& layer : layers)
-    out.y.push_back(linear(out.whole_TD, layer.w, layer.b, {}, layer.small));
+    out.y.push_back(linear(out.whole_TD, layer.w, layer.b, {}, layer.quantized));
   return out;
 }
 
-Tensor Region::leave(const Tensor& x, const Tensor& w, const SmallProducts* small) const {
-  bool large = overlaps() && !small &&
+Tensor Region::leave(const Tensor& x, const Tensor& w, const QuantizedProducts* quantized) const {
+  bool large = overlaps() && !quantized &&
                rows_may_be_cut(x.size(0) / parallel_->tp->size(), w.size(0), w.size(1));
-  return large ? linear_scattered(x, *parallel_->tp, w) : leave(linear(x, w, {}, {}, small));
+  return large ? linear_scattered(x, *parallel_->tp, w) : leave(linear(x, w, {}, {}, quantized));
 }
 
 Tensor Region::own_tokens(const Tensor& ids) const {

@@ -28,7 +28,8 @@ class MT_API Region {
   /// types wait for all of it: their scales do.
   GatheredProducts enter(const Tensor& x_TD, std::span<const LinearWeights> layers) const;
   /// leave(x · wᵀ), likewise.
-  Tensor leave(const Tensor& x_TK, const Tensor& w_NK, const SmallProducts* small = nullptr) const;
+  Tensor leave(const Tensor& x_TK, const Tensor& w_NK,
+               const QuantizedProducts* quantized = nullptr) const;
 
  private:
   bool overlaps() const { return cut() && parallel_->sequence && parallel_->overlap_tp; }

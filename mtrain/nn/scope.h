@@ -10,7 +10,7 @@
 namespace mtrain {
 
 class PrecisionPlan;
-class SmallProducts;
+class QuantizedProducts;
 
 /// What every module of one model shares.
 struct BuildSettings {
@@ -56,7 +56,7 @@ class MT_API Scope {
   int64_t index() const { return in_block() ? index_ : 0; }
   bool in_block() const { return index_ >= 0; }
   /// How products with this weight are computed (nn/precision.h); null: in dtype().
-  const SmallProducts* small_products(Parameter& weight, bool head = false) const;
+  const QuantizedProducts* quantized_products(Parameter& weight, bool head = false) const;
 
  private:
   BuildSettings* settings_;

@@ -10,7 +10,7 @@ namespace mtrain {
 struct StateBuffer {
   std::string name;  // the path of scopes, like a parameter's
   std::vector<float> values;
-  bool counted = true;          // this rank saves it
+  bool is_primary = true;       // this rank saves it
   bool may_begin_anew = false;  // where a checkpoint has none, or one of another size
 };
 

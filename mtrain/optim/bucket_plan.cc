@@ -73,16 +73,17 @@ namespace {
 
 /// What a bucket's parameters have in common.
 struct Kind {
-  bool expert, late, small;
+  bool expert, late, quantized;
   bool of(const Parameter& p) const {
-    return p.expert == expert && !p.partial.empty() == late && (p.small != nullptr) == small;
+    return p.expert == expert && !p.partial.empty() == late &&
+           (p.quantized != nullptr) == quantized;
   }
 };
 
 void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_of, const Kind& kind,
                const BucketRules& rules, std::vector<BucketPlan>& buckets) {
   int shards = kind.expert ? rules.expert_shards : rules.dense_shards;
-  int zero = kind.late ? std::min(rules.zero, 1) : rules.zero;
+  int zero_stage = kind.late ? std::min(rules.zero_stage, 1) : rules.zero_stage;
   int64_t most = rules.bucket_size > 0 ? rules.bucket_size : default_bucket_size(shards),
           filled = 0;
   bool open = false;
@@ -90,12 +91,12 @@ void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_o
   for (Parameter& p : parameters) {
     int unit = unit_of[index++];
     if (!kind.of(p)) continue;
-    bool fits = open && filled < most && (zero < 2 || buckets.back().unit == unit);
+    bool fits = open && filled < most && (zero_stage < 2 || buckets.back().unit == unit);
     if (!fits) {
       buckets.push_back({.expert = kind.expert,
                          .late = kind.late,
-                         .small = kind.small,
-                         .zero = zero,
+                         .quantized = kind.quantized,
+                         .zero_stage = zero_stage,
                          .unit = unit,
                          .size = 0,
                          .items = {}});
@@ -105,7 +106,7 @@ void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_o
     filled += p.numel();
   }
   for (size_t b = first; b < buckets.size(); ++b) {
-    if (rules.whole_parameters && zero > 0)
+    if (rules.whole_parameters && zero_stage > 0)
       pack_whole(buckets[b], shards);
     else
       pack(buckets[b], shards);

@@ -27,8 +27,8 @@ struct BucketPlan {
   bool late = false;
   /// Of weights whose values may be codes. They are by themselves whether they are or not: so
   /// neither changes a bit.
-  bool small = false;
-  int zero =
+  bool quantized = false;
+  int zero_stage =
       0;  // what ranks share of it: 0 nothing, 1 optimizer state, 2 gradients too, 3 values too
   int unit = 0;  // the block of the first parameter; zero 3: buckets of one unit have their values
                  // at the same time
@@ -38,7 +38,7 @@ struct BucketPlan {
 };
 
 struct BucketRules {
-  int zero = 0;
+  int zero_stage = 0;
   int64_t bucket_size =
       0;  // a bucket closes when it has as many elements; 0: default_bucket_size()
   int dense_shards = 1, expert_shards = 1;

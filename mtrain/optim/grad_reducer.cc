@@ -8,7 +8,7 @@ GradReducer::GradReducer(ParamBuckets& buckets, const ReduceOptions& options)
       run_(buckets.run()),
       options_(options),
       progress_(buckets.buckets().size()) {
-  MT_CHECK(!options.in_order || buckets.options().zero < 2,
+  MT_CHECK(!options.in_order || buckets.options().zero_stage < 2,
            "gradients that are kept apart cannot be shared out");
   for (size_t b = 0; b < progress_.size(); ++b) {
     reset(b);
@@ -95,7 +95,7 @@ void GradReducer::launch(size_t b) {
   settle(bucket);
   progress.launched = progress.under_way = true;
   progress.dirty = false;
-  if (bucket.plan.zero == 0) {
+  if (bucket.plan.zero_stage == 0) {
     progress.pending = bucket.group.all->start_all_reduce(bucket.grads);
   } else {
     progress.pending =
@@ -110,7 +110,7 @@ void GradReducer::finish(size_t b) {
   progress.pending.wait();
   progress.pending = {};
   progress.under_way = false;
-  if (bucket.plan.zero > 0) finish_outer(bucket);
+  if (bucket.plan.zero_stage > 0) finish_outer(bucket);
   if (bucket.shares_gradients()) keep_shard(bucket, progress);
 }
 
@@ -147,7 +147,7 @@ void GradReducer::flush_shared() {
 void GradReducer::micro_batch_done() {
   if (options_.in_order)
     keep_micro_batch();
-  else if (buckets_.options().zero >= 2)
+  else if (buckets_.options().zero_stage >= 2)
     flush_shared();
   ++done_;
 }

@@ -20,7 +20,7 @@ class MT_API NetworkMemory {
   /// Tensors of one use lie in one block.
   struct Use {
     bool expert = false, values = false;
-    int zero = 0;
+    int zero_stage = 0;
     auto operator<=>(const Use&) const = default;
   };
   explicit NetworkMemory(Run& run) : run_(run) {}

@@ -16,9 +16,9 @@ OptimizerState::OptimizerState(Run& run, ParamList& parameters, Optimizer& optim
 
 OptimizerState::OptimizerState(Run& run, ParamBuckets& buckets, Optimizer& optimizer)
     : OptimizerState(run, buckets.slices(), &buckets, optimizer) {
-  MT_CHECK(
-      optimizer.elementwise() || buckets.options().zero == 0 || buckets.options().whole_parameters,
-      "parameters are cut, which this optimizer cannot take");
+  MT_CHECK(optimizer.elementwise() || buckets.options().zero_stage == 0 ||
+               buckets.options().whole_parameters,
+           "parameters are cut, which this optimizer cannot take");
 }
 
 OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets,
@@ -33,7 +33,7 @@ OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBu
     for (size_t i = 0; i < names_.size(); ++i)
       entry.state.push_back(run.zeros(entry.master.shape(), DType::f32));
     auto& counted = counted_.emplace_back();
-    for (auto [begin, end] : entry.parameter->counted_ranges()) {
+    for (auto [begin, end] : entry.parameter->primary_ranges()) {
       int64_t lo = std::max(begin, entry.begin), hi = std::min(end, entry.begin + entry.count);
       if (lo < hi) counted.emplace_back(lo - entry.begin, hi - entry.begin);
     }
@@ -46,7 +46,7 @@ OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBu
 double OptimizerState::norm_of(Tensor ParamSlice::*tensor, Communicator* world) const {
   std::deque<double> parts;  // on a device, they come when it is waited for: once, for all
   for (size_t i = 0; i < entries_.size(); ++i) {
-    if (world && !entries_[i].counted) continue;
+    if (world && !entries_[i].is_primary) continue;
     const float* elements = (entries_[i].*tensor).data<float>();
     for (auto [begin, end] : counted_[i])
       run_.kernels().squared_norm(

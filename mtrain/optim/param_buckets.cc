@@ -28,10 +28,10 @@ ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOption
     : run_(run), parameters_(parameters), options_(options), network_(run) {
   MT_CHECK(options.dense.all, "data-parallel ranks without a group");
   if (!options_.expert.all) options_.expert = options_.dense;
-  MT_CHECK(!options.outer_zero || options.zero == 3,
-           "copies share their state with zero 3 only, not ", options.zero);
+  MT_CHECK(!options.outer_zero || options.zero_stage == 3,
+           "copies share their state with zero 3 only, not ", options.zero_stage);
   DType computed = parameters.all().empty() ? DType::f32 : parameters.all().front().dtype;
-  auto plans = plan_buckets(parameters.all(), {.zero = options.zero,
+  auto plans = plan_buckets(parameters.all(), {.zero_stage = options.zero_stage,
                                                .bucket_size = options.bucket_size,
                                                .dense_shards = cuts(options_.dense, options_),
                                                .expert_shards = cuts(options_.expert, options_),
@@ -40,13 +40,13 @@ ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOption
     const ReplicaGroup& group = plan.expert ? options_.expert : options_.dense;
     ParamBucket& bucket = buckets_.emplace_back();
     bucket.plan = std::move(plan), bucket.group = group;
-    bucket.codes = options.codes && bucket.plan.small && bucket.plan.zero > 0;
+    bucket.codes = options.codes && bucket.plan.quantized && bucket.plan.zero_stage > 0;
     cut(bucket);
   }
   if (options_.registered) open_network_memory();
   for (size_t b = 0; b < buckets_.size(); ++b) {
     ParamBucket& bucket = buckets_[b];
-    if (bucket.plan.zero > 0) {
+    if (bucket.plan.zero_stage > 0) {
       allocate_values(bucket);
       adopt(bucket);
     }
@@ -70,7 +70,7 @@ ParamBuckets::~ParamBuckets() {
 
 void ParamBuckets::cut(ParamBucket& b) {
   b.shard_end = b.own_end = b.plan.size;
-  if (b.plan.zero == 0) return;
+  if (b.plan.zero_stage == 0) return;
   const Communicator& sharers = b.group.sharers();
   int64_t shard = b.plan.size / sharers.size();
   b.shard_begin = sharers.rank() * shard, b.shard_end = b.shard_begin + shard;
@@ -85,15 +85,16 @@ void ParamBuckets::open_network_memory() {
   std::map<NetworkMemory::Use, size_t> bytes;
   std::map<NetworkMemory::Use, std::vector<Communicator*>> groups;
   for (const ParamBucket& b : buckets_) {
-    NetworkMemory::Use grads{.expert = b.plan.expert, .values = false, .zero = b.plan.zero},
+    NetworkMemory::Use grads{
+        .expert = b.plan.expert, .values = false, .zero_stage = b.plan.zero_stage},
         values = grads;
     values.values = true;
     if (!b.shares_gradients()) {
       bytes[grads] += NetworkMemory::bytes_of(b.plan.size, DType::f32);
-      groups[grads] = {b.plan.zero == 0 ? b.group.all : &b.group.sharers()};
-      if (b.plan.zero > 0 && b.group.copies() > 1) groups[grads].push_back(b.group.outer);
+      groups[grads] = {b.plan.zero_stage == 0 ? b.group.all : &b.group.sharers()};
+      if (b.plan.zero_stage > 0 && b.group.copies() > 1) groups[grads].push_back(b.group.outer);
     }
-    if (b.plan.zero == 0 || b.shares_values()) continue;
+    if (b.plan.zero_stage == 0 || b.shares_values()) continue;
     bytes[values] += NetworkMemory::bytes_of(b.plan.size, value_type(b));
     groups[values] = {&b.group.sharers()};
   }
@@ -101,7 +102,7 @@ void ParamBuckets::open_network_memory() {
 }
 
 Tensor ParamBuckets::lasting(const ParamBucket& b, NetworkMemory::Use use, DType dtype) {
-  use.expert = b.plan.expert, use.zero = b.plan.zero;
+  use.expert = b.plan.expert, use.zero_stage = b.plan.zero_stage;
   return network_.zeros(use, b.plan.size, dtype);
 }
 
@@ -173,15 +174,15 @@ void ParamBuckets::adopt(ParamBucket& b) {
 
 /// What this rank updates of weights whose values are codes.
 void ParamBuckets::collect_codes(DType computed) {
-  std::vector<CodedWeight> weights;
+  std::vector<WeightShard> weights;
   for (const ParamBucket& b : buckets_) {
     if (!b.codes) continue;
     Communicator& holders = options_.outer_zero ? *b.group.all : b.group.sharers();
     const Tensor& codes = b.shares_values() ? b.shard_values : b.values;
     int64_t codes_begin = b.shares_values() ? b.shard_begin : 0;
     for (const BucketItem& item : b.plan.items) {
-      CodedWeight& w =
-          weights.emplace_back(CodedWeight{.parameter = item.parameter, .holders = &holders});
+      WeightShard& w =
+          weights.emplace_back(WeightShard{.parameter = item.parameter, .holders = &holders});
       int64_t lo = std::max(item.begin, b.own_begin), hi = std::min(item.end(), b.own_end);
       if (lo >= hi) continue;
       w.begin = lo - item.begin;
@@ -216,16 +217,16 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
       };
       bool narrow = p.dtype != DType::f32 && !b.codes;
       slice.grad = b.shares_gradients() ? part(b.shard_grads, b.shard_begin) : part(b.grads, 0);
-      if (b.plan.zero == 0) {
+      if (b.plan.zero_stage == 0) {
         slice.master = p.master;
         if (narrow) slice.value = p.value;
-        slice.counted = b.group.all->rank() == 0;
+        slice.is_primary = b.group.all->rank() == 0;
       } else {
         slice.master = part(b.masters, b.own_begin);
         if (narrow)
           slice.value = b.shares_values() ? part(b.shard_values, b.shard_begin) : part(b.values, 0);
         bool parted = b.own_end - b.own_begin < b.shard_end - b.shard_begin;
-        slice.counted = parted || !b.group.outer || b.group.outer->rank() == 0;
+        slice.is_primary = parted || !b.group.outer || b.group.outer->rank() == 0;
       }
       slices.push_back(std::move(slice));
     }
@@ -237,7 +238,7 @@ void ParamBuckets::publish() {
   for (ParamBucket& b : buckets_) finish_gather(b);  // nobody used it
   make_codes();
   for (ParamBucket& b : buckets_) {
-    if (b.plan.zero == 0) continue;
+    if (b.plan.zero_stage == 0) continue;
     if (b.shares_values()) {
       b.shard_stale = true;
       continue;
@@ -256,7 +257,7 @@ void ParamBuckets::masters_changed() {
   for (const ParamSlice& slice : slices())
     if (slice.value.defined()) run_.copy(slice.value, slice.master);
   for (ParamBucket& b : buckets_) {
-    if (b.plan.zero == 0) continue;
+    if (b.plan.zero_stage == 0) continue;
     if (b.presence == Presence::coming) finish_gather(b);
     if (!b.shares_values()) b.presence = Presence::absent;
     b.shard_stale = true;

@@ -6,7 +6,7 @@
 //   zero 1  masters are there for the own shard only; values are gathered after each update
 //   zero 2  and gradients, but for a bucket whose backward runs
 //   zero 3  and values, but for the block that is computed (two, with prefetch)
-// Values of weights whose products are in FP8 may be FP8 codes (coded_weights.h).
+// Values of weights whose products are in FP8 may be FP8 codes (quantized_weights.h).
 // Nothing in a model knows: values come when Parameter::use() or a backward asks for them. Refers
 // to run, parameters and communicators, which outlive it; the parameters are of no use after it.
 // For the rank's own thread; all ranks of a group run the same program.
@@ -16,8 +16,8 @@
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/optim/bucket_plan.h"
-#include "mtrain/optim/coded_weights.h"
 #include "mtrain/optim/network_memory.h"
+#include "mtrain/optim/quantized_weights.h"
 
 namespace mtrain {
 
@@ -32,7 +32,7 @@ struct ReplicaGroup {
 
 struct ShardingOptions {
   ReplicaGroup dense, expert;
-  int zero = 0;
+  int zero_stage = 0;
   bool outer_zero = false;        // zero 3: copies share the optimizer state as well
   int64_t bucket_size = 0;        // elements; 0: default_bucket_size()
   bool whole_parameters = false;  // the optimizer takes no parts of parameters
@@ -40,7 +40,7 @@ struct ShardingOptions {
                                   // block's come while one is computed
   bool registered =
       false;  // what stays where it is and goes from rank to rank lies in network_memory.h's blocks
-  bool codes = false;      // from zero 1 on: values are codes where they may be (Parameter::small)
+  bool codes = false;  // from zero 1 on: values are codes where they may be (Parameter::quantized)
   bool initialise = true;  // start values for parameters without memory of their own
                            // (BuildSettings::defer_memory)
 };
@@ -52,7 +52,7 @@ struct ParamSlice {
   int64_t begin, count;
   Tensor master, grad;  // float
   Tensor value;  // to be refreshed from master; undefined where that is the value, and of codes
-  bool counted = true;  // false: another rank updates the same elements and counts them
+  bool is_primary = true;  // false: another rank updates the same elements and counts them
 };
 
 struct ParamBucket {
@@ -70,8 +70,8 @@ struct ParamBucket {
   bool shard_stale = false;  // outer_zero: other copies have updated their parts
   Pending gather;
 
-  bool shares_gradients() const { return plan.zero >= 2; }
-  bool shares_values() const { return plan.zero >= 3; }
+  bool shares_gradients() const { return plan.zero_stage >= 2; }
+  bool shares_values() const { return plan.zero_stage >= 3; }
   /// This rank's shard of `grads`.
   Tensor shard_of_grads() const { return grads.slice(0, shard_begin, shard_end); }
 };
@@ -133,7 +133,7 @@ class MT_API ParamBuckets final : public LeafWatch {
   std::vector<ParamBucket> buckets_;
   std::vector<Place> places_;               // by leaf
   std::vector<std::vector<size_t>> units_;  // zero 3: their buckets
-  std::optional<CodedWeights> coded_;       // nothing where there are none
+  std::optional<QuantizedWeights> coded_;   // nothing where there are none
   bool codes_stale_ = true;                 // masters have changed since codes were made
   int current_ = -1, prefetched_ = -1;      // units whose values are here, or coming
   LeafWatch* gradients_ = nullptr;

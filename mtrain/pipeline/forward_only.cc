@@ -15,9 +15,9 @@ Schedule forward_only(const StageMap& map, int64_t micro_batches) {
     for (int64_t s = 0; s < map.stages(); ++s)
       for (int64_t m = first; m < std::min(first + map.ranks(), micro_batches); ++m) {
         Program& program = schedule[static_cast<size_t>(map.rank(s))];
-        if (apart(s - 1)) program.push_back(action(Do::RecvX, s, m));
-        program.push_back(action(Do::F, s, m));
-        if (apart(s)) program.push_back(action(Do::SendX, s, m));
+        if (apart(s - 1)) program.push_back(action(ActionKind::recv_forward, s, m));
+        program.push_back(action(ActionKind::forward, s, m));
+        if (apart(s)) program.push_back(action(ActionKind::send_forward, s, m));
       }
   return schedule;
 }

@@ -35,7 +35,7 @@ void check_group(const Plan& plan, int64_t group) {
 }
 
 /// `beside`: each backward runs side by side with the forward before it.
-Schedule in_turns(const Plan& plan, bool beside) {
+Schedule in_turns(const Plan& plan, bool overlapped) {
   const int64_t ranks = plan.ranks(), chunks = plan.virtual_stages,
                 group = plan.group_size > 0 ? plan.group_size : ranks;
   check_group(plan, group);
@@ -46,18 +46,20 @@ Schedule in_turns(const Plan& plan, bool beside) {
     // The gradient of a rank's last chunk is there when the last rank has passed a group through
     // all chunks but one, and a micro-batch has gone from here to there and back.
     auto warmup =
-        static_cast<size_t>((chunks - 1) * group + 2 * (ranks - 1 - r) + (beside ? 1 : 0));
+        static_cast<size_t>((chunks - 1) * group + 2 * (ranks - 1 - r) + (overlapped ? 1 : 0));
     size_t forward = 0;
     auto forward_next = [&](bool with_backward) {
       if (forward == order.size()) return;
-      program.push_back(action(Do::F, order[forward].chunk * ranks + r, order[forward].micro));
-      program.back().beside = with_backward;
+      program.push_back(
+          action(ActionKind::forward, order[forward].chunk * ranks + r, order[forward].micro));
+      program.back().overlapped = with_backward;
       ++forward;
     };
     while (forward < std::min(warmup, order.size())) forward_next(false);
     for (const Turn& turn : order) {  // backward takes the chunks the other way round
-      forward_next(beside);
-      program.push_back(action(Do::B, (chunks - 1 - turn.chunk) * ranks + r, turn.micro));
+      forward_next(overlapped);
+      program.push_back(
+          action(ActionKind::backward, (chunks - 1 - turn.chunk) * ranks + r, turn.micro));
     }
   }
   add_reduces(schedule);

@@ -109,7 +109,8 @@ StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64
                 loss_scale / static_cast<double>(std::max<int64_t>(1, num_targets)))};
   step.result.num_targets = num_targets;
   for (const Action& a : program)
-    step.split |= a.what == Do::W, step.open_reduces += a.what == Do::Reduce;
+    step.split |= a.what == ActionKind::weight_grad,
+        step.open_reduces += a.what == ActionKind::reduce;
   parameters_.clear_gradients();
   run_.open_losses = 0;  // of a step that failed
   execute(program, step);
@@ -118,7 +119,7 @@ StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64
 
 void Interpreter::execute(const Program& program, Step& step) {
   for (const Action& a : program)
-    if (a.what == Do::F)
+    if (a.what == ActionKind::forward)
       step.result.micro_batches.resize(
           std::max(step.result.micro_batches.size(), size_t(a.micro) + 1));
   size_t at = 0;
@@ -153,8 +154,8 @@ void Interpreter::abandon(const Error& error) noexcept {
 size_t Interpreter::perform(const Program& program, size_t at, Step& step) {
   const Action& action = program[at];
   if (is_compute(action.what)) link_.settle();
-  if (!action.beside) return perform(action, step), 1;
-  MT_CHECK(at + 1 < program.size() && program[at + 1].what == Do::B, to_text(action),
+  if (!action.overlapped) return perform(action, step), 1;
+  MT_CHECK(at + 1 < program.size() && program[at + 1].what == ActionKind::backward, to_text(action),
            " beside no backward");
   side_by_side(action, program[at + 1], step);
   return 2;
@@ -175,11 +176,11 @@ void Interpreter::side_by_side(const Action& forward_one, const Action& backward
 
 void Interpreter::perform(const Action& action, Step& step) {
   switch (action.what) {
-    case Do::F:
+    case ActionKind::forward:
       return forward(action, step);
-    case Do::B:
+    case ActionKind::backward:
       return backward(action, step);
-    case Do::W: {
+    case ActionKind::weight_grad: {
       PhaseTimer timer(run_.profile(), "weight gradients");
       auto flight = flights_.extract({action.stage, action.micro});
       MT_CHECK(!flight.empty() && !flight.mapped().output, to_text(action), " before its backward");
@@ -187,13 +188,13 @@ void Interpreter::perform(const Action& action, Step& step) {
       if (hooks_.after_micro_batch) hooks_.after_micro_batch();
       return;
     }
-    case Do::RecvX:
-    case Do::SendX:
-    case Do::RecvG:
-    case Do::SendG:
+    case ActionKind::recv_forward:
+    case ActionKind::send_forward:
+    case ActionKind::recv_backward:
+    case ActionKind::send_backward:
       model_of(action);
       return link_.transfer(action);
-    case Do::Reduce:
+    case ActionKind::reduce:
       model_of(action);
       if (is_last(action)) {
         PhaseTimer timer(run_.profile(), "weight gradients");
@@ -206,7 +207,8 @@ void Interpreter::perform(const Action& action, Step& step) {
 
 void Interpreter::forward(const Action& action, Step& step) {
   Model& model = model_of(action);
-  Tensor x = action.stage == 0 ? Tensor() : link_.take({Do::RecvX, action.stage, action.micro});
+  Tensor x = action.stage == 0 ? Tensor()
+                               : link_.take({ActionKind::recv_forward, action.stage, action.micro});
   PhaseTimer timer(run_.profile(), "forward");
   ModelInput input = step.input_of(action.micro);
   MemoryScope use(run_.memory(), MemoryUse::activations);
@@ -236,7 +238,7 @@ void Interpreter::forward(const Action& action, Step& step) {
   } else {
     stream_shape_ = out.shape();
     stream_dtype_ = out.dtype();
-    link_.made({Do::SendX, action.stage, action.micro}, out);
+    link_.made({ActionKind::send_forward, action.stage, action.micro}, out);
   }
   if (step.training) flights_[{action.stage, action.micro}] = std::move(flight);
 }
@@ -270,7 +272,7 @@ void Interpreter::backward(const Action& action, Step& step) {
   if (input) {
     MT_CHECK(input->grad.defined(), "stage ", action.stage,
              " does not use what the stage before hands to it");
-    link_.made({Do::SendG, action.stage, action.micro}, input->take(run_));
+    link_.made({ActionKind::send_backward, action.stage, action.micro}, input->take(run_));
   }
   if (step.split) return;
   flights_.erase(found);
@@ -278,7 +280,7 @@ void Interpreter::backward(const Action& action, Step& step) {
 }
 
 Tensor Interpreter::output_gradient(const Action& action, const Step& step, InFlight& flight) {
-  if (!is_last(action)) return link_.take({Do::RecvG, action.stage, action.micro});
+  if (!is_last(action)) return link_.take({ActionKind::recv_backward, action.stage, action.micro});
   MemoryScope use(run_.memory(), MemoryUse::backward);
   Tensor loss = std::exchange(flight.loss, {});
   host_.assign(static_cast<size_t>(loss.numel()), step.token_weight);

@@ -45,8 +45,8 @@ int64_t check_places(const Schedule& schedule, const StageMap& map) {
 
 /// The stage that gets what this action makes, -1 when none does.
 int64_t next_stage(const Action& a, const StageMap& map) {
-  if (a.what == Do::F && a.stage + 1 < map.stages()) return a.stage + 1;
-  return a.what == Do::B ? a.stage - 1 : -1;
+  if (a.what == ActionKind::forward && a.stage + 1 < map.stages()) return a.stage + 1;
+  return a.what == ActionKind::backward ? a.stage - 1 : -1;
 }
 
 std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
@@ -56,15 +56,16 @@ std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
       const TimedAction& span = run.timeline[r][i];
       auto rank = static_cast<int16_t>(r);
       bool second =
-          i > 0 &&
-          run.timeline[r][i - 1].action.beside;  // of two side by side: nothing comes between them
+          i > 0 && run.timeline[r][i - 1]
+                       .action.overlapped;  // of two side by side: nothing comes between them
       events.push_back({second ? run.timeline[r][i - 1].start : span.start, 2 * span.order, rank,
                         -1, span.action});
       int64_t to = next_stage(span.action, map);
       if (to < 0 || map.rank(to) == rank) continue;
-      Action send{span.action.what == Do::F ? Do::SendX : Do::SendG, span.action.stage,
-                  span.action.micro};
-      const TimedAction& made = span.action.beside ? run.timeline[r][i + 1] : span;
+      Action send{span.action.what == ActionKind::forward ? ActionKind::send_forward
+                                                          : ActionKind::send_backward,
+                  span.action.stage, span.action.micro};
+      const TimedAction& made = span.action.overlapped ? run.timeline[r][i + 1] : span;
       events.push_back(
           {made.end, 2 * made.order + 1, rank, static_cast<int16_t>(map.rank(to)), send});
     }
@@ -83,10 +84,11 @@ Schedule with_early_transfers(const Schedule& schedule, const StageMap& map, con
   for (const Event& event : events_of(run, map)) {
     out[static_cast<size_t>(event.rank)].push_back(event.action);
     if (event.receiver < 0) continue;
-    bool forward = event.action.what == Do::SendX;
+    bool forward = event.action.what == ActionKind::send_forward;
     auto stage = static_cast<int16_t>(event.action.stage + (forward ? 1 : -1));
     out[static_cast<size_t>(event.receiver)].push_back(
-        {forward ? Do::RecvX : Do::RecvG, stage, event.action.micro});
+        {forward ? ActionKind::recv_forward : ActionKind::recv_backward, stage,
+         event.action.micro});
   }
   return out;
 }
@@ -97,10 +99,10 @@ Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs) {
   Plan plan{.stages = map.stages(), .micro_batches = check_places(schedule, map)};
   add_reduces(schedule);
   Schedule early = with_early_transfers(schedule, map, plan, costs);
-  bool beside = false;  // meetings know one action at a time
+  bool overlapped = false;  // meetings know one action at a time
   for (const Program& program : early)
-    for (const Action& a : program) beside |= a.beside;
-  if (beside || costs.transfer == TransferMode::asynchronous) return early;
+    for (const Action& a : program) overlapped |= a.overlapped;
+  if (overlapped || costs.transfer == TransferMode::asynchronous) return early;
   Schedule meeting = with_meetings(schedule, map, plan, costs);
   return simulate(meeting, plan, costs).makespan < simulate(early, plan, costs).makespan ? meeting
                                                                                          : early;

@@ -27,7 +27,7 @@ class Meetings {
         out_(schedule.size()) {
     for (auto& there : there_) there.resize(static_cast<size_t>(map.stages()) * micros_);
     for (const Program& program : schedule)
-      for (const Action& a : program) split_ |= a.what == Do::W;
+      for (const Action& a : program) split_ |= a.what == ActionKind::weight_grad;
   }
 
   Schedule run() {
@@ -61,7 +61,7 @@ class Meetings {
   size_t cell(int64_t stage, int32_t micro) const {
     return static_cast<size_t>(stage) * micros_ + static_cast<size_t>(micro);
   }
-  bool has(Do what, int64_t stage, int32_t micro) const {
+  bool has(ActionKind what, int64_t stage, int32_t micro) const {
     return there_[static_cast<size_t>(what)][cell(stage, micro)];
   }
 
@@ -71,14 +71,18 @@ class Meetings {
     ranks_[rank].busy = false;
     for (const Action& a : std::exchange(ranks_[rank].arriving, {})) {
       there_[static_cast<size_t>(a.what)][cell(a.stage, a.micro)] = true;
-      int64_t to = a.what == Do::F ? a.stage + 1 : a.what == Do::B ? a.stage - 1 : -1;
+      int64_t to = a.what == ActionKind::forward    ? a.stage + 1
+                   : a.what == ActionKind::backward ? a.stage - 1
+                                                    : -1;
       if (to < 0 || to >= map_.stages() || map_.rank(to) == static_cast<int64_t>(rank)) continue;
-      bool forward = a.what == Do::F;
+      bool forward = a.what == ActionKind::forward;
       auto receiver = static_cast<size_t>(map_.rank(to));
-      Handover open{rank,
-                    receiver,
-                    {forward ? Do::SendX : Do::SendG, a.stage, a.micro},
-                    {forward ? Do::RecvX : Do::RecvG, static_cast<int16_t>(to), a.micro}};
+      Handover open{
+          rank,
+          receiver,
+          {forward ? ActionKind::send_forward : ActionKind::send_backward, a.stage, a.micro},
+          {forward ? ActionKind::recv_forward : ActionKind::recv_backward, static_cast<int16_t>(to),
+           a.micro}};
       ranks_[rank].open.push_back(open);
       ranks_[receiver].open.push_back(open);
     }
@@ -114,7 +118,7 @@ class Meetings {
     if (!ready(a)) return;
     ++r.next;
     out_[rank].push_back(a);
-    if (a.what != Do::Reduce) r.arriving.push_back(a);
+    if (a.what != ActionKind::reduce) r.arriving.push_back(a);
     occupy(rank, now + duration(a));
   }
 
@@ -125,18 +129,19 @@ class Meetings {
 
   /// Only what comes from other stages can be missing: the order of a rank's own actions is sound.
   bool ready(const Action& a) const {
-    bool forward = a.what == Do::F;
+    bool forward = a.what == ActionKind::forward;
     int64_t from = a.stage + (forward ? -1 : 1);
-    if ((!forward && a.what != Do::B) || from < 0 || from >= map_.stages()) return true;
+    if ((!forward && a.what != ActionKind::backward) || from < 0 || from >= map_.stages())
+      return true;
     if (map_.rank(from) == map_.rank(a.stage)) return has(a.what, from, a.micro);
-    return has(forward ? Do::RecvX : Do::RecvG, a.stage, a.micro);
+    return has(forward ? ActionKind::recv_forward : ActionKind::recv_backward, a.stage, a.micro);
   }
 
   double duration(const Action& a) const {
     const StageCosts& c = costs_.of(a.stage);
-    if (a.what == Do::F) return c.forward;
-    if (a.what == Do::B) return split_ ? c.backward : c.backward + c.weights;
-    return a.what == Do::W ? c.weights : 0;
+    if (a.what == ActionKind::forward) return c.forward;
+    if (a.what == ActionKind::backward) return split_ ? c.backward : c.backward + c.weights;
+    return a.what == ActionKind::weight_grad ? c.weights : 0;
   }
 
   const Schedule& schedule_;
@@ -145,7 +150,7 @@ class Meetings {
   const Costs& costs_;
   bool split_ = false;
   std::vector<Rank> ranks_;
-  std::vector<bool> there_[8];  // by Do, of stage and micro-batch
+  std::vector<bool> there_[8];  // by ActionKind, of stage and micro-batch
   std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>,
                       std::greater<>>
       free_;

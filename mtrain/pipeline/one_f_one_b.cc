@@ -10,10 +10,11 @@ Schedule one_f_one_b(const Plan& plan) {
   for (int64_t s = 0; s < plan.stages; ++s) {
     Program& program = schedule[static_cast<size_t>(s)];
     int64_t warmup = std::min(plan.micro_batches, plan.stages - 1 - s), forward = 0;
-    for (; forward < warmup; ++forward) program.push_back(action(Do::F, s, forward));
+    for (; forward < warmup; ++forward) program.push_back(action(ActionKind::forward, s, forward));
     for (int64_t backward = 0; backward < plan.micro_batches; ++backward) {
-      if (forward < plan.micro_batches) program.push_back(action(Do::F, s, forward++));
-      program.push_back(action(Do::B, s, backward));
+      if (forward < plan.micro_batches)
+        program.push_back(action(ActionKind::forward, s, forward++));
+      program.push_back(action(ActionKind::backward, s, backward));
     }
   }
   add_reduces(schedule);

@@ -28,12 +28,12 @@ std::vector<int> chunks_of(const Simulated& run) {
   return out;
 }
 
-char letter(Do what, int chunk) {
-  char c = what == Do::F ? 'F' : what == Do::B ? 'B' : 'W';
+char letter(ActionKind what, int chunk) {
+  char c = what == ActionKind::forward ? 'F' : what == ActionKind::backward ? 'B' : 'W';
   return chunk % 2 ? static_cast<char>(std::tolower(c)) : c;
 }
 
-const char* colour(Do what, int chunk) {
+const char* colour(ActionKind what, int chunk) {
   static constexpr const char* kColours[3][2] = {
       {"#4c78d8", "#a9c1f2"}, {"#3f9b57", "#a3d9b1"}, {"#e08a2c", "#f3c793"}};
   return is_compute(what) ? kColours[static_cast<size_t>(what)][chunk % 2] : "#b5b5b5";

@@ -49,11 +49,11 @@ void add_reduces(Schedule& schedule) {
       return before;
     };
     for (const Action& a : program)
-      if (a.what == Do::Reduce) seen(a);
+      if (a.what == ActionKind::reduce) seen(a);
     Program backwards;
     for (auto at = program.rbegin(); at != program.rend(); ++at) {
-      if ((at->what == Do::B || at->what == Do::W) && !seen(*at))
-        backwards.push_back({Do::Reduce, at->stage, 0});
+      if ((at->what == ActionKind::backward || at->what == ActionKind::weight_grad) && !seen(*at))
+        backwards.push_back({ActionKind::reduce, at->stage, 0});
       backwards.push_back(*at);
     }
     program.assign(backwards.rbegin(), backwards.rend());
@@ -63,28 +63,30 @@ void add_reduces(Schedule& schedule) {
 Schedule with_late_weights(Schedule schedule) {
   for (const Program& program : schedule)
     if (std::any_of(program.begin(), program.end(),
-                    [](const Action& a) { return a.what == Do::W; }))
+                    [](const Action& a) { return a.what == ActionKind::weight_grad; }))
       return schedule;
   for (Program& program : schedule) {
     Program apart;
     for (const Action& a : program) {
       apart.push_back(a);
-      if (a.what == Do::B) apart.push_back({Do::W, a.stage, a.micro});
+      if (a.what == ActionKind::backward)
+        apart.push_back({ActionKind::weight_grad, a.stage, a.micro});
     }
     program = std::move(apart);
   }
   return schedule;
 }
 
-const char* name(Do what) {
+const char* name(ActionKind what) {
   constexpr const char* kNames[] = {"F", "B", "W", "RecvX", "SendX", "RecvG", "SendG", "R"};
-  static_assert(std::size(kNames) == static_cast<size_t>(Do::Reduce) + 1);
+  static_assert(std::size(kNames) == static_cast<size_t>(ActionKind::reduce) + 1);
   return kNames[static_cast<size_t>(what)];
 }
 
 std::string to_text(const Action& action) {
   std::string text = cat(action.stage, name(action.what));
-  return action.what == Do::Reduce ? text : cat(text, action.micro, action.beside ? "+" : "");
+  return action.what == ActionKind::reduce ? text
+                                           : cat(text, action.micro, action.overlapped ? "+" : "");
 }
 
 std::string to_text(const Program& program) {
@@ -100,12 +102,12 @@ std::string to_text(const Schedule& schedule) {
 }
 
 int64_t num_backwards(const Program& program) {
-  auto count = [&](Do what) {
+  auto count = [&](ActionKind what) {
     return std::count_if(program.begin(), program.end(),
                          [what](const Action& a) { return a.what == what; });
   };
-  int64_t apart = count(Do::W);
-  return apart > 0 ? apart : count(Do::B);
+  int64_t apart = count(ActionKind::weight_grad);
+  return apart > 0 ? apart : count(ActionKind::backward);
 }
 
 }  // namespace mtrain

@@ -13,28 +13,28 @@
 
 namespace mtrain {
 
-/// What an action does for its stage. X is what forward hands on, G the gradient that backward
-/// hands back.
-enum class Do : uint8_t {
-  F,      // forward
-  B,      // backward; of the inputs only when the schedule has W, of inputs and weights otherwise
-  W,      // backward of the weights, any time after B
-  RecvX,  // input of forward, from the stage before
-  SendX,  // output of forward, to the stage behind
-  RecvG,  // gradient of the output, from the stage behind
-  SendG,  // gradient of the input, to the stage before
-  Reduce  // reduction of the stage's gradients over its replicas, once per step
+/// What an action does for its stage.
+enum class ActionKind : uint8_t {
+  forward,
+  backward,       // of the inputs only where the schedule has weight_grad, of inputs and weights
+                  // otherwise
+  weight_grad,    // gradients of the weights, any time after the stage's backward
+  recv_forward,   // activations, from the stage before
+  send_forward,   // activations, to the stage after
+  recv_backward,  // gradients of activations, from the stage after
+  send_backward,  // gradients of activations, to the stage before
+  reduce          // reduction of the stage's gradients over its replicas, once per step
 };
 
-/// As it stands in text: "F", "RecvX", and "R" for Reduce.
-MT_API const char* name(Do what);
+/// Its name in a schedule's text: F, B, W, RecvX, SendX, RecvG, SendG, R, in the order above.
+MT_API const char* name(ActionKind what);
 
 struct Action {
-  Do what;
+  ActionKind what;
   int16_t stage;
   int32_t micro;
-  bool beside = false;  // of F: it runs side by side with the B behind it, so that transfers of one
-                        // hide behind the other
+  bool overlapped = false;  // of a forward: it runs together with the backward that follows, so
+                            // that the transfers of one overlap with the compute of the other
   bool operator==(const Action&) const = default;
 };
 using Program = std::vector<Action>;    // of one rank

@@ -24,7 +24,8 @@ ScheduleFacts::ScheduleFacts(const Schedule& schedule, const Plan& plan)
                 cat("at most ", kMaxCells, " micro-batches of stages can be simulated"));
   for (auto& owners : owner_) owners.assign(cells(), -1);
   for (const Program& program : schedule)
-    for (const Action& a : program) split_ |= a.what == Do::W, explicit_ |= is_transfer(a.what);
+    for (const Action& a : program)
+      split_ |= a.what == ActionKind::weight_grad, explicit_ |= is_transfer(a.what);
   take_in(schedule);
   find_missing();
   check_ranks();
@@ -36,8 +37,10 @@ void ScheduleFacts::take_in(const Schedule& schedule) {
     for (size_t i = 0; i < schedule[r].size(); ++i) {
       const Action& a = schedule[r][i];
       std::string fault = fault_of(a);
-      bool pair = a.what == Do::F && i + 1 < schedule[r].size() && schedule[r][i + 1].what == Do::B;
-      if (fault.empty() && a.beside && !pair) fault = "runs an action beside no backward";
+      bool pair = a.what == ActionKind::forward && i + 1 < schedule[r].size() &&
+                  schedule[r][i + 1].what == ActionKind::backward;
+      if (fault.empty() && a.overlapped && !pair)
+        fault = "overlaps an action with no backward after it";
       if (fault.empty()) {
         owner_[static_cast<size_t>(a.what)][cell(key_of(a))] = static_cast<int16_t>(r);
         continue;
@@ -50,29 +53,31 @@ void ScheduleFacts::take_in(const Schedule& schedule) {
 
 std::string ScheduleFacts::fault_of(const Action& a) const {
   if (a.stage < 0 || a.stage >= stages_ || a.micro < 0 || a.micro >= micros_ ||
-      (a.what == Do::Reduce && a.micro != 0))
+      (a.what == ActionKind::reduce && a.micro != 0))
     return "names a stage or micro-batch that is not there";
   bool first = a.stage == 0, last = a.stage + 1 == stages_;
-  if ((first && (a.what == Do::RecvX || a.what == Do::SendG)) ||
-      (last && (a.what == Do::SendX || a.what == Do::RecvG)))
+  if ((first && (a.what == ActionKind::recv_forward || a.what == ActionKind::send_backward)) ||
+      (last && (a.what == ActionKind::send_forward || a.what == ActionKind::recv_backward)))
     return "transfers to or from a stage that is not there";
   return owner(key_of(a)) < 0 ? "" : "repeats an action";
 }
 
 void ScheduleFacts::find_missing() {
   struct Row {
-    Do what;
+    ActionKind what;
     const char* text;
   };
   for (int64_t s = 0; s < stages_; ++s) {
     auto stage = static_cast<int16_t>(s);
     for (const Row& row :
-         {Row{Do::F, "forward"}, Row{Do::B, "backward"}, Row{Do::W, "weight gradients"}})
-      for (int64_t m = 0; m < micros_ && faults.size() < kMaxTold && (split_ || row.what != Do::W);
+         {Row{ActionKind::forward, "forward"}, Row{ActionKind::backward, "backward"},
+          Row{ActionKind::weight_grad, "weight gradients"}})
+      for (int64_t m = 0; m < micros_ && faults.size() < kMaxTold &&
+                          (split_ || row.what != ActionKind::weight_grad);
            ++m)
         if (owner({row.what, stage, static_cast<int32_t>(m)}) < 0)
           faults.push_back(cat("stage ", s, " never runs ", row.text, " of ", m));
-    if (owner({Do::Reduce, stage, 0}) < 0 && faults.size() < kMaxTold)
+    if (owner({ActionKind::reduce, stage, 0}) < 0 && faults.size() < kMaxTold)
       faults.push_back(cat("stage ", s, " never reduces its gradients"));
   }
 }
@@ -96,7 +101,8 @@ void ScheduleFacts::check_ranks() {
     bool same = rank_of_[here] == rank_of_[here + 1];
     auto stage = static_cast<int16_t>(s);
     for (int32_t m = 0; m < micros_ && faults.size() < kMaxTold; ++m)
-      for (Key send : {Key{Do::SendX, stage, m}, Key{Do::SendG, static_cast<int16_t>(s + 1), m}})
+      for (Key send : {Key{ActionKind::send_forward, stage, m},
+                       Key{ActionKind::send_backward, static_cast<int16_t>(s + 1), m}})
         if (bool sent = owner(send) >= 0, received = owner(other_side(send)) >= 0;
             same && (sent || received))
           faults.push_back(cat("rank ", rank_of_[here], " transfers to itself: ",
@@ -107,14 +113,14 @@ void ScheduleFacts::check_ranks() {
 Key ScheduleFacts::other_side(Key key) const {
   auto stage = [&](int step) { return static_cast<int16_t>(key.stage + step); };
   switch (key.what) {
-    case Do::SendX:
-      return {Do::RecvX, stage(1), key.micro};
-    case Do::RecvX:
-      return {Do::SendX, stage(-1), key.micro};
-    case Do::SendG:
-      return {Do::RecvG, stage(-1), key.micro};
-    case Do::RecvG:
-      return {Do::SendG, stage(1), key.micro};
+    case ActionKind::send_forward:
+      return {ActionKind::recv_forward, stage(1), key.micro};
+    case ActionKind::recv_forward:
+      return {ActionKind::send_forward, stage(-1), key.micro};
+    case ActionKind::send_backward:
+      return {ActionKind::recv_backward, stage(-1), key.micro};
+    case ActionKind::recv_backward:
+      return {ActionKind::send_backward, stage(1), key.micro};
     default:
       return key;
   }
@@ -122,31 +128,34 @@ Key ScheduleFacts::other_side(Key key) const {
 
 Needs ScheduleFacts::needs(const Action& a) const {
   Needs out;
-  auto add = [&](Do what, int stage, bool implied = false) {
+  auto add = [&](ActionKind what, int stage, bool implied = false) {
     out.implied_transfer[out.count] = implied;
     out.keys[out.count++] = {what, static_cast<int16_t>(stage), a.micro};
   };
   // What another stage made: its own action on the same rank, a transfer otherwise.
-  auto from = [&](Do made, int stage, Do received, Do sent) {
+  auto from = [&](ActionKind made, int stage, ActionKind received, ActionKind sent) {
     bool same = rank_of_[static_cast<size_t>(a.stage)] == rank_of_[static_cast<size_t>(stage)];
     if (same || !explicit_) return add(made, stage, !same);
     add(received, a.stage);
     add(sent, stage);
   };
   switch (a.what) {
-    case Do::F:
-      if (a.stage > 0) from(Do::F, a.stage - 1, Do::RecvX, Do::SendX);
+    case ActionKind::forward:
+      if (a.stage > 0)
+        from(ActionKind::forward, a.stage - 1, ActionKind::recv_forward, ActionKind::send_forward);
       break;
-    case Do::B:
-      add(Do::F, a.stage);
-      if (a.stage + 1 < stages_) from(Do::B, a.stage + 1, Do::RecvG, Do::SendG);
+    case ActionKind::backward:
+      add(ActionKind::forward, a.stage);
+      if (a.stage + 1 < stages_)
+        from(ActionKind::backward, a.stage + 1, ActionKind::recv_backward,
+             ActionKind::send_backward);
       break;
-    case Do::W:
-    case Do::SendG:
-      add(Do::B, a.stage);
+    case ActionKind::weight_grad:
+    case ActionKind::send_backward:
+      add(ActionKind::backward, a.stage);
       break;
-    case Do::SendX:
-      add(Do::F, a.stage);
+    case ActionKind::send_forward:
+      add(ActionKind::forward, a.stage);
       break;
     default:
       break;

@@ -10,14 +10,18 @@ namespace mtrain {
 
 /// What was or is to be done, as a key. Reduce counts as of micro-batch 0.
 struct Key {
-  Do what;
+  ActionKind what;
   int16_t stage;
   int32_t micro;
 };
 
-inline bool is_compute(Do what) { return what <= Do::W; }
-inline bool is_send(Do what) { return what == Do::SendX || what == Do::SendG; }
-inline bool is_transfer(Do what) { return what >= Do::RecvX && what <= Do::SendG; }
+inline bool is_compute(ActionKind what) { return what <= ActionKind::weight_grad; }
+inline bool is_send(ActionKind what) {
+  return what == ActionKind::send_forward || what == ActionKind::send_backward;
+}
+inline bool is_transfer(ActionKind what) {
+  return what >= ActionKind::recv_forward && what <= ActionKind::send_backward;
+}
 
 struct Needs {
   std::array<Key, 3> keys{};
@@ -42,7 +46,9 @@ class ScheduleFacts {
   }
   /// True when the schedule runs gradients of weights apart.
   bool split() const { return split_; }
-  Do last_backward() const { return split_ ? Do::W : Do::B; }
+  ActionKind last_backward() const {
+    return split_ ? ActionKind::weight_grad : ActionKind::backward;
+  }
   /// The receive of a send and the other way round.
   Key other_side(Key key) const;
   /// What must be done before an action other than Reduce can begin. For a transfer that does not

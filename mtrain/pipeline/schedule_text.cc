@@ -20,9 +20,9 @@ bool is_separator(char c) {
   return c == ' ' || c == '\t' || c == ',' || c == '\r' || c == '\n' || c == '#';
 }
 
-std::optional<Do> do_of(std::string_view text) {
-  for (uint8_t i = 0; i <= static_cast<uint8_t>(Do::Reduce); ++i)
-    if (text == name(static_cast<Do>(i))) return static_cast<Do>(i);
+std::optional<ActionKind> do_of(std::string_view text) {
+  for (uint8_t i = 0; i <= static_cast<uint8_t>(ActionKind::reduce); ++i)
+    if (text == name(static_cast<ActionKind>(i))) return static_cast<ActionKind>(i);
   return std::nullopt;
 }
 
@@ -73,14 +73,14 @@ class Reader {
     while (at_ < text_.size() && is_letter(text_[at_])) ++at_;
     auto what = do_of(text_.substr(begin, at_ - begin));
     if (!what) fail("F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage", begin);
-    int32_t micro = *what == Do::Reduce
+    int32_t micro = *what == ActionKind::reduce
                         ? 0
                         : number<int32_t>("the number of a micro-batch from 0 to 2147483647");
-    bool beside = *what == Do::F && at_ < text_.size() && text_[at_] == '+';
-    if (beside) ++at_;
+    bool overlapped = *what == ActionKind::forward && at_ < text_.size() && text_[at_] == '+';
+    if (overlapped) ++at_;
     if (at_ < text_.size() && !is_separator(text_[at_]))
       fail("a blank, a comma or the end of the line behind an action", at_);
-    return {*what, stage, micro, beside};
+    return {*what, stage, micro, overlapped};
   }
 
   template <class T>

@@ -57,7 +57,7 @@ class Simulation {
     }
     if (is_transfer(a.what) && costs_.transfer == TransferMode::rendezvous)
       return meet(rank, ready);
-    if (a.beside) return run_pair(rank, start, ready);
+    if (a.overlapped) return run_pair(rank, start, ready);
     finish(rank, start, start + duration(a));
     wake({a.what, a.stage, a.micro}, ready);
     return true;
@@ -66,7 +66,7 @@ class Simulation {
   /// What an action needs, and the one that runs beside it, too.
   std::optional<Key> missing_in_turn(size_t rank, double& start) {
     const Action a = at(rank);
-    if (auto missing = missing_need(a, start); missing || !a.beside) return missing;
+    if (auto missing = missing_need(a, start); missing || !a.overlapped) return missing;
     return missing_need(schedule_[rank][next_[rank] + 1], start);
   }
 
@@ -83,7 +83,7 @@ class Simulation {
 
   /// The first thing that `a` needs and that is not there yet; moves `start` to when all of it is.
   std::optional<Key> missing_need(const Action& a, double& start) {
-    if (a.what == Do::Reduce) {
+    if (a.what == ActionKind::reduce) {
       if (open_[static_cast<size_t>(a.stage)] == 0) return {};
       return facts_.first_open(a.stage, done_[static_cast<size_t>(facts_.last_backward())]);
     }
@@ -141,11 +141,11 @@ class Simulation {
   double duration(const Action& a) const {
     const StageCosts& c = costs_.of(a.stage);
     switch (a.what) {
-      case Do::F:
+      case ActionKind::forward:
         return c.forward;
-      case Do::B:
+      case ActionKind::backward:
         return facts_.split() ? c.backward : c.backward + c.weights;
-      case Do::W:
+      case ActionKind::weight_grad:
         return c.weights;
       default:
         return 0;
@@ -179,12 +179,12 @@ class Simulation {
       for (const TimedAction& span : report_.timeline[r]) {
         const StageCosts& c = costs_.of(span.action.stage);
         if (is_compute(span.action.what)) report_.busy[r] += duration(span.action);
-        if (span.action.what == Do::F) ++live, held += c.activation;
+        if (span.action.what == ActionKind::forward) ++live, held += c.activation;
         report_.peak_activations = std::max(report_.peak_activations, live);
         report_.peak[r] = std::max(report_.peak[r], held);
         if (span.action.what == facts_.last_backward())
           --live, held -= facts_.split() ? c.kept : c.activation;
-        else if (span.action.what == Do::B)
+        else if (span.action.what == ActionKind::backward)
           held += c.kept - c.activation;
         report_.peak[r] = std::max(report_.peak[r], held);
       }
@@ -202,7 +202,7 @@ class Simulation {
   std::vector<double> clock_;
   std::vector<int64_t> open_;  // by stage: micro-batches whose last backward has not run
   std::vector<double> done_[kDoes];
-  std::vector<int16_t> waiting_;  // by Do and cell: the rank that waits for it
+  std::vector<int16_t> waiting_;  // by ActionKind and cell: the rank that waits for it
   int64_t order_ = 0;
   Simulated report_;
 };

@@ -18,14 +18,14 @@ std::vector<int64_t> header_of(const Shape& shape, DType dtype) {
 /// Messages between two ranks are told apart by the stage they are for and by kind, whatever their
 /// order.
 int tag_of(const Action& receive) {
-  int kind = receive.what == Do::RecvX ? 0 : 1;
+  int kind = receive.what == ActionKind::recv_forward ? 0 : 1;
   return (receive.stage * 2 + kind) % (kMaxTag + 1);
 }
 
 Action receive_of(const Action& send) {
-  bool forward = send.what == Do::SendX;
+  bool forward = send.what == ActionKind::send_forward;
   auto stage = static_cast<int16_t>(send.stage + (forward ? 1 : -1));
-  return {forward ? Do::RecvX : Do::RecvG, stage, send.micro};
+  return {forward ? ActionKind::recv_forward : ActionKind::recv_backward, stage, send.micro};
 }
 
 }  // namespace
@@ -39,8 +39,9 @@ StageLink::StageLink(Run& run, StageMap map, Communicator* ranks, Options option
 void StageLink::made(const Action& what, const Tensor& tensor) {
   MT_CHECK(tensor.contiguous(), to_text(what), " of ", tensor.shape());
   Action other = receive_of(what);
-  if (what.what == Do::SendX && !moves()) expected_ = {tensor.shape(), tensor.dtype()};
-  if (what.what == Do::SendX && rank_of(what.stage) != rank_of(other.stage))
+  if (what.what == ActionKind::send_forward && !moves())
+    expected_ = {tensor.shape(), tensor.dtype()};
+  if (what.what == ActionKind::send_forward && rank_of(what.stage) != rank_of(other.stage))
     sent_x_[{what.stage, what.micro}] = {tensor.shape(), tensor.dtype()};
   if (rank_of(what.stage) == rank_of(other.stage))
     inbox_[{other.what, other.stage, other.micro}] = {tensor.detach(), {}};
@@ -49,13 +50,14 @@ void StageLink::made(const Action& what, const Tensor& tensor) {
 }
 
 void StageLink::transfer(const Action& action) {
-  bool forward = action.what == Do::SendX || action.what == Do::RecvG;
+  bool forward =
+      action.what == ActionKind::send_forward || action.what == ActionKind::recv_backward;
   int64_t other = action.stage + (forward ? 1 : -1);
   MT_CHECK(other >= 0 && other < map_.stages() && rank_of(other) != rank_of(action.stage),
            to_text(action), ", and stage ", other, " is not on another rank");
   PhaseTimer timer(run_.profile(), "transfer");
   std::erase_if(leaving_, [](Outgoing& out) { return out.done(); });
-  if (action.what == Do::SendX || action.what == Do::SendG)
+  if (action.what == ActionKind::send_forward || action.what == ActionKind::send_backward)
     send(action);
   else
     receive(action);
@@ -82,7 +84,7 @@ void StageLink::send(const Action& action) {
 /// behind the arrival of what comes back for it. Nothing comes back for a gradient: of those, two
 /// are taken to be on their way.
 void StageLink::rehearse_send(const Action& action, Tensor tensor) {
-  if (action.what == Do::SendX) {
+  if (action.what == ActionKind::send_forward) {
     rehearsed_x_[{action.stage, action.micro}] = std::move(tensor);
     return;
   }
@@ -92,7 +94,7 @@ void StageLink::rehearse_send(const Action& action, Tensor tensor) {
 
 /// Gradients have the form of what they are gradients of, which their receiver knows.
 bool StageLink::tells_shape(const Action& action, const Form& form) {
-  if (action.what == Do::SendG) return false;
+  if (action.what == ActionKind::send_backward) return false;
   if (options_.variable_shapes) return true;
   auto [known, first] = told_.try_emplace(action.stage, form);
   MT_USER_CHECK(known->second.shape == form.shape && known->second.dtype == form.dtype,
@@ -104,7 +106,7 @@ bool StageLink::tells_shape(const Action& action, const Form& form) {
 }
 
 StageLink::Form StageLink::form_of(const Action& action, int from, int tag) {
-  if (action.what == Do::RecvG) {
+  if (action.what == ActionKind::recv_backward) {
     auto sent = sent_x_.find({action.stage, action.micro});
     MT_CHECK(sent != sent_x_.end(), to_text(action), " comes before the stage's forward");
     Form form = sent->second;
@@ -125,12 +127,12 @@ StageLink::Form StageLink::form_of(const Action& action, int from, int tag) {
 }
 
 void StageLink::receive(const Action& action) {
-  int64_t stage = action.stage + (action.what == Do::RecvX ? -1 : 1);
+  int64_t stage = action.stage + (action.what == ActionKind::recv_forward ? -1 : 1);
   int from = static_cast<int>(rank_of(stage)), tag = tag_of(action);
   Form form = form_of(action, from, tag);
   Incoming& in = inbox_[{action.what, action.stage, action.micro}];
-  MemoryScope use(run_.memory(),
-                  action.what == Do::RecvX ? MemoryUse::activations : MemoryUse::backward);
+  MemoryScope use(run_.memory(), action.what == ActionKind::recv_forward ? MemoryUse::activations
+                                                                         : MemoryUse::backward);
   in.tensor = run_.empty(form.shape, form.dtype);
   if (!moves()) return;
   in.arrival = ranks_->start_recv(in.tensor, from, tag);
@@ -151,7 +153,7 @@ Tensor StageLink::take(const Action& what) {
   Incoming in = std::move(found->second);
   inbox_.erase(found);
   if (auto x = rehearsed_x_.find({what.stage, what.micro});
-      what.what == Do::RecvG && x != rehearsed_x_.end()) {
+      what.what == ActionKind::recv_backward && x != rehearsed_x_.end()) {
     leaving_.emplace_back().tensor = std::move(x->second);  // gone: the next transfer sees that
     rehearsed_x_.erase(x);
   }

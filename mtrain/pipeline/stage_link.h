@@ -66,7 +66,7 @@ class MT_API StageLink {
     Pending told, gone;
     bool done() { return told.done() && gone.done(); }
   };
-  using Place = std::tuple<Do, int16_t, int32_t>;
+  using Place = std::tuple<ActionKind, int16_t, int32_t>;
   struct Form {
     Shape shape;
     DType dtype = DType::f32;

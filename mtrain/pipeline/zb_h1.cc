@@ -12,13 +12,15 @@ Schedule zb_h1(const Plan& plan) {
     // A rank that begins s steps later holds s micro-batches fewer, and has room for as many late
     // weight gradients.
     int64_t warmup = std::min(plan.micro_batches, plan.stages - 1 - s), forward = 0, weights = 0;
-    for (; forward < warmup; ++forward) program.push_back(action(Do::F, s, forward));
+    for (; forward < warmup; ++forward) program.push_back(action(ActionKind::forward, s, forward));
     for (int64_t backward = 0; backward < plan.micro_batches; ++backward) {
-      if (forward < plan.micro_batches) program.push_back(action(Do::F, s, forward++));
-      program.push_back(action(Do::B, s, backward));
-      if (backward >= s) program.push_back(action(Do::W, s, weights++));
+      if (forward < plan.micro_batches)
+        program.push_back(action(ActionKind::forward, s, forward++));
+      program.push_back(action(ActionKind::backward, s, backward));
+      if (backward >= s) program.push_back(action(ActionKind::weight_grad, s, weights++));
     }
-    while (weights < plan.micro_batches) program.push_back(action(Do::W, s, weights++));
+    while (weights < plan.micro_batches)
+      program.push_back(action(ActionKind::weight_grad, s, weights++));
   }
   add_reduces(schedule);
   return schedule;

@@ -12,14 +12,14 @@ struct Leg {
   int64_t stage, micro_batches;
   std::array<int64_t, 3> next = {};  // of F, B, W
 
-  void run(Program& program, Do what) {
+  void run(Program& program, ActionKind what) {
     int64_t micro = next[static_cast<size_t>(what)]++;
     if (micro < micro_batches) program.push_back(action(what, stage, micro));
   }
 };
 
-void run(Program& program, Leg& leg, std::initializer_list<Do> all) {
-  for (Do what : all) leg.run(program, what);
+void run(Program& program, Leg& leg, std::initializer_list<ActionKind> all) {
+  for (ActionKind what : all) leg.run(program, what);
 }
 
 }  // namespace
@@ -33,21 +33,28 @@ Schedule zb_v(const Plan& plan) {
   for (int64_t r = 0; r < ranks; ++r) {
     Program& p = schedule[static_cast<size_t>(r)];
     Leg down{r, plan.micro_batches}, up{2 * ranks - 1 - r, plan.micro_batches};
-    auto begun = [](const Leg& leg, Do what) { return leg.next[static_cast<size_t>(what)]; };
-    while (begun(down, Do::F) < 2 * (ranks - r) - 1)
-      run(p, down, {Do::F});  // until the first one has come down and up
-    for (int64_t i = 0; i < r; ++i) run(p, up, {Do::F}), run(p, down, {Do::F});
-    for (int64_t i = r; i < ranks; ++i) run(p, up, {Do::F, Do::B, Do::W});
-    while (begun(up, Do::F) < begun(down, Do::F) || begun(down, Do::F) < full) {
-      if (begun(down, Do::F) < full) run(p, down, {Do::F});
-      run(p, down, {Do::B, Do::W});
-      run(p, up, {Do::F, Do::B, Do::W});
+    auto begun = [](const Leg& leg, ActionKind what) {
+      return leg.next[static_cast<size_t>(what)];
+    };
+    while (begun(down, ActionKind::forward) < 2 * (ranks - r) - 1)
+      run(p, down, {ActionKind::forward});  // until the first one has come down and up
+    for (int64_t i = 0; i < r; ++i)
+      run(p, up, {ActionKind::forward}), run(p, down, {ActionKind::forward});
+    for (int64_t i = r; i < ranks; ++i)
+      run(p, up, {ActionKind::forward, ActionKind::backward, ActionKind::weight_grad});
+    while (begun(up, ActionKind::forward) < begun(down, ActionKind::forward) ||
+           begun(down, ActionKind::forward) < full) {
+      if (begun(down, ActionKind::forward) < full) run(p, down, {ActionKind::forward});
+      run(p, down, {ActionKind::backward, ActionKind::weight_grad});
+      run(p, up, {ActionKind::forward, ActionKind::backward, ActionKind::weight_grad});
     }
     for (int64_t i = 0; i < r; ++i)
-      run(p, down, {Do::B}), run(p, up, {Do::B});  // nobody may wait for a gradient now
-    for (int64_t i = r; i < ranks; ++i) run(p, down, {Do::B, Do::W});
+      run(p, down, {ActionKind::backward}),
+          run(p, up, {ActionKind::backward});  // nobody may wait for a gradient now
+    for (int64_t i = r; i < ranks; ++i)
+      run(p, down, {ActionKind::backward, ActionKind::weight_grad});
     for (Leg* leg : {&up, &down})
-      while (begun(*leg, Do::W) < full) run(p, *leg, {Do::W});
+      while (begun(*leg, ActionKind::weight_grad) < full) run(p, *leg, {ActionKind::weight_grad});
   }
   add_reduces(schedule);
   return schedule;

@@ -5,7 +5,7 @@
 #pragma once
 #include <algorithm>
 
-#include "mtrain/optim/schedule.h"
+#include "mtrain/optim/lr_schedule.h"
 #include "mtrain/recipe/batch_schedule.h"
 #include "mtrain/recipe/settings/model.h"
 #include "mtrain/recipe/settings/optimization.h"

@@ -11,8 +11,8 @@
 #include <cstdint>
 
 #include "mtrain/base/dtype.h"
-#include "mtrain/base/small_float.h"
-#include "mtrain/kernel/small_layout.h"
+#include "mtrain/base/quant_format.h"
+#include "mtrain/kernel/quant_layout.h"
 
 namespace mtrain {
 
@@ -318,7 +318,7 @@ struct AmaxArgs {
 /// NaN throughout. Of dtype u8, x is FP8 codes of the format already, made with a scale of
 /// `tensor`: `values`, `codes` and `packed` tell them as they are, amax is not read, and factor is
 /// null.
-struct QuantiseArgs {
+struct QuantizeArgs {
   const void* x;   // [rows, cols]
   bf16* values;    // [rows, cols], may be null
   uint8_t* codes;  // [rows, cols], one a byte, may be null
@@ -327,22 +327,22 @@ struct QuantiseArgs {
   float* factor;      // [1], written; may be null
   int64_t rows, cols;
   int64_t tile_rows = 1, tile_cols = 1;  // not of `tensor`
-  SmallFloat format = SmallFloat::e4m3;
-  SmallScale scale = SmallScale::tensor;
+  QuantFormat format = QuantFormat::e4m3;
+  QuantScale scale = QuantScale::tensor;
   float headroom = 1;  // tensor: codes leave this factor free above amax
   bool stochastic = false;
   uint64_t seed = 0, name_key = 0, step = 0;  // of the draws;
   int64_t first_row = 0, first_col = 0,
           all_cols = 0;  // the first element is this one of the matrix that they count over
   DType dtype = DType::bf16;
-  // The same codes and scales as small_gemm reads them (kernel/small_layout.h), with
+  // The same codes and scales as quantized_gemm reads them (kernel/quant_layout.h), with
   // layout_of(args); both may be null.
   uint8_t* packed = nullptr;      // [layout.code_bytes()]
   void* packed_scales = nullptr;  // [layout.scale_bytes()]; not of `tensor`
   bool sum_rows = false;          // a product adds up over the rows; else over the columns
 };
-MT_HD SmallLayout layout_of(const QuantiseArgs& a) {
-  bool tiles = a.scale != SmallScale::tensor;
+MT_HD QuantLayout layout_of(const QuantizeArgs& a) {
+  bool tiles = a.scale != QuantScale::tensor;
   return {.lines = a.sum_rows ? a.cols : a.rows,
           .sum = a.sum_rows ? a.rows : a.cols,
           .format = a.format,
@@ -358,10 +358,10 @@ MT_HD SmallLayout layout_of(const QuantiseArgs& a) {
 /// the packed codes as a and b, the layouts' sum as k, what C is and what is added; its scale_a and
 /// scale_b are the factors of whole tensors. Not read: batch, lda, ldb, dtype, transposes. Sums are
 /// in float.
-struct SmallGemmArgs {
+struct QuantizedGemmArgs {
   GemmArgs product;
-  SmallLayout a, b;
-  const void* a_scales = nullptr;  // null with SmallScale::tensor
+  QuantLayout a, b;
+  const void* a_scales = nullptr;  // null with QuantScale::tensor
   const void* b_scales = nullptr;
 };
 /// y = the Walsh-Hadamard transform over 16 rows at a time, rows of each column first multiplied by
@@ -401,7 +401,7 @@ struct AdamWArgs {
 /// Every kernel with its arguments, for code that treats all alike.
 #define MT_KERNELS(X)                                 \
   X(gemm, GemmArgs)                                   \
-  X(small_gemm, SmallGemmArgs)                        \
+  X(quantized_gemm, QuantizedGemmArgs)                \
   X(rms_norm, RmsNormArgs)                            \
   X(rms_norm_backward, RmsNormBackwardArgs)           \
   X(layer_norm, LayerNormArgs)                        \
@@ -425,7 +425,7 @@ struct AdamWArgs {
   X(column_sum, ColumnSumArgs)                        \
   X(dropout, DropoutArgs)                             \
   X(amax, AmaxArgs)                                   \
-  X(quantise, QuantiseArgs)                           \
+  X(quantize, QuantizeArgs)                           \
   X(hadamard, HadamardArgs)                           \
   X(squared_norm, SquaredNormArgs)                    \
   X(adamw, AdamWArgs)
@@ -434,12 +434,12 @@ struct KernelTable {
 #define MT_KERNEL(entry, Args) void (*entry)(Stream&, const Args&) = nullptr;
   MT_KERNELS(MT_KERNEL)
 #undef MT_KERNEL
-  /// Which scales the device's unit multiplies by, as a bit for each SmallScale. What it lacks is
+  /// Which scales the device's unit multiplies by, as a bit for each QuantScale. What it lacks is
   /// computed as bf16 products of the rounded operands (gemm), with the same results but for the
   /// order of sums.
-  uint32_t small_scales = 0;
-  bool multiplies(SmallScale scale) const {
-    return small_gemm && (small_scales >> static_cast<int>(scale) & 1u) != 0;
+  uint32_t quant_scales = 0;
+  bool multiplies(QuantScale scale) const {
+    return quantized_gemm && (quant_scales >> static_cast<int>(scale) & 1u) != 0;
   }
 };
 

@@ -13,41 +13,44 @@ const Placement kR = Placement::R(), kI = Placement::I(), kP = Placement::P();
 const Placement kS0 = Placement::S(0), kS1 = Placement::S(1);
 
 const MixRule kRules[] = {
-    {MixOp::linear, {kR, kR}, kR},
-    {MixOp::linear, {kI, kI}, kI},
-    {MixOp::linear, {kS0, kR}, kS0},  // other tokens on each rank
-    {MixOp::linear, {kR, kS0}, kS1},  // column parallel
-    {MixOp::linear, {kS1, kS1}, kP},  // row parallel
-    {MixOp::linear, {kP, kR}, kP},
-    {MixOp::linear, {kR, kP}, kP},
-    {MixOp::add, {kR, kR}, kR},
-    {MixOp::add, {kI, kI}, kI},
-    {MixOp::add, {kS0, kS0}, kS0},
-    {MixOp::add, {kP, kP}, kP},
-    {MixOp::bias, {kR, kR}, kR},
-    {MixOp::bias, {kI, kI}, kI},
-    {MixOp::bias, {kS0, kR}, kS0},
-    {MixOp::bias, {kS1, kS0}, kS1},
-    {MixOp::bias, {kP, kP}, kP},
-    {MixOp::multiply, {kR, kR}, kR},
-    {MixOp::multiply, {kI, kI}, kI},
-    {MixOp::multiply, {kS0, kS0}, kS0},
-    {MixOp::multiply, {kP, kR}, kP},
-    {MixOp::multiply, {kR, kP}, kP},
-    {MixOp::pointwise, {kR, kR}, kR},
-    {MixOp::pointwise, {kI, kI}, kI},
-    {MixOp::pointwise, {kS0, kS0}, kS0},
-    {MixOp::norm, {kR, kR}, kR},
-    {MixOp::norm, {kI, kI}, kI},
-    {MixOp::norm, {kS0, kR}, kS0},  // sequence parallel: the weight's gradient is a partial sum
-    {MixOp::norm, {kR, kP}, kP},
+    {PlacementRule::linear, {kR, kR}, kR},
+    {PlacementRule::linear, {kI, kI}, kI},
+    {PlacementRule::linear, {kS0, kR}, kS0},  // other tokens on each rank
+    {PlacementRule::linear, {kR, kS0}, kS1},  // column parallel
+    {PlacementRule::linear, {kS1, kS1}, kP},  // row parallel
+    {PlacementRule::linear, {kP, kR}, kP},
+    {PlacementRule::linear, {kR, kP}, kP},
+    {PlacementRule::add, {kR, kR}, kR},
+    {PlacementRule::add, {kI, kI}, kI},
+    {PlacementRule::add, {kS0, kS0}, kS0},
+    {PlacementRule::add, {kP, kP}, kP},
+    {PlacementRule::bias, {kR, kR}, kR},
+    {PlacementRule::bias, {kI, kI}, kI},
+    {PlacementRule::bias, {kS0, kR}, kS0},
+    {PlacementRule::bias, {kS1, kS0}, kS1},
+    {PlacementRule::bias, {kP, kP}, kP},
+    {PlacementRule::multiply, {kR, kR}, kR},
+    {PlacementRule::multiply, {kI, kI}, kI},
+    {PlacementRule::multiply, {kS0, kS0}, kS0},
+    {PlacementRule::multiply, {kP, kR}, kP},
+    {PlacementRule::multiply, {kR, kP}, kP},
+    {PlacementRule::pointwise, {kR, kR}, kR},
+    {PlacementRule::pointwise, {kI, kI}, kI},
+    {PlacementRule::pointwise, {kS0, kS0}, kS0},
+    {PlacementRule::norm, {kR, kR}, kR},
+    {PlacementRule::norm, {kI, kI}, kI},
+    {PlacementRule::norm,
+     {kS0, kR},
+     kS0},  // sequence parallel: the weight's gradient is a partial sum
+    {PlacementRule::norm, {kR, kP}, kP},
 };
 
-bool any_dim(MixOp op) {
-  return op == MixOp::add || op == MixOp::multiply || op == MixOp::pointwise;
+bool any_dim(PlacementRule op) {
+  return op == PlacementRule::add || op == PlacementRule::multiply ||
+         op == PlacementRule::pointwise;
 }
 
-std::optional<Placement> find(MixOp op, Placement a, Placement b) {
+std::optional<Placement> find(PlacementRule op, Placement a, Placement b) {
   if (any_dim(op) && a.letter() == Letter::S) {
     if (a != b) return std::nullopt;
     return a;  // the row S(0), S(0) of each of them
@@ -57,10 +60,10 @@ std::optional<Placement> find(MixOp op, Placement a, Placement b) {
   return std::nullopt;
 }
 
-std::string why_not(MixOp op, Placement a, Placement b) {
+std::string why_not(PlacementRule op, Placement a, Placement b) {
   auto either = [&](Letter letter) { return a.letter() == letter || b.letter() == letter; };
   bool both = a.letter() == b.letter();
-  if (either(Letter::P) && (op == MixOp::add || op == MixOp::bias))
+  if (either(Letter::P) && (op == PlacementRule::add || op == PlacementRule::bias))
     return "what is not a summand would be added once per rank: redistribute P -> I or P -> S "
            "first";
   if (either(Letter::I) && !both)
@@ -69,10 +72,10 @@ std::string why_not(MixOp op, Placement a, Placement b) {
            "it, or the other input gets too much: redistribute I -> R";
   if (either(Letter::P) && both)
     return "a product of sums is not the sum of the products: redistribute P -> I or P -> S first";
-  if (either(Letter::P) && (op == MixOp::pointwise || op == MixOp::norm))
+  if (either(Letter::P) && (op == PlacementRule::pointwise || op == PlacementRule::norm))
     return "a function of a sum is not the sum of the function: redistribute P -> I or P -> S "
            "first";
-  if (op == MixOp::norm && a.letter() == Letter::S)
+  if (op == PlacementRule::norm && a.letter() == Letter::S)
     return "each rank would normalise rows by a part of them: redistribute to S(0), whole rows, "
            "with the "
            "weight R";
@@ -82,7 +85,7 @@ std::string why_not(MixOp op, Placement a, Placement b) {
          "other";
 }
 
-std::string allowed(MixOp op) {
+std::string allowed(PlacementRule op) {
   std::vector<std::string> out;
   for (const MixRule& rule : kRules)
     if (rule.op == op)
@@ -92,19 +95,19 @@ std::string allowed(MixOp op) {
 
 }  // namespace
 
-const char* name(MixOp op) {
+const char* name(PlacementRule op) {
   switch (op) {
-    case MixOp::linear:
+    case PlacementRule::linear:
       return "linear";
-    case MixOp::add:
+    case PlacementRule::add:
       return "add";
-    case MixOp::bias:
+    case PlacementRule::bias:
       return "bias";
-    case MixOp::multiply:
+    case PlacementRule::multiply:
       return "multiply";
-    case MixOp::pointwise:
+    case PlacementRule::pointwise:
       return "pointwise";
-    case MixOp::norm:
+    case PlacementRule::norm:
       return "norm";
   }
   return "?";
@@ -112,8 +115,8 @@ const char* name(MixOp op) {
 
 std::span<const MixRule> mix_rules() { return kRules; }
 
-Placement mix(MixOp op, std::span<const Placement> inputs) {
-  MT_CHECK(op == MixOp::pointwise ? !inputs.empty() : inputs.size() == 2, name(op), " of ",
+Placement mix(PlacementRule op, std::span<const Placement> inputs) {
+  MT_CHECK(op == PlacementRule::pointwise ? !inputs.empty() : inputs.size() == 2, name(op), " of ",
            inputs.size(), " inputs");
   // Pointwise rules pair equal placements only, so holding each input against the first is enough.
   std::optional<Placement> result = find(op, inputs.front(), inputs.back());

@@ -14,7 +14,7 @@
 namespace mtrain {
 
 /// Ops by what they do to sums and pieces.
-enum class MixOp : uint8_t {
+enum class PlacementRule : uint8_t {
   linear,     // y[T,N] = x[T,D] w[N,D]^T: inputs x, w
   add,        // y = a + b
   bias,       // y[T,N] = x[T,N] + b[N] in every row: inputs x, b
@@ -22,12 +22,12 @@ enum class MixOp : uint8_t {
   pointwise,  // y = f(x), or of several inputs of one shape, f not linear: gelu, silu_mul
   norm,       // y[T,D] = w[D] * x / norm of each row: inputs x, w
 };
-MT_API const char* name(MixOp op);
+MT_API const char* name(PlacementRule op);
 
 /// One rule. Where every dim is allowed (add, multiply, pointwise), S(0) stands for all, the same
 /// in all inputs.
 struct MixRule {
-  MixOp op;
+  PlacementRule op;
   std::array<Placement, 2> inputs;
   Placement result;
 };
@@ -35,6 +35,6 @@ MT_API std::span<const MixRule> mix_rules();
 
 /// The placement of the result. Two inputs; pointwise takes one or more. Throws Error(bug) naming
 /// the placements, why they do not mix, what to redistribute, and what is allowed.
-MT_API Placement mix(MixOp op, std::span<const Placement> inputs);
+MT_API Placement mix(PlacementRule op, std::span<const Placement> inputs);
 
 }  // namespace mtrain

@@ -25,7 +25,7 @@ KernelTable planning_kernels(const KernelTable& real) {
     out.entry = [](Stream& stream, const Args& args) { nothing(stream, args); };
   MT_KERNELS(MT_PLAN)
 #undef MT_PLAN
-  out.small_scales = real.small_scales;
+  out.quant_scales = real.quant_scales;
   return out;
 }
 

@@ -29,7 +29,7 @@ Profile::Profile(const KernelTable& kernels) : kernels_(kernels) {
   } while (false);
   MT_KERNELS(MT_RECORD)
 #undef MT_RECORD
-  recording_.small_scales = kernels_.small_scales;
+  recording_.quant_scales = kernels_.quant_scales;
 }
 
 }  // namespace mtrain

@@ -62,7 +62,7 @@ CountedWork count(const GemmArgs& g) {
           cat(g.batch > 1 ? cat(g.batch, " x ") : "", g.m, "x", g.n, "x", g.k, " ", direction, " ",
               name(g.dtype))};
 }
-CountedWork count(const SmallGemmArgs& a) {
+CountedWork count(const QuantizedGemmArgs& a) {
   const GemmArgs& g = a.product;
   double read = static_cast<double>(a.a.code_bytes() + a.b.code_bytes() + a.a.scale_bytes() +
                                     a.b.scale_bytes());
@@ -133,9 +133,9 @@ CountedWork count(const CopyBlocksArgs& a) {
 CountedWork count(const ColumnSumArgs& a) { return rows(a.rows, a.cols, 1, 1, a.dtype); }
 CountedWork count(const DropoutArgs& a) { return elements(a.count, 2, 30, a.dtype); }
 CountedWork count(const AmaxArgs& a) { return elements(a.count, 1, 1, a.dtype); }
-CountedWork count(const QuantiseArgs& a) {
+CountedWork count(const QuantizeArgs& a) {
   // Tiles are read twice: for their largest value, and to be rounded.
-  CountedWork out = rows(a.rows, a.cols, a.scale == SmallScale::tensor ? 1 : 2, 2, a.dtype);
+  CountedWork out = rows(a.rows, a.cols, a.scale == QuantScale::tensor ? 1 : 2, 2, a.dtype);
   out.work.bytes += product(a.rows, a.cols) * ((a.values ? 2 : 0) + (a.codes ? 1 : 0));
   if (a.packed)
     out.work.bytes += static_cast<double>(layout_of(a).code_bytes() + layout_of(a).scale_bytes());

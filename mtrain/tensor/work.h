@@ -14,7 +14,7 @@ struct CountedWork {
 };
 
 CountedWork count(const GemmArgs&);
-CountedWork count(const SmallGemmArgs&);
+CountedWork count(const QuantizedGemmArgs&);
 CountedWork count(const RmsNormArgs&);
 CountedWork count(const RmsNormBackwardArgs&);
 CountedWork count(const LayerNormArgs&);
@@ -38,7 +38,7 @@ CountedWork count(const CopyBlocksArgs&);
 CountedWork count(const ColumnSumArgs&);
 CountedWork count(const DropoutArgs&);
 CountedWork count(const AmaxArgs&);
-CountedWork count(const QuantiseArgs&);
+CountedWork count(const QuantizeArgs&);
 CountedWork count(const HadamardArgs&);
 CountedWork count(const SquaredNormArgs&);
 CountedWork count(const AdamWArgs&);

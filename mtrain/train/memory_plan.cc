@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "mtrain/base/checked.h"
-#include "mtrain/comm/planned.h"
+#include "mtrain/comm/dry_run.h"
 #include "mtrain/cpu/threads.h"
 #include "mtrain/launch/rank_mesh.h"
 #include "mtrain/optim/grad_reducer.h"
@@ -48,9 +48,8 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   const Settings& s = recipe.settings;
   int64_t copy = s.dist.tp * s.dist.pp * s.dist.cp,
           ranks = s.dist.nproc % copy == 0 ? s.dist.nproc : copy;
-  PlannedCommunicator world(
-      static_cast<int>(RankMesh::first_of_stage(recipe, ranks, pipeline_rank)),
-      static_cast<int>(ranks));
+  DryRunCommunicator world(static_cast<int>(RankMesh::first_of_stage(recipe, ranks, pipeline_rank)),
+                           static_cast<int>(ranks));
   RankMesh mesh(recipe, world);
   Session session(recipe, plugins,
                   {.initialise = false,
@@ -99,7 +98,7 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   stream = {trained, interpreter.stream_shape(), interpreter.stream_dtype()};
   Checked<int64_t> parameters = plan.parameters;
   for (const auto& p : session.parameters.all())
-    parameters = parameters + (p.counted ? p.global.numel() : 0);
+    parameters = parameters + (p.is_primary ? p.global.numel() : 0);
   plan.parameters = at_most(parameters);
   const CachingAllocator& memory = run.memory();
   plan.stages.push_back(memory.at_peak());

@@ -20,18 +20,18 @@ BlockPlan block_plan(const Settings& s) {
 
 namespace {
 
-SmallProductRule small_rule(const MixedPrecisionSection& p) {
+QuantRule quant_rule(const MixedPrecisionSection& p) {
   if (p.fp4 == "nvfp4")
-    return {.recipe = SmallRecipe::nvfp4,
-            .forward = SmallFloat::e2m1,
-            .backward = SmallFloat::e2m1,
+    return {.recipe = QuantRecipe::nvfp4,
+            .forward = QuantFormat::e2m1,
+            .backward = QuantFormat::e2m1,
             .stochastic = p.fp4_stochastic_rounding,
             .hadamard = p.fp4_hadamard};
-  SmallProductRule rule{.backward = p.fp8 == "hybrid" ? SmallFloat::e5m2 : SmallFloat::e4m3,
-                        .headroom = static_cast<float>(std::exp2(p.fp8_margin))};
-  if (p.fp8_recipe == "delayed") rule.recipe = SmallRecipe::delayed;
-  if (p.fp8_recipe == "blockwise") rule.recipe = SmallRecipe::blockwise;
-  if (p.fp8_recipe == "mxfp8") rule.recipe = SmallRecipe::mxfp8;
+  QuantRule rule{.backward = p.fp8 == "hybrid" ? QuantFormat::e5m2 : QuantFormat::e4m3,
+                 .headroom = static_cast<float>(std::exp2(p.fp8_margin))};
+  if (p.fp8_recipe == "delayed") rule.recipe = QuantRecipe::delayed;
+  if (p.fp8_recipe == "blockwise") rule.recipe = QuantRecipe::blockwise;
+  if (p.fp8_recipe == "mxfp8") rule.recipe = QuantRecipe::mxfp8;
   return rule;
 }
 
@@ -40,8 +40,8 @@ SmallProductRule small_rule(const MixedPrecisionSection& p) {
 PrecisionOptions precision_options(const Recipe& recipe) {
   const MixedPrecisionSection& p = recipe.settings.mixed_precision;
   const Node* layers = recipe.config.root().find("model.layers");
-  return {.small = p.small_products(),
-          .rule = small_rule(p),
+  return {.quantized = p.quantized_products(),
+          .rule = quant_rule(p),
           .head = p.fp8_output,
           .layers = layers && layers->kind() == NodeKind::integer
                         ? layers->as_int()

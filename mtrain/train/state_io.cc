@@ -19,7 +19,7 @@ struct StateTensor {
   const Parameter* parameter;
   int64_t begin;
   Tensor tensor;
-  bool counted;  // this rank saves it
+  bool is_primary;  // this rank saves it
 };
 
 // Every tensor of the state with its name, in a fixed order.
@@ -30,10 +30,10 @@ std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* op
     return named;
   }
   for (auto& e : optimizer->entries()) {
-    named.push_back({e.parameter->name, e.parameter, e.begin, e.master, e.counted});
+    named.push_back({e.parameter->name, e.parameter, e.begin, e.master, e.is_primary});
     for (size_t i = 0; i < e.state.size(); ++i)
       named.push_back({cat(e.parameter->name, ".", optimizer->names()[i]), e.parameter, e.begin,
-                       e.state[i], e.counted});
+                       e.state[i], e.is_primary});
   }
   return named;
 }
@@ -42,10 +42,10 @@ std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* op
 class Staging {
  public:
   Staging() = default;
-  Staging(std::vector<StateTensor> tensors, bool counted_only) : tensors_(std::move(tensors)) {
+  Staging(std::vector<StateTensor> tensors, bool primary_only) : tensors_(std::move(tensors)) {
     for (const StateTensor& t : tensors_)
       for (const ParamBox& box : t.parameter->boxes_of(t.begin, t.begin + t.tensor.numel())) {
-        if (counted_only && !(t.counted && box.counted)) continue;
+        if (primary_only && !(t.is_primary && box.is_primary)) continue;
         slices_.push_back({t.name, DType::f32, t.parameter->global, box.global, box.extent, {}});
         boxes_.push_back({&t, box});
       }
@@ -56,7 +56,7 @@ class Staging {
   /// A model's buffers go whole. To be saved: copies of those that this rank saves.
   void add_copies(const std::deque<StateBuffer>& buffers) {
     for (const StateBuffer& b : buffers) {
-      if (!b.counted) continue;
+      if (!b.is_primary) continue;
       const auto bytes = std::as_bytes(std::span(b.values));
       slices_.push_back(whole_slice(b.name, DType::f32, shape_of(b),
                                     copies_.emplace_back(bytes.begin(), bytes.end())));
@@ -74,7 +74,7 @@ class Staging {
       if (!b.may_begin_anew || std::any_of(stored.begin(), stored.end(), is_it))
         slices_.push_back(whole_slice(b.name, DType::f32, shape_of(b),
                                       std::as_writable_bytes(std::span(b.values))));
-      else if (b.counted)
+      else if (b.is_primary)
         missing.push_back(b.name);
     }
     return missing;

@@ -44,7 +44,7 @@ void place(const Parameter& p, int64_t begin, const Tensor& tensor, WholeTensors
   WholeTensor& whole = entry->second;
   if (first) whole = whole_of(p.global);
   for (const ParamBox& box : p.boxes_of(begin, begin + tensor.numel())) {
-    if (!box.counted) continue;
+    if (!box.is_primary) continue;
     for_each_run(box, p.global, p.local, [&](int64_t to, int64_t from, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
         whole.values[static_cast<size_t>(to + i)] = local[static_cast<size_t>(from - begin + i)];
@@ -77,7 +77,7 @@ void gather(Slices slices, Tensor ParamSlice::*tensor, const RankMesh& mesh,
   {
     std::lock_guard lock(results);
     for (const auto& slice : slices)
-      if (slice.counted) place(*slice.parameter, slice.begin, slice.*tensor, wholes);
+      if (slice.is_primary) place(*slice.parameter, slice.begin, slice.*tensor, wholes);
   }
   if (!options.world) return mesh.world().barrier();
   for (const auto& [name, shape] : *options.shapes) {

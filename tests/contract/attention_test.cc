@@ -85,7 +85,7 @@ TEST_CASE("rope: values and gradients") {
 }
 
 TEST_CASE("rope: turns in place when nobody else holds the tensor, and a copy otherwise") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   const Heads heads{2, 1, 6};
   Angles angles = angles_of(6, 10);
@@ -106,7 +106,7 @@ TEST_CASE("rope: turns in place when nobody else holds the tensor, and a copy ot
 }
 
 TEST_CASE("rope: its gradient turns back without touching a gradient that others hold") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   const Heads heads{1, 1, 4};
   Angles angles = angles_of(4, 4);
@@ -169,7 +169,7 @@ TEST_CASE("attention: values and gradients") {
 }
 
 TEST_CASE("attention: tokens see neither other sequences nor, when causal, what comes after them") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   const Heads heads{4, 2, 8};
   SequenceBounds bounds = bounds_of({5, 7, 4});
@@ -196,7 +196,7 @@ TEST_CASE("attention: tokens see neither other sequences nor, when causal, what 
 }
 
 TEST_CASE("attention: large scores neither overflow nor become NaN") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   const Heads heads{1, 1, 4};
   SequenceBounds bounds = bounds_of({3});
@@ -214,7 +214,7 @@ TEST_CASE("attention: large scores neither overflow nor become NaN") {
 }
 
 TEST_CASE("attention: bounds that do not cover the tokens are refused") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   const Heads heads{1, 1, 4};
   Tensor x = run.zeros({4, heads.width()}, DType::f32);

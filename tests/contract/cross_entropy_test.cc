@@ -49,7 +49,7 @@ TEST_CASE("cross_entropy: values and gradients") {
 }
 
 TEST_CASE("cross_entropy: padding may hold anything, NaN and infinity included") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   for (DType dtype : kDTypes) {
     Values logits = random_values(3 * 8, "logits");
@@ -70,7 +70,7 @@ TEST_CASE("cross_entropy: padding may hold anything, NaN and infinity included")
 }
 
 TEST_CASE("cross_entropy: the gradient takes the logits' place, unless somebody still holds them") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   for (DType dtype : kDTypes) {
     auto with = [&](bool hold) {
@@ -91,7 +91,7 @@ TEST_CASE("cross_entropy: the gradient takes the logits' place, unless somebody 
 }
 
 TEST_CASE("cross_entropy: logits of a hundred give finite losses and a certain one gives none") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Tensor loss = cross_entropy(make(run, {500, 0, 0, 500, -500, 0}, {2, 3}, DType::f32),
                               make_ids(run, {0, 1}), 3);
@@ -99,7 +99,7 @@ TEST_CASE("cross_entropy: logits of a hundred give finite losses and a certain o
 }
 
 TEST_CASE("cross_entropy: gradients of a row add up to nothing") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Tensor x = make(run, random_values(33 * 129, "logits"), {33, 129}, DType::f32);
   auto probe = std::make_shared<Catcher>();
@@ -116,7 +116,7 @@ TEST_CASE("cross_entropy: gradients of a row add up to nothing") {
 }
 
 TEST_CASE("cross_entropy: faulty arguments are refused") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   CHECK_THROWS_AS(cross_entropy(run.zeros({2, 3}, DType::f32), make_ids(run, {0}), 3), Error);
   CHECK_THROWS_AS(cross_entropy(run.zeros({2, 3}, DType::f32), make_ids(run, {0, 1}), 4), Error);

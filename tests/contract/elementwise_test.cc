@@ -68,7 +68,7 @@ TEST_CASE("gelu: values and gradients, exact and approximate") {
 }
 
 TEST_CASE("activations: far from zero they are the identity or nothing, never NaN") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   const Values far = {-1e4, -300, -100, -90, -50, 50, 90, 100, 300, 1e4}, ones(far.size(), 1.0);
   const Shape shape = {1, static_cast<int64_t>(far.size())};
@@ -135,7 +135,7 @@ TEST_CASE("dropout: values and gradients") {
   for (int64_t rows : kOddSizes)
     for (double p : {0.1, 0.5, 0.9}) {
       constexpr int64_t kCols = 33, kFirst = 1000;
-      Lab other;  // seeds are alike
+      Fixture other;  // seeds are alike
       other.run().step = 5;
       Values factors = dropout_factors(other.run(), rows * kCols, kFirst * kCols, p);
       Case c{.name = cat("dropout ", p, " ", rows), .out = {rows, kCols}};
@@ -157,7 +157,7 @@ TEST_CASE("dropout: values and gradients") {
 }
 
 TEST_CASE("dropout: the mask does not depend on how the tokens are cut") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   constexpr int64_t kRows = 24, kCols = 17;
   Tensor x = make(run, Values(kRows * kCols, 1.0), {kRows, kCols}, DType::f32);
@@ -174,7 +174,7 @@ TEST_CASE("dropout: the mask does not depend on how the tokens are cut") {
 }
 
 TEST_CASE("dropout: rows that are some of the tokens draw what those tokens draw") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   constexpr int64_t kRows = 24, kCols = 17;
   auto ones = [&](int64_t rows) {
@@ -207,7 +207,7 @@ TEST_CASE("dropout: rows that are some of the tokens draw what those tokens draw
 TEST_CASE(
     "dropout: the share of kept elements is 1 - p and masks of names, steps, seeds and tokens "
     "differ") {
-  Lab lab(2, 1), other(2, 2);
+  Fixture lab(2, 1), other(2, 2);
   Run& run = lab.run();
   constexpr int64_t kRows = 200, kCols = 129;
   auto mask = [](Run& r, float p, uint64_t key) {
@@ -232,7 +232,7 @@ TEST_CASE(
 }
 
 TEST_CASE("dropout: nothing happens at p = 0 and while evaluating") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Tensor x = make(run, {1, 2, 3}, {1, 3}, DType::f32);
   CHECK(dropout(x, 0, 1).raw() == x.raw());

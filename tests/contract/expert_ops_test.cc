@@ -217,7 +217,7 @@ TEST_CASE("route: choices and weights of every rule, and the gradients of logits
 }
 
 TEST_CASE("route: a bias moves the choice and not the weights; ties go to the smaller number") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   const Values z = {0.1, 0.4, 0.3, 0.2, 0, 0, 0, 0};
   Tensor logits = make(run, z, {2, 4}, DType::f32);
@@ -244,7 +244,7 @@ TEST_CASE("route: balancing losses enter the gradient of the logits and are reco
       for (int64_t groups : {0, 3}) {
         RouterRule rule{
             .score = score, .top_k = 2, .groups = groups, .group_top_k = groups ? 2 : 0};
-        Lab lab;
+        Fixture lab;
         Run& run = lab.run();
         auto target = std::make_shared<Catcher>();
         Tensor logits = make(run, z, {kTokens, kExperts}, DType::f32);
@@ -283,7 +283,7 @@ TEST_CASE("route: balancing losses enter the gradient of the logits and are reco
 }
 
 TEST_CASE("route: losses without a weight are refused") {
-  Lab lab;
+  Fixture lab;
   Tensor logits = make(lab.run(), random_values(8, "z"), {2, 4}, DType::f32);
   CHECK_THROWS_WITH_AS(route(logits, {}, {.z_coefficient = 1}, nullptr),
                        doctest::Contains("loss_weight"), Error);

@@ -76,13 +76,13 @@ Values values_of(const Tensor& t) {
   return download<float>(t);
 }
 
-Lab::Lab(int threads, uint64_t seed) : Lab(places().front().make(threads), seed) {}
+Fixture::Fixture(int threads, uint64_t seed) : Fixture(places().front().make(threads), seed) {}
 
-Lab::Lab(std::unique_ptr<Backend> backend, uint64_t seed)
+Fixture::Fixture(std::unique_ptr<Backend> backend, uint64_t seed)
     : backend_(std::make_unique<GuardBackend>(std::move(backend))),
       run_(std::in_place, *backend_, Device{}, seed) {}
 
-Lab::~Lab() {
+Fixture::~Fixture() {
   run_.reset();
   // Not CHECK_MESSAGE: while an exception unwinds, doctest appends its text to a list that threads
   // share without a lock.
@@ -230,7 +230,7 @@ void check_without_tape(Run& run, const Case& c, const Setting& s, const Outcome
 void check_at(const Place& place, const Case& c, const Setting& s, Figures& figures) {
   std::string where = cat(c.name, " ", name(s.dtype));
   INFO("at ", place.name);
-  Lab lab(place.make(1)), wide(place.make(3));
+  Fixture lab(place.make(1)), wide(place.make(3));
   Outcome first = execute(lab.run(), c, s);
   check_values(c, s, first, figures);
   CHECK_MESSAGE(execute(lab.run(), c, s) == first, where, " differs when it is run again");

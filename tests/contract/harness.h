@@ -33,12 +33,12 @@ Values values_of(const Tensor& t);
 
 /// A rank of its own on a guarded backend, of the first place. The destructor checks the guards and
 /// that all memory came back.
-class Lab {
+class Fixture {
  public:
-  explicit Lab(int threads = 2, uint64_t seed = 11);
+  explicit Fixture(int threads = 2, uint64_t seed = 11);
   /// On a backend of the caller's choice.
-  explicit Lab(std::unique_ptr<Backend> backend, uint64_t seed = 11);
-  ~Lab();
+  explicit Fixture(std::unique_ptr<Backend> backend, uint64_t seed = 11);
+  ~Fixture();
   Run& run() { return *run_; }
 
  private:

@@ -54,7 +54,7 @@ Result solve(const Problem& p, DType dtype, bool fused, Run& run) {
 
 void compare(const Problem& p, DType dtype) {
   INFO(name(dtype), ", ", p.rows, " x ", p.width, ", ", p.vocab, " (", p.valid, ")");
-  Lab one(1), two(2);
+  Fixture one(1), two(2);
   Result fused = solve(p, dtype, true, one.run()), plain = solve(p, dtype, false, one.run());
   Result again = solve(p, dtype, true, two.run());
   CHECK(fused.loss == plain.loss);
@@ -107,7 +107,7 @@ TEST_CASE("linear_cross_entropy: the gradient of its bias is what the losses' di
   constexpr int64_t kRows = 5, kWidth = 3, kVocab = 7;
   const Values bias = random_values(kVocab, "b");
   auto total = [&](const Values& values) {
-    Lab lab;
+    Fixture lab;
     Run& run = lab.run();
     auto leaf = std::make_shared<Leaf>();
     leaf->grad = run.zeros({kVocab}, DType::f32);
@@ -132,7 +132,7 @@ TEST_CASE("linear_cross_entropy: the gradient of its bias is what the losses' di
 }
 
 TEST_CASE("linear_cross_entropy never holds the logits of all tokens") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   const int64_t rows = 1030, vocab = 65536;
   size_t before = run.memory().peak();
@@ -141,7 +141,7 @@ TEST_CASE("linear_cross_entropy never holds the logits of all tokens") {
 }
 
 TEST_CASE("linear_cross_entropy: losses whose backward has not come are counted") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   auto leaf = std::make_shared<Leaf>();
   leaf->grad = run.zeros({4, 3}, DType::f32);
@@ -158,7 +158,7 @@ TEST_CASE("linear_cross_entropy: losses whose backward has not come are counted"
 
 TEST_CASE(
     "linear_cross_entropy: losses that are weighted in another way are refused, not trained on") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32),
          w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
@@ -168,7 +168,7 @@ TEST_CASE(
 }
 
 TEST_CASE("linear_cross_entropy without a known weight, or without a tape, gives the same losses") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32),
          w = make(run, random_values(12, "w"), {4, 3}, DType::f32);

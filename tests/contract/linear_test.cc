@@ -50,7 +50,7 @@ TEST_CASE("linear: values and gradients") {
 }
 
 TEST_CASE("linear: mismatched shapes and dtypes are refused with both") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Tensor x = run.zeros({3, 4}, DType::f32), w = run.zeros({5, 6}, DType::f32),
          half = run.zeros({5, 4}, DType::bf16);

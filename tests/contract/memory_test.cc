@@ -149,7 +149,7 @@ TEST_CASE("memory: the whole net between guards, and its gradients at any thread
   for (DType dtype : kDTypes) {
     std::vector<std::vector<Values>> grads;
     for (int threads : {1, 2, 5}) {
-      Lab lab(threads);
+      Fixture lab(threads);
       Net net(lab.run(), dtype);
       backward(net.loss(lab.run(), false),
                make(lab.run(), Values(kTokens, 1.0), {kTokens}, DType::f32));
@@ -198,7 +198,7 @@ TEST_CASE("memory: an allocation that fails is not counted as in use") {
   CHECK(run.memory().in_use() == 0);
   CHECK(run.memory().reserved() == 0);
   CHECK(run.memory().system_allocations() == 0);
-  Tensor small = run.zeros({10}, DType::f32);
+  Tensor quantized = run.zeros({10}, DType::f32);
   CHECK(run.memory().in_use() == 256);
 }
 

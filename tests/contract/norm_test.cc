@@ -64,7 +64,7 @@ TEST_CASE("layer_norm: values and gradients") {
 }
 
 TEST_CASE("layer_norm: a width of one gives the bias and no gradient of x") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Tensor x = make(run, {3, -5}, {2, 1}, DType::f32), w = make(run, {2}, {1}, DType::f32),
          b = make(run, {7}, {1}, DType::f32);
@@ -77,7 +77,7 @@ TEST_CASE("layer_norm: a width of one gives the bias and no gradient of x") {
 }
 
 TEST_CASE("norms: rows of zeros stay finite") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   for (DType dtype : kDTypes) {
     Tensor w = make(run, Values(17, 1.0), {17}, dtype);

@@ -49,7 +49,7 @@ struct Result {
 
 // Two micro-batches through two uses of the block each: F0 F1 B0 B1, as a pipeline stage runs them.
 Result train(DType dtype, Way way, bool input_wants_gradient) {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Block block(run, dtype);
   Result result;
@@ -91,7 +91,7 @@ TEST_CASE(
 }
 
 TEST_CASE("recompute: keeps the block's input and nothing else") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Block block(run, DType::f32);
   auto kept = [&](Way way) {
@@ -106,7 +106,7 @@ TEST_CASE("recompute: keeps the block's input and nothing else") {
 }
 
 TEST_CASE("recompute: without a tape the block just runs") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Block block(run, DType::f32);
   GradMode off(run, false);
@@ -117,7 +117,7 @@ TEST_CASE("recompute: without a tape the block just runs") {
 }
 
 TEST_CASE("recompute: a block that fails in backward leaves the run as it was") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   int calls = 0;
   auto block = [&](const Tensor& x) {
@@ -137,7 +137,7 @@ TEST_CASE("recompute: a block that fails in backward leaves the run as it was") 
 }
 
 TEST_CASE("recompute: a block that ignores its input gives it no gradient") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Block block(run, DType::f32);
   Tensor x = make(run, random_values(kWidth, "x"), {1, kWidth}, DType::f32);

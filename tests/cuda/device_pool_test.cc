@@ -140,9 +140,9 @@ TEST_CASE(
     "making") {
   FakeDevice device(100 * kMiB);
   DevicePool pool(device);
-  std::vector<void*> small;
-  for (int i = 0; i < 40; ++i) small.push_back(pool.take(kMiB, kMain));
-  for (void* data : small) pool.give(data, kMain);
+  std::vector<void*> quantized;
+  for (int i = 0; i < 40; ++i) quantized.push_back(pool.take(kMiB, kMain));
+  for (void* data : quantized) pool.give(data, kMain);
   void* large = pool.take(90 * kMiB, kMain);  // fits only when the small segments have gone back
   REQUIRE(large != nullptr);
   CHECK(device.frees > 0);

@@ -55,8 +55,8 @@ TEST_CASE(
 }
 
 TEST_CASE("each generation multiplies by the scales that its unit knows") {
-  auto takes = [](int architecture, SmallScale scale) {
-    return (cuda::small_scales_of(architecture) >> static_cast<int>(scale) & 1u) != 0;
+  auto takes = [](int architecture, QuantScale scale) {
+    return (cuda::quant_scales_of(architecture) >> static_cast<int>(scale) & 1u) != 0;
   };
   struct Case {
     int architecture;
@@ -69,9 +69,9 @@ TEST_CASE("each generation multiplies by the scales that its unit knows") {
                  {100, true, false, true, true},
                  {120, true, false, true, true}}) {
     CAPTURE(c.architecture);
-    CHECK(takes(c.architecture, SmallScale::tensor) == c.tensor);
-    CHECK(takes(c.architecture, SmallScale::power_of_two) == c.power_of_two);
-    CHECK(takes(c.architecture, SmallScale::e8m0) == c.e8m0);
-    CHECK(takes(c.architecture, SmallScale::nvfp4) == c.nvfp4);
+    CHECK(takes(c.architecture, QuantScale::tensor) == c.tensor);
+    CHECK(takes(c.architecture, QuantScale::power_of_two) == c.power_of_two);
+    CHECK(takes(c.architecture, QuantScale::e8m0) == c.e8m0);
+    CHECK(takes(c.architecture, QuantScale::nvfp4) == c.nvfp4);
   }
 }

@@ -25,15 +25,15 @@ void* const kMain = reinterpret_cast<void*>(1);
 void* const kSide = reinterpret_cast<void*>(2);
 
 /// A stream that is recorded, and the pools' view of its device.
-struct Lab {
+struct Fixture {
   FakeGraphs graphs;
   FakeCapturingDevice device{graphs, size_t{1} << 30};
   RecordingDevice pools{device};
   int joins = 0;
   GraphRecorder recorder{graphs, device, kMain, [this] { ++joins, graphs.step("join"); }};
 
-  Lab() { pools.add(recorder); }
-  ~Lab() { pools.remove(recorder); }
+  Fixture() { pools.add(recorder); }
+  ~Fixture() { pools.remove(recorder); }
   void work(const std::string& name, int argument = 0) {
     recorder.open();
     graphs.work(kMain, name, argument);
@@ -51,7 +51,7 @@ struct Lab {
 TEST_CASE(
     "work waits for the cut, and each graph of a recording finds the executable that the last "
     "one's left") {
-  Lab lab;
+  Fixture lab;
   for (int step = 0; step < 3; ++step) {
     lab.recorder.begin();
     lab.work("a", 10 * step);
@@ -75,7 +75,7 @@ TEST_CASE(
 TEST_CASE(
     "a graph of another form is made anew in its place, and what it replaces goes when the stream "
     "has run") {
-  Lab lab;
+  Fixture lab;
   auto step = [&](const std::string& middle) {
     lab.recorder.begin();
     for (const std::string& name : {std::string("first"), middle, std::string("last")}) {
@@ -96,7 +96,7 @@ TEST_CASE(
 }
 
 TEST_CASE("an empty capture launches nothing and takes no graph's place") {
-  Lab lab;
+  Fixture lab;
   for (int step = 0; step < 2; ++step) {
     lab.recorder.begin();
     if (step == 1) {
@@ -113,7 +113,7 @@ TEST_CASE("an empty capture launches nothing and takes no graph's place") {
 }
 
 TEST_CASE("outside of a recording nothing is captured, and a recording in another is refused") {
-  Lab lab;
+  Fixture lab;
   lab.work("a");
   CHECK(lab.ran().size() == 1);
   lab.recorder.cut();
@@ -129,7 +129,7 @@ TEST_CASE(
     "a failure anywhere leaves no capture, no graph and no event behind, and says what failed") {
   for (const char* call : {"join", "end", "empty", "instantiate", "launch", "record"}) {
     INFO(call);
-    Lab lab;
+    Fixture lab;
     void* event = lab.pools.make_event();
     lab.recorder.begin();
     lab.work("a", 1);
@@ -156,7 +156,7 @@ TEST_CASE(
     CHECK(lab.recorder.end().launched >= 1);
     CHECK(lab.ran().size() == before + 1);
   }
-  Lab lab;
+  Fixture lab;
   lab.graphs.failing = "begin";
   lab.recorder.begin();
   CHECK_THROWS_AS(lab.work("a"), Error);
@@ -187,7 +187,7 @@ TEST_CASE("what is abandoned never runs, and nothing of it is left") {
 }
 
 TEST_CASE("page-locked memory that a graph reads is used again only when the graph has run") {
-  Lab lab;
+  Fixture lab;
   PinnedPool pool(lab.pools, 2 * PinnedPool::kPiece);
   auto upload = [&] {
     void* piece = pool.take();
@@ -214,7 +214,7 @@ TEST_CASE("page-locked memory that a graph reads is used again only when the gra
 }
 
 TEST_CASE("memory goes from a recorded stream to another behind the launch") {
-  Lab lab;
+  Fixture lab;
   DevicePool pool(lab.pools);
   lab.recorder.begin();
   void* a = pool.take(40 * kMiB, kMain);
@@ -239,7 +239,7 @@ TEST_CASE("memory goes from a recorded stream to another behind the launch") {
 }
 
 TEST_CASE("a recorded stream takes another's memory outside of its capture") {
-  Lab lab;
+  Fixture lab;
   DevicePool pool(lab.pools);
   void* a = pool.take(40 * kMiB, kSide);
   pool.give(a, kSide);
@@ -253,7 +253,7 @@ TEST_CASE("a recorded stream takes another's memory outside of its capture") {
 }
 
 TEST_CASE("memory goes back to the driver when no graph that waits uses it") {
-  Lab lab;
+  Fixture lab;
   {
     DevicePool pool(lab.pools);
     PinnedPool pinned(lab.pools, PinnedPool::kPiece);
@@ -272,7 +272,7 @@ TEST_CASE("memory goes back to the driver when no graph that waits uses it") {
 }
 
 TEST_CASE("recordings of two streams go their ways, and one that waits for the other cuts both") {
-  Lab lab;
+  Fixture lab;
   GraphRecorder side(lab.graphs, lab.device, kSide, [] {});
   lab.pools.add(side);
   void* event = lab.pools.make_event();
@@ -308,7 +308,7 @@ TEST_CASE(
   for (unsigned seed = 0; seed < 200; ++seed) {
     INFO("seed " << seed);
     std::mt19937 random(seed);
-    Lab lab;
+    Fixture lab;
     PinnedPool pinned(lab.pools, 3 * PinnedPool::kPiece);
     DevicePool pool(lab.pools);
     std::vector<unsigned> program(40);

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "communicator.h"
-#include "contract/comm/lab.h"
+#include "contract/comm/fixture.h"
 #include "fake_nccl.h"
 #include "fake_streams.h"
 #include "mtrain/comm/thread_world.h"

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "communicator.h"
-#include "contract/comm/lab.h"
+#include "contract/comm/fixture.h"
 #include "fake_nccl.h"
 #include "fake_streams.h"
 #include "mtrain/comm/thread_world.h"

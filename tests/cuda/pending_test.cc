@@ -10,7 +10,7 @@ using cuda::PendingWork;
 namespace {
 
 /// What was launched, in order: "u3" an update of three tensors, "n2@5" two norms from slot 5.
-struct Lab {
+struct Fixture {
   std::vector<std::string> launched;
   PendingWork work{
       {.adamw =
@@ -35,7 +35,7 @@ struct Lab {
 TEST_CASE(
     "updates are launched together, at most a batch at a time, and only when something else "
     "comes") {
-  Lab lab;
+  Fixture lab;
   for (int i = 0; i < 6; ++i) lab.work.add(lab.update());
   CHECK(lab.launched == std::vector<std::string>{"u4"});
   lab.work.flush();
@@ -44,7 +44,7 @@ TEST_CASE(
 }
 
 TEST_CASE("tensors of another compute dtype, and norms, keep the order of calls") {
-  Lab lab;
+  Fixture lab;
   double out = 0;
   lab.work.add(lab.update(lab.memory, DType::bf16));
   lab.work.add(lab.update(lab.memory, DType::f16));
@@ -55,7 +55,7 @@ TEST_CASE("tensors of another compute dtype, and norms, keep the order of calls"
 }
 
 TEST_CASE("each norm gets the result of its own slot, once") {
-  Lab lab;
+  Fixture lab;
   double out[7] = {};
   for (double& o : out) REQUIRE(lab.work.add({.x = lab.memory, .count = 8, .out = &o}));
   CHECK_FALSE(lab.work.add({.x = lab.memory, .count = 8, .out = out}));  // all slots are taken

@@ -96,7 +96,7 @@ BUGS = [
     Bug("rows put in order: backward as forward", "mtrain/dist/reorder_rows.cc",
         "ordered(run, dy, ranges, !back)",
         "ordered(run, dy, ranges, back)", Case("test_dist", "*context*")),
-    Bug("copied keys: gradients of copies not added up", "mtrain/dist/copy_keys.cc",
+    Bug("copied keys: gradients of copies not added up", "mtrain/dist/repeat_kv.cc",
         "back.accumulate = true;",
         "back.accumulate = false;", Case("test_dist", "*context*")),
     Bug("packed sequences: the first chunk always goes to the first rank", "mtrain/dist/context_slice.cc",

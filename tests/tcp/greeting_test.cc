@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "lab.h"
+#include "fixture.h"
 
 namespace mtrain::mpi {
 namespace {

@@ -13,8 +13,8 @@
 #include <chrono>
 #include <future>
 
+#include "fixture.h"
 #include "greeting.h"
-#include "lab.h"
 #include "socket.h"
 
 namespace {

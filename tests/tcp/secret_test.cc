@@ -17,7 +17,7 @@
 #include <optional>
 #include <thread>
 
-#include "lab.h"
+#include "fixture.h"
 #include "mtrain/base/authentication.h"
 
 namespace mtrain::mpi {

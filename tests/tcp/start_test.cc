@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "communicator.h"
-#include "lab.h"
+#include "fixture.h"
 #include "meeting.h"
 
 namespace mtrain::mpi {

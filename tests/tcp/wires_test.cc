@@ -6,7 +6,7 @@
 
 #include <numeric>
 
-#include "lab.h"
+#include "fixture.h"
 
 namespace mtrain::mpi {
 namespace {

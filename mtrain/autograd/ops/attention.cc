@@ -12,9 +12,9 @@ struct Rope {  // rotation is orthogonal: backward turns dy back by the same ang
   RopeTable table;
   Tensor positions;
 
-  Placed placed(const Tensor& qkv) const {
-    return PlacedResult("rope", qkv)
-        .with(MixOp::pointwise)
+  MaybePlacement placed(const Tensor& qkv) const {
+    return ResultPlacement("rope", qkv)
+        .with(PlacementRule::pointwise)
         .uncut(0, "positions are those of all tokens");
   }
   void rotate(Run& run, const Tensor& x, bool inverse) const {
@@ -57,9 +57,9 @@ struct Attention {  // o = softmax(scale q kᵀ) v; probabilities are recomputed
   bool causal = true;
   Tensor qkv, o, lse;
 
-  Placed placed(const Tensor& in) const {
-    return PlacedResult("attention", in)
-        .with(MixOp::pointwise)
+  MaybePlacement placed(const Tensor& in) const {
+    return ResultPlacement("attention", in)
+        .with(PlacementRule::pointwise)
         .uncut(0, "each token meets those of the whole sequence");
   }
   HeadsView view(const Tensor& t, int64_t first_head) const {

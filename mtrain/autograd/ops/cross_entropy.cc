@@ -13,8 +13,8 @@ struct CrossEntropy {
   VocabularyPart part;
   Tensor logits, lse;
 
-  Placed placed(const Tensor& in) const {
-    return placed_loss(PlacedResult("cross_entropy", in), part);
+  MaybePlacement placed(const Tensor& in) const {
+    return placed_loss(ResultPlacement("cross_entropy", in), part);
   }
   Tensor forward(Run& run, const Tensor& logits_in) {
     logits = logits_in.detach();
@@ -56,11 +56,12 @@ int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart
   return part.join ? std::clamp<int64_t>(valid_vocab - part.first, 0, columns) : valid_vocab;
 }
 
-PlacedResult placed_loss(PlacedResult logits, const VocabularyPart& part) {
+ResultPlacement placed_loss(ResultPlacement logits, const VocabularyPart& part) {
   if (part.join)
     return logits.turn(Placement::S(1), Placement::I(),
                        "each rank is to have the logits of its own part of the vocabulary");
-  return logits.with(MixOp::pointwise).uncut(1, "a token's loss is over the whole vocabulary");
+  return logits.with(PlacementRule::pointwise)
+      .uncut(1, "a token's loss is over the whole vocabulary");
 }
 
 Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab) {

@@ -6,8 +6,8 @@ namespace mtrain {
 namespace {
 
 struct Add {  // y = a + b;  da = db = dy
-  Placed placed(const Tensor& a, const Tensor& b) const {
-    return PlacedResult("add", a).with(MixOp::add, b);
+  MaybePlacement placed(const Tensor& a, const Tensor& b) const {
+    return ResultPlacement("add", a).with(PlacementRule::add, b);
   }
   Tensor forward(Run& run, const Tensor& a, const Tensor& b) {
     Tensor y = run.empty(a.shape(), a.dtype());
@@ -23,8 +23,10 @@ struct Add {  // y = a + b;  da = db = dy
 };
 
 struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sums of dy
-  Placed placed(const Tensor& x, const Tensor& b, const Tensor& residual) const {
-    return PlacedResult("add_bias", x).with(MixOp::bias, b).with(MixOp::add, residual);
+  MaybePlacement placed(const Tensor& x, const Tensor& b, const Tensor& residual) const {
+    return ResultPlacement("add_bias", x)
+        .with(PlacementRule::bias, b)
+        .with(PlacementRule::add, residual);
   }
   Tensor forward(Run& run, const Tensor& x, const Tensor& b, const Tensor& residual) {
     Tensor y = run.empty(x.shape(), x.dtype());
@@ -47,8 +49,8 @@ struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sum
 
 struct SiluMul {  // y = silu(gate) * up
   Tensor gate, up;
-  Placed placed(const Tensor& g, const Tensor& u) const {
-    return PlacedResult("silu_mul", g).with(MixOp::pointwise, u);
+  MaybePlacement placed(const Tensor& g, const Tensor& u) const {
+    return ResultPlacement("silu_mul", g).with(PlacementRule::pointwise, u);
   }
   Tensor forward(Run& run, const Tensor& gate_in, const Tensor& up_in) {
     gate = gate_in.detach();
@@ -81,7 +83,9 @@ struct SiluMul {  // y = silu(gate) * up
 struct Gelu {  // y = x Φ(x)
   GeluKind kind = GeluKind::erf;
   Tensor x;
-  Placed placed(const Tensor& in) const { return PlacedResult("gelu", in).with(MixOp::pointwise); }
+  MaybePlacement placed(const Tensor& in) const {
+    return ResultPlacement("gelu", in).with(PlacementRule::pointwise);
+  }
   Tensor forward(Run& run, const Tensor& x_in) {
     x = x_in.detach();
     return again(run);
@@ -123,9 +127,9 @@ struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
   uint64_t name_key = 0, step = 0;
   std::vector<RowRange> tokens;  // of the rows of x, in order
 
-  Placed placed(const Tensor& x) const {
-    return PlacedResult("dropout", x)
-        .with(MixOp::pointwise)
+  MaybePlacement placed(const Tensor& x) const {
+    return ResultPlacement("dropout", x)
+        .with(PlacementRule::pointwise)
         .uncut(1, "masks are those of whole rows of the residual stream");
   }
   Tensor masked(Run& run, const Tensor& x) const {

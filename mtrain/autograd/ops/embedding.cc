@@ -10,13 +10,13 @@ struct Embedding {
 
   // Ids of which nothing is known are alike on all ranks. Of a table that is cut a rank gives the
   // rows that it has, 0 elsewhere.
-  Placed placed(const Tensor& table) const {
-    PlacedResult y("embedding", table);
+  MaybePlacement placed(const Tensor& table) const {
+    ResultPlacement y("embedding", table);
     bool own_tokens = ids.placement() == Placement::S(0);
     if (own_tokens)
       return y.turn(Placement::R(), Placement::S(0), "its gradient is of a rank's own tokens only");
     return table.placement() == Placement::S(0) ? y.turn(Placement::S(0), Placement::P(), "")
-                                                : y.with(MixOp::pointwise);
+                                                : y.with(PlacementRule::pointwise);
   }
   Tensor forward(Run& run, const Tensor& table) {
     rows = table.size(0);

@@ -43,8 +43,10 @@ struct CombineRows {
   Tensor x, weights;
 
   // The rows are whatever ranks their experts are on; the tokens are those of the weights.
-  Placed placed(const Tensor&, const Tensor& of_tokens, const Tensor& addend) const {
-    return PlacedResult("combine_rows", of_tokens).with(MixOp::pointwise).with(MixOp::add, addend);
+  MaybePlacement placed(const Tensor&, const Tensor& of_tokens, const Tensor& addend) const {
+    return ResultPlacement("combine_rows", of_tokens)
+        .with(PlacementRule::pointwise)
+        .with(PlacementRule::add, addend);
   }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& weights_in, const Tensor& addend) {
     x = x_in.detach();

@@ -71,11 +71,11 @@ struct GroupedLinear {
   }
 };
 
-/// The same in a small type: every expert's rows and matrix have scales of their own.
-struct SmallGroupedLinear {
-  const SmallProducts* how = nullptr;
+/// The same in a low-precision type: every expert's rows and matrix have scales of their own.
+struct QuantizedGroupedLinear {
+  const QuantizedProducts* how = nullptr;
   GroupedLinear plain;
-  std::vector<SmallProducts::Operand> x, w;  // by expert; nothing where it has no rows
+  std::vector<QuantizedProducts::Operand> x, w;  // by expert; nothing where it has no rows
   int64_t first_token = 0;
 
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
@@ -87,19 +87,19 @@ struct SmallGroupedLinear {
     plain.each([&](int64_t e, int64_t begin, int64_t end) {
       if (begin == end) return;
       auto i = static_cast<size_t>(e);
-      x[i] = how->take(run, plain.x.slice(0, begin, end), SmallOperand::input);
-      w[i] = how->take(run, GroupedLinear::matrix(plain.w, e), SmallOperand::weight, e);
+      x[i] = how->take(run, plain.x.slice(0, begin, end), QuantOperand::input);
+      w[i] = how->take(run, GroupedLinear::matrix(plain.w, e), QuantOperand::weight, e);
       how->forward(run, x[i], w[i], {}, {}, y.slice(0, begin, end));
     });
     return y;
   }
 
   void backward(Run& run, const Tensor& dy, Grads<2>& g) {
-    std::vector<SmallProducts::Operand> top(x.size());
+    std::vector<QuantizedProducts::Operand> top(x.size());
     plain.each([&](int64_t e, int64_t begin, int64_t end) {
       if (begin < end)
         top[static_cast<size_t>(e)] =
-            how->take(run, dy.slice(0, begin, end), SmallOperand::gradient);
+            how->take(run, dy.slice(0, begin, end), QuantOperand::gradient);
     });
     if (g[0].wanted()) {
       auto [dx, accumulate] = g[0].slot(run, plain.x.shape(), plain.x.dtype());
@@ -111,7 +111,7 @@ struct SmallGroupedLinear {
       });
     }
     if (!g[1].wanted()) return;
-    SmallGroupedLinear put_off = *this;
+    QuantizedGroupedLinear put_off = *this;
     put_off.plain.later = nullptr;  // which is to hold this work
     auto work = [&run, top, op = std::move(put_off)](InputGrad& weights) {
       op.weight_gradient(run, top, weights);
@@ -122,7 +122,7 @@ struct SmallGroupedLinear {
       g[1].compute(std::move(work));
   }
 
-  void weight_gradient(Run& run, const std::vector<SmallProducts::Operand>& top,
+  void weight_gradient(Run& run, const std::vector<QuantizedProducts::Operand>& top,
                        InputGrad& weights) const {
     auto [dw, accumulate] = weights.slot(run, plain.w.shape(), plain.w.dtype());
     plain.each([&, dw = dw, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
@@ -139,8 +139,8 @@ struct SmallGroupedLinear {
 struct RouterLogits {
   Tensor x, w;  // as they came; the copies in float are made again
 
-  Placed placed(const Tensor& in, const Tensor& weight) const {
-    return PlacedResult("router_logits", in).with(MixOp::linear, weight);
+  MaybePlacement placed(const Tensor& in, const Tensor& weight) const {
+    return ResultPlacement("router_logits", in).with(PlacementRule::linear, weight);
   }
   static Tensor in_float(Run& run, const Tensor& t) {
     if (t.dtype() == DType::f32) return t;
@@ -171,16 +171,18 @@ struct RouterLogits {
 }  // namespace
 
 Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows,
-                      const std::shared_ptr<DeferredGradients>& later, const SmallProducts* small) {
+                      const std::shared_ptr<DeferredGradients>& later,
+                      const QuantizedProducts* quantized) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 3 && x.size(1) == w.size(2), "x ",
            x.shape(), ", w ", w.shape());
-  check_types(x, w, small);
+  check_types(x, w, quantized);
   MT_CHECK(rows && static_cast<int64_t>(rows->size()) == w.size(0) &&
                std::accumulate(rows->begin(), rows->end(), int64_t{0}) == x.size(0),
            "rows of each of ", w.size(0), " experts that add up to ", x.size(0));
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
-  if (small)
-    return apply(SmallGroupedLinear{.how = small, .plain = {.rows = rows, .later = later}}, x, w);
+  if (quantized)
+    return apply(QuantizedGroupedLinear{.how = quantized, .plain = {.rows = rows, .later = later}},
+                 x, w);
   return apply(GroupedLinear{.rows = rows, .later = later}, x, w);
 }
 

@@ -8,12 +8,12 @@ namespace {
 struct Linear {
   Tensor x, w;
 
-  Placed placed(const Tensor& in, const Tensor& weight, const Tensor& b,
-                const Tensor& residual) const {
-    return PlacedResult("linear", in)
-        .with(MixOp::linear, weight)
-        .with(MixOp::bias, b)
-        .with(MixOp::add, residual);
+  MaybePlacement placed(const Tensor& in, const Tensor& weight, const Tensor& b,
+                        const Tensor& residual) const {
+    return ResultPlacement("linear", in)
+        .with(PlacementRule::linear, weight)
+        .with(PlacementRule::bias, b)
+        .with(PlacementRule::add, residual);
   }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b,
                  const Tensor& residual) {
@@ -39,15 +39,15 @@ struct Linear {
   }
 };
 
-struct SmallLinear {
-  const SmallProducts* how = nullptr;
-  SmallProducts::Operand x, w;
+struct QuantizedLinear {
+  const QuantizedProducts* how = nullptr;
+  QuantizedProducts::Operand x, w;
   int64_t first_token = 0;
 
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b,
                  const Tensor& residual) {
-    x = how->take(run, x_in.detach(), SmallOperand::input);
-    w = how->take(run, w_in.detach(), SmallOperand::weight);
+    x = how->take(run, x_in.detach(), QuantOperand::input);
+    w = how->take(run, w_in.detach(), QuantOperand::weight);
     first_token = run.first_token;
     Tensor y = run.empty({x_in.size(0), w_in.size(0)}, x_in.dtype());
     how->forward(run, x, w, b, residual, y);
@@ -55,7 +55,7 @@ struct SmallLinear {
   }
 
   void backward(Run& run, const Tensor& dy, Grads<4>& g) {
-    SmallProducts::Operand top = how->take(run, dy, SmallOperand::gradient);
+    QuantizedProducts::Operand top = how->take(run, dy, QuantOperand::gradient);
     if (g[0].wanted()) {
       auto [dx, accumulate] = g[0].slot(run, x.x.shape(), x.x.dtype());
       how->input_gradient(run, top, w, dx, accumulate, first_token);
@@ -73,10 +73,10 @@ struct SmallLinear {
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& residual,
-              const SmallProducts* small) {
+              const QuantizedProducts* quantized) {
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
            x.shape(), ", w ", w.shape());
-  check_types(x, w, small);
+  check_types(x, w, quantized);
   MT_CHECK(!b.defined() || (b.numel() == w.size(0) && b.contiguous()), "bias of ", w.size(0),
            " outputs");
   MT_CHECK(!residual.defined() || (residual.shape() == Shape{x.size(0), w.size(0)} &&
@@ -84,7 +84,7 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& r
            "a residual ", residual.defined() ? residual.shape() : Shape{}, " for [", x.size(0),
            ", ", w.size(0), "]");
   require_kernel(x.run(), x.run().kernels().gemm, "gemm");
-  if (small) return apply(SmallLinear{.how = small}, x, w, b, residual);
+  if (quantized) return apply(QuantizedLinear{.how = quantized}, x, w, b, residual);
   return apply(Linear{}, x, w, b, residual);
 }
 

@@ -26,14 +26,15 @@ struct LinearCrossEntropy {
   VocabularyPart vocabulary;
   float loss_weight = 0;
   DeferredGradients* later = nullptr;  // of forward
-  const SmallProducts* small = nullptr;
+  const QuantizedProducts* quantized = nullptr;
   Tensor dx;
   bool open = false;  // gradients of w were added up, and backward has not come yet
 
-  Placed placed(const Tensor& x, const Tensor& w, const Tensor& b) const {
-    return placed_loss(
-        PlacedResult("linear_cross_entropy", x).with(MixOp::linear, w).with(MixOp::bias, b),
-        vocabulary);
+  MaybePlacement placed(const Tensor& x, const Tensor& w, const Tensor& b) const {
+    return placed_loss(ResultPlacement("linear_cross_entropy", x)
+                           .with(PlacementRule::linear, w)
+                           .with(PlacementRule::bias, b),
+                       vocabulary);
   }
   Tensor forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b) {
     int64_t rows = x.size(0), vocab = w.size(0),
@@ -54,16 +55,16 @@ struct LinearCrossEntropy {
       weights =
           run.from_host<float>(std::vector<float>(static_cast<size_t>(rows), loss_weight), {rows});
     }
-    SmallProducts::Operand matrix{w.detach(),
-                                  small ? small->measure(run, w, SmallOperand::weight) : Tensor()};
+    QuantizedProducts::Operand matrix{
+        w.detach(), quantized ? quantized->measure(run, w, QuantOperand::weight) : Tensor()};
     for (int64_t begin = 0; begin < rows; begin += piece) {
       int64_t end = std::min(rows, begin + piece);
       auto part = [&](const Tensor& t) { return t.slice(0, begin, end); };
       Tensor logits = run.empty({end - begin, vocab}, x.dtype());
-      SmallProducts::Operand in, top;
-      if (small)
-        small->forward(run, in = small->take(run, part(x), SmallOperand::input), matrix, b, {},
-                       logits);
+      QuantizedProducts::Operand in, top;
+      if (quantized)
+        quantized->forward(run, in = quantized->take(run, part(x), QuantOperand::input), matrix, b,
+                           {}, logits);
       else
         linear_forward(run, part(x), w, b, {}, logits);
       CrossEntropyArgs args{.logits = logits.raw(),
@@ -91,18 +92,18 @@ struct LinearCrossEntropy {
                                                           .first_col = vocabulary.first});
       if (db.wanted())
         db.compute([&run, logits](InputGrad& bias) { bias_gradient(run, logits, bias); });
-      if (small) top = small->take(run, logits, SmallOperand::gradient);
-      if (dx.defined() && small)
-        small->input_gradient(run, top, matrix, part(dx), false, run.first_token + begin);
+      if (quantized) top = quantized->take(run, logits, QuantOperand::gradient);
+      if (dx.defined() && quantized)
+        quantized->input_gradient(run, top, matrix, part(dx), false, run.first_token + begin);
       else if (dx.defined())
         linear_input_gradient(run, logits, w, part(dx), false);
       if (!dw.wanted()) continue;
-      dw.compute([&run, logits, top, in, small = small, token = run.first_token + begin,
+      dw.compute([&run, logits, top, in, quantized = quantized, token = run.first_token + begin,
                   piece_of_x = part(x).detach(), shape = w.shape(),
                   dtype = w.dtype()](InputGrad& weight) {
         auto [out, accumulate] = weight.slot(run, shape, dtype);
-        if (small)
-          small->weight_gradient(run, top, in, out, accumulate, token);
+        if (quantized)
+          quantized->weight_gradient(run, top, in, out, accumulate, token);
         else
           linear_weight_gradient(run, logits, piece_of_x, out, accumulate);
       });
@@ -136,9 +137,10 @@ bool takes_partial_sums(const Tensor& w) {
 
 Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targets,
                             int64_t valid_vocab, float loss_weight, const VocabularyPart& part,
-                            DeferredGradients* later, const SmallProducts* small, const Tensor& b) {
+                            DeferredGradients* later, const QuantizedProducts* quantized,
+                            const Tensor& b) {
   if (x.run().grad_enabled && (loss_weight == 0 || !takes_partial_sums(w)))
-    return cross_entropy(linear(x, w, b, {}, small), targets, valid_vocab, part);
+    return cross_entropy(linear(x, w, b, {}, quantized), targets, valid_vocab, part);
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
            x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ",
@@ -156,7 +158,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targ
                                   .vocabulary = part,
                                   .loss_weight = loss_weight,
                                   .later = later,
-                                  .small = small},
+                                  .quantized = quantized},
                x, w, b);
 }
 

@@ -8,8 +8,8 @@ struct RmsNorm {  // y = w * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)
   float eps = 0;
   Tensor x, w, rstd;
 
-  Placed placed(const Tensor& in, const Tensor& weight) const {
-    return PlacedResult("rms_norm", in).with(MixOp::norm, weight);
+  MaybePlacement placed(const Tensor& in, const Tensor& weight) const {
+    return ResultPlacement("rms_norm", in).with(PlacementRule::norm, weight);
   }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
     x = x_in.detach();
@@ -53,8 +53,10 @@ struct LayerNorm {  // y = w * (x - mean) * rstd + b
   float eps = 0;
   Tensor x, w, b, mean, rstd;
 
-  Placed placed(const Tensor& in, const Tensor& weight, const Tensor& bias) const {
-    return PlacedResult("layer_norm", in).with(MixOp::norm, weight).with(MixOp::bias, bias);
+  MaybePlacement placed(const Tensor& in, const Tensor& weight, const Tensor& bias) const {
+    return ResultPlacement("layer_norm", in)
+        .with(PlacementRule::norm, weight)
+        .with(PlacementRule::bias, bias);
   }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b_in) {
     x = x_in.detach();

@@ -1,14 +1,14 @@
 // The three products of a linear layer and the gradient of its bias, shared by the ops that have
 // one. Stateless. T tokens, D inputs, N outputs; `accumulate` means "+=". Operands may be codes of
-// a small type, with a scale each (GemmArgs).
+// a low-precision type, with a scale each (GemmArgs).
 #pragma once
 #include "mtrain/autograd/ops.h"
 
 namespace mtrain {
 
-/// Operands of one type; but a weight may be codes where its products are in a small type.
-inline void check_types(const Tensor& x, const Tensor& w, const SmallProducts* small) {
-  bool fit = x.dtype() == w.dtype() || (small && w.dtype() == DType::u8);
+/// Operands of one type; but a weight may be codes where its products are in a low-precision type.
+inline void check_types(const Tensor& x, const Tensor& w, const QuantizedProducts* quantized) {
+  bool fit = x.dtype() == w.dtype() || (quantized && w.dtype() == DType::u8);
   MT_CHECK(fit && x.contiguous() && w.contiguous(), name(x.dtype()), " vs ", name(w.dtype()));
 }
 
@@ -84,7 +84,7 @@ int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart
 
 /// Placement of the losses of logits placed so: joined over the ranks they are the same on all of
 /// them.
-PlacedResult placed_loss(PlacedResult logits, const VocabularyPart& part);
+ResultPlacement placed_loss(ResultPlacement logits, const VocabularyPart& part);
 
 /// db[N] (+)= column sums of dy[T,N].
 inline void bias_gradient(Run& run, const Tensor& dy, InputGrad& g) {

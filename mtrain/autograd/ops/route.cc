@@ -189,9 +189,9 @@ struct Route {
   Tensor logits;
   std::vector<int32_t> experts;
 
-  Placed placed(const Tensor& in) const {
-    return PlacedResult("route", in)
-        .with(MixOp::pointwise)
+  MaybePlacement placed(const Tensor& in) const {
+    return ResultPlacement("route", in)
+        .with(PlacementRule::pointwise)
         .uncut(1, "a token's experts are chosen among all of them");
   }
 

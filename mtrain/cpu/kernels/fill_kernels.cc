@@ -26,7 +26,7 @@ void fill_kernels(KernelTable& table) {
   table.column_sum = column_sum;
   table.dropout = dropout;
   table.amax = amax;
-  table.quantise = quantise;
+  table.quantize = quantize;
   table.hadamard = hadamard;
   table.squared_norm = squared_norm;
   table.adamw = adamw;

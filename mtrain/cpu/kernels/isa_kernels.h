@@ -33,7 +33,7 @@ void copy_blocks(Stream&, const CopyBlocksArgs&);
 void column_sum(Stream&, const ColumnSumArgs&);
 void dropout(Stream&, const DropoutArgs&);
 void amax(Stream&, const AmaxArgs&);
-void quantise(Stream&, const QuantiseArgs&);
+void quantize(Stream&, const QuantizeArgs&);
 void hadamard(Stream&, const HadamardArgs&);
 void squared_norm(Stream&, const SquaredNormArgs&);
 void adamw(Stream&, const AdamWArgs&);

@@ -88,7 +88,7 @@ constexpr Rule kRules[] = {
      "each of {model.moe.experts // dist.ep} experts is a product of its own",
      "many small products leave a GPU idle", "model.moe.grouped_gemm", Severity::warning},
     {"quantization-padding", "model.moe.quantization_padding", "model.moe.quantization_padding",
-     "fp8 or fp4", "nothing is quantised", "", "model.moe.quantization_padding"},
+     "fp8 or fp4", "nothing is quantized", "", "model.moe.quantization_padding"},
     {"moe-act-grouped", "model.recompute_modules",
      "model.recompute == 'selective' and experts > 0 and 'moe_act' in model.recompute_modules",
      "model.moe.grouped_gemm", "moe_act needs model.moe.grouped_gemm", "",

@@ -43,31 +43,33 @@ constexpr Rule kRules[] = {
      "fp8 and mixed_precision.fp8_recipe == 'mxfp8'",
      "only mxfp8 parameters are gathered through the gradient buffer", "",
      "mixed_precision.reuse_grad_buffer"},
-    {"fp8-shape", "model.hidden_size", "fp8 or fp4", "model.hidden_size % small_group == 0",
-     "{model.hidden_size} is not a multiple of {small_group}",
+    {"fp8-shape", "model.hidden_size", "fp8 or fp4", "model.hidden_size % quantized_group == 0",
+     "{model.hidden_size} is not a multiple of {quantized_group}",
      "products of this type are over groups of 16 values, with mxfp8 of 32", "model.hidden_size"},
     {"fp8-shape-ffn", "model.ffn_hidden_size", "(fp8 or fp4) and model.ffn_hidden_size > 0",
-     "model.ffn_hidden_size % (small_group * dist.tp) == 0",
-     "{model.ffn_hidden_size} is not a multiple of {small_group} x tp = {small_group * dist.tp}",
+     "model.ffn_hidden_size % (quantized_group * dist.tp) == 0",
+     "{model.ffn_hidden_size} is not a multiple of {quantized_group} x tp = {quantized_group * "
+     "dist.tp}",
      "products of this type are over groups of 16 values, with mxfp8 of 32, on every rank",
      "model.ffn_hidden_size; dist.tp"},
     {"fp8-shape-heads", "model.heads", "fp8 or fp4",
-     "(model.heads * head_width) % (small_group * dist.tp) == 0",
+     "(model.heads * head_width) % (quantized_group * dist.tp) == 0",
      "{model.heads} heads of {head_width} make {model.heads * head_width} values, no multiple of "
-     "{small_group} x tp = "
-     "{small_group * dist.tp}",
+     "{quantized_group} x tp = "
+     "{quantized_group * dist.tp}",
      "products of this type are over groups of 16 values, with mxfp8 of 32, on every rank",
      "model.heads; dist.tp"},
     {"fp8-shape-experts", "model.moe.ffn_hidden_size", "(fp8 or fp4) and experts > 0",
-     "expert_ffn % (small_group * dist.etp) == 0",
-     "experts of width {expert_ffn}, no multiple of {small_group} x etp = {small_group * dist.etp}",
+     "expert_ffn % (quantized_group * dist.etp) == 0",
+     "experts of width {expert_ffn}, no multiple of {quantized_group} x etp = {quantized_group * "
+     "dist.etp}",
      "products of this type are over groups of 16 values, with mxfp8 of 32, on every rank",
      "model.moe.ffn_hidden_size; dist.etp"},
     {"fp8-shape-tokens", "model.seq_length", "fp8 or fp4",
-     "(train.micro_batch_size * model.seq_length) % (small_group * dist.cp) == 0",
+     "(train.micro_batch_size * model.seq_length) % (quantized_group * dist.cp) == 0",
      "{train.micro_batch_size * model.seq_length} tokens of a micro-batch are no multiple of "
-     "{small_group} x cp = "
-     "{small_group * dist.cp}",
+     "{quantized_group} x cp = "
+     "{quantized_group * dist.cp}",
      "the gradient of a weight is a product over tokens, in groups of 16, with mxfp8 of 32",
      "model.seq_length; train.micro_batch_size; dist.cp"},
     {"residual-dtype", "mixed_precision.residual_dtype", "mixed_precision.residual_dtype == 'fp32'",

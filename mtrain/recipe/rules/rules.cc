@@ -45,7 +45,7 @@ const std::vector<Definition>& definitions() {
       {"fp8", "mixed_precision.fp8 != 'none'"},
       {"fp4", "mixed_precision.fp4 != 'none'"},
       // What FP8 and FP4 hardware takes together along a sum.
-      {"small_group", "32 if fp8 and mixed_precision.fp8_recipe == 'mxfp8' else 16"},
+      {"quantized_group", "32 if fp8 and mixed_precision.fp8_recipe == 'mxfp8' else 16"},
       {"head_width",
        "model.head_dim if (model.head_dim ?? 0) > 0 else model.hidden_size // model.heads"},
       {"graphs", "cuda_graph.type != 'none'"},

@@ -50,7 +50,7 @@ struct MixedPrecisionSection {
   /// for it.
   DType compute_type() const;
   /// Whether products of blocks are in FP8 or FP4.
-  bool small_products() const { return fp8 != "none" || fp4 != "none"; }
+  bool quantized_products() const { return fp8 != "none" || fp4 != "none"; }
 
  private:
   void bind_loss_scale(Fields& f);

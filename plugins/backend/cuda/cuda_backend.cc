@@ -40,9 +40,9 @@ Bf16Products CudaBackend::bf16_products() const {
 const KernelTable& CudaBackend::kernels() const {
   std::call_once(asked_, [&] {
     int devices = verdict().probe.devices;
-    kernels_.small_scales = devices > 0 ? ~0u : 0;
+    kernels_.quant_scales = devices > 0 ? ~0u : 0;
     for (int device = 0; device < devices; ++device)
-      kernels_.small_scales &= small_scales_of(architecture_of(device));
+      kernels_.quant_scales &= quant_scales_of(architecture_of(device));
   });
   return kernels_;
 }

@@ -16,8 +16,8 @@ class CudaStream;
 
 /// KernelTable::gemm.
 void gemm(CudaStream& stream, const GemmArgs& args);
-/// KernelTable::small_gemm. Shapes that the library has nothing for are multiplied as bf16.
-void small_gemm(CudaStream& stream, const SmallGemmArgs& args);
+/// KernelTable::quantized_gemm. Shapes that the library has nothing for are multiplied as bf16.
+void quantized_gemm(CudaStream& stream, const QuantizedGemmArgs& args);
 
 struct GemmPlan;
 
@@ -27,11 +27,11 @@ class GemmPlans {
   static constexpr size_t kMaxPlans = 1024;
   static constexpr size_t kWorkspace = size_t{32} << 20;
   /// Operands are codes of a small type.
-  struct Small {
+  struct Quantized {
     bool on = false, square_a = false, square_b = false;
-    SmallFloat a = SmallFloat::e4m3, b = SmallFloat::e4m3;
-    SmallScale scale = SmallScale::tensor;
-    auto operator<=>(const Small&) const = default;
+    QuantFormat a = QuantFormat::e4m3, b = QuantFormat::e4m3;
+    QuantScale scale = QuantScale::tensor;
+    auto operator<=>(const Quantized&) const = default;
   };
   struct Key {
     int64_t m, n, k, lda, ldb, ldc, batch, stride_a, stride_b, stride_c;
@@ -40,7 +40,7 @@ class GemmPlans {
     DType dtype, c_dtype;
     bool device_scalars = false;  // alpha and beta lie on the device
     bool tf32 = false;            // fp32 operands may be rounded to 10 bits
-    Small small = {};
+    Quantized quantized = {};
     auto operator<=>(const Key&) const = default;
   };
 

@@ -24,19 +24,19 @@ namespace {
 cudaDataType_t type_of(DType dtype) {
   return dtype == DType::bf16 ? CUDA_R_16BF : dtype == DType::f16 ? CUDA_R_16F : CUDA_R_32F;
 }
-cudaDataType_t type_of(SmallFloat format) {
-  return format == SmallFloat::e4m3   ? CUDA_R_8F_E4M3
-         : format == SmallFloat::e5m2 ? CUDA_R_8F_E5M2
-                                      : CUDA_R_4F_E2M1;
+cudaDataType_t type_of(QuantFormat format) {
+  return format == QuantFormat::e4m3   ? CUDA_R_8F_E4M3
+         : format == QuantFormat::e5m2 ? CUDA_R_8F_E5M2
+                                       : CUDA_R_4F_E2M1;
 }
-cublasLtMatmulMatrixScale_t mode_of(SmallScale scale, bool square) {
+cublasLtMatmulMatrixScale_t mode_of(QuantScale scale, bool square) {
   switch (scale) {
-    case SmallScale::power_of_two:
+    case QuantScale::power_of_two:
       return square ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
                     : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
-    case SmallScale::e8m0:
+    case QuantScale::e8m0:
       return CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
-    case SmallScale::nvfp4:
+    case QuantScale::nvfp4:
       return CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3;
     default:
       return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
@@ -61,10 +61,10 @@ cublasLtMatrixLayout_t layout(cudaDataType_t type, int64_t rows, int64_t cols, i
 }  // namespace
 
 GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmPlans::Key& k) {
-  cudaDataType_t in_a = k.small.on ? type_of(k.small.a) : type_of(k.dtype),
-                 in_b = k.small.on ? type_of(k.small.b) : type_of(k.dtype),
+  cudaDataType_t in_a = k.quantized.on ? type_of(k.quantized.a) : type_of(k.dtype),
+                 in_b = k.quantized.on ? type_of(k.quantized.b) : type_of(k.dtype),
                  out = type_of(k.c_dtype);
-  bool tf32 = k.tf32 && k.dtype == DType::f32 && !k.small.on;
+  bool tf32 = k.tf32 && k.dtype == DType::f32 && !k.quantized.on;
   MT_BLAS(cublasLtMatmulDescCreate(&desc, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                    CUDA_R_32F));
   cublasOperation_t op_b = k.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
@@ -76,7 +76,7 @@ GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmPlans::Key& k) {
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out);
   }
   if (k.device_scalars) set(CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_POINTER_MODE_DEVICE);
-  if (k.small.on) set_scales(k);
+  if (k.quantized.on) set_scales(k);
   b = layout(in_b, k.transpose_b ? k.k : k.n, k.transpose_b ? k.n : k.k, k.ldb, k.batch,
              k.stride_b);
   a = layout(in_a, k.transpose_a ? k.m : k.k, k.transpose_a ? k.k : k.m, k.lda, k.batch,
@@ -96,8 +96,8 @@ GemmPlan::~GemmPlan() {
 void GemmPlan::set_scales(const GemmPlans::Key& k) {
   const void* some = reinterpret_cast<const void*>(uintptr_t{256});
   set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{0});
-  set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode_of(k.small.scale, k.small.square_b));
-  set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode_of(k.small.scale, k.small.square_a));
+  set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode_of(k.quantized.scale, k.quantized.square_b));
+  set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode_of(k.quantized.scale, k.quantized.square_a));
   set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, some);
   set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, some);
 }

@@ -30,8 +30,8 @@ void norm(Stream& stream, const SquaredNormArgs& args) {
 }
 
 void product(Stream& stream, const GemmArgs& args) { gemm(cuda_stream(stream), args); }
-void small_product(Stream& stream, const SmallGemmArgs& args) {
-  small_gemm(cuda_stream(stream), args);
+void quantized_product(Stream& stream, const QuantizedGemmArgs& args) {
+  quantized_gemm(cuda_stream(stream), args);
 }
 void attend(Stream& stream, const AttentionArgs& args) { attention(cuda_stream(stream), args); }
 void attend_backward(Stream& stream, const AttentionBackwardArgs& args) {
@@ -40,12 +40,12 @@ void attend_backward(Stream& stream, const AttentionBackwardArgs& args) {
 
 }  // namespace
 
-uint32_t small_scales_of(int architecture) {
-  auto bit = [](SmallScale scale) { return 1u << static_cast<int>(scale); };
+uint32_t quant_scales_of(int architecture) {
+  auto bit = [](QuantScale scale) { return 1u << static_cast<int>(scale); };
   if (architecture >= 100)
-    return bit(SmallScale::tensor) | bit(SmallScale::e8m0) | bit(SmallScale::nvfp4);
-  if (architecture >= 90) return bit(SmallScale::tensor) | bit(SmallScale::power_of_two);
-  return architecture >= 89 ? bit(SmallScale::tensor) : 0;
+    return bit(QuantScale::tensor) | bit(QuantScale::e8m0) | bit(QuantScale::nvfp4);
+  if (architecture >= 90) return bit(QuantScale::tensor) | bit(QuantScale::power_of_two);
+  return architecture >= 89 ? bit(QuantScale::tensor) : 0;
 }
 
 KernelTable cuda_kernels() {
@@ -76,13 +76,13 @@ KernelTable cuda_kernels() {
   MT_LAUNCHED(column_sum, ColumnSumArgs);
   MT_LAUNCHED(dropout, DropoutArgs);
   MT_LAUNCHED(amax, AmaxArgs);
-  MT_LAUNCHED(quantise, QuantiseArgs);
+  MT_LAUNCHED(quantize, QuantizeArgs);
   MT_LAUNCHED(hadamard, HadamardArgs);
 #undef MT_LAUNCHED
   table.adamw = update;
   table.squared_norm = norm;
   table.gemm = product;
-  table.small_gemm = small_product;
+  table.quantized_gemm = quantized_product;
   table.attention = attend;
   table.attention_backward = attend_backward;
   return table;

@@ -5,9 +5,9 @@
 namespace mtrain::cuda {
 
 KernelTable cuda_kernels();
-/// What the unit of a compute capability (90: 9.0) multiplies by, as KernelTable::small_scales: 8.9
+/// What the unit of a compute capability (90: 9.0) multiplies by, as KernelTable::quant_scales: 8.9
 /// whole tensors, 9.0 also blocks with float scales, 10.0 and later the microscaling formats
 /// instead.
-uint32_t small_scales_of(int architecture);
+uint32_t quant_scales_of(int architecture);
 
 }  // namespace mtrain::cuda

@@ -157,7 +157,7 @@ class Bert final : public Model {
                            : nullptr;
     // Beside the table it is used with, where that is on this rank: then they are gathered
     // together.
-    if (table && context.stage.first && !cutting(s.parallel().ends))
+    if (table && context.stage.first && !cutting(s.parallel().embedding_group))
       (s / "head").param("bias", {vocab}, Init::zeros(), false);
     auto [begin, end] = context.stage.layers(c.layers);
     for (int64_t i = begin; i < end; ++i)

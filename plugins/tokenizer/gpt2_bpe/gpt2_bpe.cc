@@ -136,8 +136,8 @@ PipelineParts read(const Gpt2Config& config, const TokenizerContext& context) {
   parts.name = "gpt2_bpe";
   parts.folder = vocab.parent_path();
   parts.identity =
-      cat("gpt2_bpe: ", parts.tokens->count(), " tokens, files ", std::hex, hash_bytes(vocab_text),
-          " ", hash_bytes(merges_text), std::dec, ", eod ", config.eod);
+      cat("gpt2_bpe: ", parts.tokens->count(), " tokens, files ", hex(hash_bytes(vocab_text)), " ",
+          hex(hash_bytes(merges_text)), ", eod ", config.eod);
   return parts;
 }
 

@@ -48,8 +48,8 @@ tokenize::PipelineParts read(const HfConfig& config, const TokenizerContext& con
   parts.name = "hf";
   parts.folder = file.parent_path();
   const uint64_t digest = tokenize::hash_bytes({text.data(), text.size()});
-  parts.identity = cat("hf: ", parts.tokens->count(), " tokens, file ", std::hex, digest, std::dec,
-                       ", eod ", parts.eod ? std::to_string(*parts.eod) : "none");
+  parts.identity = cat("hf: ", parts.tokens->count(), " tokens, file ", hex(digest), ", eod ",
+                       parts.eod ? std::to_string(*parts.eod) : "none");
   return parts;
 }
 

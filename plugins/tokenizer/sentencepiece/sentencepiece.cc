@@ -149,7 +149,7 @@ LoadedModel read(const SentencePieceConfig& config, const TokenizerContext& cont
   parts.name = "sentencepiece";
   parts.folder = path.parent_path();
   parts.text_identity =
-      cat("sentencepiece: ", file.pieces.size(), " pieces, file ", std::hex, hash_bytes(bytes));
+      cat("sentencepiece: ", file.pieces.size(), " pieces, file ", hex(hash_bytes(bytes)));
   parts.identity =
       cat(parts.text_identity, config.extra_ids ? cat(", ", config.extra_ids, " extra") : "");
   return out;

@@ -115,10 +115,9 @@ PipelineParts read(const TiktokenConfig& config, const TokenizerContext& context
   if (parts.bos) parts.before.push_back(*parts.bos);
   parts.name = "tiktoken";
   parts.folder = file.parent_path();
-  parts.identity =
-      cat("tiktoken: ", parts.tokens->count(), " tokens, file ", std::hex, hash_bytes(text),
-          ", words ", hash_bytes(pattern_of(config.pattern)), ", special ",
-          hash_bytes(join(config.special_tokens, "\n")), std::dec, ", eod ", eod);
+  parts.identity = cat("tiktoken: ", parts.tokens->count(), " tokens, file ", hex(hash_bytes(text)),
+                       ", words ", hex(hash_bytes(pattern_of(config.pattern))), ", special ",
+                       hex(hash_bytes(join(config.special_tokens, "\n"))), ", eod ", eod);
   return parts;
 }
 

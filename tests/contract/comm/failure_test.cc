@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include "contract/comm/lab.h"
+#include "contract/comm/fixture.h"
 #include "mtrain/base/text.h"
 
 namespace mtrain::contract {
@@ -14,7 +14,7 @@ constexpr auto kPatience = 10min;  // longer than any test may take
 constexpr auto kLimit = 10s;  // far longer than a rank of a busy machine takes for its next call
 /// A group of two, and the largest: for what takes seconds.
 std::vector<int> few_sizes() {
-  std::vector<int> sizes = comm_lab().sizes();
+  std::vector<int> sizes = comm_fixture().sizes();
   std::erase_if(sizes, [](int size) { return size < 2; });
   return sizes.size() > 2 ? std::vector{sizes.front(), sizes.back()} : sizes;
 }
@@ -38,9 +38,9 @@ void expect(const std::string& message, const std::vector<std::string>& parts) {
 
 TEST_CASE(
     "comm fails: abort reaches ranks that wait in different calls, and those that come later") {
-  for (int size : comm_lab().sizes()) {
+  for (int size : comm_fixture().sizes()) {
     if (size < 2) continue;
-    comm_lab().run_failing(size, kPatience, [size](Communicator& comm) {
+    comm_fixture().run_failing(size, kPatience, [size](Communicator& comm) {
       auto group = comm.split(0, 0, "other");
       comm.barrier();
       int last = size - 1;
@@ -81,9 +81,9 @@ TEST_CASE(
 }
 
 TEST_CASE("comm fails: the first reason counts") {
-  for (int size : comm_lab().sizes()) {
+  for (int size : comm_fixture().sizes()) {
     if (size < 2) continue;
-    comm_lab().run_failing(size, kPatience, [](Communicator& comm) {
+    comm_fixture().run_failing(size, kPatience, [](Communicator& comm) {
       std::string message = failure_of(comm, [](auto& c) {
         c.barrier();
         if (c.rank() == 0) c.abort("first");
@@ -98,7 +98,7 @@ TEST_CASE("comm fails: the first reason counts") {
 
 TEST_CASE("comm fails: the time limit names who has not come and what they did last") {
   for (int size : few_sizes()) {
-    comm_lab().run_failing(size, kLimit, [size](Communicator& comm) {
+    comm_fixture().run_failing(size, kLimit, [size](Communicator& comm) {
       auto group = comm.split(0, 0, "late");
       comm.barrier();
       int last = size - 1;
@@ -115,7 +115,7 @@ TEST_CASE("comm fails: the time limit names who has not come and what they did l
 
 TEST_CASE("comm fails: a message that nobody takes runs into the time limit") {
   for (int size : few_sizes()) {
-    comm_lab().run_failing(size, kLimit, [](Communicator& comm) {
+    comm_fixture().run_failing(size, kLimit, [](Communicator& comm) {
       std::vector<float> x(kLargeCount);
       comm.barrier();
       if (comm.rank() == 0) {
@@ -132,9 +132,9 @@ TEST_CASE("comm fails: a message that nobody takes runs into the time limit") {
 void expect_mismatch(const std::function<void(Communicator&)>& one,
                      const std::function<void(Communicator&)>& others,
                      const std::vector<std::string>& parts) {
-  for (int size : comm_lab().sizes()) {
+  for (int size : comm_fixture().sizes()) {
     if (size < 2) continue;
-    comm_lab().run_failing(size, kPatience, [&](Communicator& comm) {
+    comm_fixture().run_failing(size, kPatience, [&](Communicator& comm) {
       // Others may fail the job while a rank is still in the barrier.
       std::string message = failure_of(comm, [&](auto& c) {
         c.barrier();
@@ -227,9 +227,9 @@ TEST_CASE("comm fails: one rank splits and the others reduce") {
 }
 
 TEST_CASE("comm fails: ranks that name their new group differently") {
-  for (int size : comm_lab().sizes()) {
+  for (int size : comm_fixture().sizes()) {
     if (size < 2) continue;
-    comm_lab().run_failing(size, kPatience, [](Communicator& comm) {
+    comm_fixture().run_failing(size, kPatience, [](Communicator& comm) {
       comm.split(comm.rank() % 2, 0, comm.rank() % 2 == 0 ? "even" : "odd");
       expect(failure_of(comm,
                         [](auto& c) {
@@ -242,9 +242,9 @@ TEST_CASE("comm fails: ranks that name their new group differently") {
 }
 
 TEST_CASE("comm fails: a message and its receiver disagree") {
-  for (int size : comm_lab().sizes()) {
+  for (int size : comm_fixture().sizes()) {
     if (size < 2) continue;
-    comm_lab().run_failing(size, kPatience, [](Communicator& comm) {
+    comm_fixture().run_failing(size, kPatience, [](Communicator& comm) {
       std::vector<float> x(3), y(4);
       std::string message = failure_of(comm, [&](auto& c) {
         c.barrier();
@@ -259,9 +259,9 @@ TEST_CASE("comm fails: a message and its receiver disagree") {
 }
 
 TEST_CASE("comm fails: a call that is dropped unfinished") {
-  for (int size : comm_lab().sizes()) {
+  for (int size : comm_fixture().sizes()) {
     if (size < 2) continue;
-    comm_lab().run_failing(size, kPatience, [](Communicator& comm) {
+    comm_fixture().run_failing(size, kPatience, [](Communicator& comm) {
       std::string message = failure_of(comm, [](auto& c) {
         c.barrier();
         std::vector<float> y(kLargeCount);

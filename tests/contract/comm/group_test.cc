@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <thread>
 
-#include "contract/comm/lab.h"
+#include "contract/comm/fixture.h"
 
 namespace mtrain::contract {
 namespace {
 
 TEST_CASE("comm: a world knows itself") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       CHECK(comm.size() == size);
       CHECK(comm.rank() >= 0);
       CHECK(comm.rank() < size);
@@ -22,8 +22,8 @@ TEST_CASE("comm: a world knows itself") {
 }
 
 TEST_CASE("comm: split orders by key, then rank; leaves out negative colors; nests") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       auto reversed = comm.split(0, -comm.rank(), "reversed");
       REQUIRE(reversed);
       CHECK(reversed->size() == size);
@@ -52,9 +52,9 @@ TEST_CASE("comm: split orders by key, then rank; leaves out negative colors; nes
 }
 
 TEST_CASE("comm: rows and columns of a grid work at the same time") {
-  for (int size : comm_lab().sizes()) {
+  for (int size : comm_fixture().sizes()) {
     if (size % 2 != 0) continue;
-    comm_lab().run(size, [size](Communicator& comm) {
+    comm_fixture().run(size, [size](Communicator& comm) {
       int columns = size == 8 ? 4 : 2, row = comm.rank() / columns, column = comm.rank() % columns;
       auto rows = comm.split(row, column, "row"), cols = comm.split(column, row, "column");
       const int64_t count = 30011;
@@ -80,8 +80,8 @@ TEST_CASE("comm: rows and columns of a grid work at the same time") {
 }
 
 TEST_CASE("comm: a blocking call of one group passes while calls of others are not waited for") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       auto other = comm.split(0, -comm.rank(), "other");
       auto x = values<float>(comm.rank(), kLargeCount, 22);
       Pending large = other->start_all_reduce(x);
@@ -97,8 +97,8 @@ TEST_CASE("comm: a blocking call of one group passes while calls of others are n
 }
 
 TEST_CASE("comm: started calls may be waited for in any order") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       constexpr int kCalls = 12;
       std::vector<std::vector<int32_t>> data;
       for (int c = 0; c < kCalls; ++c)
@@ -120,8 +120,8 @@ TEST_CASE("comm: started calls may be waited for in any order") {
 }
 
 TEST_CASE("comm: calls and bytes are counted by the rule of CommCounters") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       int64_t n = size;
       auto zero = comm.counters().total();
       CHECK(zero.calls == 0);
@@ -157,8 +157,8 @@ TEST_CASE("comm: calls and bytes are counted by the rule of CommCounters") {
 }
 
 TEST_CASE("comm: senseless arguments are bugs, and the job goes on") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       std::vector<float> x(4), y(static_cast<size_t>(4 * size) + 1);
       std::vector<uint8_t> bytes(4);
       auto bug = [](auto&& fn) { return !message_of(ErrorClass::bug, fn).empty(); };

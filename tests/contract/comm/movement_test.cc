@@ -2,7 +2,7 @@
 #include <chrono>
 #include <thread>
 
-#include "contract/comm/lab.h"
+#include "contract/comm/fixture.h"
 
 namespace mtrain::contract {
 namespace {
@@ -16,8 +16,8 @@ void for_moved_types(Fn&& fn) {
 }
 
 TEST_CASE("comm: all_gather lays the parts out in the order of ranks, elsewhere or in place") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       for_moved_types([&]<class T>(Element<T>) {
         for (int64_t whole : kCounts) {
           int64_t count = whole < 10 ? whole : whole / size;
@@ -43,8 +43,8 @@ TEST_CASE("comm: all_gather lays the parts out in the order of ranks, elsewhere 
 }
 
 TEST_CASE("comm: all_to_all transposes parts between ranks") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       for_moved_types([&]<class T>(Element<T>) {
         for (int64_t whole : kCounts) {
           int64_t count = whole < 10 ? whole : whole / size;
@@ -62,8 +62,8 @@ TEST_CASE("comm: all_to_all transposes parts between ranks") {
 }
 
 TEST_CASE("comm: all_to_all_v takes blocks of any size, none among them") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       for (int64_t unit : {int64_t{0}, int64_t{1}, int64_t{13}, kLargeCount / 64}) {
         auto block = [unit, size](int from, int to) {
           return unit * ((from * 3 + to * 5 + 1) % (size + 1));
@@ -94,8 +94,8 @@ TEST_CASE("comm: all_to_all_v takes blocks of any size, none among them") {
 }
 
 TEST_CASE("comm: broadcast from every root") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       for_moved_types([&]<class T>(Element<T>) {
         for (int root = 0; root < size; ++root)
           for (int64_t count : kCounts) {
@@ -110,9 +110,9 @@ TEST_CASE("comm: broadcast from every root") {
 }
 
 TEST_CASE("comm: messages arrive in order for each sender, receiver and tag") {
-  for (int size : comm_lab().sizes()) {
+  for (int size : comm_fixture().sizes()) {
     if (size < 2) continue;
-    comm_lab().run(size, [size](Communicator& comm) {
+    comm_fixture().run(size, [size](Communicator& comm) {
       int next = (comm.rank() + 1) % size, previous = (comm.rank() + size - 1) % size;
       for (int64_t count : kCounts) {
         auto a = values<float>(comm.rank(), count, 10), b = values<float>(comm.rank(), count, 11),
@@ -136,9 +136,9 @@ TEST_CASE("comm: messages arrive in order for each sender, receiver and tag") {
 }
 
 TEST_CASE("comm: blocking messages pass down a chain") {
-  for (int size : comm_lab().sizes()) {
+  for (int size : comm_fixture().sizes()) {
     if (size < 2) continue;
-    comm_lab().run(size, [size](Communicator& comm) {
+    comm_fixture().run(size, [size](Communicator& comm) {
       for (int round = 0; round < 20; ++round) {
         std::vector<int64_t> token = {round};
         if (comm.rank() > 0) comm.recv(token, comm.rank() - 1);
@@ -152,9 +152,9 @@ TEST_CASE("comm: blocking messages pass down a chain") {
 
 TEST_CASE("comm: nobody passes a barrier before the last has come") {
   using namespace std::chrono_literals;
-  for (int size : comm_lab().sizes()) {
+  for (int size : comm_fixture().sizes()) {
     if (size < 2) continue;
-    comm_lab().run(size, [size](Communicator& comm) {
+    comm_fixture().run(size, [size](Communicator& comm) {
       for (int late = 0; late < size; ++late) {
         comm.barrier();
         auto now = [] {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "contract/comm/lab.h"
+#include "contract/comm/fixture.h"
 
 namespace mtrain::contract {
 namespace {
@@ -48,8 +48,8 @@ void check_on_all(Communicator& comm, const std::vector<T>& result,
 const ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::max, ReduceOp::min};
 
 TEST_CASE("comm: all_reduce gives every rank the same bits, those of the definition") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       for_reducible_types([&]<class T>(Element<T>) {
         for (int64_t count : kCounts)
           for (ReduceOp op : kOps) {
@@ -64,8 +64,8 @@ TEST_CASE("comm: all_reduce gives every rank the same bits, those of the definit
 }
 
 TEST_CASE("comm: reduce_scatter gives each rank its part, elsewhere or in place") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       for_reducible_types([&]<class T>(Element<T>) {
         for (int64_t whole : kCounts)
           for (ReduceOp op : kOps) {
@@ -89,8 +89,8 @@ TEST_CASE("comm: reduce_scatter gives each rank its part, elsewhere or in place"
 }
 
 TEST_CASE("comm: results repeat to the bit and do not depend on how a buffer is cut") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [](Communicator& comm) {
       const int64_t count = 50021;
       auto whole = values<bf16>(comm.rank(), count, 5), again = whole, cut = whole;
       comm.all_reduce(whole);
@@ -103,8 +103,8 @@ TEST_CASE("comm: results repeat to the bit and do not depend on how a buffer is 
 }
 
 TEST_CASE("comm: a NaN or an infinity of any rank reaches every rank") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       const float nan = std::numeric_limits<float>::quiet_NaN(),
                   inf = std::numeric_limits<float>::infinity();
       for (int bad = 0; bad < size; ++bad)
@@ -122,8 +122,8 @@ TEST_CASE("comm: a NaN or an infinity of any rank reaches every rank") {
 }
 
 TEST_CASE("comm: small floats are added in float") {
-  for (int size : comm_lab().sizes())
-    comm_lab().run(size, [size](Communicator& comm) {
+  for (int size : comm_fixture().sizes())
+    comm_fixture().run(size, [size](Communicator& comm) {
       // In bf16 itself 256 + 1 is 256, whatever follows.
       auto x = comm.all_reduce_value(bf16(comm.rank() == 0 ? 256.0f : 1.0f));
       CHECK(static_cast<float>(x) ==

@@ -11,7 +11,7 @@ using namespace mtrain::testing;
 namespace {
 
 std::string recipe(const std::string& dataset, const std::string& more = "") {
-  return small_recipe(
+  return quant_recipe(
       "type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
       "train: {steps: 3}\n" + more, dataset);
 }

@@ -8,7 +8,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string recipe_text(const std::string& model, const std::string& dataset) {
-  return small_recipe(
+  return quant_recipe(
       model + ", layers: 2, hidden_size: 64, heads: 4, ffn_hidden_size: 128, seq_length: 64",
       "tokenizer: byte\n"
       "train: {steps: 10, micro_batch_size: 2, global_batch_size: 4}\n"

@@ -7,7 +7,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string recipe_text(const std::string& model) {
-  return small_recipe(
+  return quant_recipe(
       model + ", layers: 2, hidden_size: 64, heads: 4, ffn_hidden_size: 128, seq_length: 48",
       "train: {steps: 20, micro_batch_size: 2, global_batch_size: 8}\n"
       "optimizer: {lr: 2e-3}\nscheduler: {warmup_steps: 4}\n"

@@ -12,7 +12,7 @@ const std::string kPlugins = "MTRAIN_PLUGIN_PATH=" MT_BINARY_DIR "/tests/plugins
 const Words kFast = {kPlugins, "WALLED_BF16=fast"}, kSlow = {kPlugins, "WALLED_BF16=slow"};
 
 std::string recipe_text(const std::string& precision) {
-  return small_recipe(
+  return quant_recipe(
       "type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: 64, "
       "seq_length: 16",
       "train: {steps: 2, micro_batch_size: 1, global_batch_size: 2}\n"

@@ -18,7 +18,7 @@ size_t count(const std::string& text, const std::string& part) {
 std::string recipe(const Scratch& scratch) {
   return scratch.write(
       "job.yaml",
-      small_recipe(
+      quant_recipe(
           "type: llama, layers: 2, hidden_size: 32, heads: 4, ffn_hidden_size: 80, seq_length: 16",
           "train: {steps: 12, global_batch_size: 4}\ncheckpoint: {interval: 4}\n"
           "dist: {silence_seconds: 120}\n"));

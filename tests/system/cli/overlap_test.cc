@@ -8,7 +8,7 @@ namespace {
 
 // A sample of 64 tokens makes pieces of 32 rows on two ranks: products may be cut there.
 std::string recipe_text(const std::string& model) {
-  return small_recipe(
+  return quant_recipe(
       model + ", layers: 4, hidden_size: 64, heads: 4, seq_length: 64",
       "train: {steps: 4, micro_batch_size: 1, global_batch_size: 8}\n"
       "optimizer: {lr: 2e-3}\nscheduler: {warmup_steps: 2}\nvalidation: {interval: 2, steps: 1}\n");

@@ -8,7 +8,7 @@ namespace {
 
 // Without clipping: the gradient norm is a sum over ranks, in another order for every layout.
 std::string recipe_text(const std::string& model) {
-  return small_recipe(
+  return quant_recipe(
       model + ", layers: 8, hidden_size: 32, heads: 4, ffn_hidden_size: 64, seq_length: 24",
       "train: {steps: 6, micro_batch_size: 1, global_batch_size: 8}\n"
       "optimizer: {lr: 2e-3, clip_grad: 0}\nscheduler: {warmup_steps: 2}\n"

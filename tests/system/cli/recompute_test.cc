@@ -7,7 +7,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string recipe_text(const std::string& model) {
-  return small_recipe(
+  return quant_recipe(
       model + ", layers: 4, hidden_size: 64, heads: 4, ffn_hidden_size: 192, seq_length: 64",
       "train: {steps: 3, micro_batch_size: 4, global_batch_size: 8}\n"
       "scheduler: {warmup_steps: 0}\ncheckpoint: {interval: 0}\n");

@@ -10,7 +10,7 @@ namespace {
 
 /// A recipe without a length; an epoch of the mock dataset is as long as it says.
 std::string recipe(const std::string& train, const std::string& scheduler = "warmup_steps: 20%") {
-  return small_recipe(
+  return quant_recipe(
       "type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
       "train: {" + train + "}\nscheduler: {" + scheduler + "}\n",
       "{type: mock, epoch_samples: 10}");
@@ -96,7 +96,7 @@ TEST_CASE("another batch size on a resume: epochs stay epochs, and the data last
   REQUIRE_MESSAGE(prepared.status == 0, prepared.err);
   const std::string steps = scratch.write(
       "s.yaml",
-      small_recipe(
+      quant_recipe(
           "type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 32, seq_length: 8",
           "tokenizer: byte\ntrain: {steps: 16}\nscheduler: {warmup_steps: 2}\nvalidation: {steps: "
           "0}\n",

@@ -28,7 +28,7 @@ inline std::string text(const Words& words) {
 }
 
 /// A recipe for one thread. `model`: what stands within its braces; `sections`: lines of YAML.
-inline std::string small_recipe(const std::string& model, const std::string& sections,
+inline std::string quant_recipe(const std::string& model, const std::string& sections,
                                 const std::string& dataset = "mock") {
   return "model: {" + model + "}\ndataset: " + dataset +
          "\nrun: {threads: 1}\nlogger: {tensorboard: false}\n" + sections;

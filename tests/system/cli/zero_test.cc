@@ -9,7 +9,7 @@ namespace {
 
 // One micro-batch per rank of two: then every stage adds gradients up in the same order.
 std::string recipe_text(const std::string& model) {
-  return small_recipe(
+  return quant_recipe(
       model + ", layers: 3, hidden_size: 64, heads: 4, ffn_hidden_size: 136, seq_length: 48",
       "train: {steps: 12, micro_batch_size: 4, global_batch_size: 8}\n"
       "optimizer: {lr: 2e-3}\nscheduler: {warmup_steps: 4}\n"

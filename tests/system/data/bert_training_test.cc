@@ -26,7 +26,7 @@ const char* kModel =
     "max_positions: 48, dropout: 0.1";
 
 std::string recipe(const std::string& model, const std::string& dataset, int steps) {
-  return small_recipe(model,
+  return quant_recipe(model,
                       "tokenizer: {type: byte, extra_ids: 1}\n"
                       "train: {steps: " +
                           std::to_string(steps) +

@@ -221,8 +221,8 @@ namespace {
 
 /// Fifty documents for samples of 19 tokens, and datasets of them whose every document is
 /// rearranged.
-struct FimLab {
-  FimLab() { write_documents(scratch / "x", 50, 20); }
+struct FimFixture {
+  FimFixture() { write_documents(scratch / "x", 50, 20); }
   auto fim(const std::string& more) {
     const std::string marks = "prefix: <|endoftext|>, middle: <|endoftext|>, suffix: <|endoftext|>";
     return plugins.dataset(
@@ -252,7 +252,7 @@ std::vector<int32_t> tokens_of(const SampleSource& source, int64_t index) {
 
 TEST_CASE(
     "a document that comes again in another epoch of the open order is rearranged in another way") {
-  FimLab lab;
+  FimFixture lab;
   auto dataset = lab.fim("order: open, ");
   auto source = dataset->split(Split::train, 98);
   auto epoch = [&](int64_t first) {
@@ -268,7 +268,7 @@ TEST_CASE(
 }
 
 TEST_CASE("gpt rearranges documents for fill in the middle, the same each time") {
-  FimLab lab;
+  FimFixture lab;
   auto fim = lab.fim(""), plain = lab.plugins.dataset("gpt", "{path: x, split: '1'}", lab.context);
   CHECK(fim->identity() != plain->identity());
   auto source = fim->split(Split::train, 100), as_it_is = plain->split(Split::train, 100);

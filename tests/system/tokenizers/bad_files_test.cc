@@ -13,9 +13,9 @@ using namespace mtrain::testing;
 
 namespace {
 
-class Lab {
+class Fixture {
  public:
-  Lab() : host_({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"}) {}
+  Fixture() : host_({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"}) {}
   std::unique_ptr<Tokenizer> open(const std::string& plugin, const std::string& file) {
     Node settings = Node::map();
     settings.set("path", Node::string(file));
@@ -103,7 +103,7 @@ TEST_CASE("a tokenizer.json that cannot be right is refused with the place of th
       {json_with(R"({"type": "Unigram", "vocab": [["a", 0]], "unk_id": 4})"), {"model.unk_id"}},
       {json_with(R"({"type": "WordPiece", "vocab": {"a": 0}})"), {"unk_token"}},
   };
-  Lab lab;
+  Fixture lab;
   for (const auto& file : files) {
     INFO(file.content.substr(0, 200));
     put(lab.scratch / "t.json", file.content);
@@ -113,7 +113,7 @@ TEST_CASE("a tokenizer.json that cannot be right is refused with the place of th
 }
 
 TEST_CASE("a small tokenizer.json of each kind encodes and decodes") {
-  Lab lab;
+  Fixture lab;
   put(lab.scratch / "t.json",
       json_with(R"({"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "a": 1, "b": 2}})",
                 R"("pre_tokenizer": {"type": "Whitespace"}, )"));
@@ -131,7 +131,7 @@ TEST_CASE("a small tokenizer.json of each kind encodes and decodes") {
 }
 
 TEST_CASE("other files that cannot be right are refused with the place of the fault") {
-  Lab lab;
+  Fixture lab;
   auto refuse = [&](const char* plugin, const char* file, const std::string& content,
                     std::initializer_list<std::string> says) {
     INFO(plugin << ": " << content.substr(0, 100));
@@ -160,7 +160,7 @@ TEST_CASE("other files that cannot be right are refused with the place of the fa
 }
 
 TEST_CASE("files of another tokenizer are refused with the name of the plugin that reads them") {
-  Lab lab;
+  Fixture lab;
   for (const char* folder : {"gpt2", "hf"}) fs::create_directories(lab.scratch / folder);
   put(lab.scratch / "gpt2/encoder.json", "{}");
   put(lab.scratch / "gpt2/vocab.bpe", "");

@@ -39,7 +39,7 @@ std::shared_ptr<Leaf> leaf_of(Run& run, const Shape& shape) {
 }
 
 TEST_CASE("tape: a tensor used twice gets the sum of its gradients") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   for (DType dtype : kDTypes) {
     Caught x(run, kX, dtype);
@@ -51,7 +51,7 @@ TEST_CASE("tape: a tensor used twice gets the sum of its gradients") {
 }
 
 TEST_CASE("tape: a chain of residual adds leaves every branch its own gradient") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   for (DType dtype : kDTypes) {
     Caught x(run, kX, dtype), a(run, kX, dtype), b(run, kX, dtype);
@@ -69,7 +69,7 @@ TEST_CASE("tape: a chain of residual adds leaves every branch its own gradient")
 
 TEST_CASE(
     "tape: an op that writes its gradient in place does not reach the branch that shares it") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   const HeadLayout layout{1, 1, 2};
   const Shape shape = {2, 6};
@@ -88,7 +88,7 @@ TEST_CASE(
 }
 
 TEST_CASE("tape: slot overwrites what is not of this step and adds to what is") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   auto leaf = leaf_of(run, kShape);
   run.copy(leaf->grad, make(run, times(kX, 100), kShape, DType::f32));  // of the step before
@@ -104,7 +104,7 @@ TEST_CASE("tape: slot overwrites what is not of this step and adds to what is") 
 }
 
 TEST_CASE("tape: a parameter's gradient stays in the memory that its owner gave") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Tensor buffer = run.zeros({12}, DType::f32);
   auto leaf = std::make_shared<Leaf>();
@@ -119,7 +119,7 @@ TEST_CASE("tape: a parameter's gradient stays in the memory that its owner gave"
 
 TEST_CASE(
     "tape: give hands over without copying, and copies as soon as somebody would be disturbed") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Catcher target;
   InputGrad input(&target);
@@ -140,7 +140,7 @@ TEST_CASE(
 }
 
 TEST_CASE("tape: slot and accumulator copy a shared gradient before it is written") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   for (bool zeroing : {false, true}) {
     Catcher target;
@@ -158,7 +158,7 @@ TEST_CASE("tape: slot and accumulator copy a shared gradient before it is writte
 }
 
 TEST_CASE("tape: backward runs each op once, after all uses of its result") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   // y = Σ of 2^k paths through a ladder of adds: only the right order gives 2^k.
   Caught x(run, kX);
@@ -169,7 +169,7 @@ TEST_CASE("tape: backward runs each op once, after all uses of its result") {
 }
 
 TEST_CASE("tape: results that lead nowhere are not touched") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Caught x(run, kX), unused(run, kX);
   Tensor side = add(unused.tensor, x.tensor);
@@ -179,7 +179,7 @@ TEST_CASE("tape: results that lead nowhere are not touched") {
 }
 
 TEST_CASE("tape: what an op kept is let go as soon as its backward has run") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Caught x(run, kX);
   size_t before = run.memory().in_use();
@@ -190,7 +190,7 @@ TEST_CASE("tape: what an op kept is let go as soon as its backward has run") {
 }
 
 TEST_CASE("tape: a second backward through the same ops is refused") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Tensor dy = make(run, kDy, kShape, DType::f32);
   {
@@ -208,7 +208,7 @@ TEST_CASE("tape: a second backward through the same ops is refused") {
 
 TEST_CASE(
     "tape: backward wants a gradient of the result's shape and a result that leads somewhere") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Caught x(run, kX);
   Tensor y = add(x.tensor, x.tensor);
@@ -222,7 +222,7 @@ TEST_CASE(
 }
 
 TEST_CASE("tape: a view of a result has a gradient, a slice of one is refused") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Caught x(run, random_values(8, "x"), DType::f32, {2, 4}),
       w(run, random_values(12, "w"), DType::f32, {3, 4});
@@ -241,7 +241,7 @@ TEST_CASE("tape: a view of a result has a gradient, a slice of one is refused") 
 }
 
 TEST_CASE("tape: a norm weight that is itself a result gets its gradient in its own dtype") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   for (DType dtype : kDTypes) {
     Caught w(run, {1, 2, 3}, dtype, {3});
@@ -255,7 +255,7 @@ TEST_CASE("tape: a norm weight that is itself a result gets its gradient in its 
 }
 
 TEST_CASE("tape: no tape is kept while gradients are off or where nothing wants one") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Caught x(run, kX);
   Tensor plain = make(run, kX, kShape, DType::f32);
@@ -277,7 +277,7 @@ TEST_CASE(
     "time comes") {
   for (DType dtype : kDTypes)
     for (bool recomputed : {false, true}) {
-      Lab lab;
+      Fixture lab;
       Run& run = lab.run();
       const Shape square = {3, 3};
       Values w_values = random_values(9, "w"), b_values = random_values(3, "b"),
@@ -328,7 +328,7 @@ TEST_CASE(
     void gradient_complete(int64_t) override { ++complete; }
     int written = 0, complete = 0;
   } seen;
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   auto leaf = leaf_of(run, {3, 3});
   leaf->watch = &seen;
@@ -359,7 +359,7 @@ struct Watching final : LeafWatch {
 
 TEST_CASE(
     "tape: who watches a leaf hears of its values, its gradients, and when those are complete") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   Watching watch;
   std::vector<Tensor> weights;

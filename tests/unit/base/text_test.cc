@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
 #include <limits>
+#include <sstream>
 
 #include "mtrain/base/counted.h"
 
@@ -74,4 +76,25 @@ TEST_CASE("what a terminal would obey or hide is shown as an escape") {
 TEST_CASE("names that are far longer than all candidates are near to none") {
   CHECK(nearest("layrs", {"layers", "heads"}) == std::vector<std::string>{"layers"});
   CHECK(nearest(std::string(40000, 'a'), {"layers", "heads", std::string(60, 'a')}).empty());
+}
+
+TEST_CASE("cat prints what a stream prints") {
+  enum Colour { red = 3 };
+  const std::string text = "text";
+  CHECK(cat() == "");
+  CHECK(cat("a", 'b', text, std::string_view("view"), std::string("temporary")) ==
+        "abtextviewtemporary");
+  CHECK(cat(-1, " ", 42u, " ", true, " ", red) == "-1 42 1 3");
+  CHECK(cat(std::numeric_limits<int64_t>::min(), " ", std::numeric_limits<uint64_t>::max()) ==
+        "-9223372036854775808 18446744073709551615");
+  for (double value :
+       {0.0, -0.0, 1.0, 0.1, 1234567.0, 1e-7, -1.5e300, 5e-324,
+        std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {
+    std::ostringstream out;
+    out << value << ' ' << static_cast<float>(value);
+    CHECK(cat(value, ' ', static_cast<float>(value)) == out.str());
+  }
+  CHECK(cat(std::filesystem::path("a b")) == "\"a b\"");  // by its operator<<
+  CHECK(hex(0) == "0");
+  CHECK(hex(0xDEADBEEFu) == "deadbeef");
 }

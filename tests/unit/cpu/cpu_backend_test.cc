@@ -36,9 +36,9 @@ TEST_CASE("the CPU backend offers every kernel at every level") {
   for (const cpu::Isa& isa : cpu::usable_isas()) {
     Level level(isa, 1);
     // The CPU has no unit for small types.
-#define MT_CHECK_KERNEL(entry, Args)                                                            \
-  CHECK_MESSAGE((level.kernels.entry != nullptr) == (std::string_view(#entry) != "small_gemm"), \
-                #entry);
+#define MT_CHECK_KERNEL(entry, Args) \
+  CHECK_MESSAGE(                     \
+      (level.kernels.entry != nullptr) == (std::string_view(#entry) != "quantized_gemm"), #entry);
     MT_KERNELS(MT_CHECK_KERNEL)
 #undef MT_CHECK_KERNEL
   }

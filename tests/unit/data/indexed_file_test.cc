@@ -21,7 +21,7 @@ void poke(std::string& bytes, size_t at, T value) {
 }
 
 // Three documents of 2, 0 and 1 sequences; lengths 3, 0, 2.
-void write_small(const fs::path& prefix, DType dtype = DType::u16, bool modes = false) {
+void write_quantized(const fs::path& prefix, DType dtype = DType::u16, bool modes = false) {
   IndexedWriter writer(prefix, dtype, {.modes = modes, .overwrite = true});
   writer.add_sequence(std::vector<int32_t>{1, 2, 3}, 1);
   writer.add_sequence(std::vector<int32_t>{}, 0);
@@ -74,7 +74,7 @@ TEST_CASE("files of Megatron's builder are read and written byte for byte") {
 TEST_CASE("every element type that can be written reads back") {
   ScratchFolder scratch;
   for (DType dtype : {DType::u8, DType::u16, DType::i32}) {
-    write_small(scratch / "x", dtype);
+    write_quantized(scratch / "x", dtype);
     IndexedFile file(scratch / "x");
     CHECK(file.dtype() == dtype);
     CHECK(tokens_of(file, 0) == std::vector<int32_t>{1, 2, 3});
@@ -90,7 +90,7 @@ TEST_CASE("every element type that can be written reads back") {
 
 TEST_CASE("int64 ids are narrowed, and refused by document and position when they do not fit") {
   ScratchFolder scratch;
-  write_small(scratch / "x", DType::i32);
+  write_quantized(scratch / "x", DType::i32);
   auto idx = read_file(scratch / "x.idx");
   poke<uint8_t>(idx, 17, 5);
   for (size_t i = 0; i < 3; ++i) {
@@ -174,7 +174,7 @@ TEST_CASE("a malformed index is refused by name and place") {
       {"a byte of modes missing", [](auto& b) { b += std::string(2, '\0'); }, {"offset 18"}},
   };
   ScratchFolder scratch;
-  write_small(scratch / "x");
+  write_quantized(scratch / "x");
   const auto good = read_file(scratch / "x.idx");
   REQUIRE(good.size() == kEnd);
   for (const Fault& fault : faults) {
@@ -191,7 +191,7 @@ TEST_CASE("a malformed index is refused by name and place") {
 
 TEST_CASE("every cut and every changed size of either file is refused") {
   ScratchFolder scratch;
-  write_small(scratch / "x", DType::u16, true);
+  write_quantized(scratch / "x", DType::u16, true);
   const auto idx = read_file(scratch / "x.idx"), bin = read_file(scratch / "x.bin");
   int64_t without_modes = 0;
   for (size_t size = 0; size < idx.size(); ++size) {
@@ -217,7 +217,7 @@ TEST_CASE("every cut and every changed size of either file is refused") {
 
 TEST_CASE("flipped bits never lead outside the files") {
   ScratchFolder scratch;
-  write_small(scratch / "x", DType::u16, true);
+  write_quantized(scratch / "x", DType::u16, true);
   const auto good = read_file(scratch / "x.idx");
   int opened = 0;
   auto attempt = [&](const std::string& bytes) {
@@ -253,11 +253,11 @@ TEST_CASE("missing halves are told apart") {
   ScratchFolder scratch;
   expect_error(ErrorClass::data, {"nowhere.idx does not exist", "typo"},
                [&] { IndexedFile file(scratch / "nowhere"); });
-  write_small(scratch / "x");
+  write_quantized(scratch / "x");
   fs::remove(scratch / "x.idx");
   expect_error(ErrorClass::data, {"x.idx does not exist, though", "x.bin does", "interrupted"},
                [&] { IndexedFile file(scratch / "x"); });
-  write_small(scratch / "y");
+  write_quantized(scratch / "y");
   fs::remove(scratch / "y.bin");
   expect_error(ErrorClass::data, {"y.bin does not exist"},
                [&] { IndexedFile file(scratch / "y.idx"); });
@@ -265,7 +265,7 @@ TEST_CASE("missing halves are told apart") {
 
 TEST_CASE("the identity follows the content") {
   ScratchFolder scratch;
-  write_small(scratch / "x");
+  write_quantized(scratch / "x");
   auto before = IndexedFile(scratch / "x").identity();
   CHECK(nlohmann::json::parse(before)["bin_bytes"] == 10);
   fs::last_write_time(scratch / "x.bin", fs::file_time_type::clock::now());
@@ -295,7 +295,7 @@ TEST_CASE("a writer leaves no index before its commit, and nothing when it is gi
 
 TEST_CASE("a writer refuses to replace what it did not leave behind") {
   ScratchFolder scratch;
-  write_small(scratch / "x");
+  write_quantized(scratch / "x");
   expect_error(ErrorClass::io, {"x.idx exists", "--force"},
                [&] { IndexedWriter writer(scratch / "x", DType::u16); });
   put(scratch / "weights.bin", "precious");

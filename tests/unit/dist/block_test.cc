@@ -7,7 +7,7 @@
 
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/dist/redistribute.h"
-#include "unit/dist/placed.h"
+#include "unit/dist/sharded.h"
 
 namespace mtrain {
 namespace {
@@ -78,7 +78,7 @@ Results play(Way way, int n) {
     int rank = world.rank();
     auto at = static_cast<size_t>(rank);
     const Stored s = stored(way);
-    Lab lab(1);
+    Fixture lab(1);
     Run& run = lab.run();
     Mesh mesh(world, MeshLayout({{"axis", n}}));
     Weight norm(run, kNorm, s.norm, n, rank), up(run, kUp, s.up, n, rank),

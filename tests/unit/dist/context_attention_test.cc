@@ -53,7 +53,7 @@ struct Whole {
 float scale_of(const Setting& s) { return 1 / std::sqrt(static_cast<float>(s.layout.head_dim)); }
 
 Whole on_one_rank(const Setting& s) {
-  Lab lab(1);
+  Fixture lab(1);
   int64_t width = s.layout.width(), out = s.layout.heads * s.layout.head_dim;
   Whole w{{width, round_to(random_values(s.tokens() * width, "qkv"), s.dtype)},
           {out, round_to(random_values(s.tokens() * out, "dy"), s.dtype)},
@@ -76,7 +76,7 @@ struct Sent {
 
 // One rank's part; doctest's checks are made under a lock, by whoever comes.
 Sent play(Communicator& world, const Setting& s, const Whole& whole, std::mutex& checking) {
-  Lab lab(1);
+  Fixture lab(1);
   Mesh mesh(world, MeshLayout({{"far", s.ranks / s.near}, {"near", s.near}}));
   const Axis& axis = mesh.joint({"far", "near"});
   ContextGroups groups{&axis, s.kind == ContextKind::a2a_p2p ? &mesh["near"] : nullptr};

@@ -38,7 +38,7 @@ template <class F>
 void on_ranks(int size, int64_t copies, F&& f) {
   run_ranks(size, [&](Communicator& world) {
     Mesh mesh(world, MeshLayout({{"group", size}}));
-    Lab lab(1);
+    Fixture lab(1);
     f(lab.run(), ExpertRanks{size > 1 ? &mesh["group"] : nullptr, copies, kExperts},
       mesh["group"].comm());
   });

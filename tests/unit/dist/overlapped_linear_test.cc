@@ -39,7 +39,7 @@ Tensor random(Run& run, const Shape& shape, DType dtype, const std::string& key)
 
 /// Two layers that read the gathered stream, one with a bias; their results are added up as
 /// silu_mul does.
-Result column(Lab& lab, const Axis& axis, DType dtype, bool overlapped, bool late) {
+Result column(Fixture& lab, const Axis& axis, DType dtype, bool overlapped, bool late) {
   Run& run = lab.run();
   std::string rank = std::to_string(axis.index());
   Weight a(run, {kOutputs, kWidth}, dtype, "a" + rank),
@@ -69,7 +69,7 @@ Result column(Lab& lab, const Axis& axis, DType dtype, bool overlapped, bool lat
   return out;
 }
 
-Result row(Lab& lab, const Axis& axis, DType dtype, bool overlapped, bool late) {
+Result row(Fixture& lab, const Axis& axis, DType dtype, bool overlapped, bool late) {
   Run& run = lab.run();
   std::string rank = std::to_string(axis.index());
   Weight w(run, {kOutputs, kMore}, dtype, "w" + rank);
@@ -98,7 +98,7 @@ void check_same(Layers layers) {
         run_ranks(n, [&](Communicator& world) {
           auto at = static_cast<size_t>(world.rank());
           Mesh mesh(world, MeshLayout({{"tp", n}}));
-          Lab lab(1);
+          Fixture lab(1);
           plain[at] = layers(lab, mesh["tp"], dtype, false, late);
           hidden[at] = layers(lab, mesh["tp"], dtype, true, late);
         });
@@ -125,7 +125,7 @@ TEST_CASE("overlapped linear layers: before the sum over ranks, the same bits an
 TEST_CASE("overlapped linear layers: without a tape") {
   run_ranks(2, [&](Communicator& world) {
     Mesh mesh(world, MeshLayout({{"tp", 2}}));
-    Lab lab(1);
+    Fixture lab(1);
     Run& run = lab.run();
     GradMode off(run, false);
     Tensor x = random(run, {kPiece, kWidth}, DType::f32, "x" + std::to_string(world.rank()));
@@ -142,7 +142,7 @@ TEST_CASE("overlapped linear layers: without a tape") {
 // What the layers rely on: from this size on a product's rows may be cut anywhere. The backend has
 // several ways to compute a product, and one must not be chosen by the number of rows.
 TEST_CASE("products: rows do not depend on how many there are") {
-  Lab lab(1);
+  Fixture lab(1);
   Run& run = lab.run();
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t rows : {64, 96, 256})

@@ -7,7 +7,7 @@
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/cpu/cpu_backend.h"
 #include "mtrain/tensor/planning.h"
-#include "unit/dist/placed.h"
+#include "unit/dist/sharded.h"
 
 namespace mtrain {
 namespace {
@@ -33,7 +33,7 @@ struct Outcome {
 
 void play(Communicator& world, const Setting& s, Outcome& out) {
   auto rank = static_cast<size_t>(world.rank());
-  Lab lab(1);
+  Fixture lab(1);
   Mesh mesh(world, MeshLayout({{"tp", s.n}}));
   const Axis& axis = mesh["tp"];
   auto sent = [&] { return axis.comm().counters().total().bytes_sent; };
@@ -126,7 +126,7 @@ TEST_CASE("redistribute: every edge of the table, every dim and dtype, on 1, 2 a
 std::string refused(int n, const std::function<void(Run&, const Axis&)>& call) {
   std::string message;
   run_ranks(n, [&](Communicator& world) {
-    Lab lab(1);
+    Fixture lab(1);
     Mesh mesh(world, MeshLayout({{"tp", n}}));
     try {
       call(lab.run(), mesh["tp"]);
@@ -166,7 +166,7 @@ TEST_CASE("redistribute: what cannot be done is refused before anybody waits") {
 }
 
 TEST_CASE("redistribute: one rank gets its own tensor back, without a node") {
-  Lab lab(1);
+  Fixture lab(1);
   auto self = make_self_communicator();
   Mesh mesh(*self, MeshLayout({{"tp", 1}}));
   Tensor x = lab.run().zeros({2, 3}, DType::f32);

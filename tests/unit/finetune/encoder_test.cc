@@ -36,8 +36,8 @@ constexpr const char* kTalk =
     R"([{"role":"user","content":"hi</s>"},{"role":"assistant","content":"yo"},
                                  {"role":"user","content":"?"},{"role":"assistant","content":"no"}])";
 
-struct Lab {
-  explicit Lab(TrainOn train_on = TrainOn::assistant, const char* source = kTemplate) {
+struct Fixture {
+  explicit Fixture(TrainOn train_on = TrainOn::assistant, const char* source = kTemplate) {
     put(scratch / "t.jinja", source);
     encoder =
         std::make_unique<ExampleEncoder>(tokenizer, EncoderOptions{.template_path = "t.jinja",
@@ -56,16 +56,16 @@ struct Lab {
 }  // namespace
 
 TEST_CASE("of a conversation the assistant's words are learnt, those of its last turn, or all") {
-  CHECK(Lab().learnt(chat_of(kTalk)) == "............yo>......no>");
-  CHECK(Lab(TrainOn::last).learnt(chat_of(kTalk)) == ".....................no>");
-  CHECK(Lab(TrainOn::all).learnt(chat_of(kTalk)) == "<u:hi</s>;a:yo>u:?;a:no>");
-  CHECK(Lab().learnt(chat_of(kTalk, {true, false})) == ".....................no>");
-  CHECK(Lab().learnt(chat_of(kTalk, {true, true, true, false})) == "............yo>.........");
+  CHECK(Fixture().learnt(chat_of(kTalk)) == "............yo>......no>");
+  CHECK(Fixture(TrainOn::last).learnt(chat_of(kTalk)) == ".....................no>");
+  CHECK(Fixture(TrainOn::all).learnt(chat_of(kTalk)) == "<u:hi</s>;a:yo>u:?;a:no>");
+  CHECK(Fixture().learnt(chat_of(kTalk, {true, false})) == ".....................no>");
+  CHECK(Fixture().learnt(chat_of(kTalk, {true, true, true, false})) == "............yo>.........");
   // Of all, what others than the assistant say is learnt, and what the record silences is not.
-  CHECK(Lab(TrainOn::all).learnt(chat_of(kTalk, {false, false}, {false, false, false, true})) ==
+  CHECK(Fixture(TrainOn::all).learnt(chat_of(kTalk, {false, false}, {false, false, false, true})) ==
         "<u:hi</s>;a:yo>u:?;a:...");
-  CHECK(Lab(TrainOn::all).learnt(chat_of(kTalk, {}, {true})) == "<u:......;a:yo>u:?;a:no>");
-  CHECK(Lab().learnt(chat_of(R"([{"role":"user","content":"x"}])")) == ".....");
+  CHECK(Fixture(TrainOn::all).learnt(chat_of(kTalk, {}, {true})) == "<u:......;a:yo>u:?;a:no>");
+  CHECK(Fixture().learnt(chat_of(R"([{"role":"user","content":"x"}])")) == ".....");
 }
 
 TEST_CASE("a template that marks what is generated is believed, turn by turn") {
@@ -75,8 +75,9 @@ TEST_CASE("a template that marks what is generated is believed, turn by turn") {
       "{% else %}{{ m.content }}{% endif %}{% endfor %}";
   const char* talk =
       R"([{"role":"assistant","content":"aa"},{"role":"assistant","content":"bb"},{"role":"user","content":"c"}])";
-  CHECK(Lab(TrainOn::assistant, marked).learnt(chat_of(talk)) == "aa>bb>.");
-  CHECK(Lab(TrainOn::assistant, marked).learnt(chat_of(talk, {true, false, true})) == "aa>....");
+  CHECK(Fixture(TrainOn::assistant, marked).learnt(chat_of(talk)) == "aa>bb>.");
+  CHECK(Fixture(TrainOn::assistant, marked).learnt(chat_of(talk, {true, false, true})) ==
+        "aa>....");
 }
 
 TEST_CASE(
@@ -86,7 +87,7 @@ TEST_CASE(
   for (const char* name : {"", "chatml", "qwen", "llama3", "vicuna"}) {
     CAPTURE(name);
     ByteTokenizer tokenizer;
-    Lab lab;
+    Fixture lab;
     auto own = std::make_unique<ExampleEncoder>(tokenizer, EncoderOptions{.chat_template = name});
     const ExampleEncoder& encoder = *name ? *own : *lab.encoder;
     expect_error(ErrorClass::data,
@@ -97,7 +98,7 @@ TEST_CASE(
   const char* writes =
       "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}{% "
       "endfor %}{{ eos_token }}{% endfor %}";
-  CHECK(Lab(TrainOn::all, writes).learnt(chat_of(talk)) ==
+  CHECK(Fixture(TrainOn::all, writes).learnt(chat_of(talk)) ==
         R"(add>{"function": {"name": "add", "arguments": {}}}>)");
 }
 
@@ -109,17 +110,17 @@ TEST_CASE(
   expect_error(ErrorClass::data,
                {"has the tool 'add'", "t.jinja", "dataset.template_path", "on_bad=skip",
                 "dataset.columns={tools: none}"},
-               [&] { (void)Lab().encoder->encode(talk); });
+               [&] { (void)Fixture().encoder->encode(talk); });
   const char* writes =
       "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}";
-  CHECK(Lab(TrainOn::all, writes).learnt(talk) ==
+  CHECK(Fixture(TrainOn::all, writes).learnt(talk) ==
         R"([{"type": "function", "function": {"name": "add", "parameters": {}}}]add>no add>)");
   const char* names =
       "{% for t in tools %}{{ t.function.name }};{% endfor %}{% for m in messages %}{{ m.content "
       "}}{{ eos_token }}{% endfor %}";
-  CHECK(Lab(TrainOn::all, names).learnt(talk) == "add;add>no add>");
+  CHECK(Fixture(TrainOn::all, names).learnt(talk) == "add;add>no add>");
   talk.tools.clear();
-  (void)Lab().encoder->encode(talk);
+  (void)Fixture().encoder->encode(talk);
 }
 
 TEST_CASE(
@@ -145,7 +146,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the date that templates see is the recipe's") {
-  Lab lab(TrainOn::all, "{{ strftime_now('%d %b %Y') }}");
+  Fixture lab(TrainOn::all, "{{ strftime_now('%d %b %Y') }}");
   CHECK(lab.learnt(chat_of(R"([{"role":"user","content":"x"}])")) == "26 Jul 2024");
   for (const char* bad : {"", "2024", "2024-02-30", "2024-07-26x", "yesterday"})
     expect_error(ErrorClass::config, {"dataset.date", "2024-07-26"},
@@ -190,9 +191,9 @@ TEST_CASE("what cannot be encoded is told") {
     expect_error(ErrorClass::data, {"token 1", std::to_string(bad), "258"},
                  [&] { plain.encode(ids); });
   }
-  Lab refusing(TrainOn::assistant,
-               "{% if messages|length > 2 %}{{ raise_exception('too many') }}{% endif %}{{ "
-               "messages[0].content }}");
+  Fixture refusing(TrainOn::assistant,
+                   "{% if messages|length > 2 %}{{ raise_exception('too many') }}{% endif %}{{ "
+                   "messages[0].content }}");
   std::vector<Example> many(100, chat_of(R"([{"role":"user","content":"x"}])"));
   many[7] = many[93] = chat_of(kTalk);
   std::vector<size_t> rejected;

@@ -30,7 +30,7 @@ struct Workshop {
     return out;
   }
   DType dtype;
-  Lab lab;
+  Fixture lab;
   ParamList list;
   BuildSettings settings{.run = lab.run(), .parameters = list, .dtype = dtype};
 };

@@ -124,7 +124,7 @@ struct Worker {
     list.allocate_gradients(lab.run());
     list.clear_gradients();
   }
-  Lab lab{1};
+  Fixture lab{1};
   ParamList list;
   BuildSettings settings;
   std::optional<Moe> moe;
@@ -362,7 +362,7 @@ TEST_CASE("moe: recomputed, losses and gradients are the same and counted once")
 TEST_CASE("moe: layouts that cannot be are refused with what to set") {
   auto refused = [](const ParallelContext& parallel, int64_t experts) {
     ParamList list;
-    Lab lab;
+    Fixture lab;
     BuildSettings settings{.run = lab.run(), .parameters = list};
     settings.parallel = &parallel;
     MoeOptions options = options_of({});

@@ -13,7 +13,7 @@ using namespace contract;
 
 TEST_CASE(
     "scope: names are paths, dims and decay are kept, start values follow from seed and name") {
-  Lab lab(1, 5), other(1, 5);
+  Fixture lab(1, 5), other(1, 5);
   ParamList list, reversed;
   BuildSettings settings{.run = lab.run(), .parameters = list},
       again{.run = other.run(), .parameters = reversed};
@@ -39,7 +39,7 @@ TEST_CASE(
 }
 
 TEST_CASE("scope: in bf16 and fp16 the value is the rounded master, in fp32 the master itself") {
-  Lab lab;
+  Fixture lab;
   for (DType dtype : kDTypes) {
     ParamList list;
     BuildSettings settings{.run = lab.run(), .parameters = list, .dtype = dtype};
@@ -52,7 +52,7 @@ TEST_CASE("scope: in bf16 and fp16 the value is the rounded master, in fp32 the 
 }
 
 TEST_CASE("scope: faulty dimensions are the user's fault, equal names the author's") {
-  Lab lab;
+  Fixture lab;
   ParamList list;
   BuildSettings settings{.run = lab.run(), .parameters = list};
   Scope root(settings);
@@ -79,7 +79,7 @@ TEST_CASE("scope: faulty dimensions are the user's fault, equal names the author
 }
 
 struct Two {
-  Lab lab;
+  Fixture lab;
   ParamList list;
   BuildSettings settings{.run = lab.run(), .parameters = list};
   Parameter& a = Scope(settings).param("a", {{"rows", 2}, {"cols", 3}}, Init::ones(), true);
@@ -123,7 +123,7 @@ TEST_CASE("parameters: without a tape their use leads nowhere") {
 }
 
 TEST_CASE("parameters: values that come from a checkpoint are not filled in vain") {
-  Lab lab;
+  Fixture lab;
   ParamList list;
   BuildSettings settings{.run = lab.run(), .parameters = list, .initialise = false};
   Parameter& p = Scope(settings).param("w", {{"rows", 4}}, Init::ones(), true);
@@ -163,7 +163,7 @@ TEST_CASE("parameter: any range of local elements is a few boxes that hold just 
 }
 
 TEST_CASE("parameter: start values of a range are those of the whole") {
-  Lab lab(1, 5);
+  Fixture lab(1, 5);
   ParamList list, later;
   BuildSettings settings{.run = lab.run(), .parameters = list},
       deferred{.run = lab.run(), .parameters = later, .defer_memory = true};

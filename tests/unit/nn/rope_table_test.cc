@@ -9,11 +9,11 @@
 namespace mtrain {
 namespace {
 
-using contract::Lab;
+using contract::Fixture;
 using contract::values_of;
 
 TEST_CASE("rope table: cos and sin of position times theta^(-2i/d)") {
-  Lab lab;
+  Fixture lab;
   for (int64_t dim : {2, 8, 64}) {
     constexpr int64_t kPositions = 40;
     RopeTable table = make_rope_table(lab.run(), {}, kPositions, dim);
@@ -47,7 +47,7 @@ const std::pair<int64_t, double> kLlama31[] = {{0, 1.0},
                                                {63, 3.068925988914511e-07}};
 
 TEST_CASE("rope table: Llama 3.1 keeps high frequencies, divides low ones and blends between") {
-  Lab lab;
+  Fixture lab;
   RopeConfig config;
   config.theta = 500000;
   config.scaling = "llama3";
@@ -63,7 +63,7 @@ TEST_CASE("rope table: Llama 3.1 keeps high frequencies, divides low ones and bl
 }
 
 TEST_CASE("rope table: angles of far positions keep their precision") {
-  Lab lab;
+  Fixture lab;
   constexpr int64_t kPositions = 131'072;
   RopeTable table = make_rope_table(lab.run(), {}, kPositions, 4);
   auto cos = values_of(table.cos), sin = values_of(table.sin);

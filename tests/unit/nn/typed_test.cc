@@ -39,7 +39,7 @@ struct Place {
   Scope scope() { return Scope(settings); }
   const Axis& axis() const { return mesh["tp"]; }
 
-  Lab lab{1};
+  Fixture lab{1};
   Mesh mesh;
   ParallelContext parallel;
   ParamList list;

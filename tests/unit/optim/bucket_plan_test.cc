@@ -51,17 +51,18 @@ TEST_CASE("bucket plan: blocks are named by their number") {
 }
 
 TEST_CASE("bucket plan: weights that may be codes share no bucket with others") {
-  SmallWeight small;
-  for (int zero : {0, 1, 3}) {
+  QuantizedWeight quantized;
+  for (int zero_stage : {0, 1, 3}) {
     auto parameters = make(kModel);
     for (Parameter& p : parameters)
-      if (p.name.find("mlp") != p.name.npos || p.name.find("up") != p.name.npos) p.small = &small;
+      if (p.name.find("mlp") != p.name.npos || p.name.find("up") != p.name.npos)
+        p.quantized = &quantized;
     int seen = 0;
-    for (const BucketPlan& b :
-         plan_buckets(parameters, {.zero = zero, .dense_shards = 2, .expert_shards = 2}))
+    for (const BucketPlan& b : plan_buckets(
+             parameters, {.zero_stage = zero_stage, .dense_shards = 2, .expert_shards = 2}))
       for (const BucketItem& item : b.items) {
-        CHECK(b.small == (item.parameter->small != nullptr));
-        seen += b.small;
+        CHECK(b.quantized == (item.parameter->quantized != nullptr));
+        seen += b.quantized;
       }
     CHECK(seen == 4);
   }
@@ -70,12 +71,12 @@ TEST_CASE("bucket plan: weights that may be codes share no bucket with others") 
 TEST_CASE(
     "bucket plan: every parameter once, aligned, apart, dense first, late ones by themselves, "
     "shards equal") {
-  for (int zero : {0, 1, 2, 3})
+  for (int zero_stage : {0, 1, 2, 3})
     for (int shards : {1, 2, 3, 7})
       for (bool whole : {false, true})
         for (int64_t size : {1, 200, 0}) {
           auto parameters = make(kModel);
-          auto plans = plan_buckets(parameters, {.zero = zero,
+          auto plans = plan_buckets(parameters, {.zero_stage = zero_stage,
                                                  .bucket_size = size,
                                                  .dense_shards = shards,
                                                  .expert_shards = 2,
@@ -93,14 +94,14 @@ TEST_CASE(
               CHECK(item.end() <= b.size);
               CHECK(item.parameter->expert == b.expert);
               CHECK(!item.parameter->partial.empty() == b.late);
-              if (whole && zero > 0) CHECK(item.begin / shard == (item.end() - 1) / shard);
-              if (zero >= 2 && !b.late)
+              if (whole && zero_stage > 0) CHECK(item.begin / shard == (item.end() - 1) / shard);
+              if (zero_stage >= 2 && !b.late)
                 CHECK(block_of(item.parameter->name) == block_of(b.items[0].parameter->name));
               places.emplace_back(item.begin, item.end());
               seen.push_back(item.parameter->name);
               used += item.parameter->numel();
             }
-            CHECK(b.zero == (b.late ? std::min(zero, 1) : zero));
+            CHECK(b.zero_stage == (b.late ? std::min(zero_stage, 1) : zero_stage));
             std::sort(places.begin(), places.end());
             for (size_t i = 1; i < places.size(); ++i)
               CHECK(places[i - 1].second <= places[i].first);
@@ -117,14 +118,15 @@ TEST_CASE(
 TEST_CASE("bucket plan: buckets close when full; from zero 2 on with their block") {
   auto parameters = make(kModel);
   auto by_size = plan_buckets(
-      parameters, {.zero = 1, .bucket_size = 400, .dense_shards = 2, .expert_shards = 2});
+      parameters, {.zero_stage = 1, .bucket_size = 400, .dense_shards = 2, .expert_shards = 2});
   REQUIRE(by_size.size() == 4);
   CHECK(names(by_size[0]) == std::vector<std::string>{"embed.weight", "layers.0.mlp.weight"});
   CHECK(names(by_size[1]) ==
         std::vector<std::string>{"layers.1.mlp.weight", "norm.weight", "head.weight"});
   CHECK(by_size[2].late);
   CHECK(by_size[3].expert);
-  auto by_block = plan_buckets(parameters, {.zero = 3, .dense_shards = 2, .expert_shards = 2});
+  auto by_block =
+      plan_buckets(parameters, {.zero_stage = 3, .dense_shards = 2, .expert_shards = 2});
   REQUIRE(by_block.size() == 7);
   CHECK(names(by_block[3]) == std::vector<std::string>{"norm.weight", "head.weight"});
   CHECK(by_block[1].unit == by_block[5].unit);  // a block and its experts

@@ -15,11 +15,11 @@ using namespace contract;
 // 2 x 2 ranks: neighbours have summands of a part of `a` and of all of `b`; ranks two apart are
 // replicas.
 struct Square {
-  Square(Communicator& world, int zero, bool overlap) {
+  Square(Communicator& world, int zero_stage, bool overlap) {
     int rank = world.rank();
     pair = std::make_unique<Axis>("tp", world.split(rank / 2, rank, "tp"));
     replicas = world.split(rank % 2, rank, "dp");
-    BuildSettings settings{.run = lab.run(), .parameters = list, .defer_memory = zero > 0};
+    BuildSettings settings{.run = lab.run(), .parameters = list, .defer_memory = zero_stage > 0};
     Scope root(settings);
     a = &root.param("a", {{"x", 6}}, Init::zeros(), true);
     b = &root.param("b", {{"x", 3}}, Init::zeros(), true);
@@ -28,7 +28,7 @@ struct Square {
     a->partial.push_back({pair.get(), 2, 3});
     b->partial.push_back({pair.get(), 0, 3});
     buckets.emplace(lab.run(), list,
-                    ShardingOptions{.dense = {.all = replicas.get()}, .zero = zero});
+                    ShardingOptions{.dense = {.all = replicas.get()}, .zero_stage = zero_stage});
     reducer.emplace(*buckets, ReduceOptions{.overlap = overlap});
   }
   void add(Parameter& p, double value) {
@@ -47,10 +47,11 @@ struct Square {
       CHECK(got == Values(want.begin() + slice.begin, want.begin() + slice.begin + slice.count));
       seen += slice.count;
     }
-    CHECK(replicas->all_reduce_value(seen) == p.numel() * (buckets->options().zero == 0 ? 2 : 1));
+    CHECK(replicas->all_reduce_value(seen) ==
+          p.numel() * (buckets->options().zero_stage == 0 ? 2 : 1));
   }
 
-  Lab lab{1};
+  Fixture lab{1};
   ParamList list;
   std::unique_ptr<Axis> pair;
   std::unique_ptr<Communicator> replicas;
@@ -61,12 +62,12 @@ struct Square {
 
 TEST_CASE(
     "grad reducer: summands of other axes, replicas, micro-batches and gradients that never came") {
-  for (int zero : {0, 1, 2, 3})
+  for (int zero_stage : {0, 1, 2, 3})
     for (bool overlap : {false, true}) {
-      CAPTURE(zero);
+      CAPTURE(zero_stage);
       CAPTURE(overlap);
       run_ranks(4, [&](Communicator& world) {
-        Square s(world, zero, overlap);
+        Square s(world, zero_stage, overlap);
         for (int step = 0; step < 2; ++step) {
           s.reducer->begin_step(2);
           s.list.clear_gradients();
@@ -91,7 +92,7 @@ TEST_CASE(
 
 TEST_CASE("grad reducer: a gradient that comes after its bucket was sent is a bug that is told") {
   run_ranks(2, [&](Communicator& world) {
-    Lab lab(1);
+    Fixture lab(1);
     ParamList list;
     BuildSettings settings{.run = lab.run(), .parameters = list};
     Parameter& p = Scope(settings).param("p", {{"x", 4}}, Init::zeros(), true);

@@ -50,7 +50,7 @@ struct Fixture {
     lab.run().copy(list.gradient_buffer(), make(lab.run(), {3, 0, 0, 4, 12}, {5}, DType::f32));
   }
   DType dtype;
-  Lab lab;
+  Fixture lab;
   ParamList list;
   BuildSettings settings{.run = lab.run(), .parameters = list, .dtype = dtype};
   Parameter& w = Scope(settings).param("w", {{"rows", 2}, {"cols", 2}}, Init::ones(), true);

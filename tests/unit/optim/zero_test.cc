@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "mtrain/optim/bucket_plan.h"
-#include "zero_lab.h"
+#include "zero_fixture.h"
 
 namespace mtrain {
 namespace {
@@ -36,7 +36,7 @@ TEST_CASE("zero 1: the same bits as zero 0, and the same bytes") {
       Job job{.ranks = ranks, .dtype = dtype};
       Outcome plain = train(job);
       CHECK(plain.losses.back() < plain.losses.front());
-      job.zero = 1;
+      job.zero_stage = 1;
       for (bool deferred : {true, false}) {
         job.deferred = deferred;
         INFO(zero::text(job));
@@ -56,8 +56,8 @@ TEST_CASE("zero 2 and 3: the same bits with one micro-batch; with several, sums 
       for (int micro_batches : {1, 2}) {
         Job job{.ranks = ranks, .micro_batches = micro_batches, .dtype = dtype};
         Outcome plain = train(job);
-        for (int zero : {2, 3}) {
-          job.zero = zero;
+        for (int zero_stage : {2, 3}) {
+          job.zero_stage = zero_stage;
           INFO(zero::text(job));
           Outcome shared = train(job);
           if (micro_batches == 1) CHECK(same(shared, plain));
@@ -67,15 +67,15 @@ TEST_CASE("zero 2 and 3: the same bits with one micro-batch; with several, sums 
           CHECK(distance(shared.gradients, plain.gradients) < (dtype == DType::f32 ? 1e-4 : 5e-2));
         }
         Job two = job, three = job;
-        two.zero = 2, three.zero = 3, two.bucket_size = three.bucket_size = 0;
+        two.zero_stage = 2, three.zero_stage = 3, two.bucket_size = three.bucket_size = 0;
         CHECK(same(train(two), train(three)));
       }
 }
 
 TEST_CASE("overlap, recomputation, unused parameters and bucket sizes change no bit") {
-  for (int zero : {0, 1, 2, 3})
+  for (int zero_stage : {0, 1, 2, 3})
     for (bool in_blocks : {false, true}) {
-      Job job{.ranks = 3, .zero = zero, .recompute = in_blocks, .spare = true};
+      Job job{.ranks = 3, .zero_stage = zero_stage, .recompute = in_blocks, .spare = true};
       Outcome plain = train(job);
       job.overlap = true;
       INFO(zero::text(job));
@@ -93,8 +93,8 @@ TEST_CASE("in order: the same bits on 1, 2, 3 and 4 ranks, with and without shar
   Job job{.ranks = 1, .in_order = true, .micro_batches = 12};
   Outcome one = train(job);
   for (int ranks : {2, 3, 4})
-    for (int zero : {0, 1}) {
-      job.ranks = ranks, job.zero = zero, job.micro_batches = 12 / ranks;
+    for (int zero_stage : {0, 1}) {
+      job.ranks = ranks, job.zero_stage = zero_stage, job.micro_batches = 12 / ranks;
       INFO(zero::text(job));
       CHECK(same(train(job), one));
     }
@@ -104,7 +104,7 @@ TEST_CASE("an optimizer of whole matrices gets them whole") {
   for (int ranks : {2, 3}) {
     Job job{.ranks = ranks};
     Outcome plain = train(job);
-    job.zero = 1, job.whole = true;
+    job.zero_stage = 1, job.whole = true;
     INFO(zero::text(job));
     CHECK(same(train(job), plain));
   }
@@ -112,8 +112,8 @@ TEST_CASE("an optimizer of whole matrices gets them whole") {
 
 TEST_CASE("hybrid sharding: copies of shards, and copies that share the state") {
   for (DType dtype : {DType::f32, DType::bf16})
-    for (int zero : {1, 2, 3}) {
-      Job job{.ranks = 4, .zero = zero, .micro_batches = 1, .dtype = dtype};
+    for (int zero_stage : {1, 2, 3}) {
+      Job job{.ranks = 4, .zero_stage = zero_stage, .micro_batches = 1, .dtype = dtype};
       Outcome flat = train(job);
       job.hsdp = 2;
       INFO(zero::text(job));
@@ -123,7 +123,7 @@ TEST_CASE("hybrid sharding: copies of shards, and copies that share the state") 
             (dtype == DType::f32 ? 1e-5 : 1e-2));
       job.overlap = true;
       CHECK(same(train(job), hybrid));
-      if (zero < 3) continue;
+      if (zero_stage < 3) continue;
       job.outer_zero = true;
       Outcome outer = train(job);
       CHECK(same(outer, hybrid));
@@ -136,9 +136,9 @@ TEST_CASE("memory: each rank holds what theory says, to the padding of buckets")
     for (int ranks : {2, 4}) {
       auto narrow = static_cast<double>(size_of(dtype));
       bool master = dtype != DType::f32;
-      for (int zero : {0, 1, 2, 3}) {
+      for (int zero_stage : {0, 1, 2, 3}) {
         Job job{.ranks = ranks,
-                .zero = zero,
+                .zero_stage = zero_stage,
                 .micro_batches = 1,
                 .steps = 2,
                 .bucket_size = 0,
@@ -147,9 +147,9 @@ TEST_CASE("memory: each rank holds what theory says, to the padding of buckets")
                 .dtype = dtype};
         INFO(zero::text(job));
         Outcome o = train(job);
-        double share = zero == 0 ? 1 : 1.0 / ranks;
-        double values = zero == 3 ? narrow * share : narrow, masters = master ? 4 * share : 0;
-        double gradients = zero >= 2 ? 4 * share : 4;
+        double share = zero_stage == 0 ? 1 : 1.0 / ranks;
+        double values = zero_stage == 3 ? narrow * share : narrow, masters = master ? 4 * share : 0;
+        double gradients = zero_stage >= 2 ? 4 * share : 4;
         auto n = static_cast<double>(o.numel),
              most = static_cast<double>(padded(o.numel, o, ranks));
         for (MemoryBreakdown held : o.held) {
@@ -168,9 +168,9 @@ TEST_CASE("memory: each rank holds what theory says, to the padding of buckets")
 
 TEST_CASE("memory: the peak of a step falls with every stage") {
   size_t before = 0;
-  for (int zero : {0, 1, 2, 3}) {
+  for (int zero_stage : {0, 1, 2, 3}) {
     Job job{.ranks = 4,
-            .zero = zero,
+            .zero_stage = zero_stage,
             .recompute = true,
             .micro_batches = 1,
             .steps = 2,
@@ -179,7 +179,8 @@ TEST_CASE("memory: the peak of a step falls with every stage") {
             .width = 48};
     size_t peak = 0;
     for (size_t bytes : train(job).peak) peak = std::max(peak, bytes);
-    if (zero > 0) CHECK_MESSAGE(peak < before, "zero ", zero, ": ", peak, " after ", before);
+    if (zero_stage > 0)
+      CHECK_MESSAGE(peak < before, "zero ", zero_stage, ": ", peak, " after ", before);
     before = peak;
   }
 }

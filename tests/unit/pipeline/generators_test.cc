@@ -17,14 +17,15 @@ namespace {
 
 Schedule without_reduces(Schedule schedule) {
   for (Program& program : schedule)
-    std::erase_if(program, [](const Action& a) { return a.what == Do::Reduce; });
+    std::erase_if(program, [](const Action& a) { return a.what == ActionKind::reduce; });
   return schedule;
 }
 
 Schedule without_transfers(Schedule schedule) {
   for (Program& program : schedule)
-    std::erase_if(program,
-                  [](const Action& a) { return a.what >= Do::RecvX && a.what <= Do::SendG; });
+    std::erase_if(program, [](const Action& a) {
+      return a.what >= ActionKind::recv_forward && a.what <= ActionKind::send_backward;
+    });
   return schedule;
 }
 
@@ -70,7 +71,7 @@ TEST_CASE("interleaved: the table of Narayanan et al. 2021, figure 4, 4 ranks, 8
     std::vector<std::string> words;
     for (const Action& a : schedule[r]) {
       const char* letters = a.stage < 4 ? "FB" : "fb";
-      words.push_back(cat(letters[a.what == Do::B], a.micro + 1));
+      words.push_back(cat(letters[a.what == ActionKind::backward], a.micro + 1));
     }
     CHECK(join(words, " ") == figure[r]);
   }
@@ -215,11 +216,11 @@ TEST_CASE(
         size_t pairs = 0;
         for (size_t i = 0; i < schedule[r].size(); ++i) {
           const Action& a = schedule[r][i];
-          if (!a.beside) continue;
+          if (!a.overlapped) continue;
           ++pairs;
           REQUIRE(i + 1 < schedule[r].size());
           const Action& b = schedule[r][i + 1];
-          CHECK(b.what == Do::B);
+          CHECK(b.what == ActionKind::backward);
           CHECK(!(a.stage == b.stage && a.micro == b.micro));
         }
         auto warmup = static_cast<size_t>((vp - 1) * p + 2 * (p - 1) + 1) - 2 * r;

@@ -93,7 +93,7 @@ struct Trial {
   }
   Values gradients() { return values_of(list.gradient_buffer()); }
 
-  Lab lab;
+  Fixture lab;
   ParamList list;
   BuildSettings settings;
   TinyModel model;
@@ -178,7 +178,7 @@ TEST_CASE("interpreter: parameters that no micro-batch used get zero gradients")
   trial.run(2);
   CHECK(norm(values_of(unused.main_grad)) > 0);
   trial.interpreter.run(
-      {{Do::Reduce, 0, 0}}, [&](int64_t) { return trial.input(0, 1); }, 1, 1);
+      {{ActionKind::reduce, 0, 0}}, [&](int64_t) { return trial.input(0, 1); }, 1, 1);
   CHECK(norm(trial.gradients()) == 0);
 }
 
@@ -216,16 +216,20 @@ TEST_CASE("interpreter: what cannot be there on a single rank, or not yet, is re
     trial.interpreter.run(
         program, [&](int64_t) { return trial.input(0, 2); }, 1, 1);
   };
-  for (Do what : {Do::RecvX, Do::SendX, Do::RecvG, Do::SendG}) {
+  for (ActionKind what : {ActionKind::recv_forward, ActionKind::send_forward,
+                          ActionKind::recv_backward, ActionKind::send_backward}) {
     Action transfer{what, 0, 0};
     std::string fault =
-        cat(to_text(transfer), ", and stage ", what == Do::SendX || what == Do::RecvG ? 1 : -1);
-    CHECK_THROWS_WITH_AS(run({{Do::F, 0, 0}, transfer}), doctest::Contains(fault.c_str()), Error);
+        cat(to_text(transfer), ", and stage ",
+            what == ActionKind::send_forward || what == ActionKind::recv_backward ? 1 : -1);
+    CHECK_THROWS_WITH_AS(run({{ActionKind::forward, 0, 0}, transfer}),
+                         doctest::Contains(fault.c_str()), Error);
   }
-  CHECK_THROWS_WITH_AS(run({{Do::F, 0, 0}, {Do::W, 0, 0}}),
+  CHECK_THROWS_WITH_AS(run({{ActionKind::forward, 0, 0}, {ActionKind::weight_grad, 0, 0}}),
                        doctest::Contains("0W0 before its backward"), Error);
-  CHECK_THROWS_WITH_AS(run({{Do::B, 0, 0}}), doctest::Contains("0B0 before its forward"), Error);
-  CHECK_THROWS_WITH_AS(run({{Do::F, 1, 0}}),
+  CHECK_THROWS_WITH_AS(run({{ActionKind::backward, 0, 0}}),
+                       doctest::Contains("0B0 before its forward"), Error);
+  CHECK_THROWS_WITH_AS(run({{ActionKind::forward, 1, 0}}),
                        doctest::Contains("1F0 of a stage that is not on rank 0"), Error);
 }
 

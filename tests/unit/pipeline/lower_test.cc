@@ -30,8 +30,9 @@ TEST_CASE("lower: nothing computed changes its order, and each transfer has two 
     Schedule plain = make_schedule(name, plan), lowered = lower(plain, map), stripped = lowered;
     size_t transfers = 0;
     for (Program& program : stripped)
-      transfers += std::erase_if(
-          program, [](const Action& a) { return a.what >= Do::RecvX && a.what <= Do::SendG; });
+      transfers += std::erase_if(program, [](const Action& a) {
+        return a.what >= ActionKind::recv_forward && a.what <= ActionKind::send_backward;
+      });
     CHECK(stripped == plain);
     size_t borders = 0;
     for (int64_t s = 0; s + 1 < map.stages(); ++s) borders += map.rank(s) != map.rank(s + 1);
@@ -52,8 +53,8 @@ TEST_CASE("lower: between two ranks receives have the order of the sends") {
         std::vector<std::string> sent, received;
         auto note = [&](int64_t rank, bool send, std::vector<std::string>& out) {
           for (const Action& a : lowered[static_cast<size_t>(rank)]) {
-            bool x = a.what == (send ? Do::SendX : Do::RecvX),
-                 g = a.what == (send ? Do::SendG : Do::RecvG);
+            bool x = a.what == (send ? ActionKind::send_forward : ActionKind::recv_forward),
+                 g = a.what == (send ? ActionKind::send_backward : ActionKind::recv_backward);
             if (!x && !g) continue;
             int64_t other = a.stage + (x == send ? 1 : -1);
             if (map.rank(other) == (send ? to : from))

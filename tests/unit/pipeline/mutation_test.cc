@@ -21,9 +21,9 @@ class SlowRun {
       : left_(std::move(schedule)), plan_(plan), map_(map) {
     for (const Program& program : left_)
       for (const Action& a : program) {
-        splits_ |= a.what == Do::W;
-        lowered_ |= a.what == Do::SendX || a.what == Do::SendG || a.what == Do::RecvX ||
-                    a.what == Do::RecvG;
+        splits_ |= a.what == ActionKind::weight_grad;
+        lowered_ |= a.what == ActionKind::send_forward || a.what == ActionKind::send_backward ||
+                    a.what == ActionKind::recv_forward || a.what == ActionKind::recv_backward;
       }
   }
 
@@ -52,14 +52,16 @@ class SlowRun {
       Action a = left_[r].front();
       if (done_.contains(to_text(a)) || map_.rank(a.stage) != static_cast<int64_t>(r)) continue;
       if (can_compute(a)) return finish(r), true;
-      bool x = a.what == Do::SendX, g = a.what == Do::SendG;
+      bool x = a.what == ActionKind::send_forward, g = a.what == ActionKind::send_backward;
       if (!x && !g) continue;
       if (!done_.contains(name(a.stage, x ? "F" : "B", a.micro))) continue;
       auto to = static_cast<int16_t>(a.stage + (x ? 1 : -1));
       if (to < 0 || to >= plan_.stages) continue;
       auto receiver = static_cast<size_t>(map_.rank(to));
       if (receiver == r || left_[receiver].empty()) continue;
-      if (left_[receiver].front() != Action{x ? Do::RecvX : Do::RecvG, to, a.micro}) continue;
+      if (left_[receiver].front() !=
+          Action{x ? ActionKind::recv_forward : ActionKind::recv_backward, to, a.micro})
+        continue;
       return finish(r), finish(receiver), true;
     }
     return false;
@@ -74,14 +76,14 @@ class SlowRun {
 
   bool can_compute(const Action& a) const {
     switch (a.what) {
-      case Do::F:
+      case ActionKind::forward:
         return arrived(a.stage, a.stage - 1, "F", "RecvX", a.micro);
-      case Do::B:
+      case ActionKind::backward:
         return done_.contains(name(a.stage, "F", a.micro)) &&
                arrived(a.stage, a.stage + 1, "B", "RecvG", a.micro);
-      case Do::W:
+      case ActionKind::weight_grad:
         return done_.contains(name(a.stage, "B", a.micro));
-      case Do::Reduce:
+      case ActionKind::reduce:
         for (int64_t m = 0; m < plan_.micro_batches; ++m)
           if (!done_.contains(name(a.stage, splits_ ? "W" : "B", m))) return false;
         return true;
@@ -188,13 +190,13 @@ TEST_CASE("mutations: the swaps that can never be right") {
     INFO(std::string(c.name));
     Schedule lowered = lower(make_schedule(c.name, c.plan), stage_map(c.name, c.plan));
     for (size_t r = 0; r < lowered.size(); ++r)
-      for (auto [first, second] : {std::pair{Do::F, Do::B},
-                                   {Do::B, Do::W},
-                                   {Do::RecvX, Do::F},
-                                   {Do::F, Do::SendX},
-                                   {Do::RecvG, Do::B},
-                                   {Do::B, Do::SendG},
-                                   {Do::W, Do::Reduce}}) {
+      for (auto [first, second] : {std::pair{ActionKind::forward, ActionKind::backward},
+                                   {ActionKind::backward, ActionKind::weight_grad},
+                                   {ActionKind::recv_forward, ActionKind::forward},
+                                   {ActionKind::forward, ActionKind::send_forward},
+                                   {ActionKind::recv_backward, ActionKind::backward},
+                                   {ActionKind::backward, ActionKind::send_backward},
+                                   {ActionKind::weight_grad, ActionKind::reduce}}) {
         Schedule spoilt = lowered;
         for (Action& a : spoilt[r])
           for (Action& b : spoilt[r])

@@ -15,7 +15,7 @@
 
 namespace mtrain::pipetest {
 
-using contract::Lab;
+using contract::Fixture;
 using contract::Values;
 
 inline constexpr int64_t kVocab = 40, kWidth = 16, kLength = 9;
@@ -196,7 +196,7 @@ class StagedRank {
 
  private:
   const Setup& setup_;
-  Lab lab_{1};
+  Fixture lab_{1};
   ParamList parameters_;
   BuildSettings settings_;
 

@@ -48,9 +48,9 @@ TEST_CASE("simulate: all forwards first has the same bubble and keeps every micr
   Schedule schedule;
   for (int16_t stage = 0; stage < 2; ++stage) {
     Program program;
-    for (int32_t m = 0; m < 4; ++m) program.push_back({Do::F, stage, m});
-    for (int32_t m = 0; m < 4; ++m) program.push_back({Do::B, stage, m});
-    program.push_back({Do::Reduce, stage, 0});
+    for (int32_t m = 0; m < 4; ++m) program.push_back({ActionKind::forward, stage, m});
+    for (int32_t m = 0; m < 4; ++m) program.push_back({ActionKind::backward, stage, m});
+    program.push_back({ActionKind::reduce, stage, 0});
     schedule.push_back(program);
   }
   Simulated report = simulate(schedule, {2, 4});
@@ -80,17 +80,17 @@ const Broken kBroken[] = {
     {"repeated backward", [](Schedule& s) { s[1].push_back(s[1][1]); }, "repeats an action: 1B0"},
     {"micro-batch that is not there",
      [](Schedule& s) {
-       s[0].push_back({Do::F, 0, 3});
+       s[0].push_back({ActionKind::forward, 0, 3});
      },
      "not there: 0F3"},
     {"negative micro-batch",
      [](Schedule& s) {
-       s[0].push_back({Do::F, 0, -1});
+       s[0].push_back({ActionKind::forward, 0, -1});
      },
      "not there"},
     {"stage that is not there",
      [](Schedule& s) {
-       s[0].push_back({Do::F, 2, 0});
+       s[0].push_back({ActionKind::forward, 2, 0});
      },
      "not there: 2F0"},
     {"no reduction", [](Schedule& s) { s[0].pop_back(); }, "stage 0 never reduces"},

@@ -18,7 +18,8 @@ TEST_CASE("schedules are read as they are written") {
   REQUIRE(schedule.size() == 2);
   CHECK(to_text(schedule[0]) == "0F0 0SendX0 0RecvG0 0B0 0W0 0R");
   CHECK(to_text(schedule[1]) == "1RecvX0 1F0 1B0 1SendG0 1W0 1R");
-  CHECK(parse_schedule("32767F2147483647", "s")[0][0] == Action{Do::F, 32767, 2147483647});
+  CHECK(parse_schedule("32767F2147483647", "s")[0][0] ==
+        Action{ActionKind::forward, 32767, 2147483647});
 }
 
 TEST_CASE("schedules: what is printed reads back the same") {

@@ -23,7 +23,7 @@ TEST_CASE("simulate: costs per stage and the time of a transfer") {
   REQUIRE(run.faults.empty());
   const auto& first = run.timeline[0];
   REQUIRE(first.size() == 5);
-  CHECK(first[2].action == Action{Do::B, 0, 0});
+  CHECK(first[2].action == Action{ActionKind::backward, 0, 0});
   CHECK(first[2].start == doctest::Approx(8));
   CHECK(first[2].end == doctest::Approx(11));
   CHECK(first[3].start == doctest::Approx(14));
@@ -59,9 +59,9 @@ TEST_CASE("simulate: order is one in which all can run") {
     REQUIRE(span);
     Action a = span->action;
     auto s = static_cast<size_t>(a.stage), m = static_cast<size_t>(a.micro);
-    if (a.what == Do::F) forward_end[s][m] = span->end;
-    if (a.what == Do::F && s > 0) CHECK(forward_end[s - 1][m] >= 0);
-    if (a.what == Do::B) CHECK(forward_end[s][m] >= 0);
+    if (a.what == ActionKind::forward) forward_end[s][m] = span->end;
+    if (a.what == ActionKind::forward && s > 0) CHECK(forward_end[s - 1][m] >= 0);
+    if (a.what == ActionKind::backward) CHECK(forward_end[s][m] >= 0);
   }
 }
 
@@ -88,7 +88,7 @@ TEST_CASE(
   Simulated run =
       simulate(lowered, plan, {.stages = {}, .send = 0.25, .transfer = TransferMode::rendezvous});
   REQUIRE(run.faults.empty());
-  CHECK(run.timeline[0][1].action == Action{Do::SendX, 0, 0});
+  CHECK(run.timeline[0][1].action == Action{ActionKind::send_forward, 0, 0});
   CHECK(run.timeline[0][1].start == 1);
   CHECK(run.timeline[0][1].end == 1.25);
   CHECK(run.timeline[1][0].start == 0);

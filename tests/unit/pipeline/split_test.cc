@@ -144,7 +144,7 @@ TEST_CASE("what does not work out is refused with the reason") {
           "dist.layout 'Et||tx|L': 'x' is none of E t m L | ( ) * , (character 6)");
   refused({.layers = 2, .first_stage_layers = 1, .layout = "Et||t|L"}, four,
           "a layout says all: first_stage_layers, last_stage_layers, account_for_embedding and "
-          "account_for_loss have no place beside it");
+          "account_for_loss have no place overlapped it");
 }
 
 }  // namespace

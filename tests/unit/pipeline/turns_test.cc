@@ -7,10 +7,10 @@
 namespace mtrain {
 namespace {
 
-using contract::Lab;
+using contract::Fixture;
 
 TEST_CASE("turns: who pauses lets the other one go on, in an order that pauses alone decide") {
-  Lab lab(1);
+  Fixture lab(1);
   Turns turns(lab.run());
   std::function<void()> pause;
   std::string seen;
@@ -34,7 +34,7 @@ TEST_CASE("turns: who pauses lets the other one go on, in an order that pauses a
 }
 
 TEST_CASE("turns: each has its own state of the run") {
-  Lab lab(1);
+  Fixture lab(1);
   Run& run = lab.run();
   Turns turns(run);
   std::function<void()> pause;
@@ -64,7 +64,7 @@ TEST_CASE("turns: each has its own state of the run") {
 }
 
 TEST_CASE("turns: a failure of either unwinds the other") {
-  Lab lab(1);
+  Fixture lab(1);
   Run& run = lab.run();
   Turns turns(run);
   std::function<void()> pause;

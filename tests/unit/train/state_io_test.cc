@@ -218,10 +218,10 @@ TEST_CASE(
   Model other(backend);
   other.set(5);
   auto& buffers = other.parameters.buffers();
-  for (const bool counted : {true, false})
-    other.parameters.add_buffer({.name = counted ? "amax" : "of another rank",
+  for (const bool is_primary : {true, false})
+    other.parameters.add_buffer({.name = is_primary ? "amax" : "of another rank",
                                  .values = std::vector<float>(2, 3.0F),
-                                 .counted = counted,
+                                 .is_primary = is_primary,
                                  .may_begin_anew = true});
   CHECK(load_state(store, 1, other.parameters, nullptr) == std::vector<std::string>{"amax"});
   CHECK(buffers[0].values == std::vector<float>(4, 7.0F));

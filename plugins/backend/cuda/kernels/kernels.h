@@ -44,11 +44,11 @@ cudaError_t column_sum(const Launch&, const ColumnSumArgs&);
 cudaError_t dropout(const Launch&, const DropoutArgs&);
 cudaError_t amax(const Launch&, const AmaxArgs&);
 /// Tiles of 16 neighbours or a multiple along one dimension, sides that divide 128.
-cudaError_t quantise(const Launch&, const QuantiseArgs&);
+cudaError_t quantize(const Launch&, const QuantizeArgs&);
 cudaError_t hadamard(const Launch&, const HadamardArgs&);
 /// What packed codes are worth, with the scales of their tiles: [lines, padded_sum].
-cudaError_t small_values(const Launch&, const SmallLayout&, const void* codes, const void* scales,
-                         bf16* values);
+cudaError_t quantized_values(const Launch&, const QuantLayout&, const void* codes,
+                             const void* scales, bf16* values);
 /// out[0] = alpha * scale_a * scale_b, out[1] = beta, in device memory.
 cudaError_t joined_scales(const Launch&, const GemmArgs&, float beta, float* out);
 /// Many tensors in one launch. REQUIRES: at most kAdamWBatch, `value` of one dtype or null.

@@ -9,7 +9,7 @@ namespace mtrain::cuda {
 
 namespace {
 
-GemmPlans::Key key_of(const SmallGemmArgs& args, const void* read) {
+GemmPlans::Key key_of(const QuantizedGemmArgs& args, const void* read) {
   const GemmArgs& g = args.product;
   int64_t sum = args.a.padded_sum();
   return {.m = g.m,
@@ -34,23 +34,23 @@ GemmPlans::Key key_of(const SmallGemmArgs& args, const void* read) {
           .c_dtype = g.c_dtype,
           // Where the places of scales are taken by those of tiles, those of tensors join in behind
           // the sum.
-          .device_scalars = args.a.scale == SmallScale::nvfp4,
-          .small = {.on = true,
-                    .square_a = args.a.square(),
-                    .square_b = args.b.square(),
-                    .a = args.a.format,
-                    .b = args.b.format,
-                    .scale = args.a.scale}};
+          .device_scalars = args.a.scale == QuantScale::nvfp4,
+          .quantized = {.on = true,
+                        .square_a = args.a.square(),
+                        .square_b = args.b.square(),
+                        .a = args.a.format,
+                        .b = args.b.format,
+                        .scale = args.a.scale}};
 }
 
 /// Float scales of groups whose rows of lines do not begin at 16 bytes: how the library would have
 /// them filled up is not told.
-bool ragged(const SmallLayout& layout) {
-  return layout.scale == SmallScale::power_of_two && !layout.square() && layout.lines % 4 != 0;
+bool ragged(const QuantLayout& layout) {
+  return layout.scale == QuantScale::power_of_two && !layout.square() && layout.lines % 4 != 0;
 }
 
 /// On the unit; false where the library has nothing for it.
-bool run(CudaStream& stream, const SmallGemmArgs& args) {
+bool run(CudaStream& stream, const QuantizedGemmArgs& args) {
   const GemmArgs& g = args.product;
   if ((g.bias && g.bias_dtype != g.c_dtype) || ragged(args.a) || ragged(args.b)) return false;
   const void* read = g.addend ? g.addend : g.c;
@@ -58,7 +58,7 @@ bool run(CudaStream& stream, const SmallGemmArgs& args) {
   GemmPlans::Key key = key_of(args, read);
   GemmPlan& plan = stream.gemm().find(key);
   if (!plan.usable) return false;
-  bool tensor = args.a.scale == SmallScale::tensor;
+  bool tensor = args.a.scale == QuantScale::tensor;
   const void *a_scales = tensor ? g.scale_a : args.a_scales,
              *b_scales = tensor ? g.scale_b : args.b_scales;
   plan.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b_scales);
@@ -75,13 +75,15 @@ bool run(CudaStream& stream, const SmallGemmArgs& args) {
 }
 
 /// What the codes are worth, multiplied as bf16.
-void emulate(CudaStream& stream, const SmallGemmArgs& args) {
+void emulate(CudaStream& stream, const QuantizedGemmArgs& args) {
   int64_t sum = args.a.padded_sum();
-  auto count = [&](const SmallLayout& layout) { return static_cast<size_t>(layout.lines * sum); };
+  auto count = [&](const QuantLayout& layout) { return static_cast<size_t>(layout.lines * sum); };
   auto* a = static_cast<bf16*>(stream.operands(sizeof(bf16) * (count(args.a) + count(args.b))));
   bf16* b = a + count(args.a);
-  check(small_values(stream.launch(), args.a, args.product.a, args.a_scales, a), "small_values");
-  check(small_values(stream.launch(), args.b, args.product.b, args.b_scales, b), "small_values");
+  check(quantized_values(stream.launch(), args.a, args.product.a, args.a_scales, a),
+        "quantized_values");
+  check(quantized_values(stream.launch(), args.b, args.product.b, args.b_scales, b),
+        "quantized_values");
   GemmArgs g = args.product;
   g.a = a, g.b = b, g.transpose_a = false, g.transpose_b = true;
   g.k = g.lda = g.ldb = sum, g.batch = 1, g.dtype = DType::bf16;
@@ -91,7 +93,7 @@ void emulate(CudaStream& stream, const SmallGemmArgs& args) {
 
 }  // namespace
 
-void small_gemm(CudaStream& stream, const SmallGemmArgs& args) {
+void quantized_gemm(CudaStream& stream, const QuantizedGemmArgs& args) {
   MT_CHECK(args.a.scale == args.b.scale && args.a.sum == args.b.sum &&
                args.a.padded_sum() == args.b.padded_sum(),
            "operands of different sums or scales");

@@ -12,7 +12,7 @@
 namespace mtrain::zero {
 
 struct Job {
-  int ranks = 2, zero = 0, hsdp = 1;
+  int ranks = 2, zero_stage = 0, hsdp = 1;
   bool outer_zero = false, overlap = false, in_order = false, recompute = false;
   bool whole = false;     // the optimizer works on whole matrices
   bool deferred = true;   // parameters get their memory from the buckets, where ranks share it
@@ -31,11 +31,11 @@ struct Outcome {
   std::map<std::string, contract::Values> gradients;  // of the last step
   std::vector<double> losses, norms;
   int64_t numel = 0, buckets = 0;
-  int64_t small = 0, matrices = 0;  // elements of the buckets of weights with FP8 products, padding
-                                    // included; those weights
-  CommCounters bytes;               // of rank 0 in the last step, but for losses and norms
-  std::vector<MemoryBreakdown> held;  // by rank, after the last step
-  std::vector<size_t> peak;           // by rank, in all steps
+  int64_t quantized = 0, matrices = 0;  // elements of the buckets of weights with FP8 products,
+                                        // padding included; those weights
+  CommCounters bytes;                   // of rank 0 in the last step, but for losses and norms
+  std::vector<MemoryBreakdown> held;    // by rank, after the last step
+  std::vector<size_t> peak;             // by rank, in all steps
 };
 
 /// Trains; checks on each rank that values are those of the masters, also after these were written,

@@ -2,12 +2,12 @@
 // are multiplied by before they are rounded (encode) and after (decode). All in float; one division
 // and one product are rounded, as hardware does.
 #pragma once
-#include "mtrain/base/small_float.h"
+#include "mtrain/base/quant_format.h"
 
 namespace mtrain {
 
 /// code = round(x * encode), x ≈ code * decode.
-struct SmallScaling {
+struct QuantScaling {
   float encode, decode;
 };
 
@@ -15,11 +15,11 @@ namespace detail {
 MT_HD bool is_finite(float x) { return (bits_of(x) & 0x7F800000u) != 0x7F800000u; }
 constexpr float kFloatMax = 3.402823466e38f;
 /// What a tile becomes that holds what is not finite.
-MT_HD SmallScaling not_a_number() { return {float_of(0x7FC00000u), float_of(0x7FC00000u)}; }
+MT_HD QuantScaling not_a_number() { return {float_of(0x7FC00000u), float_of(0x7FC00000u)}; }
 }  // namespace detail
 
 /// encode = largest / headroom / amax. Nothing is known of a tensor whose amax is 0: it gets 1.
-MT_HD SmallScaling tensor_scaling(float amax, float largest, float headroom) {
+MT_HD QuantScaling tensor_scaling(float amax, float largest, float headroom) {
   if (!detail::is_finite(amax)) return detail::not_a_number();
   if (amax == 0) return {1.0f, 1.0f};
   float encode = largest / amax / headroom;
@@ -29,8 +29,8 @@ MT_HD SmallScaling tensor_scaling(float amax, float largest, float headroom) {
 
 /// The same, rounded down to a power of two, so that scaling rounds nothing (DeepSeek-AI 2024,
 /// arXiv:2412.19437, 3.3, with scales as its successors restrict them).
-MT_HD SmallScaling power_of_two_scaling(float amax, float largest) {
-  SmallScaling s = tensor_scaling(amax, largest, 1.0f);
+MT_HD QuantScaling power_of_two_scaling(float amax, float largest) {
+  QuantScaling s = tensor_scaling(amax, largest, 1.0f);
   if (!detail::is_finite(amax)) return s;
   uint32_t bits = detail::bits_of(s.encode) & 0x7F800000u;
   constexpr uint32_t kMost = 253u << 23;  // its inverse is still a normal number
@@ -40,7 +40,7 @@ MT_HD SmallScaling power_of_two_scaling(float amax, float largest) {
 
 /// decode = the smallest power of two at which no element saturates, as e8m0 (OCP Microscaling
 /// Formats 1.0; rounded up: Mishra et al. 2025, arXiv:2506.08027). A tile of zeros gets 1.
-MT_HD SmallScaling e8m0_scaling(float amax, float largest) {
+MT_HD QuantScaling e8m0_scaling(float amax, float largest) {
   if (!detail::is_finite(amax)) return detail::not_a_number();
   if (amax == 0) return {1.0f, 1.0f};
   uint8_t code = encode_e8m0_up(amax / largest);
@@ -56,12 +56,12 @@ MT_HD SmallScaling e8m0_scaling(float amax, float largest) {
 /// NVFP4: the scale of a tile is e4m3(amax / 6 * global), global = 6 * 448 / amax of the tensor,
 /// and codes are e2m1(x * global / scale); x ≈ code * scale / global (NVIDIA 2025,
 /// arXiv:2509.25149). `decode` leaves out global.
-MT_HD SmallScaling nvfp4_global(float tensor_amax) {
+MT_HD QuantScaling nvfp4_global(float tensor_amax) {
   return tensor_scaling(tensor_amax, E2M1::kMax * E4M3::kMax, 1.0f);
 }
-MT_HD SmallScaling nvfp4_scaling(float amax, float global) {
+MT_HD QuantScaling nvfp4_scaling(float amax, float global) {
   if (!detail::is_finite(amax) || !detail::is_finite(global)) return detail::not_a_number();
-  float scale = round_small<E4M3>(amax / E2M1::kMax * global);
+  float scale = round_to_format<E4M3>(amax / E2M1::kMax * global);
   if (scale == 0) return {0.0f, 0.0f};
   float encode = global / scale;
   return {detail::is_finite(encode) ? encode : detail::kFloatMax, scale};

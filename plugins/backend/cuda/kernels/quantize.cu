@@ -1,5 +1,5 @@
 // Matrices into small types and back: the bits are the CPU's.
-#include "mtrain/kernel/quantise_patch.h"
+#include "mtrain/kernel/quantize_patch.h"
 #include "pack.cuh"
 #include "teams.cuh"
 
@@ -37,20 +37,20 @@ constexpr int kPatchThreads = 256;
 
 template <class Format, class T>
 __global__ void __launch_bounds__(kPatchThreads)
-    patches(const __grid_constant__ QuantiseArgs a, const __grid_constant__ SmallLayout layout) {
+    patches(const __grid_constant__ QuantizeArgs a, const __grid_constant__ QuantLayout layout) {
   extern __shared__ uint4 shared[];
   __shared__ Pair unused[kWarp + 1];
-  SmallScaling all = whole_scaling<Format>(a);
+  QuantScaling all = whole_scaling<Format>(a);
   if (a.factor && blockIdx.x == 0 && threadIdx.x == 0) *a.factor = all.decode;
   int64_t across = (a.cols + kPatch - 1) / kPatch, patch = blockIdx.x;
   auto& memory = *reinterpret_cast<PatchMemory<T>*>(shared);
-  QuantisePatch<Format, T, BlockTeam, QuantiseArgs>{
+  QuantizePatch<Format, T, BlockTeam, QuantizeArgs>{
       BlockTeam{unused}, a, layout, all, patch / across * kPatch, patch % across * kPatch, memory}
       .run();
 }
 
 template <class Format, class T>
-cudaError_t launch_patches(const Launch& launch, const QuantiseArgs& a) {
+cudaError_t launch_patches(const Launch& launch, const QuantizeArgs& a) {
   constexpr int kBytes = sizeof(PatchMemory<T>);
   auto kernel = patches<Format, T>;
   if (cudaError_t status =
@@ -84,12 +84,12 @@ __global__ void __launch_bounds__(kElementThreads) hadamards(HadamardArgs a) {
 }
 
 __global__ void __launch_bounds__(kElementThreads)
-    values_of(SmallLayout layout, const uint8_t* codes, const void* scales, bf16* values) {
+    values_of(QuantLayout layout, const uint8_t* codes, const void* scales, bf16* values) {
   int64_t width = layout.padded_sum(), step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
        i < layout.lines * width; i += step) {
     Split at = split(i, width);
-    values[i] = bf16(small_value(layout, codes, scales, at.quotient, at.remainder));
+    values[i] = bf16(quantized_value(layout, codes, scales, at.quotient, at.remainder));
   }
 }
 
@@ -122,20 +122,20 @@ cudaError_t amax(const Launch& launch, const AmaxArgs& a) {
   });
 }
 
-cudaError_t quantise(const Launch& launch, const QuantiseArgs& a) {
+cudaError_t quantize(const Launch& launch, const QuantizeArgs& a) {
   if (a.rows <= 0 || a.cols <= 0) return cudaSuccess;
   if (!patch_takes(a.scale, a.tile_rows, a.tile_cols)) return cudaErrorInvalidValue;
   if (a.dtype == DType::u8) {  // codes already
-    if (a.scale != SmallScale::tensor || a.factor) return cudaErrorInvalidValue;
-    if (a.format == SmallFloat::e4m3) return launch_patches<E4M3, uint8_t>(launch, a);
-    return a.format == SmallFloat::e5m2 ? launch_patches<E5M2, uint8_t>(launch, a)
-                                        : cudaErrorInvalidValue;
+    if (a.scale != QuantScale::tensor || a.factor) return cudaErrorInvalidValue;
+    if (a.format == QuantFormat::e4m3) return launch_patches<E4M3, uint8_t>(launch, a);
+    return a.format == QuantFormat::e5m2 ? launch_patches<E5M2, uint8_t>(launch, a)
+                                         : cudaErrorInvalidValue;
   }
   return with_float_type(a.dtype, [&]<class T>(T) {
     switch (a.format) {
-      case SmallFloat::e4m3:
+      case QuantFormat::e4m3:
         return launch_patches<E4M3, T>(launch, a);
-      case SmallFloat::e5m2:
+      case QuantFormat::e5m2:
         return launch_patches<E5M2, T>(launch, a);
       default:
         return launch_patches<E2M1, T>(launch, a);
@@ -152,8 +152,8 @@ cudaError_t hadamard(const Launch& launch, const HadamardArgs& a) {
   });
 }
 
-cudaError_t small_values(const Launch& launch, const SmallLayout& layout, const void* codes,
-                         const void* scales, bf16* values) {
+cudaError_t quantized_values(const Launch& launch, const QuantLayout& layout, const void* codes,
+                             const void* scales, bf16* values) {
   int64_t count = layout.lines * layout.padded_sum();
   if (count <= 0) return cudaSuccess;
   values_of<<<element_blocks(launch, count), kElementThreads, 0, launch.stream>>>(

@@ -7,7 +7,7 @@
 
 #include "contract/harness.h"
 #include "mtrain/autograd/expert_ops.h"
-#include "mtrain/kernel/quantise.h"
+#include "mtrain/kernel/quantize.h"
 
 namespace mtrain::contract {
 namespace {
@@ -18,15 +18,15 @@ struct Operands {
   Values x, w, dy;
 };
 
-/// What a matrix [rows, cols] is worth in the small type, by the definitions of kernel/quantise.h.
+/// What a matrix [rows, cols] is worth in the small type, by the definitions of kernel/quantize.h.
 /// Draws are not made here.
-Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallProductRule& rule,
-                     SmallOperand kind, bool along_rows, double given_amax = 0) {
-  SmallFloat format = kind == SmallOperand::gradient ? rule.backward : rule.forward;
+Values is_quantized(const Values& x, int64_t rows, int64_t cols, const QuantRule& rule,
+                    QuantOperand kind, bool along_rows, double given_amax = 0) {
+  QuantFormat format = kind == QuantOperand::gradient ? rule.backward : rule.forward;
   auto rounded = [&](float v) {
-    return format == SmallFloat::e4m3   ? round_small<E4M3>(v)
-           : format == SmallFloat::e5m2 ? round_small<E5M2>(v)
-                                        : round_small<E2M1>(v);
+    return format == QuantFormat::e4m3   ? round_to_format<E4M3>(v)
+           : format == QuantFormat::e5m2 ? round_to_format<E5M2>(v)
+                                         : round_to_format<E2M1>(v);
   };
   auto largest = [&](int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
     double top = 0;
@@ -36,11 +36,11 @@ Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallPro
     return static_cast<float>(top);
   };
   float all = given_amax > 0 ? static_cast<float>(given_amax) : largest(0, rows, 0, cols);
-  bool weight = kind == SmallOperand::weight;
-  int64_t group = rule.recipe == SmallRecipe::blockwise ? 128
-                  : rule.recipe == SmallRecipe::mxfp8   ? 32
+  bool weight = kind == QuantOperand::weight;
+  int64_t group = rule.recipe == QuantRecipe::blockwise ? 128
+                  : rule.recipe == QuantRecipe::mxfp8   ? 32
                                                         : 16;
-  bool square = weight && rule.recipe != SmallRecipe::mxfp8;
+  bool square = weight && rule.recipe != QuantRecipe::mxfp8;
   int64_t down = square || along_rows ? group : 1, across = square || !along_rows ? group : 1;
   Values out(x.size());
   for (int64_t r = 0; r < rows; ++r)
@@ -48,15 +48,15 @@ Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallPro
       float top = largest(r / down * down, (r / down + 1) * down, c / across * across,
                           (c / across + 1) * across),
             global = 1;
-      SmallScaling s;
+      QuantScaling s;
       switch (rule.recipe) {
-        case SmallRecipe::blockwise:
+        case QuantRecipe::blockwise:
           s = power_of_two_scaling(top, max_of(format));
           break;
-        case SmallRecipe::mxfp8:
+        case QuantRecipe::mxfp8:
           s = e8m0_scaling(top, max_of(format));
           break;
-        case SmallRecipe::nvfp4:
+        case QuantRecipe::nvfp4:
           global = nvfp4_global(all).encode, s = nvfp4_scaling(top, global);
           break;
         default:
@@ -69,23 +69,23 @@ Values in_small_type(const Values& x, int64_t rows, int64_t cols, const SmallPro
   return out;
 }
 
-std::vector<SmallProductRule> rules() {
-  return {{.recipe = SmallRecipe::tensorwise},
-          {.recipe = SmallRecipe::tensorwise, .backward = SmallFloat::e4m3},
-          {.recipe = SmallRecipe::blockwise, .backward = SmallFloat::e4m3},
-          {.recipe = SmallRecipe::mxfp8, .backward = SmallFloat::e5m2},
-          {.recipe = SmallRecipe::nvfp4,
-           .forward = SmallFloat::e2m1,
-           .backward = SmallFloat::e2m1,
+std::vector<QuantRule> rules() {
+  return {{.recipe = QuantRecipe::tensorwise},
+          {.recipe = QuantRecipe::tensorwise, .backward = QuantFormat::e4m3},
+          {.recipe = QuantRecipe::blockwise, .backward = QuantFormat::e4m3},
+          {.recipe = QuantRecipe::mxfp8, .backward = QuantFormat::e5m2},
+          {.recipe = QuantRecipe::nvfp4,
+           .forward = QuantFormat::e2m1,
+           .backward = QuantFormat::e2m1,
            .stochastic = false,
            .hadamard = false}};
 }
 
-SmallScale scale_of(const SmallProductRule& rule) {
-  return rule.recipe == SmallRecipe::blockwise ? SmallScale::power_of_two
-         : rule.recipe == SmallRecipe::mxfp8   ? SmallScale::e8m0
-         : rule.recipe == SmallRecipe::nvfp4   ? SmallScale::nvfp4
-                                               : SmallScale::tensor;
+QuantScale scale_of(const QuantRule& rule) {
+  return rule.recipe == QuantRecipe::blockwise ? QuantScale::power_of_two
+         : rule.recipe == QuantRecipe::mxfp8   ? QuantScale::e8m0
+         : rule.recipe == QuantRecipe::nvfp4   ? QuantScale::nvfp4
+                                               : QuantScale::tensor;
 }
 
 struct Results {
@@ -93,7 +93,7 @@ struct Results {
 };
 
 /// Runs the op with its gradients.
-Results run_op(Run& run, const Operands& v, DType dtype, const SmallProducts& how,
+Results run_op(Run& run, const Operands& v, DType dtype, const QuantizedProducts& how,
                bool later = false) {
   Tensor x = make(run, v.x, {kTokens, kIn}, dtype), w = make(run, v.w, {kOut, kIn}, dtype),
          b = make(run, Values(kOut, 0.5), {kOut}, dtype);
@@ -131,19 +131,19 @@ double relative(const Values& got, const Values& want) {
 
 TEST_CASE("products in a small type are those of the rounded operands") {
   for (DType dtype : {DType::bf16, DType::f16})
-    for (const SmallProductRule& rule : rules()) {
+    for (const QuantRule& rule : rules()) {
       CAPTURE(static_cast<int>(rule.recipe));
       CAPTURE(std::string(name(dtype)));
-      Lab lab;
-      SmallProducts how(rule, 1);
+      Fixture lab;
+      QuantizedProducts how(rule, 1);
       Operands v = operands(dtype);
       Results got = run_op(lab.run(), v, dtype, how),
               later = run_op(lab.run(), v, dtype, how, true);
-      auto rounded = [&](const Values& x, int64_t rows, int64_t cols, SmallOperand kind,
+      auto rounded = [&](const Values& x, int64_t rows, int64_t cols, QuantOperand kind,
                          bool along_rows) {
-        return in_small_type(x, rows, cols, rule, kind, along_rows);
+        return is_quantized(x, rows, cols, rule, kind, along_rows);
       };
-      using enum SmallOperand;
+      using enum QuantOperand;
       Values b(kOut, 0.5),
           y = reference::linear(rounded(v.x, kTokens, kIn, input, false),
                                 rounded(v.w, kOut, kIn, weight, false), b, kTokens, kIn, kOut);
@@ -166,22 +166,22 @@ TEST_CASE("products in a small type are those of the rounded operands") {
       Values plain = reference::linear(v.x, v.w, b, kTokens, kIn, kOut);
       double apart = relative(got.y, plain);
       CHECK(apart > 0.005);
-      CHECK(apart < (rule.forward == SmallFloat::e2m1 ? 0.3 : 0.05));
+      CHECK(apart < (rule.forward == QuantFormat::e2m1 ? 0.3 : 0.05));
     }
 }
 
 TEST_CASE("NVFP4's draws and its Hadamard transform keep the gradient of a weight on average") {
   Operands v = operands(DType::bf16);
   for (bool hadamard : {false, true}) {
-    SmallProductRule rule{.recipe = SmallRecipe::nvfp4,
-                          .forward = SmallFloat::e2m1,
-                          .backward = SmallFloat::e2m1,
-                          .hadamard = hadamard};
-    SmallProducts how(rule, 7);
+    QuantRule rule{.recipe = QuantRecipe::nvfp4,
+                   .forward = QuantFormat::e2m1,
+                   .backward = QuantFormat::e2m1,
+                   .hadamard = hadamard};
+    QuantizedProducts how(rule, 7);
     // x is rounded to nearest; so is the mean, but where the transform mixes it first.
-    Values x = hadamard ? v.x : in_small_type(v.x, kTokens, kIn, rule, SmallOperand::input, true);
+    Values x = hadamard ? v.x : is_quantized(v.x, kTokens, kIn, rule, QuantOperand::input, true);
     Values exact = reference::linear_backward(v.dy, x, v.w, kTokens, kIn, kOut)[1];
-    Lab lab;
+    Fixture lab;
     Values mean(exact.size());
     double once = 0;
     constexpr int kDraws = 24;
@@ -198,10 +198,10 @@ TEST_CASE("NVFP4's draws and its Hadamard transform keep the gradient of a weigh
 }
 
 TEST_CASE("what is not finite is not hidden") {
-  for (SmallProductRule rule : rules()) {
+  for (QuantRule rule : rules()) {
     CAPTURE(static_cast<int>(rule.recipe));
-    Lab lab;
-    SmallProducts how(rule, 1);
+    Fixture lab;
+    QuantizedProducts how(rule, 1);
     for (double bad : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
       Operands v = operands(DType::bf16);
       v.dy[5 * kOut + 3] = bad;
@@ -214,18 +214,18 @@ TEST_CASE("what is not finite is not hidden") {
 
 TEST_CASE(
     "delayed scales come from the steps before, and from the tensor itself where there are none") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
   std::vector<float> history(3 * 4);
   for (auto algorithm : {DelayedScales::Algorithm::max, DelayedScales::Algorithm::most_recent}) {
     std::fill(history.begin(), history.end(), 0.0f);
     DelayedScales scales(history, algorithm);
-    SmallProducts how({.recipe = SmallRecipe::delayed, .headroom = 2}, 1),
-        current({.recipe = SmallRecipe::tensorwise}, 1);
+    QuantizedProducts how({.recipe = QuantRecipe::delayed, .headroom = 2}, 1),
+        current({.recipe = QuantRecipe::tensorwise}, 1);
     how.delayed = &scales;
     auto amax = [&](double largest) {
       Tensor got = how.measure(run, make(run, {0.25, -largest, 0.125}, {1, 3}, DType::bf16),
-                               SmallOperand::input);
+                               QuantOperand::input);
       return values_of(got)[0];
     };
     auto end = [&](bool keep) { scales.end_step(scales.seen(run), keep); };
@@ -253,17 +253,17 @@ TEST_CASE(
 namespace {
 
 /// Codes of a stack of matrices as its owner makes them, piece by piece.
-Tensor encoded(Run& run, SmallProducts& how, const Tensor& stack, int64_t matrices) {
-  SmallProducts own({.recipe = SmallRecipe::tensorwise}, 1);
+Tensor encoded(Run& run, QuantizedProducts& how, const Tensor& stack, int64_t matrices) {
+  QuantizedProducts own({.recipe = QuantRecipe::tensorwise}, 1);
   Tensor flat = stack.view({stack.numel()}), codes = run.empty(stack.shape(), DType::u8),
          out = codes.view({stack.numel()});
   int64_t size = stack.numel() / matrices;
   how.coded = {run.empty({matrices}, DType::f32), run.empty({matrices}, DType::f32)};
   for (int64_t m = 0; m < matrices; ++m) {
     Tensor measured =
-        own.measure(run, flat.slice(0, m * size, (m + 1) * size), SmallOperand::weight);
+        own.measure(run, flat.slice(0, m * size, (m + 1) * size), QuantOperand::weight);
     run.copy(how.coded.measured.slice(0, m, m + 1), measured);
-    Tensor amax = how.delayed ? how.delayed->known(run, SmallOperand::weight) : measured;
+    Tensor amax = how.delayed ? how.delayed->known(run, QuantOperand::weight) : measured;
     Tensor factor = how.coded.factors.slice(0, m, m + 1);
     for (auto [lo, hi] : {std::pair<int64_t, int64_t>{0, 300}, {300, size}})
       how.encode(run, flat.slice(0, m * size + lo, m * size + hi), amax,
@@ -277,7 +277,7 @@ struct Gradients {
 };
 
 /// Of grouped_linear, or of linear where the weight is one matrix.
-Gradients products(Run& run, const Tensor& w, const SmallProducts& how, const RowCounts& rows,
+Gradients products(Run& run, const Tensor& w, const QuantizedProducts& how, const RowCounts& rows,
                    int64_t tokens) {
   bool stack = w.shape().rank() == 3;
   int64_t out = w.size(stack ? 1 : 0), in = w.size(stack ? 2 : 1);
@@ -302,11 +302,11 @@ TEST_CASE("a weight of codes has the products of the weight that they were made 
     for (bool delayed : {false, true}) {
       CAPTURE(shape.rank());
       CAPTURE(delayed);
-      Lab lab;
+      Fixture lab;
       Run& run = lab.run();
       DelayedScales own = scales;
-      SmallProducts how(
-          {.recipe = delayed ? SmallRecipe::delayed : SmallRecipe::tensorwise, .headroom = 2}, 1);
+      QuantizedProducts how(
+          {.recipe = delayed ? QuantRecipe::delayed : QuantRecipe::tensorwise, .headroom = 2}, 1);
       if (delayed) how.delayed = &own;
       Tensor w = make(run, random_values(shape.numel(), "stack", 0.1), shape, DType::bf16);
       Gradients want = products(run, w, how, counts, 40);
@@ -324,10 +324,10 @@ TEST_CASE("a weight of codes has the products of the weight that they were made 
 }
 
 TEST_CASE("codes without their scales are refused") {
-  Lab lab;
+  Fixture lab;
   Run& run = lab.run();
-  SmallProducts how({.recipe = SmallRecipe::tensorwise}, 1),
-      plain({.recipe = SmallRecipe::mxfp8}, 1);
+  QuantizedProducts how({.recipe = QuantRecipe::tensorwise}, 1),
+      plain({.recipe = QuantRecipe::mxfp8}, 1);
   Tensor codes = run.zeros({32, 32}, DType::u8), x = run.zeros({16, 32}, DType::bf16),
          amax = run.zeros({1}, DType::f32);
   CHECK_THROWS_AS(linear(x, codes, {}, {}, &how), Error);
@@ -338,11 +338,11 @@ TEST_CASE("codes without their scales are refused") {
 TEST_CASE("experts in a small type are linear layers of their rows") {
   constexpr int64_t kRows = 40;
   auto counts = std::make_shared<const std::vector<int64_t>>(std::vector<int64_t>{24, 0, 16});
-  for (const SmallProductRule& rule : rules()) {
+  for (const QuantRule& rule : rules()) {
     CAPTURE(static_cast<int>(rule.recipe));
-    Lab lab;
+    Fixture lab;
     Run& run = lab.run();
-    SmallProducts how(rule, 1);
+    QuantizedProducts how(rule, 1);
     Tensor x = make(run, random_values(kRows * 64, "rows"), {kRows, 64}, DType::bf16);
     Tensor w = make(run, random_values(3 * 32 * 64, "stack", 0.1), {3, 32, 64}, DType::bf16);
     Tensor dy = make(run, random_values(kRows * 32, "top"), {kRows, 32}, DType::bf16);

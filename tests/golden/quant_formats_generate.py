@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Codes of FP8 and FP4 types from ml_dtypes: small_floats/*.json.
+"""Codes of FP8 and FP4 types from ml_dtypes: quant_formats/*.json.
 
-    python3 small_floats_generate.py OUTPUT_DIR
+    python3 quant_formats_generate.py OUTPUT_DIR
 
 For e4m3 (float8_e4m3fn), e5m2 (float8_e5m2), e2m1 (float4_e2m1fn): what every code is worth, and the codes of 10,000
 floats. The floats are not stored: number i is made of the i-th output of splitmix64 from seed 0, its exponent spread

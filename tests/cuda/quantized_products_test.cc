@@ -28,25 +28,25 @@ std::vector<uint8_t> bytes_of(Run& run, const Tensor& t) {
 }
 
 struct Tiles {
-  SmallScale scale;
-  SmallFloat format;
+  QuantScale scale;
+  QuantFormat format;
   int64_t rows, cols;
 };
-constexpr Tiles kTiles[] = {{SmallScale::tensor, SmallFloat::e4m3, 1, 1},
-                            {SmallScale::tensor, SmallFloat::e5m2, 1, 1},
-                            {SmallScale::power_of_two, SmallFloat::e4m3, 1, 128},
-                            {SmallScale::power_of_two, SmallFloat::e5m2, 1, 128},
-                            {SmallScale::power_of_two, SmallFloat::e4m3, 128, 128},
-                            {SmallScale::e8m0, SmallFloat::e4m3, 1, 32},
-                            {SmallScale::nvfp4, SmallFloat::e2m1, 1, 16},
-                            {SmallScale::nvfp4, SmallFloat::e2m1, 16, 16}};
+constexpr Tiles kTiles[] = {{QuantScale::tensor, QuantFormat::e4m3, 1, 1},
+                            {QuantScale::tensor, QuantFormat::e5m2, 1, 1},
+                            {QuantScale::power_of_two, QuantFormat::e4m3, 1, 128},
+                            {QuantScale::power_of_two, QuantFormat::e5m2, 1, 128},
+                            {QuantScale::power_of_two, QuantFormat::e4m3, 128, 128},
+                            {QuantScale::e8m0, QuantFormat::e4m3, 1, 32},
+                            {QuantScale::nvfp4, QuantFormat::e2m1, 1, 16},
+                            {QuantScale::nvfp4, QuantFormat::e2m1, 16, 16}};
 
 struct Packed {
-  SmallLayout layout;
+  QuantLayout layout;
   Tensor values, codes, scales, factor, packed, packed_scales;
 };
 
-Packed quantised(Run& run, const Values& values, int64_t rows, int64_t cols, DType dtype,
+Packed quantized(Run& run, const Values& values, int64_t rows, int64_t cols, DType dtype,
                  const Tiles& tiles, bool sum_rows, bool stochastic = false) {
   Tensor x = contract::make(run, values, {rows, cols}, dtype), amax = run.empty({1}, DType::f32);
   run.kernels().amax(run.stream(), {.x = x.raw(),
@@ -62,10 +62,10 @@ Packed quantised(Run& run, const Values& values, int64_t rows, int64_t cols, DTy
   out.scales = run.zeros({(rows + tile_rows - 1) / tile_rows, (cols + tile_cols - 1) / tile_cols},
                          DType::f32);
   out.factor = run.zeros({1}, DType::f32);
-  QuantiseArgs a{.x = x.raw(),
+  QuantizeArgs a{.x = x.raw(),
                  .values = out.values.data<bf16>(),
                  .codes = out.codes.data<uint8_t>(),
-                 .scales = tiles.scale == SmallScale::tensor ? nullptr : out.scales.data<float>(),
+                 .scales = tiles.scale == QuantScale::tensor ? nullptr : out.scales.data<float>(),
                  .amax = amax.data<float>(),
                  .factor = out.factor.data<float>(),
                  .rows = rows,
@@ -87,16 +87,16 @@ Packed quantised(Run& run, const Values& values, int64_t rows, int64_t cols, DTy
   out.packed_scales = run.zeros({std::max<int64_t>(1, out.layout.scale_bytes())}, DType::u8);
   a.packed = out.packed.data<uint8_t>();
   if (out.layout.scale_bytes() > 0) a.packed_scales = out.packed_scales.raw();
-  run.kernels().quantise(run.stream(), a);
+  run.kernels().quantize(run.stream(), a);
   return out;
 }
 
 /// What the device makes of codes that are there already.
-void check_carried(Run& run, const Packed& made, int64_t rows, int64_t cols, SmallFloat format,
+void check_carried(Run& run, const Packed& made, int64_t rows, int64_t cols, QuantFormat format,
                    bool sum_rows) {
   Tensor values = run.zeros({rows, cols}, DType::bf16), codes = run.zeros({rows, cols}, DType::u8),
          packed = run.zeros({made.layout.code_bytes()}, DType::u8);
-  run.kernels().quantise(run.stream(), {.x = made.codes.raw(),
+  run.kernels().quantize(run.stream(), {.x = made.codes.raw(),
                                         .values = values.data<bf16>(),
                                         .codes = codes.data<uint8_t>(),
                                         .scales = nullptr,
@@ -122,7 +122,7 @@ Values with_outliers(int64_t count, const char* key) {
 /// A product of two operands whose lines are rows and columns of the result, added to `before`.
 Values product(Run& run, const Packed& a, const Packed& b, const Values& before, DType c_dtype) {
   Tensor c = contract::make(run, before, {a.layout.lines, b.layout.lines}, c_dtype);
-  run.kernels().small_gemm(
+  run.kernels().quantized_gemm(
       run.stream(), {.product = {.a = a.packed.raw(),
                                  .b = b.packed.raw(),
                                  .c = c.raw(),
@@ -150,20 +150,20 @@ TEST_CASE("largest values, codes and scales have the CPU's bits, and lie where t
       for (DType dtype : contract::kDTypes)
         for (bool sum_rows : {false, true})
           for (bool stochastic : {false, true}) {
-            if (stochastic && tiles.scale != SmallScale::nvfp4) continue;
+            if (stochastic && tiles.scale != QuantScale::nvfp4) continue;
             INFO(rows << "x" << cols << " " << name(dtype) << " " << name(tiles.format) << " scale "
                       << static_cast<int>(tiles.scale) << " tiles " << tiles.rows << "x"
                       << tiles.cols << (sum_rows ? " sum over rows" : ""));
             Values x = with_outliers(rows * cols, "x");
-            Packed cpu = quantised(on.cpu, x, rows, cols, dtype, tiles, sum_rows, stochastic),
-                   gpu = quantised(on.gpu, x, rows, cols, dtype, tiles, sum_rows, stochastic);
+            Packed cpu = quantized(on.cpu, x, rows, cols, dtype, tiles, sum_rows, stochastic),
+                   gpu = quantized(on.gpu, x, rows, cols, dtype, tiles, sum_rows, stochastic);
             CHECK(bytes_of(on.cpu, cpu.values) == bytes_of(on.gpu, gpu.values));
             CHECK(bytes_of(on.cpu, cpu.codes) == bytes_of(on.gpu, gpu.codes));
             CHECK(bytes_of(on.cpu, cpu.scales) == bytes_of(on.gpu, gpu.scales));
             CHECK(bytes_of(on.cpu, cpu.factor) == bytes_of(on.gpu, gpu.factor));
             CHECK(bytes_of(on.cpu, cpu.packed) == bytes_of(on.gpu, gpu.packed));
             CHECK(bytes_of(on.cpu, cpu.packed_scales) == bytes_of(on.gpu, gpu.packed_scales));
-            if (tiles.scale == SmallScale::tensor)
+            if (tiles.scale == QuantScale::tensor)
               check_carried(on.gpu, gpu, rows, cols, tiles.format, sum_rows);
           }
 }
@@ -212,15 +212,15 @@ TEST_CASE("products of codes are those of their values, on the unit and without 
         // Squares are a weight's: the other operand has groups.
         Tiles groups = tiles;
         groups.rows = 1;
-        bool e5m2 = tiles.format == SmallFloat::e5m2;
-        if (e5m2) groups.format = SmallFloat::e4m3;  // e5m2 meets e4m3 alone
+        bool e5m2 = tiles.format == QuantFormat::e5m2;
+        if (e5m2) groups.format = QuantFormat::e4m3;  // e5m2 meets e4m3 alone
         INFO(s.m << "x" << s.n << "x" << s.k << " " << name(tiles.format) << " scale "
                  << static_cast<int>(tiles.scale) << " tiles " << tiles.rows << "x" << tiles.cols
                  << " into " << name(c_dtype)
                  << (on.gpu.kernels().multiplies(tiles.scale) ? ", unit" : ", bf16"));
         Values xa = with_outliers(s.m * s.k, "a"), xb = with_outliers(s.n * s.k, "b");
-        Packed a = quantised(on.gpu, xa, s.m, s.k, DType::bf16, groups, false),
-               b = quantised(on.gpu, xb, s.n, s.k, DType::bf16, tiles, false);
+        Packed a = quantized(on.gpu, xa, s.m, s.k, DType::bf16, groups, false),
+               b = quantized(on.gpu, xb, s.n, s.k, DType::bf16, tiles, false);
         Values before = contract::round_to(random_values(s.m * s.n, "c", 0.01), c_dtype);
         Values got = product(on.gpu, a, b, before, c_dtype), va = contract::values_of(a.values),
                vb = contract::values_of(b.values);

@@ -1,4 +1,4 @@
-#include "mtrain/optim/schedule.h"
+#include "mtrain/optim/lr_schedule.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "mtrain/autograd/placed.h"
+#include "mtrain/autograd/result_placement.h"
 
 #include <array>
 
@@ -6,11 +6,11 @@
 
 namespace mtrain {
 
-void PlacedResult::refuse(std::string_view message, std::string_view hint) const {
+void ResultPlacement::refuse(std::string_view message, std::string_view hint) const {
   throw Error(ErrorClass::bug, cat(op_, " of ", shape_, ": ", message), std::string(hint));
 }
 
-PlacedResult& PlacedResult::with(MixOp rule, const Tensor& input) {
+ResultPlacement& ResultPlacement::with(PlacementRule rule, const Tensor& input) {
   if (!input.defined()) return *this;
   if (!placed_ || !input.placement()) return placed_.reset(), *this;
   try {
@@ -21,7 +21,7 @@ PlacedResult& PlacedResult::with(MixOp rule, const Tensor& input) {
   return *this;
 }
 
-PlacedResult& PlacedResult::with(MixOp rule) {
+ResultPlacement& ResultPlacement::with(PlacementRule rule) {
   if (!placed_) return *this;
   try {
     placed_ = mix(rule, std::array{*placed_});
@@ -31,14 +31,14 @@ PlacedResult& PlacedResult::with(MixOp rule) {
   return *this;
 }
 
-PlacedResult& PlacedResult::uncut(int dim, std::string_view why) {
+ResultPlacement& ResultPlacement::uncut(int dim, std::string_view why) {
   if (placed_ && *placed_ == Placement::S(dim))
     refuse(cat("its input is placed ", *placed_, ", but ", why),
            cat("redistribute ", *placed_, " -> R or I before it"));
   return *this;
 }
 
-PlacedResult& PlacedResult::turn(Placement from, Placement to, std::string_view why) {
+ResultPlacement& ResultPlacement::turn(Placement from, Placement to, std::string_view why) {
   if (!placed_) return *this;
   if (*placed_ != from)
     refuse(cat("it is placed ", *placed_, ", not ", from, ": ", why),

@@ -1,4 +1,4 @@
-#include "mtrain/autograd/small_products.h"
+#include "mtrain/autograd/quantized_products.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,8 +13,8 @@ constexpr int64_t kBlock = 128, kMxGroup = 32, kFp4Group = 16, kHadamard = 16;
 /// structure does.
 constexpr uint32_t kHadamardSigns = 0x9E37u;
 
-bool by_tensor(SmallRecipe recipe) {
-  return recipe == SmallRecipe::tensorwise || recipe == SmallRecipe::delayed;
+bool by_tensor(QuantRecipe recipe) {
+  return recipe == QuantRecipe::tensorwise || recipe == QuantRecipe::delayed;
 }
 
 void run_amax(Run& run, const Tensor& x, const Tensor& out, bool accumulate) {
@@ -32,30 +32,30 @@ const float* scale_of(const Tensor& factor) {
 
 }  // namespace
 
-Tensor DelayedScales::known(Run& run, SmallOperand operand) {
-  auto n = history_->size() / kSmallOperands, at = static_cast<size_t>(operand);
+Tensor DelayedScales::known(Run& run, QuantOperand operand) {
+  auto n = history_->size() / kQuantOperands, at = static_cast<size_t>(operand);
   if (std::exchange(stale_, false)) {
-    std::vector<float> largest(kSmallOperands);
-    for (size_t o = 0; o < kSmallOperands; ++o) {
+    std::vector<float> largest(kQuantOperands);
+    for (size_t o = 0; o < kQuantOperands; ++o) {
       const float* first = history_->data() + o * n;
       largest[o] = algorithm_ == Algorithm::max ? *std::max_element(first, first + n) : *first;
       is_known_[o] = largest[o] > 0;
     }
-    if (!used_.defined()) used_ = run.empty({static_cast<int64_t>(kSmallOperands)}, DType::f32);
+    if (!used_.defined()) used_ = run.empty({static_cast<int64_t>(kQuantOperands)}, DType::f32);
     run.upload(used_, largest.data());
   }
   auto i = static_cast<int64_t>(at);
   return is_known_[at] ? used_.slice(0, i, i + 1) : Tensor();
 }
 
-void DelayedScales::see(Run& run, SmallOperand operand, const Tensor& amax) {
-  if (!seen_.defined()) seen_ = run.zeros({static_cast<int64_t>(kSmallOperands)}, DType::f32);
+void DelayedScales::see(Run& run, QuantOperand operand, const Tensor& amax) {
+  if (!seen_.defined()) seen_ = run.zeros({static_cast<int64_t>(kQuantOperands)}, DType::f32);
   auto i = static_cast<int64_t>(operand);
   run_amax(run, amax, seen_.slice(0, i, i + 1), true);
 }
 
-std::array<float, kSmallOperands> DelayedScales::seen(Run& run) const {
-  std::array<float, kSmallOperands> out{};
+std::array<float, kQuantOperands> DelayedScales::seen(Run& run) const {
+  std::array<float, kQuantOperands> out{};
   if (seen_.defined()) run.download(seen_, out.data());
   return out;
 }
@@ -63,8 +63,8 @@ std::array<float, kSmallOperands> DelayedScales::seen(Run& run) const {
 void DelayedScales::end_step(std::span<const float> seen, bool keep) {
   if (seen_.defined()) seen_.run().fill_zero(seen_);
   if (!keep) return;
-  auto n = static_cast<std::ptrdiff_t>(history_->size() / kSmallOperands);
-  for (size_t o = 0; o < kSmallOperands; ++o) {
+  auto n = static_cast<std::ptrdiff_t>(history_->size() / kQuantOperands);
+  for (size_t o = 0; o < kQuantOperands; ++o) {
     auto first = history_->begin() + static_cast<std::ptrdiff_t>(o) * n;
     std::rotate(first, first + n - 1, first + n);
     *first = std::isfinite(seen[o]) ? seen[o] : 0;
@@ -72,8 +72,8 @@ void DelayedScales::end_step(std::span<const float> seen, bool keep) {
   stale_ = true;
 }
 
-Tensor SmallProducts::measure(Run& run, const Tensor& x, SmallOperand operand) const {
-  if (!by_tensor(rule_.recipe) && rule_.recipe != SmallRecipe::nvfp4) return {};
+Tensor QuantizedProducts::measure(Run& run, const Tensor& x, QuantOperand operand) const {
+  if (!by_tensor(rule_.recipe) && rule_.recipe != QuantRecipe::nvfp4) return {};
   Tensor amax = run.empty({1}, DType::f32);
   run_amax(run, x, amax, false);
   if (delayed) {
@@ -84,24 +84,24 @@ Tensor SmallProducts::measure(Run& run, const Tensor& x, SmallOperand operand) c
   return amax;
 }
 
-SmallProducts::Operand SmallProducts::take(Run& run, const Tensor& x, SmallOperand operand,
-                                           int64_t matrix) const {
+QuantizedProducts::Operand QuantizedProducts::take(Run& run, const Tensor& x, QuantOperand operand,
+                                                   int64_t matrix) const {
   if (x.dtype() != DType::u8) return {x, measure(run, x, operand)};
-  bool made = operand == SmallOperand::weight && coded.factors.defined() && by_tensor(rule_.recipe);
+  bool made = operand == QuantOperand::weight && coded.factors.defined() && by_tensor(rule_.recipe);
   MT_CHECK(made, "codes that nobody has made");
   if (delayed && run.training)
     delayed->see(run, operand, coded.measured.slice(0, matrix, matrix + 1));
   return {x, {}, coded.factors.slice(0, matrix, matrix + 1)};
 }
 
-void SmallProducts::encode(Run& run, const Tensor& values, const Tensor& amax, const Tensor& codes,
-                           const Tensor& factor) const {
-  require_kernel(run, run.kernels().quantise, "quantise");
+void QuantizedProducts::encode(Run& run, const Tensor& values, const Tensor& amax,
+                               const Tensor& codes, const Tensor& factor) const {
+  require_kernel(run, run.kernels().quantize, "quantize");
   MT_CHECK(by_tensor(rule_.recipe), "codes of a recipe whose scales are not of whole tensors");
   auto piece = [&](int64_t begin, int64_t rows, int64_t cols) {
     if (rows * cols == 0) return;
     int64_t end = begin + rows * cols;
-    run.kernels().quantise(
+    run.kernels().quantize(
         run.stream(),
         {.x = values.slice(0, begin, end).raw(),
          .values = nullptr,
@@ -112,7 +112,7 @@ void SmallProducts::encode(Run& run, const Tensor& values, const Tensor& amax, c
          .rows = rows,
          .cols = cols,
          .format = rule_.forward,
-         .scale = SmallScale::tensor,
+         .scale = QuantScale::tensor,
          .headroom = delayed ? rule_.headroom : 1.0f,
          .dtype = values.dtype()});
   };
@@ -123,30 +123,31 @@ void SmallProducts::encode(Run& run, const Tensor& values, const Tensor& amax, c
   piece(rows * kRow, 1, values.numel() - rows * kRow);
 }
 
-SmallScale SmallProducts::scale() const {
+QuantScale QuantizedProducts::scale() const {
   switch (rule_.recipe) {
-    case SmallRecipe::blockwise:
-      return SmallScale::power_of_two;
-    case SmallRecipe::mxfp8:
-      return SmallScale::e8m0;
-    case SmallRecipe::nvfp4:
-      return SmallScale::nvfp4;
+    case QuantRecipe::blockwise:
+      return QuantScale::power_of_two;
+    case QuantRecipe::mxfp8:
+      return QuantScale::e8m0;
+    case QuantRecipe::nvfp4:
+      return QuantScale::nvfp4;
     default:
-      return SmallScale::tensor;
+      return QuantScale::tensor;
   }
 }
 
-SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, SmallOperand kind,
-                                             Along along, int64_t draw) const {
-  require_kernel(run, run.kernels().quantise, "quantise");
+QuantizedProducts::Codes QuantizedProducts::quantize(Run& run, const Operand& operand,
+                                                     QuantOperand kind, Along along,
+                                                     int64_t draw) const {
+  require_kernel(run, run.kernels().quantize, "quantize");
   const Tensor& x = operand.x;
-  bool gradient = kind == SmallOperand::gradient, weight = kind == SmallOperand::weight;
-  int64_t group = rule_.recipe == SmallRecipe::blockwise ? kBlock
-                  : rule_.recipe == SmallRecipe::mxfp8   ? kMxGroup
+  bool gradient = kind == QuantOperand::gradient, weight = kind == QuantOperand::weight;
+  int64_t group = rule_.recipe == QuantRecipe::blockwise ? kBlock
+                  : rule_.recipe == QuantRecipe::mxfp8   ? kMxGroup
                                                          : kFp4Group;
   bool square = weight && rule_.recipe !=
-                              SmallRecipe::mxfp8;  // the same codes whichever dimension is added up
-  QuantiseArgs args{.x = x.raw(),
+                              QuantRecipe::mxfp8;  // the same codes whichever dimension is added up
+  QuantizeArgs args{.x = x.raw(),
                     .values = nullptr,
                     .codes = nullptr,
                     .scales = nullptr,
@@ -184,14 +185,14 @@ SmallProducts::Codes SmallProducts::quantise(Run& run, const Operand& operand, S
     args.factor = out.factor.data<float>();
     args.headroom = delayed ? rule_.headroom : 1.0f;
   }
-  if (rule_.recipe == SmallRecipe::nvfp4 && gradient && rule_.stochastic) {
+  if (rule_.recipe == QuantRecipe::nvfp4 && gradient && rule_.stochastic) {
     args.stochastic = true;
     args.seed = run.seed(), args.step = run.step;
     args.name_key = name_key_ + (along == Along::rows ? 1 : 0);
     args.first_row = draw, args.first_col = first_output;
     args.all_cols = outputs > 0 ? outputs : x.size(1);
   }
-  run.kernels().quantise(run.stream(), args);
+  run.kernels().quantize(run.stream(), args);
   return out;
 }
 
@@ -204,30 +205,31 @@ void multiply(Run& run, const Codes& a, const Codes& b, const Tensor& c, bool ac
               const Tensor& bias, const Tensor& addend) {
   MT_CHECK_EQ(a.layout.sum, b.layout.sum);
   auto bytes = [](const Tensor& t) -> const void* { return t.defined() ? t.raw() : nullptr; };
-  run.kernels().small_gemm(run.stream(),
-                           {.product = {.a = a.packed.raw(),
-                                        .b = b.packed.raw(),
-                                        .c = c.raw(),
-                                        .bias = bytes(bias),
-                                        .addend = bytes(addend),
-                                        .m = a.layout.lines,
-                                        .n = b.layout.lines,
-                                        .k = a.layout.sum,
-                                        .ldc = b.layout.lines,
-                                        .beta = accumulate ? 1.0f : 0.0f,
-                                        .c_dtype = c.dtype(),
-                                        .bias_dtype = bias.defined() ? bias.dtype() : DType::f32,
-                                        .scale_a = scale_of(a.factor),
-                                        .scale_b = scale_of(b.factor)},
-                            .a = a.layout,
-                            .b = b.layout,
-                            .a_scales = bytes(a.scales),
-                            .b_scales = bytes(b.scales)});
+  run.kernels().quantized_gemm(
+      run.stream(), {.product = {.a = a.packed.raw(),
+                                 .b = b.packed.raw(),
+                                 .c = c.raw(),
+                                 .bias = bytes(bias),
+                                 .addend = bytes(addend),
+                                 .m = a.layout.lines,
+                                 .n = b.layout.lines,
+                                 .k = a.layout.sum,
+                                 .ldc = b.layout.lines,
+                                 .beta = accumulate ? 1.0f : 0.0f,
+                                 .c_dtype = c.dtype(),
+                                 .bias_dtype = bias.defined() ? bias.dtype() : DType::f32,
+                                 .scale_a = scale_of(a.factor),
+                                 .scale_b = scale_of(b.factor)},
+                     .a = a.layout,
+                     .b = b.layout,
+                     .a_scales = bytes(a.scales),
+                     .b_scales = bytes(b.scales)});
 }
 
 }  // namespace
 
-SmallProducts::Operand SmallProducts::rotate(Run& run, const Tensor& x, SmallOperand kind) const {
+QuantizedProducts::Operand QuantizedProducts::rotate(Run& run, const Tensor& x,
+                                                     QuantOperand kind) const {
   require_kernel(run, run.kernels().hadamard, "hadamard");
   Tensor y = run.empty({(x.size(0) + kHadamard - 1) / kHadamard * kHadamard, x.size(1)}, x.dtype());
   run.kernels().hadamard(run.stream(), {.x = x.raw(),
@@ -239,31 +241,31 @@ SmallProducts::Operand SmallProducts::rotate(Run& run, const Tensor& x, SmallOpe
   return take(run, y, kind);
 }
 
-void SmallProducts::forward(Run& run, const Operand& x, const Operand& w, const Tensor& b,
-                            const Tensor& addend, const Tensor& y) const {
-  Codes left = quantise(run, x, SmallOperand::input, Along::cols, 0),
-        right = quantise(run, w, SmallOperand::weight, Along::cols, 0);
+void QuantizedProducts::forward(Run& run, const Operand& x, const Operand& w, const Tensor& b,
+                                const Tensor& addend, const Tensor& y) const {
+  Codes left = quantize(run, x, QuantOperand::input, Along::cols, 0),
+        right = quantize(run, w, QuantOperand::weight, Along::cols, 0);
   if (left.packed.defined()) return multiply(run, left, right, y, false, b, addend);
   linear_forward(run, left.values, right.values, b, addend, y, scale_of(left.factor),
                  scale_of(right.factor));
 }
 
-void SmallProducts::input_gradient(Run& run, const Operand& dy, const Operand& w, const Tensor& dx,
-                                   bool accumulate, int64_t draw) const {
-  Codes left = quantise(run, dy, SmallOperand::gradient, Along::cols, draw),
-        right = quantise(run, w, SmallOperand::weight, Along::rows, 0);
+void QuantizedProducts::input_gradient(Run& run, const Operand& dy, const Operand& w,
+                                       const Tensor& dx, bool accumulate, int64_t draw) const {
+  Codes left = quantize(run, dy, QuantOperand::gradient, Along::cols, draw),
+        right = quantize(run, w, QuantOperand::weight, Along::rows, 0);
   if (left.packed.defined()) return multiply(run, left, right, dx, accumulate, {}, {});
   linear_input_gradient(run, left.values, right.values, dx, accumulate, scale_of(left.factor),
                         scale_of(right.factor));
 }
 
-void SmallProducts::weight_gradient(Run& run, const Operand& dy, const Operand& x, const Tensor& dw,
-                                    bool accumulate, int64_t draw) const {
-  bool rotated = rule_.recipe == SmallRecipe::nvfp4 && rule_.hadamard;
-  Operand dy_used = rotated ? rotate(run, dy.x, SmallOperand::gradient) : dy,
-          x_used = rotated ? rotate(run, x.x, SmallOperand::input) : x;
-  Codes left = quantise(run, dy_used, SmallOperand::gradient, Along::rows, draw),
-        right = quantise(run, x_used, SmallOperand::input, Along::rows, 0);
+void QuantizedProducts::weight_gradient(Run& run, const Operand& dy, const Operand& x,
+                                        const Tensor& dw, bool accumulate, int64_t draw) const {
+  bool rotated = rule_.recipe == QuantRecipe::nvfp4 && rule_.hadamard;
+  Operand dy_used = rotated ? rotate(run, dy.x, QuantOperand::gradient) : dy,
+          x_used = rotated ? rotate(run, x.x, QuantOperand::input) : x;
+  Codes left = quantize(run, dy_used, QuantOperand::gradient, Along::rows, draw),
+        right = quantize(run, x_used, QuantOperand::input, Along::rows, 0);
   if (left.packed.defined()) return multiply(run, left, right, dw, accumulate, {}, {});
   linear_weight_gradient(run, left.values, right.values, dw, accumulate, scale_of(left.factor),
                          scale_of(right.factor));

@@ -1,22 +1,22 @@
-#include "mtrain/optim/coded_weights.h"
+#include "mtrain/optim/quantized_weights.h"
 
 #include <algorithm>
 
 namespace mtrain {
 namespace {
 
-bool alike(const CodedWeight& a, const CodedWeight& b) {
-  return a.holders == b.holders && a.parameter->small->axes == b.parameter->small->axes;
+bool alike(const WeightShard& a, const WeightShard& b) {
+  return a.holders == b.holders && a.parameter->quantized->axes == b.parameter->quantized->axes;
 }
 
 }  // namespace
 
-CodedWeights::CodedWeights(Run& run, std::vector<CodedWeight> weights, DType rounded)
+QuantizedWeights::QuantizedWeights(Run& run, std::vector<WeightShard> weights, DType rounded)
     : run_(run), rounded_(rounded) {
   // In the order in which their like comes first: the same on all ranks.
-  std::vector<std::vector<CodedWeight>> kinds;
-  for (CodedWeight& w : weights) {
-    MT_CHECK(w.parameter->small, w.parameter->name, " cannot be codes");
+  std::vector<std::vector<WeightShard>> kinds;
+  for (WeightShard& w : weights) {
+    MT_CHECK(w.parameter->quantized, w.parameter->name, " cannot be codes");
     auto kind = std::find_if(kinds.begin(), kinds.end(),
                              [&](const auto& other) { return alike(other[0], w); });
     if (kind == kinds.end()) kind = kinds.emplace(kinds.end());
@@ -24,24 +24,25 @@ CodedWeights::CodedWeights(Run& run, std::vector<CodedWeight> weights, DType rou
   }
   int64_t at = 0;
   for (auto& kind : kinds)
-    for (CodedWeight& w : kind) {
+    for (WeightShard& w : kind) {
       int64_t matrices = w.parameter->local.rank() == 3 ? w.parameter->local[0] : 1;
       weights_.push_back({{std::move(w)}, at, matrices});
       at += matrices;
     }
   for (const Weight& w : weights_) agree_on(w, *w.holders);
   for (const Weight& w : weights_)
-    for (const Axis* axis : w.parameter->small->axes) agree_on(w, axis->comm());
+    for (const Axis* axis : w.parameter->quantized->axes) agree_on(w, axis->comm());
   MemoryScope use(run.memory(), MemoryUse::parameters);
   measured_ = run.zeros({at}, DType::f32), factors_ = run.zeros({at}, DType::f32);
   for (const Weight& w : weights_) {
     auto own = [&](const Tensor& all) { return all.slice(0, w.first, w.first + w.matrices); };
-    w.parameter->small->products->coded = {.measured = own(measured_), .factors = own(factors_)};
+    w.parameter->quantized->products->coded = {.measured = own(measured_),
+                                               .factors = own(factors_)};
   }
 }
 
 /// One message for neighbours.
-void CodedWeights::agree_on(const Weight& w, Communicator& ranks) {
+void QuantizedWeights::agree_on(const Weight& w, Communicator& ranks) {
   int64_t end = w.first + w.matrices;
   if (!sharers_.empty() && sharers_.back().ranks == &ranks && sharers_.back().end == w.first)
     sharers_.back().end = end;
@@ -52,7 +53,7 @@ void CodedWeights::agree_on(const Weight& w, Communicator& ranks) {
 /// Calls visit(the matrix's place among all floats, first and one past the last of this rank's
 /// elements in it), which may be none.
 template <class Visit>
-void CodedWeights::each_matrix(const Weight& w, Visit&& visit) const {
+void QuantizedWeights::each_matrix(const Weight& w, Visit&& visit) const {
   int64_t size = w.parameter->numel() / w.matrices, count = w.codes.defined() ? w.codes.numel() : 0;
   for (int64_t m = 0; m < w.matrices; ++m) {
     int64_t lo = std::max(w.begin, m * size), hi = std::min(w.begin + count, (m + 1) * size);
@@ -60,14 +61,14 @@ void CodedWeights::each_matrix(const Weight& w, Visit&& visit) const {
   }
 }
 
-void CodedWeights::make() {
+void QuantizedWeights::make() {
   MemoryScope use(run_.memory(), MemoryUse::optimizer);
   measure();
   for (const Weight& w : weights_) encode(w);
 }
 
 // Rounding keeps the order of magnitudes: the largest rounded value is the largest value, rounded.
-void CodedWeights::measure() {
+void QuantizedWeights::measure() {
   require_kernel(run_, run_.kernels().amax, "amax");
   run_.fill_zero(measured_);
   for (const Weight& w : weights_)
@@ -86,9 +87,9 @@ void CodedWeights::measure() {
     s.ranks->all_reduce(measured_.slice(0, s.begin, s.end), ReduceOp::max);
 }
 
-void CodedWeights::encode(const Weight& w) {
-  const SmallProducts& products = *w.parameter->small->products;
-  Tensor known = products.delayed ? products.delayed->known(run_, SmallOperand::weight) : Tensor();
+void QuantizedWeights::encode(const Weight& w) {
+  const QuantizedProducts& products = *w.parameter->quantized->products;
+  Tensor known = products.delayed ? products.delayed->known(run_, QuantOperand::weight) : Tensor();
   each_matrix(w, [&](int64_t at, int64_t lo, int64_t hi) {
     Tensor measured = measured_.slice(0, at, at + 1), factor = factors_.slice(0, at, at + 1);
     const Tensor& amax = known.defined() ? known : measured;

@@ -1,9 +1,9 @@
-#include "mtrain/dist/copy_keys.h"
+#include "mtrain/dist/repeat_kv.h"
 
 namespace mtrain {
 namespace {
 
-struct CopyKeys {
+struct RepeatKv {
   HeadLayout layout;
   int64_t copies = 1;
 
@@ -36,8 +36,8 @@ struct CopyKeys {
       for (bool of_keys : {false, true}) f(stretch(narrow, wide, c, of_keys));
   }
 
-  Placed placed(const Tensor& x) const {
-    return PlacedResult("copy_keys", x).with(MixOp::pointwise);
+  MaybePlacement placed(const Tensor& x) const {
+    return ResultPlacement("repeat_kv", x).with(PlacementRule::pointwise);
   }
   Tensor forward(Run& run, const Tensor& x) {
     Tensor y = run.empty({x.size(0), with_copies(layout, copies).width()}, x.dtype());
@@ -72,8 +72,8 @@ HeadLayout with_copies(const HeadLayout& layout, int64_t copies) {
   return {layout.heads, layout.groups * copies, layout.head_dim};
 }
 
-Tensor copy_keys(const Tensor& qkv, const HeadLayout& layout, int64_t copies) {
-  return copies == 1 ? qkv : apply(CopyKeys{.layout = layout, .copies = copies}, qkv);
+Tensor repeat_kv(const Tensor& qkv, const HeadLayout& layout, int64_t copies) {
+  return copies == 1 ? qkv : apply(RepeatKv{.layout = layout, .copies = copies}, qkv);
 }
 
 }  // namespace mtrain

@@ -8,12 +8,12 @@
 #include <cstdlib>
 
 #include "communicator.h"
-#include "contract/comm/lab.h"
+#include "contract/comm/fixture.h"
 
 namespace mtrain::contract {
 
 namespace {
-class MpiLab final : public CommLab {
+class MpiFixture final : public CommFixture {
  public:
   std::vector<int> sizes() const override {
     std::vector<int> all;
@@ -50,13 +50,13 @@ class MpiLab final : public CommLab {
   std::unique_ptr<Communicator> world_;
 };
 
-MpiLab& lab() {
-  static MpiLab instance;
+MpiFixture& lab() {
+  static MpiFixture instance;
   return instance;
 }
 }  // namespace
 
-CommLab& comm_lab() { return lab(); }
+CommFixture& comm_fixture() { return lab(); }
 
 }  // namespace mtrain::contract
 

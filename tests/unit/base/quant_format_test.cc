@@ -1,6 +1,6 @@
-// FP8, FP4 and e8m0 against ml_dtypes (tests/golden/small_floats_generate.py), and against their
+// FP8, FP4 and e8m0 against ml_dtypes (tests/golden/quant_formats_generate.py), and against their
 // own tables.
-#include "mtrain/base/small_float.h"
+#include "mtrain/base/quant_format.h"
 
 #include <doctest/doctest.h>
 
@@ -17,7 +17,7 @@ namespace mtrain {
 namespace {
 
 nlohmann::json golden(const std::string& name) {
-  std::ifstream file(MT_SOURCE_DIR "/tests/golden/small_floats/" + name + ".json");
+  std::ifstream file(MT_SOURCE_DIR "/tests/golden/quant_formats/" + name + ".json");
   REQUIRE(file);
   return nlohmann::json::parse(file);
 }
@@ -48,7 +48,7 @@ void check_against_golden(const char* name) {
   for (size_t code = 0; code < decoded.size(); ++code) {
     CAPTURE(code);
     float expected = std::bit_cast<float>(decoded[code]),
-          got = decode_small<F>(static_cast<uint8_t>(code));
+          got = decode_format<F>(static_cast<uint8_t>(code));
     if (std::isnan(expected))
       CHECK(std::isnan(got));
     else
@@ -60,10 +60,10 @@ void check_against_golden(const char* name) {
   uint64_t state = 0;
   int64_t wrong = 0;
   for (size_t i = 0; i < 10000; ++i) {
-    float x = value(splitmix64(state), lowest, highest), rounded = round_small<F>(x);
+    float x = value(splitmix64(state), lowest, highest), rounded = round_to_format<F>(x);
     auto expected = static_cast<uint8_t>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
-    if (encode_small<F>(rounded) != expected && wrong++ < 5)
-      FAIL_CHECK(x, " became ", rounded, ", not ", decode_small<F>(expected));
+    if (encode_format<F>(rounded) != expected && wrong++ < 5)
+      FAIL_CHECK(x, " became ", rounded, ", not ", decode_format<F>(expected));
   }
   CHECK(wrong == 0);
 }
@@ -72,11 +72,11 @@ template <class F>
 void check_every_code() {
   std::vector<float> values;
   for (int code = 0; code < 1 << F::kBits; ++code) {
-    float v = decode_small<F>(static_cast<uint8_t>(code));
+    float v = decode_format<F>(static_cast<uint8_t>(code));
     CAPTURE(code);
     if (!std::isfinite(v)) continue;
-    CHECK(std::bit_cast<uint32_t>(round_small<F>(v)) == std::bit_cast<uint32_t>(v));
-    CHECK(encode_small<F>(v) == code);
+    CHECK(std::bit_cast<uint32_t>(round_to_format<F>(v)) == std::bit_cast<uint32_t>(v));
+    CHECK(encode_format<F>(v) == code);
     CHECK(static_cast<float>(bf16(v)) == v);
     if (code < 1 << (F::kBits - 1)) values.push_back(v);
   }
@@ -85,20 +85,20 @@ void check_every_code() {
     float a = values[i], b = values[i + 1], half = (a + b) / 2;
     CAPTURE(a);
     CHECK(a < b);
-    CHECK(round_small<F>(std::nextafter(half, a)) == a);
-    CHECK(round_small<F>(std::nextafter(half, b)) == b);
-    CHECK(round_small<F>(half) == (i % 2 == 0 ? a : b));
+    CHECK(round_to_format<F>(std::nextafter(half, a)) == a);
+    CHECK(round_to_format<F>(std::nextafter(half, b)) == b);
+    CHECK(round_to_format<F>(half) == (i % 2 == 0 ? a : b));
     float quarter = a + (b - a) / 4;
-    CHECK(round_small_stochastic<F>(quarter, 0.24f) == b);
-    CHECK(round_small_stochastic<F>(quarter, 0.25f) == a);
-    CHECK(round_small_stochastic<F>(-quarter, 0.24f) == -b);
-    CHECK(round_small_stochastic<F>(a, 0.0f) == a);
+    CHECK(round_to_format_stochastic<F>(quarter, 0.24f) == b);
+    CHECK(round_to_format_stochastic<F>(quarter, 0.25f) == a);
+    CHECK(round_to_format_stochastic<F>(-quarter, 0.24f) == -b);
+    CHECK(round_to_format_stochastic<F>(a, 0.0f) == a);
   }
   CHECK(values.back() == F::kMax);
-  CHECK(round_small<F>(1e30f) == F::kMax);
-  CHECK(round_small<F>(-1e30f) == -F::kMax);
-  CHECK(round_small_stochastic<F>(1e30f, 0.0f) == F::kMax);
-  CHECK(std::signbit(round_small<F>(-1e-30f)));
+  CHECK(round_to_format<F>(1e30f) == F::kMax);
+  CHECK(round_to_format<F>(-1e30f) == -F::kMax);
+  CHECK(round_to_format_stochastic<F>(1e30f, 0.0f) == F::kMax);
+  CHECK(std::signbit(round_to_format<F>(-1e-30f)));
 }
 
 }  // namespace
@@ -117,15 +117,15 @@ TEST_CASE(
 }
 
 TEST_CASE("what is not finite stays so where the type can say it") {
-  CHECK(std::isnan(round_small<E4M3>(INFINITY)));
-  CHECK(std::isnan(round_small<E4M3>(NAN)));
-  CHECK(encode_small<E4M3>(round_small<E4M3>(NAN)) == 0x7F);
-  CHECK(encode_small<E4M3>(round_small<E4M3>(-INFINITY)) == 0xFF);
-  CHECK(round_small<E5M2>(-INFINITY) == -INFINITY);
-  CHECK(encode_small<E5M2>(INFINITY) == 0x7C);
-  CHECK(std::isnan(round_small<E5M2>(NAN)));
-  CHECK(encode_small<E5M2>(round_small<E5M2>(NAN)) == 0x7E);
-  CHECK(round_small<E2M1>(INFINITY) == 6);
+  CHECK(std::isnan(round_to_format<E4M3>(INFINITY)));
+  CHECK(std::isnan(round_to_format<E4M3>(NAN)));
+  CHECK(encode_format<E4M3>(round_to_format<E4M3>(NAN)) == 0x7F);
+  CHECK(encode_format<E4M3>(round_to_format<E4M3>(-INFINITY)) == 0xFF);
+  CHECK(round_to_format<E5M2>(-INFINITY) == -INFINITY);
+  CHECK(encode_format<E5M2>(INFINITY) == 0x7C);
+  CHECK(std::isnan(round_to_format<E5M2>(NAN)));
+  CHECK(encode_format<E5M2>(round_to_format<E5M2>(NAN)) == 0x7E);
+  CHECK(round_to_format<E2M1>(INFINITY) == 6);
 }
 
 TEST_CASE("e8m0 equals ml_dtypes, and rounds up") {
@@ -150,7 +150,7 @@ TEST_CASE("stochastic rounding keeps the mean") {
     constexpr int kDraws = 20000;
     for (int i = 0; i < kDraws; ++i)
       sum += static_cast<double>(
-          round_small_stochastic<E2M1>(x, random.uniform(static_cast<uint64_t>(i))));
+          round_to_format_stochastic<E2M1>(x, random.uniform(static_cast<uint64_t>(i))));
     CHECK(sum / kDraws == doctest::Approx(x).epsilon(0.02));
   }
 }

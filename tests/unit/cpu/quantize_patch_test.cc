@@ -1,6 +1,6 @@
 // What a GPU block computes, compiled for the CPU, against the CPU's own vector code: the same
 // bits, in the places where a unit for small types looks for them.
-#include "mtrain/kernel/quantise_patch.h"
+#include "mtrain/kernel/quantize_patch.h"
 
 #include <bit>
 
@@ -11,7 +11,7 @@ namespace mtrain::testing {
 namespace {
 
 struct Tiles {
-  SmallScale scale;
+  QuantScale scale;
   int64_t rows, cols;
 };
 
@@ -22,15 +22,15 @@ bool same(float a, float b) {
 
 /// Everything that a call can be asked for.
 template <class T>
-struct Quantised {
+struct Quantized {
   Buffer<bf16> values;
   Buffer<uint8_t> codes;
   Buffer<float> scales;
   float factor = -1;
-  SmallLayout layout;
+  QuantLayout layout;
   Buffer<uint8_t> packed, packed_scales;
 
-  Quantised(Level& level, const Buffer<T>& x, QuantiseArgs a, bool unit)
+  Quantized(Level& level, const Buffer<T>& x, QuantizeArgs a, bool unit)
       : values(x.count()),
         codes(x.count()),
         scales((a.rows + a.tile_rows - 1) / a.tile_rows *
@@ -39,25 +39,25 @@ struct Quantised {
         packed(unit ? layout.code_bytes() : 0, 0xEE),
         packed_scales(unit ? layout.scale_bytes() : 0, 0xEE) {
     a.x = x.data(), a.values = values.data(), a.codes = codes.data(), a.factor = &factor;
-    a.scales = a.scale == SmallScale::tensor ? nullptr : scales.data();
+    a.scales = a.scale == QuantScale::tensor ? nullptr : scales.data();
     if (unit) a.packed = packed.data();
     if (unit && packed_scales.count() > 0) a.packed_scales = packed_scales.data();
-    level.kernels.quantise(*level.stream, a);
+    level.kernels.quantize(*level.stream, a);
   }
 };
 
-/// By the text of cuBLAS's documentation, not by SmallLayout's arithmetic.
-int64_t expected_place(const SmallLayout& layout, int64_t line, int64_t group, int64_t groups) {
+/// By the text of cuBLAS's documentation, not by QuantLayout's arithmetic.
+int64_t expected_place(const QuantLayout& layout, int64_t line, int64_t group, int64_t groups) {
   int64_t padded = groups;
   while (padded % 4 != 0) ++padded;
-  if (layout.scale == SmallScale::power_of_two)
+  if (layout.scale == QuantScale::power_of_two)
     return layout.square() ? line / 128 * padded + group : group * layout.lines + line;
   int64_t tile_row = line / 128, tile_col = group / 4, r = line % 128, c = group % 4;
   return (tile_row * (padded / 4) + tile_col) * 512 + r % 32 * 16 + r / 32 * 4 + c;
 }
 
 template <class T>
-void compare(Level& level, int64_t rows, int64_t cols, SmallFloat format, Tiles tiles,
+void compare(Level& level, int64_t rows, int64_t cols, QuantFormat format, Tiles tiles,
              bool sum_rows, bool stochastic) {
   INFO(rows, "x", cols, " in tiles of ", tiles.rows, "x", tiles.cols, ", ",
        std::string(name(format)), ", scale ", static_cast<int>(tiles.scale),
@@ -66,7 +66,7 @@ void compare(Level& level, int64_t rows, int64_t cols, SmallFloat format, Tiles 
   for (int64_t i = 0; i < x.count(); i += 7) x.set(i, 30 * x[i]);
   if (rows > 40) x.set(40 * cols + cols / 2, INFINITY);
   float amax = 1.5f;
-  QuantiseArgs args{.x = nullptr,
+  QuantizeArgs args{.x = nullptr,
                     .values = nullptr,
                     .codes = nullptr,
                     .scales = nullptr,
@@ -78,7 +78,7 @@ void compare(Level& level, int64_t rows, int64_t cols, SmallFloat format, Tiles 
                     .tile_cols = tiles.cols,
                     .format = format,
                     .scale = tiles.scale,
-                    .headroom = tiles.scale == SmallScale::tensor ? 2.0f : 1.0f,
+                    .headroom = tiles.scale == QuantScale::tensor ? 2.0f : 1.0f,
                     .stochastic = stochastic,
                     .seed = 3,
                     .name_key = 5,
@@ -88,44 +88,45 @@ void compare(Level& level, int64_t rows, int64_t cols, SmallFloat format, Tiles 
                     .all_cols = cols + 5,
                     .dtype = DTypeOf<T>::value,
                     .sum_rows = sum_rows};
-  Quantised<T> vector(level, x, args, false), patch(level, x, args, true);
+  Quantized<T> vector(level, x, args, false), patch(level, x, args, true);
   CHECK(same(vector.factor, patch.factor));
   int64_t wrong = 0;
   for (int64_t i = 0; i < x.count(); ++i) {
     wrong += !same(to_float(vector.values.data()[i]), to_float(patch.values.data()[i]));
     wrong += vector.codes.data()[i] != patch.codes.data()[i];
   }
-  if (tiles.scale != SmallScale::tensor)
+  if (tiles.scale != QuantScale::tensor)
     for (int64_t i = 0; i < vector.scales.count(); ++i)
       wrong += !same(vector.scales.data()[i], patch.scales.data()[i]);
   CHECK(wrong == 0);
 
-  const SmallLayout& layout = patch.layout;
+  const QuantLayout& layout = patch.layout;
   int64_t across = (cols + tiles.cols - 1) / tiles.cols, misplaced = 0;
   for (int64_t l = 0; l < layout.lines; ++l)
     for (int64_t at = 0; at < layout.padded_sum(); ++at) {
       int64_t r = sum_rows ? at : l, c = sum_rows ? l : at;
       bool inside = at < layout.sum;
       uint8_t byte =
-          patch.packed.data()[l * layout.line_bytes() + (format == SmallFloat::e2m1 ? at / 2 : at)];
-      if (format == SmallFloat::e2m1) byte = at % 2 == 0 ? byte & 0xFu : byte >> 4;
+          patch.packed
+              .data()[l * layout.line_bytes() + (format == QuantFormat::e2m1 ? at / 2 : at)];
+      if (format == QuantFormat::e2m1) byte = at % 2 == 0 ? byte & 0xFu : byte >> 4;
       misplaced += byte != (inside ? vector.codes.data()[r * cols + c] : 0);
-      float value = small_value(layout, patch.packed.data(), patch.packed_scales.data(), l, at);
+      float value = quantized_value(layout, patch.packed.data(), patch.packed_scales.data(), l, at);
       // A tile that is NaN may say so in its scale alone.
       if (inside)
         misplaced += !same(to_float(bf16(value)), to_float(vector.values.data()[r * cols + c]));
-      if (!inside || tiles.scale == SmallScale::tensor) continue;
+      if (!inside || tiles.scale == QuantScale::tensor) continue;
       float want = vector.scales.data()[r / tiles.rows * across + c / tiles.cols];
       int64_t place = expected_place(layout, l, at / layout.group, layout.groups());
       const uint8_t* stored = patch.packed_scales.data() + place * layout.scale_size();
-      float got = tiles.scale == SmallScale::power_of_two ? *reinterpret_cast<const float*>(stored)
-                  : tiles.scale == SmallScale::e8m0       ? decode_e8m0(*stored)
-                                                          : decode_small<E4M3>(*stored);
+      float got = tiles.scale == QuantScale::power_of_two ? *reinterpret_cast<const float*>(stored)
+                  : tiles.scale == QuantScale::e8m0       ? decode_e8m0(*stored)
+                                                          : decode_format<E4M3>(*stored);
       misplaced += !same(got, want);
     }
   CHECK(misplaced == 0);
   // Room beyond the matrix is not left as it was: a unit reads it.
-  if (tiles.scale == SmallScale::e8m0 || tiles.scale == SmallScale::nvfp4) {
+  if (tiles.scale == QuantScale::e8m0 || tiles.scale == QuantScale::nvfp4) {
     int64_t untouched = 0;
     for (int64_t i = 0; i < patch.packed_scales.count(); ++i)
       untouched += patch.packed_scales.data()[i] == 0xEE;
@@ -137,17 +138,17 @@ void compare(Level& level, int64_t rows, int64_t cols, SmallFloat format, Tiles 
 
 TEST_CASE("patches have the bits of the vector code, and codes and scales lie as units read them") {
   Level level(cpu::usable_isas().front(), 2);
-  const Tiles kRows[] = {{SmallScale::tensor, 1, 1},           {SmallScale::power_of_two, 1, 128},
-                         {SmallScale::power_of_two, 128, 128}, {SmallScale::e8m0, 1, 32},
-                         {SmallScale::nvfp4, 1, 16},           {SmallScale::nvfp4, 16, 16}};
+  const Tiles kRows[] = {{QuantScale::tensor, 1, 1},           {QuantScale::power_of_two, 1, 128},
+                         {QuantScale::power_of_two, 128, 128}, {QuantScale::e8m0, 1, 32},
+                         {QuantScale::nvfp4, 1, 16},           {QuantScale::nvfp4, 16, 16}};
   for (auto [rows, cols] :
        {std::pair<int64_t, int64_t>{48, 80}, {130, 300}, {1, 16}, {257, 129}, {64, 1040}})
     for (const Tiles& t : kRows)
       for (bool sum_rows : {false, true}) {
         Tiles tiles = sum_rows ? Tiles{t.scale, t.cols, t.rows} : t;
-        bool fp4 = t.scale == SmallScale::nvfp4;
-        for (SmallFloat format : {SmallFloat::e4m3, SmallFloat::e5m2, SmallFloat::e2m1}) {
-          if (fp4 != (format == SmallFloat::e2m1)) continue;
+        bool fp4 = t.scale == QuantScale::nvfp4;
+        for (QuantFormat format : {QuantFormat::e4m3, QuantFormat::e5m2, QuantFormat::e2m1}) {
+          if (fp4 != (format == QuantFormat::e2m1)) continue;
           compare<bf16>(level, rows, cols, format, tiles, sum_rows, false);
           compare<f16>(level, rows, cols, format, tiles, sum_rows, false);
           compare<float>(level, rows, cols, format, tiles, sum_rows, false);
@@ -159,13 +160,13 @@ TEST_CASE("patches have the bits of the vector code, and codes and scales lie as
 TEST_CASE("codes stay what they are, and lie as units read them") {
   Level level(cpu::usable_isas().front(), 2);
   for (auto [rows, cols] : {std::pair<int64_t, int64_t>{48, 80}, {130, 300}, {1, 16}, {257, 129}})
-    for (SmallFloat format : {SmallFloat::e4m3, SmallFloat::e5m2})
+    for (QuantFormat format : {QuantFormat::e4m3, QuantFormat::e5m2})
       for (bool sum_rows : {false, true}) {
         INFO(rows, "x", cols, ", ", std::string(name(format)), sum_rows ? ", sum over rows" : "");
         auto x = Buffer<bf16>::random(rows * cols, "codes", 0.02);
         x.set(5, INFINITY);
         float amax = 0.05f;
-        QuantiseArgs args{.x = nullptr,
+        QuantizeArgs args{.x = nullptr,
                           .values = nullptr,
                           .codes = nullptr,
                           .scales = nullptr,
@@ -176,15 +177,15 @@ TEST_CASE("codes stay what they are, and lie as units read them") {
                           .format = format,
                           .dtype = DType::bf16,
                           .sum_rows = sum_rows};
-        Quantised<bf16> made(level, x, args, true);
+        Quantized<bf16> made(level, x, args, true);
         Buffer<uint8_t> packed(made.packed.count(), 0xEE), codes(rows * cols),
             codes_alone(rows * cols);
         Buffer<bf16> values(rows * cols), values_alone(rows * cols);
         args.dtype = DType::u8, args.amax = nullptr, args.x = made.codes.data();
         args.values = values_alone.data(), args.codes = codes_alone.data();
-        level.kernels.quantise(*level.stream, args);
+        level.kernels.quantize(*level.stream, args);
         args.values = values.data(), args.codes = codes.data(), args.packed = packed.data();
-        level.kernels.quantise(*level.stream, args);
+        level.kernels.quantize(*level.stream, args);
         int64_t wrong = 0;
         for (int64_t i = 0; i < rows * cols; ++i) {
           uint8_t code = made.codes.data()[i];
@@ -200,13 +201,13 @@ TEST_CASE("codes stay what they are, and lie as units read them") {
 }
 
 TEST_CASE("tiles that do not lie in a patch are told") {
-  CHECK(patch_takes(SmallScale::e8m0, 1, 32));
-  CHECK(patch_takes(SmallScale::power_of_two, 128, 1));
-  CHECK(patch_takes(SmallScale::tensor, 7, 5));
-  CHECK_FALSE(patch_takes(SmallScale::e8m0, 1, 8));
-  CHECK_FALSE(patch_takes(SmallScale::e8m0, 3, 32));
-  CHECK_FALSE(patch_takes(SmallScale::e8m0, 256, 32));
-  CHECK_FALSE(patch_takes(SmallScale::e8m0, 1, 1));
+  CHECK(patch_takes(QuantScale::e8m0, 1, 32));
+  CHECK(patch_takes(QuantScale::power_of_two, 128, 1));
+  CHECK(patch_takes(QuantScale::tensor, 7, 5));
+  CHECK_FALSE(patch_takes(QuantScale::e8m0, 1, 8));
+  CHECK_FALSE(patch_takes(QuantScale::e8m0, 3, 32));
+  CHECK_FALSE(patch_takes(QuantScale::e8m0, 256, 32));
+  CHECK_FALSE(patch_takes(QuantScale::e8m0, 1, 1));
 }
 
 TEST_CASE("the Hadamard transform of 16 has the bits of the vector code") {

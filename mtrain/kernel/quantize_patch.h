@@ -8,8 +8,8 @@
 
 #include "mtrain/base/dtype.h"
 #include "mtrain/base/rng.h"
-#include "mtrain/kernel/quantise.h"
-#include "mtrain/kernel/small_layout.h"
+#include "mtrain/kernel/quant_layout.h"
+#include "mtrain/kernel/quantize.h"
 #include "mtrain/kernel/team.h"
 
 namespace mtrain {
@@ -30,8 +30,8 @@ struct PatchMemory {
 MT_HD bool divides_patch(int64_t side) { return side >= 1 && side <= kPatch && kPatch % side == 0; }
 /// Whether tiles fit: of 16 neighbours or a multiple along one dimension, sides that divide a
 /// patch's.
-MT_HD bool patch_takes(SmallScale scale, int64_t tile_rows, int64_t tile_cols) {
-  if (scale == SmallScale::tensor) return true;
+MT_HD bool patch_takes(QuantScale scale, int64_t tile_rows, int64_t tile_cols) {
+  if (scale == QuantScale::tensor) return true;
   return divides_patch(tile_rows) && divides_patch(tile_cols) &&
          (tile_cols % kPatchRun == 0 || (tile_cols == 1 && tile_rows % kPatchRun == 0));
 }
@@ -43,15 +43,15 @@ MT_HD uint32_t magnitude_bits(float x) { return detail::bits_of(x) & 0x7FFFFFFFu
 template <class Format, class T>
 MT_HD float element_of(T x) {
   if constexpr (std::is_same_v<T, uint8_t>)
-    return decode_small<Format>(x);
+    return decode_format<Format>(x);
   else
     return to_float(x);
 }
 
 template <class Format>
-MT_HD SmallScaling tile_scaling(SmallScale scale, float amax, float global) {
-  return scale == SmallScale::power_of_two ? power_of_two_scaling(amax, Format::kMax)
-         : scale == SmallScale::e8m0       ? e8m0_scaling(amax, Format::kMax)
+MT_HD QuantScaling tile_scaling(QuantScale scale, float amax, float global) {
+  return scale == QuantScale::power_of_two ? power_of_two_scaling(amax, Format::kMax)
+         : scale == QuantScale::e8m0       ? e8m0_scaling(amax, Format::kMax)
                                            : nvfp4_scaling(amax, global);
 }
 
@@ -62,12 +62,12 @@ MT_HD int shift_of(int64_t side) {
   return shift;
 }
 
-/// Args: QuantiseArgs. The patch's first element is (row, col); `all` is the scaling of the whole
+/// Args: QuantizeArgs. The patch's first element is (row, col); `all` is the scaling of the whole
 /// tensor, where there is one.
 template <class Format, class T, class Team, class Args>
-class QuantisePatch {
+class QuantizePatch {
  public:
-  MT_HD QuantisePatch(Team members, const Args& args, const SmallLayout& where, SmallScaling whole,
+  MT_HD QuantizePatch(Team members, const Args& args, const QuantLayout& where, QuantScaling whole,
                       int64_t first_row, int64_t first_col, PatchMemory<T>& memory)
       : team_(members),
         a_(args),
@@ -76,14 +76,14 @@ class QuantisePatch {
         row_(first_row),
         col_(first_col),
         m_(memory) {
-    if (args.scale == SmallScale::tensor) return;
+    if (args.scale == QuantScale::tensor) return;
     down_ = shift_of(args.tile_rows), across_ = shift_of(args.tile_cols),
     group_ = shift_of(where.group);
   }
 
   MT_HD void run() const {
     load();
-    if (a_.scale != SmallScale::tensor) {
+    if (a_.scale != QuantScale::tensor) {
       measure();
       scale_tiles();
       if (a_.packed_scales) pack_scales();
@@ -141,7 +141,7 @@ class QuantisePatch {
       int64_t r = i >> per_row << down_, c = (i & ((1 << per_row) - 1)) << across_;
       int64_t run =
           by_columns() ? r / kPatchRun * runs_across + c : r * runs_across + c / kPatchRun;
-      SmallScaling s = tile_scaling<Format>(a_.scale, detail::float_of(m_.top[run]), all_.encode);
+      QuantScaling s = tile_scaling<Format>(a_.scale, detail::float_of(m_.top[run]), all_.encode);
       m_.encode[i] = s.encode;
       m_.decode[i] = s.decode;
       if (a_.scales && row_ + r < a_.rows && col_ + c < a_.cols)
@@ -158,7 +158,7 @@ class QuantisePatch {
     int64_t first_line = a_.sum_rows ? col_ : row_,
             first_group = (a_.sum_rows ? row_ : col_) >> group_;
     int per_line = kSide - group_;
-    bool bytes = a_.scale != SmallScale::power_of_two;
+    bool bytes = a_.scale != QuantScale::power_of_two;
     team_.each(kPatch << per_line, [&](int64_t i) {
       int64_t l = i >> per_line, g = i & ((1 << per_line) - 1), line = first_line + l,
               at = first_group + g;
@@ -174,13 +174,13 @@ class QuantisePatch {
 
   MT_HD void round() const {
     RngStream rng(a_.seed, a_.name_key, a_.step);
-    bool whole = a_.scale == SmallScale::tensor;
+    bool whole = a_.scale == QuantScale::tensor;
     team_.each(kPatch * kPatch, [&](int64_t i) {
       int64_t r = i >> kSide, c = i & kLast, tile = whole ? 0 : tile_of(r, c);
       bool inside = row_ + r < a_.rows && col_ + c < a_.cols;
       float scaled = element_of<Format>(m_.x[i]) * (whole ? all_.encode : m_.encode[tile]);
-      float rounded = a_.stochastic ? drawn(rng, scaled, r, c) : round_small<Format>(scaled);
-      uint8_t code = inside ? encode_small<Format>(rounded) : uint8_t{0};
+      float rounded = a_.stochastic ? drawn(rng, scaled, r, c) : round_to_format<Format>(scaled);
+      uint8_t code = inside ? encode_format<Format>(rounded) : uint8_t{0};
       m_.codes[a_.sum_rows ? c * kPatchCodeStride + r : r * kPatchCodeStride + c] = code;
       if (!inside) return;
       int64_t at = (row_ + r) * a_.cols + col_ + c;
@@ -196,7 +196,7 @@ class QuantisePatch {
     std::array<uint32_t, 4> words = rng.words(element / 4);
     uint64_t k = element % 4;  // compared, not an index: so the words stay in registers
     uint32_t word = k == 0 ? words[0] : k == 1 ? words[1] : k == 2 ? words[2] : words[3];
-    return round_small_stochastic<Format>(scaled, static_cast<float>(word >> 8) * 0x1p-24f);
+    return round_to_format_stochastic<Format>(scaled, static_cast<float>(word >> 8) * 0x1p-24f);
   }
 
   MT_HD void pack_codes() const {
@@ -215,8 +215,8 @@ class QuantisePatch {
 
   Team team_;
   const Args& a_;
-  const SmallLayout& layout_;
-  SmallScaling all_;
+  const QuantLayout& layout_;
+  QuantScaling all_;
   int64_t row_, col_;
   PatchMemory<T>& m_;
   int down_ = 0, across_ = 0, group_ = 0;  // log2 of a tile's sides, and of a group
@@ -224,10 +224,10 @@ class QuantisePatch {
 
 /// What all patches of a matrix share: the scaling of the whole tensor.
 template <class Format, class Args>
-MT_HD SmallScaling whole_scaling(const Args& a) {
+MT_HD QuantScaling whole_scaling(const Args& a) {
   if (a.dtype == DType::u8) return {1.0f, 1.0f};
-  if (a.scale == SmallScale::tensor) return tensor_scaling(*a.amax, Format::kMax, a.headroom);
-  return a.scale == SmallScale::nvfp4 ? nvfp4_global(*a.amax) : SmallScaling{1.0f, 1.0f};
+  if (a.scale == QuantScale::tensor) return tensor_scaling(*a.amax, Format::kMax, a.headroom);
+  return a.scale == QuantScale::nvfp4 ? nvfp4_global(*a.amax) : QuantScaling{1.0f, 1.0f};
 }
 
 /// The Walsh-Hadamard transform of 16 values, in float; see HadamardArgs.

@@ -1,7 +1,7 @@
 // The suite of every communicator for the one that is made upon another: host memory, groups,
 // failures.
 #include "communicator.h"
-#include "contract/comm/lab.h"
+#include "contract/comm/fixture.h"
 #include "fake_nccl.h"
 #include "fake_streams.h"
 #include "mtrain/comm/thread_world.h"
@@ -9,7 +9,7 @@
 namespace mtrain::contract {
 
 namespace {
-class NcclLab final : public CommLab {
+class NcclFixture final : public CommFixture {
  public:
   std::vector<int> sizes() const override { return {1, 2, 4}; }
   void run(int size, const std::function<void(Communicator&)>& fn) override {
@@ -32,8 +32,8 @@ class NcclLab final : public CommLab {
 };
 }  // namespace
 
-CommLab& comm_lab() {
-  static NcclLab lab;
+CommFixture& comm_fixture() {
+  static NcclFixture lab;
   return lab;
 }
 

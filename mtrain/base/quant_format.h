@@ -15,9 +15,9 @@ constexpr float power_of_two(int exponent) {
 }
 }  // namespace detail
 
-enum class SmallFloat : uint8_t { e4m3, e5m2, e2m1 };
-/// Where the scales of a matrix in a small type come from; formulas in kernel/quantise.h.
-enum class SmallScale : uint8_t {
+enum class QuantFormat : uint8_t { e4m3, e5m2, e2m1 };
+/// Where the scales of a matrix in a low-precision type come from; formulas in kernel/quantize.h.
+enum class QuantScale : uint8_t {
   tensor,        // one for all, for a given largest value
   power_of_two,  // of each tile's largest value, rounded down to a power of two
   e8m0,          // the same, as the microscaling formats round and store it
@@ -48,17 +48,17 @@ struct E2M1 {
 };
 
 /// Largest finite value of a format.
-constexpr float max_of(SmallFloat f) {
-  return f == SmallFloat::e4m3 ? E4M3::kMax : f == SmallFloat::e5m2 ? E5M2::kMax : E2M1::kMax;
+constexpr float max_of(QuantFormat f) {
+  return f == QuantFormat::e4m3 ? E4M3::kMax : f == QuantFormat::e5m2 ? E5M2::kMax : E2M1::kMax;
 }
-constexpr const char* name(SmallFloat f) {
-  return f == SmallFloat::e4m3 ? "e4m3" : f == SmallFloat::e5m2 ? "e5m2" : "e2m1";
+constexpr const char* name(QuantFormat f) {
+  return f == QuantFormat::e4m3 ? "e4m3" : f == QuantFormat::e5m2 ? "e5m2" : "e2m1";
 }
 
 /// The format's value nearest to x, ties to even; beyond its largest value that one ("saturating").
 /// What is not finite stays so where the format can say it.
 template <class F>
-MT_HD float round_small(float x) {
+MT_HD float round_to_format(float x) {
   constexpr int kDropped = 23 - F::kFraction;
   constexpr uint32_t kMinNormal = static_cast<uint32_t>(127 + F::kMinExponent) << 23;
   // Adding it to a subnormal leaves a sum whose last bit counts the format's smallest steps: the
@@ -82,7 +82,7 @@ MT_HD float round_small(float x) {
 /// mean: `u` is uniform in [0, 1). Saturating; NaN becomes the largest value, and the
 /// scale of the block marks it.
 template <class F>
-MT_HD float round_small_stochastic(float x, float u) {
+MT_HD float round_to_format_stochastic(float x, float u) {
   uint32_t bits = detail::bits_of(x), sign = bits & 0x80000000u, m = bits & 0x7FFFFFFFu;
   float magnitude = detail::float_of(m);
   magnitude = magnitude <= F::kMax ? magnitude : F::kMax;
@@ -97,7 +97,7 @@ MT_HD float round_small_stochastic(float x, float u) {
 
 /// The bits of a value of the format, in the low kBits.
 template <class F>
-MT_HD uint8_t encode_small(float value) {
+MT_HD uint8_t encode_format(float value) {
   constexpr int kDropped = 23 - F::kFraction;
   constexpr uint32_t kMinNormal = static_cast<uint32_t>(127 + F::kMinExponent) << 23;
   constexpr uint32_t kRebase = static_cast<uint32_t>(127 - 1 + F::kMinExponent) << F::kFraction;
@@ -111,7 +111,7 @@ MT_HD uint8_t encode_small(float value) {
 
 /// The value of a code.
 template <class F>
-MT_HD float decode_small(uint8_t code) {
+MT_HD float decode_format(uint8_t code) {
   constexpr int kDropped = 23 - F::kFraction;
   constexpr uint32_t kRebase = static_cast<uint32_t>(127 - 1 + F::kMinExponent) << F::kFraction;
   constexpr float kStep = detail::power_of_two(F::kMinExponent - F::kFraction);

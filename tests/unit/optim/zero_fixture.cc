@@ -1,4 +1,4 @@
-#include "zero_lab.h"
+#include "zero_fixture.h"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "mtrain/comm/thread_world.h"
-#include "mtrain/kernel/quantise.h"
+#include "mtrain/kernel/quantize.h"
 #include "mtrain/nn/layers.h"
 #include "mtrain/nn/precision.h"
 #include "mtrain/optim/grad_reducer.h"
@@ -105,8 +105,8 @@ struct Groups {
 
 PrecisionOptions precision_options(const Job& job) {
   bool delayed = job.fp8 == Job::Fp8::delayed;
-  return {.small = job.fp8 != Job::Fp8::none,
-          .rule = {.recipe = delayed ? SmallRecipe::delayed : SmallRecipe::tensorwise,
+  return {.quantized = job.fp8 != Job::Fp8::none,
+          .rule = {.recipe = delayed ? QuantRecipe::delayed : QuantRecipe::tensorwise,
                    .headroom = delayed ? 2.0f : 1.0f},
           .layers = job.layers,
           .first_plain = 1,
@@ -118,8 +118,9 @@ Values in_codes(const Values& masters, DType dtype) {
   Values out = round_to(masters, dtype);
   double largest = 0;
   for (double v : out) largest = std::max(largest, std::fabs(v));
-  SmallScaling s = tensor_scaling(static_cast<float>(largest), E4M3::kMax, 1);
-  for (double& v : out) v = encode_small<E4M3>(round_small<E4M3>(static_cast<float>(v) * s.encode));
+  QuantScaling s = tensor_scaling(static_cast<float>(largest), E4M3::kMax, 1);
+  for (double& v : out)
+    v = encode_format<E4M3>(round_to_format<E4M3>(static_cast<float>(v) * s.encode));
   return out;
 }
 
@@ -132,14 +133,14 @@ struct Rank {
         settings{.run = lab.run(),
                  .parameters = list,
                  .dtype = job.dtype,
-                 .defer_memory = job.deferred && job.zero > 0,
+                 .defer_memory = job.deferred && job.zero_stage > 0,
                  .precision = &precision},
         model(Scope(settings), job),
         optimizer(!job.whole),
         buckets(lab.run(), list,
                 {.dense = groups.group(),
                  .expert = {},
-                 .zero = job.zero,
+                 .zero_stage = job.zero_stage,
                  .outer_zero = job.outer_zero,
                  .bucket_size = job.bucket_size,
                  .whole_parameters = job.whole,
@@ -199,7 +200,7 @@ struct Rank {
   }
   void collect(Outcome& out) {
     for (const auto& entry : state.entries()) {
-      if (!entry.counted) continue;
+      if (!entry.is_primary) continue;
       auto put = [&](Values& whole, const Tensor& tensor) {
         whole.resize(static_cast<size_t>(entry.parameter->numel()), std::nan(""));
         Values part = values_of(tensor);
@@ -217,7 +218,7 @@ struct Rank {
     for (const auto& p : list.all()) {
       Tensor value = p.use();
       const Values& masters = out.masters.at(p.name);
-      bool codes = job.codes && p.small && job.zero > 0;
+      bool codes = job.codes && p.quantized && job.zero_stage > 0;
       CHECK(value.dtype() == (codes ? DType::u8 : job.dtype));
       if (!codes) {
         CHECK_MESSAGE(values_of(value) == round_to(masters, job.dtype), p.name);
@@ -245,7 +246,7 @@ struct Rank {
 
   Job job;
   Groups groups;
-  Lab lab{1};
+  Fixture lab{1};
   ParamList list;
   PrecisionPlan precision;
   BuildSettings settings;
@@ -274,8 +275,8 @@ Outcome train(const Job& job) {
       out.numel = rank.list.numel(),
       out.buckets = static_cast<int64_t>(rank.buckets.buckets().size());
       for (const ParamBucket& b : rank.buckets.buckets())
-        if (b.plan.small)
-          out.small += b.plan.size, out.matrices += static_cast<int64_t>(b.plan.items.size());
+        if (b.plan.quantized)
+          out.quantized += b.plan.size, out.matrices += static_cast<int64_t>(b.plan.items.size());
     }
     {
       std::lock_guard lock(mutex);
@@ -292,10 +293,11 @@ Outcome train(const Job& job) {
 }
 
 std::string text(const Job& j) {
-  return cat("ranks ", j.ranks, " zero ", j.zero, " hsdp ", j.hsdp, j.outer_zero ? " outer" : "",
-             j.overlap ? " overlap" : "", j.in_order ? " in_order" : "",
-             j.recompute ? " recompute" : "", j.whole ? " whole" : "", j.deferred ? "" : " adopted",
-             " micro-batches ", j.micro_batches, " bucket ", j.bucket_size, " ", name(j.dtype),
+  return cat("ranks ", j.ranks, " zero ", j.zero_stage, " hsdp ", j.hsdp,
+             j.outer_zero ? " outer" : "", j.overlap ? " overlap" : "",
+             j.in_order ? " in_order" : "", j.recompute ? " recompute" : "",
+             j.whole ? " whole" : "", j.deferred ? "" : " adopted", " micro-batches ",
+             j.micro_batches, " bucket ", j.bucket_size, " ", name(j.dtype),
              j.fp8 == Job::Fp8::none      ? ""
              : j.fp8 == Job::Fp8::delayed ? " delayed"
                                           : " tensorwise",

@@ -1,13 +1,13 @@
 // Ranks as threads, and the group of one.
 #include <thread>
 
-#include "contract/comm/lab.h"
+#include "contract/comm/fixture.h"
 #include "mtrain/comm/thread_world.h"
 
 namespace mtrain::contract {
 
 namespace {
-class ThreadLab final : public CommLab {
+class ThreadFixture final : public CommFixture {
  public:
   std::vector<int> sizes() const override { return {1, 2, 3, 4, 8}; }
   void run(int size, const std::function<void(Communicator&)>& fn) override {
@@ -21,8 +21,8 @@ class ThreadLab final : public CommLab {
 };
 }  // namespace
 
-CommLab& comm_lab() {
-  static ThreadLab lab;
+CommFixture& comm_fixture() {
+  static ThreadFixture lab;
   return lab;
 }
 

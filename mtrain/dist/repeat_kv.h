@@ -9,6 +9,6 @@ namespace mtrain {
 HeadLayout with_copies(const HeadLayout& layout, int64_t copies);
 /// A fused projection [T, layout.width()] in that layout. The gradients of a key's copies are added
 /// in float.
-Tensor copy_keys(const Tensor& qkv, const HeadLayout& layout, int64_t copies);
+Tensor repeat_kv(const Tensor& qkv, const HeadLayout& layout, int64_t copies);
 
 }  // namespace mtrain

@@ -7,7 +7,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/cpu/kernels/launch.h"
-#include "mtrain/kernel/quantise_patch.h"
+#include "mtrain/kernel/quantize_patch.h"
 
 namespace mtrain::cpu::MT_ISA {
 namespace {
@@ -28,9 +28,9 @@ uint32_t largest_magnitude(const T* x, int64_t n) {
 }
 
 template <class Format, class T>
-class Quantiser {
+class Quantizer {
  public:
-  Quantiser(CpuStream& stream, const QuantiseArgs& a)
+  Quantizer(CpuStream& stream, const QuantizeArgs& a)
       : stream_(stream), a_(a), x_(static_cast<const T*>(a.x)), rng_(a.seed, a.name_key, a.step) {}
 
   void run() {
@@ -43,9 +43,9 @@ class Quantiser {
 
  private:
   void round_all() {
-    if (a_.scale == SmallScale::nvfp4) global_ = nvfp4_global(*a_.amax);
-    if (a_.scale == SmallScale::tensor) return whole();
-    if (a_.factor) *a_.factor = a_.scale == SmallScale::nvfp4 ? global_.decode : 1.0f;
+    if (a_.scale == QuantScale::nvfp4) global_ = nvfp4_global(*a_.amax);
+    if (a_.scale == QuantScale::tensor) return whole();
+    if (a_.factor) *a_.factor = a_.scale == QuantScale::nvfp4 ? global_.decode : 1.0f;
     tiles();
   }
 
@@ -53,7 +53,7 @@ class Quantiser {
   void carry() {
     std::array<bf16, 256> value_of;
     for (size_t code = 0; code < value_of.size(); ++code)
-      value_of[code] = bf16(decode_small<Format>(static_cast<uint8_t>(code)));
+      value_of[code] = bf16(decode_format<Format>(static_cast<uint8_t>(code)));
     for_blocks(stream_, a_.rows, rows_per_task(a_.cols), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin * a_.cols; i < end * a_.cols; ++i) {
         if (a_.values) a_.values[i] = value_of[x_[i]];
@@ -66,22 +66,22 @@ class Quantiser {
   void patches() {
     if (!patch_takes(a_.scale, a_.tile_rows, a_.tile_cols))
       throw_no_patch(a_.tile_rows, a_.tile_cols);
-    SmallScaling all = whole_scaling<Format>(a_);
+    QuantScaling all = whole_scaling<Format>(a_);
     if (a_.factor) *a_.factor = all.decode;
-    SmallLayout layout = layout_of(a_);
+    QuantLayout layout = layout_of(a_);
     int64_t down = (a_.rows + kPatch - 1) / kPatch, across = (a_.cols + kPatch - 1) / kPatch;
     size_t bytes = (sizeof(PatchMemory<T>) + 63) / 64 * 64;
     std::byte* memory = stream_.scratch(bytes * static_cast<size_t>(stream_.threads()));
     for_uneven_tasks(stream_, down * across, [&](int64_t task, int thread) {
       auto& mine = *reinterpret_cast<PatchMemory<T>*>(memory + static_cast<size_t>(thread) * bytes);
-      QuantisePatch<Format, T, SerialTeam, QuantiseArgs>{
+      QuantizePatch<Format, T, SerialTeam, QuantizeArgs>{
           {}, a_, layout, all, task / across * kPatch, task % across * kPatch, mine}
           .run();
     });
   }
 
   void whole() {
-    SmallScaling s = tensor_scaling(*a_.amax, Format::kMax, a_.headroom);
+    QuantScaling s = tensor_scaling(*a_.amax, Format::kMax, a_.headroom);
     if (a_.factor) *a_.factor = s.decode;
     for_blocks(stream_, a_.rows, rows_per_task(a_.cols), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
@@ -126,7 +126,7 @@ class Quantiser {
       int64_t begin = t * a_.tile_cols, end = std::min(a_.cols, begin + a_.tile_cols);
       uint32_t most = 0;
       for (int64_t c = begin; c < end; ++c) most = most < top[c] ? top[c] : most;
-      SmallScaling s = tile_scaling<Format>(a_.scale, detail::float_of(most), global_.encode);
+      QuantScaling s = tile_scaling<Format>(a_.scale, detail::float_of(most), global_.encode);
       for (int64_t c = begin; c < end; ++c) encode[c] = s.encode;
       for (int64_t c = begin; c < end; ++c) decode[c] = s.decode;
       if (a_.scales) a_.scales[band * tiles + t] = s.decode;
@@ -138,7 +138,7 @@ class Quantiser {
     const T* x = x_ + r * a_.cols;
     if (a_.stochastic) return draw_row(r, encode, decode);
     put(
-        r, [&](int64_t c) { return round_small<Format>(to_float(x[c]) * encode(c)); }, decode);
+        r, [&](int64_t c) { return round_to_format<Format>(to_float(x[c]) * encode(c)); }, decode);
   }
 
   template <class Rounded, class Decode>
@@ -149,7 +149,7 @@ class Quantiser {
     }
     if (a_.codes) {
       uint8_t* codes = a_.codes + r * a_.cols;
-      for (int64_t c = 0; c < a_.cols; ++c) codes[c] = encode_small<Format>(rounded(c));
+      for (int64_t c = 0; c < a_.cols; ++c) codes[c] = encode_format<Format>(rounded(c));
     }
   }
 
@@ -163,17 +163,17 @@ class Quantiser {
     for (int64_t c = 0; c < a_.cols; ++c, ++element) {
       if (c == 0 || element % 4 == 0) words = rng_.words(element / 4);
       float u = static_cast<float>(words[element % 4] >> 8) * 0x1p-24f;
-      float rounded = round_small_stochastic<Format>(to_float(x[c]) * encode(c), u);
+      float rounded = round_to_format_stochastic<Format>(to_float(x[c]) * encode(c), u);
       if (a_.values) a_.values[r * a_.cols + c] = bf16(rounded * decode(c));
-      if (a_.codes) a_.codes[r * a_.cols + c] = encode_small<Format>(rounded);
+      if (a_.codes) a_.codes[r * a_.cols + c] = encode_format<Format>(rounded);
     }
   }
 
   CpuStream& stream_;
-  const QuantiseArgs& a_;
+  const QuantizeArgs& a_;
   const T* x_;
   RngStream rng_;
-  SmallScaling global_{1, 1};
+  QuantScaling global_{1, 1};
 };
 
 }  // namespace
@@ -194,20 +194,20 @@ void amax(Stream& stream, const AmaxArgs& args) {
   *args.amax = detail::float_of(top);
 }
 
-void quantise(Stream& stream, const QuantiseArgs& args) {
+void quantize(Stream& stream, const QuantizeArgs& args) {
   if (args.dtype == DType::u8) {  // codes of FP8
-    if (args.format == SmallFloat::e4m3)
-      return Quantiser<E4M3, uint8_t>(cpu_stream(stream), args).run();
-    return Quantiser<E5M2, uint8_t>(cpu_stream(stream), args).run();
+    if (args.format == QuantFormat::e4m3)
+      return Quantizer<E4M3, uint8_t>(cpu_stream(stream), args).run();
+    return Quantizer<E5M2, uint8_t>(cpu_stream(stream), args).run();
   }
   with_float_type(args.dtype, [&]<class T>(T) {
     switch (args.format) {
-      case SmallFloat::e4m3:
-        return Quantiser<E4M3, T>(cpu_stream(stream), args).run();
-      case SmallFloat::e5m2:
-        return Quantiser<E5M2, T>(cpu_stream(stream), args).run();
-      case SmallFloat::e2m1:
-        return Quantiser<E2M1, T>(cpu_stream(stream), args).run();
+      case QuantFormat::e4m3:
+        return Quantizer<E4M3, T>(cpu_stream(stream), args).run();
+      case QuantFormat::e5m2:
+        return Quantizer<E5M2, T>(cpu_stream(stream), args).run();
+      case QuantFormat::e2m1:
+        return Quantizer<E2M1, T>(cpu_stream(stream), args).run();
     }
   });
 }

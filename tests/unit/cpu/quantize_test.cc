@@ -1,5 +1,5 @@
-// amax, quantise and hadamard at every level against their definitions, element by element.
-#include "mtrain/kernel/quantise.h"
+// amax, quantize and hadamard at every level against their definitions, element by element.
+#include "mtrain/kernel/quantize.h"
 
 #include <bit>
 
@@ -13,15 +13,15 @@ struct Shape2 {
   int64_t rows, cols, tile_rows, tile_cols;
 };
 
-float round_to(SmallFloat format, float x) {
-  return format == SmallFloat::e4m3   ? round_small<E4M3>(x)
-         : format == SmallFloat::e5m2 ? round_small<E5M2>(x)
-                                      : round_small<E2M1>(x);
+float round_to(QuantFormat format, float x) {
+  return format == QuantFormat::e4m3   ? round_to_format<E4M3>(x)
+         : format == QuantFormat::e5m2 ? round_to_format<E5M2>(x)
+                                       : round_to_format<E2M1>(x);
 }
-uint8_t encode(SmallFloat format, float x) {
-  return format == SmallFloat::e4m3   ? encode_small<E4M3>(x)
-         : format == SmallFloat::e5m2 ? encode_small<E5M2>(x)
-                                      : encode_small<E2M1>(x);
+uint8_t encode(QuantFormat format, float x) {
+  return format == QuantFormat::e4m3   ? encode_format<E4M3>(x)
+         : format == QuantFormat::e5m2 ? encode_format<E5M2>(x)
+                                       : encode_format<E2M1>(x);
 }
 
 bool same(float a, float b) {
@@ -40,19 +40,19 @@ float largest(const Buffer<T>& x, const Shape2& s, int64_t row, int64_t col, int
 }
 
 template <class T>
-void check_tiles(Level& level, const Shape2& s, SmallFloat format, SmallScale scale) {
+void check_tiles(Level& level, const Shape2& s, QuantFormat format, QuantScale scale) {
   INFO(s.rows, "x", s.cols, " in tiles of ", s.tile_rows, "x", s.tile_cols, ", ",
        std::string(name(format)), ", scale ", static_cast<int>(scale));
-  auto x = Buffer<T>::random(s.rows * s.cols, "quantise", 0.02);
+  auto x = Buffer<T>::random(s.rows * s.cols, "quantize", 0.02);
   for (int64_t i = 0; i < x.count(); i += 7) x.set(i, 30 * x[i]);  // outliers
   float amax = largest(x, s, 0, 0, s.rows, s.cols), factor = -1;
-  bool whole = scale == SmallScale::tensor;
+  bool whole = scale == QuantScale::tensor;
   int64_t down = whole ? 1 : (s.rows + s.tile_rows - 1) / s.tile_rows,
           across = whole ? 1 : (s.cols + s.tile_cols - 1) / s.tile_cols;
   Buffer<bf16> values(x.count());
   Buffer<uint8_t> codes(x.count());
   Buffer<float> scales(down * across);
-  level.kernels.quantise(*level.stream, {.x = x.data(),
+  level.kernels.quantize(*level.stream, {.x = x.data(),
                                          .values = values.data(),
                                          .codes = codes.data(),
                                          .scales = whole ? nullptr : scales.data(),
@@ -66,22 +66,22 @@ void check_tiles(Level& level, const Shape2& s, SmallFloat format, SmallScale sc
                                          .scale = scale,
                                          .headroom = whole ? 2.0f : 1.0f,
                                          .dtype = DTypeOf<T>::value});
-  SmallScaling all =
-      scale == SmallScale::nvfp4 ? nvfp4_global(amax) : tensor_scaling(amax, max_of(format), 2);
-  CHECK(factor == (whole || scale == SmallScale::nvfp4 ? all.decode : 1.0f));
+  QuantScaling all =
+      scale == QuantScale::nvfp4 ? nvfp4_global(amax) : tensor_scaling(amax, max_of(format), 2);
+  CHECK(factor == (whole || scale == QuantScale::nvfp4 ? all.decode : 1.0f));
   int64_t wrong = 0;
   double relative = 0;
   for (int64_t r = 0; r < s.rows; ++r)
     for (int64_t c = 0; c < s.cols; ++c) {
       int64_t i = r * s.cols + c, tr = r / s.tile_rows, tc = c / s.tile_cols;
-      SmallScaling mine{all.encode, 1};
+      QuantScaling mine{all.encode, 1};
       if (!whole) {
         float top = largest(x, s, tr * s.tile_rows, tc * s.tile_cols, s.tile_rows, s.tile_cols);
-        mine = scale == SmallScale::power_of_two ? power_of_two_scaling(top, max_of(format))
-               : scale == SmallScale::e8m0       ? e8m0_scaling(top, max_of(format))
+        mine = scale == QuantScale::power_of_two ? power_of_two_scaling(top, max_of(format))
+               : scale == QuantScale::e8m0       ? e8m0_scaling(top, max_of(format))
                                                  : nvfp4_scaling(top, all.encode);
         wrong += !same(scales.data()[tr * across + tc], mine.decode);
-        if (scale != SmallScale::nvfp4 && top > 0)
+        if (scale != QuantScale::nvfp4 && top > 0)
           CHECK(std::exp2(std::round(std::log2(mine.decode))) == mine.decode);
       }
       float rounded = round_to(format, static_cast<float>(x[i]) * mine.encode);
@@ -92,12 +92,14 @@ void check_tiles(Level& level, const Shape2& s, SmallFloat format, SmallScale sc
     }
   CHECK(wrong == 0);
   // Half a step of the format, and of what its smallest values can say.
-  CHECK(relative < (format == SmallFloat::e4m3 ? 0.065 : format == SmallFloat::e5m2 ? 0.13 : 0.65));
+  CHECK(relative < (format == QuantFormat::e4m3   ? 0.065
+                    : format == QuantFormat::e5m2 ? 0.13
+                                                  : 0.65));
 }
 
 }  // namespace
 
-TEST_CASE("quantise equals its definition for every shape of tiles") {
+TEST_CASE("quantize equals its definition for every shape of tiles") {
   each_level_and_dtype([&](auto type, Level& level) {
     using T = decltype(type);
     for (Shape2 s : {Shape2{48, 80, 1, 32},
@@ -106,13 +108,13 @@ TEST_CASE("quantise equals its definition for every shape of tiles") {
                      {33, 17, 16, 16},
                      {5, 300, 1, 128},
                      {1, 1, 16, 1}})
-      for (SmallFloat format : {SmallFloat::e4m3, SmallFloat::e5m2, SmallFloat::e2m1}) {
-        check_tiles<T>(level, s, format, SmallScale::tensor);
-        check_tiles<T>(level, s, format, SmallScale::power_of_two);
-        check_tiles<T>(level, s, format, SmallScale::e8m0);
+      for (QuantFormat format : {QuantFormat::e4m3, QuantFormat::e5m2, QuantFormat::e2m1}) {
+        check_tiles<T>(level, s, format, QuantScale::tensor);
+        check_tiles<T>(level, s, format, QuantScale::power_of_two);
+        check_tiles<T>(level, s, format, QuantScale::e8m0);
       }
-    check_tiles<T>(level, {64, 96, 1, 16}, SmallFloat::e2m1, SmallScale::nvfp4);
-    check_tiles<T>(level, {70, 40, 16, 16}, SmallFloat::e2m1, SmallScale::nvfp4);
+    check_tiles<T>(level, {64, 96, 1, 16}, QuantFormat::e2m1, QuantScale::nvfp4);
+    check_tiles<T>(level, {70, 40, 16, 16}, QuantFormat::e2m1, QuantScale::nvfp4);
   });
 }
 
@@ -147,13 +149,13 @@ TEST_CASE("amax is the largest magnitude, and tells of what is not finite") {
 TEST_CASE("a tile that is not finite becomes NaN, and no other does") {
   for (const cpu::Isa& isa : cpu::usable_isas()) {
     Level level(isa, 2);
-    for (SmallScale scale : {SmallScale::power_of_two, SmallScale::e8m0, SmallScale::nvfp4}) {
+    for (QuantScale scale : {QuantScale::power_of_two, QuantScale::e8m0, QuantScale::nvfp4}) {
       CAPTURE(static_cast<int>(scale));
       auto x = Buffer<float>::random(4 * 64, "finite");
       float amax = 4, factor;
       x.set(64 + 40, INFINITY);
       Buffer<bf16> values(x.count());
-      level.kernels.quantise(*level.stream, {.x = x.data(),
+      level.kernels.quantize(*level.stream, {.x = x.data(),
                                              .values = values.data(),
                                              .codes = nullptr,
                                              .scales = nullptr,
@@ -163,7 +165,7 @@ TEST_CASE("a tile that is not finite becomes NaN, and no other does") {
                                              .cols = 64,
                                              .tile_rows = 1,
                                              .tile_cols = 16,
-                                             .format = SmallFloat::e2m1,
+                                             .format = QuantFormat::e2m1,
                                              .scale = scale,
                                              .dtype = DType::f32});
       for (int64_t i = 0; i < x.count(); ++i)
@@ -180,9 +182,9 @@ TEST_CASE("stochastic rounding depends on an element's place alone and keeps the
   level.kernels.amax(
       *level.stream,
       {.x = x.data(), .count = x.count(), .amax = &amax, .accumulate = false, .dtype = DType::f32});
-  auto quantised = [&](int64_t first_row, int64_t rows, uint64_t step) {
+  auto quantized = [&](int64_t first_row, int64_t rows, uint64_t step) {
     Buffer<bf16> values(rows * kCols);
-    level.kernels.quantise(*level.stream, {.x = x.data() + first_row * kCols,
+    level.kernels.quantize(*level.stream, {.x = x.data() + first_row * kCols,
                                            .values = values.data(),
                                            .codes = nullptr,
                                            .scales = nullptr,
@@ -192,8 +194,8 @@ TEST_CASE("stochastic rounding depends on an element's place alone and keeps the
                                            .cols = kCols,
                                            .tile_rows = 1,
                                            .tile_cols = 16,
-                                           .format = SmallFloat::e2m1,
-                                           .scale = SmallScale::nvfp4,
+                                           .format = QuantFormat::e2m1,
+                                           .scale = QuantScale::nvfp4,
                                            .stochastic = true,
                                            .seed = 3,
                                            .name_key = 5,
@@ -203,16 +205,16 @@ TEST_CASE("stochastic rounding depends on an element's place alone and keeps the
                                            .dtype = DType::f32});
     return values;
   };
-  Buffer<bf16> whole = quantised(0, kRows, 1), part = quantised(24, 16, 1);
+  Buffer<bf16> whole = quantized(0, kRows, 1), part = quantized(24, 16, 1);
   for (int64_t i = 0; i < part.count(); ++i) CHECK(part[i] == whole[24 * kCols + i]);
-  CHECK(!whole.same_bits(quantised(0, kRows, 2)));
+  CHECK(!whole.same_bits(quantized(0, kRows, 2)));
   // The mean over many draws is the value, but for what a scale cuts off at the top (one part in 16
   // of a tile's largest).
   float factor = 1 / nvfp4_global(amax).encode;
   std::vector<double> sum(static_cast<size_t>(x.count()));
   constexpr int kDraws = 400;
   for (int i = 0; i < kDraws; ++i) {
-    Buffer<bf16> q = quantised(0, kRows, static_cast<uint64_t>(100 + i));
+    Buffer<bf16> q = quantized(0, kRows, static_cast<uint64_t>(100 + i));
     for (int64_t e = 0; e < x.count(); ++e)
       sum[static_cast<size_t>(e)] += q[e] * static_cast<double>(factor);
   }

@@ -9,9 +9,9 @@
 
 namespace mtrain {
 
-class MT_API PlannedCommunicator final : public Communicator {
+class MT_API DryRunCommunicator final : public Communicator {
  public:
-  PlannedCommunicator(int rank, int size, std::string name = "world");
+  DryRunCommunicator(int rank, int size, std::string name = "world");
 
   using Communicator::abort;
   int rank() const override { return rank_; }

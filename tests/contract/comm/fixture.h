@@ -1,5 +1,5 @@
 // What every kind of communicator is held to: the suite in this folder, once per kind. A kind gives
-// a CommLab.
+// a CommFixture.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -13,9 +13,9 @@
 
 namespace mtrain::contract {
 
-class CommLab {
+class CommFixture {
  public:
-  virtual ~CommLab() = default;
+  virtual ~CommFixture() = default;
   /// The group sizes that can be had.
   virtual std::vector<int> sizes() const = 0;
   /// Runs fn on that many ranks, each with a communicator of all of them. What a rank throws fails
@@ -28,7 +28,7 @@ class CommLab {
 };
 
 /// Given by the executable.
-CommLab& comm_lab();
+CommFixture& comm_fixture();
 
 /// The input of rank `rank` at place i: the same wherever it is asked for. Floats of several
 /// magnitudes, so that sums depend on their order; integers of all sizes, so that sums wrap around.

@@ -1,9 +1,9 @@
-// SmallProducts: how the three products of a linear layer are computed in FP8 or FP4. Their
-// operands are rounded to the small type with scales as a recipe has them; what is multiplied are
-// the codes, on the device's unit for them or (times scales of tiles, which bf16 holds exactly) as
-// bf16, sums are in float, and scales of whole tensors join in behind them. Everything else — bias,
-// residual, gradients, weights that are updated — is as without. Owned by the layer's model; for
-// the rank's own thread.
+// QuantizedProducts: how the three products of a linear layer are computed in FP8 or FP4. Their
+// operands are rounded to the low-precision type with scales as a recipe has them; what is
+// multiplied are the codes, on the device's unit for them or (times scales of tiles, which bf16
+// holds exactly) as bf16, sums are in float, and scales of whole tensors join in behind them.
+// Everything else — bias, residual, gradients, weights that are updated — is as without. Owned by
+// the layer's model; for the rank's own thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "mtrain/autograd/tape.h"
-#include "mtrain/base/small_float.h"
+#include "mtrain/base/quant_format.h"
 
 namespace mtrain {
 
 /// Where scales come from.
-enum class SmallRecipe : uint8_t {
+enum class QuantRecipe : uint8_t {
   tensorwise,  // one per tensor, from its own largest value
   delayed,     // one per tensor, from those of earlier steps
   blockwise,   // of 1x128 values along the sum, weights 128x128; powers of two
@@ -26,14 +26,14 @@ enum class SmallRecipe : uint8_t {
 };
 
 /// What a layer's operands are to a recipe.
-enum class SmallOperand : uint8_t { input, weight, gradient };
-inline constexpr size_t kSmallOperands = 3;
+enum class QuantOperand : uint8_t { input, weight, gradient };
+inline constexpr size_t kQuantOperands = 3;
 
-struct SmallProductRule {
-  SmallRecipe recipe = SmallRecipe::tensorwise;
-  SmallFloat forward = SmallFloat::e4m3,
-             backward = SmallFloat::e5m2;  // of inputs and weights; of gradients of outputs
-  float headroom = 1;                      // delayed: room above the largest value that is known
+struct QuantRule {
+  QuantRecipe recipe = QuantRecipe::tensorwise;
+  QuantFormat forward = QuantFormat::e4m3,
+              backward = QuantFormat::e5m2;  // of inputs and weights; of gradients of outputs
+  float headroom = 1;                        // delayed: room above the largest value that is known
   bool stochastic = true;  // nvfp4: gradients are rounded to one of their neighbours by chance
                            // (Philox, by element)
   bool hadamard =
@@ -51,11 +51,11 @@ class MT_API DelayedScales {
       : history_(&history), algorithm_(algorithm) {}
 
   /// The largest value that this operand's scale is made for; undefined where nothing is known yet.
-  Tensor known(Run& run, SmallOperand operand);
+  Tensor known(Run& run, QuantOperand operand);
   /// Takes in a tensor's largest value.
-  void see(Run& run, SmallOperand operand, const Tensor& amax);
+  void see(Run& run, QuantOperand operand, const Tensor& amax);
   /// What was seen since end_step(), on this rank; 0 where nothing was.
-  std::array<float, kSmallOperands> seen(Run& run) const;
+  std::array<float, kQuantOperands> seen(Run& run) const;
   /// Ends a step with the largest values over all ranks; `keep` false forgets them.
   void end_step(std::span<const float> seen, bool keep);
 
@@ -63,25 +63,24 @@ class MT_API DelayedScales {
   std::vector<float>* history_;
   Algorithm algorithm_;
   Tensor seen_, used_;  // [3], float
-  std::array<bool, kSmallOperands> is_known_{};
+  std::array<bool, kQuantOperands> is_known_{};
   bool stale_ = true;  // used_ is not that of the history
 };
 
-/// Of a weight whose value is codes (optim/coded_weights.h), one float for each of its matrices:
-/// the largest value of all of it, and what its codes are to be multiplied by.
+/// Of a weight whose value is codes (optim/quantized_weights.h), one float for each of its
+/// matrices: the largest value of all of it, and what its codes are to be multiplied by.
 struct WeightScales {
   Tensor measured, factors;
 };
 
-class MT_API SmallProducts {
+class MT_API QuantizedProducts {
  public:
-  SmallProducts(const SmallProductRule& rule, uint64_t name_key)
-      : rule_(rule), name_key_(name_key) {}
-  const SmallProductRule& rule() const { return rule_; }
+  QuantizedProducts(const QuantRule& rule, uint64_t name_key) : rule_(rule), name_key_(name_key) {}
+  const QuantRule& rule() const { return rule_; }
 
   /// How largest values of an operand become those over all ranks that have a part of it, in place.
   /// Collective; empty: one rank.
-  std::function<void(const Tensor& amax, SmallOperand operand)> share;
+  std::function<void(const Tensor& amax, QuantOperand operand)> share;
   DelayedScales* delayed = nullptr;  // of `delayed`
   WeightScales coded;                // undefined: the weight's value is not codes
   /// Where the columns of gradients lie in the whole that draws count over; 0: they are the whole.
@@ -89,7 +88,7 @@ class MT_API SmallProducts {
 
   /// The largest value of an operand, over all ranks: what its scale is made from. Undefined where
   /// the recipe needs none.
-  Tensor measure(Run& run, const Tensor& x, SmallOperand operand) const;
+  Tensor measure(Run& run, const Tensor& x, QuantOperand operand) const;
 
   /// An operand with what measure() said of it; or codes (u8), with what they are to be multiplied
   /// by.
@@ -97,7 +96,7 @@ class MT_API SmallProducts {
     Tensor x, amax, factor = {};
   };
   /// `matrix`: of a weight of several, which one.
-  Operand take(Run& run, const Tensor& x, SmallOperand operand, int64_t matrix = 0) const;
+  Operand take(Run& run, const Tensor& x, QuantOperand operand, int64_t matrix = 0) const;
 
   /// Codes of any of a weight's values, where the recipe has one scale per matrix, and that scale's
   /// factor: the same as products would make of them. `amax`: the largest value of the matrix that
@@ -121,15 +120,15 @@ class MT_API SmallProducts {
   struct Codes {
     Tensor values;          // bf16 [as x]
     Tensor packed, scales;  // bytes, in this layout
-    SmallLayout layout;
+    QuantLayout layout;
     Tensor factor;  // float [1], undefined: 1
   };
-  Codes quantise(Run& run, const Operand& operand, SmallOperand kind, Along along,
+  Codes quantize(Run& run, const Operand& operand, QuantOperand kind, Along along,
                  int64_t draw) const;
-  SmallScale scale() const;
-  Operand rotate(Run& run, const Tensor& x, SmallOperand kind) const;
+  QuantScale scale() const;
+  Operand rotate(Run& run, const Tensor& x, QuantOperand kind) const;
 
-  SmallProductRule rule_;
+  QuantRule rule_;
   uint64_t name_key_;
 };
 
