@@ -74,7 +74,7 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
   std::vector<float> out;
   {
     ShardingOptions options{.dense = {.all = &world, .shards = shards.get(), .outer = outer.get()},
-                            .zero = layout.zero,
+                            .zero_stage = layout.zero,
                             .bucket_size = 600,
                             .registered = layout.registered,
                             .initialise = false};
@@ -84,7 +84,7 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
     for (const ParamBucket& b : buckets.buckets()) {
       if (!b.shares_gradients())
         CHECK(downloaded(run, b.grads) == std::vector<float>(static_cast<size_t>(b.plan.size)));
-      if (b.plan.zero > 0 && !b.shares_values())
+      if (b.plan.zero_stage > 0 && !b.shares_values())
         CHECK(downloaded(run, b.values) == std::vector<float>(static_cast<size_t>(b.plan.size)));
     }
     GradReducer reducer(buckets, {.in_order = layout.in_order});
@@ -104,7 +104,7 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
         out.insert(out.end(), got.begin(), got.end());
       }
       for (ParamBucket& b : buckets.buckets()) {  // an update of the own shard
-        if (b.plan.zero == 0 || b.shares_values()) continue;
+        if (b.plan.zero_stage == 0 || b.shares_values()) continue;
         Tensor own = b.values.slice(0, b.shard_begin, b.shard_end);
         std::vector<float> mine = values<float>(world.rank() % inner, own.numel(), 100 + step);
         run.upload(own, mine.data());

@@ -5,9 +5,9 @@
 #include <set>
 
 using namespace mtrain;
+using cuda::is_small_product;
 using cuda::memory_of;
 using cuda::ProductLanes;
-using cuda::quantized_product;
 
 namespace {
 
@@ -97,7 +97,7 @@ TEST_CASE("the memory of transposed, strided and batched products ends at their 
 
 TEST_CASE("only products that leave half of the device idle leave the main stream") {
   GemmArgs g = expert(0, 0, 10);
-  CHECK(quantized_product(g, 132));
+  CHECK(is_small_product(g, 132));
   g.m = 8192, g.n = 4096;
-  CHECK_FALSE(quantized_product(g, 132));
+  CHECK_FALSE(is_small_product(g, 132));
 }

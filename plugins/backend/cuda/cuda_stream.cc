@@ -119,8 +119,8 @@ CudaStream::Place CudaStream::place_of(const GemmArgs& args, bool may_leave,
                                        size_t workspace_bytes) {
   pending_.flush();
   open();
-  int where = may_leave && quantized_product(args, processors_) ? placing_.place(memory_of(args))
-                                                                : ProductLanes::kMain;
+  int where = may_leave && is_small_product(args, processors_) ? placing_.place(memory_of(args))
+                                                               : ProductLanes::kMain;
   if (where != ProductLanes::kMain) {
     Lane& lane = lanes_[static_cast<size_t>(where)];
     if (!lane.stream) MT_CUDA(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));

@@ -49,7 +49,7 @@ bool ProductLanes::busy() const {
   return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return !lane.empty(); });
 }
 
-bool quantized_product(const GemmArgs& g, int processors) {
+bool is_small_product(const GemmArgs& g, int processors) {
   constexpr int64_t kTile = 128;
   return (g.m + kTile - 1) / kTile * ((g.n + kTile - 1) / kTile) * g.batch <= processors / 2;
 }

@@ -37,7 +37,7 @@ class ProductLanes {
 };
 
 /// Whether a product leaves much of a device with so many multiprocessors idle.
-bool quantized_product(const GemmArgs& args, int processors);
+bool is_small_product(const GemmArgs& args, int processors);
 /// The memory that a product touches.
 ProductLanes::Use memory_of(const GemmArgs& args);
 

@@ -43,8 +43,8 @@ class Descent final : public Optimizer {
   std::map<std::string, std::vector<double>> seen;
 };
 
-struct Fixture {
-  explicit Fixture(DType dtype) : dtype(dtype) {
+struct State {
+  explicit State(DType dtype) : dtype(dtype) {
     list.allocate_gradients(lab.run());
     state.emplace(lab.run(), list, descent);
     lab.run().copy(list.gradient_buffer(), make(lab.run(), {3, 0, 0, 4, 12}, {5}, DType::f32));
@@ -60,7 +60,7 @@ struct Fixture {
 };
 
 TEST_CASE("optimizer state: norm over all parameters, in units of the loss") {
-  Fixture f(DType::f32);
+  State f(DType::f32);
   CHECK(f.state->grad_norm(1) == 13);
   CHECK(f.state->grad_norm(0.25) == 3.25);
   f.lab.run().copy(f.list.gradient_buffer(),
@@ -73,7 +73,7 @@ TEST_CASE("optimizer state: norm over all parameters, in units of the loss") {
 
 TEST_CASE(
     "optimizer state: hands out rate, step, clip times loss scale, and decay where it applies") {
-  Fixture f(DType::f32);
+  State f(DType::f32);
   f.state->update({.lr = 0.5,
                    .weight_decay = 0.1,
                    .grad_scale = 0.5,
@@ -91,7 +91,7 @@ TEST_CASE(
     "optimizer state: state begins at zero, is kept per parameter, and compute copies follow their "
     "masters") {
   for (DType dtype : kDTypes) {
-    Fixture f(dtype);
+    State f(dtype);
     REQUIRE(f.state->entries().size() == 2);
     CHECK(f.state->names() == std::vector<std::string>{"sum"});
     CHECK(values_of(f.state->entries()[0].state[0]) == Values(4, 0.0));
