@@ -34,8 +34,8 @@ double as_number(const ExpressionValue& value) {
   return std::get<double>(value);
 }
 
-/// Evaluates while it parses. Both branches of "if" are evaluated: an expression either has a value
-/// or an error, whatever the condition says.
+/// Evaluates while it parses. Evaluates both branches of "if", so whether an expression has an
+/// error does not depend on the condition.
 class Evaluator {
  public:
   Evaluator(std::string_view text, const ExpressionScope& scope) : text_(text), scope_(scope) {}
@@ -76,7 +76,7 @@ class Evaluator {
     at_ = end;
     return true;
   }
-  /// A symbol that is not the beginning of a longer one.
+  /// Takes a symbol unless it is the beginning of a longer one.
   bool take_single(char c, char not_before) {
     blanks();
     bool there = at_ < text_.size() && text_[at_] == c &&
