@@ -23,8 +23,7 @@ bool begins_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) !=
 bool in_name(char c) { return begins_name(c) || std::isdigit(static_cast<unsigned char>(c)) != 0; }
 bool digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-/// Normalizes line ends to "\
-/// " and drops the last one.
+/// Normalizes line ends to "\n" and drops the last one.
 std::string normalised(std::string_view source) {
   std::string out;
   out.reserve(source.size());

@@ -112,7 +112,7 @@ void remove(Node& root, const std::string& key, const Override& override, Report
   }
 }
 
-/// True when an item equals `wanted`; numbers are compared by value, not by notation.
+/// True when an item equals `meant`; numbers are compared by value, not by notation.
 bool is_item(const Node& item, const Node& meant) {
   auto number = [](const Node& node) {
     bool numeric = node.is(NodeKind::integer) || node.is(NodeKind::number);

@@ -104,7 +104,7 @@ class ValueParser {
     return out;
   }
 
-  /// Help that lists all possible meanings of the comma.
+  /// Reports several values where one is allowed; the help lists every meaning of the comma.
   void several() {
     const std::string all(trim(text_));
     std::string readings;

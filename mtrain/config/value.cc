@@ -157,7 +157,7 @@ class ScalarReader {
       fault.fix(cat("write \"", visible(join(items, ","), 60), "\""));
   }
 
-  /// "name: x," as in JSON, where the comma is not part of the value.
+  /// Reports "name: x," as in JSON, where the comma is not part of the value.
   void comma_fault(const Node& node) const {
     const std::string& text = node.as_text();
     add("wrong-type", node, cat(visible(text, 60), " ends with a ','"))
