@@ -1,5 +1,6 @@
-// Slice: a box of a named global tensor in host memory, row-major. Boxes are what makes checkpoints
-// independent of the layout that wrote them. Values; a Slice points at memory that others own.
+// Slice: a box of a named global tensor in host memory, row-major. Boxes make checkpoints
+// independent of the layout that wrote them. Values; a Slice does not own the memory that it points
+// to. Stateless functions; safe from any thread.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -37,8 +38,8 @@ inline Slice whole_slice(std::string name, DType dtype, const Shape& shape,
 
 /// "[offset 0, 4 size 2, 8]".
 MT_API std::string describe(const Box& box);
-/// True when `box` has the rank of `global`, no negative numbers, and lies within it. Safe for any
-/// numbers.
+/// True when `box` has the rank of `global`, no negative numbers, and is inside it. Never
+/// overflows.
 MT_API bool fits(const Box& box, const Shape& global);
 /// The common elements; absent when there are none (an empty box has none). REQUIRES: equal ranks.
 MT_API std::optional<Box> intersect(const Box& a, const Box& b);
@@ -53,7 +54,7 @@ struct Stretch {
 template <class Visit>
 void for_each_run(const Box& source, const Box& target, const Box& common, Visit&& visit) {
   const int rank = common.extent.rank();
-  int inner = rank;  // dimensions [inner, rank) are whole in both boxes and merge into the run
+  int inner = rank;  // dimensions [inner, rank) are complete in both boxes and merge into the run
   int64_t count = 1;
   while (inner > 0) {
     --inner;

@@ -13,9 +13,9 @@ namespace mtrain {
 namespace {
 
 constexpr int kMaxDefinitionDepth = 16;
-constexpr int64_t kSearchSpan = 1024;  // how far from a value its replacements are looked for
-constexpr size_t kMaxOffers = 4;       // values offered for one setting
-constexpr int kMaxTrials = 64;         // candidates that are held against all the other rules
+constexpr int64_t kSearchSpan = 1024;  // the largest distance of a replacement from the value
+constexpr size_t kMaxOffers = 4;       // values suggested for one setting
+constexpr int kMaxTrials = 64;         // candidates that are checked against all other rules
 
 /// The names that rules see, with one setting replaced by a value on trial.
 class Values {
@@ -27,7 +27,7 @@ class Values {
     scope_.interpolation = [](std::string_view, size_t) -> ExpressionValue { throw AbsentName(); };
   }
 
-  /// The value of an expression; nothing when it speaks of something that is not there.
+  /// The value of an expression; nothing when it uses a name that does not exist.
   std::optional<ExpressionValue> evaluate(std::string_view expression) const {
     depth_ = 0;
     try {
@@ -63,7 +63,7 @@ class Values {
       if (name != definition.name) continue;
       struct Level {
         int& depth;
-        ~Level() { --depth; }  // also where the value is absent, which ?? answers
+        ~Level() { --depth; }  // also when the value is absent and ?? supplies one
       } level{++depth_};
       if (level.depth > kMaxDefinitionDepth)
         throw ExpressionError(cat(name, " is defined by itself"), at);
@@ -85,7 +85,7 @@ class Values {
   int nesting_ = 0;
 };
 
-/// Values for a setting that mend a rule and break no other one.
+/// Searches values for a setting that satisfy a rule and break no other one.
 class Mender {
  public:
   Mender(const RuleBook& book, const RuleInput& input, Values& values)
@@ -94,8 +94,8 @@ class Mender {
       if (violates(rule)) broken_.push_back(&rule);
   }
 
-  /// Settings of the command line come first. Those of the last resort are left out where anything
-  /// else mends, unless they are of the command line themselves.
+  /// Settings of the command line come first. Settings of the last resort are omitted when another
+  /// one has a fix, unless they are set on the command line.
   std::string fix_for(const Rule& rule) {
     std::vector<std::string> given, others, last;
     for (const auto& part : split(rule.mend, ';')) {
@@ -130,10 +130,10 @@ class Mender {
     return mends ? cat(path, "=", to_text(*value)) : "";
   }
 
-  /// To four digits: nobody wants to paste 1.0000000000000002e-06.
+  /// Rounds to four digits, to avoid suggestions such as 1.0000000000000002e-06.
   static double rounded(double value) { return std::stod(fmt::format("{:.4g}", value)); }
 
-  /// Values that mend all that this setting may mend, or else this rule.
+  /// Values that satisfy all violated rules that this setting may fix, or else only this rule.
   std::string searched(const Rule& rule, const std::string& path) {
     std::vector<const Rule*> all = {&rule};
     for (const Rule* other : broken_)

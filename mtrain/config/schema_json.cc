@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;  // of the text beside a plugin
+constexpr int kFormat = 1;  // the format version of the schema file of a plugin
 constexpr FieldType kTypes[] = {
     FieldType::boolean,      FieldType::integer,     FieldType::number,      FieldType::string,
     FieldType::integer_list, FieldType::number_list, FieldType::string_list, FieldType::tree};
@@ -156,7 +156,7 @@ Json scalar_schema(const FieldSpec& spec) {
     case FieldType::number_list:
       out["type"] = "number";
       break;
-    // Any scalar is taken by its text: name: 123.
+    // A string setting accepts any scalar by its text: name: 123.
     case FieldType::string:
     case FieldType::string_list:
       out["type"] = Json::array({"string", "number", "boolean"});
@@ -172,8 +172,8 @@ Json scalar_schema(const FieldSpec& spec) {
   return out;
 }
 
-/// A value that is computed, left for the command line, or, of a number, written with its unit, 4k,
-/// 500steps, or as a share, 5%.
+/// A string that is accepted for a value of another type: an expression, ??? , or, for a number, a
+/// text with a unit (4k, 500steps) or a percentage (5%).
 Json text_schema(bool numeric, bool share = false) {
   std::string pattern = "\\$\\{|^\\?\\?\\?$";
   if (numeric) pattern += "|^[-+]?[0-9.]+[ _]?[A-Za-z][A-Za-z_]*$";
@@ -211,7 +211,7 @@ Json value_schema(const FieldSpec& spec) {
   if (std::string doc = description(spec); !doc.empty()) out["description"] = doc;
   if (!spec.derived.empty()) {
     out["readOnly"] = true;
-    out["not"] = Json::object();  // whatever is written here is wrong
+    out["not"] = Json::object();  // any value is invalid here
     return out;
   }
   if (!spec.required && !spec.secret && !spec.default_value.empty())
@@ -224,7 +224,7 @@ Json value_schema(const FieldSpec& spec) {
   return out;
 }
 
-/// The object in which a setting's leaf stands; makes the sections on the way.
+/// The object that contains a setting's leaf; creates the sections on the way.
 Json& section_of(Json& root, const std::vector<std::string>& parts) {
   Json* at = &root;
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
@@ -236,8 +236,8 @@ Json& section_of(Json& root, const std::vector<std::string>& parts) {
   return *at;
 }
 
-/// A former name is taken where the schema puts it: from the root, and, of a nested setting, beside
-/// it.
+/// Accepts a former name where validation accepts it: relative to the root and, for a nested
+/// setting, next to it.
 void add_former(Json& root, const FieldSpec& spec, const std::string& old) {
   Json former = value_schema(spec);
   former["deprecated"] = true;
@@ -256,7 +256,7 @@ void add_former(Json& root, const FieldSpec& spec, const std::string& old) {
             {"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
       at = next.contains("properties")
                ? &next
-               : nullptr;  // a setting of today goes before a former section
+               : nullptr;  // a current setting takes precedence over a former section
     }
     if (at && !(*at)["properties"].contains(parts->back()))
       (*at)["properties"][parts->back()] = former;
