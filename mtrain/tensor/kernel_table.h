@@ -182,7 +182,7 @@ struct GeluBackwardArgs {
   DType dtype;
 };
 
-/// y[t] = table[ids[t]]. REQUIRES: 0 <= ids[t] < rows.
+/// y[t] = table[ids[t] - first_row]. REQUIRES: ids are valid rows of the whole table.
 struct EmbeddingArgs {
   const void* table;  // [rows, cols]
   const int32_t* ids;
