@@ -33,8 +33,8 @@ struct PipelinePlace {
   /// From the stages' ParallelContext: called while an exchange of tokens is in progress. Null if
   /// actions never overlap.
   std::shared_ptr<std::function<void()>> while_travelling = nullptr;
-  /// Defers the gradient of the output head's matrix to the end of the last stage's program, but
-  /// for at most `late_heads` micro-batches (0: all).
+  /// Defers the gradient of the output head's matrix to the last stage's Reduce, but for at
+  /// most `late_heads` micro-batches (0: all).
   bool late_head = false;
   int64_t late_heads = 0;
 };
