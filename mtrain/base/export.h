@@ -1,5 +1,5 @@
 // MT_API exports a symbol from a shared library; all other symbols are hidden. MT_HD marks
-// functions for CPU and GPU.
+// functions for CPU and GPU. Macros only.
 #pragma once
 
 #define MT_API __attribute__((visibility("default")))

@@ -23,8 +23,7 @@ PiecewiseAllGather::PiecewiseAllGather(Run& run, const Axis& axis, const Tensor&
            whole.shape());
   run.copy(own, mine);
   if (!run.backend().computes()) return;
-  for (int step = 1; step < n; ++step) {  // receive from the rank `step` before, send to the rank
-                                          // `step` after: matches all pairs
+  for (int step = 1; step < n; ++step) {  // from the rank `step` after; sends go `step` before
     int from = circle(me, step, n);
     come_[static_cast<size_t>(from)] = axis.comm().start_recv(rows_of_rank(whole, from, n), from);
   }

@@ -1,5 +1,5 @@
 // AMX: products of bf16 pairs on tiles of 16 rows by 16 words (a word is a pair). Tile registers 0
-// to 3 hold 32 by 32 sums, registers 4 to 7 the operands.
+// to 3 hold 32 by 32 sums, registers 4 to 7 the operands. The state is per thread.
 #pragma once
 #include "mtrain/cpu/kernels/vec.h"
 

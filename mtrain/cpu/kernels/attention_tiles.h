@@ -1,6 +1,7 @@
 // Shared by the forward and backward of attention: tile sizes, the layouts that tile products need,
 // and the conversions between them. Keys and values are packed once per call, so every query tile
 // and every head of a group reads them without conversion; the copies take O(tokens) memory.
+// Tasks of one call may share a Tiling; it is immutable.
 //
 // Layouts of a tile of 64 rows (tokens) of `width` values, in units of a float or a bf16 pair
 // (tile_product.h):

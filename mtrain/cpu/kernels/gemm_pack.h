@@ -2,7 +2,7 @@
 // halves, see PanelLayout); a tile of transposed A holds kTileRows rows as [units][kTileRows]. A
 // unit is 32 bits along K (tile_product.h): 16-bit floats are converted to fp32 during packing,
 // unless the CPU multiplies bf16 pairs. Missing columns and rows are zero, and so is the second
-// half of an odd last pair.
+// half of an odd last pair. Stateless; thread-safe.
 #pragma once
 #include <utility>
 

@@ -1,5 +1,6 @@
 // The inner loop of a matrix product on packed operands: a tile of C stays in registers for all of
 // K, and is then scaled, added to and stored. K is processed in 32-bit units (tile_product.h).
+// Stateless; thread-safe.
 #pragma once
 #include <algorithm>
 

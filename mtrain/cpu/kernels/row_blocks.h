@@ -1,6 +1,6 @@
 // Sums over rows in a fixed order: each block of rows adds into its own partial sums in the
 // stream's scratch memory, and combine() adds the partial sums from the first block to the last.
-// Valid for one kernel call.
+// Valid for one kernel call. Does not own the stream.
 #pragma once
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,5 @@
-// The scratch memory of one kernel call, divided into typed pieces.
+// The scratch memory of one kernel call, divided into typed pieces. For one kernel call, on the
+// thread of its stream.
 #pragma once
 #include <cstddef>
 

@@ -1,5 +1,5 @@
 // A vector register of floats at this instruction-set level, for tiled kernels that the compiler
-// does not vectorise well.
+// does not vectorise well. Stateless; thread-safe.
 #pragma once
 #if defined(__x86_64__)
 #include <immintrin.h>

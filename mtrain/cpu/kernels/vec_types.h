@@ -1,6 +1,6 @@
 // Loads and stores of vectors of floats from memory of any floating type, and the functions that
 // activations consist of. Conversions round to nearest even like those of float16.h, at every
-// level.
+// level. Stateless; thread-safe.
 #pragma once
 #include "mtrain/base/dtype.h"
 #include "mtrain/cpu/kernels/vec.h"

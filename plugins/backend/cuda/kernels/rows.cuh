@@ -1,7 +1,7 @@
 // Kernels that work row by row: a row is loaded into shared memory with 16-byte loads, the row
 // function of mtrain/kernel processes it there in place, and the result is written with 16-byte
 // stores. Short rows use one warp each, long ones a block. Rows that do not fit into shared memory,
-// or are not aligned, are processed in device memory.
+// or are not aligned, are processed in device memory. Stateless.
 #pragma once
 #include <algorithm>
 

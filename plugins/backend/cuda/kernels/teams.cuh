@@ -1,6 +1,6 @@
 // The teams that run the row functions of mtrain/kernel on a GPU (mtrain/kernel/team.h): one warp
 // or one block per row. The length of the row alone fixes the order of every sum. All members call
-// the same functions in the same order.
+// the same functions in the same order. A team belongs to the threads of one warp or block.
 #pragma once
 #include <cuda_runtime.h>
 
