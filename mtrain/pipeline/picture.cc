@@ -13,7 +13,7 @@
 namespace mtrain {
 namespace {
 
-/// Which of its rank's stages a stage is, the lowest 0.
+/// The index of each stage among its rank's stages, starting with 0.
 std::vector<int> chunks_of(const Simulated& run) {
   std::vector<int> out;
   for (const auto& spans : run.timeline) {

@@ -40,7 +40,7 @@ StageMap stage_map(std::string_view name, const Plan& plan) {
 
 void add_reduces(Schedule& schedule) {
   for (Program& program : schedule) {
-    std::vector<bool> settled;  // by stage: its Reduce is there, or its last B or W was seen
+    std::vector<bool> settled;  // by stage: it has its Reduce, or its last B or W was seen
     auto seen = [&](const Action& a) {
       auto stage = static_cast<size_t>(std::max<int>(0, a.stage));
       if (settled.size() <= stage) settled.resize(stage + 1);

@@ -132,7 +132,7 @@ Needs ScheduleFacts::needs(const Action& a) const {
     out.implied_transfer[out.count] = implied;
     out.keys[out.count++] = {what, static_cast<int16_t>(stage), a.micro};
   };
-  // What another stage made: its own action on the same rank, a transfer otherwise.
+  // Data of another stage: that stage's own action if it is on the same rank, a transfer otherwise.
   auto from = [&](ActionKind made, int stage, ActionKind received, ActionKind sent) {
     bool same = rank_of_[static_cast<size_t>(a.stage)] == rank_of_[static_cast<size_t>(stage)];
     if (same || !explicit_) return add(made, stage, !same);

@@ -44,8 +44,8 @@ class Simulation {
   double& done(Key key) { return done_[static_cast<size_t>(key.what)][facts_.cell(key)]; }
   Action at(size_t rank) const { return schedule_[rank][next_[rank]]; }
 
-  /// Runs the next action of a rank, or leaves a note with what it waits for. Ranks that waited for
-  /// it become ready.
+  /// Runs the next action of a rank, or records what it waits for. Ranks that waited for the action
+  /// become ready.
   bool advance(size_t rank, std::vector<size_t>& ready) {
     const Action a = at(rank);
     if (facts_.skipped(rank, next_[rank])) return ++next_[rank], true;
@@ -63,14 +63,14 @@ class Simulation {
     return true;
   }
 
-  /// What an action needs, and the one that runs beside it, too.
+  /// The first missing dependency of an action, and of the one that is overlapped with it.
   std::optional<Key> missing_in_turn(size_t rank, double& start) {
     const Action a = at(rank);
     if (auto missing = missing_need(a, start); missing || !a.overlapped) return missing;
     return missing_need(schedule_[rank][next_[rank] + 1], start);
   }
 
-  /// Two actions share the rank: both end when their work is done.
+  /// Two actions share the rank: both end when the work of both is done.
   bool run_pair(size_t rank, double start, std::vector<size_t>& ready) {
     const Action forward = at(rank), backward = schedule_[rank][next_[rank] + 1];
     double middle = start + duration(forward), end = middle + duration(backward);
@@ -81,7 +81,7 @@ class Simulation {
     return true;
   }
 
-  /// The first thing that `a` needs and that is not there yet; moves `start` to when all of it is.
+  /// The first dependency of `a` that is not complete; moves `start` to the time when all are.
   std::optional<Key> missing_need(const Action& a, double& start) {
     if (a.what == ActionKind::reduce) {
       if (open_[static_cast<size_t>(a.stage)] == 0) return {};
@@ -99,7 +99,8 @@ class Simulation {
     return {};
   }
 
-  /// A transfer's side has come; when the other one stands there already, the data goes over.
+  /// One side of a transfer is reached; if the other side is reached already, the data is
+  /// transferred.
   bool meet(size_t rank, std::vector<size_t>& ready) {
     const Action a = at(rank);
     Key here{a.what, a.stage, a.micro}, there = facts_.other_side(here);
@@ -109,7 +110,7 @@ class Simulation {
         next_[static_cast<size_t>(other)] < schedule_[static_cast<size_t>(other)].size() &&
         at(static_cast<size_t>(other)) == Action{there.what, there.stage, there.micro};
     if (!stands || missing_need_of(there))
-      return false;  // the other side comes back here when it stands there
+      return false;  // the other side continues here when it is reached
     auto partner = static_cast<size_t>(other);
     double end = std::max(clock_[rank], clock_[partner]) + costs_.send;
     finish(rank, clock_[rank], end);

@@ -1,5 +1,5 @@
-// The work of each kernel call, counted from its arguments: multiply-adds as two operations, every
-// operand's memory once. Stateless.
+// Counts the work of each kernel call from its arguments: a multiply-add is two operations, and the
+// memory of each operand counts once. Stateless; thread-safe.
 #pragma once
 #include <string>
 

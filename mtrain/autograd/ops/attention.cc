@@ -1,5 +1,5 @@
-// Rotary positions and fused attention on one projection that holds queries, keys and values group
-// by group.
+// Rotary position embedding and fused attention on one projection that holds queries, keys and
+// values group by group.
 #include <algorithm>
 
 #include "mtrain/autograd/ops.h"
@@ -7,7 +7,7 @@
 namespace mtrain {
 namespace {
 
-struct Rope {  // rotation is orthogonal: backward turns dy back by the same angles
+struct Rope {  // rotation is orthogonal: backward rotates dy back by the same angles
   HeadLayout layout;
   RopeTable table;
   Tensor positions;

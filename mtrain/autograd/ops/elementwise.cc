@@ -109,7 +109,7 @@ struct Gelu {  // y = x Φ(x)
   }
 };
 
-/// The global tokens of the residual stream's rows.
+/// The global token indices of the residual stream's rows.
 std::vector<RowRange> stream_tokens(const Run& run, int64_t rows) {
   if (!run.own_tokens) return {{run.first_token, rows}};
   std::vector<RowRange> tokens = *run.own_tokens;
@@ -125,7 +125,7 @@ std::vector<RowRange> stream_tokens(const Run& run, int64_t rows) {
 struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
   float p = 0;
   uint64_t name_key = 0, step = 0;
-  std::vector<RowRange> tokens;  // of the rows of x, in order
+  std::vector<RowRange> tokens;  // one range list for the rows of x, in order
 
   MaybePlacement placed(const Tensor& x) const {
     return ResultPlacement("dropout", x)

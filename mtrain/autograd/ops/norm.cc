@@ -1,4 +1,4 @@
-// Root-mean-square norm and layer norm, per token. Statistics are kept in float for backward.
+// RMSNorm and LayerNorm, per token. Statistics are saved in float for backward.
 #include "mtrain/autograd/ops.h"
 
 namespace mtrain {

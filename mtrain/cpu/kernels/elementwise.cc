@@ -1,4 +1,4 @@
-// Sums, conversions and dropout: blocks of elements, no order to keep.
+// Sums, conversions and dropout: independent blocks of elements in any order.
 #include <cstring>
 
 #include "mtrain/cpu/kernels/launch.h"

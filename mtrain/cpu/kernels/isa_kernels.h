@@ -1,6 +1,6 @@
-// The kernels of one instruction-set level. This folder is compiled several times with MT_ISA
-// naming the level; everything lives in that namespace (and templates take a type of it), so that
-// no two levels share a symbol.
+// The kernels of one instruction-set level. This folder is compiled once per level with MT_ISA set
+// to the level's name. Everything is in that namespace (and templates take a type from it), so that
+// no two levels share a symbol. Thread-safe for different streams.
 #pragma once
 #include "mtrain/tensor/kernel_table.h"
 
@@ -38,11 +38,11 @@ void hadamard(Stream&, const HadamardArgs&);
 void squared_norm(Stream&, const SquaredNormArgs&);
 void adamw(Stream&, const AdamWArgs&);
 
-/// KernelTable::gemm for one matrix by this level's own kernel: every type and layout. REQUIRES:
-/// batch 1, m, n, k > 0.
+/// KernelTable::gemm for one matrix, with this level's own kernel: every type and layout. REQUIRES:
+/// batch 1, m, n, k > 0. Shapes: GemmArgs.
 void packed_gemm(Stream&, const GemmArgs&);
 
-/// Fills every entry but gemm, which does not depend on the level.
+/// Fills every entry except gemm, which does not depend on the level.
 void fill_kernels(KernelTable& table);
 
 }  // namespace mtrain::cpu::MT_ISA

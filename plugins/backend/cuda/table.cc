@@ -16,7 +16,8 @@ void launched(Stream& stream, const Args& args) {
   check(status, kName);
 }
 
-// Both wait for company (pending.h). A norm's result is there when the stream has been waited for.
+// Both are held back for joint launches (pending.h). The result of a norm is available after
+// waiting for the stream.
 void update(Stream& stream, const AdamWArgs& args) {
   cuda_stream(stream).join_lanes();
   cuda_stream(stream).pending().add(args);

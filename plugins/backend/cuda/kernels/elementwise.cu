@@ -21,7 +21,7 @@ struct Add {
   }
 };
 
-/// The columns are a multiple of N, or N is 1.
+/// REQUIRES: cols is a multiple of N, or N is 1.
 template <class T, class R>
 struct AddRow {
   const T *a, *b;
@@ -78,7 +78,7 @@ struct Dropout {
   }
 };
 
-/// Blocks are a multiple of N, or N is 1: a pack lies in one block.
+/// REQUIRES: the block length is a multiple of N, or N is 1, so that a pack lies in one block.
 template <class T>
 struct CopyBlocks {
   const T* src;
