@@ -398,7 +398,9 @@ struct AdamWArgs {
   DType value_dtype;
 };
 
-/// Every kernel with its arguments, for code that treats all alike.
+/// Every kernel with its arguments: the one list that a new kernel is added to. The table, the
+/// declarations of the backends' functions and their tables, profiles (profile.h), memory plans
+/// (planning.h) and the declarations of work counts (work.h) are generated from it.
 #define MT_KERNELS(X)                                 \
   X(gemm, GemmArgs)                                   \
   X(quantized_gemm, QuantizedGemmArgs)                \
