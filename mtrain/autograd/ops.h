@@ -28,6 +28,10 @@ MT_API Tensor layer_norm(const Tensor& x_TD, const Tensor& w_D, const Tensor& b_
 MT_API Tensor add(const Tensor& a, const Tensor& b);
 /// y[T,N] = x[T,N] + b[N] + residual[T,N], rounded once; `b` or `residual` may be undefined.
 MT_API Tensor add_bias(const Tensor& x_TN, const Tensor& b_N, const Tensor& residual_TN = {});
+/// y = a * b, element by element.
+MT_API Tensor mul(const Tensor& a, const Tensor& b);
+/// y = factor * x.
+MT_API Tensor scale(const Tensor& x, float factor);
 /// y = silu(gate) * up.
 MT_API Tensor silu_mul(const Tensor& gate_TF, const Tensor& up_TF);
 /// y = gelu(x).

@@ -13,6 +13,7 @@
 #include "mtrain/base/dtype.h"
 #include "mtrain/base/quant_format.h"
 #include "mtrain/kernel/quant_layout.h"
+#include "mtrain/kernel/unary.h"
 
 namespace mtrain {
 
@@ -262,6 +263,24 @@ struct AddArgs {
   DType row_dtype = DType::f32;
 };
 
+/// y = a * b. May be in place.
+struct MulArgs {
+  const void* a;
+  const void* b;
+  void* y;
+  int64_t count;
+  DType dtype;
+};
+/// y = f(x + shift), f as `kind` says. May be in place.
+struct UnaryArgs {
+  const void* x;
+  void* y;
+  int64_t count;
+  UnaryKind kind;
+  float shift;
+  DType dtype;
+};
+
 /// dst = scale * src (+ dst when accumulating), converting between any two of fp32, bf16, fp16.
 struct CastArgs {
   const void* src;
@@ -422,6 +441,8 @@ struct AdamWArgs {
   X(cross_entropy, CrossEntropyArgs)                  \
   X(cross_entropy_backward, CrossEntropyBackwardArgs) \
   X(add, AddArgs)                                     \
+  X(mul, MulArgs)                                     \
+  X(unary, UnaryArgs)                                 \
   X(cast, CastArgs)                                   \
   X(copy_blocks, CopyBlocksArgs)                      \
   X(column_sum, ColumnSumArgs)                        \

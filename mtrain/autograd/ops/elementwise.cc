@@ -1,4 +1,4 @@
-// Elementwise ops: residual add, gated and plain activations, dropout.
+// Elementwise ops: sums and products, gated and plain activations, dropout.
 #include "mtrain/autograd/ops.h"
 #include "mtrain/autograd/ops/products.h"
 
@@ -44,6 +44,53 @@ struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sum
     if (g[0].wanted()) g[0].give(run, dy);
     if (g[1].wanted()) g[1].compute([&run, dy](InputGrad& bias) { bias_gradient(run, dy, bias); });
     if (g[2].wanted()) g[2].give(run, dy);
+  }
+};
+
+struct Mul {  // y = a * b;  da = dy * b, db = dy * a
+  Tensor a, b;
+  MaybePlacement placed(const Tensor& x, const Tensor& y) const {
+    return ResultPlacement("mul", x).with(PlacementRule::multiply, y);
+  }
+  static Tensor product(Run& run, const Tensor& x, const Tensor& y) {
+    Tensor out = run.empty(x.shape(), x.dtype());
+    run.kernels().mul(
+        run.stream(),
+        {.a = x.raw(), .b = y.raw(), .y = out.raw(), .count = x.numel(), .dtype = x.dtype()});
+    return out;
+  }
+  Tensor forward(Run& run, const Tensor& a_in, const Tensor& b_in) {
+    a = a_in.detach();
+    b = b_in.detach();
+    return again(run);
+  }
+  Tensor again(Run& run) { return product(run, a, b); }
+  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    if (g[0].wanted()) g[0].give(run, product(run, dy, b));
+    if (g[1].wanted()) g[1].give(run, product(run, dy, a));
+  }
+};
+
+struct Scale {  // y = factor * x;  dx = factor * dy
+  float factor = 1;
+  MaybePlacement placed(const Tensor& x) const { return ResultPlacement("scale", x); }
+  void scaled(Run& run, const Tensor& from, const Tensor& to, bool accumulate) const {
+    run.kernels().cast(run.stream(), {.src = from.raw(),
+                                      .dst = to.raw(),
+                                      .count = from.numel(),
+                                      .scale = factor,
+                                      .accumulate = accumulate,
+                                      .src_dtype = from.dtype(),
+                                      .dst_dtype = to.dtype()});
+  }
+  Tensor forward(Run& run, const Tensor& x) {
+    Tensor y = run.empty(x.shape(), x.dtype());
+    scaled(run, x, y, false);
+    return y;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    auto [dx, accumulate] = g[0].slot(run, dy.shape(), dy.dtype());
+    scaled(run, dy, dx, accumulate);
   }
 };
 
@@ -178,6 +225,18 @@ Tensor add_bias(const Tensor& x, const Tensor& b, const Tensor& residual) {
            x.shape(), " and ", b.shape());
   require_kernel(x.run(), x.run().kernels().add, "add");
   return apply(AddBias{}, x, b, residual);
+}
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+  check_alike(a, b);
+  require_kernel(a.run(), a.run().kernels().mul, "mul");
+  return apply(Mul{}, a, b);
+}
+
+Tensor scale(const Tensor& x, float factor) {
+  MT_CHECK(x.contiguous(), x.shape());
+  require_kernel(x.run(), x.run().kernels().cast, "cast");
+  return apply(Scale{.factor = factor}, x);
 }
 
 Tensor silu_mul(const Tensor& gate, const Tensor& up) {
