@@ -1,7 +1,8 @@
 // The differentiable ops: each a free function that checks its arguments and puts one coarse node
 // on the tape. Shape suffixes: T tokens (batch folded in), D width, N outputs, H heads, G key/value
 // groups, E head dim, F mlp, V vocabulary. Shape faults are bugs of the model's author and throw
-// Error(bug) with both shapes.
+// Error(bug) with both shapes. An op whose kernels the backend lacks runs its composition
+// (ops/compositions.h), or throws Error(config) where it has none.
 #pragma once
 #include <functional>
 #include <memory>

@@ -1,6 +1,6 @@
 // The kernels a backend offers: one typed function pointer each, so that a changed argument is a
-// compile error. A null pointer means "not supported here": the op's reference composition runs, or
-// the op says so.
+// compile error. A null pointer means that the backend lacks the kernel: an op with a composition
+// of smaller kernels (mtrain/autograd/ops/compositions.h) runs that, any other op throws.
 //
 // Conventions. Pointers are device pointers; matrices are row-major; `dtype` is the element type of
 // every `void*` that has no type of its own; statistics, losses and gradients of parameters are

@@ -86,6 +86,7 @@ TEST_CASE("silu_mul: values and gradients") {
       c.backward = [](const std::vector<Values>& v, const Values& dy) {
         return reference::silu_mul_backward(dy, v[0], v[1]);
       };
+      c.remove = [](KernelTable& kernels) { kernels.silu_mul = nullptr; };
       check(c, figures);
     }
 }
@@ -106,10 +107,39 @@ TEST_CASE("gelu: values and gradients, exact and approximate") {
         c.backward = [=](const std::vector<Values>& v, const Values& dy) {
           return std::vector<Values>{reference::gelu_backward(dy, v[0], tanh_form)};
         };
+        c.remove = [](KernelTable& kernels) { kernels.gelu = nullptr; };
         c.bound.sums =
             32;  // 1 - sigmoid loses its low bits before it is multiplied by the inner slope
         check(c, figures);
       }
+}
+
+TEST_CASE("a backend that has the forward kernel alone runs the composition") {
+  Fixture lab, whole;
+  lab.kernels().silu_mul_backward = nullptr;
+  auto gradient = [](Run& run) {
+    auto probe = std::make_shared<Catcher>();
+    Tensor gate = make(run, {-2, 0.5, 3}, {1, 3}, DType::f32);
+    gate.set_node(probe);
+    Tensor y = silu_mul(gate, make(run, {1, 2, 3}, {1, 3}, DType::f32));
+    backward(y, make(run, {1, 1, 1}, {1, 3}, DType::f32));
+    return values_of(probe->grad);
+  };
+  check_close(gradient(lab.run()), gradient(whole.run()), DType::f32, {}, "gradient of gate");
+}
+
+TEST_CASE("a backend that lacks a kernel of the composition too is named with that kernel") {
+  Fixture lab;
+  lab.kernels().gelu = nullptr;
+  lab.kernels().unary = nullptr;
+  Tensor x = make(lab.run(), {1, 2}, {1, 2}, DType::f32);
+  std::string said;
+  try {
+    gelu(x, GeluKind::erf);
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  CHECK(said.find("has no kernel 'unary'") != std::string::npos);
 }
 
 TEST_CASE("activations: far from zero they are the identity or nothing, never NaN") {
@@ -191,6 +221,7 @@ TEST_CASE("dropout: values and gradients") {
       c.backward = [=](const std::vector<Values>&, const Values& dy) {
         return std::vector<Values>{reference::mul(dy, factors)};
       };
+      c.remove = [](KernelTable& kernels) { kernels.dropout = nullptr; };
       check(c, figures);
     }
 }

@@ -1,5 +1,6 @@
 // Elementwise ops: sums and products, gated and plain activations, dropout.
 #include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/ops/compositions.h"
 #include "mtrain/autograd/ops/products.h"
 
 namespace mtrain {
@@ -99,6 +100,7 @@ struct SiluMul {  // y = silu(gate) * up
   MaybePlacement placed(const Tensor& g, const Tensor& u) const {
     return ResultPlacement("silu_mul", g).with(PlacementRule::pointwise, u);
   }
+  Tensor composition(const Tensor& g, const Tensor& u) const { return plain::silu_mul(g, u); }
   Tensor forward(Run& run, const Tensor& gate_in, const Tensor& up_in) {
     gate = gate_in.detach();
     up = up_in.detach();
@@ -133,6 +135,7 @@ struct Gelu {  // y = x Φ(x)
   MaybePlacement placed(const Tensor& in) const {
     return ResultPlacement("gelu", in).with(PlacementRule::pointwise);
   }
+  Tensor composition(const Tensor& in) const { return plain::gelu(in, kind); }
   Tensor forward(Run& run, const Tensor& x_in) {
     x = x_in.detach();
     return again(run);
@@ -178,6 +181,9 @@ struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
     return ResultPlacement("dropout", x)
         .with(PlacementRule::pointwise)
         .uncut(1, "masks are those of whole rows of the residual stream");
+  }
+  Tensor composition(const Tensor& x) const {
+    return plain::dropout(x, p, name_key, stream_tokens(x.run(), x.size(0)));
   }
   Tensor masked(Run& run, const Tensor& x) const {
     Tensor y = run.empty(x.shape(), x.dtype());
@@ -241,22 +247,22 @@ Tensor scale(const Tensor& x, float factor) {
 
 Tensor silu_mul(const Tensor& gate, const Tensor& up) {
   check_alike(gate, up);
-  require_kernel(gate.run(), gate.run().kernels().silu_mul, "silu_mul");
-  return apply(SiluMul{}, gate, up);
+  const KernelTable& kernels = gate.run().kernels();
+  return apply_or_compose(kernels.silu_mul && kernels.silu_mul_backward, SiluMul{}, gate, up);
 }
 
 Tensor gelu(const Tensor& x, GeluKind kind) {
   MT_CHECK(x.contiguous(), x.shape());
-  require_kernel(x.run(), x.run().kernels().gelu, "gelu");
-  return apply(Gelu{.kind = kind}, x);
+  const KernelTable& kernels = x.run().kernels();
+  return apply_or_compose(kernels.gelu && kernels.gelu_backward, Gelu{.kind = kind}, x);
 }
 
 Tensor dropout(const Tensor& x, float p, uint64_t name_key) {
   if (p == 0 || !x.run().training) return x;
   MT_CHECK(p > 0 && p < 1, p);
   MT_CHECK(x.shape().rank() == 2 && x.contiguous(), x.shape());
-  require_kernel(x.run(), x.run().kernels().dropout, "dropout");
-  return apply(Dropout{.p = p, .name_key = name_key}, x);
+  return apply_or_compose(x.run().kernels().dropout != nullptr,
+                          Dropout{.p = p, .name_key = name_key}, x);
 }
 
 }  // namespace mtrain
