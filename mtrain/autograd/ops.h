@@ -1,8 +1,8 @@
-// The differentiable ops: each is a free function that checks its arguments and records one coarse
-// node on the tape. Shape suffixes: T tokens (batch folded in), D width, N outputs, H heads, G
-// key/value groups, E head dim, F mlp, V vocabulary. Wrong shapes are bugs of the model's author
-// and throw Error(bug) with both shapes. Results own their storage. For the thread of the tensors'
-// Run.
+// The differentiable ops: each a free function that checks its arguments and puts one coarse node
+// on the tape. Shape suffixes: T tokens (batch folded in), D width, N outputs, H heads, G key/value
+// groups, E head dim, F mlp, V vocabulary. Shape faults are bugs of the model's author and throw
+// Error(bug) with both shapes. An op whose kernels the backend lacks runs its composition
+// (ops/compositions.h), or throws Error(config) where it has none.
 #pragma once
 #include <functional>
 #include <memory>
@@ -29,7 +29,11 @@ MT_API Tensor layer_norm(const Tensor& x_TD, const Tensor& w_D, const Tensor& b_
 MT_API Tensor add(const Tensor& a, const Tensor& b);
 /// y[T,N] = x[T,N] + b[N] + residual[T,N], rounded once; `b` or `residual` may be undefined.
 MT_API Tensor add_bias(const Tensor& x_TN, const Tensor& b_N, const Tensor& residual_TN = {});
-/// y[T,F] = silu(gate) * up, element by element.
+/// y = a * b, element by element.
+MT_API Tensor mul(const Tensor& a, const Tensor& b);
+/// y = factor * x.
+MT_API Tensor scale(const Tensor& x, float factor);
+/// y = silu(gate) * up.
 MT_API Tensor silu_mul(const Tensor& gate_TF, const Tensor& up_TF);
 /// y = gelu(x), element by element.
 MT_API Tensor gelu(const Tensor& x, GeluKind kind);

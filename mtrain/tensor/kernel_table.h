@@ -1,7 +1,6 @@
-// The kernels of a backend: one typed function pointer each, so that a changed argument is a
-// compile error. A null pointer means "not supported": the op then runs its reference composition,
-// or throws an error that says so. A KernelTable is immutable once filled; kernels are called from
-// the thread that owns the stream.
+// The kernels a backend offers: one typed function pointer each, so that a changed argument is a
+// compile error. A null pointer means that the backend lacks the kernel: an op with a composition
+// of smaller kernels (mtrain/autograd/ops/compositions.h) runs that, any other op throws.
 //
 // Conventions. Pointers are device pointers, not owned, unless a comment says "on the host";
 // matrices are row-major and contiguous unless strides are given; `dtype` is the element type of
@@ -15,6 +14,7 @@
 #include "mtrain/base/dtype.h"
 #include "mtrain/base/quant_format.h"
 #include "mtrain/kernel/quant_layout.h"
+#include "mtrain/kernel/unary.h"
 
 namespace mtrain {
 
@@ -263,6 +263,24 @@ struct AddArgs {
   DType row_dtype = DType::f32;
 };
 
+/// y = a * b. May be in place.
+struct MulArgs {
+  const void* a;
+  const void* b;
+  void* y;
+  int64_t count;
+  DType dtype;
+};
+/// y = f(x + shift), f as `kind` says. May be in place.
+struct UnaryArgs {
+  const void* x;
+  void* y;
+  int64_t count;
+  UnaryKind kind;
+  float shift;
+  DType dtype;
+};
+
 /// dst = scale * src (+ dst when accumulating), converting between any two of fp32, bf16, fp16.
 struct CastArgs {
   const void* src;
@@ -400,7 +418,9 @@ struct AdamWArgs {
   DType value_dtype;
 };
 
-/// All kernels with their argument types, for code that treats every kernel the same way.
+/// Every kernel with its arguments: the one list that a new kernel is added to. The table, the
+/// declarations of the backends' functions and their tables, profiles (profile.h), memory plans
+/// (planning.h) and the declarations of work counts (work.h) are generated from it.
 #define MT_KERNELS(X)                                 \
   X(gemm, GemmArgs)                                   \
   X(quantized_gemm, QuantizedGemmArgs)                \
@@ -422,6 +442,8 @@ struct AdamWArgs {
   X(cross_entropy, CrossEntropyArgs)                  \
   X(cross_entropy_backward, CrossEntropyBackwardArgs) \
   X(add, AddArgs)                                     \
+  X(mul, MulArgs)                                     \
+  X(unary, UnaryArgs)                                 \
   X(cast, CastArgs)                                   \
   X(copy_blocks, CopyBlocksArgs)                      \
   X(column_sum, ColumnSumArgs)                        \

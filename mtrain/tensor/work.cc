@@ -122,6 +122,8 @@ CountedWork count(const CrossEntropyBackwardArgs& a) {
   return rows(a.rows, a.cols, 2, 10, a.dtype);
 }
 CountedWork count(const AddArgs& a) { return elements(a.count, 3, 1, a.dtype); }
+CountedWork count(const MulArgs& a) { return elements(a.count, 3, 1, a.dtype); }
+CountedWork count(const UnaryArgs& a) { return elements(a.count, 2, 20, a.dtype); }
 CountedWork count(const CastArgs& a) {
   auto n = static_cast<double>(a.count);
   return {{n, bytes(n, a.src_dtype) + bytes(n, a.dst_dtype) * (a.accumulate ? 2 : 1)},

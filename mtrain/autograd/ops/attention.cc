@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/ops/compositions.h"
 
 namespace mtrain {
 namespace {
@@ -18,6 +19,7 @@ struct Rope {  // rotation is orthogonal: backward rotates dy back by the same a
         .uncut(0, "positions are those of all tokens");
   }
   void rotate(Run& run, const Tensor& x, bool inverse) const {
+    if (!run.kernels().rope) return plain::rotate(x, layout, table, positions, inverse);
     run.kernels().rope(run.stream(), {.x = x.raw(),
                                       .positions = positions.data<int32_t>(),
                                       .cos = table.cos.data<float>(),
@@ -118,7 +120,6 @@ Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table,
   MT_CHECK(positions.numel() == qkv.size(0), positions.shape());
   MT_CHECK(table.cos.size(1) * 2 <= layout.head_dim, table.cos.shape(), " for head dim ",
            layout.head_dim);
-  require_kernel(qkv.run(), qkv.run().kernels().rope, "rope");
   Tensor own = std::move(qkv);
   return apply(Rope{.layout = layout, .table = table, .positions = positions}, own);
 }

@@ -21,32 +21,26 @@ struct Launch {
 /// Success if the current device can run this build's kernels.
 cudaError_t kernels_present();
 
-/// For float, bf16 and fp16; any other dtype returns cudaErrorInvalidValue.
-cudaError_t rms_norm(const Launch&, const RmsNormArgs&);
-cudaError_t rms_norm_backward(const Launch&, const RmsNormBackwardArgs&);
-cudaError_t layer_norm(const Launch&, const LayerNormArgs&);
-cudaError_t layer_norm_backward(const Launch&, const LayerNormBackwardArgs&);
-cudaError_t rope(const Launch&, const RopeArgs&);
-cudaError_t silu_mul(const Launch&, const SiluMulArgs&);
-cudaError_t silu_mul_backward(const Launch&, const SiluMulBackwardArgs&);
-cudaError_t gelu(const Launch&, const GeluArgs&);
-cudaError_t gelu_backward(const Launch&, const GeluBackwardArgs&);
-cudaError_t embedding(const Launch&, const EmbeddingArgs&);
-cudaError_t embedding_backward(const Launch&, const EmbeddingBackwardArgs&);
-cudaError_t gather_sum(const Launch&, const GatherSumArgs&);
-cudaError_t row_dots(const Launch&, const RowDotsArgs&);
-cudaError_t cross_entropy(const Launch&, const CrossEntropyArgs&);
-cudaError_t cross_entropy_backward(const Launch&, const CrossEntropyBackwardArgs&);
-cudaError_t add(const Launch&, const AddArgs&);
-cudaError_t cast(const Launch&, const CastArgs&);
-cudaError_t copy_blocks(const Launch&, const CopyBlocksArgs&);
-cudaError_t column_sum(const Launch&, const ColumnSumArgs&);
-cudaError_t dropout(const Launch&, const DropoutArgs&);
-cudaError_t amax(const Launch&, const AmaxArgs&);
-/// REQUIRES: tiles of whole runs of 16 elements along one dimension, with sides that divide 128.
-cudaError_t quantize(const Launch&, const QuantizeArgs&);
-cudaError_t hadamard(const Launch&, const HadamardArgs&);
-/// The values of packed codes, including the scales of their tiles: [lines, padded_sum].
+// Kernels of the table that are more than launches: functions of CudaStream (table.cc). A kernel
+// that has neither is deleted here too, and absent from the table. (nvcc cannot read a second
+// declaration of a deleted function.)
+#ifndef __CUDACC__
+cudaError_t gemm(const Launch&, const GemmArgs&) = delete;
+cudaError_t quantized_gemm(const Launch&, const QuantizedGemmArgs&) = delete;
+cudaError_t attention(const Launch&, const AttentionArgs&) = delete;
+cudaError_t attention_backward(const Launch&, const AttentionBackwardArgs&) = delete;
+cudaError_t adamw(const Launch&, const AdamWArgs&) = delete;
+cudaError_t squared_norm(const Launch&, const SquaredNormArgs&) = delete;
+#endif
+
+/// Every other kernel of the table, under the name of its entry; one that is defined nowhere does
+/// not link. Of float, bf16 and fp16; anything else is cudaErrorInvalidValue. quantize() takes
+/// tiles of 16 neighbours or a multiple along one dimension, of sides that divide 128.
+#define MT_LAUNCHED(entry, Args) cudaError_t entry(const Launch&, const Args&);
+MT_KERNELS(MT_LAUNCHED)
+#undef MT_LAUNCHED
+
+/// What packed codes are worth, with the scales of their tiles: [lines, padded_sum].
 cudaError_t quantized_values(const Launch&, const QuantLayout&, const void* codes,
                              const void* scales, bf16* values);
 /// out[0] = alpha * scale_a * scale_b, out[1] = beta, in device memory.
