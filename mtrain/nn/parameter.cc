@@ -26,17 +26,15 @@ Parameter* ParamList::find(std::string_view name) {
 }
 
 std::vector<ParamBox> Parameter::boxes() const {
-  Shape zero;
-  for (int d = 0; d < global.rank(); ++d) zero.push_back(0);
-  std::vector<ParamBox> boxes = {{zero, zero, global, is_primary}};
+  std::vector<ParamBox> boxes = {{whole_box(global), whole_box(global), is_primary}};
   for (const DimShard& shard : shards) {
     std::vector<ParamBox> cut;
     for (const ParamBox& box : boxes)
       for (const ShardPiece& piece : shard.pieces) {
         if (piece.size == 0) continue;
         ParamBox part = box;
-        part.global[shard.dim] = piece.global, part.local[shard.dim] = piece.local,
-        part.extent[shard.dim] = piece.size;
+        part.global.offset[shard.dim] = piece.global, part.local.offset[shard.dim] = piece.local;
+        part.global.extent[shard.dim] = part.local.extent[shard.dim] = piece.size;
         part.is_primary = box.is_primary && piece.is_primary;
         cut.push_back(part);
       }
@@ -45,61 +43,15 @@ std::vector<ParamBox> Parameter::boxes() const {
   return boxes;
 }
 
-namespace {
-
-struct LocalBox {
-  Shape offset, extent;
-};
-
-// Elements [begin, end) of a row-major box of dimensions `dim` and up, as boxes: the rest of a row,
-// whole rows, the start of a row.
-void cut_range(const Shape& shape, int dim, int64_t begin, int64_t end, const Shape& at,
-               std::vector<LocalBox>& out) {
-  if (begin >= end) return;
-  int64_t row = 1;
-  for (int d = dim + 1; d < shape.rank(); ++d) row *= shape[d];
-  auto rows = [&](int64_t first, int64_t last) {
-    if (first >= last) return;
-    LocalBox box{at, shape};
-    for (int d = 0; d < dim; ++d) box.extent[d] = 1;
-    box.offset[dim] = first, box.extent[dim] = last - first;
-    out.push_back(box);
-  };
-  auto within = [&](int64_t index, int64_t lo, int64_t hi) {
-    Shape inner = at;
-    inner[dim] = index;
-    cut_range(shape, dim + 1, lo, hi, inner, out);
-  };
-  int64_t first = begin / row, last = end / row;
-  if (begin % row == 0) return rows(first, last), within(last, 0, end % row);
-  if (first == last) return within(first, begin % row, end % row);
-  within(first, begin % row, row);
-  rows(first + 1, last);
-  if (end % row) within(last, 0, end % row);
-}
-
-}  // namespace
-
 std::vector<ParamBox> Parameter::boxes_of(int64_t begin, int64_t end) const {
   if (begin == 0 && end == numel()) return boxes();
-  std::vector<LocalBox> parts;
-  Shape zero = local;
-  for (int d = 0; d < zero.rank(); ++d) zero[d] = 0;
-  cut_range(local, 0, begin, end, zero, parts);
+  std::vector<Box> parts = boxes_of_range(local, begin, end);
   std::vector<ParamBox> common;
   for (const ParamBox& box : boxes())
-    for (const LocalBox& part : parts) {
-      ParamBox both = box;
-      bool empty = false;
-      for (int d = 0; d < local.rank(); ++d) {
-        int64_t lo = std::max(box.local[d], part.offset[d]);
-        int64_t hi = std::min(box.local[d] + box.extent[d], part.offset[d] + part.extent[d]);
-        empty |= lo >= hi;
-        both.local[d] = lo, both.extent[d] = hi - lo,
-        both.global[d] = box.global[d] + (lo - box.local[d]);
-      }
-      if (!empty) common.push_back(both);
-    }
+    for (const Box& part : parts)
+      if (auto both = intersect(box.local, part))
+        common.push_back(
+            {moved(*both, box.local.offset, box.global.offset), *both, box.is_primary});
   return common;
 }
 
@@ -107,7 +59,7 @@ std::vector<std::pair<int64_t, int64_t>> Parameter::primary_ranges() const {
   std::vector<std::pair<int64_t, int64_t>> runs, ranges;
   for (const ParamBox& box : boxes())
     if (box.is_primary)
-      for_each_run(box, global, local,
+      for_each_run(box.global, global, box.local, local,
                    [&](int64_t, int64_t at, int64_t count) { runs.emplace_back(at, at + count); });
   std::sort(runs.begin(), runs.end());
   for (const auto& run : runs) {
@@ -122,12 +74,13 @@ std::vector<std::pair<int64_t, int64_t>> Parameter::primary_ranges() const {
 void Parameter::start_values(uint64_t seed, int64_t begin, std::span<float> values) const {
   int64_t end = begin + static_cast<int64_t>(values.size());
   for (const ParamBox& box : boxes())
-    for_each_run(box, global, local, [&](int64_t from, int64_t at, int64_t count) {
-      int64_t lo = std::max(at, begin), hi = std::min(at + count, end);
-      if (lo >= hi) return;
-      auto part = values.subspan(static_cast<size_t>(lo - begin), static_cast<size_t>(hi - lo));
-      fill(start, seed, name, part, static_cast<uint64_t>(from + lo - at));
-    });
+    for_each_run(
+        box.global, global, box.local, local, [&](int64_t from, int64_t at, int64_t count) {
+          int64_t lo = std::max(at, begin), hi = std::min(at + count, end);
+          if (lo >= hi) return;
+          auto part = values.subspan(static_cast<size_t>(lo - begin), static_cast<size_t>(hi - lo));
+          fill(start, seed, name, part, static_cast<uint64_t>(from + lo - at));
+        });
 }
 
 int64_t ParamList::numel() const {

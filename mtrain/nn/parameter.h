@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "mtrain/autograd/tape.h"
+#include "mtrain/base/box.h"
 #include "mtrain/nn/init.h"
 #include "mtrain/nn/parallel.h"
 #include "mtrain/nn/state_buffer.h"
@@ -24,9 +25,9 @@ struct Dim {
 };
 using Dims = std::vector<Dim>;
 
-/// A box of a parameter that this rank holds: where it lies in the whole and in the local tensor.
+/// A box of a parameter that this rank holds: in the whole, and in the local tensor.
 struct ParamBox {
-  Shape global, local, extent;
+  Box global, local;  // of equal extents
   bool is_primary = true;
 };
 
@@ -77,27 +78,6 @@ struct MT_API Parameter {
     return t;
   }
 };
-
-/// Calls visit(element in the whole, element in the local tensor, count) for each run of a box's
-/// elements that follow each other in both.
-template <class Visit>
-void for_each_run(const ParamBox& box, const Shape& global, const Shape& local, Visit&& visit) {
-  int inner = box.extent.rank() - 1;  // dimensions from here on are one run
-  int64_t count = inner >= 0 ? box.extent[inner] : 1, rows = 1;
-  while (inner > 0 && box.extent[inner] == global[inner] && box.extent[inner] == local[inner])
-    count *= box.extent[--inner];
-  for (int d = 0; d < inner; ++d) rows *= box.extent[d];
-  for (int64_t row = 0; row < rows; ++row) {
-    int64_t from = 0, to = 0, rest = row, stride_from = 1, stride_to = 1;
-    for (int d = box.extent.rank() - 1; d >= 0; --d) {
-      int64_t at = d < inner ? rest % box.extent[d] : 0;
-      if (d < inner) rest /= box.extent[d];
-      from += (box.global[d] + at) * stride_from, to += (box.local[d] + at) * stride_to;
-      stride_from *= global[d], stride_to *= local[d];
-    }
-    visit(from, to, count);
-  }
-}
 
 class MT_API ParamList {
  public:
