@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -134,6 +135,12 @@ class MT_API ConfigContainer {
   /// The `type` of a section; empty when it has none.
   std::string type_of(std::string_view section) const;
 
+  /// The path of the setting that publishes a fact, "model.layers"; empty where no component of
+  /// this recipe publishes it.
+  std::string setting_of(Fact fact) const;
+  /// The value of that setting; nothing where there is none, or where it is faulty.
+  std::optional<int64_t> fact(Fact fact) const;
+
   /// Puts what a setting takes for one run in the place of what was written, which becomes its
   /// history. REQUIRES: `path` is a setting of the core's own part of a section, and `value` one of
   /// its values. It takes the place of its alternative (Field::alternative), `instead_of`, and
@@ -167,6 +174,7 @@ class MT_API ConfigContainer {
   std::map<std::string, Part, std::less<>> parts_;
   Node root_;
   std::vector<std::string> secrets_, derived_;  // paths
+  std::map<Fact, std::string> facts_;           // the path that publishes each
   std::vector<ConfigShare> shares_;
   Composition composition_;
   std::vector<OverrideText> overrides_;

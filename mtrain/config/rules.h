@@ -46,6 +46,9 @@ struct RuleInput {
       facts;  // "gpu.name"; for a candidate value they stay as they are
   /// The schema of a setting, for the values that a mend may try; null when there is none.
   std::function<const FieldSpec*(const std::string& path)> field;
+  /// Settings that the tables call by their usual path and this recipe by another one:
+  /// "model.layers" → "model.blocks". Texts of violations show the recipe's own.
+  std::map<std::string, std::string> renamed = {};
   std::string last_resort =
       {};             // a section that a mend changes only where nothing else mends: "model"
   bool fixes = true;  // search for values that mend what is violated: most of the time that a

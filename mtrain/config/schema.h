@@ -73,6 +73,7 @@ MT_API std::string json_schema_of(const Schema& schema);
 /// "list of integers", "number", …
 MT_API const char* name(FieldType type);
 MT_API const char* name(ResumeClass resume);
+MT_API const char* name(Fact fact);
 /// "alpaca, chatml", the empty text as "".
 MT_API std::string choices_text(const FieldSpec& spec);
 /// What a setting may be, in words: "integer >= 1, one of 1, 2, 4".

@@ -10,30 +10,36 @@ void DecoderSettings::bind(Fields& f) {
       .min(1)
       .max(kMostLayers)
       .resume(impossible)
+      .fact(Fact::layers)
       .renamed_from({"num_layers", "num_hidden_layers"});
   f("hidden_size", hidden_size, "width of the residual stream")
       .min(1)
       .max(kLargestDimension)
-      .resume(impossible);
+      .resume(impossible)
+      .fact(Fact::hidden_size);
   f("heads", heads, "query heads")
       .min(1)
       .max(kLargestDimension)
       .resume(impossible)
+      .fact(Fact::heads)
       .renamed_from({"num_attention_heads"});
   f("kv_heads", kv_heads, "key/value heads; 0: as many as query heads")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
+      .fact(Fact::kv_heads)
       .renamed_from({"num_query_groups", "num_key_value_heads"});
   f("ffn_hidden_size", ffn_hidden_size, "width of the MLP, of blocks that have no experts")
       .min(1)
       .max(kLargestDimension)
       .resume(impossible)
+      .fact(Fact::ffn_hidden_size)
       .renamed_from({"intermediate_size"});
   f("head_dim", head_dim, "width of one head; 0: hidden_size / heads")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
+      .fact(Fact::head_dim)
       .renamed_from({"kv_channels"});
   f("norm_eps", norm_eps, "added to the mean square")
       .exclusive_min(0)

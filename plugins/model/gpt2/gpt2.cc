@@ -22,21 +22,25 @@ struct Gpt2Config {
         .min(1)
         .max(kMostLayers)
         .resume(impossible)
+        .fact(Fact::layers)
         .renamed_from({"num_layers", "n_layer", "num_hidden_layers"});
     f("hidden_size", hidden_size, "width of the residual stream")
         .min(1)
         .max(kLargestDimension)
         .resume(impossible)
+        .fact(Fact::hidden_size)
         .renamed_from({"n_embd"});
     f("heads", heads, "attention heads")
         .min(1)
         .max(kLargestDimension)
         .resume(impossible)
+        .fact(Fact::heads)
         .renamed_from({"num_attention_heads", "n_head"});
     f("ffn_hidden_size", ffn_hidden_size, "width of the MLP; 0: 4 * hidden_size")
         .min(0)
         .max(kLargestDimension)
         .resume(impossible)
+        .fact(Fact::ffn_hidden_size)
         .renamed_from({"n_inner"});
     f("max_positions", max_positions, "rows of the position table; 0: seq_length")
         .min(0)
