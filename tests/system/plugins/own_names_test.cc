@@ -43,6 +43,7 @@ TEST_CASE("a model with names of its own trains in every layout as on one rank")
       {"dist.nproc=4", "dist.tp=4", "dist.sp=true", "comm_overlap.tp=true"},
       {"dist.nproc=2", "dist.pp=2"},
       {"dist.nproc=2", "dist.pp=2", "dist.first_stage_layers=1"},
+      {"model.recompute=selective", "model.recompute_modules=[layernorm]"},
       {"model.recompute=selective", "model.recompute_modules=[layernorm, mlp]"},
   };
   for (const Words& layout : layouts) {
