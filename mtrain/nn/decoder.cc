@@ -59,6 +59,10 @@ HeadLayout DecoderSettings::head_layout() const {
   return {heads, kv_heads > 0 ? kv_heads : heads, head_dim > 0 ? head_dim : hidden_size / heads};
 }
 
+AttentionOptions DecoderSettings::attention_options(const RopeTable& table) const {
+  return {.layout = head_layout(), .init_std = std(), .out_init_std = out_std(), .rope = &table};
+}
+
 float DecoderSettings::out_std() const {
   return static_cast<float>(init_std / std::sqrt(2.0 * static_cast<double>(layers)));
 }
@@ -77,21 +81,7 @@ void DecoderSettings::check() const {
                 "rotary positions turn pairs: choose an even head dim");
 }
 
-DecoderBlock::DecoderBlock(const DecoderSettings& c, const Scope& s, const RopeTable& rope)
-    : norm1_(s / "norm1", Norm::Kind::rms, c.embed(), c.eps()),
-      attn_(s / "attn", c.embed(),
-            {.layout = c.head_layout(),
-             .init_std = c.std(),
-             .out_init_std = c.out_std(),
-             .rope = &rope}),
-      norm2_(s / "norm2", Norm::Kind::rms, c.embed(), c.eps()) {}
-
 DecoderBlock::~DecoderBlock() = default;
-
-Tensor DecoderBlock::operator()(Tensor x_TD, const ModelInput& input) const {
-  x_TD = attn_(norm1_(x_TD), input, x_TD);
-  return feed_forward(norm2_(x_TD), input, x_TD);
-}
 
 Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const MakeBlock& make)
     : settings_(c), context_(context) {
