@@ -4,34 +4,20 @@
 #include <limits>
 #include <vector>
 
-#include "mtrain/base/checked.h"
 #include "mtrain/base/counted.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/expression_arithmetic.h"
 #include "mtrain/config/scalar.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
 namespace {
 
-constexpr int kMaxDepth = 64;
-
-const char* kind_of(const ExpressionValue& value) {
-  constexpr const char* kKinds[] = {"null",     "a boolean", "an integer",
-                                    "a number", "a text",    "a list"};
-  return kKinds[value.index()];
-}
-
-bool is_numeric(const ExpressionValue& value) {
-  return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
-}
+constexpr int kMaxDepth = 64;     // of one expression
+constexpr int kMaxNesting = 256;  // of expressions that evaluate one another, all together
 
 ExpressionValue widened(const ExpressionScalar& scalar) {
   return std::visit([](const auto& value) { return ExpressionValue(value); }, scalar);
-}
-
-double as_number(const ExpressionValue& value) {
-  if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
-  return std::get<double>(value);
 }
 
 /// Evaluates while it parses. Both branches of "if" are evaluated: an expression either has a value
@@ -49,6 +35,27 @@ class Evaluator {
 
  private:
   using Value = ExpressionValue;
+
+  /// A level of nesting, closed again also when an error passes through.
+  class Level {
+   public:
+    explicit Level(Evaluator& evaluator)
+        : own_(evaluator.depth_),
+          all_(evaluator.scope_.nesting ? *evaluator.scope_.nesting : own_) {
+      ++own_;
+      if (&all_ != &own_) ++all_;
+    }
+    ~Level() {
+      --own_;
+      if (&all_ != &own_) --all_;
+    }
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+    bool too_deep() const { return own_ > kMaxDepth || all_ > kMaxNesting; }
+
+   private:
+    int &own_, &all_;
+  };
 
   [[noreturn]] void fail(const std::string& message) const { throw ExpressionError(message, at_); }
   [[noreturn]] void fail_at(const std::string& message, size_t at) const {
@@ -88,13 +95,9 @@ class Evaluator {
     if (const bool* flag = std::get_if<bool>(&value)) return *flag;
     fail_at(cat("wanted true or false, got ", kind_of(value), " (", to_text(value), ")"), at);
   }
-  Value finite(double value, size_t at) const {
-    if (!std::isfinite(value)) fail_at("the result is too large or undefined", at);
-    return value;
-  }
-
   Value conditional() {
-    if (++depth_ > kMaxDepth) fail("nested too deeply");
+    const Level level(*this);
+    if (level.too_deep()) fail("nested too deeply");
     Value value = disjunction();
     if (take_word("if")) {
       size_t at = at_;
@@ -103,7 +106,6 @@ class Evaluator {
       Value other = conditional();
       if (!chosen) value = std::move(other);
     }
-    --depth_;
     return value;
   }
 
@@ -209,9 +211,9 @@ class Evaluator {
     blanks();
     size_t at = at_;
     if (take("-")) {
-      if (++depth_ > kMaxDepth) fail("nested too deeply");
+      const Level level(*this);
+      if (level.too_deep()) fail("nested too deeply");
       Value value = unary();
-      --depth_;
       return arithmetic('-', int64_t{0}, value, at);
     }
     return power();
@@ -222,76 +224,10 @@ class Evaluator {
     blanks();
     size_t at = at_;
     if (!take("**")) return base;
-    if (++depth_ > kMaxDepth) fail("nested too deeply");
+    const Level level(*this);
+    if (level.too_deep()) fail("nested too deeply");
     Value exponent = unary();
-    --depth_;
     return raise(base, exponent, at);
-  }
-
-  Value raise(const Value& base, const Value& exponent, size_t at) const {
-    if (!is_numeric(base) || !is_numeric(exponent))
-      fail_at(cat("cannot raise ", kind_of(base), " to ", kind_of(exponent)), at);
-    const auto* b = std::get_if<int64_t>(&base);
-    const auto* e = std::get_if<int64_t>(&exponent);
-    if (!b || !e || *e < 0) return finite(std::pow(as_number(base), as_number(exponent)), at);
-    if (*b == 0 || *b == 1) return *e == 0 ? int64_t{1} : *b;
-    if (*b == -1) return *e % 2 == 0 ? int64_t{1} : int64_t{-1};
-    int64_t result = 1;
-    for (int64_t i = 0; i < *e; ++i) {
-      auto next = checked_mul(result, *b);
-      if (!next) fail_at("the result does not fit 64 bits", at);
-      result = *next;
-    }
-    return result;
-  }
-
-  Value arithmetic(char symbol, const Value& a, const Value& b, size_t at) const {
-    if (symbol == '+' && std::holds_alternative<std::string>(a) &&
-        std::holds_alternative<std::string>(b))
-      return std::get<std::string>(a) + std::get<std::string>(b);
-    if (!is_numeric(a) || !is_numeric(b)) {
-      const char* shown = symbol == '|' ? "//" : nullptr;
-      fail_at(cat("cannot compute ", kind_of(a), " ", shown ? shown : std::string(1, symbol), " ",
-                  kind_of(b)),
-              at);
-    }
-    bool divides = symbol == '/' || symbol == '|' || symbol == '%';
-    if (divides && as_number(b) == 0) fail_at("a division by zero", at);
-    const auto* x = std::get_if<int64_t>(&a);
-    const auto* y = std::get_if<int64_t>(&b);
-    if (x && y) return whole(symbol, *x, *y, at);
-    double u = as_number(a), v = as_number(b);
-    switch (symbol) {
-      case '+':
-        return finite(u + v, at);
-      case '-':
-        return finite(u - v, at);
-      case '*':
-        return finite(u * v, at);
-      case '/':
-        return finite(u / v, at);
-      case '|':
-        return finite(std::floor(u / v), at);
-      default:
-        return finite(u - v * std::floor(u / v), at);
-    }
-  }
-
-  Value whole(char symbol, int64_t a, int64_t b, size_t at) const {
-    if (b == -1 && a == std::numeric_limits<int64_t>::min() && symbol != '+' && symbol != '-')
-      fail_at("the result does not fit 64 bits", at);
-    if (symbol == '/' && a % b != 0) return static_cast<double>(a) / static_cast<double>(b);
-    if (symbol == '/') return a / b;
-    int64_t remainder = symbol == '|' || symbol == '%' ? a % b : 0;
-    bool rounds_down = remainder != 0 && (remainder < 0) != (b < 0);
-    if (symbol == '|') return a / b - (rounds_down ? 1 : 0);
-    if (symbol == '%') return rounds_down ? remainder + b : remainder;
-    int64_t result = 0;
-    bool overflow = symbol == '+'   ? __builtin_add_overflow(a, b, &result)
-                    : symbol == '-' ? __builtin_sub_overflow(a, b, &result)
-                                    : __builtin_mul_overflow(a, b, &result);
-    if (overflow) fail_at("the result does not fit 64 bits", at);
-    return result;
   }
 
   Value atom() {

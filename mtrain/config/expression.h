@@ -47,6 +47,9 @@ struct ExpressionScope {
   std::function<ExpressionValue(std::string_view name, size_t offset)> name;
   /// The value of "${…}", given whole.
   std::function<ExpressionValue(std::string_view text, size_t offset)> interpolation;
+  /// Levels of nesting that are open, where the functions above evaluate further expressions: one
+  /// count for all of them bounds the stack. Null: this expression's own count is the only bound.
+  int* nesting = nullptr;
 };
 
 /// Throws ExpressionError.

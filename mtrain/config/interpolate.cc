@@ -356,7 +356,7 @@ class Interpolator {
   }
 
   Node arithmetic(std::string_view text, int depth) {
-    ExpressionScope scope;
+    ExpressionScope scope{.nesting = &nesting_};
     scope.interpolation = [&](std::string_view whole, size_t at) {
       return expression_value(evaluate(whole, depth + 1), at);
     };
@@ -369,8 +369,7 @@ class Interpolator {
       return expression_value(*found, at);
     };
     try {
-      ExpressionValue value = evaluate_expression(text, scope);
-      return expression_node(value);
+      return expression_node(evaluate_expression(text, scope));
     } catch (const ExpressionError& error) {
       throw InterpolationFault{cat(error.what(), " (in '", visible(trim(text), 80), "')"), ""};
     } catch (const Error& error) {
@@ -463,6 +462,7 @@ class Interpolator {
   const InterpolationScope& scope_;
   Report& report_;
   std::vector<Open> open_;
+  int nesting_ = 0;  // of all expressions under evaluation
   size_t nodes_ = 0, text_bytes_ = 0;
   bool confidential_ = false;  // of the value that is being computed
 };

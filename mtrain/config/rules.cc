@@ -23,6 +23,7 @@ class Values {
   Values(const RuleInput& input, const std::vector<Definition>& definitions)
       : input_(input), definitions_(definitions) {
     scope_.name = [this](std::string_view name, size_t at) { return value_of(name, at); };
+    scope_.nesting = &nesting_;
     scope_.interpolation = [](std::string_view, size_t) -> ExpressionValue { throw AbsentName(); };
   }
 
@@ -99,6 +100,7 @@ class Values {
   std::string tried_;
   ExpressionValue trial_;
   mutable int depth_ = 0;
+  int nesting_ = 0;
 };
 
 /// Values for a setting that mend a rule and break no other one.

@@ -187,6 +187,25 @@ TEST_CASE("bombs of interpolation are refused") {
   CHECK(computed(nested + "\"\n").find("error[interpolation]") != std::string::npos);
 }
 
+TEST_CASE("settings that refer to one another share one bound on nested expressions") {
+  auto chain = [](int settings, int brackets) {
+    std::string yaml = "k0: 1\n";
+    for (int i = 1; i < settings; ++i)
+      yaml += cat("k", i, ": ${= ", std::string(brackets, '('), "${k", i - 1, "}",
+                  std::string(brackets, ')'), "}\n");
+    return computed(yaml);
+  };
+  CHECK(chain(60, 3).find("k59: 1") != std::string::npos);
+  CHECK(chain(2, 60).find("k1: 1") != std::string::npos);
+  // Resolved from the last one down, 60 x 61 levels are open at once.
+  std::string last_first =
+      cat("k99: ${= ", std::string(60, '('), "${k58}", std::string(60, ')'), "}\n", "k0: 1\n");
+  for (int i = 58; i > 0; --i)
+    last_first +=
+        cat("k", i, ": ${= ", std::string(60, '('), "${k", i - 1, "}", std::string(60, ')'), "}\n");
+  CHECK(computed(last_first).find("nested too deeply") != std::string::npos);
+}
+
 TEST_CASE("a literal text can be written so that it stays literal") {
   for (const char* text : {"${a}", "\\${a}", "\\\\${a}", "x ${", "$", "a\\b", "${${a}}", "\\"}) {
     CAPTURE(text);
