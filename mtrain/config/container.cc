@@ -114,17 +114,11 @@ bool is_text(const std::string& path, const SchemaCatalog& catalog) {
 /// The composed recipe with its overrides, not yet checked against anything.
 std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
                                     Report& report) {
-  ComposeRequest compose_request{request.recipe,
-                                 request.text,
-                                 request.search_path,
-                                 request.overrides,
-                                 {},
-                                 {},
-                                 {},
-                                 {},
-                                 {},
-                                 {},
-                                 {}};
+  ComposeRequest compose_request;
+  compose_request.recipe = request.recipe;
+  compose_request.text = request.text;
+  compose_request.search_path = request.search_path;
+  compose_request.overrides = request.overrides;
   compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
   compose_request.names_component = [&](const std::string& key, const Node& value) {
     std::string kind = catalog.kind_of(key);
@@ -406,8 +400,10 @@ void ConfigContainer::read_section(const Schema& schema, const Schema* component
     whole.merge(parts[1]);
   }
   for (const auto* owner : owners)
-    for (const auto& spec : owner->fields)
+    for (const auto& spec : owner->fields) {
       if (spec.secret) secrets_.push_back(schema.name + "." + spec.path);
+      if (spec.fact != Fact::none) facts_.emplace(spec.fact, schema.name + "." + spec.path);
+    }
   root_.append(schema.name, given.loc(), std::move(whole));
   Node none = Node::map().at_location(given.loc()).with_base_path(schema.name);
   parts_[schema.name] = {std::move(parts[0]), component ? std::move(parts[1]) : std::move(none)};

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -136,6 +137,12 @@ class MT_API ConfigContainer {
   /// The `type` of a section; empty when it has none.
   std::string type_of(std::string_view section) const;
 
+  /// The path of the setting that publishes a fact, "model.layers"; empty where no component of
+  /// this recipe publishes it.
+  std::string setting_of(Fact fact) const;
+  /// The value of that setting; nothing where there is none, or where it is faulty.
+  std::optional<int64_t> fact(Fact fact) const;
+
   /// Replaces the written value of a setting by the value that this run uses; the written value
   /// becomes its history. Removes `instead_of`, the setting's alternative (Field::alternative), and
   /// recomputes the settings that are percentages of it. REQUIRES: `path` is in the core part of a
@@ -170,6 +177,7 @@ class MT_API ConfigContainer {
   std::map<std::string, Part, std::less<>> parts_;
   Node root_;
   std::vector<std::string> secrets_, derived_;  // paths
+  std::map<Fact, std::string> facts_;           // the path that publishes each
   std::vector<ConfigShare> shares_;
   Composition composition_;
   std::vector<OverrideText> overrides_;

@@ -365,6 +365,30 @@ const char* name(FieldType type) {
   return "?";
 }
 
+const char* name(Fact fact) {
+  switch (fact) {
+    case Fact::none:
+      break;
+    case Fact::layers:
+      return "layers";
+    case Fact::hidden_size:
+      return "hidden_size";
+    case Fact::heads:
+      return "heads";
+    case Fact::kv_heads:
+      return "kv_heads";
+    case Fact::head_dim:
+      return "head_dim";
+    case Fact::ffn_hidden_size:
+      return "ffn_hidden_size";
+    case Fact::experts:
+      return "experts";
+    case Fact::mtp_layers:
+      return "mtp_layers";
+  }
+  return "none";
+}
+
 const char* name(ResumeClass resume) {
   switch (resume) {
     case ResumeClass::safe:

@@ -74,6 +74,7 @@ MT_API std::string json_schema_of(const Schema& schema);
 /// "list of integers", "number", …
 MT_API const char* name(FieldType type);
 MT_API const char* name(ResumeClass resume);
+MT_API const char* name(Fact fact);
 /// "alpaca, chatml"; the empty string is shown as "".
 MT_API std::string choices_text(const FieldSpec& spec);
 /// The allowed values of a setting, in words: "integer >= 1, one of 1, 2, 4".

@@ -18,6 +18,8 @@ constexpr FieldType kTypes[] = {
 constexpr ResumeClass kResumes[] = {ResumeClass::safe,         ResumeClass::start,
                                     ResumeClass::coming_steps, ResumeClass::changes_result,
                                     ResumeClass::data,         ResumeClass::impossible};
+constexpr Fact kFacts[] = {Fact::layers,   Fact::hidden_size,     Fact::heads,   Fact::kv_heads,
+                           Fact::head_dim, Fact::ffn_hidden_size, Fact::experts, Fact::mtp_layers};
 
 Json to_json(const FieldSpec& spec) {
   Json out = {{"path", spec.path}, {"type", name(spec.type)}, {"doc", spec.doc}};
@@ -43,6 +45,7 @@ Json to_json(const FieldSpec& spec) {
   if (spec.secret) out["secret"] = true;
   if (spec.input_path) out["input_path"] = true;
   if (spec.resume != ResumeClass::changes_result) out["resume"] = name(spec.resume);
+  if (spec.fact != Fact::none) out["fact"] = name(spec.fact);
   return out;
 }
 
@@ -98,6 +101,7 @@ FieldSpec spec_from_json(const Json& object) {
   take(object, "secret", spec.secret);
   take(object, "input_path", spec.input_path);
   if (object.contains("resume")) spec.resume = by_name(object, "resume", kResumes);
+  if (object.contains("fact")) spec.fact = by_name(object, "fact", kFacts);
   if (!spec.required) {
     Report report;
     auto source = std::make_shared<Source>(SourceKind::file, "default", spec.default_value);
@@ -271,6 +275,7 @@ std::string schema_to_json(const Schema& schema) {
   Json root = {{"format", kFormat}, {"name", schema.name}, {"doc", schema.doc}};
   if (!schema.needs.empty()) root["needs"] = schema.needs;
   if (!schema.objective.empty()) root["objective"] = schema.objective;
+  if (schema.device_memory) root["device_memory"] = true;
   root["fields"] = std::move(fields);
   return root.dump(2) + "\n";
 }
@@ -284,6 +289,7 @@ Schema schema_from_json(std::string_view text) {
     take(root, "doc", schema.doc);
     take(root, "needs", schema.needs);
     take(root, "objective", schema.objective);
+    take(root, "device_memory", schema.device_memory);
     for (const auto& object : root.at("fields")) schema.fields.push_back(spec_from_json(object));
     return schema;
   } catch (const nlohmann::json::exception& fault) {

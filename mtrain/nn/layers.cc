@@ -8,15 +8,6 @@ namespace mtrain {
 
 Model::~Model() = default;
 
-namespace {
-
-/// The tensor that knows how a norm's result was made, where entering a region did not copy it.
-const Tensor& made_by_norm(const Tensor& norm, const Tensor& entered) {
-  return norm.storage() == entered.storage() ? norm : entered;
-}
-
-}  // namespace
-
 Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
     : weight(scope.param("weight", {out, in}, Init::normal(options.init_std), true)),
       bias(options.bias ? &scope.param("bias", {out}, Init::zeros(), false) : nullptr),
@@ -78,12 +69,7 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
 
 Tensor Attention::operator()(const Tensor& x, const ModelInput& input,
                              const Tensor& residual) const {
-  const LinearWeights layers[] = {qkv_.weights()};
-  GatheredProducts entered = region_.enter(x, layers);
-  Tensor qkv = std::move(entered.y[0]);
-  if (plan_->recomputes(RecomputePart::layernorm))
-    qkv = discard_until_backward(qkv, made_by_norm(x, entered.whole_TD));
-  entered = {};
+  auto [qkv] = region_.project(x, {qkv_});
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
   auto core = [this, scale, bounds = input.bounds, context = input.context](const Tensor& heads) {
@@ -92,9 +78,7 @@ Tensor Attention::operator()(const Tensor& x, const ModelInput& input,
     return context_attention(heads, layout, context, context_, context_kind_, scale,
                              options_.causal);
   };
-  return out_.leave(region_,
-                    plan_->recomputes(RecomputePart::core_attn) ? recompute(core, qkv) : core(qkv),
-                    residual);
+  return out_.leave(region_, plan_->run(RecomputePart::core_attn, core, qkv), residual);
 }
 
 GatedMlp::GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float out_init_std)
@@ -105,17 +89,11 @@ GatedMlp::GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float
       down_(scope / "down", embed, mlp, {out_init_std}) {}
 
 Tensor GatedMlp::operator()(const Tensor& x, const Tensor& residual) const {
-  if (!plan_->recomputes(RecomputePart::mlp)) return run(x, residual);
-  return recompute([this](const Tensor& a, const Tensor& b) { return run(a, b); }, x, residual);
-}
-
-Tensor GatedMlp::run(const Tensor& x, const Tensor& residual) const {
-  const LinearWeights layers[] = {gate_.weights(), up_.weights()};
-  GatheredProducts entered = region_.enter(x, layers);
-  Tensor gate = std::move(entered.y[0]), up = std::move(entered.y[1]);
-  if (plan_->recomputes(RecomputePart::layernorm))
-    up = discard_until_backward(up, made_by_norm(x, entered.whole_TD));
-  return down_.leave(region_, silu_mul(gate, up), residual);
+  auto mlp = [this](const Tensor& normed, const Tensor& added) {
+    auto [gate, up] = region_.project(normed, {gate_, up_});
+    return down_.leave(region_, silu_mul(gate, up), added);
+  };
+  return plan_->run(RecomputePart::mlp, mlp, x, residual);
 }
 
 Mlp::Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options,
@@ -127,17 +105,11 @@ Mlp::Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions op
       down_(scope / "down", embed, mlp, {out_init_std, options.bias}) {}
 
 Tensor Mlp::operator()(const Tensor& x, const Tensor& residual) const {
-  if (!plan_->recomputes(RecomputePart::mlp)) return run(x, residual);
-  return recompute([this](const Tensor& a, const Tensor& b) { return run(a, b); }, x, residual);
-}
-
-Tensor Mlp::run(const Tensor& x, const Tensor& residual) const {
-  const LinearWeights layers[] = {up_.weights()};
-  GatheredProducts entered = region_.enter(x, layers);
-  Tensor up = std::move(entered.y[0]);
-  if (plan_->recomputes(RecomputePart::layernorm))
-    up = discard_until_backward(up, made_by_norm(x, entered.whole_TD));
-  return down_.leave(region_, gelu(up, kind_), residual);
+  auto mlp = [this](const Tensor& normed, const Tensor& added) {
+    auto [up] = region_.project(normed, {up_});
+    return down_.leave(region_, gelu(up, kind_), added);
+  };
+  return plan_->run(RecomputePart::mlp, mlp, x, residual);
 }
 
 Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,

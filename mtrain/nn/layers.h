@@ -27,8 +27,8 @@ class MT_API Linear {
   /// The same at the end of a region, where each rank has some of the inputs: the products are
   /// added over the ranks, then bias and residual, once.
   Tensor leave(const Region& region, const Tensor& x, const Tensor& residual = {}) const;
-  /// What it takes to call it, for Region::enter.
-  LinearWeights weights() const {
+  /// What it takes to call it, for Region::project.
+  operator LinearWeights() const {  // NOLINT(google-explicit-constructor)
     return {weight.use(), bias ? bias->use() : Tensor(), quantized_};
   }
   Parameter& weight;
@@ -114,7 +114,6 @@ class MT_API GatedMlp {
   Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
-  Tensor run(const Tensor& x_TD, const Tensor& residual_TD) const;
   Region region_;
   const BlockPlan* plan_;
   Linear gate_, up_, down_;
@@ -128,7 +127,6 @@ class MT_API Mlp {
   Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
-  Tensor run(const Tensor& x_TD, const Tensor& residual_TD) const;
   GeluKind kind_;
   Region region_;
   const BlockPlan* plan_;

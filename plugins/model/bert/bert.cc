@@ -26,20 +26,24 @@ struct BertConfig {
         .min(1)
         .max(kMostLayers)
         .resume(impossible)
+        .fact(Fact::layers)
         .renamed_from({"num_layers", "num_hidden_layers"});
     f("hidden_size", hidden_size, "width of the residual stream")
         .min(1)
         .max(kLargestDimension)
-        .resume(impossible);
+        .resume(impossible)
+        .fact(Fact::hidden_size);
     f("heads", heads, "attention heads")
         .min(1)
         .max(kLargestDimension)
         .resume(impossible)
+        .fact(Fact::heads)
         .renamed_from({"num_attention_heads"});
     f("ffn_hidden_size", ffn_hidden_size, "width of the MLP")
         .min(1)
         .max(kLargestDimension)
         .resume(impossible)
+        .fact(Fact::ffn_hidden_size)
         .renamed_from({"intermediate_size"});
     f("max_positions", max_positions, "rows of the position table; 0: seq_length")
         .min(0)
