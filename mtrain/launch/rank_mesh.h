@@ -9,7 +9,6 @@
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/nn/parallel.h"
-#include "mtrain/optim/optimizer.h"
 #include "mtrain/optim/param_buckets.h"
 #include "mtrain/recipe/pipeline_plan.h"
 #include "mtrain/recipe/recipe.h"
@@ -91,9 +90,7 @@ class MT_API RankMesh {
   Neighbours neighbours_;
 };
 
-/// How this rank's parameters are shared out. Throws Error(config) for an optimizer that cannot
-/// take its part of them.
-MT_API ShardingOptions sharding_options(const Settings& settings, const RankMesh& mesh,
-                                        const Optimizer& optimizer);
+/// How this rank's parameters are shared out.
+MT_API ShardingOptions sharding_options(const Settings& settings, const RankMesh& mesh);
 
 }  // namespace mtrain
