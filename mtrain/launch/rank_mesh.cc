@@ -172,18 +172,12 @@ std::string RankMesh::place() const {
   return cat("rank ", world_.rank(), axes.empty() ? "" : cat(" (", join(axes, ", "), ")"));
 }
 
-ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh,
-                                 const Optimizer& optimizer) {
-  MT_USER_CHECK(optimizer.elementwise() || s.dist.zero <= 1, ErrorClass::config,
-                cat("optimizer.type=", s.optimizer.type,
-                    " works on whole parameters, which dist.zero=", s.dist.zero, " cuts"),
-                "set dist.zero=1 or 0, or choose an optimizer that works element by element");
+ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh) {
   return {.dense = mesh.dense_group(),
           .expert = mesh.expert_group(),
           .zero_stage = static_cast<int>(s.dist.zero),
           .outer_zero = s.dist.outer_zero > 0,
           .bucket_size = s.ddp.bucket_size,
-          .whole_parameters = !optimizer.elementwise(),
           .overlap_gather = s.ddp.overlap_param_gather,
           .registered = s.ddp.registered_buffers,
           .codes = s.mixed_precision.fp8_params};

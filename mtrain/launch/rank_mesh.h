@@ -10,7 +10,6 @@
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/nn/parallel.h"
-#include "mtrain/optim/optimizer.h"
 #include "mtrain/optim/param_buckets.h"
 #include "mtrain/recipe/pipeline_plan.h"
 #include "mtrain/recipe/recipe.h"
@@ -92,9 +91,7 @@ class MT_API RankMesh {
   Neighbours neighbours_;
 };
 
-/// How the parameters are sharded over data-parallel ranks. Throws Error(config) for an optimizer
-/// that cannot update such shards.
-MT_API ShardingOptions sharding_options(const Settings& settings, const RankMesh& mesh,
-                                        const Optimizer& optimizer);
+/// How the parameters are sharded over data-parallel ranks.
+MT_API ShardingOptions sharding_options(const Settings& settings, const RankMesh& mesh);
 
 }  // namespace mtrain

@@ -40,4 +40,16 @@ HeadShard shard_heads(const HeadLayout& all, const Axis* axis) {
   return all.groups % tp == 0 ? whole_groups(all, tp, rank) : shared_group(all, tp, rank);
 }
 
+std::vector<LogicalMatrix> qkv_matrices(const HeadLayout& all, int64_t cols) {
+  std::vector<LogicalMatrix> matrices = {{"q", {}, cols}, {"k", {}, cols}, {"v", {}, cols}};
+  int64_t queries = all.queries_per_group() * all.head_dim;
+  for (int64_t g = 0; g < all.groups; ++g) {
+    int64_t base = g * all.group_stride();
+    matrices[0].rows.push_back({.row = base, .rows = queries});
+    matrices[1].rows.push_back({.row = base + queries, .rows = all.head_dim});
+    matrices[2].rows.push_back({.row = base + queries + all.head_dim, .rows = all.head_dim});
+  }
+  return matrices;
+}
+
 }  // namespace mtrain

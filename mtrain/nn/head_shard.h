@@ -1,6 +1,8 @@
-// Which heads of an attention layer a tensor-parallel rank has. Stateless.
+// Which heads of an attention layer a tensor-parallel rank has, and which matrices its fused
+// projection contains. Stateless.
 #pragma once
 #include "mtrain/autograd/ops.h"
+#include "mtrain/nn/logical_matrix.h"
 #include "mtrain/nn/parallel.h"
 
 namespace mtrain {
@@ -18,5 +20,9 @@ struct HeadShard {
 /// mtrain/transformer/attention.py). Throws Error(config) when neither divides the other, or query
 /// heads do not come out even.
 MT_API HeadShard shard_heads(const HeadLayout& whole, const Axis* tp);
+
+/// The matrices "q" [heads * head_dim, cols], "k" and "v" [groups * head_dim, cols] of the whole
+/// fused projection, which is stored group by group.
+MT_API std::vector<LogicalMatrix> qkv_matrices(const HeadLayout& whole, int64_t cols);
 
 }  // namespace mtrain

@@ -9,8 +9,10 @@ namespace mtrain {
 Model::~Model() = default;
 
 Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
-    : weight(scope.param("weight", {out, in}, Init::normal(options.init_std), true)),
-      bias(options.bias ? &scope.param("bias", {out}, Init::zeros(), false) : nullptr),
+    : weight(scope.param("weight", {out, in}, Init::normal(options.init_std), true,
+                         ParamRole::matrix)),
+      bias(options.bias ? &scope.param("bias", {out}, Init::zeros(), false, ParamRole::bias)
+                        : nullptr),
       quantized_(scope.quantized_products(weight)) {}
 
 Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
@@ -24,7 +26,8 @@ Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residu
 }
 
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
-    : weight(scope.param("weight", {rows, embed}, Init::normal(init_std), true)),
+    : weight(
+          scope.param("weight", {rows, embed}, Init::normal(init_std), true, ParamRole::embedding)),
       region_(scope),
       cut_(cutting(scope.parallel().of(rows.name)) != nullptr),
       first_row_(cut_ ? even_piece(rows.size, scope.parallel().of(rows.name)).global : 0) {}
@@ -35,8 +38,10 @@ Tensor Embedding::operator()(const Tensor& ids) const {
 }
 
 Norm::Norm(const Scope& scope, Kind kind, Dim embed, float eps)
-    : weight_(scope.param("weight", {embed}, Init::ones(), false)),
-      bias_(kind == Kind::layer ? &scope.param("bias", {embed}, Init::zeros(), false) : nullptr),
+    : weight_(scope.param("weight", {embed}, Init::ones(), false, ParamRole::norm)),
+      bias_(kind == Kind::layer
+                ? &scope.param("bias", {embed}, Init::zeros(), false, ParamRole::norm)
+                : nullptr),
       eps_(eps) {}
 
 Tensor Norm::operator()(const Tensor& x) const {
@@ -56,6 +61,7 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
       out_(scope / "out", embed,
            {"heads", options.layout.heads * options.layout.head_dim, heads_.heads},
            {options.out_init_std, options.bias}) {
+  qkv_.weight.matrices = qkv_matrices(options.layout, embed.size);
   options_.layout = heads_.local;
   if (heads_.copied_rows == 0) return;
   const Axis* copies = scope.parallel().kv_copies;
@@ -135,7 +141,7 @@ namespace {
 /// reads together is gathered together (optim/param_buckets.h).
 Parameter* head_bias(const Scope& scope, const Dim& vocab) {
   Parameter* there = scope.find("bias");
-  return there ? there : &scope.param("bias", {vocab}, Init::zeros(), false);
+  return there ? there : &scope.param("bias", {vocab}, Init::zeros(), false, ParamRole::bias);
 }
 
 }  // namespace
@@ -143,7 +149,9 @@ Parameter* head_bias(const Scope& scope, const Dim& vocab) {
 LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied,
                float init_std, bool bias)
     : region_(scope),
-      weight_(tied ? *tied : scope.param("weight", {vocab, embed}, Init::normal(init_std), true)),
+      weight_(tied ? *tied
+                   : scope.param("weight", {vocab, embed}, Init::normal(init_std), true,
+                                 ParamRole::head)),
       bias_(bias ? head_bias(scope, vocab) : nullptr),
       quantized_(scope.quantized_products(weight_, true)),
       valid_vocab_(valid_vocab),

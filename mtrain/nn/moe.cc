@@ -31,7 +31,7 @@ ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
 /// The experts' matrices as one parameter [experts, out, in].
 Parameter& expert_matrices(const Scope& s, const MoeOptions& options, Dim out, Dim in, float std) {
   return s.param("weight", {{"experts", options.experts}, std::move(out), std::move(in)},
-                 Init::normal(std), true);
+                 Init::normal(std), true, ParamRole::expert_matrix);
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
       plan_(&s.blocks()),
       ranks_(expert_ranks(s.parallel(), options)),
       router_(s.param("router.weight", {{"router", options.experts}, embed},
-                      Init::normal(options.init_std), true)),
+                      Init::normal(options.init_std), true, ParamRole::router)),
       gate_(expert_matrices(s / "experts" / "gate", options, {"expert_mlp", options.ffn}, embed,
                             options.init_std)),
       up_(expert_matrices(s / "experts" / "up", options, {"expert_mlp", options.ffn}, embed,
@@ -58,7 +58,7 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
                     options.out_init_std);
   if (options.shared_gate)
     shared_gate_ = &s.param("shared.scale.weight", {{"router", 1}, embed},
-                            Init::normal(options.init_std), true);
+                            Init::normal(options.init_std), true, ParamRole::router);
   if (options.bias) bias_ = &s.buffer("router.bias", options.experts, 0);
   if (has_terms(BalanceTerm::Over::given)) load_ = &s.buffer("router.load", options.experts, 1);
   MT_USER_CHECK(!has_terms(BalanceTerm::Over::sequence) || parallel_->context_tokens == 0,

@@ -25,7 +25,10 @@ Parameter* ParamList::find(std::string_view name) {
   return place == places_.end() ? nullptr : &parameters_[place->second];
 }
 
-std::vector<ParamBox> Parameter::boxes() const {
+std::vector<ParamBox> Parameter::boxes() const { return shard_boxes(global, shards, is_primary); }
+
+std::vector<ParamBox> shard_boxes(const Shape& global, std::span<const DimShard> shards,
+                                  bool is_primary) {
   std::vector<ParamBox> boxes = {{whole_box(global), whole_box(global), is_primary}};
   for (const DimShard& shard : shards) {
     std::vector<ParamBox> cut;
@@ -169,7 +172,11 @@ void place(Parameter& p, const ParallelContext& parallel) {
   p.expert = cut_by(p.dims, parallel, parallel.ep) && parallel.ep;
   p.placement = along_tensor(p, parallel);
   const Axis* tensor = cutting(p.expert ? parallel.etp : parallel.tp);
-  if (!tensor || cut_by(p.dims, parallel, tensor)) return;
+  if (!tensor) return;
+  for (size_t d = 0; d < p.dims.size(); ++d)
+    if (parallel.of(p.dims[d].name) == tensor)
+      p.tensor_axis = tensor, p.tensor_dim = static_cast<int>(d);
+  if (p.tensor_axis) return;
   p.is_primary = tensor->index() == 0;
   if (!p.expert && parallel.sequence) p.partial.push_back({tensor, 0, p.numel()});
 }
@@ -189,8 +196,8 @@ void allocate(Parameter& p, const BuildSettings& settings) {
 
 }  // namespace
 
-Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& init,
-                        bool decay) const {
+Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& init, bool decay,
+                        std::optional<ParamRole> role) const {
   Parameter p;
   p.name = (*this / name).path();
   p.dims = dims;
@@ -204,6 +211,8 @@ Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& ini
     shape.push_back(dim.size);
   }
   p.global = shape;
+  p.role = role.value_or(shape.rank() == 2 ? ParamRole::matrix : ParamRole::other);
+  p.matrices = plain_matrices(shape);
   p.shards = shards_of(dims, parallel());
   for (const auto& shard : p.shards) shape[shard.dim] = shard.size();
   p.local = shape;

@@ -3,6 +3,8 @@
 #pragma once
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -11,6 +13,7 @@
 #include "mtrain/autograd/tape.h"
 #include "mtrain/base/box.h"
 #include "mtrain/nn/init.h"
+#include "mtrain/nn/logical_matrix.h"
 #include "mtrain/nn/parallel.h"
 #include "mtrain/nn/state_buffer.h"
 
@@ -31,22 +34,44 @@ struct ParamBox {
   bool is_primary = true;
 };
 
+/// The boxes of a tensor of which some dimensions are sharded: one for each combination of pieces.
+/// A box is primary where `is_primary` and all its pieces are.
+MT_API std::vector<ParamBox> shard_boxes(const Shape& global, std::span<const DimShard> shards,
+                                         bool is_primary);
+
+/// What a parameter is to the model: optimizers choose by it.
+enum class ParamRole : uint8_t {
+  other,      // none of these: a scalar, a table of learned scales
+  matrix,     // a linear layer's weight, or several of them fused
+  embedding,  // a table of vectors by token, position or segment; also where a head is tied to it
+  head,       // the output matrix, where it is not the embedding's table
+  norm,       // scale and bias of a normalization
+  bias,       // a linear layer's
+  expert_matrix,  // the weights of all experts of a mixture
+  router          // the weight that chooses experts, or scales a shared one
+};
+
 struct QuantizedWeight;
 
 struct MT_API Parameter {
   std::string name;  // the path of scopes: "layers.0.attn.qkv.weight"
+  ParamRole role = ParamRole::other;
   Dims dims;
-  bool decay = false;        // weight decay applies
-  Shape global;              // shape of the whole
-  Shape local;               // of this rank's part
-  DType dtype = DType::f32;  // of the value; u8: codes
-  Init start;                // what elements begin as
+  std::vector<LogicalMatrix> matrices;  // of the whole tensor; none for a vector
+  bool decay = false;                   // weight decay applies
+  Shape global;                         // shape of the whole
+  Shape local;                          // of this rank's part
+  DType dtype = DType::f32;             // of the value; u8: codes
+  Init start;                           // what elements begin as
   std::vector<DimShard>
       shards;  // the dimensions that are cut, rising; none: this rank holds all of it
   std::vector<PartialSum> partial;  // elements of the gradient that other ranks have summands of
   bool is_primary =
       true;             // false: a copy of what another rank of the same replica holds and counts
   bool expert = false;  // its replicas are the ranks of edp, not those of dp and cp
+  const Axis* tensor_axis = nullptr;  // of tensor parallelism (tp, of experts etp), where it shards
+                                      // a dimension
+  int tensor_dim = -1;                // that dimension
   std::optional<Placement>
       placement;  // along tp, where that cuts anything; nothing for an expert's
   const QuantizedWeight* quantized =

@@ -33,11 +33,10 @@ struct ReplicaGroup {
 struct ShardingOptions {
   ReplicaGroup dense, expert;
   int zero_stage = 0;
-  bool outer_zero = false;        // zero 3: copies share the optimizer state as well
-  int64_t bucket_size = 0;        // elements; 0: default_bucket_size()
-  bool whole_parameters = false;  // the optimizer takes no parts of parameters
-  bool overlap_gather = false;    // values are waited for where they are used; zero 3: the next
-                                  // block's come while one is computed
+  bool outer_zero = false;      // zero 3: copies share the optimizer state as well
+  int64_t bucket_size = 0;      // elements; 0: default_bucket_size()
+  bool overlap_gather = false;  // values are waited for where they are used; zero 3: the next
+                                // block's come while one is computed
   bool registered =
       false;  // what stays where it is and goes from rank to rank lies in network_memory.h's blocks
   bool codes = false;  // from zero 1 on: values are codes where they may be (Parameter::quantized)
@@ -72,6 +71,12 @@ struct ParamBucket {
 
   bool shares_gradients() const { return plan.zero_stage >= 2; }
   bool shares_values() const { return plan.zero_stage >= 3; }
+  /// zero 3 with outer_zero: this rank updates a part of its shard, copies the others.
+  bool copies_share() const { return own_end - own_begin < shard_end - shard_begin; }
+  /// How many elements of an item are in the shard of each rank of group.sharers().
+  std::vector<int64_t> shard_counts(const BucketItem& item) const;
+  /// How many elements of an item in this rank's shard each rank of group.outer updates.
+  std::vector<int64_t> copy_counts(const BucketItem& item) const;
   /// This rank's shard of `grads`.
   Tensor shard_of_grads() const { return grads.slice(0, shard_begin, shard_end); }
 };

@@ -61,7 +61,7 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   OptimizerContext context{run};
   auto optimizer =
       plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
-  ShardingOptions sharding = sharding_options(s, mesh, *optimizer);
+  ShardingOptions sharding = sharding_options(s, mesh);
   sharding.initialise = false;
   ParamBuckets buckets(run, session.parameters, sharding);
   OptimizerState state(run, buckets, *optimizer);
@@ -86,6 +86,7 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
     interpreter.run(
         program, [&](int64_t) { return own_part(run, batch, parallel); }, batch.num_target_tokens,
         1);
+    state.rehearse_update();
     buckets.publish();
   }
   const Shape trained = interpreter.stream_shape();

@@ -150,7 +150,7 @@ void Trainer::build() {
 
   OptimizerContext context{*session_.run};
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
-  buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_, *optimizer_));
+  buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_));
   optimizer_state_.emplace(*session_.run, *buckets_, *optimizer_);
   interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
   reducer_.emplace(*buckets_,

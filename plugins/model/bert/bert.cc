@@ -162,7 +162,7 @@ class Bert final : public Model {
     // Beside the table it is used with, where that is on this rank: then they are gathered
     // together.
     if (table && context.stage.first && !cutting(s.parallel().embedding_group))
-      (s / "head").param("bias", {vocab}, Init::zeros(), false);
+      (s / "head").param("bias", {vocab}, Init::zeros(), false, ParamRole::bias);
     auto [begin, end] = context.stage.layers(c.layers);
     for (int64_t i = begin; i < end; ++i)
       blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));

@@ -64,10 +64,11 @@ class Adam final : public Optimizer {
  public:
   explicit Adam(bool elementwise) : elementwise_(elementwise) {}
   std::vector<std::string> state_names() const override { return {"m", "v"}; }
-  bool elementwise() const override { return elementwise_; }
+  UpdateScope scope(const ParamInfo&) const override {
+    return elementwise_ ? UpdateScope::elements : UpdateScope::whole_matrices;
+  }
   void update(const ParamUpdate& u) override {
-    bool matrix = u.name.find("mlp") != u.name.npos || u.name.find("embed") != u.name.npos;
-    if (!elementwise_) CHECK(u.master.shape().rank() == (matrix ? 2 : 1));
+    if (!elementwise_) CHECK(u.master.shape() == u.param.shape);
     auto step = static_cast<double>(u.step);
     u.run.kernels().adamw(u.run.stream(),
                           {.param = u.master.data<float>(),
@@ -143,7 +144,6 @@ struct Rank {
                  .zero_stage = job.zero_stage,
                  .outer_zero = job.outer_zero,
                  .bucket_size = job.bucket_size,
-                 .whole_parameters = job.whole,
                  .overlap_gather = job.overlap,
                  .codes = job.codes}),
         state(lab.run(), buckets, optimizer),

@@ -101,13 +101,24 @@ TEST_CASE("in order: the same bits on 1, 2, 3 and 4 ranks, with and without shar
 }
 
 TEST_CASE("an optimizer of whole matrices gets them whole") {
-  for (int ranks : {2, 3}) {
-    Job job{.ranks = ranks};
-    Outcome plain = train(job);
-    job.zero_stage = 1, job.whole = true;
-    INFO(zero::text(job));
-    CHECK(same(train(job), plain));
-  }
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int zero_stage : {0, 1, 2, 3})
+      for (int ranks : {2, 3}) {
+        Job job{.ranks = ranks, .zero_stage = zero_stage, .dtype = dtype};
+        Outcome plain = train(job);
+        job.whole = true;
+        INFO(zero::text(job));
+        CHECK(same(train(job), plain));
+      }
+  for (int zero_stage : {1, 3})
+    for (bool outer : {false, true}) {
+      if (outer && zero_stage < 3) continue;
+      Job job{.ranks = 4, .zero_stage = zero_stage, .hsdp = 2, .outer_zero = outer};
+      Outcome plain = train(job);
+      job.whole = true;
+      INFO(zero::text(job));
+      CHECK(same(train(job), plain));
+    }
 }
 
 TEST_CASE("hybrid sharding: copies of shards, and copies that share the state") {
