@@ -6,8 +6,6 @@
 
 namespace mtrain {
 
-Model::~Model() = default;
-
 namespace {
 
 /// The tensor that knows how a norm's result was made, where entering a region did not copy it.
