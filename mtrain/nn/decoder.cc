@@ -56,7 +56,7 @@ void DecoderSettings::bind(Fields& f) {
 }
 
 HeadLayout DecoderSettings::head_layout() const {
-  return {heads, kv_heads > 0 ? kv_heads : heads, head_dim > 0 ? head_dim : hidden_size / heads};
+  return layout_of_heads(hidden_size, heads, kv_heads, head_dim);
 }
 
 AttentionOptions DecoderSettings::attention_options(const RopeTable& table) const {
@@ -69,14 +69,6 @@ float DecoderSettings::out_std() const {
 
 void DecoderSettings::check() const {
   HeadLayout h = head_layout();
-  MT_USER_CHECK(
-      h.heads % h.groups == 0, ErrorClass::config,
-      cat("model.heads (", h.heads, ") is not a multiple of model.kv_heads (", h.groups, ")"),
-      "each key/value head serves the same number of query heads");
-  MT_USER_CHECK(
-      head_dim > 0 || hidden_size % heads == 0, ErrorClass::config,
-      cat("model.hidden_size (", hidden_size, ") is not a multiple of model.heads (", heads, ")"),
-      "set model.head_dim, or choose a number of heads that divides the width");
   MT_USER_CHECK(h.head_dim % 2 == 0, ErrorClass::config, cat("head dim ", h.head_dim, " is odd"),
                 "rotary positions turn pairs: choose an even head dim");
 }

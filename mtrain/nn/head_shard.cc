@@ -28,6 +28,13 @@ HeadShard shared_group(const HeadLayout& all, int64_t tp, int64_t rank) {
 
 }  // namespace
 
+HeadLayout layout_of_heads(int64_t hidden_size, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  int64_t groups = kv_heads > 0 ? kv_heads : heads;
+  MT_CHECK(heads > 0 && heads % groups == 0 && (head_dim > 0 || hidden_size % heads == 0), heads,
+           " heads, ", groups, " key/value heads, hidden_size ", hidden_size);
+  return {heads, groups, head_dim > 0 ? head_dim : hidden_size / heads};
+}
+
 HeadShard shard_heads(const HeadLayout& all, const Axis* axis) {
   int64_t tp = axis_size(axis), rank = axis_index(axis);
   if (tp == 1) return {.local = all, .qkv = {}, .heads = {}};

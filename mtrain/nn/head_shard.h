@@ -7,6 +7,13 @@
 
 namespace mtrain {
 
+/// The layout of `heads` query heads with `kv_heads` key/value heads (0: as many) of width
+/// `head_dim` (0: hidden_size / heads). The divisions must come out even: for settings of recipes
+/// the rules `heads-divide-hidden` and `kv-heads-divide-heads` check that before a model is built;
+/// here it is Error(bug).
+MT_API HeadLayout layout_of_heads(int64_t hidden_size, int64_t heads, int64_t kv_heads = 0,
+                                  int64_t head_dim = 0);
+
 struct HeadShard {
   HeadLayout local;               // of this rank
   std::vector<ShardPiece> qkv;    // rows of the fused projection; empty: all

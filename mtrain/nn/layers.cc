@@ -6,8 +6,6 @@
 
 namespace mtrain {
 
-Model::~Model() = default;
-
 Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
     : weight(scope.param("weight", {out, in}, Init::normal(options.init_std), true,
                          ParamRole::matrix)),

@@ -9,6 +9,7 @@
 #include "mtrain/nn/head_shard.h"
 #include "mtrain/nn/model.h"
 #include "mtrain/nn/region.h"
+#include "mtrain/nn/rope_table.h"
 #include "mtrain/nn/scope.h"
 
 namespace mtrain {
@@ -64,21 +65,6 @@ class MT_API Norm {
   Parameter* bias_;
   float eps_;
 };
-
-/// Frequencies of rotary positions, with the stretched ones of Llama 3.1 when `factor` > 1
-/// (Hugging Face rope_type "llama3": low frequencies are divided by `factor`, middle ones blended).
-struct MT_API RopeConfig {
-  double theta = 10000;
-  std::string scaling = "none";  // or "llama3"
-  double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
-  int64_t original_max_positions = 8192;
-  double beta_fast = 32, beta_slow = 1, mscale = 1, mscale_all_dim = 0;  // yarn, which is not built
-  double percent = 1;
-  bool interleaved = false;
-  void bind(Fields& f);
-};
-MT_API RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions,
-                                 int64_t head_dim);
 
 struct AttentionOptions {
   HeadLayout layout;

@@ -74,21 +74,21 @@ TensorParts::TensorParts(const Parameter& p)
   own_ = shard_boxes(p.global, p.shards, true);
   for (ParamBox& box : own_)
     for (int d = 0; d < shape_.rank(); ++d)
-      if (d != p.tensor_dim) box.global[d] = box.local[d];
+      if (d != p.tensor_dim) box.global.offset[d] = box.local.offset[d];
 }
 
 void TensorParts::copy(const ParamBox& box, const Tensor& whole, const Tensor& part,
                        bool to_whole) const {
-  const Strided in_whole(shape_, box.global), in_part(parameter_.local, box.local);
+  const Strided in_whole(shape_, box.global.offset), in_part(parameter_.local, box.local.offset);
   const Strided &from = to_whole ? in_part : in_whole, &to = to_whole ? in_whole : in_part;
   int rank = shape_.rank();
   Run& run = whole.run();
   run.kernels().copy_blocks(run.stream(),
                             {.src = (to_whole ? part : whole).data<float>() + from.offset,
                              .dst = (to_whole ? whole : part).data<float>() + to.offset,
-                             .outer = rank > 2 ? box.extent[rank - 3] : 1,
-                             .inner = rank > 1 ? box.extent[rank - 2] : 1,
-                             .count = rank > 0 ? box.extent[rank - 1] : 1,
+                             .outer = rank > 2 ? box.local.extent[rank - 3] : 1,
+                             .inner = rank > 1 ? box.local.extent[rank - 2] : 1,
+                             .count = rank > 0 ? box.local.extent[rank - 1] : 1,
                              .src_outer = from.stride[0],
                              .src_inner = from.stride[1],
                              .dst_outer = to.stride[0],

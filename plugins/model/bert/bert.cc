@@ -75,7 +75,7 @@ struct BertConfig {
   }
   Dim embed() const { return {"embed", hidden_size}; }
   Dim mlp() const { return {"mlp", ffn_hidden_size}; }
-  HeadLayout head_layout() const { return {heads, heads, hidden_size / heads}; }
+  HeadLayout head_layout() const { return layout_of_heads(hidden_size, heads); }
   GeluKind gelu() const { return activation == "gelu" ? GeluKind::erf : GeluKind::tanh; }
   float std() const { return static_cast<float>(init_std); }
   float eps() const { return static_cast<float>(norm_eps); }
@@ -236,10 +236,6 @@ class Bert final : public Model {
                   cat("model.max_positions (", config_.max_positions,
                       ") is below model.seq_length (", context_.max_positions, ")"),
                   "shorten model.seq_length or train a longer position table");
-    MT_USER_CHECK(config_.hidden_size % config_.heads == 0, ErrorClass::config,
-                  cat("model.hidden_size (", config_.hidden_size,
-                      ") is not a multiple of model.heads (", config_.heads, ")"),
-                  "choose a number of heads that divides the width");
     MT_USER_CHECK(!context_.scope.blocks().recomputes(RecomputePart::layernorm), ErrorClass::config,
                   "model.recompute_modules names layernorm, and model.type=bert adds what its "
                   "norms made to what comes behind them",

@@ -19,7 +19,7 @@ struct Gpt2Config {
   void bind(Fields& f);
   Dim embed() const { return {"embed", hidden_size}; }
   Dim mlp() const { return {"mlp", ffn_hidden_size > 0 ? ffn_hidden_size : 4 * hidden_size}; }
-  HeadLayout head_layout() const { return {heads, heads, hidden_size / heads}; }
+  HeadLayout head_layout() const { return layout_of_heads(hidden_size, heads); }
   GeluKind gelu() const { return activation == "gelu" ? GeluKind::erf : GeluKind::tanh; }
   float std() const { return static_cast<float>(init_std); }
   // Projections into the residual stream start smaller, so that its variance does not grow with
@@ -141,10 +141,6 @@ class Gpt2 final : public Model {
                   cat("model.max_positions (", positions(), ") is below model.seq_length (",
                       context_.max_positions, ")"),
                   "shorten model.seq_length or train a longer position table");
-    MT_USER_CHECK(config_.hidden_size % config_.heads == 0, ErrorClass::config,
-                  cat("model.hidden_size (", config_.hidden_size,
-                      ") is not a multiple of model.heads (", config_.heads, ")"),
-                  "choose a number of heads that divides the width");
   }
 
   Gpt2Config config_;

@@ -54,7 +54,7 @@ class RowNorm final : public Optimizer {
     CHECK(u.grad.shape() == u.master.shape());
     CHECK(u.state[0].shape() == u.master.shape());
     int64_t elements = 0;
-    for (const ParamBox& box : u.boxes) elements += box.extent.numel();
+    for (const ParamBox& box : u.boxes) elements += box.local.extent.numel();
     CHECK(elements == u.master.numel());
     CHECK(static_cast<size_t>(u.param.shape.rank()) == u.param.dims.size());
     if (u.scope == UpdateScope::elements) {
@@ -172,9 +172,10 @@ struct Rank {
            own(static_cast<size_t>(p.numel()), 0.0);
     if (replicas.rank() == 0)
       for (const ParamBox& box : p.boxes())
-        for_each_run(box, p.global, p.local, [&](int64_t from, int64_t to, int64_t n) {
-          std::copy_n(all.begin() + from, n, own.begin() + to);
-        });
+        for_each_run(box.global, p.global, box.local, p.local,
+                     [&](int64_t from, int64_t to, int64_t n) {
+                       std::copy_n(all.begin() + from, n, own.begin() + to);
+                     });
     for (const PartialSum& part : p.partial)
       if (part.axis->index() > 0) std::fill_n(own.begin() + part.begin, part.size, 0.0);
     InputGrad(p.leaf.get()).give(lab.run(), make(lab.run(), own, p.local, DType::f32));
@@ -198,10 +199,11 @@ struct Rank {
         Values part = values_of(tensor);
         for (const ParamBox& box : p.boxes_of(entry.begin, entry.begin + entry.count)) {
           if (!box.is_primary || !entry.is_primary) continue;
-          for_each_run(box, p.global, p.local, [&](int64_t to, int64_t from, int64_t n) {
-            CHECK(std::isnan(whole[static_cast<size_t>(to)]));  // counted once
-            std::copy_n(part.begin() + (from - entry.begin), n, whole.begin() + to);
-          });
+          for_each_run(box.global, p.global, box.local, p.local,
+                       [&](int64_t to, int64_t from, int64_t n) {
+                         CHECK(std::isnan(whole[static_cast<size_t>(to)]));  // counted once
+                         std::copy_n(part.begin() + (from - entry.begin), n, whole.begin() + to);
+                       });
         }
       };
       put(out.tensors[p.name], entry.master);
@@ -215,9 +217,11 @@ struct Rank {
     for (const Parameter& p : list.all()) {
       Values masters = round_to(out.tensors.at(p.name), l.dtype), values = values_of(p.use());
       for (const ParamBox& box : p.boxes())
-        for_each_run(box, p.global, p.local, [&](int64_t from, int64_t to, int64_t n) {
-          CHECK(std::equal(values.begin() + to, values.begin() + to + n, masters.begin() + from));
-        });
+        for_each_run(
+            box.global, p.global, box.local, p.local, [&](int64_t from, int64_t to, int64_t n) {
+              CHECK(
+                  std::equal(values.begin() + to, values.begin() + to + n, masters.begin() + from));
+            });
     }
     buckets->release_values();
   }
