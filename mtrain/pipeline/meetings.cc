@@ -118,7 +118,7 @@ class Meetings {
     if (!ready(a)) return;
     ++r.next;
     out_[rank].push_back(a);
-    if (a.what != ActionKind::reduce) r.arriving.push_back(a);
+    if (is_compute(a.what)) r.arriving.push_back(a);
     occupy(rank, now + duration(a));
   }
 
@@ -141,7 +141,11 @@ class Meetings {
     const StageCosts& c = costs_.of(a.stage);
     if (a.what == ActionKind::forward) return c.forward;
     if (a.what == ActionKind::backward) return split_ ? c.backward : c.backward + c.weights;
-    return a.what == ActionKind::weight_grad ? c.weights : 0;
+    if (a.what == ActionKind::weight_grad) return c.weights;
+    if (costs_.overlap_collectives) return 0;
+    return a.what == ActionKind::gather_params    ? c.gather
+           : a.what == ActionKind::reduce_scatter ? c.scatter
+                                                  : 0;
   }
 
   const Schedule& schedule_;
@@ -150,7 +154,7 @@ class Meetings {
   const Costs& costs_;
   bool split_ = false;
   std::vector<Rank> ranks_;
-  std::vector<bool> there_[8];  // by ActionKind, of stage and micro-batch
+  std::vector<bool> there_[kNumKeys];  // by ActionKind, of stage and micro-batch
   std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>,
                       std::greater<>>
       free_;

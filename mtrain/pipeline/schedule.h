@@ -16,23 +16,34 @@ namespace mtrain {
 /// What an action does for its stage.
 enum class ActionKind : uint8_t {
   forward,
-  backward,       // of the inputs only where the schedule has weight_grad, of inputs and weights
-                  // otherwise
-  weight_grad,    // gradients of the weights, any time after the stage's backward
-  recv_forward,   // activations, from the stage before
-  send_forward,   // activations, to the stage after
-  recv_backward,  // gradients of activations, from the stage after
-  send_backward,  // gradients of activations, to the stage before
-  reduce          // reduction of the stage's gradients over its replicas, once per step
+  backward,        // of the inputs only where the schedule has weight_grad, of inputs and weights
+                   // otherwise
+  weight_grad,     // gradients of the weights, any time after the stage's backward
+  recv_forward,    // activations, from the stage before
+  send_forward,    // activations, to the stage after
+  recv_backward,   // gradients of activations, from the stage after
+  send_backward,   // gradients of activations, to the stage before
+  reduce,          // reduction of the stage's gradients over its replicas, once per step
+  reduce_scatter,  // ZeRO 2 and 3: adds a micro-batch's gradients to the shards of the replicas
+  gather_params,   // ZeRO 3: all-gather of the stage's parameters, which stay until
+  release_params   // their memory is freed
 };
+inline constexpr size_t kNumActionKinds = 11;
 
-/// Its name in a schedule's text: F, B, W, RecvX, SendX, RecvG, SendG, R, in the order above.
+/// Its name in a schedule's text: F, B, W, RecvX, SendX, RecvG, SendG, R, Scatter, Gather, Release,
+/// in the order above.
 MT_API const char* name(ActionKind what);
+/// F and B read the stage's parameters; W needs only what B has kept.
+inline bool uses_params(ActionKind what) { return what <= ActionKind::backward; }
+/// False for an action of the stage as a whole: R, Gather and Release.
+inline bool has_micro_batch(ActionKind what) {
+  return what < ActionKind::reduce || what == ActionKind::reduce_scatter;
+}
 
 struct Action {
   ActionKind what;
   int16_t stage;
-  int32_t micro;
+  int32_t micro;            // 0 where the kind has none
   bool overlapped = false;  // of a forward: it runs together with the backward that follows, so
                             // that the transfers of one overlap with the compute of the other
   bool operator==(const Action&) const = default;
@@ -50,8 +61,8 @@ struct Plan {
   int64_t ranks() const { return stages / virtual_stages; }
 };
 
-// Generators: compute and Reduce only; lower() adds the transfers. What a generator cannot plan is
-// Error(config).
+// Generators: compute and Reduce only; with_sharding_actions() adds what ZeRO needs, lower() the
+// transfers. What a generator cannot plan is Error(config).
 
 /// All forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965). Keeps every micro-batch.
 MT_API Schedule gpipe(const Plan& plan);
@@ -84,15 +95,15 @@ MT_API Schedule with_late_weights(Schedule schedule);
 MT_API Schedule make_schedule(std::string_view name, const Plan& plan);
 /// Where make_schedule() of that name wants the stages.
 MT_API StageMap stage_map(std::string_view name, const Plan& plan);
-/// Puts Reduce behind the last B or W of each stage that has none.
+/// Puts Reduce behind the last B, W or Scatter of each stage that has none.
 MT_API void add_reduces(Schedule& schedule);
 
 /// How often the gradients of a micro-batch are complete in a program: its W, or its B where it has
 /// none.
 MT_API int64_t num_backwards(const Program& program);
 
-/// "0F3" = stage 0, forward, micro-batch 3; "0F3+" when it runs beside the next one; "1SendG0",
-/// "2R".
+/// "0F3" = stage 0, forward, micro-batch 3; "0F3+" when it overlaps with the next one; "1SendG0",
+/// "2R", "2Gather".
 MT_API std::string to_text(const Action& action);
 MT_API std::string to_text(const Program& program);
 /// One line per rank; parse_schedule() reads it back.
