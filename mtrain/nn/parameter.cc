@@ -11,6 +11,7 @@ namespace mtrain {
 Parameter& ParamList::add(Parameter parameter) {
   MT_CHECK(places_.try_emplace(parameter.name, parameters_.size()).second, "two parameters named ",
            parameter.name);
+  parameter.stage = stage_;
   return parameters_.emplace_back(std::move(parameter));
 }
 

@@ -68,6 +68,7 @@ struct MT_API Parameter {
   std::vector<PartialSum> partial;  // elements of the gradient that other ranks have summands of
   bool is_primary =
       true;             // false: a copy of what another rank of the same replica holds and counts
+  int64_t stage = 0;    // of the pipeline: the one that has added it
   bool expert = false;  // its replicas are the ranks of edp, not those of dp and cp
   const Axis* tensor_axis = nullptr;  // of tensor parallelism (tp, of experts etp), where it shards
                                       // a dimension
@@ -106,6 +107,8 @@ struct MT_API Parameter {
 
 class MT_API ParamList {
  public:
+  /// Parameters that are added from here on belong to this stage of the pipeline.
+  void begin_stage(int64_t stage) { stage_ = stage; }
   Parameter& add(Parameter parameter);
   /// Allocates one gradient buffer, for a model that is alone (data-parallel ranks have
   /// ParamBuckets). REQUIRES: all parameters added; called once.
@@ -130,6 +133,7 @@ class MT_API ParamList {
   std::deque<StateBuffer> buffers_;
   std::unordered_map<std::string, size_t> places_, buffer_places_;  // by name
   Tensor gradients_;
+  int64_t stage_ = 0;
 };
 
 }  // namespace mtrain

@@ -316,25 +316,53 @@ void ParamBuckets::finish_all() noexcept {
   }
 }
 
+void ParamBuckets::drop(ParamBucket& b) {
+  b.held = false;
+  if (b.presence == Presence::absent) return;
+  finish_gather(b);
+  b.values.release_memory();
+  b.presence = Presence::absent;
+}
+
 void ParamBuckets::release(int unit) {
   if (unit < 0) return;
-  for (size_t i : units_[static_cast<size_t>(unit)]) {
-    ParamBucket& b = buckets_[i];
-    finish_gather(b);
-    b.values.release_memory();
-    b.presence = Presence::absent;
-  }
+  for (size_t i : units_[static_cast<size_t>(unit)])
+    if (!buckets_[i].held) drop(buckets_[i]);
 }
 
 void ParamBuckets::release_values() {
-  release(std::exchange(current_, -1));
-  release(std::exchange(prefetched_, -1));
+  for (ParamBucket& b : buckets_)
+    if (b.shares_values()) drop(b);
+  current_ = prefetched_ = -1;
+}
+
+void ParamBuckets::gather_stage(int64_t stage) {
+  auto each = [&](auto&& call) {
+    for (ParamBucket& b : buckets_)
+      if (b.shares_values() && b.plan.items[0].parameter->stage == stage) call(b);
+  };
+  each([&](ParamBucket& b) { b.held = true, start_gather(b); });
+  if (!options_.overlap_gather) each([&](ParamBucket& b) { finish_gather(b); });
+}
+
+void ParamBuckets::release_stage(int64_t stage) {
+  for (ParamBucket& b : buckets_) {
+    if (!b.held || b.plan.items[0].parameter->stage != stage) continue;
+    drop(b);
+    if (b.plan.unit == current_) current_ = -1;
+    if (b.plan.unit == prefetched_) prefetched_ = -1;
+  }
 }
 
 // One unit is here at a time, and the next one is on its way: forward in the order of parameters,
 // backward against it.
 void ParamBuckets::use_unit(int unit) {
   if (unit == current_) return;
+  const std::vector<size_t>& own = units_[static_cast<size_t>(unit)];
+  if (std::all_of(own.begin(), own.end(), [&](size_t i) { return buckets_[i].held; })) {
+    for (size_t i : own) finish_gather(buckets_[i]);
+    return;
+  }
   release(std::exchange(current_, -1));
   if (prefetched_ != unit) release(prefetched_);
   prefetched_ = -1;

@@ -66,6 +66,7 @@ struct ParamBucket {
   Tensor shard_values;                 // zero 3: [shard]
   Tensor masters;  // zero 1: [own] float, part of the values where these are float
   enum class Presence : uint8_t { absent, coming, here } presence = Presence::here;
+  bool held = false;         // zero 3: gathered with its stage; stays until release_stage()
   bool shard_stale = false;  // outer_zero: other copies have updated their parts
   Pending gather;
 
@@ -100,8 +101,13 @@ class MT_API ParamBuckets final : public LeafWatch {
   /// After masters alone were written (a checkpoint): values follow. Ranks talk only when values
   /// are next used.
   void masters_changed();
-  /// zero 3: gives back what blocks were computed with last.
+  /// zero 3: frees the values that are there. Before an update, and after an evaluation.
   void release_values();
+  /// zero 3: the Gather and Release of a pipeline's program. Between them the values of the stage's
+  /// parameters (Parameter::stage) stay; those of other stages come and go with their blocks. With
+  /// `overlap_gather` values are waited for where they are used. gather_stage() is collective.
+  void gather_stage(int64_t stage);
+  void release_stage(int64_t stage);
 
   /// Is told of gradients; numbers of leaves are the bucket and the item in it: see place_of().
   /// Null: nobody.
@@ -128,6 +134,7 @@ class MT_API ParamBuckets final : public LeafWatch {
   void start_gather(ParamBucket& bucket);
   void finish_gather(ParamBucket& bucket);
   void finish_all() noexcept;
+  void drop(ParamBucket& bucket);
   void release(int unit);
   void use_unit(int unit);
 

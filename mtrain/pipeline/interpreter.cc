@@ -30,7 +30,8 @@ class Interpreter::Boundary final : public GradTarget {
 struct Interpreter::Step {
   const InputOf& input_of;
   float token_weight = 0;
-  bool training = true, split = false;  // split: the program has W
+  bool training = true;
+  bool split = false, scatters = false;  // the program has W; has Scatter
   int64_t open_reduces = 0;
   StepLoss result = {};
   std::vector<std::pair<size_t, Tensor>> losses =
@@ -110,6 +111,7 @@ StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64
   step.result.num_targets = num_targets;
   for (const Action& a : program)
     step.split |= a.what == ActionKind::weight_grad,
+        step.scatters |= a.what == ActionKind::reduce_scatter,
         step.open_reduces += a.what == ActionKind::reduce;
   parameters_.clear_gradients();
   run_.open_losses = 0;  // may be left over from a failed step
@@ -185,8 +187,7 @@ void Interpreter::perform(const Action& action, Step& step) {
       auto flight = flights_.extract({action.stage, action.micro});
       MT_CHECK(!flight.empty() && !flight.mapped().output, to_text(action), " before its backward");
       flight.mapped().weights.run();
-      if (hooks_.after_micro_batch) hooks_.after_micro_batch();
-      return;
+      return micro_batch_done(step);
     }
     case ActionKind::recv_forward:
     case ActionKind::send_forward:
@@ -201,6 +202,20 @@ void Interpreter::perform(const Action& action, Step& step) {
         for (; !heads_.empty(); heads_.pop_front()) heads_.front().run();
       }
       if (--step.open_reduces == 0) reduce();
+      return;
+    case ActionKind::reduce_scatter:
+      model_of(action);
+      MT_CHECK(!flights_.contains({action.stage, action.micro}), to_text(action),
+               " before its last backward");
+      if (hooks_.after_micro_batch) hooks_.after_micro_batch();
+      return;
+    case ActionKind::gather_params:
+      model_of(action);
+      if (param_hooks_.gather) param_hooks_.gather(action.stage);
+      return;
+    case ActionKind::release_params:
+      model_of(action);
+      if (param_hooks_.release) param_hooks_.release(action.stage);
       return;
   }
 }
@@ -277,7 +292,11 @@ void Interpreter::backward(const Action& action, Step& step) {
   }
   if (step.split) return;
   flights_.erase(found);
-  if (hooks_.after_micro_batch) hooks_.after_micro_batch();
+  micro_batch_done(step);
+}
+
+void Interpreter::micro_batch_done(const Step& step) {
+  if (!step.scatters && hooks_.after_micro_batch) hooks_.after_micro_batch();
 }
 
 Tensor Interpreter::output_gradient(const Action& action, const Step& step, InFlight& flight) {

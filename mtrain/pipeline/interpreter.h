@@ -48,13 +48,19 @@ class MT_API Interpreter {
   Interpreter(Run& run, Model& model, ParamList& parameters);
   Interpreter(Run& run, PipelinePlace place, ParamList& parameters);
 
-  /// Hooks for gradients. `after_micro_batch` is called after the last backward (B, or W if the
-  /// program has it) of a stage's micro-batch; `reduce` is called at the program's last Reduce,
-  /// instead of settle_gradients().
+  /// What is to be done with gradients beyond adding them up: `after_micro_batch` after the last
+  /// backward (B, or W where the program has it) of a stage's micro-batch, where the program has
+  /// Scatter at this action; `reduce` at the program's last Reduce, in place of settle_gradients().
   struct GradientHooks {
     std::function<void()> after_micro_batch, reduce;
   };
   void set_gradient_hooks(GradientHooks hooks) { hooks_ = std::move(hooks); }
+  /// Gather and Release of the program: the stage's parameters are to be there from `gather` on, or
+  /// on their way, until `release`. Without hooks these actions do nothing.
+  struct ParamHooks {
+    std::function<void(int64_t stage)> gather, release;
+  };
+  void set_param_hooks(ParamHooks hooks) { param_hooks_ = std::move(hooks); }
 
   /// Runs the rank's lowered program. Each token's loss is weighted by 1/num_targets (of the whole
   /// global batch) times `loss_scale`, so the result does not depend on how the batch is divided
@@ -94,6 +100,7 @@ class MT_API Interpreter {
   void forward(const Action& action, Step& step);
   void backward(const Action& action, Step& step);
   Tensor output_gradient(const Action& action, const Step& step, InFlight& flight);
+  void micro_batch_done(const Step& step);
   void reduce();
   void share_losses(Step& step);
   void abandon(const Error& error) noexcept;
@@ -114,6 +121,7 @@ class MT_API Interpreter {
   DType stream_dtype_ = DType::f32;
   std::vector<float> host_;
   GradientHooks hooks_;
+  ParamHooks param_hooks_;
   std::shared_ptr<std::function<void()>> while_travelling_;
   bool late_head_;
   size_t late_heads_;

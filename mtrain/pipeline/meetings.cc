@@ -119,7 +119,7 @@ class Meetings {
     if (!ready(a)) return;
     ++r.next;
     out_[rank].push_back(a);
-    if (a.what != ActionKind::reduce) r.arriving.push_back(a);
+    if (is_compute(a.what)) r.arriving.push_back(a);
     occupy(rank, now + duration(a));
   }
 
@@ -142,7 +142,11 @@ class Meetings {
     const StageCosts& c = costs_.of(a.stage);
     if (a.what == ActionKind::forward) return c.forward;
     if (a.what == ActionKind::backward) return split_ ? c.backward : c.backward + c.weights;
-    return a.what == ActionKind::weight_grad ? c.weights : 0;
+    if (a.what == ActionKind::weight_grad) return c.weights;
+    if (costs_.overlap_collectives) return 0;
+    return a.what == ActionKind::gather_params    ? c.gather
+           : a.what == ActionKind::reduce_scatter ? c.scatter
+                                                  : 0;
   }
 
   const Schedule& schedule_;
@@ -151,7 +155,7 @@ class Meetings {
   const Costs& costs_;
   bool split_ = false;
   std::vector<Rank> ranks_;
-  std::vector<bool> there_[8];  // by ActionKind; index of stage and micro-batch
+  std::vector<bool> there_[kNumKeys];  // by ActionKind, of stage and micro-batch
   std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>,
                       std::greater<>>
       free_;

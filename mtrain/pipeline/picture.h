@@ -6,14 +6,15 @@
 
 namespace mtrain {
 
-/// One line per rank, all of the same width. The makespan takes `columns` columns; an action starts
-/// with its letter and its micro-batch and continues with blanks; idle time is dots. Lower-case
-/// letters mean the second, fourth, … stage of a rank. Names that do not fit are truncated.
-///   rank 0 |F0F1..B0  F2B1  ..B2  |
+/// One line per rank, all of the same width: the makespan is `columns` wide, an action begins with
+/// its letter and its micro-batch and goes on with blanks, idle time is dots, or = while a Gather
+/// or a Scatter is under way. Small letters are those of a rank's second, fourth, … stage. What is
+/// too short for its name is cut.
+///   rank 0 |==F0F1..B0  F2B1  ..B2  |
 MT_API std::string draw_text(const Simulated& run, int columns);
-/// The same as an SVG image `width` pixels wide: blue forwards, green backwards, orange weight
-/// gradients, grey transfers, paler for further stages of a rank. A tooltip shows the name and
-/// times of an action.
+/// The same as an SVG image of that many pixels: blue forwards, green backwards, orange weight
+/// gradients, grey transfers, paler for a rank's further stages; a narrow violet bar is a Gather or
+/// a Scatter, which can overlap with others; pointing at an action tells its name and times.
 MT_API std::string draw_svg(const Simulated& run, int width);
 
 }  // namespace mtrain

@@ -16,24 +16,36 @@ namespace mtrain {
 /// The kind of an action.
 enum class ActionKind : uint8_t {
   forward,
-  backward,  // of the inputs only if the schedule has weight_grad, otherwise of inputs and weights
-  weight_grad,    // gradients of the weights, any time after the stage's backward
-  recv_forward,   // receives activations from the previous stage
-  send_forward,   // sends activations to the next stage
-  recv_backward,  // receives gradients of activations from the next stage
-  send_backward,  // sends gradients of activations to the previous stage
-  reduce          // reduces the stage's gradients over its replicas, once per step
+  backward,        // of the inputs only where the schedule has weight_grad, of inputs and weights
+                   // otherwise
+  weight_grad,     // gradients of the weights, any time after the stage's backward
+  recv_forward,    // activations, from the stage before
+  send_forward,    // activations, to the stage after
+  recv_backward,   // gradients of activations, from the stage after
+  send_backward,   // gradients of activations, to the stage before
+  reduce,          // reduction of the stage's gradients over its replicas, once per step
+  reduce_scatter,  // ZeRO 2 and 3: adds a micro-batch's gradients to the shards of the replicas
+  gather_params,   // ZeRO 3: all-gather of the stage's parameters, which stay until
+  release_params   // their memory is freed
 };
+inline constexpr size_t kNumActionKinds = 11;
 
-/// Its name in a schedule's text: F, B, W, RecvX, SendX, RecvG, SendG, R, in the order above.
+/// Its name in a schedule's text: F, B, W, RecvX, SendX, RecvG, SendG, R, Scatter, Gather, Release,
+/// in the order above.
 MT_API const char* name(ActionKind what);
+/// F and B read the stage's parameters; W needs only what B has kept.
+inline bool uses_params(ActionKind what) { return what <= ActionKind::backward; }
+/// False for an action of the stage as a whole: R, Gather and Release.
+inline bool has_micro_batch(ActionKind what) {
+  return what < ActionKind::reduce || what == ActionKind::reduce_scatter;
+}
 
 struct Action {
   ActionKind what;
   int16_t stage;
-  int32_t micro;
-  bool overlapped = false;  // of a forward: it runs together with the backward that follows it, so
-                            // that the communication of one overlaps with the compute of the other
+  int32_t micro;            // 0 where the kind has none
+  bool overlapped = false;  // of a forward: it runs together with the backward that follows, so
+                            // that the transfers of one overlap with the compute of the other
   bool operator==(const Action&) const = default;
 };
 using Program = std::vector<Action>;    // of one rank
@@ -49,8 +61,8 @@ struct Plan {
   int64_t ranks() const { return stages / virtual_stages; }
 };
 
-// Generators. They emit only compute and Reduce; lower() adds the transfers. An unsupported plan is
-// Error(config).
+// Generators: compute and Reduce only; with_sharding_actions() adds what ZeRO needs, lower() the
+// transfers. What a generator cannot plan is Error(config).
 
 /// All forwards, then all backwards (Huang et al. 2019, arXiv:1811.06965). Keeps the activations of
 /// every micro-batch.
@@ -83,15 +95,15 @@ MT_API Schedule with_late_weights(Schedule schedule);
 MT_API Schedule make_schedule(std::string_view name, const Plan& plan);
 /// The stage map that make_schedule() of that name requires.
 MT_API StageMap stage_map(std::string_view name, const Plan& plan);
-/// Appends Reduce after the last B or W of each stage that has none.
+/// Puts Reduce behind the last B, W or Scatter of each stage that has none.
 MT_API void add_reduces(Schedule& schedule);
 
 /// The number of completed micro-batch gradients in a program: the number of W, or of B if it has
 /// no W.
 MT_API int64_t num_backwards(const Program& program);
 
-/// "0F3" = stage 0, forward, micro-batch 3; "0F3+" if it is overlapped with the next action;
-/// "1SendG0", "2R".
+/// "0F3" = stage 0, forward, micro-batch 3; "0F3+" when it overlaps with the next one; "1SendG0",
+/// "2R", "2Gather".
 MT_API std::string to_text(const Action& action);
 MT_API std::string to_text(const Program& program);
 /// One line per rank; parse_schedule() reads it back.

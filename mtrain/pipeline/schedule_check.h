@@ -8,16 +8,22 @@
 
 namespace mtrain {
 
-/// An action as a key. Reduce counts as micro-batch 0.
+/// What was or is to be done, as a key. Reduce counts as of micro-batch 0. Gathers and releases
+/// of parameters have none: they follow the order of their rank's program.
 struct Key {
   ActionKind what;
   int16_t stage;
   int32_t micro;
 };
 
+inline constexpr size_t kNumKeys = 9;
+inline bool has_key(ActionKind what) { return static_cast<size_t>(what) < kNumKeys; }
 inline bool is_compute(ActionKind what) { return what <= ActionKind::weight_grad; }
 inline bool is_send(ActionKind what) {
   return what == ActionKind::send_forward || what == ActionKind::send_backward;
+}
+inline bool is_collective(ActionKind what) {
+  return what == ActionKind::gather_params || what == ActionKind::reduce_scatter;
 }
 inline bool is_transfer(ActionKind what) {
   return what >= ActionKind::recv_forward && what <= ActionKind::send_backward;
@@ -49,23 +55,29 @@ class ScheduleFacts {
   ActionKind last_backward() const {
     return split_ ? ActionKind::weight_grad : ActionKind::backward;
   }
-  /// The receive of a send, and vice versa.
+  /// What a stage's Reduce needs of each micro-batch.
+  ActionKind last_of_micro_batch() const {
+    return scatters_ ? ActionKind::reduce_scatter : last_backward();
+  }
+  /// The receive of a send and the other way round.
   Key other_side(Key key) const;
   /// The actions that must be complete before an action other than Reduce can begin. For a
   /// transfer, this does not include its other side.
   Needs needs(const Action& a) const;
-  /// The first micro-batch of a stage whose last backward has no time in `done`.
+  /// The first micro-batch of a stage whose last_of_micro_batch() has no time in `done`.
   Key first_open(int16_t stage, const std::vector<double>& done) const;
 
  private:
   std::string fault_of(const Action& a) const;
   void take_in(const Schedule& schedule);
   void find_missing();
+  void check_params(const Schedule& schedule);
   void check_ranks();
 
   int64_t stages_, micros_;
   bool split_ = false, explicit_ = false;  // has W; has transfers
-  std::array<std::vector<int16_t>, 8> owner_;
+  bool scatters_ = false, gathers_ = false;
+  std::array<std::vector<int16_t>, kNumKeys> owner_;
   std::vector<std::vector<bool>> skip_;
   std::vector<int16_t> rank_of_;  // by stage, -1 if it never runs forward
 };

@@ -16,12 +16,14 @@ class Simulation {
         facts_(schedule, plan),
         next_(schedule.size()),
         clock_(schedule.size()),
+        network_(schedule.size()),
+        gathered_(static_cast<size_t>(plan.stages)),
         open_(static_cast<size_t>(plan.stages), plan.micro_batches) {
     for (auto& times : done_) times.assign(facts_.cells(), -1);
     report_.faults = facts_.faults;
     report_.timeline.resize(schedule.size());
     report_.busy.resize(schedule.size()), report_.peak.resize(schedule.size());
-    waiting_.assign(kDoes * facts_.cells(), -1);
+    waiting_.assign(kNumKeys * facts_.cells(), -1);
   }
 
   Simulated run() {
@@ -40,7 +42,6 @@ class Simulation {
   }
 
  private:
-  static constexpr size_t kDoes = 8;
   double& done(Key key) { return done_[static_cast<size_t>(key.what)][facts_.cell(key)]; }
   Action at(size_t rank) const { return schedule_[rank][next_[rank]]; }
 
@@ -58,12 +59,29 @@ class Simulation {
     if (is_transfer(a.what) && costs_.transfer == TransferMode::rendezvous)
       return meet(rank, ready);
     if (a.overlapped) return run_pair(rank, start, ready);
-    finish(rank, start, start + duration(a));
-    wake({a.what, a.stage, a.micro}, ready);
+    if (is_collective(a.what)) {
+      run_collective(rank, start);
+    } else {
+      finish(rank, start, start + duration(a));
+    }
+    if (has_key(a.what)) wake({a.what, a.stage, a.micro}, ready);
     return true;
   }
 
-  /// The first missing dependency of an action, and of the one that is overlapped with it.
+  /// A rank's collectives run one after the other.
+  void run_collective(size_t rank, double start) {
+    const Action a = at(rank);
+    const StageCosts& c = costs_.of(a.stage);
+    bool gather = a.what == ActionKind::gather_params;
+    double end = std::max(start, network_[rank]) + (gather ? c.gather : c.scatter);
+    network_[rank] = end;
+    if (gather) gathered_[static_cast<size_t>(a.stage)] = end;
+    double resume = costs_.overlap_collectives ? start : end;
+    finish(rank, start, end);
+    clock_[rank] = resume;
+  }
+
+  /// What an action needs, and the one that runs beside it, too.
   std::optional<Key> missing_in_turn(size_t rank, double& start) {
     const Action a = at(rank);
     if (auto missing = missing_need(a, start); missing || !a.overlapped) return missing;
@@ -85,8 +103,9 @@ class Simulation {
   std::optional<Key> missing_need(const Action& a, double& start) {
     if (a.what == ActionKind::reduce) {
       if (open_[static_cast<size_t>(a.stage)] == 0) return {};
-      return facts_.first_open(a.stage, done_[static_cast<size_t>(facts_.last_backward())]);
+      return facts_.first_open(a.stage, done_[static_cast<size_t>(facts_.last_of_micro_batch())]);
     }
+    if (uses_params(a.what)) start = std::max(start, gathered_[static_cast<size_t>(a.stage)]);
     Needs needs = facts_.needs(a);
     for (size_t i = 0; i < needs.count; ++i) {
       Key need = needs.keys[i];
@@ -126,10 +145,10 @@ class Simulation {
 
   void finish(size_t rank, double start, double end) {
     const Action a = at(rank);
-    done({a.what, a.stage, a.micro}) = end;
+    if (has_key(a.what)) done({a.what, a.stage, a.micro}) = end;
     clock_[rank] = end;
     report_.timeline[rank].push_back({a, start, end, order_++});
-    if (a.what == facts_.last_backward()) --open_[static_cast<size_t>(a.stage)];
+    if (a.what == facts_.last_of_micro_batch()) --open_[static_cast<size_t>(a.stage)];
     ++next_[rank];
   }
 
@@ -181,6 +200,8 @@ class Simulation {
         const StageCosts& c = costs_.of(span.action.stage);
         if (is_compute(span.action.what)) report_.busy[r] += duration(span.action);
         if (span.action.what == ActionKind::forward) ++live, held += c.activation;
+        if (span.action.what == ActionKind::gather_params) held += c.params;
+        if (span.action.what == ActionKind::release_params) held -= c.params;
         report_.peak_activations = std::max(report_.peak_activations, live);
         report_.peak[r] = std::max(report_.peak[r], held);
         if (span.action.what == facts_.last_backward())
@@ -190,7 +211,7 @@ class Simulation {
         report_.peak[r] = std::max(report_.peak[r], held);
       }
       busy += report_.busy[r];
-      report_.makespan = std::max(report_.makespan, clock_[r]);
+      report_.makespan = std::max({report_.makespan, clock_[r], network_[r]});
     }
     if (report_.makespan > 0)
       report_.bubble = 1 - busy / (report_.makespan * static_cast<double>(schedule_.size()));
@@ -201,8 +222,10 @@ class Simulation {
   ScheduleFacts facts_;
   std::vector<size_t> next_;
   std::vector<double> clock_;
-  std::vector<int64_t> open_;  // by stage: micro-batches whose last backward has not run
-  std::vector<double> done_[kDoes];
+  std::vector<double> network_;   // by rank: when its last collective ends
+  std::vector<double> gathered_;  // by stage: when its parameters are there
+  std::vector<int64_t> open_;     // by stage: micro-batches whose last backward has not run
+  std::vector<double> done_[kNumKeys];
   std::vector<int16_t> waiting_;  // by ActionKind and cell: the rank that waits for it
   int64_t order_ = 0;
   Simulated report_;

@@ -1,6 +1,7 @@
-// Simulation of a schedule: its faults, its duration, its memory. No tensors, no threads. Works for
-// a compute-only schedule (data arrives one transfer time after it was computed) and for a lowered
-// one (each transfer is an action). Stateless; thread-safe.
+// What running a schedule would do: its faults, how long it takes, what it keeps. No tensors, no
+// threads. The same for a schedule of compute only (data is there a transfer's time after it was
+// made) and for a lowered one (each transfer is an action). Collectives of data-parallel ranks take
+// time where they are actions (with_sharding_actions()). Stateless; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,9 +14,11 @@ namespace mtrain {
 /// Costs of one micro-batch in one stage, in arbitrary but consistent units of time and memory.
 struct StageCosts {
   double forward = 1, backward = 1, weights = 1;  // a B without W takes backward + weights
-  double activation = 1;                          // memory held from F to the end of B
-  double kept = 1;  // the part of it, with the gradients of outputs, that W needs: held from the
-                    // end of B to the end of W
+  double activation = 1;                          // held from F to the end of B
+  double kept = 1;  // of it, with the gradients of outputs, what W needs: held from the end of B to
+                    // the end of W
+  double gather = 0, scatter = 0;  // time of a Gather and of a Scatter
+  double params = 0;               // memory of the gathered parameters: held from Gather to Release
 };
 
 /// How an action waits for its transfer.
@@ -28,13 +31,16 @@ struct Costs {
   std::vector<StageCosts> stages;  // by stage; empty: `all` for every stage
   double send = 0;                 // time of a transfer between ranks
   TransferMode transfer = TransferMode::asynchronous;
+  /// Gather and Scatter run while their rank computes, one after the other; F and B wait for the
+  /// parameters. Otherwise the rank waits for each.
+  bool overlap_collectives = true;
   const StageCosts& of(int64_t stage) const {
     return stages.empty() ? all : stages[static_cast<size_t>(stage)];
   }
   StageCosts all;
 };
 
-/// The time at which an action ran.
+/// When an action ran. A collective that overlaps with compute starts where the program has it.
 struct TimedAction {
   Action action;
   double start = 0, end = 0;
@@ -49,8 +55,9 @@ struct Simulated {
                                  // stage, between F and the last of B and W
   double makespan = 0;
   std::vector<double> busy;  // by rank: time in F, B and W
-  std::vector<double> peak;  // by rank: peak memory of activations, in the costs' unit
-  std::vector<std::vector<TimedAction>> timeline;  // by rank: the actions that ran, in order
+  std::vector<double> peak;  // by rank: most memory of activations and gathered parameters, in the
+                             // costs' unit
+  std::vector<std::vector<TimedAction>> timeline;  // by rank, what ran, in its order
 };
 
 /// Runs every rank's next action as soon as its dependencies are complete. `plan` gives the

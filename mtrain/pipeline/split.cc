@@ -77,9 +77,8 @@ std::vector<std::string> uneven(const SplitRequest& r, const StageMap& map) {
 std::vector<std::string> by_layout(const SplitRequest& r, const StageMap& map) {
   wanted(r.first_stage_layers == 0 && r.last_stage_layers == 0 && !r.account_for_embedding &&
              !r.account_for_loss,
-         "a layout says all: first_stage_layers, last_stage_layers, account_for_embedding and "
-         "account_for_loss have no place "
-         "beside it",
+         "dist.layout decides all of it: first_stage_layers, last_stage_layers, "
+         "account_for_embedding and account_for_loss cannot be set too",
          "choose one of the two ways");
   PipelineLayout layout = parse_pipeline_layout(r.layout);
   std::string where = cat("dist.layout '", printable(r.layout), "': ");

@@ -157,7 +157,8 @@ void Trainer::build() {
                    ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
   interpreter_->set_gradient_hooks(
       {[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
-
+  interpreter_->set_param_hooks({[this](int64_t stage) { buckets_->gather_stage(stage); },
+                                 [this](int64_t stage) { buckets_->release_stage(stage); }});
   open_store();
   state_.seed = static_cast<uint64_t>(s.rng.seed);
   saved_ = make_saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity(),

@@ -143,8 +143,8 @@ TEST_CASE("what does not work out is refused with the reason") {
   refused({.layers = 2, .layout = "Et||tx|L"}, four,
           "dist.layout 'Et||tx|L': 'x' is none of E t m L | ( ) * , (character 6)");
   refused({.layers = 2, .first_stage_layers = 1, .layout = "Et||t|L"}, four,
-          "a layout says all: first_stage_layers, last_stage_layers, account_for_embedding and "
-          "account_for_loss have no place overlapped it");
+          "dist.layout decides all of it: first_stage_layers, last_stage_layers, "
+          "account_for_embedding and account_for_loss cannot be set too");
 }
 
 }  // namespace
