@@ -97,16 +97,4 @@ std::string SchemaCatalog::kind_of(std::string_view section_name) const {
   return {};
 }
 
-std::string ConfigContainer::setting_of(Fact fact) const {
-  auto found = facts_.find(fact);
-  return found == facts_.end() ? std::string() : found->second;
-}
-
-std::optional<int64_t> ConfigContainer::fact(Fact fact) const {
-  const std::string path = setting_of(fact);
-  const Node* node = path.empty() ? nullptr : root_.find(path);
-  if (!node || node->kind() != NodeKind::integer || node->faulty()) return std::nullopt;
-  return node->as_int();
-}
-
 }  // namespace mtrain
