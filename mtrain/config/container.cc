@@ -493,16 +493,4 @@ bool ConfigContainer::is_secret(std::string_view path) const {
   return std::find(secrets_.begin(), secrets_.end(), path) != secrets_.end();
 }
 
-std::string ConfigContainer::setting_of(Fact fact) const {
-  auto found = facts_.find(fact);
-  return found == facts_.end() ? std::string() : found->second;
-}
-
-std::optional<int64_t> ConfigContainer::fact(Fact fact) const {
-  const std::string path = setting_of(fact);
-  const Node* node = path.empty() ? nullptr : root_.find(path);
-  if (!node || node->kind() != NodeKind::integer || node->faulty()) return std::nullopt;
-  return node->as_int();
-}
-
 }  // namespace mtrain

@@ -71,9 +71,16 @@ class MT_API ConfigContainer {
 
   /// The path of the setting that publishes a fact, "model.layers"; empty where no component of
   /// this recipe publishes it.
-  std::string setting_of(Fact fact) const;
+  std::string setting_of(Fact fact) const {
+    auto found = facts_.find(fact);
+    return found == facts_.end() ? std::string() : found->second;
+  }
   /// The value of that setting; nothing where there is none, or where it is faulty.
-  std::optional<int64_t> fact(Fact fact) const;
+  std::optional<int64_t> fact(Fact fact) const {
+    const Node* node = root_.find(setting_of(fact));
+    const bool valid = node && node->kind() == NodeKind::integer && !node->faulty();
+    return valid ? std::optional(node->as_int()) : std::nullopt;
+  }
 
   /// Replaces the written value of a setting by the value that this run uses; the written value
   /// becomes its history. Removes `instead_of`, the setting's alternative (Field::alternative), and
