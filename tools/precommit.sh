@@ -15,7 +15,7 @@ if [[ ! -f build/build.ninja ]]; then
   exit 1
 fi
 
-mapfile -t folders < <(git diff --name-only "${1-HEAD}" -- mtrain tests/unit | sed -nE 's,^(tests/unit|mtrain)/([a-z]+)/.*,\2,p' | sort -u)
+mapfile -t folders < <(git diff --name-only "${1-HEAD}" -- mtrain tests/unit | sed -nE 's,^(tests/unit|mtrain)/([a-z_]+)/.*,\2,p' | sort -u)
 targets=(mtrain)
 names="tree|layers|format|docs"
 for folder in "${folders[@]}"; do

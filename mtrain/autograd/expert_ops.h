@@ -1,7 +1,7 @@
-// The differentiable ops of mixtures of experts: the router, the way of tokens to rows of experts
-// and back, and products with one matrix per expert. The choice of experts is made on the host,
-// where the numbers of rows are needed anyway. T tokens, E experts, K experts per token, D width, N
-// outputs, R rows: one for each pair of a token and its expert.
+// Differentiable ops of mixtures of experts: the router, dispatch of tokens to rows of experts and
+// back, and products with one matrix per expert. The host selects the experts, because it needs the
+// numbers of rows anyway. Dimensions: T tokens, E experts, K experts per token, D width, N outputs,
+// R rows (one per pair of a token and one of its experts). For the rank's own thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,40 +13,40 @@
 
 namespace mtrain {
 
-/// logits[T,E] = x[T,D] · w[E,D]ᵀ, all in float whatever the dtype of x.
+/// logits[T,E] = x[T,D] · w[E,D]ᵀ, computed and returned in float for any dtype of x.
 MT_API Tensor router_logits(const Tensor& x_TD, const Tensor& w_ED);
 
-/// How logits become choices.
+/// How logits become a selection of experts and their weights.
 struct RouterRule {
   enum class Score : uint8_t { softmax, sigmoid, sqrt_softplus } score = Score::softmax;
   int64_t top_k = 2;
-  bool pre_softmax = false;  // softmax over all experts, as it is, instead of over the chosen ones
-  double scaling = 1;        // of the chosen scores
-  int64_t groups = 0;        // > 0: experts come from `group_top_k` of these groups, those with the
-                             // largest sums of their
-  int64_t group_top_k =
-      0;  // max(1, top_k / group_top_k) best scores (DeepSeek-AI 2024, arXiv:2412.19437, 2.1.2)
+  bool pre_softmax = false;  // softmax over all experts instead of over the selected ones
+  double scaling = 1;        // factor of the selected scores
+  int64_t groups = 0;  // > 0: experts are selected from `group_top_k` of these groups, those with
+                       // the largest sums of their max(1, top_k / group_top_k) best scores
+                       // (DeepSeek-AI 2024, arXiv:2412.19437, 2.1.2)
+  int64_t group_top_k = 0;  // number of selected groups
 };
 
-/// A loss that draws experts towards equal load: f_e · P_e summed over experts, for the tokens of
-/// one group, with f_e the share of choices that fall on expert e times E, and P_e its mean score
-/// (Fedus et al. 2022, arXiv:2101.03961, eq. 4).
+/// An auxiliary loss for balanced load: Σ_e f_e · P_e over the tokens of one group, where f_e is E
+/// times the fraction of selections that go to expert e, and P_e is its mean score (Fedus et al.
+/// 2022, arXiv:2101.03961, eq. 4).
 struct BalanceTerm {
   enum class Over : uint8_t { micro_batch, sequence, given } over = Over::micro_batch;
   double coefficient = 0;
   std::span<const float>
-      load;  // given: f of each expert, known from elsewhere; read in forward only
+      load;  // given: f of each expert, known from elsewhere; read only in forward
 };
 
-/// What balances a router. `add_up` makes sums over all ranks that share the tokens of the
-/// micro-batch; empty: one rank. The losses enter the gradient of the logits with `token_weight`
-/// per token, as every token's own loss does.
+/// Everything that balances a router. `add_up` sums its argument, in place, over all ranks that
+/// share the tokens of the micro-batch; empty: one rank. The losses enter the gradient of the
+/// logits with `token_weight` per token, like each token's own loss.
 struct RouterBalance {
   std::vector<BalanceTerm> terms;
   double z_coefficient =
-      0;  // of mean (log sum exp logits)² (Zoph et al. 2022, arXiv:2202.08906, eq. 5)
+      0;  // weight of mean (log sum exp logits)² (Zoph et al. 2022, arXiv:2202.08906, eq. 5)
   std::span<const float>
-      bias;  // [E], joins in the choice only (Wang et al. 2024, arXiv:2408.15664); may be empty
+      bias;  // [E], added for the selection only (Wang et al. 2024, arXiv:2408.15664); may be empty
   std::span<const int32_t>
       sequence_of;  // [T], the sequence of each token, for terms over sequences
   int64_t sequences = 0;
@@ -54,38 +54,39 @@ struct RouterBalance {
   float token_weight = 0;
 };
 
-/// What routers have done since they were last asked; filled by backward, so that it counts once
-/// what is recomputed.
+/// Statistics of routers since the last reset. Backward fills them, so recomputed forwards count
+/// once.
 struct RouterRecord {
-  std::vector<int64_t> choices;  // [E], of the experts that were chosen
-  std::vector<double> terms;     // sums over this rank's tokens, by term
-  double z = 0;                  // the same of the z loss, coefficient included
+  std::vector<int64_t> choices;  // [E], how often each expert was selected
+  std::vector<double> terms;     // one per term, sums over this rank's tokens
+  double z = 0;                  // the same for the z loss, coefficient included
   int64_t tokens = 0;
 };
 
 struct Routed {
-  Tensor weights_TK;             // float, with its place on the tape
-  std::vector<int32_t> experts;  // [T*K], the choices of a token in falling order of score
+  Tensor weights_TK;             // float, differentiable
+  std::vector<int32_t> experts;  // [T*K], the selection of each token in descending order of score
 };
 
-/// Chooses experts. Ties go to the expert of smaller number. `record` may be null and outlives the
-/// tape.
+/// Selects experts. Ties go to the expert with the smaller number. `record` may be null and must
+/// outlive the tape.
 MT_API Routed route(const Tensor& logits_TE, const RouterRule& rule, const RouterBalance& balance,
                     RouterRecord* record);
 
-/// Which rows come from which: row i of the result is row `from[i]` of the source, and row t of the
-/// source went to the rows `to[t, 0 … fan)` of the result, -1 where there are fewer. Both int32.
+/// A mapping of rows: row i of the result is row `from[i]` of the source, and row t of the source
+/// goes to the rows `to[t, 0 … fan)` of the result, -1 where there are fewer. Both are int32.
 struct RowMap {
   Tensor from;  // [R]
   Tensor to;    // [T, fan]
 };
 
-/// y[i] = x[from[i]]; the gradient of x is the sum over its copies, in the order of `to`.
+/// y[i] = x[from[i]], x [T,D] -> y [R,D]. The gradient of x sums over its copies, in the order of
+/// `to`.
 MT_API Tensor gather_rows(const Tensor& x_TD, const RowMap& map);
 
-/// The way back: y[t] = addend[t] + Σ_j weights[t, j / copies] · x[to[t,j]], j ascending, with fan
-/// = K · copies. `slot` [R] is each row's place in `weights`, counted over T·K. `addend` may be
-/// undefined.
+/// The inverse of gather_rows, weighted: y[t] = addend[t] + Σ_j weights[t, j / copies] ·
+/// x[to[t,j]], j ascending, with fan = K · copies. `slot` [R] is the index of each row's weight in
+/// the flattened `weights` [T·K]. `addend` [T,D] may be undefined.
 struct CombineMap {
   RowMap rows;
   Tensor slot;
@@ -94,10 +95,10 @@ struct CombineMap {
 MT_API Tensor combine_rows(const Tensor& x_RD, const Tensor& weights_TK, const CombineMap& map,
                            const Tensor& addend = {});
 
-/// y[R,N]: rows of expert e, which follow one another, times w[e]ᵀ of w[E,N,D]. `rows` counts those
-/// of each expert. With `later`, a backward that does not put gradients of parameters off by itself
-/// leaves that of w there, for who runs it. With `small`, which outlives the tape, in a
-/// low-precision type, each expert by itself.
+/// y[R,N]: the rows of expert e, which are consecutive, times w[e]ᵀ of w[E,N,D]. `rows` has the
+/// number of rows of each expert. With `later`, the gradient of w is deferred to it, unless
+/// backward defers gradients of parameters anyway; the caller runs it. With `quantized`, which must
+/// outlive the tape, the products are in a low-precision type, for each expert separately.
 using RowCounts = std::shared_ptr<const std::vector<int64_t>>;
 MT_API Tensor grouped_linear(const Tensor& x_RD, const Tensor& w_END, const RowCounts& rows,
                              const std::shared_ptr<DeferredGradients>& later = nullptr,

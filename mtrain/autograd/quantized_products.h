@@ -1,9 +1,9 @@
-// QuantizedProducts: how the three products of a linear layer are computed in FP8 or FP4. Their
-// operands are rounded to the low-precision type with scales as a recipe has them; what is
-// multiplied are the codes, on the device's unit for them or (times scales of tiles, which bf16
-// holds exactly) as bf16, sums are in float, and scales of whole tensors join in behind them.
-// Everything else — bias, residual, gradients, weights that are updated — is as without. Owned by
-// the layer's model; for the rank's own thread.
+// QuantizedProducts: the three products of a linear layer in FP8 or FP4. Operands are rounded to
+// the low-precision type with scales according to a recipe. The products multiply codes on the
+// device's low-precision unit, or otherwise their bf16 values (code times tile scale, which bf16
+// represents exactly). Sums are in float, and scales of whole tensors are applied after the sum.
+// Everything else (bias, residual, gradients, master weights) is unaffected. Owned by the layer's
+// model; for the rank's own thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -16,47 +16,51 @@
 
 namespace mtrain {
 
-/// Where scales come from.
+/// How scales are computed.
 enum class QuantRecipe : uint8_t {
-  tensorwise,  // one per tensor, from its own largest value
-  delayed,     // one per tensor, from those of earlier steps
-  blockwise,   // of 1x128 values along the sum, weights 128x128; powers of two
-  mxfp8,       // of 32 values along the sum; powers of two as e8m0
-  nvfp4,       // of 16 values along the sum, weights 16x16, in e4m3 beside one per tensor
+  tensorwise,  // one per tensor, from its current amax (largest absolute value)
+  delayed,     // one per tensor, from the amax of earlier steps
+  blockwise,   // per 1x128 elements along the contraction dimension, weights per 128x128; powers of
+               // two
+  mxfp8,       // per 32 elements along the contraction dimension; e8m0 powers of two
+  nvfp4,       // per 16 elements along the contraction dimension, weights per 16x16; e4m3, with one
+               // float scale per tensor
 };
 
-/// What a layer's operands are to a recipe.
+/// The role of an operand in a recipe.
 enum class QuantOperand : uint8_t { input, weight, gradient };
 inline constexpr size_t kQuantOperands = 3;
 
 struct QuantRule {
   QuantRecipe recipe = QuantRecipe::tensorwise;
   QuantFormat forward = QuantFormat::e4m3,
-              backward = QuantFormat::e5m2;  // of inputs and weights; of gradients of outputs
-  float headroom = 1;                        // delayed: room above the largest value that is known
-  bool stochastic = true;  // nvfp4: gradients are rounded to one of their neighbours by chance
-                           // (Philox, by element)
+              backward = QuantFormat::e5m2;  // forward: format of inputs and weights; backward:
+                                             // format of output gradients
+  float headroom = 1;                        // delayed: factor of room above the known amax
+  bool stochastic = true;  // nvfp4: stochastic rounding of gradients (Philox, by element)
   bool hadamard =
-      true;  // nvfp4: both operands of a weight's gradient are rotated first, 16 tokens at a time
+      true;  // nvfp4: both operands of the weight gradient are rotated first, 16 tokens at a time
 };
 
-/// Delayed scaling: the largest values of earlier steps, and those of the step in flight.
+/// Delayed scaling: the amax of each operand in earlier steps, and in the current step. Does not
+/// own the history.
 class MT_API DelayedScales {
  public:
   enum class Algorithm : uint8_t { max, most_recent };
-  /// `history` holds, for each operand, those of the last steps, newest first; 0 where there was
-  /// none. It is its owner's, alike on all ranks, and may be written (by a checkpoint) until it is
-  /// first used.
+  /// `history` holds, for each operand, the amax of the last steps, newest first; 0 where there was
+  /// none. The caller owns it; it is the same on all ranks and may be written (by a checkpoint)
+  /// until it is first used.
   DelayedScales(std::vector<float>& history, Algorithm algorithm)
       : history_(&history), algorithm_(algorithm) {}
 
-  /// The largest value that this operand's scale is made for; undefined where nothing is known yet.
+  /// The amax from which this operand's scale is computed, float [1]; undefined if nothing is known
+  /// yet.
   Tensor known(Run& run, QuantOperand operand);
-  /// Takes in a tensor's largest value.
+  /// Records the amax of a tensor in the current step.
   void see(Run& run, QuantOperand operand, const Tensor& amax);
-  /// What was seen since end_step(), on this rank; 0 where nothing was.
+  /// The amax of each operand since end_step(), on this rank; 0 if nothing was recorded.
   std::array<float, kQuantOperands> seen(Run& run) const;
-  /// Ends a step with the largest values over all ranks; `keep` false forgets them.
+  /// Ends a step. `seen` holds the maxima over all ranks; `keep` false discards them.
   void end_step(std::span<const float> seen, bool keep);
 
  private:
@@ -64,11 +68,11 @@ class MT_API DelayedScales {
   Algorithm algorithm_;
   Tensor seen_, used_;  // [3], float
   std::array<bool, kQuantOperands> is_known_{};
-  bool stale_ = true;  // used_ is not that of the history
+  bool stale_ = true;  // used_ does not match the history
 };
 
-/// Of a weight whose value is codes (optim/quantized_weights.h), one float for each of its
-/// matrices: the largest value of all of it, and what its codes are to be multiplied by.
+/// Scales of a weight that is stored as codes (optim/quantized_weights.h), one float per matrix:
+/// the amax of the whole matrix, and the factor of its codes.
 struct WeightScales {
   Tensor measured, factors;
 };
@@ -78,34 +82,33 @@ class MT_API QuantizedProducts {
   QuantizedProducts(const QuantRule& rule, uint64_t name_key) : rule_(rule), name_key_(name_key) {}
   const QuantRule& rule() const { return rule_; }
 
-  /// How largest values of an operand become those over all ranks that have a part of it, in place.
-  /// Collective; empty: one rank.
+  /// Turns the amax of an operand's shard into the maximum over all ranks that hold a shard of it,
+  /// in place. Collective; empty: one rank.
   std::function<void(const Tensor& amax, QuantOperand operand)> share;
-  DelayedScales* delayed = nullptr;  // of `delayed`
-  WeightScales coded;                // undefined: the weight's value is not codes
-  /// Where the columns of gradients lie in the whole that draws count over; 0: they are the whole.
+  DelayedScales* delayed = nullptr;  // for recipe `delayed`; not owned
+  WeightScales coded;                // undefined unless the weight is stored as codes
+  /// Position of this rank's columns of output gradients in the whole matrix, and the width of the
+  /// whole matrix, for stochastic rounding; outputs 0: this rank has all columns.
   int64_t first_output = 0, outputs = 0;
 
-  /// The largest value of an operand, over all ranks: what its scale is made from. Undefined where
-  /// the recipe needs none.
+  /// The amax of an operand over all ranks, from which its scale is computed. Undefined if the
+  /// recipe needs none.
   Tensor measure(Run& run, const Tensor& x, QuantOperand operand) const;
 
-  /// An operand with what measure() said of it; or codes (u8), with what they are to be multiplied
-  /// by.
+  /// An operand x with its amax; or codes (u8) with their factor.
   struct Operand {
     Tensor x, amax, factor = {};
   };
-  /// `matrix`: of a weight of several, which one.
+  /// `matrix`: the index of the matrix in a weight that holds several.
   Operand take(Run& run, const Tensor& x, QuantOperand operand, int64_t matrix = 0) const;
 
-  /// Codes of any of a weight's values, where the recipe has one scale per matrix, and that scale's
-  /// factor: the same as products would make of them. `amax`: the largest value of the matrix that
-  /// codes are made for. `codes` may be undefined.
+  /// Quantizes any elements of a weight, for recipes with one scale per matrix, and returns the
+  /// factor of the codes: the same codes and factor as in products. `amax`: the amax of the matrix.
+  /// `codes` may be undefined.
   void encode(Run& run, const Tensor& values, const Tensor& amax, const Tensor& codes,
               const Tensor& factor) const;
 
-  /// The products of products.h; `draw` sets the micro-batch and row that random rounding counts
-  /// from.
+  /// The products of products.h. `draw`: the global row from which stochastic rounding counts.
   void forward(Run& run, const Operand& x, const Operand& w, const Tensor& b, const Tensor& addend,
                const Tensor& y) const;
   void input_gradient(Run& run, const Operand& dy, const Operand& w, const Tensor& dx,
@@ -114,14 +117,14 @@ class MT_API QuantizedProducts {
                        bool accumulate, int64_t draw) const;
 
  private:
-  enum class Along : uint8_t { cols, rows };  // the dimension that a product adds up
-  /// An operand as a product takes it. Where the device has a unit for the recipe: codes and scales
-  /// as that reads them; else their values in bf16.
+  enum class Along : uint8_t { cols, rows };  // the contraction dimension of the product
+  /// An operand as products read it: codes and scales in the layout of the device's unit if it
+  /// supports the recipe, otherwise bf16 values.
   struct Codes {
-    Tensor values;          // bf16 [as x]
-    Tensor packed, scales;  // bytes, in this layout
+    Tensor values;          // bf16, shape of x
+    Tensor packed, scales;  // bytes, in `layout`
     QuantLayout layout;
-    Tensor factor;  // float [1], undefined: 1
+    Tensor factor;  // float [1]; undefined: 1
   };
   Codes quantize(Run& run, const Operand& operand, QuantOperand kind, Along along,
                  int64_t draw) const;

@@ -1,10 +1,11 @@
-// ResultPlacement: how an op's result is placed along the axis of Run::typed, and whether its
-// inputs mix at all, before anything is computed. An op that knows has a member
-//   MaybePlacement placed(const Tensor& …) const;                        of the inputs of
-//   forward(); written with ResultPlacement
-// and its result then carries the letter; the result of another op has what forward() gave it,
-// usually nothing. Where an input's placement is not known the result's is not, and nothing is
-// refused. Values.
+// ResultPlacement: computes the placement of an op's result along the axis of Run::typed, and
+// refuses inputs that cannot be combined, before anything is computed. An op with placement rules
+// has a member
+//   MaybePlacement placed(const Tensor& …) const;   // same inputs as forward()
+// that uses ResultPlacement, and its result then carries the placement. The result of another op
+// keeps what forward() set, usually nothing. If the placement of an input is unknown, the placement
+// of the result is unknown and nothing is refused. A value type; does not own the names it refers
+// to.
 #pragma once
 #include <optional>
 #include <string_view>
@@ -18,19 +19,20 @@ using MaybePlacement = std::optional<Placement>;
 
 class MT_API ResultPlacement {
  public:
-  /// `op` names it in messages; `x` is its first input.
+  /// `op` is the name for messages; `x` is the first input of the op.
   ResultPlacement(std::string_view op, const Tensor& x)
       : op_(op), shape_(x.shape()), placed_(x.placement()) {}
 
-  /// What comes of mixing so far with another input by a rule; as it is where that input is absent.
-  /// Throws Error(bug) that names the op, both letters and what to redistribute.
+  /// Combines the placement so far with another input by a rule; does nothing if that input is
+  /// undefined. Throws Error(bug) that names the op, both placements and which input to
+  /// redistribute.
   ResultPlacement& with(PlacementRule rule, const Tensor& input);
-  /// The same of rules with one input.
+  /// The same for rules with one input.
   ResultPlacement& with(PlacementRule rule);
-  /// Throws where it is cut along this dim, with why the op needs the whole.
+  /// Throws if the tensor is sharded along this dim; `why` says why the op needs the whole.
   ResultPlacement& uncut(int dim, std::string_view why);
-  /// Goes on with another placement where the present one is `from`; throws where it is known and
-  /// another.
+  /// Continues with placement `to` if the current one is `from`; throws if the current one is known
+  /// and different.
   ResultPlacement& turn(Placement from, Placement to, std::string_view why);
   operator MaybePlacement() const { return placed_; }  // NOLINT: the end of a chain
 

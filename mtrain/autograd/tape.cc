@@ -48,7 +48,7 @@ void before_values(const TapeNode& node) {
       leaf->watch->before_value(leaf->number);
 }
 
-// An op whose backward never ran.
+// Releases the uses of an op whose backward never ran.
 TapeNode::~TapeNode() {
   for (const auto& input : inputs)
     if (Leaf* leaf = as_leaf(input.get())) --leaf->uses;
@@ -60,7 +60,7 @@ void TapeNode::record(std::vector<std::shared_ptr<NodeBase>> nodes) {
     if (Leaf* leaf = as_leaf(input.get())) ++leaf->uses;
 }
 
-// A gradient that another holder still reads must not be added to in place.
+// A gradient that another holder still reads must be copied before it is added to.
 void InputGrad::own(Run& run) {
   if (target_->grad.unique() || target_->is_leaf) return;
   Tensor copy = run.empty(target_->grad.shape(), target_->grad.dtype());
@@ -102,9 +102,9 @@ void InputGrad::give(Run& run, const Tensor& gradient) {
 
 namespace {
 
-// The gradient as the op's backward expects it. Views of the result may have been used, and float
-// gradients of norm weights can come from a result of another dtype; a slice of the result has no
-// way back and is refused here.
+// Returns the gradient in the form that the op's backward expects. The result may have been used
+// through views, and float gradients of norm weights can come from a result of another dtype. A
+// slice of the result has no backward and is refused here.
 Tensor take_gradient(TapeNode& node) {
   node.has_grad = false;
   node.spent = true;
@@ -119,7 +119,7 @@ Tensor take_gradient(TapeNode& node) {
 
 void DeferredGradients::run() {
   for (auto& work : work_)
-    std::exchange(work, {})();  // each lets go of its tensors before the next one's begins
+    std::exchange(work, {})();  // each releases its tensors before the next one starts
   work_.clear();
 }
 
@@ -148,8 +148,7 @@ void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, Deferred
     before_values(*node);
     call_plugin(*node, "backward()", [&] { node->run_backward(take_gradient(*node), later); });
     for (auto& input : std::exchange(node->inputs, {})) {
-      if (Leaf* leaf = as_leaf(input.get()))
-        count_done(*leaf);  // what is put off holds a use of its own
+      if (Leaf* leaf = as_leaf(input.get())) count_done(*leaf);  // deferred work holds its own use
       auto next = std::dynamic_pointer_cast<TapeNode>(input);
       if (!next || !next->has_grad) continue;
       MT_CHECK(!next->spent,

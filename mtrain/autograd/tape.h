@@ -1,11 +1,10 @@
 // The tape: coarse ops with hand-written backward. An op is a struct with
-//   Tensor forward(Run&, const Tensor& …);                       keeps what backward needs as
-//   members void backward(Run&, const Tensor& dy, Grads<N>& g);          directly under forward;
-//   g[i] feeds input i MaybePlacement placed(const Tensor& …) const; optional: how the result is
-//   placed over ranks (placed.h)
-// and `apply(Op{…}, inputs…)` runs it and, when any input wants a gradient, hangs the op on the
-// result. The op object is the saved context and is released as soon as its backward has run. One
-// tape per Run, on its thread.
+//   Tensor forward(Run&, const Tensor& …);        saves what backward needs in members
+//   void backward(Run&, const Tensor& dy, Grads<N>& g);  follows forward; g[i] feeds input i
+//   MaybePlacement placed(const Tensor& …) const; optional; see result_placement.h
+// `apply(Op{…}, inputs…)` runs the op and, if any input needs a gradient, attaches it to the
+// result. The op object is the saved context; it is released as soon as its backward has run. There
+// is one tape per Run, used on the Run's thread.
 #pragma once
 #include <array>
 #include <functional>
@@ -18,64 +17,66 @@
 
 namespace mtrain {
 
-/// Anything a gradient can flow into: an op's result or a parameter.
+/// Anything that receives a gradient: an op's result or a parameter.
 class MT_API GradTarget : public NodeBase {
  public:
   ~GradTarget() override;
-  /// Where the gradient adds up. Leaves keep float; results keep their own dtype.
+  /// The accumulated gradient: float for leaves, the result's own dtype otherwise.
   Tensor grad;
-  /// False: `grad` holds nothing of this step yet and is to be overwritten.
+  /// False: `grad` holds nothing of this step yet and must be overwritten.
   bool has_grad = false;
   bool is_leaf = false;
 };
 
-/// Who keeps values or gradients of parameters only while they are needed, or wants to know when a
-/// gradient is complete. `leaf` is the number that it gave the leaf. Called on the rank's thread,
-/// in the order in which ops run, which is the same on all ranks of one program.
+/// Observer of parameters, for owners that keep values or gradients only while they are needed, or
+/// that must know when a gradient is complete. `leaf` is the number that the observer gave to the
+/// leaf. Called on the rank's thread, in the order in which ops run, which is the same on all ranks
+/// of one program.
 class MT_API LeafWatch {
  public:
   virtual ~LeafWatch();
-  /// The value is about to be read.
+  /// The value will be read next.
   virtual void before_value(int64_t leaf) = 0;
-  /// The gradient is about to be written.
+  /// The gradient will be written next.
   virtual void before_gradient(int64_t leaf) = 0;
   /// A backward has run the last op on any tape that reads the parameter: nothing more is added to
   /// its gradient, unless further ops are recorded.
   virtual void gradient_complete(int64_t leaf) = 0;
 };
 
-/// A parameter's end of the tape: `grad` is its float main gradient, allocated by its owner.
+/// A parameter on the tape: `grad` is its float main gradient, allocated by the parameter's owner.
 class MT_API Leaf final : public GradTarget {
  public:
   Leaf() { is_leaf = true; }
   ~Leaf() override;
   LeafWatch* watch = nullptr;
-  int64_t number = 0;  // watch's
-  int64_t uses = 0;    // ops on tapes that read it and have not run backward
+  int64_t number = 0;  // number for `watch`
+  int64_t uses = 0;    // number of ops on tapes that read it and have not run backward
 };
 
-/// A use of a parameter that outlives its op on the tape: its gradient is not complete before it
-/// ends.
+/// A use of a parameter that outlives its op on the tape: the gradient is incomplete until end().
 class MT_API LeafUse {
  public:
   explicit LeafUse(GradTarget& leaf);
-  /// What goes before end() was never added.
+  /// Destruction without end() means that the gradient was never added.
   ~LeafUse();
   LeafUse(const LeafUse&) = delete;
   LeafUse& operator=(const LeafUse&) = delete;
-  /// The gradient has been added.
+  /// Call it after the gradient has been added.
   void end();
 
  private:
   Leaf* leaf_;
 };
 
-/// Gradients of parameters that a backward has left for later: the W of a pipeline schedule that
-/// has it apart (Qi et al. 2023, arXiv:2401.10241). Holds what they are computed from: inputs of
-/// products and gradients of their outputs. For the thread of the tape; the parameters outlive it.
+/// Gradients of parameters that a backward deferred: the W of pipeline schedules that separate it
+/// from B (Qi et al. 2023, arXiv:2401.10241). Owns the tensors from which they are computed: inputs
+/// of products and gradients of their outputs. For the thread of the tape; the parameters must
+/// outlive it.
 class MT_API DeferredGradients {
  public:
-  /// Adds up what was put off, in the order in which it came, and lets go of it.
+  /// Computes the deferred gradients in the order in which they were added, and releases each one's
+  /// tensors.
   void run();
   bool empty() const { return work_.empty(); }
   void add(std::function<void()> work) { work_.push_back(std::move(work)); }
@@ -88,22 +89,23 @@ class MT_API DeferredGradients {
 class MT_API TapeNode : public GradTarget {
  public:
   ~TapeNode() override;
-  /// Whether the result can be computed again from what the op keeps for backward; again() does so.
+  /// Whether again() can recompute the result from the saved context.
   virtual bool repeatable() const { return false; }
   virtual Tensor again(Run&) { return {}; }
-  /// Runs the op's backward on `dy`, feeding the inputs, and drops what it kept. `later`: see
-  /// backward().
+  /// Runs the op's backward on `dy`, which feeds the inputs, and releases the saved context.
+  /// `later`: see backward().
   virtual void run_backward(const Tensor& dy, DeferredGradients* later) = 0;
-  uint64_t order = 0;  // creation number: larger runs first, which is a valid order
-  Shape shape;         // of the result; its gradient arrives in this shape and dtype
+  uint64_t order =
+      0;  // creation number: nodes run in descending order, which is a valid topological order
+  Shape shape;  // of the result; its gradient arrives with this shape and dtype
   DType dtype = DType::f32;
   bool queued = false, spent = false;
   std::vector<std::shared_ptr<NodeBase>> inputs;
-  /// Sets the inputs, and counts the use of those that are leaves.
+  /// Sets the inputs, and counts a use of each input that is a leaf.
   void record(std::vector<std::shared_ptr<NodeBase>> nodes);
 };
 
-/// Backward's view of one input.
+/// One input as backward sees it: where to put its gradient.
 class MT_API InputGrad {
  public:
   InputGrad() = default;
@@ -113,19 +115,19 @@ class MT_API InputGrad {
 
   struct Slot {
     Tensor out;
-    bool accumulate;  // "+=" into what other uses left there
+    bool accumulate;  // "+=" onto contributions of other uses
   };
-  /// The tensor to write this input's gradient into: float for parameters, `dtype` otherwise.
-  /// REQUIRES: wanted().
+  /// The tensor for this input's gradient: float for parameters, `dtype` otherwise. REQUIRES:
+  /// wanted().
   Slot slot(Run& run, const Shape& shape, DType dtype);
-  /// As slot(), but already zero when nothing is there yet, for kernels that always add.
+  /// Like slot(), but zero-filled if there is no gradient yet, for kernels that always accumulate.
   Tensor accumulator(Run& run, const Shape& shape, DType dtype);
-  /// Hands over a finished gradient without copying where that is possible. The giver must not
-  /// write it afterwards.
+  /// Passes a finished gradient on, without a copy if possible. The caller must not write to it
+  /// afterwards.
   void give(Run& run, const Tensor& gradient);
-  /// Calls `work(InputGrad)`, which feeds this input: at once, or, where it is a parameter and this
-  /// backward puts those off, when their time comes. `work` holds by value what it needs; that
-  /// stays as it is until then. REQUIRES: wanted().
+  /// Calls `work(InputGrad)`, which feeds this input. It runs at once, or later if the input is a
+  /// parameter and this backward defers those. `work` must hold everything it needs by value, and
+  /// that must stay unchanged until then. REQUIRES: wanted().
   template <class Work>
   void compute(Work work) {
     InputGrad now(target_);
@@ -135,9 +137,9 @@ class MT_API InputGrad {
       use->end();
     });
   }
-  /// Where this backward puts gradients of parameters off to, null when it does not.
+  /// Where this backward defers gradients of parameters; null if it does not.
   DeferredGradients* later() const { return later_; }
-  /// The same input, whose gradient is put off to `other` where this backward does not put it off.
+  /// The same input, deferred to `other` if this backward does not defer.
   InputGrad or_later(DeferredGradients& other) const {
     return InputGrad(target_, later_ ? later_ : &other);
   }
@@ -175,7 +177,7 @@ class OpNode final : public TapeNode {
   Op blank_{};
 };
 
-/// Runs an op; see the head of this file. Undefined inputs (an absent bias) are allowed.
+/// Runs an op; see the top of this file. Undefined inputs (an absent bias) are allowed.
 template <class Op, class... Inputs>
 Tensor apply(Op op, const Inputs&... in) {
   Run& run = std::get<0>(std::forward_as_tuple(in...)).run();
@@ -202,22 +204,22 @@ Tensor apply(Op op, const Inputs&... in) {
 }
 
 /// Propagates `gradient` of `output` to all leaves. Consumes the tape: a second backward of the
-/// same output is a bug. With `later`, ops that can compute gradients of parameters apart
-/// (products, embeddings) leave them there; the others add them up now. later->run() then gives the
+/// same output is a bug. With `later`, ops that can compute gradients of parameters separately
+/// (products, embeddings) defer them to it; other ops add them now. later->run() then gives the
 /// same bits as a backward without it.
 MT_API void backward(const Tensor& output, const Tensor& gradient,
                      DeferredGradients* later = nullptr);
-/// The same from the node of an output whose values are not needed any more.
+/// The same, from the node of an output whose values are no longer needed.
 MT_API void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient,
                      DeferredGradients* later = nullptr);
 
-/// Tells those who keep values of parameters that the op of this node is about to read them.
+/// Notifies the observers of parameters that the op of this node will read their values.
 MT_API void before_values(const TapeNode& node);
 
-/// Throws Error(config) when the backend has no such kernel.
+/// Throws Error(config) if the backend does not have the kernel.
 MT_API void require_kernel(const Run& run, bool present, std::string_view kernel);
 
-/// Turns the tape off (or on) for a scope.
+/// Turns the tape off (or on) within a scope.
 class GradMode {
  public:
   GradMode(Run& run, bool enabled) : run_(run), before_(std::exchange(run.grad_enabled, enabled)) {}

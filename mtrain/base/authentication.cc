@@ -13,7 +13,7 @@
 namespace mtrain {
 
 namespace {
-constexpr size_t kBlock = 64;  // of SHA-256
+constexpr size_t kBlock = 64;  // block size of SHA-256
 }  // namespace
 
 Mac hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message) {
@@ -39,7 +39,7 @@ Mac hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> messa
 
 bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
   if (a.size() != b.size()) return false;
-  // Volatile: the compiler must not leave the loop at the first difference.
+  // Volatile: otherwise the compiler may leave the loop at the first difference.
   volatile std::byte difference{0};
   for (size_t i = 0; i < a.size(); ++i) difference = difference | (a[i] ^ b[i]);
   return difference == std::byte{0};

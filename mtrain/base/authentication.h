@@ -1,6 +1,6 @@
-// What processes that share a secret prove it with, over a connection that strangers can reach too:
-// random bytes of the system, HMAC-SHA256 (RFC 2104), and a comparison whose time says nothing.
-// Stateless; thread-safe.
+// Authentication of processes that share a secret, over a connection that others can also reach:
+// random bytes from the system, HMAC-SHA256 (RFC 2104) and a constant-time comparison. Stateless;
+// thread-safe.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -14,13 +14,14 @@ namespace mtrain {
 
 using Mac = std::array<std::byte, 32>;
 
-/// Of `message`, under `key` of any length.
+/// HMAC-SHA256 of `message` under `key`, which may have any length.
 MT_API Mac hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);
-/// Whether both are the same; takes as long for any contents of one length.
+/// True when both spans are equal. The time depends only on their lengths, not on their contents.
 MT_API bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b);
-/// Nobody can guess them. Throws Error(io) when the system has none.
+/// Fills `bytes` with cryptographically secure random bytes. Throws Error(io) when the system has
+/// none.
 MT_API void fill_with_random(std::span<std::byte> bytes);
-/// So many random bytes as lower-case hex digits.
+/// Returns `bytes` random bytes as lower-case hex digits (two digits per byte).
 MT_API std::string random_hex(size_t bytes);
 
 }  // namespace mtrain

@@ -1,5 +1,5 @@
-// Integer arithmetic that refuses to wrap. Every size or offset that comes from a file goes through
-// these. Stateless.
+// Integer arithmetic that detects overflow. Every size or offset that comes from a file uses these
+// functions. Stateless; thread-safe.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -23,15 +23,15 @@ template <std::integral T>
   return out;
 }
 
-/// Converts when the value fits the target type.
+/// Converts `value` if it fits the target type; otherwise returns nothing.
 template <std::integral To, std::integral From>
 [[nodiscard]] std::optional<To> checked_cast(From value) {
   if (!std::in_range<To>(value)) return std::nullopt;
   return static_cast<To>(value);
 }
 
-/// A chain of checked operations: once one has overflowed, the whole value is absent.
-/// `Checked<uint64_t>(n) * 12 + 34` holds a value only if no step wrapped.
+/// A chain of checked operations: once one of them overflows, the whole chain has no value.
+/// `Checked<uint64_t>(n) * 12 + 34` holds a value only if no step overflowed. A value type.
 template <std::integral T>
 class Checked {
  public:
@@ -61,7 +61,7 @@ class Checked {
     out.value_ = out.valid_ ? *result : T{0};
     return out;
   }
-  T value_;  // not an optional: GCC 12 warns of one that it believes uninitialised
+  T value_;  // not a std::optional: GCC 12 reports a false "uninitialised" warning for one
   bool valid_ = true;
 };
 

@@ -1,4 +1,4 @@
-// A count with its noun in the right number, for messages. Stateless; safe from any thread.
+// A count with its noun in singular or plural, for messages. Stateless; thread-safe.
 #pragma once
 #include <concepts>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace mtrain {
 
-/// 1 and "step" -> "1 step", 2 -> "2 steps". `more`: the plural where it is not made by an s.
+/// 1 and "step" -> "1 step", 2 -> "2 steps". `more`: the plural, where it is not formed with an s.
 template <std::integral Count>
 std::string counted(Count n, std::string_view one, std::string_view more = {}) {
   if (n == 1) return cat(n, " ", one);

@@ -1,7 +1,8 @@
-// Doorbell: where one thread sleeps until another has news for it. The sleeper announces itself,
-// looks once more, and only then sleeps; whoever has news makes them visible first and rings
-// afterwards, which costs one load while nobody sleeps. Both sides need sequential consistency: of
-// the announcement and the news, one is seen. One sleeper, any number of ringers.
+// Doorbell: one thread sleeps until another thread signals an event. The sleeper sets a flag,
+// checks for the event once more, and only then sleeps. The other thread first publishes the event
+// and then calls ring(), which costs one load while nobody sleeps. Both sides use sequentially
+// consistent operations, so at least one of them sees what the other wrote and no wake-up is lost.
+// One sleeper; any number of threads may ring.
 #pragma once
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -15,7 +16,7 @@
 
 namespace mtrain {
 
-/// Lets the core's other hardware thread go first, between two looks of one that spins.
+/// CPU hint inside a spin loop: the other hardware thread of the core gets priority.
 inline void pause_core() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -32,7 +33,8 @@ class Doorbell {
             nullptr, 0);
   }
 
-  /// Sleeps until rung, for `limit` at most and possibly shorter; not at all when `news()` is true.
+  /// Sleeps until ring(), for at most `limit`; may return earlier. Does not sleep when `news()` is
+  /// true.
   template <class News>
   void sleep(std::chrono::nanoseconds limit, News&& news) {
     asleep_.store(1);

@@ -27,7 +27,7 @@ const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
 }  // namespace
 
 size_t size_of(DType dtype) { return row(dtype).bytes; }
-// Also of what came from another process.
+// Accepts any number, since the value may come from another process.
 const char* name(DType dtype) {
   return static_cast<size_t>(dtype) < kRows.size() ? row(dtype).name : "?";
 }

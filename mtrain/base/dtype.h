@@ -1,4 +1,4 @@
-// Element types of tensors and files.
+// Element types of tensors and files. Stateless; thread-safe.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +14,9 @@ enum class DType : uint8_t { f32, bf16, f16, f64, i64, i32, i16, i8, u16, u8 };
 
 /// Bytes of one element.
 MT_API size_t size_of(DType dtype);
-/// The name used in recipes and messages: "fp32", "bf16", "fp16", "fp64", "int64" …
+/// The name in recipes and messages: "fp32", "bf16", "fp16", "fp64", "int64" …
 MT_API const char* name(DType dtype);
-/// The inverse of name(); absent when unknown.
+/// The inverse of name(); nothing for an unknown name.
 MT_API std::optional<DType> dtype_from_name(std::string_view name);
 MT_API bool is_floating(DType dtype);
 

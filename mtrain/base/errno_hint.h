@@ -1,10 +1,10 @@
-// What a user can do about a failed system call. Stateless.
+// Advice for the user after a failed system call. Stateless; thread-safe.
 #pragma once
 #include "mtrain/base/export.h"
 
 namespace mtrain {
 
-/// For the hint of an Error(io); "" for numbers that nobody can do much about.
+/// The hint for an Error(io) with this errno; "" where there is no useful advice.
 MT_API const char* errno_hint(int error);
 
 }  // namespace mtrain

@@ -1,7 +1,7 @@
-// The one exception type. Its class is also the process's exit status, so a failure is never
-// reported as success. A user error (bad recipe, data, file, plugin) goes through MT_USER_CHECK or
-// `throw Error(...)` with where and hint; a bug goes through MT_CHECK, which prints both operands.
-// Thread-safe: values only.
+// The one exception type. Its class is also the exit status of the process, so a failure never
+// looks like success. A user error (bad recipe, data, file, plugin) is thrown by MT_USER_CHECK or
+// `throw Error(...)` and says where it occurred and how to fix it. A bug is reported by MT_CHECK,
+// which prints both operands. A value type; thread-safe.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace mtrain {
 
-/// What went wrong, as the exit status of the process.
+/// The kind of failure; its number is the exit status of the process.
 enum class ErrorClass : int {
   usage = 2,
   config = 10,
@@ -28,8 +28,8 @@ MT_API const char* name(ErrorClass error_class);
 
 class MT_API Error : public std::runtime_error {
  public:
-  /// `message`: what was wanted and got, with its place; `hint`: what to do about it (may be
-  /// empty).
+  /// `message`: what was expected, what was found, and where; `hint`: what the user can do about it
+  /// (may be empty).
   Error(ErrorClass error_class, std::string message, std::string hint = {});
   ~Error() override;
   Error(const Error&) = default;
@@ -44,13 +44,14 @@ class MT_API Error : public std::runtime_error {
   std::string message_, hint_;
 };
 
-/// Throws Error(bug) naming file, line, the expression and its operands.
+/// Throws Error(bug) that names file, line, the expression and its operands.
 [[noreturn]] MT_API void throw_bug(const char* file, int line, const char* expression,
                                    const std::string& detail);
 
 }  // namespace mtrain
 
-// NOLINTBEGIN(cppcoreguidelines-macro-usage): the expression's text and place are wanted.
+// NOLINTBEGIN(cppcoreguidelines-macro-usage): the macros need the expression's text and source
+// line.
 #define MT_USER_CHECK(condition, error_class, message, hint)                   \
   do {                                                                         \
     if (!(condition)) throw ::mtrain::Error((error_class), (message), (hint)); \

@@ -29,7 +29,7 @@ struct State {
 State* make_state() {
   const char* spec = std::getenv("MTRAIN_FAULT");
   if (!spec || !*spec) return nullptr;
-  auto* state = new State;  // lives until exit
+  auto* state = new State;  // lives until the process exits
   for (const auto& item : split(spec, ',')) {
     auto part = split(item, ':');
     Armed armed{.site = part[0], .action = part.size() > 2 ? part[2] : "kill"};
@@ -53,7 +53,7 @@ int errno_from(std::string_view text) {
   return found == kNames.end() ? EIO : found->second;
 }
 
-/// "SITE/N": until the site has been visited so often.
+/// "SITE/N": waits until the site has been visited N times.
 void await_visits(State& s, const std::string& what) {
   size_t slash = what.rfind('/');
   const std::string site = what.substr(0, slash);

@@ -57,7 +57,7 @@ void Fiber::start(std::function<void()> body) {
   context_->own.uc_stack.ss_sp = context_->memory + context_->guard;
   context_->own.uc_stack.ss_size = context_->bytes - context_->guard;
   context_->own.uc_link = nullptr;
-  auto self = reinterpret_cast<std::uintptr_t>(this);  // arguments are ints
+  auto self = reinterpret_cast<std::uintptr_t>(this);  // makecontext passes only ints
   ::makecontext(&context_->own, reinterpret_cast<void (*)()>(&Fiber::enter), 2,
                 static_cast<unsigned>(uint64_t{self} >> 32), static_cast<unsigned>(self));
 #if defined(__SANITIZE_THREAD__)

@@ -1,6 +1,7 @@
-// Fiber: a second flow of control on one thread, with a stack of its own. Whoever owns it says when
-// it goes on, and it says when it stops; nothing runs at the same time. Thread-local state is the
-// thread's, but for the PluginCall, which is the flow's. For one thread; not to be moved.
+// Fiber: a second flow of control on one thread, with its own stack (a coroutine). The owner starts
+// and resumes it; its body gives control back by yield(). The two never run at the same time. They
+// share the thread's thread-local state, except for the current PluginCall, which each flow has
+// separately. For one thread; neither copyable nor movable.
 #pragma once
 #include <cstddef>
 #include <exception>
@@ -11,28 +12,29 @@
 
 namespace mtrain {
 
-/// Thrown to unwind a flow of control that will not go on; no error.
+/// Thrown to unwind the stack of a fiber that will not be resumed; not an error.
 struct FiberUnwinding {};
 
 class PluginCall;
 
 class MT_API Fiber {
  public:
-  /// Takes address space for a stack, of which only what is used takes memory, with a page below it
-  /// that may not be touched. Throws std::bad_alloc.
+  /// Reserves address space for the stack, with a guard page below it; only the used part takes
+  /// physical memory. Throws std::bad_alloc.
   explicit Fiber(size_t stack_bytes = size_t{8} << 20);
-  /// REQUIRES: nothing is under way.
+  /// REQUIRES: !under_way().
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Begins `body`, up to its first yield() or its end. What it throws is thrown here. REQUIRES:
-  /// nothing is under way.
+  /// Runs `body` until its first yield() or its end. Rethrows here what the body throws. REQUIRES:
+  /// !under_way().
   void start(std::function<void()> body);
-  /// Goes on behind the last yield(). What the body throws is thrown here. REQUIRES: under_way().
+  /// Continues the body after its last yield(). Rethrows here what the body throws. REQUIRES:
+  /// under_way().
   void resume();
   bool under_way() const { return under_way_; }
-  /// From within the body: back to whoever started or resumed it.
+  /// Called by the body: returns control to the caller of start() or resume().
   void yield();
 
  private:
@@ -45,7 +47,7 @@ class MT_API Fiber {
   std::unique_ptr<Context> context_;
   std::function<void()> body_;
   std::exception_ptr thrown_;
-  const PluginCall* plugin_call_ = nullptr;  // the body's, while it does not run
+  const PluginCall* plugin_call_ = nullptr;  // the body's PluginCall while the body is suspended
   bool under_way_ = false;
 };
 

@@ -47,7 +47,7 @@ class Descriptor {
 
 namespace {
 
-/// The descriptor that a path such as /dev/fd/63 names; -1 for other paths.
+/// The descriptor that a path such as /dev/fd/63 refers to; -1 for other paths.
 int named_descriptor(const fs::path& path) {
   const std::string& text = path.native();
   for (std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
@@ -59,9 +59,9 @@ int named_descriptor(const fs::path& path) {
   return -1;
 }
 
-/// A copy of the pipe that the path names as a descriptor of this process, else -1. The pipe is not
-/// opened again: without O_NONBLOCK that could wait for a writer, and with it a read would not wait
-/// for the text.
+/// A duplicate of the pipe that the path refers to as a descriptor of this process, else -1. The
+/// pipe is not opened again: without O_NONBLOCK that could wait for a writer, and with it a read
+/// would not wait for data.
 int copy_of_pipe(const fs::path& path) {
   int fd = named_descriptor(path);
   struct stat info {};
@@ -72,7 +72,7 @@ int copy_of_pipe(const fs::path& path) {
 
 int open_without_pipes(const fs::path& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK |
-                                    O_NOCTTY);  // a pipe without a writer would hang right here
+                                    O_NOCTTY);  // open() of a pipe without a writer would block
   if (fd < 0) fail("open", path, errno);
   struct stat info {};
   int error = ::fstat(fd, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : 0;

@@ -1,5 +1,5 @@
-// Files: whole reads, durable writes, read-only mappings. All failures are Error(io) naming the
-// path and the system's reason. Objects own their descriptors; one object is for one thread at a
+// Files: whole reads, durable writes, read-only mappings. All failures are Error(io) that name the
+// path and the system's reason. Objects own their descriptors; each object is for one thread at a
 // time.
 #pragma once
 #include <cstddef>
@@ -15,21 +15,21 @@ namespace mtrain {
 
 namespace fs = std::filesystem;
 
-/// Opens a file for reading; the descriptor is the caller's. Refuses a folder, pipe, device or
-/// socket, whose reads may never end, but not a pipe of this process named by its descriptor:
-/// `/dev/fd/63`, what a shell passes for `<(zcat x.gz)`.
+/// Opens a file for reading; the caller owns the descriptor. Refuses a folder, pipe, device or
+/// socket, because a read of it may never end. Exception: a pipe of this process that is named by
+/// its descriptor, such as `/dev/fd/63`, which a shell passes for `<(zcat x.gz)`.
 MT_API int open_regular_file(const fs::path& path);
-/// Reads a whole file (open_regular_file); refuses one larger than `max_bytes`.
+/// Reads a whole file, opened by open_regular_file; refuses a file larger than `max_bytes`.
 MT_API std::string read_file(const fs::path& path, uint64_t max_bytes = uint64_t{1} << 32);
 
-/// Who may read a file that is made: everybody whom the umask allows, or its owner alone.
+/// Who may read a new file: everybody whom the umask allows, or only its owner.
 enum class Readers : uint8_t { everybody, owner };
 
-/// A file being written. Every write is completed or throws; nothing is durable before sync().
-/// Failpoints: <site>.open, <site>.write, <site>.fsync with the `site` given here.
+/// A file that is being written. Every write completes or throws; nothing is durable before sync().
+/// Failpoints: <site>.open, <site>.write, <site>.fsync with the given `site`.
 class MT_API FileWriter {
  public:
-  /// Creates the file (it must not exist unless `truncate`).
+  /// Creates the file. It must not exist, unless `truncate` is set.
   FileWriter(fs::path path, std::string site, bool truncate = false,
              Readers readers = Readers::everybody);
   ~FileWriter();
@@ -38,7 +38,7 @@ class MT_API FileWriter {
 
   void write(std::span<const std::byte> data);
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  /// Makes the content durable. A failed fsync is final: the file must be thrown away, never synced
+  /// Makes the content durable. After a failed fsync the file must be discarded, never synced
   /// again.
   void sync();
   void close();
@@ -54,17 +54,18 @@ class MT_API FileWriter {
 
 /// Makes directory entries (creations, renames) durable.
 MT_API void sync_directory(const fs::path& directory, std::string_view site = "dir");
-/// Renames and, by fsync of the parent, makes it durable. Fails if `to` is a non-empty directory.
+/// Renames, then makes the rename durable by an fsync of the parent folder. Fails if `to` is a
+/// non-empty directory.
 MT_API void durable_rename(const fs::path& from, const fs::path& to,
                            std::string_view site = "rename");
-/// Writes `content` so that a crash leaves either the old file or the new one: temporary file,
-/// fsync, rename, fsync.
+/// Writes `content` so that a crash leaves either the old file or the complete new one: temporary
+/// file, fsync, rename, fsync of the folder.
 MT_API void write_file_atomic(const fs::path& path, std::string_view content,
                               std::string_view site = "file", Readers readers = Readers::everybody);
-/// Creates a directory and its parents; Error(io) names what stands in the way.
+/// Creates a directory and its parents; the Error(io) names the path that is in the way.
 MT_API void make_directories(const fs::path& path);
 
-/// A whole file mapped read-only. Empty files give an empty span.
+/// A whole file, mapped read-only. An empty file gives an empty span. Owns the mapping.
 class MT_API MappedFile {
  public:
   MappedFile() = default;
@@ -75,7 +76,7 @@ class MT_API MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const fs::path& path() const { return path_; }
-  /// Tells the kernel that reads will be scattered (no read-ahead) or in order.
+  /// Advises the kernel that reads will be scattered (no read-ahead) or sequential.
   void advise_random() const;
   void advise_sequential() const;
 
@@ -85,7 +86,7 @@ class MT_API MappedFile {
   size_t size_ = 0;
 };
 
-/// The directory holding the running executable.
+/// The directory of the running executable.
 MT_API fs::path program_directory();
 
 }  // namespace mtrain

@@ -1,6 +1,6 @@
-// bfloat16 and IEEE half as storage types: arithmetic happens in float. Usable from CPU and CUDA
-// sources. Conversions round to nearest even; NaN stays NaN; half overflows to infinity (IEEE
-// 754-2019 §4.3.1).
+// bfloat16 and IEEE half as storage types; arithmetic is done in float. For CPU and CUDA sources.
+// Conversions round to nearest even; NaN stays NaN; half overflows to infinity (IEEE 754-2019
+// §4.3.1). Value types; thread-safe.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -47,12 +47,13 @@ struct f16 {
     uint32_t half;
     if (magnitude >= 0x7F800000u) {  // infinity or NaN
       half = 0x7C00u | (magnitude > 0x7F800000u ? 0x200u | ((magnitude >> 13) & 0x3FFu) : 0u);
-    } else if (magnitude >= 0x477FF000u) {  // rounds past the largest half (65504)
+    } else if (magnitude >= 0x477FF000u) {  // rounds above the largest half (65504)
       half = 0x7C00u;
     } else if (magnitude >= 0x38800000u) {  // normal
       uint32_t rebased = magnitude - 0x38000000u;
       half = (rebased + 0xFFFu + ((rebased >> 13) & 1u)) >> 13;
-    } else {  // subnormal: adding 0.5 aligns the fraction with the half's, and the adder rounds
+    } else {  // subnormal: adding 0.5 aligns the fraction with that of a half, and the addition
+              // rounds
       half = detail::bits_of(detail::float_of(magnitude) + 0.5f) - 0x3F000000u;
     }
     bits = static_cast<uint16_t>(sign | half);

@@ -88,8 +88,8 @@ bool has_sha_instructions() {
   return kHas;
 }
 
-/// The rounds by the CPU's instructions, four at a time; they want the state as the halves (a, b,
-/// e, f) and (c, d, g, h).
+/// SHA-256 rounds by the CPU's instructions, four at a time. They need the state as the halves (a,
+/// b, e, f) and (c, d, g, h).
 __attribute__((target("sha,sse4.1"))) void sha_blocks(uint32_t* state, const uint8_t* data,
                                                       size_t blocks) {
   auto* words = reinterpret_cast<__m128i*>(state);
@@ -127,7 +127,7 @@ bool has_sha_instructions() {
   return kHas;
 }
 
-/// The rounds by the CPU's instructions, four at a time.
+/// SHA-256 rounds by the CPU's instructions, four at a time.
 __attribute__((target("+crypto"))) void sha_blocks(uint32_t* state, const uint8_t* data,
                                                    size_t blocks) {
   uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4);

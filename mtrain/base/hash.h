@@ -1,5 +1,5 @@
-// Checksums: CRC-32C (Castagnoli, RFC 3720) for speed, SHA-256 (FIPS 180-4) for identity. Stateless
-// functions and one incremental object; an object is for one thread at a time.
+// Checksums: CRC-32C (Castagnoli, RFC 3720) for speed, SHA-256 (FIPS 180-4) for identity. The
+// functions are stateless and thread-safe; a Sha256 object is for one thread at a time.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace mtrain {
 
-/// CRC-32C of `data`, continuing from `crc` (0 to start). Uses the CPU's instruction where it has
+/// CRC-32C of `data`, continuing from `crc` (0 to start). Uses the CPU's CRC instruction if it has
 /// one.
 MT_API uint32_t crc32c(std::span<const std::byte> data, uint32_t crc = 0);
 
 class MT_API Sha256 {
  public:
-  /// Uses the CPU's SHA instructions where it has them, unless told otherwise.
+  /// Uses the CPU's SHA instructions if it has them and `use_instructions` is true.
   explicit Sha256(bool use_instructions = true);
   void update(std::span<const std::byte> data);
   void update(std::string_view text) { update(std::as_bytes(std::span(text.data(), text.size()))); }
-  /// Finishes and returns the 32 bytes, or 64 lower-case hex digits. REQUIRES: one of both is
-  /// called, once.
+  /// Finishes, and returns 32 bytes (digest) or 64 lower-case hex digits (hex). REQUIRES: exactly
+  /// one call of either.
   std::array<std::byte, 32> digest();
   std::string hex();
 

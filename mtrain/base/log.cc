@@ -30,7 +30,7 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-/// Lines on standard error that wait for no reader, the level in its colour.
+/// Log lines on standard error that never wait for a reader, with a coloured level.
 class StandardErrorSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit StandardErrorSink(bool color) : color_(color) {}
@@ -70,8 +70,8 @@ spdlog::logger& logger() {
         !(no_color && *no_color) && ::isatty(2) == 1 && spdlog::details::os::is_color_terminal();
     auto made =
         std::make_shared<spdlog::logger>("mtrain", std::make_shared<StandardErrorSink>(color));
-    // On a terminal a live line may stand in the row (mtrain/train/observers/console.h): erase it,
-    // it will be redrawn.
+    // On a terminal, a live progress line may occupy the current row
+    // (mtrain/train/observers/console.h): erase it; it will be redrawn.
     const char* terminal = std::getenv("TERM");
     bool erase = ::isatty(2) == 1 && terminal && std::string_view(terminal) != "dumb";
     made->set_pattern(erase ? "\r\x1b[K%^%l%$: %v" : "%^%l%$: %v");

@@ -1,5 +1,5 @@
-// Log lines for people, on standard error. Thread-safe. Plugins log through these, so one logger
-// serves the process.
+// Log lines on standard error. Thread-safe. Plugins use these functions too, so the process has one
+// logger.
 #pragma once
 #include <string_view>
 
@@ -11,8 +11,8 @@ namespace mtrain {
 enum class LogLevel { debug, info, warn, error, off };
 
 MT_API void log_message(LogLevel level, std::string_view text);
-/// Lines below this level are dropped. The start value comes from MTRAIN_LOG (debug, info, warn,
-/// error, off).
+/// Sets the lowest level that is printed. The initial value comes from MTRAIN_LOG (debug, info,
+/// warn, error, off).
 MT_API void set_log_level(LogLevel level);
 
 template <class... Args>

@@ -20,18 +20,18 @@ namespace {
 
 struct Mapping {
   uintptr_t begin, end;
-  std::string message;  // ready made: the handler may not make one
+  std::string message;  // formatted in advance: the signal handler must not allocate
 };
 
-/// The handler walks this at any moment, so blocks are only ever added, and a slot is emptied
-/// before its mapping goes.
+/// The handler may read this list at any time, so blocks are only added, and a slot is cleared
+/// before its Mapping is deleted.
 struct Block {
   std::array<std::atomic<const Mapping*>, 256> slots{};
   std::atomic<Block*> next{nullptr};
 };
 
 Block first_block;
-std::mutex mutex;  // of those who write
+std::mutex mutex;  // serialises writers
 struct sigaction handled_before {};
 
 template <class Visit>
@@ -48,14 +48,15 @@ extern "C" void on_bus_error(int, siginfo_t* info, void*) {
     if (!mapping || at < mapping->begin || at >= mapping->end) return false;
     for (std::string_view rest = mapping->message; !rest.empty();) {
       pollfd wait{.fd = 2, .events = POLLOUT, .revents = 0};
-      if (::poll(&wait, 1, 0) == 0) break;  // nobody reads
+      if (::poll(&wait, 1, 0) == 0) break;  // the pipe is full
       ssize_t got = ::write(2, rest.data(), rest.size());
       if (got < 0 && errno != EINTR) break;
       if (got > 0) rest.remove_prefix(static_cast<size_t>(got));
     }
     _exit(static_cast<int>(ErrorClass::io));
   });
-  sigaction(SIGBUS, &handled_before, nullptr);  // the instruction comes again, and meets that
+  sigaction(SIGBUS, &handled_before,
+            nullptr);  // the instruction runs again and raises the signal for the previous handler
 }
 
 void install_handler() {
@@ -87,7 +88,7 @@ void guard_mapping(const void* at, size_t bytes, const fs::path& path) {
   });
   if (done) return;
   while (Block* next = last->next.load(std::memory_order_relaxed)) last = next;
-  auto* added = new Block;  // lives until exit
+  auto* added = new Block;  // lives until the process exits
   added->slots[0].store(mapping.release(), std::memory_order_relaxed);
   last->next.store(added, std::memory_order_release);
 }

@@ -1,8 +1,8 @@
-// What a process says when a mapped file cannot be read: one that is shortened, or on a disk that
-// fails, while it is mapped ends the process by SIGBUS at some read, and a bare signal names no
-// file. From the first guarded mapping on, the handler writes an error of class io that names the
-// file and ends the process with its status; a SIGBUS elsewhere goes to whoever handled it before.
-// Thread-safe.
+// Errors for mapped files that become unreadable. If a file is truncated, or its disk fails, while
+// it is mapped, the next read raises SIGBUS, and a plain signal does not name the file. The first
+// guarded mapping installs a SIGBUS handler: it writes an error of class io that names the file,
+// and ends the process with that status. A SIGBUS at any other address goes to the previous
+// handler. Thread-safe.
 #pragma once
 #include <cstddef>
 

@@ -23,14 +23,14 @@ struct Entry {
   const Entry* next = nullptr;
 };
 
-// Entries are added and never removed: the handler of a signal may walk the list at any moment.
+// Entries are added and never removed: a signal handler may walk the list at any time.
 std::atomic<const Entry*> entries{nullptr};
 
-// Initial-exec: reading it never allocates, so a signal's handler may.
+// Initial-exec: access never allocates, so a signal handler may read it.
 __attribute__((tls_model("initial-exec"))) thread_local const PluginCall* current_call = nullptr;
 
-/// Sets begin and end to the extent of the mapped file around entry->begin; leaves them empty where
-/// there is none.
+/// Sets begin and end to the extent of the mapped file around `inside`; leaves them empty if there
+/// is none.
 void find_extent(Entry& entry, uintptr_t inside) {
   struct Search {
     uintptr_t inside;
@@ -68,14 +68,14 @@ bool out_of_resources(const std::system_error& error) {
 }  // namespace
 
 void register_plugin_code(PluginCode code, const void* inside) {
-  if (plugin_at(inside)) return;  // another host has loaded it
+  if (plugin_at(inside)) return;  // another host has already loaded it
   auto entry = std::make_unique<Entry>();
   entry->code = std::move(code);
   find_extent(*entry, reinterpret_cast<uintptr_t>(inside));
   entry->next = entries.load();
   while (!entries.compare_exchange_weak(entry->next, entry.get())) {
   }
-  static_cast<void>(entry.release());  // as long as the plugin: until the process ends
+  static_cast<void>(entry.release());  // lives as long as the plugin: until the process exits
 }
 
 const PluginCode* plugin_at(const void* address) {

@@ -1,7 +1,7 @@
-// Which plugin's code a thread is in. Core makes each call of a component through call_plugin(), so
-// that an exception or a crash of a plugin is reported with its name and the call, and the process
-// ends with ErrorClass::plugin. A call costs two stores to a thread-local variable. Components are
-// attributed by the file that defines their class: those of the core library are nobody's plugin.
+// Tracks which plugin's code a thread runs. Core calls components only through call_plugin(), so an
+// exception or crash in a plugin is reported with the plugin's name and the call, and the process
+// ends with ErrorClass::plugin. A call costs two stores to a thread-local variable. A component
+// belongs to the file that defines its class; components of the core library belong to no plugin.
 // Thread-safe.
 #pragma once
 #include <string>
@@ -13,21 +13,23 @@
 
 namespace mtrain {
 
-/// A plugin file that is mapped, for as long as the process lives.
+/// A plugin file that stays mapped until the process ends.
 struct PluginCode {
   std::string title;  // "optimizer plugin 'lion'"
   std::string path;
 };
 
-/// To be called for each plugin before its first call. `inside` is any address of its code or data.
+/// Registers a plugin before its first call. `inside` is any address of its code or data.
 MT_API void register_plugin_code(PluginCode code, const void* inside);
-/// The plugin whose file is mapped at this address; null: none. Async-signal-safe.
+/// The plugin whose file is mapped at this address; null if there is none. Async-signal-safe.
 MT_API const PluginCode* plugin_at(const void* address);
 
-/// Marks that this thread runs plugin code, until it is destroyed or another begins. Scopes nest.
+/// Marks that this thread runs plugin code, until the object is destroyed or a nested PluginCall
+/// begins. Scopes nest.
 class MT_API PluginCall {
  public:
-  /// `call` is shown to the user: "update()". It and what is at `inside` outlive the scope.
+  /// `call` is shown to the user: "update()". `call` and the code at `inside` must outlive the
+  /// scope.
   PluginCall(const void* inside, const char* call)
       : inside_(inside), call_(call), outer_(exchange_current(this)) {}
   ~PluginCall() { exchange_current(outer_); }
@@ -37,10 +39,10 @@ class MT_API PluginCall {
   const PluginCode* plugin() const { return plugin_at(inside_); }
   const char* call() const { return call_; }
 
-  /// The innermost call of this thread; null outside of all. Async-signal-safe.
+  /// The innermost call of this thread; null outside of any call. Async-signal-safe.
   static const PluginCall* current();
-  /// Makes `call` (or null) this thread's and returns what was: for those who switch stacks, or
-  /// work on behalf of another thread that waits for them.
+  /// Makes `call` (may be null) the current call of this thread and returns the previous one. For
+  /// code that switches stacks, or that works for another thread which waits for it.
   static const PluginCall* exchange_current(const PluginCall* call);
 
  private:
@@ -49,16 +51,16 @@ class MT_API PluginCall {
   const PluginCall* outer_;
 };
 
-/// Rethrows the exception being handled. Where it came out of a plugin's code as something else
-/// than an mtrain::Error, as Error(plugin) with the names of plugin and call. What is not the
-/// plugin's passes unchanged: the end of memory or of threads.
+/// Rethrows the exception that is being handled. If plugin code threw it and it is not an
+/// mtrain::Error, it becomes Error(plugin) with the names of plugin and call. Exceptions that the
+/// plugin does not cause (no memory, no threads) pass unchanged.
 [[noreturn]] MT_API void rethrow_from_plugin(const void* inside, const char* call);
 
-/// Returns f(), which calls `component`.
+/// Returns f(), which calls a member of `component`.
 template <class Component, class F>
 decltype(auto) call_plugin(const Component& component, const char* call, F&& f) {
   static_assert(std::is_polymorphic_v<Component>);
-  const void* inside = &typeid(component);  // lies in the file that defines the class
+  const void* inside = &typeid(component);  // an address in the file that defines the class
   try {
     PluginCall scope(inside, call);
     return std::forward<F>(f)();

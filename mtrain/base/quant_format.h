@@ -1,6 +1,6 @@
-// Floating-point types of eight bits and less, as storage: arithmetic happens in float. FP8 e4m3
-// and e5m2 (Micikevicius et al. 2022, arXiv:2209.05433), FP4 e2m1 and the power-of-two scale e8m0
-// (OCP Microscaling Formats 1.0, 2023). Stateless, branch-free, usable from CPU and CUDA sources.
+// Floating-point types of at most eight bits, as storage; arithmetic is done in float. FP8 e4m3 and
+// e5m2 (Micikevicius et al. 2022, arXiv:2209.05433), FP4 e2m1 and the power-of-two scale e8m0 (OCP
+// Microscaling Formats 1.0, 2023). Stateless, branch-free, thread-safe; for CPU and CUDA sources.
 #pragma once
 #include <cstdint>
 
@@ -9,37 +9,37 @@
 namespace mtrain {
 
 namespace detail {
-/// 2^exponent. REQUIRES: a normal float.
+/// 2^exponent. REQUIRES: the result is a normal float.
 constexpr float power_of_two(int exponent) {
   return __builtin_bit_cast(float, static_cast<uint32_t>(127 + exponent) << 23);
 }
 }  // namespace detail
 
 enum class QuantFormat : uint8_t { e4m3, e5m2, e2m1 };
-/// Where the scales of a matrix in a low-precision type come from; formulas in kernel/quantize.h.
+/// How the scales of a low-precision matrix are computed; formulas in kernel/quantize.h.
 enum class QuantScale : uint8_t {
-  tensor,        // one for all, for a given largest value
-  power_of_two,  // of each tile's largest value, rounded down to a power of two
-  e8m0,          // the same, as the microscaling formats round and store it
-  nvfp4,         // e4m3 for each tile, beside one for all
+  tensor,        // one per tensor, from a given largest absolute value (amax)
+  power_of_two,  // one per tile, from its amax, rounded down to a power of two
+  e8m0,          // one per tile: a power of two, rounded and stored as the microscaling formats do
+  nvfp4,         // one e4m3 scale per tile, and one float scale per tensor
 };
 
 /// Sign, 4 exponent bits, 3 fraction bits; no infinity, one NaN (magnitude 0x7F).
 struct E4M3 {
   static constexpr int kFraction = 3, kMinExponent = -6, kBits = 8;
   static constexpr float kMax = 448.0f;
-  static constexpr uint32_t kInfinity = 0x7FC00000u;  // what an infinite float becomes: NaN
+  static constexpr uint32_t kInfinity = 0x7FC00000u;  // the result for an infinite float: NaN
   static constexpr uint32_t kNan = 0x7F;
 };
-/// Sign, 5 exponent bits, 2 fraction bits; infinity and NaN as IEEE 754 has them.
+/// Sign, 5 exponent bits, 2 fraction bits; infinity and NaN as in IEEE 754.
 struct E5M2 {
   static constexpr int kFraction = 2, kMinExponent = -14, kBits = 8;
   static constexpr float kMax = 57344.0f;
   static constexpr uint32_t kInfinity = 0x7F800000u;
   static constexpr uint32_t kNan = 0x7E;
 };
-/// Sign, 2 exponent bits, 1 fraction bit: 0, 0.5, 1, 1.5, 2, 3, 4, 6. It has no infinity and
-/// no NaN: both become 6, and the scale of the block must mark them.
+/// Sign, 2 exponent bits, 1 fraction bit: 0, 0.5, 1, 1.5, 2, 3, 4, 6. The format has neither
+/// infinity nor NaN: both become 6, and the scale of the block must mark them.
 struct E2M1 {
   static constexpr int kFraction = 1, kMinExponent = 0, kBits = 4;
   static constexpr float kMax = 6.0f;
@@ -55,14 +55,14 @@ constexpr const char* name(QuantFormat f) {
   return f == QuantFormat::e4m3 ? "e4m3" : f == QuantFormat::e5m2 ? "e5m2" : "e2m1";
 }
 
-/// The format's value nearest to x, ties to even; beyond its largest value that one ("saturating").
-/// What is not finite stays so where the format can say it.
+/// The nearest value of the format, ties to even; larger values saturate to the largest one.
+/// Infinity and NaN are kept where the format has them.
 template <class F>
 MT_HD float round_to_format(float x) {
   constexpr int kDropped = 23 - F::kFraction;
   constexpr uint32_t kMinNormal = static_cast<uint32_t>(127 + F::kMinExponent) << 23;
-  // Adding it to a subnormal leaves a sum whose last bit counts the format's smallest steps: the
-  // adder rounds.
+  // Adding kAlign to a subnormal gives a sum whose last bit counts the format's smallest steps, so
+  // the float addition does the rounding.
   constexpr uint32_t kAlign = static_cast<uint32_t>(127 + F::kMinExponent - F::kFraction + 23)
                               << 23;
   uint32_t u = detail::bits_of(x), sign = u & 0x80000000u, m = u & 0x7FFFFFFFu;
@@ -78,9 +78,9 @@ MT_HD float round_to_format(float x) {
   return detail::float_of(sign | rounded);
 }
 
-/// One of the two neighbours of x in the format, the upper one with the probability that keeps the
-/// mean: `u` is uniform in [0, 1). Saturating; NaN becomes the largest value, and the
-/// scale of the block marks it.
+/// Stochastic rounding to one of the two neighbours of x in the format: the upper one with the
+/// probability that preserves the mean. `u` is uniform in [0, 1). Saturating; NaN becomes the
+/// largest value, and the scale of the block must mark it.
 template <class F>
 MT_HD float round_to_format_stochastic(float x, float u) {
   uint32_t bits = detail::bits_of(x), sign = bits & 0x80000000u, m = bits & 0x7FFFFFFFu;
@@ -89,13 +89,13 @@ MT_HD float round_to_format_stochastic(float x, float u) {
   int exponent = static_cast<int>(detail::bits_of(magnitude) >> 23) - 127;
   exponent = exponent < F::kMinExponent ? F::kMinExponent : exponent;
   float step = detail::float_of(static_cast<uint32_t>(127 + exponent - F::kFraction) << 23);
-  float steps = magnitude / step;  // below 2^(kFraction + 1): exact, and so is its whole part
+  float steps = magnitude / step;  // below 2^(kFraction + 1): exact, and so is its integer part
   float whole = static_cast<float>(static_cast<int32_t>(steps));
   float rounded = (whole + (steps - whole > u ? 1.0f : 0.0f)) * step;
   return detail::float_of(sign | detail::bits_of(rounded > F::kMax ? F::kMax : rounded));
 }
 
-/// The bits of a value of the format, in the low kBits.
+/// The code (bits) of a value of the format, in the low kBits.
 template <class F>
 MT_HD uint8_t encode_format(float value) {
   constexpr int kDropped = 23 - F::kFraction;
@@ -130,7 +130,8 @@ MT_HD float decode_e8m0(uint8_t code) {
   return code == 0 ? detail::float_of(0x00400000u)
                    : detail::float_of(static_cast<uint32_t>(code) << 23);
 }
-/// The smallest power of two that is not below `x` > 0, kept in range; NaN for what is not finite.
+/// The smallest power of two >= `x` > 0, clamped to the format's range; NaN if x is infinite or
+/// NaN.
 MT_HD uint8_t encode_e8m0_up(float x) {
   uint32_t u = detail::bits_of(x) & 0x7FFFFFFFu;
   if (u >= 0x7F800000u) return 0xFF;

@@ -1,7 +1,7 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC'11). A draw is a pure function of (seed, stream name, step, global index): no state
-// to save, and the same element gets the same number whatever the parallel layout, thread count or
-// order of evaluation. Stateless; safe from any thread.
+// 1, 2, 3", SC'11). A draw is a pure function of (seed, stream name, step, global index). There is
+// no state to save, and an element gets the same number for any parallel layout, thread count and
+// order of evaluation. Stateless; thread-safe.
 #pragma once
 #include <array>
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace mtrain {
 
-/// 64-bit FNV-1a of a name, finished with a mixer so that near names give far keys.
+/// 64-bit FNV-1a of a name, followed by a mixer so that similar names give unrelated keys.
 constexpr uint64_t name_key(std::string_view name) {
   uint64_t h = 0xcbf29ce484222325ull;
   for (char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;

@@ -1,4 +1,4 @@
-// Shape: up to eight dimensions held inline (no allocation). A value type.
+// Shape: up to eight dimensions, stored inline (no allocation). A value type.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -13,13 +13,13 @@
 namespace mtrain {
 
 class Shape;
-/// Error(config): the shape asks for more than Shape::kMostElements.
+/// Throws Error(config): the shape has more elements than Shape::kMostElements.
 [[noreturn]] MT_API void throw_too_many_elements(const Shape& shape);
 
 class Shape {
  public:
   static constexpr int kMaxRank = 8;
-  /// Bytes of this many elements of any type still fit in 64 bits.
+  /// With this many elements of any type, the size in bytes still fits in 64 bits.
   static constexpr int64_t kMostElements = int64_t{1} << 59;
   Shape() = default;
   Shape(std::initializer_list<int64_t> dims)
@@ -34,8 +34,8 @@ class Shape {
   int64_t& operator[](int i) { return dims_[index(i)]; }
   const int64_t* begin() const { return dims_.data(); }
   const int64_t* end() const { return dims_.data() + rank_; }
-  /// Product of the dimensions; 1 for rank 0. Throws Error(config) above kMostElements, also where
-  /// a dimension of 0 hides the others: strides are products of some of them.
+  /// Product of the dimensions; 1 for rank 0. Throws Error(config) above kMostElements. Zero
+  /// dimensions are ignored for this check, since strides are products of the other dimensions.
   int64_t numel() const {
     int64_t n = 1;
     bool none = false;
@@ -57,7 +57,7 @@ class Shape {
   }
 
  private:
-  size_t index(int i) const {  // negative counts from the end
+  size_t index(int i) const {  // a negative index counts from the end
     int at = i < 0 ? i + rank_ : i;
     MT_CHECK(at >= 0 && at < rank_, "dimension ", i, " of rank ", rank_);
     return static_cast<size_t>(at);

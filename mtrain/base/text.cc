@@ -14,7 +14,7 @@ namespace mtrain {
 TextPiece::TextPiece(char character) : text_(digits_, 1) { digits_[0] = character; }
 
 TextPiece::TextPiece(double value) {
-  // As a stream prints it: %g with six digits.
+  // As a stream prints it: %g, with six digits.
   const int length = std::snprintf(digits_, sizeof digits_, "%g", value);
   text_ = {digits_, static_cast<size_t>(length)};
 }
@@ -94,8 +94,8 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 namespace {
-/// Whether a typo explains the distance: of a short word, most letters must be right, or all be
-/// there in another order.
+/// Whether a typo explains the distance. In a short word, most letters must match, or all letters
+/// must be present in another order.
 bool is_typo(std::string_view wanted, std::string_view candidate, int distance) {
   if (distance <= 1 || 2 * distance < static_cast<int>(std::max(wanted.size(), candidate.size())))
     return true;
@@ -108,7 +108,7 @@ std::vector<std::string> nearest(std::string_view wanted,
   std::vector<std::pair<int, std::string>> scored;
   for (const auto& candidate : candidates) {
     int allowed = std::max<int>(2, static_cast<int>(std::max(wanted.size(), candidate.size())) / 3);
-    // The distance is the difference of the lengths at least.
+    // The distance is at least the difference of the lengths.
     int apart = std::abs(static_cast<int>(wanted.size()) - static_cast<int>(candidate.size()));
     int distance = apart > allowed ? apart : edit_distance(wanted, candidate);
     bool contains = wanted.size() >= 3 && candidate.find(wanted) != std::string::npos;
@@ -225,8 +225,8 @@ std::string escaped(bool wide, unsigned value) {
   return buffer.data();
 }
 
-/// Whole characters up to `max_bytes`, those that a terminal would obey or hide as escapes; `keep`:
-/// control characters that stay.
+/// Whole characters up to `max_bytes`. Characters that a terminal would interpret or hide become
+/// escapes; `keep`: control characters that stay.
 std::string harmless(std::string_view text, size_t max_bytes, std::string_view keep) {
   bool utf8 = valid_utf8(text);
   std::string out;

@@ -24,10 +24,9 @@ namespace mtrain {
 namespace {
 
 constexpr int kWaitMs = 100, kIdleWaits = 10,
-              kMostWaits = 1000;  // of flush(): for a reader who reads nothing; in all
+              kMostWaits = 1000;  // flush(): waits without progress; waits in all
 
-// Keeps a SIGPIPE that this thread raises from being delivered. One that was pending before stays
-// pending.
+// Suppresses a SIGPIPE that this thread raises. A SIGPIPE that was pending before stays pending.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -68,9 +67,9 @@ TextStream::~TextStream() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-/// O_NONBLOCK belongs to what a descriptor was opened as, which other programs share: this makes
-/// one of our own. Where the system refuses (a terminal of another user), each write asks first,
-/// and another writer may come in between.
+/// O_NONBLOCK is a property of the open file description, which other programs share, so this opens
+/// a new one. If the system refuses (a terminal of another user), each write polls first, and
+/// another writer may fill the pipe in between.
 void TextStream::open_anew() {
   int own =
       ::open(cat("/proc/self/fd/", fd_).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -84,12 +83,12 @@ long TextStream::write_some(std::string_view text) const {
   if (kind_ == Kind::asks_first) {
     pollfd wait{.fd = fd_, .events = POLLOUT, .revents = 0};
     if (::poll(&wait, 1, 0) == 0) return errno = EAGAIN, -1;
-    text = text.substr(0, PIPE_BUF);  // so much is taken without a wait
+    text = text.substr(0, PIPE_BUF);  // a write of this size does not block after a successful poll
   }
   return ::write(fd_, text.data(), text.size());
 }
 
-/// Gives the reader what he takes now; true when nothing is left.
+/// Writes as much as the reader accepts now; returns true when nothing is left.
 bool TextStream::drain() {
   size_t done = 0;
   while (fd_ >= 0 && done < kept_.size()) {
@@ -113,8 +112,8 @@ bool TextStream::drain() {
 void TextStream::write(std::string_view text) {
   if (fd_ < 0) return;
   NoSigpipe guard;
-  // Once a line is missing, the next one waits for the note that says so, which follows what is
-  // kept.
+  // While a line is missing, new lines are dropped too until the notice about missing lines is
+  // written, which follows the buffered text.
   if (!drain() && (missing_ > 0 || kept_.size() + text.size() > kMostKept)) {
     dropped_ += lines_of(text), missing_ += lines_of(text);
     return;
@@ -132,8 +131,8 @@ void TextStream::flush() {
   }
 }
 
-// A full disk may become free again, and what it did not take is not asked for again; a closed pipe
-// never opens.
+// A full disk may get free space again, but the lost text is not written again; a closed pipe stays
+// closed.
 void TextStream::fail(int error) {
   if (error_ == 0) error_ = error;
   dropped_ += lines_of(kept_);
@@ -158,7 +157,7 @@ struct StandardError {
   TextStream stream{2};
 };
 
-// Never destroyed: threads may log until the process is gone.
+// Never destroyed: threads may log until the process ends.
 StandardError& standard_error() {
   static StandardError* const kStream = [] {
     std::atexit(flush_standard_error);

@@ -1,8 +1,9 @@
-// TextStream: text for people, on a descriptor that may be a terminal, a file, a pipe, or gone.
-// Writing never throws, never raises SIGPIPE, and never waits for a reader: what a pipe or terminal
-// does not take at once is kept, up to kMostKept, and given to it later; what goes beyond is
-// dropped line by line, and a line says so where it is missing. Owns a descriptor of its own, so a
-// file that later gets the same number is safe from it. For one thread at a time.
+// TextStream: human-readable output on a descriptor that may be a terminal, a file, a pipe, or
+// closed. Writing never throws, never raises SIGPIPE, and never waits for a reader: text that a
+// pipe or terminal does not accept at once is buffered, up to kMostKept, and written later. Text
+// beyond that limit is dropped line by line, and a line in the output says how much is missing.
+// Owns a duplicate of the descriptor, so a file that later gets the same number is not affected.
+// For one thread at a time.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -17,23 +18,25 @@ class MT_API TextStream {
   static constexpr size_t kMostKept = size_t{256} << 10;
 
   explicit TextStream(int fd);
-  /// Drops what nobody has read: flush() first.
+  /// Drops buffered text; call flush() first.
   ~TextStream();
   TextStream(const TextStream&) = delete;
   TextStream& operator=(const TextStream&) = delete;
 
-  /// `text`: whole lines, or what redraws one; dropped as a whole where there is no room.
+  /// `text`: whole lines, or a control sequence that redraws one line. Dropped as a whole if the
+  /// buffer is full.
   void write(std::string_view text);
-  /// Waits for a reader who is behind: a second at most in which he reads nothing.
+  /// Waits until the reader has taken all buffered text; gives up after one second without
+  /// progress.
   void flush();
-  /// Whether there is text that the reader has yet to take.
+  /// True while there is buffered text that the reader has not taken.
   bool behind() const { return !kept_.empty(); }
-  /// Lines that were dropped, and that are kept still.
+  /// Number of lines that were dropped or are still buffered; 0 after an error.
   size_t lost() const;
-  /// The first error other than a reader who is behind; 0: none.
+  /// The first error other than a slow reader; 0: none.
   int error() const { return error_; }
   bool is_terminal() const;
-  /// Columns of the terminal now; `otherwise` where it has none to tell.
+  /// Current number of columns of the terminal; `otherwise` if it is unknown.
   int columns(int otherwise = 80) const;
 
  private:
@@ -46,12 +49,13 @@ class MT_API TextStream {
   int fd_ = -1, error_ = 0;
   Kind kind_ = Kind::plain;
   std::string kept_;
-  size_t dropped_ = 0, missing_ = 0;  // lines: in all; since the last that said so
+  size_t dropped_ = 0, missing_ = 0;  // dropped lines: in total; since the last notice
 };
 
-/// Standard error of the process, as a TextStream. Thread-safe.
+/// Writes to the standard error of the process through a TextStream. Thread-safe.
 MT_API void write_standard_error(std::string_view text);
-/// Before a process ends, by whatever way but exit(), which does it by itself.
+/// Flushes standard error. Call it before the process ends by any way other than exit(), which
+/// flushes by itself.
 MT_API void flush_standard_error();
 
 }  // namespace mtrain

@@ -1,4 +1,4 @@
-// Upper, lower and title case of texts that know where their bytes come from.
+// Upper, lower and title case of texts that record the origin of each byte.
 #include <unicode/bytestream.h>
 #include <unicode/casemap.h>
 #include <unicode/edits.h>
@@ -19,7 +19,7 @@ bool plain(std::string_view text) {
   return true;
 }
 
-/// ASCII letters alone: for texts of ASCII, and for bytes that are no UTF-8.
+/// Maps only ASCII letters: for ASCII texts, and for bytes that are not UTF-8.
 Text ascii_case(const Text& text, bool upper) {
   Text out = text;
   for (char& c : out.bytes)
@@ -27,7 +27,7 @@ Text ascii_case(const Text& text, bool upper) {
   return out;
 }
 
-/// What a mapping made of a text, each new byte with the origin of what it stands for.
+/// The result of a case mapping; each new byte has the origin of the character that it replaces.
 Text with_origins(const Text& text, std::string mapped, const icu::Edits& edits) {
   Text out;
   out.bytes = std::move(mapped);
@@ -78,7 +78,7 @@ Text title_case(const Text& text, WordStart where) {
   const Text small = lower_case(text);
   Text out;
   bool begins = true;
-  size_t kept = 0;  // up to here it is in `out`
+  size_t kept = 0;  // the bytes before this are already in `out`
   for (size_t at = 0; at < small.bytes.size();) {
     int32_t size = 1;
     UChar32 c = static_cast<unsigned char>(small.bytes[at]);

@@ -25,7 +25,7 @@ Value strftime_now(const std::tm& now, const Arguments& given) {
   if (format.empty() || format.size() > 256) return Value::text({});
   std::array<char, 2048> buffer{};
 #pragma GCC diagnostic push
-// strftime reads nothing but `now` and writes at most buffer.size() bytes, whatever the format is.
+// strftime reads only `now` and writes at most buffer.size() bytes, for any format.
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
   size_t length = std::strftime(buffer.data(), buffer.size(), format.c_str(), &now);
 #pragma GCC diagnostic pop
@@ -98,7 +98,7 @@ Value messages_from_json(std::string_view json) {
                   "wanted {\"role\": …, \"content\": …}");
     auto origin = static_cast<Origin>(std::min<size_t>(i + 1, kLastMessage));
     std::vector<std::pair<Value, Value>>
-        entries;  // who speaks, and the fields' names, are nobody's words
+        entries;  // roles and field names do not have the origin of a message
     for (const auto& [key, value] : all.items()[i].as_map().entries)
       entries.emplace_back(key, key.as_text().bytes == "role" ? value : with_origin(value, origin));
     out.push_back(Value::map(std::move(entries)));

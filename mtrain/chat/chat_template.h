@@ -1,11 +1,11 @@
-// ChatTemplate: conversations as the text a model is trained on, by the Jinja template its makers
-// ship. Immutable once made; may be used from several threads.
+// ChatTemplate renders conversations to the text that a model is trained on, by the Jinja template
+// that comes with the model. Owns its parsed template. Immutable; const members are safe from any
+// thread.
 //
-// Templates and conversations come from strangers. A template reaches nothing but the values it is
-// given, and ends with an error when it takes too many steps or too much memory. The text it makes
-// says of each byte whether the template wrote it or the conversation did, so that nobody's message
-// can forge a special token, and so that what an assistant said is known even where the template
-// does not mark it.
+// Templates and conversations are untrusted. A template can access only its input values, and ends
+// with an error when it takes too many steps or too much memory. The rendered text records for each
+// byte whether it comes from the template or from the conversation. So a message cannot forge a
+// special token, and the assistant's words are known even where the template does not mark them.
 #pragma once
 #include <ctime>
 #include <map>
@@ -27,49 +27,48 @@ struct Stretch {
 
 struct RenderedChat {
   Text text;
-  /// What assistants said, up to and including the special tokens that end their turns: the bytes
-  /// to train on. In order, apart from each other. Headers are never among them, unless a {%
-  /// generation %} block has them.
+  /// The bytes to train on: what assistants said, up to and including the special tokens that end
+  /// their turns. Sorted and disjoint. Headers are excluded, unless a {% generation %} block
+  /// contains them.
   std::vector<Stretch> assistant;
   /// How `assistant` was found.
   enum class Mask : uint8_t {
-    none,        // not asked for, or no assistant speaks
+    none,        // not requested, or there is no assistant message
     generation,  // the template's {% generation %} blocks
-    prefixes,    // the text of messages up to a turn begins the text of those up to the next
-    origins      // where the assistant's own words came to lie
+    prefixes,    // the rendering up to one turn is a prefix of the rendering up to the next turn
+    origins      // the positions of the assistant's own words
   } mask = Mask::none;
 };
 
-/// A conversation and what else a template sees.
+/// A conversation and the other inputs of a template.
 struct ChatInput {
   Value messages = Value::list();  // messages_from_json()
-  Value tools, documents;          // none: not given
+  Value tools, documents;          // none when not given
   bool add_generation_prompt = false;
-  /// "bos_token", "eos_token" and so on: texts that count as the template's own.
+  /// "bos_token", "eos_token" and so on: these texts count as written by the template.
   std::map<std::string, std::string> special;
-  /// Further texts that are one token of the tokenizer's, so that the ends of turns are known.
-  /// Those that look like it,
-  /// "<|im_end|>", are known anyway.
+  /// Further texts that are one token of the tokenizer, to find the ends of turns. Texts in the
+  /// form of "<|im_end|>" need not be listed.
   std::vector<std::string> special_tokens;
-  /// Further names, with values of the conversation's.
+  /// Further names, with values that count as part of the conversation.
   std::vector<std::pair<std::string, Value>> more;
   std::tm now{};  // for strftime_now
 };
 
-/// Messages of a JSON list, each text with the origin of its message, but for roles and names of
-/// fields. Throws Error(data) where it is no list of objects.
+/// Reads a JSON list of messages. Each text has the origin of its message, except roles and field
+/// names. Throws Error(data) when it is not a list of objects.
 MT_API Value messages_from_json(std::string_view json);
 
 class MT_API ChatTemplate {
  public:
-  /// `name`: for errors; a file's name or "tokenizer_config.json". Throws Error(data) with the
-  /// place of a fault.
+  /// `name`: the file's name, for errors. Throws Error(data) with the location of a fault.
   ChatTemplate(std::string_view source, std::string name);
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  /// Throws Error(data) with place and Python's words for what the template does wrong or refuses.
+  /// Throws Error(data) with the location and Python's message when the template fails or refuses
+  /// the conversation.
   RenderedChat render(const ChatInput& input) const;
   /// The same, with `assistant` filled in.
   RenderedChat render_masked(const ChatInput& input) const;
@@ -80,12 +79,12 @@ class MT_API ChatTemplate {
   std::unique_ptr<const Parsed> parsed_;
 };
 
-/// What the template wrote that looks like special tokens, "<|im_end|>" or "<end_of_turn>": each
-/// once, sorted.
+/// The texts written by the template that look like special tokens, "<|im_end|>" or
+/// "<end_of_turn>"; sorted, each once.
 MT_API std::vector<std::string> special_marks(const Text& text);
 
-/// A stretch of a rendered text that is one special token, or text between such. Special tokens are
-/// taken only from what the template wrote; the longest that fits wins.
+/// A part of a rendered text: one special token, or the text between two. Only text written by the
+/// template can become a special token; the longest match wins.
 struct ChatPiece {
   Stretch bytes;
   int special = -1;  // index into the tokens given; -1: text

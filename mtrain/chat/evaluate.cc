@@ -201,7 +201,7 @@ Value Interpreter::attribute(const Value& of, const std::string& name) {
   if (of.is(VK::space)) {
     if (Value* found = of.as_map().find(name)) return *found;
   } else if (Value method = bound_method(*this, of, name); !method.is(VK::missing)) {
-    return method;  // before the items of a map, as Python's attributes are
+    return method;  // takes precedence over the items of a map, like Python's attributes
   } else if (of.is(VK::map)) {
     if (Value* found = of.as_map().find(name)) return *found;
   }

@@ -147,7 +147,7 @@ Expr ExpressionParser::negation() {
   return e;
 }
 
-/// The comparison that begins here, taken; empty when none does.
+/// Takes the comparison operator that begins here; empty when there is none.
 std::string ExpressionParser::comparison() {
   if (at(Token::Kind::symbol)) {
     for (const char* op : {"==", "!=", "<=", ">=", "<", ">"})
@@ -237,7 +237,8 @@ Expr ExpressionParser::primary() {
       return name_or_constant();
     case Token::Kind::string: {
       std::string text;
-      while (at(Token::Kind::string)) text += next().text;  // neighbours are one, as in Python
+      while (at(Token::Kind::string))
+        text += next().text;  // adjacent strings are joined, as in Python
       e->value = Value::text(Text(text));
       return e;
     }
@@ -367,7 +368,7 @@ Expr ExpressionParser::filtered(Expr base) {
       base = filter(std::move(base));
     } else if (at(Token::Kind::name) && peek().text == "is") {
       base = test(std::move(base));
-    } else if (at_symbol("(")) {  // behind a filter or test
+    } else if (at_symbol("(")) {  // after a filter or test
       Place place = peek().place;
       base = make(Kind::call, place, std::move(base));
       add(*base, arguments());
@@ -412,7 +413,7 @@ Expr ExpressionParser::test(Expr base) {
 }
 
 Expr ExpressionParser::filters_of_block(bool first_without_bar) {
-  Expr value;  // of the block's text, which the interpreter knows
+  Expr value;  // stands for the block's text, which the interpreter supplies
   if (first_without_bar) value = filter(nullptr);
   while (take_symbol_if("|")) value = filter(std::move(value));
   return value;

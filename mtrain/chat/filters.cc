@@ -1,4 +1,4 @@
-// Filters of chat templates: Jinja's own, as far as templates use them.
+// Filters of chat templates: those of Jinja that templates use.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -26,7 +26,7 @@ int64_t integer_or(const Value* value, int64_t otherwise) {
 
 bool truth_or(const Value* value, bool otherwise) { return value ? value->truth() : otherwise; }
 
-/// "a.b" and 0 as Jinja reads attributes of filters.
+/// Reads "a.b" and 0 like Jinja's attribute arguments.
 Value dotted(I& i, Value value, const Value& path) {
   if (!path.is(VK::text)) return i.item(value, path);
   Meter::made(path.as_text().bytes.size());
@@ -95,7 +95,7 @@ Value indent(I&, const Value& v, A& a) {
 }
 
 Value tojson(I&, const Value& v, A& a) {
-  const Value* width = a.get(1, "indent");  // behind ensure_ascii, as transformers has it
+  const Value* width = a.get(1, "indent");  // after ensure_ascii, as in transformers
   if (!width && !a.positional.empty() && a.positional[0].is(VK::integer))
     width = a.positional.data();
   Text text = to_json(v, static_cast<int>(std::clamp<int64_t>(integer_or(width, -1), -1, 64)),
@@ -103,13 +103,13 @@ Value tojson(I&, const Value& v, A& a) {
   return Value::text(std::move(text));
 }
 
-/// select, reject and their kin with attributes: those for which a test holds, or does not.
+/// select, reject, selectattr, rejectattr: the items for which a test holds, or does not hold.
 Value chosen(I& i, const Value& v, A& a, bool by_attribute, bool keep) {
   size_t used = by_attribute ? 1 : 0;
   if (a.positional.size() < used)
     throw Fault("FilterArgumentError", "Missing parameter for attribute name");
   List out;
-  if (!v.truth()) return Value::generator({});  // even what cannot be looped over
+  if (!v.truth()) return Value::generator({});  // even for a value that is not iterable
   Arguments rest;
   if (a.positional.size() > used + 1)
     rest.positional.assign(a.positional.begin() + static_cast<std::ptrdiff_t>(used) + 1,
@@ -127,7 +127,7 @@ Value chosen(I& i, const Value& v, A& a, bool by_attribute, bool keep) {
 Value mapped(I& i, const Value& v, A& a) {
   const Value *attribute = a.get(99, "attribute"), *otherwise = a.get(99, "default");
   List out;
-  if (!v.truth()) return Value::generator({});  // even what cannot be looped over
+  if (!v.truth()) return Value::generator({});  // even for a value that is not iterable
   for (const Value& element : i.iterate(v)) {
     if (attribute) {
       Value found = dotted(i, element, *attribute);

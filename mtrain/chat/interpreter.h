@@ -1,5 +1,5 @@
-// The interpreter of chat templates: walks the tree, counts what it does, and reaches nothing but
-// the values it was given. For one rendering, on one thread.
+// The interpreter of chat templates: evaluates the syntax tree, counts its steps, and accesses only
+// its input values. An object serves one rendering on one thread.
 #pragma once
 #include <string>
 #include <utility>
@@ -9,13 +9,14 @@
 
 namespace mtrain::chat {
 
-/// What a rendering may use before it is ended with an error.
+/// The limits of a rendering; beyond them it ends with an error.
 struct Budget {
-  int64_t steps = 5'000'000;  // see Meter; texts and lists of these take less than 1 GiB of memory
-  int depth = 1500;           // of expressions, statements and macros in each other
+  int64_t steps =
+      5'000'000;     // see Meter; the texts and lists of so many steps take less than 1 GiB
+  int depth = 1500;  // of nested expressions, statements and macros
 };
 
-/// Names that are known at a point of the template.
+/// The names that are visible at a point of the template. Refers to the outer scope.
 class Scope {
  public:
   explicit Scope(Scope* outer = nullptr) : outer_(outer) {}
@@ -27,7 +28,8 @@ class Scope {
   std::vector<std::pair<std::string, Value>> names_;
 };
 
-/// Where an expression failed and why, as Python would say it. Becomes Error(data) at the border.
+/// The location and reason of a failed expression, with Python's message. ChatTemplate converts it
+/// to Error(data).
 struct PlacementFault {
   Place place;
   Fault fault;
@@ -38,7 +40,7 @@ class Interpreter {
   explicit Interpreter(const Budget& budget) : budget_(budget) {}
 
   void define(const std::string& name, Value value) { globals_.set(name, std::move(value)); }
-  /// The text of the template. Stretches in {% generation %} are in generations(). Throws
+  /// Renders the template. generations() then returns the bytes in {% generation %} blocks. Throws
   /// PlacementFault.
   Text run(const Body& body);
   const std::vector<std::pair<size_t, size_t>>& generations() const { return generations_; }
@@ -49,12 +51,12 @@ class Interpreter {
   Value filter(const std::string& name, const Value& input, Arguments& arguments);
   bool test(const std::string& name, const Value& input, const Arguments& arguments);
   Value call(const Value& function, Arguments& arguments);
-  /// What a loop over the value would see. Uses a generator up.
+  /// The items of a loop over the value. Consumes a generator.
   List iterate(const Value& value);
 
  private:
   enum class Flow : uint8_t { next, stop, skip };
-  /// Counts how deep the interpreter is, and ends what would overflow the stack.
+  /// Counts the depth of recursion and throws before the stack would overflow.
   class Deeper {
    public:
     explicit Deeper(Interpreter& i) : i_(i) { i_.deeper(); }
@@ -94,30 +96,30 @@ class Interpreter {
   Scope globals_;
   Place at_;
   int depth_ = 0;
-  const Text* block_text_ = nullptr;  // of the set or filter block whose filters run
-  const Text* final_ = nullptr;       // the output itself, where generations have places
+  const Text* block_text_ = nullptr;  // the text of the set or filter block whose filters run
+  const Text* final_ = nullptr;       // the final output, to which the bytes in generations_ refer
   std::vector<std::pair<size_t, size_t>> generations_;
 };
 
-/// A method of a text or map, bound to it; missing when there is none. Methods that change their
-/// value are not among them.
+/// A method of a text or map, bound to its value; missing when there is none. Methods that change
+/// their value are excluded.
 Value bound_method(Interpreter& interpreter, const Value& of, const std::string& name);
-// Texts by characters, not bytes.
+// Functions that count characters, not bytes.
 size_t characters(std::string_view utf8);
 /// Byte offset of a character.
 size_t offset_of(std::string_view utf8, size_t character);
-/// Python's str.strip, on the left, the right or both; of white space when `set` is null.
+/// Python's str.strip, on the left, the right or both sides; strips white space when `set` is null.
 Text strip(const Text& text, const std::string* set, bool left, bool right);
 Text replace(const Text& text, const Text& from, const Text& to, int64_t count);
-// Case as Python has it: Unicode's full mappings, by ICU.
+// Case conversion like Python's: Unicode's full mappings, by ICU.
 Text upper_case(const Text& text);
 Text lower_case(const Text& text);
-/// Where a capital stands: at the start of the text (capitalize), behind every character without
-/// case (str.title), or behind blanks, dashes and opening brackets (Jinja's filter).
+/// Where to write a capital: at the start of the text (capitalize), after every character without
+/// case (str.title), or after spaces, dashes and opening brackets (Jinja's filter).
 enum class WordStart : uint8_t { text, uncased, marks };
-/// Capitals there, everything else in lower case.
+/// Writes capitals there, and all other characters in lower case.
 Text title_case(const Text& text, WordStart where);
-/// The text of an argument. Throws Fault("TypeError") when it is none.
+/// The text of an argument. Throws Fault("TypeError") when it is not a text.
 const Text& text_argument(const Value* value, const char* what);
 
 }  // namespace mtrain::chat

@@ -23,7 +23,7 @@ bool begins_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) !=
 bool in_name(char c) { return begins_name(c) || std::isdigit(static_cast<unsigned char>(c)) != 0; }
 bool digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-/// Line ends as "\n", and the last one dropped.
+/// Normalizes line ends to "\n" and drops the last one.
 std::string normalised(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -97,8 +97,8 @@ class Lexer {
     return source_.size();
   }
 
-  /// How much of the text before a tag is kept: `{%-` takes blanks, and a block alone on its line
-  /// takes what indents it.
+  /// How much of the text before a tag is kept: `{%-` removes white space, and a block alone on its
+  /// line removes its indentation.
   size_t kept(size_t tag) const {
     size_t end = tag;
     if (tag >= source_.size()) return end;
@@ -143,7 +143,7 @@ class Lexer {
     close_tag(kind != '{');
   }
 
-  /// Behind "-}" blanks go, behind a block one line end does.
+  /// Skips white space after "-}", and one line end after a block.
   void close_tag(bool block) {
     char mark = peek();
     bool marked = mark == '-' || mark == '+';
@@ -297,10 +297,10 @@ class Lexer {
     }
     size_t which = kNames.find(c);
     if (c == '\n') {
-      // a line that goes on
+      // a line continuation
     } else if (c != '\0' && which != std::string_view::npos) {
       out += kBytes[which];
-    } else {  // as Python does: the backslash stays
+    } else {  // as in Python, the backslash stays
       out += '\\';
       return advance(1);
     }

@@ -1,4 +1,5 @@
-// Tokens of a chat template: text between tags, and what stands in tags. Used by the parser alone.
+// Splits a chat template into tokens: text between tags, and the content of tags. Used by the
+// parser only. Stateless functions; safe from any thread.
 #pragma once
 #include <string>
 #include <string_view>
@@ -23,14 +24,14 @@ struct Token {
     end
   };
   Kind kind = Kind::end;
-  std::string text;  // of a string: what it stands for
+  std::string text;  // of a string: its value without escapes
   Place place;
 };
 
-/// Throws Error(data) with the template's name and the place.
+/// Throws Error(data) with the template's name and the location.
 std::vector<Token> lex_template(std::string_view source, const std::string& name);
 
-/// An error of the template's author, with its place.
+/// Throws Error(data) for a syntax error at a location.
 [[noreturn]] void syntax_error(const std::string& name, Place place, const std::string& what,
                                const std::string& hint = {});
 

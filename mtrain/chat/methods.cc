@@ -17,7 +17,7 @@ const Text& text_argument(const Value* value, const char* what) {
 
 namespace {
 
-/// The character that begins at `i`, and the bytes it takes. Broken UTF-8 counts byte by byte.
+/// The character that begins at `i`, and its size in bytes. Broken UTF-8 counts byte by byte.
 std::pair<uint32_t, size_t> character_at(std::string_view s, size_t i) {
   auto byte = [&](size_t k) { return static_cast<unsigned char>(s[k]); };
   size_t length = byte(i) < 0xC0 ? 1 : byte(i) < 0xE0 ? 2 : byte(i) < 0xF0 ? 3 : 4;
@@ -45,7 +45,7 @@ std::vector<uint32_t> characters_of(std::string_view s) {
   return out;
 }
 
-/// Parts between separators; without one, words between white space.
+/// The parts between separators; without a separator, the words between white space.
 List split(const Text& text, const Value* separator, int64_t most) {
   List out;
   const std::string& s = text.bytes;
@@ -238,7 +238,7 @@ const std::map<std::string, Method, std::less<>>& list_methods() {
   return all;
 }
 
-/// Python's methods that would change the value, and so are there but refused.
+/// Python's methods that change the value; they exist but are refused.
 bool changes(VK kind, std::string_view name) {
   static constexpr std::string_view kList[] = {"append", "extend", "insert", "remove",
                                                "pop",    "clear",  "sort",   "reverse"};

@@ -168,7 +168,7 @@ class StatementParser {
     }
   }
 
-  /// Loops around a macro do not go on inside of it.
+  /// A macro does not see the loops around it.
   Body read_own_body(std::string_view end) {
     int outer = std::exchange(loops_, 0);
     Body body = read_body({end});

@@ -1,5 +1,5 @@
-// Expressions of a chat template, by recursive descent with Jinja's precedences. Used by the parser
-// of statements alone.
+// Parses the expressions of a chat template by recursive descent with Jinja's precedences. Used by
+// the parser of statements only. An object serves one thread; it owns its tokens.
 #pragma once
 #include <algorithm>
 
@@ -14,10 +14,10 @@ class ExpressionParser {
 
   /// One expression; `choice`: with "a if b else c".
   Expr expression(bool choice = true);
-  /// One, or a tuple without brackets.
+  /// One expression, or a tuple without brackets.
   Expr tuple(bool choice = true);
-  /// "| f | g(x)" behind the names of a set block, or "f | g" of a filter block: filters over a
-  /// value that is not written, or null.
+  /// "| f | g(x)" after the names of a set block, or "f | g" of a filter block: filters without a
+  /// written input; null when there are none.
   Expr filters_of_block(bool first_without_bar = false);
 
   const Token& peek(size_t ahead = 0) const {
@@ -36,7 +36,7 @@ class ExpressionParser {
   [[noreturn]] void fail(const std::string& what, const std::string& hint = {}) const;
   const std::string& name() const { return name_; }
 
-  /// Counts how deep the parser is, and refuses what would overflow its stack.
+  /// Counts the depth of recursion and refuses input that would overflow the stack.
   class Deeper {
    public:
     explicit Deeper(ExpressionParser& parser) : parser_(parser) {
@@ -73,8 +73,7 @@ class ExpressionParser {
   std::string comparison();
   static Expr make(Expression::Kind kind, Place place);
   Expr make(Expression::Kind kind, Place place, Expr first, Expr second = nullptr) const;
-  /// Hangs a part, or arguments, under an expression, and refuses trees that are too tall to be
-  /// walked.
+  /// Adds a part or arguments to an expression; refuses trees that are too deep to be traversed.
   void add(Expression& to, Expr part) const;
   void add(Expression& to, CallArguments arguments) const;
   void grow(Expression& to, const Expression& part) const;

@@ -1,4 +1,4 @@
-// Values as text: Python's str and repr, and json.dumps.
+// Converts values to text like Python's str, repr and json.dumps.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -25,7 +25,8 @@ std::string float_text(double value) {
   return plain && out.find('.') == std::string::npos ? out + ".0" : out;
 }
 
-/// A text between quotes; `escape` gives what stands for a byte, or nothing for the byte itself.
+/// A text in quotes; `escape` returns the escape of a byte, or nothing when the byte is written as
+/// it is.
 template <class Escape>
 Text quoted(const Text& text, char quote, const Escape& escape) {
   Text out(std::string_view(&quote, 1));
@@ -39,7 +40,7 @@ Text quoted(const Text& text, char quote, const Escape& escape) {
   return out;
 }
 
-/// `prefix` and the value in hexadecimal, at least `digits` of them.
+/// `prefix` and the value in at least `digits` hexadecimal digits.
 std::string hex(const char* prefix, int digits, unsigned value) {
   std::string out;
   for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)

@@ -139,8 +139,9 @@ TemplateFile ready_made(const std::string& name) {
                    .special = {},
                    .text_marks = {}};
   if (name == "zephyr")
-    out.text_marks = {"<|system|>", "<|user|>",
-                      "<|assistant|>"};  // its tokenizer has them not, either
+    out.text_marks = {
+        "<|system|>", "<|user|>",
+        "<|assistant|>"};  // the model's tokenizer does not have these as special tokens
   return out;
 }
 

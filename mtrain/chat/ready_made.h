@@ -1,5 +1,5 @@
-// Ready-made chat templates, for tokenizers that bring none: the turns of well-known models by
-// name. Stateless.
+// Ready-made chat templates of well-known models, by name, for tokenizers without a template.
+// Stateless functions; safe from any thread.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,10 +10,11 @@ namespace mtrain::chat {
 
 /// "alpaca", "chatml" and so on, sorted.
 MT_API std::vector<std::string> ready_made_names();
-/// Its special tokens are the tokenizer's. Throws Error(config) naming what there is.
+/// The template of this name. Its special tokens come from the tokenizer. Throws Error(config) that
+/// lists the names.
 MT_API TemplateFile ready_made(const std::string& name);
-/// What a person gives for a template: a file or folder as in read_template(), or a name of these
-/// where there is no such file.
+/// Resolves a user's choice of a template: a file or folder as in read_template(), else a
+/// ready-made name.
 MT_API TemplateFile find_template(const std::string& path_or_name,
                                   const std::string& which = "default");
 

@@ -1,5 +1,5 @@
-// The syntax tree of a chat template. Nodes are plain data made by parse_template() and read by the
-// interpreter; a tree is immutable once made and may be shared between threads.
+// The syntax tree of a chat template. parse_template() builds the nodes and the interpreter reads
+// them. A tree owns its nodes; it is not changed after parsing, so threads may share it.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace mtrain::chat {
 
-/// Where something stands in the template; lines and columns count from 1.
+/// A location in the template; lines and columns count from 1.
 struct Place {
   int line = 1, column = 1;
 };
@@ -50,10 +50,10 @@ struct Expression {
   Value value;       // literal
   std::string name;  // of a name, attribute, filter, test or operator
   std::vector<Expr>
-      parts;  // operands: null where a slice leaves one out; map: key, value, key, value
+      parts;  // operands, null for an omitted part of a slice; map: key, value, key, value
   std::vector<std::string> operators;  // compare: parts[i] operators[i] parts[i + 1]
   CallArguments arguments;
-  int height = 1;  // of the tree below, itself included
+  int height = 1;  // of the subtree, including this node
 };
 
 struct Statement;
@@ -81,13 +81,13 @@ struct Statement {
       targets;  // loop and set: names; "space.name" for an attribute of a namespace
   std::vector<std::pair<std::string, Expr>> parameters;  // of a macro or caller, with defaults
   std::vector<Expr>
-      expressions;  // condition: one for each branch; loop: what runs, and the filter or null
+      expressions;  // condition: one for each branch; loop: the iterable, and the filter or null
   std::vector<Body> bodies;  // condition: each branch, then else; loop: body, else
 };
 
-/// A template as HF's settings read it: trim_blocks, lstrip_blocks, one trailing newline dropped.
-/// Throws Error(data) with name, line and column for what is no Jinja, or what this subset has not
-/// (include, extends, …).
+/// Parses a template with Hugging Face's settings: trim_blocks, lstrip_blocks, one trailing newline
+/// dropped. Throws Error(data) with name, line and column for invalid Jinja and for parts of Jinja
+/// that are not supported (include, extends, …).
 MT_API Body parse_template(std::string_view source, const std::string& name);
 
 }  // namespace mtrain::chat

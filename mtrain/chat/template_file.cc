@@ -22,7 +22,7 @@ Json read_settings(const fs::path& file) {
   return settings;
 }
 
-/// A token is written as text, or as an object that has it in "content".
+/// A token is a string, or an object with the string in "content".
 void add_special(const Json& settings, std::map<std::string, std::string>& special) {
   for (const auto& [key, value] : settings.items()) {
     if (!key.ends_with("_token")) continue;

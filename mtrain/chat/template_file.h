@@ -1,5 +1,5 @@
-// Chat templates where models keep them: in the tokenizer's folder, as a file of their own or in
-// tokenizer_config.json. Stateless.
+// Reads chat templates from a tokenizer's folder: from a separate file or from
+// tokenizer_config.json. Stateless functions; safe from any thread.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -11,18 +11,18 @@
 namespace mtrain::chat {
 
 struct TemplateFile {
-  std::string name;    // of the file, for errors
+  std::string name;    // the file's name, for errors
   std::string source;  // Jinja
-  // "bos_token", "eos_token", …: from the tokenizer_config.json of the same folder, if it has one.
+  // "bos_token", "eos_token", …: from the tokenizer_config.json of the same folder, if it exists.
   std::map<std::string, std::string> special;
   std::vector<std::string>
-      text_marks;  // what looks like special tokens, and is text in this template
+      text_marks;  // texts that look like special tokens but are plain text in this template
 };
 
 /// `path`: a file of Jinja, a tokenizer_config.json, or a folder with either; a file
-/// chat_template.jinja goes before the settings, as in transformers. `which`: among several named
-/// templates ("default", "tool_use"). Throws Error(data) naming what there is, Error(io) for what
-/// cannot be read.
+/// chat_template.jinja takes precedence over tokenizer_config.json, as in transformers. `which`:
+/// the name, when there are several templates ("default", "tool_use"). Throws Error(data) that
+/// lists the templates that exist, Error(io) when a file cannot be read.
 MT_API TemplateFile read_template(const std::filesystem::path& path,
                                   const std::string& which = "default");
 

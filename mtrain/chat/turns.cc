@@ -35,8 +35,8 @@ size_t common_prefix(std::string_view a, std::string_view b) {
                              a.begin());
 }
 
-/// What stands for one token in this text: names that the input gives, and whatever of the template
-/// looks like it.
+/// The texts that are one special token: those given by the input, and those of the template that
+/// look like special tokens.
 std::vector<std::string> special_texts(const ChatInput& input, const Text& text) {
   std::vector<std::string> out = input.special_tokens;
   for (const auto& [name, token] : input.special) out.push_back(token);
@@ -46,9 +46,9 @@ std::vector<std::string> special_texts(const ChatInput& input, const Text& text)
   return out;
 }
 
-/// Finds the turns of one rendered conversation. What ends a turn is what the template writes
-/// behind an answer no matter what comes next, up to the end of the first run of special tokens in
-/// it; a token that opens a header is never part of that.
+/// Finds the turns of one rendered conversation. The end of a turn is the text that the template
+/// writes after an answer regardless of what follows, up to the end of its first run of special
+/// tokens; a token that opens a header is not part of it.
 class Turns {
  public:
   Turns(const ChatInput& input, const RenderMessages& render, RenderedChat& chat)
@@ -76,7 +76,7 @@ class Turns {
     return text().substr(piece.bytes.begin, piece.bytes.end - piece.bytes.begin);
   }
 
-  /// The first special token in front of all messages, but for those that begin and end texts.
+  /// Finds the first special token, when it precedes the words of all messages; skips bos and eos.
   void find_opener() {
     auto words = std::find_if(chat_.text.origins.begin(), chat_.text.origins.end(),
                               [](Origin o) { return o != kTemplate; });
@@ -94,7 +94,7 @@ class Turns {
     return found != input_.special.end() && text_of(piece) == found->second;
   }
 
-  /// The generation prompt, and whether the template writes it only when asked to.
+  /// Finds the generation prompt, and whether the template writes it only when it is requested.
   void find_prompt() {
     try {
       const Text with = render_(messages_, true), without = render_(messages_, false);
@@ -112,7 +112,7 @@ class Turns {
         prompt_ = with.bytes.substr(
             std::min(with.bytes.size(), with.bytes.find_first_not_of(" \n", same)));
     } catch (const Error&) {
-      asked_ = false;  // the template wants another message first
+      asked_ = false;  // the template requires another message first
     }
   }
 
@@ -126,8 +126,8 @@ class Turns {
     return List(messages_.begin(), messages_.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
-  /// How many of the bytes behind the words of message m, which end at `end`, are there whatever
-  /// comes next; npos: not known.
+  /// The number of bytes after the words of message m, which end at `end`, that do not depend on
+  /// what follows; npos when not known.
   size_t closing_limit(size_t m, size_t end) const {
     const std::string_view tail = text().substr(end);
     size_t limit = std::string::npos;
@@ -138,14 +138,14 @@ class Turns {
         if (other_end > 0)
           limit =
               std::min(limit, common_prefix(tail, std::string_view(other.bytes).substr(other_end)));
-      } catch (const Error&) {  // the template refuses conversations that end there
+      } catch (const Error&) {  // the template refuses a conversation that ends here
       }
     };
     compare(first_messages(m + 1));
     auto user = std::find_if(messages_.begin(), messages_.end(),
                              [](const Value& v) { return role_of(v) == "user"; });
-    if (!asked_ && user != messages_.end()) {  // the header of the assistant's next turn is there,
-                                               // but not that of a user's
+    if (!asked_ && user != messages_.end()) {  // the rendering contains the header of the next
+                                               // assistant turn, but not of a user's turn
       List more = first_messages(m + 1);
       more.push_back(*user);
       compare(std::move(more));
@@ -153,8 +153,8 @@ class Turns {
     return limit == std::string::npos ? limit : end + limit;
   }
 
-  /// Where the turn ends whose words end at `end`. Of what is behind `limit` nothing belongs to it;
-  /// npos: not known.
+  /// The end of the turn whose words end at `end`. Nothing after `limit` belongs to the turn; npos
+  /// when not known.
   size_t turn_end(size_t end, size_t limit) const {
     size_t out = end, text_end = limit == std::string::npos ? end : limit;
     for (const auto& piece : pieces_) {
@@ -179,10 +179,11 @@ class Turns {
     while (text_end > end && text_end < text().size() &&
            (static_cast<unsigned char>(text()[text_end]) & 0xC0) == 0x80)
       --text_end;
-    return std::max(end, text_end);  // no special token ends turns: the text that does
+    return std::max(end, text_end);  // no special token ends turns, so plain text ends this one
   }
 
-  /// The template's marks, and the special tokens right behind the last one of a turn.
+  /// Uses the template's {% generation %} blocks, extended by the special tokens right after the
+  /// last block of a turn.
   void close_generations() {
     std::vector<Stretch> marked = std::move(chat_.assistant);
     chat_.assistant.clear();
@@ -205,8 +206,8 @@ class Turns {
     }
   }
 
-  /// The header that a template without a generation prompt writes before an answer: what is
-  /// between `before` and the words of a plain answer.
+  /// The header of an answer, for a template without a generation prompt: the text between `before`
+  /// and the words of a plain answer.
   std::string header_of_answer(size_t m, const std::string& before) const {
     List messages = first_messages(m);
     messages.push_back(Value::map(
@@ -230,14 +231,14 @@ class Turns {
         if (!asked_ && prompt_.empty()) {
           std::string header = header_of_answer(m, before);
           while (header.ends_with(' '))
-            header.pop_back();  // the blank is of the answer's first token
+            header.pop_back();  // the space belongs to the answer's first token
           if (text().substr(turn.begin).starts_with(header)) turn.begin += header.size();
         }
         const size_t words_end = std::max(words_[m].end, turn.begin);
         turn.end = turn_end(words_end, std::min(after.size(), closing_limit(m, words_end)));
         add_stretch(found, turn);
       } catch (const Error&) {
-        return false;  // the template does not like conversations that end there
+        return false;  // the template refuses a conversation that ends here
       }
     }
     chat_.assistant = std::move(found);
@@ -249,8 +250,8 @@ class Turns {
     for (size_t m = 0; m < messages_.size(); ++m) {
       if (!says_assistant(messages_[m]) || words_[m].end == 0) continue;
       Stretch turn = words_[m];
-      // What the template writes between the generation prompt and the words is to be generated,
-      // too: how a call begins.
+      // The text between the generation prompt and the words is trained, too, e.g. the beginning of
+      // a tool call.
       size_t written = turn.begin;
       while (written > 0 && chat_.text.origins[written - 1] == kTemplate) --written;
       const size_t prompt =
@@ -270,8 +271,8 @@ class Turns {
   const std::vector<ChatPiece> pieces_;
   std::vector<Stretch> words_;  // of each message
   std::string opener_;          // the special token that begins headers
-  std::string prompt_;          // without what stands before its first mark
-  bool asked_ = true;           // the prompt is written only where it is asked for
+  std::string prompt_;          // the generation prompt without leading white space
+  bool asked_ = true;           // the template writes the prompt only when it is requested
 };
 
 }  // namespace

@@ -16,13 +16,14 @@ Fault::~Fault() = default;
 
 namespace {
 
-thread_local Meter* counting = nullptr;  // of the rendering that runs on this thread
-constexpr int64_t kUnits = 64;           // in a step
+thread_local Meter* counting = nullptr;  // the meter of the rendering on this thread
+constexpr int64_t kUnits = 64;           // units per step
 
-/// Where `part` begins, by Knuth, Morris and Pratt: linear whatever the texts are.
+/// The position of `part`, by Knuth, Morris and Pratt: linear time for all texts.
 size_t find_long(const std::string& text, const std::string& part, size_t from) {
-  std::vector<uint32_t> border(part.size() + 1,
-                               0);  // of the first i bytes: the longest start that is their end too
+  std::vector<uint32_t> border(
+      part.size() + 1,
+      0);  // of the first i bytes: the length of the longest prefix that is also a suffix
   for (size_t i = 1, k = 0; i < part.size(); ++i) {
     while (k > 0 && part[i] != part[k]) k = border[k];
     if (part[i] == part[k]) ++k;
@@ -57,7 +58,7 @@ void Meter::charge(size_t units) {
 }
 
 size_t find_in(const std::string& text, const std::string& part, size_t from) {
-  constexpr size_t kShort = 32;  // the library's search may compare all of `part` at every place
+  constexpr size_t kShort = 32;  // the library's search may compare all of `part` at every position
   if (part.size() > text.size()) return std::string::npos;
   Meter::read(part.size() > kShort ? 4 * part.size() : part.size());
   size_t at = part.size() > kShort ? find_long(text, part, from) : text.find(part, from);
@@ -276,7 +277,7 @@ const char* Value::type_name() const {
 
 namespace {
 
-/// Of texts of different sizes no byte is read.
+/// Texts of different sizes are unequal without reading a byte.
 bool same(std::string_view a, std::string_view b) {
   Meter::read(4 + (a.size() == b.size() ? a.size() : 0));
   return a == b;

@@ -1,7 +1,6 @@
-// Values of a chat template: what Jinja's expressions are made of. Text carries, byte by byte,
-// where it came from, so that what a template writes can be told from what a conversation says,
-// however it is sliced and joined on the way. Values share lists and maps by reference, as Python
-// does; for one thread at a time.
+// Values of Jinja expressions in a chat template. A text records the origin of each byte, so text
+// of the template can be distinguished from text of the conversation after any slicing and joining.
+// Values share lists and maps by reference, like Python. Not synchronised: one thread at a time.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,16 +14,16 @@
 
 namespace mtrain::chat {
 
-/// Where a byte came from: 0 from the template itself, m + 1 from message m, kOtherInput from
-/// elsewhere in the input (tools, documents), kLastMessage from that message or any later one.
+/// The origin of a byte: 0 for the template, m + 1 for message m, kOtherInput for other inputs
+/// (tools, documents), kLastMessage for the message of that number and all later ones.
 using Origin = uint16_t;
 inline constexpr Origin kTemplate = 0, kOtherInput = 65535, kLastMessage = 65534;
 
-/// What a rendering may use, in steps. Whatever makes or walks values charges it where it touches
-/// them — texts when they are made and copied, lists and maps when they are made and searched,
-/// comparisons and searches as they go — so that no filter or method can forget to, and no value
-/// can be walked that was not paid for. Counts for its thread while it lives, one at a time: values
-/// that are made elsewhere, for a conversation's input, are charged to nobody.
+/// The budget of a rendering, in steps. The value types charge it themselves: texts when they are
+/// created and copied, lists and maps when they are created and searched, comparisons and searches
+/// as they proceed. So no filter or method can forget to charge. A Meter counts for its thread
+/// during its lifetime; only one may exist per thread. Without a Meter, e.g. for the input of a
+/// conversation, nothing is charged.
 class MT_API Meter {
  public:
   explicit Meter(int64_t steps);
@@ -32,27 +31,27 @@ class MT_API Meter {
   Meter(const Meter&) = delete;
   Meter& operator=(const Meter&) = delete;
 
-  /// Each throws Fault("BudgetError") instead of what would go beyond the budget.
+  /// Each throws Fault("BudgetError") when the budget would be exceeded.
   static void steps(int64_t count);
   static void elements(size_t count) {
     steps(static_cast<int64_t>(count));
-  }                                                  // of lists and maps, made or visited
-  static void read(size_t bytes) { charge(bytes); }  // 64 of them are a step
+  }  // elements of lists and maps, created or visited
+  static void read(size_t bytes) { charge(bytes); }  // 64 bytes are one step
   static void made(size_t bytes) {
     charge(8 + 2 * bytes);
-  }  // and 32 of these: a text knows the origin of each byte
+  }  // 32 bytes are one step, since a text also stores the origin of each byte
 
  private:
   static void charge(size_t units);
-  int64_t limit_, left_;  // steps; 64ths of one
+  int64_t limit_, left_;  // in steps; in 64ths of a step
 };
 
 /// UTF-8 with the origin of each byte.
 struct MT_API Text {
   std::string bytes;
-  std::vector<Origin> origins;  // as many as bytes
+  std::vector<Origin> origins;  // one per byte
   bool safe =
-      false;  // made by the filter "safe": what is added to it is escaped for HTML, as in Jinja
+      false;  // result of the filter "safe": text that is appended is escaped for HTML, as in Jinja
   Text() = default;
   Text(const Text& other);
   Text(Text&&) noexcept = default;
@@ -64,28 +63,28 @@ struct MT_API Text {
   Text sub(size_t begin, size_t count = std::string::npos) const;
   void append(const Text& other);
 };
-/// Where `part` begins in the text, at `from` or behind; npos when it does not. Takes time in
-/// proportion to what it passes.
+/// The first position of `part` at or after `from`; npos when there is none. Takes time in
+/// proportion to the bytes that it passes.
 MT_API size_t find_in(const std::string& text, const std::string& part, size_t from = 0);
-/// Python's a + b of texts, where one may be safe for HTML.
+/// Python's a + b for texts, one of which may be safe for HTML.
 MT_API Text joined(const Text& a, const Text& b);
 
 class Value;
 struct Arguments;
 using List = std::vector<Value>;
-/// In the order of insertion, as Python's dict.
+/// Keeps the order of insertion, like Python's dict.
 struct Map;
 /// A macro, a method bound to its value, or a function of the environment.
 struct Callable {
-  std::string name;  // as Python would show its type
+  std::string name;  // as Python shows its type
   std::function<Value(Arguments&)> call;
 };
-/// What a filter such as selectattr gives: runs once, and has no length.
+/// The result of a filter such as selectattr: can be iterated once and has no length.
 struct Generator {
   List items;
   bool spent = false;
 };
-/// A missing name or attribute: empty where it is printed, an error where it is used.
+/// A missing name or attribute: prints as empty; any other use is an error.
 struct Missing {
   std::string why;  // "'x' is undefined"
 };
@@ -116,7 +115,7 @@ class MT_API Value {
   static Value list(List items = {});
   static Value tuple(List items);
   static Value map(std::vector<std::pair<Value, Value>> entries = {});
-  static Value space();  // namespace(); cannot be put into others
+  static Value space();  // namespace(); cannot be stored in other values
   static Value generator(List items);
   static Value callable(std::string name, std::function<Value(Arguments&)> call);
 
@@ -137,8 +136,8 @@ class MT_API Value {
   const Callable& as_callable() const { return *callable_; }
   const std::string& why() const { return missing_->why; }
 
-  /// How deep lists and maps lie in it. Making one deeper than kNesting throws Fault, so that no
-  /// template can build what cannot be walked.
+  /// The depth of nested lists and maps. Creating a value deeper than kNesting throws Fault, so
+  /// every value can be traversed recursively.
   int nesting() const { return nesting_; }
   static constexpr int kNesting = 200;
 
@@ -172,26 +171,26 @@ struct MT_API Map {
 struct MT_API Arguments {
   List positional;
   std::vector<std::pair<std::string, Value>> named;
-  /// The argument at a place or of a name; null when it was not given.
+  /// The argument at a position or of a name; null when it is not given.
   const Value* get(size_t place, std::string_view name) const;
 };
 
-/// Python's ==, and < (throws Fault("TypeError") where Python does).
+/// Python's == and <. Throws Fault("TypeError") where Python raises one.
 MT_API bool equal(const Value& a, const Value& b);
 MT_API bool less(const Value& a, const Value& b, const char* op = "<");
 /// Python's str() and repr().
 MT_API Text to_text(const Value& value);
 MT_API Text repr(const Value& value);
-/// Python's json.dumps with ensure_ascii=False; `indent` < 0: on one line. Throws Fault for what
-/// JSON has not.
+/// Python's json.dumps with ensure_ascii=False; `indent` < 0: on one line. Throws Fault for a value
+/// that JSON cannot represent.
 MT_API Text to_json(const Value& value, int indent = -1, bool sort_keys = false);
-/// From JSON. All text in it is of `origin`. Throws Error(data).
+/// Parses JSON. All its text gets `origin`. Throws Error(data).
 MT_API Value from_json(std::string_view json, Origin origin = kOtherInput);
 
-/// The same value with all its text of another origin.
+/// A copy of the value in which all text has this origin.
 MT_API Value with_origin(const Value& value, Origin origin);
 
-/// What Python would have raised, without a place yet.
+/// The exception that Python would raise, without a location.
 struct MT_API Fault : std::exception {
   Fault(std::string type_, std::string message_);
   ~Fault() override;

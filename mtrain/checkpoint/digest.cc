@@ -49,11 +49,9 @@ CheckpointContent inspect_checkpoint(const fs::path& step_folder) {
     line("tensor", tensor.name);
     line("dtype", name(tensor.dtype));
     line("shape", cat(tensor.global));
-    Box all{tensor.global, tensor.global};
-    for (int d = 0; d < all.offset.rank(); ++d) all.offset[d] = 0;
     const auto width = static_cast<int64_t>(size_of(tensor.dtype));
     bool finite = true;
-    for_each_piece(all, 0, kPieceBytes / width, [&](const Box& piece) {
+    for_each_piece(whole_box(tensor.global), 0, kPieceBytes / width, [&](const Box& piece) {
       piece_bytes.resize(static_cast<size_t>(piece.extent.numel() * width));
       reader.read(tensor, piece, piece_bytes);
       hash.update(piece_bytes);

@@ -1,7 +1,7 @@
-// A model in Hugging Face's layout: config.json beside model.safetensors, or beside
-// model.safetensors.index.json and the shards that it names. Opening checks that index and shards
-// agree to the last tensor and that every file really lies in the folder. Owns its files;
-// immutable, so const calls are safe from any thread.
+// A model in Hugging Face's layout: config.json next to model.safetensors, or next to
+// model.safetensors.index.json and its shards. The constructor checks that index and shards agree
+// on every tensor and that every file is in the folder. Owns its files. Immutable: const members
+// are safe from any thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,7 +15,7 @@ namespace mtrain {
 class MT_API HfDir {
  public:
   /// `path`: the folder, or one .safetensors file in it (then that file alone). Error(checkpoint)
-  /// naming file and fault.
+  /// that names the file and the fault.
   explicit HfDir(const fs::path& path);
 
   const fs::path& path() const { return folder_; }

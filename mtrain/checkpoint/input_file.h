@@ -1,6 +1,6 @@
-// InputFile: a regular file read at positions, for files that others may have made or may still
-// change. Reads are system calls, not a mapping, so a file that shrinks under us is an error and
-// not a signal. Owns its descriptor; const calls are safe from any thread.
+// InputFile: positional reads of a regular file that is untrusted or may still change. Reads are
+// system calls, not a mapping, so a file that shrinks while it is read causes an error, not a
+// signal. Owns its descriptor. Const members are safe from any thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace mtrain {
 
 class MT_API InputFile {
  public:
-  /// Opens a regular file. Error(checkpoint) when it is missing or something else than a regular
-  /// file, Error(io) when the system refuses it.
+  /// Opens a regular file. Error(checkpoint) when it is missing or not a regular file, Error(io)
+  /// when the system cannot open it.
   explicit InputFile(fs::path path);
   ~InputFile();
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
 
   const fs::path& path() const { return path_; }
-  /// Bytes at the time of opening.
+  /// The size when the file was opened.
   uint64_t size() const { return size_; }
   /// Fills `out` from the byte `offset`; Error(io) when the file ends before that.
   void read(uint64_t offset, std::span<std::byte> out) const;

@@ -1,6 +1,6 @@
-// The manifest: what a checkpoint says about itself. Its presence under the final name is the
-// commit; its checksums cover every byte of every file of the checkpoint, itself included. Internal
-// to mtrain/checkpoint. Values and stateless functions.
+// The manifest: the description of a checkpoint. A checkpoint is committed when its folder has its
+// final name with a manifest in it; the checksums cover every byte of every file, including the
+// manifest. Internal to mtrain/checkpoint. Values and stateless functions; safe from any thread.
 #pragma once
 #include <string>
 #include <string_view>
@@ -41,7 +41,7 @@ struct Manifest {
   std::string created;  // ISO 8601, UTC; for people only
   std::vector<StoredFile> files;
   std::vector<StoredTensor> tensors;  // sorted by name
-  std::string meta = "{}";            // canonical JSON: sorted keys, no blanks
+  std::string meta = "{}";            // canonical JSON: sorted keys, no white space
 
   const StoredTensor* find(std::string_view name) const;
   uint64_t bytes() const;
@@ -49,20 +49,20 @@ struct Manifest {
 
 /// "shard-00000-of-00004.safetensors"
 std::string shard_name(int rank, int world);
-/// As JSON text that ends with its own SHA-256.
+/// The manifest as JSON text that ends with its own SHA-256.
 std::string encode(const Manifest& manifest);
-/// Reads and checks everything that can be checked without the files: checksum, names, boxes in
-/// range, and that headers and boxes tile each file without hole or overlap. Error(checkpoint)
-/// naming `path`.
+/// Parses a manifest and checks all that does not need the files: the checksum, names, ranges of
+/// boxes, and that headers and boxes cover each file without gap or overlap. Error(checkpoint) that
+/// names `path`.
 Manifest decode(std::string_view text, const fs::path& path);
 /// Appends the part of another rank. Error(checkpoint) when the two disagree on a tensor's dtype or
 /// shape.
 void merge(Manifest& into, Manifest&& part, const fs::path& path);
-/// Which two of the tensor's boxes have elements in common; empty when none have.
+/// Names two boxes of the tensor that overlap; empty when there are none.
 std::string overlap_problem(const StoredTensor& tensor);
-/// Why the tensor's boxes are not an exact cover of it; empty when they are.
+/// Why the tensor's boxes do not cover it exactly; empty when they do.
 std::string cover_problem(const StoredTensor& tensor);
-/// `text` with sorted keys and no blanks. Error(checkpoint) when it is no JSON object.
+/// `text` with sorted keys and no white space. Error(checkpoint) when it is not a JSON object.
 std::string canonical_meta(std::string_view text, const fs::path& origin);
 
 }  // namespace mtrain

@@ -1,4 +1,6 @@
-// The parts of a save and the way from one to the next. See PendingSave in store.h.
+// The stages of a save and the transitions between them; see PendingSave in store.h. Owned by a
+// PendingSave; refers to the store. Members are for the rank's thread, except those that `worker`
+// runs.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -24,12 +26,12 @@ struct PendingSave::State {
   void write();
   void commit();
 
-  /// On a thread of its own where the save goes on beside other work.
+  /// Starts a stage; on a separate thread when the save runs in the background.
   enum class Part { looking, writing, committing, over };
   void begin(Part next_part, void (State::*work)());
   bool all_through() const;
-  /// Every rank comes here when its part is through. Throws on every rank if it failed on any; the
-  /// temporary folder is gone then.
+  /// Every rank calls it when its stage has finished. If the stage failed on any rank, removes the
+  /// temporary folder and throws on every rank.
   void agree();
   bool next();
 

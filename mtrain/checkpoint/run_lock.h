@@ -1,6 +1,6 @@
-// RunLock: one writer per folder. Holds <folder>/run.lock by flock, which the system releases
-// however the process ends, so a killed job leaves no stale lock. Movable; for one thread at a
-// time.
+// RunLock: one writer per folder. Locks <folder>/run.lock by flock. The system releases the lock
+// when the process ends for any reason, so a killed job leaves no stale lock. Owns its descriptor;
+// movable. Not synchronised: one thread at a time.
 #pragma once
 #include "mtrain/base/file.h"
 
@@ -8,8 +8,8 @@ namespace mtrain {
 
 class MT_API RunLock {
  public:
-  /// Creates the folder when needed and takes its lock. Error(io) naming the holder's process and
-  /// host when another job has it.
+  /// Creates the folder if necessary and takes its lock. Error(io) that names the holder's process
+  /// and host when another job holds it.
   explicit RunLock(const fs::path& folder);
   ~RunLock();
   RunLock(RunLock&& other) noexcept;

@@ -1,10 +1,10 @@
 // The safetensors format (https://github.com/huggingface/safetensors): 8 bytes of little-endian
 // header length, a JSON header {name: {dtype, shape, data_offsets}}, then the tensors' bytes
-// without holes. SafetensorsFile reads one file and refuses everything that two readers could
-// understand differently. SafetensorsWriter writes one, deterministically: same tensors and values,
-// same bytes. Limits on reading: header 100,000,000 bytes, 1,000,000 tensors, names of 1 to 1,024
-// bytes, rank 8. Both own their files. A SafetensorsFile is immutable, so const calls are safe from
-// any thread.
+// without holes. SafetensorsFile reads one file and refuses anything that two readers could
+// interpret differently. SafetensorsWriter writes one deterministically: the same tensors and
+// values give the same bytes. Limits on reading: header 100,000,000 bytes, 1,000,000 tensors, names
+// of 1 to 1,024 bytes, rank 8. Both own their files. A SafetensorsFile is immutable: const members
+// are safe from any thread. A SafetensorsWriter is not synchronised: one thread at a time.
 #pragma once
 #include <map>
 #include <optional>
@@ -21,24 +21,24 @@ namespace mtrain {
 /// One tensor of a file.
 struct TensorInfo {
   std::string name;
-  std::string file_dtype;      // as the file spells it: "F32", "BF16", "F8_E4M3"
-  std::optional<DType> dtype;  // absent for types that can only be had as raw bytes
+  std::string file_dtype;      // as written in the file: "F32", "BF16", "F8_E4M3"
+  std::optional<DType> dtype;  // absent for types that are available only as raw bytes
   Shape shape;
   uint64_t offset = 0;              // bytes from the start of the file
   std::span<const std::byte> data;  // mapped; valid as long as the SafetensorsFile
 };
 
-/// What a dtype is called in safetensors files.
+/// The name of a dtype in safetensors files.
 MT_API const char* safetensors_dtype(DType dtype);
-/// Why `name` cannot name a tensor (empty, too long, control characters, broken UTF-8); empty when
-/// it can.
+/// Why `name` is not a valid tensor name (empty, too long, control characters, broken UTF-8); empty
+/// when it is valid.
 MT_API std::string bad_tensor_name(std::string_view name);
 
 class MT_API SafetensorsFile {
  public:
   /// Opens and checks a file: its size, header and every tensor's range, but not its values.
-  /// Error(checkpoint) naming the file and the byte or tensor at fault; pickles and archives are
-  /// recognised and never parsed.
+  /// Error(checkpoint) that names the file and the faulty byte or tensor; recognizes pickles and
+  /// archives, but never parses them.
   explicit SafetensorsFile(const fs::path& path);
 
   const fs::path& path() const { return file_.path(); }
@@ -51,8 +51,8 @@ class MT_API SafetensorsFile {
   const TensorInfo* find(std::string_view name) const;
   /// Error(checkpoint) with the nearest names when absent.
   const TensorInfo& at(std::string_view name) const;
-  /// Copies a tensor's bytes. Unlike `data`, survives a file that shrinks meanwhile: Error(io).
-  /// REQUIRES: out.size() == tensor.data.size()
+  /// Copies a tensor's bytes. If the file shrinks meanwhile, throws Error(io), where an access to
+  /// `data` would crash. REQUIRES: out.size() == tensor.data.size()
   void read(const TensorInfo& tensor, std::span<std::byte> out) const;
 
  private:
@@ -74,8 +74,8 @@ struct TensorSpec {
 class MT_API SafetensorsWriter {
  public:
   /// Creates the file and writes its header. Tensors are laid out by element size (largest first),
-  /// then name, so that each is aligned. `site` names the failpoints (see FileWriter). The metadata
-  /// always gets "format": "pt" unless given.
+  /// then name, so that each is aligned. `site` names the failpoints (see FileWriter). Adds
+  /// "format": "pt" to the metadata unless it has a format.
   SafetensorsWriter(fs::path path, std::string site, std::vector<TensorSpec> tensors,
                     std::map<std::string, std::string> metadata = {});
 

@@ -1,5 +1,5 @@
 // The JSON header of a safetensors file as data, strictly parsed. Internal to mtrain/checkpoint.
-// Stateless.
+// Stateless functions over values; safe from any thread.
 #pragma once
 #include <map>
 #include <string>
@@ -35,8 +35,8 @@ struct FileDType {
 const FileDType* find_file_dtype(std::string_view name);
 /// "BOOL, U8, …" for messages.
 std::string known_file_dtypes();
-/// Parses the text of a header. `path` and the text's place in the file (byte 8) are named in
-/// errors.
+/// Parses the text of a header. Errors name `path` and the byte in the file, where the text starts
+/// at byte 8.
 Header parse_header(std::string_view text, const fs::path& path);
 
 }  // namespace mtrain

@@ -162,11 +162,13 @@ void StepReader::copy(const StoredTensor& tensor, const StoredBox& stored, const
                       const Box& common, std::span<std::byte> out) const {
   const size_t width = size_of(tensor.dtype);
   Window window(files_[stored.file], stored.at + stored.bytes);
-  for_each_run(stored.box, wanted, common, [&](const Stretch& run) {
-    window.read(
-        stored.at + static_cast<uint64_t>(run.from) * width,
-        out.subspan(static_cast<size_t>(run.to) * width, static_cast<size_t>(run.count) * width));
-  });
+  const Shape zero = whole_box(tensor.global).offset;
+  auto read = [&](int64_t from, int64_t to, int64_t count) {
+    window.read(stored.at + static_cast<uint64_t>(from) * width,
+                out.subspan(static_cast<size_t>(to) * width, static_cast<size_t>(count) * width));
+  };
+  for_each_run(moved(common, stored.box.offset, zero), stored.box.extent,
+               moved(common, wanted.offset, zero), wanted.extent, read);
 }
 
 }  // namespace mtrain

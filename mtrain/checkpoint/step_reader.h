@@ -1,5 +1,6 @@
-// StepReader: one committed checkpoint, opened for reading. Bytes are handed out only after their
-// checksum was compared. Internal to mtrain/checkpoint. For one thread at a time.
+// StepReader: one committed checkpoint, opened for reading. Returns bytes only after verifying
+// their checksum. Owns its files. Internal to mtrain/checkpoint. Not synchronised: one thread at a
+// time.
 #pragma once
 #include <memory>
 #include <span>
@@ -12,22 +13,23 @@ namespace mtrain {
 
 class StepReader {
  public:
-  /// Reads the manifest and compares the files' sizes. Error(checkpoint) naming the file at fault.
+  /// Reads the manifest and compares the files' sizes. Error(checkpoint) that names the faulty
+  /// file.
   explicit StepReader(fs::path folder);
 
   const Manifest& manifest() const { return manifest_; }
   const fs::path& folder() const { return folder_; }
-  /// Compares the checksums of a box and of the header of its file, once. Error(checkpoint) naming
-  /// file and tensor.
+  /// Compares the checksums of a box and of the header of its file, once. Error(checkpoint) that
+  /// names file and tensor.
   void verify(const StoredTensor& tensor, size_t box);
-  /// Compares every byte, and that each tensor is covered exactly.
+  /// Verifies every byte, and that each tensor is covered exactly.
   void verify_all();
   /// Compares the safetensors headers with the manifest.
   void verify_headers() const;
-  /// Copies the elements of `wanted` (row-major) to `out`. Error(checkpoint) when the stored boxes
-  /// do not cover it. Verifies what it reads first.
+  /// Copies the elements of `wanted` (row-major) to `out`. Verifies the bytes before it copies
+  /// them. Error(checkpoint) when the stored boxes do not cover `wanted`.
   void read(const StoredTensor& tensor, const Box& wanted, std::span<std::byte> out);
-  /// Verifies all that read() would use, and that it would be complete.
+  /// Verifies all bytes that read() would use, and that they cover `wanted`.
   void prepare(const StoredTensor& tensor, const Box& wanted);
   /// The tensor; Error(checkpoint) with the nearest names when absent.
   const StoredTensor& at(std::string_view name) const;
@@ -44,7 +46,7 @@ class StepReader {
   std::vector<std::vector<bool>> box_verified_;
 };
 
-/// Reads a checkpoint's manifest alone.
+/// Reads only a checkpoint's manifest.
 Manifest read_manifest(const fs::path& folder);
 
 }  // namespace mtrain

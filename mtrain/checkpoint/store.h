@@ -1,8 +1,9 @@
 // CheckpointStore: a folder of checkpoints, each a folder step-N of safetensors shards and a
-// manifest. Saving is atomic (a crash at any moment leaves the old checkpoints and perhaps the new
-// one, never a mixture) and durable when save() returns; loading compares the checksum of every
-// byte before it hands any out. Layout-free: slices saved in one partition load in any other. See
-// docs/checkpoints.md for the protocol. For one thread at a time.
+// manifest. Saving is atomic (a crash at any time leaves the old checkpoints and possibly the new
+// one, never a mixture) and durable when save() returns. Loading verifies the checksum of all bytes
+// before it returns any. Independent of the layout: slices saved in one partition load in any
+// other. See docs/checkpoints.md for the protocol. A store owns its lock. Not synchronised: one
+// thread at a time.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -23,16 +24,16 @@ namespace mtrain {
 struct Manifest;
 
 struct StoreOptions {
-  int keep =
-      3;  // newest checkpoints kept; 0 keeps all; 1 is refused, as one file may turn out damaged
-  int64_t keep_every = 0;  // steps that are multiples of it are kept for ever; 0: none
+  int keep = 3;  // newest checkpoints kept; 0 keeps all; 1 is refused, since a single checkpoint
+                 // may be damaged
+  int64_t keep_every = 0;  // keep steps that are multiples of it permanently; 0: none
   int rank = 0, world = 1;
   bool allow_nonfinite =
-      false;  // otherwise a save of NaN or Inf in a floating tensor is Error(numeric) naming it
+      false;  // if false, NaN or Inf in a floating-point tensor is Error(numeric) that names it
   std::string token;  // names temporary folders; the same on all ranks and unique to the job.
-                      // Needed for world > 1.
-  /// True on every rank when all said true. Needed for world > 1; called the same number of times
-  /// by each rank.
+                      // Required for world > 1.
+  /// Returns true on every rank when all ranks passed true. Required for world > 1; every rank
+  /// calls it the same number of times.
   std::function<bool(bool)> vote;
 };
 
@@ -40,9 +41,9 @@ struct SaveResult {
   fs::path path;
   uint64_t bytes = 0;
   double seconds = 0;
-  bool already_saved = false;  // this very content was there
+  bool already_saved = false;  // the step existed with the same content
   std::vector<std::string>
-      warnings;  // of what came after the commit: the hint file, the removal of old checkpoints
+      warnings;  // faults after the commit: the hint file, the removal of old checkpoints
 };
 
 struct CheckpointInfo {
@@ -51,20 +52,21 @@ struct CheckpointInfo {
   std::string created;  // ISO 8601, UTC
   uint64_t bytes = 0;
   size_t num_tensors = 0;
-  std::string problem;  // one line; empty when manifest and sizes are right
-  bool unknown =
-      false;  // the problem is the system's (too many open files): the checkpoint may well be right
+  std::string problem;   // one line; empty when manifest and sizes are valid
+  bool unknown = false;  // the system could not read it (e.g. too many open files); the checkpoint
+                         // may be valid
 };
 
-/// A checkpoint that was found damaged, and why.
+/// A damaged checkpoint, and the reason.
 struct RefusedCheckpoint {
   int64_t step = 0;
   std::string reason;  // one line
 };
 
 struct LatestCheckpoint {
-  std::optional<int64_t> step;             // absent: there are no checkpoints at all
-  std::vector<RefusedCheckpoint> refused;  // newer ones that were passed over: to be told loudly
+  std::optional<int64_t> step;  // absent: there are no checkpoints
+  std::vector<RefusedCheckpoint>
+      refused;  // newer damaged ones that were skipped; report them to the user
 };
 
 struct StoredTensorInfo {
@@ -75,24 +77,24 @@ struct StoredTensorInfo {
 
 struct LoadOptions {
   bool allow_nonfinite =
-      false;  // otherwise NaN or Inf in a floating tensor is Error(numeric) naming it
+      false;  // if false, NaN or Inf in a floating-point tensor is Error(numeric) that names it
 };
 
 class CheckpointStore;
 
-/// A save under way: its parts that touch the disk run on a thread of their own, and every rank
-/// goes from part to part by the same calls at the same places of its program. For the thread that
-/// started it, which gives the store nothing else to do meanwhile. Given up when destroyed: what is
-/// not committed then goes with the next start.
+/// A save in progress. Its stages that access the disk run on a separate thread; all ranks advance
+/// from stage to stage by the same calls at the same points of their programs. Only for the thread
+/// that started it, which must not use the store for anything else meanwhile. The destructor
+/// cancels the save; the next start removes what was not committed.
 class MT_API PendingSave {
  public:
   PendingSave(PendingSave&&) noexcept;
   ~PendingSave();
-  /// Goes on to the next part once every rank is through with this one. True when the save is over,
-  /// after which only result() may be called. Throws as CheckpointStore::save does; the save is
-  /// over then, too.
+  /// Advances to the next stage when every rank has finished the current one. True when the save is
+  /// over; after that, call only result(). Throws like CheckpointStore::save; then the save is
+  /// over, too.
   bool poll();
-  /// Waits until it is over. The result lives as long as this object.
+  /// Waits for the end of the save. The result lives as long as this object.
   const SaveResult& wait();
   const SaveResult& result() const;
 
@@ -107,55 +109,55 @@ class MT_API CheckpointStore {
  public:
   /// For reading only: takes no lock, creates nothing.
   explicit CheckpointStore(fs::path folder);
-  /// For writing: creates the folder, locks it (Error(io) when another job has it) and removes what
-  /// a killed one left.
+  /// For writing: creates the folder, locks it (Error(io) when another job holds it) and removes
+  /// incomplete saves of a killed job.
   CheckpointStore(fs::path folder, StoreOptions options);
 
   const fs::path& folder() const { return folder_; }
 
   /// Saves `slices` (together, over all ranks, an exact cover of each tensor) and `meta` (a JSON
-  /// object) as step `step`. Error(io) when the system fails it; what was there before is untouched
-  /// and a later save may succeed. Error(checkpoint) when that step exists with other content,
-  /// Error(numeric) when a floating element is NaN or Inf (StoreOptions::allow_nonfinite). All
-  /// ranks throw the same class. The data must not change meanwhile.
+  /// object) as step `step`. Error(io) when the system fails; older checkpoints are unchanged and a
+  /// later save may succeed. Error(checkpoint) when that step exists with other content,
+  /// Error(numeric) when a floating-point element is NaN or Inf (StoreOptions::allow_nonfinite).
+  /// All ranks throw the same class. The data must not change meanwhile.
   SaveResult save(int64_t step, std::span<const Slice> slices, std::string_view meta);
-  /// The same beside other work: returns at once, and fails where poll() or wait() is called. The
-  /// slices' data must stay as it is until the save is over. One at a time.
+  /// The same in the background: returns at once; poll() and wait() throw its errors. The slices'
+  /// data must not change until the save is over. Only one save at a time.
   PendingSave start_save(int64_t step, std::vector<Slice> slices, std::string_view meta);
-  /// The same of slices that are yet to be made, such as copies of what is on a device: called
-  /// once, on the save's thread. What it throws fails the save as everything else does, on every
-  /// rank; std::bad_alloc becomes Error(io).
+  /// The same for slices that `slices` creates later, such as copies of device tensors: it is
+  /// called once, on the thread of the save. An exception from it fails the save on every rank;
+  /// std::bad_alloc becomes Error(io).
   PendingSave start_save(int64_t step, std::function<std::vector<Slice>()> slices,
                          std::string_view meta);
 
-  /// Every rank comes here with what failed on it, or null. Throws on all of them if anything did,
-  /// and the same class on all: each rank that failed its own message, the others that another rank
+  /// Collective: every rank passes its failure, or null. If any rank failed, throws on all ranks
+  /// with the same class: a failed rank throws its own message, the others report that another rank
   /// failed.
   void agree(const std::exception_ptr& failure);
 
-  /// Writes a file into the folder, removes it, and compares what the file system has free with
-  /// `bytes`, which one checkpoint takes. Error(io) when a save could not succeed now. For the rank
-  /// 0 of a store that writes.
+  /// Writes a file into the folder, removes it, and compares the free space of the file system with
+  /// `bytes`, the size of one checkpoint. Error(io) when a save could not succeed now. Call on rank
+  /// 0 of a writable store.
   void require_room(uint64_t bytes) const;
 
   /// Makes `step` the newest: moves each newer checkpoint into one new folder set-aside-N, the
-  /// newest first, and deletes nothing. Gives where each is now, the oldest last; none when `step`
-  /// is the newest already. Error(checkpoint) where `step` is absent or not valid; then nothing has
-  /// moved. For the rank 0 of a store that writes.
+  /// newest first, and deletes nothing. Returns the new path of each, the oldest last; empty when
+  /// `step` is already the newest. Error(checkpoint) when `step` is absent or not valid; then
+  /// nothing is moved. Call on rank 0 of a writable store.
   std::vector<fs::path> rewind(int64_t step);
 
   /// All checkpoints, oldest first, with the quick check of manifest and sizes.
   std::vector<CheckpointInfo> list() const;
-  /// The newest checkpoint whose every byte is right. Error(checkpoint) when there are some and
-  /// none is; Error(io) where the system cannot read one, which is no proof of damage: an older one
-  /// must not be taken for it.
+  /// The newest checkpoint of which every byte is valid. Error(checkpoint) when there are
+  /// checkpoints but none is valid. Error(io) when the system cannot read one: this does not prove
+  /// damage, so an older one is not used instead.
   LatestCheckpoint latest_valid() const;
-  /// Why the checkpoint is not valid, comparing every byte; empty when it is. Error(io) where the
-  /// system cannot read it.
+  /// Verifies every byte. Returns why the checkpoint is not valid; empty when it is. Error(io) when
+  /// the system cannot read it.
   std::string problem(int64_t step) const;
 
-  /// Fills the slices. Error(checkpoint) naming file or tensor when anything is missing, damaged or
-  /// of another dtype or shape; then no slice was touched.
+  /// Fills the slices. Error(checkpoint) that names file or tensor when anything is missing,
+  /// damaged or of another dtype or shape; then no slice is changed.
   void load(int64_t step, std::span<Slice> slices, LoadOptions options = {}) const;
   /// The metadata, as canonical JSON (sorted keys).
   std::string meta(int64_t step) const;
@@ -179,22 +181,21 @@ class MT_API CheckpointStore {
   StoreOptions options_;
   std::optional<RunLock> lock_;
   bool writable_ = false;
-  /// Makes temporary names unique. Counts agreements, so that it is the same on all ranks also
-  /// after a save that one did not begin.
+  /// Makes temporary names unique. Counts calls of agree(), so it is equal on all ranks even after
+  /// a save that one rank did not begin.
   int64_t serial_ = 0;
 };
 
-/// Where checkpoints are: `step` is given when the path was one step's folder.
+/// A folder of checkpoints; `step` is set when the path was the folder of one step.
 struct CheckpointPlace {
   fs::path folder;
   std::optional<int64_t> step;
 };
-/// Understands a run's folder (with checkpoints/ in it), a folder of checkpoints, or one step-N
-/// folder. Error(checkpoint) when it is none of them.
+/// Accepts a run's folder (with checkpoints/ in it), a folder of checkpoints, or one step-N folder.
+/// Error(checkpoint) for any other path.
 MT_API CheckpointPlace locate_checkpoints(const fs::path& path);
 
-/// Position of the first NaN or Inf among floating elements; absent when there is none or the type
-/// has none.
+/// The index of the first NaN or Inf; absent when there is none or the dtype has none.
 MT_API std::optional<size_t> first_nonfinite(DType dtype, std::span<const std::byte> data);
 
 }  // namespace mtrain

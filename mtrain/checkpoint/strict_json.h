@@ -1,6 +1,6 @@
-// JSON as files from strangers need it read: duplicate keys, byte-order marks, NUL bytes, deep
-// nesting and anything after the value are refused, each with the byte where it is. Internal to
-// mtrain/checkpoint. Stateless functions.
+// A strict parser for untrusted JSON. Refuses duplicate keys, byte-order marks, NUL bytes, deep
+// nesting and text after the value; errors name the byte. Internal to mtrain/checkpoint. Stateless
+// functions; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -14,11 +14,11 @@ namespace mtrain {
 
 constexpr int kMaxJsonDepth = 64;
 
-/// Where a text comes from, for messages.
+/// The origin of a text, for messages.
 struct JsonPlace {
   fs::path path;
-  uint64_t offset = 0;  // of the text in the file
-  std::string hint;     // what the user can do about a bad one
+  uint64_t offset = 0;  // the offset of the text in the file
+  std::string hint;     // the help for an invalid text
 };
 
 /// Receives a text's events in order. Throw through fail() to refuse it.
@@ -47,7 +47,7 @@ class JsonEvents {
   [[noreturn]] static void fail(std::string message);
 };
 
-/// Parses `text`. Error(checkpoint) naming file, byte and fault.
+/// Parses `text`. Error(checkpoint) that names file, byte and fault.
 void parse_json(std::string_view text, const JsonPlace& place, JsonEvents& events);
 
 /// Parses `text` into a tree. Duplicate keys are refused.

@@ -62,13 +62,14 @@ class MT_API Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// "self", "thread", "mpi", "tcp", "nccl".
+  /// Its name in recipes, "thread" or "mpi"; "self" for one rank alone.
   virtual std::string_view kind() const = 0;
   /// The group's name in messages: "world", or as given to split().
   virtual const std::string& name() const = 0;
   /// The rank in the world of each rank of this group.
   virtual std::span<const int> world_ranks() const = 0;
-  /// Whether calls on device memory move it from device to device.
+  /// Whether calls on device memory move it from device to device. A plugin of such a communicator
+  /// says so in bind() as well (Fields::device_memory).
   virtual bool device_memory() const { return false; }
   /// Memory of this rank's device that its network can read and write by itself, for what goes
   /// through groups in every step. Goes back with its last holder, after whatever uses it. Null

@@ -1,5 +1,6 @@
+#include "mtrain/config/catalog.h"
+
 #include "mtrain/base/error.h"
-#include "mtrain/config/container.h"
 
 namespace mtrain {
 

@@ -78,7 +78,7 @@ void check_plugin_names(const Schema& schema, const Node& values, const std::str
 
 namespace {
 
-/// Whether one of the owners has a setting at a path, or settings below it.
+/// True when one of the owners has a setting at a path or below it.
 bool owns(const std::vector<const Schema*>& owners, const std::string& path, bool below) {
   for (const Schema* owner : owners)
     for (const FieldSpec& spec : owner->fields)
@@ -135,7 +135,7 @@ std::string component_as_key(std::string_view path, const SchemaCatalog& catalog
   const std::string &section = (*parts)[0], &name = (*parts)[1], kind = catalog.kind_of(section);
   if (kind.empty() || !catalog.component(kind, name)) return {};
   for (const Schema* owner :
-       catalog.all_owners(section))  // model.moe is a plugin and a group of settings, too
+       catalog.all_owners(section))  // model.moe names a plugin and is also a group of settings
     for (const FieldSpec& spec : owner->fields)
       if (spec.path == name || spec.path.starts_with(name + ".")) return {};
   return cat("write `", section, ": {type: ", name, "}`: its settings go into the same map");

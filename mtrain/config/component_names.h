@@ -1,5 +1,5 @@
-// Names of components, as a section's `type` and other settings say them. Used by container.cc
-// only. Stateless.
+// Resolves names of components in a section's `type` and in other settings. Used by container.cc
+// only. Stateless functions; safe from any thread.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,25 +9,25 @@
 
 namespace mtrain {
 
-/// The name that a section's `type` gives, as far as it is known; "" when there is none.
+/// The component name in a section's `type`, else the default of `type`; "" when there is neither.
 std::string wanted_component(const Schema& section, const Node* given);
-/// The names of a kind's components that can be used.
+/// The names of the components of a kind that this build implements.
 std::vector<std::string> built_components(const SchemaCatalog& catalog, const std::string& kind);
-/// The component that a section's `type` names; null when there is none, which is then reported.
+/// The component that a section's `type` names. When there is none, reports it and returns null.
 const Schema* component_of(const Schema& section, const Node& given, const SchemaCatalog& catalog,
                            Report& report);
-/// Reports settings elsewhere than in `type` that name a plugin which does not exist.
+/// Reports settings other than `type` that name a plugin which does not exist.
 void check_plugin_names(const Schema& schema, const Node& values, const std::string& path,
                         const SchemaCatalog& catalog, Report& report);
-/// Where overrides choose another component than a resolved recipe names: removes from the tree
-/// what that recipe, the text `resolved`, says of the old component and the new one does not have.
+/// For overrides that choose another component than a resolved recipe names: removes from the tree
+/// those settings of the old component, written in the text `resolved`, that the new component does
+/// not have.
 void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaCatalog& catalog);
-/// What to do about a setting that other components of its section have and the chosen one lacks;
-/// "" for any other path.
+/// Help for a setting that other components of its section have but the chosen one does not; "" for
+/// any other path.
 std::string setting_of_others(std::string_view path, const Schema& chosen,
                               const SchemaCatalog& catalog);
-/// What to write for `model: {llama: {…}}`, where a component's name is used as a key; "" for any
-/// other path.
+/// Help for `model: {llama: {…}}`, which uses a component's name as a key; "" for any other path.
 std::string component_as_key(std::string_view path, const SchemaCatalog& catalog);
 
 }  // namespace mtrain

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxPatches = 10000;
 
-/// The recipe's file: a path as it is, or a name in the search path.
+/// Reads the recipe's file: a path, or a name in the search path.
 std::optional<std::string> recipe_file(const ComposeRequest& request,
                                        const ConfigRepository& repository, Report& report) {
   std::error_code ignored;
@@ -27,7 +27,7 @@ std::optional<std::string> recipe_file(const ComposeRequest& request,
   return std::nullopt;
 }
 
-/// Lays a file's body on the tree, at its package.
+/// Merges a file's body into the tree, at its package.
 void merge_at(Node& tree, Node body, const std::string& package, const MergeRules& rules) {
   if (package.empty()) return tree.merge(std::move(body), &rules);
   auto parts = split(package, '.');
@@ -79,8 +79,8 @@ void apply(Node& tree, Override override, const ComposeRequest& request, Report&
   apply_override(tree, override, report, default_of);
 }
 
-/// The overrides that the recipe itself makes once it is composed: `patch: ["k=v", …]`. Takes them
-/// out of the tree.
+/// Removes `patch: ["k=v", …]` from the tree and returns its overrides, which apply after
+/// composition.
 std::vector<Override> patches(Node& tree, Report& report) {
   std::vector<Override> out;
   const Node* list = tree.get("patch");
@@ -105,7 +105,7 @@ std::vector<Override> patches(Node& tree, Report& report) {
   return out;
 }
 
-/// What changes the merged files: the recipe's patches, then the overrides.
+/// Applies the recipe's patches, then the overrides, to the merged files.
 void change(Composition& out, const std::vector<Override>& settings,
             const ConfigRepository& repository, const ComposeRequest& request, Report& report) {
   if (const Node* sweep = out.tree.get("sweep")) {
@@ -124,7 +124,8 @@ void change(Composition& out, const std::vector<Override>& settings,
   for (const auto& override : settings) apply(out.tree, override, request, report);
 }
 
-/// "mixed_precision: bf16" where that is a config group: the recipe chooses an option of it.
+/// True for "mixed_precision: bf16" where mixed_precision is a config group: the recipe chooses an
+/// option of it.
 bool names_option(const Node::Entry& entry, const ConfigRepository& repository,
                   const ComposeRequest& request) {
   bool name = entry.value.is(NodeKind::string) && !entry.value.is_missing() &&
@@ -133,7 +134,7 @@ bool names_option(const Node::Entry& entry, const ConfigRepository& repository,
          repository.is_group(entry.key);
 }
 
-/// Moves such choices of a recipe into its defaults list; over one that stands there already.
+/// Moves such choices of a recipe into its defaults list; they replace an entry of the same group.
 ConfigFile with_options_listed(const ConfigFile& recipe, const ConfigRepository& repository,
                                const ComposeRequest& request) {
   ConfigFile out = recipe;
@@ -173,7 +174,7 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
   const ConfigFile* recipe = file ? repository.load_file(*file, request.text, report) : nullptr;
   DefaultsTree defaults(repository, report, request.advice);
   std::vector<Override>
-      values;  // those that choose a group stay only where they prove to be values
+      values;  // an override that chooses a group stays only if it turns out to be a value
   std::set<size_t> choices;
   for (const auto& text : request.overrides) {
     auto override = parse_override(text, report, false, request.is_text);
@@ -209,8 +210,8 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
     }
     change(out, settings, repository, request, faults);
   };
-  // Which rules there are depends on the plugins that the recipe names, so it is made without them
-  // first.
+  // The merge rules depend on the plugins that the recipe names, so the recipe is first merged
+  // without rules.
   Report plain;
   assemble({}, plain);
   MergeRules rules = request.merge_rules ? request.merge_rules(out.tree) : MergeRules();

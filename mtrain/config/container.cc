@@ -50,7 +50,7 @@ std::string owner_of(const std::string& expression, const std::string& path) {
     bool relative = token.starts_with('.');
     bool is_path = token.find('.') != std::string::npos &&
                    !std::isdigit(static_cast<unsigned char>(token.back()));
-    if (is_path && relative) {  // one dot is beside, each further one a level up
+    if (is_path && relative) {  // one dot is a sibling, each further dot goes one level up
       std::string base = path;
       size_t dots = std::min(token.find_first_not_of('.'), token.size());
       for (size_t level = 0; level < dots; ++level)
@@ -71,7 +71,7 @@ std::vector<const Schema*> owners_in(const Node& tree, const std::string& name,
   return catalog.owners(name, wanted_component(*section, tree.get(name)));
 }
 
-/// The default of a setting that the recipe does not say.
+/// The default of a setting that is absent from the recipe.
 std::optional<Node> default_of(const std::string& path, const Node& tree,
                                const SchemaCatalog& catalog) {
   size_t dot = path.find('.');
@@ -87,7 +87,7 @@ std::optional<Node> default_of(const std::string& path, const Node& tree,
   return std::nullopt;
 }
 
-/// How the settings of the sections and of the components they name join over several files.
+/// The merge rules of the sections and of the components that they name.
 MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
   MergeRules out;
   for (const auto& section : catalog.sections())
@@ -97,7 +97,7 @@ MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
   return out;
 }
 
-/// Whether all who own a setting of this path say that it is any text.
+/// True when every owner of a setting at this path declares it as a free string.
 bool is_text(const std::string& path, const SchemaCatalog& catalog) {
   const size_t dot = path.find('.');
   if (dot == std::string::npos) return false;
@@ -114,17 +114,11 @@ bool is_text(const std::string& path, const SchemaCatalog& catalog) {
 /// The composed recipe with its overrides, not yet checked against anything.
 std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
                                     Report& report) {
-  ComposeRequest compose_request{request.recipe,
-                                 request.text,
-                                 request.search_path,
-                                 request.overrides,
-                                 {},
-                                 {},
-                                 {},
-                                 {},
-                                 {},
-                                 {},
-                                 {}};
+  ComposeRequest compose_request;
+  compose_request.recipe = request.recipe;
+  compose_request.text = request.text;
+  compose_request.search_path = request.search_path;
+  compose_request.overrides = request.overrides;
   compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
   compose_request.names_component = [&](const std::string& key, const Node& value) {
     std::string kind = catalog.kind_of(key);
@@ -175,8 +169,7 @@ KeyIndex all_names(const SchemaCatalog& catalog,
   return index;
 }
 
-/// Notes what a section asks for that is known but not built: components, wherever they are named,
-/// and settings.
+/// Records the components and settings of a section that are known but not built.
 void gather_not_built(const Schema& section, const Schema* component, const Node& values,
                       const SchemaCatalog& catalog, NotBuilt& lacking) {
   for (const Schema* owner : {&section, component}) {
@@ -192,8 +185,8 @@ void gather_not_built(const Schema& section, const Schema* component, const Node
   }
 }
 
-/// The section above a key of the root that has a setting of this name and is empty: somebody
-/// forgot to indent the key. "" when there is none.
+/// The empty section before a key of the root that has a setting of this name: the key was probably
+/// not indented. "" when there is none.
 std::string empty_section_above(const Node::Entry& entry, const Node& tree,
                                 const SchemaCatalog& catalog) {
   for (const auto& section : tree.entries()) {
@@ -219,8 +212,8 @@ std::string group_of(const Node::Entry& entry, const SchemaCatalog& catalog) {
   return {};
 }
 
-/// Reports a key at the root that is no section. `suggests`: finding what was meant costs far more
-/// than saying it is wrong.
+/// Reports a key at the root that is not a section. `suggests`: whether to search for a suggestion,
+/// which costs far more than the report itself.
 void unknown_section(const Node::Entry& entry, const Node& tree, const KeyIndex& known,
                      bool suggests, const SchemaCatalog& catalog, Report& report) {
   std::string meant = entry.key;
@@ -253,8 +246,8 @@ void unknown_section(const Node::Entry& entry, const Node& tree, const KeyIndex&
   fault.fix(help.empty() ? known.help(entry.key) : std::move(help));
 }
 
-/// Writes what looks like an interpolation but is a literal text so that it stays one, and a
-/// confidential value as the expression that it was computed from: who loads it computes it again.
+/// Escapes literal text that looks like an interpolation, and replaces a confidential value by its
+/// expression, which is evaluated again when the text is loaded.
 void escape(Node& node) {
   if (node.confidential() && !node.expression().empty()) {
     node = Node::string(node.expression());
@@ -266,8 +259,8 @@ void escape(Node& node) {
   for (auto& entry : node.entries()) escape(entry.value);
 }
 
-/// When a value was merged: the files in their order, then what patches and overrides say, the
-/// arguments of the command line in theirs.
+/// The order in which a value was merged: files in their order, then patches and overrides, then
+/// the arguments of the command line in their order.
 int merge_order(const Composition& composition, const std::vector<OverrideText>& overrides,
                 const Location& where) {
   if (!where) return 0;
@@ -286,8 +279,8 @@ int merge_order(const Composition& composition, const std::vector<OverrideText>&
 
 std::string first_part(const std::string& path) { return path.substr(0, path.find('.')); }
 
-/// Reports the keys of a section without its `type` that no component of its kind has: one of them
-/// may be the type, mistyped.
+/// For a section without `type`, reports the keys that no component of its kind has: one of them
+/// may be a mistyped `type`.
 void check_untyped(const Schema& section, const Node& given, const KeyIndex& known,
                    const SchemaCatalog& catalog, Report& report) {
   std::string kind = catalog.kind_of(section.name);
@@ -392,8 +385,8 @@ void ConfigContainer::read_section(const Schema& schema, const Schema* component
   options.order = [&](const Location& where) {
     return merge_order(composition_, overrides_, where);
   };
-  // A section whose component is unknown cannot tell its settings from typos: only the core's are
-  // checked.
+  // When a section's component is unknown, its settings cannot be distinguished from typos, so only
+  // the core's settings are checked.
   bool open = !component && !catalog.kind_of(schema.name).empty();
   options.allow_unknown = open;
   if (open && !given.get("type")) check_untyped(schema, given, known, catalog, report);
@@ -407,8 +400,10 @@ void ConfigContainer::read_section(const Schema& schema, const Schema* component
     whole.merge(parts[1]);
   }
   for (const auto* owner : owners)
-    for (const auto& spec : owner->fields)
+    for (const auto& spec : owner->fields) {
       if (spec.secret) secrets_.push_back(schema.name + "." + spec.path);
+      if (spec.fact != Fact::none) facts_.emplace(spec.fact, schema.name + "." + spec.path);
+    }
   root_.append(schema.name, given.loc(), std::move(whole));
   Node none = Node::map().at_location(given.loc()).with_base_path(schema.name);
   parts_[schema.name] = {std::move(parts[0]), component ? std::move(parts[1]) : std::move(none)};
@@ -482,11 +477,12 @@ std::string ConfigContainer::type_of(std::string_view name) const {
 
 Node ConfigContainer::resolved() const {
   Node shown = root_;
-  for (const auto& share : shares_)  // as it is written: of another whole it is another number
+  for (const auto& share : shares_)  // as written, since its number depends on the other setting
     if (Node* part = shown.find(share.path); part && parse_share(part->expression()))
       *part = Node::plain(part->expression()).at_location(part->loc());
   for (const auto& path : secrets_) shown.erase(path);
-  for (const auto& path : derived_) shown.erase(path);  // they are computed again
+  for (const auto& path : derived_)
+    shown.erase(path);  // they are recomputed when the text is loaded
   escape(shown);
   return shown;
 }

@@ -1,5 +1,5 @@
-// What DefaultsTree reports: an option that does not exist, a choice that is missing, has no use or
-// replaces settings.
+// The reports of DefaultsTree: an option that does not exist; a choice that is missing, is unused
+// or replaces settings.
 
 #include <algorithm>
 
@@ -21,8 +21,8 @@ void DefaultsTree::not_found(const DefaultsNode& node) {
   fault.note("searched: " + (folders.empty() ? "nothing" : join(folders, ", ")));
 }
 
-/// What there is in place of an option that does not exist. `sign`: that of the override which
-/// would choose it.
+/// Adds the options that exist to the report of one that does not. `sign`: the sign of an override
+/// that would choose an option.
 void DefaultsTree::no_option(Diagnostic& fault, const std::string& group, const std::string& wanted,
                              const std::string& sign) {
   const auto options = repository_.options(group);
@@ -91,9 +91,9 @@ void DefaultsTree::report_unused() {
   }
 }
 
-/// An added option with the name of a component (+optimizer=adamw), where the files before it say
-/// settings of the same one, would replace these without a word. One with a name of its own
-/// (+model=llama3_8b) is meant to.
+/// An added option with the name of a component (+optimizer=adamw) would silently replace settings
+/// of that component in earlier files. An option with a name of its own (+model=llama3_8b) replaces
+/// them intentionally.
 void DefaultsTree::report_replaced() {
   const auto merged = files();
   for (size_t i = root_->children.size() - std::min(appended_.size(), root_->children.size());
@@ -103,7 +103,7 @@ void DefaultsTree::report_replaced() {
     if (!type || !type->is_scalar() || type->as_text() != added.entry.name) continue;
     const std::string package = added.package();
     std::vector<std::string> replaced;
-    bool other = false;  // the files name another component
+    bool other = false;  // true when the files name another component
     for (const auto& [config, at] : merged) {
       if (config == added.file) break;
       const Node* section = at == package ? &config->body

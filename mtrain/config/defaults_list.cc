@@ -81,8 +81,8 @@ class ListParser {
     return out;
   }
 
-  /// The value with each ${oc.env:VAR} replaced; ${group} stays, for the choices are not known yet.
-  /// Nothing when there is a fault.
+  /// Replaces each ${oc.env:VAR}; keeps ${group}, since the choices are not known yet. Nothing when
+  /// there is a fault.
   std::optional<Node> with_environment(Node value) {
     if (value.is_list()) {
       for (Node& item : value.items()) {
@@ -110,8 +110,8 @@ class ListParser {
     return Node::string(text).at_location(value.loc());
   }
 
-  /// What ${resolver:arguments} gives in a choice, where only variables of the environment are
-  /// known.
+  /// The value of ${resolver:arguments} in a choice, where only environment variables are
+  /// available.
   std::optional<std::string> environment_value(const Node& item, const std::string& resolver,
                                                const std::string& arguments) {
     if (resolver != "oc.env" && resolver != "env")

@@ -1,5 +1,5 @@
-// The entries of a `defaults:` list, as written (https://hydra.cc/docs/advanced/defaults_list/).
-// compose.h gives them their meaning. Stateless.
+// Parses the entries of a `defaults:` list (https://hydra.cc/docs/advanced/defaults_list/);
+// defaults_tree.h resolves them. Stateless functions; safe from any thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,23 +14,23 @@ struct DefaultsEntry {
   enum class Kind : uint8_t { self, config, group, include };
   Kind kind = Kind::config;
   bool absolute = false, optional = false, overrides = false;
-  bool added = false;                // by +group=option on the command line
-  std::string group;                 // "server/db"; of a config, the folders before its name
-  std::optional<std::string> name;   // the option; absent for null
-  std::vector<std::string> options;  // of [a, b]
+  bool added = false;                // added by +group=option on the command line
+  std::string group;                 // "server/db"; for a config, the folders before its name
+  std::optional<std::string> name;   // the option; nothing for null
+  std::vector<std::string> options;  // the items of [a, b]
   bool is_list = false;
-  std::optional<std::string> package;  // behind the '@'
+  std::optional<std::string> package;  // after the '@'
   Location where;
 
   bool is_missing() const { return name == "???"; }
   bool is_interpolated() const { return name && name->find("${") != std::string::npos; }
 };
 
-/// Reads a list. Adds `_self_` at the end when it is absent and the list has anything but
-/// overrides. Faults go to the report.
+/// Reads a list. Appends `_self_` when it is absent and the list has an entry that is not an
+/// override. Reports faults.
 MT_API std::vector<DefaultsEntry> parse_defaults(const Node& list, Report& report);
-/// Sets an entry's option from a value: a name, null or a list of names. False when the value is no
-/// option.
+/// Sets an entry's option from a value: a name, null or a list of names. False when the value is
+/// not an option.
 MT_API bool set_option(DefaultsEntry& entry, const Node& value);
 /// Turns "foo: bar/baz" into "foo/bar: baz".
 MT_API void move_folders_to_group(DefaultsEntry& entry);

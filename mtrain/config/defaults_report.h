@@ -1,5 +1,6 @@
-// What each file of a composed recipe brings: the defaults tree, how many settings each file
-// decides, and which of its settings another file or the command line decides instead. Stateless.
+// Reports what each file of a composed recipe contributes: the defaults tree, how many settings
+// each file decides, and which of its settings another file or the command line overrides.
+// Stateless functions; safe from any thread.
 #pragma once
 #include <string>
 

@@ -9,7 +9,7 @@
 namespace mtrain {
 namespace {
 
-constexpr int kMaxIncludes = 32;  // files that include one another in a row
+constexpr int kMaxIncludes = 32;  // the longest chain of files that include one another
 
 std::string with_dots(std::string path) {
   std::replace(path.begin(), path.end(), '/', '.');
@@ -20,7 +20,7 @@ std::string join_with(const std::string& a, char separator, const std::string& b
   return a.empty() ? b : b.empty() ? a : a + separator + b;
 }
 
-/// The last _global_ starts anew: "a._global_.b" is "b".
+/// A package restarts at its last _global_: "a._global_.b" is "b".
 std::string from_last_global(const std::string& package) {
   constexpr std::string_view kGlobal = "_global_";
   size_t at = package.rfind(kGlobal);
@@ -97,7 +97,7 @@ void DefaultsTree::choose(const Override& override, bool may_be_value) {
                      may_be_value};
   if (removes && !override.value) choice.option.name = "";
   chosen_.insert_or_assign(key,
-                           std::move(choice));  // of two on the command line, the last one counts
+                           std::move(choice));  // the last one on the command line wins
 }
 
 bool DefaultsTree::is_value(const std::string& key) const {
@@ -128,8 +128,8 @@ DefaultsNode& DefaultsTree::add_child(DefaultsNode& node, const DefaultsEntry& e
 }
 
 /// Makes the children of a node whose file is known. They are expanded from the last to the first,
-/// so that an override counts for what stands before it; the overrides of an outer file are taken
-/// before those of the files inside it.
+/// so an override applies to entries before it; the overrides of an outer file take precedence over
+/// those of the files inside it.
 void DefaultsTree::read_list(DefaultsNode& node) {
   bool is_recipe = node.parent == nullptr;
   if (!node.file->defaults && !(is_recipe && !appended_.empty())) return;
@@ -156,8 +156,9 @@ void DefaultsTree::take_overrides(DefaultsNode& node, const std::vector<Defaults
     as_node.base = node.parent == nullptr ? "" : node.group_path();
     as_node.parent_package = node.package();
     GroupChoice choice{entry, entry.where.text(), entry.where, false, false, false, false};
-    chosen_.emplace(as_node.key(),
-                    std::move(choice));  // an outer file and the command line were here first
+    chosen_.emplace(
+        as_node.key(),
+        std::move(choice));  // choices of an outer file and of the command line take precedence
   }
 }
 
@@ -186,13 +187,14 @@ void DefaultsTree::expand(DefaultsNode& node) {
   read_list(node);
 }
 
-/// Applies the choice that was made for a group; false when the node is finished by that.
+/// Applies the choice for a group; false when the node needs no further expansion.
 bool DefaultsTree::choose_option(DefaultsNode& node) {
   std::string key = node.key();
   if (!node.entry.added) group_keys_.push_back(key);
   auto chosen = chosen_.find(key);
   if (chosen != chosen_.end() &&
-      !(node.entry.added && chosen->second.removes)) {  // ~group removes what a defaults list has
+      !(node.entry.added &&
+        chosen->second.removes)) {  // ~group removes only entries of a defaults list
     GroupChoice& choice = chosen->second;
     if (choice.removes) {
       bool any = choice.option.name == "";
@@ -210,7 +212,7 @@ bool DefaultsTree::choose_option(DefaultsNode& node) {
     }
   }
   if (node.entry.is_list) {
-    // Each option of a list is a config of its own, which no override can change.
+    // Each option of a list becomes a config entry, which no override can change.
     for (const auto& option : node.entry.options) {
       auto child = std::make_unique<DefaultsNode>();
       child->entry = node.entry;
@@ -298,8 +300,8 @@ void DefaultsTree::remember(DefaultsNode& node) {
   choice_places_[key] = node.entry.where;
 }
 
-/// Expands the entries whose option names other choices, as far as those are known, until none is
-/// left that can be.
+/// Expands the entries whose option refers to other choices, repeatedly, until no further entry can
+/// be expanded.
 void DefaultsTree::expand_pending() {
   bool progress = true;
   while (progress && !pending_.empty()) {
@@ -332,7 +334,7 @@ void DefaultsTree::expand_pending() {
   for (DefaultsNode* node : pending_) node->dropped = true;
 }
 
-/// Puts the choices into an interpolated option; false when one of them is not known yet.
+/// Substitutes choices in an interpolated option; false when one of them is not known yet.
 bool DefaultsTree::resolve_name(DefaultsNode& node) {
   std::string out = *node.entry.name;
   for (size_t begin; (begin = out.find("${")) != std::string::npos;) {

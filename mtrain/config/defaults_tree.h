@@ -1,5 +1,6 @@
-// The defaults tree: which file stands where, once every choice is made. Used by compose.cc only.
-// An object is for one composition.
+// The defaults tree: the files of a composition with their packages, after all choices are applied.
+// Used by compose.cc only. An object serves one composition on one thread; it refers to its
+// repository and report.
 #pragma once
 #include <deque>
 #include <functional>
@@ -15,7 +16,7 @@
 
 namespace mtrain {
 
-/// A choice that replaces what a defaults list says.
+/// A choice that replaces an entry of a defaults list.
 struct GroupChoice {
   DefaultsEntry option;  // its name, options or null
   std::string said_by;   // "command line, argument 3" or the file with the override entry
@@ -23,41 +24,43 @@ struct GroupChoice {
   bool external = false;  // from the command line
   bool removes = false;   // ~group
   bool used = false;
-  bool may_be_value = false;  // it also says a component, should no defaults list have the group
+  bool may_be_value = false;  // it names a component if no defaults list has the group
 };
 
 struct DefaultsNode {
   DefaultsEntry entry;
-  std::string base;  // group of the containing config
+  std::string base;  // the group of the containing config
   std::string parent_package;
   const ConfigFile* file = nullptr;
   bool dropped = false;          // removed, null or an optional file that is not there
-  bool in_interpolated = false;  // below a choice made by interpolation
+  bool in_interpolated = false;  // below an interpolated choice
   const DefaultsNode* parent = nullptr;
   std::vector<std::unique_ptr<DefaultsNode>> children;
 
   std::string group_path() const;
   std::string config_path() const;
-  /// Where the file's settings go. The header counts unless the entry says a package itself.
+  /// The package that receives the file's settings. The package of the entry takes precedence over
+  /// that of the file's header.
   std::string package(bool with_header = true) const;
-  /// What an override must say to mean this entry: group, with its package where that is unusual.
+  /// The key by which an override refers to this entry: the group, with its package where that
+  /// differs from the default.
   std::string key() const;
 };
 
 class DefaultsTree {
  public:
-  /// `advice`: what to do about a group that has no such option, as the key of a setting may have
-  /// been meant.
+  /// `advice`: help for a group without the chosen option, since the key of a setting may have been
+  /// meant.
   DefaultsTree(ConfigRepository& repository, Report& report,
                std::function<std::string(const std::string& key)> advice = {})
       : repository_(repository), report_(report), advice_(std::move(advice)) {}
 
-  /// Takes a choice from the command line: key=option, +key=option, ~key. `may_be_value`: it is no
-  /// fault that no defaults list has the group.
+  /// Adds a choice from the command line: key=option, +key=option, ~key. `may_be_value`: do not
+  /// report a fault when no defaults list has the group.
   void choose(const Override& override, bool may_be_value = false);
-  /// True when such a choice met no defaults list, so that it is a value.
+  /// True when no defaults list has the group of such a choice, so it is the value of a setting.
   bool is_value(const std::string& key) const;
-  /// Expands everything below the recipe. Reports what was not found, not given or not used.
+  /// Expands everything below the recipe. Reports options that are not found, missing or unused.
   void build(const ConfigFile* recipe);
   /// The files in the order of merging, with their packages.
   std::vector<std::pair<const ConfigFile*, std::string>> files() const;
@@ -89,12 +92,12 @@ class DefaultsTree {
   Report& report_;
   std::function<std::string(const std::string&)> advice_;
   std::unique_ptr<DefaultsNode> root_;
-  std::map<std::string, GroupChoice> chosen_;   // by key; the first one counts
+  std::map<std::string, GroupChoice> chosen_;   // by key; the first one wins
   std::vector<DefaultsEntry> appended_;         // +group=option
-  std::vector<DefaultsNode*> pending_;          // their option is interpolated
+  std::vector<DefaultsNode*> pending_;          // entries whose option is interpolated
   std::map<std::string, std::string> choices_;  // by key
   std::map<std::string, Location> choice_places_;
-  std::vector<std::string> group_keys_;  // of all group entries seen
+  std::vector<std::string> group_keys_;  // the keys of all group entries
 };
 
 }  // namespace mtrain

@@ -11,7 +11,7 @@ void compare(const std::string& path, const Node* before, const Node* after,
     if (!before || !after || !before->same_value(*after)) out.push_back({path, before, after});
     return;
   }
-  // A section on one side and a value on the other: both are shown, each as it is.
+  // With a section on one side and a value on the other, both are listed.
   if (before && !is_section(before)) out.push_back({path, before, nullptr});
   if (after && !is_section(after)) out.push_back({path, nullptr, after});
   if (is_section(after))

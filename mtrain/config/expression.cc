@@ -20,8 +20,8 @@ ExpressionValue widened(const ExpressionScalar& scalar) {
   return std::visit([](const auto& value) { return ExpressionValue(value); }, scalar);
 }
 
-/// Evaluates while it parses. Both branches of "if" are evaluated: an expression either has a value
-/// or an error, whatever the condition says.
+/// Evaluates while it parses. Evaluates both branches of "if", so whether an expression has an
+/// error does not depend on the condition.
 class Evaluator {
  public:
   Evaluator(std::string_view text, const ExpressionScope& scope) : text_(text), scope_(scope) {}
@@ -83,7 +83,7 @@ class Evaluator {
     at_ = end;
     return true;
   }
-  /// A symbol that is not the beginning of a longer one.
+  /// Takes a symbol unless it is the beginning of a longer one.
   bool take_single(char c, char not_before) {
     blanks();
     bool there = at_ < text_.size() && text_[at_] == c &&

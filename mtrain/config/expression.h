@@ -1,13 +1,13 @@
-// Arithmetic of recipes, "4 * ${model.hidden_size}" inside ${= … } and the conditions of rules.
-// Typed and total: no loops, no calls of the outside; integers are exact and an overflow is an
-// error; nothing becomes infinite. Stateless.
+// Evaluates expressions: the arithmetic of ${= … }, such as "4 * ${model.hidden_size}", and the
+// conditions of rules. Expressions are typed, always terminate and have no side effects. Integers
+// are exact; overflow and infinite results are errors. Stateless functions; safe from any thread.
 //
-//   or  and  not  == != < <= > >= in  + -  * / // %  unary -  **      a if c else b      (…)  [a,
-//   b] min max abs ceil floor round sqrt int float str len sum product first     true false null
-//   1e6  'text' model.layers  model.head_dim ?? 0  ${…}
+//   or  and  not  == != < <= > >=  in  + -  * / // %  unary -  **  a if c else b  (…)  [a, b]
+//   min max abs ceil floor round sqrt int float str len sum product first
+//   true false null  1e6  'text'  model.layers  model.head_dim ?? 0  ${…}
 // a / b of integers is an integer when it is exact, else a number; // and % round down. Lists hold
-// scalars; min, max, len, sum, product and first take one, and `x in list` asks whether it has x.
-// `name ?? value` is the value where there is no such name.
+// scalars; min, max, len, sum, product and first accept a list, and `x in list` tests membership.
+// `name ?? value` is `value` where the name does not exist.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -27,7 +27,7 @@ using ExpressionList = std::vector<ExpressionScalar>;
 using ExpressionValue =
     std::variant<std::monostate, bool, int64_t, double, std::string, ExpressionList>;
 
-/// Why an expression has no value, and where in its text (a byte offset).
+/// Why an expression has no value, and at which byte offset of its text.
 class MT_API ExpressionError : public std::runtime_error {
  public:
   ExpressionError(const std::string& message, size_t offset)
@@ -38,14 +38,15 @@ class MT_API ExpressionError : public std::runtime_error {
   size_t offset_;
 };
 
-/// Thrown by ExpressionScope::name for a name without a value. Leaves evaluate_expression() unless
-/// a ?? stands behind the name.
+/// Thrown by ExpressionScope::name for a name without a value. evaluate_expression() lets it pass
+/// unless a ?? follows the name.
 struct AbsentName {};
 
 struct ExpressionScope {
-  /// The value of a bare dotted name; throws ExpressionError or AbsentName when there is none.
+  /// Returns the value of a bare dotted name; throws ExpressionError or AbsentName when there is
+  /// none.
   std::function<ExpressionValue(std::string_view name, size_t offset)> name;
-  /// The value of "${…}", given whole.
+  /// Returns the value of an interpolation; `text` includes "${" and "}".
   std::function<ExpressionValue(std::string_view text, size_t offset)> interpolation;
   /// Levels of nesting that are open, where the functions above evaluate further expressions: one
   /// count for all of them bounds the stack. Null: this expression's own count is the only bound.
@@ -54,7 +55,7 @@ struct ExpressionScope {
 
 /// Throws ExpressionError.
 MT_API ExpressionValue evaluate_expression(std::string_view text, const ExpressionScope& scope);
-/// A value as it is written in a recipe.
+/// A value in the notation of a recipe.
 MT_API std::string to_text(const ExpressionValue& value);
 
 }  // namespace mtrain

@@ -1,14 +1,14 @@
-// Between the nodes of a recipe and the values of expressions. Stateless functions over values.
+// Converts between the nodes of a recipe and the values of expressions. Stateless functions over
+// values; safe from any thread.
 #pragma once
 #include "mtrain/config/expression.h"
 #include "mtrain/config/tree.h"
 
 namespace mtrain {
 
-/// A scalar, or a list of scalars, as expressions see it. Throws ExpressionError at `offset` for
-/// anything else.
+/// Converts a scalar or a list of scalars. Throws ExpressionError at `offset` for anything else.
 MT_API ExpressionValue expression_value(const Node& node, size_t offset = 0);
-/// What an expression gave, as a node without a place.
+/// Converts the value of an expression to a node without a location.
 MT_API Node expression_node(const ExpressionValue& value);
 
 }  // namespace mtrain

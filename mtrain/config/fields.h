@@ -44,6 +44,21 @@ enum class ResumeClass : uint8_t {
   impossible  // refused
 };
 
+/// A size of a model that mtrain itself computes with: the split into pipeline stages, groups of
+/// tensor-parallel ranks, rules. The setting that holds it may have any name; bind() says which one
+/// it is: f("blocks", blocks, "…").fact(Fact::layers). Only integer settings.
+enum class Fact : uint8_t {
+  none,
+  layers,           // blocks of the decoder or encoder
+  hidden_size,      // width of the residual stream
+  heads,            // query heads
+  kv_heads,         // key/value heads; 0: as many as query heads
+  head_dim,         // width of a head; 0: hidden_size / heads
+  ffn_hidden_size,  // width of the MLP; 0: the model derives it
+  experts,          // experts of a block; 0: none
+  mtp_layers        // blocks of multi-token prediction behind the last one
+};
+
 /// One setting, as data: what `check`, the JSON Schema, the docs and completion read. Serialisable
 /// (schema.h).
 struct FieldSpec {
@@ -69,6 +84,7 @@ struct FieldSpec {
   bool input_path =
       false;  // names files to read: where a relative one starts depends on where it is written
   ResumeClass resume = ResumeClass::changes_result;
+  Fact fact = Fact::none;  // that its value is
 };
 
 /// The settings of one component.
@@ -78,6 +94,8 @@ struct Schema {
   std::string needs;  // the part without which the component cannot be used, when it is not built
   /// What a model learns, or the samples of a dataset are made for; see Fields::objective().
   std::string objective = {};
+  /// Of a communicator: it exchanges device memory; see Fields::device_memory().
+  bool device_memory = false;
 };
 
 class Node;  // tree.h: one place of a parsed recipe
@@ -144,6 +162,8 @@ struct MT_API Field {
   /// A path, or a list of them, of files to read; see mtrain/recipe/input_paths.h.
   Field& input_path() { return spec.input_path = true, *this; }
   Field& resume(ResumeClass value) { return spec.resume = value, *this; }
+  /// Publishes the value as a size that mtrain computes with.
+  Field& fact(Fact value) { return spec.fact = value, *this; }
 };
 
 class MT_API Fields {
@@ -168,6 +188,11 @@ class MT_API Fields {
   const std::string& objective() const { return objective_; }
   static constexpr std::string_view kAnyObjective = "any";
 
+  /// Of a communicator: it exchanges the memory of devices, and is made on top of one that
+  /// exchanges the host's (CommContext::host).
+  void device_memory() { device_memory_ = true; }
+  bool has_device_memory() const { return device_memory_; }
+
   /// The class of the settings declared from here on that do not say their own.
   void resume(ResumeClass value) { resume_ = value; }
 
@@ -177,6 +202,7 @@ class MT_API Fields {
  private:
   Field& declare(std::string_view name, FieldTarget target, std::string_view doc);
   std::string prefix_, objective_;
+  bool device_memory_ = false;
   ResumeClass resume_ = ResumeClass::changes_result;
   std::deque<Field> fields_;  // a deque: references stay valid while more are declared
 };
@@ -192,7 +218,8 @@ Schema schema_of(std::string name, std::string doc) {
   C config{};
   Fields fields;
   config.bind(fields);
-  Schema schema{std::move(name), std::move(doc), {}, {}, fields.objective()};
+  Schema schema{std::move(name),           std::move(doc), {}, {}, fields.objective(),
+                fields.has_device_memory()};
   for (auto& field : fields.fields()) schema.fields.push_back(field.spec);
   return schema;
 }

@@ -12,14 +12,14 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kMaxChain = 64;       // settings that refer to one another in a row
+constexpr size_t kMaxChain = 64;       // the longest chain of settings that refer to one another
 constexpr int kMaxNesting = 16;        // ${${${…}}}
-constexpr size_t kMaxNodes = 100000;   // copied by references, all together
-constexpr size_t kMaxText = 1u << 20;  // made by interpolation, all together
+constexpr size_t kMaxNodes = 100000;   // nodes copied by all references together
+constexpr size_t kMaxText = 1u << 20;  // bytes made by all interpolations together
 
 using Parts = std::vector<std::string>;
 
-/// Thrown through the chain of a fault that was reported already.
+/// Thrown through a chain of references when the fault is already reported.
 struct Reported {};
 
 std::string path_text(const Parts& parts) {
@@ -35,8 +35,7 @@ size_t count_nodes(const Node& node) {
   return out;
 }
 
-/// The end of the "${…}" that starts at `begin`; npos when it is not closed. Quoted braces do not
-/// count.
+/// The end of the "${…}" that starts at `begin`; npos when it is not closed. Ignores quoted braces.
 size_t closing_brace(std::string_view text, size_t begin) {
   int depth = 0;
   char quote = 0;
@@ -84,8 +83,8 @@ class Interpolator {
     std::vector<Open>& open_;
   };
 
-  /// Collects whether a value is computed from a confidential one; what it computes, whoever asked
-  /// for it computes from.
+  /// Tracks whether a value is computed from a confidential one; the flag propagates to the value
+  /// that refers to it.
   class Confidence {
    public:
     explicit Confidence(bool& flag) : flag_(flag), outer_(std::exchange(flag, false)) {}
@@ -119,7 +118,7 @@ class Interpolator {
     }
   }
 
-  /// Computes one string of the tree in its place.
+  /// Computes one string of the tree in place.
   void leaf(Node& node, const Parts& path) {
     if (node.faulty()) throw Reported();
     if (!node.expression().empty() || !has_interpolation(node.as_text())) return;
@@ -222,7 +221,7 @@ class Interpolator {
       throw InterpolationFault{"the interpolations make too long a text", ""};
   }
 
-  /// What stands between "${" and "}".
+  /// Evaluates the text between "${" and "}".
   Node single(std::string_view body, int depth) {
     std::string_view trimmed = trim(body);
     if (trimmed.starts_with('=')) return arithmetic(trimmed.substr(1), depth);
@@ -238,7 +237,7 @@ class Interpolator {
     return std::move(*found);
   }
 
-  /// Where the name of a resolver ends; npos for a reference.
+  /// The end of the resolver's name; npos for a reference.
   static size_t resolver_colon(std::string_view body) {
     for (size_t i = 0; i < body.size(); ++i) {
       if (body[i] == ':') return i;
@@ -284,11 +283,11 @@ class Interpolator {
     return base;
   }
 
-  /// The value of another setting, computed first when need be; nothing when there is none.
+  /// The value of another setting, computed first if necessary; nothing when there is none.
   std::optional<Node> reference(std::string_view path) {
     Parts parts = absolute(path);
     for (size_t i = 0; i < open_.size(); ++i) {
-      // A setting inside the map that it refers to.
+      // The setting is inside the map that it refers to.
       if (parts.size() < open_[i].path.size() &&
           std::equal(parts.begin(), parts.end(), open_[i].path.begin())) {
         report_cycle(i, path_text(parts));
@@ -298,7 +297,7 @@ class Interpolator {
     Node* at = &root_;
     Parts walked;
     for (const auto& part : parts) {
-      if (at->is(NodeKind::string)) leaf(*at, walked);  // an interpolation may stand for a map
+      if (at->is(NodeKind::string)) leaf(*at, walked);  // an interpolation may give a map
       Node* next = child(*at, part);
       if (!next) return fallback(parts);
       walked.push_back(part);
@@ -318,7 +317,7 @@ class Interpolator {
     auto value = scope_.fallback(path_text(parts));
     if (!value || !value->is(NodeKind::string) || !has_interpolation(value->as_text()))
       return value;
-    // A default may itself be computed, from where its setting is.
+    // A default may itself be an expression, relative to its setting.
     if (open_.size() >= kMaxChain)
       throw InterpolationFault{cat("a chain of more than ", kMaxChain, " settings"), ""};
     for (size_t i = 0; i < open_.size(); ++i) {
@@ -396,7 +395,7 @@ class Interpolator {
         near.empty() ? "there are: " + join(names, ", ") : "did you mean " + near[0] + "?"};
   }
 
-  /// An argument: typed by the grammar of override values, with the interpolations in it computed.
+  /// Computes the interpolations of an argument, then types it like an override value.
   Node argument(const std::string& text, int depth) {
     Node value = decode_value(text);
     compute_inside(value, depth);
@@ -418,7 +417,7 @@ class Interpolator {
     try {
       found = reference(key.as_text());
     } catch (const InterpolationFault&) {
-      // A missing value is what the default is for.
+      // The default applies to a missing value.
     }
     if (found && !found->is_missing()) return std::move(*found);
     return raw.size() == 2 ? argument(raw[1], depth) : Node::plain("null");
@@ -464,7 +463,7 @@ class Interpolator {
   std::vector<Open> open_;
   int nesting_ = 0;  // of all expressions under evaluation
   size_t nodes_ = 0, text_bytes_ = 0;
-  bool confidential_ = false;  // of the value that is being computed
+  bool confidential_ = false;  // whether the value that is being computed is confidential
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 
 void quote(std::string_view text, std::string& out) {
   out += '"';
-  // What is no UTF-8 must not make the output unreadable as a whole.
+  // Broken UTF-8 in one value must not make the whole output invalid.
   std::string safe = valid_utf8(text) ? std::string(text) : printable(text, text.size() * 4);
   for (char c : safe) {
     if (c == '"' || c == '\\')

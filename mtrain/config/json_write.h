@@ -1,5 +1,5 @@
-// Writes a tree as JSON. Every machine-readable answer about configurations is a tree first.
-// Stateless.
+// Writes a tree as JSON. All machine-readable output about configurations is built as a tree.
+// Stateless functions; safe from any thread.
 #pragma once
 #include <initializer_list>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace mtrain {
 
-/// Indented by two blanks, without a line end behind it. Infinities and NaN, which JSON lacks,
-/// become texts.
+/// Indented by two spaces, without a final newline. Infinities and NaN, which JSON does not have,
+/// become strings.
 MT_API std::string write_json(const Node& node);
 /// A map made of its entries, in that order.
 MT_API Node make_map(std::initializer_list<std::pair<const char*, Node>> entries);

@@ -8,7 +8,7 @@ namespace mtrain {
 namespace {
 
 constexpr size_t kTellingName = 6;    // characters
-constexpr size_t kLongestTypo = 256;  // nobody mistypes the name of a setting at such length
+constexpr size_t kLongestTypo = 256;  // a longer key is not a typo of a setting's name
 
 /// Lower case without '-' and '_': hiddenSize, hidden-size and hidden_size are one name.
 std::string folded(std::string_view name) {
@@ -28,9 +28,9 @@ int allowed_typos(size_t length) {
   return length <= 3 ? 1 : std::max(2, static_cast<int>(length) / 3);
 }
 
-/// How far `name` is from `wanted`; negative when it cannot have been meant. The figures only order
-/// the suggestions: a typo in the leaf is likelier than the right leaf in a wrong section, and that
-/// likelier than both.
+/// The distance of `name` from `wanted`; negative when they are unrelated. The numbers only order
+/// the suggestions: a typo in the leaf is more likely than the right leaf in a wrong section, and
+/// that is more likely than both.
 double distance(std::string_view wanted, std::string_view name) {
   auto [wanted_parent, wanted_leaf] = parent_and_leaf(wanted);
   auto [parent, leaf] = parent_and_leaf(name);
@@ -47,7 +47,7 @@ double distance(std::string_view wanted, std::string_view name) {
   }
   int parent_typos = edit_distance(wanted_parent, parent);
   bool parent_near = parent_typos <= allowed_typos(std::max(wanted_parent.size(), parent.size()));
-  // A long name is hardly anywhere else by accident.
+  // A long name rarely occurs in another section by accident.
   if (leaf_typos == 0)
     return parent_near ? 0.5 * parent_typos : leaf.size() >= kTellingName ? 2.5 : 3.5;
   if (parent_near && leaf_typos <= allowed_typos(std::max(wanted_leaf.size(), leaf.size())))
@@ -55,7 +55,7 @@ double distance(std::string_view wanted, std::string_view name) {
   return -1;
 }
 
-/// optimzer.lr is optimizer.lr, whoever else has a setting of the name lr.
+/// optimzer.lr means optimizer.lr, even if other sections also have a setting named lr.
 bool mistyped_section(std::string_view wanted, std::string_view name) {
   auto [wanted_parent, wanted_leaf] = parent_and_leaf(wanted);
   auto [parent, leaf] = parent_and_leaf(name);
@@ -102,7 +102,7 @@ std::vector<std::string> KeyIndex::suggest(std::string_view wanted, size_t limit
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> out;
   for (const auto& [score, entry] : scored) {
-    // A second suggestion only helps when it is about as likely as the first.
+    // A second suggestion helps only when it is about as likely as the first.
     if (out.size() == limit || score > scored[0].first + 1) break;
     if (std::find(out.begin(), out.end(), entry->now) == out.end()) out.push_back(entry->now);
   }

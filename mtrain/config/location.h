@@ -15,7 +15,7 @@ enum class SourceKind : uint8_t { file, command_line, built_in };
 
 class MT_API Source {
  public:
-  /// `name` is what people read: "recipes/x.yaml", "command line, argument 4", "default of
+  /// `name`: as shown in messages: "recipes/x.yaml", "command line, argument 4", "default of
   /// optimizer/adamw".
   Source(SourceKind kind, std::string name, std::string text)
       : kind_(kind), name_(std::move(name)), text_(std::move(text)) {}
@@ -33,19 +33,19 @@ class MT_API Source {
 using SourcePtr = std::shared_ptr<const Source>;
 
 struct MT_API Location {
-  SourcePtr source;  // null: nowhere
+  SourcePtr source;  // null: no location
   int line = 0,
-      column = 0;  // from 1; columns count characters, not bytes; 0: the source as a whole
+      column = 0;  // both from 1; columns count characters, not bytes; 0: the source as a whole
 
-  /// "recipes/x.yaml:3:5", "command line, argument 4", or "" when nowhere.
+  /// "recipes/x.yaml:3:5", "command line, argument 4", or "" without a source.
   std::string text() const;
   explicit operator bool() const { return source != nullptr; }
-  /// Nearness for sorting: files first, in the order of name, line, column; then the command line;
-  /// then defaults.
+  /// The order of reports: files first, by name, line and column; then the command line; then
+  /// defaults.
   friend MT_API bool operator<(const Location& a, const Location& b);
 };
 
-/// The place of byte `offset` of a source's text.
+/// The location of byte `offset` of a source's text.
 MT_API Location locate(const SourcePtr& source, size_t offset);
 
 }  // namespace mtrain

@@ -11,7 +11,7 @@
 namespace mtrain {
 namespace {
 
-// A name may have several rows: the choices of the setting decide.
+// A name may have several rows; the choices of the setting select one.
 // clang-format off
 constexpr ForeignChoice kForeignChoices[] = {
     // element types
@@ -81,7 +81,7 @@ struct MeantValue {
   std::string text, why;
 };
 
-/// The text without what stands around the value; `why` says what that was.
+/// The text without extra characters around the value; `why` describes them.
 std::string bare(std::string_view given, std::vector<std::string>& why) {
   std::string text(given);
   const size_t comment = std::min(text.find('#'), text.find("//"));
@@ -114,8 +114,8 @@ std::string bare(std::string_view given, std::vector<std::string>& why) {
   return std::string(trim(text));
 }
 
-/// 1,000,000 and 1.000.000,5 without what groups the digits; absent when they are no groups of
-/// three.
+/// Removes the separators of 1,000,000 and 1.000.000,5; nothing when the digits are not in groups
+/// of three.
 std::optional<std::string> ungrouped(std::string_view text, char separator) {
   const bool negative = text.starts_with('-');
   if (negative) text.remove_prefix(1);
@@ -134,7 +134,7 @@ std::optional<std::string> ungrouped(std::string_view text, char separator) {
   return cat(negative ? "-" : "", join(groups, ""), fraction);
 }
 
-/// "1 k" and "1e -3" without their blanks.
+/// "1 k" and "1e -3" without their spaces.
 std::string joined(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -1,4 +1,5 @@
-// meant_help(): which value a text that is none was probably meant to be. Stateless.
+// meant_help() suggests valid values for an invalid text. Stateless functions; safe from any
+// thread.
 #pragma once
 #include <functional>
 #include <span>
@@ -9,21 +10,21 @@
 
 namespace mtrain {
 
-/// "write 1000 (a ',' does not group digits)": the values that the text may stand for, of those
-/// that `fits` accepts, at most two. Considered are a comment or a comma behind the value,
-/// characters that only look like those of YAML, digits in groups, a decimal comma, a percentage,
-/// capital letters, and the names of choices in PyTorch and other trainers. Empty when nothing
-/// fits.
+/// "write 1000 (a ',' does not group digits)": at most two values that the text may stand for and
+/// that `fits` accepts. Considers a comment or a comma after the value, characters that look like
+/// those of YAML, grouped digits, a decimal comma, a percentage, capital letters, and the names of
+/// choices in PyTorch and other trainers. Empty when nothing fits.
 std::string meant_help(std::string_view text, const std::function<bool(const std::string&)>& fits);
 
-/// A choice or a component by the name that another program has for it.
+/// A choice or a component under the name that another program uses.
 struct ForeignChoice {
-  std::string_view name;  // lower case, letters and digits alone: torch.bfloat16 is torchbfloat16
+  std::string_view name;  // lower case, only letters and digits: torch.bfloat16 is torchbfloat16
   std::string_view ours;
-  std::string_view whose;  // empty: of a switch
+  std::string_view whose;  // the program; empty for a boolean switch
 };
 
-/// The table. Settings by other trainers' names have one of their own, in train/foreign_names.h.
+/// The table of foreign choices. The table of foreign setting names is in
+/// mtrain/recipe/foreign_names.h.
 MT_API std::span<const ForeignChoice> foreign_choices();
 
 }  // namespace mtrain

@@ -1,5 +1,6 @@
-// How a value of a later file joins the value before it: maps merge key by key and everything else
-// replaces, unless the schema says otherwise for a setting. Values.
+// How a value of a later file merges with the earlier one: maps merge key by key, and any other
+// value replaces the earlier one, unless the schema has another rule for the setting. Values; const
+// members are safe from any thread.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,16 +15,16 @@ namespace mtrain {
 enum class MergeKind : uint8_t {
   deep,     // maps merge, lists and scalars replace
   replace,  // maps replace too
-  append,   // a list goes behind the one before it
-  by_key    // items of lists that agree in `key` merge, others go behind
+  append,   // a list is appended to the earlier one
+  by_key    // list items with the same `key` merge, others are appended
 };
 
 struct MergeRule {
   MergeKind kind = MergeKind::deep;
-  std::string key;  // of by_key
+  std::string key;  // for by_key
 };
 
-/// The rules of some settings, as a tree of keys.
+/// The merge rules of settings, as a tree of keys.
 class MT_API MergeRules {
  public:
   MergeRule rule;
@@ -40,7 +41,7 @@ class MT_API MergeRules {
 
 /// "deep", "replace", "append", "by(name)".
 MT_API std::string name(const MergeRule& rule);
-/// The rule of such a text; nothing when it is none.
+/// Parses such a text; nothing when it is invalid.
 MT_API std::optional<MergeRule> merge_rule(std::string_view text);
 
 }  // namespace mtrain

@@ -38,7 +38,7 @@ class Migrator {
     walk(name, "", body);
   }
 
-  /// Notes a key that is no setting, where something is known about it.
+  /// Records a key that is not a setting, when help for it exists.
   void foreign(const std::string& path, const Node::Entry& entry) {
     if (std::string help = catalog_.advice(path); !help.empty())
       out_.foreign.push_back({path, std::move(help), entry.key_where});
@@ -61,7 +61,7 @@ class Migrator {
     }
   }
 
-  /// Whether settings lie below a path.
+  /// True when there are settings below a path.
   bool is_prefix(const std::string& path) const {
     auto holds = [&](const auto& names) {
       auto next = names.lower_bound(path + ".");
@@ -92,7 +92,7 @@ class Migrator {
     }
   }
 
-  /// Notes the edits; false when the text is not of the form that they need.
+  /// Records the edits; false when the text does not have the form that they need.
   bool rewrite(const Node::Entry& entry, const std::string& before, const std::string& now) {
     std::string_view text = source_->text();
     size_t key = offset_of(text, entry.key_where);
@@ -105,7 +105,7 @@ class Migrator {
       edits_.push_back({key, length, leaf});
       return true;
     }
-    // It moves into a section of its own, written on the line where it stands.
+    // The setting moves into its own section, written on the same line.
     if (parent_of(before) != parent_of(parent) || body_->find(parent) ||
         !moved_into_.insert(parent).second)
       return false;

@@ -1,5 +1,5 @@
-// Brings a recipe's text up to date: former names of settings become the present ones, and nothing
-// else of the text changes, not a blank. Stateless.
+// Updates a recipe's text: replaces former names of settings by the current ones. The rest of the
+// text stays the same byte for byte. Stateless functions; safe from any thread.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ struct Renaming {
   Location where;
 };
 
-/// A name of another trainer, which no change of names mends.
+/// A name from another trainer, which a change of the name alone does not fix.
 struct ForeignKey {
   std::string path, help;
   Location where;
@@ -22,12 +22,12 @@ struct ForeignKey {
 struct Migration {
   std::string text;
   std::vector<Renaming> done;
-  std::vector<Renaming> by_hand;  // what a change of names alone cannot mend
+  std::vector<Renaming> by_hand;  // renamings that need more than a change of the name
   std::vector<ForeignKey> foreign;
 };
 
-/// `package`: where the text's settings belong, "model" for an option of the group model; empty for
-/// a recipe. A text that is no YAML is an error of the report.
+/// `package`: the section of the text's settings, "model" for an option of the group model; empty
+/// for a recipe. Reports an error when the text is not YAML.
 MT_API Migration migrate_recipe(const SourcePtr& source, const std::string& package,
                                 const SchemaCatalog& catalog, Report& report);
 

@@ -8,7 +8,7 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kListed = 4;  // settings named in one message: it stays readable
+constexpr size_t kListed = 4;  // settings named in one message, to keep it readable
 
 bool one_of(const std::vector<std::string>& texts, const Node& value) {
   if (value.is_list())

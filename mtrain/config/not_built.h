@@ -1,6 +1,6 @@
-// NotBuilt: what a recipe asks for and this build lacks. Gathers the settings and components that
-// name a part in `needs`, and reports one error for each part. For container.cc. For one thread at
-// a time.
+// NotBuilt: the parts that a recipe requests and this build does not implement. Collects the
+// settings and components that name such a part in `needs`, and reports one error for each part.
+// Used by container.cc only. Not synchronised: one thread at a time.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,16 +11,16 @@
 
 namespace mtrain {
 
-/// Whether this value of the setting needs a part that is not built.
+/// True when this value of the setting needs a part that is not built.
 MT_API bool needs_part(const FieldSpec& spec, const Node& value);
 
 class NotBuilt {
  public:
-  /// A component that a recipe names at `path`; `built` are the names to take instead.
+  /// Adds a component that a recipe names at `path`. `built`: the names that can be used instead.
   void component(const Schema& component, const std::string& path, const Node& name,
                  const std::vector<std::string>& built);
-  /// The settings of a section that were set to something that needs a part. `values` are
-  /// canonical.
+  /// Adds the settings of a section whose values need a part that is not built. `values`: in
+  /// canonical form.
   void settings(const Schema& owner, const std::string& path, const Node& values);
   void tell(Report& report) const;
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kNull = "null";
 
-/// An empty value (`type:`) has no text: it is a forgotten one, and means the default.
+/// True for a written null. An empty value (`type:`) has no text and means the default.
 bool written_null(const Node* value) {
   return value && value->is_null() && !value->as_text().empty() && !value->faulty();
 }

@@ -32,7 +32,8 @@ size_t key_end(std::string_view text) {
   return std::string_view::npos;
 }
 
-/// The characters of a key; in brackets, which may hold a text to look for, any that can be seen.
+/// The characters of a key; inside brackets, which may contain a text to search for, any visible
+/// character.
 bool is_key(std::string_view key) {
   int depth = 0;
   for (char c : key) {
@@ -45,7 +46,7 @@ bool is_key(std::string_view key) {
   return true;
 }
 
-/// Removes the sign that says what the override does.
+/// Removes the sign that gives the kind of override.
 Override::Kind take_sign(std::string_view& text) {
   auto take = [&](std::string_view sign) {
     bool there = text.starts_with(sign);
@@ -62,7 +63,7 @@ bool is_group_key(std::string_view key) {
   return key.substr(0, key.find('[')).find_first_of("/@:") != std::string_view::npos;
 }
 
-/// Where the text stands. A text of a file that is there byte for byte shows places inside it.
+/// The origin of the text. A text that is in a file byte for byte has locations inside it.
 TextOrigin origin_of(const OverrideText& text) {
   if (text.written && text.exact) return {text.written.source, 0, text.written, true, text.text};
   if (text.written) return {text.written.source, 0, text.written, false};
@@ -78,8 +79,9 @@ std::string meant_pair(std::string_view text) {
   const size_t colon = text.find(':');
   const bool key = !text.empty() && is_key(text.substr(0, colon)) &&
                    std::isalpha(static_cast<unsigned char>(text[0]));
-  const bool bare = colon == std::string_view::npos &&
-                    text.find_first_of(".@") == std::string_view::npos;  // a word may be anything
+  const bool bare =
+      colon == std::string_view::npos &&
+      text.find_first_of(".@") == std::string_view::npos;  // a single word may have any meaning
   if (!key || bare) return "key=value, as in train.steps=100";
   if (colon == std::string_view::npos || text.find('@') != std::string_view::npos)
     return cat(visible(text), "=VALUE");
@@ -87,7 +89,7 @@ std::string meant_pair(std::string_view text) {
   return cat(visible(text.substr(0, colon)), "=", value.empty() ? "VALUE" : visible(value));
 }
 
-/// One argument on its way to an override.
+/// Parses one argument to an override.
 class OverrideParser {
  public:
   OverrideParser(const OverrideText& text, bool sweeps,
@@ -168,7 +170,7 @@ class OverrideParser {
     return true;
   }
 
-  /// The value as it is: no grammar, no interpolation; the schema says what it is.
+  /// Takes the value literally: no grammar, no interpolation; the schema decides its type.
   std::optional<Override> raw_pair() {
     if (!take_key(trim(text_.text), false)) return std::nullopt;
     if (is_group_key(out_.key))
@@ -187,7 +189,7 @@ class OverrideParser {
   Override out_;
 };
 
-/// 'text' with the quote, and backslashes before one, escaped.
+/// 'text' with quotes, and backslashes before quotes, escaped.
 std::string in_quotes(std::string_view text) {
   std::string out = "'";
   size_t slashes = 0;
@@ -199,7 +201,7 @@ std::string in_quotes(std::string_view text) {
   return out.append(slashes, '\\') + "'";
 }
 
-/// True when the value parser makes of `text` the very node it came from.
+/// True when the value parser reads `text` as the same node.
 bool reads_back(const std::string& text, const Node& node, bool nested) {
   Report ignored;
   auto source =
@@ -233,7 +235,7 @@ std::string value_text(const Node& node, bool nested) {
     case NodeKind::number:
       return number_word(node);
     case NodeKind::string: {
-      // A function in the text would be called.
+      // Quotes are needed: a function in the text would be called.
       bool call = node.as_text().find('(') != std::string::npos;
       return !call && reads_back(node.as_text(), node, nested) ? node.as_text()
                                                                : in_quotes(node.as_text());

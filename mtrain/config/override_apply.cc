@@ -14,7 +14,7 @@ struct ApplyFault {
   std::string message, help;
 };
 
-/// Nearest keys beside the one that is missing.
+/// Help for a missing key: the most similar keys of the same map.
 std::string near_key(const Node& root, const std::string& path) {
   auto parts = parse_path(path);
   if (!parts || parts->empty()) return {};
@@ -58,7 +58,7 @@ size_t item_with(const Node& list, std::string_view key, std::string_view value,
                    help};
 }
 
-/// The path with each [key=value] replaced by the index of the item it means.
+/// The path with each [key=value] replaced by the index of the matching item.
 std::string with_indices(const Node& root, const std::string& path) {
   if (path.find('=') == std::string::npos) return path;
   auto parts = parse_path(path);
@@ -78,8 +78,8 @@ std::string with_indices(const Node& root, const std::string& path) {
   return out;
 }
 
-/// Puts the default of a list into the tree when an override changes a part of it and the tree does
-/// not say it.
+/// Adds the default of a list to the tree when an override changes a part of the list and the tree
+/// lacks it.
 void bring_defaults(Node& root, const Override& override, const DefaultOf& default_of) {
   auto parts = parse_path(override.key);
   if (!default_of || !parts) return;
@@ -112,7 +112,7 @@ void remove(Node& root, const std::string& key, const Override& override, Report
   }
 }
 
-/// Whether an item is the one that is meant: numbers by value, however they are written.
+/// True when an item equals `meant`; numbers are compared by value, not by notation.
 bool is_item(const Node& item, const Node& meant) {
   auto number = [](const Node& node) {
     bool numeric = node.is(NodeKind::integer) || node.is(NodeKind::number);

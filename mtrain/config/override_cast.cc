@@ -35,8 +35,7 @@ Node word_of(std::string_view text) {
   return value ? std::get<Node>(*value) : Node::string(std::string(text));
 }
 
-/// The digits of a number laid out as Python does, so that str(1e3) is what it is for Hydra:
-/// 1000.0.
+/// Formats a number like Python, so str(1e3) is 1000.0 as in Hydra.
 std::string number_text(double value) {
   if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
   std::array<char, 64> buffer{};
@@ -169,7 +168,7 @@ std::optional<int64_t> at_scale(const Decimal& value, int scale) {
   return out;
 }
 
-/// As it is written with a decimal point, or with an exponent when it is far from 1.
+/// The notation with a decimal point, or with an exponent for very large or small values.
 std::string decimal_text(int64_t mantissa, int scale) {
   if (mantissa == 0) return "0.0";
   std::string text = cat(mantissa, "e", -scale);

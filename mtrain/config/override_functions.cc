@@ -12,7 +12,7 @@ namespace {
 
 using Kind = SweepValue::Kind;
 
-/// The arguments of one call: taken one by one, and none may be left.
+/// The arguments of one call. They are taken one by one; a remaining argument is a fault.
 class Arguments {
  public:
   explicit Arguments(FunctionArguments given) : given_(std::move(given)) {}
@@ -75,7 +75,7 @@ std::vector<Node> all_plain(std::vector<OverrideValue>& values) {
   return out;
 }
 
-/// What a function that takes either one thing or several values was given.
+/// The argument of a function that accepts either one value or several.
 OverrideValue one_or_several(Arguments& arguments, std::initializer_list<const char*> keywords,
                              const char* text) {
   for (const char* keyword : keywords) {
@@ -198,7 +198,7 @@ void sort_values(std::vector<Node>& values, bool reverse) {
     std::stable_sort(values.begin(), values.end(), less);
 }
 
-/// The values of a list or of a choice or range, to be put into another order.
+/// The values of a list, choice or range that is to be reordered.
 std::vector<Node>* order_of(OverrideValue& value) {
   if (auto* node = std::get_if<Node>(&value)) return node->is_list() ? &node->items() : nullptr;
   auto* sweep = std::get_if<SweepValue>(&value);
@@ -315,7 +315,7 @@ OverrideValue cast(std::string_view function, Arguments arguments) {
   return cast_value(function, std::move(value));
 }
 
-/// The functions by name; a plain table keeps the list for messages and the calls in one place.
+/// The functions by name. One table serves both the calls and the list in messages.
 struct Function {
   const char* name;
   OverrideValue (*call)(std::string_view name, FunctionArguments arguments);

@@ -21,7 +21,7 @@ bool equals_ignoring_case(std::string_view a, std::string_view b) {
          });
 }
 
-/// The text without digit separators when each stands between two digits; absent otherwise.
+/// The text without digit separators when each is between two digits; nothing otherwise.
 std::optional<std::string> without_separators(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -35,8 +35,8 @@ std::optional<std::string> without_separators(std::string_view text) {
   return out;
 }
 
-/// One unquoted word or words: typed when it is one token of the grammar, else text. The value of a
-/// text keeps its letters.
+/// One or several unquoted words: typed when they are one token of the grammar, else a string. The
+/// value of a string setting stays as written.
 Node unquoted(const std::string& text, ValueUse use) {
   if (equals_ignoring_case(text, "null")) return Node::plain("null");
   if (use == ValueUse::text) return Node::string(text);
@@ -87,7 +87,7 @@ class ValueParser {
   }
 
  private:
-  /// a,b,c: one value for each run.
+  /// a,b,c: one value per run.
   std::optional<OverrideValue> simple_choice(std::vector<OverrideValue> values) {
     SweepValue out;
     out.simple = true;
@@ -104,7 +104,7 @@ class ValueParser {
     return out;
   }
 
-  /// Every reading of the comma that there is.
+  /// Reports several values where one is allowed; the help lists every meaning of the comma.
   void several() {
     const std::string all(trim(text_));
     std::string readings;
@@ -210,7 +210,7 @@ class ValueParser {
     return u < 0x80 && (std::isalpha(u) || c == '_' || (!first && (std::isdigit(u) || c == '-')));
   }
 
-  /// The name of the function that is called here, "" for none. Stays where it is.
+  /// The name of the function that is called here, "" for none. Does not advance.
   std::string function_name() const {
     if (use_ == ValueUse::plain) return {};
     size_t end = at_;
@@ -261,7 +261,7 @@ class ValueParser {
     if (!done() && std::string_view(",]})").find(text_[at_]) == std::string_view::npos)
       return error(cat("text behind ", name, "(…)")).fix("quote the value: key='…'"), Node();
     if (use_ == ValueUse::single && name == "range")
-      return several(), Node();  // before its values are made
+      return several(), Node();  // checked before its values are generated
     try {
       if (name == "range" && ++ranges_ > kMaxRanges)
         throw FunctionFault{"too many ranges in one value", ""};
@@ -274,7 +274,7 @@ class ValueParser {
     }
   }
 
-  /// What a function made stands where the override does.
+  /// A value that a function returns has the location of the override.
   void place(OverrideValue& value) const {
     if (auto* plain = std::get_if<Node>(&value)) place(*plain);
     if (auto* sweep = std::get_if<SweepValue>(&value))
@@ -286,9 +286,9 @@ class ValueParser {
     for (auto& entry : node.entries()) place(entry.value);
   }
 
-  /// A quoted string. In single quotes only the quote itself and backslashes right before it are
-  /// escaped, in double quotes as well as in YAML \n, \t and \\. Nothing when the text turns out to
-  /// be no quoted string but a word with a quote in it.
+  /// A quoted string. In single quotes, only the quote and backslashes right before it can be
+  /// escaped; in double quotes also \n, \t and \\ as in YAML. Nothing when the text is not a quoted
+  /// string but a word that contains a quote.
   std::optional<Node> quoted(bool nested) {
     size_t begin = at_;
     char quote = text_[at_++];
@@ -315,8 +315,8 @@ class ValueParser {
     return std::nullopt;
   }
 
-  /// In double quotes: what so many backslashes and the letter behind them are, which is taken
-  /// where it belongs to them.
+  /// In double quotes: the value of `slashes` backslashes and the following letter, which is
+  /// consumed when it is part of the escape.
   std::string unescaped(size_t slashes) {
     std::string out(slashes / 2, '\\');
     const char next = slashes % 2 == 1 && at_ < text_.size() ? text_[at_] : '\0';
@@ -334,7 +334,7 @@ class ValueParser {
     return Node::quoted_string(std::move(text));
   }
 
-  /// "${…}" whole, with the braces inside it. Takes nothing when its end is missing.
+  /// Takes a whole "${…}" with nested braces; takes nothing when its end is missing.
   std::string_view interpolation() {
     int depth = 0;
     for (size_t i = at_; i < text_.size(); ++i) {
@@ -359,10 +359,10 @@ class ValueParser {
   Node primitive(std::string_view ends, bool nested) {
     constexpr std::string_view kEscapable = "\\()[]{}:=, \t";
     std::string out;
-    size_t solid = 0;      // how much of `out` trailing blanks must not take away
-    bool literal = false;  // an escape or an interpolation: text, whatever it looks like
-    bool lenient =
-        false;  // a character that the grammar has no token for: all is text up to the next comma
+    size_t solid = 0;      // the length of `out` that trimming must keep
+    bool literal = false;  // contains an escape or an interpolation, so it is a string
+    bool lenient = false;  // contains a character without a token in the grammar: all is a string
+                           // up to the next comma
     while (!done()) {
       char c = text_[at_];
       if (c == '\\' && at_ + 1 < text_.size() &&
@@ -401,9 +401,9 @@ class ValueParser {
   ValueUse use_;
   Report& report_;
   size_t at_ = 0;
-  int ranges_ = 0;  // made in this value: each may hold very many values
+  int ranges_ = 0;  // the number of ranges in this value; each may hold very many values
   bool failed_ = false;
-  bool empty_ = false;  // the last element was nothing at all
+  bool empty_ = false;  // the last element was empty
 };
 
 }  // namespace

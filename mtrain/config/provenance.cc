@@ -11,7 +11,7 @@
 namespace mtrain {
 namespace {
 
-constexpr int kMaxInputDepth = 8;  // of computed values that depend on computed values
+constexpr int kMaxInputDepth = 8;  // the longest chain of computed values
 
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 
@@ -147,7 +147,8 @@ Node history_of(const ConfigContainer& config, const std::string& path, const No
   Node out = Node::map();
   out.append("value", {}, secret || any_confidential(node) ? Node::string("(secret)") : node);
   if (secret && node.loc() && node.loc().source->kind() == SourceKind::command_line) {
-    out.append("kind", {}, Node::string("command line"));  // its argument holds the secret
+    out.append("kind", {},
+               Node::string("command line"));  // omit the argument, which contains the secret
     out.append("where", {}, Node::string(place(node.loc())));
   } else {
     add_place(out, node.loc());

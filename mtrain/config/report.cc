@@ -13,9 +13,9 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kLineCharacters = 100;  // a longer source line is cut around the caret
+constexpr size_t kLineCharacters = 100;  // a longer source line is shortened around the caret
 
-/// The characters of a line, each made visible, so that columns can be counted.
+/// The characters of a line in visible form, so columns can be counted.
 std::vector<std::string> cells(std::string_view line) {
   std::vector<std::string> out;
   if (!valid_utf8(line)) {
@@ -103,7 +103,7 @@ void Report::add_shadows(const Node& tree, const std::vector<std::string>& secre
     bool secret = std::find(secrets.begin(), secrets.end(), d.path) != secrets.end();
     if (!node || secret || node->history().empty()) continue;
     if (!node->loc() || node->loc().source->name() != d.where.source->name())
-      continue;  // the fault is elsewhere than the value
+      continue;  // the fault is not at the location of the value
     d.shadows = node->history().back().where;
     d.shadowed_value = node->history().back().value;
   }

@@ -1,5 +1,6 @@
-// Report: every fault of a configuration, collected before any of them is shown. Each has a code,
-// the setting's path, its place, what shadows what, and the fix. A value; for one thread at a time.
+// Report: collects all faults of a configuration before any is shown. Each fault has a code, the
+// path and location of the setting, the value that it replaced, and the fix. A value that owns its
+// data. Not synchronised: one thread at a time.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,10 +19,10 @@ struct Diagnostic {
   std::string code;  // "unknown-key"; the full list is in README.md
   std::string path;  // "optimizer.lr"; empty when the fault concerns no setting
   Location where;
-  std::string message;  // what was wanted and got, without path and place
+  std::string message;  // the expected and the found value, without path and location
   std::vector<std::string> notes;
-  std::string help;  // the edit that mends it
-  Location shadows;  // where the value stood that this one replaced; nowhere when there was none
+  std::string help;  // the edit that fixes it
+  Location shadows;  // the location of the value that this one replaced; empty when there was none
   std::string shadowed_value;
 
   Diagnostic& note(std::string text) { return notes.push_back(std::move(text)), *this; }
@@ -30,7 +31,7 @@ struct Diagnostic {
 
 class MT_API Report {
  public:
-  /// The returned reference is valid until the next call.
+  /// Adds a fault. The returned reference is valid until the next call.
   Diagnostic& error(std::string code, std::string path, Location where, std::string message);
   Diagnostic& warning(std::string code, std::string path, Location where, std::string message);
   void add(Report other);
@@ -39,21 +40,21 @@ class MT_API Report {
   size_t errors() const { return errors_; }
   size_t warnings() const { return diagnostics_.size() - errors_; }
   bool ok() const { return errors_ == 0; }
-  /// Tells of each fault what its value replaced; `tree` is the composed recipe. Settings in
-  /// `secrets` are passed over.
+  /// Adds to each fault the value that the faulty one replaced. `tree`: the composed recipe. Skips
+  /// the settings in `secrets`.
   void add_shadows(const Node& tree, const std::vector<std::string>& secrets);
 
-  /// Sorts: files in reading order, then the command line, then what has no place. Warnings stay
-  /// among the errors.
+  /// Sorts by location: files in reading order, then the command line, then faults without a
+  /// location. Errors and warnings are mixed.
   void sort();
-  /// At most six lines for each fault, `limit` faults, then the counts. Sorted. "" when there is
-  /// nothing to say.
+  /// The first `limit` faults, sorted, with at most six lines each, then the counts. "" when there
+  /// are no faults.
   std::string text(size_t limit = 20) const;
   /// {"errors": n, "warnings": n, "diagnostics": [{severity, code, path, file, line, column,
   /// shadows, message, notes, help}]}
   std::string json() const;
-  /// The process's status: 0, 10 for a faulty configuration, 13 when all that is wrong are plugins
-  /// that cannot be used.
+  /// The exit status of the process: 0 without errors, 10 for an invalid configuration, 13 when
+  /// unusable plugins are the only errors.
   int exit_status() const;
   /// Throws Error with text() and that status when there is an error.
   void throw_if_errors() const;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kExtension = ".yaml";
 
-/// The package named by "# @package a.b" in the comment lines at the head of a text.
+/// The package in "# @package a.b" in the first comment lines of a text.
 std::optional<std::string> package_header(std::string_view text) {
   while (!text.empty()) {
     size_t end = text.find('\n');
@@ -44,7 +44,7 @@ std::unique_ptr<ConfigFile> split_file(Node root, const std::string& file) {
   return out;
 }
 
-/// Paths come from recipes: none may lead out of the search path.
+/// Paths come from recipes and must not lead out of the search path.
 bool stays_inside(const std::string& path) {
   if (path.empty() || path.front() == '/' || path.find('\\') != std::string::npos) return false;
   for (const auto& part : split(path, '/'))
@@ -52,7 +52,7 @@ bool stays_inside(const std::string& path) {
   return true;
 }
 
-/// What to write in the place of a recipe that is no map.
+/// Help for a recipe that is not a map.
 std::string map_instead_of(const Node& root) {
   if (root.is_list()) return "write its sections as lines `key: value`, without '-' or '[ ]'";
   const Location& first = root.loc();
@@ -60,10 +60,10 @@ std::string map_instead_of(const Node& root) {
   for (int line = 1; line < first.line; ++line)
     rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
   const std::string text(
-      trim(rest.substr(0, rest.find('\n'))));  // the value itself has its lines folded into one
+      trim(rest.substr(0, rest.find('\n'))));  // the value has its lines folded into one
   if (looks_like_override(text.substr(0, text.find(' '))))
     return "settings as `key=value` go to the command line, or to a file given with -f";
-  const bool one_line = root.as_text().size() <= text.size();  // else it may be prose
+  const bool one_line = root.as_text().size() <= text.size();  // otherwise it may be prose
   const std::string entry =
       one_line || text.find_first_of(":=") != std::string::npos ? meant_entry(text) : "";
   if (!entry.empty())
@@ -103,7 +103,7 @@ std::vector<std::string> ConfigRepository::options(const std::string& group) con
 std::string ConfigRepository::help_for_absent(const std::string& said) const {
   const fs::path parent = fs::path(said).parent_path();
   std::map<std::string, std::string>
-      shown;  // by name without .yaml; a file in the place that was named comes before an option
+      shown;  // by name without .yaml; a file at the given path comes before an option
   std::error_code fault;
   for (fs::directory_iterator it(parent.empty() ? "." : parent, fault), end; !fault && it != end;
        it.increment(fault))

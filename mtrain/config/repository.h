@@ -1,6 +1,6 @@
-// ConfigRepository: the recipes and config groups that can be named, over an ordered search path. A
-// group is a folder, an option of it a .yaml file; the first folder of the path that has a file
-// wins. Reads each file once. For one thread.
+// ConfigRepository: finds and reads recipes and config groups on an ordered search path. A group is
+// a folder; an option of it is a .yaml file. The first folder of the path that has the file wins.
+// Reads each file once and owns it. Not synchronised: one thread at a time.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -14,10 +14,10 @@
 
 namespace mtrain {
 
-/// One file of the search path, read.
+/// One file of the search path with its content.
 struct ConfigFile {
   std::string path;  // in the search path, without .yaml: "model/llama3_8b"
-  std::string file;  // on disk; or the name of a text
+  std::string file;  // the path on disk, or the name of a text
   Node body;         // without its `defaults`
   std::optional<Node> defaults;
   std::string package;  // of the "# @package" comment; empty when there is none
@@ -26,7 +26,7 @@ struct ConfigFile {
 
 class MT_API ConfigRepository {
  public:
-  /// `folders`: first wins.
+  /// `folders`: the search path; the first match wins.
   explicit ConfigRepository(std::vector<std::filesystem::path> folders)
       : folders_(std::move(folders)) {}
 
@@ -37,13 +37,13 @@ class MT_API ConfigRepository {
   bool is_group(const std::string& group) const;
   /// The options of a group over all folders, sorted. The empty group holds the whole recipes.
   std::vector<std::string> options(const std::string& group) const;
-  /// What helps where neither a file nor an option has this name or path: the likeliest that exist,
-  /// and where was looked.
+  /// Help for a name or path that is neither a file nor an option: the most similar ones that
+  /// exist, and the searched folders.
   std::string help_for_absent(const std::string& said) const;
-  /// Reads the file of a path. Null when there is none, or when the report got an error (which is
-  /// told once per file).
+  /// Reads the file of a path. Null when there is none or when it cannot be read, which is reported
+  /// once per file.
   const ConfigFile* load(const std::string& path, Report& report);
-  /// Reads a file by its place on disk, or the given text under that name.
+  /// Reads a file by its path on disk, or `text` under that name.
   const ConfigFile* load_file(const std::string& file, std::optional<std::string> text,
                               Report& report);
 

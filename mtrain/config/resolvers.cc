@@ -49,7 +49,7 @@ Node environment(std::string_view name, const std::vector<Node>& arguments,
     throw InterpolationFault{
         cat("the environment variable ", visible(variable), " is not set"),
         cat("set it, or give a default: ${", name, ":", visible(variable), ",DEFAULT}")};
-  // A default becomes a text like the variable's value, but null stays null.
+  // A default is converted to a string like the variable's value, but null stays null.
   if (arguments[1].is_null() || !arguments[1].is_scalar()) return arguments[1];
   return Node::string(arguments[1].as_text());
 }
@@ -62,7 +62,7 @@ Node formatted_time(const std::vector<Node>& arguments, const InterpolationScope
   std::tm parts{};
   localtime_r(&scope.now, &parts);
   std::array<char, 1024> buffer{};
-  // The format is the recipe's own; what strftime makes of it is bounded by the buffer.
+  // The format comes from the recipe; the buffer bounds the output of strftime.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
   size_t length = std::strftime(buffer.data(), buffer.size(), format.c_str(), &parts);

@@ -1,4 +1,5 @@
-// The resolvers that every recipe has, and what resolvers share.
+// The built-in resolvers of interpolation, and functions that resolvers share. Stateless; safe from
+// any thread, except that they read the process's environment.
 #pragma once
 #include <string>
 #include <string_view>
@@ -13,16 +14,16 @@ struct InterpolationFault {
   std::string message, help;
 };
 
-/// True for names of variables and files that tell of a secret: HF_TOKEN, api-key.txt. Words count,
-/// not parts of them: TOKENIZER_DIR tells of none.
+/// True for names of variables and files that suggest a secret: HF_TOKEN, api-key.txt. Compares
+/// whole words: false for TOKENIZER_DIR.
 bool suggests_secret(std::string_view name);
-/// Reads a text by the grammar of override values. Throws InterpolationFault.
+/// Parses a text by the grammar of override values. Throws InterpolationFault.
 Node decode_value(std::string_view text);
-/// Splits the arguments of a resolver at the commas outside of quotes, brackets and braces; none
-/// for a blank text.
+/// Splits the arguments of a resolver at commas outside of quotes, brackets and braces; empty for a
+/// blank text.
 std::vector<std::string> split_arguments(std::string_view text);
-/// The value of a resolver that needs no other setting; nothing when it is none of these. Throws
-/// InterpolationFault.
+/// The value of a built-in resolver that reads no other setting; nothing for any other resolver.
+/// Throws InterpolationFault.
 std::optional<Node> call_resolver(std::string_view name, const std::vector<Node>& arguments,
                                   const InterpolationScope& scope);
 

@@ -13,9 +13,9 @@ namespace mtrain {
 namespace {
 
 constexpr int kMaxDefinitionDepth = 16;
-constexpr int64_t kSearchSpan = 1024;  // how far from a value its replacements are looked for
-constexpr size_t kMaxOffers = 4;       // values offered for one setting
-constexpr int kMaxTrials = 64;         // candidates that are held against all the other rules
+constexpr int64_t kSearchSpan = 1024;  // the largest distance of a replacement from the value
+constexpr size_t kMaxOffers = 4;       // values suggested for one setting
+constexpr int kMaxTrials = 64;         // candidates that are checked against all other rules
 
 /// The names that rules see, with one setting replaced by a value on trial.
 class Values {
@@ -27,7 +27,7 @@ class Values {
     scope_.interpolation = [](std::string_view, size_t) -> ExpressionValue { throw AbsentName(); };
   }
 
-  /// The value of an expression; nothing when it speaks of something that is not there.
+  /// The value of an expression; nothing when it uses a name that does not exist.
   std::optional<ExpressionValue> evaluate(std::string_view expression) const {
     depth_ = 0;
     try {
@@ -49,6 +49,24 @@ class Values {
     if (*rule.when && !holds(rule.when).value_or(false)) return false;
     return !holds(rule.must).value_or(true);
   }
+  /// The path by which this recipe has a setting of the tables.
+  const std::string& own(const std::string& path) const {
+    auto found = input_.renamed.find(path);
+    return found == input_.renamed.end() ? path : found->second;
+  }
+  /// A text of the tables with the paths of this recipe.
+  std::string in_own_words(std::string text) const {
+    auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+    for (const auto& [usual, name] : input_.renamed)
+      for (size_t at = 0; (at = text.find(usual, at)) != std::string::npos;) {
+        const size_t end = at + usual.size();
+        const bool whole = (at == 0 || (!part(text[at - 1]) && text[at - 1] != '.')) &&
+                           (end == text.size() || !part(text[end]));
+        if (whole) text.replace(at, usual.size(), name);
+        at += whole ? name.size() : 1;
+      }
+    return text;
+  }
   void try_value(std::string path, ExpressionValue value) {
     tried_ = std::move(path);
     trial_ = std::move(value);
@@ -58,12 +76,12 @@ class Values {
 
  private:
   ExpressionValue value_of(std::string_view name, size_t at) const {
-    if (!tried_.empty() && name == tried_) return trial_;
+    if (!tried_.empty() && own(std::string(name)) == tried_) return trial_;
     for (const auto& definition : definitions_) {
       if (name != definition.name) continue;
       struct Level {
         int& depth;
-        ~Level() { --depth; }  // also where the value is absent, which ?? answers
+        ~Level() { --depth; }  // also when the value is absent and ?? supplies one
       } level{++depth_};
       if (level.depth > kMaxDefinitionDepth)
         throw ExpressionError(cat(name, " is defined by itself"), at);
@@ -71,7 +89,7 @@ class Values {
     }
     if (auto fact = input_.facts.find(std::string(name)); fact != input_.facts.end())
       return fact->second;
-    const Node* node = setting(std::string(name));
+    const Node* node = setting(own(std::string(name)));
     if (!node || node->is_map() || node->is_missing() || node->faulty()) throw AbsentName();
     return expression_value(*node, at);
   }
@@ -85,7 +103,7 @@ class Values {
   int nesting_ = 0;
 };
 
-/// Values for a setting that mend a rule and break no other one.
+/// Searches values for a setting that satisfy a rule and break no other one.
 class Mender {
  public:
   Mender(const RuleBook& book, const RuleInput& input, Values& values)
@@ -94,14 +112,14 @@ class Mender {
       if (violates(rule)) broken_.push_back(&rule);
   }
 
-  /// Settings of the command line come first. Those of the last resort are left out where anything
-  /// else mends, unless they are of the command line themselves.
+  /// Settings of the command line come first. Settings of the last resort are omitted when another
+  /// one has a fix, unless they are set on the command line.
   std::string fix_for(const Rule& rule) {
     std::vector<std::string> given, others, last;
     for (const auto& part : split(rule.mend, ';')) {
       std::string_view mend = trim(part);
       size_t equals = mend.find('=');
-      const std::string path(mend.substr(0, equals));
+      const std::string path = values_.own(std::string(mend.substr(0, equals)));
       std::string fix = equals == std::string_view::npos
                             ? searched(rule, path)
                             : computed(rule, path, mend.substr(equals + 1));
@@ -130,10 +148,10 @@ class Mender {
     return mends ? cat(path, "=", to_text(*value)) : "";
   }
 
-  /// To four digits: nobody wants to paste 1.0000000000000002e-06.
+  /// Rounds to four digits, to avoid suggestions such as 1.0000000000000002e-06.
   static double rounded(double value) { return std::stod(fmt::format("{:.4g}", value)); }
 
-  /// Values that mend all that this setting may mend, or else this rule.
+  /// Values that satisfy all violated rules that this setting may fix, or else only this rule.
   std::string searched(const Rule& rule, const std::string& path) {
     std::vector<const Rule*> all = {&rule};
     for (const Rule* other : broken_)
@@ -142,11 +160,12 @@ class Mender {
     return fix.empty() ? values_that_mend({&rule}, path) : fix;
   }
 
-  static bool may_be_mended_by(const Rule& rule, std::string_view path) {
+  bool may_be_mended_by(const Rule& rule, std::string_view path) const {
     std::vector<std::string> mends = split(rule.mend, ';');
     return rule.severity == Severity::error &&
-           std::any_of(mends.begin(), mends.end(),
-                       [&](const std::string& mend) { return trim(mend) == path; });
+           std::any_of(mends.begin(), mends.end(), [&](const std::string& mend) {
+             return values_.own(std::string(trim(mend))) == path;
+           });
   }
 
   std::string values_that_mend(const std::vector<const Rule*>& rules, const std::string& path) {
@@ -230,14 +249,14 @@ class Mender {
   std::vector<const Rule*> broken_;
 };
 
-/// "{expression}" replaced by its value.
+/// "{expression}" replaced by its value, and usual paths by those of the recipe.
 std::string filled(std::string_view text, const Values& values) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
     size_t open = text.find('{', at), close = text.find('}', open);
     if (open == std::string_view::npos || close == std::string_view::npos)
-      return out.append(text.substr(at));
-    out.append(text.substr(at, open - at));
+      return out.append(values.in_own_words(std::string(text.substr(at))));
+    out.append(values.in_own_words(std::string(text.substr(at, open - at))));
     auto value = values.evaluate(text.substr(open + 1, close - open - 1));
     out += value ? to_text(*value) : "?";
     at = close + 1;
@@ -248,8 +267,9 @@ std::string filled(std::string_view text, const Values& values) {
 /// "model.kv_heads = 8 from recipes/model/x.yaml:5:15", for the settings that a violation is about.
 std::vector<std::string> origins(const Rule& rule, const Values& values) {
   std::vector<std::string> out;
-  for (const auto& name : names_in(rule.must)) {
-    const Node* node = name == rule.path ? nullptr : values.setting(name);
+  for (const auto& usual : names_in(rule.must)) {
+    const std::string& name = values.own(usual);
+    const Node* node = usual == rule.path ? nullptr : values.setting(name);
     if (!node || !node->loc() || node->loc().source->kind() == SourceKind::built_in ||
         out.size() == 2)
       continue;
@@ -266,7 +286,8 @@ void RuleBook::check(const RuleInput& input, Report& report) const {
   for (const auto& rule : rules_) {
     try {
       if (!values.violates(rule)) continue;
-      const Node* node = values.setting(rule.path);
+      const std::string path = values.own(rule.path);
+      const Node* node = values.setting(path);
       std::string fix;
       if (input.fixes) {
         if (!mender) mender.emplace(*this, input, values);
@@ -276,14 +297,15 @@ void RuleBook::check(const RuleInput& input, Report& report) const {
       std::string says = filled(rule.says, values);
       Location where = node ? node->loc() : Location{};
       auto& violation = rule.severity == Severity::error
-                            ? report.error(cat("rule ", rule.id), rule.path, where, says)
-                            : report.warning(cat("rule ", rule.id), rule.path, where, says);
-      if (*rule.why) violation.note(rule.why);
+                            ? report.error(cat("rule ", rule.id), path, where, says)
+                            : report.warning(cat("rule ", rule.id), path, where, says);
+      if (*rule.why) violation.note(values.in_own_words(rule.why));
       for (auto& note : notes) violation.note(std::move(note));
       violation.fix(std::move(fix));
     } catch (const ExpressionError& error) {
-      const Node* node = values.setting(rule.path);
-      report.error(cat("rule ", rule.id), rule.path, node ? node->loc() : Location{},
+      const std::string path = values.own(rule.path);
+      const Node* node = values.setting(path);
+      report.error(cat("rule ", rule.id), path, node ? node->loc() : Location{},
                    cat("cannot be checked: ", error.what()));
     }
   }

@@ -1,10 +1,11 @@
-// Cross-field rules, as data: what must hold between settings, why, and which of them to change.
-// Conditions are expressions (expression.h) over the resolved settings, named definitions and facts
-// from outside such as the number of ranks. A rule that names a setting this recipe does not have,
-// or a fact nobody gave, does not apply: so a table may speak of all models at once, and a check
-// without a cluster's size still checks the rest.
+// Rules between settings, as data: the condition that must hold, the reason, and which settings to
+// change. Conditions are expressions (expression.h) over the resolved settings, named definitions,
+// and facts about the environment such as the number of ranks. A rule does not apply when it names
+// a setting that the recipe does not have, or a fact that is not given. So one table covers all
+// models, and a check without the size of the cluster still applies the other rules.
 //
-// A RuleBook refers to the tables it was made of and must not outlive them. Immutable: any thread.
+// A RuleBook refers to the tables that it was made from and must not outlive them. Immutable; safe
+// from any thread.
 #pragma once
 #include <functional>
 #include <map>
@@ -22,34 +23,37 @@ namespace mtrain {
 
 struct Rule {
   const char* id;    // "tp-divides-heads"
-  const char* path;  // the setting at whose place the violation is shown
-  const char* when;  // the rule applies where this holds; "": everywhere
-  const char* must;  // what has to hold
-  const char* says;  // what is wrong; "{expression}" is replaced by its value
+  const char* path;  // the setting whose location the violation shows
+  const char* when;  // the rule applies where this holds; "": always
+  const char* must;  // the condition that must hold
+  const char* says;  // the message; "{expression}" is replaced by its value
   const char* why;   // the reason
-  /// What may mend it, "; " between alternatives: "dist.tp" (values are searched for) or
-  /// "scheduler.min_lr=optimizer.lr / 10" (the value of an expression). Offered is only what does
-  /// mend it and breaks no other rule.
+  /// Possible fixes, separated by "; ": "dist.tp" (a search finds values) or
+  /// "scheduler.min_lr=optimizer.lr / 10" (the value of an expression). Only fixes that satisfy
+  /// this rule and break no other one are offered.
   const char* mend;
   Severity severity = Severity::error;
 };
 
-/// A name that rules may use for an expression: settings where 0 means "as another one".
+/// A name that rules may use for an expression, e.g. for a setting where 0 means "the same as
+/// another setting".
 struct Definition {
   const char* name;
   const char* expression;
 };
 
 struct RuleInput {
-  const Node* root = nullptr;  // the resolved settings; faulty ones left out
+  const Node* root = nullptr;  // the resolved settings without faulty ones
   std::map<std::string, ExpressionValue>
-      facts;  // "gpu.name"; for a candidate value they stay as they are
-  /// The schema of a setting, for the values that a mend may try; null when there is none.
+      facts;  // "gpu.name"; they do not change for candidate values
+  /// The schema of a setting, which limits the values that a fix may try; null when there is none.
   std::function<const FieldSpec*(const std::string& path)> field;
+  /// Settings that the tables call by their usual path and this recipe by another one:
+  /// "model.layers" → "model.blocks". Texts of violations show the recipe's own.
+  std::map<std::string, std::string> renamed = {};
   std::string last_resort =
-      {};             // a section that a mend changes only where nothing else mends: "model"
-  bool fixes = true;  // search for values that mend what is violated: most of the time that a
-                      // violation takes
+      {};             // a section that a fix changes only when no other fix works: "model"
+  bool fixes = true;  // search for values that fix a violation; this search takes most of the time
 };
 
 class MT_API RuleBook {
@@ -61,7 +65,7 @@ class MT_API RuleBook {
   const std::vector<Definition>& definitions() const { return definitions_; }
   /// Reports every violated rule, code "rule <id>".
   void check(const RuleInput& input, Report& report) const;
-  /// The rules that a setting takes part in, directly or through definitions.
+  /// The rules that use a setting, directly or through definitions.
   std::vector<const Rule*> about(std::string_view path) const;
 
  private:
@@ -69,7 +73,7 @@ class MT_API RuleBook {
   std::vector<Definition> definitions_;
 };
 
-/// The dotted and plain names that an expression uses, each once, in order.
+/// The names, dotted or plain, that an expression uses, each once, in order.
 MT_API std::vector<std::string> names_in(std::string_view expression);
 
 }  // namespace mtrain

@@ -40,7 +40,7 @@ bool is_integer(std::string_view text) {
   return all(text, is_digit) && (text.size() == 1 || text[0] != '0');
 }
 
-/// The parts of digits[.digits][e[sign]digits]; absent when the text is no such number.
+/// The parts of digits[.digits][e[sign]digits]; nothing for any other text.
 struct Decimal {
   std::string_view whole, fraction, exponent;
   bool has_exponent = false;
@@ -123,7 +123,7 @@ NodeKind resolve_scalar(std::string_view plain) {
   if (any_of(without_sign(plain), kInf) || any_of(plain, kNan)) return NodeKind::number;
   auto decimal = split_decimal(plain);
   if (!decimal) return NodeKind::string;
-  // Digits alone that are no integer have a leading zero: 017.
+  // Only digits, but not an integer: a number with a leading zero, 017.
   bool only_digits = all(without_sign(plain), is_digit);
   return only_digits ? NodeKind::string : NodeKind::number;
 }

@@ -1,6 +1,7 @@
-// What an unquoted scalar means: the core schema of YAML 1.2
+// The type of an unquoted scalar: the core schema of YAML 1.2
 // (https://yaml.org/spec/1.2.2/#103-core-schema), narrowed where YAML 1.1 readers disagree about
-// the value: a leading zero (017) and 0o17 stay text. Stateless.
+// the value: a number with a leading zero (017) and 0o17 are strings. Stateless functions; safe
+// from any thread.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,19 +17,21 @@ enum class NodeKind : uint8_t { null, boolean, integer, number, string, list, ma
 /// "an integer", "a list", …
 MT_API const char* describe(NodeKind kind);
 
-/// The kind of an unquoted scalar. An integer or number may still be too big for 64 bits: see the
-/// parsers.
+/// The kind of an unquoted scalar. An integer or number may still exceed 64 bits; the parsers below
+/// check that.
 MT_API NodeKind resolve_scalar(std::string_view plain);
 
-/// Decimal or 0x text of kind integer; absent when it is none or does not fit.
+/// Parses a decimal or 0x integer; nothing when the text is not an integer or does not fit 64 bits.
 MT_API std::optional<int64_t> parse_integer(std::string_view text);
-/// As parse_integer, and an exponent form that is a whole number exactly: 1e6, 2.5e3.
+/// Like parse_integer, but also accepts an exponent form that is exactly a whole number: 1e6,
+/// 2.5e3.
 MT_API std::optional<int64_t> parse_exact_integer(std::string_view text);
-/// Text of kind integer or number; absent when it is none or beyond the range of a double.
+/// Parses an integer or a number; nothing when the text is neither or exceeds the range of a
+/// double.
 MT_API std::optional<double> parse_number(std::string_view text);
 
-/// For a text that other readers take for a number or a boolean: what to write instead, e.g. "017"
-/// -> "17 (or 15 …)". Empty when the text is no such trap.
+/// For a text that other YAML readers parse as a number: what to write instead, e.g. "017" -> "17
+/// (or 15 …)". Empty for any other text.
 MT_API std::string number_trap(std::string_view text);
 /// "true" for yes, on, y …; "false" for no, off, n …; empty otherwise.
 MT_API std::string boolean_trap(std::string_view text);

@@ -15,7 +15,7 @@ namespace mtrain {
 namespace {
 
 constexpr size_t kMaxSuggestions =
-    64;  // faults that get a suggestion: finding one costs far more than reporting it
+    64;  // faults that get a suggestion; the search for one costs far more than the report
 
 std::string limit_text(double value) {
   bool whole = std::abs(value) < 1e15 && std::trunc(value) == value;
@@ -39,8 +39,7 @@ int usual_order(const Location& where) {
   return where && where.source->kind() == SourceKind::command_line ? 1 : 0;
 }
 
-/// A setting as its owners see it. Several owners may name one setting; each checks it by its own
-/// spec.
+/// A setting and its owners. Several owners may define one setting; each checks it by its own spec.
 struct Slot {
   struct Owner {
     size_t schema;
@@ -49,7 +48,7 @@ struct Slot {
   std::vector<Owner> owners;
   const Node* given = nullptr;
   std::string given_as;            // the full path under which it was written
-  const Node* shadowed = nullptr;  // what an override by another name took the place of
+  const Node* shadowed = nullptr;  // the value that an override by another name replaced
 };
 
 class SectionReader {
@@ -139,8 +138,8 @@ class SectionReader {
     }
   }
 
-  /// False when the setting is said twice in one place. What is merged later counts, whichever of
-  /// the setting's names it says.
+  /// False when the setting is given twice in one source. The value that is merged later wins,
+  /// whichever of the setting's names it uses.
   bool give(Slot& slot, const Node::Entry& entry, const std::string& path) {
     if (!slot.given) {
       slot.given = &entry.value;
@@ -163,8 +162,8 @@ class SectionReader {
     return false;
   }
 
-  /// For `{split: 90,10,0}`, whose ',' begin settings: the text in quotes where the setting before
-  /// takes a text.
+  /// For `{split: 90,10,0}`, where YAML reads each ',' as the start of a setting: the value in
+  /// quotes, when the previous setting is a string.
   std::string fix_of_digits(const Node::Entry& entry, const std::string& path,
                             const Node& map) const {
     const std::string parent = path.substr(0, path.size() - entry.key.size());
@@ -193,7 +192,7 @@ class SectionReader {
          at = &at->entries()[0].value)
       meant = join_path(meant, at->entries()[0].key);
     const Location& value =
-        entry.value.loc();  // of an override, another place than that of the key that it found
+        entry.value.loc();  // for an override, this differs from the location of the key
     const bool overridden =
         value && value.source->kind() == SourceKind::command_line && !entry.value.is_map();
     auto& fault = report_.error("unknown-key", full(path), overridden ? value : entry.key_where,
@@ -233,8 +232,8 @@ class SectionReader {
     return options_.order ? options_.order(node.loc()) : usual_order(node.loc());
   }
 
-  /// Of two settings that say the same in two ways, the one that was merged later counts; both in
-  /// one place are a fault.
+  /// Of two settings that are alternatives, the one that was merged later wins; both in one source
+  /// are a fault.
   void settle_alternatives() {
     for (auto& [path, slot] : slots_) {
       const std::string& other = slot.owners.front().spec->alternative;
@@ -254,20 +253,20 @@ class SectionReader {
     }
   }
 
-  /// Whether a setting that nobody said is left out because another one says the same.
+  /// True when an absent setting is omitted because its alternative is given.
   bool stands_aside(const FieldSpec& spec) const {
     if (spec.alternative.empty()) return false;
     auto other = slots_.find(spec.alternative);
     return !spec.required || (other != slots_.end() && other->second.given);
   }
 
-  /// Puts one owner's view of a setting into its map.
+  /// Adds a setting, read by one owner's spec, to the owner's map.
   void place(Node& out, const FieldSpec& spec, const Node& section) {
     const Slot& slot = slots_.at(spec.path);
     Node value;
     if (!slot.given && stands_aside(spec)) return;
     if (slot.given) {
-      // Two owners with the same idea of a setting would report the same fault twice.
+      // Two owners with the same spec would report the same fault twice.
       Report faults;
       auto read = read_value(*slot.given, spec, full(slot.given_as), faults);
       bool first_owner = slot.owners.front().spec == &spec;
@@ -289,7 +288,7 @@ class SectionReader {
       return;
     } else {
       const FieldSpec* source = &spec;
-      // The most specific owner's default counts for all.
+      // The default of the most specific owner applies to all.
       if (!slot.owners.back().spec->default_value.empty()) source = slot.owners.back().spec;
       const std::string& owner = schemas_[slot.owners.back().schema]->name;
       bool component = !options_.path.empty() && owner != options_.path;
@@ -364,6 +363,30 @@ const char* name(FieldType type) {
       return "any value";
   }
   return "?";
+}
+
+const char* name(Fact fact) {
+  switch (fact) {
+    case Fact::none:
+      break;
+    case Fact::layers:
+      return "layers";
+    case Fact::hidden_size:
+      return "hidden_size";
+    case Fact::heads:
+      return "heads";
+    case Fact::kv_heads:
+      return "kv_heads";
+    case Fact::head_dim:
+      return "head_dim";
+    case Fact::ffn_hidden_size:
+      return "ffn_hidden_size";
+    case Fact::experts:
+      return "experts";
+    case Fact::mtp_layers:
+      return "mtp_layers";
+  }
+  return "none";
 }
 
 const char* name(ResumeClass resume) {

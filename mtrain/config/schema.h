@@ -1,5 +1,5 @@
-// Schemas at work: checking a section against them, and their text forms (the file beside a plugin,
-// JSON Schema for editors). Stateless functions over values.
+// Checks sections against schemas, and converts schemas to text (the file next to a plugin, JSON
+// Schema for editors). Stateless functions over values; safe from any thread.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace mtrain {
 
-/// The names that exist, for finding what a wrong one was meant to be.
+/// An index of all names of settings, for suggestions when a name does not exist.
 class MT_API KeyIndex {
  public:
   /// `path` in full ("optimizer.lr"); `old` marks a former or foreign name of the setting `now`.
@@ -22,15 +22,15 @@ class MT_API KeyIndex {
   }
   void add_schema(const Schema& schema, const std::string& prefix);
 
-  /// The likely settings meant by `wanted`, best first: a typo of a key, the same key in another
-  /// section, an old name.
+  /// The settings that `wanted` probably means, best first: a typo of a key, the same key in
+  /// another section, an old name.
   std::vector<std::string> suggest(std::string_view wanted, size_t limit = 2) const;
 
-  /// Knows what to do about some wrong names; empty for others.
+  /// Returns help for certain wrong names; empty for others.
   using Advisor = std::function<std::string(std::string_view wanted)>;
   void set_advisor(Advisor advisor) { advisor_ = std::move(advisor); }
-  /// What to do about a name that does not exist: what the advisor says, or "did you mean …?";
-  /// empty: nothing is known.
+  /// Help for a name that does not exist: the advisor's, else "did you mean …?"; empty when there
+  /// is none.
   std::string help(std::string_view wanted) const;
 
  private:
@@ -42,29 +42,30 @@ class MT_API KeyIndex {
 };
 
 struct ValidateOptions {
-  std::string path;                 // where the section is: "model"; empty for a root
-  const KeyIndex* known = nullptr;  // further names for suggestions; null: only the schemas' own
-  bool allow_unknown = false;       // leave keys that no owner names alone
-  /// When two names of one setting are given, the one that was merged later counts: the larger
-  /// figure. Without it only the command line comes after files.
+  std::string path;                 // the path of the section: "model"; empty for a root
+  const KeyIndex* known = nullptr;  // names for suggestions; null: only those of the schemas
+  bool allow_unknown = false;       // ignore keys that no owner defines
+  /// The merge order of a value. When two names of one setting are given, the one with the larger
+  /// number wins. Without this function only the command line comes after files.
   std::function<int(const Location&)> order;
 };
 
-/// Checks a section (a map, or null for an empty one) against the schemas of its owners, each of
-/// which may name any of its keys; a key that no owner names is an error. Reports every fault.
-/// Returns one map per schema that holds all its settings in the schema's order: canonical values
-/// with their places, defaults filled in. Faulty settings are left out.
+/// Checks a section (a map, or null for an empty one) against the schemas of its owners. Each owner
+/// may define any key; a key that no owner defines is an error. Reports every fault. Returns one
+/// map per schema with all its settings in the schema's order: canonical values with their
+/// locations, and defaults. Faulty settings are omitted.
 MT_API std::vector<Node> validate(const Node& section, const std::vector<const Schema*>& schemas,
                                   Report& report, const ValidateOptions& options = {});
 /// The same for one schema.
 MT_API Node validate(const Node& section, const Schema& schema, Report& report,
                      const ValidateOptions& options = {});
 
-/// The default of a setting, placed at "default of OWNER". REQUIRES: it is not required.
+/// The default of a setting, with the location "default of OWNER". REQUIRES: the setting has a
+/// default.
 MT_API Node default_value(const FieldSpec& spec, const std::string& owner);
 
-/// The text that stands beside a plugin. schema_from_json throws Error(plugin) for anything that is
-/// no such text.
+/// The text of the schema file next to a plugin. schema_from_json throws Error(plugin) for an
+/// invalid text.
 MT_API std::string schema_to_json(const Schema& schema);
 MT_API Schema schema_from_json(std::string_view text);
 /// JSON Schema draft-07 of a section.
@@ -73,9 +74,10 @@ MT_API std::string json_schema_of(const Schema& schema);
 /// "list of integers", "number", …
 MT_API const char* name(FieldType type);
 MT_API const char* name(ResumeClass resume);
-/// "alpaca, chatml", the empty text as "".
+MT_API const char* name(Fact fact);
+/// "alpaca, chatml"; the empty string is shown as "".
 MT_API std::string choices_text(const FieldSpec& spec);
-/// What a setting may be, in words: "integer >= 1, one of 1, 2, 4".
+/// The allowed values of a setting, in words: "integer >= 1, one of 1, 2, 4".
 MT_API std::string describe(const FieldSpec& spec);
 
 }  // namespace mtrain

@@ -11,13 +11,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;  // of the text beside a plugin
+constexpr int kFormat = 1;  // the format version of the schema file of a plugin
 constexpr FieldType kTypes[] = {
     FieldType::boolean,      FieldType::integer,     FieldType::number,      FieldType::string,
     FieldType::integer_list, FieldType::number_list, FieldType::string_list, FieldType::tree};
 constexpr ResumeClass kResumes[] = {ResumeClass::safe,         ResumeClass::start,
                                     ResumeClass::coming_steps, ResumeClass::changes_result,
                                     ResumeClass::data,         ResumeClass::impossible};
+constexpr Fact kFacts[] = {Fact::layers,   Fact::hidden_size,     Fact::heads,   Fact::kv_heads,
+                           Fact::head_dim, Fact::ffn_hidden_size, Fact::experts, Fact::mtp_layers};
 
 Json to_json(const FieldSpec& spec) {
   Json out = {{"path", spec.path}, {"type", name(spec.type)}, {"doc", spec.doc}};
@@ -43,6 +45,7 @@ Json to_json(const FieldSpec& spec) {
   if (spec.secret) out["secret"] = true;
   if (spec.input_path) out["input_path"] = true;
   if (spec.resume != ResumeClass::changes_result) out["resume"] = name(spec.resume);
+  if (spec.fact != Fact::none) out["fact"] = name(spec.fact);
   return out;
 }
 
@@ -98,6 +101,7 @@ FieldSpec spec_from_json(const Json& object) {
   take(object, "secret", spec.secret);
   take(object, "input_path", spec.input_path);
   if (object.contains("resume")) spec.resume = by_name(object, "resume", kResumes);
+  if (object.contains("fact")) spec.fact = by_name(object, "fact", kFacts);
   if (!spec.required) {
     Report report;
     auto source = std::make_shared<Source>(SourceKind::file, "default", spec.default_value);
@@ -156,7 +160,7 @@ Json scalar_schema(const FieldSpec& spec) {
     case FieldType::number_list:
       out["type"] = "number";
       break;
-    // Any scalar is taken by its text: name: 123.
+    // A string setting accepts any scalar by its text: name: 123.
     case FieldType::string:
     case FieldType::string_list:
       out["type"] = Json::array({"string", "number", "boolean"});
@@ -172,8 +176,8 @@ Json scalar_schema(const FieldSpec& spec) {
   return out;
 }
 
-/// A value that is computed, left for the command line, or, of a number, written with its unit, 4k,
-/// 500steps, or as a share, 5%.
+/// A string that is accepted for a value of another type: an expression, ??? , or, for a number, a
+/// text with a unit (4k, 500steps) or a percentage (5%).
 Json text_schema(bool numeric, bool share = false) {
   std::string pattern = "\\$\\{|^\\?\\?\\?$";
   if (numeric) pattern += "|^[-+]?[0-9.]+[ _]?[A-Za-z][A-Za-z_]*$";
@@ -211,7 +215,7 @@ Json value_schema(const FieldSpec& spec) {
   if (std::string doc = description(spec); !doc.empty()) out["description"] = doc;
   if (!spec.derived.empty()) {
     out["readOnly"] = true;
-    out["not"] = Json::object();  // whatever is written here is wrong
+    out["not"] = Json::object();  // any value is invalid here
     return out;
   }
   if (!spec.required && !spec.secret && !spec.default_value.empty())
@@ -224,7 +228,7 @@ Json value_schema(const FieldSpec& spec) {
   return out;
 }
 
-/// The object in which a setting's leaf stands; makes the sections on the way.
+/// The object that contains a setting's leaf; creates the sections on the way.
 Json& section_of(Json& root, const std::vector<std::string>& parts) {
   Json* at = &root;
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
@@ -236,8 +240,8 @@ Json& section_of(Json& root, const std::vector<std::string>& parts) {
   return *at;
 }
 
-/// A former name is taken where the schema puts it: from the root, and, of a nested setting, beside
-/// it.
+/// Accepts a former name where validation accepts it: relative to the root and, for a nested
+/// setting, next to it.
 void add_former(Json& root, const FieldSpec& spec, const std::string& old) {
   Json former = value_schema(spec);
   former["deprecated"] = true;
@@ -256,7 +260,7 @@ void add_former(Json& root, const FieldSpec& spec, const std::string& old) {
             {"type", "object"}, {"additionalProperties", false}, {"properties", Json::object()}};
       at = next.contains("properties")
                ? &next
-               : nullptr;  // a setting of today goes before a former section
+               : nullptr;  // a current setting takes precedence over a former section
     }
     if (at && !(*at)["properties"].contains(parts->back()))
       (*at)["properties"][parts->back()] = former;
@@ -271,6 +275,7 @@ std::string schema_to_json(const Schema& schema) {
   Json root = {{"format", kFormat}, {"name", schema.name}, {"doc", schema.doc}};
   if (!schema.needs.empty()) root["needs"] = schema.needs;
   if (!schema.objective.empty()) root["objective"] = schema.objective;
+  if (schema.device_memory) root["device_memory"] = true;
   root["fields"] = std::move(fields);
   return root.dump(2) + "\n";
 }
@@ -284,6 +289,7 @@ Schema schema_from_json(std::string_view text) {
     take(root, "doc", schema.doc);
     take(root, "needs", schema.needs);
     take(root, "objective", schema.objective);
+    take(root, "device_memory", schema.device_memory);
     for (const auto& object : root.at("fields")) schema.fields.push_back(spec_from_json(object));
     return schema;
   } catch (const nlohmann::json::exception& fault) {

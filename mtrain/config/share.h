@@ -1,4 +1,5 @@
-// Shares: a whole number said as a part of another setting, "5%" of train.steps. Stateless.
+// Shares: whole numbers given as a percentage of another setting, such as "5%" of train.steps.
+// Stateless functions; safe from any thread.
 #pragma once
 #include <map>
 #include <optional>
@@ -10,15 +11,14 @@
 
 namespace mtrain {
 
-/// The part that a text such as "5%" or "2.5%" means, 0.05 or 0.025; nothing when it is no such
-/// text.
+/// Parses "5%" or "2.5%" as 0.05 or 0.025; nothing for any other text.
 std::optional<double> parse_share(std::string_view text);
-/// The part of a whole, rounded to the nearest whole number.
+/// part * whole, rounded to the nearest whole number.
 int64_t share_of(double part, int64_t whole);
 
-/// Takes the shares out of `tree` and leaves 0 in the place of each, with the share as its
-/// expression(): what it is a part of may not be known yet. `component`: the schema of the
-/// component that each section names, or null.
+/// Extracts the shares from `tree` and replaces each by 0 with the share as its expression(), since
+/// the setting that it refers to may not be known yet. `component`: the schema of the component
+/// that each section names, or null.
 std::vector<ConfigShare> take_shares(Node& tree, const SchemaCatalog& catalog,
                                      const std::map<std::string, const Schema*>& component,
                                      Report& report);

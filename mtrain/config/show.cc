@@ -35,7 +35,7 @@ bool is_default(const ConfigContainer& config, const SchemaCatalog& catalog,
   if (leaf.loc() && leaf.loc().source->kind() == SourceKind::built_in) return true;
   std::string section = path.substr(0, path.find('.'));
   auto specs = catalog.settings_at(path, config.type_of(section));
-  // The component's default counts before the section's.
+  // The component's default takes precedence over the section's.
   for (auto spec = specs.rbegin(); spec != specs.rend(); ++spec)
     if (!(*spec)->default_value.empty()) return default_value(**spec, section).same_value(leaf);
   return false;
@@ -82,8 +82,8 @@ std::string show_config(const ConfigContainer& config, const SchemaCatalog& cata
   Node whole = options.view == ConfigView::raw       ? raw_view(config)
                : options.view == ConfigView::minimal ? minimal_view(config, catalog)
                                                      : config.resolved();
-  // A computed setting is left out of the whole, where it could not be said; asked for, it is
-  // shown.
+  // A computed setting is omitted from the whole configuration, since a recipe cannot set it. It is
+  // shown when it is requested by its path.
   bool hidden = options.view != ConfigView::raw && !config.is_secret(options.path) &&
                 !whole.find(options.path);
   if (hidden) whole = config.root();

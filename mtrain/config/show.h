@@ -1,5 +1,5 @@
-// A configuration as it is shown: which of its settings, with what beside them, in which notation.
-// Stateless.
+// Prints a configuration: a view selects the settings and annotations, a format the notation.
+// Stateless functions; safe from any thread.
 #pragma once
 #include <string>
 
@@ -9,20 +9,20 @@ namespace mtrain {
 
 enum class ConfigView {
   resolved,   // every setting with its value
-  raw,        // what recipe and overrides say, expressions as they are written
-  minimal,    // what differs from the defaults
-  annotated,  // every setting, with its origin and meaning beside it
+  raw,        // the settings of the recipe and the overrides, with expressions as written
+  minimal,    // the settings that differ from their defaults
+  annotated,  // every setting with its origin and description
 };
-enum class ConfigFormat { yaml, json, flags };  // flags: one key=value a line, as -f reads them
+enum class ConfigFormat { yaml, json, flags };  // flags: one key=value per line, as -f reads them
 
 struct ShowOptions {
   ConfigView view = ConfigView::resolved;
   ConfigFormat format = ConfigFormat::yaml;
-  std::string path;  // of a section or setting; empty: everything
+  std::string path;  // a section or setting; empty: everything
 };
 
-/// The text, ending in a line end. Loading what is shown of a whole configuration gives the same
-/// one. Secrets are left out. Throws Error(config) for an unknown path.
+/// The text, with a final newline. Loading the text of a whole configuration gives the same
+/// configuration. Secrets are omitted. Throws Error(config) for an unknown path.
 MT_API std::string show_config(const ConfigContainer& config, const SchemaCatalog& catalog,
                                const ShowOptions& options);
 

@@ -71,7 +71,7 @@ class SweepReader {
 
   std::optional<Sweep> read() {
     size_t errors = report_.errors();
-    std::set<std::string> said;  // by the command line, which wins
+    std::set<std::string> said;  // keys of the command line, which wins
     std::vector<Override> given;
     for (const auto& text : request_.overrides) {
       auto override = parse_override(text, report_, true);
@@ -114,7 +114,7 @@ class SweepReader {
             .fix(cat("write each setting by its whole name: ", entry.key, ".KEY: choice(a, b)"));
         continue;
       }
-      if (entry.value.is_list()) {  // a list is a choice of its items
+      if (entry.value.is_list()) {  // a list means a choice of its items
         std::string values = join(value_texts(entry.value.items()), ",");
         text.text += cat("choice(", values, ")");
       } else {
@@ -155,7 +155,7 @@ class SweepReader {
     out_.dimensions.push_back(std::move(dimension));
   }
 
-  /// Counts the values of a sweep; false, and a fault, when there are too many to hold.
+  /// Counts the values of a sweep; false, with a fault reported, when there are too many.
   bool charge(const Override& override) {
     if (!override.sweep) return true;
     values_ += override.sweep->values.size();
@@ -165,7 +165,7 @@ class SweepReader {
     return false;
   }
 
-  /// Whether the members of a zip can be set; reports those that cannot.
+  /// True when all members of a zip can be set; reports those that cannot.
   bool are_keys(const SweepDimension& dimension) {
     size_t errors = report_.errors();
     for (const auto& axis : dimension.axes) {
@@ -182,7 +182,7 @@ class SweepReader {
     return {value.values[0].as_double(), value.values[1].as_double(), integer, value.log};
   }
 
-  /// The options of a group that a glob means.
+  /// The options of a group that match a glob.
   std::vector<std::string> options(const Override& override) {
     std::string group = override.key.substr(0, override.key.find('@'));
     std::vector<std::string> all, out;
@@ -204,7 +204,7 @@ class SweepReader {
     return out;
   }
 
-  /// A setting may vary in one dimension only.
+  /// A setting may vary in only one dimension.
   void check_keys() {
     std::set<std::string> seen;
     for (const auto& dimension : out_.dimensions)

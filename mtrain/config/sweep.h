@@ -1,10 +1,10 @@
-// Sweeps: one run for each combination of values, in Hydra's form
+// Sweeps: one run for each combination of values, in Hydra's grammar
 // (https://hydra.cc/docs/advanced/override_grammar/extended/):
 //   k=a,b   k=choice(a,b)   k=range(1,9,2)   group=glob(llama*)   k=interval(1e-5,1e-3)
 //   k=tag(log,interval(…))
-// and, ours, name=zip(model=choice(a,b), k=choice(1,2)): settings that step together.
-// A recipe says them in its `sweep:` map, with the same texts; the command line wins for each key.
-// Stateless functions over values.
+// mtrain adds name=zip(model=choice(a,b), k=choice(1,2)): settings that vary together. A recipe has
+// sweeps in its `sweep:` map, in the same notation; for each key the command line wins. Stateless
+// functions over values; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,10 +18,10 @@
 
 namespace mtrain {
 
-/// One setting and the values it takes.
+/// One setting and its values.
 struct SweepAxis {
-  std::string key;                  // as it is written, with its sign: "optimizer.lr", "+db"
-  std::vector<std::string> values;  // each the right side of key=value; none for an interval
+  std::string key;                  // as written, with its sign: "optimizer.lr", "+db"
+  std::vector<std::string> values;  // each is the right side of key=value; empty for an interval
 };
 
 struct SweepInterval {
@@ -32,26 +32,25 @@ struct SweepInterval {
 /// One dimension of a sweep.
 struct SweepDimension {
   std::string name;             // the key, or the name of the zip
-  std::vector<SweepAxis> axes;  // one; several for a zip, all of one length
+  std::vector<SweepAxis> axes;  // one; several of equal length for a zip
   std::optional<SweepInterval> interval;
-  bool ordered = false;  // a range: its values have an order and a distance
+  bool ordered = false;  // true for a range, whose values have an order and a distance
   std::vector<std::string> tags;
-  OverrideText said;        // the whole of it
-  Location where;           // of it, for messages
-  size_t fixed_before = 0;  // how many of Sweep::fixed stand before it
+  OverrideText said;        // the override that defines the dimension
+  Location where;           // its location, for messages
+  size_t fixed_before = 0;  // how many of Sweep::fixed precede it
 
-  /// How many values; 0 for an interval.
+  /// The number of values; 0 for an interval.
   size_t size() const { return axes.empty() ? 0 : axes[0].values.size(); }
 };
 
-/// What the overrides of a sweep say.
+/// A sweep: its fixed overrides and its dimensions.
 struct Sweep {
   std::vector<OverrideText> fixed;  // for every trial, in order
   std::vector<SweepDimension> dimensions;
 
   bool has_interval() const;
-  /// How many combinations; nothing when there is an interval or when the number does not fit 64
-  /// bits.
+  /// The number of combinations; nothing when there is an interval or the number exceeds 64 bits.
   MT_API std::optional<uint64_t> trials() const;
 };
 
@@ -62,17 +61,17 @@ struct SweepRequest {
   std::function<std::vector<std::string>(const std::string& group)> options_of;
 };
 
-/// The dimensions of a sweep; nothing when the report got an error.
+/// Reads the dimensions of a sweep. On failure, reports an error and returns nothing.
 MT_API std::optional<Sweep> read_sweep(const SweepRequest& request, Report& report);
 
-/// The overrides of one combination, in the order in which they were said; the last dimension
-/// varies fastest. REQUIRES: index < trials().
+/// The overrides of one combination, in the order of writing; the last dimension varies fastest.
+/// REQUIRES: index < trials().
 MT_API std::vector<OverrideText> sweep_trial(const Sweep& sweep, uint64_t index);
-/// The overrides of a point: a value text for each axis of each dimension, in their order. For
+/// The overrides of a point: one value for each axis of each dimension, in their order. For
 /// samplers.
 MT_API std::vector<OverrideText> sweep_point(const Sweep& sweep,
                                              const std::vector<std::vector<std::string>>& values);
-/// All combinations. More than `limit`, or an interval, is an error of the report.
+/// All combinations. Reports an error when there are more than `limit`, or for an interval.
 MT_API std::vector<std::vector<OverrideText>> expand(const Sweep& sweep, Report& report,
                                                      size_t limit = 10000);
 

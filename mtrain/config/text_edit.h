@@ -1,5 +1,5 @@
-// Edits of a text at places that were noted while it was read, so that the rest stays byte for
-// byte. Values; stateless functions.
+// Edits a text at given offsets; the rest of the text stays the same byte for byte. Stateless
+// functions over values; safe from any thread.
 #pragma once
 #include <string>
 #include <string_view>
@@ -15,9 +15,9 @@ struct TextEdit {
   std::string text;
 };
 
-/// The byte at a line and column; the text's size behind its end.
+/// The byte offset of a line and column; the size of the text when it is beyond the end.
 MT_API size_t offset_of(std::string_view text, const Location& where);
-/// The text with its edits, which must not overlap.
+/// The text with the edits applied. REQUIRES: the edits do not overlap.
 MT_API std::string apply_edits(std::string text, std::vector<TextEdit> edits);
 
 }  // namespace mtrain

@@ -224,8 +224,8 @@ bool Node::erase(std::string_view path) {
   return true;
 }
 
-/// Joins two lists, or puts a map in the place of another; false when the rule does not apply to
-/// the two.
+/// Merges two lists, or replaces a map by another; false when the rule does not apply to the two
+/// nodes.
 bool Node::merge_by_rule(Node& over, const MergeRule& rule) {
   bool maps = is_map() && over.is_map(), lists = is_list() && over.is_list();
   if (rule.kind == MergeKind::replace && maps) {
@@ -262,8 +262,7 @@ void Node::merge(Node over, const MergeRules* rules) {
   }
   std::unordered_map<std::string_view, size_t> index;
   const size_t before =
-      entries_
-          .size();  // the keys of `over` differ from one another: only the old ones are looked up
+      entries_.size();  // the keys of `over` are distinct, so only the old ones are searched
   bool indexed = before >= kIndexedMerge;
   entries_.reserve(entries_.size() + over.entries_.size());  // keeps the keys' addresses valid
   if (indexed)
@@ -299,7 +298,7 @@ void Node::shadow(Node&& replaced) {
 
 namespace {
 
-/// A number or a flag is no secret, whatever variable it is from.
+/// A number or a boolean is never a secret, regardless of its variable.
 bool holds_text(const Node& node) {
   return node.is(NodeKind::string) ||
          std::any_of(node.items().begin(), node.items().end(), holds_text) ||

@@ -34,7 +34,7 @@ constexpr Magnitude kMagnitudes[] = {
     {"T", 1000000000000, 12},
 };
 
-/// A word behind a number. Those of one dimension can be turned into one another.
+/// A unit after a number. Units of one dimension can be converted into each other.
 struct Word {
   std::string_view text, dimension;
   int64_t scale;  // in the smallest unit of the dimension
@@ -62,7 +62,7 @@ constexpr Word kWords[] = {
     {"B", "bytes", 1},
 };
 
-/// "B" is a thousand millions, but a byte where bytes are counted.
+/// "B" means 10^9, or a byte for settings in bytes.
 const Word* word_of(std::string_view text, bool bytes) {
   for (const auto& word : kWords)
     if (word.text == text && (bytes || text != "B")) return &word;
@@ -72,10 +72,10 @@ const Word* word_of(std::string_view text, bool bytes) {
 struct Split {
   std::string_view number;
   const Magnitude* magnitude = nullptr;
-  const Word* word = nullptr;  // null: none was said
+  const Word* word = nullptr;  // null: no unit
 };
 
-/// How long the exponent is that a text begins with, "e-3"; 0 for none.
+/// The length of the exponent at the beginning of a text, "e-3"; 0 for none.
 size_t exponent_size(std::string_view text) {
   if (!text.starts_with('e') && !text.starts_with('E')) return 0;
   size_t sign = text.size() > 1 && (text[1] == '-' || text[1] == '+') ? 1 : 0, i = 1 + sign;
@@ -83,7 +83,7 @@ size_t exponent_size(std::string_view text) {
   return i > 1 + sign ? i : 0;
 }
 
-/// 1e-3 as 0.001, so that its digits can be counted.
+/// Writes 1e-3 as 0.001, so its digits can be counted.
 std::string without_exponent(std::string_view number) {
   if (number.find_first_of("eE") == std::string_view::npos) return std::string(number);
   std::array<char, 512> buffer{};
@@ -93,7 +93,7 @@ std::string without_exponent(std::string_view number) {
   return {buffer.data(), end.ptr};
 }
 
-/// The number that a text with a word behind it begins with.
+/// The number at the beginning of a text with a unit.
 std::optional<std::string_view> number_part(std::string_view text) {
   size_t i = text.starts_with('-') || text.starts_with('+') ? 1 : 0, digits = 0;
   for (; i < text.size() && (std::isdigit(static_cast<unsigned char>(text[i])) || text[i] == '.');
@@ -140,7 +140,7 @@ Quantity unknown(std::string_view text, std::string_view number) {
   return out;
 }
 
-/// mantissa * factor / divisor, exactly where that is a whole number.
+/// mantissa * factor / divisor; exact when it is a whole number.
 Quantity scaled(std::string_view number, const Magnitude& magnitude, int64_t up, int64_t down) {
   Quantity out;
   std::string digits;

@@ -1,6 +1,6 @@
-// Numbers with a magnitude and a unit: 4k, 128Ki, 1.5B_tokens, 500steps, 30m. What counts is the
+// Numbers with a magnitude and a unit: 4k, 128Ki, 1.5B_tokens, 500steps, 30m. The result is in the
 // setting's own unit: "30m" is 30 for a setting in minutes, 1800 for one in seconds, and an error
-// for one in steps. Stateless.
+// for one in steps. Stateless; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,18 +11,18 @@
 
 namespace mtrain {
 
-/// The number that a text means.
+/// A parsed number with a unit.
 struct Quantity {
-  std::optional<int64_t> whole;  // when it is a whole number exactly and fits 64 bits
+  std::optional<int64_t> whole;  // set when the value is exactly a whole number and fits 64 bits
   double value = 0;
-  bool too_large = false;   // whole, but beyond 64 bits
-  std::string fault, help;  // of another dimension, or no such unit; then there is no number
-  bool likely = false;      // whether `help` names what was meant
+  bool too_large = false;  // a whole number that exceeds 64 bits
+  std::string fault,
+      help;  // set for a unit of another dimension or an unknown unit; then there is no value
+  bool likely = false;  // `help` names the probable meaning
 };
 
-/// Nothing when the text is no number followed by letters. `unit` of the setting: "tokens", "s",
-/// "min", "bytes",
-/// "" …
+/// Parses a number followed by letters; nothing for any other text. `unit`: the setting's,
+/// "tokens", "s", "min", "bytes", "" …
 MT_API std::optional<Quantity> parse_quantity(std::string_view text, std::string_view unit);
 
 }  // namespace mtrain

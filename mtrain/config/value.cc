@@ -15,12 +15,13 @@
 namespace mtrain {
 namespace {
 
-constexpr std::string_view kPythonNone = "None";  // a text only in quotes, where null may be meant
+constexpr std::string_view kPythonNone =
+    "None";  // must be quoted to be a string, since null may be meant
 
-/// Reads the scalars of one setting; every fault goes to the report with the scalar's own place.
+/// Reads the scalars of one setting; reports every fault with the scalar's location.
 class ScalarReader {
  public:
-  /// `helps`: whether a fault names the value that was probably meant.
+  /// `helps`: whether a fault suggests a value.
   ScalarReader(const FieldSpec& spec, const std::string& path, Report& report, bool helps = true)
       : spec_(spec), path_(path), report_(report), helps_(helps) {}
 
@@ -105,14 +106,14 @@ class ScalarReader {
 
   Diagnostic& add(const char* code, const Node& node, std::string message) const {
     if (spec_.secret || node.confidential())
-      message = cat("the secret is no ", describe(spec_));  // what it is stays untold
+      message = cat("the secret is no ", describe(spec_));  // the message does not show the value
     auto& fault = report_.error(code, path_, node.loc(), std::move(message));
     if (!node.expression().empty()) fault.note("computed from " + node.expression());
     return fault;
   }
 
  private:
-  /// The help that names the values that the text may stand for, of those that `read` takes.
+  /// Help that names the values that the text may stand for and that `read` accepts.
   template <class Read>
   std::string meant(const Node& node, Read read) const {
     if (!helps_ || !node.is_scalar() || spec_.secret || node.confidential()) return {};
@@ -131,7 +132,7 @@ class ScalarReader {
     return meant(node, [](const ScalarReader& r, const Node& n) { return r.number(n); });
   }
 
-  /// What a text such as 4k or 30m means here.
+  /// The value of a text such as 4k or 30m for this setting.
   std::optional<Quantity> quantity_of(const Node& node) const {
     if (!node.is(NodeKind::string) || (node.quoted() && !node.is_verbatim())) return std::nullopt;
     return parse_quantity(node.as_text(), spec_.unit);
@@ -156,7 +157,7 @@ class ScalarReader {
       fault.fix(cat("write \"", visible(join(items, ","), 60), "\""));
   }
 
-  /// "name: x," as in JSON, where the comma is none of the value.
+  /// Reports "name: x," as in JSON, where the comma is not part of the value.
   void comma_fault(const Node& node) const {
     const std::string& text = node.as_text();
     add("wrong-type", node, cat(visible(text, 60), " ends with a ','"))
@@ -171,7 +172,7 @@ class ScalarReader {
     std::string help = meant_number(node);
     auto value = parse_number(node.as_text());
     if (value && std::trunc(*value) == *value &&
-        std::abs(*value) < 1e15) {  // 3.0, and 1.000, which may be a thousand
+        std::abs(*value) < 1e15) {  // 3.0 or 1.000, which may mean a thousand
       std::string whole = cat("write ", static_cast<int64_t>(*value));
       help =
           help.empty() ? whole : cat(whole, " or ", help.substr(std::string_view("write ").size()));
@@ -184,8 +185,8 @@ class ScalarReader {
     number_help(fault, node, meant_number(node));
   }
 
-  /// `meant`: what helps where the text is neither a number in quotes nor one of another reader of
-  /// YAML.
+  /// `meant`: the help for a text that is neither a quoted number nor a number for another YAML
+  /// reader.
   void number_help(Diagnostic& fault, const Node& node, std::string meant) const {
     if (!node.is_scalar()) {
       if (node.is_list() && node.size() == 1 && node.items()[0].is_scalar())
@@ -279,7 +280,7 @@ std::string_view without_parentheses(std::string_view text) {
   return text.starts_with('(') && text.ends_with(')') ? text.substr(1, text.size() - 2) : text;
 }
 
-/// "1, 2" for the text "1 2" where an item cannot be both and can be each; else empty.
+/// "1, 2" for the text "1 2" when the whole text is not a valid item but each part is; else empty.
 template <class Read>
 std::string parted_items(const Node& node, const FieldSpec& spec, const std::string& path,
                          Read read) {
@@ -372,8 +373,8 @@ struct ToNode {
 std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec,
                                      const std::string& path, Report& report) {
   if (node.faulty()) return std::nullopt;
-  // What an environment variable, a text with interpolations or --set gives is read like a text of
-  // the recipe.
+  // A value from an environment variable, a text with interpolations or --set is read like an
+  // unquoted text of the recipe.
   bool by_schema = node.is(NodeKind::string) &&
                    (node.is_verbatim() || !node.expression().empty()) &&
                    resolve_scalar(node.as_text()) != NodeKind::string;

@@ -29,8 +29,9 @@ struct Event {
 
 constexpr std::string_view kMissing = "???", kStringTag = "tag:yaml.org,2002:str";
 
-/// The parser takes '?' in [ ] and { } for the start of a key, so ??? is handed to it as control
-/// characters, which no text can hold: one that no string of this text makes by an escape.
+/// The parser reads '?' in [ ] and { } as the start of a key, so ??? is passed to it as a control
+/// character, which no text can contain; one is chosen that no string of this text produces by an
+/// escape.
 std::string stand_in(std::string_view text) {
   char c = 1;
   auto escaped = [&](std::string_view zeros) {
@@ -46,8 +47,8 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text;
 }
 
-/// yaml-cpp makes single bytes of \N (U+0085) and \_ (U+00A0). The text was well-formed UTF-8, so a
-/// byte that is not can come from them alone.
+/// yaml-cpp converts \N (U+0085) and \_ (U+00A0) to single bytes. The text is well-formed UTF-8, so
+/// an invalid byte can only come from them.
 std::string with_whole_characters(std::string value) {
   size_t bad = 0;
   if (valid_utf8(value, &bad)) return value;
@@ -60,11 +61,11 @@ std::string with_whole_characters(std::string value) {
   return out.append(rest);
 }
 
-/// Ends the parse early; the report already says why.
+/// Ends the parse early; the reason is already in the report.
 struct Stop {};
 
-/// Writes down what the parser says, flat and bounded: nothing is expanded here, so no input can
-/// make it recurse or grow.
+/// Records the parser's events in a flat, bounded list. Nothing is expanded here, so no input can
+/// make it recurse or grow without bound.
 class EventList final : public YAML::EventHandler {
  public:
   EventList(const TextIndex& text, std::string stand_in, const YamlLimits& limits, Report& report)
@@ -168,7 +169,7 @@ class YamlBuilder {
   }
 
  private:
-  /// Reads the node that starts at event `at` and moves `at` behind it.
+  /// Reads the node that starts at event `at` and advances `at` past it.
   Node node(size_t& at, const std::string& path, size_t depth) {
     const Event& event = events_[at];
     if (++nodes_ > limits_.nodes) {
@@ -195,7 +196,7 @@ class YamlBuilder {
     }
   }
 
-  /// Counts the texts that aliases repeat: few nodes can hold much text.
+  /// Counts the bytes that aliases repeat, since few nodes can hold much text.
   void charge(const Event& event, const std::string& path) {
     if (replaying_ == 0) return;
     copied_bytes_ += event.value.size();
@@ -229,8 +230,8 @@ class YamlBuilder {
     out.where_ = text_.place(event.offset);
     out.text_ = event.value;
     if (event.type == Event::Type::null) {
-      // The parser says "null" for both an empty value and a written one; only the latter has a
-      // text.
+      // The parser reports "null" both for an empty value and for a written one; only the latter
+      // has a text.
       for (std::string_view word : {"~", "null", "Null", "NULL"})
         if (text_.at(event.offset).starts_with(word)) out.text_ = word;
     } else if (event.tag == "!" || event.tag == kStringTag) {
@@ -307,7 +308,7 @@ class YamlBuilder {
     return out;
   }
 
-  /// Reads a key; false when it can be none (which is then reported).
+  /// Reads a key; reports an invalid one and returns false.
   bool key(size_t& at, const std::string& path, size_t depth, Node::Entry& entry) {
     const Event& event = events_[at];
     charge(event, path);
@@ -358,7 +359,7 @@ class YamlBuilder {
 
 namespace {
 
-/// The parser accepts a quote that is still open where the text ends.
+/// Reports a quote that is still open at the end of the text, which the parser accepts.
 bool check_last_quote(const TextIndex& text, const std::vector<Event>& events, Report& report) {
   for (auto it = events.rbegin(); it != events.rend(); ++it) {
     if (it->type != Event::Type::scalar || it->tag != "!") continue;
@@ -370,8 +371,8 @@ bool check_last_quote(const TextIndex& text, const std::vector<Event>& events, R
   return true;
 }
 
-/// Refuses notations of other languages in unquoted texts: they would become a part of the value
-/// without a word.
+/// Refuses notation of other languages in unquoted strings, where it would silently become part of
+/// the value.
 bool check_notation(const TextIndex& text, const std::vector<Event>& events, Report& report) {
   constexpr size_t kMost = 20;
   size_t found = 0;
@@ -382,7 +383,8 @@ bool check_notation(const TextIndex& text, const std::vector<Event>& events, Rep
     auto mistake = foreign_notation(event.value);
     if (!mistake) continue;
     ++found;
-    // The value's lines are folded, so its offsets are not those of the text behind the first line.
+    // The value's lines are folded, so after the first line its offsets differ from those of the
+    // text.
     size_t next = mistake->offset;
     next_character(event.value, next);
     const size_t at =
@@ -395,7 +397,7 @@ bool check_notation(const TextIndex& text, const std::vector<Event>& events, Rep
   return found == 0;
 }
 
-/// Refuses characters that deceive, except inside quoted strings.
+/// Refuses deceptive characters, except inside quoted strings.
 bool check_deceptive(const TextIndex& text, const std::vector<Event>& events, Report& report) {
   auto found = text.deceptive_offsets();
   if (found.empty()) return true;

@@ -12,7 +12,7 @@
 namespace mtrain {
 namespace {
 
-constexpr std::string_view kWideColon = "\uff1a";  // of Chinese and Japanese keyboards
+constexpr std::string_view kWideColon = "\uff1a";  // from Chinese and Japanese keyboards
 constexpr const char* kTabHelp =
     "YAML indents with spaces only: replace the tab with spaces, two for each level";
 
@@ -68,7 +68,7 @@ size_t key_end(std::string_view words) {
   return std::string_view::npos;
 }
 
-/// "key: value" with both on the line.
+/// True for "key: value" with both on the line.
 bool has_key_and_value(std::string_view words) {
   size_t end = key_end(words);
   return end != std::string_view::npos && end + 1 < words.size();
@@ -76,7 +76,8 @@ bool has_key_and_value(std::string_view words) {
 
 std::string spaces(size_t count) { return counted(count, "space"); }
 
-/// Reads the text up to where the parser stopped, and knows what is open there.
+/// Scans the text up to where the parser stopped, and records which brackets and quotes are open
+/// there.
 class Scanner {
  public:
   Scanner(const TextIndex& index, size_t end)
@@ -114,18 +115,18 @@ class Scanner {
       ++at_;
     }
   }
-  /// Whether a value may begin here, so that a quote or bracket is one.
+  /// True when a value may begin here, so that a quote or bracket opens one.
   bool starts_value() const {
     for (size_t i = at_; i-- > 0;) {
       if (text_[i] == ' ' || text_[i] == '\t') continue;
-      const bool gap = i + 1 < at_;  // "a:b" is a word
+      const bool gap = i + 1 < at_;  // "a:b" is one word
       if (std::string_view(",[{\n").find(text_[i]) != std::string_view::npos) return true;
       return gap && std::string_view(":-?").find(text_[i]) != std::string_view::npos;
     }
     return true;
   }
   void skip_line() { at_ = std::min(text_.find('\n', at_), end_); }
-  /// Over a text of several lines, which are indented deeper than the line that begins it.
+  /// Skips a block of several lines, which are indented deeper than the line before it.
   void skip_block() {
     const Lines lines(text_);
     const size_t indent = lines.at(at_).indent;
@@ -141,7 +142,7 @@ class Scanner {
   size_t end_, at_ = 0;
 };
 
-/// The parser's words, made clear.
+/// Rephrases the parser's message.
 YamlMistake explained(const std::string& complaint, size_t offset) {
   struct Row {
     const char *part, *text, *help;
@@ -181,8 +182,8 @@ YamlMistake explained(const std::string& complaint, size_t offset) {
   return {offset, complaint, ""};
 }
 
-/// Whether the parser stopped because of what is open, not because of what stands at the place
-/// itself.
+/// True when the parser stopped because of an open bracket or quote, not because of the text at
+/// that location.
 bool may_be_unclosed(std::string_view complaint) {
   for (std::string_view part : {"flow", "not found", "illegal map value", "illegal block entry"})
     if (complaint.find(part) != std::string_view::npos) return true;
@@ -208,7 +209,8 @@ std::optional<YamlMistake> flow_mistake(const TextIndex& text, const Scanner& sc
                          kind == '{' ? "setting" : "item", " that belongs to it")};
 }
 
-/// A quoted text that runs on into the lines below, up to a quote that was to open another.
+/// A quoted text that continues on the next lines, up to a quote that was meant to open another
+/// text.
 std::optional<YamlMistake> quote_mistake(const TextIndex& text, const Scanner& scan,
                                          size_t offset) {
   if (!scan.quote) return std::nullopt;
@@ -224,7 +226,7 @@ std::optional<YamlMistake> quote_mistake(const TextIndex& text, const Scanner& s
                      cat("add the closing ", text.text()[begin])};
 }
 
-/// What another notation has on a line without quotes.
+/// Finds foreign notation on a line without quotes.
 std::optional<YamlMistake> foreign_line(const Line& line) {
   if (line.words.find_first_of("\"'") != std::string_view::npos) return std::nullopt;
   auto found = foreign_notation(line.words);
@@ -276,7 +278,7 @@ std::optional<YamlMistake> colon_mistake(const TextIndex& text, size_t offset) {
   return std::nullopt;
 }
 
-/// A line whose indentation is that of nothing above it.
+/// A line whose indentation matches no line above it.
 std::optional<YamlMistake> indentation_mistake(const TextIndex& text, size_t offset) {
   const Lines lines(text.text());
   const Line line = lines.at(offset);
@@ -302,7 +304,7 @@ std::optional<YamlMistake> indentation_mistake(const TextIndex& text, size_t off
       cat("indent it by ", join(levels, " or "))};
 }
 
-/// Whether hardly a line is one of YAML.
+/// True when almost no line is YAML.
 bool is_prose(const TextIndex& text) {
   constexpr size_t kLooked = 100, kFew = 4;
   const Lines lines(text.text());
@@ -343,7 +345,7 @@ YamlMistake mistake_at(const TextIndex& text, const std::string& complaint, size
   return found ? *found : explained(complaint, offset);
 }
 
-/// The character that looks like a blank and is none, in words; empty for any other.
+/// The name of a character that looks like a space; empty for any other.
 std::string false_blank(char32_t c) {
   const bool blank = c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x202F ||
                      c == 0x205F || c == 0x3000;
@@ -355,7 +357,7 @@ std::string false_blank(char32_t c) {
 }  // namespace
 
 std::optional<YamlMistake> foreign_notation(std::string_view plain) {
-  if (plain.find("${") == std::string_view::npos) {  // where // divides
+  if (plain.find("${") == std::string_view::npos) {  // in an expression // is a division
     const size_t comment =
         plain.starts_with("// ") || plain.starts_with("/* ") ? 0 : plain.find(" //");
     if (comment != std::string_view::npos) {
@@ -418,7 +420,7 @@ std::string meant_entry(std::string_view line) {
   value = trim(value.substr(separator));
   if (value.empty() || value.find(':') != std::string_view::npos) return {};
   if (!separated && value.find(' ') != std::string_view::npos) return {};  // prose
-  std::string out, closing;  // dots lead through sections: a.b is {b: …} of a
+  std::string out, closing;  // dots separate sections: a.b is a: {b: …}
   for (const auto& part : split(line.substr(0, std::min<size_t>(end, 200)), '.')) {
     if (!out.empty()) out += "{", closing += "}";
     out += cat(part, ": ");

@@ -15,14 +15,14 @@ constexpr size_t kBlock = 256;  // bytes between two known character counts
 
 bool starts_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
-/// Every second byte of the beginning is 0.
+/// True when every second byte at the beginning is 0.
 bool is_utf16(std::string_view raw) {
   if (raw.starts_with("\xFE\xFF") || raw.starts_with("\xFF\xFE")) return true;
   if (raw.size() < 4 || (raw[0] == 0) == (raw[1] == 0)) return false;
   return (raw[0] == 0) == (raw[2] == 0) && (raw[1] == 0) == (raw[3] == 0);
 }
 
-/// Weights, archives and pictures: many control characters, of which a text has hardly one.
+/// True for binary files such as weights, archives and images: they have many control characters.
 bool is_binary(std::string_view raw) {
   constexpr size_t kLooked = 1024, kFew = 4, kShare = 20;
   const std::string_view begin = raw.substr(0, kLooked);
@@ -113,7 +113,7 @@ std::vector<size_t> TextIndex::deceptive_offsets() const {
 
 size_t TextIndex::quoted_end(size_t offset) const {
   size_t i = offset;
-  // Step over "!tag " and "&anchor ".
+  // Skip "!tag " and "&anchor ".
   while (i < text_.size() && (text_[i] == '!' || text_[i] == '&')) {
     while (i < text_.size() && text_[i] != ' ' && text_[i] != '\n') ++i;
     while (i < text_.size() && (text_[i] == ' ' || text_[i] == '\n' || text_[i] == '\r')) ++i;

@@ -1,5 +1,5 @@
 // TextIndex: the text of a YAML file by line and offset, and the checks of its characters. Used by
-// yaml_load.cc only.
+// yaml_load.cc and yaml_mistakes.cc only. Immutable after construction; safe from any thread.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -13,7 +13,7 @@ namespace mtrain {
 
 class TextIndex {
  public:
-  /// Skips a byte-order mark: offsets count from behind it, as the parser's do.
+  /// Skips a byte-order mark: offsets count from the byte after it, like the parser's.
   explicit TextIndex(SourcePtr source);
 
   std::string_view text() const { return text_; }
@@ -23,14 +23,14 @@ class TextIndex {
 
   /// Reports broken UTF-8, UTF-16 and control characters; false when there were any.
   bool check_characters(Report& report) const;
-  /// Where the characters are that make a text look other than it is.
+  /// The offsets of characters that make a text look different from what it contains.
   std::vector<size_t> deceptive_offsets() const;
-  /// The end of the quoted string that starts at `offset` (a tag or anchor may stand before it).
-  /// `offset` itself for a block, beyond the text's end when the closing quote is missing.
+  /// The end of the quoted string that starts at `offset` (a tag or anchor may precede it). Returns
+  /// `offset` for a block, and an offset beyond the text when the closing quote is missing.
   size_t quoted_end(size_t offset) const;
-  /// A tab before the first visible character of the line of `offset`.
+  /// The offset of a tab before the first visible character of the line of `offset`.
   std::optional<size_t> tab_in_indentation(size_t offset) const;
-  /// True when only blanks stand before `offset` on its line.
+  /// True when only spaces precede `offset` on its line.
   bool first_on_line(size_t offset) const;
 
  private:
@@ -40,7 +40,7 @@ class TextIndex {
   SourcePtr source_;
   std::string_view text_;
   std::vector<size_t> lines_;       // offset of each line's first byte
-  std::vector<size_t> characters_;  // how many start before each block of bytes
+  std::vector<size_t> characters_;  // the number of characters before each block of bytes
 };
 
 }  // namespace mtrain

@@ -11,7 +11,7 @@
 namespace mtrain {
 namespace {
 
-/// Texts that a reader of YAML 1.1 or 1.2 would not take for a string.
+/// Texts that a reader of YAML 1.1 or 1.2 would not read as a string.
 bool reads_as_other(std::string_view text) {
   return resolve_scalar(text) != NodeKind::string || !boolean_trap(text).empty() ||
          !number_trap(text).empty() || text == "None" || foreign_notation(text);
@@ -20,7 +20,7 @@ bool reads_as_other(std::string_view text) {
 /// Safe as an unquoted scalar in both block and flow style. Deliberately narrower than YAML allows.
 bool plain_is_safe(std::string_view text) {
   if (text.empty() || reads_as_other(text)) return false;
-  // 5%, which in quotes would be a text and no share.
+  // 5% is a percentage only without quotes.
   if (text.find_first_of(" \t\r\n") == std::string_view::npos && parse_share(text)) return true;
   auto word = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '/' || c == '.' ||
@@ -28,7 +28,7 @@ bool plain_is_safe(std::string_view text) {
   };
   if (!word(text[0]) && text[0] != '(' && !(text[0] == '-' && text.size() > 1 && word(text[1])))
     return false;
-  // What starts like a number may be one for some reader: dates, 1:30, 4_000.5.
+  // A text that starts like a number may be a number for some reader: dates, 1:30, 4_000.5.
   char first = text[0] == '-' || text[0] == '.' ? text[text.size() > 1 ? 1 : 0] : text[0];
   bool digit_first = first >= '0' && first <= '9';
   bool lettered = std::any_of(text.begin(), text.end(), [](unsigned char c) {
@@ -61,7 +61,7 @@ std::string double_quoted(std::string_view text) {
       out += "\\r";
     else if (c < 0x20 || c == 0x7F)
       out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
-    // NEL and the line and paragraph separators are line ends to YAML.
+    // YAML treats NEL and the line and paragraph separators as line ends.
     else if (c == 0x85 || c == 0x2028 || c == 0x2029 || deceptive(c)) {
       out += c > 0xFFFF ? fmt::format("\\U{:08x}", static_cast<unsigned>(c))
                         : fmt::format("\\u{:04x}", static_cast<unsigned>(c));

@@ -1,6 +1,6 @@
-// Writes a tree as YAML that load_yaml reads back as the same tree, and that YAML 1.1 readers take
-// for the same values. A string is quoted whenever some reader would take it for something else.
-// Stateless.
+// Writes a tree as YAML. load_yaml reads the text back as the same tree, and YAML 1.1 readers get
+// the same values. A string is quoted whenever some reader would read another type. Stateless
+// functions; safe from any thread.
 #pragma once
 #include <functional>
 #include <string>
@@ -12,12 +12,12 @@
 namespace mtrain {
 
 struct WriteOptions {
-  /// What to put behind a scalar or list as a comment; empty text: nothing.
+  /// The comment after a scalar or list; empty for none.
   std::function<std::string(const std::string& path, const Node& node)> comment;
   size_t flow_columns = 100;  // a list of scalars up to this width stays on one line
 };
 
-/// Block style, two spaces per level, ending in a line end.
+/// Block style, two spaces per level, with a final newline.
 MT_API std::string write_yaml(const Node& node, const WriteOptions& options = {});
 /// One line, flow style. Stops soon after `max_bytes`.
 MT_API std::string write_flow(const Node& node, size_t max_bytes = std::string::npos);

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The number of a word of a file; absent for "max" and where there is no such file.
+/// The number at a word of a file; nothing for "max" or if there is no such file.
 std::optional<int64_t> number_in(const fs::path& file, int word = 0) {
   std::ifstream in(file);
   std::string text;
@@ -22,9 +22,9 @@ std::optional<int64_t> number_in(const fs::path& file, int word = 0) {
   return leading_number(text);
 }
 
-/// visit(folder, version) for the group of a controller and each above it. Lines are "0::/a/b"
-/// (version 2) or "4:cpu,cpuacct:/a/b" (version 1); in a container the upper folders are not there,
-/// and its own is the mount.
+/// Calls visit(folder, version) for the process's group of a controller and for each group above
+/// it. Lines are "0::/a/b" (version 2) or "4:cpu,cpuacct:/a/b" (version 1). In a container the
+/// upper folders are not visible, and its own group is at the mount point.
 template <class Visit>
 void each_group(const fs::path& root, const std::string& controller, Visit&& visit) {
   std::ifstream in(root / "proc/self/cgroup");
@@ -45,7 +45,7 @@ void each_group(const fs::path& root, const std::string& controller, Visit&& vis
   }
 }
 
-/// The sum of some rows of memory.stat.
+/// The sum of two rows of memory.stat.
 uint64_t stat_of(const fs::path& file, std::string_view active, std::string_view inactive) {
   std::ifstream in(file);
   uint64_t sum = 0, value = 0;

@@ -16,12 +16,12 @@ namespace mtrain {
 namespace cpu {
 namespace {
 
-/// Whether the kernels of a level multiply bf16 by instructions for it.
+/// Whether the kernels of a level use bf16 instructions for products.
 bool has_bf16_products(const Isa& isa) {
   return isa.name.ends_with("_bf16") || isa.name.ends_with("_amx");
 }
 
-/// Whether the processor could, whatever level is used.
+/// Whether the processor has such instructions, whatever level is used.
 bool processor_has_bf16_products() {
 #ifdef MT_X86_LEVELS
   __builtin_cpu_init();

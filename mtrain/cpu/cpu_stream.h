@@ -1,5 +1,6 @@
-// The CPU's stream: runs work at once on a fixed number of threads. Owns the scratch memory of its
-// kernels, so that the steady state takes nothing from the system. For one thread at a time.
+// The CPU's stream: executes work immediately, on a fixed number of threads. Owns the scratch
+// memory of its kernels, so that steps in the steady state allocate nothing. For one thread at a
+// time.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -16,13 +17,13 @@ class CpuStream final : public Stream {
   ~CpuStream() override;
 
   int threads() const { return pool_.threads(); }
-  /// Where kernels run their loops.
+  /// The threads on which kernels run their loops.
   ThreadPool& pool() const { return pool_; }
   const KernelTable& kernels() const { return kernels_; }
   /// The instruction-set level of the kernels.
   const Isa& isa() const { return isa_; }
-  /// At least `bytes` aligned to 64, uninitialised; the next call may hand out the same memory.
-  /// Grows, never shrinks.
+  /// At least `bytes`, aligned to 64, uninitialised. Each call may return the same memory. Grows,
+  /// never shrinks.
   std::byte* scratch(size_t bytes);
 
  private:
@@ -33,10 +34,11 @@ class CpuStream final : public Stream {
   size_t scratch_bytes_ = 0;
 };
 
-/// Every stream that reaches a CPU kernel was made by the CPU backend.
+/// REQUIRES: the CPU backend created the stream, which holds for every stream that reaches a CPU
+/// kernel.
 inline CpuStream& cpu_stream(Stream& stream) { return static_cast<CpuStream&>(stream); }
 
-/// Ends a kernel call on a dtype that no kernel takes. Not inline: the per-level objects share no
+/// Throws for a dtype that no kernel supports. Not inline: the per-level object files share no
 /// text-building code.
 [[noreturn]] void throw_no_kernel(DType dtype);
 [[noreturn]] void throw_no_patch(int64_t tile_rows, int64_t tile_cols);

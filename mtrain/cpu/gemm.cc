@@ -22,7 +22,7 @@ void cast(Stream& stream, const void* src, DType src_dtype, void* dst, DType dst
                                     {src, dst, count, scale, accumulate, src_dtype, dst_dtype});
 }
 
-/// C = beta * C + bias + addend: the result when k or alpha is 0.
+/// C = beta * C + bias + addend: the result if k or alpha is 0.
 void without_product(Stream& stream, const GemmArgs& g) {
   auto row = reinterpret_cast<float*>(
       cpu_stream(stream).scratch(sizeof(float) * 2 * static_cast<size_t>(g.n)));

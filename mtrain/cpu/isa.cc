@@ -12,7 +12,7 @@
 
 namespace mtrain::cpu {
 
-// Each level that was compiled, best first.
+// All compiled levels, best first.
 #if defined(MT_X86_BF16)
 #define MT_EACH_LEVEL(f) f(v4_amx) f(v4_bf16) f(v4) f(v3) f(base)
 #elif defined(MT_X86_LEVELS)
@@ -32,7 +32,7 @@ MT_EACH_LEVEL(MT_DECLARE)
 namespace {
 
 #if defined(MT_X86_LEVELS)
-/// What x86-64-v3 has besides what __builtin_cpu_supports knows in every compiler.
+/// The features of x86-64-v3 that __builtin_cpu_supports does not know in every compiler.
 bool has_v3_rest() {
   unsigned a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return false;
@@ -55,7 +55,7 @@ bool has_v4() {
 #if defined(MT_X86_BF16)
 bool has_v4_bf16() { return has_v4() && __builtin_cpu_supports("avx512bf16"); }
 
-/// Linux enables AMX's tile registers only for a process that requests them.
+/// Linux enables AMX's tile registers only for processes that request them.
 bool may_use_tiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   static const bool permitted = ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -73,7 +73,7 @@ bool has_base() { return true; }
 
 struct Level {
   Isa isa;
-  bool (*present)();  // asked only when it matters: it may request a feature of the kernel
+  bool (*present)();  // called only when needed: it may request a feature from the operating system
 };
 
 std::vector<Level> all_levels() {
@@ -130,9 +130,9 @@ std::vector<Isa> usable_isas() {
 
 bool has_slow_bf16_pairs() {
 #if defined(MT_X86_BF16)
-  // Intel's processors since Golden Cove, which are those with AVX512_FP16: 0.66 of fp32 measured
-  // (docs/benchmarks/cpu.md), since they start half an instruction per cycle. They have AMX for
-  // bf16.
+  // Intel processors since Golden Cove, which are the ones with AVX512_FP16: measured at 0.66 of
+  // fp32 (docs/benchmarks/cpu.md), since they start half an instruction per cycle. They have AMX
+  // for bf16.
   unsigned a, b, c, d;
   if (!has_v4_bf16() || !__builtin_cpu_is("intel") || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
     return false;

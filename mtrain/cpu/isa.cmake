@@ -1,4 +1,4 @@
-# mtrain/cpu/kernels is compiled once per x86-64 level, each time into a namespace of its own (MT_ISA); isa.cc picks one at
+# mtrain/cpu/kernels is compiled once per x86-64 level, each time into its own namespace (MT_ISA); isa.cc picks one at
 # run time. The plain build (level "base") runs on every CPU. FMA contraction and if-conversion are allowed there: neither
 # changes what NaN and infinity do.
 file(GLOB kernel_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpu/kernels/*.cc)
@@ -6,7 +6,7 @@ set(kernel_flags -fopenmp-simd -ffp-contract=fast -fno-trapping-math $<$<NOT:$<C
 set_source_files_properties(${kernel_sources} PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(flags_v3 -march=x86-64-v3)
-  # g++ 12 takes the deliberately undefined operands of its own AVX-512 header for a mistake.
+  # g++ 12 warns about the intentionally undefined operands in its own AVX-512 header.
   set(flags_v4 -march=x86-64-v4 -mprefer-vector-width=512 $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
     $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized>)
   set(flags_v4_bf16 ${flags_v4} -mavx512bf16)

@@ -7,8 +7,8 @@
 
 namespace mtrain::cpu {
 
-/// The decimal integer that `text` starts with; absent where it starts with anything else ("max")
-/// or the integer does not fit. Thread-safe.
+/// The decimal integer at the start of `text`; nothing if `text` starts with anything else ("max")
+/// or the integer does not fit. Stateless; thread-safe.
 inline std::optional<int64_t> leading_number(std::string_view text) {
   int64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -37,7 +37,7 @@ size_t meminfo_available() {
       "use a machine with more memory, or end what else runs there");
 }
 
-/// What is free does not tell why: the process has a limit of its own.
+/// The free memory does not explain the failure: the process has its own limit.
 [[noreturn]] void throw_refused(size_t bytes) {
   rlimit space{};
   const bool limited = ::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
@@ -58,16 +58,16 @@ size_t free_memory() {
 
 void* allocate_host(size_t bytes) {
   size_t align = bytes >= kHugeFrom ? kHugePage : 64;
-  // A request beyond what is free would be granted and then end the process when touched, so it is
-  // refused here.
+  // The system would grant a request for more than the free memory and kill the process when it
+  // touches the memory, so it is refused here.
   if (bytes >= kHugeFrom)
     if (size_t free = free_memory(); bytes > free) throw_too_little_free(bytes, free);
   size_t rounded = (std::max<size_t>(bytes, 1) + align - 1) / align * align;
   void* data = std::aligned_alloc(align, rounded);
   if (data == nullptr) throw_refused(bytes);
   if (bytes >= kHugeFrom)
-    // Whole huge pages only: the rest of the last one would be memory that nobody asked for.
-    // Advice: a refusal changes nothing but speed.
+    // Only whole huge pages: the rest of the last one would be memory that nobody requested. This
+    // is advice: a refusal only affects speed.
     madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return data;
 }

@@ -17,13 +17,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr uint64_t kOpen = uint64_t{1} << 31, kInside = kOpen - 1;
 constexpr int kPiecesPerShare = 16;
-// Between two loops of a step a caller mostly needs less than this; waking a thread that sleeps
-// costs about as much.
+// Most gaps between two loops of a step are shorter than this; waking a sleeping thread costs about
+// as much.
 constexpr auto kSpin = std::chrono::microseconds(100);
 
 uint32_t loop_of(uint64_t gate) { return static_cast<uint32_t>(gate >> 32); }
 
-/// Waits until news() is true: looks for a while, then sleeps.
+/// Waits until news() is true: spins for a while, then sleeps.
 template <class News>
 void wait_for(Doorbell& bell, News&& news) {
   auto end = Clock::now() + kSpin;
@@ -53,7 +53,8 @@ void ThreadPool::start_workers() {
   shares_ = std::make_unique<Share[]>(static_cast<size_t>(threads_));
   for (int thread = 1; thread < threads_; ++thread) {
     auto worker = std::make_unique<Worker>();
-    workers_.push_back(std::move(worker));  // before its thread runs: a worker looks itself up
+    workers_.push_back(
+        std::move(worker));  // added before its thread runs, because a worker looks itself up
     try {
       workers_.back()->thread = std::thread([this, thread, self = workers_.back().get()] {
         pthread_setname_np(pthread_self(), cat("cpu ", thread).c_str());

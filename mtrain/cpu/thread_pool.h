@@ -1,8 +1,9 @@
-// ThreadPool: loops over independent tasks on the caller's thread and a fixed number of workers.
-// Where other programs want the same cores a worker may get none for milliseconds: so tasks are
-// taken one piece at a time by whoever runs, a loop waits only for pieces that were taken, never
-// for a worker that has not begun, and who waits spins for microseconds and then sleeps. (OpenMP's
-// loops wait for every thread, and GNU's spin for as long as a core would be theirs.)
+// ThreadPool: runs loops over independent tasks on the caller's thread and a fixed number of
+// workers. It tolerates oversubscribed cores, where a worker may not be scheduled for milliseconds:
+// tasks are taken in pieces by any running thread, a loop waits only for pieces that were taken
+// (never for a worker that has not started one), and a waiting thread spins for a short time and
+// then sleeps. (OpenMP loops wait for every thread, and GNU's implementation spins for a whole time
+// slice.)
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -20,7 +21,8 @@ class PluginCall;
 namespace mtrain::cpu {
 
 /// For one calling thread at a time; a task must not start a loop on the same pool. Workers start
-/// with the first loop that needs them; where the system has no more threads, loops run on fewer.
+/// with the first loop that needs them. If the system cannot create more threads, loops run on
+/// fewer. Owns its workers.
 class MT_API ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -30,14 +32,14 @@ class MT_API ThreadPool {
 
   int threads() const { return threads_; }
 
-  /// Calls f(task, thread) once for every task in [0, tasks). No two calls at a time have the same
-  /// `thread`, which is below threads(). Each thread prefers its share of consecutive tasks, so
-  /// that loops over the same rows find them in its cache. f must not throw.
+  /// Calls f(task, thread) once for every task in [0, tasks). Concurrent calls have different
+  /// values of `thread`, which is in [0, threads()). Each thread prefers a fixed share of
+  /// consecutive tasks, so loops over the same rows find them in its cache. f must not throw.
   template <class F>
   void for_even(int64_t tasks, const F& f) {
     run(tasks, threads_, &call<F>, &f);
   }
-  /// The same for tasks of uneven size: each thread that is free takes the next.
+  /// The same for tasks of different cost: each idle thread takes the next task.
   template <class F>
   void for_uneven(int64_t tasks, const F& f) {
     run(tasks, 1, &call<F>, &f);
@@ -69,15 +71,15 @@ class MT_API ThreadPool {
   void leave();
 
   const int threads_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // of threads 1, 2, …
+  std::vector<std::unique_ptr<Worker>> workers_;  // for threads 1, 2, …
   bool started_ = false;
-  // The loop under way: written while the gate is closed and nobody is inside.
+  // The current loop: written while the gate is closed and no worker is inside.
   std::unique_ptr<Share[]> shares_;
   int num_shares_ = 0;
   Piece piece_ = nullptr;
   const void* f_ = nullptr;
-  const PluginCall* caller_in_ = nullptr;  // the plugin's call that the loop is part of
-  // The number of the loop (upper half), whether workers may still enter it, and how many are
+  const PluginCall* caller_in_ = nullptr;  // the plugin call during which the loop runs
+  // Packs the loop's number (upper half), a bit that lets workers enter, and the number of workers
   // inside.
   alignas(64) std::atomic<uint64_t> gate_{0};
   std::atomic<bool> ending_{false};

@@ -55,8 +55,8 @@ int default_threads() {
   int ranks = launched_here();
   if (ranks == 1) return usable_cpus();
   int bound = affinity_cpus(), all = std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
-  int sharing =
-      std::clamp((bound * ranks + all - 1) / all, 1, ranks);  // ranks that are bound to these cores
+  int sharing = std::clamp((bound * ranks + all - 1) / all, 1,
+                           ranks);  // number of ranks that are bound to these cores
   int quota = cgroup_cpu_quota("/");
   return std::max(1, smaller_limit(bound / sharing, quota > 0 ? std::max(1, quota / ranks) : 0));
 }

@@ -1,4 +1,4 @@
-// How many threads this process may use.
+// The number of threads that this process may use. Stateless; thread-safe.
 #pragma once
 #include <filesystem>
 
@@ -6,15 +6,15 @@
 
 namespace mtrain::cpu {
 
-/// The smaller of the affinity mask and the control group's CPU quota, at least 1.
+/// The minimum of the affinity mask and the control group's CPU quota, at least 1.
 int usable_cpus();
-/// Ranks of an MPI launch on this machine, this one included; 1 without a launcher.
+/// Number of ranks of an MPI launch on this machine, including this one; 1 without a launcher.
 MT_API int launched_here();
-/// OMP_NUM_THREADS when set; otherwise usable_cpus(), shared out among the ranks of an MPI launch
-/// that are bound to them.
+/// OMP_NUM_THREADS if set; otherwise usable_cpus(), divided among the ranks of an MPI launch that
+/// are bound to the same CPUs.
 int default_threads();
-/// The CPU quota of this process's control group rounded up, 0 when unlimited. `root` is "/"
-/// outside tests.
+/// The CPU quota of this process's control group, rounded up; 0 if unlimited. `root` is "/" outside
+/// of tests.
 int cgroup_cpu_quota(const std::filesystem::path& root);
 
 }  // namespace mtrain::cpu

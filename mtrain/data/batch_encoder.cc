@@ -34,7 +34,7 @@ EncodedBatch BatchEncoder::encode(const InputBatch& batch) {
   return out;
 }
 
-/// Gets the texts of a line of JSON; false when it is broken.
+/// Extracts the texts of a line of JSON; false when the line is broken.
 bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& item,
                              std::vector<BadLine>& bad) {
   std::string_view line = batch.text(item);
@@ -63,7 +63,7 @@ bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& it
   return true;
 }
 
-/// Adds the document of texts_, or, when the tokenizer refuses it, tells that.
+/// Adds the document in texts_; reports it as bad when the tokenizer refuses it.
 void BatchEncoder::add_document(std::vector<EncodedField>& fields, int64_t line,
                                 std::vector<BadLine>& bad) {
   std::vector<std::pair<size_t, size_t>> before;
@@ -82,8 +82,8 @@ void BatchEncoder::add_document(std::vector<EncodedField>& fields, int64_t line,
   for (auto& field : fields) field.bounds.push_back(static_cast<uint32_t>(field.lengths.size()));
 }
 
-/// As Megatron's tool: texts without tokens have no sequence, and the end mark belongs to the last
-/// sequence.
+/// Like Megatron's tool: a text without tokens gives no sequence, and the end-of-document token
+/// belongs to the last sequence.
 void BatchEncoder::encode_texts(const Texts& texts, EncodedField& field) {
   const size_t first = field.lengths.size();
   const Texts* pieces = &texts;

@@ -1,5 +1,5 @@
-// BatchEncoder: a batch of lines or documents to tokens. Each thread has its own; results do not
-// depend on which.
+// BatchEncoder encodes a batch of lines or documents to tokens. Not synchronised: each thread has
+// its own encoder; the result does not depend on the thread.
 #pragma once
 #include <optional>
 #include <vector>
@@ -14,19 +14,19 @@ namespace mtrain {
 struct EncodedField {
   std::vector<int32_t> ids;
   std::vector<int32_t> lengths;  // of sequences
-  std::vector<uint32_t> bounds;  // for each document, how many sequences there are up to its end
+  std::vector<uint32_t> bounds;  // for each document, the number of sequences up to its end
 };
 
 struct EncodedBatch {
   std::string source;
   std::vector<EncodedField> fields;
   std::vector<BadLine> bad;
-  uint64_t file_bytes = 0, text_bytes = 0;  // of all inputs up to here
+  uint64_t file_bytes = 0, text_bytes = 0;  // read from all inputs so far
 };
 
 class MT_API BatchEncoder {
  public:
-  /// Both must outlive this.
+  /// Both arguments must outlive this object.
   BatchEncoder(const Tokenizer& tokenizer, const PrepareOptions& options);
   EncodedBatch encode(const InputBatch& batch);
 
@@ -41,7 +41,7 @@ class MT_API BatchEncoder {
   std::optional<int32_t> eod_;
   JsonLine json_;
   std::optional<SentenceSplitter> sentences_;
-  std::vector<Texts> texts_;  // of each field of the document at hand
+  std::vector<Texts> texts_;  // of each field of the current document
   Texts pieces_;
   std::string repaired_, escaped_;
 };

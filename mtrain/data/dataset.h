@@ -1,7 +1,7 @@
-// Dataset: where training samples come from. A plugin kind; made by the Registry from the recipe's
-// `dataset` section. A Dataset makes one SampleSource per split; the source keeps alive what it
-// reads, but not the tokenizer. Both are immutable once made: const members are safe from any
-// thread, concurrently.
+// Dataset: a source of training samples. A plugin kind; the Registry makes it from the recipe's
+// `dataset` section. A Dataset makes one SampleSource per split; the source owns or shares all that
+// it reads, except the tokenizer, which must outlive it. Both are immutable: const members are safe
+// from any thread, concurrently.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -18,32 +18,32 @@ namespace mtrain {
 
 class Tokenizer;
 
-/// What the maker of a dataset is given.
+/// The inputs of a dataset's constructor, apart from its settings.
 struct DatasetContext {
   int64_t seq_length = 0;                // tokens per sample
-  uint64_t seed = 0;                     // of every random choice
-  std::filesystem::path base_directory;  // relative paths in the recipe start here
-  const Tokenizer* tokenizer =
-      nullptr;       // may be null: then ids are not checked against a vocabulary
-  bool tell = true;  // whether to log what was found in the data; of several ranks one does
+  uint64_t seed = 0;                     // for all random choices
+  std::filesystem::path base_directory;  // the base of relative paths in the recipe
+  const Tokenizer* tokenizer = nullptr;  // null: ids are not checked against a vocabulary
+  bool tell = true;                      // whether to log a summary of the data; only one rank does
 };
 
 enum class Split : uint8_t { train, valid, test };
 /// "train", "valid", "test".
 MT_API const char* name(Split split);
 
-/// A target that takes no part in the loss.
+/// The value of a target that is excluded from the loss.
 inline constexpr int32_t kIgnoredTarget = -1;
 
-/// One sample, filled in place: the caller points the spans (seq_length each) at its own memory.
+/// One sample, filled in place: the caller sets the spans (seq_length elements each) to its own
+/// memory.
 struct Sample {
   std::span<int32_t> tokens;     // model input
-  std::span<int32_t> targets;    // the id to predict at each place, or kIgnoredTarget
+  std::span<int32_t> targets;    // the id to predict at each position, or kIgnoredTarget
   std::span<int32_t> positions;  // position of each token within its sequence
-  /// where each sequence begins: 0 first, ascending; attention never crosses a start
+  /// the first index of each sequence: 0 first, ascending; attention never crosses a start
   std::vector<int32_t> starts;
-  /// What a source draws this sample's random changes by. A source that gives another's samples
-  /// several times says which time this is; empty: the sample's own number.
+  /// The counter for this sample's random changes. A source that repeats another source's samples
+  /// sets a different value for each repetition; empty: the index of the sample.
   std::optional<uint64_t> draw{};
 };
 
@@ -52,15 +52,15 @@ class MT_API SampleSource {
   virtual ~SampleSource() = default;
   /// Number of samples, at least 1.
   virtual int64_t size() const = 0;
-  /// Fills every member of `out`. REQUIRES: 0 <= index < size(). Throws Error(data) naming file,
-  /// document and position.
+  /// Fills every member of `out`. REQUIRES: 0 <= index < size(). Throws Error(data) that names
+  /// file, document and position.
   virtual void get(int64_t index, Sample& out) const = 0;
-  /// Whether sample i is sample i % size() beyond the end; otherwise reading beyond the end is an
+  /// True when sample i is sample i % size() beyond the end; otherwise reading beyond the end is an
   /// error.
   virtual bool repeats() const { return false; }
-  /// Where the order depends on the number of requested samples: what of it decides, in words: "2
-  /// epochs". Two sources of one dataset give the same samples in the same order where their texts
-  /// are equal. Empty: the number changes nothing.
+  /// Describes how the order depends on the number of requested samples: "2 epochs". Two sources of
+  /// one dataset give the same samples in the same order when these texts are equal. Empty: the
+  /// order does not depend on the number.
   virtual std::string order() const { return {}; }
 };
 
@@ -74,21 +74,21 @@ class MT_API Dataset {
   /// The samples of one split: at least `num_samples` of them (the data repeats as needed), or each
   /// once for kOneEpoch. Throws Error(data) when the split is empty or cannot fill one sample.
   virtual std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const = 0;
-  /// What its samples are to be trained by. A trainer refuses a dataset whose objective it does not
-  /// have.
+  /// The objective that its samples are made for. A trainer refuses a dataset whose objective it
+  /// does not support.
   virtual std::string_view objective() const { return kNextToken; }
-  /// The objective of language models: each place predicts its target from what stands before it in
-  /// its sequence.
+  /// The objective of language models: each position predicts its target from the tokens up to it
+  /// in its sequence.
   static constexpr std::string_view kNextToken = "next token";
-  /// The objective of encoders: a place whose token was hidden predicts it from what stands on both
-  /// sides.
+  /// The objective of encoders: a position whose token is masked predicts it from the tokens on
+  /// both sides.
   static constexpr std::string_view kMaskedToken = "masked token";
 
-  /// A JSON text that changes when the data or its order does: kept in checkpoints and compared at
-  /// resume.
+  /// A JSON text that changes whenever the data or its order changes; saved in checkpoints and
+  /// compared on resume.
   virtual std::string identity() const = 0;
-  /// The same of the samples before `consumed` alone, for a run that goes on from there: what is
-  /// planned for later may change.
+  /// The same for only the samples before `consumed`, for a run that continues from there: later
+  /// samples may change.
   virtual std::string identity_until(int64_t consumed) const;
 };
 

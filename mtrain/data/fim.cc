@@ -10,8 +10,8 @@ namespace mtrain {
 
 namespace {
 
-/// Calls `part` with what lies between the marks; `mark` behind each but the last, and not behind
-/// an empty one.
+/// Calls `part` with each span between marks, and `mark` after each span except the last one and
+/// empty ones.
 void each_part(std::span<const int32_t> ids, int32_t mark, std::vector<int32_t>& out,
                const std::function<void(std::span<const int32_t>)>& part) {
   size_t begin = 0;
@@ -26,7 +26,7 @@ void each_part(std::span<const int32_t> ids, int32_t mark, std::vector<int32_t>&
   part(ids.subspan(begin));
 }
 
-/// Where characters begin, and the end.
+/// The byte offsets of characters, and the size.
 std::vector<size_t> character_starts(std::string_view text) {
   std::vector<size_t> out;
   for (size_t i = 0; i < text.size(); ++i)

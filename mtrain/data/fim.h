@@ -1,7 +1,6 @@
-// Fill in the middle (Bavarian et al. 2022, arXiv:2207.14255): a text is cut in three and written
-// so that its middle comes last, behind what stands around it. What is cut where is Megatron's FIM
-// dataset; the draws are functions of (seed, sample), so a sample is the same whenever it is asked
-// for.
+// Fill in the middle (Bavarian et al. 2022, arXiv:2207.14255): splits a text in three and moves the
+// middle to the end, after prefix and suffix. The split follows Megatron's FIM dataset; the random
+// draws are functions of (seed, sample), so a sample is always the same.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,26 +16,26 @@ namespace mtrain {
 class SampleDraws;
 
 struct FimConfig {
-  double rate = 0;  // share of texts that are rearranged
-  double spm_rate =
-      0;  // share of those written suffix, prefix, middle; the others: prefix, suffix, middle
-  bool by_token = false;  // cut between tokens instead of characters; then nothing is encoded anew
-  int32_t prefix = 0, middle = 0, suffix = 0, pad = 0;  // marks
-  std::optional<int32_t> eod;                           // texts end there
-  std::optional<int32_t>
-      fragment;  // texts are cut there into fragments first (files of a repository)
-  double fragment_rate =
-      0;  // share of the fragments that are rearranged, in the share `rate` of texts that have any
-  std::string no_prefix;  // texts that begin so stay as they are
+  double rate = 0;      // fraction of texts that are rearranged
+  double spm_rate = 0;  // fraction of those in the order suffix, prefix, middle; the others:
+                        // prefix, suffix, middle
+  bool by_token =
+      false;  // split between tokens instead of characters; then no text is encoded again
+  int32_t prefix = 0, middle = 0, suffix = 0, pad = 0;  // ids of the special tokens
+  std::optional<int32_t> eod;                           // ends a text
+  std::optional<int32_t> fragment;  // splits a text into fragments first (files of a repository)
+  double fragment_rate = 0;  // fraction of the fragments that are rearranged, in the fraction
+                             // `rate` of texts with fragments
+  std::string no_prefix;     // texts with this beginning are not rearranged
 };
 
-/// Immutable; refers to its tokenizer; safe from any thread.
+/// Refers to its tokenizer, which must outlive it. Immutable; safe from any thread.
 class MT_API FimTransform {
  public:
   FimTransform(const Tokenizer& tokenizer, FimConfig config, uint64_t seed)
       : tokenizer_(tokenizer), config_(std::move(config)), seed_(seed) {}
-  /// Rearranges a sample's texts in place. What no longer fits is cut off at the end; what becomes
-  /// too short is filled with pad.
+  /// Rearranges a sample's texts in place. A result that is too long is truncated at the end; one
+  /// that is too short is padded.
   void apply(uint64_t sample, std::span<int32_t> ids) const;
 
  private:

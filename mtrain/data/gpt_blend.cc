@@ -45,7 +45,7 @@ double parse_share(const std::string& text, std::string_view whole) {
   return value;
 }
 
-/// The dataset that lags its share of `done` items most; the first of them on a tie.
+/// The dataset that is furthest behind its share of `done` items; the first one on a tie.
 size_t most_behind(std::span<const double> weights, std::span<const int64_t> counts,
                    std::span<const int64_t> limits, int64_t done) {
   const double items = std::max(static_cast<double>(done), 1.0);
@@ -53,7 +53,7 @@ size_t most_behind(std::span<const double> weights, std::span<const int64_t> cou
   double worst = 0;
   for (size_t d = 0; d < weights.size(); ++d) {
     if (!limits.empty() && counts[d] >= limits[d]) continue;
-    const double share = weights[d] * items;  // a statement of its own: no fused multiply-add
+    const double share = weights[d] * items;  // a separate statement, to avoid a fused multiply-add
     const double lag = share - static_cast<double>(counts[d]);
     if (best == weights.size() || lag > worst) best = d, worst = lag;
   }

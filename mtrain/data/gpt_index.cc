@@ -12,7 +12,7 @@
 namespace mtrain {
 namespace {
 
-/// The last epoch gets a shuffle of its own when less than this part of it is used.
+/// The last epoch is shuffled separately when less than this part of it is used.
 constexpr double kSeparateBelow = 0.80;
 constexpr size_t kFetchAhead = 24;  // documents
 
@@ -81,7 +81,7 @@ std::vector<SampleStart> build_sample_index(std::span<const int32_t> lengths,
   size_t position = 0;
   int64_t offset = 0;
   auto length = [&] { return int64_t{lengths[static_cast<size_t>(documents[position])]}; };
-  auto next_document = [&] {  // in the order of reading their lengths lie anywhere
+  auto next_document = [&] {  // prefetches: in reading order the lengths are scattered in memory
     ++position;
     if (position + kFetchAhead < documents.size())
       __builtin_prefetch(&lengths[static_cast<size_t>(documents[position + kFetchAhead])]);
@@ -94,8 +94,8 @@ std::vector<SampleStart> build_sample_index(std::span<const int32_t> lengths,
       next_document();
       offset = 0;
     }
-    // The next sample starts at the last token of this one, which was only a target here. Where the
-    // data ends before the sample does (drop_last off), it ends with the last document.
+    // The next sample starts at the last token of this one, which is only a target here. If the
+    // data ends before the sample does (drop_last off), the sample ends with the last document.
     offset = std::min(offset + wanted, length()) - extra;
     samples.push_back({static_cast<uint32_t>(position), static_cast<int32_t>(offset)});
   }

@@ -29,10 +29,11 @@ void GptSource::get(int64_t index, Sample& out) const {
   const int64_t count = copy_tokens(index_.samples[sample], index_.samples[sample + 1], out);
   if (config_.fim) rearrange(sample, count, out);
   std::copy(out.tokens.begin() + 1, out.tokens.end(),
-            out.targets.begin());  // the last target is there already
+            out.targets.begin());  // the last target is already set
   if (count <
       config_.seq_length + 1) {  // no extra token; or the data ended: only with drop_last off
-    auto last = static_cast<size_t>(std::max<int64_t>(count - 1, 0));  // its successor is not known
+    auto last =
+        static_cast<size_t>(std::max<int64_t>(count - 1, 0));  // its next token is not known
     std::fill(out.targets.begin() + static_cast<std::ptrdiff_t>(last), out.targets.end(),
               kIgnoredTarget);
   }
@@ -40,8 +41,7 @@ void GptSource::get(int64_t index, Sample& out) const {
   out.starts.assign(1, 0);
   if (config_.reset_position_ids || config_.reset_attention_mask || config_.eod_mask_loss)
     mark_documents(out);
-  for (auto i = static_cast<size_t>(count); i < seq; ++i)
-    out.tokens[i] = 0;  // any id that can be looked up
+  for (auto i = static_cast<size_t>(count); i < seq; ++i) out.tokens[i] = 0;  // any valid id
 }
 
 std::string GptSource::order() const {
@@ -49,7 +49,7 @@ std::string GptSource::order() const {
              index_.last_epoch_apart ? ", the last one shuffled by itself" : "");
 }
 
-/// Puts the first seq_length tokens into out.tokens (the rest of it -1) and the one after them at
+/// Writes the first seq_length tokens to out.tokens (fills the rest with -1) and the next token to
 /// the end of out.targets.
 int64_t GptSource::copy_tokens(SampleStart begin, SampleStart end, Sample& out) const {
   const auto seq = static_cast<size_t>(config_.seq_length);
@@ -125,7 +125,7 @@ void EpochSource::get(int64_t index, Sample& out) const {
   MT_CHECK(index >= 0 && index < size_, "sample ", index, " of ", size_);
   const int64_t count = epoch_->size();
   const Permutation order(count, seed_, stream_, static_cast<uint64_t>(index / count));
-  out.draw = static_cast<uint64_t>(index);  // in each epoch another
+  out.draw = static_cast<uint64_t>(index);  // different in each epoch
   epoch_->get(order(index % count), out);
 }
 

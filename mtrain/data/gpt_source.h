@@ -1,6 +1,6 @@
 // Sources over indexed files: one split of one file in GptIndex order, and a blend of several
-// sources. Immutable; get() is safe from any thread and allocates nothing once the caller's Sample
-// is warm.
+// sources. A source owns or shares its files and indices. Immutable; get() is safe from any thread
+// and allocates nothing when the caller reuses its Sample.
 #pragma once
 #include <memory>
 #include <optional>
@@ -13,23 +13,22 @@
 
 namespace mtrain {
 
-/// What happens at an end-of-document token among the inputs of a sample. Each is Megatron's
-/// setting of that name.
+/// The settings of a source. The reset and mask settings say what happens at an end-of-document
+/// token among the inputs of a sample, like Megatron's settings of the same names.
 struct GptSourceConfig {
   int64_t seq_length = 0;
-  std::optional<int32_t> eod;               // needed by the three below
-  bool reset_position_ids = false;          // positions count from 0 again after it
-  bool reset_attention_mask = false;        // what follows it is a sequence of its own
+  std::optional<int32_t> eod;               // required by the next three settings
+  bool reset_position_ids = false;          // positions restart from 0 after it
+  bool reset_attention_mask = false;        // a new sequence starts after it
   bool eod_mask_loss = false;               // the target after it is ignored
-  int64_t vocab_size = 0;                   // ids must be below it; 0: not checked
-  std::shared_ptr<const FimTransform> fim;  // rearranges the texts of each sample; null: they stay
-  int64_t extra_tokens = 1;                 // as the index has it; 0: the last input has no target
+  int64_t vocab_size = 0;                   // ids must be less than this; 0: not checked
+  std::shared_ptr<const FimTransform> fim;  // rearranges the texts of each sample; null: no change
+  int64_t extra_tokens = 1;  // the same as in the index; 0: the last input has no target
 };
 
 class MT_API GptSource final : public SampleSource {
  public:
-  /// REQUIRES: `index` was built over sequences of `file` with the same seq_length and as many
-  /// extra tokens.
+  /// REQUIRES: `index` was built for sequences of `file` with the same seq_length and extra_tokens.
   GptSource(std::shared_ptr<const IndexedFile> file, GptIndex index, GptSourceConfig config);
   int64_t size() const override { return static_cast<int64_t>(index_.shuffle.size()); }
   void get(int64_t index, Sample& out) const override;
@@ -47,12 +46,11 @@ class MT_API GptSource final : public SampleSource {
   GptSourceConfig config_;
 };
 
-/// Epoch after epoch of a source, each in an order of its own, as far as anybody reads: what comes
-/// when does not depend on how many samples are asked for.
+/// Repeats a source epoch after epoch, each in its own order. The order does not depend on the
+/// number of requested samples.
 class MT_API EpochSource final : public SampleSource {
  public:
-  /// At least `num_samples` of them. `stream`: what the order is a function of, beside seed and
-  /// epoch.
+  /// Has at least `num_samples` samples. The order is a function of `seed`, `stream` and the epoch.
   EpochSource(std::unique_ptr<SampleSource> epoch, int64_t num_samples, uint64_t seed,
               std::string_view stream);
   int64_t size() const override { return size_; }
@@ -66,7 +64,7 @@ class MT_API EpochSource final : public SampleSource {
 
 class MT_API BlendSource final : public SampleSource {
  public:
-  /// REQUIRES: `index` names no sample that its source does not have.
+  /// REQUIRES: every sample in `index` exists in its source.
   BlendSource(std::vector<std::unique_ptr<SampleSource>> sources, BlendIndex index);
   int64_t size() const override { return static_cast<int64_t>(index_.dataset.size()); }
   void get(int64_t index, Sample& out) const override;

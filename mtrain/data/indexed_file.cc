@@ -53,7 +53,7 @@ void copy_as_int32(const std::byte* from, std::span<int32_t> out) {
     out[i] = static_cast<int32_t>(load<T>(from, static_cast<int64_t>(i)));
 }
 
-/// The checksum of evenly spread blocks.
+/// The checksum of evenly spaced blocks.
 uint32_t sampled_crc(std::span<const std::byte> data) {
   uint32_t crc = 0;
   uint64_t stride = (data.size() - kSampleBytes) / (kSamples - 1);
@@ -110,7 +110,7 @@ void IndexedFile::bad(const std::string& what, const std::string& hint) const {
                   : hint);
 }
 
-/// "offset 42: ", of item `i` of an array of the index.
+/// "offset 42: ", the offset of item `i` of an array of the index.
 std::string IndexedFile::offset(const std::byte* array, int64_t item_bytes, int64_t i) const {
   return cat("offset ", array - idx_.bytes().data() + i * item_bytes, ": ");
 }

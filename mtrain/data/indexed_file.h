@@ -1,6 +1,6 @@
-// IndexedFile: a pair PREFIX.bin / PREFIX.idx in Megatron's layout, mapped read-only. Everything
-// the index says is checked when it is opened, in one pass with arithmetic that cannot wrap, so
-// reads need no trust afterwards. Immutable: const members are safe from any thread.
+// IndexedFile: a pair PREFIX.bin / PREFIX.idx in Megatron's layout, mapped read-only. The
+// constructor checks the whole index in one pass with arithmetic that cannot overflow, so later
+// reads need no checks. Owns the mappings. Immutable: const members are safe from any thread.
 //
 //   .bin  the tokens of all sequences, end to end, little-endian, no header
 //   .idx  offset  0  char[9]  "MMIDIDX\0\0"
@@ -9,9 +9,10 @@
 //                18  u64      S, the number of sequences
 //                26  u64      D, the number of document bounds (documents + 1)
 //                34  i32[S]   length of each sequence in elements
-//                    i64[S]   byte offset of each sequence in .bin: the exclusive sum of the
-//                    lengths in bytes i64[D]   index of the sequence at which each document starts;
-//                    0 first, S last i8[S]    mode of each sequence, in multimodal files only
+//                    i64[S]   byte offset of each sequence in .bin: the exclusive prefix sum
+//                             of the lengths in bytes
+//                    i64[D]   index of the first sequence of each document; 0 first, S last
+//                    i8[S]    mode of each sequence, in multimodal files only
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -34,8 +35,8 @@ MT_API std::optional<DType> dtype_of(uint8_t code);
 
 class MT_API IndexedFile {
  public:
-  /// Opens PREFIX.bin and PREFIX.idx (`prefix` may also name either file). Error(data) names the
-  /// file, what was wanted and what was found.
+  /// Opens PREFIX.bin and PREFIX.idx (`prefix` may also be the path of either file). Error(data)
+  /// names the file, the expected and the found value.
   explicit IndexedFile(const fs::path& prefix);
 
   const fs::path& prefix() const { return prefix_; }
@@ -56,11 +57,11 @@ class MT_API IndexedFile {
   /// Index of the document that holds a sequence.
   int64_t document_of(int64_t sequence) const;
   /// Copies out.size() tokens of a sequence from `offset` on, as int32. Error(data) when an id does
-  /// not fit.
+  /// not fit int32.
   void read(int64_t sequence, int64_t offset, std::span<int32_t> out) const;
 
-  /// JSON of sizes and checksums. The index is hashed whole, the tokens whole up to 256 MiB; above
-  /// that a sample of them is hashed and the time of the last change is taken in.
+  /// JSON of sizes and checksums. Hashes the whole index, and all tokens up to 256 MiB; of larger
+  /// files, hashes a sample of the tokens and includes the modification time.
   std::string identity() const;
 
  private:
@@ -80,7 +81,7 @@ class MT_API IndexedFile {
 
 /// PREFIX + ".idx" and PREFIX + ".bin".
 MT_API fs::path idx_path(const fs::path& prefix);
-/// The prefix of a pair that is named by it, or by either file.
+/// The prefix of a pair; `path` is the prefix or either file.
 MT_API fs::path pair_prefix(const fs::path& path);
 MT_API fs::path bin_path(const fs::path& prefix);
 

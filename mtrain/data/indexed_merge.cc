@@ -9,7 +9,7 @@
 namespace mtrain {
 namespace {
 
-/// The smallest type of those files have that holds all their ids.
+/// The smallest of u8, u16 and i32 that covers the element types of all files.
 DType widest(const std::vector<std::unique_ptr<IndexedFile>>& files) {
   DType out = DType::u8;
   for (const auto& file : files) {
@@ -28,7 +28,7 @@ void check_output(const std::vector<fs::path>& inputs, const fs::path& output) {
   }
 }
 
-/// The tokenizer that made all of them; without identity where a pair does not say.
+/// The common tokenizer of all files; without identity when a pair has no record.
 TokenizerRecord common_tokenizer(const std::vector<std::unique_ptr<IndexedFile>>& files, bool any) {
   std::optional<TokenizerRecord> first;
   const IndexedFile* of_first = nullptr;

@@ -1,5 +1,5 @@
-// merge_indexed: several .bin/.idx pairs as one, their documents in the order of the pairs.
-// Stateless.
+// merge_indexed() concatenates several .bin/.idx pairs to one, in the order of the pairs.
+// Stateless; safe from any thread, for different outputs.
 #pragma once
 #include <functional>
 #include <vector>
@@ -14,11 +14,11 @@ struct MergeReport {
   uint64_t bytes_written = 0;
 };
 
-/// Writes the pair at `output`; tokens take as many bytes as in the widest of them. Memory holds
-/// the longest sequence and the index, whatever the inputs' size. `progress` is called now and then
-/// with tokens done and in all; what it throws ends the work, and nothing is left behind.
-/// Error(data) for a pair that is faulty, or one of another tokenizer than the others unless
-/// `any_tokenizer`; Error(usage) where one would be its own output.
+/// Writes the pair at `output`; the element type is the smallest that covers the inputs' types: u8,
+/// u16 or i32. Memory holds the longest sequence and the index, for any size of the inputs. Calls
+/// `progress` from time to time with the number of tokens done and the total; an exception from it
+/// ends the work and removes the output. Error(data) for a faulty pair, or for pairs of different
+/// tokenizers unless `any_tokenizer`; Error(usage) when an input is also the output.
 MT_API MergeReport merge_indexed(const std::vector<fs::path>& inputs, const fs::path& output,
                                  IndexedWriter::Options options,
                                  const std::function<void(int64_t, int64_t)>& progress = {},

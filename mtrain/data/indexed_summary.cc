@@ -19,8 +19,8 @@ int64_t document_length(const IndexedFile& file, int64_t document) {
   return length;
 }
 
-/// The first half of the SHA-256 of a document's tokens: two that differ never share it by chance
-/// or by design.
+/// The first half of the SHA-256 of a document's tokens; different documents never have the same
+/// value in practice.
 std::pair<uint64_t, uint64_t> document_key(const IndexedFile& file, int64_t document,
                                            std::vector<int32_t>& block) {
   Sha256 hash;
@@ -56,7 +56,7 @@ Duplicates count_duplicates(const IndexedFile& file) {
   Duplicates out;
   auto table =
       static_cast<size_t>(std::bit_ceil(static_cast<uint64_t>(file.num_documents()) * 2 + 1));
-  seen.resize(table);  // open addressing; a key of zeros is an empty place
+  seen.resize(table);  // open addressing; a key of zeros is an empty slot
   for (int64_t d = 0; d < file.num_documents(); ++d) {
     int64_t length = document_length(file, d);
     if (length == 0) continue;

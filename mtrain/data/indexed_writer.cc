@@ -43,8 +43,8 @@ void append_narrow(std::vector<std::byte>& buffer, std::span<const int32_t> ids)
   }
 }
 
-/// Opens and locks the file whose rename is the commit; the kernel drops the lock when the process
-/// ends, however it ends.
+/// Opens and locks the file whose rename is the commit; the kernel releases the lock when the
+/// process ends for any reason.
 int lock_partial(const fs::path& path) {
   int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0)
@@ -75,7 +75,8 @@ IndexedWriter::IndexedWriter(const fs::path& prefix, DType dtype, Options option
            name(dtype));
   fs::path idx = idx_path(prefix_), bin = bin_path(prefix_);
   std::error_code ignored;
-  // A .bin beside an .idx.partial is what a kill between the two renames leaves: ours to replace.
+  // A .bin next to an .idx.partial remains after a kill between the two renames; it may be
+  // replaced.
   bool taken =
       fs::exists(idx, ignored) || (fs::exists(bin, ignored) && !fs::exists(partial(idx), ignored));
   if (taken && !options_.overwrite)
@@ -170,7 +171,7 @@ void IndexedWriter::finish() {
   bin_->sync();
   bin_->close();
   write_index();
-  // From here on there must be no moment with an .idx that belongs to other tokens.
+  // From here on, no .idx may exist at any time that belongs to other tokens.
   if (::unlink(idx.c_str()) == 0) sync_directory(idx.parent_path(), "data.unlink");
   bin_renamed_ = true;
   durable_rename(partial(bin), bin, "data.bin");

@@ -1,9 +1,9 @@
-// IndexedWriter: writes a PREFIX.bin / PREFIX.idx pair (indexed_file.h), byte for byte as
-// Megatron's builder does. Tokens go to PREFIX.bin.partial as they come; finish() makes both files
-// durable and renames .bin first, .idx last: the .idx is the commit, and no .idx ever describes
-// tokens that are not there. Memory: a few megabytes, whatever is written (spill.h). An unfinished
-// writer removes its partial files; after a kill the next writer takes them over. For one thread at
-// a time.
+// IndexedWriter: writes a PREFIX.bin / PREFIX.idx pair (indexed_file.h), byte for byte like
+// Megatron's builder. Tokens are written to PREFIX.bin.partial as they arrive. finish() makes both
+// files durable, then renames .bin first and .idx last: the rename of .idx commits the pair, so an
+// existing .idx never describes missing tokens. Memory: a few megabytes for any amount of data
+// (spill.h). The destructor of an unfinished writer removes its partial files; after a kill the
+// next writer replaces them. Not synchronised: one thread at a time.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -26,16 +26,16 @@ class MT_API IndexedWriter {
     bool overwrite = false;  // replace an existing pair
   };
 
-  /// Error(io) when the pair exists (unless `overwrite`), when another writer is at it, or when the
-  /// folder cannot be written.
+  /// Error(io) when the pair exists (unless `overwrite`), when another writer is writing it, or
+  /// when the folder cannot be written.
   IndexedWriter(const fs::path& prefix, DType dtype, Options options);
   IndexedWriter(const fs::path& prefix, DType dtype) : IndexedWriter(prefix, dtype, Options{}) {}
   ~IndexedWriter();
   IndexedWriter(const IndexedWriter&) = delete;
   IndexedWriter& operator=(const IndexedWriter&) = delete;
 
-  /// Appends one sequence to the current document. Error(data) for an id that the element type
-  /// cannot hold.
+  /// Appends one sequence to the current document. Error(data) for an id that does not fit the
+  /// element type.
   void add_sequence(std::span<const int32_t> ids, int8_t mode = 0);
   /// Ends the current document, which may be empty.
   void end_document();

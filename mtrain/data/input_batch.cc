@@ -19,7 +19,7 @@ bool is_input_stream(const fs::path& path) {
   return path == "-" || fs::is_fifo(path, ignored);
 }
 
-/// By the name without ".gz" or ".zst"; by_extension when it does not say.
+/// The format by the file name without ".gz" or ".zst"; by_extension when it is not known.
 InputFormat format_of_name(fs::path path) {
   auto extension = [&] {
     auto out = path.extension().string();
@@ -71,7 +71,7 @@ std::vector<fs::path> files_below(const fs::path& folder, InputFormat wanted) {
   return out;
 }
 
-/// What is in the folder of a file that is not there, for who has mistyped its name.
+/// The content of the folder of a missing file, in case its name is mistyped.
 [[noreturn]] void no_input(const fs::path& path) {
   constexpr size_t kMostListed = 1000;
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
@@ -158,7 +158,7 @@ class BatchReader::Text final : public BatchReader::Source {
   }
 
  private:
-  /// Adds one document; false when there is none, or when a broken line ends the work.
+  /// Adds one document; false when there is none or when a broken line ends the work.
   bool next(InputBatch& batch) {
     const size_t begin = batch.bytes.size();
     batch.bytes.append(pending_);
@@ -187,12 +187,12 @@ class BatchReader::Text final : public BatchReader::Source {
     if (begun)
       batch.items.push_back({begin, batch.bytes.size() - begin, first});
     else
-      batch.bytes.resize(begin);  // nothing but blank lines is no document
+      batch.bytes.resize(begin);  // only blank lines are not a document
     pending_line_ = 0;
     return begun;
   }
 
-  /// Whether the line is to be taken, mended or not.
+  /// True when the line is used, repaired if necessary.
   bool accept(std::string_view& line, InputBatch& batch) {
     size_t at = 0;
     if (valid_utf8(line, &at)) return true;

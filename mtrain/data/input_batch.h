@@ -1,5 +1,5 @@
-// What a preparation reads: the lines or documents of its inputs in batches, cut without looking at
-// more than line ends, so that one thread can feed many. For one thread at a time.
+// BatchReader reads the inputs of `mtrain data prepare` as batches of lines or documents. It only
+// searches for line ends, so that one thread can feed many. Not synchronised: one thread at a time.
 #pragma once
 #include <exception>
 #include <memory>
@@ -11,8 +11,7 @@
 
 namespace mtrain {
 
-/// A broken line that was met: left out or mended, or, when the policy is to stop, the end of the
-/// work.
+/// A broken line: skipped or repaired, or, when the policy is to stop, the end of the work.
 struct BadLine {
   int64_t line = 0;
   bool mended = false;
@@ -20,37 +19,38 @@ struct BadLine {
 };
 
 struct InputBatch {
-  /// Bytes behind the last item that may be read, for parsers that look ahead.
+  /// Readable bytes after the last item, for parsers that look ahead.
   static constexpr size_t kPadding = 64;
   struct Item {
     size_t begin, size;
-    int64_t line;  // where it begins in its file
+    int64_t line;  // the line number of its beginning in the file
   };
   bool json = false;   // items are lines of JSON, otherwise documents of valid UTF-8
-  std::string source;  // of the items, for messages
+  std::string source;  // the source of the items, for messages
   std::string bytes;
   std::vector<Item> items;
-  std::vector<BadLine> bad;                 // of texts
-  uint64_t file_bytes = 0, text_bytes = 0;  // of all inputs up to here
+  std::vector<BadLine> bad;                 // broken lines of texts
+  uint64_t file_bytes = 0, text_bytes = 0;  // read from all inputs so far
   std::string_view text(const Item& item) const {
     return std::string_view(bytes).substr(item.begin, item.size);
   }
 };
 
-/// Reads all inputs, one after the other.
+/// Reads all inputs, one after the other. Refers to its options.
 class MT_API BatchReader {
  public:
-  /// Opens every input once, so that faults in names and starts come before the work.
+  /// Opens every input once, so that wrong names and file formats are reported before the work
+  /// starts.
   explicit BatchReader(const PrepareOptions& options);
   ~BatchReader();
-  /// Gets the next batch; false at the end. A fault of the input is thrown after all that came
-  /// before it was given.
+  /// Reads the next batch; false at the end. Throws a fault of the input only after all items
+  /// before it were returned.
   bool next(InputBatch& batch);
-  /// Of all files; 0 when one cannot tell (standard input, a pipe).
+  /// The size of all files; 0 when it is not known (standard input, a pipe).
   uint64_t file_bytes_total() const { return total_; }
-  /// Whether all inputs are JSON lines.
+  /// True when all inputs are JSON lines.
   bool json_only() const { return json_only_; }
-  /// Whether none of them is.
+  /// True when no input is JSON lines.
   bool text_only() const { return text_only_; }
 
  private:
@@ -69,9 +69,8 @@ class MT_API BatchReader {
   std::exception_ptr fault_;
 };
 
-/// The files that the inputs name: folders are replaced by the files below them whose names say
-/// that they are text or JSON lines, in the order of their paths. Error(data) for a folder without
-/// any.
+/// The input files. Folders are replaced by the files below them whose names have an extension of
+/// text or JSON lines, in the order of their paths. Error(data) for a folder without such files.
 MT_API std::vector<fs::path> input_files(const PrepareOptions& options);
 
 }  // namespace mtrain

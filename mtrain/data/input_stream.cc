@@ -27,14 +27,14 @@ constexpr std::string_view kGzipStart = "\x1F\x8B", kZstdStart = "\x28\xB5\x2F\x
 
 }  // namespace
 
-/// Takes compressed bytes, gives plain ones.
+/// Decompresses bytes.
 class InputStream::Decoder {
  public:
   virtual ~Decoder() = default;
-  /// Moves `in` behind what was taken and returns how many bytes were given. Error(data) without a
-  /// place.
+  /// Advances `in` past the consumed bytes and returns the number of bytes written. Error(data)
+  /// without a location.
   virtual size_t decode(std::string_view& in, char* to, size_t size) = 0;
-  /// Whether the stream may end here.
+  /// True when the stream may end here.
   virtual bool complete() const = 0;
 };
 
@@ -46,7 +46,7 @@ class InputStream::Gzip final : public InputStream::Decoder {
   Gzip& operator=(const Gzip&) = delete;
 
   size_t decode(std::string_view& in, char* to, size_t size) override {
-    if (complete_) {  // padding is allowed behind a member, and another member
+    if (complete_) {  // after a member, padding or another member is allowed
       in.remove_prefix(std::min(in.find_first_not_of('\0'), in.size()));
       if (in.empty()) return 0;
       inflateReset(&state_);
@@ -76,8 +76,8 @@ class InputStream::Zstandard final : public InputStream::Decoder {
  public:
   Zstandard() {
     MT_CHECK(state_ != nullptr, "zstd does not start");
-    // What `zstd --long=31` makes: its buffer takes as much of the window's memory as there is
-    // text, so a header alone costs nothing.
+    // Accepts windows of `zstd --long=31`. The buffer only uses as much memory as there is text, so
+    // a large window in the header costs nothing by itself.
     ZSTD_DCtx_setParameter(state_, ZSTD_d_windowLogMax,
                            ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
   }
@@ -145,7 +145,7 @@ size_t InputStream::read_file(char* to, size_t size) {
   }
 }
 
-/// Reads behind what is in the buffer; false at the end of the file.
+/// Appends to the buffer; false at the end of the file.
 bool InputStream::refill() {
   if (at_end_) return false;
   if (begin_ == end_) begin_ = end_ = 0;

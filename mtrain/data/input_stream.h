@@ -1,6 +1,6 @@
-// InputStream: the bytes of a file or of standard input, decompressed where they begin like gzip or
-// Zstandard. Several compressed files laid end to end are read as one. Owns its descriptor; for one
-// thread at a time.
+// InputStream: the bytes of a file or of standard input, decompressed when they begin like gzip or
+// Zstandard. Concatenated compressed files are read as one. Owns its descriptor. Not synchronised:
+// one thread at a time.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,10 +18,10 @@ class MT_API InputStream {
   InputStream(const InputStream&) = delete;
   InputStream& operator=(const InputStream&) = delete;
 
-  /// Up to `size` bytes, 0 at the end. Error(io) for what the system refuses; Error(data) for a
-  /// compressed stream that is damaged or cut short.
+  /// Reads up to `size` bytes; 0 at the end. Error(io) when the system reports an error;
+  /// Error(data) for a damaged or truncated compressed stream.
   size_t read(char* to, size_t size);
-  /// Bytes of the file read so far, as they lie there: compressed.
+  /// Bytes read from the file so far, before decompression.
   uint64_t file_bytes() const { return file_bytes_; }
   /// The path, or "standard input", for messages.
   const std::string& name() const { return name_; }
@@ -38,9 +38,9 @@ class MT_API InputStream {
   int fd_ = -1;
   bool owned_ = true, at_end_ = false;
   uint64_t file_bytes_ = 0;
-  std::string buffer_;          // of the file: what was read but not given or decompressed yet
-  size_t begin_ = 0, end_ = 0;  // of buffer_
-  std::unique_ptr<Decoder> decoder_;  // null: the bytes are as they lie there
+  std::string buffer_;  // bytes of the file that are read but not yet returned or decompressed
+  size_t begin_ = 0, end_ = 0;        // of buffer_
+  std::unique_ptr<Decoder> decoder_;  // null: the file is not compressed
 };
 
 }  // namespace mtrain

@@ -13,19 +13,18 @@ namespace mtrain {
 namespace {
 
 constexpr size_t kMaxJsonDepth = 64;
-/// Of the fast parser, which counts in its own way: less, so that it takes nothing that is too
-/// deep.
+/// The limit of the fast parser, which counts differently: lower, so that it accepts nothing that
+/// is too deep.
 constexpr size_t kFastDepth = 32;
 constexpr size_t kNoKey = SIZE_MAX;
 
-/// Takes the strings of some fields out of the top level of a JSON object without building the
-/// rest.
+/// Extracts the strings of some fields at the top level of a JSON object without building the rest.
 class TextExtractor final : public nlohmann::json_sax<nlohmann::json> {
  public:
   TextExtractor(const std::vector<std::string>& keys, std::vector<std::vector<std::string>>& texts)
       : keys_(keys), texts_(texts), found_(keys.size()) {}
 
-  /// Empty when the texts were found.
+  /// Returns "" when the texts were found.
   std::string fault;
 
   bool null() override { return value("null"); }
@@ -122,7 +121,7 @@ bool JsonLine::read_fast(std::string_view line) {
       parser.allocate(std::max<size_t>(line.size() * 2, 4096), kFastDepth) != simdjson::SUCCESS)
     return false;
   simdjson::dom::object object;
-  // The bytes behind the line may be read, so that nothing is copied.
+  // The bytes after the line are readable, so nothing is copied.
   if (parser.parse(line.data(), line.size(), false).get(object) != simdjson::SUCCESS) return false;
   size_t found = 0;
   for (auto& texts : texts_) texts.clear();
@@ -132,7 +131,7 @@ bool JsonLine::read_fast(std::string_view line) {
     auto& texts = texts_[static_cast<size_t>(at - keys_.begin())];
     std::string_view text;
     if (!texts.empty() || field.value.get(text) != simdjson::SUCCESS)
-      return false;  // twice, a list, or wrong
+      return false;  // a duplicate, a list, or invalid
     texts.push_back(text);
     ++found;
   }

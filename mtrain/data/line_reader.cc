@@ -29,7 +29,7 @@ void LineReader::check_start() {
                 cat("convert it: iconv -f UTF-16 -t UTF-8 ", name(), " > utf8.txt"));
 }
 
-/// Reads more behind the bytes not yet given; false at the end of the file.
+/// Appends to the bytes that are not yet returned; false at the end of the file.
 bool LineReader::refill() {
   if (at_end_) return false;
   if (begin_ > 0) {
@@ -46,7 +46,7 @@ bool LineReader::refill() {
 }
 
 bool LineReader::next(std::string_view& line) {
-  size_t seen = 0;  // bytes after begin_ known to hold no line end
+  size_t seen = 0;  // bytes after begin_ that contain no line end
   for (;;) {
     const char* from = buffer_.data() + begin_;
     const void* found = std::memchr(from + seen, '\n', end_ - begin_ - seen);

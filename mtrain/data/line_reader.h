@@ -1,6 +1,6 @@
-// LineReader: a file line by line in bounded memory, whatever its size, with the things that text
-// files do: CRLF line ends, a byte order mark, no final line end, compression. For one thread at a
-// time.
+// LineReader: reads a file line by line in bounded memory. Handles CRLF line ends, a byte order
+// mark, a missing final line end, and compression. Owns its stream. Not synchronised: one thread at
+// a time.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,20 +18,20 @@ class MT_API LineReader {
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  /// Gets the next line without its end, valid until the following call; false at the end of the
+  /// Reads the next line without its line end, valid until the next call; false at the end of the
   /// file. Error(data) with the line's number when it is longer than allowed.
   bool next(std::string_view& line);
-  /// Whether the line just given had an end: false only for a last line without one.
+  /// True when the current line had a line end: false only for a last line without one.
   bool had_end() const { return had_end_; }
-  /// Number of the line just given, from 1.
+  /// Number of the current line, from 1.
   int64_t line_number() const { return line_number_; }
   /// "path:7", for messages.
   std::string place() const;
-  /// Of the file, for messages.
+  /// The name of the file, for messages.
   const std::string& name() const { return stream_.name(); }
-  /// Bytes read from the file so far, as they lie there.
+  /// Bytes read from the file so far, before decompression.
   uint64_t file_bytes() const { return stream_.file_bytes(); }
-  /// Bytes of text given so far, with their line ends.
+  /// Bytes of text returned so far, with line ends.
   uint64_t text_bytes() const { return text_bytes_; }
 
  private:
@@ -41,7 +41,7 @@ class MT_API LineReader {
   InputStream stream_;
   uint64_t max_line_bytes_;
   std::string buffer_;
-  size_t begin_ = 0, end_ = 0;  // the bytes of buffer_ not yet given
+  size_t begin_ = 0, end_ = 0;  // the bytes of buffer_ that are not yet returned
   uint64_t text_bytes_ = 0;
   int64_t line_number_ = 0;
   bool had_end_ = false, at_end_ = false;

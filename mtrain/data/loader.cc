@@ -29,7 +29,7 @@ void add_sequences(const Sample& sample, int64_t row, int64_t seq_length, Batch&
 
 }  // namespace
 
-// Two sets of buffers: one is in the user's hands while the other is being filled.
+// Two sets of buffers: the user reads one while the worker fills the other.
 class Loader::Worker {
  public:
   Worker(const SampleSource& source, LoaderConfig config, int64_t consumed)
@@ -170,7 +170,7 @@ class Loader::Worker {
   const LoaderConfig config_;
   int64_t consumed_;  // used by the caller's thread only
   std::vector<Batch> sets_[2];
-  Sample sample_;  // used by whichever thread fills
+  Sample sample_;  // used by the thread that fills
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;

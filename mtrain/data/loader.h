@@ -1,7 +1,7 @@
 // Loader: the micro-batches of each step, on the host. Global batch i holds the samples [cursor,
-// cursor + global) of the source whatever the layout; data-parallel rank r takes the r-th
-// contiguous chunk of them. A worker thread fills the next step while the current one is used.
-// Holds a reference to the source, which must outlive it. For one thread at a time.
+// cursor + global) of the source for every layout; data-parallel rank r reads the r-th contiguous
+// chunk of them. A worker thread prepares the next step while the current one is used. Refers to
+// the source, which must outlive it. Not synchronised: one thread at a time.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,12 +13,12 @@
 
 namespace mtrain {
 
-/// One micro-batch: `rows` samples laid end to end.
+/// One micro-batch: `rows` concatenated samples; T = rows * seq_length.
 struct Batch {
   std::vector<int32_t> tokens, targets, positions;  // [rows * seq_length]
   std::vector<int32_t>
       cu_seqlens;          // sequence i is [cu_seqlens[i], cu_seqlens[i + 1]); 0 first, T last
-  int32_t max_seqlen = 0;  // the longest of them
+  int32_t max_seqlen = 0;  // the longest sequence
   int64_t num_target_tokens = 0;  // targets that are not kIgnoredTarget
   int64_t first_sample = 0;       // index of the first row in the source
   int64_t rows = 0, seq_length = 0;
@@ -41,12 +41,12 @@ class MT_API Loader {
   ~Loader();
   Loader(Loader&&) noexcept;
 
-  /// This rank's micro-batches of the next step, valid until the following call. Allocates nothing
-  /// once warm. Throws Error(data) when the source is exhausted, and what the source throws.
+  /// This rank's micro-batches of the next step, valid until the next call. Allocates nothing after
+  /// the first calls. Throws Error(data) when the source is exhausted, and what the source throws.
   std::span<const Batch> next();
-  /// The cursor: samples handed out so far over all ranks. Goes into checkpoints.
+  /// The cursor: the number of samples returned so far, over all ranks. Saved in checkpoints.
   int64_t consumed_samples() const;
-  /// Moves the cursor; what was fetched ahead is dropped.
+  /// Moves the cursor; drops prefetched batches.
   void seek(int64_t consumed_samples);
   const LoaderConfig& config() const;
 

@@ -11,7 +11,7 @@ namespace mtrain {
 
 namespace {
 
-/// Tokens [begin, end) of a sample that are predicted together, or not at all.
+/// Tokens [begin, end) of a sample that are predicted together or not at all.
 struct Unit {
   size_t begin, end;
 };
@@ -19,7 +19,7 @@ struct Unit {
 std::string text_of(const Tokenizer& tokenizer, int32_t id) {
   try {
     return tokenizer.decode_bytes(std::span(&id, 1));
-  } catch (const Error&) {  // a hole in the vocabulary
+  } catch (const Error&) {  // an unused id
     return {};
   }
 }
@@ -76,7 +76,7 @@ void Masking::apply(uint64_t sample, std::span<int32_t> tokens, std::span<int32_
     const TokenKind now = kind(tokens[i]);
     if (now == TokenKind::special) continue;
     ++candidates;
-    // A sample may begin within a word, and a word does not go on behind a special token.
+    // A sample may begin inside a word, and a word does not continue after a special token.
     const bool goes_on = config_.whole_words && now == TokenKind::continuation && !units.empty() &&
                          units.back().end == i;
     if (goes_on)
@@ -89,8 +89,7 @@ void Masking::apply(uint64_t sample, std::span<int32_t> tokens, std::span<int32_
       std::max<int64_t>(1, std::llround(config_.probability * static_cast<double>(candidates))));
   SampleDraws draws(seed_, stream_, sample);
   size_t chosen = 0;
-  for (size_t i = 0; i < units.size() && chosen < wanted;
-       ++i) {  // a shuffle, as far as it is needed
+  for (size_t i = 0; i < units.size() && chosen < wanted; ++i) {  // a partial shuffle
     std::swap(units[i], units[i + draws.below(units.size() - i)]);
     const size_t size = units[i].end - units[i].begin;
     if (chosen > 0 && chosen + size > wanted) continue;  // a shorter word may fit

@@ -1,7 +1,7 @@
-// NumpyRandom: the generator and shuffle of numpy's RandomState, number for number, because
-// Megatron's sample order is defined by them. MT19937 (Matsumoto & Nishimura 1998) seeded by its
-// init_genrand, 32 bits a draw; integers by masking and rejection; shuffle by Fisher–Yates from the
-// end. A value; for one thread at a time.
+// NumpyRandom: generator and shuffle with exactly the results of numpy's RandomState, which define
+// Megatron's sample order. MT19937 (Matsumoto & Nishimura 1998) seeded by its init_genrand, 32 bits
+// a draw; integers by masking and rejection; shuffle by Fisher–Yates from the end. A value. Not
+// synchronised: one thread at a time.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -18,11 +18,10 @@ class NumpyRandom {
   explicit NumpyRandom(uint32_t seed) : engine_(seed) {}
 
   uint32_t next32() { return static_cast<uint32_t>(engine_()); }
-  /// Uniform in [0, max], with the draws that numpy makes for it.
+  /// Uniform in [0, max], with the same draws as numpy.
   uint64_t interval(uint64_t max) {
     if (max == 0) return 0;
-    const uint64_t mask =
-        ~uint64_t{0} >> std::countl_zero(max);  // the least 2^k - 1 that is not below max
+    const uint64_t mask = ~uint64_t{0} >> std::countl_zero(max);  // the smallest 2^k - 1 >= max
     for (;;) {
       uint64_t value = next32();
       if (max > UINT32_MAX) value = value << 32 | next32();
@@ -30,8 +29,7 @@ class NumpyRandom {
       if (value <= max) return value;
     }
   }
-  /// Draws go before the swaps, a block at a time, so that memory that lies far apart is fetched
-  /// early.
+  /// Draws one block of numbers before it swaps, to prefetch scattered memory.
   template <class T>
   void shuffle(std::span<T> values) {
     std::array<uint64_t, 64> picks;
@@ -48,7 +46,7 @@ class NumpyRandom {
 
  private:
   std::mt19937
-      engine_;  // the standard fixes its seeding and output to the reference implementation's
+      engine_;  // the C++ standard requires the seeding and output of the reference implementation
 };
 
 }  // namespace mtrain

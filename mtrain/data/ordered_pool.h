@@ -1,6 +1,7 @@
-// OrderedPool: work done on several threads, results taken in the order in which the work was
-// given, so that what is made of them does not depend on how many threads there are. One thread
-// gives and takes; `work` runs on the others, each of which has a state of its own.
+// OrderedPool: runs work on several threads and returns results in the order of push(), so the
+// output does not depend on the number of threads. One thread calls push() and pop(); `work` runs
+// on the pool's threads, each with its own state. Owns its threads and waits for them in the
+// destructor.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -17,8 +18,8 @@ template <class In, class Out>
 class OrderedPool {
  public:
   using Work = std::function<Out(In&)>;
-  /// `make_work` is called once on each thread and gives what that thread does. What it or the work
-  /// throws comes out of pop().
+  /// Calls `make_work` once on each thread, for that thread's work function. pop() rethrows
+  /// exceptions of both.
   OrderedPool(int threads, const std::function<Work()>& make_work) {
     for (int i = 0; i < threads; ++i)
       threads_.emplace_back(
@@ -40,9 +41,9 @@ class OrderedPool {
     }
     given_.notify_one();
   }
-  /// Given and not yet taken.
+  /// The number of items that were pushed and not yet popped.
   size_t size() const { return order_.size(); }
-  /// The result of the oldest; waits for it. REQUIRES: size() > 0.
+  /// Waits for the result of the oldest item and returns it. REQUIRES: size() > 0.
   Out pop() {
     auto job = std::move(order_.front());
     order_.pop_front();
@@ -57,7 +58,8 @@ class OrderedPool {
     In in;
     Out out;
     std::exception_ptr fault;
-    bool done = false;  // guarded by mutex_; the rest belongs to whoever has the job
+    bool done =
+        false;  // guarded by mutex_; the other members belong to the thread that holds the job
   };
 
   void run(const std::function<Work()>& make_work, const std::stop_token& stop) {
@@ -90,8 +92,9 @@ class OrderedPool {
   std::condition_variable_any given_;
   std::condition_variable done_;
   std::deque<std::shared_ptr<Job>> waiting_;  // guarded by mutex_
-  std::deque<std::shared_ptr<Job>> order_;    // of the thread that gives and takes
-  std::vector<std::jthread> threads_;         // last, so that they end before what they use
+  std::deque<std::shared_ptr<Job>> order_;    // used only by the thread that pushes and pops
+  std::vector<std::jthread>
+      threads_;  // declared last, so threads end before the members that they use
 };
 
 }  // namespace mtrain

@@ -1,6 +1,7 @@
 // Permutation: a random order of [0, size) as a function of the index, without a table. A Feistel
-// network of six rounds with Philox as its round function, walked until it lands inside (Black &
-// Rogaway 2002, "Ciphers with arbitrary finite domains"). A value; safe from any thread.
+// network of six rounds with Philox as its round function, iterated until the result is in the
+// range (Black & Rogaway 2002, "Ciphers with arbitrary finite domains"). A value; safe from any
+// thread.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -13,7 +14,7 @@ namespace mtrain {
 
 class Permutation {
  public:
-  /// The order that `seed`, `stream` and `step` stand for. REQUIRES: size > 0.
+  /// The order is a function of `seed`, `stream` and `step`. REQUIRES: size > 0.
   Permutation(int64_t size, uint64_t seed, uint64_t stream, uint64_t step)
       : size_(static_cast<uint64_t>(size)),
         half_((std::max(static_cast<int>(std::bit_width(size_ - 1)), kLeastBits) + 1) / 2),
@@ -27,7 +28,7 @@ class Permutation {
   }
 
  private:
-  static constexpr int kLeastBits = 8;  // a network of few bits prefers some orders
+  static constexpr int kLeastBits = 8;  // a network with fewer bits is biased
 
   uint64_t mixed(uint64_t value) const {
     const uint64_t mask = (uint64_t{1} << half_) - 1, key = key_[0] | uint64_t{key_[1]} << 32;

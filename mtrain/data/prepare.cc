@@ -21,8 +21,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kProgressEvery = std::chrono::milliseconds(200);
-constexpr size_t kBatchesAhead = 3;          // for each worker
-constexpr uint64_t kBytesAhead = 48u << 20;  // of input in the hands of workers
+constexpr size_t kBatchesAhead = 3;          // batches per worker
+constexpr uint64_t kBytesAhead = 48u << 20;  // bytes of input that workers process at a time
 constexpr size_t kBadTold = 20;
 
 void check(const Tokenizer& tokenizer, const PrepareOptions& options) {
@@ -87,7 +87,7 @@ class Preparation {
                   cat("there is no text in ", options_.inputs[0].string(),
                       options_.inputs.size() > 1 ? " and the other inputs" : ""),
                   "check the files");
-    tell();  // the last moment at which to give up
+    tell();  // the last point where the caller can stop the work
     for (auto& writer : writers_) {
       writer->finish();
       report_.bytes_written += writer->bin_bytes();
@@ -108,7 +108,7 @@ class Preparation {
       auto encoder = std::make_shared<BatchEncoder>(tokenizer_, options_);
       return [encoder](InputBatch& batch) { return encoder->encode(batch); };
     });
-    std::deque<size_t> sizes;  // of the batches in the pool
+    std::deque<size_t> sizes;  // sizes of the batches in the pool
     uint64_t ahead = 0;
     auto take = [&] {
       add(pool.pop());
@@ -121,7 +121,7 @@ class Preparation {
       try {
         if (!reader_.next(batch)) break;
       } catch (const Error&) {
-        fault = std::current_exception();  // told after the faults of what came before it
+        fault = std::current_exception();  // reported after the faults of earlier batches
         break;
       }
       sizes.push_back(batch.bytes.size());
@@ -136,7 +136,7 @@ class Preparation {
     while (pool.size() > 0) take();
     if (fault) std::rethrow_exception(fault);
     report_.bytes_read =
-        batch.file_bytes;  // with what follows the last batch: blank lines, padding
+        batch.file_bytes;  // includes data after the last batch: blank lines, padding
     report_.text_bytes = batch.text_bytes;
   }
 

@@ -114,8 +114,8 @@ PreparedData::Blend PreparedData::open_blend(const std::string& name, const std:
   return blend;
 }
 
-/// The weights of the first `total` samples of a blend, of whose training the phases are.
-/// Neighbours with the same weights are one phase.
+/// The phases of the first `total` samples of a blend. Adjacent phases with equal weights are
+/// merged.
 std::vector<BlendPhase> PreparedData::phases_until(const Blend& from, int64_t total) const {
   std::vector<BlendPhase> out;
   auto add = [&](int64_t samples, const std::vector<double>& weights) {
@@ -204,7 +204,7 @@ PreparedData::File PreparedData::open(const std::string& text) const {
   return file;
 }
 
-/// One line about all pairs that do not say which tokenizer made them.
+/// Logs one line about all pairs without a tokenizer record.
 void PreparedData::tell_unrecorded() const {
   if (!context_.tell || !context_.tokenizer || settings_.any_tokenizer) return;
   std::vector<std::string> names;
@@ -243,7 +243,7 @@ SequenceRange PreparedData::range_of(const File& file, Split which) const {
 
 std::string PreparedData::stream(Split which) const { return cat(cut_.dataset, ".", name(which)); }
 
-/// A file's samples in the order that is set.
+/// A file's samples in the configured order.
 PreparedData::Source PreparedData::ordered(const File& file, Split which,
                                            int64_t num_samples) const {
   if (!open_order() || num_samples == Dataset::kOneEpoch) return source(file, which, num_samples);
@@ -288,8 +288,8 @@ PreparedData::Source PreparedData::blend_by_weight(const Blend& from, Split whic
   for (int16_t d : index.dataset) ++used[static_cast<size_t>(d)];
   std::vector<std::unique_ptr<SampleSource>> sources;
   for (size_t d = 0; d < from.files.size(); ++d) {
-    // Rounding every share up lets many small datasets draw more of the large ones than their
-    // surplus covers.
+    // All shares are rounded up, so with many small datasets the blend may take more samples of the
+    // large ones than their surplus covers.
     auto share = std::max({int64_t{1}, used[d], blend_share_with_surplus(num_samples, weights[d])});
     sources.push_back(source(from.files[d], which, share));
   }

@@ -1,7 +1,7 @@
-// PreparedData: one pair of prepared tokens or a blend of several, divided into train, valid and
-// test, in Megatron's order of samples or the open one. What datasets over such pairs share; each
-// says how it cuts a file. Owns the opened files; refers to the tokenizer of its context.
-// Immutable: const members are safe from any thread.
+// PreparedData: one pair of prepared tokens or a blend of several, split into train, valid and
+// test, in Megatron's order of samples or in the open order. It is the common part of datasets over
+// such pairs; each defines how it splits a file into samples. Owns the opened files; refers to the
+// tokenizer of its context. Immutable: const members are safe from any thread.
 #pragma once
 #include <array>
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace mtrain {
 
-/// Settings: where the tokens are, and how pairs are mixed. Value.
+/// Settings: the paths of the pairs, and how they are mixed. Value.
 struct MT_API PreparedSettings {
   std::string path, valid_path, test_path, split = "969,30,1";
   std::vector<std::string> paths, valid_paths, test_paths;
@@ -26,13 +26,13 @@ struct MT_API PreparedSettings {
   void bind(Fields& f);
 };
 
-/// How a dataset cuts a file.
+/// How a dataset splits a file into samples.
 struct PreparedCut {
   std::string
-      dataset;  // its name; what the open order is a function of, beside seed, split and epoch
+      dataset;  // its name; the open order is a function of it, the seed, the split and the epoch
   int64_t tokens = 0;           // the step from one sample to the next
-  int64_t extra_tokens = 1;     // what a sample has beyond that
-  bool drop_last_valid = true;  // leave out a last validation sample that the data cannot fill
+  int64_t extra_tokens = 1;     // tokens of a sample beyond that
+  bool drop_last_valid = true;  // drop an incomplete last validation sample
   std::function<std::unique_ptr<SampleSource>(std::shared_ptr<const IndexedFile>, GptIndex)> source;
 };
 
@@ -40,25 +40,24 @@ class MT_API PreparedData {
  public:
   using File = std::shared_ptr<const IndexedFile>;
 
-  /// Opens every pair. Throws Error(config) for settings that fit no data, Error(data) naming a
-  /// pair that is missing or broken.
+  /// Opens every pair. Throws Error(config) for invalid settings, Error(data) that names a missing
+  /// or broken pair.
   PreparedData(const PreparedSettings& settings, const DatasetContext& context, PreparedCut cut);
-  /// As Dataset::split.
+  /// Like Dataset::split.
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const;
 
-  /// Members of a JSON object: files, weights, split and seed; of the samples before `consumed` in
-  /// open order.
+  /// Members of a JSON object: files, weights, split and seed.
   std::string identity() const;
-  /// The order and, of the samples before `consumed`, the mix; empty for Megatron's order, else
-  /// behind a comma.
+  /// Further members of the JSON object, after a comma: the order and the mix of the samples before
+  /// `consumed`; empty for Megatron's order.
   std::string order_identity(int64_t consumed) const;
 
  private:
-  /// What a split, or all of them, are read from.
+  /// The files of one split, or of all splits.
   struct Blend {
-    std::string name;  // of the setting: "path", "valid_path"
+    std::string name;  // the setting's name: "path", "valid_path"
     std::vector<File> files;
-    std::vector<double> weights;  // none: mixed by their sizes
+    std::vector<double> weights;  // empty: mixed by their sizes
   };
   using Source = std::unique_ptr<SampleSource>;
 
@@ -83,12 +82,12 @@ class MT_API PreparedData {
   PreparedSettings settings_;
   DatasetContext context_;
   PreparedCut cut_;
-  std::array<Blend, 3> blends_;  // of train, valid and test
+  std::array<Blend, 3> blends_;  // for train, valid and test
   std::vector<BlendPhase> phases_;
 };
 
-/// The id of a special token of the context's tokenizer. Error(config) naming `setting` when there
-/// is none, with what is near.
+/// The id of a special token of the tokenizer. Error(config) that names `setting` and similar
+/// tokens when there is none.
 MT_API int32_t special_token_id(const Tokenizer& tokenizer, const std::string& text,
                                 const std::string& setting);
 

@@ -1,5 +1,5 @@
-// SentenceSplitter: where sentences begin and end, by Unicode's rules (UAX #29). For one thread at
-// a time.
+// SentenceSplitter: splits text into sentences by Unicode's rules (UAX #29). Not synchronised: one
+// thread at a time.
 #pragma once
 #include <memory>
 #include <string_view>
@@ -15,8 +15,8 @@ class MT_API SentenceSplitter {
   ~SentenceSplitter();
   SentenceSplitter(const SentenceSplitter&) = delete;
   SentenceSplitter& operator=(const SentenceSplitter&) = delete;
-  /// Appends the sentences of `text` (valid UTF-8, below 2 GiB) without the blanks around them;
-  /// none for a text of blanks.
+  /// Appends the sentences of `text` (valid UTF-8, less than 2 GiB) without surrounding white
+  /// space; none for a text of only white space. They refer to `text`.
   void split(std::string_view text, std::vector<std::string_view>& out);
 
  private:

@@ -9,19 +9,18 @@
 namespace mtrain {
 namespace {
 
-/// Ties to even, as Python's round(), whatever the rounding mode of the processor.
+/// Rounds ties to even like Python's round(), independent of the processor's rounding mode.
 int64_t rounded(double value) {
   const double below = std::floor(value), part = value - below;
   const bool up = part > 0.5 || (part == 0.5 && std::fmod(below, 2) != 0);
   return static_cast<int64_t>(below) + (up ? 1 : 0);
 }
 
-/// Lengths of `parts` parts, none of them empty, of `items` items: every such division is as likely
-/// as any other. A division is a choice of parts - 1 of the places between two items (Floyd's way
-/// to choose without trying twice).
+/// Lengths of `parts` non-empty parts of `items` items; all divisions are equally likely. A
+/// division is a choice of parts - 1 of the gaps between items, sampled by Floyd's algorithm.
 std::vector<size_t> random_division(size_t items, size_t parts, SampleDraws& draws) {
   std::vector<uint8_t> cut(items,
-                           0);  // whether a part ends behind the item; the last one's is not drawn
+                           0);  // whether a part ends after the item; not drawn for the last item
   for (size_t place = items - parts; place + 1 < items; ++place) {
     const size_t drawn = draws.below(place + 1);
     cut[cut[drawn] ? place : drawn] = 1;
@@ -57,7 +56,7 @@ SpanLengths span_lengths(int64_t tokens, const SpanShares& shares) {
 int64_t longest_text(int64_t places, const SpanShares& shares) {
   auto fits = [&](int64_t tokens) { return together(span_lengths(tokens, shares)) <= places; };
   if (places < 2 || !fits(2)) return 0;
-  int64_t most = 2, too_many = places + 1;  // each further token takes at least one place more
+  int64_t most = 2, too_many = places + 1;  // each further token takes at least one more position
   while (most + 1 < too_many) {
     const int64_t middle = most + (too_many - most) / 2;
     (fits(middle) ? most : too_many) = middle;

@@ -1,7 +1,7 @@
-// Span corruption (Raffel et al. 2020, arXiv:1910.10683): spans are cut out of a text, a sentinel
-// in place of each, and are the targets, each behind its sentinel. How much is cut and where is
-// T5's: so many tokens, in so many spans, divided at random. The draws are functions of (seed,
-// stream, sample), so a sample is the same whenever it is asked for.
+// Span corruption (Raffel et al. 2020, arXiv:1910.10683): replaces spans of a text by sentinels;
+// the targets are the spans, each after its sentinel. As in T5, the number of removed tokens and of
+// spans is fixed, and their lengths are random. Draws are functions of (seed, stream, sample), so a
+// sample is always the same.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -12,45 +12,46 @@
 
 namespace mtrain {
 
-/// What is cut out of a text.
+/// How much is removed from a text.
 struct SpanShares {
-  double mask_probability = 0.15;  // share of the tokens that are cut out; above 0, below 1
-  int64_t mean_span = 3;           // mean length of what is cut out; at least 1
-  bool closing_sentinel = false;   // one more sentinel behind the last span
+  double mask_probability = 0.15;  // fraction of the tokens that are removed; above 0, below 1
+  int64_t mean_span = 3;           // mean length of a span; at least 1
+  bool closing_sentinel = false;   // one more sentinel after the last span
 };
 
-/// What a text of some length becomes.
+/// The lengths of inputs and targets for a text of a given length.
 struct SpanLengths {
   int64_t cut_tokens = 0, spans = 0;
-  int64_t inputs = 0;  // the text that is left, a sentinel for each span, the end
+  int64_t inputs = 0;  // the remaining text, one sentinel per span, the end token
   int64_t targets =
-      0;  // each span behind its sentinel, the closing sentinel where one is wanted, the end
+      0;  // each span after its sentinel, the optional closing sentinel, the end token
   bool operator==(const SpanLengths&) const = default;
 };
 
-/// Shares are rounded to the nearest, ties to even; at least one token is cut out and one stays.
+/// Rounds to the nearest integer, ties to even; removes at least one token and keeps at least one.
 /// REQUIRES: tokens >= 2.
 MT_API SpanLengths span_lengths(int64_t tokens, const SpanShares& shares);
-/// The longest text whose inputs and targets together take no more than `places`; 0 when none does.
+/// The longest text whose inputs and targets together take at most `places` tokens; 0 when there is
+/// none.
 MT_API int64_t longest_text(int64_t places, const SpanShares& shares);
 
 struct SpanCorruptionConfig {
   SpanShares shares;
   std::vector<int32_t> sentinels;  // in the order of use
-  int32_t end = 0;                 // the token behind inputs and behind targets
+  int32_t end = 0;                 // the token after the inputs and after the targets
 };
 
-/// Immutable; owns what it is given; safe from any thread.
+/// Owns its configuration. Immutable; safe from any thread.
 class MT_API SpanCorruption {
  public:
-  /// For texts of `tokens` each. REQUIRES: as many sentinels as such a text has spans, and one more
-  /// for a closing one.
+  /// For texts of `tokens` tokens. REQUIRES: one sentinel per span of such a text, and one more for
+  /// a closing sentinel.
   SpanCorruption(SpanCorruptionConfig config, int64_t tokens, uint64_t seed,
                  std::string_view stream);
   int64_t tokens() const { return tokens_; }
   const SpanLengths& lengths() const { return lengths_; }
-  /// Fills `out` with inputs, then targets. Error(data) when the text holds a sentinel: what it
-  /// becomes could not be told apart. REQUIRES: text.size() == tokens().
+  /// Fills `out` with inputs, then targets. Error(data) when the text contains a sentinel, since
+  /// the result would be ambiguous. REQUIRES: text.size() == tokens().
   void apply(uint64_t sample, std::span<const int32_t> text, std::vector<int32_t>& out) const;
 
  private:

@@ -19,7 +19,8 @@ int nameless_file(const fs::path& folder) {
   const fs::path where = folder.empty() ? fs::path(".") : folder;
   int fd = ::open(where.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd >= 0) return fd;
-  std::string name = (where / ".mtrain-spill-XXXXXX").string();  // file systems without O_TMPFILE
+  std::string name =
+      (where / ".mtrain-spill-XXXXXX").string();  // for file systems without O_TMPFILE
   fd = ::mkostemp(name.data(), O_CLOEXEC);
   if (fd >= 0) ::unlink(name.c_str());
   return fd;

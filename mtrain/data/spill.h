@@ -1,6 +1,6 @@
-// Spill: a growing array of numbers that keeps little of itself in memory: the rest lies in a file
-// without a name, which the system removes however the process ends. Written from front to back,
-// then read so. For one thread at a time.
+// Spill: a growing array of numbers that keeps only a small part in memory; the rest is in an
+// unnamed file, which the system removes when the process ends for any reason. It is written
+// sequentially, then read sequentially. Owns its file. Not synchronised: one thread at a time.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -15,14 +15,14 @@ namespace mtrain {
 /// The untyped part.
 class MT_API SpillFile {
  public:
-  /// `folder`: where the nameless file is made when it is needed.
+  /// `folder`: the folder of the unnamed file, which is created when it is needed.
   explicit SpillFile(fs::path folder) : folder_(std::move(folder)) {}
   ~SpillFile();
   SpillFile(const SpillFile&) = delete;
   SpillFile& operator=(const SpillFile&) = delete;
   /// Error(io) when the disk is full or fails.
   void append(std::span<const std::byte> bytes);
-  /// Hands everything over, piece by piece, in whole multiples of `item` bytes.
+  /// Passes all bytes to `take`, in pieces of multiples of `item` bytes.
   void each(size_t item, const std::function<void(std::span<const std::byte>)>& take);
 
  private:
@@ -46,7 +46,7 @@ class Spill {
     file_.append(std::as_bytes(std::span<const T>(&value, 1)));
   }
   size_t size() const { return size_; }
-  /// The value pushed last; REQUIRES: size() > 0.
+  /// The last value. REQUIRES: size() > 0.
   T back() const { return last_; }
   void each(const std::function<void(std::span<const std::byte>)>& take) {
     file_.each(sizeof(T), take);

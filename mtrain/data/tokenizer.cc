@@ -19,8 +19,8 @@ std::string decode_through(const Tokenizer& tokenizer, std::span<const int32_t> 
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-/// How many bytes at the start of `text` could have begun one character: at least 1. (The "maximal
-/// subpart" of the Unicode Standard, section 3.9.)
+/// The number of bytes at the start of `text` that could begin one character; at least 1. (The
+/// "maximal subpart" of the Unicode Standard, section 3.9.)
 size_t broken_start(std::string_view text) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -37,7 +37,7 @@ size_t broken_start(std::string_view text) {
   return size;
 }
 
-/// Whether all of `text` could be the start of one character.
+/// True when all of `text` could be the start of one character.
 bool unfinished(std::string_view text) {
   if (text.empty()) return false;
   auto lead = static_cast<unsigned char>(text[0]);
@@ -48,8 +48,8 @@ bool unfinished(std::string_view text) {
   return lead <= 0xF4 && text.size() < wanted && broken_start(text) == text.size();
 }
 
-/// Well-formed UTF-8 from bytes; with `rest`, an unfinished character at the end is left out and
-/// its size told.
+/// Converts bytes to well-formed UTF-8. With `rest`, omits an incomplete character at the end and
+/// returns its size in `rest`.
 std::string replace_broken(std::string_view bytes, size_t* rest) {
   std::string out;
   size_t bad = 0;
@@ -136,8 +136,8 @@ std::string StreamDecoder::push(int32_t id) {
   std::string out = replace_broken(std::string_view(bytes).substr(told_bytes_), &rest);
   told_bytes_ = bytes.size() - rest;
   if (rest > 0) return out;
-  // All is told: what was new now is enough as the context of what comes, unless it shows nothing
-  // by itself.
+  // Everything is returned: the new ids suffice as context for the following ones, unless they
+  // produce no text by themselves.
   const std::string context = decode_through(tokenizer_, std::span(ids_).subspan(told_ids_));
   if (context.empty()) return out;
   ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(told_ids_));

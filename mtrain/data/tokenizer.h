@@ -1,6 +1,6 @@
-// Tokenizer: text to token ids and back. A plugin kind; made by the Registry from the recipe's
-// `tokenizer` section. Owned by the run; datasets and samplers hold references. Immutable once
-// made: every const member is safe from any thread.
+// Tokenizer: encodes text to token ids and decodes them. A plugin kind; the Registry makes it from
+// the recipe's `tokenizer` section. The run owns it; datasets and samplers hold references.
+// Immutable: const members are safe from any thread.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,9 +14,9 @@
 
 namespace mtrain {
 
-/// What the maker of a tokenizer is given.
+/// The inputs of a tokenizer's constructor, apart from its settings.
 struct TokenizerContext {
-  std::filesystem::path base_directory;  // relative paths in the recipe start here
+  std::filesystem::path base_directory;  // the base of relative paths in the recipe
 };
 
 /// Bytes [begin, end) of a text.
@@ -26,16 +26,17 @@ struct TextSpan {
 };
 
 struct EncodeOptions {
-  /// Whether the text of a special token ("<|endoftext|>") becomes that token. Off, it is text like
-  /// any other, so that nobody's data can forge the end of a document or the turn of a chat.
+  /// Whether the text of a special token ("<|endoftext|>") becomes that token. If false, it is
+  /// ordinary text, so that data cannot forge the end of a document or a turn of a chat.
   bool parse_special = false;
-  /// Whether to put around the text what the tokenizer's file asks for: "<s> …", "[CLS] … [SEP]".
+  /// Whether to add the special tokens around the text that the tokenizer's file defines: "<s> …",
+  /// "[CLS] … [SEP]".
   bool add_special = false;
 };
 
-/// A token that stands for no text of its own: the end of a document, the turn of a chat.
+/// A token that does not represent text: the end of a document, a turn of a chat.
 struct SpecialToken {
-  std::string text;  // as files and templates write it: "<|endoftext|>"
+  std::string text;  // as in files and templates: "<|endoftext|>"
   int32_t id = 0;
 };
 
@@ -45,72 +46,71 @@ class MT_API Tokenizer {
   using Context = TokenizerContext;
   virtual ~Tokenizer() = default;
 
-  /// The name under which recipes ask for it.
+  /// The name in recipes.
   virtual std::string name() const = 0;
-  /// One more than the largest id that encode_to() or a special token may give. A model's table of
-  /// tokens may have more rows (`model.vocab_multiple`): they take part in no softmax, so they
-  /// change no loss.
+  /// The largest id of encode_to() and of all special tokens, plus one. A model's embedding may
+  /// have more rows (`model.vocab_multiple`); they are excluded from the softmax, so they do not
+  /// change the loss.
   virtual int64_t vocab_size() const = 0;
-  /// The id that ends a document, when there is one.
+  /// The id that ends a document, if there is one.
   virtual std::optional<int32_t> eod() const { return std::nullopt; }
-  /// The id that begins a text, and the one that fills a batch, when there are such.
+  /// The id that begins a text, and the id for padding, if there are such.
   virtual std::optional<int32_t> bos() const { return std::nullopt; }
   virtual std::optional<int32_t> pad() const { return std::nullopt; }
-  /// All special tokens, by rising id.
+  /// All special tokens, in ascending order of ids.
   virtual std::vector<SpecialToken> special_tokens() const { return {}; }
 
-  /// The folder that its files lie in, where a chat template may lie beside them; empty: it has no
-  /// files.
+  /// The folder of its files, which may also contain a chat template; empty: it has no files.
   virtual std::filesystem::path folder() const { return {}; }
 
-  /// Appends the ids of `text` to `ids`. Text is arbitrary bytes; special tokens are never made
-  /// from it.
+  /// Appends the ids of `text` to `ids`. `text` may be any bytes; it never becomes special tokens.
   virtual void encode_to(std::string_view text, std::vector<int32_t>& ids) const = 0;
-  /// Appends ids and, to `spans` when it is not null, the bytes of `text` that each id stands for:
-  /// whole characters, so neighbours overlap where a character takes several tokens; tokens that
-  /// stand for no text are empty spans. The default serves tokenizers whose decode_bytes() gives
-  /// the text back, and knows no special tokens in text, and puts none around it. Error(data) where
-  /// that does not hold.
+  /// Appends ids and, when `spans` is not null, the bytes of `text` that each id represents. Spans
+  /// are whole characters, so they overlap when a character takes several tokens; a token that
+  /// represents no text has an empty span. The default implementation is for tokenizers whose
+  /// decode_bytes() restores the text; it recognizes no special tokens and adds none. Error(data)
+  /// when the text is not restored.
   virtual void encode_with(std::string_view text, const EncodeOptions& options,
                            std::vector<int32_t>& ids, std::vector<TextSpan>* spans) const;
-  /// The bytes of these tokens; special tokens give none. May end inside a UTF-8 character.
-  /// Error(data) for an id outside the vocabulary.
+  /// The bytes of these tokens; special tokens have none. The result may end inside a UTF-8
+  /// character. Error(data) for an id outside the vocabulary.
   virtual std::string decode_bytes(std::span<const int32_t> ids) const = 0;
-  /// Text that changes when the mapping changes: kept in checkpoints and compared at resume.
+  /// A text that changes whenever the mapping changes; saved in checkpoints and compared on resume.
   virtual std::string identity() const = 0;
-  /// Text that changes when the ids of text do: kept with prepared data and compared when it is
-  /// trained on. Special tokens that text never becomes are no part of it. Empty: text has no ids
-  /// of its own, and nothing is compared.
+  /// A text that changes whenever the ids of some text change; saved with prepared data and
+  /// compared before training. Excludes special tokens that text never becomes. Empty: nothing is
+  /// compared.
   virtual std::string text_identity() const { return identity(); }
 
   std::vector<int32_t> encode(std::string_view text) const;
-  /// The ids of each text, on `threads` threads (0: one for each core). The result does not depend
-  /// on how many.
+  /// The ids of each text, computed on `threads` threads (0: one per core). The result does not
+  /// depend on the number of threads.
   std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string_view> texts,
                                                  int threads = 0) const;
-  /// decode_bytes() made valid UTF-8: what is no character becomes U+FFFD, one for each run of
-  /// bytes that could have begun one.
+  /// decode_bytes() as valid UTF-8: each maximal run of bytes that could begin a character, but is
+  /// not complete, becomes one U+FFFD.
   std::string decode(std::span<const int32_t> ids) const;
 };
 
-/// Text from ids as they come, for a reader who waits: gives whole characters only. Refers to its
-/// tokenizer; for one thread at a time.
+/// Decodes ids one by one, for streaming output; returns only whole characters. Refers to its
+/// tokenizer. Not synchronised: one thread at a time.
 class MT_API StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
   /// The text that this id completes; may be empty.
   std::string push(int32_t id);
-  /// What is left at the end: bytes that never became a character, as U+FFFD.
+  /// The rest at the end: bytes of incomplete characters, as U+FFFD.
   std::string finish();
 
  private:
   const Tokenizer& tokenizer_;
-  std::vector<int32_t> ids_;  // a few before those not yet told, which decide how these are spaced
-  size_t told_ids_ = 0;       // how many of ids_ are told in full
-  size_t told_bytes_ = 0;     // bytes of decode_bytes(ids_) that are told
+  std::vector<int32_t> ids_;  // recent ids: a few already decoded ones, which affect the spacing,
+                              // then the pending ones
+  size_t told_ids_ = 0;       // the number of ids_ that are returned completely
+  size_t told_bytes_ = 0;     // bytes of decode_bytes(ids_) that are already returned
 };
 
-/// Replaces every byte that is no part of well-formed UTF-8 by U+FFFD.
+/// Replaces bytes that are not part of well-formed UTF-8 by U+FFFD.
 MT_API std::string repair_utf8(std::string_view bytes);
 
 }  // namespace mtrain

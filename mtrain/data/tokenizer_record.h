@@ -1,5 +1,6 @@
-// TokenizerRecord: which tokenizer made a prepared pair, kept in PREFIX.tokenizer.json, so that ids
-// are never read as those of another vocabulary. Pairs of other programs have none. Stateless.
+// TokenizerRecord: records the tokenizer of a prepared pair in PREFIX.tokenizer.json, so that ids
+// are never read with another vocabulary. Pairs of other programs have no record. Stateless
+// functions; safe from any thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,20 +15,20 @@ struct TokenizerRecord {
   std::string name;  // "hf"
   int64_t vocab_size = 0;
   std::string identity;  // Tokenizer::text_identity()
-  int64_t tokens =
-      0;  // of the pair, by which a record of an earlier pair of the same name is known
+  int64_t tokens = 0;  // tokens of the pair; detects the record of an earlier pair of the same name
   bool operator==(const TokenizerRecord& other) const { return identity == other.identity; }
 };
 
 MT_API fs::path tokenizer_record_path(const fs::path& prefix);
-/// Replaces the record of the pair at `prefix`; one without identity removes it. Throws Error(io).
+/// Replaces the record of the pair at `prefix`; a record without identity removes it. Throws
+/// Error(io).
 MT_API void write_tokenizer_record(const fs::path& prefix, const TokenizerRecord& record);
-/// Of a pair of so many tokens made by this tokenizer.
+/// The record of a pair with this tokenizer and number of tokens.
 MT_API TokenizerRecord tokenizer_record(const Tokenizer& tokenizer, int64_t tokens);
-/// Absent where there is none, or where it is not of this pair. Throws Error(data) for one that is
-/// damaged.
+/// Reads the record; nothing when there is none, or when it belongs to another pair. Throws
+/// Error(data) when it is damaged.
 MT_API std::optional<TokenizerRecord> read_tokenizer_record(const IndexedFile& file);
-/// Throws Error(data) naming both where the pair says that another tokenizer made it.
+/// Throws Error(data) that names both tokenizers when the pair has the record of another tokenizer.
 MT_API void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer);
 
 }  // namespace mtrain

@@ -28,7 +28,7 @@ void require_even(const ContextRing& ring, ContextKind kind) {
           ring.ranks()));
 }
 
-// How often keys are to be copied so that each of `ranks` gets whole groups of heads.
+// How often keys must be replicated so that each of `ranks` gets whole groups of heads.
 int64_t key_copies(const HeadLayout& layout, int ranks) {
   MT_USER_CHECK(
       layout.heads % ranks == 0, ErrorClass::config,
@@ -45,7 +45,7 @@ std::vector<RingPart> ring_parts(const ContextSlice& slice) {
   return parts;
 }
 
-// All tokens of the ring's sequences are here, in order.
+// Attention on one rank: all tokens of the ring's sequences are here, in order.
 Tensor whole_attention(const Tensor& qkv, const ContextBlock& block, const ContextRing& ring) {
   auto bounds = std::make_shared<std::vector<int32_t>>(1, 0);
   for (int64_t s = 0; s < ring.sequences(); ++s)
@@ -53,9 +53,9 @@ Tensor whole_attention(const Tensor& qkv, const ContextBlock& block, const Conte
   return attention(qkv, block.layout, bounds, block.scale, block.causal);
 }
 
-// Tokens are exchanged for heads among the ranks of `near`; then each of them has the rows of the
-// whole group, in order, of its share of the heads, and a ring of the ranks at its place in the
-// other groups does the rest.
+// The ranks of `near` exchange tokens for heads. Then each rank has the rows of the whole group, in
+// order, for its share of the heads, and runs ring attention with the ranks at the same index in
+// the other groups.
 Tensor all_to_all_attention(const Tensor& qkv, ContextBlock block, const ContextSlice& slice,
                             const Axis& near, const Axis& axis) {
   constexpr int kTokens = 0, kHeads = 1;

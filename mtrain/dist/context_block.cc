@@ -16,7 +16,7 @@ HeadsView ContextBlock::fused(const Tensor& t, int64_t first_head) const {
   return view_at(t, first_head * layout.head_dim, layout.width(), layout.group_stride());
 }
 
-// `which`: 0 the keys, 1 the values.
+// `which`: 0 for keys, 1 for values.
 HeadsView ContextBlock::keys(const Tensor& qkv, const Tensor& packed, int64_t which) const {
   if (!packed.defined()) return fused(qkv, layout.queries_per_group() + which);
   return view_at(packed, which * layout.head_dim, packed_width(), 2 * layout.head_dim);
@@ -24,7 +24,7 @@ HeadsView ContextBlock::keys(const Tensor& qkv, const Tensor& packed, int64_t wh
 
 namespace {
 
-/// Keys and values of all groups, from a layout to the other.
+/// Copies the keys and values of all groups from one layout to another.
 CopyBlocksArgs between(const HeadsView& from, const HeadsView& to, int64_t rows,
                        const HeadLayout& layout, DType dtype) {
   return {.src = from.data,

@@ -1,5 +1,6 @@
 // Internal to context parallelism: attention between this rank's queries and some rows of keys and
-// values, which are this rank's own or came packed from elsewhere. Host memory.
+// values, either this rank's own or packed ones from another rank. A value type; for the rank's own
+// thread.
 #pragma once
 #include <span>
 
@@ -14,22 +15,23 @@ struct ContextBlock {
 
   /// Width of packed keys and values: key and value of each group.
   int64_t packed_width() const { return 2 * layout.groups * layout.head_dim; }
-  /// The keys and values in a fused projection [T, width]: [T, packed_width].
+  /// Packs the keys and values of a fused projection [T, width] into [T, packed_width].
   Tensor pack(Run& run, const Tensor& qkv) const;
-  /// Adds packed gradients to those of a fused projection; both float.
+  /// Adds packed gradients [T, packed_width] to those of a fused projection [T, width]; both float.
   void add_packed(Run& run, const Tensor& d_packed, const Tensor& d_qkv) const;
 
-  /// Which queries meet which keys, and whether queries see only what is not after them.
+  /// Which queries attend to which keys, and whether queries attend only to keys that are not after
+  /// them.
   struct Meeting {
     std::span<const AttentionSpan> spans;
     bool causal = false;
   };
-  /// Queries of `qkv` meet the keys in `packed`, or their own where it is undefined. `add`: o is
-  /// float, and it and lse take these keys in.
+  /// Attention of the queries of `qkv` to the keys in `packed`, or to their own keys if it is
+  /// undefined. `add`: o is float, and the result is merged into o and lse. Shapes: o [rows, H*E],
+  /// lse [H, rows].
   void forward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
                const Tensor& lse, bool add) const;
-  /// Adds the gradients of such a meeting to d_qkv and d_packed (undefined where `packed` is); both
-  /// float.
+  /// Adds the gradients of forward() to d_qkv and d_packed (undefined if `packed` is); both float.
   void backward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
                 const Tensor& lse, const Tensor& d_o, const Tensor& d_qkv,
                 const Tensor& d_packed) const;
@@ -41,9 +43,9 @@ struct ContextBlock {
   HeadsView keys(const Tensor& qkv, const Tensor& packed, int64_t which) const;
 };
 
-/// lse of no keys at all: -inf [heads, rows].
+/// The lse of zero keys: -inf [heads, rows].
 Tensor empty_lse(Run& run, int64_t heads, int64_t rows);
-/// `x`, rounded to the dtype where that is not float.
+/// `x`, converted to `dtype` unless that is float.
 Tensor rounded(Run& run, const Tensor& x, DType dtype);
 
 }  // namespace mtrain

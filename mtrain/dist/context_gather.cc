@@ -1,6 +1,6 @@
-// Keys and values of all ranks are gathered and put in the order of the sequences; the rank's
-// queries are then two pieces of each. Backward gathers them again rather than keep them, and
-// scatters the sums of their gradients.
+// Gathers the keys and values of all ranks and reorders them into sequences; this rank's queries
+// are two pieces of each sequence. Backward gathers again instead of saving them, and
+// reduce-scatters their gradients.
 #include "mtrain/dist/context_gather.h"
 
 #include "mtrain/dist/reorder_rows.h"
@@ -12,7 +12,7 @@ struct GatherAttention {
   ContextBlock block;
   std::shared_ptr<const ContextSlice> slice;
   const Axis* axis = nullptr;
-  std::vector<RowRange> order;  // of the gathered rows
+  std::vector<RowRange> order;  // ranges of the gathered rows
   Tensor qkv, o, lse;
 
   Tensor gathered(Run& run) const {
@@ -22,7 +22,7 @@ struct GatherAttention {
     return ordered(run, all, order, false);
   }
 
-  // The earlier or the later chunks of this rank's queries, and what they see.
+  // The earlier or the later chunks of this rank's queries, and the keys that they attend to.
   std::vector<AttentionSpan> spans(bool early) const {
     const ContextRing& ring = slice->ring();
     std::vector<AttentionSpan> all;
@@ -61,7 +61,7 @@ struct GatherAttention {
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
     Tensor keys = gathered(run), d_keys = run.zeros(keys.shape(), DType::f32),
            d_qkv = run.zeros(qkv.shape(), DType::f32);
-    for (bool early : {true, false})  // two calls, since both look at the same keys
+    for (bool early : {true, false})  // two calls, since both attend to the same keys
       block.backward(run, qkv, keys, {spans(early), block.causal}, o, lse, dy, d_qkv, d_keys);
     keys = {};
     Tensor sent = rounded(run, ordered(run, d_keys, order, true), qkv.dtype());

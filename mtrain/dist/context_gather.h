@@ -1,4 +1,5 @@
-// Internal to context parallelism: attention with the keys and values of all ranks gathered.
+// Internal to context parallelism: attention with the gathered keys and values of all ranks.
+// Stateless; for the rank's own thread.
 #pragma once
 #include <memory>
 
@@ -8,7 +9,8 @@
 
 namespace mtrain {
 
-/// REQUIRES: one ring over the axis, with as many rows on every rank.
+/// qkv [rows, width] -> o [rows, H*E]. REQUIRES: one ring over the axis, and the same number of
+/// rows on every rank. Collective, in forward and backward.
 Tensor gather_attention(const Tensor& qkv, const ContextBlock& block,
                         const std::shared_ptr<const ContextSlice>& slice, const Axis& axis);
 

@@ -8,10 +8,10 @@
 namespace mtrain {
 namespace {
 
-// Rows of a rank once it has a share of a sequence.
+// Number of rows of a rank for its share of a sequence.
 int64_t share(int64_t tokens, int ranks) { return (tokens + ranks - 1) / ranks; }
 
-// Longest first, each to the group of its size that has fewest rows.
+// Places the longest sequences first, each on the group of its size with the fewest rows.
 std::vector<ContextPlace> places(std::span<const int32_t> lengths, std::span<const int> sizes,
                                  int ranks, std::vector<int64_t>& rows) {
   std::vector<size_t> order(lengths.size());
@@ -34,8 +34,8 @@ std::vector<ContextPlace> places(std::span<const int32_t> lengths, std::span<con
   return found;
 }
 
-// The next size: each is a multiple of the one before, so that groups of one size lie within those
-// of the next.
+// The next larger size: a multiple of the current one, so that groups of one size are contained in
+// groups of the next.
 int larger(int size, int ranks) {
   int next = 2 * size;
   while (ranks % next != 0) next += size;
@@ -57,7 +57,7 @@ std::vector<ContextPlace> context_places(std::span<const int32_t> lengths, int r
     std::vector<ContextPlace> found = places(lengths, sizes, ranks, rows);
     if (std::count(rows.begin(), rows.end(), 0) == 0) return found;
     size_t widest =
-        lengths.size();  // the sequence with most tokens a rank that can be spread further
+        lengths.size();  // the sequence with the most tokens per rank that can use more ranks
     for (size_t s = 0; s < sizes.size(); ++s)
       if (sizes[s] < ranks && lengths[s] > 0 &&
           (widest == lengths.size() ||

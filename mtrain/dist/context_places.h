@@ -1,5 +1,5 @@
-// Dynamic context parallelism: how many ranks each sequence of a micro-batch takes, and which.
-// Every rank works out the same. Stateless.
+// Dynamic context parallelism: on how many ranks, and on which, each sequence of a micro-batch is
+// placed. Every rank computes the same result. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,17 +9,17 @@
 
 namespace mtrain {
 
-/// Ranks [first, first + ranks) of the axis; first is a multiple of ranks.
+/// Ranks [first, first + ranks) of the axis; `first` is a multiple of `ranks`.
 struct ContextPlace {
   int first = 0, ranks = 1;
   bool operator==(const ContextPlace&) const = default;
 };
 
-/// A place for each sequence. Its size is the smallest of 1, …, `ranks` (each a multiple of the one
-/// before) that leaves no rank more than `max_tokens` of it; the longest are placed first, each
-/// where there are fewest rows yet. No rank then has more than max_tokens and a token per sequence
-/// beyond its share of all. While there are ranks without rows, the sequence with most tokens on a
-/// rank takes the next size.
+/// A place for each sequence. Its size is the smallest of 1, …, `ranks` (each size a multiple of
+/// the previous one) that gives no rank more than `max_tokens` of the sequence. The longest
+/// sequences are placed first, each on the ranks with the fewest rows so far. No rank then exceeds
+/// its equal share of all tokens by more than max_tokens plus one token per sequence. While some
+/// ranks have no rows, the sequence with the most tokens per rank moves to the next larger size.
 MT_API std::vector<ContextPlace> context_places(std::span<const int32_t> lengths, int ranks,
                                                 int64_t max_tokens);
 

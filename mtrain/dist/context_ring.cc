@@ -1,7 +1,7 @@
 // Ring attention (Liu et al. 2023, arXiv:2310.01889) on balanced chunks. In step t a rank computes
-// with the keys and values of the member t places before it, while those of the next step are on
-// their way. Backward goes the same round again; gradients of a member's keys start at the next
-// member, gather what each adds, and come home after n-1 steps.
+// with the keys and values of the member t places before it, while those of the next step are in
+// transfer. Backward repeats the same steps. The gradients of a member's keys start at the next
+// member, accumulate each member's contribution, and return to their owner after n-1 steps.
 #include "mtrain/dist/context_ring.h"
 
 namespace mtrain {
@@ -9,22 +9,22 @@ namespace {
 
 enum Tag : int { kKeys, kGradients };
 
-/// What a rank's steps through a part have in common.
+/// The common state of a rank's steps for one part.
 class Round {
  public:
   Round(Run& run, const ContextBlock& block, const RingPart& part, Communicator& comm)
       : run_(run), block_(block), part_(part), comm_(comm), moves_(run.backend().computes()) {}
 
   int steps() const { return part_.ring.ranks(); }
-  /// Whose keys are here in step t.
+  /// The owner of the keys that are here in step t.
   int owner(int t) const { return (part_.me + steps() - t % steps()) % steps(); }
   int64_t rows(int t) const { return part_.ring.rows(owner(t)); }
-  /// A tensor that travels: keys and values of the owner of step t, or their gradients.
+  /// A tensor for the keys and values (or their gradients) of the owner of step t.
   Tensor packed(int t, DType dtype) const {
     return run_.empty({rows(t), block_.packed_width()}, dtype);
   }
 
-  /// A tensor goes to the next member, another comes from the one before.
+  /// Sends a tensor to the next member and receives one from the previous member.
   struct Passing {
     Pending sent, received;
     void wait() {
@@ -39,8 +39,8 @@ class Round {
     return {std::move(sent), comm_.start_recv(in, member(part_.me - 1), tag)};
   }
 
-  /// Calls compute(t, keys of step t) for all steps; in step 0 the keys are the rank's own, where
-  /// they always were, and undefined here.
+  /// Calls compute(t, keys of step t) for all steps. In step 0 the keys are the rank's own, inside
+  /// qkv, and `keys` is undefined.
   template <class Compute>
   void go(const Tensor& qkv, Compute&& compute) const {
     Tensor at_hand = steps() > 1 ? block_.pack(run_, qkv) : Tensor();
@@ -57,9 +57,9 @@ class Round {
     }
   }
 
-  /// What this rank's queries meet of the keys in step t: with causal attention all of an earlier
-  /// member's earlier chunk, nothing of its later one; of a later member's, this rank's later chunk
-  /// meets both.
+  /// Which queries attend to which keys in step t. With causal attention, all queries attend to the
+  /// earlier chunk of an earlier member, and none to its later chunk; for a later member, this
+  /// rank's later chunk attends to both of its chunks.
   std::vector<AttentionSpan> spans(int t) const {
     const ContextRing& ring = part_.ring;
     std::vector<AttentionSpan> all;
@@ -76,7 +76,7 @@ class Round {
     }
     return all;
   }
-  /// Own rows are in order, so that among them a later row is a later token.
+  /// Own rows are in order, so a later row is a later token.
   bool causal(int t) const { return block_.causal && t == 0; }
 
  private:
@@ -128,7 +128,7 @@ struct RingAttention {
     Round round(run, block, part, *comm);
     Tensor mine = rows_of(qkv, part), out = rows_of(o, part), d_out = rows_of(dy, part),
            d_mine = rows_of(all, part);
-    Tensor gathered;  // gradients of the keys of this step, from the members before
+    Tensor gathered;  // gradients of the keys of this step, accumulated by the previous members
     round.go(mine, [&](int t, const Tensor& keys) {
       if (t == 1) {
         gathered = round.packed(t, DType::f32);

@@ -1,4 +1,5 @@
-// Internal to context parallelism: attention in a ring of ranks.
+// Internal to context parallelism: ring attention. For the rank's own thread; the communicator must
+// outlive the tape.
 #pragma once
 #include <vector>
 
@@ -8,16 +9,17 @@
 
 namespace mtrain {
 
-/// Some rows of this rank whose sequences lie on a ring: member m is rank first + m * step of the
-/// communicator.
+/// Consecutive rows of this rank whose sequences are sharded over one ring: member m of the ring is
+/// rank first + m * step of the communicator.
 struct RingPart {
   ContextRing ring;
   int me = 0;
   int first = 0, step = 1;
-  int64_t row = 0;  // the first of them
+  int64_t row = 0;  // the first of these rows
 };
 
-/// Attention of all parts, whose rows are one behind the other in `qkv`.
+/// Attention of all parts, whose rows are consecutive in `qkv` [rows, width]; returns o [rows,
+/// H*E]. Collective over the members of each ring, in forward and backward.
 Tensor ring_attention(const Tensor& qkv, const ContextBlock& block, std::vector<RingPart> parts,
                       Communicator& comm);
 

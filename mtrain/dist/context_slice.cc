@@ -16,7 +16,7 @@ ContextRing::ContextRing(int ranks, int64_t sequences)
 ContextRing::ContextRing(std::span<const int32_t> lengths, int ranks)
     : ContextRing(ranks, static_cast<int64_t>(lengths.size())) {
   MT_CHECK(ranks >= 1, ranks, " ranks");
-  int64_t turn = 0;  // whose the next token is that is left over
+  int64_t turn = 0;  // the rank that gets the next remaining token
   for (int64_t s = 0; s < sequences_; ++s) {
     int64_t length = lengths[static_cast<size_t>(s)], chunk_length = length / (2 * ranks);
     MT_CHECK(length >= 0, "sequence ", s, " has ", length, " tokens");
@@ -31,7 +31,7 @@ ContextRing::ContextRing(std::span<const int32_t> lengths, int ranks)
   place();
 }
 
-// From the lengths of the chunks to where they lie.
+// Computes the positions of the chunks from their lengths.
 void ContextRing::place() {
   for (int64_t s = 0; s < sequences_; ++s) {
     int64_t at = 0;

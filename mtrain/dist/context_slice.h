@@ -1,9 +1,9 @@
-// How the tokens of a micro-batch lie on the ranks of a context-parallel axis. Each sequence is cut
-// into 2n chunks for n ranks; rank r holds chunk r and chunk 2n-1-r, one behind the other, so that
-// causal attention is the same work on every rank (Llama 3, arXiv:2407.21783, section 3.3.2).
-// Chunks need not be equal: what a sequence has beyond a multiple of 2n goes to the ranks in turn,
-// a token each, through all sequences, so that nothing is padded and ranks differ by one token at
-// most. Values; any thread.
+// How the tokens of a micro-batch are sharded over the ranks of a context-parallel axis. Each
+// sequence is split into 2n chunks for n ranks; rank r holds chunk r followed by chunk 2n-1-r, so
+// that causal attention is the same work on every rank (Llama 3, arXiv:2407.21783, section 3.3.2).
+// Chunks may differ in length: the tokens beyond a multiple of 2n go to the ranks in turn, one
+// each, across all sequences. Therefore nothing is padded, and ranks differ by at most one token.
+// Value types; thread-safe.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace mtrain {
 
-/// Some sequences on a ring of ranks.
+/// Sequences that are sharded over a ring of ranks.
 class MT_API ContextRing {
  public:
   /// `lengths[s]` tokens of sequence s. REQUIRES: ranks >= 1.
@@ -23,25 +23,26 @@ class MT_API ContextRing {
 
   int ranks() const { return ranks_; }
   int64_t sequences() const { return sequences_; }
-  /// Tokens of a rank's earlier and later chunk of sequence s.
+  /// Number of tokens in a rank's earlier and later chunk of sequence s.
   int64_t early(int rank, int64_t s) const { return chunk(rank, s).early; }
   int64_t late(int rank, int64_t s) const { return chunk(rank, s).late; }
-  /// Where in the sequence the chunks begin.
+  /// Positions in the sequence where these chunks begin.
   int64_t early_at(int rank, int64_t s) const { return chunk(rank, s).early_at; }
   int64_t late_at(int rank, int64_t s) const { return chunk(rank, s).late_at; }
   /// The row of the first token of sequence s among the rank's rows.
   int64_t row(int rank, int64_t s) const { return chunk(rank, s).row; }
   int64_t length(int rank, int64_t s) const { return early(rank, s) + late(rank, s); }
-  /// Rows of a rank, of all ranks.
+  /// Number of rows of a rank, and of all ranks.
   int64_t rows(int rank) const { return rows_[static_cast<size_t>(rank)]; }
   int64_t tokens() const { return tokens_; }
   /// Whether all ranks have the same number of rows.
   bool even() const;
-  /// The ring of groups of `near` neighbouring ranks, each as one. REQUIRES: near divides ranks().
+  /// The same sequences on a ring of groups, each of which consists of `near` adjacent ranks.
+  /// REQUIRES: near divides ranks().
   ContextRing of_groups(int near) const;
-  /// Where the rows of ranks [first, first + count), laid behind each other, are to be read to have
-  /// each sequence in order: the rows of rank first / count of of_groups(count). REQUIRES: count
-  /// divides first.
+  /// The ranges of rows, in the concatenated rows of ranks [first, first + count), that give each
+  /// sequence in order: the rows of rank first / count of of_groups(count). REQUIRES: count divides
+  /// first.
   std::vector<RowRange> in_order(int first, int count) const;
 
  private:
@@ -61,34 +62,34 @@ class MT_API ContextRing {
   std::vector<int64_t> rows_;  // by rank
 };
 
-/// One rank's rows of a micro-batch: those of one ring over the whole axis, or, where sequences
-/// take as many ranks as their lengths ask for, those of a ring for each size.
+/// One rank's rows of a micro-batch: those of one ring over the whole axis or, with dynamic context
+/// parallelism, those of one ring per size.
 class MT_API ContextSlice {
  public:
   struct Part {
     ContextRing ring;
-    int first_rank;  // of the axis: the ring is ranks [first_rank, first_rank + ring.ranks())
-    int64_t row;     // of the slice, where those of this ring begin
+    int first_rank;  // the ring is ranks [first_rank, first_rank + ring.ranks()) of the axis
+    int64_t row;     // the first row of this ring in the slice
   };
-  /// Sequence s is tokens [cu_seqlens[s], cu_seqlens[s + 1]); all ranks of the axis share each of
-  /// them.
+  /// Sequence s is tokens [cu_seqlens[s], cu_seqlens[s + 1]) and is sharded over all ranks of the
+  /// axis.
   ContextSlice(std::span<const int32_t> cu_seqlens, int ranks, int rank);
-  /// Each sequence is on as many ranks as context_places() gives it.
+  /// Each sequence is on the ranks that context_places() assigns.
   static ContextSlice sized(std::span<const int32_t> cu_seqlens, int ranks, int rank,
                             int64_t max_tokens);
 
   const std::vector<Part>& parts() const { return parts_; }
-  /// The ring, where there is one over the whole axis. REQUIRES: parts().size() is 1.
+  /// The ring over the whole axis. REQUIRES: parts().size() is 1.
   const ContextRing& ring() const;
   int ranks() const { return ranks_; }
   int rank() const { return rank_; }
-  /// Rows of this rank.
+  /// Number of rows of this rank.
   int64_t rows() const { return rows_; }
-  /// Where each sequence's rows begin among them, and their number at the end.
+  /// The first row of each sequence on this rank, followed by the number of rows.
   const std::vector<int32_t>& bounds() const { return bounds_; }
-  /// Which tokens of the micro-batch they are, in order.
+  /// The tokens of the micro-batch that these rows represent, in order.
   const std::vector<RowRange>& tokens() const { return tokens_; }
-  /// This rank's values out of those of all tokens.
+  /// Selects this rank's values from those of all tokens.
   std::vector<int32_t> take(std::span<const int32_t> of_all_tokens) const;
 
  private:

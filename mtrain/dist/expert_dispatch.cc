@@ -38,7 +38,8 @@ ExpertDispatch::ExpertDispatch(Run& run, const ExpertRanks& ranks,
   plan_sending(run, experts, tokens);
 }
 
-// Rows go out part by part, to each copy of a part alike, by expert and then by token.
+// Sends rows part by part, the same rows to each copy of a part, ordered by expert and then by
+// token.
 void ExpertDispatch::plan_sending(Run& run, const std::vector<int32_t>& experts, int64_t tokens) {
   int64_t k = tokens > 0 ? static_cast<int64_t>(experts.size()) / tokens : 1,
           here = ranks_.experts_here();
@@ -72,7 +73,7 @@ void ExpertDispatch::plan_sending(Run& run, const std::vector<int32_t>& experts,
   plan_receiving(run, exchange_counts(counts, run.backend().computes()));
 }
 
-/// [ranks, experts here]: the rows that each rank sends to each expert of this one.
+/// [ranks, experts here]: the number of rows that each rank sends to each expert of this rank.
 std::vector<int64_t> ExpertDispatch::exchange_counts(const std::vector<int64_t>& counts,
                                                      bool peers) const {
   if (ranks_.ranks() == 1 || !peers) return counts;
@@ -81,7 +82,7 @@ std::vector<int64_t> ExpertDispatch::exchange_counts(const std::vector<int64_t>&
   return out;
 }
 
-// Rows come rank by rank and are wanted expert by expert.
+// Rows arrive rank by rank and are needed expert by expert.
 void ExpertDispatch::plan_receiving(Run& run, const std::vector<int64_t>& counts) {
   int64_t here = ranks_.experts_here();
   std::vector<int64_t> recv(static_cast<size_t>(ranks_.ranks())), rows(static_cast<size_t>(here));

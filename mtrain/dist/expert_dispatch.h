@@ -1,8 +1,9 @@
-// Tokens to the ranks of their experts and back. Experts lie on the ranks of a group in order:
-// experts p*E/ep … of the p-th of ep parts, each part on `copies` neighbouring ranks that hold a
-// slice of every matrix of theirs (etp). A token's row goes to all copies of each of its experts,
-// whose results are summands of the expert's; so one exchange serves both ways of cutting experts,
-// and the sum over copies is taken where the token's experts are added up.
+// Dispatch of tokens to the ranks of their experts and back. The ranks of a group hold the experts
+// in order: part p of ep parts holds experts p*E/ep …, and each part consists of `copies` adjacent
+// ranks that hold a shard of every matrix of its experts (etp). A token's row goes to all copies of
+// each of its experts, whose results are partial sums. So one exchange serves both expert
+// parallelism and tensor parallelism within experts, and the sum over copies is part of the sum
+// over the token's experts.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,17 +14,18 @@
 
 namespace mtrain {
 
-/// How the experts of a block lie on ranks. A value; the axis is the mesh's.
+/// How the experts of a block are sharded over ranks. A value type; the mesh owns the axis.
 struct ExpertRanks {
-  const Axis* group = nullptr;  // ep x etp as one, ep outermost; null: one rank
+  const Axis* group = nullptr;  // ep x etp as one group, ep outermost; null: one rank
   int64_t copies = 1;           // ranks that share each expert (etp)
   int64_t experts = 1;
-  /// Called between beginning an exchange and waiting for it; null or empty: nothing is.
+  /// Called between the start of an exchange and the wait for it; null or empty: no call.
   std::shared_ptr<std::function<void()>> while_travelling = nullptr;
-  /// The gradients of the experts' matrices are computed while those of their inputs travel back.
+  /// Computes the gradients of the experts' matrices while the gradients of their inputs are
+  /// exchanged.
   bool wgrad_behind = false;
-  /// What follows send() up to arrive() runs while the rows travel; otherwise send() waits for
-  /// them. The same ops, the same bits.
+  /// Ops between send() and arrive() overlap with the exchange; otherwise send() waits for it. The
+  /// ops and the bits of the result are the same.
   bool behind_send = false;
 
   int64_t ranks() const { return group ? group->size() : 1; }
@@ -31,30 +33,30 @@ struct ExpertRanks {
   int64_t experts_here() const { return experts / parts(); }
 };
 
-/// The way of one micro-batch's tokens through a block of experts. Holds index tensors of the run;
-/// lives as long as the tape needs it.
+/// The dispatch of one micro-batch's tokens in a block of experts. Owns index tensors of the run;
+/// lives as long as the tape needs it. For the rank's own thread.
 class MT_API ExpertDispatch {
  public:
-  /// `experts` [T*K] are each token's; negative: none, the token is dropped there. Collective:
-  /// tells the ranks how many rows to expect.
+  /// `experts` [T*K] are the experts of each token; negative: none, the token is dropped there.
+  /// Collective: exchanges the numbers of rows.
   ExpertDispatch(Run& run, const ExpertRanks& ranks, const std::vector<int32_t>& experts,
                  int64_t tokens);
 
-  /// Rows for the experts of this rank, grouped by expert, of all ranks' tokens in their order.
-  /// Collective, also backwards.
+  /// Rows [R,D] for the experts of this rank, grouped by expert, in the order of all ranks' tokens.
+  /// Collective, in forward and backward.
   Tensor dispatch(const Tensor& x_TD) const { return arrive(send(x_TD)); }
-  /// The same in two halves: what arrive() is given is only handed through. What lies between them
-  /// on the tape runs, forwards and backwards, between the beginning of the exchange and its end.
+  /// dispatch() in two halves; pass the result of send() to arrive() unchanged. Ops between them on
+  /// the tape run between the start and the end of the exchange, in forward and backward.
   Tensor send(const Tensor& x_TD) const;
   Tensor arrive(const Tensor& sent) const;
-  /// Where experts leave the gradients of their matrices; null: nowhere.
+  /// Where experts must defer the gradients of their matrices; null: they must not.
   const std::shared_ptr<DeferredGradients>& behind_exchange() const { return weights_; }
-  /// y[t] = addend[t] + Σ over a token's experts, in its order, of weight times what they gave.
-  /// Collective, also backwards.
+  /// y[T,D]: y[t] = addend[t] + Σ over the token's experts, in its order, of weight times the
+  /// expert's result. Collective, in forward and backward.
   Tensor combine(const Tensor& rows_RD, const Tensor& weights_TK, const Tensor& addend = {}) const;
-  /// Rows of each expert here.
+  /// Number of rows of each expert of this rank.
   const RowCounts& rows() const { return rows_; }
-  /// Rows that this rank sent away and got, its own included.
+  /// Number of rows that this rank sent and received, including its own.
   int64_t rows_sent() const { return sent_; }
   int64_t rows_here() const { return here_; }
 
@@ -65,9 +67,9 @@ class MT_API ExpertDispatch {
   void plan_receiving(Run& run, const std::vector<int64_t>& counts);
 
   ExpertRanks ranks_;
-  CombineMap map_;            // tokens and the rows that are sent
-  RowMap regroup_, restore_;  // rows as they arrive, and grouped by expert
-  std::shared_ptr<const std::vector<int64_t>> send_, recv_;  // rows to and from each rank
+  CombineMap map_;            // between tokens and sent rows
+  RowMap regroup_, restore_;  // between rows in order of arrival and rows grouped by expert
+  std::shared_ptr<const std::vector<int64_t>> send_, recv_;  // number of rows to and from each rank
   RowCounts rows_;
   int64_t sent_ = 0, here_ = 0;
   std::shared_ptr<RowExchange> there_;

@@ -17,7 +17,7 @@ Mesh::Mesh(Communicator& world, MeshLayout layout) : world_(&world), layout_(std
 }
 
 const Axis& Mesh::operator[](std::string_view axis) const {
-  (void)layout_.stride(axis);  // throws where there is none
+  (void)layout_.stride(axis);  // throws for an unknown axis
   return *axes_.find(axis)->second;
 }
 
@@ -31,7 +31,7 @@ Mesh Mesh::view(std::vector<AxisSpec> outermost_first) const {
   return Mesh(*world_, layout_.view(std::move(outermost_first)));
 }
 
-// A group of one needs nobody: it is no collective, and its calls cost nothing.
+// A group of one rank has no peers: creating it is not collective, and its calls cost nothing.
 std::unique_ptr<Axis> Mesh::axis_of(const MeshLayout& layout, const AxisNames& axes,
                                     const std::string& name) const {
   std::unique_ptr<Communicator> comm;
@@ -52,7 +52,7 @@ const Axis& Mesh::make(const AxisNames& axes, const std::string& name) {
 }
 
 std::string Mesh::name_of(const AxisNames& axes) const {
-  (void)layout_.size(axes);  // throws for a name that is unknown or there twice
+  (void)layout_.size(axes);  // throws for a name that is unknown or repeated
   std::vector<std::string> names;
   for (const AxisSpec& axis : layout_.axes())
     if (std::count(axes.names().begin(), axes.names().end(), axis.name) > 0)

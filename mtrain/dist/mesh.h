@@ -1,7 +1,7 @@
-// Mesh: the axes of a MeshLayout with a communicator each, as one rank sees them. Making a mesh, a
-// joint axis or a view is collective: every rank of the world makes the same ones in the same
-// order. For the rank's own thread; the communicators are the mesh's own, and the mesh outlives
-// what was recorded on a tape with one of its axes.
+// Mesh: the axes of a MeshLayout, each with a communicator, as one rank sees them. Creating a mesh,
+// a joint axis or a view is collective: every rank of the world creates the same ones in the same
+// order. For the rank's own thread. The mesh owns its axes' communicators and must outlive tapes
+// that were recorded with its axes; `world` must outlive the mesh.
 #pragma once
 #include <map>
 #include <memory>
@@ -13,15 +13,15 @@
 
 namespace mtrain {
 
-/// The group of this rank along an axis, or along several as one.
+/// This rank's group along one axis, or along several axes joined into one.
 class MT_API Axis {
  public:
   Axis(std::string name, std::unique_ptr<Communicator> comm)
       : name_(std::move(name)), comm_(std::move(comm)) {}
-  /// "tp", or "dp-cp" of a joint one: its names in the order of the mesh.
+  /// "tp", or for a joint axis "dp-cp": the names in the order of the mesh.
   const std::string& name() const { return name_; }
   int size() const { return comm_->size(); }
-  /// This rank's place in the group; pieces of split tensors are counted by it.
+  /// This rank's index in the group, which is also the index of its shard of split tensors.
   int index() const { return comm_->rank(); }
   Communicator& comm() const { return *comm_; }
 
@@ -32,19 +32,19 @@ class MT_API Axis {
 
 class MT_API Mesh {
  public:
-  /// Splits `world` once per axis that is longer than 1. Throws Error(config) when the layout is
-  /// not of as many ranks.
+  /// Splits `world` once per axis of size > 1. Throws Error(config) if the layout has another
+  /// number of ranks.
   Mesh(Communicator& world, MeshLayout layout);
 
   const MeshLayout& layout() const { return layout_; }
   /// This rank in the world.
   int64_t rank() const { return world_->rank(); }
-  /// Throws Error(config), listing the names.
+  /// The axis of that name. Throws Error(config) that lists the names.
   const Axis& operator[](std::string_view axis) const;
-  /// Several axes as one group: {"dp", "cp"}, in any order. Collective the first time that these
-  /// are asked for.
+  /// Several axes as one group: {"dp", "cp"}, in any order. Collective at the first call for these
+  /// axes.
   const Axis& joint(const AxisNames& axes);
-  /// This rank's group of a layout over the same ranks as an axis of its own. Collective.
+  /// This rank's group of another layout over the same ranks, as a separate axis. Collective.
   std::unique_ptr<Axis> axis_of(const MeshLayout& layout, const AxisNames& axes,
                                 const std::string& name) const;
   /// Other axes over the same ranks (MeshLayout::view). Collective.
@@ -57,7 +57,7 @@ class MT_API Mesh {
   Communicator* world_;
   MeshLayout layout_;
   std::map<std::string, std::unique_ptr<Axis>, std::less<>>
-      axes_;  // by name; references to them stay good
+      axes_;  // by name; references stay valid
 };
 
 }  // namespace mtrain

@@ -84,9 +84,10 @@ int64_t MeshLayout::rank_at(std::span<const int64_t> coordinates) const {
 
 int64_t MeshLayout::stride(std::string_view axis) const { return strides_[find(axis)]; }
 
-// Groups. A rank's number has one digit per axis; the digits inside a selection number the ranks of
-// a group, those outside it number the groups. Both keep the order of the axes, so packing is
-// monotonic: ascending ranks have ascending places, and groups count up with their smallest rank.
+// Groups. A rank's number has one digit per axis. The digits of the selected axes number the ranks
+// of a group; the others number the groups. Both keep the order of the axes, so packing is
+// monotonic: ascending ranks have ascending indices, and groups are numbered by their smallest
+// rank.
 
 MeshLayout::Selection MeshLayout::select(const AxisNames& axes) const {
   std::vector<bool> chosen(axes_.size());
@@ -107,7 +108,7 @@ int64_t MeshLayout::product(const std::vector<Digit>& digits) {
   return out;
 }
 
-// The number that the given digits of a rank make by themselves.
+// The number that is formed by the given digits of a rank.
 int64_t MeshLayout::packed(const std::vector<Digit>& digits, int64_t rank) {
   int64_t out = 0, weight = 1;
   for (const Digit& d : digits) {
@@ -177,7 +178,7 @@ MeshLayout MeshLayout::view(std::vector<AxisSpec> outermost_first) const {
   for (const auto& [name, size] : other.axes_) {
     if (!has(name)) continue;
     int64_t wanted = axes_[find(name)].size;
-    // Along an axis of size 1 every rank is alone, whatever its stride.
+    // Along an axis of size 1 every rank is alone, so its stride is irrelevant.
     bool alike = size == wanted && (size == 1 || stride(name) == other.stride(name));
     MT_USER_CHECK(
         alike, ErrorClass::config,

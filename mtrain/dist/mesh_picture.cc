@@ -8,7 +8,7 @@
 namespace mtrain {
 namespace {
 
-struct Shown {  // an axis that splits something
+struct Shown {  // an axis of size > 1
   const MeshLayout* layout;
   AxisSpec axis;
 };
@@ -30,8 +30,7 @@ const char* what_it_splits(std::string_view axis) {
   return "";
 }
 
-// The axes of all views, one of a name, without those of size 1; the names of the latter go to
-// `whole`.
+// The axes of all views, one per name, without those of size 1, whose names go to `whole`.
 std::vector<Shown> shown_axes(std::span<const MeshLayout> views, std::vector<std::string>& whole) {
   MT_CHECK(!views.empty(), "no mesh to draw");
   std::vector<Shown> out;
@@ -49,7 +48,7 @@ std::vector<Shown> shown_axes(std::span<const MeshLayout> views, std::vector<std
 
 int64_t num_nodes(int64_t ranks, int64_t per_node) { return (ranks + per_node - 1) / per_node; }
 
-// The most nodes that one group has ranks on.
+// The largest number of nodes that one group spans.
 int64_t nodes_reached(const Shown& s, int64_t per_node) {
   int64_t most = 0;
   for (int64_t g = 0; g < s.layout->num_groups(s.axis.name); ++g) {
@@ -72,7 +71,7 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
 
 using Row = std::vector<std::string>;
 
-// Columns as wide as their widest entry; the last `text_columns` are flush left.
+// Columns are as wide as their widest entry; the last `text_columns` are left-aligned.
 std::string table(const std::vector<Row>& rows, size_t text_columns) {
   std::vector<size_t> widths(rows[0].size());
   for (const Row& row : rows)
@@ -142,8 +141,8 @@ std::string label(int64_t x, int64_t y, int size, std::string_view text) {
              "</text>\n");
 }
 
-// Neighbouring numbers get far hues (steps of the golden angle), and three strengths tell what
-// comes round again apart.
+// Neighbouring numbers get distant hues (steps of the golden angle), and three strengths
+// distinguish hues that repeat.
 std::string colour(int64_t group) {
   constexpr int64_t kStrengths[] = {80, 68, 90};
   return cat("hsl(", group * 13751 / 100 % 360, ",70%,", kStrengths[group / 16 % 3], "%)");
@@ -198,7 +197,7 @@ std::string mesh_svg(std::span<const MeshLayout> views, const MeshPictureOptions
   int64_t panel_height = kLine + num_nodes(ranks, per_node) * kCellHeight + kMargin;
   int64_t top = kMargin + (more.empty() ? 1 : 2) * kLine,
           height = top + panel_height * static_cast<int64_t>(shown.size());
-  constexpr int64_t kLetter = 8;  // about the width of one
+  constexpr int64_t kLetter = 8;  // approximate width of a letter
   int64_t width = std::max(2 * kMargin + kNodeLabel + std::min(ranks, per_node) * kCellWidth,
                            2 * kMargin + kLetter * static_cast<int64_t>(title.size()));
   std::string out =

@@ -1,5 +1,5 @@
-// A mesh to look at: which rank lies where, and who shares a group with whom, as text and as SVG.
-// Stateless.
+// Pictures of a mesh: the position of each rank and its groups, as text and as SVG. Stateless;
+// thread-safe.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -10,15 +10,15 @@
 namespace mtrain {
 
 struct MeshPictureOptions {
-  /// Ranks that share one machine: a row of the picture.
+  /// Ranks per machine: one row of the picture.
   int64_t ranks_per_node = 8;
-  /// Ranks shown one by one; the rest is only counted.
+  /// Number of ranks that are drawn; the others are only counted.
   int64_t max_ranks = 64;
 };
 
-/// Views of the same ranks (the dense mesh, the experts') in two tables: the axes with their
-/// groups, and how many nodes a group reaches over; the ranks with their places. Axes of size 1
-/// split nothing and are only named. REQUIRES: at least one view, of equally many ranks each.
+/// Views of the same ranks (the dense mesh, the experts' mesh) as two tables: the axes with their
+/// groups and the number of nodes that a group spans; the ranks with their positions. Axes of size
+/// 1 are only named. REQUIRES: at least one view; all views have the same number of ranks.
 MT_API std::string mesh_text(std::span<const MeshLayout> views,
                              const MeshPictureOptions& options = {});
 

@@ -9,11 +9,11 @@
 namespace mtrain {
 namespace {
 
-/// What the ops of one gathered_linear() share: the stream on its way in, and its gradient on its
-/// way out.
+/// State that the ops of one gathered_linear() share: the incoming stream and its outgoing
+/// gradient.
 struct Passage {
   const Axis* axis = nullptr;
-  int readers = 0, read_back = 0;  // products; those whose backward has run
+  int readers = 0, read_back = 0;  // number of products; of products whose backward has run
   std::optional<PiecewiseAllGather> arrival;
   std::optional<PiecewiseReduceScatter> departure;
 
@@ -33,7 +33,7 @@ struct Enter {  // whole = x of all ranks
     passage->arrival.emplace(run, *passage->axis, x, whole);
     return whole;
   }
-  // The last product to run backward has sent what others need.
+  // The last product that ran backward has sent the other ranks' shards.
   void backward(Run& run, const Tensor& dy, Grads<1>& g) {
     MT_CHECK(passage->departure.has_value(), passage->read_back, " of ", passage->readers,
              " products ran backward");
@@ -60,7 +60,7 @@ struct Product {  // y = whole · wᵀ + b
       return y;
     }
     int n = passage->size();
-    for (int step = 0; step < n; ++step) {  // its own piece is there
+    for (int step = 0; step < n; ++step) {  // its own shard is there already
       int rank = circle(passage->me(), step, n);
       passage->arrival->wait(rank);
       linear_forward(run, rows_of_rank(x, rank, n), w, b, {}, rows_of_rank(y, rank, n));
@@ -86,7 +86,7 @@ struct Product {  // y = whole · wᵀ + b
       return linear_input_gradient(run, dy, w, dx, accumulate);
     int n = passage->size(), me = passage->me();
     passage->departure.emplace(run, *passage->axis, rows_of_rank(dx, me, n).shape(), dx.dtype());
-    for (int step = 1; step <= n; ++step) {  // its own piece last: nobody waits for it
+    for (int step = 1; step <= n; ++step) {  // its own shard last: no other rank waits for it
       int rank = circle(me, step, n);
       Tensor piece = rows_of_rank(dx, rank, n);
       linear_input_gradient(run, rows_of_rank(dy, rank, n), w, piece, accumulate);
@@ -95,7 +95,7 @@ struct Product {  // y = whole · wᵀ + b
   }
 };
 
-struct Scattered {  // y = own piece of the sum over ranks of x · wᵀ
+struct Scattered {  // y = this rank's shard of the sum over ranks of x · wᵀ
   const Axis* axis = nullptr;
   Tensor x, w;
 

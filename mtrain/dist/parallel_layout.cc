@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kNames[] = {"tp", "cp", "ep", "dp", "pp"};
 
-// The axes of the order text, innermost first; those left out come last.
+// The axes in the order text, innermost first; omitted axes come last.
 std::vector<std::string> parse_order(std::string order) {
   std::transform(order.begin(), order.end(), order.begin(),
                  [](unsigned char c) { return std::tolower(c); });
@@ -30,7 +30,7 @@ std::vector<std::string> parse_order(std::string order) {
   return axes;
 }
 
-struct Cut {  // an axis: its name in the order, its name in the mesh, its size
+struct Cut {  // an axis: its name in `order`, its name in the mesh, its size
   std::string_view token;
   AxisSpec axis;
 };

@@ -1,6 +1,6 @@
-// From a recipe's `dist` section to the two meshes of a run: the dense one, and the one of the
-// experts over the same ranks ("parallel folding": attention and experts are cut independently).
-// Follows Megatron's rank order. Stateless.
+// Creates the two meshes of a run from the recipe's `dist` section: the dense mesh, and the
+// experts' mesh over the same ranks ("parallel folding": attention and experts are sharded
+// independently). Follows Megatron's rank order. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace mtrain {
 
-/// How many ranks there are, and how they are cut.
+/// The number of ranks and the sizes of the axes.
 struct RankGrid {
   int64_t world_size = 1;
   int64_t tp = 1, pp = 1, cp = 1;  // tensor, pipeline, context
   int64_t ep = 1, etp = 1;         // expert, tensor within an expert
-  /// Axes from the innermost to the outermost: tp cp ep dp pp. In the experts' mesh "tp" stands for
-  /// etp and "dp" for edp; "cp" counts only in the dense one and "ep" only in the experts'. An axis
-  /// of size 1 may be left out.
+  /// Axes from innermost to outermost: tp cp ep dp pp. In the experts' mesh "tp" means etp and "dp"
+  /// means edp; "cp" applies only to the dense mesh and "ep" only to the experts' mesh. An axis of
+  /// size 1 may be omitted.
   std::string order = "tp-cp-ep-dp-pp";
 };
 
@@ -25,9 +25,9 @@ struct ParallelLayout {
   MeshLayout expert;  // axes etp, ep, edp, pp
 };
 
-/// dp and edp take what the other axes leave of the ranks. Throws Error(config) when they do not
-/// divide, when `order` names an unknown axis, one twice, or leaves one out that is larger than 1,
-/// and when the two meshes would put a rank into different pipelines.
+/// dp and edp get the ranks that the other axes leave. Throws Error(config) if the sizes do not
+/// divide; if `order` has an unknown or repeated axis, or omits one of size > 1; and if the two
+/// meshes would place a rank in different pipelines.
 MT_API ParallelLayout parallel_layout(const RankGrid& grid);
 
 }  // namespace mtrain

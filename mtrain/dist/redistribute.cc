@@ -3,7 +3,7 @@
 namespace mtrain {
 namespace {
 
-// How the n pieces along a dim lie in a tensor: `rows` times n runs of `run` elements.
+// The layout of the n shards along a dim in a tensor: `rows` times n runs of `run` elements.
 struct Cut {
   int64_t parts, rows = 1, run = 0;
 
@@ -11,9 +11,9 @@ struct Cut {
     for (int d = 0; d < dim; ++d) rows *= whole.size(d);
     run = whole.numel() / std::max<int64_t>(1, rows * parts);
   }
-  bool adjacent() const { return rows == 1; }  // pieces are already one behind the other
+  bool adjacent() const { return rows == 1; }  // the shards are contiguous already
 
-  /// From the whole to its pieces, one behind the other; or back.
+  /// Copies the whole into its contiguous shards, or back.
   CopyBlocksArgs apart(const Tensor& whole, const Tensor& pieces) const {
     return {.src = whole.raw(),
             .dst = pieces.raw(),
@@ -40,7 +40,7 @@ struct Cut {
             .accumulate = false,
             .dtype = whole.dtype()};
   }
-  /// One piece of the whole.
+  /// Copies one shard of the whole.
   CopyBlocksArgs one(const Tensor& whole, int part, const Tensor& piece) const {
     return {.src = static_cast<const char*>(whole.raw()) +
                    static_cast<size_t>(part * run) * size_of(whole.dtype()),
@@ -63,13 +63,13 @@ Shape resized(const Tensor& t, int dim, int64_t size) {
   return shape;
 }
 
-// One transfer of one rank. Planning backends have no values to move, and their ranks no peers.
+// One transfer of one rank. In a dry run there are no values to move, and ranks have no peers.
 class Carrier {
  public:
   Carrier(Run& run, const Axis& axis)
       : run_(run), axis_(axis), n_(axis.size()), moves_(run.backend().computes()) {}
 
-  /// `writable`: nobody reads x afterwards, so that the result may take its place.
+  /// `writable`: nobody reads x afterwards, so the result may overwrite it.
   Tensor carry(const Tensor& x, Placement from, Placement to, bool writable) const {
     switch (transition(from, to).forward) {
       case Transfer::none:
@@ -109,7 +109,7 @@ class Carrier {
     return y;
   }
 
-  // A copy: a view would keep the whole alive for as long as the piece.
+  // A copy: a view would keep the whole alive as long as the shard.
   Tensor slice(const Tensor& x, int dim) const {
     Tensor y = run_.empty(piece_shape(x, dim), x.dtype());
     Cut cut(x, dim, n_);
@@ -134,7 +134,7 @@ class Carrier {
     return resized(x, dim, x.size(dim) / n_);
   }
 
-  // The pieces of `x` along a dim, one behind the other.
+  // The shards of `x` along a dim, each contiguous, one after the other.
   Tensor in_pieces(const Tensor& x, int dim) const {
     (void)piece_shape(x, dim);
     Cut cut(x, dim, n_);
@@ -143,7 +143,7 @@ class Carrier {
     copy(cut.apart(x, out));
     return out;
   }
-  // The inverse; `pieces` has the shape of the whole already.
+  // The inverse of in_pieces(); `pieces` has the shape of the whole already.
   Tensor joined(const Tensor& pieces, int dim) const {
     Cut cut(pieces, dim, n_);
     if (cut.adjacent()) return pieces;
@@ -160,7 +160,7 @@ class Carrier {
   bool moves_;
 };
 
-struct Redistribute {  // y = x, placed otherwise;  dx = dy, placed dual(from)
+struct Redistribute {  // y = x with another placement;  dx = dy with placement dual(from)
   const Axis* axis = nullptr;
   Placement from = Placement::I(), to = Placement::I();
   MaybePlacement placed(const Tensor& x) const {
@@ -174,7 +174,7 @@ struct Redistribute {  // y = x, placed otherwise;  dx = dy, placed dual(from)
   }
 };
 
-/// Tensors that know how they lie along the axis are not mistaken for others.
+/// Checks `from` against the placement that the tensor carries, if it carries one.
 void check_placement(const Tensor& x, const Axis& axis, Placement from, Placement to) {
   if (!x.run().typed || x.run().typed->axis != &axis || !x.placement()) return;
   MT_CHECK(*x.placement() == from, "redistribute ", from, " -> ", to, " over '", axis.name(),
@@ -188,7 +188,7 @@ bool floating(DType dtype) {
 }  // namespace
 
 Tensor redistribute(const Tensor& x, const Axis& axis, Placement from, Placement to) {
-  (void)transition(from, to);  // an edge that is not there is one on any number of ranks
+  (void)transition(from, to);  // an unknown transition is an error for any number of ranks
   for (Placement p : {from, to})
     MT_CHECK(p.letter() != Placement::Letter::S || p.dim() < x.shape().rank(), p, " of ",
              x.shape());

@@ -18,7 +18,7 @@ Tensor ordered(Run& run, const Tensor& x, const std::vector<RowRange>& ranges, b
 
 namespace {
 
-struct ReorderRows {  // a permutation: its backward is the other way round
+struct ReorderRows {  // a permutation; backward applies the inverse
   std::vector<RowRange> ranges;
   bool back = false;
   MaybePlacement placed(const Tensor& x) const { return x.placement(); }

@@ -1,5 +1,5 @@
-// Rows in another order: between the order of ranks and that of tokens in their sequences. Host
-// memory.
+// Reorders rows between the order of ranks and the order of tokens in their sequences. Stateless;
+// for the rank's own thread.
 #pragma once
 #include <vector>
 
@@ -8,10 +8,10 @@
 
 namespace mtrain {
 
-/// The rows of `x` read range by range; `back`: from that order to the one it was. The ranges are
-/// all rows, each once.
+/// The rows of `x` [rows, width], concatenated range by range; `back`: the inverse permutation. The
+/// ranges cover all rows exactly once.
 Tensor ordered(Run& run, const Tensor& x, const std::vector<RowRange>& ranges, bool back);
-/// The same as an op.
+/// The same as a differentiable op.
 Tensor reorder_rows(const Tensor& x, const std::vector<RowRange>& ranges, bool back);
 
 }  // namespace mtrain

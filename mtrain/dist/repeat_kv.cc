@@ -7,8 +7,8 @@ struct RepeatKv {
   HeadLayout layout;
   int64_t copies = 1;
 
-  // The same stretch of every group in every row: `copy` has queries of its own, and keys and
-  // values like the others.
+  // Copies the same part of every group in every row: each copy has its own queries, and the same
+  // keys and values as the other copies.
   CopyBlocksArgs stretch(const Tensor& narrow, const Tensor& wide_tensor, int64_t copy,
                          bool of_keys) const {
     HeadLayout wide = with_copies(layout, copies);

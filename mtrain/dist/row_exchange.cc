@@ -9,7 +9,7 @@ int64_t total(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-struct Begin {  // rows that come for x; backward: x's gradient has come
+struct Begin {  // starts the exchange; backward completes that of x's gradient
   std::shared_ptr<RowExchange> exchange;
 
   Tensor forward(Run&, const Tensor& x) {
@@ -17,14 +17,14 @@ struct Begin {  // rows that come for x; backward: x's gradient has come
     if (!exchange->spread) exchange->finish();
     return exchange->result;
   }
-  // What is handed over is what was sent back, by End.
+  // Returns the gradient that End's backward sent.
   void backward(Run& run, const Tensor&, Grads<1>& g) {
     exchange->finish();
     g[0].give(run, std::exchange(exchange->result, {}));
   }
 };
 
-struct End {  // the same rows; backward sends their gradient back
+struct End {  // completes the exchange; backward starts that of the gradient
   std::shared_ptr<RowExchange> exchange;
 
   Tensor forward(Run&, const Tensor& begun) {
@@ -42,7 +42,7 @@ struct End {  // the same rows; backward sends their gradient back
 
 }  // namespace
 
-// A rehearsal has no peers: what would come is as much as what goes, and nothing moves.
+// A dry run has no peers: it receives as many rows as it sends, and moves nothing.
 void RowExchange::start(const Tensor& x, const RowCounts& to, const RowCounts& from) {
   MT_CHECK(!under_way && x.shape().rank() == 2 && x.contiguous() && total(*to) == x.size(0),
            x.shape(), " for ", total(*to), " rows");

@@ -1,6 +1,6 @@
-// An all-to-all of rows on the tape, begun by one op and waited for by another: what lies between
-// the two runs while the rows travel, forwards and, the other way round, backwards. For the rank's
-// own thread; the axis outlives the tape.
+// An all-to-all of rows on the tape, started by one op and awaited by another: the ops in between
+// overlap with the transfer, in forward and (in reverse order) in backward. For the rank's own
+// thread; the axis must outlive the tape.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,16 +10,16 @@
 
 namespace mtrain {
 
-/// One exchange: `send[r]` rows, back to back, to rank r, and `recv[r]` from it; its gradient takes
-/// the way back.
+/// One exchange: sends `send[r]` consecutive rows to rank r and receives `recv[r]` rows from it.
+/// The gradient takes the opposite direction.
 struct RowExchange {
   const Axis* axis = nullptr;
   RowCounts send, recv;
-  bool spread = false;  // what lies between begin and end runs while rows travel; otherwise the
-                        // first of the two waits
-  /// Called between beginning and waiting, once per direction; null or empty: nothing is.
+  bool spread = false;  // ops between begin and end overlap with the transfer; otherwise the first
+                        // of the two waits
+  /// Called between start and wait, once per direction; null or empty: no call.
   std::shared_ptr<std::function<void()>> while_travelling;
-  /// Gradients that are computed while gradients of rows travel; null: there are none.
+  /// Deferred gradients that are computed while gradients of rows are in transfer; null: none.
   std::shared_ptr<DeferredGradients> behind_gradients;
 
   void start(const Tensor& x, const RowCounts& to, const RowCounts& from);
@@ -30,10 +30,10 @@ struct RowExchange {
   bool under_way = false;
 };
 
-/// x [R,D] to the rows that come for it, which are there behind end_exchange(). Collective,
-/// forwards and backwards.
+/// x [R,D] -> the rows that this rank receives, which are valid only after end_exchange().
+/// Collective, in forward and backward.
 MT_API Tensor begin_exchange(const Tensor& x_RD, const std::shared_ptr<RowExchange>& exchange);
-/// `begun` itself, complete. Collective, forwards and backwards.
+/// Returns `begun` itself, complete. Collective, in forward and backward.
 MT_API Tensor end_exchange(const Tensor& begun, const std::shared_ptr<RowExchange>& exchange);
 
 }  // namespace mtrain

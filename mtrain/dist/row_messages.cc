@@ -5,7 +5,7 @@
 namespace mtrain {
 namespace {
 
-/// Lets what is under way go on: some transports move only when they are asked.
+/// Polls pending transfers: some transports make progress only when they are called.
 void poke(std::vector<Pending>& all) {
   for (Pending& pending : all) pending.done();
 }
@@ -23,7 +23,7 @@ PiecewiseAllGather::PiecewiseAllGather(Run& run, const Axis& axis, const Tensor&
            whole.shape());
   run.copy(own, mine);
   if (!run.backend().computes()) return;
-  for (int step = 1; step < n; ++step) {  // from the rank behind, to the one before: all pairs meet
+  for (int step = 1; step < n; ++step) {  // from the rank `step` after; sends go `step` before
     int from = circle(me, step, n);
     come_[static_cast<size_t>(from)] = axis.comm().start_recv(rows_of_rank(whole, from, n), from);
   }
@@ -91,7 +91,7 @@ void PiecewiseReduceScatter::add_on_host(const Tensor& sum) const {
   reduce_in_order(inputs, {&output, 1}, sum.numel(), sum.dtype(), ReduceOp::sum);
 }
 
-// The same additions.
+// The same sum as on the host.
 void PiecewiseReduceScatter::add_on_device(const Tensor& sum) const {
   Tensor total = sum.dtype() == DType::f32 ? sum : run_.empty(sum.shape(), DType::f32);
   run_.copy(total, summands_[0]);

@@ -1,7 +1,7 @@
-// An all-gather and a reduce-scatter of rows as one message between each two ranks, so that a piece
-// can be worked on while others travel. What is sent and added up, and in which order, is that of
-// the collectives. For the rank's own thread; refers to the axis. Rehearsals take the memory and
-// move nothing.
+// An all-gather and a reduce-scatter of rows as one message per pair of ranks, so that a rank can
+// compute on one shard while others are in transfer. They send and sum the same data in the same
+// order as the collectives. For the rank's own thread; do not own the axis. Dry runs allocate the
+// memory and move nothing.
 #pragma once
 #include <vector>
 
@@ -10,11 +10,11 @@
 
 namespace mtrain {
 
-/// The rank `step` places behind another in the circle of all: the order in which ranks work on
-/// pieces.
+/// The rank `step` places after `first` in the ring of all ranks: the order in which ranks process
+/// shards.
 inline int circle(int first, int step, int size) { return (first + step) % size; }
 
-/// Rows [rank * rows, (rank + 1) * rows) of a whole.
+/// Rows [rank * rows, (rank + 1) * rows) of `whole`, as a view.
 inline Tensor rows_of_rank(const Tensor& whole, int rank, int size) {
   int64_t rows = whole.size(0) / size;
   return whole.slice(0, rows * rank, rows * (rank + 1));
@@ -22,11 +22,12 @@ inline Tensor rows_of_rank(const Tensor& whole, int rank, int size) {
 
 class PiecewiseAllGather {
  public:
-  /// Begins: `mine` goes to every rank, and theirs to their places in `whole`.
+  /// Starts: sends `mine` [T/n, D] to every rank, and receives the other shards into their places
+  /// in `whole` [T, D].
   PiecewiseAllGather(Run& run, const Axis& axis, const Tensor& mine, const Tensor& whole);
-  /// Returns when the piece of `rank` is there.
+  /// Returns when the shard of `rank` has arrived.
   void wait(int rank);
-  /// Returns when all pieces are there and this rank's own has gone.
+  /// Returns when all shards have arrived and this rank's own shard is sent.
   void finish();
 
  private:
@@ -36,11 +37,11 @@ class PiecewiseAllGather {
 
 class PiecewiseReduceScatter {
  public:
-  /// Begins: summands of this rank's piece, of this form, are expected from every rank.
+  /// Starts: expects partial sums of this rank's shard, with this shape and dtype, from every rank.
   PiecewiseReduceScatter(Run& run, const Axis& axis, const Shape& piece, DType dtype);
-  /// A summand of the piece of another rank goes there. It is kept until it has gone.
+  /// Sends a partial sum of another rank's shard to that rank; keeps it alive until it is sent.
   void send(int rank, const Tensor& summand);
-  /// The sum of all ranks' summands of this rank's piece, in the order of ranks, rounded once.
+  /// The sum of all ranks' partial sums of this rank's shard, in the order of ranks, rounded once.
   Tensor finish(const Tensor& own);
 
  private:

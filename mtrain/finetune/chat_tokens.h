@@ -1,4 +1,4 @@
-// The tokens of a rendered conversation. Stateless.
+// Encodes a rendered conversation to tokens. Stateless functions; safe from any thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,11 +16,12 @@ struct ChatTokens {
   std::vector<size_t> first_byte;  // of each id, in the text
 };
 
-/// Special tokens are made only of what the template wrote (chat::split_special); all else is text.
+/// Encodes a rendered conversation. Only text written by the template becomes special tokens
+/// (chat::split_special).
 MT_API ChatTokens encode_chat(const chat::Text& text, const Tokenizer& tokenizer);
 
-/// Adds "bos_token", "eos_token" and "pad_token" by the tokenizer's own ids, where the template's
-/// files do not say.
+/// Adds "bos_token", "eos_token" and "pad_token" from the tokenizer's ids, where the template's
+/// files do not define them.
 MT_API void add_special_names(const Tokenizer& tokenizer,
                               std::map<std::string, std::string>& special);
 

@@ -1,5 +1,5 @@
-// Example: one record of fine-tuning data, understood but not yet tokens; and what becomes of it.
-// Values.
+// Example: one parsed record of fine-tuning data before tokenization; and TokenizedExample, its
+// tokens. Plain values that own their data.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace mtrain::finetune {
 
-/// A piece of text, and whether it is to be learnt.
+/// A piece of text, and whether it is trained on.
 struct Segment {
   std::string text;
   bool trained = false;
@@ -16,17 +16,18 @@ struct Segment {
 struct Example {
   enum class Kind : uint8_t {
     chat,      // messages, for a chat template
-    prompted,  // segments that are one text: a token is trained where the text that it ends in is
-    segments,  // segments that are encoded each by itself
+    prompted,  // segments of one text: a token is trained when the segment in which it ends is
+               // trained
+    segments,  // segments that are encoded separately
     tokens     // ids
   };
   Kind kind = Kind::chat;
   std::string place;  // "chats.jsonl:7", for messages
   // chat
   std::string messages, tools;  // JSON: a list of {role, content, …}; a list, or empty
-  std::vector<bool> spoken;     // of each message: whether it may be learnt as an assistant's
-  std::vector<bool> silenced;  // of each message: whether the record says that it is not learnt, by
-                               // weight or train
+  std::vector<bool> spoken;     // of each message: whether it may be trained on as an assistant's
+  std::vector<bool> silenced;   // of each message: whether the record excludes it from training, by
+                                // weight or train
   // prompted and segments
   std::vector<Segment> texts;
   // tokens
@@ -34,7 +35,7 @@ struct Example {
   std::vector<uint8_t> trained;  // of each id
 };
 
-/// What an example became: ids, and which of them are to be predicted.
+/// An encoded example: ids, and which of them are trained on (predicted).
 struct TokenizedExample {
   std::vector<int32_t> ids;
   std::vector<uint8_t> trained;

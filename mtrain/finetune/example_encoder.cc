@@ -38,8 +38,8 @@ bool has_template_file(const fs::path& folder) {
   return read_file(folder / "tokenizer_config.json").find("\"chat_template\"") != std::string::npos;
 }
 
-/// What the function of a call or of a definition is named, in either form: {"function": {"name"}}
-/// or {"name"}.
+/// The name of the function in a call or a definition, in either form: {"function": {"name"}} or
+/// {"name"}.
 const chat::Value* function_name(const chat::Value& of) {
   if (!of.is(chat::Value::Kind::map)) return nullptr;
   const chat::Value* function = of.as_map().find("function");
@@ -48,7 +48,7 @@ const chat::Value* function_name(const chat::Value& of) {
   return name && name->is(chat::Value::Kind::text) ? name : nullptr;
 }
 
-/// Whether `part` stands in the text, written by whom it is of.
+/// True when `part` is in the text with the given origin.
 bool is_written(const chat::Text& text, const chat::Text& part) {
   for (size_t at = text.bytes.find(part.bytes); at != std::string::npos;
        at = text.bytes.find(part.bytes, at + 1))
@@ -56,7 +56,7 @@ bool is_written(const chat::Text& text, const chat::Text& part) {
   return false;
 }
 
-/// Where a template leaves a call out, what is learnt in its place is to say nothing.
+/// Refuses a call that the template omits: the model would be trained to say nothing instead.
 void require_calls(const chat::Value& messages, const chat::Text& text,
                    const std::string& template_name) {
   for (size_t i = 0; i < messages.items().size(); ++i) {
@@ -75,8 +75,8 @@ void require_calls(const chat::Value& messages, const chat::Text& text,
   }
 }
 
-/// Where a template leaves the definition of a tool out, the model learns to call what it is not
-/// told of.
+/// Refuses a tool definition that the template omits: the model would be trained to call a tool
+/// that it does not know.
 void require_tools(const chat::Value& tools, const chat::Text& text,
                    const std::string& template_name) {
   for (const chat::Value& tool : tools.items()) {
@@ -137,14 +137,14 @@ std::vector<std::string> ExampleEncoder::missing_special_tokens() const {
                          file_.text_marks.end();
       if (!known && !plain && tokenizer_.encode(mark).size() != 1) out.push_back(std::move(mark));
     }
-  } catch (
-      const Error&) {  // a template for other conversations: its faults are those of the records
+  } catch (const Error&) {  // the template refuses this conversation; faults are reported for the
+                            // records
   }
   return out;
 }
 
-/// Which bytes are learnt: all or the assistant's stretches, less the words of messages that must
-/// not be.
+/// Marks the bytes to train on: all, or the assistant's stretches, without the words of messages
+/// that are excluded.
 void ExampleEncoder::mark_learnt(const chat::RenderedChat& chat, const Example& example,
                                  std::vector<uint8_t>& learnt) const {
   const bool all = options_.train_on == TrainOn::all;
@@ -202,8 +202,8 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   return out;
 }
 
-/// One text, as generation will see it. A token with a part of the answer in it is the answer's, as
-/// in TRL.
+/// Encodes one text, as generation will see it. A token that contains a part of the answer belongs
+/// to the answer, as in TRL.
 TokenizedExample ExampleEncoder::prompted(const Example& example) const {
   std::string text;
   std::vector<size_t> ends;
@@ -217,7 +217,7 @@ TokenizedExample ExampleEncoder::prompted(const Example& example) const {
     return std::any_of(special.begin(), special.end(),
                        [id](const SpecialToken& t) { return t.id == id; });
   };
-  // What stands around a text (empty spans of special tokens) is not learnt, but for the end.
+  // Special tokens around a text (empty spans) are not trained on, except at the end.
   for (size_t i = 0; i < out.ids.size(); ++i) {
     const bool empty = spans[i].begin == spans[i].end, around = empty && is_special(out.ids[i]);
     const size_t last = empty ? spans[i].begin : spans[i].end - 1;
@@ -278,7 +278,7 @@ std::vector<TokenizedExample> ExampleEncoder::encode_all(
   std::vector<TokenizedExample> out(examples.size());
   std::vector<std::optional<Error>> faults(examples.size());
   std::atomic<size_t> next = 0;
-  std::exception_ptr bug;  // of one thread; guarded by `failed`
+  std::exception_ptr bug;  // the exception of one thread; guarded by `failed`
   std::atomic<bool> failed = false;
   auto work = [&] {
     for (size_t i; !failed && (i = next.fetch_add(1)) < examples.size();) {
@@ -293,7 +293,7 @@ std::vector<TokenizedExample> ExampleEncoder::encode_all(
   };
   size_t count = threads > 0 ? static_cast<size_t>(threads)
                              : std::max(1u, std::thread::hardware_concurrency());
-  count = std::min(count, examples.size() / 16 + 1);  // a thread is worth some records
+  count = std::min(count, examples.size() / 16 + 1);  // each thread gets at least some records
   std::vector<std::thread> helpers;
   for (size_t i = 1; i < count; ++i) helpers.emplace_back(work);
   work();

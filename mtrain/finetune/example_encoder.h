@@ -1,5 +1,5 @@
-// ExampleEncoder: examples to tokens and what is learnt of them. Refers to its tokenizer. Immutable
-// once made: const members are safe from any thread.
+// ExampleEncoder encodes examples to tokens and their loss masks. Refers to its tokenizer, which
+// must outlive it. Immutable: const members are safe from any thread.
 #pragma once
 #include <ctime>
 #include <filesystem>
@@ -19,40 +19,40 @@
 
 namespace mtrain::finetune {
 
-/// Whose words are learnt: the assistant's (the completion's), those of its last turn, everybody's.
+/// The text to train on: the assistant's (or the completion), only its last turn, or all text.
 enum class TrainOn : uint8_t { assistant, last, all };
 
 struct EncoderOptions {
-  std::string chat_template = {};  // a ready-made one (chat::ready_made_names), or empty
+  std::string chat_template = {};  // a ready-made template (chat::ready_made_names), or empty
   std::string template_path =
-      {};  // else; empty: the template next to the tokenizer's files, where there is one
-  std::string template_name = "default";  // among several
+      {};  // otherwise a file; empty: the template next to the tokenizer's files, if there is one
+  std::string template_name = "default";  // the name, if there are several templates
   std::filesystem::path base_directory;   // relative paths start here
-  std::string date = "2024-07-26";  // what templates take for today, so that the same data give the
-                                    // same tokens on any day
+  std::string date = "2024-07-26";  // today's date for templates; fixed, so the tokens of the data
+                                    // do not depend on the day
   TrainOn train_on = TrainOn::assistant;
 };
 
 class MT_API ExampleEncoder {
  public:
-  /// Error(config) for a date that is none, or both chat_template and template_path; what
-  /// read_template throws for a template_path that is given.
+  /// Error(config) for an invalid date, or for both chat_template and template_path. Also throws
+  /// what read_template throws for the given template_path.
   ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions& options);
 
-  /// Throws Error(data) with the example's place for what cannot be rendered, or an id outside the
-  /// vocabulary; Error(config) for a conversation where there is no template.
+  /// Throws Error(data) with the example's location when it cannot be rendered or has an id outside
+  /// the vocabulary; Error(config) for a conversation without a template.
   TokenizedExample encode(const Example& example) const;
-  /// The same for many, on `threads` threads (0: one for each core). The result does not depend on
-  /// how many. A fault of an example is told to `rejected`, on this thread and in order, and leaves
-  /// nothing of it.
+  /// Encodes many examples on `threads` threads (0: one per core). The result does not depend on
+  /// the number of threads. Passes each faulty example to `rejected`, on the calling thread and in
+  /// order; its result is empty.
   std::vector<TokenizedExample> encode_all(
       std::span<const Example> examples,
       const std::function<void(const Example&, const Error&)>& rejected, int threads = 0) const;
   bool has_template() const { return template_ != nullptr; }
-  /// Tokens that the template writes, "<|im_end|>", and the tokenizer spells with several: it
-  /// belongs to another model then.
+  /// Special tokens of the template, such as "<|im_end|>", that the tokenizer encodes as several
+  /// tokens. If there are any, the template belongs to another model.
   std::vector<std::string> missing_special_tokens() const;
-  /// Text that changes when the encoding does.
+  /// A text that changes whenever the encoding changes.
   std::string identity() const;
 
  private:

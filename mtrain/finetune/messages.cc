@@ -7,7 +7,7 @@
 namespace mtrain::finetune {
 namespace {
 
-/// Who speaks, as data sets call it -> as chat templates call it.
+/// A role's name in datasets -> its name in chat templates.
 const std::map<std::string, std::string> kRoles = {
     {"human", "user"},         {"gpt", "assistant"},
     {"chatgpt", "assistant"},  {"bot", "assistant"},
@@ -16,7 +16,7 @@ const std::map<std::string, std::string> kRoles = {
     {"tool_response", "tool"}, {"function_response", "tool"},
     {"ipython", "tool"}};
 
-/// OpenAI's and LLaMA-Factory's parts of a content, where all of them are text.
+/// Joins the parts of a content (OpenAI, LLaMA-Factory) when all of them are text.
 Json joined_parts(const Json& parts) {
   std::string text;
   for (const auto& part : parts) {
@@ -33,7 +33,7 @@ Json joined_parts(const Json& parts) {
   return text;
 }
 
-/// {"name", "arguments"} -> the form in which chat templates want a call.
+/// {"name", "arguments"} -> the form of a call in chat templates.
 Json call_of(const Json& call) {
   if (!call.is_object() || !call.contains("name"))
     throw RecordFault{"calls a function without a name",
@@ -46,7 +46,7 @@ Json call_of(const Json& call) {
   return {{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", arguments}}}};
 }
 
-/// What a speaker "function_call" says: JSON of one call or a list of them.
+/// Parses a message of the role "function_call": JSON of one call or of a list of calls.
 Json calls_of(const std::string& text) {
   Json parsed = Json::parse(text, nullptr, false);
   Json calls = Json::array();
@@ -59,7 +59,7 @@ Json calls_of(const std::string& text) {
   return calls;
 }
 
-/// Takes the fields that weigh a message out of it; whether one says that it is not learnt.
+/// Removes the fields that weight a message; true when one of them excludes it from training.
 bool take_silenced(Json& message) {
   bool silenced = false;
   for (const char* key : {"weight", "train", "loss_weight"}) {

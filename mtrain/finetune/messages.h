@@ -1,5 +1,5 @@
-// Conversations of any make as OpenAI's list of messages. For record_format.cc and preference.cc.
-// Immutable once made.
+// Converts conversations of any format to OpenAI's list of messages. Used by record_format.cc and
+// preference.cc only.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,19 +9,20 @@
 
 namespace mtrain::finetune {
 
-/// Collects the messages of one conversation. For one thread.
+/// Collects the messages of one conversation. Refers to its options. Not synchronised: one thread
+/// at a time.
 class Conversation {
  public:
   explicit Conversation(const FormatOptions& options);
   Conversation(Conversation&&) noexcept;
   ~Conversation();
-  /// One message {role, content, …} or {from, value}; `may_train` false: its words are not learnt.
-  /// Throws RecordFault.
+  /// One message {role, content, …} or {from, value}; `may_train` false: the message is not trained
+  /// on. Throws RecordFault.
   void add(const Json& message, bool may_train = true);
-  /// All of a list. `what`: the field's name.
+  /// All messages of a list. `what`: the field's name.
   void add_all(const Json& list, const std::string& what, bool may_train = true);
   void add_text(const char* role, const std::string& text, bool may_train = true);
-  /// The tools that may be called: a list, or JSON text of one.
+  /// The tools that may be called: a list, or a list as JSON text.
   void set_tools(const Json& tools);
   /// REQUIRES: at least one message was added.
   Example finish() &&;
@@ -34,8 +35,8 @@ class Conversation {
   std::vector<bool> spoken_, silenced_;
 };
 
-/// The field that a format calls `name`, by the recipe's columns; null when the record has it not,
-/// or as null.
+/// The field that a format calls `name`, mapped by the recipe's columns; null when it is absent or
+/// null.
 const Json* find_field(const Json& record, const char* name, const Columns& columns);
 
 }  // namespace mtrain::finetune

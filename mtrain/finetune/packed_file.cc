@@ -25,8 +25,8 @@ std::string again(const fs::path& prefix) {
              printable(prefix.string()), " --force");
 }
 
-/// Of ids and of what is learnt, record by record in the order of the files; and of where packs
-/// end.
+/// Checksums of ids and masks, record by record in the order of the files, and of the ends of
+/// packs.
 struct Checksums {
   uint32_t ids = 0, learnt = 0;
   void add(std::span<const int32_t> some_ids, std::span<const uint8_t> some_learnt) {
@@ -50,7 +50,7 @@ bool is_packed(const fs::path& prefix) {
 void write_packed(const fs::path& prefix, const ExampleStore& examples, const Packs& packs,
                   const PackedOrigin& origin, bool overwrite) {
   IndexedWriter ids(prefix, token_dtype(origin.vocab_size),
-                    {.overwrite = overwrite});  // also keeps a second writer out
+                    {.overwrite = overwrite});  // also locks out a second writer
   std::error_code ignored;
   if (fs::remove(idx_path(prefix), ignored))
     sync_directory(fs::absolute(prefix).parent_path(), "packed.unlink");
@@ -149,7 +149,7 @@ struct PackedFile::Manifest {
 
 namespace {
 
-/// What the recipe sets is what was packed.
+/// Checks that the recipe's settings are those of the packs.
 void check_settings(const std::string& name, const std::map<std::string, std::string>& packed,
                     const PackedOrigin& wanted, const std::string& remedy) {
   for (const auto& [setting, value] : wanted.settings) {
@@ -165,7 +165,7 @@ void check_settings(const std::string& name, const std::map<std::string, std::st
   }
 }
 
-/// `prefix`, once all of its files are there.
+/// Returns `prefix` after checking that all of its files exist.
 const fs::path& complete(const fs::path& prefix) {
   std::error_code ignored;
   for (const fs::path& path : {idx_path(prefix), bin_path(prefix), idx_path(learnt_prefix(prefix)),

@@ -1,13 +1,13 @@
-// Packed records on disk: what `mtrain data pack --output` writes and the sft dataset reads without
-// a tokenizer's work. Four files and a manifest:
+// Packed records on disk. `mtrain data pack --output` writes them; the sft dataset reads them
+// without tokenizing. Four files and a manifest:
 //
-//   PREFIX.bin, .idx           the ids: a sequence for each record, a document for each pack
-//   (mtrain/data/indexed_file.h) PREFIX.learnt.bin, .idx    the same sequences of bytes: 1 where an
-//   id is learnt, else 0 PREFIX.packed.json         tokenizer, encoding, length of samples, source,
-//   sizes and checksums
+//   PREFIX.bin, .idx          the ids: a sequence per record, a document per pack
+//                             (mtrain/data/indexed_file.h)
+//   PREFIX.learnt.bin, .idx   sequences of bytes in parallel: 1 where an id is trained on, else 0
+//   PREFIX.packed.json        tokenizer, encoding, length of samples, source, sizes, checksums
 //
-// PREFIX.idx is renamed into place last: whatever a kill leaves has none and is replaced by the
-// next writer, and an .idx that is there has its other files.
+// PREFIX.idx is renamed into place last. So an interrupted write leaves no .idx and the next writer
+// replaces its files, and an existing .idx implies that the other files are complete.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,39 +21,39 @@
 
 namespace mtrain::finetune {
 
-/// What packs are made of and with. Value.
+/// The inputs that packs were made from. Value.
 struct PackedOrigin {
-  std::string tokenizer, encoding;  // identities: of Tokenizer, of ExampleEncoder
+  std::string tokenizer, encoding;  // identities of the Tokenizer and of the ExampleEncoder
   int64_t vocab_size = 0;           // of the tokenizer
-  int64_t seq_length = 0;           // places of a sample
-  /// Settings of the dataset that decide what is packed, by name, as texts. A writer's are those
-  /// that counted; a reader's are those that its recipe sets to something else than the default.
+  int64_t seq_length = 0;           // positions of a sample
+  /// Settings of the dataset that determine the packs, by name, as texts. A writer stores all of
+  /// them; a reader passes those that its recipe sets to other values than the defaults.
   std::map<std::string, std::string> settings;
   fs::path source;            // the records
   std::string source_sha256;  // of them
 };
 
-/// Whether packs of this name were written, or begun.
+/// True when packs of this name were written or begun.
 MT_API bool is_packed(const fs::path& prefix);
 
 /// Writes packs atomically. Error(io) when the files exist (unless `overwrite`), when another
 /// process writes them, or when the folder cannot be written. Failpoints: those of IndexedWriter,
-/// each passed for the ids and for what is learnt, and of write_file_atomic under `packed`.
+/// once for the ids and once for the masks, and those of write_file_atomic under `packed`.
 MT_API void write_packed(const fs::path& prefix, const ExampleStore& examples, const Packs& packs,
                          const PackedOrigin& origin, bool overwrite);
 
-/// Packs, mapped read-only and checked in full when opened. Immutable: const members are safe from
-/// any thread.
+/// Packs, mapped read-only and checked completely when opened. Owns the mappings. Immutable: const
+/// members are safe from any thread.
 class MT_API PackedFile {
  public:
-  /// `wanted`: what the reader would pack with; its source is not looked at. Error(config) where
-  /// tokenizer, encoding, length of samples or one of its settings were others, or a setting is not
-  /// recorded; Error(data) naming the file and the place of what is damaged, and for a source that
-  /// lies where it was and has changed since.
+  /// `wanted`: the origin that the reader expects; its source is ignored. Error(config) when the
+  /// tokenizer, encoding, length of samples or one of the settings differs, or a setting is not
+  /// recorded. Error(data) with file and position for damage, and for a source that still exists
+  /// and has changed since.
   PackedFile(const fs::path& prefix, const PackedOrigin& wanted);
   int64_t size() const { return ids_.num_documents(); }
   int64_t num_records() const { return ids_.num_sequences(); }
-  /// Changes when anything in it does.
+  /// Changes whenever the content changes.
   const std::string& digest() const { return digest_; }
   /// "data/chats (packed): 990 records in 120 packs, 12345 of 54321 tokens are learnt"
   std::string summary() const;

@@ -1,10 +1,10 @@
-// PackedSource: samples of seq_length tokens that hold one or several examples each. Immutable;
-// get() is safe from any thread.
+// PackedSource: samples of seq_length tokens that hold one or several examples each. Shares
+// ownership of its examples and packs. Immutable; get() is safe from any thread.
 //
-// An example of n ids takes n - 1 places: each id but the last is an input, each but the first a
-// target. Every example is a sequence of its own, with positions from 0, and so is the padding
-// behind them, none of whose targets counts: what the model computes for an example depends neither
-// on its neighbours nor on the padding.
+// An example of n ids takes n - 1 positions: each id but the last is an input, each but the first
+// is a target. Every example is a separate sequence with positions from 0. The padding after the
+// examples is also a separate sequence, and its targets are ignored. So the model's result for an
+// example depends neither on its neighbours nor on the padding.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace mtrain::finetune {
 
-/// Tokenized examples end to end. Value.
+/// Tokenized examples, stored contiguously. Value.
 class MT_API ExampleStore {
  public:
   /// REQUIRES: at least two ids.
@@ -26,7 +26,7 @@ class MT_API ExampleStore {
   int64_t num_tokens() const { return begin_.back(); }
   std::span<const int32_t> ids(int64_t example) const;
   std::span<const uint8_t> trained(int64_t example) const;
-  /// Places it takes in a sample.
+  /// The number of positions that it takes in a sample.
   int32_t length(int64_t example) const { return static_cast<int32_t>(ids(example).size()) - 1; }
 
  private:
@@ -35,17 +35,18 @@ class MT_API ExampleStore {
   std::vector<int64_t> begin_{0};
 };
 
-/// How samples follow each other. Without a shuffle they come in order, epoch after epoch.
+/// The order of samples. Without a shuffle they come in order, epoch after epoch.
 struct MT_API SampleOrder {
   int64_t num_samples = Dataset::kOneEpoch;
   std::optional<uint64_t> shuffle_seed;  // a new order for each epoch
-  /// How many there are, in whole epochs of `count`. REQUIRES: count > 0.
+  /// The number of samples, in whole epochs of `count`. REQUIRES: count > 0.
   int64_t size(int64_t count) const;
-  /// Which of `count` comes as number `index`.
+  /// Which of `count` samples comes at `index`.
   int64_t item(int64_t index, int64_t count) const;
 };
 
-/// Samples as passes over `per_epoch` of them, to the nearest hundredth: "1 epoch", "1.67 epochs".
+/// A number of samples in epochs of `per_epoch`, to the nearest hundredth: "1 epoch", "1.67
+/// epochs".
 MT_API std::string epochs_text(int64_t samples, int64_t per_epoch);
 
 class MT_API PackedSource final : public SampleSource {
@@ -64,7 +65,7 @@ class MT_API PackedSource final : public SampleSource {
   int64_t size_;
 };
 
-/// Lays one example into a sample from place `at` on; gives the place behind it.
+/// Writes one example into a sample from position `at` on; returns the position after it.
 MT_API size_t lay_example(std::span<const int32_t> ids, std::span<const uint8_t> trained, size_t at,
                           Sample& out);
 /// Fills the rest of a sample with padding.

@@ -9,8 +9,8 @@
 namespace mtrain::finetune {
 namespace {
 
-/// The room left in each pack, under a tree of the largest room below each node: the first pack
-/// with room is found on the way down.
+/// The free room of each pack, as a tree whose nodes hold the largest room below them: a descent
+/// finds the first pack with enough room.
 class Rooms {
  public:
   Rooms(size_t packs, int32_t capacity)

@@ -1,4 +1,4 @@
-// Packing: several short sequences in one sample. A pure function.
+// Packing: puts several short sequences into one sample. Pure functions; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -22,9 +22,10 @@ struct Packs {
 
 /// First fit, longest first (Johnson 1973): each item, from the longest on, goes into the first
 /// pack with room for it. Needs at most 11/9 of the fewest packs and 6/9 of one more (Dósa 2007).
-/// Equal lengths in the order of their indices. O(n log n). REQUIRES: 0 < length <= capacity.
+/// Items of equal length keep the order of their indices. O(n log n). REQUIRES: 0 < length <=
+/// capacity.
 MT_API Packs pack_first_fit_decreasing(std::span<const int32_t> lengths, int32_t capacity);
-/// Each item a pack of its own.
+/// One item per pack.
 MT_API Packs pack_singly(int64_t count);
 
 }  // namespace mtrain::finetune

@@ -20,7 +20,7 @@ const Json& needed(const Json& record, const char* name, const FormatOptions& op
       "wanted chosen and rejected, or a label; dataset.columns says where they have other names"};
 }
 
-/// A conversation's messages: of a list, or one message by itself.
+/// The messages as a list; `value` is a list or a single message.
 Json messages_of(const Json& value) {
   if (value.is_object()) return Json::array({value});
   if (value.is_array()) return value;
@@ -28,7 +28,7 @@ Json messages_of(const Json& value) {
                     "wanted a message or a list of them"};
 }
 
-/// What comes before the answers: none where they begin with it themselves.
+/// The prompt before the answers; empty when the answers contain it.
 Json context_of(const Json& record, const FormatOptions& options) {
   for (const char* name : {"prompt", "conversations", "messages"})
     if (const Json* found = find_field(record, name, options.columns); found && found->is_array())
@@ -68,7 +68,7 @@ Preference read_pair(const Json& record, const FormatOptions& options) {
   }
   const Json good = messages_of(chosen), bad = messages_of(rejected),
              context = context_of(record, options);
-  size_t alike = 0;  // messages that both begin with are the prompt, unless it was given
+  size_t alike = 0;  // common first messages are the prompt, unless a prompt is given
   while (context.empty() && alike < std::min(good.size(), bad.size()) && good[alike] == bad[alike])
     ++alike;
   return {answer(record, context, good, alike, options),

@@ -1,9 +1,9 @@
-// Preference data: answers that somebody liked and disliked. Read, encoded and laid out; the
-// objective that learns from them is a trainer's. Stateless functions over values; a PreferenceFile
-// is immutable once made.
+// Preference data: preferred and rejected answers. Reads, encodes and packs them; the training
+// objective that uses them is elsewhere. Stateless functions over values; a PreferenceFile is
+// immutable and safe from any thread.
 //
-//   pairs   {prompt, chosen, rejected}: texts, or lists of messages; {chosen, rejected}:
-//   conversations that begin alike;
+//   pairs   {prompt, chosen, rejected}: texts, or lists of messages
+//           {chosen, rejected}: conversations with a common beginning
 //           {conversations or messages, chosen, rejected}: the answers as messages
 //   labels  {messages, label} or {prompt, completion, label}: true where the answer is good
 #pragma once
@@ -22,7 +22,7 @@ struct MT_API PreferenceSettings {
   void bind(Fields& f);
 };
 
-/// One record: what is learnt of each answer is the answer alone.
+/// One record. Only the answers are trained on, not the prompt.
 struct Preference {
   Example chosen;                   // or the only answer
   std::optional<Example> rejected;  // of a pair
@@ -45,7 +45,8 @@ struct MT_API PreferenceFile {
   std::string summary(int64_t seq_length) const;
 };
 
-/// As load_sft_file. A record whose answers do not fit one sample together is dropped, or an error.
+/// Like load_sft_file. A record whose answers do not fit into one sample together is dropped or is
+/// an error, by settings.too_long.
 MT_API PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettings& settings,
                                            const ExampleEncoder& encoder, int64_t seq_length);
 /// Samples of these records: chosen and rejected are two sequences of one sample.

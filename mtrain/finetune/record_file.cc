@@ -18,12 +18,12 @@ constexpr int kMaxDepth = 64;
 constexpr uint64_t kMaxRecordBytes = uint64_t{64} << 20;
 constexpr const char* kHint = "wanted is one object a line, or one list of objects";
 
-/// What a record must not be, whatever its fields mean.
+/// Thrown for a record that is invalid regardless of the meaning of its fields.
 struct BadJson {
   std::string what;
 };
 
-/// The parser's words without its name for the place.
+/// The parser's message without its own location.
 std::string reason(const nlohmann::json::exception& error) {
   std::string_view what = error.what();
   size_t detail = what.find("; last read"),
@@ -32,8 +32,7 @@ std::string reason(const nlohmann::json::exception& error) {
   return printable(what.substr(begin + 2, detail == what.npos ? detail : detail - begin - 2), 100);
 }
 
-/// Refuses what nests too deeply and fields that are there twice; hands out the objects at
-/// `record_depth`.
+/// Refuses deep nesting and duplicate fields; passes on the objects at `record_depth`.
 class Watch {
  public:
   Watch(int record_depth, std::function<void(Json&)> each)
@@ -51,7 +50,7 @@ class Watch {
       throw BadJson{cat("is ", parsed.type_name(), ", not an object")};
     if (event != Event::object_end) return true;
     each_(parsed);
-    return record_depth_ == 0;  // what a list has given is not kept
+    return record_depth_ == 0;  // objects of a list that were passed on are not kept
   }
 
  private:
@@ -127,7 +126,8 @@ void BadRecords::reject(const std::string& place, const std::string& fault,
 void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
   std::error_code ignored;
   if (fs::exists(path, ignored) && !fs::is_directory(path, ignored))
-    ::close(open_regular_file(path));  // a stream would wait for a pipe's writer
+    ::close(open_regular_file(
+        path));  // checked here, since a stream would wait for the writer of a pipe
   std::ifstream in(path, std::ios::binary);
   MT_USER_CHECK(in.is_open() && !fs::is_directory(path, ignored), ErrorClass::io,
                 cat("cannot read ", printable(path.string())),

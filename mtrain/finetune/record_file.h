@@ -1,5 +1,5 @@
-// Records of a JSON file: one object a line, or one list of objects. Streams: memory holds one
-// record. Stateless.
+// Reads the records of a JSON file: one object per line, or one list of objects. Streams: memory
+// holds one record. Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,12 +12,13 @@ namespace mtrain::finetune {
 
 using Json = nlohmann::ordered_json;
 
-/// What to do with records that cannot be read, and how many there were.
+/// The policy for records that cannot be read, and their number. Not synchronised: one thread at a
+/// time.
 class MT_API BadRecords {
  public:
-  /// `skip`: leave them out, up to `limit` of them; otherwise the first ends the reading.
+  /// `skip`: omit them, up to `limit`; otherwise the first one is an error.
   BadRecords(bool skip, int64_t limit) : skip_(skip), limit_(limit) {}
-  /// Returns when the record is to be left out, else throws Error(data) with the place.
+  /// Returns when the record is to be omitted; otherwise throws Error(data) with its location.
   void reject(const std::string& place, const std::string& fault, const std::string& hint);
   int64_t skipped() const { return skipped_; }
 
@@ -26,12 +27,13 @@ class MT_API BadRecords {
   int64_t limit_, skipped_ = 0;
 };
 
-/// Gets a record and its place, "chats.jsonl:7" or "chats.json: record 7".
+/// Receives a record and its location, "chats.jsonl:7" or "chats.json: record 7".
 using OnRecord = std::function<void(Json& record, const std::string& place)>;
 
-/// Calls `each` with every record, in order. Error(io) for a file that cannot be read; Error(data)
-/// with the place for text that is no JSON, no object, nested too deeply, or has a field twice. A
-/// fault inside a list is the end of it, whatever `bad` says.
+/// Calls `each` with every record, in order. Error(io) when the file cannot be read; Error(data)
+/// with the location for a record that is not JSON, is not an object, is nested too deeply, or has
+/// a field twice. After a fault inside a JSON list nothing more can be read, so it is an error even
+/// when `bad` skips records.
 MT_API void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each);
 
 /// SHA-256 of the file's bytes, in hex.

@@ -31,7 +31,7 @@ const std::vector<FormatInfo>& formats() {
   return all;
 }
 
-/// What a failed detection is told with.
+/// The message of a failed detection.
 std::string fields_of(std::span<const Json> records) {
   std::vector<std::string> names;
   for (const auto& record : records)
@@ -46,7 +46,7 @@ bool all_have(std::span<const Json> records, const char* field, const Columns& c
                      [&](const Json& r) { return find_field(r, field, columns) != nullptr; });
 }
 
-/// Fields of another use, which no format of single answers should be read from unasked.
+/// Refuses preference data, which must not be detected as a format of single answers.
 void refuse_judged(std::span<const Json> records, const Columns& columns,
                    const std::string& where) {
   const bool pairs = all_have(records, "chosen", columns) && all_have(records, "rejected", columns);
@@ -101,7 +101,7 @@ RecordFormat detect_format(std::span<const Json> records, const Columns& columns
   };
   for (const auto& format : formats())
     if (fits(format)) found.push_back(&format);
-  if (found.size() > 1)  // many files keep the whole text beside its parts
+  if (found.size() > 1)  // many files contain the whole text in addition to its parts
     std::erase_if(found, [](const FormatInfo* f) { return f->format == RecordFormat::text; });
   if (found.size() == 1) return found[0]->format;
   std::vector<std::string> names;
@@ -157,7 +157,7 @@ std::string alpaca_prompt(const std::string& instruction, const std::string& inp
       "Write a response that appropriately completes the request.\n\n"
       "### Instruction:\n{instruction}\n\n### Response:";
   std::string text = !form.empty() ? form : input.empty() ? kWithout : kWithInput;
-  // The instruction last, so that "{input}" in it stays as it is.
+  // Replaces the instruction last, so that "{input}" inside it is not replaced.
   const size_t at = text.find("{instruction}");
   if (at == std::string::npos) return replaced(std::move(text), "{input}", input);
   constexpr size_t kSize = std::string_view("{instruction}").size();

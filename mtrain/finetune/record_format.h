@@ -1,5 +1,5 @@
-// Formats of fine-tuning records: which fields mean what. Stateless functions over values, but for
-// RecordReader, which is immutable once made: const members are safe from any thread.
+// Formats of fine-tuning records: the meaning of their fields. Stateless functions over values, and
+// RecordReader, which is immutable: const members are safe from any thread.
 //
 //   alpaca             {instruction, input?, output, system?, history?: [[question, answer], …]}
 //   sharegpt           {conversations: [{from, value}, …], system?, tools?}
@@ -36,23 +36,23 @@ enum class RecordFormat : uint8_t {
 MT_API std::vector<std::string> record_format_names();
 MT_API const char* name(RecordFormat format);
 
-/// A name that a format gives to a field -> the field's name in the file.
+/// The name of a field in the format -> its name in the file.
 using Columns = std::map<std::string, std::string>;
 
 struct FormatOptions {
   Columns columns;
-  std::map<std::string, std::string> roles;  // further names: "bot" -> "assistant"
-  bool chat_prompts = false;                 // alpaca: as a chat, not by `prompt`
+  std::map<std::string, std::string> roles;  // further role names: "bot" -> "assistant"
+  bool chat_prompts = false;                 // alpaca: render as a chat, not by `prompt`
   /// alpaca: the text before an answer, with {instruction} and {input}; empty: Stanford's.
   std::string prompt;
 };
 
-/// What the fields of these records say. Throws Error(data) naming the fields and the candidates
-/// where they say nothing, or several things. `where`: the file, for messages.
+/// Detects the format by the fields of these records. Throws Error(data) that names the fields and
+/// the candidates when no format or several formats match. `where`: the file, for messages.
 MT_API RecordFormat detect_format(std::span<const Json> records, const Columns& columns,
                                   const std::string& where);
 
-/// A fault of a record's content, without its place.
+/// A fault of a record's content, without its location.
 struct RecordFault {
   std::string what, hint;
 };

@@ -14,7 +14,7 @@ namespace mtrain::finetune {
 namespace {
 
 constexpr size_t kBlock = 1024;       // records encoded at once
-constexpr size_t kFirstRecords = 16;  // that a format is detected by
+constexpr size_t kFirstRecords = 16;  // records from which the format is detected
 constexpr const char* kCutRemedy =
     "raise model.seq_length, or leave long records out by dataset.too_long=drop";
 
@@ -22,7 +22,7 @@ TrainOn train_on_of(const std::string& name) {
   return name == "all" ? TrainOn::all : name == "last" ? TrainOn::last : TrainOn::assistant;
 }
 
-/// Reads a file in blocks: understood, encoded, cut, counted.
+/// Reads a file in blocks: parses, encodes, truncates and counts its records.
 class FileLoader {
  public:
   FileLoader(SftFile& file, const SftSettings& settings, const ExampleEncoder& encoder,
@@ -136,7 +136,7 @@ class FileLoader {
   ExampleStore store_;
 };
 
-/// What decides which tokens stand in which pack, but for what ExampleEncoder::identity() says.
+/// The settings that determine the packs, except those in ExampleEncoder::identity().
 std::map<std::string, std::string> settings_of_packs(const SftSettings& s) {
   constexpr size_t kMostText = 1 << 16;
   return {{"columns", brief(s.records.columns, kMostText)},

@@ -1,4 +1,4 @@
-// AdamW of one element (Loshchilov & Hutter 2019, arXiv:1711.05101).
+// AdamW for one element (Loshchilov & Hutter 2019, arXiv:1711.05101). Stateless; thread-safe.
 #pragma once
 #include <cmath>
 

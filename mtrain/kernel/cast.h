@@ -1,4 +1,5 @@
-// Conversion with a factor: dst = scale * src (+ dst), computed in float.
+// Conversion of a row [n] with a factor: dst = scale * src (+ dst if `accumulate`), computed in
+// float. Stateless.
 #pragma once
 #include "mtrain/base/float16.h"
 #include "mtrain/kernel/team.h"

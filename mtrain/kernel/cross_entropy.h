@@ -1,5 +1,6 @@
-// Softmax cross-entropy of one row of logits: lse = log Σ exp(logit), loss = lse - logit[target].
-// Columns from `valid` on are vocabulary padding and count as minus infinity.
+// Softmax cross-entropy of one row of logits [n]: lse = log Σ exp(logit), loss = lse -
+// logit[target]. Columns >= `valid` are vocabulary padding and count as minus infinity. `loss` and
+// `lse` point to one float each. Stateless.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -9,7 +10,7 @@
 
 namespace mtrain {
 
-/// A target below 0 is ignored (loss 0); one in the padding has probability 0 (loss infinity).
+/// A target < 0 is ignored (loss 0); a target in the padding has probability 0 (loss infinity).
 template <class Team, class T>
 MT_HD void cross_entropy_row(Team team, const T* logits, int32_t target, int64_t valid, float* loss,
                              float* lse) {
@@ -27,9 +28,10 @@ MT_HD void cross_entropy_row(Team team, const T* logits, int32_t target, int64_t
   });
 }
 
-/// The same for columns `first` … of a row that is cut: lse is that of these columns, minus
-/// infinity where none is valid, and `loss` gets only minus the target's logit, 0 where the target
-/// is elsewhere or ignored. `valid` of the `n` columns are no padding.
+/// The same for one shard of a vocabulary-parallel row, which holds columns first … first + n - 1.
+/// `lse` covers only these columns and is minus infinity if none is valid. `loss` receives minus
+/// the logit of the target, or 0 if the target is in another shard or ignored. The first `valid` of
+/// the `n` columns are not padding.
 template <class Team, class T>
 MT_HD void cross_entropy_part_row(Team team, const T* logits, int32_t target, int64_t first,
                                   int64_t valid, int64_t n, float* loss, float* lse) {
@@ -45,7 +47,7 @@ MT_HD void cross_entropy_part_row(Team team, const T* logits, int32_t target, in
 }
 
 /// d_logits = (exp(logit - lse) - [i == target - first]) * d_loss; 0 in ignored rows and padding.
-/// `d_logits` may be `logits`.
+/// `d_logits` may alias `logits`.
 template <class Team, class T>
 MT_HD void cross_entropy_row_backward(Team team, const T* logits, int32_t target, int64_t first,
                                       int64_t valid, int64_t n, float lse, float d_loss,

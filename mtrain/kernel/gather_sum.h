@@ -1,18 +1,18 @@
-// A term of a weighted sum of chosen rows, and the products that are the gradients of the weights.
-// A negative row number stands for no row.
+// One term of a weighted sum of gathered rows [n], and the dot products that are the gradients of
+// the weights. A negative row number means "no row". Stateless.
 #pragma once
 #include "mtrain/base/float16.h"
 #include "mtrain/kernel/team.h"
 
 namespace mtrain {
 
-/// sums[i] += w * row[i]: one term of a weighted sum of rows.
+/// sums[i] += w * row[i].
 template <class Team, class T>
 MT_HD void add_scaled_row(Team team, const T* row, float w, float* sums, int64_t n) {
   team.each(n, [&](int64_t i) { sums[i] += w * to_float(row[i]); });
 }
 
-/// Sum over j of <a, b[source[j]]>, j ascending.
+/// Σ_j <a, b[source[j]]> with j ascending. a [n], b [any, n], source [fan].
 template <class Team, class T>
 MT_HD float row_dots_row(Team team, const T* a, const T* b, const int32_t* source, int64_t fan,
                          int64_t n) {

@@ -1,5 +1,5 @@
 // GELU: y = x Φ(x) (Hendrycks & Gimpel 2016, arXiv:1606.08415), exact or by the tanh approximation.
-// The latter is written with sigmoid, since (1 + tanh(u)) / 2 = sigmoid(2u).
+// The approximation uses sigmoid, since (1 + tanh(u)) / 2 = sigmoid(2u). Stateless; thread-safe.
 #pragma once
 #include "mtrain/kernel/math.h"
 

@@ -1,5 +1,6 @@
-// LayerNorm of one row: y = w * (x - mean) * rstd + b, rstd = 1/sqrt(variance + eps) with the
-// biased variance (Ba et al. 2016, arXiv:1607.06450). `y` may be `x`, `dx` may be `dy`.
+// LayerNorm of one row [n]: y = w * (x - mean) * rstd + b, rstd = 1/sqrt(variance + eps) with the
+// biased variance (Ba et al. 2016, arXiv:1607.06450). `y` may alias `x`, `dx` may alias `dy`.
+// Stateless.
 #pragma once
 #include <cmath>
 
@@ -8,7 +9,7 @@
 
 namespace mtrain {
 
-/// `b` may be null. The variance takes a second pass, so that a large mean does not cancel it away.
+/// `b` may be null. The variance uses a second pass, so that a large mean causes no cancellation.
 template <class Team, class T>
 MT_HD void layer_norm_row(Team team, const T* x, const T* w, const T* b, T* y, float* mean,
                           float* rstd, int64_t n, float eps) {
@@ -42,7 +43,7 @@ MT_HD void layer_norm_row_backward(Team team, const T* dy, const T* x, const T* 
     team.each(n, [&](int64_t i) { dx[i] = T(at(i)); });
 }
 
-/// One row's share of dw[i] += dy[i] * xhat[i].
+/// Contribution of one row: dw[i] += dy[i] * xhat[i].
 template <class Team, class T>
 MT_HD void layer_norm_row_dw(Team team, const T* dy, const T* x, float mean, float rstd, float* dw,
                              int64_t n) {

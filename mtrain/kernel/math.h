@@ -1,6 +1,6 @@
-// Elementary functions as branch-free float polynomials: the compiler turns loops over them into
-// vector code on any instruction set, and every backend computes the same formula. NaN stays NaN.
-// Stateless.
+// Elementary functions as branch-free float polynomials: the compiler vectorises loops over them
+// for any instruction set, and every backend computes the same formula. NaN stays NaN. Stateless;
+// thread-safe.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace mtrain {
 
 namespace detail {
-/// exp(r) for |r| <= ln(2)/2, relative error 3e-8 (own minimax fit of (exp(r) - 1 - r) / r²).
+/// exp(r) for |r| <= ln(2)/2, relative error 3e-8 (minimax fit of (exp(r) - 1 - r) / r²).
 MT_HD float exp_reduced(float r) {
   float p = 0.0013168239545140988f;
   p = p * r + 0.008353546060117675f;
@@ -20,12 +20,12 @@ MT_HD float exp_reduced(float r) {
   p = p * r + 0.4999999192456575f;
   return p * (r * r) + r + 1.0f;
 }
-/// Adding it to |x| < 2^22 leaves round(x) in the low bits of the sum.
+/// x + kRoundingMagic has round(x) in its low bits, for |x| < 2^22.
 constexpr float kRoundingMagic = 12582912.0f;
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr float kErfcxScale = 0.38f;
-/// The scaled complementary error function at z >= 0, a polynomial in t = 1 / (1 + kErfcxScale z)
-/// (own minimax fit, relative error 2e-8). V: a float or a vector of them.
+/// The scaled complementary error function at z >= 0, as a polynomial in t = 1 / (1 + kErfcxScale
+/// z) (minimax fit, relative error 2e-8). V: float or a vector of floats.
 template <class V>
 MT_HD V erfcx(V t) {
   V p = t * 0.058874087276849806f - 0.2618091936623037f;
@@ -48,7 +48,7 @@ MT_HD float exp_fast(float x) {
   float n = shifted - kRoundingMagic;
   int32_t exponent = static_cast<int32_t>(bits_of(shifted) - bits_of(kRoundingMagic));
   float y = exp_reduced((clamped - n * kLn2High) - n * kLn2Low);
-  int32_t half = exponent >> 1;  // two factors, since 2^128 is no float
+  int32_t half = exponent >> 1;  // two factors, since 2^128 is not representable
   y *= float_of(static_cast<uint32_t>(half + 127) << 23);
   y *= float_of(static_cast<uint32_t>(exponent - half + 127) << 23);
   return x < -87.3f ? 0.0f : y;

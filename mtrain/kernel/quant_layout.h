@@ -1,6 +1,6 @@
-// QuantLayout: how a matrix in a low-precision type lies in memory where a unit multiplies it: its
-// codes in lines along the dimension that the product adds up, and its scales in the order that the
-// unit reads them. Pure.
+// QuantLayout: the memory layout of a low-precision matrix as matrix-product hardware reads it.
+// Codes are stored in lines along the contraction dimension of the product; scales are stored in
+// the order in which the hardware reads them. A value type.
 #pragma once
 #include "mtrain/base/quant_format.h"
 
@@ -8,13 +8,15 @@ namespace mtrain {
 
 struct QuantLayout {
   int64_t lines = 0,
-          sum = 0;  // the operand is [lines, sum]: rows of the product, and what it adds up
+          sum = 0;  // the operand is [lines, sum]: lines are rows or columns of the product, sum is
+                    // its contraction dimension
   QuantFormat format = QuantFormat::e4m3;
   QuantScale scale = QuantScale::tensor;
-  int64_t group = 0;       // neighbours along the sum that share a scale; 0: all
-  int64_t line_group = 1;  // lines that share it as well
+  int64_t group = 0;       // consecutive elements along `sum` that share a scale; 0: all of them
+  int64_t line_group = 1;  // consecutive lines that share a scale
 
-  /// Lines are filled up with zeros to whole 16 bytes.
+  /// Each line is padded with zeros to a multiple of 32 elements, which is whole 16-byte units in
+  /// FP4 and FP8.
   MT_HD int64_t padded_sum() const { return (sum + 31) / 32 * 32; }
   MT_HD int64_t line_bytes() const {
     return format == QuantFormat::e2m1 ? padded_sum() / 2 : padded_sum();
@@ -33,10 +35,10 @@ struct QuantLayout {
   }
   MT_HD int64_t scale_bytes() const { return scale_count() * scale_size(); }
 
-  /// Where the scale of these codes stands (cuBLAS 13.0, "Narrow Precision Data Types Usage").
-  /// Float scales of groups: group by group, all lines of one together; those of squares: block of
-  /// lines by block, groups filled up to a multiple of 4. Scales of a byte: in tiles of 128 lines x
-  /// 4 groups, in them line l % 32 first, then l / 32.
+  /// Index of the scale of group `g` in `line` (cuBLAS 13.0, "Narrow Precision Data Types Usage").
+  /// Float scales of 1-D groups: [groups][lines]. Float scales of square tiles: [blocks of
+  /// lines][groups padded to a multiple of 4]. One-byte scales: tiles of 128 lines x 4 groups;
+  /// within a tile the order is [l % 32][l / 32][g % 4].
   MT_HD int64_t scale_index(int64_t line, int64_t g) const {
     if (scale == QuantScale::power_of_two)
       return square() ? line / 128 * padded_groups() + g : g * lines + line;
@@ -65,7 +67,8 @@ MT_HD float get_scale(const QuantLayout& layout, const void* scales, int64_t ind
   return layout.scale == QuantScale::e8m0 ? decode_e8m0(code) : decode_format<E4M3>(code);
 }
 
-/// What place `at` of a line is worth, scales of tiles included: bf16 holds it.
+/// The value of element `at` of a line, tile scale included (but not the scale of the whole
+/// tensor). bf16 represents it exactly.
 MT_HD float quantized_value(const QuantLayout& layout, const uint8_t* codes, const void* scales,
                             int64_t line, int64_t at) {
   const uint8_t* row = codes + line * layout.line_bytes();

@@ -1,6 +1,6 @@
-// Scales of matrices in small floating-point types: from a largest absolute value to what elements
-// are multiplied by before they are rounded (encode) and after (decode). All in float; one division
-// and one product are rounded, as hardware does.
+// Scales of low-precision matrices: from the largest absolute value (amax) to the factors that
+// elements are multiplied by before rounding (encode) and after it (decode). Everything is in
+// float, with one rounded division and one rounded product, as in hardware. Stateless; thread-safe.
 #pragma once
 #include "mtrain/base/quant_format.h"
 
@@ -14,11 +14,11 @@ struct QuantScaling {
 namespace detail {
 MT_HD bool is_finite(float x) { return (bits_of(x) & 0x7F800000u) != 0x7F800000u; }
 constexpr float kFloatMax = 3.402823466e38f;
-/// What a tile becomes that holds what is not finite.
+/// Scaling of a tile that contains infinity or NaN: the whole tile becomes NaN.
 MT_HD QuantScaling not_a_number() { return {float_of(0x7FC00000u), float_of(0x7FC00000u)}; }
 }  // namespace detail
 
-/// encode = largest / headroom / amax. Nothing is known of a tensor whose amax is 0: it gets 1.
+/// encode = largest / headroom / amax. A tensor with amax 0 gets 1.
 MT_HD QuantScaling tensor_scaling(float amax, float largest, float headroom) {
   if (!detail::is_finite(amax)) return detail::not_a_number();
   if (amax == 0) return {1.0f, 1.0f};
@@ -27,25 +27,25 @@ MT_HD QuantScaling tensor_scaling(float amax, float largest, float headroom) {
   return {encode, 1.0f / encode};
 }
 
-/// The same, rounded down to a power of two, so that scaling rounds nothing (DeepSeek-AI 2024,
-/// arXiv:2412.19437, 3.3, with scales as its successors restrict them).
+/// The same without headroom, with encode rounded down to a power of two, so that scaling itself is
+/// exact (DeepSeek-AI 2024, arXiv:2412.19437, 3.3, with the power-of-two scales of its successors).
 MT_HD QuantScaling power_of_two_scaling(float amax, float largest) {
   QuantScaling s = tensor_scaling(amax, largest, 1.0f);
   if (!detail::is_finite(amax)) return s;
   uint32_t bits = detail::bits_of(s.encode) & 0x7F800000u;
-  constexpr uint32_t kMost = 253u << 23;  // its inverse is still a normal number
+  constexpr uint32_t kMost = 253u << 23;  // the inverse is still a normal number
   float encode = detail::float_of(bits > kMost ? kMost : bits);
   return {encode, 1.0f / encode};
 }
 
-/// decode = the smallest power of two at which no element saturates, as e8m0 (OCP Microscaling
-/// Formats 1.0; rounded up: Mishra et al. 2025, arXiv:2506.08027). A tile of zeros gets 1.
+/// decode = the smallest power of two at which no element saturates, stored as e8m0 (OCP
+/// Microscaling Formats 1.0; rounded up: Mishra et al. 2025, arXiv:2506.08027). A tile of zeros
+/// gets 1.
 MT_HD QuantScaling e8m0_scaling(float amax, float largest) {
   if (!detail::is_finite(amax)) return detail::not_a_number();
   if (amax == 0) return {1.0f, 1.0f};
   uint8_t code = encode_e8m0_up(amax / largest);
-  // 2^127 has no normal inverse; such a tile's codes are its elements' bits shifted, in two exact
-  // steps.
+  // 2^127 has no normal inverse, so code 254 uses the subnormal 2^-127.
   float decode = decode_e8m0(code);
   return {code == 254 ? detail::float_of(0x00400000u)
           : code == 0 ? detail::float_of(254u << 23)
@@ -53,9 +53,9 @@ MT_HD QuantScaling e8m0_scaling(float amax, float largest) {
           decode};
 }
 
-/// NVFP4: the scale of a tile is e4m3(amax / 6 * global), global = 6 * 448 / amax of the tensor,
-/// and codes are e2m1(x * global / scale); x ≈ code * scale / global (NVIDIA 2025,
-/// arXiv:2509.25149). `decode` leaves out global.
+/// NVFP4: the scale of a tile is e4m3(amax / 6 * global) with global = 6 * 448 / amax of the
+/// tensor. Codes are e2m1(x * global / scale), so x ≈ code * scale / global (NVIDIA 2025,
+/// arXiv:2509.25149). `decode` does not include global.
 MT_HD QuantScaling nvfp4_global(float tensor_amax) {
   return tensor_scaling(tensor_amax, E2M1::kMax * E4M3::kMax, 1.0f);
 }

@@ -1,7 +1,8 @@
-// Matrices into small types, a patch of 128 x 128 elements at a time: whole tiles of every recipe
-// lie in one patch, whichever dimension is added up. A GPU block works on a patch; compiled for the
-// CPU the same text is what the CPU's vector code is tested against. What each member must see of
-// the others is written before the end of an each(). Stateless.
+// Quantizes a matrix to a low-precision type, one patch of 128 x 128 elements at a time. Every tile
+// of every recipe lies within one patch, for either contraction dimension. On a GPU a thread block
+// processes a patch; the same code compiled for the CPU is the reference in tests of the CPU's
+// vector code. Members of the team exchange values only across the end of an each(). For one team;
+// patches are independent of each other.
 #pragma once
 #include <array>
 #include <type_traits>
@@ -14,32 +15,34 @@
 
 namespace mtrain {
 
-constexpr int64_t kPatch = 128,
-                  kPatchRun = 16;  // sides; neighbours that one member looks at for their largest
+constexpr int64_t
+    kPatch = 128,
+    kPatchRun =
+        16;  // sides of a patch; consecutive elements whose maximum one member computes (a run)
 constexpr int64_t kPatchCodeStride = kPatch + 4;
 
-/// What a team shares while it works on a patch.
+/// Memory that a team shares while it processes a patch.
 template <class T>
 struct PatchMemory {
   T x[kPatch * kPatch];
   uint32_t top[kPatch * kPatch / kPatchRun];
   float encode[kPatch * kPatch / kPatchRun], decode[kPatch * kPatch / kPatchRun];
-  uint8_t codes[kPatch * kPatchCodeStride];  // line by line of the layout
+  uint8_t codes[kPatch * kPatchCodeStride];  // in the lines of the layout
 };
 
 MT_HD bool divides_patch(int64_t side) { return side >= 1 && side <= kPatch && kPatch % side == 0; }
-/// Whether tiles fit: of 16 neighbours or a multiple along one dimension, sides that divide a
-/// patch's.
+/// Whether tiles of this size fit into patches: both sides divide 128, and each tile consists of
+/// whole runs of 16 elements along one dimension.
 MT_HD bool patch_takes(QuantScale scale, int64_t tile_rows, int64_t tile_cols) {
   if (scale == QuantScale::tensor) return true;
   return divides_patch(tile_rows) && divides_patch(tile_cols) &&
          (tile_cols % kPatchRun == 0 || (tile_cols == 1 && tile_rows % kPatchRun == 0));
 }
 
-/// The bits of |x|: in the order of magnitudes, infinity and NaN last.
+/// The bits of |x|. They sort like the magnitudes, with infinity and NaN last.
 MT_HD uint32_t magnitude_bits(float x) { return detail::bits_of(x) & 0x7FFFFFFFu; }
 
-/// An element, or what its code is worth where x holds codes already.
+/// The value of an element; where x holds codes already (u8), the decoded value.
 template <class Format, class T>
 MT_HD float element_of(T x) {
   if constexpr (std::is_same_v<T, uint8_t>)
@@ -55,15 +58,15 @@ MT_HD QuantScaling tile_scaling(QuantScale scale, float amax, float global) {
                                            : nvfp4_scaling(amax, global);
 }
 
-/// log2 of a power of two from 1 to 128: what divides a patch's side divides by a shift.
+/// log2 of a power of two from 1 to 128, so that divisions by tile sides become shifts.
 MT_HD int shift_of(int64_t side) {
   int shift = 0;
   while ((int64_t{1} << shift) < side) ++shift;
   return shift;
 }
 
-/// Args: QuantizeArgs. The patch's first element is (row, col); `all` is the scaling of the whole
-/// tensor, where there is one.
+/// Args: QuantizeArgs. (first_row, first_col) is the patch's first element; `whole` is the scaling
+/// of the whole tensor, for recipes that have one.
 template <class Format, class T, class Team, class Args>
 class QuantizePatch {
  public:
@@ -93,7 +96,7 @@ class QuantizePatch {
   }
 
  private:
-  static constexpr int kSide = 7;  // log2 of a patch's
+  static constexpr int kSide = 7;  // log2 of the side of a patch
   static constexpr int64_t kLast = kPatch - 1;
   MT_HD bool by_columns() const { return across_ == 0; }
   MT_HD void load() const {
@@ -103,10 +106,10 @@ class QuantizePatch {
     });
   }
 
-  /// top[…] = the largest magnitude of each run of 16, then of each tile, at its first run. Runs
-  /// are numbered row by row.
+  /// top[…] = the largest magnitude of each run of 16, then of each tile, stored at its first run.
+  /// Runs are numbered row by row.
   MT_HD void measure() const {
-    int per_row = by_columns() ? kSide : 3;  // log2 of the runs side by side
+    int per_row = by_columns() ? kSide : 3;  // log2 of the number of runs per row
     int64_t step = by_columns() ? kPatch : 1;
     team_.each(kPatch * kPatch / kPatchRun, [&](int64_t i) {
       const T* x = by_columns() ? m_.x + (i >> kSide) * kPatchRun * kPatch + (i & kLast)
@@ -121,7 +124,8 @@ class QuantizePatch {
     fold(0, per_row, by_columns() ? 1 : a_.tile_cols / kPatchRun);
     fold(per_row, 10 - per_row, by_columns() ? a_.tile_rows / kPatchRun : a_.tile_rows);
   }
-  /// Of 2^count runs that lie 2^stride apart, neighbours become one: so many `together`.
+  /// Reduces 2^count runs, which are 2^stride apart, in groups of `together` neighbours to their
+  /// maximum.
   MT_HD void fold(int stride, int count, int64_t together) const {
     static_assert(kPatch * kPatch / kPatchRun == 1 << 10, "runs of a patch");
     for (int64_t half = 1; half < together; half *= 2)
@@ -136,7 +140,7 @@ class QuantizePatch {
   MT_HD void scale_tiles() const {
     int64_t all_across = (a_.cols + a_.tile_cols - 1) >> across_,
             runs_across = by_columns() ? kPatch : kPatch / kPatchRun;
-    int per_row = kSide - across_;  // log2 of the tiles side by side
+    int per_row = kSide - across_;  // log2 of the number of tiles per row
     team_.each(kPatch >> down_ << per_row, [&](int64_t i) {
       int64_t r = i >> per_row << down_, c = (i & ((1 << per_row) - 1)) << across_;
       int64_t run =
@@ -153,7 +157,7 @@ class QuantizePatch {
     return (r >> down_ << (kSide - across_)) + (c >> across_);
   }
 
-  /// Also what lies beyond the matrix, where the layout has room for it.
+  /// Also writes the padding of the layout beyond the matrix.
   MT_HD void pack_scales() const {
     int64_t first_line = a_.sum_rows ? col_ : row_,
             first_group = (a_.sum_rows ? row_ : col_) >> group_;
@@ -189,12 +193,13 @@ class QuantizePatch {
     });
   }
 
-  /// One of the neighbours, by bits that belong to the element's place.
+  /// Stochastic rounding, with random bits that depend only on the element's position in the
+  /// matrix.
   MT_HD float drawn(const RngStream& rng, float scaled, int64_t r, int64_t c) const {
     auto element =
         static_cast<uint64_t>((a_.first_row + row_ + r) * a_.all_cols + a_.first_col + col_ + c);
     std::array<uint32_t, 4> words = rng.words(element / 4);
-    uint64_t k = element % 4;  // compared, not an index: so the words stay in registers
+    uint64_t k = element % 4;  // comparisons instead of an index keep the words in registers
     uint32_t word = k == 0 ? words[0] : k == 1 ? words[1] : k == 2 ? words[2] : words[3];
     return round_to_format_stochastic<Format>(scaled, static_cast<float>(word >> 8) * 0x1p-24f);
   }
@@ -219,10 +224,10 @@ class QuantizePatch {
   QuantScaling all_;
   int64_t row_, col_;
   PatchMemory<T>& m_;
-  int down_ = 0, across_ = 0, group_ = 0;  // log2 of a tile's sides, and of a group
+  int down_ = 0, across_ = 0, group_ = 0;  // log2 of the tile's height and width, and of the group
 };
 
-/// What all patches of a matrix share: the scaling of the whole tensor.
+/// The scaling of the whole tensor, which all patches of a matrix share.
 template <class Format, class Args>
 MT_HD QuantScaling whole_scaling(const Args& a) {
   if (a.dtype == DType::u8) return {1.0f, 1.0f};

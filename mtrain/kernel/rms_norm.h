@@ -1,5 +1,5 @@
-// RMSNorm of one row: y = w * x * rstd, rstd = 1/sqrt(mean(x²) + eps) (Zhang & Sennrich 2019,
-// arXiv:1910.07467). `y` may be `x`, `dx` may be `dy`.
+// RMSNorm of one row [n]: y = w * x * rstd, rstd = 1/sqrt(mean(x²) + eps) (Zhang & Sennrich 2019,
+// arXiv:1910.07467). `y` may alias `x`, `dx` may alias `dy`. Stateless.
 #pragma once
 #include <cmath>
 
@@ -31,7 +31,7 @@ MT_HD void rms_norm_row_backward(Team team, const T* dy, const T* x, const T* w,
     team.each(n, [&](int64_t i) { dx[i] = T(at(i)); });
 }
 
-/// One row's share of dw: dw[i] += dy[i] * x[i] * rstd.
+/// Contribution of one row: dw[i] += dy[i] * x[i] * rstd.
 template <class Team, class T>
 MT_HD void rms_norm_row_dw(Team team, const T* dy, const T* x, float rstd, float* dw, int64_t n) {
   team.each(n, [&](int64_t i) { dw[i] += to_float(dy[i]) * to_float(x[i]) * rstd; });

@@ -1,13 +1,14 @@
-// Rotary position embedding of one head, in place: the pair (i, i + half) turns by its token's
-// angle (Su et al. 2021, arXiv:2104.09864; half-split layout). Turning by the negative angle undoes
-// it, which is also the backward pass.
+// Rotary position embedding of one head, in place: rotates the pair (i, i + half) by the angle of
+// its token's position (Su et al. 2021, arXiv:2104.09864; half-split layout). Rotation by the
+// negative angle is the inverse and also the backward pass. Stateless.
 #pragma once
 #include "mtrain/base/float16.h"
 #include "mtrain/kernel/team.h"
 
 namespace mtrain {
 
-/// `cos` and `sin` are the position's rows of [half]; `direction` is +1, or -1 to turn back.
+/// x [2 * half]; `cos` and `sin` [half] are the rows of the token's position; `direction` is +1, or
+/// -1 for the inverse.
 template <class Team, class T>
 MT_HD void rope_head(Team team, T* x, const float* cos, const float* sin, int64_t half,
                      float direction) {

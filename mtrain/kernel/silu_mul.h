@@ -1,4 +1,5 @@
 // SwiGLU's gate: y = silu(gate) * up, silu(x) = x * sigmoid(x) (Shazeer 2020, arXiv:2002.05202).
+// Stateless; thread-safe.
 #pragma once
 #include "mtrain/kernel/math.h"
 

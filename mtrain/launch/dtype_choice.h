@@ -1,6 +1,6 @@
-// The choice of mixed_precision.dtype=auto: the faster one of bf16 and fp32 on the backend of a
-// recipe, or the type of the run that is continued. It is made once, before anything reads the
-// type, and stands in the recipe from then on. Stateless.
+// Resolves mixed_precision.dtype=auto: to the faster of bf16 and fp32 on the recipe's backend, or
+// to the type of the run that is resumed. This happens once, before any code reads the type; the
+// result is then stored in the recipe. Stateless functions; call on one thread.
 #pragma once
 #include <string>
 
@@ -14,22 +14,22 @@ namespace mtrain {
 struct DtypeChoice {
   std::string dtype;   // "bf16"
   std::string reason;  // as half a sentence: "this CPU has no bf16 arithmetic"
-  std::string note;    // where the continued run's type is not the one for this machine: one line
-                       // that says so
+  std::string
+      note;  // one line, set when the resumed run's type differs from the choice for this machine
 };
 
-/// What auto takes for this recipe here and now. Asks the backend, which for dist.backend other
-/// than cpu runs its plugin, and looks into the checkpoint folder for a run to continue.
+/// The type that auto resolves to for this recipe on this machine. Queries the backend, which loads
+/// its plugin if dist.backend is not cpu, and searches the checkpoint folder for a run to resume.
 MT_API DtypeChoice choose_dtype(const Recipe& recipe, PluginHost& plugins);
 
-/// Where the recipe says auto: puts the chosen type into its settings and its configuration, and
-/// logs the note.
+/// If the recipe has auto: stores the chosen type in its settings and its configuration, and logs
+/// the note.
 MT_API void settle_dtype(Recipe& recipe, PluginHost& plugins);
-/// Collective: the same with the first rank's choice on all ranks; the others ask nobody.
+/// Collective: the same with rank 0's choice on all ranks; only rank 0 queries the backend.
 MT_API void settle_dtype(Recipe& recipe, PluginHost& plugins, Communicator& ranks);
 
-/// For a recipe that was read from what a run left behind: logs one line where auto took its type
-/// when that run began, and would take another one here.
+/// For the recipe of a saved run: logs one line when auto chose its type at the start of that run
+/// and would choose another type on this machine.
 MT_API void note_kept_dtype(const Recipe& recipe, const SavedConfig& saved, PluginHost& plugins);
 
 }  // namespace mtrain

@@ -51,12 +51,13 @@ void require_no_launcher() {
                 cat("set dist.comm=", host_comm(), " dist.nproc=", ranks));
 }
 
-/// A communicator of devices is made upon one of the host. NCCL takes its choices from the
-/// environment.
+/// A communicator of device memory is made on top of one of the host's. NCCL takes its choices from
+/// the environment.
 std::unique_ptr<Communicator> make_world(const DistSection& dist, PluginHost& plugins,
                                          const std::function<void()>& before_exit) {
   CommContext context = comm_context(dist, before_exit);
-  if (*dist.comm != "nccl") return plugins.make<Communicator>(*dist.comm, Node::map(), context);
+  if (!plugins.load(Communicator::kKind, *dist.comm).schema.device_memory)
+    return plugins.make<Communicator>(*dist.comm, Node::map(), context);
   if (!dist.nccl_algo.empty()) ::setenv("NCCL_ALGO", join(dist.nccl_algo, ",").c_str(), 1);
   CommContext host = comm_context(dist, before_exit);
   context.host = plugins.make<Communicator>(host_comm(), Node::map(), host);

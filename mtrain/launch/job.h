@@ -1,5 +1,5 @@
-// Job: the ranks that train a recipe together, as dist.nproc and dist.comm say — this thread alone,
-// threads of this process, or the processes that a launcher started. Stateless.
+// Job: the ranks that train a recipe together. dist.nproc and dist.comm decide between this thread
+// alone, threads of this process, and the processes of a launcher. Stateless functions.
 #pragma once
 #include <functional>
 #include <mutex>
@@ -10,21 +10,21 @@
 
 namespace mtrain {
 
-/// Calls `rank` on every rank that lives in this process, each on its own thread with its
-/// communicator of the whole job, and returns when all have ended. The error of the rank that
-/// failed first is thrown; the others are told and end. Where ranks are watched
-/// (dist.silence_seconds) and one of this process's does not come back after a failure, the process
-/// ends with the failure's status. Error(config) when a launcher started another number of ranks
-/// than dist.nproc, and when launched ranks differ in recipe, program or plugins. Settles
-/// mixed_precision.dtype=auto in `recipe` before any rank is called: the first rank decides, and
-/// all follow. `before_exit`: called where the process may end without unwinding, by any thread.
+/// Calls `rank` for every rank of this process, each on its own thread with a communicator of the
+/// whole job, and returns when all have ended. Throws the error of the rank that failed first; the
+/// other ranks are notified and end. If ranks are watched (dist.silence_seconds) and one of this
+/// process does not return after a failure, the process exits with the status of the failure.
+/// Error(config) when a launcher started another number of ranks than dist.nproc, or when launched
+/// ranks differ in recipe, program or plugins. Resolves mixed_precision.dtype=auto in `recipe`
+/// before it calls any rank; rank 0 decides for all. `before_exit`: called on any thread before the
+/// process exits without unwinding.
 MT_API void run_job(Recipe& recipe, PluginHost& plugins,
                     const std::function<void(Communicator&)>& rank,
                     const std::function<void()>& before_exit = {});
 
-/// Builds what a rank needs, the first rank before the others, so that it finds the machine as it
-/// was and what it refuses nobody has begun; then the others of this process one after the other,
-/// since plugins are loaded by one at a time.
+/// Collective: calls `build` on rank 0 before all other ranks, so that rank 0 sees the unused
+/// machine and its errors occur before another rank starts. The other ranks of this process then
+/// build one after the other, since only one thread at a time may load plugins.
 template <class Build>
 void build_in_turn(Communicator& ranks, std::mutex& turn, Build&& build) {
   if (ranks.rank() != 0) ranks.barrier();

@@ -1,6 +1,6 @@
-// JobIdentity: what the ranks of a job must have alike to compute the same thing — the resolved
-// recipe, the program and its plugins — as short texts that can be compared over ranks before
-// anything is built. Values; thread-safe.
+// JobIdentity: the inputs that must be equal on all ranks of a job: the resolved recipe, the
+// program and its plugins. Stored as texts that are compared over ranks before anything is built.
+// Values; safe from any thread.
 #pragma once
 #include <string>
 #include <utility>
@@ -14,15 +14,15 @@ namespace mtrain {
 struct JobIdentity {
   std::string recipe;  // resolved, as YAML
   std::vector<std::pair<std::string, std::string>>
-      builds;  // "executable", "plugin model/llama": which build it is
+      builds;  // {"executable" or "plugin model/llama", the id of its build}
 };
 
-/// That of this process: the builds are the linker's ids of the code that is loaded or about to be,
-/// or hashes of the files.
+/// The identity of this process. Build ids are the linker's ids of the code that is loaded or will
+/// be, or hashes of the files.
 MT_API JobIdentity job_identity(const Recipe& recipe, const PluginHost& plugins);
 
-/// Collective: empty on every rank when all have the same; otherwise, on every rank, a line for
-/// each rank that differs from the first, with its machine and in what.
+/// Collective, with the same result on every rank: empty when all identities are equal; otherwise
+/// one line for each rank that differs from rank 0, with its machine and the difference.
 MT_API std::string identity_differences(Communicator& ranks, const JobIdentity& mine);
 
 }  // namespace mtrain

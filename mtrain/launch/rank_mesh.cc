@@ -27,11 +27,6 @@ constexpr bool kDebugBuild = false;
 constexpr bool kDebugBuild = true;
 #endif
 
-int64_t model_number(const Recipe& recipe, const char* setting) {
-  const Node* node = recipe.config.root().find(setting);
-  return node && node->kind() == NodeKind::integer ? node->as_int() : 0;
-}
-
 /// The first rank's word; all get it.
 std::string common_token(Communicator& world) {
   int64_t word = static_cast<int64_t>(std::chrono::system_clock::now().time_since_epoch().count()) ^
@@ -99,8 +94,8 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
 // Ranks of tp that follow each other share a key/value head where there are fewer heads than ranks
 // (shard_heads).
 void RankMesh::share_heads(const Recipe& recipe) {
-  int64_t tp = recipe.settings.dist.tp, heads = model_number(recipe, "model.kv_heads");
-  if (heads == 0) heads = model_number(recipe, "model.heads");
+  int64_t tp = recipe.settings.dist.tp, heads = recipe.config.fact(Fact::kv_heads).value_or(0);
+  if (heads == 0) heads = recipe.config.fact(Fact::heads).value_or(0);
   if (heads == 0 || tp <= heads || tp % heads != 0) return;
   MeshLayout shared = dense_.layout().split("tp", {{"kv_head", heads}, {"kv_copy", tp / heads}});
   kv_copies_ = dense_.axis_of(shared, "kv_copy", "kv_copy");
@@ -177,18 +172,12 @@ std::string RankMesh::place() const {
   return cat("rank ", world_.rank(), axes.empty() ? "" : cat(" (", join(axes, ", "), ")"));
 }
 
-ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh,
-                                 const Optimizer& optimizer) {
-  MT_USER_CHECK(optimizer.elementwise() || s.dist.zero <= 1, ErrorClass::config,
-                cat("optimizer.type=", s.optimizer.type,
-                    " works on whole parameters, which dist.zero=", s.dist.zero, " cuts"),
-                "set dist.zero=1 or 0, or choose an optimizer that works element by element");
+ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh) {
   return {.dense = mesh.dense_group(),
           .expert = mesh.expert_group(),
           .zero_stage = static_cast<int>(s.dist.zero),
           .outer_zero = s.dist.outer_zero > 0,
           .bucket_size = s.ddp.bucket_size,
-          .whole_parameters = !optimizer.elementwise(),
           .overlap_gather = s.ddp.overlap_param_gather,
           .registered = s.ddp.registered_buffers,
           .codes = s.mixed_precision.fp8_params};

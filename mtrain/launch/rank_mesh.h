@@ -1,7 +1,8 @@
-// RankMesh: the ranks of a job as the recipe's `dist` section cuts them, seen from one of them: the
-// axes that modules are cut over, and the groups over which gradients, norms and checkpoints go.
-// Making one is collective over the job; refers to the job's communicator. For the rank's own
-// thread; outlives whatever was built with its axes.
+// RankMesh: the device mesh of a job, as the recipe's `dist` section defines it, from the view of
+// one rank: the axes over which modules are sharded, and the groups for gradients, norms and
+// checkpoints. The constructor is collective over the job. Refers to the job's communicator and
+// owns the communicators of its axes; must outlive all objects that use its axes. For the rank's
+// own thread.
 #pragma once
 #include <memory>
 #include <optional>
@@ -9,7 +10,6 @@
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/nn/parallel.h"
-#include "mtrain/optim/optimizer.h"
 #include "mtrain/optim/param_buckets.h"
 #include "mtrain/recipe/pipeline_plan.h"
 #include "mtrain/recipe/recipe.h"
@@ -18,13 +18,13 @@ namespace mtrain {
 
 class MT_API RankMesh {
  public:
-  /// Throws Error(config) when the job's ranks cannot be cut so.
+  /// Throws Error(config) when the job's ranks do not fit the layout.
   RankMesh(const Recipe& recipe, Communicator& world);
   RankMesh(const RankMesh&) = delete;
   RankMesh& operator=(const RankMesh&) = delete;
 
   Communicator& world() const { return world_; }
-  /// This rank's place among those of its machine, and how many they are.
+  /// The local rank on this machine, and the number of ranks on it.
   struct Neighbours {
     int place = 0, ranks = 1;
   };
@@ -34,39 +34,39 @@ class MT_API RankMesh {
   const Mesh& dense() const { return dense_; }
   const Mesh& expert() const { return expert_; }
   const ParallelContext& parallel() const { return parallel_; }
-  /// Models built from here on have tensors that say what the ranks of tp hold of them. A debug
-  /// build always does.
+  /// Models that are built afterwards have tensors with placements on tp. Always on in a debug
+  /// build.
   void type_tensors() { parallel_.typed = true; }
 
-  /// How the model is cut along pp, and which of its stages this rank has.
+  /// How the model is split into stages along pp, and the pipeline rank of this rank.
   const PipelinePlan& pipeline() const { return pipeline_; }
   int64_t pipeline_rank() const { return dense_["pp"].index(); }
-  /// The ranks of this pipeline; null where it has one.
+  /// The ranks of this pipeline; null when it has only one rank.
   Communicator* pipeline_ranks() const {
     return pipeline_.ranks() > 1 ? &dense_["pp"].comm() : nullptr;
   }
-  /// The rank of a job of `world_size` that is the first to have place `pipeline_rank` in its
-  /// pipeline.
+  /// The first rank of a job of `world_size` ranks whose pipeline rank is `pipeline_rank`.
   static int64_t first_of_stage(const Recipe& recipe, int64_t world_size, int64_t pipeline_rank);
 
-  /// Ranks that take samples of their own.
+  /// The data-parallel axis: ranks with different samples.
   const Axis& data() const { return dense_["dp"]; }
   /// Ranks with other tokens and the same parameters: dp x cp, and edp for experts. Losses and
   /// gradients are summed over them.
   Communicator& replicas() const { return replicas_->comm(); }
   Communicator& expert_replicas() const { return expert_["edp"].comm(); }
-  /// The same as groups that share parameters out: with dist.hsdp, dense ones within a copy.
+  /// The same groups for sharding parameters; with dist.hsdp, dense parameters are sharded within
+  /// each copy.
   ReplicaGroup dense_group() const;
   ReplicaGroup expert_group() const { return {.all = &expert_replicas()}; }
-  /// Ranks that hold one copy of the dense parameters together: tp x pp; and of the experts: etp x
+  /// Ranks that together hold one copy of the dense parameters: tp x pp; and of the experts: etp x
   /// ep x pp.
   Communicator& copy() const { return copy_->comm(); }
   Communicator& expert_copy() const { return expert_copy_->comm(); }
-  /// Ranks that write checkpoints together; null on one that has nothing to write.
+  /// Ranks that write checkpoints together; null on a rank that writes nothing.
   Communicator* savers() const { return savers_; }
-  /// Names temporary files: the same on all ranks, and no other job's.
+  /// A name for temporary files: equal on all ranks and unique to the job.
   const std::string& token() const { return token_; }
-  /// "rank 5 (pp 1, dp 0, tp 1)": the axes that are cut.
+  /// "rank 5 (pp 1, dp 0, tp 1)": the axes with more than one rank.
   std::string place() const;
 
  private:
@@ -91,9 +91,7 @@ class MT_API RankMesh {
   Neighbours neighbours_;
 };
 
-/// How this rank's parameters are shared out. Throws Error(config) for an optimizer that cannot
-/// take its part of them.
-MT_API ShardingOptions sharding_options(const Settings& settings, const RankMesh& mesh,
-                                        const Optimizer& optimizer);
+/// How the parameters are sharded over data-parallel ranks.
+MT_API ShardingOptions sharding_options(const Settings& settings, const RankMesh& mesh);
 
 }  // namespace mtrain

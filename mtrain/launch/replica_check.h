@@ -1,6 +1,6 @@
-// Whether ranks that are to hold the same parameters still do: what a flipped bit, a faulty core or
-// a defect of ours would make untrue without anybody noticing, since each rank goes on by itself.
-// For the rank's own thread.
+// Checks that replicas still hold equal parameters. A flipped bit, a faulty core or a bug could
+// make them diverge silently, since each rank updates its own copy. Stateless functions; for the
+// rank's own thread.
 #pragma once
 #include <span>
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace mtrain {
 
-/// Collective over `replicas`: empty when all hold the same bits of `parameters`, otherwise which
-/// ranks of the world hold others than the most do, and of which parameter first. The same on every
-/// rank of the group.
+/// Collective over `replicas`, with the same result on every rank of the group: empty when all
+/// ranks hold the same bits of `parameters`; otherwise names the world ranks that differ from the
+/// majority, and the first parameter that differs.
 MT_API std::string replica_differences(std::span<const Parameter* const> parameters,
                                        Communicator& replicas);
 

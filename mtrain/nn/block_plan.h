@@ -28,6 +28,13 @@ struct MT_API BlockPlan {
   std::function<Tensor(int64_t begin, int64_t end, const Tensor&x)> enter, leave;
 
   bool recomputes(RecomputePart part) const;
+  /// f(x…) of one tensor or two, the second of which may be undefined; computed again in backward
+  /// where the recipe has `part` recomputed. `f` holds what it needs by value or by references that
+  /// outlive the tape.
+  template <class F, class... X>
+  Tensor run(RecomputePart part, const F& f, const X&... x) const {
+    return recomputes(part) ? recompute(f, x...) : f(x...);
+  }
 };
 
 /// Runs blocks [begin, end) of the model, the stage's own, one after the other.

@@ -10,30 +10,36 @@ void DecoderSettings::bind(Fields& f) {
       .min(1)
       .max(kMostLayers)
       .resume(impossible)
+      .fact(Fact::layers)
       .renamed_from({"num_layers", "num_hidden_layers"});
   f("hidden_size", hidden_size, "width of the residual stream")
       .min(1)
       .max(kLargestDimension)
-      .resume(impossible);
+      .resume(impossible)
+      .fact(Fact::hidden_size);
   f("heads", heads, "query heads")
       .min(1)
       .max(kLargestDimension)
       .resume(impossible)
+      .fact(Fact::heads)
       .renamed_from({"num_attention_heads"});
   f("kv_heads", kv_heads, "key/value heads; 0: as many as query heads")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
+      .fact(Fact::kv_heads)
       .renamed_from({"num_query_groups", "num_key_value_heads"});
   f("ffn_hidden_size", ffn_hidden_size, "width of the MLP, of blocks that have no experts")
       .min(1)
       .max(kLargestDimension)
       .resume(impossible)
+      .fact(Fact::ffn_hidden_size)
       .renamed_from({"intermediate_size"});
   f("head_dim", head_dim, "width of one head; 0: hidden_size / heads")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
+      .fact(Fact::head_dim)
       .renamed_from({"kv_channels"});
   f("norm_eps", norm_eps, "added to the mean square")
       .exclusive_min(0)
@@ -50,7 +56,11 @@ void DecoderSettings::bind(Fields& f) {
 }
 
 HeadLayout DecoderSettings::head_layout() const {
-  return {heads, kv_heads > 0 ? kv_heads : heads, head_dim > 0 ? head_dim : hidden_size / heads};
+  return layout_of_heads(hidden_size, heads, kv_heads, head_dim);
+}
+
+AttentionOptions DecoderSettings::attention_options(const RopeTable& table) const {
+  return {.layout = head_layout(), .init_std = std(), .out_init_std = out_std(), .rope = &table};
 }
 
 float DecoderSettings::out_std() const {
@@ -59,33 +69,11 @@ float DecoderSettings::out_std() const {
 
 void DecoderSettings::check() const {
   HeadLayout h = head_layout();
-  MT_USER_CHECK(
-      h.heads % h.groups == 0, ErrorClass::config,
-      cat("model.heads (", h.heads, ") is not a multiple of model.kv_heads (", h.groups, ")"),
-      "each key/value head serves the same number of query heads");
-  MT_USER_CHECK(
-      head_dim > 0 || hidden_size % heads == 0, ErrorClass::config,
-      cat("model.hidden_size (", hidden_size, ") is not a multiple of model.heads (", heads, ")"),
-      "set model.head_dim, or choose a number of heads that divides the width");
   MT_USER_CHECK(h.head_dim % 2 == 0, ErrorClass::config, cat("head dim ", h.head_dim, " is odd"),
                 "rotary positions turn pairs: choose an even head dim");
 }
 
-DecoderBlock::DecoderBlock(const DecoderSettings& c, const Scope& s, const RopeTable& rope)
-    : norm1_(s / "norm1", Norm::Kind::rms, c.embed(), c.eps()),
-      attn_(s / "attn", c.embed(),
-            {.layout = c.head_layout(),
-             .init_std = c.std(),
-             .out_init_std = c.out_std(),
-             .rope = &rope}),
-      norm2_(s / "norm2", Norm::Kind::rms, c.embed(), c.eps()) {}
-
 DecoderBlock::~DecoderBlock() = default;
-
-Tensor DecoderBlock::operator()(Tensor x_TD, const ModelInput& input) const {
-  x_TD = attn_(norm1_(x_TD), input, x_TD);
-  return feed_forward(norm2_(x_TD), input, x_TD);
-}
 
 Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const MakeBlock& make)
     : settings_(c), context_(context) {

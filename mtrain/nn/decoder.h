@@ -1,7 +1,7 @@
-// Decoder: what Llama and its kin share — pre-norm blocks of RMSNorm and rotary grouped-query
-// attention between an embedding and a head. A family brings the second half of its blocks. Owned
-// by whoever made it; for its rank's own thread. Legend: T tokens (batch folded in), D embed, V
-// vocab.
+// Decoder: what Llama and its relatives have around their blocks — the embedding, the blocks of a
+// pipeline stage with their recomputation and offloading, the last norm and the head. A family
+// writes its block. Owned by the code that made it; for its rank's own thread. Legend: T tokens
+// (batch folded in), D embed, V vocab.
 #pragma once
 #include <functional>
 #include <memory>
@@ -25,7 +25,10 @@ struct MT_API DecoderSettings {
   void bind(Fields& f);
 
   HeadLayout head_layout() const;
+  /// Rotary grouped-query attention without biases. `rope` must outlive the layer.
+  AttentionOptions attention_options(const RopeTable& rope) const;
   Dim embed() const { return {"embed", hidden_size}; }
+  Dim mlp() const { return {"mlp", ffn_hidden_size}; }
   float eps() const { return static_cast<float>(norm_eps); }
   float std() const { return static_cast<float>(init_std); }
   /// Of projections into the residual stream: smaller, so that its variance does not grow with
@@ -35,22 +38,12 @@ struct MT_API DecoderSettings {
   void check() const;
 };
 
-/// x + attention(norm(x)), and then what the family does with the norm of that.
+/// A block of a family: the residual stream in, the residual stream out. Its call may run again in
+/// backward, and then has to give the same.
 class MT_API DecoderBlock {
  public:
-  DecoderBlock(const DecoderSettings& settings, const Scope& scope, const RopeTable& rope);
   virtual ~DecoderBlock();
-  Tensor operator()(Tensor x_TD, const ModelInput& input) const;
-
- protected:
-  /// The second half: gives the stream, `residual_TD` added.
-  virtual Tensor feed_forward(const Tensor& normed_TD, const ModelInput& input,
-                              const Tensor& residual_TD) const = 0;
-
- private:
-  Norm norm1_;
-  Attention attn_;
-  Norm norm2_;
+  virtual Tensor operator()(Tensor x_TD, const ModelInput& input) const = 0;
 };
 
 class MT_API Decoder : public Model {
@@ -66,8 +59,9 @@ class MT_API Decoder : public Model {
   /// Multiply-adds of one token in the attention of one block, and in the head.
   double attention_products(int64_t seq_length) const;
   double head_products() const;
-  /// Llama's names of all but the second halves of blocks, for which `add` is called: (block, our
-  /// prefix, theirs, list).
+  /// Llama's names, for parameters that are called as in LlamaBlock: embed, norm, head and, of each
+  /// block, norm1, attn and norm2. For the rest of a block `add` is called: (block, our prefix,
+  /// theirs, list).
   using AddHalf = std::function<void(int64_t, const std::string&, const std::string&,
                                      std::vector<HfParameter>&)>;
   std::vector<HfParameter> hf_names(const AddHalf& add) const;

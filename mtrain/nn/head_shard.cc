@@ -28,6 +28,13 @@ HeadShard shared_group(const HeadLayout& all, int64_t tp, int64_t rank) {
 
 }  // namespace
 
+HeadLayout layout_of_heads(int64_t hidden_size, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  int64_t groups = kv_heads > 0 ? kv_heads : heads;
+  MT_CHECK(heads > 0 && heads % groups == 0 && (head_dim > 0 || hidden_size % heads == 0), heads,
+           " heads, ", groups, " key/value heads, hidden_size ", hidden_size);
+  return {heads, groups, head_dim > 0 ? head_dim : hidden_size / heads};
+}
+
 HeadShard shard_heads(const HeadLayout& all, const Axis* axis) {
   int64_t tp = axis_size(axis), rank = axis_index(axis);
   if (tp == 1) return {.local = all, .qkv = {}, .heads = {}};
@@ -38,6 +45,18 @@ HeadShard shard_heads(const HeadLayout& all, const Axis* axis) {
                 cat(all.groups, " key/value heads cannot be shared out over dist.tp=", tp),
                 "choose a dist.tp that divides model.kv_heads, or is a multiple of it");
   return all.groups % tp == 0 ? whole_groups(all, tp, rank) : shared_group(all, tp, rank);
+}
+
+std::vector<LogicalMatrix> qkv_matrices(const HeadLayout& all, int64_t cols) {
+  std::vector<LogicalMatrix> matrices = {{"q", {}, cols}, {"k", {}, cols}, {"v", {}, cols}};
+  int64_t queries = all.queries_per_group() * all.head_dim;
+  for (int64_t g = 0; g < all.groups; ++g) {
+    int64_t base = g * all.group_stride();
+    matrices[0].rows.push_back({.row = base, .rows = queries});
+    matrices[1].rows.push_back({.row = base + queries, .rows = all.head_dim});
+    matrices[2].rows.push_back({.row = base + queries + all.head_dim, .rows = all.head_dim});
+  }
+  return matrices;
 }
 
 }  // namespace mtrain

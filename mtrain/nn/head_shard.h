@@ -1,9 +1,18 @@
-// Which heads of an attention layer a tensor-parallel rank has. Stateless.
+// Which heads of an attention layer a tensor-parallel rank has, and which matrices its fused
+// projection contains. Stateless.
 #pragma once
 #include "mtrain/autograd/ops.h"
+#include "mtrain/nn/logical_matrix.h"
 #include "mtrain/nn/parallel.h"
 
 namespace mtrain {
+
+/// The layout of `heads` query heads with `kv_heads` key/value heads (0: as many) of width
+/// `head_dim` (0: hidden_size / heads). The divisions must come out even: for settings of recipes
+/// the rules `heads-divide-hidden` and `kv-heads-divide-heads` check that before a model is built;
+/// here it is Error(bug).
+MT_API HeadLayout layout_of_heads(int64_t hidden_size, int64_t heads, int64_t kv_heads = 0,
+                                  int64_t head_dim = 0);
 
 struct HeadShard {
   HeadLayout local;               // of this rank
@@ -18,5 +27,9 @@ struct HeadShard {
 /// mtrain/transformer/attention.py). Throws Error(config) when neither divides the other, or query
 /// heads do not come out even.
 MT_API HeadShard shard_heads(const HeadLayout& whole, const Axis* tp);
+
+/// The matrices "q" [heads * head_dim, cols], "k" and "v" [groups * head_dim, cols] of the whole
+/// fused projection, which is stored group by group.
+MT_API std::vector<LogicalMatrix> qkv_matrices(const HeadLayout& whole, int64_t cols);
 
 }  // namespace mtrain

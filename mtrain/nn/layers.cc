@@ -6,20 +6,11 @@
 
 namespace mtrain {
 
-Model::~Model() = default;
-
-namespace {
-
-/// The tensor that knows how a norm's result was made, where entering a region did not copy it.
-const Tensor& made_by_norm(const Tensor& norm, const Tensor& entered) {
-  return norm.storage() == entered.storage() ? norm : entered;
-}
-
-}  // namespace
-
 Linear::Linear(const Scope& scope, Dim out, Dim in, LinearOptions options)
-    : weight(scope.param("weight", {out, in}, Init::normal(options.init_std), true)),
-      bias(options.bias ? &scope.param("bias", {out}, Init::zeros(), false) : nullptr),
+    : weight(scope.param("weight", {out, in}, Init::normal(options.init_std), true,
+                         ParamRole::matrix)),
+      bias(options.bias ? &scope.param("bias", {out}, Init::zeros(), false, ParamRole::bias)
+                        : nullptr),
       quantized_(scope.quantized_products(weight)) {}
 
 Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
@@ -33,7 +24,8 @@ Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residu
 }
 
 Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
-    : weight(scope.param("weight", {rows, embed}, Init::normal(init_std), true)),
+    : weight(
+          scope.param("weight", {rows, embed}, Init::normal(init_std), true, ParamRole::embedding)),
       region_(scope),
       cut_(cutting(scope.parallel().of(rows.name)) != nullptr),
       first_row_(cut_ ? even_piece(rows.size, scope.parallel().of(rows.name)).global : 0) {}
@@ -44,8 +36,10 @@ Tensor Embedding::operator()(const Tensor& ids) const {
 }
 
 Norm::Norm(const Scope& scope, Kind kind, Dim embed, float eps)
-    : weight_(scope.param("weight", {embed}, Init::ones(), false)),
-      bias_(kind == Kind::layer ? &scope.param("bias", {embed}, Init::zeros(), false) : nullptr),
+    : weight_(scope.param("weight", {embed}, Init::ones(), false, ParamRole::norm)),
+      bias_(kind == Kind::layer
+                ? &scope.param("bias", {embed}, Init::zeros(), false, ParamRole::norm)
+                : nullptr),
       eps_(eps) {}
 
 Tensor Norm::operator()(const Tensor& x) const {
@@ -65,6 +59,7 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
       out_(scope / "out", embed,
            {"heads", options.layout.heads * options.layout.head_dim, heads_.heads},
            {options.out_init_std, options.bias}) {
+  qkv_.weight.matrices = qkv_matrices(options.layout, embed.size);
   options_.layout = heads_.local;
   if (heads_.copied_rows == 0) return;
   const Axis* copies = scope.parallel().kv_copies;
@@ -78,12 +73,7 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
 
 Tensor Attention::operator()(const Tensor& x, const ModelInput& input,
                              const Tensor& residual) const {
-  const LinearWeights layers[] = {qkv_.weights()};
-  GatheredProducts entered = region_.enter(x, layers);
-  Tensor qkv = std::move(entered.y[0]);
-  if (plan_->recomputes(RecomputePart::layernorm))
-    qkv = discard_until_backward(qkv, made_by_norm(x, entered.whole_TD));
-  entered = {};
+  auto [qkv] = region_.project(x, {qkv_});
   if (options_.rope) qkv = rope(std::move(qkv), options_.layout, *options_.rope, input.positions_T);
   float scale = 1.0f / std::sqrt(static_cast<float>(options_.layout.head_dim));
   auto core = [this, scale, bounds = input.bounds, context = input.context](const Tensor& heads) {
@@ -92,9 +82,7 @@ Tensor Attention::operator()(const Tensor& x, const ModelInput& input,
     return context_attention(heads, layout, context, context_, context_kind_, scale,
                              options_.causal);
   };
-  return out_.leave(region_,
-                    plan_->recomputes(RecomputePart::core_attn) ? recompute(core, qkv) : core(qkv),
-                    residual);
+  return out_.leave(region_, plan_->run(RecomputePart::core_attn, core, qkv), residual);
 }
 
 GatedMlp::GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float out_init_std)
@@ -105,17 +93,11 @@ GatedMlp::GatedMlp(const Scope& scope, Dim embed, Dim mlp, float init_std, float
       down_(scope / "down", embed, mlp, {out_init_std}) {}
 
 Tensor GatedMlp::operator()(const Tensor& x, const Tensor& residual) const {
-  if (!plan_->recomputes(RecomputePart::mlp)) return run(x, residual);
-  return recompute([this](const Tensor& a, const Tensor& b) { return run(a, b); }, x, residual);
-}
-
-Tensor GatedMlp::run(const Tensor& x, const Tensor& residual) const {
-  const LinearWeights layers[] = {gate_.weights(), up_.weights()};
-  GatheredProducts entered = region_.enter(x, layers);
-  Tensor gate = std::move(entered.y[0]), up = std::move(entered.y[1]);
-  if (plan_->recomputes(RecomputePart::layernorm))
-    up = discard_until_backward(up, made_by_norm(x, entered.whole_TD));
-  return down_.leave(region_, silu_mul(gate, up), residual);
+  auto mlp = [this](const Tensor& normed, const Tensor& added) {
+    auto [gate, up] = region_.project(normed, {gate_, up_});
+    return down_.leave(region_, silu_mul(gate, up), added);
+  };
+  return plan_->run(RecomputePart::mlp, mlp, x, residual);
 }
 
 Mlp::Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions options,
@@ -127,17 +109,11 @@ Mlp::Mlp(const Scope& scope, Dim embed, Dim mlp, GeluKind kind, LinearOptions op
       down_(scope / "down", embed, mlp, {out_init_std, options.bias}) {}
 
 Tensor Mlp::operator()(const Tensor& x, const Tensor& residual) const {
-  if (!plan_->recomputes(RecomputePart::mlp)) return run(x, residual);
-  return recompute([this](const Tensor& a, const Tensor& b) { return run(a, b); }, x, residual);
-}
-
-Tensor Mlp::run(const Tensor& x, const Tensor& residual) const {
-  const LinearWeights layers[] = {up_.weights()};
-  GatheredProducts entered = region_.enter(x, layers);
-  Tensor up = std::move(entered.y[0]);
-  if (plan_->recomputes(RecomputePart::layernorm))
-    up = discard_until_backward(up, made_by_norm(x, entered.whole_TD));
-  return down_.leave(region_, gelu(up, kind_), residual);
+  auto mlp = [this](const Tensor& normed, const Tensor& added) {
+    auto [up] = region_.project(normed, {up_});
+    return down_.leave(region_, gelu(up, kind_), added);
+  };
+  return plan_->run(RecomputePart::mlp, mlp, x, residual);
 }
 
 Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
@@ -163,7 +139,7 @@ namespace {
 /// reads together is gathered together (optim/param_buckets.h).
 Parameter* head_bias(const Scope& scope, const Dim& vocab) {
   Parameter* there = scope.find("bias");
-  return there ? there : &scope.param("bias", {vocab}, Init::zeros(), false);
+  return there ? there : &scope.param("bias", {vocab}, Init::zeros(), false, ParamRole::bias);
 }
 
 }  // namespace
@@ -171,7 +147,9 @@ Parameter* head_bias(const Scope& scope, const Dim& vocab) {
 LmHead::LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied,
                float init_std, bool bias)
     : region_(scope),
-      weight_(tied ? *tied : scope.param("weight", {vocab, embed}, Init::normal(init_std), true)),
+      weight_(tied ? *tied
+                   : scope.param("weight", {vocab, embed}, Init::normal(init_std), true,
+                                 ParamRole::head)),
       bias_(bias ? head_bias(scope, vocab) : nullptr),
       quantized_(scope.quantized_products(weight_, true)),
       valid_vocab_(valid_vocab),

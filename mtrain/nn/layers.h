@@ -9,6 +9,7 @@
 #include "mtrain/nn/head_shard.h"
 #include "mtrain/nn/model.h"
 #include "mtrain/nn/region.h"
+#include "mtrain/nn/rope_table.h"
 #include "mtrain/nn/scope.h"
 
 namespace mtrain {
@@ -27,8 +28,8 @@ class MT_API Linear {
   /// The same at the end of a region, where each rank has some of the inputs: the products are
   /// added over the ranks, then bias and residual, once.
   Tensor leave(const Region& region, const Tensor& x, const Tensor& residual = {}) const;
-  /// What it takes to call it, for Region::enter.
-  LinearWeights weights() const {
+  /// What it takes to call it, for Region::project.
+  operator LinearWeights() const {  // NOLINT(google-explicit-constructor)
     return {weight.use(), bias ? bias->use() : Tensor(), quantized_};
   }
   Parameter& weight;
@@ -65,21 +66,6 @@ class MT_API Norm {
   float eps_;
 };
 
-/// Frequencies of rotary positions, with the stretched ones of Llama 3.1 when `factor` > 1
-/// (Hugging Face rope_type "llama3": low frequencies are divided by `factor`, middle ones blended).
-struct MT_API RopeConfig {
-  double theta = 10000;
-  std::string scaling = "none";  // or "llama3"
-  double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
-  int64_t original_max_positions = 8192;
-  double beta_fast = 32, beta_slow = 1, mscale = 1, mscale_all_dim = 0;  // yarn, which is not built
-  double percent = 1;
-  bool interleaved = false;
-  void bind(Fields& f);
-};
-MT_API RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions,
-                                 int64_t head_dim);
-
 struct AttentionOptions {
   HeadLayout layout;
   bool bias = false;
@@ -114,7 +100,6 @@ class MT_API GatedMlp {
   Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
-  Tensor run(const Tensor& x_TD, const Tensor& residual_TD) const;
   Region region_;
   const BlockPlan* plan_;
   Linear gate_, up_, down_;
@@ -128,7 +113,6 @@ class MT_API Mlp {
   Tensor operator()(const Tensor& x_TD, const Tensor& residual_TD = {}) const;
 
  private:
-  Tensor run(const Tensor& x_TD, const Tensor& residual_TD) const;
   GeluKind kind_;
   Region region_;
   const BlockPlan* plan_;

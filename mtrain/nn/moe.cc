@@ -31,7 +31,7 @@ ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
 /// The experts' matrices as one parameter [experts, out, in].
 Parameter& expert_matrices(const Scope& s, const MoeOptions& options, Dim out, Dim in, float std) {
   return s.param("weight", {{"experts", options.experts}, std::move(out), std::move(in)},
-                 Init::normal(std), true);
+                 Init::normal(std), true, ParamRole::expert_matrix);
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
       plan_(&s.blocks()),
       ranks_(expert_ranks(s.parallel(), options)),
       router_(s.param("router.weight", {{"router", options.experts}, embed},
-                      Init::normal(options.init_std), true)),
+                      Init::normal(options.init_std), true, ParamRole::router)),
       gate_(expert_matrices(s / "experts" / "gate", options, {"expert_mlp", options.ffn}, embed,
                             options.init_std)),
       up_(expert_matrices(s / "experts" / "up", options, {"expert_mlp", options.ffn}, embed,
@@ -58,7 +58,7 @@ Moe::Moe(const Scope& s, Dim embed, const MoeOptions& options)
                     options.out_init_std);
   if (options.shared_gate)
     shared_gate_ = &s.param("shared.scale.weight", {{"router", 1}, embed},
-                            Init::normal(options.init_std), true);
+                            Init::normal(options.init_std), true, ParamRole::router);
   if (options.bias) bias_ = &s.buffer("router.bias", options.experts, 0);
   if (has_terms(BalanceTerm::Over::given)) load_ = &s.buffer("router.load", options.experts, 1);
   MT_USER_CHECK(!has_terms(BalanceTerm::Over::sequence) || parallel_->context_tokens == 0,
@@ -73,9 +73,8 @@ bool Moe::has_terms(BalanceTerm::Over over) const {
 }
 
 Tensor Moe::operator()(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
-  if (!plan_->recomputes(RecomputePart::moe)) return run(x, input, residual);
-  return recompute([this, input](const Tensor& a, const Tensor& b) { return run(a, input, b); }, x,
-                   residual);
+  auto mixture = [this, input](const Tensor& a, const Tensor& b) { return run(a, input, b); };
+  return plan_->run(RecomputePart::moe, mixture, x, residual);
 }
 
 Tensor Moe::run(const Tensor& x, const ModelInput& input, const Tensor& residual) const {
@@ -98,8 +97,8 @@ void Moe::drop(Routed& routed, Run& run) const {
 
 Tensor Moe::beside(const Tensor& x, const Tensor& residual) const {
   if (!shared_) return residual;
-  if (!plan_->recomputes(RecomputePart::shared_experts)) return shared(x, residual);
-  return recompute([this](const Tensor& a, const Tensor& b) { return shared(a, b); }, x, residual);
+  auto expert = [this](const Tensor& a, const Tensor& b) { return shared(a, b); };
+  return plan_->run(RecomputePart::shared_experts, expert, x, residual);
 }
 
 // The gate is a router of one expert, to which every token goes, and the scaled sum is that of a
@@ -121,8 +120,7 @@ Tensor Moe::experts(const Tensor& x, const ExpertDispatch& way) const {
   Tensor gate = grouped_linear(x, gate_.use(), rows, later, quantized_gate_),
          up = grouped_linear(x, up_.use(), rows, later, quantized_up_);
   auto act = [](const Tensor& a, const Tensor& b) { return silu_mul(a, b); };
-  Tensor inner =
-      plan_->recomputes(RecomputePart::moe_act) ? recompute(act, gate, up) : act(gate, up);
+  Tensor inner = plan_->run(RecomputePart::moe_act, act, gate, up);
   return grouped_linear(inner, down_.use(), rows, later, quantized_down_);
 }
 

@@ -61,6 +61,7 @@ void MoeSettings::bind(Fields& f) {
       .min(1)
       .max(kLargestDimension)
       .resume(impossible)
+      .fact(Fact::experts)
       .renamed_from({"num_moe_experts", "num_experts", "num_local_experts", "n_routed_experts"});
   f("top_k", top_k, "experts that see a token")
       .min(1)

@@ -11,6 +11,7 @@ namespace mtrain {
 Parameter& ParamList::add(Parameter parameter) {
   MT_CHECK(places_.try_emplace(parameter.name, parameters_.size()).second, "two parameters named ",
            parameter.name);
+  parameter.stage = stage_;
   return parameters_.emplace_back(std::move(parameter));
 }
 
@@ -25,18 +26,19 @@ Parameter* ParamList::find(std::string_view name) {
   return place == places_.end() ? nullptr : &parameters_[place->second];
 }
 
-std::vector<ParamBox> Parameter::boxes() const {
-  Shape zero;
-  for (int d = 0; d < global.rank(); ++d) zero.push_back(0);
-  std::vector<ParamBox> boxes = {{zero, zero, global, is_primary}};
+std::vector<ParamBox> Parameter::boxes() const { return shard_boxes(global, shards, is_primary); }
+
+std::vector<ParamBox> shard_boxes(const Shape& global, std::span<const DimShard> shards,
+                                  bool is_primary) {
+  std::vector<ParamBox> boxes = {{whole_box(global), whole_box(global), is_primary}};
   for (const DimShard& shard : shards) {
     std::vector<ParamBox> cut;
     for (const ParamBox& box : boxes)
       for (const ShardPiece& piece : shard.pieces) {
         if (piece.size == 0) continue;
         ParamBox part = box;
-        part.global[shard.dim] = piece.global, part.local[shard.dim] = piece.local,
-        part.extent[shard.dim] = piece.size;
+        part.global.offset[shard.dim] = piece.global, part.local.offset[shard.dim] = piece.local;
+        part.global.extent[shard.dim] = part.local.extent[shard.dim] = piece.size;
         part.is_primary = box.is_primary && piece.is_primary;
         cut.push_back(part);
       }
@@ -45,61 +47,15 @@ std::vector<ParamBox> Parameter::boxes() const {
   return boxes;
 }
 
-namespace {
-
-struct LocalBox {
-  Shape offset, extent;
-};
-
-// Elements [begin, end) of a row-major box of dimensions `dim` and up, as boxes: the rest of a row,
-// whole rows, the start of a row.
-void cut_range(const Shape& shape, int dim, int64_t begin, int64_t end, const Shape& at,
-               std::vector<LocalBox>& out) {
-  if (begin >= end) return;
-  int64_t row = 1;
-  for (int d = dim + 1; d < shape.rank(); ++d) row *= shape[d];
-  auto rows = [&](int64_t first, int64_t last) {
-    if (first >= last) return;
-    LocalBox box{at, shape};
-    for (int d = 0; d < dim; ++d) box.extent[d] = 1;
-    box.offset[dim] = first, box.extent[dim] = last - first;
-    out.push_back(box);
-  };
-  auto within = [&](int64_t index, int64_t lo, int64_t hi) {
-    Shape inner = at;
-    inner[dim] = index;
-    cut_range(shape, dim + 1, lo, hi, inner, out);
-  };
-  int64_t first = begin / row, last = end / row;
-  if (begin % row == 0) return rows(first, last), within(last, 0, end % row);
-  if (first == last) return within(first, begin % row, end % row);
-  within(first, begin % row, row);
-  rows(first + 1, last);
-  if (end % row) within(last, 0, end % row);
-}
-
-}  // namespace
-
 std::vector<ParamBox> Parameter::boxes_of(int64_t begin, int64_t end) const {
   if (begin == 0 && end == numel()) return boxes();
-  std::vector<LocalBox> parts;
-  Shape zero = local;
-  for (int d = 0; d < zero.rank(); ++d) zero[d] = 0;
-  cut_range(local, 0, begin, end, zero, parts);
+  std::vector<Box> parts = boxes_of_range(local, begin, end);
   std::vector<ParamBox> common;
   for (const ParamBox& box : boxes())
-    for (const LocalBox& part : parts) {
-      ParamBox both = box;
-      bool empty = false;
-      for (int d = 0; d < local.rank(); ++d) {
-        int64_t lo = std::max(box.local[d], part.offset[d]);
-        int64_t hi = std::min(box.local[d] + box.extent[d], part.offset[d] + part.extent[d]);
-        empty |= lo >= hi;
-        both.local[d] = lo, both.extent[d] = hi - lo,
-        both.global[d] = box.global[d] + (lo - box.local[d]);
-      }
-      if (!empty) common.push_back(both);
-    }
+    for (const Box& part : parts)
+      if (auto both = intersect(box.local, part))
+        common.push_back(
+            {moved(*both, box.local.offset, box.global.offset), *both, box.is_primary});
   return common;
 }
 
@@ -107,7 +63,7 @@ std::vector<std::pair<int64_t, int64_t>> Parameter::primary_ranges() const {
   std::vector<std::pair<int64_t, int64_t>> runs, ranges;
   for (const ParamBox& box : boxes())
     if (box.is_primary)
-      for_each_run(box, global, local,
+      for_each_run(box.global, global, box.local, local,
                    [&](int64_t, int64_t at, int64_t count) { runs.emplace_back(at, at + count); });
   std::sort(runs.begin(), runs.end());
   for (const auto& run : runs) {
@@ -122,12 +78,13 @@ std::vector<std::pair<int64_t, int64_t>> Parameter::primary_ranges() const {
 void Parameter::start_values(uint64_t seed, int64_t begin, std::span<float> values) const {
   int64_t end = begin + static_cast<int64_t>(values.size());
   for (const ParamBox& box : boxes())
-    for_each_run(box, global, local, [&](int64_t from, int64_t at, int64_t count) {
-      int64_t lo = std::max(at, begin), hi = std::min(at + count, end);
-      if (lo >= hi) return;
-      auto part = values.subspan(static_cast<size_t>(lo - begin), static_cast<size_t>(hi - lo));
-      fill(start, seed, name, part, static_cast<uint64_t>(from + lo - at));
-    });
+    for_each_run(
+        box.global, global, box.local, local, [&](int64_t from, int64_t at, int64_t count) {
+          int64_t lo = std::max(at, begin), hi = std::min(at + count, end);
+          if (lo >= hi) return;
+          auto part = values.subspan(static_cast<size_t>(lo - begin), static_cast<size_t>(hi - lo));
+          fill(start, seed, name, part, static_cast<uint64_t>(from + lo - at));
+        });
 }
 
 int64_t ParamList::numel() const {
@@ -216,7 +173,11 @@ void place(Parameter& p, const ParallelContext& parallel) {
   p.expert = cut_by(p.dims, parallel, parallel.ep) && parallel.ep;
   p.placement = along_tensor(p, parallel);
   const Axis* tensor = cutting(p.expert ? parallel.etp : parallel.tp);
-  if (!tensor || cut_by(p.dims, parallel, tensor)) return;
+  if (!tensor) return;
+  for (size_t d = 0; d < p.dims.size(); ++d)
+    if (parallel.of(p.dims[d].name) == tensor)
+      p.tensor_axis = tensor, p.tensor_dim = static_cast<int>(d);
+  if (p.tensor_axis) return;
   p.is_primary = tensor->index() == 0;
   if (!p.expert && parallel.sequence) p.partial.push_back({tensor, 0, p.numel()});
 }
@@ -236,8 +197,8 @@ void allocate(Parameter& p, const BuildSettings& settings) {
 
 }  // namespace
 
-Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& init,
-                        bool decay) const {
+Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& init, bool decay,
+                        std::optional<ParamRole> role) const {
   Parameter p;
   p.name = (*this / name).path();
   p.dims = dims;
@@ -251,6 +212,8 @@ Parameter& Scope::param(std::string_view name, const Dims& dims, const Init& ini
     shape.push_back(dim.size);
   }
   p.global = shape;
+  p.role = role.value_or(shape.rank() == 2 ? ParamRole::matrix : ParamRole::other);
+  p.matrices = plain_matrices(shape);
   p.shards = shards_of(dims, parallel());
   for (const auto& shard : p.shards) shape[shard.dim] = shard.size();
   p.local = shape;

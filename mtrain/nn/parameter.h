@@ -3,13 +3,17 @@
 #pragma once
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "mtrain/autograd/tape.h"
+#include "mtrain/base/box.h"
 #include "mtrain/nn/init.h"
+#include "mtrain/nn/logical_matrix.h"
 #include "mtrain/nn/parallel.h"
 #include "mtrain/nn/state_buffer.h"
 
@@ -24,28 +28,51 @@ struct Dim {
 };
 using Dims = std::vector<Dim>;
 
-/// A box of a parameter that this rank holds: where it lies in the whole and in the local tensor.
+/// A box of a parameter that this rank holds: in the whole, and in the local tensor.
 struct ParamBox {
-  Shape global, local, extent;
+  Box global, local;  // of equal extents
   bool is_primary = true;
+};
+
+/// The boxes of a tensor of which some dimensions are sharded: one for each combination of pieces.
+/// A box is primary where `is_primary` and all its pieces are.
+MT_API std::vector<ParamBox> shard_boxes(const Shape& global, std::span<const DimShard> shards,
+                                         bool is_primary);
+
+/// What a parameter is to the model: optimizers choose by it.
+enum class ParamRole : uint8_t {
+  other,      // none of these: a scalar, a table of learned scales
+  matrix,     // a linear layer's weight, or several of them fused
+  embedding,  // a table of vectors by token, position or segment; also where a head is tied to it
+  head,       // the output matrix, where it is not the embedding's table
+  norm,       // scale and bias of a normalization
+  bias,       // a linear layer's
+  expert_matrix,  // the weights of all experts of a mixture
+  router          // the weight that chooses experts, or scales a shared one
 };
 
 struct QuantizedWeight;
 
 struct MT_API Parameter {
   std::string name;  // the path of scopes: "layers.0.attn.qkv.weight"
+  ParamRole role = ParamRole::other;
   Dims dims;
-  bool decay = false;        // weight decay applies
-  Shape global;              // shape of the whole
-  Shape local;               // of this rank's part
-  DType dtype = DType::f32;  // of the value; u8: codes
-  Init start;                // what elements begin as
+  std::vector<LogicalMatrix> matrices;  // of the whole tensor; none for a vector
+  bool decay = false;                   // weight decay applies
+  Shape global;                         // shape of the whole
+  Shape local;                          // of this rank's part
+  DType dtype = DType::f32;             // of the value; u8: codes
+  Init start;                           // what elements begin as
   std::vector<DimShard>
       shards;  // the dimensions that are cut, rising; none: this rank holds all of it
   std::vector<PartialSum> partial;  // elements of the gradient that other ranks have summands of
   bool is_primary =
       true;             // false: a copy of what another rank of the same replica holds and counts
+  int64_t stage = 0;    // of the pipeline: the one that has added it
   bool expert = false;  // its replicas are the ranks of edp, not those of dp and cp
+  const Axis* tensor_axis = nullptr;  // of tensor parallelism (tp, of experts etp), where it shards
+                                      // a dimension
+  int tensor_dim = -1;                // that dimension
   std::optional<Placement>
       placement;  // along tp, where that cuts anything; nothing for an expert's
   const QuantizedWeight* quantized =
@@ -78,29 +105,10 @@ struct MT_API Parameter {
   }
 };
 
-/// Calls visit(element in the whole, element in the local tensor, count) for each run of a box's
-/// elements that follow each other in both.
-template <class Visit>
-void for_each_run(const ParamBox& box, const Shape& global, const Shape& local, Visit&& visit) {
-  int inner = box.extent.rank() - 1;  // dimensions from here on are one run
-  int64_t count = inner >= 0 ? box.extent[inner] : 1, rows = 1;
-  while (inner > 0 && box.extent[inner] == global[inner] && box.extent[inner] == local[inner])
-    count *= box.extent[--inner];
-  for (int d = 0; d < inner; ++d) rows *= box.extent[d];
-  for (int64_t row = 0; row < rows; ++row) {
-    int64_t from = 0, to = 0, rest = row, stride_from = 1, stride_to = 1;
-    for (int d = box.extent.rank() - 1; d >= 0; --d) {
-      int64_t at = d < inner ? rest % box.extent[d] : 0;
-      if (d < inner) rest /= box.extent[d];
-      from += (box.global[d] + at) * stride_from, to += (box.local[d] + at) * stride_to;
-      stride_from *= global[d], stride_to *= local[d];
-    }
-    visit(from, to, count);
-  }
-}
-
 class MT_API ParamList {
  public:
+  /// Parameters that are added from here on belong to this stage of the pipeline.
+  void begin_stage(int64_t stage) { stage_ = stage; }
   Parameter& add(Parameter parameter);
   /// Allocates one gradient buffer, for a model that is alone (data-parallel ranks have
   /// ParamBuckets). REQUIRES: all parameters added; called once.
@@ -125,6 +133,7 @@ class MT_API ParamList {
   std::deque<StateBuffer> buffers_;
   std::unordered_map<std::string, size_t> places_, buffer_places_;  // by name
   Tensor gradients_;
+  int64_t stage_ = 0;
 };
 
 }  // namespace mtrain

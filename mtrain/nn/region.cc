@@ -1,7 +1,10 @@
 #include "mtrain/nn/region.h"
 
+#include <algorithm>
+
 #include "mtrain/autograd/ops.h"
 #include "mtrain/dist/redistribute.h"
+#include "mtrain/nn/block_plan.h"
 
 namespace mtrain {
 
@@ -13,7 +16,7 @@ Tensor Region::leave(const Tensor& x) const {
   return cut() ? redistribute(x, *parallel_->tp, Placement::P(), parallel_->stream()) : x;
 }
 
-GatheredProducts Region::enter(const Tensor& x, std::span<const LinearWeights> layers) const {
+GatheredProducts Region::gather(const Tensor& x, std::span<const LinearWeights> layers) const {
   bool large = overlaps();
   for (const LinearWeights& layer :
        layers)  // either product, forward and backward; small types want all rows for their scales
@@ -24,6 +27,16 @@ GatheredProducts Region::enter(const Tensor& x, std::span<const LinearWeights> l
   for (const LinearWeights& layer : layers)
     out.y.push_back(linear(out.whole_TD, layer.w, layer.b, {}, layer.quantized));
   return out;
+}
+
+void Region::project(const Tensor& normed, std::span<const LinearWeights> layers,
+                     std::span<Tensor> y) const {
+  GatheredProducts products = gather(normed, layers);
+  std::move(products.y.begin(), products.y.end(), y.begin());
+  if (!plan_->recomputes(RecomputePart::layernorm)) return;
+  // The tensor whose op can compute it again: the norm's own, where gathering did not copy it.
+  const bool copied = normed.storage() != products.whole_TD.storage();
+  y.back() = discard_until_backward(y.back(), copied ? products.whole_TD : normed);
 }
 
 Tensor Region::leave(const Tensor& x, const Tensor& w, const QuantizedProducts* quantized) const {

@@ -1,8 +1,9 @@
-// Region: the part of a block whose activations are cut over tensor-parallel ranks. `enter` makes
-// of the residual stream what every rank needs whole, `leave` adds up what the ranks made of it;
-// between the two everything is local. On one rank both are the identity. A value that refers to
-// its model's ParallelContext.
+// Region: the part of a block whose activations are sharded over tensor-parallel ranks. `project`
+// and `enter` make the residual stream whole on every rank, `leave` adds up what the ranks computed
+// from it; between the two everything is local. On one rank enter and leave are the identity. A
+// value that refers to its model's ParallelContext and BlockPlan; for its rank's own thread.
 #pragma once
+#include <array>
 #include <span>
 
 #include "mtrain/dist/overlapped_linear.h"
@@ -12,7 +13,7 @@ namespace mtrain {
 
 class MT_API Region {
  public:
-  explicit Region(const Scope& scope) : parallel_(&scope.parallel()) {}
+  explicit Region(const Scope& scope) : parallel_(&scope.parallel()), plan_(&scope.blocks()) {}
 
   /// Whether activations are cut here at all.
   bool cut() const { return cutting(parallel_->tp) != nullptr; }
@@ -23,17 +24,30 @@ class MT_API Region {
   /// P -> stream.
   Tensor leave(const Tensor& x_TD) const;
 
-  /// enter(x), and what each of the layers makes of it. With comm_overlap.tp they work on what has
-  /// come while the rest travels; then nothing else may read the entered stream. Products in small
-  /// types wait for all of it: their scales do.
-  GatheredProducts enter(const Tensor& x_TD, std::span<const LinearWeights> layers) const;
-  /// leave(x · wᵀ), likewise.
+  /// The projections at the start of a region: y_i [T,N_i] = enter(normed) · w_iᵀ + b_i.
+  ///   auto [gate, up] = region.project(norm(x_TD), {gate_, up_});
+  /// With comm_overlap.tp the products of rows that have arrived run while others travel; products
+  /// in low precision wait for all rows, because their scales do. With
+  /// model.recompute_modules=[layernorm] the memory of `normed_TD`, or of its gathered copy, is
+  /// free until backward, which computes the norm again. So on the tape nothing but this call may
+  /// read the result of a norm, unless it does so before this call.
+  template <size_t N>
+  std::array<Tensor, N> project(const Tensor& normed_TD, const LinearWeights (&layers)[N]) const {
+    std::array<Tensor, N> y_TN;
+    project(normed_TD, layers, y_TN);
+    return y_TN;
+  }
+  /// leave(x · wᵀ), with its exchange overlapped in the same way.
   Tensor leave(const Tensor& x_TK, const Tensor& w_NK,
                const QuantizedProducts* quantized = nullptr) const;
 
  private:
+  void project(const Tensor& normed_TD, std::span<const LinearWeights> layers,
+               std::span<Tensor> y_TN) const;
+  GatheredProducts gather(const Tensor& x_TD, std::span<const LinearWeights> layers) const;
   bool overlaps() const { return cut() && parallel_->sequence && parallel_->overlap_tp; }
   const ParallelContext* parallel_;
+  const BlockPlan* plan_;
 };
 
 }  // namespace mtrain

@@ -1,9 +1,8 @@
+#include "mtrain/nn/rope_table.h"
+
 #include <cmath>
 #include <numbers>
 #include <vector>
-
-#include "mtrain/config/fields.h"
-#include "mtrain/nn/layers.h"
 
 namespace mtrain {
 

@@ -1,6 +1,7 @@
 // Scope: where a module is built — its path of names, the parameter list it adds to, and the run's
 // settings that other systems keep global. Cheap to copy; refers to objects that outlive the model.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "mtrain/nn/block_plan.h"
@@ -36,7 +37,10 @@ class MT_API Scope {
 
   /// Adds a parameter named `<path>.<name>`, of which this rank holds what the axes of its dims
   /// leave to it. A start value depends on seed, name and the element's place in the whole only.
-  Parameter& param(std::string_view name, const Dims& dims, const Init& init, bool decay) const;
+  /// Without a role, two dimensions are a matrix and anything else is `other`. Its logical matrices
+  /// are plain_matrices(); a layer that fuses several replaces them.
+  Parameter& param(std::string_view name, const Dims& dims, const Init& init, bool decay,
+                   std::optional<ParamRole> role = {}) const;
 
   /// Adds numbers that no gradient moves (state_buffer.h), all of this value. Every rank of a stage
   /// adds the same ones.

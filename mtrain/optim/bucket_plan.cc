@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <numeric>
 
 namespace mtrain {
 namespace {
@@ -17,26 +16,6 @@ void pack(BucketPlan& bucket, int shards) {
     at = round_up(item.end(), kBucketAlignment);
   }
   bucket.size = round_up(std::max<int64_t>(at, 1), shards * kBucketAlignment);
-}
-
-// The largest first, each to the shard that has least: no parameter is cut, and shards come out
-// nearly even.
-void pack_whole(BucketPlan& bucket, int shards) {
-  std::vector<size_t> order(bucket.items.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return bucket.items[a].parameter->numel() > bucket.items[b].parameter->numel();
-  });
-  std::vector<int64_t> filled(static_cast<size_t>(shards), 0), shard_of(bucket.items.size());
-  for (size_t i : order) {
-    auto least = std::min_element(filled.begin(), filled.end());
-    shard_of[i] = least - filled.begin();
-    bucket.items[i].begin = *least;
-    *least += round_up(bucket.items[i].parameter->numel(), kBucketAlignment);
-  }
-  int64_t shard = std::max(kBucketAlignment, *std::max_element(filled.begin(), filled.end()));
-  for (size_t i = 0; i < bucket.items.size(); ++i) bucket.items[i].begin += shard_of[i] * shard;
-  bucket.size = shard * shards;
 }
 
 int number_units(std::deque<Parameter>& parameters, std::vector<int>& unit_of) {
@@ -105,12 +84,7 @@ void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_o
     buckets.back().items.push_back({&p, 0});
     filled += p.numel();
   }
-  for (size_t b = first; b < buckets.size(); ++b) {
-    if (rules.whole_parameters && zero_stage > 0)
-      pack_whole(buckets[b], shards);
-    else
-      pack(buckets[b], shards);
-  }
+  for (size_t b = first; b < buckets.size(); ++b) pack(buckets[b], shards);
 }
 
 }  // namespace

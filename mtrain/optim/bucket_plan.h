@@ -42,7 +42,6 @@ struct BucketRules {
   int64_t bucket_size =
       0;  // a bucket closes when it has as many elements; 0: default_bucket_size()
   int dense_shards = 1, expert_shards = 1;
-  bool whole_parameters = false;  // no shard has a part of a parameter only
 };
 
 /// max(40,000,000, 1,000,000 * ranks): with more ranks, larger messages keep the network busy

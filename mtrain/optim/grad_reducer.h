@@ -1,12 +1,14 @@
-// GradReducer: one sum of the gradients of a step's micro-batches over data-parallel ranks. Each
-// rank adds up its own micro-batches as backward goes and the ranks' sums are added bucket by
-// bucket: at the end of the step, or with `overlap` as soon as the last backward has a bucket
-// complete, which changes no bit. From zero 2 on a bucket is added up and gives its memory back
-// once per micro-batch. Or — `in_order` — each micro-batch's gradients are kept apart and added one
-// after the other as the global batch has them: the same bits for any number of ranks, at the price
-// of memory and time. Refers to the buckets; for the rank's own thread.
+// GradReducer: sums the gradients of a step over its micro-batches and over data-parallel ranks, by
+// one of two strategies (reduce_strategy.h):
+//   by bucket  each rank adds its micro-batches up in place; the ranks' sums are reduced bucket by
+//              bucket after the last backward, or during it (`overlap`), with the same bits. From
+//              ZeRO 2 on, each micro-batch is reduced and its full gradients are freed.
+//   in order   each rank keeps the gradients of each micro-batch, and all are added in the order of
+//              the global batch: the same bits for any number of ranks, for more memory and time.
+// Refers to the buckets, which outlive it; for the rank's own thread. All ranks of a group make the
+// same calls.
 #pragma once
-#include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -14,8 +16,10 @@
 
 namespace mtrain {
 
+class ReduceStrategy;
+
 struct ReduceOptions {
-  bool in_order = false, overlap = false;
+  bool in_order = false, overlap = false;  // overlap has no effect with in_order
 };
 
 class MT_API GradReducer final : public LeafWatch {
@@ -25,16 +29,16 @@ class MT_API GradReducer final : public LeafWatch {
   GradReducer(const GradReducer&) = delete;
   GradReducer& operator=(const GradReducer&) = delete;
 
-  /// Before a step: how often backward will end on this rank, that is, how many calls of
-  /// micro_batch_done() follow. 0: not known; then nothing is added up before reduce().
+  /// Before a step, also after one that failed. `backwards`: the number of calls of
+  /// micro_batch_done() that follow. 0: unknown; then nothing overlaps with the last backward.
   void begin_step(int64_t backwards);
   /// After the backward of each micro-batch.
   void micro_batch_done();
-  /// After the last: every rank holds the sum over all micro-batches of all ranks, of what it
-  /// updates at least.
+  /// After the last micro-batch. Then each rank holds the sum over all micro-batches of all ranks,
+  /// at least of the elements that it updates. Collective.
   void reduce();
-  /// Adds up one value of each micro-batch, in the order of the global batch: the same bits for any
-  /// number of ranks.
+  /// The sum of one value per micro-batch, in the order of the global batch: the same bits for any
+  /// number of ranks. Collective.
   double sum(std::span<const double> of_micro_batches);
 
   void before_value(int64_t) override {}
@@ -42,41 +46,8 @@ class MT_API GradReducer final : public LeafWatch {
   void gradient_complete(int64_t leaf) override;
 
  private:
-  /// Where a bucket is between two launches.
-  struct Progress {
-    std::vector<char> complete;  // by item
-    size_t missing = 0;          // items that are not
-    bool dirty = false;          // written since it was last launched
-    bool launched = false;       // in this step, or this micro-batch from zero 2 on
-    bool filled = false;         // zero 2: the shard holds gradients of this step
-    Pending pending;
-    bool under_way = false;
-    std::vector<Tensor>
-        kept;  // in order: of each micro-batch; the first rank's are added up at once
-  };
-  bool last_backward() const { return done_ + 1 == expected_; }
-  bool early(const ParamBucket& bucket) const;
-  void launch_complete();
-  void launch(size_t bucket);
-  void finish(size_t bucket);
-  void finish_outer(ParamBucket& bucket);
-  void keep_shard(ParamBucket& bucket, Progress& progress);
-  void flush_shared();
-  void settle(ParamBucket& bucket);
-  void reset(size_t bucket);
-  void add_partial_sums();
-  void add_over(Communicator& ranks, const std::vector<Tensor>& parts);
-  void keep_micro_batch();
-  void reduce_in_order();
-
   ParamBuckets& buckets_;
-  Run& run_;
-  ReduceOptions options_;
-  std::vector<Progress> progress_;
-  std::vector<size_t>
-      order_;  // in which buckets are launched, the same on all ranks: the last parameters first
-  size_t next_ = 0;  // in order_
-  int64_t expected_ = 0, done_ = 0;
+  std::unique_ptr<ReduceStrategy> strategy_;
   std::vector<double> values_;
 };
 

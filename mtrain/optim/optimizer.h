@@ -1,7 +1,7 @@
-// Optimizer: the plugin kind that says how one parameter moves. Its state lives outside, in named
+// Optimizer: the plugin kind that says how one parameter moves. Its state is kept outside, in named
 // float tensors shaped like the parameter, so that checkpointing and sharding need to know nothing
-// about it. Where ranks share out the state (dist.zero), each updates its own parameters, or parts
-// of them. For the rank's own thread.
+// about it. An optimizer says how much of a parameter it must see at once (UpdateScope), and gets
+// that in every layout of ranks. For the rank's own thread.
 #pragma once
 #include <span>
 #include <string>
@@ -16,16 +16,44 @@ struct OptimizerContext {
   Run& run;
 };
 
-/// One parameter's update, or that of a stretch of its elements. `master`, `grad` and each of
-/// `state` are float, contiguous and of equal shape: the parameter's, or one dimension for a
-/// stretch.
+/// What a parameter is: the same on all ranks that hold a part of it. Refers to the parameter.
+struct ParamInfo {
+  std::string_view name;  // for messages: what a parameter is does not depend on its name
+  ParamRole role;
+  const Dims& dims;    // names and sizes of the whole: {"heads", 6144}, {"embed", 4096}
+  const Shape& shape;  // the sizes alone
+  std::span<const LogicalMatrix> matrices;  // of the whole; none for a vector
+  int tensor_dim = -1;  // the dimension that tensor-parallel ranks shard; -1: none
+  int tensor_ranks = 1;
+};
+MT_API ParamInfo info_of(const Parameter& parameter);
+
+/// How much of a parameter one update must see.
+enum class UpdateScope : uint8_t {
+  elements,        // each element moves by its own gradient and state alone: any part will do
+  whole_matrices,  // every logical matrix is whole; a parameter without matrices is whole
+};
+
+/// One update: of a parameter, of whole matrices of it, or of a range of its elements. `master`,
+/// `grad` and each of `state` are float, contiguous and of equal shape.
 struct ParamUpdate {
   Run& run;
-  std::string_view name;
+  const ParamInfo& param;
+  UpdateScope scope;  // as Optimizer::scope() said
+  /// whole_matrices: the matrices that `master` holds, their rows counted in `master`. These are
+  /// all of the parameter's, except that a rank of expert parallelism has only its own experts'.
+  std::span<const LogicalMatrix> matrices;
+  /// Which parts of the whole the update has: ParamBox::global in the whole, ParamBox::local in a
+  /// tensor of shape `local`, of which `master` holds the elements from `begin` on. Several where a
+  /// range ends within a row. An elementwise optimizer does not need them.
+  std::span<const ParamBox> boxes;
+  const Shape& local;
+  int64_t begin = 0;
+
   Tensor master;                  // to be changed
   Tensor grad;                    // the summed gradient; multiply by `grad_scale` before use
   std::span<const Tensor> state;  // in the order of state_names(); zero before the first step
-  Tensor value;  // the compute copy to refresh from master; undefined when master itself is used
+  Tensor value;  // the compute copy to refresh from master; undefined when there is none here
   double lr = 0, weight_decay = 0;
   float grad_scale = 1;  // clipping and loss scale
   int64_t step = 1;      // 1 for the first update
@@ -39,11 +67,14 @@ class MT_API Optimizer {
   /// Names of the state tensors of each parameter, as the checkpoint shows them: {"exp_avg",
   /// "exp_avg_sq"}.
   virtual std::vector<std::string> state_names() const = 0;
+  /// How much of this parameter update() must see; asked once, before the first step. By `elements`
+  /// it gets what the rank holds: the parameter's local shape, or one dimension for a range.
+  /// By `whole_matrices` the parts come together before each update and go back after it, whatever
+  /// tensor parallelism and dist.zero shard. The answer must be the same on all ranks.
+  virtual UpdateScope scope(const ParamInfo& /*param*/) const {
+    return UpdateScope::whole_matrices;
+  }
   virtual void update(const ParamUpdate& update) = 0;
-  /// True when each element moves by its own gradient and state alone, so that a parameter may be
-  /// cut anywhere. Otherwise update() is given whole parameters only (as a tensor-parallel rank has
-  /// them), and dist.zero beyond 1 is refused.
-  virtual bool elementwise() const { return false; }
 };
 
 }  // namespace mtrain

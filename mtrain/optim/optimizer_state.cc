@@ -3,23 +3,56 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <map>
 #include <numeric>
+#include <optional>
 
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/optim/whole_matrices.h"
 
 namespace mtrain {
 
 Optimizer::~Optimizer() = default;
 
+ParamInfo info_of(const Parameter& p) {
+  return {.name = p.name,
+          .role = p.role,
+          .dims = p.dims,
+          .shape = p.global,
+          .matrices = p.matrices,
+          .tensor_dim = p.tensor_dim,
+          .tensor_ranks = axis_size(p.tensor_axis)};
+}
+
+struct OptimizerState::Plan {
+  explicit Plan(const Parameter& p) : parameter(p), info(info_of(p)) {}
+  const Parameter& parameter;
+  ParamInfo info;
+  UpdateScope scope = UpdateScope::elements;
+  Entry* entry = nullptr;             // null: this rank holds none of its elements
+  std::vector<ParamBox> boxes;        // elements: of the entry's
+  std::optional<TensorParts> tensor;  // whole_matrices
+  const ParamBucket* bucket = nullptr;
+  const BucketItem* item = nullptr;
+  /// Ranks share its elements.
+  bool shared() const {
+    return bucket && bucket->plan.zero_stage > 0 &&
+           (bucket->group.sharers().size() > 1 || bucket->copies_share());
+  }
+};
+
+struct OptimizerState::WholePlan {
+  std::vector<const Plan*> parameters;
+  std::optional<ShardRound> shards;  // nothing: this rank has all elements of one parameter
+};
+
 OptimizerState::OptimizerState(Run& run, ParamList& parameters, Optimizer& optimizer)
     : OptimizerState(run, whole_slices(parameters), nullptr, optimizer) {}
 
 OptimizerState::OptimizerState(Run& run, ParamBuckets& buckets, Optimizer& optimizer)
-    : OptimizerState(run, buckets.slices(), &buckets, optimizer) {
-  MT_CHECK(optimizer.elementwise() || buckets.options().zero_stage == 0 ||
-               buckets.options().whole_parameters,
-           "parameters are cut, which this optimizer cannot take");
-}
+    : OptimizerState(run, buckets.slices(), &buckets, optimizer) {}
+
+OptimizerState::~OptimizerState() = default;
 
 OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets,
                                Optimizer& optimizer)
@@ -38,6 +71,65 @@ OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBu
       if (lo < hi) counted.emplace_back(lo - entry.begin, hi - entry.begin);
     }
     entries_.push_back(std::move(entry));
+  }
+  make_plans();
+  share_whole();
+}
+
+void OptimizerState::make_plans() {
+  std::map<const Parameter*, Entry*> entry_of;
+  for (Entry& entry : entries_) entry_of[entry.parameter] = &entry;
+  auto add = [&](const Parameter& p) -> Plan& {
+    Plan& plan = *plans_.emplace_back(std::make_unique<Plan>(p));
+    plan.scope = call_plugin(optimizer_, "scope()", [&] { return optimizer_.scope(plan.info); });
+    auto found = entry_of.find(&p);
+    if (found != entry_of.end()) plan.entry = found->second;
+    if (plan.scope == UpdateScope::whole_matrices)
+      plan.tensor.emplace(p);
+    else if (plan.entry)
+      plan.boxes = p.boxes_of(plan.entry->begin, plan.entry->begin + plan.entry->count);
+    return plan;
+  };
+  if (!buckets_)
+    for (Entry& entry : entries_) add(*entry.parameter);
+  else
+    for (const ParamBucket& bucket : buckets_->buckets())
+      for (const BucketItem& item : bucket.plan.items) {
+        Plan& plan = add(*item.parameter);
+        plan.bucket = &bucket, plan.item = &item;
+      }
+}
+
+// Parameters of similar size are updated at the same time, each by a rank of its own. The order is
+// that of the whole parameters' sizes, which is the same on all ranks along every axis.
+void OptimizerState::share_whole() {
+  std::vector<const Plan*> shared[4];  // of experts: 1; copies share: 2
+  for (const auto& plan : plans_) {
+    if (plan->scope != UpdateScope::whole_matrices) continue;
+    if (plan->shared())
+      shared[(plan->bucket->plan.expert ? 1 : 0) + (plan->bucket->copies_share() ? 2 : 0)]
+          .push_back(plan.get());
+    else
+      whole_.push_back({{plan.get()}, std::nullopt});
+  }
+  for (auto& plans : shared) {
+    std::stable_sort(plans.begin(), plans.end(), [](const Plan* a, const Plan* b) {
+      return a->parameter.global.numel() > b->parameter.global.numel();
+    });
+    for (size_t first = 0; first < plans.size();) {
+      const ReplicaGroup& group = plans[first]->bucket->group;
+      const bool copies = plans[first]->bucket->copies_share();
+      WholePlan whole;
+      ShardCounts counts, copy_counts;
+      for (int i = 0; i < group.sharers().size() && first < plans.size(); ++i, ++first) {
+        const Plan& plan = *whole.parameters.emplace_back(plans[first]);
+        counts.push_back(plan.bucket->shard_counts(*plan.item));
+        copy_counts.push_back(plan.bucket->copy_counts(*plan.item));
+      }
+      whole.shards.emplace(group.sharers(), std::move(counts), copies ? group.outer : nullptr,
+                           std::move(copy_counts));
+      whole_.push_back(std::move(whole));
+    }
   }
 }
 
@@ -72,22 +164,86 @@ double clip_factor(double grad_norm, double clip) {
 
 void OptimizerState::update(const Step& step) {
   MemoryScope use(run_.memory(), MemoryUse::optimizer);
-  auto scale = static_cast<float>(step.grad_scale * clip_factor(step.grad_norm, step.clip));
-  for (auto& entry : entries_) {
-    const Parameter& p = *entry.parameter;
-    const ParamUpdate update{.run = run_,
-                             .name = p.name,
-                             .master = entry.master,
-                             .grad = entry.grad,
-                             .state = entry.state,
-                             .value = entry.value,
-                             .lr = step.lr,
-                             .weight_decay = p.decay ? step.weight_decay : 0,
-                             .grad_scale = scale,
-                             .step = step.step};
-    call_plugin(optimizer_, "update()", [&] { optimizer_.update(update); });
-  }
+  for (const auto& plan : plans_)
+    if (plan->scope == UpdateScope::elements && plan->entry) update_elements(*plan, step);
+  for (const WholePlan& whole : whole_) update_whole(whole, &step);
   if (buckets_) buckets_->publish();
+}
+
+void OptimizerState::rehearse_update() {
+  MemoryScope use(run_.memory(), MemoryUse::optimizer);
+  for (const WholePlan& whole : whole_) update_whole(whole, nullptr);
+}
+
+void OptimizerState::update_elements(const Plan& plan, const Step& step) {
+  std::vector<Tensor> tensors = {plan.entry->master, plan.entry->grad};
+  tensors.insert(tensors.end(), plan.entry->state.begin(), plan.entry->state.end());
+  call(plan, step, tensors, plan.entry->value);
+}
+
+// `tensors`: master, gradient, state.
+void OptimizerState::call(const Plan& plan, const Step& step, std::span<const Tensor> tensors,
+                          const Tensor& value) {
+  const bool whole = plan.scope == UpdateScope::whole_matrices;
+  const Parameter& p = plan.parameter;
+  const ParamUpdate update{
+      .run = run_,
+      .param = plan.info,
+      .scope = plan.scope,
+      .matrices = whole ? plan.tensor->matrices() : std::span<const LogicalMatrix>(),
+      .boxes = whole ? plan.tensor->boxes() : plan.boxes,
+      .local = whole ? plan.tensor->shape() : p.local,
+      .begin = whole ? 0 : plan.entry->begin,
+      .master = tensors[0],
+      .grad = tensors[1],
+      .state = tensors.subspan(2),
+      .value = value,
+      .lr = step.lr,
+      .weight_decay = p.decay ? step.weight_decay : 0,
+      .grad_scale = static_cast<float>(step.grad_scale * clip_factor(step.grad_norm, step.clip)),
+      .step = step.step};
+  call_plugin(optimizer_, "update()", [&] { optimizer_.update(update); });
+}
+
+// Without a step, the plugin is not called, and the masters and the state come back as they were.
+void OptimizerState::update_whole(const WholePlan& whole, const Step* step) {
+  constexpr size_t kGrad = 1;
+  const size_t kinds = 2 + names_.size();
+  const auto& shards = whole.shards;
+  auto held_by = [&](const Entry* entry, size_t kind) {
+    if (!entry) return Tensor();
+    return kind == 0 ? entry->master : kind == kGrad ? entry->grad : entry->state[kind - 2];
+  };
+  auto held = [&](size_t kind) {
+    std::vector<Tensor> flat;
+    for (const Plan* plan : whole.parameters) {
+      Tensor part = held_by(plan->entry, kind);
+      flat.push_back(part.defined() ? part.view({part.numel()}) : part);
+    }
+    return flat;
+  };
+  const Plan* own = !shards             ? whole.parameters[0]
+                    : shards->has_own() ? whole.parameters[shards->own()]
+                                        : nullptr;
+  std::vector<Tensor> local, together;  // of its own parameter: on this rank; with those of tp
+  for (size_t kind = 0; kind < kinds; ++kind) {
+    local.push_back(shards ? shards->to_owner(run_, held(kind)) : held_by(own->entry, kind));
+    if (own) {
+      local[kind] = local[kind].view(own->parameter.local);
+      together.push_back(own->tensor->whole(local[kind]));
+    }
+  }
+  const bool in_place = !shards && !own->tensor->sharded();
+  if (own && step) call(*own, *step, together, in_place ? own->entry->value : Tensor());
+  for (size_t kind = 0; kind < kinds; ++kind) {
+    if (kind == kGrad || in_place) continue;
+    if (own && step) own->tensor->keep_part(together[kind], local[kind]);
+    if (shards) shards->from_owner(run_, local[kind], held(kind));
+  }
+  if (in_place || !step) return;
+  for (const Plan* plan : whole.parameters)
+    if (plan->entry && plan->entry->value.defined())
+      run_.copy(plan->entry->value, plan->entry->master);
 }
 
 void OptimizerState::masters_changed() {

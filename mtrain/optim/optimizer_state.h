@@ -1,8 +1,9 @@
 // OptimizerState: the state tensors of what this rank updates — every parameter, or its shard of
-// them — and one step over it: norm, clipping, update. Owns the state; refers to the parameters,
-// their buckets and the optimizer. For the rank's own thread.
+// them — and one step over it: norm, clipping, update. Brings together what the optimizer needs
+// whole. Owns the state; refers to the parameters, their buckets and the optimizer. For the rank's
+// own thread.
 #pragma once
-#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ class MT_API OptimizerState {
   OptimizerState(Run& run, ParamList& parameters, Optimizer& optimizer);
   /// What this rank updates.
   OptimizerState(Run& run, ParamBuckets& buckets, Optimizer& optimizer);
+  ~OptimizerState();
+  OptimizerState(const OptimizerState&) = delete;
+  OptimizerState& operator=(const OptimizerState&) = delete;
 
   /// L2 norm of all gradients times `grad_scale`, summed in a fixed order. `world`: the ranks of
   /// the job; each element counts once over all of them. Null: those of this rank.
@@ -32,8 +36,10 @@ class MT_API OptimizerState {
     int64_t step = 1;
   };
   /// Updates the parameters, and hands the other ranks their values. Weight decay applies to those
-  /// marked for it.
+  /// marked for it. Collective.
   void update(const Step& step);
+  /// Takes the memory of an update, the plugin's own aside, and changes nothing: for a dry run.
+  void rehearse_update();
 
   /// After masters were written: values follow.
   void masters_changed();
@@ -45,8 +51,16 @@ class MT_API OptimizerState {
   const std::vector<std::string>& names() const { return names_; }
 
  private:
+  struct Plan;       // of one parameter: its scope, and where its parts are
+  struct WholePlan;  // of the parameters that are updated as whole matrices
   OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets,
                  Optimizer& optimizer);
+  void make_plans();
+  void share_whole();
+  void update_elements(const Plan& plan, const Step& step);
+  void update_whole(const WholePlan& whole, const Step* step);
+  void call(const Plan& plan, const Step& step, std::span<const Tensor> tensors,
+            const Tensor& value);
   double norm_of(Tensor ParamSlice::*tensor, Communicator* world) const;
   Run& run_;
   ParamBuckets* buckets_;
@@ -54,7 +68,9 @@ class MT_API OptimizerState {
   std::vector<std::string> names_;
   std::vector<Entry> entries_;
   std::vector<std::vector<std::pair<int64_t, int64_t>>>
-      counted_;  // of each entry: ranges of its elements
+      counted_;                               // of each entry: ranges of its elements
+  std::vector<std::unique_ptr<Plan>> plans_;  // of all parameters, in the order of buckets
+  std::vector<WholePlan> whole_;              // in the order in which all ranks take them
 };
 
 /// The factor that brings a gradient of this norm within `clip` (torch.nn.utils.clip_grad_norm_:

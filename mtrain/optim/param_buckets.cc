@@ -22,7 +22,27 @@ DType value_type(const ParamBucket& b) {
   return b.codes ? DType::u8 : b.plan.items[0].parameter->dtype;
 }
 
+// How many elements of [lo, hi) are in each of `parts` equal parts of the `size` elements from
+// `begin` on.
+std::vector<int64_t> counts_in_parts(int64_t lo, int64_t hi, int64_t begin, int64_t size,
+                                     int parts) {
+  std::vector<int64_t> counts;
+  int64_t part = size / parts;
+  for (int i = 0; i < parts; ++i, begin += part)
+    counts.push_back(std::max<int64_t>(0, std::min(hi, begin + part) - std::max(lo, begin)));
+  return counts;
+}
+
 }  // namespace
+
+std::vector<int64_t> ParamBucket::shard_counts(const BucketItem& item) const {
+  return counts_in_parts(item.begin, item.end(), 0, plan.size, group.sharers().size());
+}
+
+std::vector<int64_t> ParamBucket::copy_counts(const BucketItem& item) const {
+  return counts_in_parts(item.begin, item.end(), shard_begin, shard_end - shard_begin,
+                         copies_share() ? group.copies() : 1);
+}
 
 ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOptions& options)
     : run_(run), parameters_(parameters), options_(options), network_(run) {
@@ -34,8 +54,7 @@ ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOption
   auto plans = plan_buckets(parameters.all(), {.zero_stage = options.zero_stage,
                                                .bucket_size = options.bucket_size,
                                                .dense_shards = cuts(options_.dense, options_),
-                                               .expert_shards = cuts(options_.expert, options_),
-                                               .whole_parameters = options.whole_parameters});
+                                               .expert_shards = cuts(options_.expert, options_)});
   for (BucketPlan& plan : plans) {
     const ReplicaGroup& group = plan.expert ? options_.expert : options_.dense;
     ParamBucket& bucket = buckets_.emplace_back();
@@ -225,8 +244,7 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
         slice.master = part(b.masters, b.own_begin);
         if (narrow)
           slice.value = b.shares_values() ? part(b.shard_values, b.shard_begin) : part(b.values, 0);
-        bool parted = b.own_end - b.own_begin < b.shard_end - b.shard_begin;
-        slice.is_primary = parted || !b.group.outer || b.group.outer->rank() == 0;
+        slice.is_primary = b.copies_share() || !b.group.outer || b.group.outer->rank() == 0;
       }
       slices.push_back(std::move(slice));
     }
@@ -273,7 +291,7 @@ void ParamBuckets::start_gather(ParamBucket& b) {
         b.group.sharers().start_all_gather(b.values.slice(0, b.shard_begin, b.shard_end), b.values);
     return;
   }
-  if (b.shard_stale && b.own_end - b.own_begin < b.shard_end - b.shard_begin) {
+  if (b.shard_stale && b.copies_share()) {
     Tensor own = b.shard_values.slice(0, b.own_begin - b.shard_begin, b.own_end - b.shard_begin);
     b.group.outer->all_gather(own, b.shard_values);
   }
@@ -298,25 +316,53 @@ void ParamBuckets::finish_all() noexcept {
   }
 }
 
+void ParamBuckets::drop(ParamBucket& b) {
+  b.held = false;
+  if (b.presence == Presence::absent) return;
+  finish_gather(b);
+  b.values.release_memory();
+  b.presence = Presence::absent;
+}
+
 void ParamBuckets::release(int unit) {
   if (unit < 0) return;
-  for (size_t i : units_[static_cast<size_t>(unit)]) {
-    ParamBucket& b = buckets_[i];
-    finish_gather(b);
-    b.values.release_memory();
-    b.presence = Presence::absent;
-  }
+  for (size_t i : units_[static_cast<size_t>(unit)])
+    if (!buckets_[i].held) drop(buckets_[i]);
 }
 
 void ParamBuckets::release_values() {
-  release(std::exchange(current_, -1));
-  release(std::exchange(prefetched_, -1));
+  for (ParamBucket& b : buckets_)
+    if (b.shares_values()) drop(b);
+  current_ = prefetched_ = -1;
+}
+
+void ParamBuckets::gather_stage(int64_t stage) {
+  auto each = [&](auto&& call) {
+    for (ParamBucket& b : buckets_)
+      if (b.shares_values() && b.plan.items[0].parameter->stage == stage) call(b);
+  };
+  each([&](ParamBucket& b) { b.held = true, start_gather(b); });
+  if (!options_.overlap_gather) each([&](ParamBucket& b) { finish_gather(b); });
+}
+
+void ParamBuckets::release_stage(int64_t stage) {
+  for (ParamBucket& b : buckets_) {
+    if (!b.held || b.plan.items[0].parameter->stage != stage) continue;
+    drop(b);
+    if (b.plan.unit == current_) current_ = -1;
+    if (b.plan.unit == prefetched_) prefetched_ = -1;
+  }
 }
 
 // One unit is here at a time, and the next one is on its way: forward in the order of parameters,
 // backward against it.
 void ParamBuckets::use_unit(int unit) {
   if (unit == current_) return;
+  const std::vector<size_t>& own = units_[static_cast<size_t>(unit)];
+  if (std::all_of(own.begin(), own.end(), [&](size_t i) { return buckets_[i].held; })) {
+    for (size_t i : own) finish_gather(buckets_[i]);
+    return;
+  }
   release(std::exchange(current_, -1));
   if (prefetched_ != unit) release(prefetched_);
   prefetched_ = -1;

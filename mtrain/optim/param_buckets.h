@@ -33,11 +33,10 @@ struct ReplicaGroup {
 struct ShardingOptions {
   ReplicaGroup dense, expert;
   int zero_stage = 0;
-  bool outer_zero = false;        // zero 3: copies share the optimizer state as well
-  int64_t bucket_size = 0;        // elements; 0: default_bucket_size()
-  bool whole_parameters = false;  // the optimizer takes no parts of parameters
-  bool overlap_gather = false;    // values are waited for where they are used; zero 3: the next
-                                  // block's come while one is computed
+  bool outer_zero = false;      // zero 3: copies share the optimizer state as well
+  int64_t bucket_size = 0;      // elements; 0: default_bucket_size()
+  bool overlap_gather = false;  // values are waited for where they are used; zero 3: the next
+                                // block's come while one is computed
   bool registered =
       false;  // what stays where it is and goes from rank to rank lies in network_memory.h's blocks
   bool codes = false;  // from zero 1 on: values are codes where they may be (Parameter::quantized)
@@ -67,11 +66,18 @@ struct ParamBucket {
   Tensor shard_values;                 // zero 3: [shard]
   Tensor masters;  // zero 1: [own] float, part of the values where these are float
   enum class Presence : uint8_t { absent, coming, here } presence = Presence::here;
+  bool held = false;         // zero 3: gathered with its stage; stays until release_stage()
   bool shard_stale = false;  // outer_zero: other copies have updated their parts
   Pending gather;
 
   bool shares_gradients() const { return plan.zero_stage >= 2; }
   bool shares_values() const { return plan.zero_stage >= 3; }
+  /// zero 3 with outer_zero: this rank updates a part of its shard, copies the others.
+  bool copies_share() const { return own_end - own_begin < shard_end - shard_begin; }
+  /// How many elements of an item are in the shard of each rank of group.sharers().
+  std::vector<int64_t> shard_counts(const BucketItem& item) const;
+  /// How many elements of an item in this rank's shard each rank of group.outer updates.
+  std::vector<int64_t> copy_counts(const BucketItem& item) const;
   /// This rank's shard of `grads`.
   Tensor shard_of_grads() const { return grads.slice(0, shard_begin, shard_end); }
 };
@@ -95,8 +101,13 @@ class MT_API ParamBuckets final : public LeafWatch {
   /// After masters alone were written (a checkpoint): values follow. Ranks talk only when values
   /// are next used.
   void masters_changed();
-  /// zero 3: gives back what blocks were computed with last.
+  /// zero 3: frees the values that are there. Before an update, and after an evaluation.
   void release_values();
+  /// zero 3: the Gather and Release of a pipeline's program. Between them the values of the stage's
+  /// parameters (Parameter::stage) stay; those of other stages come and go with their blocks. With
+  /// `overlap_gather` values are waited for where they are used. gather_stage() is collective.
+  void gather_stage(int64_t stage);
+  void release_stage(int64_t stage);
 
   /// Is told of gradients; numbers of leaves are the bucket and the item in it: see place_of().
   /// Null: nobody.
@@ -123,6 +134,7 @@ class MT_API ParamBuckets final : public LeafWatch {
   void start_gather(ParamBucket& bucket);
   void finish_gather(ParamBucket& bucket);
   void finish_all() noexcept;
+  void drop(ParamBucket& bucket);
   void release(int unit);
   void use_unit(int unit);
 

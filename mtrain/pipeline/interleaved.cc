@@ -7,7 +7,7 @@ namespace mtrain {
 namespace {
 
 struct Turn {
-  int64_t chunk, micro;  // which of a rank's stages, the lowest first
+  int64_t chunk, micro;  // index among the rank's stages in ascending order
 };
 
 /// The order of a rank's forwards: groups of micro-batches, each through one chunk after the other.
@@ -34,7 +34,7 @@ void check_group(const Plan& plan, int64_t group) {
                 "enough are left");
 }
 
-/// `beside`: each backward runs side by side with the forward before it.
+/// `overlapped`: each backward overlaps with the forward before it.
 Schedule in_turns(const Plan& plan, bool overlapped) {
   const int64_t ranks = plan.ranks(), chunks = plan.virtual_stages,
                 group = plan.group_size > 0 ? plan.group_size : ranks;
@@ -43,8 +43,8 @@ Schedule in_turns(const Plan& plan, bool overlapped) {
   Schedule schedule(static_cast<size_t>(ranks));
   for (int64_t r = 0; r < ranks; ++r) {
     Program& program = schedule[static_cast<size_t>(r)];
-    // The gradient of a rank's last chunk is there when the last rank has passed a group through
-    // all chunks but one, and a micro-batch has gone from here to there and back.
+    // The gradient for a rank's last chunk arrives after the last rank has passed a group through
+    // all chunks but one, and a micro-batch has passed from here to there and back.
     auto warmup =
         static_cast<size_t>((chunks - 1) * group + 2 * (ranks - 1 - r) + (overlapped ? 1 : 0));
     size_t forward = 0;
@@ -56,7 +56,7 @@ Schedule in_turns(const Plan& plan, bool overlapped) {
       ++forward;
     };
     while (forward < std::min(warmup, order.size())) forward_next(false);
-    for (const Turn& turn : order) {  // backward takes the chunks the other way round
+    for (const Turn& turn : order) {  // backward visits the chunks in reverse order
       forward_next(overlapped);
       program.push_back(
           action(ActionKind::backward, (chunks - 1 - turn.chunk) * ranks + r, turn.micro));

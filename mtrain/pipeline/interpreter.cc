@@ -8,11 +8,11 @@
 
 namespace mtrain {
 
-/// The beginning of a stage's tape: catches the gradient of the stage's input.
+/// The start of a stage's tape: receives the gradient of the stage's input.
 class Interpreter::Boundary final : public GradTarget {
  public:
   explicit Boundary(const Tensor& x) : shape_(x.shape()), dtype_(x.dtype()) {}
-  /// The gradient as the stage before wants it: of the shape and dtype that it handed on.
+  /// The gradient in the form that the previous stage expects: the shape and dtype that it sent.
   Tensor take(Run& run) {
     Tensor dx = std::exchange(grad, {}).view(shape_);
     if (dx.dtype() == dtype_) return dx;
@@ -26,15 +26,16 @@ class Interpreter::Boundary final : public GradTarget {
   DType dtype_;
 };
 
-/// What is fixed, and what is known so far, of one run of a program.
+/// Constants and state of one run of a program.
 struct Interpreter::Step {
   const InputOf& input_of;
   float token_weight = 0;
-  bool training = true, split = false;  // split: the program has W
+  bool training = true;
+  bool split = false, scatters = false;  // the program has W; has Scatter
   int64_t open_reduces = 0;
   StepLoss result = {};
   std::vector<std::pair<size_t, Tensor>> losses =
-      {};  // of micro-batches, on a device and not looked at yet
+      {};  // by micro-batch, on the device and not downloaded yet
 };
 
 namespace {
@@ -48,7 +49,7 @@ std::vector<Model*> by_stage(const PipelinePlace& place) {
   return models;
 }
 
-/// The program around an action, with an arrow below it.
+/// The program around an action, with an arrow below the action.
 std::string with_arrow(const Program& program, size_t at, int64_t rank) {
   constexpr size_t kAround = 8;
   size_t begin = at > kAround ? at - kAround : 0, end = std::min(program.size(), at + kAround + 1);
@@ -110,9 +111,10 @@ StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64
   step.result.num_targets = num_targets;
   for (const Action& a : program)
     step.split |= a.what == ActionKind::weight_grad,
+        step.scatters |= a.what == ActionKind::reduce_scatter,
         step.open_reduces += a.what == ActionKind::reduce;
   parameters_.clear_gradients();
-  run_.open_losses = 0;  // of a step that failed
+  run_.open_losses = 0;  // may be left over from a failed step
   execute(program, step);
   return std::move(step.result);
 }
@@ -141,7 +143,7 @@ void Interpreter::execute(const Program& program, Step& step) {
   }
 }
 
-/// The others are to learn why before they learn that messages of this rank will not come.
+/// The other ranks must learn the reason before they find that this rank's messages do not arrive.
 void Interpreter::abandon(const Error& error) noexcept {
   if (link_.ranks() && error.error_class() != ErrorClass::peer)
     link_.ranks()->abort(error.message(), error.error_class());
@@ -150,7 +152,7 @@ void Interpreter::abandon(const Error& error) noexcept {
   link_.abandon();
 }
 
-/// Runs the action, or two side by side; returns how many.
+/// Runs the action, or two overlapped ones; returns the number of actions.
 size_t Interpreter::perform(const Program& program, size_t at, Step& step) {
   const Action& action = program[at];
   if (is_compute(action.what)) link_.settle();
@@ -161,8 +163,8 @@ size_t Interpreter::perform(const Program& program, size_t at, Step& step) {
   return 2;
 }
 
-/// Whichever of the two waits for tokens lets the other go on. Backward begins when forward's first
-/// tokens travel.
+/// When one of the two waits for tokens, the other continues. Backward starts when forward's first
+/// tokens are in transfer.
 void Interpreter::side_by_side(const Action& forward_one, const Action& backward_one, Step& step) {
   if (!while_travelling_) {
     perform(forward_one, step);
@@ -185,8 +187,7 @@ void Interpreter::perform(const Action& action, Step& step) {
       auto flight = flights_.extract({action.stage, action.micro});
       MT_CHECK(!flight.empty() && !flight.mapped().output, to_text(action), " before its backward");
       flight.mapped().weights.run();
-      if (hooks_.after_micro_batch) hooks_.after_micro_batch();
-      return;
+      return micro_batch_done(step);
     }
     case ActionKind::recv_forward:
     case ActionKind::send_forward:
@@ -202,6 +203,20 @@ void Interpreter::perform(const Action& action, Step& step) {
       }
       if (--step.open_reduces == 0) reduce();
       return;
+    case ActionKind::reduce_scatter:
+      model_of(action);
+      MT_CHECK(!flights_.contains({action.stage, action.micro}), to_text(action),
+               " before its last backward");
+      if (hooks_.after_micro_batch) hooks_.after_micro_batch();
+      return;
+    case ActionKind::gather_params:
+      model_of(action);
+      if (param_hooks_.gather) param_hooks_.gather(action.stage);
+      return;
+    case ActionKind::release_params:
+      model_of(action);
+      if (param_hooks_.release) param_hooks_.release(action.stage);
+      return;
   }
 }
 
@@ -215,8 +230,8 @@ void Interpreter::forward(const Action& action, Step& step) {
   InFlight flight;
   if (step.training) {
     input.loss_weight = step.token_weight;
-    // Beside another micro-batch's backward the head must not add to gradients that are still that
-    // one's.
+    // While another micro-batch's backward is overlapped, the head must not add to gradients that
+    // it is still using.
     if (is_last(action))
       input.head_gradients = late_head_          ? put_head_off()
                              : while_travelling_ ? &flight.weights
@@ -230,7 +245,8 @@ void Interpreter::forward(const Action& action, Step& step) {
   if (is_last(action)) {
     auto micro = static_cast<size_t>(action.micro);
     if (step.training) flight.loss = out.detach();
-    // A device's losses are looked at when all is queued: the host would wait for each.
+    // Losses on a device are downloaded after everything is queued; otherwise the host would wait
+    // for each one.
     if (step.training && !run_.backend().host_memory())
       step.losses.emplace_back(micro, out.detach());
     else
@@ -243,7 +259,7 @@ void Interpreter::forward(const Action& action, Step& step) {
   if (step.training) flights_[{action.stage, action.micro}] = std::move(flight);
 }
 
-/// In the order of micro-batches, so that the sum is the same.
+/// In the order of micro-batches, so that the sum has the same bits.
 DeferredGradients* Interpreter::put_head_off() {
   while (late_heads_ > 0 && heads_.size() >= late_heads_) {
     heads_.front().run();
@@ -260,7 +276,7 @@ void Interpreter::backward(const Action& action, Step& step) {
   Tensor dy = output_gradient(action, step, flight);
   PhaseTimer timer(run_.profile(), "backward");
   MemoryScope use(run_.memory(), MemoryUse::backward);
-  if (!step.split) flight.weights.run();  // the head's
+  if (!step.split) flight.weights.run();  // the gradients of the head
   std::shared_ptr<NodeBase> output = std::exchange(flight.output, {});
   std::shared_ptr<Boundary> input = std::exchange(flight.input, {});
   if (input && output == input) {  // a stage without blocks
@@ -276,7 +292,11 @@ void Interpreter::backward(const Action& action, Step& step) {
   }
   if (step.split) return;
   flights_.erase(found);
-  if (hooks_.after_micro_batch) hooks_.after_micro_batch();
+  micro_batch_done(step);
+}
+
+void Interpreter::micro_batch_done(const Step& step) {
+  if (!step.scatters && hooks_.after_micro_batch) hooks_.after_micro_batch();
 }
 
 Tensor Interpreter::output_gradient(const Action& action, const Step& step, InFlight& flight) {
@@ -298,7 +318,7 @@ void Interpreter::reduce() {
     parameters_.settle_gradients(run_);
 }
 
-/// The last stage knows the losses; whoever has it tells the pipeline.
+/// The last stage knows the losses; its rank sends them to the other ranks.
 void Interpreter::share_losses(Step& step) {
   std::vector<double>& losses = step.result.micro_batches;
   for (auto& [micro, loss] : std::exchange(step.losses, {})) losses[micro] = sum(loss);
@@ -310,7 +330,7 @@ void Interpreter::share_losses(Step& step) {
 
 namespace {
 
-// Neither tape nor dropout for a scope, also when the model throws.
+// No tape and no dropout within a scope, also if the model throws.
 class Evaluating {
  public:
   explicit Evaluating(Run& run)

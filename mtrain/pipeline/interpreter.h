@@ -1,6 +1,6 @@
-// The interpreter: runs one rank's program of a step. There is one step path; gradient accumulation
-// and "no pipeline" are the one-stage program. Refers to the models, the parameters and the
-// communicator; for the rank's own thread.
+// The interpreter: runs one rank's program of a step. There is one step path: gradient
+// accumulation, and training without a pipeline, are the one-stage program. Does not own the
+// models, the parameters and the communicator; for the rank's own thread.
 #pragma once
 #include <deque>
 #include <functional>
@@ -15,62 +15,68 @@
 
 namespace mtrain {
 
-/// What a step left behind, before any update. The same on all ranks of the pipeline.
+/// The result of a step before any update. The same on all ranks of the pipeline.
 struct StepLoss {
-  double loss_sum = 0;                // over the targets of all micro-batches, in double, in order
-  std::vector<double> micro_batches;  // of each of them
+  double loss_sum = 0;  // over the targets of all micro-batches, summed in double, in order
+  std::vector<double> micro_batches;  // loss sum of each micro-batch
   int64_t num_targets = 0;
   double mean() const { return num_targets > 0 ? loss_sum / static_cast<double>(num_targets) : 0; }
 };
 
-/// A rank's place in a pipeline.
+/// A rank's place in a pipeline. Does not own models and communicator.
 struct PipelinePlace {
   StageMap map = StageMap::looping(1);
-  int64_t rank = 0;               // of the map
-  std::vector<Model*> stages;     // of map.stages_of(rank), lowest first
-  Communicator* ranks = nullptr;  // see StageLink; null as well where the pipeline has one rank
+  int64_t rank = 0;               // index in the map
+  std::vector<Model*> stages;     // the stages map.stages_of(rank), in ascending order
+  Communicator* ranks = nullptr;  // see StageLink; also null if the pipeline has one rank
   StageLink::Options transfers = {};
-  /// Of the stages' ParallelContext: called while an exchange of tokens is under way. Null where
-  /// actions never run side by side.
+  /// From the stages' ParallelContext: called while an exchange of tokens is in progress. Null if
+  /// actions never overlap.
   std::shared_ptr<std::function<void()>> while_travelling = nullptr;
-  /// The gradient of the head's matrix is put off to the end of the last stage, but for no more
-  /// micro-batches than this (0: all).
+  /// Defers the gradient of the output head's matrix to the last stage's Reduce, but for at
+  /// most `late_heads` micro-batches (0: all).
   bool late_head = false;
   int64_t late_heads = 0;
 };
 
 class MT_API Interpreter {
  public:
-  /// Gives micro-batch `micro` on the device, and sets the run's first_token.
+  /// Returns micro-batch `micro` on the device, and sets the run's first_token.
   using InputOf = std::function<ModelInput(int64_t micro)>;
 
   /// The whole model on one rank.
   Interpreter(Run& run, Model& model, ParamList& parameters);
   Interpreter(Run& run, PipelinePlace place, ParamList& parameters);
 
-  /// What is to be done with gradients beyond adding them up: `after_micro_batch` when the last
-  /// backward (B, or W where the program has it) of a stage's micro-batch has ended, `reduce` at
-  /// the program's last Reduce, in place of settle_gradients().
+  /// What is to be done with gradients beyond adding them up: `after_micro_batch` after the last
+  /// backward (B, or W where the program has it) of a stage's micro-batch, where the program has
+  /// Scatter at this action; `reduce` at the program's last Reduce, in place of settle_gradients().
   struct GradientHooks {
     std::function<void()> after_micro_batch, reduce;
   };
   void set_gradient_hooks(GradientHooks hooks) { hooks_ = std::move(hooks); }
+  /// Gather and Release of the program: the stage's parameters are to be there from `gather` on, or
+  /// on their way, until `release`. Without hooks these actions do nothing.
+  struct ParamHooks {
+    std::function<void(int64_t stage)> gather, release;
+  };
+  void set_param_hooks(ParamHooks hooks) { param_hooks_ = std::move(hooks); }
 
-  /// Runs the rank's lowered program. Each token's loss is weighted 1/num_targets (of the whole
-  /// global batch) times `loss_scale`, so the result does not depend on how the batch is cut into
-  /// micro-batches. Collective over the pipeline. A failure of the code names the action it
-  /// happened in, with an arrow into the program.
+  /// Runs the rank's lowered program. Each token's loss is weighted by 1/num_targets (of the whole
+  /// global batch) times `loss_scale`, so the result does not depend on how the batch is divided
+  /// into micro-batches. Collective over the pipeline. An Error(bug) names the action that failed,
+  /// with an arrow into the program.
   StepLoss run(const Program& program, const InputOf& input_of, int64_t num_targets,
                double loss_scale);
   /// Forward only, without tape or dropout. Collective over the pipeline.
   StepLoss evaluate(int64_t micro_batches, const InputOf& input_of);
-  /// The same of one micro-batch.
+  /// The same for one micro-batch.
   StepLoss evaluate(const ModelInput& input);
-  /// Micro-batches have another size from here on: each stage sends its output's shape again. Every
-  /// rank of the pipeline calls it.
+  /// Micro-batches have a different size from now on: each stage sends the shape of its output
+  /// again. Every rank of the pipeline must call it.
   void forget_shapes() { link_.forget_shapes(); }
-  /// What a stage hands on; empty before its first forward. For rehearsals, which give it to the
-  /// other ranks by expect().
+  /// The shape and dtype that a stage sends on; empty before its first forward. Dry runs pass them
+  /// to the other ranks by expect().
   const Shape& stream_shape() const { return stream_shape_; }
   DType stream_dtype() const { return stream_dtype_; }
   void expect(const Shape& shape, DType dtype) { link_.expect(shape, dtype); }
@@ -80,8 +86,8 @@ class MT_API Interpreter {
   /// One micro-batch of one stage between its forward and its last backward.
   struct InFlight {
     std::shared_ptr<Boundary> input;   // null on the first stage
-    std::shared_ptr<NodeBase> output;  // of the tape
-    Tensor loss;                       // of the last stage
+    std::shared_ptr<NodeBase> output;  // tape node of the output
+    Tensor loss;                       // only on the last stage
     DeferredGradients weights;
   };
   struct Step;
@@ -94,30 +100,32 @@ class MT_API Interpreter {
   void forward(const Action& action, Step& step);
   void backward(const Action& action, Step& step);
   Tensor output_gradient(const Action& action, const Step& step, InFlight& flight);
+  void micro_batch_done(const Step& step);
   void reduce();
   void share_losses(Step& step);
   void abandon(const Error& error) noexcept;
   bool is_last(const Action& action) const { return action.stage + 1 == link_.map().stages(); }
   Model& model_of(const Action& action) const;
-  /// Throws Error(bug) where a stage's result is known not to be placed as the next one, or
-  /// backward, takes it to be.
+  /// Throws Error(bug) if the placement of a stage's result is known and differs from what the next
+  /// stage, or backward, expects.
   void check_placement(const Tensor& out, bool loss) const;
   double sum(const Tensor& loss);
 
   Run& run_;
   ParamList& parameters_;
   int64_t rank_;
-  std::vector<Model*> models_;  // by stage; null where another rank has it
+  std::vector<Model*> models_;  // by stage; null if another rank has it
   StageLink link_;
   std::map<std::pair<int16_t, int32_t>, InFlight> flights_;  // by stage and micro-batch
   Shape stream_shape_;
   DType stream_dtype_ = DType::f32;
   std::vector<float> host_;
   GradientHooks hooks_;
+  ParamHooks param_hooks_;
   std::shared_ptr<std::function<void()>> while_travelling_;
   bool late_head_;
   size_t late_heads_;
-  std::deque<DeferredGradients> heads_;  // of micro-batches, oldest first
+  std::deque<DeferredGradients> heads_;  // one per micro-batch, oldest first
   std::unique_ptr<Turns> turns_;
 };
 

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMaxLetters = 100'000;
 constexpr int kMaxDepth = 16;
 
-/// Unrolls the repeats: "E(t|)*2" becomes "Et|t|".
+/// Expands repeats: "E(t|)*2" becomes "Et|t|".
 class Unroller {
  public:
   explicit Unroller(std::string_view text) : text_(text) {}

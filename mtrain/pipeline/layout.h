@@ -1,7 +1,7 @@
-// A pipeline's layout as people write it (Megatron's notation): "Et*3|(tt|)*29,m|L" says what each
-// stage holds. E embedding, t a block, m a block of multi-token prediction, L head and loss; | ends
-// a stage, (…)*n and t*n repeat, commas and blanks only separate. Stages are numbered over virtual
-// stages first: stage i lies on pipeline rank i % pp. Stateless.
+// A pipeline layout in Megatron's notation: "Et*3|(tt|)*29,m|L" says which layers each stage holds.
+// E embedding, t a block, m a block of multi-token prediction, L head and loss; | ends a stage,
+// (…)*n and t*n repeat, commas and blanks are separators without meaning. Stages are numbered by
+// virtual stage first: stage i is on pipeline rank i % pp. Stateless; thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,15 +14,15 @@ namespace mtrain {
 
 struct PipelineLayout {
   std::vector<std::string> stages;  // "Ettt", "tt", "mL"
-  std::string fault;                // why the text is no layout; empty when it is one
+  std::string fault;                // why the text is invalid; empty if it is valid
 
-  /// How many of one letter there are in all stages.
+  /// Number of occurrences of a letter in all stages.
   int64_t count(char letter) const;
 };
 
-/// Reads the text and checks what holds for every layout: it begins with the one E and ends with
-/// the one L, no t follows an m, all m are in one stage. A text that would repeat into more than
-/// 100,000 letters is refused.
+/// Parses the text and checks the rules of every layout: it begins with the only E and ends with
+/// the only L, no t follows an m, and all m are in one stage. Refuses a text that expands to more
+/// than 100,000 letters.
 MT_API PipelineLayout parse_pipeline_layout(std::string_view text);
 
 }  // namespace mtrain

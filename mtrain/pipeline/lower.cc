@@ -11,10 +11,10 @@
 namespace mtrain {
 namespace {
 
-/// An action or a transfer's two sides, with their place among all.
+/// An action, or both sides of a transfer, with its position in the global order.
 struct Event {
   double when;
-  int64_t order;  // even: an action; odd: the transfer right behind it
+  int64_t order;  // even: an action; odd: the transfer directly after it
   int16_t rank, receiver;
   Action action;
   bool operator<(const Event& o) const { return std::tie(when, order) < std::tie(o.when, o.order); }
@@ -43,7 +43,7 @@ int64_t check_places(const Schedule& schedule, const StageMap& map) {
   return micro_batches;
 }
 
-/// The stage that gets what this action makes, -1 when none does.
+/// The stage that needs the result of this action, -1 if there is none.
 int64_t next_stage(const Action& a, const StageMap& map) {
   if (a.what == ActionKind::forward && a.stage + 1 < map.stages()) return a.stage + 1;
   return a.what == ActionKind::backward ? a.stage - 1 : -1;
@@ -57,7 +57,7 @@ std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
       auto rank = static_cast<int16_t>(r);
       bool second =
           i > 0 && run.timeline[r][i - 1]
-                       .action.overlapped;  // of two side by side: nothing comes between them
+                       .action.overlapped;  // nothing may come between two overlapped actions
       events.push_back({second ? run.timeline[r][i - 1].start : span.start, 2 * span.order, rank,
                         -1, span.action});
       int64_t to = next_stage(span.action, map);
@@ -73,10 +73,10 @@ std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
   return events;
 }
 
-/// Each transfer at the moment its data is made.
+/// Inserts each transfer at the moment its data is computed.
 Schedule with_early_transfers(const Schedule& schedule, const StageMap& map, const Plan& plan,
                               Costs costs) {
-  costs.send = 0;  // what has no length does not stand in the way of what could begin
+  costs.send = 0;  // zero-length transfers do not delay anything that could start
   Simulated run = simulate(schedule, plan, costs);
   MT_USER_CHECK(run.faults.empty(), ErrorClass::config,
                 cat("the schedule cannot run: ", join(run.faults, "; ")), "");
@@ -99,7 +99,7 @@ Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs) {
   Plan plan{.stages = map.stages(), .micro_batches = check_places(schedule, map)};
   add_reduces(schedule);
   Schedule early = with_early_transfers(schedule, map, plan, costs);
-  bool overlapped = false;  // meetings know one action at a time
+  bool overlapped = false;  // the rendezvous method does not know overlapped actions
   for (const Program& program : early)
     for (const Action& a : program) overlapped |= a.overlapped;
   if (overlapped || costs.transfer == TransferMode::asynchronous) return early;

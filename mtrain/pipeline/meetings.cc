@@ -36,7 +36,8 @@ class Meetings {
       double now = free_.top().first;
       std::vector<size_t> awake;
       while (!free_.empty() &&
-             free_.top().first <= now + kSameTime) {  // all that are free now, before one goes on
+             free_.top().first <=
+                 now + kSameTime) {  // all ranks that are free now, before one continues
         awake.push_back(free_.top().second);
         free_.pop();
         settle(awake.back());
@@ -53,9 +54,9 @@ class Meetings {
   struct Rank {
     size_t next = 0;
     bool busy = true;
-    std::vector<Action>
-        arriving;  // what is there once the rank is free: its own result, or what it receives
-    std::deque<Handover> open;  // as sender or receiver, oldest first
+    std::vector<Action> arriving;  // the data that arrives when the rank becomes free: its own
+                                   // result, or what it receives
+    std::deque<Handover> open;     // as sender or receiver, oldest first
   };
 
   size_t cell(int64_t stage, int32_t micro) const {
@@ -65,8 +66,8 @@ class Meetings {
     return there_[static_cast<size_t>(what)][cell(stage, micro)];
   }
 
-  /// A rank has become free: what it computed or received is there, and what it computed wants to
-  /// be handed on.
+  /// A rank has become free: what it computed or received has arrived, and its results become open
+  /// handovers.
   void settle(size_t rank) {
     ranks_[rank].busy = false;
     for (const Action& a : std::exchange(ranks_[rank].arriving, {})) {
@@ -88,7 +89,7 @@ class Meetings {
     }
   }
 
-  /// Does what can be handed over with other free ranks, the oldest first.
+  /// Performs open handovers with other free ranks, the oldest first.
   void hand_over(size_t rank, double now, std::vector<size_t>& awake) {
     for (size_t i = 0; i < ranks_[rank].open.size() && !ranks_[rank].busy;) {
       Handover h = ranks_[rank].open[i];
@@ -118,7 +119,7 @@ class Meetings {
     if (!ready(a)) return;
     ++r.next;
     out_[rank].push_back(a);
-    if (a.what != ActionKind::reduce) r.arriving.push_back(a);
+    if (is_compute(a.what)) r.arriving.push_back(a);
     occupy(rank, now + duration(a));
   }
 
@@ -127,7 +128,7 @@ class Meetings {
     free_.push({until, rank});
   }
 
-  /// Only what comes from other stages can be missing: the order of a rank's own actions is sound.
+  /// Only data from other stages can be missing, since the order of a rank's own actions is valid.
   bool ready(const Action& a) const {
     bool forward = a.what == ActionKind::forward;
     int64_t from = a.stage + (forward ? -1 : 1);
@@ -141,7 +142,11 @@ class Meetings {
     const StageCosts& c = costs_.of(a.stage);
     if (a.what == ActionKind::forward) return c.forward;
     if (a.what == ActionKind::backward) return split_ ? c.backward : c.backward + c.weights;
-    return a.what == ActionKind::weight_grad ? c.weights : 0;
+    if (a.what == ActionKind::weight_grad) return c.weights;
+    if (costs_.overlap_collectives) return 0;
+    return a.what == ActionKind::gather_params    ? c.gather
+           : a.what == ActionKind::reduce_scatter ? c.scatter
+                                                  : 0;
   }
 
   const Schedule& schedule_;
@@ -150,7 +155,7 @@ class Meetings {
   const Costs& costs_;
   bool split_ = false;
   std::vector<Rank> ranks_;
-  std::vector<bool> there_[8];  // by ActionKind, of stage and micro-batch
+  std::vector<bool> there_[kNumKeys];  // by ActionKind, of stage and micro-batch
   std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>,
                       std::greater<>>
       free_;

@@ -1,14 +1,14 @@
-// For transports on which both sides of a transfer stand still: when to meet. Stateless; for
+// Placement of transfers for transports on which both sides block (rendezvous). Stateless; used by
 // lower().
 #pragma once
 #include "mtrain/pipeline/simulate.h"
 
 namespace mtrain {
 
-/// Puts transfers into a sound schedule with reductions. Ranks are followed on a clock: whenever
-/// two are free that have something to hand over, they do; a rank computes rather than waits for
-/// one that computes. Each transfer gets its place in both programs at one moment, so the programs
-/// cannot wait for each other for ever.
+/// Inserts transfers into a valid schedule with reductions. Simulates the ranks on a clock:
+/// whenever two ranks are free and have data to transfer between them, they do so; a rank prefers
+/// computing to waiting for a rank that computes. Each transfer is inserted into both programs at
+/// the same moment, so the programs cannot deadlock.
 Schedule with_meetings(const Schedule& schedule, const StageMap& map, const Plan& plan,
                        const Costs& costs);
 

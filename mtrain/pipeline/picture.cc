@@ -13,7 +13,7 @@
 namespace mtrain {
 namespace {
 
-/// Which of its rank's stages a stage is, the lowest 0.
+/// The index of each stage among its rank's stages, starting with 0.
 std::vector<int> chunks_of(const Simulated& run) {
   std::vector<int> out;
   for (const auto& spans : run.timeline) {
@@ -36,19 +36,21 @@ char letter(ActionKind what, int chunk) {
 const char* colour(ActionKind what, int chunk) {
   static constexpr const char* kColours[3][2] = {
       {"#4c78d8", "#a9c1f2"}, {"#3f9b57", "#a3d9b1"}, {"#e08a2c", "#f3c793"}};
+  if (is_collective(what)) return "#8e6bbf";
   return is_compute(what) ? kColours[static_cast<size_t>(what)][chunk % 2] : "#b5b5b5";
 }
 
-constexpr int kLeft = 60, kRow = 24, kTop = 6;
+constexpr int kLeft = 60, kRow = 24, kTop = 6, kBar = kRow - 4, kNarrow = 5;
 
 void draw_span(std::ostringstream& out, const TimedAction& span, int chunk, double scale,
                size_t row) {
   double x = kLeft + span.start * scale, width = (span.end - span.start) * scale;
-  size_t y = kTop + row * kRow;
+  bool narrow = is_collective(span.action.what);
+  size_t y = kTop + row * kRow + (narrow ? kBar - kNarrow : 0);
   std::string text = to_text(span.action);
   out << "<g><title>" << text << ", " << shortest(span.start) << " to " << shortest(span.end)
       << "</title><rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << width << "\" height=\""
-      << kRow - 4 << "\" fill=\"" << colour(span.action.what, chunk)
+      << (narrow ? kNarrow : kBar) << "\" fill=\"" << colour(span.action.what, chunk)
       << "\" stroke=\"#fff\" stroke-width=\"0.5\"/>";
   std::string micro = std::to_string(span.action.micro);
   if (is_compute(span.action.what) && width >= 7.0 * static_cast<double>(micro.size()))
@@ -66,11 +68,14 @@ std::string draw_text(const Simulated& run, int columns) {
   size_t digits = std::to_string(std::max<size_t>(1, run.timeline.size()) - 1).size();
   for (size_t r = 0; r < run.timeline.size(); ++r) {
     std::string line(static_cast<size_t>(columns), '.');
+    auto column = [&](double t) {
+      return run.makespan > 0 ? static_cast<size_t>(std::lround(t / run.makespan * columns)) : 0;
+    };
+    for (const TimedAction& span : run.timeline[r])
+      if (size_t begin = column(span.start); is_collective(span.action.what))
+        line.replace(begin, column(span.end) - begin, column(span.end) - begin, '=');
     for (const TimedAction& span : run.timeline[r]) {
-      if (!is_compute(span.action.what) || run.makespan <= 0) continue;
-      auto column = [&](double t) {
-        return static_cast<size_t>(std::lround(t / run.makespan * columns));
-      };
+      if (!is_compute(span.action.what)) continue;
       size_t begin = column(span.start), end = column(span.end);
       std::string text(1, letter(span.action.what, chunks[static_cast<size_t>(span.action.stage)]));
       text += std::to_string(span.action.micro);
@@ -94,11 +99,12 @@ std::string draw_svg(const Simulated& run, int width) {
   for (size_t r = 0; r < run.timeline.size(); ++r) {
     size_t y = kTop + r * kRow;
     out << "<text x=\"4\" y=\"" << y + 14 << "\">rank " << r << "</text><rect x=\"" << kLeft
-        << "\" y=\"" << y << "\" width=\"" << run.makespan * scale << "\" height=\"" << kRow - 4
+        << "\" y=\"" << y << "\" width=\"" << run.makespan * scale << "\" height=\"" << kBar
         << "\" fill=\"#eee\"/>\n";
-    for (const TimedAction& span : run.timeline[r])
-      if (span.end > span.start)
-        draw_span(out, span, chunks[static_cast<size_t>(span.action.stage)], scale, r);
+    for (bool collectives : {false, true})  // narrow bars over wide ones
+      for (const TimedAction& span : run.timeline[r])
+        if (span.end > span.start && is_collective(span.action.what) == collectives)
+          draw_span(out, span, chunks[static_cast<size_t>(span.action.stage)], scale, r);
   }
   out << "</svg>\n";
   return out.str();

@@ -40,7 +40,7 @@ StageMap stage_map(std::string_view name, const Plan& plan) {
 
 void add_reduces(Schedule& schedule) {
   for (Program& program : schedule) {
-    std::vector<bool> settled;  // by stage: its Reduce is there, or its last B or W was seen
+    std::vector<bool> settled;  // by stage: its Reduce is there, or its last gradient was seen
     auto seen = [&](const Action& a) {
       auto stage = static_cast<size_t>(std::max<int>(0, a.stage));
       if (settled.size() <= stage) settled.resize(stage + 1);
@@ -52,8 +52,9 @@ void add_reduces(Schedule& schedule) {
       if (a.what == ActionKind::reduce) seen(a);
     Program backwards;
     for (auto at = program.rbegin(); at != program.rend(); ++at) {
-      if ((at->what == ActionKind::backward || at->what == ActionKind::weight_grad) && !seen(*at))
-        backwards.push_back({ActionKind::reduce, at->stage, 0});
+      bool gradient = at->what == ActionKind::backward || at->what == ActionKind::weight_grad ||
+                      at->what == ActionKind::reduce_scatter;
+      if (gradient && !seen(*at)) backwards.push_back({ActionKind::reduce, at->stage, 0});
       backwards.push_back(*at);
     }
     program.assign(backwards.rbegin(), backwards.rend());
@@ -78,15 +79,16 @@ Schedule with_late_weights(Schedule schedule) {
 }
 
 const char* name(ActionKind what) {
-  constexpr const char* kNames[] = {"F", "B", "W", "RecvX", "SendX", "RecvG", "SendG", "R"};
-  static_assert(std::size(kNames) == static_cast<size_t>(ActionKind::reduce) + 1);
+  constexpr const char* kNames[] = {"F",     "B", "W",       "RecvX",  "SendX",  "RecvG",
+                                    "SendG", "R", "Scatter", "Gather", "Release"};
+  static_assert(std::size(kNames) == kNumActionKinds);
   return kNames[static_cast<size_t>(what)];
 }
 
 std::string to_text(const Action& action) {
   std::string text = cat(action.stage, name(action.what));
-  return action.what == ActionKind::reduce ? text
-                                           : cat(text, action.micro, action.overlapped ? "+" : "");
+  return has_micro_batch(action.what) ? cat(text, action.micro, action.overlapped ? "+" : "")
+                                      : text;
 }
 
 std::string to_text(const Program& program) {

@@ -25,9 +25,12 @@ ScheduleFacts::ScheduleFacts(const Schedule& schedule, const Plan& plan)
   for (auto& owners : owner_) owners.assign(cells(), -1);
   for (const Program& program : schedule)
     for (const Action& a : program)
-      split_ |= a.what == ActionKind::weight_grad, explicit_ |= is_transfer(a.what);
+      split_ |= a.what == ActionKind::weight_grad, explicit_ |= is_transfer(a.what),
+          scatters_ |= a.what == ActionKind::reduce_scatter,
+          gathers_ |= a.what == ActionKind::gather_params;
   take_in(schedule);
   find_missing();
+  check_params(schedule);
   check_ranks();
 }
 
@@ -42,7 +45,8 @@ void ScheduleFacts::take_in(const Schedule& schedule) {
       if (fault.empty() && a.overlapped && !pair)
         fault = "overlaps an action with no backward after it";
       if (fault.empty()) {
-        owner_[static_cast<size_t>(a.what)][cell(key_of(a))] = static_cast<int16_t>(r);
+        if (has_key(a.what))
+          owner_[static_cast<size_t>(a.what)][cell(key_of(a))] = static_cast<int16_t>(r);
         continue;
       }
       if (faults.size() < kMaxTold) faults.push_back(cat("rank ", r, " ", fault, ": ", to_text(a)));
@@ -53,8 +57,9 @@ void ScheduleFacts::take_in(const Schedule& schedule) {
 
 std::string ScheduleFacts::fault_of(const Action& a) const {
   if (a.stage < 0 || a.stage >= stages_ || a.micro < 0 || a.micro >= micros_ ||
-      (a.what == ActionKind::reduce && a.micro != 0))
+      (!has_micro_batch(a.what) && a.micro != 0))
     return "names a stage or micro-batch that is not there";
+  if (!has_key(a.what)) return "";
   bool first = a.stage == 0, last = a.stage + 1 == stages_;
   if ((first && (a.what == ActionKind::recv_forward || a.what == ActionKind::send_backward)) ||
       (last && (a.what == ActionKind::send_forward || a.what == ActionKind::recv_backward)))
@@ -71,14 +76,44 @@ void ScheduleFacts::find_missing() {
     auto stage = static_cast<int16_t>(s);
     for (const Row& row :
          {Row{ActionKind::forward, "forward"}, Row{ActionKind::backward, "backward"},
-          Row{ActionKind::weight_grad, "weight gradients"}})
-      for (int64_t m = 0; m < micros_ && faults.size() < kMaxTold &&
-                          (split_ || row.what != ActionKind::weight_grad);
-           ++m)
+          Row{ActionKind::weight_grad, "weight gradients"},
+          Row{ActionKind::reduce_scatter, "the reduce-scatter"}}) {
+      if ((row.what == ActionKind::weight_grad && !split_) ||
+          (row.what == ActionKind::reduce_scatter && !scatters_))
+        continue;
+      for (int64_t m = 0; m < micros_ && faults.size() < kMaxTold; ++m)
         if (owner({row.what, stage, static_cast<int32_t>(m)}) < 0)
           faults.push_back(cat("stage ", s, " never runs ", row.text, " of ", m));
+    }
     if (owner({ActionKind::reduce, stage, 0}) < 0 && faults.size() < kMaxTold)
       faults.push_back(cat("stage ", s, " never reduces its gradients"));
+  }
+}
+
+/// Where any parameters are gathered, all are: before F and B of their stage, on its rank.
+void ScheduleFacts::check_params(const Schedule& schedule) {
+  if (!gathers_) return;
+  for (size_t r = 0; r < schedule.size(); ++r) {
+    std::vector<bool> gathered(static_cast<size_t>(stages_));
+    auto fault = [&](const auto&... text) {
+      if (faults.size() < kMaxTold) faults.push_back(cat("rank ", r, " ", text...));
+    };
+    for (size_t i = 0; i < schedule[r].size(); ++i) {
+      const Action& a = schedule[r][i];
+      if (skipped(r, i)) continue;
+      auto stage = static_cast<size_t>(a.stage);
+      if (a.what == ActionKind::gather_params) {
+        if (gathered[stage]) fault("gathers parameters that it holds: ", to_text(a));
+        gathered[stage] = true;
+      } else if (a.what == ActionKind::release_params) {
+        if (!gathered[stage]) fault("releases parameters that it does not hold: ", to_text(a));
+        gathered[stage] = false;
+      } else if (uses_params(a.what) && !gathered[stage]) {
+        fault("runs ", to_text(a), " without the parameters of stage ", a.stage);
+      }
+    }
+    for (size_t s = 0; s < gathered.size(); ++s)
+      if (gathered[s]) fault("never releases the parameters of stage ", s);
   }
 }
 
@@ -132,7 +167,7 @@ Needs ScheduleFacts::needs(const Action& a) const {
     out.implied_transfer[out.count] = implied;
     out.keys[out.count++] = {what, static_cast<int16_t>(stage), a.micro};
   };
-  // What another stage made: its own action on the same rank, a transfer otherwise.
+  // Data of another stage: that stage's own action if it is on the same rank, a transfer otherwise.
   auto from = [&](ActionKind made, int stage, ActionKind received, ActionKind sent) {
     bool same = rank_of_[static_cast<size_t>(a.stage)] == rank_of_[static_cast<size_t>(stage)];
     if (same || !explicit_) return add(made, stage, !same);
@@ -157,6 +192,9 @@ Needs ScheduleFacts::needs(const Action& a) const {
     case ActionKind::send_forward:
       add(ActionKind::forward, a.stage);
       break;
+    case ActionKind::reduce_scatter:
+      add(last_backward(), a.stage);
+      break;
     default:
       break;
   }
@@ -164,7 +202,7 @@ Needs ScheduleFacts::needs(const Action& a) const {
 }
 
 Key ScheduleFacts::first_open(int16_t stage, const std::vector<double>& done) const {
-  Key key{last_backward(), stage, 0};
+  Key key{last_of_micro_batch(), stage, 0};
   while (key.micro + 1 < micros_ && done[cell(key)] >= 0) ++key.micro;
   return key;
 }

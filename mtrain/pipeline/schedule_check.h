@@ -1,5 +1,5 @@
-// What can be said of a schedule without running it: who runs what, what is missing or there twice,
-// and what each action needs. Values; for the simulator.
+// Static checks of a schedule: which rank runs each action, what is missing or duplicated, and the
+// dependencies of each action. Value types; used by the simulator.
 #pragma once
 #include <array>
 #include <optional>
@@ -8,16 +8,22 @@
 
 namespace mtrain {
 
-/// What was or is to be done, as a key. Reduce counts as of micro-batch 0.
+/// What was or is to be done, as a key. Reduce counts as of micro-batch 0. Gathers and releases
+/// of parameters have none: they follow the order of their rank's program.
 struct Key {
   ActionKind what;
   int16_t stage;
   int32_t micro;
 };
 
+inline constexpr size_t kNumKeys = 9;
+inline bool has_key(ActionKind what) { return static_cast<size_t>(what) < kNumKeys; }
 inline bool is_compute(ActionKind what) { return what <= ActionKind::weight_grad; }
 inline bool is_send(ActionKind what) {
   return what == ActionKind::send_forward || what == ActionKind::send_backward;
+}
+inline bool is_collective(ActionKind what) {
+  return what == ActionKind::gather_params || what == ActionKind::reduce_scatter;
 }
 inline bool is_transfer(ActionKind what) {
   return what >= ActionKind::recv_forward && what <= ActionKind::send_backward;
@@ -25,8 +31,8 @@ inline bool is_transfer(ActionKind what) {
 
 struct Needs {
   std::array<Key, 3> keys{};
-  std::array<bool, 3>
-      implied_transfer{};  // the data comes from another rank, and no action stands for that
+  std::array<bool, 3> implied_transfer{};  // the data comes from another rank, and the schedule has
+                                           // no transfer for it
   size_t count = 0;
 };
 
@@ -38,36 +44,42 @@ class ScheduleFacts {
 
   size_t cells() const { return static_cast<size_t>(stages_ * micros_); }
   size_t cell(Key key) const { return static_cast<size_t>(key.stage * micros_ + key.micro); }
-  /// The rank whose program has it, -1 when none does.
+  /// The rank whose program has the action, -1 if none has it.
   int owner(Key key) const { return owner_[static_cast<size_t>(key.what)][cell(key)]; }
-  /// True for an action that is a fault by itself and cannot run.
+  /// True for an action that is invalid by itself and cannot run.
   bool skipped(size_t rank, size_t index) const {
     return !skip_[rank].empty() && skip_[rank][index];
   }
-  /// True when the schedule runs gradients of weights apart.
+  /// True if the schedule has separate gradients of weights (W).
   bool split() const { return split_; }
   ActionKind last_backward() const {
     return split_ ? ActionKind::weight_grad : ActionKind::backward;
   }
+  /// What a stage's Reduce needs of each micro-batch.
+  ActionKind last_of_micro_batch() const {
+    return scatters_ ? ActionKind::reduce_scatter : last_backward();
+  }
   /// The receive of a send and the other way round.
   Key other_side(Key key) const;
-  /// What must be done before an action other than Reduce can begin. For a transfer that does not
-  /// include its other side.
+  /// The actions that must be complete before an action other than Reduce can begin. For a
+  /// transfer, this does not include its other side.
   Needs needs(const Action& a) const;
-  /// The first micro-batch of a stage whose last backward has no time in `done`.
+  /// The first micro-batch of a stage whose last_of_micro_batch() has no time in `done`.
   Key first_open(int16_t stage, const std::vector<double>& done) const;
 
  private:
   std::string fault_of(const Action& a) const;
   void take_in(const Schedule& schedule);
   void find_missing();
+  void check_params(const Schedule& schedule);
   void check_ranks();
 
   int64_t stages_, micros_;
   bool split_ = false, explicit_ = false;  // has W; has transfers
-  std::array<std::vector<int16_t>, 8> owner_;
+  bool scatters_ = false, gathers_ = false;
+  std::array<std::vector<int16_t>, kNumKeys> owner_;
   std::vector<std::vector<bool>> skip_;
-  std::vector<int16_t> rank_of_;  // by stage, -1 when it never runs forward
+  std::vector<int16_t> rank_of_;  // by stage, -1 if it never runs forward
 };
 
 }  // namespace mtrain

@@ -21,7 +21,7 @@ bool is_separator(char c) {
 }
 
 std::optional<ActionKind> do_of(std::string_view text) {
-  for (uint8_t i = 0; i <= static_cast<uint8_t>(ActionKind::reduce); ++i)
+  for (size_t i = 0; i < kNumActionKinds; ++i)
     if (text == name(static_cast<ActionKind>(i))) return static_cast<ActionKind>(i);
   return std::nullopt;
 }
@@ -72,10 +72,12 @@ class Reader {
     size_t begin = at_;
     while (at_ < text_.size() && is_letter(text_[at_])) ++at_;
     auto what = do_of(text_.substr(begin, at_ - begin));
-    if (!what) fail("F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage", begin);
-    int32_t micro = *what == ActionKind::reduce
-                        ? 0
-                        : number<int32_t>("the number of a micro-batch from 0 to 2147483647");
+    if (!what)
+      fail("F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release behind the stage",
+           begin);
+    int32_t micro = has_micro_batch(*what)
+                        ? number<int32_t>("the number of a micro-batch from 0 to 2147483647")
+                        : 0;
     bool overlapped = *what == ActionKind::forward && at_ < text_.size() && text_[at_] == '+';
     if (overlapped) ++at_;
     if (at_ < text_.size() && !is_separator(text_[at_]))

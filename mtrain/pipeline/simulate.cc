@@ -16,12 +16,14 @@ class Simulation {
         facts_(schedule, plan),
         next_(schedule.size()),
         clock_(schedule.size()),
+        network_(schedule.size()),
+        gathered_(static_cast<size_t>(plan.stages)),
         open_(static_cast<size_t>(plan.stages), plan.micro_batches) {
     for (auto& times : done_) times.assign(facts_.cells(), -1);
     report_.faults = facts_.faults;
     report_.timeline.resize(schedule.size());
     report_.busy.resize(schedule.size()), report_.peak.resize(schedule.size());
-    waiting_.assign(kDoes * facts_.cells(), -1);
+    waiting_.assign(kNumKeys * facts_.cells(), -1);
   }
 
   Simulated run() {
@@ -40,12 +42,11 @@ class Simulation {
   }
 
  private:
-  static constexpr size_t kDoes = 8;
   double& done(Key key) { return done_[static_cast<size_t>(key.what)][facts_.cell(key)]; }
   Action at(size_t rank) const { return schedule_[rank][next_[rank]]; }
 
-  /// Runs the next action of a rank, or leaves a note with what it waits for. Ranks that waited for
-  /// it become ready.
+  /// Runs the next action of a rank, or records what it waits for. Ranks that waited for the action
+  /// become ready.
   bool advance(size_t rank, std::vector<size_t>& ready) {
     const Action a = at(rank);
     if (facts_.skipped(rank, next_[rank])) return ++next_[rank], true;
@@ -58,9 +59,26 @@ class Simulation {
     if (is_transfer(a.what) && costs_.transfer == TransferMode::rendezvous)
       return meet(rank, ready);
     if (a.overlapped) return run_pair(rank, start, ready);
-    finish(rank, start, start + duration(a));
-    wake({a.what, a.stage, a.micro}, ready);
+    if (is_collective(a.what)) {
+      run_collective(rank, start);
+    } else {
+      finish(rank, start, start + duration(a));
+    }
+    if (has_key(a.what)) wake({a.what, a.stage, a.micro}, ready);
     return true;
+  }
+
+  /// A rank's collectives run one after the other.
+  void run_collective(size_t rank, double start) {
+    const Action a = at(rank);
+    const StageCosts& c = costs_.of(a.stage);
+    bool gather = a.what == ActionKind::gather_params;
+    double end = std::max(start, network_[rank]) + (gather ? c.gather : c.scatter);
+    network_[rank] = end;
+    if (gather) gathered_[static_cast<size_t>(a.stage)] = end;
+    double resume = costs_.overlap_collectives ? start : end;
+    finish(rank, start, end);
+    clock_[rank] = resume;
   }
 
   /// What an action needs, and the one that runs beside it, too.
@@ -70,7 +88,7 @@ class Simulation {
     return missing_need(schedule_[rank][next_[rank] + 1], start);
   }
 
-  /// Two actions share the rank: both end when their work is done.
+  /// Two actions share the rank: both end when the work of both is done.
   bool run_pair(size_t rank, double start, std::vector<size_t>& ready) {
     const Action forward = at(rank), backward = schedule_[rank][next_[rank] + 1];
     double middle = start + duration(forward), end = middle + duration(backward);
@@ -81,12 +99,13 @@ class Simulation {
     return true;
   }
 
-  /// The first thing that `a` needs and that is not there yet; moves `start` to when all of it is.
+  /// The first dependency of `a` that is not complete; moves `start` to the time when all are.
   std::optional<Key> missing_need(const Action& a, double& start) {
     if (a.what == ActionKind::reduce) {
       if (open_[static_cast<size_t>(a.stage)] == 0) return {};
-      return facts_.first_open(a.stage, done_[static_cast<size_t>(facts_.last_backward())]);
+      return facts_.first_open(a.stage, done_[static_cast<size_t>(facts_.last_of_micro_batch())]);
     }
+    if (uses_params(a.what)) start = std::max(start, gathered_[static_cast<size_t>(a.stage)]);
     Needs needs = facts_.needs(a);
     for (size_t i = 0; i < needs.count; ++i) {
       Key need = needs.keys[i];
@@ -99,7 +118,8 @@ class Simulation {
     return {};
   }
 
-  /// A transfer's side has come; when the other one stands there already, the data goes over.
+  /// One side of a transfer is reached; if the other side is reached already, the data is
+  /// transferred.
   bool meet(size_t rank, std::vector<size_t>& ready) {
     const Action a = at(rank);
     Key here{a.what, a.stage, a.micro}, there = facts_.other_side(here);
@@ -109,7 +129,7 @@ class Simulation {
         next_[static_cast<size_t>(other)] < schedule_[static_cast<size_t>(other)].size() &&
         at(static_cast<size_t>(other)) == Action{there.what, there.stage, there.micro};
     if (!stands || missing_need_of(there))
-      return false;  // the other side comes back here when it stands there
+      return false;  // the other side continues here when it is reached
     auto partner = static_cast<size_t>(other);
     double end = std::max(clock_[rank], clock_[partner]) + costs_.send;
     finish(rank, clock_[rank], end);
@@ -125,10 +145,10 @@ class Simulation {
 
   void finish(size_t rank, double start, double end) {
     const Action a = at(rank);
-    done({a.what, a.stage, a.micro}) = end;
+    if (has_key(a.what)) done({a.what, a.stage, a.micro}) = end;
     clock_[rank] = end;
     report_.timeline[rank].push_back({a, start, end, order_++});
-    if (a.what == facts_.last_backward()) --open_[static_cast<size_t>(a.stage)];
+    if (a.what == facts_.last_of_micro_batch()) --open_[static_cast<size_t>(a.stage)];
     ++next_[rank];
   }
 
@@ -180,6 +200,8 @@ class Simulation {
         const StageCosts& c = costs_.of(span.action.stage);
         if (is_compute(span.action.what)) report_.busy[r] += duration(span.action);
         if (span.action.what == ActionKind::forward) ++live, held += c.activation;
+        if (span.action.what == ActionKind::gather_params) held += c.params;
+        if (span.action.what == ActionKind::release_params) held -= c.params;
         report_.peak_activations = std::max(report_.peak_activations, live);
         report_.peak[r] = std::max(report_.peak[r], held);
         if (span.action.what == facts_.last_backward())
@@ -189,7 +211,7 @@ class Simulation {
         report_.peak[r] = std::max(report_.peak[r], held);
       }
       busy += report_.busy[r];
-      report_.makespan = std::max(report_.makespan, clock_[r]);
+      report_.makespan = std::max({report_.makespan, clock_[r], network_[r]});
     }
     if (report_.makespan > 0)
       report_.bubble = 1 - busy / (report_.makespan * static_cast<double>(schedule_.size()));
@@ -200,8 +222,10 @@ class Simulation {
   ScheduleFacts facts_;
   std::vector<size_t> next_;
   std::vector<double> clock_;
-  std::vector<int64_t> open_;  // by stage: micro-batches whose last backward has not run
-  std::vector<double> done_[kDoes];
+  std::vector<double> network_;   // by rank: when its last collective ends
+  std::vector<double> gathered_;  // by stage: when its parameters are there
+  std::vector<int64_t> open_;     // by stage: micro-batches whose last backward has not run
+  std::vector<double> done_[kNumKeys];
   std::vector<int16_t> waiting_;  // by ActionKind and cell: the rank that waits for it
   int64_t order_ = 0;
   Simulated report_;

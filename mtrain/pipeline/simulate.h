@@ -1,6 +1,7 @@
 // What running a schedule would do: its faults, how long it takes, what it keeps. No tensors, no
 // threads. The same for a schedule of compute only (data is there a transfer's time after it was
-// made) and for a lowered one (each transfer is an action). Stateless; safe from any thread.
+// made) and for a lowered one (each transfer is an action). Collectives of data-parallel ranks take
+// time where they are actions (with_sharding_actions()). Stateless; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,12 +11,14 @@
 
 namespace mtrain {
 
-/// Of one stage and one micro-batch, in any one unit of time and any one of memory.
+/// Costs of one micro-batch in one stage, in arbitrary but consistent units of time and memory.
 struct StageCosts {
   double forward = 1, backward = 1, weights = 1;  // a B without W takes backward + weights
   double activation = 1;                          // held from F to the end of B
   double kept = 1;  // of it, with the gradients of outputs, what W needs: held from the end of B to
                     // the end of W
+  double gather = 0, scatter = 0;  // time of a Gather and of a Scatter
+  double params = 0;               // memory of the gathered parameters: held from Gather to Release
 };
 
 /// How an action waits for its transfer.
@@ -25,37 +28,41 @@ enum class TransferMode : uint8_t {
 };
 
 struct Costs {
-  std::vector<StageCosts> stages;  // by stage; empty: all as StageCosts says
+  std::vector<StageCosts> stages;  // by stage; empty: `all` for every stage
   double send = 0;                 // time of a transfer between ranks
   TransferMode transfer = TransferMode::asynchronous;
+  /// Gather and Scatter run while their rank computes, one after the other; F and B wait for the
+  /// parameters. Otherwise the rank waits for each.
+  bool overlap_collectives = true;
   const StageCosts& of(int64_t stage) const {
     return stages.empty() ? all : stages[static_cast<size_t>(stage)];
   }
   StageCosts all;
 };
 
-/// When an action ran.
+/// When an action ran. A collective that overlaps with compute starts where the program has it.
 struct TimedAction {
   Action action;
   double start = 0, end = 0;
-  int64_t order = 0;  // place in one order in which all actions of all ranks can run one by one
+  int64_t order = 0;  // position in a sequential order in which all actions of all ranks can run
 };
 
 struct Simulated {
   std::vector<std::string>
-      faults;         // what waits for ever and for what, repeats, is missing or is not there
-  double bubble = 0;  // share of the time of all ranks without F, B or W
-  int64_t peak_activations =
-      0;  // most micro-batches of stages alive on one rank, between F and the last of B and W
+      faults;         // deadlocks with their causes, duplicates, missing and unknown actions
+  double bubble = 0;  // fraction of the time of all ranks without F, B or W
+  int64_t peak_activations = 0;  // most micro-batches that are alive on one rank, counted per
+                                 // stage, between F and the last of B and W
   double makespan = 0;
   std::vector<double> busy;  // by rank: time in F, B and W
-  std::vector<double> peak;  // by rank: most memory of activations, in the costs' unit
+  std::vector<double> peak;  // by rank: most memory of activations and gathered parameters, in the
+                             // costs' unit
   std::vector<std::vector<TimedAction>> timeline;  // by rank, what ran, in its order
 };
 
-/// Runs every rank's next action as soon as what it needs is there. `plan` says what there should
-/// be (its stages and micro_batches). When any B has a W, all must have one. Throws Error(config)
-/// when stages x micro-batches is beyond 4 million.
+/// Runs every rank's next action as soon as its dependencies are complete. `plan` gives the
+/// expected stages and micro_batches. If any B has a W, all must have one. Throws Error(config) if
+/// stages x micro-batches exceeds 4 million.
 MT_API Simulated simulate(const Schedule& schedule, const Plan& plan, const Costs& costs = {});
 
 }  // namespace mtrain

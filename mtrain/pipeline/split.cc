@@ -13,7 +13,7 @@ void wanted(bool holds, const std::string& message, const std::string& hint) {
   MT_USER_CHECK(holds, ErrorClass::config, message, hint);
 }
 
-/// "Ettt" for so many blocks of stage `s`.
+/// The letters of stage `s` with this number of blocks, such as "Ettt".
 std::string letters(const SplitRequest& r, const StageMap& map, int64_t s, int64_t blocks) {
   std::string out(static_cast<size_t>(blocks), 't');
   if (s == 0) out.insert(out.begin(), 'E');

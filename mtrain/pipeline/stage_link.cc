@@ -15,8 +15,8 @@ std::vector<int64_t> header_of(const Shape& shape, DType dtype) {
   return header;
 }
 
-/// Messages between two ranks are told apart by the stage they are for and by kind, whatever their
-/// order.
+/// Messages between two ranks are identified by the destination stage and the kind, so their order
+/// does not matter.
 int tag_of(const Action& receive) {
   int kind = receive.what == ActionKind::recv_forward ? 0 : 1;
   return (receive.stage * 2 + kind) % (kMaxTag + 1);
@@ -80,9 +80,9 @@ void StageLink::send(const Action& action) {
   out.gone = ranks_->start_send(out.tensor, to, tag);
 }
 
-/// A tensor that was sent is alive until a transfer finds it received: at the latest the first one
-/// behind the arrival of what comes back for it. Nothing comes back for a gradient: of those, two
-/// are taken to be on their way.
+/// A sent tensor stays alive until a transfer finds that it was received: at the latest, the first
+/// transfer after the arrival of its gradient. Gradients have no such reply: two of them are
+/// assumed to be in flight.
 void StageLink::rehearse_send(const Action& action, Tensor tensor) {
   if (action.what == ActionKind::send_forward) {
     rehearsed_x_[{action.stage, action.micro}] = std::move(tensor);
@@ -92,7 +92,7 @@ void StageLink::rehearse_send(const Action& action, Tensor tensor) {
   if (rehearsed_g_.size() > 2) rehearsed_g_.erase(rehearsed_g_.begin());
 }
 
-/// Gradients have the form of what they are gradients of, which their receiver knows.
+/// A gradient has the form of its activation, which the receiver knows.
 bool StageLink::tells_shape(const Action& action, const Form& form) {
   if (action.what == ActionKind::send_backward) return false;
   if (options_.variable_shapes) return true;
@@ -154,7 +154,8 @@ Tensor StageLink::take(const Action& what) {
   inbox_.erase(found);
   if (auto x = rehearsed_x_.find({what.stage, what.micro});
       what.what == ActionKind::recv_backward && x != rehearsed_x_.end()) {
-    leaving_.emplace_back().tensor = std::move(x->second);  // gone: the next transfer sees that
+    leaving_.emplace_back().tensor =
+        std::move(x->second);  // received by now: the next transfer will notice
     rehearsed_x_.erase(x);
   }
   in.arrival.wait();

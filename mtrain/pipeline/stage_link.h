@@ -1,7 +1,7 @@
-// StageLink: how a pipeline rank's stages hand tensors to their neighbours — to stages of other
-// ranks by messages, to stages of its own by keeping them. Transfers are only started; a tensor is
-// waited for by the action that needs it, and what is sent stays alive until it has gone. Refers to
-// the run and the communicator; for the rank's own thread.
+// StageLink: transfers tensors between a pipeline rank's stages and their neighbours: to stages of
+// other ranks by messages, to stages of the same rank by reference. Transfers are only started; the
+// action that needs a tensor waits for it, and a sent tensor stays alive until it is sent. Does not
+// own the run and the communicator; for the rank's own thread.
 #pragma once
 #include <map>
 #include <tuple>
@@ -16,43 +16,41 @@ namespace mtrain {
 class MT_API StageLink {
  public:
   struct Options {
-    /// Shapes are told with every tensor. Otherwise each stage tells its own once, with its first
-    /// tensor, and a tensor of another shape is Error(config).
+    /// Every tensor is sent with its shape. Otherwise each stage sends its shape once, with its
+    /// first tensor, and a tensor of another shape is Error(config).
     bool variable_shapes = false;
-    /// A receive stands in the program until its data is there (TransferMode::rendezvous is what
-    /// simulate() calls that).
+    /// A receive blocks the program until its data has arrived (TransferMode::rendezvous in
+    /// simulate()).
     bool blocking = false;
-    /// With `blocking`: transfers that follow each other in the program are all begun before one is
-    /// waited for.
+    /// With `blocking`: consecutive transfers in the program are all started before one is awaited.
     bool batched = false;
   };
-  /// `ranks`: the communicator of this pipeline, numbered like the map's ranks; null: transfers are
-  /// rehearsed, that is, memory is taken and nothing moves. A run whose backend computes nothing
-  /// rehearses as well.
+  /// `ranks`: the communicator of this pipeline, numbered like the map's ranks. Null, or a run
+  /// whose backend computes nothing: a dry run, in which memory is allocated and nothing moves.
   StageLink(Run& run, StageMap map, Communicator* ranks, Options options);
 
   const StageMap& map() const { return map_; }
   Communicator* ranks() const { return ranks_; }
-  /// For rehearsals: what tensors between stages look like, where no stage of this rank comes
-  /// first.
+  /// For dry runs: the shape and dtype of tensors between stages, for a rank that does not hold the
+  /// first stage.
   void expect(const Shape& shape, DType dtype) { expected_ = {shape, dtype}; }
 
-  /// A stage has made what its neighbour needs: `what` is SendX or SendG. To a stage of this rank
-  /// it is handed over at once, otherwise it waits for its transfer.
+  /// Passes on what a stage has computed for its neighbour: `what` is SendX or SendG. A stage of
+  /// this rank gets it at once; otherwise it waits for its transfer action.
   void made(const Action& what, const Tensor& tensor);
-  /// Runs a transfer of the program.
+  /// Runs a transfer action of the program.
   void transfer(const Action& action);
-  /// The tensor that a stage needs: `what` is RecvX or RecvG. Waits for it.
+  /// Returns the tensor that a stage needs: `what` is RecvX or RecvG. Waits for it.
   Tensor take(const Action& what);
-  /// An action that computes comes next: waits for the batch of receives before it.
+  /// Called before a compute action: waits for the preceding batch of receives.
   void settle();
-  /// The next transfers may have other shapes than those before. Every stage calls it between the
+  /// The next transfers may have other shapes than before. Every stage must call it between the
   /// same two programs.
   void forget_shapes() { told_.clear(), heard_.clear(); }
-  /// Returns when all that was sent has gone. Error(bug) when something was made or received that
+  /// Returns when all sends are complete. Error(bug) if a tensor was computed or received that
   /// nobody took.
   void finish();
-  /// Forgets all transfers under way, after a failure. Told shapes are forgotten too.
+  /// Forgets all transfers in progress, after a failure. Known shapes are forgotten too.
   void abandon() noexcept;
 
  private:
@@ -88,12 +86,12 @@ class MT_API StageLink {
   std::map<Place, Incoming> inbox_;
   std::map<Place, Tensor> outbox_;
   std::map<std::pair<int16_t, int32_t>, Form>
-      sent_x_;  // by stage and micro-batch: what its gradient will look like
+      sent_x_;  // by stage and micro-batch: the form of its gradient
   std::map<int16_t, Form> told_,
-      heard_;  // by stage: the form of what it sends; of what it receives
+      heard_;  // by stage: the form that it sends; the form that it receives
   std::vector<Outgoing> leaving_;
-  std::vector<Place> batch_;                                   // receives that were begun together
-  std::map<std::pair<int16_t, int32_t>, Tensor> rehearsed_x_;  // sent, as if not received yet
+  std::vector<Place> batch_;  // receives that were started together
+  std::map<std::pair<int16_t, int32_t>, Tensor> rehearsed_x_;  // sent, but not received yet
   std::vector<Tensor> rehearsed_g_;
 };
 

@@ -7,7 +7,7 @@
 namespace mtrain {
 namespace {
 
-/// What of a Run belongs to the work under way.
+/// The state of a Run that belongs to the current task.
 class WorkState {
  public:
   explicit WorkState(Run& run)
@@ -40,7 +40,7 @@ void Turns::run(std::function<void()>& pause, const std::function<void()>& first
   MT_CHECK(!pause && !run_.made,
            "work side by side inside of other such work, or of what is offloaded");
   bool give_up = false, in_second = true;
-  auto go = [&](auto&& enter) {  // from the first to the second and back
+  auto go = [&](auto&& enter) {  // from the first task to the second and back
     WorkState here(run_);
     in_second = true;
     try {
@@ -76,7 +76,7 @@ void Turns::run(std::function<void()>& pause, const std::function<void()>& first
     try {
       go([&] { fiber_.resume(); });
     } catch (const FiberUnwinding&) {
-    } catch (...) {  // of its unwinding: what was first counts
+    } catch (...) {  // thrown by the unwinding; the first exception is the one to report
     }
   }
   pause = nullptr;

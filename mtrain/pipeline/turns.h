@@ -1,6 +1,6 @@
-// Turns: two pieces of work of one rank that take turns on its thread: whichever waits for a
-// transfer lets the other go on. The order is a function of how often each of them pauses, so ranks
-// that do the same work communicate in the same order. For the rank's own thread.
+// Turns: two tasks of one rank alternate on its thread: when one waits for a transfer, the other
+// continues. The order depends only on how often each of them pauses, so ranks with the same tasks
+// communicate in the same order. For the rank's own thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -14,9 +14,9 @@ class Turns {
  public:
   explicit Turns(Run& run) : run_(run) {}
 
-  /// Runs both to their ends; `second` begins. While they run `pause` lets the other one go on, or
-  /// does nothing when that one has ended. What either throws is thrown here, after the other one
-  /// was unwound from where it paused.
+  /// Runs both tasks to their ends; `second` starts first. Meanwhile `pause` switches to the other
+  /// task, or does nothing if that one has ended. Rethrows what either task throws, after the other
+  /// one was unwound from its pause.
   void run(std::function<void()>& pause, const std::function<void()>& first,
            const std::function<void()>& second);
 

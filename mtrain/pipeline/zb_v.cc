@@ -6,8 +6,8 @@
 namespace mtrain {
 namespace {
 
-/// One rank's program under construction. `down` is its stage on the way down the V, `up` the one
-/// on the way up.
+/// One rank's program under construction. `down` is its stage on the first leg of the V, `up` the
+/// one on the second leg.
 struct Leg {
   int64_t stage, micro_batches;
   std::array<int64_t, 3> next = {};  // of F, B, W
@@ -27,7 +27,8 @@ void run(Program& program, Leg& leg, std::initializer_list<ActionKind> all) {
 Schedule zb_v(const Plan& plan) {
   check_plan(plan, "zb_v", 2);
   const int64_t ranks = plan.ranks();
-  // Fewer micro-batches than fill the V run where they would run among more: those are left out.
+  // If there are fewer micro-batches than fill the V, they run where they would run among more; the
+  // others are omitted.
   const int64_t full = std::max(plan.micro_batches, 2 * ranks - 1);
   Schedule schedule(static_cast<size_t>(ranks));
   for (int64_t r = 0; r < ranks; ++r) {
@@ -37,7 +38,7 @@ Schedule zb_v(const Plan& plan) {
       return leg.next[static_cast<size_t>(what)];
     };
     while (begun(down, ActionKind::forward) < 2 * (ranks - r) - 1)
-      run(p, down, {ActionKind::forward});  // until the first one has come down and up
+      run(p, down, {ActionKind::forward});  // until the first micro-batch has passed down and up
     for (int64_t i = 0; i < r; ++i)
       run(p, up, {ActionKind::forward}), run(p, down, {ActionKind::forward});
     for (int64_t i = r; i < ranks; ++i)
@@ -50,7 +51,7 @@ Schedule zb_v(const Plan& plan) {
     }
     for (int64_t i = 0; i < r; ++i)
       run(p, down, {ActionKind::backward}),
-          run(p, up, {ActionKind::backward});  // nobody may wait for a gradient now
+          run(p, up, {ActionKind::backward});  // no rank may wait for a gradient at this point
     for (int64_t i = r; i < ranks; ++i)
       run(p, down, {ActionKind::backward, ActionKind::weight_grad});
     for (Leg* leg : {&up, &down})

@@ -1,17 +1,17 @@
-// What a plugin's source includes besides the interface of its kind. MT_PLUGIN stands in it once,
-// at file scope:
+// The header that a plugin's source includes, in addition to the interface of its kind. MT_PLUGIN
+// appears in it once, at file scope:
 //
 //   MT_PLUGIN("lion", "the Lion optimizer: sign of an interpolated momentum") {
 //     registry.add<Optimizer, Lion, LionConfig>("lion", "sign of an interpolated momentum");
 //   }
 //
-// The file must be called <kind>_<name>.so (mtrain_add_plugin in CMake sees to it) and register
-// that component alone.
+// The file must be named <kind>_<name>.so (mtrain_add_plugin in CMake ensures it) and register
+// exactly that component. The host calls the registration once, from one thread.
 #pragma once
 #include "mtrain/plugin/registry.h"
 #include "mtrain/plugin/stamp.h"
 
-// NOLINTBEGIN(cppcoreguidelines-macro-usage): it defines the two symbols that the host looks for.
+// NOLINTBEGIN(cppcoreguidelines-macro-usage): it defines the two symbols that the host looks up.
 #define MT_PLUGIN(plugin_name, one_line_doc)                                        \
   extern "C" {                                                                      \
   extern MT_API const ::mtrain::PluginStamp mtrain_plugin_stamp;                    \

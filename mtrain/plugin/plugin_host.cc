@@ -32,7 +32,7 @@ fs::path absolute_path(const fs::path& path) {
 
 fs::path built_in_folder() { return absolute_path(program_directory() / "../lib/mtrain/plugins"); }
 
-/// What the loader said, without the name of the file in front (the message has it already).
+/// The message of the loader without the leading file name, which our message has already.
 std::string loader_message(const fs::path& path) {
   const char* text = ::dlerror();
   std::string out = text ? text : "the loader gave no reason";
@@ -104,8 +104,8 @@ void call_entry_point(const boost::dll::shared_library& library, const PluginFil
   }
 }
 
-/// A plugin registers the one component that its file name promises: then a name in a recipe leads
-/// to one file.
+/// A plugin must register exactly the component that its file name promises, so that a name in a
+/// recipe identifies one file.
 void check_registered(const Registry& staging, const PluginFileInfo& file) {
   std::vector<std::string> others;
   for (const auto* entry : staging.entries())
@@ -138,7 +138,7 @@ std::vector<fs::path> plugin_folders(const std::vector<std::string>& from_comman
   };
   for (const auto& folder : wanted)
     if (!folder.empty())
-      add(folder);  // an empty entry would mean the current folder, to no one's wish
+      add(folder);  // an empty entry would mean the current folder, which nobody intends
   add(built_in_folder());
   return out;
 }
@@ -231,14 +231,14 @@ Error PluginHost::unknown(std::string_view kind, std::string_view name) const {
 }
 
 PluginFileInfo PluginHost::locate(std::string_view kind, std::string_view name) const {
-  // Also keeps a name from being a path: no '/', no '.', nothing else that a file system would read
-  // as more than a name.
+  // This also prevents a name from being a path: no '/', no '.', and nothing else that a file
+  // system interprets.
   if (valid_plugin_name(kind) && valid_plugin_name(name))
     for (const auto& folder : folders_) {
       fs::path path = folder / cat(kind, "_", name, kSuffix);
       std::error_code error;
-      // A file that is there but bad is an error, not a reason to fall back to another of the same
-      // name further on.
+      // A file that exists but is bad is an error; there is no fallback to a file of the same name
+      // in a later folder.
       if (fs::exists(fs::symlink_status(path, error))) return inspect_plugin_file(path);
     }
   throw unknown(kind, name);
@@ -259,12 +259,13 @@ const Registry::Entry& PluginHost::load_file(const fs::path& path) {
 }
 
 const Registry::Entry& PluginHost::open_and_register(const PluginFileInfo& file) {
-  if (file.path.parent_path() != built_in_folder())  // ours were rehearsed when they were built
+  if (file.path.parent_path() !=
+      built_in_folder())  // built-in plugins were probed when they were built
     if (std::string fate = probe_plugin(file.path); !fate.empty())
       throw Error(ErrorClass::plugin, cat(file.path.string(), ": ", fate), kStaticHint);
   failpoint("plugin.open");
   boost::dll::shared_library library = open_library(file.path);
-  // The file that was judged is the file that was opened, unless somebody replaced it in between.
+  // Checks that the opened file is the checked file, and was not replaced in between.
   if (read_plugin_image(file.path).identity != file.identity)
     throw Error(ErrorClass::plugin,
                 cat(file.path.string(), ": was replaced while it was being loaded"), "start again");

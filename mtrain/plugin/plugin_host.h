@@ -1,7 +1,7 @@
-// PluginHost: finds plugin files, judges them by their stamps, loads the ones a run needs, and
-// keeps them for the life of the process. It owns the Registry that they fill. A file
+// PluginHost: finds plugin files, checks their stamps, loads those that a run needs, and keeps them
+// loaded for the life of the process. It owns the Registry that they fill. A file
 // <folder>/<kind>_<name>.so holds exactly the component <name> of <kind>; recipes name components,
-// never paths. Fill it from one thread at start; const members are safe from any thread.
+// never paths. Load plugins from one thread at start; const members are thread-safe.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,54 +15,54 @@
 
 namespace mtrain {
 
-/// The kinds that a user or a cluster adds to. Others are possible, e.g. in tests.
+/// The kinds that users and clusters extend. Other kinds are possible, for example in tests.
 inline constexpr const char* kPluginKinds[] = {"model",     "tokenizer", "dataset",
                                                "optimizer", "backend",   "comm"};
 
-/// A plugin file as found on disk; nothing of it has run.
+/// A plugin file on disk; none of its code has run.
 struct PluginFileInfo {
   fs::path path;  // absolute
   std::string kind, name;
   std::string doc, version, identity;
-  std::string problem;    // one line: why it cannot be used; empty when it can
-  std::string remedy;     // what to do about the problem
+  std::string problem;    // one line: why it cannot be used; empty if it can
+  std::string remedy;     // what the user can do about the problem
   bool shadowed = false;  // an earlier folder holds a file of the same name
 };
 
-/// A loaded plugin: what ranks compare to be sure that they run the same code.
+/// A loaded plugin. Ranks compare these to ensure that they run the same code.
 struct LoadedPlugin {
   std::string kind, name, identity;
   fs::path path;
 };
 
-/// The folders to search, first to last: `from_command_line`, MTRAIN_PLUGIN_PATH (separated by
-/// ':'), and the built-in folder
-/// ../lib/mtrain/plugins beside the executable's. Absolute, without repetitions, not checked for
-/// existence.
+/// The folders to search, in order: `from_command_line`, MTRAIN_PLUGIN_PATH (separated by ':'), and
+/// the built-in folder ../lib/mtrain/plugins relative to the executable's folder. Absolute, without
+/// duplicates; they may not exist.
 MT_API std::vector<fs::path> plugin_folders(const std::vector<std::string>& from_command_line);
 
-/// Splits "optimizer_lion.so" into its kind and name; false when the file name is not of that form.
+/// Splits "optimizer_lion.so" into its kind and name; returns false if the file name has another
+/// form.
 MT_API bool parse_plugin_file_name(std::string_view file_name, std::string& kind,
                                    std::string& name);
 
 class MT_API PluginHost {
  public:
   explicit PluginHost(std::vector<fs::path> folders);
-  ~PluginHost();  // the code of loaded plugins stays: what they made may outlive the host
+  ~PluginHost();  // loaded code stays, since objects of plugins may outlive the host
   PluginHost(const PluginHost&) = delete;
   PluginHost& operator=(const PluginHost&) = delete;
 
-  /// Loads the plugin of that kind and name, and nothing else; does nothing when it is loaded
-  /// already. Throws Error(plugin) with one line: unknown (nearest, available, folders searched),
-  /// untrusted, wrong stamp, unloadable, or a registration that failed. A failed plugin leaves
-  /// nothing in the registry.
+  /// Loads the plugin of that kind and name, and nothing else; does nothing if it is already
+  /// loaded. Throws Error(plugin) with one line: unknown (with the nearest name, available plugins
+  /// and searched folders), untrusted, wrong stamp, unloadable, or failed registration. A failed
+  /// plugin leaves nothing in the registry.
   const Registry::Entry& load(std::string_view kind, std::string_view name);
 
-  /// Loads one file by its path, for tools that were given it by the user. Its name must be
+  /// Loads one file by its path, for tools that get the path from the user. Its name must be
   /// <kind>_<name>.so.
   const Registry::Entry& load_file(const fs::path& path);
 
-  /// load() and then make a component of it.
+  /// load(), then creates a component of the plugin.
   template <class Kind>
   std::unique_ptr<Kind> make(std::string_view name, const Node& section,
                              typename Kind::Context& context) {
@@ -70,11 +70,11 @@ class MT_API PluginHost {
     return registry_.template make<Kind>(name, section, context);
   }
 
-  /// Every plugin file in the folders, by folder order and then name. Runs no plugin code; never
-  /// throws for a bad file.
+  /// Every plugin file in the folders, in the order of folders, then names. Runs no plugin code;
+  /// never throws for a bad file.
   std::vector<PluginFileInfo> list() const;
 
-  /// The file that load(kind, name) would open, judged but not run. Throws as load() does.
+  /// The file that load(kind, name) would open, checked but not run. Throws like load().
   PluginFileInfo locate(std::string_view kind, std::string_view name) const;
 
   const Registry& registry() const { return registry_; }
@@ -92,8 +92,8 @@ class MT_API PluginHost {
   std::unique_ptr<Libraries> libraries_;
 };
 
-/// Judges one plugin file without running it: trust, format, stamp, and that its stamp's name is
-/// the file's. Throws Error(plugin). The path may be relative.
+/// Checks one plugin file without running it: trust, format, stamp, and that the stamp has the name
+/// of the file. Throws Error(plugin). The path may be relative.
 MT_API PluginFileInfo inspect_plugin_file(const fs::path& path);
 
 }  // namespace mtrain

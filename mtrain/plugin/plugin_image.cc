@@ -59,7 +59,7 @@ std::string architecture(uint16_t machine) {
   }
 }
 
-/// An open file whose reads are bounded by its size at opening.
+/// An open file whose reads are bounded by its size when it was opened.
 class PluginFile {
  public:
   explicit PluginFile(const fs::path& path)
@@ -81,7 +81,7 @@ class PluginFile {
 
   uint64_t size() const { return size_; }
   const fs::path& path() const { return path_; }
-  /// True when [offset, offset + bytes) lies in the file.
+  /// True if [offset, offset + bytes) is within the file.
   bool holds(uint64_t offset, uint64_t bytes) const {
     auto end = checked_add(offset, bytes);
     return end && *end <= size_;
@@ -93,7 +93,7 @@ class PluginFile {
                  ", the file has ", size_, " bytes"),
              kRebuild);
   }
-  /// Fills `to` from `offset`; refuses the file when it is too short.
+  /// Fills `to` from `offset`; refuses the file if it is too short.
   void read(uint64_t offset, std::span<std::byte> to, const char* what) const {
     require(offset, to.size(), what);
     while (!to.empty()) {
@@ -167,8 +167,8 @@ std::vector<Elf64_Shdr> read_sections(const PluginFile& file, const Elf64_Ehdr& 
   return sections;
 }
 
-// The loader maps what the program headers promise: a file cut short would end in SIGBUS at the
-// first touch.
+// The loader maps what the program headers describe: a truncated file would end in SIGBUS at the
+// first access.
 std::vector<Elf64_Phdr> read_segments(const PluginFile& file, const Elf64_Ehdr& header) {
   if (header.e_phnum == 0 || header.e_phnum > kMaxSegments ||
       header.e_phentsize != sizeof(Elf64_Phdr))
@@ -191,7 +191,7 @@ std::string_view name_at(std::span<const std::byte> names, uint32_t offset) {
   return {begin, strnlen(begin, names.size() - offset)};
 }
 
-/// The hex digits of a GNU build-id note; absent when the section holds none.
+/// The hex digits of a GNU build-id note; nothing if the section has none.
 std::optional<std::string> build_id(const PluginFile& file, const Elf64_Shdr& section) {
   if (section.sh_size > kMaxNote || section.sh_size < sizeof(Elf64_Nhdr) + 4) return std::nullopt;
   std::vector<std::byte> raw =
@@ -228,7 +228,7 @@ std::string content_hash(const PluginFile& file) {
   return hash.hex();
 }
 
-/// The sections of a file, and their names, as far as those can be read.
+/// The sections of a file and their names, as far as they can be read.
 struct SectionTable {
   std::vector<Elf64_Shdr> sections;
   std::vector<std::byte> names;
@@ -245,8 +245,8 @@ SectionTable section_table(const PluginFile& file, const Elf64_Ehdr& header) {
 }
 
 PluginStamp read_stamp(const PluginFile& file, const Elf64_Shdr& section) {
-  // The first 16 bytes have the same meaning in every version; an older or newer rest is not looked
-  // at.
+  // The first 16 bytes have the same meaning in every version; the rest of another version is
+  // ignored.
   constexpr uint64_t kFixed = 16;
   if (section.sh_type == SHT_NOBITS || section.sh_size < kFixed)
     refuse(file.path(), cat("is damaged: its plugin stamp has ", section.sh_size, " bytes"),

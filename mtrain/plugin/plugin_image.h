@@ -1,6 +1,6 @@
-// Reads a plugin's file without running any of it: a small ELF64 reader that trusts no number in
-// the file. Every offset and size is checked against the file before use, and nothing larger than a
-// fixed bound is ever read. Values only; thread-safe.
+// Reads a plugin's file without running any of its code: a small ELF64 reader that trusts no number
+// in the file. Every offset and size is checked against the file's size before use, and nothing
+// larger than a fixed bound is read. Value types; thread-safe.
 #pragma once
 #include <string>
 
@@ -10,23 +10,23 @@
 
 namespace mtrain {
 
-/// What a plugin's file says about itself.
+/// The content of a plugin's file that identifies it.
 struct PluginImage {
   PluginStamp stamp{};
-  std::string name, doc, version;  // the stamp's texts, printable
+  std::string name, doc, version;  // the texts of the stamp, made printable
   std::string identity;  // "build-id:<hex>", else "sha256:<hex>" of the whole file: changes with
                          // every build
 };
 
-/// Reads the stamp and the identity. Throws Error(plugin) with the reason when the file cannot be
-/// read, is empty, is no ELF shared library of this machine, is truncated or damaged, or carries no
-/// stamp. Does not judge the stamp's content.
+/// Reads the stamp and the identity. Throws Error(plugin) with the reason if the file cannot be
+/// read, is empty, is not an ELF shared library for this machine, is truncated or damaged, or has
+/// no stamp. Does not check the content of the stamp.
 MT_API PluginImage read_plugin_image(const fs::path& path);
 
-/// "sha256:<hex>" of the sections that are loaded, without the texts that say where libraries are
-/// searched: the same after strip and where a RUNPATH was changed in its place (cmake --install,
-/// chrpath); another one when a byte of code or data is damaged, and after patchelf, which moves
-/// sections and adds a segment. Throws as read_plugin_image().
+/// "sha256:<hex>" of the loaded sections, without the strings that give library search paths. The
+/// hash stays the same after strip, and after an in-place change of RUNPATH (cmake --install,
+/// chrpath). It changes when a byte of code or data is damaged, and after patchelf, which moves
+/// sections and adds a segment. Throws like read_plugin_image().
 MT_API std::string plugin_content_hash(const fs::path& path);
 
 }  // namespace mtrain

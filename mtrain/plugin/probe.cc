@@ -25,11 +25,11 @@ namespace mtrain {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kReport = 3;  // the child's descriptor
-// What the child reports, a byte each; the message of what was thrown follows kThrew.
+constexpr int kReport = 3;  // descriptor in the child
+// What the child reports, one byte each; after kThrew follows the message of the exception.
 constexpr char kOpened = 'o', kDone = '.', kThrew = '!';
 
-/// The executable that knows kProbeCommand; empty when there is none.
+/// The executable that implements kProbeCommand; empty if there is none.
 fs::path program() {
   std::error_code error;
   for (const char* place : {"mtrain", "../bin/mtrain", "../../bin/mtrain"})
@@ -39,8 +39,8 @@ fs::path program() {
   return {};
 }
 
-/// Starts it with nothing but the pipe, in a process group of its own: a terminal's interrupt is
-/// for this process to judge.
+/// Starts the probe with no descriptors but the pipe, in its own process group, so that a
+/// terminal's interrupt only reaches this process.
 int start(const fs::path& program, const fs::path& plugin, int pipe_end, pid_t& child) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -53,8 +53,9 @@ int start(const fs::path& program, const fs::path& plugin, int pipe_end, pid_t& 
   sigset_t none, usual;
   sigemptyset(&none);
   sigfillset(&usual);
-  posix_spawnattr_setsigmask(&attributes,
-                             &none);  // those of a run are blocked, for its thread that watches
+  posix_spawnattr_setsigmask(
+      &attributes,
+      &none);  // a run blocks signals for its watching thread; the child must not inherit that
   posix_spawnattr_setsigdefault(&attributes, &usual);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes,
@@ -67,8 +68,8 @@ int start(const fs::path& program, const fs::path& plugin, int pipe_end, pid_t& 
   return error;
 }
 
-/// All that the child reports until it reports its end, closes the pipe, has written too much, or
-/// `end` has come.
+/// Reads the child's report until its end marker, until it closes the pipe, until it exceeds the
+/// limit, or until `end`.
 std::string read_report(int pipe_end, Clock::time_point end) {
   constexpr size_t kMost = 4096;
   std::string said;
@@ -87,7 +88,7 @@ std::string read_report(int pipe_end, Clock::time_point end) {
   return said;
 }
 
-/// Waits for the child until `end`; false when it still runs then.
+/// Waits for the child until `end`; returns false if it is still running.
 bool ended(pid_t child, Clock::time_point end, int& status) {
   for (;;) {
     const pid_t got = ::waitpid(child, &status, WNOHANG);
@@ -114,7 +115,7 @@ void report(std::string_view words) {
   if (::write(kReport, words.data(), words.size()) < 0) ::_exit(1);
 }
 
-/// Runs a part of the rehearsal, and reports what it throws.
+/// Runs a part of the probe, and reports what it throws.
 template <class Act>
 void report_throw(Act&& act) {
   std::string thrown;
@@ -150,8 +151,8 @@ std::string probe_plugin(const fs::path& path, std::chrono::seconds limit) {
   ::close(ends[0]);
   const bool done = said.ends_with(kDone);
   int status = 0;
-  // The plugin may have closed the pipe and live on. What has reported its end is ended as well: it
-  // may have started threads and processes.
+  // The plugin may have closed the pipe and still run. A child that reported its end is killed as
+  // well, since the plugin may have started threads and processes.
   const bool late = !done && !ended(child, end, status);
   if (done || late) {
     ::kill(-child, SIGKILL);
@@ -165,8 +166,8 @@ void answer_probe(const fs::path& path) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
-  // The C library declares dlopen as one that never throws, and the compiler would drop the
-  // handlers above; but what a static initialiser throws does come through it.
+  // The C library declares that dlopen never throws, and the compiler would drop the handlers
+  // above; but exceptions of static initialisers do propagate through it.
   void* (*volatile open_library)(const char*, int) = ::dlopen;
   void* library = nullptr;
   report_throw([&] { library = open_library(path.c_str(), RTLD_NOW | RTLD_LOCAL); });
@@ -178,11 +179,11 @@ void answer_probe(const fs::path& path) {
       if (auto enter = reinterpret_cast<Register>(::dlsym(library, kPluginEntryPoint)))
         enter(registry);
     } catch (...) {
-      // The caller registers it again, sees the same fault and reports it.
+      // The caller registers the plugin again, gets the same error and reports it.
     }
   }
   report(std::string(1, kDone));
-  ::_exit(0);  // without the plugin's destructors
+  ::_exit(0);  // skips the plugin's destructors
 }
 
 }  // namespace mtrain

@@ -1,7 +1,7 @@
-// A rehearsal of loading a plugin in a process of its own, because its static initialisers run
-// inside dlopen and may end, crash or hang whoever opens it. It keeps faults out of the run; it is
-// no wall against a plugin that means harm, which runs with the rights of the user either way.
-// Stateless; from any thread, however many there are: the process is started anew, not forked.
+// Loads a plugin in a separate process first, because its static initialisers run inside dlopen and
+// may exit, crash or hang the process that opens it. This keeps accidents out of the run; it is no
+// protection against a malicious plugin, which runs with the rights of the user in any case.
+// Stateless; thread-safe, also in a process with many threads: the probe is spawned, not forked.
 #pragma once
 #include <chrono>
 #include <string>
@@ -11,16 +11,16 @@
 
 namespace mtrain {
 
-/// Empty when a process got through opening the library and its registration (whether or not those
-/// succeeded: the caller gets the reason itself), else what became of it: "a static initialiser
-/// threw: …". Takes `limit` at most, whatever the plugin does to the pipe or the process. Empty as
-/// well for a program that has no mtrain executable near it, such as a benchmark in a folder of its
-/// own.
+/// Returns an empty string if the process survived opening the library and its registration, even
+/// if one of these failed: the caller gets that error itself. Otherwise returns what happened: "a
+/// static initialiser threw: …". Takes at most `limit`, whatever the plugin does to the pipe or the
+/// process. Also returns an empty string if there is no mtrain executable nearby, as for a
+/// benchmark in its own folder.
 MT_API std::string probe_plugin(const fs::path& path,
                                 std::chrono::seconds limit = std::chrono::seconds(20));
 
-/// What that process does: `mtrain __probe FILE`, with the pipe to the one who asks as
-/// descriptor 3.
+/// The probe process, `mtrain __probe FILE`: opens the plugin and reports on descriptor 3, a pipe
+/// to the parent.
 inline constexpr const char* kProbeCommand = "__probe";
 [[noreturn]] MT_API void answer_probe(const fs::path& path);
 

@@ -56,7 +56,7 @@ void Registry::add_entry(Entry entry) {
 void Registry::take(Registry&& other) {
   for (const auto& [key, entry] : other.entries_) {
     const Entry* before = find(entry.kind, entry.name);
-    if (before) add_entry(entry);  // throws, naming both, before anything was moved
+    if (before) add_entry(entry);  // throws and names both, before anything was moved
   }
   entries_.merge(other.entries_);
 }

@@ -1,8 +1,9 @@
-// The registry: which components exist, by kind and name, and how to make one. First-party
-// components are registered by exactly the calls that a stranger's plugin uses. Filled at start by
-// PluginHost (plugin_host.h), read-only afterwards.
+// The registry: the available components, by kind and name, and their factories. First-party
+// components are registered by the same calls as those of external plugins. PluginHost
+// (plugin_host.h) fills it from one thread at start; afterwards it is read-only, and const members
+// are thread-safe.
 //
-// A kind is an abstract class that says its name and what its makers are given:
+// A kind is an abstract class that defines its name and the context for construction:
 //   struct Model {
 //     static constexpr std::string_view kKind = "model";
 //     using Context = ModelContext;
@@ -32,8 +33,8 @@ class MT_API Registry {
     std::function<void*(const Node& section, void* context)> make;  // returns Kind* as void*
   };
 
-  /// Registers component T (with settings Config) of an abstract Kind. A second one of the same
-  /// kind and name is an error naming both owners.
+  /// Registers component T (with settings Config) of an abstract Kind. A second component of the
+  /// same kind and name is an error that names both owners.
   template <class Kind, class T, Bindable Config>
   void add(std::string name, std::string doc) {
     add_entry({std::string(Kind::kKind), name, doc, owner_, schema_of<Config>(name, doc),
@@ -45,8 +46,9 @@ class MT_API Registry {
                }});
   }
 
-  /// Makes a component. Throws Error(plugin) with the nearest name and the list when there is none
-  /// of that name, and when its constructor throws something that is no mtrain::Error.
+  /// Creates a component; the caller owns it. Throws Error(plugin) with the nearest name and the
+  /// list of names if there is none of that name, and if its constructor throws anything other than
+  /// mtrain::Error.
   template <class Kind>
   std::unique_ptr<Kind> make(std::string_view name, const Node& section,
                              typename Kind::Context& context) const {
@@ -54,16 +56,16 @@ class MT_API Registry {
         static_cast<Kind*>(make_erased(Kind::kKind, name, section, &context)));
   }
 
-  /// Null when absent.
+  /// Null if absent.
   const Entry* find(std::string_view kind, std::string_view name) const;
   std::vector<const Entry*> entries() const;
   std::vector<std::string> names(std::string_view kind) const;
 
-  /// Moves every entry of `other` in: all of them, or none and an Error(plugin) that names both
-  /// owners of the first clash.
+  /// Moves every entry of `other` into this registry: all of them, or none and an Error(plugin)
+  /// that names both owners of the first conflict.
   void take(Registry&& other);
 
-  /// Set by the host around each plugin's registration call.
+  /// The host sets it around each plugin's registration call.
   void set_owner(std::string owner) { owner_ = std::move(owner); }
 
  private:

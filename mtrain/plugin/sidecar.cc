@@ -29,7 +29,7 @@ std::string text_at(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-/// Parses the outer object; too deep or oversized files never reach the schema reader.
+/// Parses the outer object; files that are too deep or too large never reach the schema reader.
 Json parse_sidecar(const fs::path& path, const fs::path& plugin) {
   std::string text;
   try {
@@ -48,7 +48,7 @@ Json parse_sidecar(const fs::path& path, const fs::path& plugin) {
   return json;
 }
 
-/// False when this process asked about the same path before.
+/// False if this process has asked about the same path before.
 bool first_time(const fs::path& path) {
   static std::mutex mutex;
   static std::set<std::string> known;
@@ -85,7 +85,7 @@ void require_undamaged(const PluginFileInfo& file) {
   Json json;
   try {
     json = parse_sidecar(path, file.path);
-  } catch (const Error& error) {  // proves nothing about the plugin
+  } catch (const Error& error) {  // does not prove anything about the plugin
     if (first_time(path))
       log_warn(error.message(), "; ", file.path.string(), " is loaded unchecked (", error.hint(),
                ")");

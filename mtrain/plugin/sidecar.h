@@ -1,6 +1,7 @@
-// The sidecar <kind>_<name>.json beside <kind>_<name>.so: the schema of the plugin's settings,
-// written when it was built, so that a recipe can be checked without running any plugin. It names
-// the build it was made from; one that belongs to another build is refused. Stateless; thread-safe.
+// The sidecar file <kind>_<name>.json next to <kind>_<name>.so: the schema of the plugin's
+// settings, written when the plugin is built, so that recipes can be checked without running plugin
+// code. It names the build from which it was made; a sidecar of another build is refused.
+// Stateless; thread-safe.
 #pragma once
 #include "mtrain/base/export.h"
 #include "mtrain/config/fields.h"
@@ -10,25 +11,25 @@ namespace mtrain {
 
 class SchemaCatalog;  // config/container.h
 
-/// Where the sidecar of a plugin file is.
+/// The path of a plugin file's sidecar.
 MT_API fs::path sidecar_path(const fs::path& plugin);
 
-/// Loads the plugin and writes its sidecar beside it, whole or not at all. Returns the sidecar's
-/// path. Runs plugin code.
+/// Loads the plugin and writes its sidecar next to it, atomically. Returns the sidecar's path. Runs
+/// plugin code.
 MT_API fs::path write_sidecar(const fs::path& plugin);
 
-/// Throws Error(plugin) when the code of a judged file is not what it was when its sidecar was
-/// written, as behind a faulty disk or copy. A checksum, not a signature: who may write the one may
-/// write the other. Nothing when there is no sidecar, or that of another build.
+/// Throws Error(plugin) if the code of a checked file differs from when its sidecar was written, as
+/// after a faulty disk or copy. This is a checksum, not a signature: whoever can write one file can
+/// write the other. Does nothing if there is no sidecar, or one of another build.
 MT_API void require_undamaged(const PluginFileInfo& file);
 
-/// The schema from the sidecar of a judged file. Throws Error(plugin) when it is missing, damaged,
-/// of another plugin, or was made from another build of the file.
+/// The schema from the sidecar of a checked file. Throws Error(plugin) if the sidecar is missing,
+/// damaged, belongs to another plugin, or was made from another build of the file.
 MT_API Schema read_sidecar(const PluginFileInfo& file);
 
-/// Adds the settings of every usable plugin of the host's folders to `catalog`, from their
-/// sidecars, and for each kind the folders searched and why a file was passed over. Runs no plugin
-/// code; never throws for a bad file.
+/// Adds the settings of every usable plugin in the host's folders to `catalog`, from the sidecars,
+/// and for each kind the searched folders and why files were skipped. Runs no plugin code; never
+/// throws for a bad file.
 MT_API void add_components(const PluginHost& host, SchemaCatalog& catalog);
 
 }  // namespace mtrain

@@ -8,7 +8,7 @@
 namespace mtrain {
 namespace {
 
-// The texts come from a file: they may lack their terminator or hold anything.
+// The texts come from a file: they may lack a terminator or contain anything.
 template <size_t N>
 std::string text_of(const char (&field)[N]) {
   return printable(std::string_view(field, strnlen(field, N)), N);

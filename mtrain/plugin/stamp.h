@@ -1,6 +1,6 @@
-// The ABI stamp: what a plugin was built with, as plain bytes in a section of its file. The host
-// reads it from the file and compares it with its own before any byte of the plugin is mapped for
-// execution. Values only; thread-safe.
+// The ABI stamp: the properties of a plugin's build, as plain bytes in a section of its file. The
+// host reads it from the file and compares it with its own before any byte of the plugin is mapped
+// for execution. Value types; thread-safe.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace mtrain {
 
-/// Raised when the meaning of the stamp or of the entry point changes. A changed header changes
-/// MT_HEADERS_HASH by itself.
+/// Incremented when the meaning of the stamp or of the entry point changes. A changed header
+/// changes MT_HEADERS_HASH by itself.
 inline constexpr uint32_t kPluginAbi = 1;
 inline constexpr std::string_view kStampMagic = "MTPLUGIN";
 inline constexpr const char* kStampSection = ".mtrain.plugin";
@@ -22,21 +22,20 @@ inline constexpr const char* kPluginEntryPoint = "mtrain_plugin_register";
 /// Bits of PluginStamp::sanitizers.
 enum Sanitizer : uint32_t { kAddressSanitizer = 1, kThreadSanitizer = 2, kMemorySanitizer = 4 };
 
-/// magic, struct_size and abi keep their places for ever; the rest is that of kPluginAbi. Texts are
-/// NUL-terminated.
+/// magic, struct_size and abi never move; the rest depends on kPluginAbi. Texts are NUL-terminated.
 struct PluginStamp {
   char magic[8];
   uint32_t struct_size;
   uint32_t abi;
-  char headers[24];   // MT_HEADERS_HASH
-  int64_t cplusplus;  // __cplusplus
-  int32_t cxx11_abi;  // _GLIBCXX_USE_CXX11_ABI; -1: another standard library
-  int32_t
-      glibcxx_debug;  // _GLIBCXX_DEBUG changes containers; _GLIBCXX_ASSERTIONS does not and is free
-  uint32_t
-      sanitizers;  // a mix of instrumented and plain code aborts at dlopen or reports false faults
+  char headers[24];       // MT_HEADERS_HASH
+  int64_t cplusplus;      // __cplusplus
+  int32_t cxx11_abi;      // _GLIBCXX_USE_CXX11_ABI; -1: another standard library
+  int32_t glibcxx_debug;  // _GLIBCXX_DEBUG changes the layout of containers; _GLIBCXX_ASSERTIONS
+                          // does not, so it may differ
+  uint32_t sanitizers;  // instrumented code mixed with plain code aborts at dlopen or reports false
+                        // errors
   uint32_t pointer_bytes;
-  char version[32];  // the version of mtrain that it was built against
+  char version[32];  // the version of mtrain against which it was built
   char name[64];
   char doc[256];
 };
@@ -76,8 +75,8 @@ consteval uint32_t sanitizers() {
 
 }  // namespace stamp_detail
 
-/// True for names of plugins and kinds: lower-case letters, digits and '_', beginning with a
-/// letter, at most 63.
+/// True for valid names of plugins and kinds: lower-case letters, digits and '_', starting with a
+/// letter, at most 63 characters.
 constexpr bool valid_plugin_name(std::string_view name) {
   if (name.empty() || name.size() > 63 || name[0] < 'a' || name[0] > 'z') return false;
   for (char c : name)
@@ -85,8 +84,8 @@ constexpr bool valid_plugin_name(std::string_view name) {
   return true;
 }
 
-/// The stamp of the translation unit that calls this. A bad name or an overlong text does not
-/// compile.
+/// The stamp of the calling translation unit. An invalid name or an overlong text is a compile
+/// error.
 consteval PluginStamp make_stamp(std::string_view name, std::string_view doc) {
   PluginStamp stamp{};
   for (size_t i = 0; i < kStampMagic.size(); ++i) stamp.magic[i] = kStampMagic[i];
@@ -115,11 +114,11 @@ consteval PluginStamp make_stamp(std::string_view name, std::string_view doc) {
 /// The stamp of this library itself.
 MT_API const PluginStamp& host_stamp();
 
-/// Empty when a plugin with `stamp` may be loaded by this library; otherwise a sentence naming the
-/// part that differs.
+/// Empty if this library may load a plugin with `stamp`; otherwise a sentence that names the part
+/// that differs.
 MT_API std::string stamp_mismatch(const PluginStamp& stamp);
 
-/// One line for people: "mtrain 0.1.0, plugin interface 1, headers 0123456789abcdef, C++ 202002,
+/// One line for messages: "mtrain 0.1.0, plugin interface 1, headers 0123456789abcdef, C++ 202002,
 /// cxx11 abi 1, sanitizer none".
 MT_API std::string describe(const PluginStamp& stamp);
 

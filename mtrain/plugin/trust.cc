@@ -27,8 +27,8 @@ struct stat status_of(const fs::path& path) {
   return info;
 }
 
-/// The number that stands for everybody whom the user namespace does not map, root among them;
-/// nothing where root is mapped.
+/// The overflow number, which stands for everybody whom the user namespace does not map, including
+/// root; nothing if root is mapped.
 std::optional<uint32_t> unmapped_root(const char* map, const char* number) {
   std::ifstream lines(map), overflow(number);
   uint64_t inside = 0, outside = 0, count = 0;
@@ -39,8 +39,8 @@ std::optional<uint32_t> unmapped_root(const char* map, const char* number) {
   return any && overflow >> id ? std::optional(id) : std::nullopt;
 }
 
-/// A group that the system made for the user alone, as many do: its name is the user's and nobody
-/// else is in it. A user without an entry (docker run --user) has the group of the same number.
+/// A group that the system created for the user alone: it has the user's name and no other member.
+/// A user without an entry (docker run --user) has the group of the same number.
 bool own_group(gid_t id) {
   std::array<char, 16384> user_text, group_text;
   passwd user{}, *found = nullptr;
@@ -60,11 +60,11 @@ bool below(const fs::path& path, const fs::path& folder) {
          folder.end();
 }
 
-/// What a path is to the one plugin file that is judged.
+/// The relation of a path to the plugin file that is checked.
 enum class Part { file, folder, above };
 
-/// Those whom the user trusts by running the program: root, the user, and whoever can replace the
-/// program.
+/// Users and groups whom the user trusts by running the program: root, the user, and whoever can
+/// replace the program.
 class Trusted {
  public:
   explicit Trusted(const fs::path& program) : program_(program), file_(status_of(program)) {
@@ -73,8 +73,8 @@ class Trusted {
     if (fs::path target = fs::read_symlink(program, no_link); !no_link) program_ = target;
     folder_ = status_of(program_.parent_path());
     const fs::path prefix = program_.parent_path().parent_path();
-    // Where everybody may add to the folder of both, the plugins there may be another's than the
-    // program.
+    // If everybody may add to the folder above both, the plugins there may have another author than
+    // the program.
     if (!(status_of(prefix).st_mode & S_IWOTH)) plugins_ = prefix / "lib/mtrain/plugins";
   }
 
@@ -90,7 +90,7 @@ class Trusted {
     };
     return (writes(file_) || writes(folder_)) && (id != unmapped_group_ || built_in(path));
   }
-  /// Whoever may rename what lies in such a folder may change the program itself.
+  /// Whoever may rename entries in such a folder can replace the program itself.
   bool above_program(const fs::path& folder) const { return below(program_, folder); }
 
  private:
@@ -118,8 +118,8 @@ void require_owner(const Trusted& trusted, const struct stat& info, const fs::pa
                   ::geteuid(), " ", path.string()));
 }
 
-/// Throws when others than those trusted may write there; `right` says what they may do, `result`
-/// what follows.
+/// Throws if anyone but trusted users may write there; `right` says what they may do, `result` what
+/// follows.
 void require_writers(const Trusted& trusted, const struct stat& info, const fs::path& path,
                      const std::string& right, const std::string& result) {
   const bool anybody = info.st_mode & S_IWOTH;

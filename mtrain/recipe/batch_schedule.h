@@ -26,10 +26,10 @@ class MT_API BatchSchedule {
   int64_t samples_at(int64_t finished) const;
   /// Samples of the first `steps` steps together.
   int64_t samples_until(int64_t steps) const;
-  /// The fewest steps that take at least so many samples.
+  /// The smallest number of steps with at least `samples` samples.
   double steps_for(double samples) const;
   int64_t largest() const;
-  /// What divides all sizes: their greatest common divisor.
+  /// The greatest common divisor of all sizes.
   int64_t common_divisor() const;
   /// "256", or "256, from step 2001 on 1024".
   std::string text() const;

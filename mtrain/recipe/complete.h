@@ -1,6 +1,6 @@
-// What can stand next on a command line, for shells: recipes, settings and their values, run
-// folders. Reads the search path and the schemas; runs no plugin code, writes nothing, never throws
-// for what a user has typed so far.
+// Shell completion: recipes, settings and their values, run folders. Reads the search path and the
+// schemas; runs no plugin code, writes nothing, and never throws for incomplete input. Stateless
+// functions; safe from any thread.
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace mtrain {
 
-/// A word that may stand here. One that ends in '=', '.' or '/' is to be continued.
+/// A possible completion. One that ends in '=', '.' or '/' is incomplete.
 struct Candidate {
   std::string text, doc;
 };
@@ -26,8 +26,7 @@ MT_API std::vector<Candidate> complete_override(const std::string& typed, const 
                                                 const PluginHost& plugins);
 /// Paths of settings, "optimizer.lr".
 MT_API std::vector<Candidate> complete_key(const std::string& typed, const SchemaCatalog& catalog);
-/// What stands for an entry of a folder, which would be typed as `path`; nothing where it is not
-/// offered.
+/// The candidate for an entry of a folder, typed as `path`; nothing to omit the entry.
 using AcceptEntry = std::function<std::optional<Candidate>(const fs::directory_entry& entry,
                                                            const std::string& path)>;
 /// The entries of the folder that a typed path leads to, as they would be typed.

@@ -1,4 +1,5 @@
-// What the checkpoint says that a recipe would continue, read before any rank starts. Stateless.
+// Reads values from the checkpoint that a recipe would resume, before any rank starts. Stateless;
+// safe from any thread.
 #pragma once
 #include <optional>
 #include <set>
@@ -9,9 +10,9 @@
 
 namespace mtrain {
 
-/// `read(store, step)` of the checkpoint that resuming takes. Compares the bytes of checkpoints
-/// only where they give different answers. Empty where the recipe begins a run, and where a
-/// checkpoint cannot be read: resuming then says what is wrong.
+/// Returns `read(store, step)` for the checkpoint that a resume would use. Verifies checkpoints
+/// only when they give different values. Empty when the recipe starts a new run or a checkpoint
+/// cannot be read; the resume reports that fault later.
 template <class Read>
 auto read_continued(const Recipe& recipe, Read&& read) {
   using Value = decltype(read(std::declval<const CheckpointStore&>(), int64_t{}));

@@ -1,5 +1,5 @@
-// A recipe's text for another place: relative paths of input files (input_paths.h) are rewritten so
-// that they name the same files, and nothing else changes. Stateless.
+// Copies a recipe's text to another folder: rewrites relative paths of input files (input_paths.h)
+// so that they name the same files, and changes nothing else. Stateless; safe from any thread.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
-// train.epochs: the length of a run said as passes over the training data. How many steps that is
-// depends on the data, so it is found once, before ranks start, and stands in the recipe from then
-// on. Stateless.
+// train.epochs: the length of a run in passes over the training data. The number of steps depends
+// on the data, so it is computed once, before ranks start, and then stored in the recipe. Stateless
+// functions; call on one thread.
 #pragma once
 #include "mtrain/comm/communicator.h"
 #include "mtrain/plugin/plugin_host.h"
@@ -8,8 +8,8 @@
 
 namespace mtrain {
 
-/// Whether the recipe gives train.epochs and nobody has counted the steps yet: train.steps is then
-/// 0 and means nothing.
+/// True when the recipe sets train.epochs and the steps are not computed yet; then train.steps is 0
+/// and has no meaning.
 MT_API bool counts_epochs(const Recipe& recipe);
 
 /// Of train.epochs and train.steps, the one of a file or an earlier argument whose place the other

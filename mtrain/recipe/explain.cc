@@ -209,7 +209,11 @@ Node explain_setting(const std::string& asked, const SchemaCatalog& catalog,
                          {"value", Node::string(use.value)},
                          {"where", Node::string(use.where.text())}}));
   Node rules = Node::list();
-  for (const Rule* rule : recipe_rules().about(path))
+  std::string in_rules = path;
+  for (const auto& owner : owners)
+    for (const auto& spec : owner.schema->fields)
+      if (spec.path == rest && spec.fact != Fact::none) in_rules = usual_path(spec.fact);
+  for (const Rule* rule : recipe_rules().about(in_rules))
     rules.push(make_map({{"id", Node::string(rule->id)},
                          {"when", Node::string(rule->when)},
                          {"must", Node::string(rule->must)},

@@ -1,5 +1,5 @@
-// What is known about a setting, without any recipe: its type, range, default, meaning, names, and
-// who uses it. Stateless.
+// Explains a setting without a recipe: its type, range, default, meaning, names, and the rules and
+// recipes that use it. Stateless functions; safe from any thread.
 #pragma once
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ MT_API Node explain_setting(const std::string& path, const SchemaCatalog& catalo
                             const std::vector<SearchFolder>& folders);
 /// The same as text.
 MT_API std::string explain_text(const Node& explained);
-/// What to do about a setting that a recipe does not have: the name that was meant, or whose it is.
+/// Help for a setting that a recipe does not have: the probable name, or the component that has it.
 MT_API std::string setting_help(const std::string& path, const SchemaCatalog& catalog);
 
 }  // namespace mtrain

@@ -1,5 +1,5 @@
-// Settings by the names that other trainers have for them, for the answer to a name that is unknown
-// here.
+// Names of settings in other trainers, to suggest the equivalent setting for an unknown name.
+// Constant tables; safe from any thread.
 #pragma once
 #include <span>
 #include <string>
@@ -12,9 +12,10 @@ namespace mtrain {
 /// A row of the table.
 struct ForeignName {
   std::string_view name;      // lower case with '_', without its section
-  std::string_view trainers;  // who has it
-  std::string_view setting;   // ours, in full; empty: there is none
-  std::string_view how;  // how its value becomes ours, or why there is none; empty: the value stays
+  std::string_view trainers;  // the trainers that have it
+  std::string_view setting;   // the full path of the equivalent setting; empty: none
+  std::string_view
+      how;  // how to convert its value, or why there is no equivalent; empty: the value is the same
 };
 
 /// The table. A name that a schema admits by renamed_from() has a row for where it is written in

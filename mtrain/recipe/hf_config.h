@@ -1,6 +1,6 @@
-// What config.json of a Hugging Face folder means here: which model plugin reads it, the settings
-// it decides, and what of it the plugin does not compute. Nothing of it is passed over in silence.
-// Stateless.
+// Reads config.json of a Hugging Face folder: the model plugin for it, the settings that it
+// determines, and the keys that the plugin does not support. Never ignores a key silently.
+// Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,5 +1,4 @@
-// The settings of a run as text, from its recipe: what its record and its checkpoints hold.
-// Stateless.
+// Converts a recipe to the SavedConfig of a run, for its record and its checkpoints. Stateless.
 #pragma once
 #include <string>
 

@@ -12,11 +12,6 @@
 namespace mtrain {
 namespace {
 
-int64_t model_layers(const Recipe& recipe, const char* setting) {
-  const Node* node = recipe.config.root().find(setting);
-  return node && node->kind() == NodeKind::integer ? node->as_int() : 0;
-}
-
 /// Where a written schedule has its stages: each where it first runs.
 StageMap map_of(const Schedule& schedule, const DistSection& dist, const std::string& file) {
   const char* hint =
@@ -137,8 +132,8 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
     plan.map = stage_map(plan.name, plan.plan);
     plan.schedule = plan.make();
   }
-  SplitRequest request{.layers = model_layers(recipe, "model.layers"),
-                       .mtp_layers = model_layers(recipe, "model.mtp.layers"),
+  SplitRequest request{.layers = recipe.config.fact(Fact::layers).value_or(0),
+                       .mtp_layers = recipe.config.fact(Fact::mtp_layers).value_or(0),
                        .first_stage_layers = d.first_stage_layers,
                        .last_stage_layers = d.last_stage_layers,
                        .account_for_embedding = d.account_for_embedding,

@@ -1,4 +1,4 @@
-// PipelinePlan: how a recipe cuts its model into stages, and in what order a step runs them:
+// PipelinePlan: how a recipe splits its model into stages, and the order in which a step runs them:
 // `dist.schedule` or `dist.schedule_file`, checked by simulation before anything is built. A value;
 // safe from any thread.
 #pragma once

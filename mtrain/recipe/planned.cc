@@ -9,6 +9,10 @@ struct Nothing {
   void bind(Fields&) {}
 };
 
+struct DeviceCommunicator {
+  void bind(Fields& f) { f.device_memory(); }
+};
+
 struct Lion {
   double beta1 = 0.9, beta2 = 0.99;
   void bind(Fields& f) {
@@ -92,7 +96,8 @@ void add_planned(SchemaCatalog& catalog) {
   plan<Nothing>(catalog, "comm", "tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them",
                 "the tcp communicator");
   plan<Nothing>(catalog, "comm", "mpi", "ranks of an MPI launch", "MPI communication");
-  plan<Nothing>(catalog, "comm", "nccl", "NVIDIA GPUs of one or more nodes", "NCCL communication");
+  plan<DeviceCommunicator>(catalog, "comm", "nccl", "NVIDIA GPUs of one or more nodes",
+                           "NCCL communication");
 }
 
 }  // namespace mtrain

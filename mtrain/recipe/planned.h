@@ -1,6 +1,6 @@
 // Components that are known but not built: their settings are checked and shown like any other's,
-// and a recipe that names one is told which part is missing. A plugin of the same name takes the
-// place of its plan. Stateless.
+// and the error for a recipe that uses one names the missing part. A plugin of the same name
+// replaces its plan. Stateless.
 #pragma once
 #include "mtrain/config/container.h"
 

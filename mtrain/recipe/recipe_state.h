@@ -1,5 +1,5 @@
-// Whether a recipe can run here, in one line: what `recipes ls` and `recipes verify` show.
-// Stateless.
+// Whether a recipe can run here, in one line, for `recipes ls` and `recipes verify`. Stateless
+// functions; safe from any thread.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// The reference of all settings, made from the same schemas that check a recipe: docs/config.md,
+// Generates the reference of all settings from the schemas that check recipes: docs/config.md,
 // docs/rules.md and the manual page mtrain-recipe(5). Pure.
 #pragma once
 #include <string>

@@ -1,5 +1,5 @@
-// Where recipes and their groups are looked for when a recipe names them: an ordered list of
-// folders, first wins. Stateless; reads nothing but the environment and which folders there are.
+// The search path for recipes and their groups: an ordered list of folders; the first match wins.
+// Stateless; reads only the environment and which folders exist.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,4 +1,5 @@
-// The trials of a sweep: one recipe each, told apart by the settings that vary. Stateless.
+// The trials of a sweep: one recipe per trial; the varied settings distinguish them. Stateless
+// functions; safe from any thread.
 #pragma once
 #include <string>
 #include <utility>

@@ -1,4 +1,5 @@
-// What differs between the data of a checkpoint and those that a run has now.
+// Compares the data of a checkpoint with the data of the current run. Stateless functions; safe
+// from any thread.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,13 +8,13 @@
 
 namespace mtrain {
 
-/// Two of Dataset::identity()'s texts, one line for each value that differs, "split: 9,1,0 ->
-/// 8,1,1", and for each file, "corpus has other contents: corpus.bin had 96 bytes and has 98", at
-/// most `limit`. Of texts that are no JSON, the parts around the first difference. Empty when they
-/// are equal.
+/// Compares two texts of Dataset::identity(). Returns one line for each value that differs, "split:
+/// 9,1,0 -> 8,1,1", and for each file, "corpus has other contents: corpus.bin had 96 bytes and has
+/// 98", at most `limit`. For texts that are not JSON, returns the parts around the first
+/// difference. Empty when they are equal.
 MT_API std::vector<std::string> data_changes(const std::string& before, const std::string& now,
                                              size_t limit = 6);
-/// The same of the files alone. Empty, too, for texts that list none.
+/// The same for only the files. Also empty for texts without files.
 MT_API std::vector<std::string> data_file_changes(const std::string& before,
                                                   const std::string& now);
 

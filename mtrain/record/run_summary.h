@@ -1,5 +1,6 @@
-// RunSummary: what a run's folder says about it — how far it came, its losses, its invocations with
-// what each of them changed, its checkpoints. Read-only; stateless functions over values.
+// RunSummary: a summary of a run's folder: the last step, losses, invocations with the settings
+// that each changed, and checkpoints. Read-only; stateless functions over values; safe from any
+// thread.
 #pragma once
 #include <map>
 #include <optional>
@@ -14,32 +15,32 @@ namespace mtrain {
 /// A setting that an invocation changed.
 struct SettingChange {
   std::string path, before, after,
-      where;  // values as one line of YAML; empty where there is no such setting; who set it
+      where;  // values as one line of YAML, empty when absent; `where`: where it was set
 };
 
 struct InvocationSummary {
   Invocation invocation;
   std::vector<std::string> overrides;
-  std::vector<SettingChange> changes;  // against the invocation before
-  /// The steps that it trained and that count; none where a later one began before them, or the run
-  /// was taken back.
+  std::vector<SettingChange> changes;  // relative to the previous invocation
+  /// The steps that it trained and that still count; none when a later invocation began before them
+  /// or the run was rewound.
   std::optional<int64_t> first, last;
   std::optional<double> loss;  // at `last`
 };
 
 struct RunSummary {
   fs::path folder;
-  int64_t step = 0, steps = 0;  // done; of train.steps, 0 when not known
-  std::optional<int64_t>
-      rewound_to;  // `checkpoint rewind` took it back to this step, and nothing has trained since
-  std::optional<double> loss, valid_loss;  // the last ones that count
+  int64_t step = 0, steps = 0;             // finished steps; train.steps, 0 when not known
+  std::optional<int64_t> rewound_to;       // `checkpoint rewind` rewound it to this step, and no
+                                           // invocation has trained since
+  std::optional<double> loss, valid_loss;  // the latest that count
   std::vector<InvocationSummary> invocations;
   std::vector<CheckpointInfo> checkpoints;
 };
 
-/// Whether a folder is a run's.
+/// True when a folder is a run's folder.
 MT_API bool is_run_folder(const fs::path& folder);
-/// Error(checkpoint) where it is none.
+/// Error(checkpoint) when it is not a run's folder.
 MT_API RunSummary summarize_run(const fs::path& folder);
 /// The runs in a folder and its folders (those of sweeps), by name; links are not followed.
 MT_API std::vector<fs::path> find_runs(const fs::path& folder);

@@ -1,5 +1,5 @@
-// Finds the checkpoint that a path names: the newest valid one of a run's folder or of a folder of
-// checkpoints, or one step-N folder. Stateless.
+// Finds the checkpoint at a path: the newest valid one of a run's folder or of a folder of
+// checkpoints, or one step-N folder. Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,11 +13,11 @@ struct SavedStep {
   fs::path checkpoints;  // the folder that holds it
   int64_t step = 0;
 };
-/// Whether a folder is a run's, or one of its checkpoints.
+/// True when a path is a run's folder or one of its checkpoints.
 MT_API bool is_saved_run(const fs::path& path);
-/// `path`: a run folder, a folder of checkpoints, or one step-N folder. Takes the newest valid
-/// checkpoint unless one is named. `asked_by`: what the path was given as, for the hint.
-/// Error(checkpoint) when there is none.
+/// `path`: a run folder, a folder of checkpoints, or one step-N folder. Returns the newest valid
+/// checkpoint, or the one of a step-N folder. `asked_by`: the option that gave the path, for the
+/// hint. Error(checkpoint) when there is none.
 MT_API SavedStep find_saved_step(const fs::path& path, const std::string& asked_by = "--from");
 
 }  // namespace mtrain

@@ -1,5 +1,5 @@
-// TrainState: everything of a run that a step changes besides tensors, and its text form in
-// checkpoints.
+// TrainState: the state of a run besides tensors, and its text form in checkpoints. Values;
+// stateless functions are safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,30 +12,31 @@ struct TrainState {
   int64_t step = 0;              // updates attempted, skipped ones included
   int64_t consumed_samples = 0;  // the data cursor, over all ranks
   int64_t consumed_tokens = 0;
-  int64_t updates = 0;  // updates applied: the optimizer's own clock
+  int64_t updates = 0;  // updates applied: the step count of the optimizer
   double loss_scale = 1;
   int64_t good_steps = 0;  // since the loss scale last changed
-  int64_t bad_steps = 0;   // without the scale halved yet
-  uint64_t seed = 0;       // with `step` the whole state of the counter-based random numbers
+  int64_t bad_steps = 0;   // non-finite steps that have not yet halved the scale
+  uint64_t seed =
+      0;  // together with `step`, the complete state of the counter-based random numbers
 };
 
-/// What a checkpoint says about the run that wrote it.
+/// The metadata in a checkpoint about the run that wrote it.
 struct CheckpointMeta {
   TrainState state;
   std::string config;     // the resolved recipe
   std::string name;       // of the recipe
-  std::string directory;  // where the recipe's relative paths start
+  std::string directory;  // the base of the recipe's relative paths
   std::string data;       // identity of the dataset
-  std::string order;  // SampleSource::order() of the training data; empty in checkpoints of older
-                      // versions, too
+  std::string order;  // SampleSource::order() of the training data; also empty in checkpoints of
+                      // older versions
   std::string tokenizer;  // identity of the tokenizer
   std::string version;    // of mtrain
   std::string saved;      // SavedConfig as JSON; "{}" in checkpoints of older versions
 };
 
-/// JSON; doubles come back bit for bit.
+/// JSON; doubles are restored bit for bit.
 MT_API std::string to_json(const CheckpointMeta& meta);
-/// Throws Error(checkpoint) naming `where` and the missing or mistyped key.
+/// Throws Error(checkpoint) that names `where` and the missing or mistyped key.
 MT_API CheckpointMeta meta_from_json(const std::string& text, const std::string& where);
 
 }  // namespace mtrain

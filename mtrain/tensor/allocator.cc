@@ -12,8 +12,8 @@ CachingAllocator::CachingAllocator(Backend& backend, Device device)
 
 CachingAllocator::~CachingAllocator() { release_cached(); }
 
-// Eighths of a power of two: at most 12.5 % is lost to rounding, and near sizes share blocks. What
-// stays for the whole run is not rounded: nobody will reuse it.
+// Rounds up to an eighth of a power of two: rounding wastes at most 12.5 %, and similar sizes share
+// blocks. Blocks that live for the whole run are not rounded, since nobody reuses them.
 size_t CachingAllocator::block_size(size_t bytes, MemoryUse use) const {
   constexpr size_t kSmallest = 256;
   if (!backend_.pooled()) return bytes;

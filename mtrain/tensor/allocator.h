@@ -1,5 +1,6 @@
-// The allocator of one Run: keeps freed blocks for reuse, so that in the steady state a step asks
-// the system for nothing, and counts what memory is used for. For the rank's own thread.
+// The caching allocator of one Run: keeps freed blocks for reuse, so that steps in the steady state
+// allocate nothing from the system, and counts memory by purpose. Owns its cached blocks. For the
+// rank's own thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,28 +21,29 @@ class MT_API CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  /// A block for use(). Before it fails it gives back what is cached; the failure's Error says what
-  /// memory is held for.
+  /// Returns a block of at least `bytes`, counted under use(). When the system has no memory left,
+  /// it first frees all cached blocks; if that does not suffice, the Error lists what memory is
+  /// held for.
   void* take(size_t bytes);
-  /// REQUIRES: the use that was set when the block was taken.
+  /// Returns a block to the cache. REQUIRES: `use` is the use under which the block was taken.
   void give(void* data, size_t bytes, MemoryUse use);
-  /// Memory that comes from elsewhere is counted with the rest, as held from the system too.
+  /// Counts memory that was allocated elsewhere, as in use and as reserved from the system.
   void count(size_t bytes, MemoryUse use);
   void discount(size_t bytes, MemoryUse use);
 
-  /// What blocks taken from now on are for.
+  /// The purpose under which take() counts new blocks.
   MemoryUse use() const { return use_; }
   void set_use(MemoryUse use) { use_ = use; }
 
-  /// Bytes now in use, the most ever in use, and bytes held from the system.
+  /// Bytes in use now, by purpose; the maximum ever in use; bytes reserved from the system.
   size_t in_use() const { return in_use_; }
   const MemoryBreakdown& held() const { return now_; }
   size_t peak() const { return peak_; }
   size_t reserved() const { return reserved_; }
-  /// The most bytes ever held from the system, and what was in use when most was.
+  /// The maximum ever reserved from the system; and the bytes by purpose at the time of peak().
   size_t peak_reserved() const { return peak_reserved_; }
   const MemoryBreakdown& at_peak() const { return at_peak_; }
-  /// How often the system was asked; constant in the steady state.
+  /// Number of allocations from the system; constant in the steady state.
   uint64_t system_allocations() const { return system_allocations_; }
 
  private:
@@ -60,7 +62,7 @@ class MT_API CachingAllocator {
   uint64_t system_allocations_ = 0;
 };
 
-/// Sets what memory is taken for within a scope.
+/// Sets the purpose of new blocks within a scope.
 class MemoryScope {
  public:
   MemoryScope(CachingAllocator& memory, MemoryUse use) : memory_(memory), before_(memory.use()) {

@@ -1,6 +1,6 @@
-// DeviceBackend: a backend that a plugin brings ("cuda"), as the kind of component that the
-// registry makes. One object per rank; ranks that are threads of one process have one each, and
-// share the device.
+// DeviceBackend: a backend that a plugin provides ("cuda"), as a kind of component in the registry.
+// One object per rank. Ranks that are threads of one process have one object each and share the
+// device. Thread-safe like Backend.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace mtrain {
 
-/// What the maker of a backend is given. Making one opens nothing: a machine without the device can
-/// make it and ask probe().
+/// Arguments of a backend's constructor. Construction opens no device: on a machine without one it
+/// succeeds, and probe() gives the reason.
 struct BackendContext {
-  bool tf32 = false;  // products of fp32 may round their operands to 10 bits of fraction, where the
-                      // device is faster then
+  bool tf32 = false;  // fp32 products may round their operands to 10 fraction bits where the device
+                      // is faster that way
 };
 
 class MT_API DeviceBackend : public Backend {
@@ -24,7 +24,7 @@ class MT_API DeviceBackend : public Backend {
 
   /// One line per device that probe() counts: "NVIDIA H200, 139.8 GiB, compute capability 9.0".
   virtual std::vector<std::string> describe() const = 0;
-  /// What to do where probe() finds no device; empty when it finds one.
+  /// What the user can do if probe() finds no device; empty if it finds one.
   virtual std::string remedy() const = 0;
 };
 

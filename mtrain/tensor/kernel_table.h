@@ -1,10 +1,11 @@
 // The kernels a backend offers: one typed function pointer each, so that a changed argument is a
-// compile error. A null pointer means "not supported here": the op's reference composition runs, or
-// the op says so.
+// compile error. A null pointer means that the backend lacks the kernel: an op with a composition
+// of smaller kernels (mtrain/autograd/ops/compositions.h) runs that, any other op throws.
 //
-// Conventions. Pointers are device pointers; matrices are row-major; `dtype` is the element type of
-// every `void*` that has no type of its own; statistics, losses and gradients of parameters are
-// float. `accumulate` means "+=" instead of "=". T tokens (batch folded in), D width, H query
+// Conventions. Pointers are device pointers, not owned, unless a comment says "on the host";
+// matrices are row-major and contiguous unless strides are given; `dtype` is the element type of
+// every `void*` without its own dtype; statistics, losses and gradients of parameters are float.
+// `accumulate` means "+=" instead of "=". Dimensions: T tokens (batch folded in), D width, H query
 // heads, G key/value groups, E head dim, V vocabulary. All kernels are deterministic: the same
 // arguments give the same bits at any thread count.
 #pragma once
@@ -13,13 +14,14 @@
 #include "mtrain/base/dtype.h"
 #include "mtrain/base/quant_format.h"
 #include "mtrain/kernel/quant_layout.h"
+#include "mtrain/kernel/unary.h"
 
 namespace mtrain {
 
 class Stream;
 
-/// C[M,N] = alpha * op(A)[M,K] * op(B)[K,N] + beta * C + bias + addend, batched. op(X) is X or its
-/// transpose as stored; ld* are the row strides as stored. A and B share `dtype`; sums are in
+/// C[M,N] = alpha * op(A)[M,K] * op(B)[K,N] + beta * C + bias + addend, batched. op(X) is X as
+/// stored or its transpose; ld* are the row strides as stored. A and B share `dtype`; sums are in
 /// float.
 struct GemmArgs {
   const void* a = nullptr;
@@ -27,14 +29,13 @@ struct GemmArgs {
   void* c = nullptr;
   const void* bias = nullptr;  // [N] in `bias_dtype`, added to every row; may be null
   const void* addend =
-      nullptr;  // laid out like C; may be null. REQUIRES: batch 1, beta 0, apart from C
+      nullptr;  // strides as C; may be null. REQUIRES: batch 1, beta 0, no overlap with C
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldc = 0;
   int64_t batch = 1, stride_a = 0, stride_b = 0, stride_c = 0;
   float alpha = 1, beta = 0;
   DType dtype = DType::f32, c_dtype = DType::f32, bias_dtype = DType::f32;
-  // What A and B are to be multiplied by: one float each on the device, which joins in alpha.
-  // Null: 1.
+  // Factors of A and B: one float each on the device, multiplied into alpha. Null: 1.
   const float* scale_a = nullptr;
   const float* scale_b = nullptr;
 };
@@ -55,14 +56,14 @@ struct RmsNormBackwardArgs {
   const void* x;
   const void* w;
   const float* rstd;
-  void* dx;   // may be null: not wanted
+  void* dx;   // may be null: not needed
   float* dw;  // [cols], may be null
   int64_t rows, cols;
   bool accumulate_dx, accumulate_dw;
   DType dtype;
 };
 
-/// y = w * (x - mean) * rstd + b (Ba et al. 2016, arXiv:1607.06450).
+/// y = w * (x - mean) * rstd + b per row of D (Ba et al. 2016, arXiv:1607.06450).
 struct LayerNormArgs {
   const void* x;
   const void* w;
@@ -89,9 +90,9 @@ struct LayerNormBackwardArgs {
 };
 
 /// Rotates pairs (i, i + rotary_dim/2) of each head by the angle of the token's position, in place
-/// (Su et al. 2021, arXiv:2104.09864, in the half-split layout of the Hugging Face Llama). Heads `0
-/// … heads_per_group-1` of each group are rotated: head j of group g starts at x + t*row_stride +
-/// g*group_stride + j*head_dim. `inverse` turns back (backward).
+/// (Su et al. 2021, arXiv:2104.09864, in the half-split layout of the Hugging Face Llama). Rotates
+/// heads 0 … heads_per_group-1 of each group: head j of group g starts at x + t*row_stride +
+/// g*group_stride + j*head_dim. `inverse` rotates back (backward).
 struct RopeArgs {
   void* x;
   const int32_t* positions;  // [tokens]
@@ -102,24 +103,24 @@ struct RopeArgs {
   DType dtype;
 };
 
-/// Where heads lie: head j of group g at token t starts at data + t*row_stride + g*group_stride +
-/// j*head_dim.
+/// A view of heads: head j of group g at token t starts at data + t*row_stride + g*group_stride +
+/// j*head_dim. Strides are in elements.
 struct HeadsView {
   void* data = nullptr;
   int64_t row_stride = 0, group_stride = 0;
 };
 
-/// Which queries look at which keys where the two are rows of different tensors: a sequence whose
-/// tokens lie on several ranks.
+/// A block of attention in which queries and keys are rows of different tensors, as for a sequence
+/// whose tokens are sharded over ranks.
 struct AttentionSpan {
   int32_t query = 0, queries = 0;  // rows [query, query + queries) of q, o and lse
-  int32_t key = 0, keys = 0;       // look at rows [key, key + keys) of k and v;
-  int32_t offset = 0;  // causal: query i at keys 0 … i + offset of them. REQUIRES: >= 0
+  int32_t key = 0, keys = 0;       // attend to rows [key, key + keys) of k and v
+  int32_t offset = 0;  // causal: query i attends to keys 0 … i + offset. REQUIRES: >= 0
 };
 /// o = softmax(scale * q kᵀ + mask) v per head and sequence, without storing the probabilities (Dao
 /// 2023, arXiv:2307.08691). Query head h uses group h / (heads/groups). Sequence s holds tokens
-/// [cu_seqlens[s], cu_seqlens[s+1]); tokens never look across sequences. lse = log(sum(exp)) per
-/// [head, token]; o is [tokens, heads*head_dim].
+/// [cu_seqlens[s], cu_seqlens[s+1]); tokens attend only within their sequence. lse = log(sum(exp))
+/// per [head, token]; o is [tokens, heads*head_dim].
 struct AttentionArgs {
   HeadsView q, k, v;  // q: heads/groups heads per group; k and v: one head per group
   void* o;
@@ -130,17 +131,17 @@ struct AttentionArgs {
   bool causal;
   DType dtype;
   const AttentionSpan* spans =
-      nullptr;       // [sequences], on the host, in place of cu_seqlens; no two of one query row
-  bool add = false;  // o is float; it and lse hold the result over other keys (0 and -inf: of none)
-                     // and take these in
+      nullptr;       // [sequences], on the host, replaces cu_seqlens; spans do not share query rows
+  bool add = false;  // o is float; o and lse hold the result over other keys (0 and -inf: no keys
+                     // yet), and the kernel merges its own result into them
 };
 struct AttentionBackwardArgs {
-  AttentionArgs forward;  // o, in `dtype`, and lse: over all keys, as the last forward left them.
-                          // `add` is not looked at
+  AttentionArgs forward;  // o (in `dtype`) and lse over all keys, as the last forward left them;
+                          // `add` is ignored
   const void* d_o;        // [tokens, heads*head_dim]
   HeadsView dq, dk, dv;   // overwritten
-  bool add = false;  // dq, dk and dv are float and added to. Without: every row of q, k and v is in
-                     // one span
+  bool add = false;  // dq, dk and dv are float and added to. Otherwise every row of q, k and v must
+                     // be in exactly one span
 };
 
 /// y = silu(gate) * up, silu(x) = x / (1 + exp(-x)) (Shazeer 2020, arXiv:2002.05202).
@@ -181,7 +182,7 @@ struct GeluBackwardArgs {
   DType dtype;
 };
 
-/// y[t] = table[ids[t]]. REQUIRES: 0 <= ids[t] < rows.
+/// y[t] = table[ids[t] - first_row]. REQUIRES: ids are valid rows of the whole table.
 struct EmbeddingArgs {
   const void* table;  // [rows, cols]
   const int32_t* ids;
@@ -189,9 +190,9 @@ struct EmbeddingArgs {
   int64_t tokens, rows, cols;
   DType dtype;
   int64_t first_row =
-      0;  // the table holds rows first_row … of the whole; y is 0 for ids of other rows
+      0;  // the table holds rows first_row … of the whole table; y is 0 for ids of other rows
 };
-/// d_table[ids[t]] += dy[t], in token order.
+/// d_table[ids[t] - first_row] += dy[t], in token order.
 struct EmbeddingBackwardArgs {
   const void* dy;
   const int32_t* ids;
@@ -201,21 +202,21 @@ struct EmbeddingBackwardArgs {
   int64_t first_row = 0;
 };
 
-/// y[t] = addend[t] + sum over j of w(t,j) * x[source[t,j]], j ascending, in float and rounded
-/// once; nothing where source is negative. w(t,j) = weights[weight_of[t,j]]: tokens to their
-/// experts and back (Fedus et al. 2022, arXiv:2101.03961).
+/// y[t] = addend[t] + Σ_j w(t,j) * x[source[t,j]], j ascending, summed in float and rounded once;
+/// terms with a negative source are skipped. w(t,j) = weights[weight_of[t,j]]. Moves tokens to the
+/// rows of their experts and back (Fedus et al. 2022, arXiv:2101.03961).
 struct GatherSumArgs {
   const void* x;             // [any, cols]
   const int32_t* source;     // [rows, fan]
   const float* weights;      // null: every w is 1
   const int32_t* weight_of;  // [rows, fan]; null: w(t,j) = weights[t * fan + j]
   const void* addend;        // [rows, cols], may be null, may be y
-  void* y;                   // [rows, cols], apart from x
+  void* y;                   // [rows, cols]; no overlap with x
   int64_t rows, cols, fan;
   DType dtype;
 };
-/// out[r] = sum over j of <a[r / group], b[source[r,j]]>, j ascending; nothing where source is
-/// negative: the gradient of the weights above.
+/// out[r] = Σ_j <a[r / group], b[source[r,j]]>, j ascending; terms with a negative source are
+/// skipped. This is the gradient of the weights of GatherSumArgs.
 struct RowDotsArgs {
   const void* a;          // [rows / group, cols]
   const void* b;          // [any, cols]
@@ -234,11 +235,11 @@ struct CrossEntropyArgs {
   float* lse;              // [rows]
   int64_t rows, cols, valid_cols;
   DType dtype;
-  bool part = false;  // columns first_col … of a vocabulary that is cut (cross_entropy_part_row)
+  bool part = false;  // columns first_col … of a vocabulary-parallel row (cross_entropy_part_row)
   int64_t first_col = 0;
 };
-/// d_logits = (softmax(logits) - onehot(target)) * d_loss[t]; 0 for ignored rows and padding. May
-/// be in place.
+/// d_logits = (softmax(logits) - onehot(target)) * d_loss[t]; 0 for ignored rows and padding.
+/// d_logits may alias logits.
 struct CrossEntropyBackwardArgs {
   const float* d_loss;  // [rows]
   const void* logits;
@@ -250,16 +251,34 @@ struct CrossEntropyBackwardArgs {
   int64_t first_col = 0;
 };
 
-/// y = a + b + row, where `b` and `row` may be null; the sum is rounded once.
+/// y = a + b + row; `b` and `row` may be null; the sum is rounded once.
 struct AddArgs {
   const void* a;
   const void* b;
   void* y;
   int64_t count;
   DType dtype;
-  const void* row = nullptr;  // [cols], of row_dtype, added to each row of y
+  const void* row = nullptr;  // [cols], in row_dtype, added to each row of y
   int64_t cols = 0;
   DType row_dtype = DType::f32;
+};
+
+/// y = a * b. May be in place.
+struct MulArgs {
+  const void* a;
+  const void* b;
+  void* y;
+  int64_t count;
+  DType dtype;
+};
+/// y = f(x + shift), f as `kind` says. May be in place.
+struct UnaryArgs {
+  const void* x;
+  void* y;
+  int64_t count;
+  UnaryKind kind;
+  float shift;
+  DType dtype;
 };
 
 /// dst = scale * src (+ dst when accumulating), converting between any two of fp32, bf16, fp16.
@@ -272,14 +291,15 @@ struct CastArgs {
   DType src_dtype, dst_dtype;
 };
 
-/// Blocks of `count` neighbouring elements: block (i, j) of src goes to block (i, j) of dst, or is
-/// added to it. Blocks of one side do not overlap, and the sides do not. Strides in elements.
+/// Copies blocks of `count` contiguous elements: block (i, j) of src goes to block (i, j) of dst,
+/// or is added to it. Blocks of one tensor do not overlap, and src and dst do not overlap. Strides
+/// are in elements.
 struct CopyBlocksArgs {
   const void* src;
   void* dst;
   int64_t outer, inner, count;  // i < outer, j < inner
   int64_t src_outer, src_inner, dst_outer, dst_inner;
-  bool accumulate;  // in float, rounded once
+  bool accumulate;  // the sum is computed in float and rounded once
   DType dtype;
 };
 
@@ -292,8 +312,8 @@ struct ColumnSumArgs {
   DType dtype;
 };
 
-/// y = x * keep / (1 - p), keep drawn from Philox at (key, first_index + i): its own backward
-/// (Srivastava et al. 2014).
+/// y = x * keep / (1 - p), with keep drawn from Philox at (key, first_index + i). The same call on
+/// dy is the backward (Srivastava et al. 2014).
 struct DropoutArgs {
   const void* x;
   void* y;
@@ -303,43 +323,44 @@ struct DropoutArgs {
   DType dtype;
 };
 
-/// *amax = the largest |x|: NaN where x holds one, infinity where it holds that and no NaN.
+/// *amax = max |x|: NaN if x contains NaN, else infinity if x contains infinity.
 struct AmaxArgs {
   const void* x;
   int64_t count;
   float* amax;
-  bool accumulate;  // max with what is there
+  bool accumulate;  // maximum with the previous value of *amax
   DType dtype;
 };
 
-/// x[r,c] ≈ factor · values[r,c], values = code · scale of the tile. Codes are the nearest of the
-/// format, saturating, or drawn from the two neighbours. bf16 holds every value exactly (but for
-/// tiles of e8m0 whose largest value is below 2^-109). A tile that holds what is not finite becomes
-/// NaN throughout. Of dtype u8, x is FP8 codes of the format already, made with a scale of
-/// `tensor`: `values`, `codes` and `packed` tell them as they are, amax is not read, and factor is
-/// null.
+/// x[r,c] ≈ factor · values[r,c], values = code · scale of the tile. Codes are rounded to nearest
+/// (saturating) or stochastically. bf16 represents every value exactly (except in e8m0 tiles whose
+/// amax is below 2^-109). A tile with infinity or NaN becomes all NaN. With dtype u8, x holds FP8
+/// codes of the format, made with scale `tensor`: `values`, `codes` and `packed` receive these
+/// codes unchanged, amax is not read, and factor is null.
 struct QuantizeArgs {
-  const void* x;   // [rows, cols]
-  bf16* values;    // [rows, cols], may be null
-  uint8_t* codes;  // [rows, cols], one a byte, may be null
-  float* scales;   // [ceil(rows / tile_rows), ceil(cols / tile_cols)], may be null; not of `tensor`
-  const float* amax;  // tensor and nvfp4: the largest |x| that codes can say
-  float* factor;      // [1], written; may be null
+  const void* x;      // [rows, cols]
+  bf16* values;       // [rows, cols], may be null
+  uint8_t* codes;     // [rows, cols], one code per byte, may be null
+  float* scales;      // [ceil(rows / tile_rows), ceil(cols / tile_cols)], may be null; unused with
+                      // `tensor`
+  const float* amax;  // tensor and nvfp4: the largest |x| that codes can represent
+  float* factor;      // [1], output; may be null
   int64_t rows, cols;
-  int64_t tile_rows = 1, tile_cols = 1;  // not of `tensor`
+  int64_t tile_rows = 1, tile_cols = 1;  // unused with `tensor`
   QuantFormat format = QuantFormat::e4m3;
   QuantScale scale = QuantScale::tensor;
-  float headroom = 1;  // tensor: codes leave this factor free above amax
+  float headroom = 1;  // tensor: codes leave this factor of room above amax
   bool stochastic = false;
-  uint64_t seed = 0, name_key = 0, step = 0;  // of the draws;
+  uint64_t seed = 0, name_key = 0, step = 0;  // key of stochastic rounding
   int64_t first_row = 0, first_col = 0,
-          all_cols = 0;  // the first element is this one of the matrix that they count over
+          all_cols = 0;  // position of the first element in the whole matrix, whose width is
+                         // all_cols: stochastic rounding uses global indices
   DType dtype = DType::bf16;
-  // The same codes and scales as quantized_gemm reads them (kernel/quant_layout.h), with
-  // layout_of(args); both may be null.
+  // The same codes and scales in the layout that quantized_gemm reads (kernel/quant_layout.h),
+  // layout_of(args). Both may be null.
   uint8_t* packed = nullptr;      // [layout.code_bytes()]
-  void* packed_scales = nullptr;  // [layout.scale_bytes()]; not of `tensor`
-  bool sum_rows = false;          // a product adds up over the rows; else over the columns
+  void* packed_scales = nullptr;  // [layout.scale_bytes()]; unused with `tensor`
+  bool sum_rows = false;  // the contraction dimension of the product is rows; otherwise cols
 };
 MT_HD QuantLayout layout_of(const QuantizeArgs& a) {
   bool tiles = a.scale != QuantScale::tensor;
@@ -354,20 +375,19 @@ MT_HD QuantLayout layout_of(const QuantizeArgs& a) {
                         : a.sum_rows ? a.tile_cols
                                      : a.tile_rows};
 }
-/// C[M,N] (+)= A[M,K] B[N,K]ᵀ + bias + addend on the device's unit for small types. `product` has
-/// the packed codes as a and b, the layouts' sum as k, what C is and what is added; its scale_a and
-/// scale_b are the factors of whole tensors. Not read: batch, lda, ldb, dtype, transposes. Sums are
-/// in float.
+/// C[M,N] (+)= A[M,K] B[N,K]ᵀ + bias + addend on the device's low-precision matrix unit. `product`
+/// has the packed codes as a and b, the layouts' `sum` as k, and C, bias and addend as in GemmArgs;
+/// its scale_a and scale_b are the scales of whole tensors. Ignored: batch, lda, ldb, dtype,
+/// transposes. Sums are in float.
 struct QuantizedGemmArgs {
   GemmArgs product;
   QuantLayout a, b;
   const void* a_scales = nullptr;  // null with QuantScale::tensor
   const void* b_scales = nullptr;
 };
-/// y = the Walsh-Hadamard transform over 16 rows at a time, rows of each column first multiplied by
-/// the signs in the bits of `signs` (1: minus), over 4: its own transpose undoes it, so products
-/// over rows keep their value. Rows that are missing in the last 16 count as 0. y has ceil(rows /
-/// 16) * 16 rows.
+/// y = the Walsh-Hadamard transform of 16 consecutive rows at a time, divided by 4. First each row
+/// is negated if its bit of `signs` is 1. The transform is orthogonal, so products that sum over
+/// rows keep their value. Missing rows of the last 16 count as 0; y has ceil(rows / 16) * 16 rows.
 struct HadamardArgs {
   const void* x;
   void* y;
@@ -383,10 +403,10 @@ struct SquaredNormArgs {
   double* out;  // on the host
 };
 
-/// Decoupled weight decay Adam (Loshchilov & Hutter 2019, arXiv:1711.05101), one pass:
-/// g = grad*grad_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²; p -= lr (m/c1 / (sqrt(v/c2) +
-/// eps) + decay p); c1 = 1 - b1^t, c2 = 1 - b2^t. Writes the compute copy `value` when it is not
-/// null.
+/// AdamW, Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101), in one
+/// pass: g = grad*grad_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²; p -= lr (m/c1 /
+/// (sqrt(v/c2) + eps) + decay p); c1 = 1 - b1^t, c2 = 1 - b2^t. Also writes the compute copy
+/// `value` unless it is null.
 struct AdamWArgs {
   float* param;
   const float* grad;
@@ -398,7 +418,9 @@ struct AdamWArgs {
   DType value_dtype;
 };
 
-/// Every kernel with its arguments, for code that treats all alike.
+/// Every kernel with its arguments: the one list that a new kernel is added to. The table, the
+/// declarations of the backends' functions and their tables, profiles (profile.h), memory plans
+/// (planning.h) and the declarations of work counts (work.h) are generated from it.
 #define MT_KERNELS(X)                                 \
   X(gemm, GemmArgs)                                   \
   X(quantized_gemm, QuantizedGemmArgs)                \
@@ -420,6 +442,8 @@ struct AdamWArgs {
   X(cross_entropy, CrossEntropyArgs)                  \
   X(cross_entropy_backward, CrossEntropyBackwardArgs) \
   X(add, AddArgs)                                     \
+  X(mul, MulArgs)                                     \
+  X(unary, UnaryArgs)                                 \
   X(cast, CastArgs)                                   \
   X(copy_blocks, CopyBlocksArgs)                      \
   X(column_sum, ColumnSumArgs)                        \
@@ -434,9 +458,9 @@ struct KernelTable {
 #define MT_KERNEL(entry, Args) void (*entry)(Stream&, const Args&) = nullptr;
   MT_KERNELS(MT_KERNEL)
 #undef MT_KERNEL
-  /// Which scales the device's unit multiplies by, as a bit for each QuantScale. What it lacks is
-  /// computed as bf16 products of the rounded operands (gemm), with the same results but for the
-  /// order of sums.
+  /// The scale types that the device's matrix unit supports, one bit per QuantScale. For the
+  /// others, quantized products run as bf16 products of the rounded operands (gemm), with the same
+  /// result up to the order of sums.
   uint32_t quant_scales = 0;
   bool multiplies(QuantScale scale) const {
     return quantized_gemm && (quant_scales >> static_cast<int>(scale) & 1u) != 0;

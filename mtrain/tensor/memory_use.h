@@ -1,5 +1,5 @@
-// What device memory is held for. A run's allocator counts each block under the use that was set
-// when it was taken. Stateless.
+// Purposes of device memory. A run's allocator counts each block under the purpose that was set
+// when it was taken. Value types.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -12,28 +12,28 @@
 namespace mtrain {
 
 enum class MemoryUse : uint8_t {
-  parameters,   // masters and compute copies
+  parameters,   // master weights and compute copies
   gradients,    // main gradients
-  optimizer,    // moments
-  activations,  // what forward leaves for backward, and its temporaries
-  backward,     // gradients of activations, what is computed again, temporaries
+  optimizer,    // optimizer state, such as moments
+  activations,  // activations saved for backward, and temporaries of forward
+  backward,     // gradients of activations, recomputed activations, temporaries of backward
   other,        // batches, tables
 };
 inline constexpr size_t kMemoryUses = 6;
 
 MT_API std::string_view name(MemoryUse use);
 
-/// Bytes by use.
+/// Bytes by purpose.
 struct MT_API MemoryBreakdown {
   std::array<size_t, kMemoryUses> bytes{};
   size_t& operator[](MemoryUse use) { return bytes[static_cast<size_t>(use)]; }
   size_t operator[](MemoryUse use) const { return bytes[static_cast<size_t>(use)]; }
   size_t total() const;
-  /// "parameters 712.0 MiB, gradients 475.0 MiB, …", largest first, without what holds nothing.
+  /// "parameters 712.0 MiB, gradients 475.0 MiB, …", largest first, without empty entries.
   std::string text() const;
 };
 
-/// Which settings make what is held smaller, the most promising first.
+/// Settings that reduce the memory that is held, the most effective first.
 MT_API std::string memory_advice(const MemoryBreakdown& held);
 
 }  // namespace mtrain

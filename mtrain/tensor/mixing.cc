@@ -15,7 +15,7 @@ const Placement kS0 = Placement::S(0), kS1 = Placement::S(1);
 const MixRule kRules[] = {
     {PlacementRule::linear, {kR, kR}, kR},
     {PlacementRule::linear, {kI, kI}, kI},
-    {PlacementRule::linear, {kS0, kR}, kS0},  // other tokens on each rank
+    {PlacementRule::linear, {kS0, kR}, kS0},  // different tokens on each rank
     {PlacementRule::linear, {kR, kS0}, kS1},  // column parallel
     {PlacementRule::linear, {kS1, kS1}, kP},  // row parallel
     {PlacementRule::linear, {kP, kR}, kP},
@@ -41,7 +41,7 @@ const MixRule kRules[] = {
     {PlacementRule::norm, {kI, kI}, kI},
     {PlacementRule::norm,
      {kS0, kR},
-     kS0},  // sequence parallel: the weight's gradient is a partial sum
+     kS0},  // sequence parallel: the gradient of the weight is a partial sum
     {PlacementRule::norm, {kR, kP}, kP},
 };
 
@@ -53,7 +53,7 @@ bool any_dim(PlacementRule op) {
 std::optional<Placement> find(PlacementRule op, Placement a, Placement b) {
   if (any_dim(op) && a.letter() == Letter::S) {
     if (a != b) return std::nullopt;
-    return a;  // the row S(0), S(0) of each of them
+    return a;  // the row S(0), S(0) stands for every dim
   }
   for (const MixRule& rule : kRules)
     if (rule.op == op && rule.inputs[0] == a && rule.inputs[1] == b) return rule.result;
@@ -118,7 +118,8 @@ std::span<const MixRule> mix_rules() { return kRules; }
 Placement mix(PlacementRule op, std::span<const Placement> inputs) {
   MT_CHECK(op == PlacementRule::pointwise ? !inputs.empty() : inputs.size() == 2, name(op), " of ",
            inputs.size(), " inputs");
-  // Pointwise rules pair equal placements only, so holding each input against the first is enough.
+  // Pointwise rules only pair equal placements, so comparing each input with the first one
+  // suffices.
   std::optional<Placement> result = find(op, inputs.front(), inputs.back());
   Placement other = inputs.back();
   for (size_t i = 1; result && i < inputs.size(); ++i)

@@ -1,13 +1,14 @@
-// Placement: what the ranks along one mesh axis hold of a tensor, and of its gradient. One letter
-// says both:
-//   R     every rank holds the whole; the gradient is a partial sum: the ranks' gradients are to be
-//   added up I     every rank holds the whole; so is the gradient, alike on every rank S(d)  each
-//   rank holds one of equal pieces along dim d, in the order of the ranks; so is the gradient P
-//   each rank holds a summand of the whole; the gradient is the same whole on every rank
-// The letters of a gradient are the dual: R <-> P, I <-> I, S <-> S. A redistribution a -> b has
-// therefore the backward dual(b) -> dual(a): one table says both directions of all tensor-parallel
-// communication (conjugate operators f and g of Shoeybi et al. 2019, arXiv:1909.08053; sequence
-// parallelism of Korthikanti et al. 2022, arXiv:2205.05198). Values.
+// Placement: how a tensor and its gradient are distributed over the ranks of one mesh axis. One
+// letter describes both:
+//   R     every rank holds the whole tensor; the ranks' gradients are partial sums
+//   I     every rank holds the whole tensor; every rank has the same, whole gradient
+//   S(d)  rank r holds the r-th of equal shards along dim d; the gradient is sharded likewise
+//   P     the ranks hold partial sums; every rank has the same, whole gradient
+// The placement of a gradient is the dual of the tensor's: R <-> P, I <-> I, S <-> S. Therefore the
+// backward of a redistribution a -> b is dual(b) -> dual(a), and one table describes both
+// directions of all tensor-parallel communication (conjugate operators f and g of Shoeybi et al.
+// 2019, arXiv:1909.08053; sequence parallelism of Korthikanti et al. 2022, arXiv:2205.05198). Value
+// types; thread-safe.
 #pragma once
 #include <cstdint>
 #include <ostream>
@@ -42,30 +43,30 @@ class MT_API Placement {
 
 /// "R", "I", "S(1)", "P".
 MT_API std::string to_text(Placement placement);
-/// The inverse. Throws Error(config) naming the letters.
+/// The inverse of to_text(). Throws Error(config) that lists the valid letters.
 MT_API Placement parse_placement(std::string_view text);
 MT_API std::ostream& operator<<(std::ostream& out, Placement placement);
 
-/// The placement of the gradient of a tensor placed so.
+/// The placement of the gradient of a tensor with this placement.
 MT_API Placement dual(Placement placement);
 
-/// What the ranks of the axis do with each other. `slice`: each keeps its piece, nothing is sent.
+/// The collective operation on the axis. `slice`: each rank keeps its shard; nothing is sent.
 enum class Transfer : uint8_t { none, all_reduce, all_gather, reduce_scatter, slice, all_to_all };
 MT_API const char* name(Transfer transfer);
 
-/// A row of the table; S stands for every dim, S -> S for different ones.
+/// A row of the table. S stands for every dim; S -> S for two different dims.
 struct Transition {
   Placement::Letter from, to;
   Transfer forward, backward;
 };
-/// What redistribute() does, whole. The backward of a row is the forward of the row dual(to) ->
-/// dual(from).
+/// The complete behaviour of redistribute(). The backward of a row is the forward of the row
+/// dual(to) -> dual(from).
 MT_API std::span<const Transition> transitions();
 
-/// The row for these two; equal placements have `none` both ways. Throws Error(bug) that explains
-/// why there is none and what to do instead.
+/// The row for this pair; equal placements have `none` in both directions. If there is no row,
+/// throws Error(bug) that explains why and what to do instead.
 MT_API Transition transition(Placement from, Placement to);
-/// Why there is no such row; empty when there is.
+/// Why there is no such row; empty if there is one.
 MT_API std::string refusal(Placement from, Placement to);
 
 }  // namespace mtrain

@@ -14,9 +14,7 @@ namespace {
 
 template <class Args>
 void nothing(Stream&, const Args&) {}
-void nothing(Stream&, const SquaredNormArgs& args) {
-  *args.out = 0;
-}  // its result lies on the host
+void nothing(Stream&, const SquaredNormArgs& args) { *args.out = 0; }  // the result is on the host
 
 KernelTable planning_kernels(const KernelTable& real) {
   KernelTable out;
@@ -29,7 +27,7 @@ KernelTable planning_kernels(const KernelTable& real) {
   return out;
 }
 
-/// Zeroes memory without making room for it: whole pages go back to the system.
+/// Zeroes memory without allocating physical pages: whole pages are returned to the system.
 void clear(char* data, size_t bytes) {
   static const auto kPage =
       static_cast<size_t>(::sysconf(_SC_PAGESIZE));  // 64 KiB on some Arm64 systems
@@ -54,7 +52,7 @@ class PlanningBackend final : public Backend {
   std::string_view name() const override { return real_.name(); }
   Probe probe() const override { return {1, ""}; }
   Bf16Products bf16_products() const override { return real_.bf16_products(); }
-  // Mapped, not invented: an op of a plugin may write its tensors on the host.
+  // Mapped memory, not a fake pointer: a plugin's op may access its tensors on the host.
   void* allocate(Device, size_t bytes) override {
     void* data = ::mmap(nullptr, std::max<size_t>(bytes, 1), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -70,7 +68,7 @@ class PlanningBackend final : public Backend {
   std::unique_ptr<Stream> stream(Device) override { return std::make_unique<PlanningStream>(); }
   const KernelTable& kernels() const override { return kernels_; }
   bool pooled() const override { return real_.pooled(); }
-  // Small things come from the host and go back: batches, weights of losses.
+  // Small copies between host and "device" are real: batches, loss weights.
   void copy(Stream&, void* to, const void* from, size_t bytes) override {
     if (bytes > 0) std::memmove(to, from, bytes);
   }

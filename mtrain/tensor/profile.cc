@@ -6,7 +6,7 @@
 namespace mtrain {
 namespace {
 
-/// A kernel that notes its call in its stream's profile. One function for each entry of the table.
+/// A kernel that records its call in its stream's profile. One instance per entry of the table.
 template <auto kEntry, const char* kName, class Args>
 void recorded(Stream& stream, const Args& args) {
   Profile* profile = stream.profile();

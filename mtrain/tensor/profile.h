@@ -1,7 +1,7 @@
-// Profile: what a run's kernels were asked for, when, and for how long. A Run that has one calls
-// its backend's kernels through a table that keeps the time (kernel_table.h); without one nothing
-// is measured and nothing costs. A call's end is when its stream has done the work, so a profiled
-// run on an asynchronous device is serialised. For the rank's own thread.
+// Profile: the kernel calls and phases of a run, with start times and durations. A Run with a
+// Profile calls its backend's kernels through a table that measures time (kernel_table.h); a Run
+// without one measures nothing and pays nothing. A call ends when its stream has completed the
+// work, so a profiled run on an asynchronous device is serialised. For the rank's own thread.
 #pragma once
 #include <chrono>
 #include <string>
@@ -11,18 +11,18 @@
 
 namespace mtrain {
 
-/// What a call must do, whoever does it: arithmetic, and memory that is read or written at least
-/// once.
+/// The minimal work of a call, independent of the implementation: arithmetic, and bytes that must
+/// be read or written at least once.
 struct Work {
   double flops = 0, bytes = 0;
 };
 
-/// One stretch of time of one step.
+/// One interval of time of one step.
 struct Span {
   std::string name;   // "gemm", or a phase of the step: "forward"
   std::string shape;  // "2048x3072x768 NT bf16"; empty for phases
   Work work;
-  double start = 0, seconds = 0;  // since the profile began
+  double start = 0, seconds = 0;  // seconds since the profile began; duration in seconds
   bool phase = false;
 };
 
@@ -30,7 +30,7 @@ class MT_API Profile {
  public:
   explicit Profile(const KernelTable& kernels);
 
-  /// The backend's kernels behind time keeping. They need a stream whose profile() is this one.
+  /// The backend's kernels, wrapped with timing. They need a stream whose profile() is this one.
   const KernelTable& recording() const { return recording_; }
   const KernelTable& kernels() const { return kernels_; }
   double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
@@ -45,7 +45,7 @@ class MT_API Profile {
   Clock::time_point begin_ = Clock::now();
 };
 
-/// Times a phase from here to the end of the scope; does nothing without a profile.
+/// Times a phase from construction to the end of the scope; does nothing if the profile is null.
 class MT_API PhaseTimer {
  public:
   PhaseTimer(Profile* profile, const char* name)

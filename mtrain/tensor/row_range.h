@@ -1,4 +1,5 @@
-// RowRange: a stretch of rows of some tensor, or of the tokens they stand for. A value.
+// RowRange: a contiguous range of rows of a tensor, or of the tokens that they represent. A value
+// type.
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,6 @@
-// Run: one rank's execution context — backend, stream, memory and the state of the tape. Everything
-// that other systems keep global travels here; tensors know the Run they belong to. For the rank's
-// own thread; must outlive its tensors.
+// Run: the execution context of one rank: backend, stream, memory and the state of the tape. It
+// holds everything that other frameworks keep in globals; each tensor refers to its Run. For the
+// rank's own thread; must outlive its tensors. Does not own the backend.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,13 +16,13 @@
 
 namespace mtrain {
 
-class Axis;  // of dist, never looked into here
+class Axis;  // from layer dist; only a reference here
 
-/// Tensors say what the ranks along one mesh axis hold of them, and ops refuse what does not mix
-/// (mixing.h).
+/// With a typed axis, tensors carry their placement along one mesh axis, and ops refuse
+/// combinations that the type rules do not allow (mixing.h).
 struct TypedAxis {
   const Axis* axis = nullptr;
-  Placement stream = Placement::I();  // the residual stream's
+  Placement stream = Placement::I();  // placement of the residual stream
 };
 
 class MT_API Run {
@@ -37,7 +37,7 @@ class MT_API Run {
   Stream& stream() const { return *stream_; }
   CachingAllocator& memory() { return memory_; }
 
-  /// From here on kernels and phases are timed; null: no longer. The profile stays its owner's.
+  /// Times kernels and phases from now on; null: stops. The caller keeps ownership of the profile.
   void set_profile(Profile* profile);
   Profile* profile() const { return profile_; }
 
@@ -48,7 +48,7 @@ class MT_API Run {
   }
   Tensor zeros(const Shape& shape, DType dtype);
   void fill_zero(const Tensor& t);
-  /// Copies host values to a new tensor.
+  /// Copies host values to a new contiguous tensor.
   template <class T>
   Tensor from_host(std::span<const T> values, const Shape& shape) {
     Tensor out = empty(shape, DTypeOf<T>::value);
@@ -56,39 +56,40 @@ class MT_API Run {
     upload(out, values.data());
     return out;
   }
-  /// Host to device; `bytes` are those of the whole (contiguous) tensor.
+  /// Host to device; copies the whole (contiguous) tensor.
   void upload(const Tensor& to, const void* from);
-  /// Device to host; has arrived on return.
+  /// Device to host; complete on return.
   void download(const Tensor& from, void* to);
-  /// dst = src in dst's dtype (floating types, equal counts, contiguous).
+  /// dst = src, converted to the dtype of dst (floating types, equal numbers of elements,
+  /// contiguous).
   void copy(const Tensor& dst, const Tensor& src);
   /// dst += src.
   void accumulate(const Tensor& dst, const Tensor& src);
-  /// Every element of a contiguous tensor of floating type.
+  /// Sets every element of a contiguous tensor of floating type.
   void fill(const Tensor& t, float value);
 
   uint64_t seed() const { return seed_; }
-  /// Optimizer steps done so far; part of the key of every random draw in training.
+  /// Number of completed optimizer steps; part of the key of every random draw in training.
   uint64_t step = 0;
-  /// Global index of the first token of the micro-batch in flight: keys dropout by token, whatever
-  /// the batch split.
+  /// Global index of the first token of the current micro-batch: keys dropout by token, independent
+  /// of how the batch is split.
   int64_t first_token = 0;
-  /// Which of the micro-batch's tokens the rows of this rank's residual stream are, in order, where
-  /// they are not all of them: context and sequence parallelism cut them over ranks. Null: all.
+  /// The tokens of the micro-batch that the rows of this rank's residual stream represent, in
+  /// order. Set where context or sequence parallelism shards the tokens over ranks; null: all
+  /// tokens.
   std::shared_ptr<const std::vector<RowRange>> own_tokens;
-  /// Which axis tensors are typed along; nothing: they are not.
+  /// The axis along which tensors are typed; nothing: tensors carry no placement.
   std::optional<TypedAxis> typed;
-  /// False while evaluating: no tape, no dropout.
+  /// False during evaluation: no tape, no dropout.
   bool training = true;
-  /// False while no tape is kept (evaluation, the forward of a recomputed block).
+  /// False while no tape is recorded (evaluation, the forward of a recomputed block).
   bool grad_enabled = true;
-  /// Losses whose gradients forward has added up already (linear_cross_entropy) and whose backward
-  /// has not come yet.
+  /// Losses whose gradients forward has already accumulated (linear_cross_entropy) and whose
+  /// backward has not run yet.
   int64_t open_losses = 0;
-  /// Backward passes under way, one inside another where blocks are computed again.
+  /// Number of backward passes in progress; they nest where blocks are recomputed.
   int64_t backwards = 0;
-  /// Where set, blocks of memory that are made are noted here (offloading asks which of them are
-  /// kept).
+  /// If set, records each new storage (offloading checks which of them stay alive).
   std::optional<std::vector<std::weak_ptr<Storage>>> made;
   /// Creation number of the next tape node.
   uint64_t next_node = 0;

@@ -1,5 +1,6 @@
-// Tensor: a value handle on shared storage; copying shares. No virtuals, no maths. Storage belongs
-// to a Run (run.h): the rank that made it. A Tensor is for the thread of its rank.
+// Tensor: a value handle on shared storage with a shape and strides; copies share the storage. No
+// virtual functions, no maths. Storage belongs to the Run (run.h) of the rank that created it. For
+// the thread of that rank.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,14 +16,14 @@ namespace mtrain {
 
 class Run;
 
-/// A block of device memory of one Run; goes back to the Run's allocator with its last handle. Its
-/// memory can be given back earlier, and taken again, while there are handles: who holds parameters
-/// that exist only while they are used does that.
+/// A block of device memory of one Run; returns to the Run's allocator when its last handle is
+/// destroyed. The memory can also be released earlier and restored later while handles exist;
+/// owners of parameters that need memory only during use do that.
 class MT_API Storage {
  public:
   Storage(Run& run, size_t bytes);
-  /// A block of somebody else's, `memory.get()`: let go of when the run's stream has done what it
-  /// was given, and counted with the run's own meanwhile. It cannot be taken again.
+  /// A block `memory.get()` that someone else allocated. It is counted as memory of the run, and
+  /// its reference is dropped after the run's stream has completed its work. It cannot be restored.
   Storage(Run& run, size_t bytes, std::shared_ptr<void> memory);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -33,13 +34,13 @@ class MT_API Storage {
   }
   size_t bytes() const { return bytes_; }
   bool resident() const { return data_ != nullptr; }
-  /// Gives the memory back; what was in it is lost. Nothing when it is not there.
+  /// Frees the memory; its content is lost. Does nothing if it is already released.
   void release();
-  /// Takes memory again, uninitialised. Nothing when it is there.
+  /// Allocates the memory again, uninitialised. Does nothing if it is resident.
   void restore();
   Run& run() const { return run_; }
-  /// Takes over another block's memory with its values; that one is released. REQUIRES: equal
-  /// bytes; released itself.
+  /// Takes over the memory and values of another block, which becomes released. REQUIRES: equal
+  /// bytes; this block is released.
   void adopt(Storage& other);
 
  private:
@@ -48,10 +49,10 @@ class MT_API Storage {
   void* data_;
   size_t bytes_;
   MemoryUse use_;
-  std::shared_ptr<void> memory_;  // where it is not the run's
+  std::shared_ptr<void> memory_;  // set if the memory is not from the run's allocator
 };
 
-/// What the autograd layer hangs on a tensor: the node that made it.
+/// Base class of the autograd node that produced a tensor.
 class MT_API NodeBase {
  public:
   virtual ~NodeBase();
@@ -64,7 +65,7 @@ class MT_API Tensor {
   Tensor() = default;
   /// Uninitialised, contiguous.
   Tensor(Run& run, const Shape& shape, DType dtype);
-  /// The same in memory of somebody else's (Storage).
+  /// The same in memory that someone else allocated (see Storage).
   Tensor(Run& run, const Shape& shape, DType dtype, std::shared_ptr<void> memory);
 
   bool defined() const { return storage_ != nullptr; }
@@ -74,26 +75,27 @@ class MT_API Tensor {
   int64_t numel() const { return shape_.numel(); }
   DType dtype() const { return dtype_; }
   Run& run() const { return storage_->run(); }
-  /// True when no other handle shares the storage, so that it may be written in place.
+  /// True if no other handle shares the storage, so it may be written in place.
   bool unique() const { return storage_.use_count() == 1; }
-  /// Whether the storage has its memory now (Storage::release, for all tensors that share it).
+  /// Whether the storage has memory now (Storage::release affects all tensors that share it).
   bool resident() const { return storage_->resident(); }
   void release_memory() const { storage_->release(); }
   void restore_memory() const { storage_->restore(); }
   bool contiguous() const;
 
-  /// The same elements under another shape. REQUIRES: contiguous, equal count.
+  /// The same elements with another shape, sharing storage. REQUIRES: contiguous, equal number of
+  /// elements.
   Tensor view(const Shape& shape) const;
   /// Elements [lo, hi) of one dimension, sharing storage.
   Tensor slice(int dim, int64_t lo, int64_t hi) const;
-  /// What the ranks hold of it along the axis of Run::typed; nothing where that is not known, as of
-  /// views and slices, or not told.
+  /// The placement along the axis of Run::typed; nothing if it is unknown, as for views and slices,
+  /// or was not set.
   const std::optional<Placement>& placement() const { return placement_; }
   void set_placement(std::optional<Placement> placement) { placement_ = placement; }
   /// The handle without its autograd node.
   Tensor detach() const;
 
-  /// The block that the elements lie in.
+  /// The block that holds the elements.
   const std::shared_ptr<Storage>& storage() const { return storage_; }
 
   /// Device pointer to the first element.

@@ -12,7 +12,7 @@ double product(int64_t a, int64_t b, int64_t c = 1) {
 }
 double bytes(double count, DType dtype) { return count * static_cast<double>(size_of(dtype)); }
 
-/// A kernel that passes over `count` elements, reading and writing `passes` of their kind in all.
+/// A kernel over `count` elements that reads and writes `passes` arrays of that size in total.
 CountedWork elements(int64_t count, double passes, double flops_each, DType dtype) {
   auto n = static_cast<double>(count);
   return {{n * flops_each, bytes(n * passes, dtype)}, cat(count, " ", name(dtype))};
@@ -23,17 +23,17 @@ CountedWork rows(int64_t rows, int64_t cols, double passes, double flops_each, D
   return out;
 }
 
-/// dy and x are read; dx, where it is wanted, is written, and read before when it adds up.
+/// dy and x are read; dx is written if it is not null, and also read when accumulating.
 template <class Args>
 double backward_passes(const Args& a) {
   return a.dx == nullptr ? 2 : a.accumulate_dx ? 4 : 3;
 }
 
-/// Pairs of a query and a key that are looked at.
+/// Number of (query, key) pairs that attention computes.
 double pairs(const AttentionSpan& span, bool causal) {
   auto queries = static_cast<double>(span.queries), keys = static_cast<double>(span.keys);
   if (!causal || span.keys == 0) return queries * keys;
-  // Query i sees offset + 1 + i keys until it sees all of them.
+  // Query i attends to offset + 1 + i keys, up to all of them.
   double growing = std::clamp<double>(keys - span.offset - 1, 0, queries);
   return growing * (span.offset + 1) + growing * (growing - 1) / 2 + (queries - growing) * keys;
 }
@@ -88,7 +88,7 @@ CountedWork count(const AttentionArgs& a) {
 }
 CountedWork count(const AttentionBackwardArgs& b) {
   const AttentionArgs& a = b.forward;
-  auto e = static_cast<double>(a.head_dim);  // five products: scores again, dv, dp, dq, dk
+  auto e = static_cast<double>(a.head_dim);  // five products: scores (recomputed), dv, dp, dq, dk
   return {
       {10 * pairs(a) * e, bytes(2 * qkv(a) + 2 * product(a.tokens, a.heads, a.head_dim), a.dtype)},
       shape(a)};
@@ -102,7 +102,7 @@ CountedWork count(const GeluBackwardArgs& a) {
 CountedWork count(const EmbeddingArgs& a) { return rows(a.tokens, a.cols, 2, 0, a.dtype); }
 CountedWork count(const EmbeddingBackwardArgs& a) {
   CountedWork out = rows(a.tokens, a.cols, 1, 1, a.dtype);
-  out.work.bytes += 8 * product(a.tokens, a.cols);  // float sums read and written
+  out.work.bytes += 8 * product(a.tokens, a.cols);  // float sums are read and written
   return out;
 }
 CountedWork count(const GatherSumArgs& a) {
@@ -122,6 +122,8 @@ CountedWork count(const CrossEntropyBackwardArgs& a) {
   return rows(a.rows, a.cols, 2, 10, a.dtype);
 }
 CountedWork count(const AddArgs& a) { return elements(a.count, 3, 1, a.dtype); }
+CountedWork count(const MulArgs& a) { return elements(a.count, 3, 1, a.dtype); }
+CountedWork count(const UnaryArgs& a) { return elements(a.count, 2, 20, a.dtype); }
 CountedWork count(const CastArgs& a) {
   auto n = static_cast<double>(a.count);
   return {{n, bytes(n, a.src_dtype) + bytes(n, a.dst_dtype) * (a.accumulate ? 2 : 1)},
@@ -134,7 +136,7 @@ CountedWork count(const ColumnSumArgs& a) { return rows(a.rows, a.cols, 1, 1, a.
 CountedWork count(const DropoutArgs& a) { return elements(a.count, 2, 30, a.dtype); }
 CountedWork count(const AmaxArgs& a) { return elements(a.count, 1, 1, a.dtype); }
 CountedWork count(const QuantizeArgs& a) {
-  // Tiles are read twice: for their largest value, and to be rounded.
+  // Tiles are read twice: once for their amax, once for rounding.
   CountedWork out = rows(a.rows, a.cols, a.scale == QuantScale::tensor ? 1 : 2, 2, a.dtype);
   out.work.bytes += product(a.rows, a.cols) * ((a.values ? 2 : 0) + (a.codes ? 1 : 0));
   if (a.packed)
@@ -144,8 +146,8 @@ CountedWork count(const QuantizeArgs& a) {
 CountedWork count(const HadamardArgs& a) { return rows(a.rows, a.cols, 2, 4, a.dtype); }
 CountedWork count(const SquaredNormArgs& a) { return elements(a.count, 1, 2, DType::f32); }
 CountedWork count(const AdamWArgs& a) {
-  CountedWork out =
-      elements(a.count, 7, 15, DType::f32);  // three read and written, the gradient read
+  CountedWork out = elements(
+      a.count, 7, 15, DType::f32);  // three arrays are read and written, the gradient is read
   if (a.value) out.work.bytes += bytes(static_cast<double>(a.count), a.value_dtype);
   return out;
 }

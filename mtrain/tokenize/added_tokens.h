@@ -1,5 +1,6 @@
-// AddedTokens: texts that a tokenizer takes for one token before it looks at anything else: special
-// tokens and what was added to the vocabulary later. Filled once; then safe from any thread.
+// AddedTokens: texts that a tokenizer matches as one token before any other step: special tokens
+// and later additions to the vocabulary. Built once; afterwards const members are safe from any
+// thread.
 #pragma once
 #include <array>
 #include <functional>
@@ -15,13 +16,13 @@ namespace mtrain::tokenize {
 struct AddedToken {
   std::string text;
   int32_t id = 0;
-  bool special = false;                          // stands for no text; skipped by decoding
-  bool single_word = false;                      // only between other than word characters
-  bool strip_left = false, strip_right = false;  // takes the blanks there
-  bool normalized = false;                       // looked for after normalization
+  bool special = false;                          // represents no text; skipped by decoding
+  bool single_word = false;                      // matches only between non-word characters
+  bool strip_left = false, strip_right = false;  // includes adjacent white space
+  bool normalized = false;                       // matched after normalization
 };
 
-/// A part of a text: what a token was found in (`id` >= 0), or what lies between.
+/// A part of a text: a match of a token (`id` >= 0), or the text between matches.
 struct TokenPart {
   TextSpan span;
   int32_t id = -1;
@@ -30,18 +31,18 @@ struct TokenPart {
 class MT_API AddedTokens {
  public:
   void add(AddedToken token) { tokens_.push_back(std::move(token)); }
-  /// Must be called after the last add(): find() needs it.
+  /// Call after the last add() and before find().
   void sort();
-  /// Must be called once after that. `normalize` makes the text that normalized tokens are looked
-  /// for in.
+  /// Call once after sort(). `normalize` normalizes the text of tokens that are matched after
+  /// normalization.
   void finish(const std::function<std::string(const std::string&)>& normalize);
 
   const std::vector<AddedToken>& all() const { return tokens_; }
   const AddedToken* find(int32_t id) const;
-  /// Whether cut() may find anything.
+  /// True when cut() may find a match.
   bool any(bool normalized, bool with_special) const;
-  /// Cuts a text at its tokens, the longest of those that begin leftmost; special ones only
-  /// `with_special`.
+  /// Splits a text at its tokens: the leftmost match, and of several the longest. Matches special
+  /// tokens only when `with_special` is set.
   std::vector<TokenPart> cut(std::string_view text, bool normalized, bool with_special) const;
 
  private:
@@ -51,7 +52,7 @@ class MT_API AddedTokens {
   };
   bool fits(std::string_view text, const AddedToken& token, TextSpan& span, uint32_t done) const;
   std::vector<AddedToken> tokens_;
-  // For tokens looked for before and after normalization: by first byte, the longest first.
+  // Tokens matched before and after normalization: by first byte, the longest first.
   std::array<std::array<std::vector<Entry>, 256>, 2> by_byte_;
 };
 

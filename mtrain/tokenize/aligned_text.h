@@ -1,5 +1,5 @@
-// AlignedText: a text on its way through normalizers, which may remember where in the original each
-// byte came from. A plain value; for one thread at a time.
+// AlignedText: a text during normalization, optionally with the position of each byte in the
+// original text. A plain value. Not synchronised: one thread at a time.
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,36 +11,36 @@ namespace mtrain::tokenize {
 
 struct MT_API AlignedText {
   std::string text;
-  /// For each byte of `text`, the bytes of the original it stands for; unused where nobody asks for
-  /// spans.
+  /// For each byte of `text`, the bytes of the original that it represents; unused when `aligned`
+  /// is false.
   std::vector<TextSpan> origin;
   bool aligned = false;
 
-  /// Begins with a part of the original at `offset`: each byte stands for its whole character.
-  /// `repair`: a byte that is no UTF-8 becomes U+FFFD.
+  /// Starts with a part of the original at `offset`: each byte represents its whole character.
+  /// `repair`: replaces bytes that are not UTF-8 by U+FFFD.
   void start(std::string_view original, size_t offset, bool with_origin, bool repair);
-  /// Bytes [begin, end) alone.
+  /// Only bytes [begin, end).
   AlignedText slice(size_t begin, size_t end) const;
-  /// The span of the original that bytes [begin, end) of `text` stand for. REQUIRES: aligned.
+  /// The span of the original that bytes [begin, end) of `text` represent. REQUIRES: aligned.
   TextSpan span(size_t begin, size_t end) const;
 };
 
-/// Builds the next state of a text from the one before: characters copied, replaced, inserted or
-/// left out. What is inserted stands for what the caller says, mostly the neighbour before it.
+/// Builds a new text from an old one: copies, replaces, inserts or omits characters. The caller
+/// chooses which byte of the input an inserted text represents, usually the previous one.
 class MT_API TextEditor {
  public:
-  /// Keeps referring to `in`, whose text must not change meanwhile.
+  /// Refers to `in`, which must outlive the editor and must not change.
   explicit TextEditor(const AlignedText& in) : in_(in) {
     out_.aligned = in.aligned;
     out_.text.reserve(in.text.size() + 8);
     if (in.aligned) out_.origin.reserve(in.text.size() + 8);
   }
-  /// Bytes [begin, end) as they are.
+  /// Copies bytes [begin, end).
   void copy(size_t begin, size_t end);
-  /// `bytes`, all standing for what byte `like` of the input stands for.
+  /// Appends `bytes`; each represents the same text as byte `like` of the input.
   void put(std::string_view bytes, size_t like);
   void put(char32_t c, size_t like);
-  /// Takes the last bytes back.
+  /// Removes the last bytes.
   void drop(size_t bytes) {
     out_.text.resize(out_.text.size() - bytes);
     if (out_.aligned) out_.origin.resize(out_.text.size());

@@ -1,6 +1,6 @@
-// Byte pair encoding (Sennrich et al. 2016, arXiv:1508.07909): a word's bytes or characters, and
-// then, again and again, the pair of neighbours of the lowest rank made one, the leftmost first.
-// Exact for words of any length, in little memory of its own. Immutable; safe from any thread.
+// Byte pair encoding (Sennrich et al. 2016, arXiv:1508.07909): starts from a word's bytes or
+// characters and repeatedly merges the adjacent pair with the lowest rank, the leftmost first.
+// Exact for words of any length, with little memory. Immutable; safe from any thread.
 #pragma once
 #include <array>
 #include <memory>
@@ -16,33 +16,34 @@ namespace mtrain::tokenize {
 
 struct BpeMerge {
   int32_t left = 0, right = 0, result = 0;
-  uint32_t rank = 0;  // the lowest is merged first; equal ranks from left to right
+  uint32_t rank = 0;  // the lowest rank is merged first; equal ranks from left to right
 };
 
 struct BpeOptions {
   bool by_bytes = false;       // start from bytes instead of characters
-  bool whole_words = false;    // a word that is a token is that token, whatever the merges say
+  bool whole_words = false;    // a word that is a token becomes that token without merges
   bool byte_fallback = false;  // a character without a token becomes the tokens <0x00> to <0xFF>
-  bool fuse_unknown = false;   // neighbouring unknown characters become one token
+  bool fuse_unknown = false;   // adjacent unknown characters become one token
   std::optional<int32_t> unknown;
-  std::string inner_prefix;  // of a token that does not begin a word: "##"
-  std::string end_suffix;    // of a token that ends a word: "</w>"
+  std::string inner_prefix;  // prefix of a token inside a word: "##"
+  std::string end_suffix;    // suffix of a token at the end of a word: "</w>"
 };
 
 class MT_API Bpe final : public WordModel {
  public:
-  /// `tokens` must outlive this. Error(data) naming `where` when starting symbols are missing that
-  /// the options need.
+  /// `tokens` must outlive this object. Error(data) that names `where` when initial symbols are
+  /// missing that the options require.
   Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions options,
       const std::string& where);
   ~Bpe() override;
   void encode(std::string_view word, WordTokens& out) const override;
 
-  /// Whether these two tokens, side by side, stay as they are. A row of tokens is the encoding of
-  /// its text exactly when all neighbours do: merges inside a token do not depend on what is around
-  /// it, and the first merge across a border would be one of the two tokens alone.
+  /// True when these two tokens, next to each other, are not changed by merges. A sequence of
+  /// tokens is the encoding of its text exactly when this holds for all adjacent pairs: merges
+  /// inside a token do not depend on its neighbours, and the first merge across a boundary involves
+  /// only the two tokens next to it.
   bool stay_apart(int32_t left, int32_t right) const;
-  /// Whether merges make this token of its own text.
+  /// True when the merges produce this token from its own text.
   bool makes(int32_t id) const;
 
  private:
@@ -77,25 +78,24 @@ class MT_API Bpe final : public WordModel {
 
   const TokenTable& tokens_;
   BpeOptions options_;
-  std::array<int32_t, 256> byte_ids_{};   // of single bytes, or of the fallback tokens; -1: none
-  std::array<int32_t, 128> ascii_ids_{};  // of characters; -1: none
+  std::array<int32_t, 256> byte_ids_{};  // ids of single bytes, or of the fallback tokens; -1: none
+  std::array<int32_t, 128> ascii_ids_{};  // ids of characters; -1: none
   std::vector<Pair> pairs_;               // open addressing; a power of two
   std::vector<Found> byte_pairs_;         // by_bytes: the pairs of single bytes, 256 * left + right
   uint32_t shift_ = 0;
   std::unique_ptr<const GreedyBpe> greedy_;  // by_bytes, where the merges allow it
-  /// whole_words: bits of a hash of the tokens that only that option gives, of those that greedy_
-  /// takes.
+  /// whole_words: a hash filter of tokens that greedy_ accepts and that only this option produces.
   std::array<uint64_t, 64> never_made_{};
 };
 
-/// The merges that SentencePiece's models imply: every way to make a token of two tokens, ranked by
-/// the token's score. `ranks` by id, the lowest merged first; tokens with UINT32_MAX are never
-/// made.
+/// The merges that a SentencePiece model implies: every way to join two tokens to a token, ranked
+/// by the score of the result. `ranks` by id, the lowest merged first; tokens with UINT32_MAX are
+/// never produced.
 MT_API std::vector<BpeMerge> implied_merges(const TokenTable& tokens,
                                             const std::vector<uint32_t>& ranks);
 
-/// Whether no token that these merges make has `mark` behind something else, so that words may be
-/// cut before its runs.
+/// True when `mark` only occurs at the beginning of the tokens that these merges produce, so that
+/// words may be split before its runs.
 MT_API bool begins_words(const TokenTable& tokens, const std::vector<BpeMerge>& merges,
                          std::string_view mark);
 

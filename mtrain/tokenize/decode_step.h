@@ -1,5 +1,5 @@
-// DecodeStep: one step from the texts of tokens back to a text, in the kinds of Hugging Face's
-// tokenizer.json. Immutable; safe from any thread.
+// DecodeStep: one step of decoding, from the texts of tokens to one text; the kinds of Hugging
+// Face's tokenizer.json. Immutable; safe from any thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -13,28 +13,30 @@ namespace mtrain::tokenize {
 class MT_API DecodeStep {
  public:
   virtual ~DecodeStep() = default;
-  /// Changes the texts; may join them.
+  /// Transforms the texts; may join them.
   virtual void apply(std::vector<std::string>& texts) const = 0;
 };
 using DecodeStepPtr = std::unique_ptr<const DecodeStep>;
 
-/// Characters of the byte alphabet to bytes; a text with any other character stays as it is.
+/// Converts characters of the byte alphabet to bytes; a text with any other character is unchanged.
 MT_API DecodeStepPtr decode_byte_level();
-/// Tokens inside words lose their prefix, others get a blank; `cleanup` takes English blanks before
-/// marks away.
+/// Removes the prefix of tokens inside words and adds a space before other tokens; `cleanup`
+/// removes spaces before English punctuation.
 MT_API DecodeStepPtr decode_word_piece(std::string prefix, bool cleanup);
-/// `replacement` to blanks; those of the first token go, unless the scheme is never.
+/// Converts `replacement` to spaces; removes those of the first token, unless the scheme is
+/// `never`.
 MT_API DecodeStepPtr decode_metaspace(std::string replacement, PrependScheme scheme);
-/// The suffix of a word's last token becomes a blank.
+/// Converts the suffix of a word's last token to a space.
 MT_API DecodeStepPtr decode_bpe_suffix(std::string suffix);
 MT_API DecodeStepPtr decode_replace(Regex pattern, std::string content);
 MT_API DecodeStepPtr decode_fuse();
-/// Takes up to so many `content` away at each token's ends.
+/// Removes up to `start` and `stop` occurrences of `content` at the beginning and end of each
+/// token.
 MT_API DecodeStepPtr decode_strip(std::string content, int64_t start, int64_t stop);
-/// Runs of <0x00> to <0xFF> to bytes; a run inside the text that is no UTF-8 becomes U+FFFD for
-/// each.
+/// Converts runs of <0x00> to <0xFF> to bytes; a run that is not UTF-8 becomes one U+FFFD per
+/// token.
 MT_API DecodeStepPtr decode_byte_fallback();
-/// Connectionist temporal classification (Graves et al. 2006): repeats and the pad token go.
+/// Connectionist temporal classification (Graves et al. 2006): removes repeats and the pad token.
 MT_API DecodeStepPtr decode_ctc(std::string pad, std::string word_delimiter, bool cleanup);
 
 /// The value of "<0x41>"; -1 for any other text.

@@ -1,13 +1,13 @@
-// GreedyBpe: byte pair encoding without merging, for words of scripts that UTF-8 writes in several
-// bytes: the longest token that matches is taken, and taken back where merges would have led
-// elsewhere. Two tokens stay side by side exactly when no merge crosses their border at any time,
-// which is seen by undoing both step by step; a row of tokens is the encoding of its text exactly
-// when all neighbours stay apart. Takes time in proportion to the word, and at worst to the longest
-// token. Immutable; safe from any thread.
+// GreedyBpe: byte pair encoding without merging, for words in scripts whose characters take several
+// bytes of UTF-8. It takes the longest matching token and backtracks where merges would give
+// another result. Two adjacent tokens are final exactly when no merge crosses their boundary at any
+// time; this is checked by undoing the merges of both step by step. A sequence of tokens is the
+// encoding of its text exactly when all adjacent pairs are final. Time is proportional to the
+// length of the word times, at worst, that of the longest token. Immutable; safe from any thread.
 //
-// Undoing needs merges that come after those of their parts, as training makes them. Files that
-// were made of bare lists of tokens have a few that do not: where a border touches one of these,
-// the two tokens are merged after all.
+// Undoing requires that a merge comes after the merges of its parts, as training produces them.
+// Files that were made from plain lists of tokens have a few merges that do not ("odd" ones); at
+// boundaries of such tokens, the exact algorithm merges the two tokens.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -32,38 +32,38 @@ inline uint64_t pair_hash(uint64_t key) { return key * 0x9E3779B97F4A7C15ULL; }
 
 class GreedyBpe {
  public:
-  /// `byte_ids`: of the 256 single bytes. `merges`: of `tokens`, by rising rank, each of
-  /// two texts to both one after the other; otherwise null. `exact` does
+  /// `byte_ids`: the ids of the 256 single bytes. `merges`: those of `tokens`, by ascending rank;
+  /// returns null unless the result of each is the concatenation of its two texts. `exact`: applies
   /// the same merges.
   static std::unique_ptr<const GreedyBpe> make(const TokenTable& tokens,
                                                const std::vector<BpeMerge>& merges,
                                                const std::array<int32_t, 256>& byte_ids,
                                                const Bpe& exact);
-  /// Whether this is a word it knows: every byte after the first is above 127.
+  /// True for a word that encode() accepts: every byte after the first is above 127.
   static bool takes(std::string_view word);
-  /// Appends the tokens of such a word; or appends nothing and returns false where so many borders
-  /// need `exact` that merging the word is less work.
+  /// Appends the tokens of such a word. Appends nothing and returns false when so many boundaries
+  /// need `exact` that merging the whole word is less work.
   bool encode(std::string_view word, const Bpe& exact, WordTokens& out) const;
-  /// Tokens it takes and that no text becomes by merges.
+  /// Tokens that it accepts but that merges never produce.
   const std::vector<int32_t>& never_made() const { return never_made_; }
 
  private:
   static constexpr size_t kMaxMatches = 64;
   static constexpr uint32_t kNone = UINT32_MAX, kOdd = UINT32_MAX - 1, kStep = 64;
 
-  /// Tokens have numbers of their own here, in the order of their ids: those it takes lie close
-  /// together.
+  /// Internal numbers of tokens, in the order of their ids, so that the accepted tokens are close
+  /// together in memory.
   using Number = int32_t;
 
-  /// How a token was made: its last merge. `order` is that merge's rank + 1; 0 for single bytes and
-  /// for tokens never made, kOdd for those of which it is not known when they are made.
+  /// The last merge of a token. `order` is its rank + 1; 0 for single bytes and for tokens that are
+  /// never produced, kOdd when it is not known when the token is produced.
   struct Split {
     Number left = -1, right = -1;
     uint32_t order = 0;
     uint16_t first_as_left = UINT16_MAX,
              first_as_right = UINT16_MAX;  // of merges: the lowest order / kStep
   };
-  /// A merge that happens, or, when odd, may.
+  /// A merge that happens, or, when odd, may happen.
   struct Live {
     uint64_t key = ~uint64_t{0};
     uint32_t order = kNone;  // rank + 1
@@ -97,12 +97,11 @@ class GreedyBpe {
 
   std::vector<int32_t> ids_;   // by number; rising
   std::vector<Split> splits_;  // by number
-  std::vector<Live> live_;     // the merges that happen; open addressing, a power of two
-  std::vector<uint64_t>
-      filter_;  // bits of their hashes: most pairs that are asked for are no merge
+  std::vector<Live> live_;  // the merges that happen; open addressing, the size is a power of two
+  std::vector<uint64_t> filter_;  // a hash filter, since most looked-up pairs are not merges
   uint32_t shift_ = 0, filter_shift_ = 0;
   ByteTrie trie_;                // to numbers
-  std::vector<uint32_t> jumps_;  // by a character of three bytes: its node of the tree; 0: none
+  std::vector<uint32_t> jumps_;  // by a three-byte character: its node of the trie; 0: none
   std::vector<int32_t> never_made_;
 };
 

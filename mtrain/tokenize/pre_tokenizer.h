@@ -1,5 +1,5 @@
-// Pre-tokenizers: where words begin and end, in the kinds of Hugging Face's tokenizer.json. Some
-// change the text as well. Immutable; safe from any thread.
+// Pre-tokenizers: split a text into words; the kinds of Hugging Face's tokenizer.json. Some also
+// change the text. Immutable; safe from any thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace mtrain::tokenize {
 
-/// A text and which parts of it are words.
+/// A text and its words.
 struct Words {
   AlignedText text;
   std::vector<TextSpan> ranges;  // of text.text, from left to right
@@ -22,14 +22,14 @@ struct Words {
 class MT_API PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  /// Cuts every range further. REQUIRES: well-formed UTF-8.
+  /// Splits every range further. REQUIRES: well-formed UTF-8.
   virtual void apply(Words& words) const = 0;
-  /// Whether apply() looks at where in the original text a range begins.
+  /// True when apply() uses the position of a range in the original text.
   virtual bool wants_origin() const { return false; }
 };
 using PreTokenizerPtr = std::unique_ptr<const PreTokenizer>;
 
-/// What becomes of the pieces that match.
+/// The treatment of matching pieces.
 enum class SplitBehavior : uint8_t {
   removed,
   isolated,
@@ -39,31 +39,31 @@ enum class SplitBehavior : uint8_t {
 };
 
 using CharTest = std::function<bool(char32_t)>;
-/// Cuts where a pattern matches; `invert`: where it does not.
+/// Splits at matches of a pattern; `invert`: between them.
 MT_API PreTokenizerPtr split_regex(Regex pattern, SplitBehavior behavior, bool invert);
-/// The same, isolated, by a scanner.
+/// The same with SplitBehavior::isolated, by a hand-written scanner.
 MT_API PreTokenizerPtr split_known(KnownPattern pattern);
-/// Cuts at characters.
+/// Splits at characters that pass `test`.
 MT_API PreTokenizerPtr split_chars(CharTest test, SplitBehavior behavior);
 /// `\w+|[^\w\s]+`.
 MT_API PreTokenizerPtr split_words_and_marks();
-/// Cuts before each run of `mark` that follows something else. For vocabularies in which no token
-/// crosses such a place the result is the same as without, and words can be looked up.
+/// Splits before each run of `mark` that follows another character. For vocabularies without tokens
+/// across such a boundary the encoding does not change, and word caches can be used.
 MT_API PreTokenizerPtr split_before_runs(std::string mark);
-/// Cuts where the script changes. As in Hugging Face's library, what stands before the first
-/// character of any script is left out.
+/// Splits where the script changes. As in Hugging Face's library, text before the first character
+/// of any script is dropped.
 MT_API PreTokenizerPtr split_scripts();
-/// Pieces of so many characters.
+/// Pieces of `chars` characters.
 MT_API PreTokenizerPtr split_every(int64_t chars);
 
 struct ByteLevelSplit {
   bool add_prefix_space = false, use_regex = true, to_chars = true;
 };
-/// GPT-2's: a blank before, its pattern, and bytes as characters.
+/// GPT-2's: prepends a space, splits by its pattern, converts bytes to characters.
 MT_API PreTokenizerPtr byte_level(const ByteLevelSplit& options);
 
 enum class PrependScheme : uint8_t { always, first, never };
-/// Blanks as `replacement`, one before the text, and a cut before each.
+/// Converts spaces to `replacement`, prepends one, and splits before each.
 MT_API PreTokenizerPtr metaspace(std::string replacement, PrependScheme scheme, bool split);
 MT_API PreTokenizerPtr in_turn(std::vector<PreTokenizerPtr> steps);
 

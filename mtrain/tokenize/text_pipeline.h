@@ -1,5 +1,5 @@
-// TextPipeline: a tokenizer put together from parts: added tokens, a normalizer, a pre-tokenizer, a
-// word model and the steps back. What file formats describe; their readers fill PipelineParts.
+// TextPipeline: a tokenizer made of parts: added tokens, a normalizer, a pre-tokenizer, a word
+// model and decoding steps. The readers of file formats fill PipelineParts. Owns its parts.
 // Immutable; safe from any thread.
 #pragma once
 #include <memory>
@@ -20,24 +20,23 @@ namespace mtrain::tokenize {
 struct PipelineParts {
   std::string name, identity;
   std::string text_identity;     // see Tokenizer; empty: identity
-  std::filesystem::path folder;  // of its files
+  std::filesystem::path folder;  // the folder of its files
   std::unique_ptr<const TokenTable> tokens;
   std::unique_ptr<const WordModel> model;  // refers to tokens
   AddedTokens added;
-  NormalizerPtr normalizer;       // null: text stays as it is
+  NormalizerPtr normalizer;       // null: text is not changed
   PreTokenizerPtr pre_tokenizer;  // null: a text is one word
-  /// The words are what this finds, and nothing else is done to the text: pre_tokenizer is not
-  /// asked.
+  /// Splits text into words with this scanner only; pre_tokenizer is not used.
   KnownPattern pattern = KnownPattern::none;
-  /// The texts of `tokens` are bytes, and decoding joins them; otherwise they go through `decoder`.
+  /// The texts of `tokens` are bytes that decoding joins; otherwise decoding applies `decoder`.
   bool tokens_are_bytes = false;
-  std::vector<DecodeStepPtr> decoder;  // none: texts joined with blanks
-  bool join_with_blanks = false;       // where there is no decoder
+  std::vector<DecodeStepPtr> decoder;  // empty: see join_with_blanks
+  bool join_with_blanks = false;       // without a decoder: join texts with spaces
   std::vector<int32_t> before, after;  // around a text with EncodeOptions::add_special
-  bool trim_spans = false;             // spans without the blanks at the ends of tokens
-  bool blank_was_added = false;  // of trim_spans: one blank of the first token is not of the text
+  bool trim_spans = false;             // trim white space of tokens from spans
+  bool blank_was_added = false;        // for trim_spans: one space of the first token was added
   std::optional<int32_t> eod, bos, pad;
-  std::optional<int32_t> unknown;  // stands for text, so decoding shows it though it is special
+  std::optional<int32_t> unknown;  // represents text, so decoding shows it although it is special
 };
 
 class MT_API TextPipeline : public Tokenizer {
@@ -76,7 +75,7 @@ class MT_API TextPipeline : public Tokenizer {
   PipelineParts parts_;
   WordEncoder encoder_;
   int64_t vocab_size_ = 0;
-  bool raw_ = false;  // text is never changed, so that any bytes can be encoded
+  bool raw_ = false;  // text is never changed, so any bytes can be encoded
 };
 
 }  // namespace mtrain::tokenize

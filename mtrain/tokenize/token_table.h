@@ -1,5 +1,5 @@
-// TokenTable: ids and the bytes they stand for, both ways. Grows while a file is read, constant
-// afterwards and then safe from any thread.
+// TokenTable: maps ids to bytes and bytes to ids. Built while a file is read; afterwards const
+// members are safe from any thread. Owns all texts.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace mtrain::tokenize {
 
-/// Mixes bytes into 64 bits. Not for hostile input: tables bound their probes by their size.
+/// Hashes bytes to 64 bits. Not collision-resistant: the tables limit their probes by their size.
 MT_API uint64_t hash_bytes(std::string_view bytes);
 
 class MT_API TokenTable {
@@ -19,18 +19,17 @@ class MT_API TokenTable {
   static constexpr size_t kMaxTokenBytes = 64 * 1024;
   static constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
-  /// Reserves room for so many tokens.
+  /// `expected`: the number of tokens to reserve memory for.
   explicit TokenTable(size_t expected = 0);
-  /// Adds a token. Error(data) naming `where` for an id or text that is there already, a negative
-  /// or huge id, or a text that is too long. find() never gives a token that is not `findable`: no
-  /// text becomes it.
+  /// Adds a token. Error(data) that names `where` for a duplicate id or text, a negative or huge
+  /// id, or a text that is too long. find() never returns a token that is not `findable`.
   void add(std::string_view text, int64_t id, const std::string& where, bool findable = true);
-  /// Refuses a table whose ids leave large gaps: a model's table would have rows for them.
+  /// Throws when the ids have large gaps, for which a model's embedding would have rows.
   void check_gaps(const std::string& where) const;
 
-  /// The id of these bytes; -1 when none.
+  /// The id of these bytes; -1 when there is none.
   int32_t find(std::string_view text) const;
-  /// The same for many texts, whose places in memory are fetched together: several times as fast.
+  /// The same for many texts; prefetches memory, so it is several times as fast.
   void find_all(std::span<const std::string_view> texts, std::span<int32_t> ids) const;
   /// The bytes of an id; empty where the id is not used.
   std::string_view text(int32_t id) const {
@@ -53,20 +52,20 @@ class MT_API TokenTable {
     uint32_t begin = 0, size = 0;
     bool used = false, findable = false;
   };
-  /// Where a text lies stands here too, so that a lookup does not go through `places_` as well.
+  /// Repeats the position of the text, so that a lookup does not need `places_`.
   struct Slot {
     uint32_t tag = 0;  // upper bits of the hash
     int32_t id = -1;
     uint32_t begin = 0, size = 0;
   };
   void grow();
-  /// The slot of this text, or the free one where it would go.
+  /// The slot of this text, or the free slot for it.
   size_t slot_of(std::string_view text, uint64_t hash) const;
   void fill(size_t slot, uint64_t hash, int32_t id);
 
   std::string arena_;
   std::vector<Place> places_;
-  std::vector<Slot> slots_;  // open addressing; a power of two
+  std::vector<Slot> slots_;  // open addressing; the size is a power of two
   size_t count_ = 0, longest_ = 0;
 };
 

@@ -1,6 +1,5 @@
-// What tokenizers ask of Unicode: what kind of character something is, UTF-8 in and out, grapheme
-// clusters. The tables come from ICU once per process and are constant from then on. Safe from any
-// thread.
+// Unicode functions for tokenizers: properties of characters, UTF-8 encoding and decoding, grapheme
+// clusters. The tables are built from ICU once per process and then constant. Safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -27,7 +26,8 @@ enum CharBit : uint16_t {
   kConnector = 2048,  // [Pc]
 };
 
-constexpr char32_t kInvalidChar = 0x110000;  // what a byte that is no UTF-8 reads as: no bit is set
+constexpr char32_t kInvalidChar =
+    0x110000;  // the value of a byte that is not UTF-8; it has no bits
 
 /// The bits of every character, in two stages.
 class MT_API CharTable {
@@ -48,8 +48,8 @@ struct DecodedChar {
   uint32_t bytes = 1;
 };
 
-/// The character at `at`, which must be inside the text. A byte that begins no well-formed one is
-/// kInvalidChar.
+/// The character at `at`; kInvalidChar for a byte that does not begin a well-formed character.
+/// REQUIRES: at < text.size().
 inline DecodedChar decode_char(std::string_view text, size_t at) {
   auto byte = [&](size_t i) {
     return static_cast<char32_t>(static_cast<unsigned char>(text[at + i]));
@@ -71,7 +71,7 @@ inline DecodedChar decode_char(std::string_view text, size_t at) {
 }
 
 MT_API void append_utf8(std::string& out, char32_t c);
-/// Bytes of the character that starts with this byte of well-formed UTF-8.
+/// The size of the character that starts with this byte of well-formed UTF-8.
 inline size_t char_bytes(char lead) {
   const auto c = static_cast<unsigned char>(lead);
   return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
@@ -79,15 +79,15 @@ inline size_t char_bytes(char lead) {
 inline bool is_tail_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 MT_API size_t count_chars(std::string_view text);
 
-/// Where the extended grapheme cluster that starts at `at` ends (UAX #29).
+/// The end of the extended grapheme cluster that starts at `at` (UAX #29).
 MT_API size_t grapheme_end(std::string_view text, size_t at);
 /// Alphabetic, a mark, a decimal digit, a connector or a joiner: `\w` of regular expressions (UTS
 /// #18).
 MT_API bool is_word_char(char32_t c);
-/// Ideographs as BERT sees them: the CJK Unified blocks without kana and hangul.
+/// Ideographs as BERT defines them: the CJK Unified blocks, without kana and hangul.
 MT_API bool is_cjk_ideograph(char32_t c);
-/// A number for the character's script as the pre-tokenizer UnicodeScripts groups them: kana with
-/// Han, blanks and unassigned characters with any (kAnyScript).
+/// A number for the character's script, grouped like the pre-tokenizer UnicodeScripts: kana with
+/// Han; spaces and unassigned characters match any script (kAnyScript).
 constexpr int kAnyScript = -1;
 MT_API int script_group(char32_t c);
 /// The character's lower case; two characters for U+0130.

@@ -1,5 +1,5 @@
-// The unigram language model of SentencePiece (Kudo 2018, arXiv:1804.10959): of all ways to cut a
-// text into tokens the one with the largest sum of scores. Immutable; safe from any thread.
+// The unigram language model of SentencePiece (Kudo 2018, arXiv:1804.10959): of all ways to split a
+// text into tokens, the one with the largest sum of scores. Immutable; safe from any thread.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,25 +13,25 @@ namespace mtrain::tokenize {
 
 struct UnigramOptions {
   std::vector<double> scores;      // log probabilities by id
-  std::vector<uint8_t> never;      // by id: tokens that no text becomes; may be empty
-  std::optional<int32_t> unknown;  // Error(data) at a text that needs it and has none
-  double unknown_score = 0;        // of one unknown character
+  std::vector<uint8_t> never;      // by id: tokens that are never produced; may be empty
+  std::optional<int32_t> unknown;  // if absent, a text that needs it is Error(data)
+  double unknown_score = 0;        // the score of one unknown character
   bool byte_fallback = false;      // unknown characters become the tokens <0x00> to <0xFF>
-  bool fuse_unknown = true;        // neighbouring unknown characters are one token
-  bool single_precision = false;   // add up in float, as SentencePiece does: it decides ties
+  bool fuse_unknown = true;        // adjacent unknown characters are one token
+  bool single_precision = false;   // sum in float like SentencePiece, which decides ties
 };
 
 class MT_API Unigram final : public WordModel {
  public:
-  /// `tokens` must outlive this. Error(data) naming `where` when the tokens for bytes are missing
-  /// that the options need.
+  /// `tokens` must outlive this object. Error(data) that names `where` when byte tokens are missing
+  /// that the options require.
   Unigram(const TokenTable& tokens, UnigramOptions options, const std::string& where);
   void encode(std::string_view word, WordTokens& out) const override;
 
  private:
   struct Best {
     double score = 0;
-    uint32_t begin = UINT32_MAX;  // where the token that ends here begins; UINT32_MAX: none yet
+    uint32_t begin = UINT32_MAX;  // the beginning of the token that ends here; UINT32_MAX: none yet
     int32_t id = -1;              // -1: one unknown character
   };
   struct Cut {
@@ -50,8 +50,8 @@ class MT_API Unigram final : public WordModel {
   const TokenTable& tokens_;
   UnigramOptions options_;
   ByteTrie trie_;                  // to ids
-  std::vector<int32_t> byte_ids_;  // of <0x00> to <0xFF>
-  size_t longest_ = 1;             // bytes of a token
+  std::vector<int32_t> byte_ids_;  // ids of <0x00> to <0xFF>
+  size_t longest_ = 1;             // bytes of the longest token
 };
 
 }  // namespace mtrain::tokenize

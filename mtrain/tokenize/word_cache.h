@@ -1,6 +1,5 @@
-// WordCache: the tokens of words seen lately, in tables of fixed size: a lookup costs a few
-// nanoseconds, and what is new takes the place of what was there. For one thread at a time;
-// EncodeScratch hands them out.
+// WordCache: the tokens of recent words, in tables of fixed size. A lookup takes a few nanoseconds;
+// a new entry replaces an old one. Not synchronised: one thread at a time (see WordEncoder).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -17,8 +16,8 @@ class WordCache {
 
   WordCache() : short_(kShortSets * 2), long_(kLongSlots) {}
 
-  /// A short word as two numbers, its size in the topmost byte. `text_end`: bytes up to there may
-  /// be read.
+  /// A short word as two numbers, with its size in the highest byte. `text_end`: bytes before it
+  /// may be read.
   struct Key {
     uint64_t low, high;
     friend bool operator==(const Key&, const Key&) = default;
@@ -45,7 +44,7 @@ class WordCache {
     std::array<int32_t, kShortIds> ids{};
     uint32_t count = 0;
   };
-  /// Null when not there. REQUIRES: the word has 1 to kShortBytes bytes.
+  /// Null when absent. REQUIRES: the word has 1 to kShortBytes bytes.
   const ShortEntry* find_short(const Key& key) const {
     const ShortEntry* set = &short_[set_of(key)];
     return set[0].key == key ? set : set[1].key == key ? set + 1 : nullptr;
@@ -63,7 +62,7 @@ class WordCache {
     uint8_t count = 0, size = 0;  // size 0: empty
     std::array<char, kLongBytes> word{};
   };
-  /// The slot where a word of up to kLongBytes bytes would be; `same` says whether it is there.
+  /// The slot of a word of up to kLongBytes bytes; `same` returns whether it holds the word.
   LongEntry& find_long(std::string_view word, uint64_t hash, bool& same) {
     LongEntry& entry = long_[hash & (kLongSlots - 1)];
     same =

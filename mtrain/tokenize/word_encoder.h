@@ -1,5 +1,5 @@
-// WordEncoder: a word model behind word caches. Const members are safe from any thread: each call
-// takes a cache of its own out of a pool and puts it back.
+// WordEncoder: a word model with word caches. Owns both. Const members are safe from any thread:
+// each call takes a cache from a pool and returns it.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -20,9 +20,9 @@ class MT_API WordEncoder {
   /// Appends the tokens of words `[begin, end)` of `text`, one after the other.
   void encode(std::string_view text, std::span<const TextSpan> words,
               std::vector<int32_t>& ids) const;
-  /// The same where the words are what a known pattern finds.
+  /// The same for the words of a known pattern.
   void encode(std::string_view text, KnownPattern pattern, std::vector<int32_t>& ids) const;
-  /// With the bytes of each token in its word; uncached.
+  /// Also returns the size of each token in its word; does not use the cache.
   void encode_word(std::string_view word, WordTokens& out) const { model_->encode(word, out); }
 
  private:

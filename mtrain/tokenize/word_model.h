@@ -1,4 +1,4 @@
-// WordModel: how one word becomes tokens. Immutable; safe from any thread.
+// WordModel: encodes one word to tokens. Immutable; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace mtrain::tokenize {
 
-/// Tokens with how many bytes of the word each stands for.
+/// Tokens, each with the number of bytes of the word that it represents.
 struct WordTokens {
   std::vector<int32_t> ids;
   std::vector<uint32_t> bytes;
@@ -25,8 +25,8 @@ struct WordTokens {
 class MT_API WordModel {
  public:
   virtual ~WordModel() = default;
-  /// Appends the tokens of a word to `out`. Takes time and memory in proportion to the word,
-  /// whatever it is.
+  /// Appends the tokens of a word to `out`. Time and memory are proportional to the length of the
+  /// word, for any word.
   virtual void encode(std::string_view word, WordTokens& out) const = 0;
 };
 

@@ -1,5 +1,5 @@
-// WordPiece (Devlin et al. 2018, arXiv:1810.04805): of what is left of a word, always the longest
-// token that begins it. Immutable; safe from any thread.
+// WordPiece (Devlin et al. 2018, arXiv:1810.04805): repeatedly takes the longest token that is a
+// prefix of the rest of the word. Immutable; safe from any thread.
 #pragma once
 #include <string>
 
@@ -9,14 +9,14 @@
 namespace mtrain::tokenize {
 
 struct WordPieceOptions {
-  std::string inner_prefix = "##";  // of tokens inside a word
-  int32_t unknown = 0;              // for a word that cannot be made of tokens
+  std::string inner_prefix = "##";  // the prefix of tokens inside a word
+  int32_t unknown = 0;              // for a word that cannot be split into tokens
   int64_t max_chars = 100;          // a longer word is unknown
 };
 
 class MT_API WordPiece final : public WordModel {
  public:
-  /// `tokens` must outlive this.
+  /// `tokens` must outlive this object.
   WordPiece(const TokenTable& tokens, WordPieceOptions options)
       : tokens_(tokens), options_(std::move(options)) {}
   void encode(std::string_view word, WordTokens& out) const override;

@@ -1,5 +1,5 @@
-// Generator: continues a prompt, token by token. Refers to a session whose parameters are loaded;
-// for its thread.
+// Generator: continues a prompt, token by token. Refers to a session with loaded parameters, which
+// must outlive it. For the session's thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,29 +12,29 @@ namespace mtrain {
 
 struct SamplingOptions {
   int64_t max_tokens = 100;
-  double temperature = 0.8;  // 0: always the likeliest token
+  double temperature = 0.8;  // 0: always the most likely token
   int64_t top_k = 0;         // 0: all
   double top_p = 1.0;        // 1: all
   uint64_t seed = 1;
   std::vector<int32_t> stop = {};  // ids that end the text, besides the end of a document
 };
 
-/// Picks a token: logits / temperature, cut to the top_k largest and then to the smallest set that
-/// holds top_p of the probability (Holtzman et al. 2020, arXiv:1904.09751). `draw` is uniform in
-/// [0, 1).
+/// Picks a token: logits / temperature, restricted to the top_k largest and then to the smallest
+/// set with a probability of at least top_p (Holtzman et al. 2020, arXiv:1904.09751). `draw` is
+/// uniform in [0, 1).
 MT_API int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                             double draw);
 
-/// Throws Error(config) for a recipe whose model does not learn the next token: it continues no
-/// text.
+/// Throws Error(config) for a recipe whose model does not predict the next token, so it cannot
+/// continue a text.
 MT_API void require_next_token_model(const Recipe& recipe, PluginHost& plugins);
 
 class MT_API Generator {
  public:
   explicit Generator(Session& session) : session_(session) {}
   /// The ids that follow the prompt's; ends early at the end-of-document token. Longer texts than
-  /// model.seq_length are continued from their last seq_length - 1 tokens. `on_token` sees each id
-  /// as it comes.
+  /// model.seq_length are continued from their last seq_length - 1 tokens. Calls `on_token` with
+  /// each new id.
   std::vector<int32_t> generate(std::vector<int32_t> prompt, const SamplingOptions& options,
                                 const std::function<void(int32_t)>& on_token = {});
   /// Logits [rows, valid vocabulary] of a prompt, in float on the host.

@@ -124,7 +124,7 @@ class Importer {
     Run& run = p.master.run();
     std::vector<float> own(static_cast<size_t>(p.numel()));
     for (const ParamBox& box : p.boxes())
-      for_each_run(box, p.global, p.master.shape(),
+      for_each_run(box.global, p.global, box.local, p.local,
                    [&](int64_t global, int64_t local, int64_t count) {
                      std::copy_n(values.data() + global, count, own.data() + local);
                    });

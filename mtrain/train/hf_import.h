@@ -1,5 +1,5 @@
-// Start values from a Hugging Face folder: its tensors by the model's own rename table. Its
-// config.json: hf_config.h. Stateless.
+// Imports weights from a Hugging Face folder by the model's rename table; hf_config.h reads
+// config.json. Stateless functions; for the rank's thread.
 #pragma once
 #include "mtrain/nn/model.h"
 

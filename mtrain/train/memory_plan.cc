@@ -61,7 +61,7 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   OptimizerContext context{run};
   auto optimizer =
       plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
-  ShardingOptions sharding = sharding_options(s, mesh, *optimizer);
+  ShardingOptions sharding = sharding_options(s, mesh);
   sharding.initialise = false;
   ParamBuckets buckets(run, session.parameters, sharding);
   OptimizerState state(run, buckets, *optimizer);
@@ -69,6 +69,8 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   if (pipeline_rank > 0) interpreter.expect(stream.shape, stream.dtype);
   GradReducer reducer(buckets, {.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
   interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
+  interpreter.set_param_hooks({[&](int64_t stage) { buckets.gather_stage(stage); },
+                               [&](int64_t stage) { buckets.release_stage(stage); }});
   Program program = mesh.pipeline().rehearsal().program(pipeline_rank);
   ParallelContext parallel = mesh.parallel();
   const int64_t more_tokens =
@@ -86,6 +88,7 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
     interpreter.run(
         program, [&](int64_t) { return own_part(run, batch, parallel); }, batch.num_target_tokens,
         1);
+    state.rehearse_update();
     buckets.publish();
   }
   const Shape trained = interpreter.stream_shape();

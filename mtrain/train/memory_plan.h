@@ -1,7 +1,7 @@
-// What a recipe's run will need in device memory, found by stepping through it with kernels that do
-// nothing (planning.h): exact for any model, since the model itself says what it keeps. Takes next
-// to no memory, and the time of building tokenizer, model and optimizer once more. Memory of
-// tensors: what kernels need for themselves is not in it.
+// The device memory that a run needs, from a dry run: a step with kernels that do nothing
+// (planning.h). It is exact for any model, since the model's own code runs. It uses almost no
+// memory, and the time to build tokenizer, model and optimizer. Counts memory of tensors only,
+// without workspace that kernels allocate themselves. Stateless functions.
 #pragma once
 #include <vector>
 
@@ -12,17 +12,18 @@
 namespace mtrain {
 
 struct MemoryPlan {
-  MemoryBreakdown at_peak;  // what is in use when most is
+  MemoryBreakdown at_peak;  // the memory in use at the peak
   size_t peak = 0;          // its sum
-  size_t reserved = 0;  // with what the allocator holds for reuse: what is taken from the system
-  size_t free = 0;      // what the device can give now
-  size_t more_elsewhere = 0;            // what ranks but the first need besides
+  size_t reserved =
+      0;            // including blocks that the allocator caches: the memory taken from the system
+  size_t free = 0;  // the free memory of the device now
+  size_t more_elsewhere = 0;            // additional memory that ranks other than rank 0 need
   int64_t parameters = 0;               // of the whole model
   std::vector<MemoryBreakdown> stages;  // at their peaks, by pipeline rank; the first is at_peak
 };
 
-/// Plans a training step of this recipe, for the first rank and for one of each further place in
-/// the pipeline. Builds tokenizer, model and optimizer, so it throws what building them throws.
+/// Plans a training step for rank 0 and for one rank of every other pipeline rank. Builds
+/// tokenizer, model and optimizer, so it throws their errors.
 MT_API MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins);
 /// The same, and throws Error(config) — need, what for, and the keys that lower it — when less is
 /// free.

@@ -1,14 +1,15 @@
-// From a batch in host memory to the tensors that a model reads on one rank. Stateless.
+// Uploads a batch from host memory to the input tensors of a model on one rank. Stateless
+// functions; for the rank's thread.
 #pragma once
 #include "mtrain/data/loader.h"
 #include "mtrain/nn/model.h"
 
 namespace mtrain {
 
-/// Uploads one micro-batch. `with_targets` false: the model is asked for logits.
+/// Uploads one micro-batch. `with_targets` false: the model returns logits.
 MT_API ModelInput to_device(Run& run, const Batch& batch, bool with_targets = true);
-/// Uploads what this rank has of a micro-batch of its data-parallel group, and tells the run which
-/// tokens those are.
+/// Uploads this rank's part of a micro-batch of its data-parallel group, and sets the indices of
+/// these tokens in the run.
 MT_API ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& parallel);
 
 }  // namespace mtrain

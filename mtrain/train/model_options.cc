@@ -39,13 +39,10 @@ QuantRule quant_rule(const MixedPrecisionSection& p) {
 
 PrecisionOptions precision_options(const Recipe& recipe) {
   const MixedPrecisionSection& p = recipe.settings.mixed_precision;
-  const Node* layers = recipe.config.root().find("model.layers");
   return {.quantized = p.quantized_products(),
           .rule = quant_rule(p),
           .head = p.fp8_output,
-          .layers = layers && layers->kind() == NodeKind::integer
-                        ? layers->as_int()
-                        : std::numeric_limits<int64_t>::max(),
+          .layers = recipe.config.fact(Fact::layers).value_or(std::numeric_limits<int64_t>::max()),
           .first_plain = p.first_bf16_layers,
           .last_plain = p.last_bf16_layers,
           .amax_history = p.fp8_amax_history,

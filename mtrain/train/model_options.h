@@ -1,5 +1,5 @@
-// From the settings of a recipe to the options that the layers of nn take: what is kept for
-// backward, and which products are quantized. Stateless.
+// Converts the settings of a recipe to options of nn's layers: what is kept for backward, and which
+// products are quantized. Stateless functions; safe from any thread.
 #pragma once
 #include "mtrain/nn/block_plan.h"
 #include "mtrain/nn/precision.h"

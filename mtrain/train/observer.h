@@ -1,6 +1,6 @@
-// Observers: whatever watches training without taking part in it — the console line, metrics files,
-// TensorBoard. Called on the trainer's thread, in order; an observer's failure is logged once and
-// never stops training.
+// Observers receive the progress of training: the console line, metrics files, TensorBoard. The
+// trainer owns them and calls them in order on its thread. When an observer throws, the trainer
+// logs it once and drops the observer; training continues.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,13 +13,13 @@
 
 namespace mtrain {
 
-/// What does not change during a run.
+/// Properties that do not change during a run.
 struct RunInfo {
   std::string name;       // of the recipe
   std::string directory;  // the run's folder
   std::string device;     // "cpu, 2 threads"
   std::string dtype;
-  std::string dtype_reason;  // why mixed_precision.dtype=auto took it; empty where the recipe names
+  std::string dtype_reason;  // why mixed_precision.dtype=auto chose it; empty when the recipe names
                              // the type
   int64_t parameters = 0;
   int64_t total_steps = 0;
@@ -30,9 +30,9 @@ struct RunInfo {
   int64_t total_tokens = 0;       // of total_steps; 0: total_steps x global_batch_size x seq_length
   int64_t seq_length = 0;         // tokens
   double flops_per_token = 0;
-  MemoryBreakdown planned_memory;  // what is in use when most will be
-  std::string pipeline;            // how the model is cut into stages; empty where it is not
-  size_t planned_bytes = 0;        // what will be taken from the device, with blocks kept for reuse
+  MemoryBreakdown planned_memory;  // the planned memory in use at the peak
+  std::string pipeline;            // how the model is split into stages; empty without a pipeline
+  size_t planned_bytes = 0;        // planned memory taken from the device, including cached blocks
 };
 
 /// " (auto: this CPU has no bf16 arithmetic)"; empty where the recipe names the type.
@@ -52,9 +52,9 @@ struct StepMetrics {
   double step_seconds = 0;
   double tokens_per_second = 0;
   double tflops = 0;
-  double mfu = 0;             // share of what the devices can do at most; 0 when unknown
-  uint64_t memory_bytes = 0;  // most tensor memory ever in use
-  std::vector<std::pair<std::string, double>> figures = {};  // that the model tells by itself
+  double mfu = 0;             // fraction of the peak rate of the devices; 0 when unknown
+  uint64_t memory_bytes = 0;  // peak tensor memory so far
+  std::vector<std::pair<std::string, double>> figures = {};  // reported by the model
 };
 
 /// An evaluation after `step` steps.
@@ -72,12 +72,12 @@ class MT_API Observer {
   virtual ~Observer();
   virtual void on_start(const RunInfo&) {}
   virtual void on_step(const StepMetrics&) {}
-  /// A step of train.skip_steps, of which nothing was computed. `tokens`: consumed since step 0.
+  /// A step of train.skip_steps, for which nothing is computed. `tokens`: consumed since step 0.
   virtual void on_passed_step(int64_t /*step*/, int64_t /*tokens*/) {}
   virtual void on_eval(const EvalMetrics&) {}
-  /// A line worth telling ("checkpoint of step 50 written in 0.1 s").
+  /// A message for the user ("checkpoint of step 50 written in 0.1 s").
   virtual void on_event(const std::string&) {}
-  /// Training ended after this many steps, by itself or by a signal.
+  /// Training ended after this many steps, regularly or by a signal.
   virtual void on_end(int64_t /*step*/) {}
 };
 

@@ -1,6 +1,6 @@
-// What a profiled run tells: where the time of a step went and how far each kernel is from what
-// this machine can do, as a table, as JSON and as a trace for chrome://tracing or ui.perfetto.dev.
-// Stateless; values.
+// Reports of a profiled run: where the time of a step is spent and how far each kernel is from the
+// limits of the machine, as a table, as JSON and as a trace for chrome://tracing or
+// ui.perfetto.dev. Values and stateless functions.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace mtrain {
 
-/// What this machine reached just now.
+/// The measured limits of this machine.
 struct Roof {
   double flops = 0;      // per second, of a large matrix product in the run's dtype
   double bandwidth = 0;  // bytes per second, of adding arrays that fit no cache
@@ -31,11 +31,11 @@ struct ProfileSummary {
   double kernel_seconds = 0;    // per step, all kernels
   std::vector<KernelUse> uses;  // longest first
   Roof roof;
-  /// The use that loses most against its least time; null without kernels.
+  /// The use that exceeds its least time by the most seconds; null without kernels.
   const KernelUse* furthest() const;
 };
 
-/// `steps` are the seconds of each step that the profile saw.
+/// `steps`: the seconds of each profiled step.
 MT_API ProfileSummary summarise(const Profile& profile, const std::vector<double>& steps,
                                 const Roof& roof);
 /// At most `rows` lines of kernels, the rest in one, and what is furthest from its limit.

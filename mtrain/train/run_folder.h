@@ -1,6 +1,6 @@
-// RunFolder: what a training run leaves beside its checkpoints, so that it can be understood and
-// repeated: the recipe as it was written, the overrides, the resolved configuration, and the
-// environment. Stateless.
+// Writes a run's folder: the recipe as written, the overrides, the resolved configuration and the
+// environment, so that the run can be understood and repeated. Stateless functions, and
+// NewRunFolders.
 #pragma once
 #include <mutex>
 
@@ -17,19 +17,19 @@ namespace mtrain {
 MT_API Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved,
                                    int64_t first_step);
 
-/// The folders that a run is about to write to. Those that were not there before go again, with
-/// what is in them, unless keep() is called: a run that fails before its first step leaves nothing
-/// behind. For one thread.
+/// The folders that a run will write to. Unless keep() is called, the destructor removes those that
+/// did not exist before, with their content, so that a run that fails before its first step leaves
+/// nothing behind. Only remove() is safe from any thread.
 class MT_API NewRunFolders {
  public:
-  /// Looks which of them are there; creates none.
+  /// Records which of them exist; creates none.
   explicit NewRunFolders(const Recipe& recipe);
   ~NewRunFolders();
   NewRunFolders(const NewRunFolders&) = delete;
   NewRunFolders& operator=(const NewRunFolders&) = delete;
   void keep();
-  /// Removes those that are not kept: also where the process ends without unwinding. Safe from any
-  /// thread.
+  /// Removes those that are not kept; also call it before the process ends without unwinding. Safe
+  /// from any thread.
   void remove();
 
  private:

@@ -113,6 +113,7 @@ void Session::build_stages(const Options& options) {
             .late_heads = pipeline.late_heads};
   for (int64_t stage : pipeline.map.stages_of(options.pipeline_rank)) {
     const StagePart& part = pipeline.parts[static_cast<size_t>(stage)];
+    parameters.begin_stage(stage);
     ModelContext context{.scope = Scope(*build_),
                          .stage = {.first = part.embedding,
                                    .last = part.head,

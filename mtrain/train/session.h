@@ -1,6 +1,6 @@
 // Session: the objects that training, evaluation and generation share, built from a recipe —
-// backend, run, tokenizer, model, parameters. Owns them all, in the order they depend on each
-// other. For one rank's thread.
+// backend, run, tokenizer, model, parameters. Owns all of them, in the order of their dependencies.
+// Refers to the recipe and the plugin host, which must outlive it. For one rank's thread.
 #pragma once
 #include <memory>
 #include <optional>
@@ -29,9 +29,10 @@ class MT_API Session {
     bool planning = false;      // true: kernels do nothing and memory is only counted (planning.h)
     bool defer_memory = false;  // parameters get theirs from ParamBuckets; not those that come from
                                 // another checkpoint
-    const ParallelContext* parallel = nullptr;  // what the model is cut over; null: nothing
-    const PipelinePlan* pipeline = nullptr;     // how it is cut into stages; null: not at all
-    int64_t pipeline_rank = 0;                  // whose stages are built
+    const ParallelContext* parallel =
+        nullptr;                             // the axes over which the model is sharded; null: none
+    const PipelinePlan* pipeline = nullptr;  // how it is split into stages; null: no pipeline
+    int64_t pipeline_rank = 0;               // whose stages are built
   };
   Session(const Recipe& recipe, PluginHost& plugins, Options options);
   ~Session();

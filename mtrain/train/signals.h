@@ -1,7 +1,7 @@
-// SignalWatch: turns the first signal that asks for a stop into a wish to stop at the next step
-// edge. SIGUSR1 is what mpirun hands on to ranks as it is, and what a batch system sends before its
-// time limit; SIGHUP is a terminal's that closes. Made once, before any other thread exists, so
-// that all threads inherit the blocked mask.
+// SignalWatch: converts the first stop signal into a request to stop at the next step edge. mpirun
+// forwards SIGUSR1 to ranks, and batch systems send it before their time limit; a closing terminal
+// sends SIGHUP. Construct it once, before any other thread exists, so that all threads inherit the
+// blocked mask.
 #pragma once
 #include <atomic>
 #include <csignal>

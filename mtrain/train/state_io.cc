@@ -46,7 +46,8 @@ class Staging {
     for (const StateTensor& t : tensors_)
       for (const ParamBox& box : t.parameter->boxes_of(t.begin, t.begin + t.tensor.numel())) {
         if (primary_only && !(t.is_primary && box.is_primary)) continue;
-        slices_.push_back({t.name, DType::f32, t.parameter->global, box.global, box.extent, {}});
+        slices_.push_back(
+            {t.name, DType::f32, t.parameter->global, box.global.offset, box.global.extent, {}});
         boxes_.push_back({&t, box});
       }
   }
@@ -97,7 +98,7 @@ class Staging {
       if (given_up) throw Error(ErrorClass::io, "a save was given up");
       copy_point();
       for (size_t i = begin; i < end; ++i) allocate(i);
-      if (boxes_[begin].second.extent.numel() == t.tensor.numel())
+      if (boxes_[begin].second.local.extent.numel() == t.tensor.numel())
         return fetch(t.tensor, host_[begin].get());
       whole.resize(static_cast<size_t>(t.tensor.numel()));
       fetch(t.tensor, whole.data());
@@ -135,7 +136,7 @@ class Staging {
   }
 
   void allocate(size_t i) {
-    auto bytes = static_cast<size_t>(boxes_[i].second.extent.numel()) * sizeof(float);
+    auto bytes = static_cast<size_t>(boxes_[i].second.local.extent.numel()) * sizeof(float);
     host_.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
     slices_[i].data = {host_.back().get(), bytes};
   }
@@ -154,7 +155,8 @@ class Staging {
   void each_run(const StateTensor& t, size_t begin, size_t end, Visit&& visit) {
     for (size_t i = begin; i < end; ++i) {
       auto piece = reinterpret_cast<float*>(host_[i].get());
-      for_each_run(boxes_[i].second, t.parameter->global, t.parameter->local,
+      const ParamBox& box = boxes_[i].second;
+      for_each_run(box.global, t.parameter->global, box.local, t.parameter->local,
                    [&](int64_t, int64_t local, int64_t count) {
                      visit(local - t.begin, piece, static_cast<size_t>(count));
                      piece += count;

@@ -1,5 +1,5 @@
-// The way of a training state to and from a checkpoint store. Tensors are staged in host memory: a
-// save is that of one moment, as long as nobody changes the state before the copy is made.
+// Saves and loads a training state by a checkpoint store. Tensors are staged in host memory. A save
+// is consistent if the state does not change before the copy is complete.
 #pragma once
 #include <memory>
 #include <optional>
@@ -13,8 +13,8 @@
 
 namespace mtrain {
 
-/// A state on its way into a store, as it was when the save began. For the rank's thread; see
-/// PendingSave.
+/// A save of a state in progress, with the values at its beginning. Refers to the store, the
+/// parameters and the optimizer. For the rank's thread; see PendingSave.
 class MT_API StateSave {
  public:
   /// Copies the model's buffers to the host, and waits for the run's stream: what it was given so

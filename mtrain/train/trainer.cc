@@ -150,14 +150,15 @@ void Trainer::build() {
 
   OptimizerContext context{*session_.run};
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
-  buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_, *optimizer_));
+  buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_));
   optimizer_state_.emplace(*session_.run, *buckets_, *optimizer_);
   interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
   reducer_.emplace(*buckets_,
                    ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
   interpreter_->set_gradient_hooks(
       {[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
-
+  interpreter_->set_param_hooks({[this](int64_t stage) { buckets_->gather_stage(stage); },
+                                 [this](int64_t stage) { buckets_->release_stage(stage); }});
   open_store();
   state_.seed = static_cast<uint64_t>(s.rng.seed);
   saved_ = make_saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity(),

@@ -1,7 +1,7 @@
 // Trainer: the loop. Builds the run from a recipe, resumes if there is something to resume, then
 // steps, evaluates and saves until it is done or a signal stops it. One per rank, for the rank's
-// thread: the ranks step together, and only the first plans memory, saves, and tells observers and
-// the log.
+// thread. Ranks step together; only rank 0 plans memory, saves, and calls observers and the log.
+// Refers to recipe, plugins and mesh, which must outlive it.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -31,19 +31,19 @@ namespace mtrain {
 
 class MT_API Trainer {
  public:
-  /// Builds everything and resumes, without a word to the other ranks. `stop` is asked at every
-  /// step edge; one rank that is to stop stops all.
+  /// Builds everything and resumes, without communication. Calls `stop` at every step edge; when it
+  /// returns true on one rank, all ranks stop.
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, RankMesh& mesh);
   /// The one rank of its job.
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop);
   ~Trainer();
-  /// Observers see everything from run() on.
+  /// Adds an observer. Observers are called from run() on.
   void add_observer(std::unique_ptr<Observer> observer) {
     observers_.push_back(std::move(observer));
   }
 
-  /// Asked before each batch of a validation, which ends without a result as soon as one rank says
-  /// so. REQUIRES: all ranks set it, or none.
+  /// `interrupted` is called before each batch of a validation, which ends without a result when it
+  /// returns true on one rank. REQUIRES: all ranks set it, or none.
   void set_interrupt(std::function<bool()> interrupted) { interrupted_ = std::move(interrupted); }
 
   /// Trains to the last step or to the first step edge at which `stop` says so, saving before it

@@ -1,4 +1,4 @@
-// Whether a tokenizer and a model's table of tokens belong together. Stateless.
+// Checks that a tokenizer fits a model's embedding. Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,7 @@
-// How far two layouts of one model may differ by rounding alone. The size of the disturbance
-// follows from the dtype's unit roundoff and the lengths of the reductions; what the model makes of
-// it is measured on one rank. Derived in docs/verify-layouts.md. Values.
+// The bound on differences between two layouts of one model that are caused by rounding alone. The
+// size of the disturbance follows from the dtype's unit roundoff and the lengths of the reductions;
+// its effect on the model is measured on one rank. Derived in docs/verify-layouts.md. Values and
+// stateless functions; safe from any thread.
 #pragma once
 #include <functional>
 #include <map>
@@ -12,31 +13,30 @@
 
 namespace mtrain {
 
-/// Largest differences from one rank that rounding explains, all relative.
+/// The largest relative differences from one rank that rounding explains.
 struct LayoutBound {
   double unit_roundoff = 0;
-  double disturbance = 0;  // largest relative disturbance of a weight that stands for rounding
+  double disturbance = 0;  // largest relative disturbance of a weight that models rounding
   double loss_first = 0, norm_first = 0;   // of the first step
   std::map<std::string, double> gradient;  // of each parameter, ||a - b|| / ||b||
   std::vector<double> loss, norm;          // of each step
 };
 
-/// How often as large as the measured effect a difference may be: the tail of a sum of many
-/// roundings.
+/// The allowed multiple of the measured effect: covers the tail of a sum of many roundings.
 inline constexpr double kBoundTail = 8;
 
 /// u of a dtype: half the distance from 1 to the next number.
 MT_API double unit_roundoff(DType dtype);
-/// The relative disturbance of a weight [out, in] that stands for the rounding of its three
-/// products over `tokens` tokens.
+/// The relative disturbance of a weight [out, in] that models the rounding of its three products
+/// over `tokens` tokens.
 MT_API double weight_disturbance(DType dtype, const std::vector<int64_t>& sizes, int64_t tokens);
 /// For LayoutRunOptions::before_step: disturbs every weight by a normal random factor of that size,
-/// another one each step and for each `probe`.
+/// different for each step and each `probe`.
 MT_API std::function<void(ParamList&, int64_t)> disturb_weights(DType dtype, int64_t tokens,
                                                                 int64_t probe);
 
-/// || a - b || / || b ||; where b is nothing but rounding beside the whole gradient, relative to
-/// that rounding.
+/// || a - b || / max(|| b ||, smallest): where b is only rounding, relative to the rounding of the
+/// whole gradient.
 MT_API double relative_difference(const WholeTensor& a, const WholeTensor& b, double smallest);
 /// The norm below which a gradient is rounding only: u times that of all gradients together.
 MT_API double smallest_gradient(const LayoutFigures& reference, double unit_roundoff);

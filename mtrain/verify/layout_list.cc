@@ -101,8 +101,7 @@ class Judge {
     Report report;
     ConfigContainer config =
         ConfigContainer::load({.recipe = "the twin", .text = recipe_}, catalog_, report);
-    const Node* experts = config.root().find("model.moe.experts");
-    return experts && experts->as_int() > 1;
+    return config.fact(Fact::experts).value_or(0) > 1;
   }
 
  private:

@@ -1,6 +1,6 @@
-// The parallel layouts that a recipe can be trained in on a number of ranks: every combination of
-// sizes, schedules and ways is held against the recipe's own rules, so that the list needs no
-// knowledge of its own about what goes with what. Stateless.
+// Lists the parallel layouts that are valid for a recipe on a number of ranks. Every combination of
+// sizes, schedules and variants is checked against the rules of recipes, so the list needs no
+// separate knowledge of valid combinations. Stateless functions; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace mtrain {
 
-/// One way to lay out ranks. What the sizes leave is data parallel.
+/// One layout of ranks. The remaining factor is data parallel.
 struct RankLayout {
   int64_t ranks = 1, tp = 1, pp = 1, vp = 1, cp = 1, ep = 1, etp = 1, zero = 0;
   bool sp = false;
@@ -18,8 +18,8 @@ struct RankLayout {
   std::string cp_comm = "p2p";     // dist.cp_comm of every block
   std::string recompute = "none";  // model.recompute
   int64_t dp() const { return ranks / (tp * pp * cp); }
-  /// How many axes and choices differ from those of one rank: the simplest layout that fails says
-  /// most.
+  /// The number of axes and choices that differ from those of one rank. The simplest failing layout
+  /// is the most informative.
   int distance() const;
   bool operator==(const RankLayout&) const = default;
 };
@@ -32,19 +32,20 @@ MT_API std::vector<std::string> overrides(const RankLayout& layout);
 /// Layouts that are refused for the same reason.
 struct RefusedLayouts {
   std::string reason;  // "rule tp-divides-heads", "expert parallelism"
-  std::string detail;  // the message to the first of them
+  std::string detail;  // the message for the first of them
   std::vector<RankLayout> layouts;
 };
 
 struct LayoutList {
-  std::vector<RankLayout> legal;          // simple ones first
-  std::vector<RefusedLayouts> refused;    // by rule
-  std::vector<RefusedLayouts> not_built;  // legal, but they need a part that this build lacks
+  std::vector<RankLayout> legal;        // simple ones first
+  std::vector<RefusedLayouts> refused;  // by rule
+  std::vector<RefusedLayouts>
+      not_built;  // valid, but they need a part that this build does not have
   size_t candidates = 0;
 };
 
-/// Tries every combination on exactly `ranks` ranks. What has no meaning is not varied: a schedule
-/// without a pipeline, say. `recipe` is the text of a recipe that is in order on one rank.
+/// Tries every combination on exactly `ranks` ranks. Does not vary choices without effect, e.g. a
+/// schedule without a pipeline. `recipe`: the text of a recipe that is valid on one rank.
 MT_API LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, int64_t ranks);
 
 /// A subset in which every two values of two different choices that occur together in `layouts`

@@ -129,9 +129,9 @@ LayoutVerifier::LayoutVerifier(const Recipe& recipe, PluginHost& plugins, Verify
   const Settings& settings = on_one_rank.settings;
   dtype_ = settings.mixed_precision.compute_type();
   sample_tokens_ = settings.model.seq_length;
-  const Node* blocks = on_one_rank.config.root().find("model.layers");
-  whole_ = {blocks && blocks->is(NodeKind::integer) ? blocks->as_int() : 0,
-            settings.global_batch()};
+  const ConfigContainer& config = on_one_rank.config;
+  whole_ = {config.fact(Fact::layers).value_or(0), settings.global_batch(),
+            config.setting_of(Fact::layers)};
   layouts_ = list_layouts(twin_, plugins_, options_.ranks);
   std::string name = (fs::temp_directory_path() / "mtrain-verify-XXXXXX").string();
   MT_USER_CHECK(::mkdtemp(name.data()) != nullptr, ErrorClass::io,

@@ -1,7 +1,7 @@
-// Whether a recipe trains the same model in every parallel layout: its shrunken twin is trained on
-// one rank, then in each layout over ranks that are threads, and losses, gradient norms and each
-// parameter's gradient are compared. A layout is held against a twin of the size that it has use
-// for. Refers to the recipe and the plugins; for one thread.
+// Verifies that a recipe trains the same model in every parallel layout. A small twin of the recipe
+// is trained on one rank, then in each layout with ranks as threads; losses, gradient norms and
+// each parameter's gradient are compared. Each layout uses a twin of a suitable size (twin_size).
+// Refers to the plugins, which must outlive it. Not synchronised: one thread at a time.
 #pragma once
 #include <functional>
 #include <map>
@@ -19,13 +19,13 @@ namespace mtrain {
 struct LayoutVerdict {
   enum class Kind { same, differs, failed };
   RankLayout layout;
-  TwinSize size;  // of the twin that was trained
+  TwinSize size;  // the size of the trained twin
   Kind kind = Kind::same;
-  std::string problem;  // what differs or failed, and what that looks like; empty when nothing
-  // Largest relative differences from one rank: of the first step, and over all steps.
+  std::string problem;  // what differs or failed, and a probable cause; empty for Kind::same
+  // Largest relative differences from one rank: in the first step, and over all steps.
   double loss_first = 0, norm_first = 0, gradient = 0, loss = 0, norm = 0;
-  std::string worst_gradient;  // the parameter whose gradient differs most beside its bound
-  double share = 0;            // the largest difference as a share of its bound
+  std::string worst_gradient;  // the parameter whose gradient differs most relative to its bound
+  double share = 0;            // the largest difference as a fraction of its bound
   double seconds = 0;
   std::vector<int64_t> memory;  // peak bytes of tensors, per rank
   std::map<std::string, int64_t>
@@ -34,13 +34,12 @@ struct LayoutVerdict {
 
 struct VerifyOptions {
   int64_t ranks = 2, steps = 5;
-  int64_t probes = 3;          // disturbed runs of one rank that the bound is measured with
-  std::function<bool()> stop;  // asked before every step; true ends everything with Error
-  Communicator* world =
-      nullptr;  // ranks that are processes, each with a verifier of its own; null: threads
+  int64_t probes = 3;             // disturbed runs of one rank, to measure the bound
+  std::function<bool()> stop;     // called before every step; true ends the verification with Error
+  Communicator* world = nullptr;  // ranks as processes, each with its own verifier; null: threads
 };
 
-/// What one rank makes of a twin of one size.
+/// The figures of one rank for a twin of one size, and the bound.
 struct LayoutReference {
   LayoutFigures figures;
   LayoutBound bound;
@@ -48,7 +47,7 @@ struct LayoutReference {
 
 class MT_API LayoutVerifier {
  public:
-  /// Makes the twin and lists its layouts. Throws Error(config) when the recipe cannot be trained
+  /// Builds the twin and lists its layouts. Throws Error(config) when the recipe cannot be trained
   /// on one rank.
   LayoutVerifier(const Recipe& recipe, PluginHost& plugins, VerifyOptions options);
   ~LayoutVerifier();
@@ -59,15 +58,16 @@ class MT_API LayoutVerifier {
   const LayoutList& layouts() const { return layouts_; }
   DType dtype() const { return dtype_; }
   const TwinSize& whole() const { return whole_; }
-  /// One rank's figures of the whole twin, and of what a layout is held against. Trains on one
-  /// rank, undisturbed and disturbed, when they are asked for first.
+  /// The reference of one rank for the whole twin, and for the twin of a layout's size. The first
+  /// call trains on one rank, undisturbed and disturbed.
   const LayoutReference& reference() { return reference(whole_); }
   const LayoutReference& reference(const RankLayout& layout) {
     return reference(twin_size(whole_, layout));
   }
-  /// All that were asked for.
+  /// All references so far.
   const std::map<TwinSize, LayoutReference>& references() const { return references_; }
-  /// Trains the twin in this layout and compares. An error of training is a verdict, not thrown.
+  /// Trains the twin in this layout and compares. A training error becomes a verdict and is not
+  /// thrown.
   LayoutVerdict verify(const RankLayout& layout);
   /// Compares figures of a run with the reference.
   LayoutVerdict judge(const RankLayout& layout, const LayoutFigures& figures);
@@ -80,7 +80,7 @@ class MT_API LayoutVerifier {
   PluginHost& plugins_;
   VerifyOptions options_;
   std::string twin_;
-  fs::path folder_;  // where the runs think they could save
+  fs::path folder_;  // run.dir of the runs, which save nothing
   LayoutList layouts_;
   DType dtype_ = DType::f32;
   int64_t sample_tokens_ = 0;

@@ -45,12 +45,14 @@ void place(const Parameter& p, int64_t begin, const Tensor& tensor, WholeTensors
   if (first) whole = whole_of(p.global);
   for (const ParamBox& box : p.boxes_of(begin, begin + tensor.numel())) {
     if (!box.is_primary) continue;
-    for_each_run(box, p.global, p.local, [&](int64_t to, int64_t from, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) {
-        whole.values[static_cast<size_t>(to + i)] = local[static_cast<size_t>(from - begin + i)];
-        ++whole.given[static_cast<size_t>(to + i)];
-      }
-    });
+    for_each_run(box.global, p.global, box.local, p.local,
+                 [&](int64_t to, int64_t from, int64_t count) {
+                   for (int64_t i = 0; i < count; ++i) {
+                     whole.values[static_cast<size_t>(to + i)] =
+                         local[static_cast<size_t>(from - begin + i)];
+                     ++whole.given[static_cast<size_t>(to + i)];
+                   }
+                 });
   }
 }
 
@@ -60,11 +62,13 @@ int64_t apart_from(const WholeTensor& whole, const ParamSlice& slice) {
   std::vector<float> local = on_host(slice.master);
   int64_t apart = 0;
   for (const ParamBox& box : p.boxes_of(slice.begin, slice.begin + slice.count))
-    for_each_run(box, p.global, p.local, [&](int64_t in_whole, int64_t here, int64_t count) {
-      for (int64_t i = 0; i < count; ++i)
-        apart += std::bit_cast<uint32_t>(whole.values[static_cast<size_t>(in_whole + i)]) !=
-                 std::bit_cast<uint32_t>(local[static_cast<size_t>(here - slice.begin + i)]);
-    });
+    for_each_run(
+        box.global, p.global, box.local, p.local,
+        [&](int64_t in_whole, int64_t here, int64_t count) {
+          for (int64_t i = 0; i < count; ++i)
+            apart += std::bit_cast<uint32_t>(whole.values[static_cast<size_t>(in_whole + i)]) !=
+                     std::bit_cast<uint32_t>(local[static_cast<size_t>(here - slice.begin + i)]);
+        });
   return apart;
 }
 

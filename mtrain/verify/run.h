@@ -1,6 +1,6 @@
-// One layout's run of the twin, kept as what does not depend on the layout: losses and norms per
-// step, and the first step's gradients as whole tensors by name, put together from what each rank
-// holds. Values.
+// Runs the twin in one layout and returns figures that do not depend on the layout: losses and
+// norms per step, and the first step's gradients as whole tensors by name, assembled from the
+// shards of all ranks. Values.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -21,18 +21,16 @@ class ParamList;
 struct WholeTensor {
   std::vector<int64_t> sizes;
   std::vector<float> values;
-  std::vector<uint8_t> given;  // by how many ranks each element came: one, or the layout's account
-                               // of itself is wrong
+  std::vector<uint8_t> given;  // the number of ranks that contributed each element; must be one
 };
 
 struct LayoutFigures {
   std::vector<double> losses, norms;             // per step
   std::map<std::string, WholeTensor> gradients;  // of the first step, before clipping
-  std::vector<std::string>
-      drifted;                  // copies of a weight that are not the same bits after the last step
-  std::vector<int64_t> memory;  // peak bytes of tensors, per rank
+  std::vector<std::string> drifted;  // weights whose copies have different bits after the last step
+  std::vector<int64_t> memory;       // peak bytes of tensors, per rank
   std::map<std::string, CommCounters>
-      sent;  // what the first rank sent in the last step along each axis
+      sent;  // traffic that rank 0 sent in the last step along each axis
   double seconds = 0;
 };
 
@@ -40,18 +38,18 @@ struct LayoutRunOptions {
   int64_t steps = 1;
   /// Called on every rank before each step, with its own parameters.
   std::function<void(ParamList&, int64_t step)> before_step;
-  /// Asked before every step; true ends the run early.
+  /// Called before every step; true ends the run early.
   std::function<bool()> stop;
-  /// Ranks that are processes; null: threads of this one.
+  /// Ranks as processes; null: threads of this process.
   Communicator* world = nullptr;
-  /// With `world`: the parameters of the whole model, by which ranks tell each other what they
-  /// hold.
+  /// With `world`: the shapes of all parameters of the model, which ranks need to exchange their
+  /// shards.
   const std::map<std::string, WholeTensor>* shapes = nullptr;
 };
 
-/// Trains `recipe` on its ranks. Throws what building or training throws. With `world` every rank
-/// calls it and gets the figures, but for memory, of which each gets its own, and bytes and copies
-/// that drifted, which are the rank's.
+/// Trains `recipe` on its ranks. Rethrows errors of building or training. With `world` it is
+/// collective: every rank gets all figures, except that `memory`, `sent` and `drifted` are those of
+/// the rank itself.
 MT_API LayoutFigures run_layout(const Recipe& recipe, PluginHost& plugins,
                                 const LayoutRunOptions& options);
 

@@ -34,27 +34,44 @@ class Shrinker {
   std::string section_;
 };
 
+/// Reads and changes the settings that publish facts.
+class FactShrinker {
+ public:
+  FactShrinker(Node& tree, const ConfigContainer& config) : tree_(tree), config_(config) {}
+  int64_t get(Fact fact, int64_t otherwise = 0) const {
+    return config_.fact(fact).value_or(otherwise);
+  }
+  void set(Fact fact, int64_t value) {
+    const std::string path = config_.setting_of(fact);
+    if (!path.empty() && tree_.find(path)) tree_.set(path, Node::integer(value));
+  }
+
+ private:
+  Node& tree_;
+  const ConfigContainer& config_;
+};
+
 /// Heads keep their number per key/value head, and their width against the stream's.
-void shrink_heads(Shrinker& model, int64_t heads, int64_t dim) {
-  int64_t whole = model.get("heads", 1), shared = model.get("kv_heads");
-  int64_t width = model.get("head_dim"), hidden = model.get("hidden_size");
-  model.set("heads", heads);
-  model.set("hidden_size", heads * dim);
+void shrink_heads(FactShrinker& model, int64_t heads, int64_t dim) {
+  int64_t whole = model.get(Fact::heads, 1), shared = model.get(Fact::kv_heads);
+  int64_t width = model.get(Fact::head_dim), hidden = model.get(Fact::hidden_size);
+  model.set(Fact::heads, heads);
+  model.set(Fact::hidden_size, heads * dim);
   if (shared > 0) {
     int64_t fewer = std::max<int64_t>(1, heads * shared / whole);
     while (heads % fewer != 0) --fewer;  // of five or seven heads
-    model.set("kv_heads", fewer);
+    model.set(Fact::kv_heads, fewer);
   }
   if (width > 0)
-    model.set("head_dim", width * whole > hidden   ? 2 * dim
-                          : width * whole < hidden ? dim / 2
-                                                   : dim);
-  if (model.get("ffn_hidden_size") > 0) model.set("ffn_hidden_size", 2 * heads * dim);
+    model.set(Fact::head_dim, width * whole > hidden   ? 2 * dim
+                              : width * whole < hidden ? dim / 2
+                                                       : dim);
+  if (model.get(Fact::ffn_hidden_size) > 0) model.set(Fact::ffn_hidden_size, 2 * heads * dim);
 }
 
-void shrink_experts(Shrinker& moe, int64_t ranks, int64_t hidden) {
-  if (moe.get("experts") == 0) return;
-  moe.set("experts", round_up(4, ranks));
+void shrink_experts(FactShrinker& model, Shrinker& moe, int64_t ranks, int64_t hidden) {
+  if (model.get(Fact::experts) == 0) return;
+  model.set(Fact::experts, round_up(4, ranks));
   moe.at_most("top_k", 2);
   if (moe.get("ffn_hidden_size") > 0) moe.set("ffn_hidden_size", hidden);
   moe.at_most("shared_ffn_hidden_size", hidden);
@@ -71,16 +88,17 @@ int64_t num_blocks(int64_t ranks) {
   return 2 * ranks <= kMaxBlocks ? 2 * ranks : std::min(ranks, kMaxBlocks);
 }
 
-void shrink_model(Node& tree, int64_t ranks) {
+void shrink_model(Node& tree, const ConfigContainer& config, int64_t ranks) {
   Shrinker model(tree, "model"), moe(tree, "model.moe");
+  FactShrinker sizes(tree, config);
   auto chosen = [&](const char* key) {
     const Node* type = tree.find(cat("mixed_precision.", key));
     return type && type->as_text() != "none";
   };
   bool small = chosen("fp8") || chosen("fp4");
   int64_t heads = round_up(4, ranks), dim = small ? kSmallHeadDim : kHeadDim;
-  shrink_heads(model, heads, dim);
-  model.set("layers", num_blocks(ranks));
+  shrink_heads(sizes, heads, dim);
+  sizes.set(Fact::layers, num_blocks(ranks));
   model.set("seq_length", round_up(16, (small ? 16 : 4) * ranks));
   Shrinker precision(tree, "mixed_precision");
   precision.at_most("first_bf16_layers", 1);
@@ -89,7 +107,7 @@ void shrink_model(Node& tree, int64_t ranks) {
   model.set("vocab_multiple", 1);
   model.set("recompute_layers", 1);
   if (model.get("max_positions") > 0) model.set("max_positions", model.get("seq_length"));
-  shrink_experts(moe, ranks, heads * dim);
+  shrink_experts(sizes, moe, ranks, heads * dim);
   for (const char* of_its_own :
        {"recompute", "recompute_method", "recompute_modules", "recompute_distribute", "init_from"})
     tree.erase(cat("model.", of_its_own));
@@ -140,7 +158,7 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
   if (const Node* order = given.find("dist.order")) tree.set("dist.order", *order);
   tree.set("dist.silence_seconds",
            Node::number(0));  // a layout that fails must not end the process that compares them
-  shrink_model(tree, ranks);
+  shrink_model(tree, recipe.config, ranks);
   add_training(tree, ranks, steps);
   return write_yaml(tree);
 }
@@ -159,7 +177,7 @@ TwinSize twin_size(const TwinSize& whole, const RankLayout& layout) {
 
 std::vector<std::string> overrides(const TwinSize& size) {
   std::vector<std::string> settings = {cat("train.global_batch_size=", size.samples)};
-  if (size.blocks > 0) settings.push_back(cat("model.layers=", size.blocks));
+  if (size.blocks > 0) settings.push_back(cat(size.blocks_setting, "=", size.blocks));
   return settings;
 }
 

@@ -76,6 +76,7 @@ Case rope_case(const RopeRow& row) {
         reference::rope(dy, row.heads, row.rotary_dim, angles.cos, angles.sin, positions, -1)};
   };
   c.bound.sums = 4;
+  c.remove = [](KernelTable& kernels) { kernels.rope = nullptr; };
   return c;
 }
 

@@ -1,4 +1,4 @@
-// add, silu_mul, gelu, embedding and dropout.
+// add, mul, scale, silu_mul, gelu, embedding and dropout.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -31,6 +31,51 @@ TEST_CASE("add: values and gradients") {
     }
 }
 
+TEST_CASE("mul: values and gradients") {
+  Figures figures("mul");
+  for (int64_t rows : kOddSizes)
+    for (int64_t cols : {1, 33, 129}) {
+      Case c = binary_case("mul", rows, cols, 1);
+      c.op = [](Run&, std::vector<Tensor>& t) { return mul(t[0], t[1]); };
+      c.forward = [](const std::vector<Values>& v) { return reference::mul(v[0], v[1]); };
+      c.backward = [](const std::vector<Values>& v, const Values& dy) {
+        return std::vector<Values>{reference::mul(dy, v[1]), reference::mul(dy, v[0])};
+      };
+      check(c, figures);
+    }
+}
+
+TEST_CASE("mul: a square has two summands in its gradient") {
+  Fixture lab;
+  Run& run = lab.run();
+  auto probe = std::make_shared<Catcher>();
+  Tensor x = make(run, {1, -2, 3}, {1, 3}, DType::f32);
+  x.set_node(probe);
+  Tensor y = mul(x, x);
+  CHECK(values_of(y) == Values{1, 4, 9});
+  backward(y, make(run, {1, 1, 0.5}, {1, 3}, DType::f32));
+  CHECK(values_of(probe->grad) == Values{2, -4, 3});
+}
+
+TEST_CASE("scale: values and gradients") {
+  Figures figures("scale");
+  for (int64_t rows : kOddSizes)
+    for (float factor : {0.375f, -8.0f, 0.0f}) {
+      Case c{.name = cat("scale ", factor, " ", rows), .out = {rows, 33}};
+      c.inputs = {{"x", {rows, 33}, random_values(rows * 33, "x")}};
+      auto scaled = [=](Values v) {
+        for (double& x : v) x *= static_cast<double>(factor);
+        return v;
+      };
+      c.op = [=](Run&, std::vector<Tensor>& t) { return scale(t[0], factor); };
+      c.forward = [=](const std::vector<Values>& v) { return scaled(v[0]); };
+      c.backward = [=](const std::vector<Values>&, const Values& dy) {
+        return std::vector<Values>{scaled(dy)};
+      };
+      check(c, figures);
+    }
+}
+
 TEST_CASE("silu_mul: values and gradients") {
   Figures figures("silu_mul");
   for (int64_t rows : kOddSizes)
@@ -41,6 +86,7 @@ TEST_CASE("silu_mul: values and gradients") {
       c.backward = [](const std::vector<Values>& v, const Values& dy) {
         return reference::silu_mul_backward(dy, v[0], v[1]);
       };
+      c.remove = [](KernelTable& kernels) { kernels.silu_mul = nullptr; };
       check(c, figures);
     }
 }
@@ -61,10 +107,39 @@ TEST_CASE("gelu: values and gradients, exact and approximate") {
         c.backward = [=](const std::vector<Values>& v, const Values& dy) {
           return std::vector<Values>{reference::gelu_backward(dy, v[0], tanh_form)};
         };
+        c.remove = [](KernelTable& kernels) { kernels.gelu = nullptr; };
         c.bound.sums =
             32;  // 1 - sigmoid loses its low bits before it is multiplied by the inner slope
         check(c, figures);
       }
+}
+
+TEST_CASE("a backend that has the forward kernel alone runs the composition") {
+  Fixture lab, whole;
+  lab.kernels().silu_mul_backward = nullptr;
+  auto gradient = [](Run& run) {
+    auto probe = std::make_shared<Catcher>();
+    Tensor gate = make(run, {-2, 0.5, 3}, {1, 3}, DType::f32);
+    gate.set_node(probe);
+    Tensor y = silu_mul(gate, make(run, {1, 2, 3}, {1, 3}, DType::f32));
+    backward(y, make(run, {1, 1, 1}, {1, 3}, DType::f32));
+    return values_of(probe->grad);
+  };
+  check_close(gradient(lab.run()), gradient(whole.run()), DType::f32, {}, "gradient of gate");
+}
+
+TEST_CASE("a backend that lacks a kernel of the composition too is named with that kernel") {
+  Fixture lab;
+  lab.kernels().gelu = nullptr;
+  lab.kernels().unary = nullptr;
+  Tensor x = make(lab.run(), {1, 2}, {1, 2}, DType::f32);
+  std::string said;
+  try {
+    gelu(x, GeluKind::erf);
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  CHECK(said.find("has no kernel 'unary'") != std::string::npos);
 }
 
 TEST_CASE("activations: far from zero they are the identity or nothing, never NaN") {
@@ -124,12 +199,6 @@ Values dropout_factors(Run& run, int64_t count, int64_t first, double p) {
   return factors;
 }
 
-Values product(const Values& a, const Values& b) {
-  Values out = a;
-  for (size_t i = 0; i < out.size(); ++i) out[i] *= b[i];
-  return out;
-}
-
 TEST_CASE("dropout: values and gradients") {
   Figures figures("dropout");
   for (int64_t rows : kOddSizes)
@@ -148,10 +217,11 @@ TEST_CASE("dropout: values and gradients") {
         run.first_token = 0;
         return y;
       };
-      c.forward = [=](const std::vector<Values>& v) { return product(v[0], factors); };
+      c.forward = [=](const std::vector<Values>& v) { return reference::mul(v[0], factors); };
       c.backward = [=](const std::vector<Values>&, const Values& dy) {
-        return std::vector<Values>{product(dy, factors)};
+        return std::vector<Values>{reference::mul(dy, factors)};
       };
+      c.remove = [](KernelTable& kernels) { kernels.dropout = nullptr; };
       check(c, figures);
     }
 }

@@ -25,14 +25,16 @@ namespace mtrain::contract {
 class GuardBackend final : public Backend {
  public:
   explicit GuardBackend(std::unique_ptr<Backend> inner)
-      : inner_(std::move(inner)), stream_(inner_->stream({})) {}
+      : inner_(std::move(inner)), kernels_(inner_->kernels()), stream_(inner_->stream({})) {}
 
   std::string_view name() const override { return inner_->name(); }
   Probe probe() const override { return inner_->probe(); }
   bool pooled() const override { return false; }
   bool host_memory() const override { return inner_->host_memory(); }
   std::unique_ptr<Stream> stream(Device device) override { return inner_->stream(device); }
-  const KernelTable& kernels() const override { return inner_->kernels(); }
+  const KernelTable& kernels() const override { return kernels_; }
+  /// A copy of the backend's table, from which a test may remove kernels.
+  KernelTable& own_kernels() { return kernels_; }
   void copy(Stream& stream, void* to, const void* from, size_t bytes) override {
     inner_->copy(stream, to, from, bytes);
   }
@@ -98,6 +100,7 @@ class GuardBackend final : public Backend {
   }
 
   std::unique_ptr<Backend> inner_;
+  KernelTable kernels_;
   std::unique_ptr<Stream> stream_;
   std::map<void*, size_t> live_;
   std::vector<std::string> faults_;

@@ -227,6 +227,36 @@ void check_without_tape(Run& run, const Case& c, const Setting& s, const Outcome
   CHECK_MESSAGE(values_of(out) == taped.out, c.name, " differs without a tape");
 }
 
+Setting onto_gradients(const Case& c, Setting s) {
+  for (size_t i = 0; i < c.inputs.size(); ++i)
+    s.prior.push_back(round_to(random_values(c.inputs[i].shape.numel(), cat("prior ", i)),
+                               c.inputs[i].parameter ? DType::f32 : s.dtype));
+  return s;
+}
+
+/// The composition against the definition, and what the fused kernels gave against the composition.
+void check_composition(const Place& place, Case c, const Setting& s, const Outcome& fused,
+                       Figures& figures) {
+  c.name += " composed";
+  c.bound.sums *= 4;  // float results of each small op are rounded
+  Fixture lab(place.make(1)), wide(place.make(3));
+  c.remove(lab.kernels()), c.remove(wide.kernels());
+  Outcome plain = execute(lab.run(), c, s);
+  check_values(c, s, plain, figures);
+  CHECK_MESSAGE(execute(wide.run(), c, s) == plain, c.name, " depends on the number of threads");
+  check_without_tape(lab.run(), c, s, plain);
+  Setting more = onto_gradients(c, s);
+  check_values(c, more, execute(lab.run(), c, more), figures);
+
+  Bound both = c.bound;
+  both.inner += 1;  // each of the two is rounded to the dtype
+  std::string against = cat(c.name, " and fused, ", name(s.dtype));
+  check_close(fused.out, plain.out, s.dtype, both, against);
+  for (size_t i = 0; i < c.inputs.size(); ++i)
+    check_close(fused.grads[i], plain.grads[i], c.inputs[i].parameter ? DType::f32 : s.dtype, both,
+                cat(against, ", gradient of ", c.inputs[i].name));
+}
+
 void check_at(const Place& place, const Case& c, const Setting& s, Figures& figures) {
   std::string where = cat(c.name, " ", name(s.dtype));
   INFO("at ", place.name);
@@ -237,10 +267,7 @@ void check_at(const Place& place, const Case& c, const Setting& s, Figures& figu
   CHECK_MESSAGE(execute(wide.run(), c, s) == first, where, " depends on the number of threads");
   check_without_tape(lab.run(), c, s, first);
 
-  Setting more = s;
-  for (size_t i = 0; i < c.inputs.size(); ++i)
-    more.prior.push_back(round_to(random_values(c.inputs[i].shape.numel(), cat("prior ", i)),
-                                  c.inputs[i].parameter ? DType::f32 : s.dtype));
+  Setting more = onto_gradients(c, s);
   check_values(c, more, execute(lab.run(), c, more), figures);
 
   for (size_t i = 0; c.inputs.size() > 1 && i < c.inputs.size(); ++i) {
@@ -249,6 +276,8 @@ void check_at(const Place& place, const Case& c, const Setting& s, Figures& figu
     CHECK_MESSAGE(execute(lab.run(), c, alone).grads[i] == first.grads[i], where, ": gradient of ",
                   c.inputs[i].name, " alone differs");
   }
+  if (c.remove && place.name == places().front().name)
+    check_composition(place, c, s, first, figures);
 }
 
 }  // namespace

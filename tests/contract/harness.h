@@ -3,7 +3,8 @@
 // gradient with the definition evaluated on the inputs as rounded to the dtype; with empty and with
 // filled gradients; with each input alone wanting one; without a tape; on one and on several
 // threads, which must agree to the bit; and all of it between guard bytes, and in every place of
-// the program (places.h): the instruction levels of this CPU, or a GPU.
+// the program (places.h): the instruction levels of this CPU, or a GPU. The composition of a fused
+// op is tested in the first place.
 #pragma once
 #include <functional>
 #include <optional>
@@ -40,6 +41,8 @@ class Fixture {
   explicit Fixture(std::unique_ptr<Backend> backend, uint64_t seed = 11);
   ~Fixture();
   Run& run() { return *run_; }
+  /// The kernels of this rank's backend; one that is set to null is missing from now on.
+  KernelTable& kernels() { return backend_->own_kernels(); }
 
  private:
   std::unique_ptr<GuardBackend> backend_;
@@ -72,6 +75,9 @@ struct Case {
   std::function<Values(const std::vector<Values>&)> forward;
   std::function<std::vector<Values>(const std::vector<Values>&, const Values& dy)> backward;
   Bound bound;
+  /// Of a fused op: removes its kernels, so that its composition runs. check() tests the
+  /// composition too, and compares the fused kernels with it.
+  std::function<void(KernelTable&)> remove = {};
 };
 
 /// What a table of cases came to: how many, and the largest deviation in units of what is allowed.

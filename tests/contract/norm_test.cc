@@ -21,6 +21,7 @@ Case rms_case(int64_t rows, int64_t cols, double scale) {
   // Of a single column all but eps cancels in dx: what is left is the rounding of dy*w*rstd, which
   // is large where x is small.
   if (cols == 1) c.bound.sums *= 4;
+  c.remove = [](KernelTable& kernels) { kernels.rms_norm = nullptr; };
   return c;
 }
 
@@ -45,6 +46,7 @@ Case layer_case(int64_t rows, int64_t cols, bool bias, double mean) {
   // Subtracting the mean leaves its rounding: as large as the mean itself, in units of the
   // deviation.
   c.bound.sums = 16 + 8 * mean;
+  c.remove = [](KernelTable& kernels) { kernels.layer_norm = nullptr; };
   return c;
 }
 

@@ -143,6 +143,12 @@ double sigmoid(double x) {
 }
 }  // namespace
 
+Values mul(const Values& a, const Values& b) {
+  Values y = a;
+  for (size_t i = 0; i < y.size(); ++i) y[i] *= b[i];
+  return y;
+}
+
 Values silu_mul(const Values& gate, const Values& up) {
   Values y = up;
   for (size_t i = 0; i < y.size(); ++i) y[i] *= gate[i] * sigmoid(gate[i]);

@@ -33,6 +33,7 @@ Values embedding_backward(const Values& dy, const std::vector<int32_t>& ids, int
                           int64_t cols);
 
 Values add(const Values& a, const Values& b);
+Values mul(const Values& a, const Values& b);
 Values silu_mul(const Values& gate, const Values& up);
 /// {d_gate, d_up}
 std::vector<Values> silu_mul_backward(const Values& dy, const Values& gate, const Values& up);

@@ -4,6 +4,7 @@
 #include "check.h"
 #include "mtrain/base/error.h"
 #include "runtime_api.h"
+#include "table.h"
 
 using namespace mtrain;
 using cuda::judge;
@@ -65,4 +66,11 @@ TEST_CASE("failures of calls carry the class of who has to act") {
   CHECK(caught(cudaErrorLaunchFailure) == ErrorClass::peer);
   CHECK(caught(cudaErrorIllegalAddress) == ErrorClass::peer);
   CHECK_NOTHROW(cuda::check(cudaSuccess, "a kernel"));
+}
+
+TEST_CASE("the CUDA backend offers every kernel") {
+  KernelTable kernels = cuda::cuda_kernels();
+#define MT_CHECK_KERNEL(entry, Args) CHECK_MESSAGE((kernels.entry != nullptr), #entry);
+  MT_KERNELS(MT_CHECK_KERNEL)
+#undef MT_CHECK_KERNEL
 }

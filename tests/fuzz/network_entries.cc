@@ -13,13 +13,13 @@
 #include <optional>
 #include <vector>
 
-#include "greeting.h"
 #include "mtrain/base/error.h"
 #include "mtrain/comm/job_judge.h"
 #include "mtrain/comm/watch_message.h"
 #include "mtrain/comm/watch_socket.h"
+#include "plugins/comm/tcp/greeting.h"
+#include "plugins/comm/tcp/wires.h"
 #include "tests/fuzz/entries.h"
-#include "wires.h"
 
 namespace mtrain::fuzz {
 namespace {
@@ -51,7 +51,7 @@ class Input {
   std::string_view left_;
 };
 
-mpi::Place place_of(int rank) {
+tcp::Place place_of(int rank) {
   return {.rank = rank,
           .size = 4,
           .address = {},
@@ -60,7 +60,7 @@ mpi::Place place_of(int rank) {
           .secret = {"a secret of sixteen", "a test"}};
 }
 
-std::string taken_out(mpi::Greeting& from) {
+std::string taken_out(tcp::Greeting& from) {
   std::string bytes(from.unsent());
   from.sent(bytes.size());
   return bytes;
@@ -69,9 +69,9 @@ std::string taken_out(mpi::Greeting& from) {
 /// Two ends of one job, whose messages are changed under way: (which, where, how) of three bytes
 /// each.
 void changed_greeting(Input& input) {
-  mpi::Greeting called = mpi::Greeting::called(place_of(0)),
-                caller = mpi::Greeting::calls(place_of(1), 0, 5);
-  std::vector<std::pair<mpi::Greeting*, mpi::Greeting*>> ways = {
+  tcp::Greeting called = tcp::Greeting::called(place_of(0)),
+                caller = tcp::Greeting::calls(place_of(1), 0, 5);
+  std::vector<std::pair<tcp::Greeting*, tcp::Greeting*>> ways = {
       {&called, &caller}, {&caller, &called}, {&called, &caller}};
   std::string changes(input.rest());
   for (size_t message = 0; message < ways.size(); ++message) {
@@ -85,13 +85,13 @@ void changed_greeting(Input& input) {
     if (bytes.empty()) return;
     to->take(std::string_view(bytes).substr(0, to->wanted()));
     if (bytes != sent)
-      return promise(to->state() != mpi::Greeting::State::proven || message == 0,
+      return promise(to->state() != tcp::Greeting::State::proven || message == 0,
                      "no changed message is believed");
-    if (to == &called && called.state() == mpi::Greeting::State::proven)
-      called.answer(mpi::Greeting::Verdict::welcome);
+    if (to == &called && called.state() == tcp::Greeting::State::proven)
+      called.answer(tcp::Greeting::Verdict::welcome);
   }
-  promise(caller.state() == mpi::Greeting::State::proven &&
-              called.state() == mpi::Greeting::State::proven,
+  promise(caller.state() == tcp::Greeting::State::proven &&
+              called.state() == tcp::Greeting::State::proven,
           "unchanged ones are believed");
 }
 
@@ -99,7 +99,7 @@ void changed_greeting(Input& input) {
 struct Wanted {
   static constexpr size_t kBehind = 1 << 16;
   Wanted(uint32_t tag, int peer, size_t size) : memory(size + kBehind, std::byte{0x5A}) {
-    request = std::make_shared<mpi::Request>(mpi::Request{.channel = 7,
+    request = std::make_shared<tcp::Request>(tcp::Request{.channel = 7,
                                                           .peer = peer,
                                                           .tag = tag,
                                                           .data = memory.data(),
@@ -113,7 +113,7 @@ struct Wanted {
     promise(untouched, "nothing is written behind it");
   }
   std::vector<std::byte> memory;
-  std::shared_ptr<mpi::Request> request;
+  std::shared_ptr<tcp::Request> request;
 };
 
 /// Rank 0 of three over sockets, whose other ranks are the input.
@@ -149,7 +149,7 @@ struct Job {
       while (::recv(theirs, buffer, sizeof buffer, 0) > 0) continue;
   }
   int others[2] = {-1, -1};
-  std::optional<mpi::Wires> wires;
+  std::optional<tcp::Wires> wires;
 };
 
 }  // namespace
@@ -158,17 +158,17 @@ void tcp_greeting(std::string_view bytes) {
   Input input(bytes);
   unsigned how = input.byte();
   if (how % 4 >= 2) return changed_greeting(input);
-  mpi::Greeting greeting =
-      how % 2 == 0 ? mpi::Greeting::called(place_of(0)) : mpi::Greeting::calls(place_of(1), 0, 5);
+  tcp::Greeting greeting =
+      how % 2 == 0 ? tcp::Greeting::called(place_of(0)) : tcp::Greeting::calls(place_of(1), 0, 5);
   while (!input.empty() && greeting.wanted() > 0) {
-    promise(greeting.wanted() <= sizeof(mpi::Greeting::Hello),
+    promise(greeting.wanted() <= sizeof(tcp::Greeting::Hello),
             "no more is wanted than a message has");
     greeting.take(input.take(std::min<size_t>(greeting.wanted(), 1 + how / 4)));
     taken_out(greeting);
   }
-  promise(greeting.state() != mpi::Greeting::State::proven,
+  promise(greeting.state() != tcp::Greeting::State::proven,
           "nobody is believed without the secret");
-  promise(greeting.state() == mpi::Greeting::State::going || !greeting.reason().empty(),
+  promise(greeting.state() == tcp::Greeting::State::going || !greeting.reason().empty(),
           "a refusal has words");
 }
 
@@ -187,7 +187,7 @@ void tcp_wires(std::string_view bytes) {
     if (what / 2 % 4 == 1 || what / 2 % 4 == 2)
       goes_on = job.step([&] { job.wires->receive(wanted.back()->request); });
     if (what / 2 % 4 == 3)
-      job.wires->send(std::make_shared<mpi::Request>(mpi::Request{.channel = 7,
+      job.wires->send(std::make_shared<tcp::Request>(tcp::Request{.channel = 7,
                                                                   .peer = peer,
                                                                   .tag = 3,
                                                                   .data = outgoing.data(),

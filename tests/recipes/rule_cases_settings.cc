@@ -87,7 +87,6 @@ constexpr RuleCase kSettings[] = {
      "optimizer.offload_overlap=true optimizer.offload_fraction=0.5"},
     {"accumulate-dtype", "llama", "ddp.accumulate_dtype=bf16",
      "ddp.accumulate_dtype=bf16 ddp.grads_dtype=bf16"},
-    {"matrix-optimizer-zero", "llama", "optimizer=muon dist.zero=2", "optimizer=muon dist.zero=1"},
     {"in-order-whole-gradients", "llama", "ddp.in_order=true dist.zero=2",
      "ddp.in_order=true dist.zero=1"},
     {"hsdp-divides-dp", "llama", "dist.hsdp=3 dist.zero=1 world=8",

@@ -8,9 +8,9 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
-#include "place.h"
+#include "plugins/comm/tcp/place.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 inline Place place_of(int rank, int size,
                       const std::string& secret = "a secret of this test's ranks") {
@@ -38,4 +38,4 @@ inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

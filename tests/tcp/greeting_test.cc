@@ -1,5 +1,5 @@
 // What two ends of a connection believe of each other, without any sockets.
-#include "greeting.h"
+#include "plugins/comm/tcp/greeting.h"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 
 #include "fixture.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 namespace {
 
 using State = Greeting::State;
@@ -140,4 +140,4 @@ TEST_CASE("tcp greeting: what is no message is found, and no more is wanted than
 }
 
 }  // namespace
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

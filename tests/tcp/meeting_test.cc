@@ -1,6 +1,6 @@
 // Ranks that find each other while strangers come to the same port. Nothing here waits for a time
 // to pass: limits are hours where a stranger must not delay anybody.
-#include "meeting.h"
+#include "plugins/comm/tcp/meeting.h"
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>
@@ -14,8 +14,8 @@
 #include <future>
 
 #include "fixture.h"
-#include "greeting.h"
-#include "socket.h"
+#include "plugins/comm/tcp/greeting.h"
+#include "plugins/comm/tcp/socket.h"
 
 namespace {
 // A name that is not known at first; then it is the address of this process's ranks.
@@ -29,10 +29,10 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
       reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
   if (std::string_view(node) != kLate) return system(node, service, hints, found);
   if (--lookups_that_fail >= 0) return EAI_AGAIN;
-  return system(mtrain::mpi::place_of(0, 2).address.c_str(), service, hints, found);
+  return system(mtrain::tcp::place_of(0, 2).address.c_str(), service, hints, found);
 }
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -379,4 +379,4 @@ TEST_CASE("tcp: a job of one machine is reached over its address alone") {
 }
 
 }  // namespace
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

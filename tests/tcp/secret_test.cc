@@ -1,5 +1,5 @@
 // Where the ranks' secret comes from.
-#include "secret.h"
+#include "plugins/comm/tcp/secret.h"
 
 #include <doctest/doctest.h>
 #include <linux/filter.h>
@@ -20,7 +20,7 @@
 #include "fixture.h"
 #include "mtrain/base/authentication.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 namespace {
 
 namespace fs = std::filesystem;
@@ -220,4 +220,4 @@ TEST_CASE("tcp secret: a job of one rank needs none") {
 }
 
 }  // namespace
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

@@ -6,11 +6,12 @@
 #include <chrono>
 #include <functional>
 
-#include "communicator.h"
 #include "fixture.h"
-#include "meeting.h"
+#include "mtrain/message_comm/message_communicator.h"
+#include "plugins/comm/tcp/meeting.h"
+#include "plugins/comm/tcp/tcp_transport.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -49,8 +50,9 @@ TEST_CASE("tcp: a rank that is gone between the greeting and the watch ends the 
         }
         const CommContext context{.timeout = 10h,
                                   .watch = {.silence = 1h, .give_up = {}, .note = {}}};
-        std::string message =
-            message_of(ErrorClass::peer, [&] { MpiCommunicator world(make_world(context)); });
+        std::string message = message_of(ErrorClass::peer, [&] {
+          message_comm::MessageCommunicator world(std::make_unique<TcpTransport>(), context);
+        });
         // The others may be gone for the same reason when this one looks, or before all have met.
         return has(message, " went away while the ranks started") ||
                        has(message, " went away before all had come")
@@ -63,4 +65,4 @@ TEST_CASE("tcp: a rank that is gone between the greeting and the watch ends the 
 }
 
 }  // namespace
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

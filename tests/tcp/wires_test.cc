@@ -1,5 +1,5 @@
 // Messages between ranks whose other end does not keep to what was agreed.
-#include "wires.h"
+#include "plugins/comm/tcp/wires.h"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 
 #include "fixture.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 namespace {
 
 enum Kind : uint32_t { kMessage = 0x4D545752, kOffer, kTake, kGive, kEnd };
@@ -172,4 +172,4 @@ TEST_CASE("tcp wires: a rank whose connection ends is gone, once what it sent ha
 }
 
 }  // namespace
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

@@ -1,13 +1,14 @@
-// Rotary positions and fused attention on one projection that holds queries, keys and values group
-// by group.
+// Rotary position embedding and fused attention on one projection that holds queries, keys and
+// values group by group.
 #include <algorithm>
 
 #include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/ops/compositions.h"
 
 namespace mtrain {
 namespace {
 
-struct Rope {  // rotation is orthogonal: backward turns dy back by the same angles
+struct Rope {  // rotation is orthogonal: backward rotates dy back by the same angles
   HeadLayout layout;
   RopeTable table;
   Tensor positions;
@@ -18,6 +19,7 @@ struct Rope {  // rotation is orthogonal: backward turns dy back by the same ang
         .uncut(0, "positions are those of all tokens");
   }
   void rotate(Run& run, const Tensor& x, bool inverse) const {
+    if (!run.kernels().rope) return plain::rotate(x, layout, table, positions, inverse);
     run.kernels().rope(run.stream(), {.x = x.raw(),
                                       .positions = positions.data<int32_t>(),
                                       .cos = table.cos.data<float>(),
@@ -118,7 +120,6 @@ Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table,
   MT_CHECK(positions.numel() == qkv.size(0), positions.shape());
   MT_CHECK(table.cos.size(1) * 2 <= layout.head_dim, table.cos.shape(), " for head dim ",
            layout.head_dim);
-  require_kernel(qkv.run(), qkv.run().kernels().rope, "rope");
   Tensor own = std::move(qkv);
   return apply(Rope{.layout = layout, .table = table, .positions = positions}, own);
 }

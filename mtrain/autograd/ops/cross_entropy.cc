@@ -9,7 +9,7 @@ namespace {
 
 struct CrossEntropy {
   Tensor targets;
-  int64_t valid = 0;  // of the columns here
+  int64_t valid = 0;  // number of valid columns in this tensor
   VocabularyPart part;
   Tensor logits, lse;
 

@@ -1,11 +1,10 @@
-// Outputs that are not kept until backward: y is passed on, and with it a note of what to compute
-// again.
+// Output-discarding recomputation: passes y on, and restores the discarded tensor in backward.
 #include "mtrain/autograd/ops.h"
 
 namespace mtrain {
 namespace {
 
-struct Discard {  // y = x; before x's op runs backward, `kept` has its values again
+struct Discard {  // y = x; before x's op runs backward, `kept` gets its values back
   Tensor kept;
 
   Tensor forward(Run&, const Tensor& x) {

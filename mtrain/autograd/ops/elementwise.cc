@@ -1,5 +1,6 @@
-// Elementwise ops: residual add, gated and plain activations, dropout.
+// Elementwise ops: sums and products, gated and plain activations, dropout.
 #include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/ops/compositions.h"
 #include "mtrain/autograd/ops/products.h"
 
 namespace mtrain {
@@ -47,11 +48,59 @@ struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sum
   }
 };
 
+struct Mul {  // y = a * b;  da = dy * b, db = dy * a
+  Tensor a, b;
+  MaybePlacement placed(const Tensor& x, const Tensor& y) const {
+    return ResultPlacement("mul", x).with(PlacementRule::multiply, y);
+  }
+  static Tensor product(Run& run, const Tensor& x, const Tensor& y) {
+    Tensor out = run.empty(x.shape(), x.dtype());
+    run.kernels().mul(
+        run.stream(),
+        {.a = x.raw(), .b = y.raw(), .y = out.raw(), .count = x.numel(), .dtype = x.dtype()});
+    return out;
+  }
+  Tensor forward(Run& run, const Tensor& a_in, const Tensor& b_in) {
+    a = a_in.detach();
+    b = b_in.detach();
+    return again(run);
+  }
+  Tensor again(Run& run) { return product(run, a, b); }
+  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    if (g[0].wanted()) g[0].give(run, product(run, dy, b));
+    if (g[1].wanted()) g[1].give(run, product(run, dy, a));
+  }
+};
+
+struct Scale {  // y = factor * x;  dx = factor * dy
+  float factor = 1;
+  MaybePlacement placed(const Tensor& x) const { return ResultPlacement("scale", x); }
+  void scaled(Run& run, const Tensor& from, const Tensor& to, bool accumulate) const {
+    run.kernels().cast(run.stream(), {.src = from.raw(),
+                                      .dst = to.raw(),
+                                      .count = from.numel(),
+                                      .scale = factor,
+                                      .accumulate = accumulate,
+                                      .src_dtype = from.dtype(),
+                                      .dst_dtype = to.dtype()});
+  }
+  Tensor forward(Run& run, const Tensor& x) {
+    Tensor y = run.empty(x.shape(), x.dtype());
+    scaled(run, x, y, false);
+    return y;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    auto [dx, accumulate] = g[0].slot(run, dy.shape(), dy.dtype());
+    scaled(run, dy, dx, accumulate);
+  }
+};
+
 struct SiluMul {  // y = silu(gate) * up
   Tensor gate, up;
   MaybePlacement placed(const Tensor& g, const Tensor& u) const {
     return ResultPlacement("silu_mul", g).with(PlacementRule::pointwise, u);
   }
+  Tensor composition(const Tensor& g, const Tensor& u) const { return plain::silu_mul(g, u); }
   Tensor forward(Run& run, const Tensor& gate_in, const Tensor& up_in) {
     gate = gate_in.detach();
     up = up_in.detach();
@@ -86,6 +135,7 @@ struct Gelu {  // y = x Φ(x)
   MaybePlacement placed(const Tensor& in) const {
     return ResultPlacement("gelu", in).with(PlacementRule::pointwise);
   }
+  Tensor composition(const Tensor& in) const { return plain::gelu(in, kind); }
   Tensor forward(Run& run, const Tensor& x_in) {
     x = x_in.detach();
     return again(run);
@@ -109,7 +159,7 @@ struct Gelu {  // y = x Φ(x)
   }
 };
 
-/// The global tokens of the residual stream's rows.
+/// The global token indices of the residual stream's rows.
 std::vector<RowRange> stream_tokens(const Run& run, int64_t rows) {
   if (!run.own_tokens) return {{run.first_token, rows}};
   std::vector<RowRange> tokens = *run.own_tokens;
@@ -125,12 +175,15 @@ std::vector<RowRange> stream_tokens(const Run& run, int64_t rows) {
 struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
   float p = 0;
   uint64_t name_key = 0, step = 0;
-  std::vector<RowRange> tokens;  // of the rows of x, in order
+  std::vector<RowRange> tokens;  // one range list for the rows of x, in order
 
   MaybePlacement placed(const Tensor& x) const {
     return ResultPlacement("dropout", x)
         .with(PlacementRule::pointwise)
         .uncut(1, "masks are those of whole rows of the residual stream");
+  }
+  Tensor composition(const Tensor& x) const {
+    return plain::dropout(x, p, name_key, stream_tokens(x.run(), x.size(0)));
   }
   Tensor masked(Run& run, const Tensor& x) const {
     Tensor y = run.empty(x.shape(), x.dtype());
@@ -180,24 +233,36 @@ Tensor add_bias(const Tensor& x, const Tensor& b, const Tensor& residual) {
   return apply(AddBias{}, x, b, residual);
 }
 
+Tensor mul(const Tensor& a, const Tensor& b) {
+  check_alike(a, b);
+  require_kernel(a.run(), a.run().kernels().mul, "mul");
+  return apply(Mul{}, a, b);
+}
+
+Tensor scale(const Tensor& x, float factor) {
+  MT_CHECK(x.contiguous(), x.shape());
+  require_kernel(x.run(), x.run().kernels().cast, "cast");
+  return apply(Scale{.factor = factor}, x);
+}
+
 Tensor silu_mul(const Tensor& gate, const Tensor& up) {
   check_alike(gate, up);
-  require_kernel(gate.run(), gate.run().kernels().silu_mul, "silu_mul");
-  return apply(SiluMul{}, gate, up);
+  const KernelTable& kernels = gate.run().kernels();
+  return apply_or_compose(kernels.silu_mul && kernels.silu_mul_backward, SiluMul{}, gate, up);
 }
 
 Tensor gelu(const Tensor& x, GeluKind kind) {
   MT_CHECK(x.contiguous(), x.shape());
-  require_kernel(x.run(), x.run().kernels().gelu, "gelu");
-  return apply(Gelu{.kind = kind}, x);
+  const KernelTable& kernels = x.run().kernels();
+  return apply_or_compose(kernels.gelu && kernels.gelu_backward, Gelu{.kind = kind}, x);
 }
 
 Tensor dropout(const Tensor& x, float p, uint64_t name_key) {
   if (p == 0 || !x.run().training) return x;
   MT_CHECK(p > 0 && p < 1, p);
   MT_CHECK(x.shape().rank() == 2 && x.contiguous(), x.shape());
-  require_kernel(x.run(), x.run().kernels().dropout, "dropout");
-  return apply(Dropout{.p = p, .name_key = name_key}, x);
+  return apply_or_compose(x.run().kernels().dropout != nullptr,
+                          Dropout{.p = p, .name_key = name_key}, x);
 }
 
 }  // namespace mtrain

@@ -8,8 +8,8 @@ struct Embedding {
   Tensor ids;
   int64_t first_row = 0, rows = 0;
 
-  // Ids of which nothing is known are alike on all ranks. Of a table that is cut a rank gives the
-  // rows that it has, 0 elsewhere.
+  // Ids without a placement are the same on all ranks. With a sharded table, a rank returns the
+  // rows that it holds and 0 elsewhere.
   MaybePlacement placed(const Tensor& table) const {
     ResultPlacement y("embedding", table);
     bool own_tokens = ids.placement() == Placement::S(0);

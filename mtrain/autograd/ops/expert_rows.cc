@@ -1,7 +1,7 @@
-// The way of tokens to rows of experts and back:
+// Dispatch of tokens to rows of experts and back:
 //   gather   y[i] = x[from[i]];  dx[t] = Σ_j dy[to[t,j]]
-//   combine  y[t] = r[t] + Σ_j w[t,j] x[to[t,j]];  dx[i] = w[slot i] dy[token of i];  dw[t,j] =
-//   <dy[t], x[to[t,j]]>;  dr = dy
+//   combine  y[t] = r[t] + Σ_j w[t,j] x[to[t,j]];  dx[i] = w[slot i] dy[token of i];
+//            dw[t,j] = <dy[t], x[to[t,j]]>;  dr = dy
 #include <vector>
 
 #include "mtrain/autograd/expert_ops.h"
@@ -42,7 +42,8 @@ struct CombineRows {
   CombineMap map;
   Tensor x, weights;
 
-  // The rows are whatever ranks their experts are on; the tokens are those of the weights.
+  // The rows have no placement (they depend on where the experts are); the tokens are placed like
+  // the weights.
   MaybePlacement placed(const Tensor&, const Tensor& of_tokens, const Tensor& addend) const {
     return ResultPlacement("combine_rows", of_tokens)
         .with(PlacementRule::pointwise)
@@ -67,7 +68,7 @@ struct CombineRows {
                        .dtype = x.dtype()});
     return y;
   }
-  /// The place in `weights` of each term of a sum; undefined where it is the term's own number.
+  /// The index in `weights` of each term of a sum; undefined if it equals the number of the term.
   Tensor term_weights(Run& run) const {
     if (map.copies == 1) return {};
     std::vector<int32_t> at(static_cast<size_t>(map.rows.to.numel()));

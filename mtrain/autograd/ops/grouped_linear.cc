@@ -1,5 +1,5 @@
-// y_e = x_e w_eᵀ;  dx_e = dy_e w_e;  dw_e += dy_eᵀ x_e, expert by expert. Also the router's logits,
-// which are a product in float of whatever the stream is.
+// y_e = x_e w_eᵀ;  dx_e = dy_e w_e;  dw_e += dy_eᵀ x_e, for each expert. Also the router's logits,
+// a product in float for any dtype of the stream.
 #include <numeric>
 
 #include "mtrain/autograd/expert_ops.h"
@@ -13,7 +13,7 @@ struct GroupedLinear {
   std::shared_ptr<DeferredGradients> later;
   Tensor x, w;
 
-  /// Calls f(expert's number, its first row, one past its last).
+  /// Calls f(number of the expert, its first row, one past its last row).
   template <class F>
   void each(F&& f) const {
     int64_t begin = 0;
@@ -66,16 +66,16 @@ struct GroupedLinear {
         linear_weight_gradient(run, dy.slice(0, begin, end), x.slice(0, begin, end), mine,
                                accumulate);
       else if (!accumulate)
-        run.fill_zero(mine);  // an expert that nobody chose
+        run.fill_zero(mine);  // an expert without tokens
     });
   }
 };
 
-/// The same in a low-precision type: every expert's rows and matrix have scales of their own.
+/// The same in a low-precision type: the rows and the matrix of each expert have their own scales.
 struct QuantizedGroupedLinear {
   const QuantizedProducts* how = nullptr;
   GroupedLinear plain;
-  std::vector<QuantizedProducts::Operand> x, w;  // by expert; nothing where it has no rows
+  std::vector<QuantizedProducts::Operand> x, w;  // by expert; empty for experts without rows
   int64_t first_token = 0;
 
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
@@ -112,7 +112,7 @@ struct QuantizedGroupedLinear {
     }
     if (!g[1].wanted()) return;
     QuantizedGroupedLinear put_off = *this;
-    put_off.plain.later = nullptr;  // which is to hold this work
+    put_off.plain.later = nullptr;  // avoids a cycle: `later` will own this work
     auto work = [&run, top, op = std::move(put_off)](InputGrad& weights) {
       op.weight_gradient(run, top, weights);
     };
@@ -137,7 +137,7 @@ struct QuantizedGroupedLinear {
 };
 
 struct RouterLogits {
-  Tensor x, w;  // as they came; the copies in float are made again
+  Tensor x, w;  // as given; the float copies are made again in backward
 
   MaybePlacement placed(const Tensor& in, const Tensor& weight) const {
     return ResultPlacement("router_logits", in).with(PlacementRule::linear, weight);

@@ -1,6 +1,6 @@
-// The end of a language model, a piece of the tokens at a time: logits = x wᵀ + b, loss, and —
-// while the piece's logits are there — their gradient and what follows from it. Logits of all
-// tokens never exist together.
+// The output head of a language model, in chunks of tokens: logits = x wᵀ + b, loss, and, while the
+// chunk's logits exist, their gradient and the gradients that depend on it. The logits of all
+// tokens never exist at the same time.
 #include <algorithm>
 #include <vector>
 
@@ -10,8 +10,8 @@
 namespace mtrain {
 namespace {
 
-/// Logits of one piece. Each further piece reads and writes the whole gradient of w once more (of
-/// 50,000 x 768 floats: 0.4 % of a training step), so pieces are large.
+/// Size of the logits of one chunk. Each further chunk reads and writes the whole gradient of w
+/// once more (for 50,000 x 768 floats: 0.4 % of a training step), so chunks are large.
 constexpr int64_t kPieceBytes = int64_t{128} << 20;
 
 int64_t piece_rows(int64_t rows, int64_t vocab, DType dtype) {
@@ -22,13 +22,13 @@ int64_t piece_rows(int64_t rows, int64_t vocab, DType dtype) {
 
 struct LinearCrossEntropy {
   Tensor targets;
-  int64_t valid = 0;  // of the ids here
+  int64_t valid = 0;  // number of valid ids in this shard
   VocabularyPart vocabulary;
   float loss_weight = 0;
-  DeferredGradients* later = nullptr;  // of forward
+  DeferredGradients* later = nullptr;  // passed by the caller of forward
   const QuantizedProducts* quantized = nullptr;
   Tensor dx;
-  bool open = false;  // gradients of w were added up, and backward has not come yet
+  bool open = false;  // gradients of w are accumulated already, and backward has not run yet
 
   MaybePlacement placed(const Tensor& x, const Tensor& w, const Tensor& b) const {
     return placed_loss(ResultPlacement("linear_cross_entropy", x)
@@ -48,7 +48,7 @@ struct LinearCrossEntropy {
     InputGrad dw = gradient_of(w), db = gradient_of(b);
     open = dw.wanted() || db.wanted();
     run.open_losses += open;
-    Tensor weights;  // of each token's loss in what backward starts from
+    Tensor weights;  // the gradient of each token's loss
     if (record) {
       MemoryScope use(run.memory(), MemoryUse::backward);
       if (x.node()) dx = run.empty(x.shape(), x.dtype());
@@ -127,8 +127,8 @@ struct LinearCrossEntropy {
   }
 };
 
-/// Gradients of a matrix that is itself a result add up in its own dtype, which is no place for
-/// many partial sums.
+/// If the matrix is itself the result of an op, its gradient accumulates in its own dtype, which is
+/// too imprecise for many partial sums.
 bool takes_partial_sums(const Tensor& w) {
   return !w.node() || static_cast<const GradTarget*>(w.node().get())->is_leaf;
 }

@@ -1,5 +1,6 @@
-// Root-mean-square norm and layer norm, per token. Statistics are kept in float for backward.
+// RMSNorm and LayerNorm, per token. Statistics are saved in float for backward.
 #include "mtrain/autograd/ops.h"
+#include "mtrain/autograd/ops/compositions.h"
 
 namespace mtrain {
 namespace {
@@ -10,6 +11,9 @@ struct RmsNorm {  // y = w * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)
 
   MaybePlacement placed(const Tensor& in, const Tensor& weight) const {
     return ResultPlacement("rms_norm", in).with(PlacementRule::norm, weight);
+  }
+  Tensor composition(const Tensor& in, const Tensor& weight) const {
+    return plain::rms_norm(in, weight, eps);
   }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
     x = x_in.detach();
@@ -57,6 +61,9 @@ struct LayerNorm {  // y = w * (x - mean) * rstd + b
     return ResultPlacement("layer_norm", in)
         .with(PlacementRule::norm, weight)
         .with(PlacementRule::bias, bias);
+  }
+  Tensor composition(const Tensor& in, const Tensor& weight, const Tensor& bias) const {
+    return plain::layer_norm(in, weight, bias, eps);
   }
   Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b_in) {
     x = x_in.detach();
@@ -113,15 +120,16 @@ void check(const Tensor& x, const Tensor& w) {
 
 Tensor rms_norm(const Tensor& x, const Tensor& w, float eps) {
   check(x, w);
-  require_kernel(x.run(), x.run().kernels().rms_norm, "rms_norm");
-  return apply(RmsNorm{.eps = eps}, x, w);
+  const KernelTable& kernels = x.run().kernels();
+  return apply_or_compose(kernels.rms_norm && kernels.rms_norm_backward, RmsNorm{.eps = eps}, x, w);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, float eps) {
   check(x, w);
   MT_CHECK(!b.defined() || (b.numel() == w.numel() && b.dtype() == x.dtype()), b.shape());
-  require_kernel(x.run(), x.run().kernels().layer_norm, "layer_norm");
-  return apply(LayerNorm{.eps = eps}, x, w, b);
+  const KernelTable& kernels = x.run().kernels();
+  return apply_or_compose(kernels.layer_norm && kernels.layer_norm_backward, LayerNorm{.eps = eps},
+                          x, w, b);
 }
 
 }  // namespace mtrain

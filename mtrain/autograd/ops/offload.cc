@@ -1,6 +1,6 @@
-// Activations in host memory: what was made in a part of the model and is still held when the part
-// ends is held by the tape; it goes to the host then and comes back when backward enters the part
-// from behind.
+// Activation offloading. Storage that was created within a part of the model and is still alive at
+// its end is held by the tape. It moves to the host at the end of the part's forward, and back when
+// backward enters the part.
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace mtrain {
 namespace {
 
-/// Less than this is not worth a transfer: statistics of a few rows, counters.
+/// Smaller blocks are not worth a transfer: statistics of a few rows, counters.
 constexpr size_t kSmallest = 1024;
 
 struct Moved {

@@ -1,12 +1,13 @@
-// The three products of a linear layer and the gradient of its bias, shared by the ops that have
-// one. Stateless. T tokens, D inputs, N outputs; `accumulate` means "+=". Operands may be codes of
-// a low-precision type, with a scale each (GemmArgs).
+// The three products of a linear layer and the gradient of its bias, shared by several ops. T
+// tokens, D inputs, N outputs; `accumulate` means "+=". Operands may be codes of a low-precision
+// type, with one scale each (GemmArgs). Stateless; for the rank's own thread.
 #pragma once
 #include "mtrain/autograd/ops.h"
 
 namespace mtrain {
 
-/// Operands of one type; but a weight may be codes where its products are in a low-precision type.
+/// Operands have the same type; but a weight may be codes if its products are in a low-precision
+/// type.
 inline void check_types(const Tensor& x, const Tensor& w, const QuantizedProducts* quantized) {
   bool fit = x.dtype() == w.dtype() || (quantized && w.dtype() == DType::u8);
   MT_CHECK(fit && x.contiguous() && w.contiguous(), name(x.dtype()), " vs ", name(w.dtype()));
@@ -79,11 +80,11 @@ inline void linear_weight_gradient(Run& run, const Tensor& dy, const Tensor& x, 
                                     .scale_b = scale_x});
 }
 
-/// How many of a matrix's columns — all ids, or those of one rank's part — are no padding.
+/// The number of columns that are not padding, of a matrix with all ids or of one rank's shard.
 int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart& part);
 
-/// Placement of the losses of logits placed so: joined over the ranks they are the same on all of
-/// them.
+/// The placement of the losses, given that of the logits. Vocabulary-parallel losses are joined, so
+/// they are the same on all ranks.
 ResultPlacement placed_loss(ResultPlacement logits, const VocabularyPart& part);
 
 /// db[N] (+)= column sums of dy[T,N].

@@ -9,8 +9,8 @@ namespace mtrain {
 namespace {
 
 constexpr int64_t kBlock = 128, kMxGroup = 32, kFp4Group = 16, kHadamard = 16;
-/// Signs of the rows that the Hadamard transform takes together: any fixed pattern without
-/// structure does.
+/// Signs of the rows that the Hadamard transform combines; any fixed pattern without structure
+/// works.
 constexpr uint32_t kHadamardSigns = 0x9E37u;
 
 bool by_tensor(QuantRecipe recipe) {
@@ -116,8 +116,7 @@ void QuantizedProducts::encode(Run& run, const Tensor& values, const Tensor& ama
          .headroom = delayed ? rule_.headroom : 1.0f,
          .dtype = values.dtype()});
   };
-  constexpr int64_t kRow =
-      128;  // a stretch of any length, as a matrix that a device takes in whole squares
+  constexpr int64_t kRow = 128;  // elements of any number, as a matrix with whole square tiles
   int64_t rows = values.numel() / kRow;
   piece(0, rows, kRow);
   piece(rows * kRow, 1, values.numel() - rows * kRow);
@@ -145,8 +144,10 @@ QuantizedProducts::Codes QuantizedProducts::quantize(Run& run, const Operand& op
   int64_t group = rule_.recipe == QuantRecipe::blockwise ? kBlock
                   : rule_.recipe == QuantRecipe::mxfp8   ? kMxGroup
                                                          : kFp4Group;
-  bool square = weight && rule_.recipe !=
-                              QuantRecipe::mxfp8;  // the same codes whichever dimension is added up
+  bool square =
+      weight &&
+      rule_.recipe !=
+          QuantRecipe::mxfp8;  // square tiles give the same codes for either contraction dimension
   QuantizeArgs args{.x = x.raw(),
                     .values = nullptr,
                     .codes = nullptr,
@@ -166,7 +167,7 @@ QuantizedProducts::Codes QuantizedProducts::quantize(Run& run, const Operand& op
   if (run.kernels().multiplies(args.scale)) {
     out.layout = layout_of(args);
     if (x.dtype() == DType::u8 && along == Along::cols && out.layout.line_bytes() == x.size(1)) {
-      out.packed = x;  // they lie as the unit reads them
+      out.packed = x;  // the codes have the layout of the hardware already
       return out;
     }
     out.packed = run.empty({out.layout.code_bytes()}, DType::u8);
@@ -198,8 +199,8 @@ QuantizedProducts::Codes QuantizedProducts::quantize(Run& run, const Operand& op
 
 namespace {
 
-/// C[M,N] (+)= A Bᵀ + bias + addend on the unit, of two operands whose lines are the rows and the
-/// columns of C.
+/// C[M,N] (+)= A Bᵀ + bias + addend on the low-precision unit, for two operands whose lines are the
+/// rows and the columns of C.
 template <class Codes>
 void multiply(Run& run, const Codes& a, const Codes& b, const Tensor& c, bool accumulate,
               const Tensor& bias, const Tensor& addend) {

@@ -4,10 +4,10 @@
 namespace mtrain {
 namespace {
 
-// The end of the inner tape: catches the gradient of the block's input.
+// The start of the inner tape: receives the gradient of the block's input.
 class Catch final : public GradTarget {};
 
-// What random draws are keyed by.
+// The keys of random draws.
 struct DrawKeys {
   uint64_t step = 0;
   int64_t first_token = 0;
@@ -19,7 +19,7 @@ struct DrawKeys {
   }
 };
 
-// Another micro-batch may have been in flight since the forward pass.
+// Restores the state of the forward pass, since another micro-batch may have run in between.
 class AsOf {
  public:
   AsOf(Run& run, const DrawKeys& then) : run_(run), now_(DrawKeys::of(run)) { then.put(run); }
@@ -69,7 +69,7 @@ Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, cons
                  const Tensor& b) {
   if (!a.run().grad_enabled) return block(a, b);
   Tensor own = a;
-  // Parameters of the block want gradients even where nothing before it does.
+  // The parameters of the block need gradients even if nothing before the block does.
   if (!own.node()) own.set_node(std::make_shared<Catch>());
   return apply(Recompute{.block = std::move(block)}, own, b);
 }

@@ -1,6 +1,6 @@
-// The router: scores of all experts, the choice of K, their weights; and the losses that balance
-// it, whose gradients are added to those of the logits in backward. Written in double on the host:
-// E numbers per token cost little compared with the products of the experts, and the host needs the
+// The router: scores of all experts, the selection of K, their weights; and the balancing losses,
+// whose gradients are added to those of the logits in backward. Computed in double on the host: E
+// numbers per token cost little compared with the products of the experts, and the host needs the
 // number of rows of each expert before it sends anything.
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@ double log_sum_exp(std::span<const double> z) {
   return top + std::log(sum);
 }
 
-/// An expert's score by itself. REQUIRES: not softmax.
+/// The score of a single expert. REQUIRES: not softmax.
 double own_score(Score kind, double z) {
   return kind == Score::sigmoid ? sigmoid_of(z) : std::sqrt(softplus(z));
 }
@@ -35,8 +35,8 @@ double own_slope(Score kind, double z) {
   return kind == Score::sigmoid ? s * (1 - s) : (s > 0 ? sigmoid_of(z) / (2 * s) : 0);
 }
 
-/// The `k` largest of `scores` among those allowed, the largest first. NaN is never larger than
-/// anything.
+/// Selects the `k` largest `scores` among the allowed ones, in descending order. NaN compares as
+/// smaller than everything.
 void choose(std::span<const double> scores, int64_t k, std::vector<char>& allowed, int32_t* out) {
   for (int64_t j = 0; j < k; ++j) {
     int32_t best = -1;
@@ -48,7 +48,7 @@ void choose(std::span<const double> scores, int64_t k, std::vector<char>& allowe
   }
 }
 
-/// Closes the groups whose best scores add up to least.
+/// Disallows the groups whose best scores have the smallest sums.
 void keep_best_groups(std::span<const double> scores, const RouterRule& rule,
                       std::vector<char>& allowed) {
   if (rule.groups == 0 || rule.group_top_k == 0) return;
@@ -72,13 +72,13 @@ void keep_best_groups(std::span<const double> scores, const RouterRule& rule,
                 true);
 }
 
-/// Everything about one token. `z` are its logits.
+/// Computations for one token. `z` are its logits.
 class TokenRouter {
  public:
   TokenRouter(const RouterRule& rule, int64_t experts)
       : rule_(rule), scores_(static_cast<size_t>(experts)) {}
 
-  /// Scores that stand on their own: softmax over all, or each expert's own.
+  /// Scores independent of the selection: softmax over all experts, or each expert's own score.
   Row& scores(std::span<const double> z) {
     double lse = rule_.score == Score::softmax ? log_sum_exp(z) : 0;
     for (size_t e = 0; e < z.size(); ++e)
@@ -89,8 +89,8 @@ class TokenRouter {
 
   void choose_experts(std::span<const double> z, std::span<const float> bias, bool by_groups,
                       int32_t* out) {
-    // Softmax keeps the order of logits; the sums of groups are taken over what the weights are
-    // made of.
+    // Softmax preserves the order of logits; sums of groups use the values from which the weights
+    // are computed.
     bool logits = rule_.score == Score::softmax && !rule_.pre_softmax;
     ranked_ = logits ? Row(z.begin(), z.end()) : scores(z);
     for (size_t e = 0; e < bias.size(); ++e) ranked_[e] += static_cast<double>(bias[e]);
@@ -99,8 +99,8 @@ class TokenRouter {
     choose(ranked_, rule_.top_k, allowed_, out);
   }
 
-  /// Weights of the chosen: w_j = scaling · s_j / Σ s, or without the division for pre_softmax and
-  /// a single own score.
+  /// Weights of the selected experts: w_j = scaling · s_j / Σ s; without the division for
+  /// pre_softmax and for a single own score.
   void weights(std::span<const double> z, const int32_t* chosen, double* w) {
     const Row& s = chosen_scores(z, chosen);
     double sum = normalised() ? std::accumulate(s.begin(), s.end(), 0.0) + kTiny : 1;
@@ -122,11 +122,11 @@ class TokenRouter {
       moved += ds * s[j];
     }
     if (rule_.score != Score::softmax || normalised()) return;
-    const Row& all = scores(z);  // the softmax over all experts gives way everywhere
+    const Row& all = scores(z);  // the softmax over all experts affects every logit
     for (size_t e = 0; e < all.size(); ++e) dz[e] -= moved * all[e];
   }
 
-  /// The scores of balancing losses, which add up to 1.
+  /// The scores for balancing losses, normalised to a sum of 1.
   const Row& shares(std::span<const double> z) {
     Row& s = scores(z);
     if (rule_.score == Score::softmax) return s;
@@ -149,7 +149,7 @@ class TokenRouter {
   }
 
  private:
-  static constexpr double kTiny = 1e-20;  // all scores may have vanished
+  static constexpr double kTiny = 1e-20;  // avoids a division by zero if all scores are 0
   bool normalised() const {
     return rule_.score == Score::softmax ? !rule_.pre_softmax : rule_.top_k > 1;
   }
@@ -172,8 +172,8 @@ class TokenRouter {
   std::vector<char> allowed_;
 };
 
-/// Σ_e c[g,e] P[t,e] is token t's part of a term, g its group: what a term comes to once choices
-/// are counted.
+/// Σ_e c[g,e] P[t,e] is token t's contribution to a term, where g is its group: a balancing term
+/// once the selections are counted.
 struct Slopes {
   BalanceTerm::Over over = BalanceTerm::Over::micro_batch;
   Row c;  // [groups, E]
@@ -269,7 +269,8 @@ struct Route {
   }
 };
 
-/// Choices and tokens, counted over the micro-batch or each sequence, on all ranks that share them.
+/// Counts selections and tokens over the micro-batch or each sequence, on all ranks that share
+/// them.
 class Counter {
  public:
   Counter(int64_t groups, int64_t width)
@@ -303,8 +304,7 @@ Slopes given_slopes(const BalanceTerm& term) {
   return out;
 }
 
-/// Without the bias and the groups, the choices that balancing losses count (DeepSeek-AI 2024, eq.
-/// 18).
+/// Balancing losses count the selection without bias and groups (DeepSeek-AI 2024, eq. 18).
 std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tokens, int64_t width,
                                    const RouterRule& rule, const RouterBalance& b) {
   std::vector<Slopes> out;
@@ -338,7 +338,7 @@ std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tok
 std::vector<int32_t> choices(Run& run, const std::vector<float>& logits, int64_t tokens,
                              int64_t width, const RouterRule& rule, std::span<const float> bias) {
   std::vector<int32_t> out(static_cast<size_t>(tokens * rule.top_k));
-  if (!run.backend().computes()) {  // a rehearsal: equal load
+  if (!run.backend().computes()) {  // dry run: assume equal load
     for (size_t i = 0; i < out.size(); ++i)
       out[i] = static_cast<int32_t>(static_cast<int64_t>(i) % width);
     return out;

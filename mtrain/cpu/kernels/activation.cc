@@ -1,6 +1,6 @@
 // Activations and their gradients on whole vector registers. They are bound by arithmetic, not by
-// memory, so that each saved instruction shows. The formulas are those of mtrain/kernel/gelu.h and
-// silu_mul.h with constants multiplied in.
+// memory, so every saved instruction matters. The formulas are those of mtrain/kernel/gelu.h and
+// silu_mul.h, with constants folded.
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/cpu/kernels/vec_types.h"
 #include "mtrain/kernel/gelu.h"
@@ -26,7 +26,7 @@ struct GeluErf {
   struct Normal {
     Vec cdf, gauss;  // gauss = exp(-x²/2)
   };
-  /// As mtrain::normal().
+  /// The same as mtrain::normal().
   static MT_HD Normal normal(Vec x) {
     Vec z = at_most(x < 0.0f ? -x : x, 1e18f) * 0.7071067811865476f;
     Vec gauss = exp2((x * x) * (-0.5f * kLog2OfE));
@@ -41,7 +41,7 @@ struct GeluErf {
   }
 };
 
-/// N vectors, or N pointers. Not std::array, whose functions the levels would share.
+/// N vectors, or N pointers. Not std::array, because the levels would share its functions.
 template <class V, int N>
 struct Pack {
   V item[N];
@@ -49,7 +49,7 @@ struct Pack {
 template <int N>
 using Vecs = Pack<Vec, N>;
 
-/// f(vectors of the inputs) gives the vectors of the outputs, for all elements.
+/// Applies f, which maps vectors of the inputs to vectors of the outputs, to all elements.
 template <class T, int kIn, int kOut, class F>
 void each_vector(Stream& stream, int64_t count, Pack<const T*, kIn> in, Pack<T*, kOut> out, F&& f) {
   for_blocks(cpu_stream(stream), count, kElementBlock, [&](int64_t begin, int64_t end) {

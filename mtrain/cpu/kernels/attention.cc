@@ -1,6 +1,6 @@
-// Attention forward, after Dao 2023 (arXiv:2307.08691): a tile of queries walks over the tiles of
-// keys it may see with a running maximum and sum per row, so the probabilities never exist as a
-// whole.
+// Attention forward, after Dao 2023 (arXiv:2307.08691): each tile of queries iterates over the
+// tiles of keys that it attends to, with a running maximum and sum per row. The whole matrix of
+// probabilities is never stored.
 #include <cmath>
 
 #include "mtrain/cpu/kernels/attention_tiles.h"
@@ -10,11 +10,11 @@ namespace mtrain::cpu::MT_ISA {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-/// A row's running maximum is only moved when the scores outgrow it by 2^kSlack: exponentials up to
-/// that are harmless in float, and the sums need no rescaling for them.
+/// A row's running maximum changes only when an exponential would exceed 2^kSlack. Smaller
+/// exponentials are harmless in float, and without a change the sums need no rescaling.
 constexpr float kSlack = 12;
 
-/// Memory of one call: keys and values laid out, and what each thread works on.
+/// Memory of one call: packed keys and values, and buffers of each thread.
 template <class Word>
 struct ForwardMemory {
   Word *keys, *values;  // `key_slots` tiles: upright, across
@@ -33,15 +33,15 @@ struct ForwardMemory {
   }
 };
 
-/// The queries at hand.
+/// The current tile of queries.
 template <class Word>
 struct QueryTile {
   const Word* q;
   Word* p;
   float *o, *s;
   int64_t width;
-  float factor;      // scores times this are exponents of 2
-  float top[kTile];  // running maximum of a row's scores, give or take kSlack
+  float factor;      // 2^(score * factor) is the exponential of the scaled score
+  float top[kTile];  // running maximum of a row's scores, within kSlack
   Vec sum[kTile];    // lane-wise partial sums of a row's exponentials
 
   QueryTile(const ForwardMemory<Word>& m, int64_t thread, int64_t row_width, int64_t pack,
@@ -59,7 +59,7 @@ struct QueryTile {
   }
 };
 
-/// Moves a row's maximum and scales what was summed under the old one (nothing yet when `first`).
+/// Updates a row's maximum and rescales the sums made with the old one (there are none if `first`).
 template <class Word>
 void raise_top(QueryTile<Word>& t, int64_t row, float top, bool first) {
   Vec shrink = exp2(splat((t.top[row] - top) * t.factor));
@@ -70,7 +70,8 @@ void raise_top(QueryTile<Word>& t, int64_t row, float top, bool first) {
   for (int64_t d = 0; d < t.width; d += kLanes) store(o + d, load(o + d) * shrink);
 }
 
-/// A block of score rows becomes exponentials, as the left operand of the product with the values.
+/// Turns a block of score rows into exponentials, in the layout of the left operand of the product
+/// with the values.
 template <int kPack, class Word>
 void soften(QueryTile<Word>& t, int64_t row, int64_t columns, bool first) {
   float tops[kBlockRows<Word>];
@@ -96,9 +97,9 @@ void soften(QueryTile<Word>& t, int64_t row, int64_t columns, bool first) {
   }
 }
 
-/// Adds the keys and values of one tile, `keys` of them, to all rows. The first row sees
-/// `first_seen` keys (none where that is negative) and each further row one more (causal); none
-/// sees more than `keys`. `first`: the rows' sums are still empty.
+/// Processes one tile of `keys` keys and values for all rows. The first row attends to `first_seen`
+/// keys (none if it is negative) and each further row to one more (causal), at most to `keys`.
+/// `first`: the rows' sums are still empty.
 template <class Unit, class Word>
 void add_keys(QueryTile<Word>& t, int64_t rows, const Word* keys_upright, const Word* values,
               int64_t keys, int64_t first_seen, bool first) {
@@ -127,7 +128,7 @@ void finish(const QueryTile<Word>& t, int64_t rows, const AttentionArgs& args, i
     float& known = args.lse[head * args.tokens + token + r];
     const float* o = t.o + r * t.width;
     int64_t at = ((token + r) * args.heads + head) * args.head_dim;
-    if (args.add) {  // each part counts with its share of the exponentials' sum
+    if (args.add) {  // merges the two results, weighted by their shares of the exponentials' sum
       float high = std::max(known, lse),
             all = high + std::log(std::exp(known - high) + std::exp(lse - high));
       float* to = static_cast<float*>(args.o) + at;
@@ -142,9 +143,9 @@ void finish(const QueryTile<Word>& t, int64_t rows, const AttentionArgs& args, i
   }
 }
 
-/// One call: its arguments, how it is cut, and its memory. Where there are enough sequences and
-/// groups of heads for all threads, one task owns a group in a sequence, whose keys and values lie
-/// in its core's cache; else a tile of queries.
+/// One call: its arguments, its division into tasks, and its memory. If there are enough (sequence,
+/// group) pairs for all threads, one task handles a pair, whose keys and values stay in its core's
+/// cache; otherwise a task handles a tile of queries.
 template <class T>
 class ForwardCall {
  public:
@@ -174,7 +175,7 @@ class ForwardCall {
   }
 
  private:
-  /// Lays out tile j of a group's keys and values.
+  /// Packs tile j of a group's keys and values.
   void lay_keys(int64_t s, int64_t g, int64_t j, int64_t slot, int64_t thread) const {
     int64_t token = tiling_.key(s) + j * kTile, rows = tiling_.key_rows(s, j);
     Word* along = memory_.q + thread * memory_.tile;
@@ -184,8 +185,8 @@ class ForwardCall {
     lay_across(along, width_, memory_.values + slot * memory_.tile);
   }
 
-  /// Tile i of one head's queries. Its first key tile is at `slot`, each further one `apart` slots
-  /// on.
+  /// Processes tile i of one head's queries. Its first key tile is at `slot`; further ones are
+  /// `apart` slots apart.
   void run_queries(int64_t s, int64_t h, int64_t i, int64_t slot, int64_t apart,
                    int64_t thread) const {
     [[maybe_unused]] BlockSetup<Word> setup;
@@ -218,7 +219,7 @@ class ForwardCall {
       });
     });
     for_uneven_tasks(cpu_, tiles * args_.heads, [&](int64_t task, int thread) {
-      int64_t h = task % args_.heads;  // the last tiles, which see most keys, come first
+      int64_t h = task % args_.heads;  // the last tiles, which attend to the most keys, come first
       tiling_.locate_queries(tiles - 1 - task / args_.heads, [&](int64_t s, int64_t i) {
         run_queries(s, h, i, tiling_.first_key_tile(s) * groups + h / tiling_.per_group(), groups,
                     thread);

@@ -1,26 +1,27 @@
-// Attention backward: the probabilities come back from the scores and lse, tile by tile. The dk and
-// dv of a head are added in the order of its queries, and heads that share a key sum theirs from
-// the first to the last, whichever task they belong to. Queries walk over the keys block by block,
-// so that what belongs to a block of keys stays in the second cache however long the sequence is.
-// Where there are enough sequences and groups of heads for all threads, one task owns a group in a
-// sequence, and everything it shares lies in its core's cache; else each head is a task.
+// Attention backward: recomputes the probabilities from the scores and lse, tile by tile. The dk
+// and dv of a head are summed in the order of its queries, and heads that share a key are summed
+// from the first to the last, independent of the division into tasks. Queries iterate over blocks
+// of keys, so that the data of a block stays in L2 for any sequence length. If there are enough
+// (sequence, group) pairs for all threads, one task handles a pair, and everything it shares stays
+// in its core's cache; otherwise each head is a task.
 #include "mtrain/cpu/kernels/attention_tiles.h"
 
 namespace mtrain::cpu::MT_ISA {
 
 namespace {
 
-/// Memory of one call: keys and values laid out, dk and dv, and what each thread works on.
+/// Memory of one call: packed keys and values, dk and dv, and buffers of each thread.
 template <class Word>
 struct BackwardMemory {
-  Word *k_upright, *k_across, *v_upright;             // a tile each, `key_slots` of them
+  Word *k_upright, *k_across, *v_upright;             // one tile each, `key_slots` of them
   float *dk, *dv;                                     // [kTile, width] each, `sum_slots` of them
   Word *q_along, *q_across, *d_o_along, *d_o_across;  // per thread
   Word *p_across, *ds_across, *ds_along;  // per thread, [kTile, kTile] in the layout's units
   float *p, *ds;                          // per thread, [kBlockRows<Word>, kTile]
-  float* dq;                     // per thread, [kTile, width] for each tile of the longest sequence
-  int64_t tile, square, floats;  // words of a tile of rows, of probabilities; floats of a tile
-  int64_t longest;               // tiles of a thread's dq
+  float* dq;  // per thread, [kTile, width] for each tile of the longest sequence
+  int64_t tile, square,
+      floats;       // words of a tile of rows, and of a tile of probabilities; floats of a tile
+  int64_t longest;  // number of tiles of a thread's dq
 
   BackwardMemory(Pieces& pieces, int64_t key_slots, int64_t sum_slots, int64_t threads,
                  int64_t longest_sequence, int64_t width, int64_t pack)
@@ -39,7 +40,7 @@ struct BackwardMemory {
     p = pieces.take<float>(threads * kBlockRows<Word> * kTile);
     ds = pieces.take<float>(threads * kBlockRows<Word> * kTile);
   }
-  /// The same with the per-thread pieces moved on to one thread's.
+  /// The same, with the per-thread pointers moved to one thread's memory.
   BackwardMemory of_thread(int64_t thread) const {
     BackwardMemory m = *this;
     for (Word** own : {&m.q_along, &m.q_across, &m.d_o_along, &m.d_o_across}) *own += thread * tile;
@@ -51,7 +52,7 @@ struct BackwardMemory {
   }
 };
 
-/// The key tiles of one group in one sequence: tile j is `step` words further than tile j - 1.
+/// The key tiles of one (sequence, group): tile j is `step` words after tile j - 1.
 template <class Word>
 struct KeyTiles {
   Word *k_upright, *k_across, *v_upright;
@@ -68,7 +69,7 @@ struct KeyTiles {
   }
 };
 
-/// The dk and dv of one head, or of one group, in one sequence, tile by tile.
+/// The dk and dv of one head, or of one group, in one sequence, by tiles.
 struct KeySums {
   float *dk, *dv;
   int64_t step;
@@ -77,26 +78,26 @@ struct KeySums {
       : dk(m.dk + slot * m.floats), dv(m.dv + slot * m.floats), step(slots_apart * m.floats) {}
 };
 
-/// The queries at hand: one thread's memory and the rows' statistics.
+/// The current tile of queries: one thread's memory and the rows' statistics.
 template <class Word>
 struct GradTile {
   BackwardMemory<Word> m;
   int64_t width;
-  float factor;  // scores times this, less `lse`, are exponents of 2
+  float factor;  // 2^(score * factor - lse) is the probability
   float lse[kTile], delta[kTile];
 };
 
-/// One tile of keys: how many there are, and how many the first row of queries sees (one more with
-/// each further row). Whether it is the first that these queries meet, and these the first queries
-/// that it meets: sums start there.
+/// One tile of keys: the number of keys, and the number that the first query row attends to (each
+/// further row attends to one more). The flags say whether it is the first key tile for these
+/// queries, and whether these are the first queries for this key tile: sums start there.
 struct KeyRange {
   int64_t keys, first_seen;
   bool first_of_queries, first_of_keys;
   int64_t seen(int64_t row) const { return std::clamp<int64_t>(first_seen + row, 0, keys); }
 };
 
-/// p = 2^(factor s - lse), ds = p (dp - delta), in place of s and dp; 0 where a row does not see
-/// the key.
+/// p = 2^(factor s - lse), ds = p (dp - delta), in place of s and dp; 0 where a row does not attend
+/// to the key.
 template <class Word>
 void score_gradients(GradTile<Word>& t, int64_t row, KeyRange range, int64_t columns) {
   for (int64_t m = 0; m < kBlockRows<Word>; ++m) {
@@ -111,7 +112,7 @@ void score_gradients(GradTile<Word>& t, int64_t row, KeyRange range, int64_t col
   }
 }
 
-/// Lays a block of p and ds out for the products that use them.
+/// Stores a block of p and ds in the layouts of the products that use them.
 void lay_block(GradTile<float>& t, int64_t row, int64_t columns) {
   for (int64_t m = 0; m < kBlockRows<float>; ++m)
     for (int64_t c = 0; c < columns; c += kLanes) {
@@ -119,7 +120,7 @@ void lay_block(GradTile<float>& t, int64_t row, int64_t columns) {
       store(t.m.ds_across + (row + m) * kTile + c, load(t.m.ds + m * kTile + c));
     }
 }
-/// For floats one layout serves both products with ds.
+/// For floats the same layout serves both products with ds.
 const float* ds_rows(const GradTile<float>& t, int64_t row) { return t.m.ds_across + row * kTile; }
 
 #if defined(__AVX512BF16__)
@@ -140,7 +141,7 @@ const uint32_t* ds_rows(const GradTile<uint32_t>& t, int64_t row) {
 }
 #endif
 
-/// Adds what one tile of queries and one tile of keys give to dq (in the tile), dk and dv.
+/// Adds the contributions of one (query tile, key tile) pair to dq (in the query tile), dk and dv.
 template <class Unit, class Word>
 void add_gradients(GradTile<Word>& t, int64_t rows, const KeyTiles<Word>& keys, KeyRange range,
                    float* dk, float* dv) {
@@ -173,7 +174,8 @@ void add_gradients(GradTile<Word>& t, int64_t rows, const KeyTiles<Word>& keys, 
   }
 }
 
-/// Loads queries, d_o, lse and delta = Σ o d_o of one tile; rows beyond `rows` give no gradient.
+/// Loads queries, d_o, lse and delta = Σ o d_o of one tile; rows beyond `rows` contribute no
+/// gradient.
 template <class T, class Word>
 void load_tile(GradTile<Word>& t, const AttentionBackwardArgs& back, int64_t token, int64_t head,
                int64_t rows) {
@@ -199,7 +201,7 @@ void load_tile(GradTile<Word>& t, const AttentionBackwardArgs& back, int64_t tok
   }
 }
 
-/// One call: its arguments, how it is cut, and its memory.
+/// One call: its arguments, its division into tasks, and its memory.
 template <class T>
 class BackwardCall {
  public:
@@ -237,7 +239,7 @@ class BackwardCall {
       prefetch(head_rows<const T>(*view, args_, token, g, 0, rows, width_));
   }
 
-  /// Lays out tile j of a group's keys and values.
+  /// Packs tile j of a group's keys and values.
   void lay_keys(int64_t s, int64_t g, int64_t j, const KeyTiles<Word>& to, Word* along) const {
     int64_t token = tiling_.key(s) + j * kTile, rows = tiling_.key_rows(s, j);
     lay_along(head_rows<const T>(args_.k, args_, token, g, 0, rows, width_), along);
@@ -256,17 +258,17 @@ class BackwardCall {
           Rows<const T>{static_cast<const T*>(base) + at, args_.heads * dim, rows, dim, width_});
   }
 
-  /// Everything one head of one sequence gives: its dq is written, its dk and dv are left in
-  /// `sums`.
+  /// Computes one head of one sequence: writes its dq, and leaves its dk and dv in `sums`.
   void run_head(const BackwardMemory<Word>& own, int64_t s, int64_t h, const KeyTiles<Word>& keys,
                 KeySums sums) const {
     [[maybe_unused]] BlockSetup<Word> setup;
-    constexpr int64_t kBlock =
-        8;  // tiles of keys: with their gradients about half of a second cache
+    constexpr int64_t kBlock = 8;  // key tiles per block: with their gradients about half of L2
     int64_t tiles = tiling_.query_tiles(s);
     GradTile<Word> t{own, width_, args_.scale * kLog2OfE, {}, {}};
     if (args_.spans)
-      clear_sums(sums, s);  // the first queries that look at a tile of keys may see but some of it
+      clear_sums(
+          sums,
+          s);  // the first queries that attend to a tile of keys may attend to only some of it
     for (int64_t block = 0; block < tiling_.key_tiles(s); block += kBlock)
       for (int64_t i = tiling_.first_looking(s, block); i < tiles; ++i) {
         int64_t token = tiling_.query(s) + i * kTile, rows = tiling_.query_rows(s, i),
@@ -290,7 +292,7 @@ class BackwardCall {
         std::memset(sum + j * sums.step, 0, sizeof(float) * static_cast<size_t>(kTile * width_));
   }
 
-  /// Rows of a gradient, into a view of it from row `token` on.
+  /// Writes rows of a gradient to a view, from row `token` on.
   void write(const float* from, const HeadsView& view, int64_t token, int64_t group, int64_t head,
              int64_t rows, float factor) const {
     auto put = [&]<class To>(const Rows<To>& to, bool add) {
@@ -321,7 +323,7 @@ class BackwardCall {
     write(sums.dv + j * sums.step, back_.dv, token, g, 0, rows, 1.0f);
   }
 
-  /// All heads of a group in one sequence, by one thread in memory of its own.
+  /// Processes all heads of a (sequence, group) on one thread, in its own memory.
   void run_group(int64_t s, int64_t g, int64_t thread) const {
     int64_t per_group = tiling_.per_group(), tiles = tiling_.key_tiles(s),
             slot = thread * tiling_.longest_keys();
@@ -341,7 +343,7 @@ class BackwardCall {
     for (int64_t j = 0; j < tiles; ++j) write_keys(total, s, g, j);
   }
 
-  /// Each head is a task; what heads share lies in the call's memory.
+  /// Each head is a task; data that heads share is in the call's memory.
   void run_heads() const {
     int64_t groups = args_.groups, heads = args_.heads, packed = tiling_.all_keys() * groups;
     for_uneven_tasks(cpu_, packed, [&](int64_t task, int thread) {

@@ -1,13 +1,13 @@
-// What attention's two passes share: tile sizes, the layouts that tile products want, and how rows
-// get into them. Keys and values are laid out once per call, so that every query tile and every
-// head of a group reads them as they are; the copies take O(tokens).
+// Shared by the forward and backward of attention: tile sizes, the layouts that tile products need,
+// and the conversions between them. Keys and values are packed once per call, so every query tile
+// and every head of a group reads them without conversion; the copies take O(tokens) memory.
+// Tasks of one call may share a Tiling; it is immutable.
 //
 // Layouts of a tile of 64 rows (tokens) of `width` values, in units of a float or a bf16 pair
 // (tile_product.h):
-//   along    [64][width / pack]   units run along a row: the left operand of products over the head
-//   dim upright  [width / pack][64]   its transpose: the right operand of products over the head
-//   dim across   [64 / pack][width]   units run across rows: the right operand of products over
-//   tokens
+//   along    [64][width / pack]   units run along a row: left operand of products over the head dim
+//   upright  [width / pack][64]   transpose of "along": right operand of products over the head dim
+//   across   [64 / pack][width]   units run across rows: right operand of products over tokens
 #pragma once
 #include <type_traits>
 
@@ -20,11 +20,11 @@ namespace mtrain::cpu::MT_ISA {
 
 constexpr int64_t kTile = 64;  // queries and keys per tile
 
-/// The problem cut into tiles. Sequence s has consecutive ones of queries and of keys, the last one
-/// of each partly filled.
+/// The division of the problem into tiles. The tiles of sequence s are consecutive, for queries and
+/// for keys; the last one of each may be partly filled.
 class Tiling {
  public:
-  /// `columns`: the multiple of which the width is.
+  /// `columns`: the width is rounded up to a multiple of this.
   Tiling(const AttentionArgs& args, int64_t columns)
       : args_(args), width_(round_up(args.head_dim, columns)) {
     for (int64_t s = 0; s < args.sequences; ++s) {
@@ -39,43 +39,43 @@ class Tiling {
   }
   int64_t queries(int64_t s) const { return args_.spans ? args_.spans[s].queries : length(s); }
   int64_t keys(int64_t s) const { return args_.spans ? args_.spans[s].keys : length(s); }
-  /// The first row.
+  /// First row of the sequence.
   int64_t query(int64_t s) const {
     return args_.spans ? args_.spans[s].query : args_.cu_seqlens[s];
   }
   int64_t key(int64_t s) const { return args_.spans ? args_.spans[s].key : args_.cu_seqlens[s]; }
   int64_t query_tiles(int64_t s) const { return (queries(s) + kTile - 1) / kTile; }
   int64_t key_tiles(int64_t s) const { return (keys(s) + kTile - 1) / kTile; }
-  /// Rows of a tile.
+  /// Number of rows of a tile.
   int64_t query_rows(int64_t s, int64_t i) const { return std::min(kTile, queries(s) - i * kTile); }
   int64_t key_rows(int64_t s, int64_t j) const { return std::min(kTile, keys(s) - j * kTile); }
-  /// How many keys of tile j the first row of query tile i sees, one more with each further row;
-  /// not cut to those there are.
+  /// Number of keys of tile j that the first row of query tile i attends to; each further row
+  /// attends to one more. Not clamped to the number of keys.
   int64_t first_seen(int64_t s, int64_t i, int64_t j) const {
     return args_.causal ? (i - j) * kTile + offset(s) + 1 : kTile;
   }
-  /// Query tile i sees key tiles [0, end).
+  /// Query tile i attends to key tiles [0, end).
   int64_t seen_tiles(int64_t s, int64_t i) const {
     if (!args_.causal) return key_tiles(s);
     return std::min(key_tiles(s), (i * kTile + query_rows(s, i) - 1 + offset(s)) / kTile + 1);
   }
-  /// No query tile before this one sees key tile j.
+  /// The first query tile that attends to key tile j.
   int64_t first_looking(int64_t s, int64_t j) const {
     return args_.causal ? std::max<int64_t>(0, (j * kTile - offset(s)) / kTile) : 0;
   }
-  /// Tiles of all sequences, of the longest sequence.
+  /// Number of tiles of all sequences; of the longest sequence.
   int64_t all_queries() const { return all_queries_; }
   int64_t all_keys() const { return all_keys_; }
   int64_t longest_queries() const { return longest_queries_; }
   int64_t longest_keys() const { return longest_keys_; }
-  /// Key tiles of all sequences before this one.
+  /// Number of key tiles of all earlier sequences.
   int64_t first_key_tile(int64_t s) const {
     int64_t sum = 0;
     for (int64_t earlier = 0; earlier < s; ++earlier) sum += key_tiles(earlier);
     return sum;
   }
-  /// Whether groups of heads in sequences keep all threads busy, each working on some alone: the
-  /// longest is at most half of a thread's share of the work.
+  /// Whether one task per (sequence, group of heads) keeps all threads busy: the largest task is at
+  /// most half of a thread's share of the work.
   bool grouped(int64_t threads) const {
     return 2 * threads * most_squares_ <= args_.groups * squares_;
   }
@@ -83,7 +83,7 @@ class Tiling {
   int64_t width() const { return width_; }
   int64_t per_group() const { return args_.heads / args_.groups; }
 
-  /// Calls f(sequence, tile within it) for the number of a tile of queries, or of keys, among all.
+  /// Calls f(sequence, tile within the sequence) for a global number of a query tile or key tile.
   template <class F>
   void locate_queries(int64_t tile, F&& f) const {
     int64_t s = 0;
@@ -106,16 +106,15 @@ class Tiling {
                   most_squares_ = 0, squares_ = 0;
 };
 
-/// `rows` rows of a matrix of T, `stride` apart; what lies beyond them and beyond `dim` counts as
-/// zero.
+/// `rows` rows of a matrix of T with row stride `stride`; elements beyond `rows` and beyond `dim`
+/// count as zero.
 template <class T>
 struct Rows {
   T* data;
   int64_t stride, rows, dim, width;
 };
 
-/// Asks for rows that are wanted soon: they lie far apart, so that the processor does not see them
-/// coming.
+/// Prefetches rows that are needed soon. They are too far apart for the hardware prefetcher.
 template <class T>
 inline void prefetch(const Rows<const T>& rows) {
   for (int64_t r = 0; r < rows.rows; ++r)
@@ -123,8 +122,8 @@ inline void prefetch(const Rows<const T>& rows) {
       __builtin_prefetch(reinterpret_cast<const char*>(rows.data + r * rows.stride) + byte);
 }
 
-/// Copies `dim` 16-bit values and fills up to `width` with zeros. Rows are short: vectors of fixed
-/// size beat a call.
+/// Copies `dim` 16-bit values and pads to `width` with zeros. Rows are short, so vectors of fixed
+/// size are faster than a call of memcpy.
 template <class T>
 MT_HD void copy_padded(const T* from, int64_t dim, int64_t width, T* to) {
   constexpr int64_t kStep = 4 * kLanes / static_cast<int64_t>(sizeof(T));
@@ -156,7 +155,7 @@ inline void lay_along(const Rows<const T>& from, Word* to) {
               sizeof(Word) * static_cast<size_t>((kTile - from.rows) * units));
 }
 
-/// "along" to "upright": a transpose of units, by squares of four.
+/// "along" to "upright": a transpose of units, in 4 x 4 squares.
 template <class Word>
 inline void lay_upright(const Word* along, int64_t units, Word* to) {
   typedef Word Four __attribute__((vector_size(16)));
@@ -169,7 +168,7 @@ inline void lay_upright(const Word* along, int64_t units, Word* to) {
     }
 }
 
-/// "along" to "across": for floats they are the same.
+/// "along" to "across"; for floats the two are the same.
 inline void lay_across(const float* along, int64_t width, float* to) {
   std::memcpy(to, along, sizeof(float) * static_cast<size_t>(kTile * width));
 }
@@ -187,15 +186,14 @@ inline void lay_across(const uint32_t* along, int64_t width, uint32_t* to) {
 }
 #endif
 
-/// A vector of floats becomes the units of one row, in place of a float vector or as half as many
-/// pairs.
+/// Stores a vector of floats as units of one row: as floats, or rounded to half as many bf16 pairs.
 MT_HD void put_along(float* to, Vec v) { store(to, v); }
 #if defined(__AVX512BF16__)
 MT_HD void put_along(uint32_t* to, Vec v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
                       reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
 }
-/// Two rows at the same columns become one row of pairs.
+/// Stores two rows at the same columns as one row of pairs.
 MT_HD void put_across(uint32_t* to, Vec even, Vec odd) {
   __m512i low = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(even)));
   __m512i high = _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(odd)));
@@ -203,7 +201,7 @@ MT_HD void put_across(uint32_t* to, Vec even, Vec odd) {
 }
 #endif
 
-/// The rows of one head of a view.
+/// The rows of one head of a HeadsView.
 template <class T>
 inline Rows<T> head_rows(const HeadsView& view, const AttentionArgs& args, int64_t token,
                          int64_t group, int64_t head_in_group, int64_t rows, int64_t width) {

@@ -1,9 +1,11 @@
-// Sums, conversions and dropout: blocks of elements, no order to keep.
+// Sums, products, functions of one number, conversions and dropout: blocks of elements, no order to
+// keep.
 #include <cstring>
 
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/kernel/cast.h"
 #include "mtrain/kernel/dropout.h"
+#include "mtrain/kernel/unary.h"
 
 namespace mtrain::cpu::MT_ISA {
 
@@ -43,6 +45,40 @@ void add(Stream& stream, const AddArgs& args) {
     auto y = static_cast<T*>(args.y);
     each_element(stream, args.count, [=](int64_t i) { y[i] = T(to_float(a[i]) + to_float(b[i])); });
   });
+}
+
+void mul(Stream& stream, const MulArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    auto a = static_cast<const T*>(args.a), b = static_cast<const T*>(args.b);
+    auto y = static_cast<T*>(args.y);
+    each_element(stream, args.count, [=](int64_t i) { y[i] = T(to_float(a[i]) * to_float(b[i])); });
+  });
+}
+
+namespace {
+template <UnaryKind kKind>
+void unary_of(Stream& stream, const UnaryArgs& args) {
+  with_float_type(args.dtype, [&]<class T>(T) {
+    auto x = static_cast<const T*>(args.x);
+    auto y = static_cast<T*>(args.y);
+    float shift = args.shift;
+    each_element(stream, args.count,
+                 [=](int64_t i) { y[i] = T(mtrain::unary<kKind>(to_float(x[i]) + shift)); });
+  });
+}
+}  // namespace
+
+void unary(Stream& stream, const UnaryArgs& args) {
+  switch (args.kind) {
+    case UnaryKind::sigmoid:
+      return unary_of<UnaryKind::sigmoid>(stream, args);
+    case UnaryKind::rsqrt:
+      return unary_of<UnaryKind::rsqrt>(stream, args);
+    case UnaryKind::normal_cdf:
+      return unary_of<UnaryKind::normal_cdf>(stream, args);
+    case UnaryKind::normal_pdf:
+      return unary_of<UnaryKind::normal_pdf>(stream, args);
+  }
 }
 
 void cast(Stream& stream, const CastArgs& args) {

@@ -23,8 +23,8 @@ void embedding(Stream& stream, const EmbeddingArgs& args) {
   });
 }
 
-/// Tasks are bands of columns: each walks the tokens in order, so equal ids are added in the same
-/// order everywhere.
+/// Each task is a band of columns and processes the tokens in order, so equal ids are always added
+/// in the same order.
 void embedding_backward(Stream& stream, const EmbeddingBackwardArgs& args) {
   constexpr int64_t kBand = 64;
   with_float_type(args.dtype, [&]<class T>(T) {

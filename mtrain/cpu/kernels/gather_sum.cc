@@ -5,7 +5,7 @@
 namespace mtrain::cpu::MT_ISA {
 
 namespace {
-/// The terms of a row are added one after the other, in bands whose sums stay in the nearest cache.
+/// Adds the terms of a row one after the other, in bands of columns whose sums stay in L1.
 template <class T, class Weight>
 void sum_row(const GatherSumArgs& a, int64_t row, Weight&& weight) {
   const int32_t* source = a.source + row * a.fan;

@@ -1,7 +1,7 @@
-// Products of bf16 by AMX: two by two tiles of C stay in tile registers while the terms pass by. A
-// is packed in tiles of 16 rows by 16 words, panels of B in two halves (gemm_pack.h), whose rows
-// are tiles' rows as they lie. One of the operands of a tile stays in the first cache: from the
-// second one alone tiles do not come fast enough.
+// bf16 products by AMX: two by two tiles of C stay in tile registers over a chunk of K. A is packed
+// in tiles of 16 rows by 16 words; panels of B are packed in two halves (gemm_pack.h) whose rows
+// are rows of AMX tiles. One operand of each tile product stays in the L1 cache, since L2 alone
+// does not deliver tiles fast enough. An AmxProduct is for one thread.
 #pragma once
 #include "mtrain/cpu/kernels/amx.h"
 #include "mtrain/cpu/kernels/gemm_pack.h"
@@ -10,11 +10,12 @@
 #if defined(__AMX_BF16__)
 namespace mtrain::cpu::MT_ISA {
 
-constexpr int64_t kAmxDepth = 256;  // words of terms that half a panel meets all rows with: 32 KiB
+constexpr int64_t kAmxDepth =
+    256;  // words along K of half a panel that are multiplied with all rows: 32 KiB
 
-/// Packs rows [row, last) of A, `terms` of them from `term` on, as consecutive tiles of 16 rows by
-/// 16 words, words first. Zeros fill the last tiles, and a second tile of rows where there is one
-/// alone.
+/// Packs rows [row, last) of A, `terms` elements along K from `term` on, as consecutive tiles of 16
+/// rows by 16 words, ordered along K first. The last tiles are padded with zeros, and so is the
+/// second tile of a pair of row tiles if it is missing.
 inline void pack_amx_rows(const bf16* a, int64_t lda, bool transposed, int64_t row, int64_t last,
                           int64_t term, int64_t terms, uint32_t* to) {
   int64_t end = row + round_up(last - row, kAmxRows),
@@ -37,7 +38,7 @@ inline void pack_amx_rows(const bf16* a, int64_t lda, bool transposed, int64_t r
     uint32_t* tile = to + (first - row) * words + p * 16;
     for (int64_t i = 0; i < 16; ++i) _mm512_storeu_si512(tile + i * kAmxWords, r[i]);
   };
-  if (transposed) {  // along the lines of memory: whole ones, of few pages at a time
+  if (transposed) {  // in the order of memory: whole cache lines, few pages at a time
     for (int64_t p = 0; p < words; p += kAmxWords)
       for (int64_t first = row; first < end; first += 16) pack(first, p);
   } else {
@@ -46,8 +47,8 @@ inline void pack_amx_rows(const bf16* a, int64_t lda, bool transposed, int64_t r
   }
 }
 
-/// Rows [0, rows) of packed A times columns [0, cols) of a panel, `n` words of terms. `sums`:
-/// memory of amx_sums(rows) floats.
+/// Rows [0, rows) of packed A times columns [0, cols) of a panel, over `n` words along K. `sums`:
+/// scratch of amx_sums(rows) floats.
 template <class C>
 class AmxProduct {
  public:
@@ -57,14 +58,14 @@ class AmxProduct {
 
   void run() {
     AmxTiles tiles;
-    if (n_ <= kAmxDepth) {  // rows of A stay in the first cache for both halves
+    if (n_ <= kAmxDepth) {  // rows of A stay in L1 for both halves
       for (int64_t row = 0, i = 0; row < rows_; row += kAmxRows)
         for (int64_t column = 0; column < cols_; column += kAmxColumns, i ^= 1)
           multiply(row, column, 0, sums_ + i * kSums);
       return put_last();
     }
     for (int64_t column = 0; column < cols_;
-         column += kAmxColumns) {  // a part of half a panel stays there for all rows
+         column += kAmxColumns) {  // a part of half a panel stays in L1 for all rows
       for (int64_t p = 0; p < n_; p += kAmxDepth)
         for (int64_t row = 0; row < rows_; row += kAmxRows)
           multiply(row, column, p, sums_ + row * kAmxColumns);
@@ -75,7 +76,7 @@ class AmxProduct {
  private:
   static constexpr int64_t kSums = kAmxRows * kAmxColumns;
 
-  /// Adds the terms from word p on to 32 by 32 sums at `sums`.
+  /// Adds the products from word p on to 32 by 32 sums at `sums`.
   void multiply(int64_t row, int64_t column, int64_t p, float* sums) {
     int64_t depth = std::min(kAmxDepth, n_ - p);
     bool ends = p + depth == n_;
@@ -85,13 +86,13 @@ class AmxProduct {
       load_amx_sums(sums, kAmxColumns);
     add_amx_terms({a_ + row * n_ + p * 16, kAmxWords, kAmxTile, n_ * 16},
                   b_ + column * n_ + p * kAmxColumns, kAmxColumns, depth);
-    // The sums before these: vector instructions have something to do while tiles are multiplied.
+    // Finish the previous sums here, so that vector instructions overlap with tile products.
     if (ends) put_last();
     store_amx_sums(sums, kAmxColumns);
     if (ends) last_ = {sums, row, column};
   }
 
-  /// The sums that were multiplied last go where they belong.
+  /// Writes the most recent complete sums to C.
   void put_last() {
     if (!last_.sums) return;
     TileOutput<C> to = moved(out_, last_.row, last_.column);

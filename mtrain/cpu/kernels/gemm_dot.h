@@ -1,5 +1,5 @@
-// Products y = x Bᵀ of few rows, as when a model generates text: dot products of rows of both
-// operands where they lie, so that B, which is most of the work, is read once and never packed.
+// Products y = x Bᵀ with few rows, as in text generation: dot products of unpacked rows of both
+// operands. B, which dominates the cost, is read once and never packed. For one kernel call.
 #pragma once
 #include "mtrain/cpu/kernels/gemm_tile.h"
 #include "mtrain/cpu/kernels/launch.h"
@@ -8,11 +8,11 @@
 
 namespace mtrain::cpu::MT_ISA {
 
-constexpr int64_t kDotColumns = 4;  // columns of B whose sums are in registers together
-constexpr int64_t kDotTask = 16;    // columns of one task
+constexpr int64_t kDotColumns = 4;  // columns of B whose sums are in registers at the same time
+constexpr int64_t kDotTask = 16;    // columns per task
 
-/// Dot products of Rows rows of `a`, `lda` floats apart, with `Columns` columns of B: sums[r *
-/// kDotColumns + j].
+/// Dot products of `Rows` rows of `a` (row stride `lda`) with `Columns` rows of B, which are
+/// columns of the product: sums[r * kDotColumns + j].
 template <int Rows, int Columns, class T>
 inline void dot_block(const float* a, int64_t lda, const T* b, int64_t ldb, int64_t k,
                       float* sums) {
@@ -35,7 +35,7 @@ inline void dot_block(const float* a, int64_t lda, const T* b, int64_t ldb, int6
     for (int j = 0; j < Columns; ++j) sums[r * kDotColumns + j] = sum_lanes(sum[r][j]);
 }
 
-/// Up to four rows and columns.
+/// Dispatches to dot_block for up to four rows and columns.
 template <class T>
 inline void dot_some(const float* a, int64_t lda, int64_t rows, const T* b, int64_t ldb,
                      int64_t columns, int64_t k, float* sums) {

@@ -1,8 +1,8 @@
 // Layouts of packed operands. A panel of B holds kPanel columns as [units][kPanel] (for AMX as two
-// halves, PanelLayout), a tile of transposed A kTileRows rows as [units][kTileRows], in 32-bit
-// units of terms (tile_product.h): 16-bit floats are converted to fp32 on the way, unless the CPU
-// multiplies pairs of them. Missing columns and rows are zero, and so is the second half of an odd
-// last pair.
+// halves, see PanelLayout); a tile of transposed A holds kTileRows rows as [units][kTileRows]. A
+// unit is 32 bits along K (tile_product.h): 16-bit floats are converted to fp32 during packing,
+// unless the CPU multiplies bf16 pairs. Missing columns and rows are zero, and so is the second
+// half of an odd last pair. Stateless; thread-safe.
 #pragma once
 #include <utility>
 
@@ -14,15 +14,15 @@ template <class Word>
 constexpr int64_t kTermsPerWord = std::is_same_v<Word, float> ? 1 : 2;
 
 constexpr int kPackedTiles =
-    8;  // tiles of A that are packed together: 48 rows are whole vectors at every level
+    8;  // tiles of A that are packed together: 48 rows are a whole number of vectors at every level
 constexpr int kPackedVectors = kPackedTiles * kTileRows / kLanes;
 static_assert(kPackedTiles * kTileRows % kLanes == 0);
 
-/// Where word p of vector `part` of a panel's columns is: rows of all columns, or two halves of
-/// which each has rows of its own, so that a half fills whole cache lines of a first cache that
-/// holds no more.
+/// Position of word p of vector `part` of a panel: either each row holds all columns, or the panel
+/// has two halves with their own rows, so that one half consists of whole cache lines and fits in
+/// L1.
 struct PanelLayout {
-  int64_t row, half;  // words from row to row, from one half to the other
+  int64_t row, half;  // stride between rows, and between the halves, in words
   static PanelLayout whole() { return {kPanel, kPanel / 2}; }
   static PanelLayout halves(int64_t units) { return {kPanel / 2, units * (kPanel / 2)}; }
   int64_t at(int64_t p, int part) const {
@@ -35,7 +35,7 @@ struct PanelLayout {
 using WordVec = __m512i;
 inline void put_words(void* to, WordVec words) { _mm512_storeu_si512(to, words); }
 
-/// Neighbouring words of a row whose terms lie side by side, `terms` of them.
+/// Consecutive words of a row that is contiguous along K and has `terms` elements.
 template <class Word, class T>
 inline WordVec words_along(const T* from, int64_t terms) {
   if constexpr (kTermsPerWord<Word> == 1)
@@ -44,8 +44,8 @@ inline WordVec words_along(const T* from, int64_t terms) {
     return _mm512_maskz_loadu_epi16(terms >= 32 ? ~0u : terms <= 0 ? 0u : (1u << terms) - 1, from);
 }
 
-/// One word each of neighbouring columns, at word p of `terms` that lie in rows: floats, or pairs
-/// from rows 2p and 2p+1.
+/// One word of each of several consecutive columns, at word p, where the `terms` elements along K
+/// are rows: floats, or pairs from rows 2p and 2p+1.
 template <class Word, class T>
 inline WordVec words_across(const T* from, int64_t ld, int64_t p, [[maybe_unused]] int64_t terms,
                             Lanes lanes) {
@@ -60,7 +60,7 @@ inline WordVec words_across(const T* from, int64_t ld, int64_t p, [[maybe_unused
   }
 }
 
-/// A panel of B whose columns lie along rows of terms, `ld` values apart.
+/// Packs a panel of B whose columns are contiguous along K, with stride `ld` between columns.
 template <class Word, class T>
 inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms,
                                PanelLayout layout, Word* to) {
@@ -81,7 +81,7 @@ inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64
     }
 }
 
-/// Words 6q … 6q+5 of three vectors come first.
+/// Extracts words 6q … 6q+5 (q = Tile) from three vectors into the first lanes.
 template <int Tile>
 inline __m512i tile_words(const __m512i (&w)[3]) {
   constexpr int kFirst = Tile * kTileRows, kVector = kFirst / kLanes,
@@ -89,7 +89,7 @@ inline __m512i tile_words(const __m512i (&w)[3]) {
   return _mm512_alignr_epi32(w[kNext], w[kVector], kFirst % kLanes);
 }
 
-/// Eight tiles of A from one vector row of each; `tile` words apart.
+/// Writes one row of each of eight tiles of A; tiles are `tile` words apart.
 template <class Word>
 inline void put_tiles(const WordVec (&w)[kPackedVectors], int64_t tile, Word* to) {
   [&]<int... Tile>(std::integer_sequence<int, Tile...>) {
@@ -108,8 +108,8 @@ inline WordVec words_across(const T* from, int64_t ld, int64_t p, int64_t /*term
   return load_lanes(from + p * ld, lanes);
 }
 
-/// A panel of B whose columns lie along rows of terms, `ld` values apart: strips of terms become
-/// floats in the first cache and are transposed from there.
+/// Packs a panel of B whose columns are contiguous along K, with stride `ld` between columns:
+/// strips are converted to floats in L1 and transposed from there.
 template <class Word, class T>
 inline void pack_panel_upright(const T* from, int64_t ld, int64_t columns, int64_t terms,
                                PanelLayout layout, Word* to) {
@@ -142,7 +142,7 @@ inline void put_tiles(const WordVec (&w)[kPackedVectors], int64_t tile, Word* to
 }
 #endif
 
-/// A panel of B whose terms lie in rows, `ld` values apart.
+/// Packs a panel of B that is row-major [K, columns], with row stride `ld`.
 template <class Word, class T>
 inline void pack_panel_across(const T* from, int64_t ld, int64_t columns, int64_t terms,
                               PanelLayout layout, Word* to) {
@@ -156,7 +156,8 @@ inline void pack_panel_across(const T* from, int64_t ld, int64_t columns, int64_
                 words_across<Word>(from + j * kLanes, ld, p, terms, lanes[j]));
 }
 
-/// Eight tiles of A whose terms lie in rows, `ld` values apart; each tile follows the one before.
+/// Packs eight tiles of A that is stored as [K, rows], with row stride `ld`; the tiles are
+/// consecutive.
 template <class Word, class T>
 inline void pack_tiles_across(const T* from, int64_t ld, int64_t rows, int64_t terms, Word* to) {
   int64_t units = (terms + kTermsPerWord<Word> - 1) / kTermsPerWord<Word>;
@@ -170,7 +171,7 @@ inline void pack_tiles_across(const T* from, int64_t ld, int64_t rows, int64_t t
   }
 }
 
-/// A row of `n` values as words.
+/// Packs a row of `n` values into words.
 template <class T>
 inline void pack_row(const T* from, int64_t n, uint32_t* to) {
   to[n / 2] = 0;

@@ -1,7 +1,7 @@
-// Matrix products on packed panels: B is packed once into panels that fit the caches, A is read in
-// place where the inner loop can take its rows, and a tile of C stays in registers for all terms of
-// a chunk. 16-bit floats are converted to fp32 as they are packed, unless the CPU multiplies pairs
-// of bf16. Every element of C is summed in one order that the problem's size alone fixes.
+// Matrix products on packed panels. B is packed once into panels that fit the caches; A is read in
+// place if the inner loop can use its rows; a tile of C stays in registers for a whole chunk of K.
+// 16-bit floats are converted to fp32 during packing, unless the CPU multiplies bf16 pairs. The
+// problem's size alone fixes the order in which each element of C is summed.
 #include "mtrain/cpu/kernels/gemm_amx.h"
 #include "mtrain/cpu/kernels/gemm_dot.h"
 
@@ -9,23 +9,23 @@ namespace mtrain::cpu::MT_ISA {
 
 namespace {
 
-// These sizes are measured (docs/benchmarks/cpu.md): those of pairs on Zen 5, those of floats on
+// These sizes are measured (docs/benchmarks/cpu.md): those for pairs on Zen 5, those for floats on
 // Ice Lake and Zen 4.
-/// Words of terms in one chunk: rows of A and a panel of B fit into L2 together.
+/// Words along K in one chunk: rows of A and a panel of B fit into L2 together.
 template <class Unit>
 constexpr int64_t kMaxRowWords = Unit::kPack == 1 ? 1024 : 2048;
-/// Bytes of A that one thread works on at a time: a part of L2.
+/// Bytes of A that one thread processes at a time: a part of L2.
 template <class Unit>
 constexpr int64_t kBlockBytes = 384 << 10;
-constexpr int64_t kMaxPanelsBytes = 6 << 20;  // of B packed at a time: a part of L3
+constexpr int64_t kMaxPanelsBytes = 6 << 20;  // bytes of B packed at a time: a part of L3
 constexpr int64_t kRowGap =
-    16;  // words between packed rows, so that rows do not compete for cache sets
-constexpr int64_t kDotRows = 8;  // up to which gemm_dot.h is the faster one
+    16;  // words between packed rows, so that rows do not compete for the same cache sets
+constexpr int64_t kDotRows = 8;  // up to this number of rows, gemm_dot.h is faster
 constexpr int64_t kMaxPartialBytes =
-    64 << 20;  // of sums over earlier chunks, where C cannot hold them
+    64 << 20;  // bytes of sums over earlier chunks, for types of C that cannot hold them
 
-/// Rows of a tile of A, and words that the inner loop takes at a time: terms are filled up to them
-/// with zeros.
+/// Rows of a tile of A, and the number of words that the inner loop processes at a time: K is
+/// padded to a multiple of it with zeros.
 template <class Unit>
 constexpr int64_t kRows = kTileRows;
 template <class Unit>
@@ -41,7 +41,7 @@ template <>
 constexpr int64_t kBlockBytes<TileUnit> = 768 << 10;  // processors with AMX have 2 MiB of L2
 #endif
 
-/// Calls f(T{}) with the type of A's and B's values.
+/// Calls f(T{}) with the element type of A and B.
 template <class Unit, class F>
 void with_operand(DType dtype, F&& f) {
   if constexpr (Unit::kPack == 2)
@@ -61,7 +61,7 @@ class PackedGemm {
     bool words = kPack == 1 ? g.dtype == DType::f32
                             : g.k % 2 == 0 && g.lda % 2 == 0;  // rows of A can be read in place
     packs_a_ = g.transpose_a || kStep > 1 || !words;
-    // Chunks of equal length, of whole cache lines.
+    // Chunks of equal length, in whole cache lines.
     chunk_ = std::min(
         g.k, round_up(divide_up(g.k, divide_up(g.k, kMaxRowWords<Unit> * kPack)), 16 * kPack));
     chunks_ = divide_up(g.k, chunk_);
@@ -96,19 +96,19 @@ class PackedGemm {
   void run() { few_rows_ ? run_panels() : run_blocks(); }
 
  private:
-  /// Consecutive tiles of rows and packed panels; panels are counted from `column`.
+  /// Consecutive row tiles and packed panels; panels are counted from `column`.
   struct Range {
     int64_t first_tile, last_tile, first_panel, last_panel, column, chunk, thread;
   };
 
-  /// Tiles of A that one thread works on at a time.
+  /// Number of row tiles of A that one thread processes at a time.
   int64_t block_tiles() const {
     int64_t tiles = std::max<int64_t>(1, kBlockBytes<Unit> / (kRows * chunk_words() * 4));
     return g_.transpose_a && kStep == 1 ? divide_up(tiles, kPackedTiles) * kPackedTiles : tiles;
   }
 
-  /// Blocks of rows, one task each; of few blocks each meets a part of the panels at a time, so
-  /// that every thread gets some.
+  /// Divides the rows into blocks, one task each. If there are few blocks, each task multiplies
+  /// only a part of the panels, so that every thread gets work.
   void cut_rows(int64_t threads) {
     blocks_ = std::min(tiles_, divide_up(divide_up(tiles_, block_tiles()), threads) * threads);
     parts_ = std::clamp<int64_t>(divide_up(threads, blocks_), 1, panels_at_once_);
@@ -117,12 +117,12 @@ class PackedGemm {
   /// Words of the longest chunk.
   int64_t chunk_words() const { return round_up(divide_up(chunk_, kPack), kStep); }
   int64_t terms(int64_t chunk) const { return std::min(chunk_, g_.k - chunk * chunk_); }
-  /// Words of a chunk's terms, which zeros fill up to whole steps.
+  /// Words of a chunk, padded to whole steps.
   int64_t units(int64_t chunk) const { return round_up(divide_up(terms(chunk), kPack), kStep); }
   int64_t panels(int64_t column) const {
     return std::min(panels_at_once_, divide_up(g_.n - column, kPanel));
   }
-  /// Rows of the largest block.
+  /// Number of rows of the largest block.
   int64_t block_rows() const { return divide_up(tiles_, blocks_) * kRows; }
   /// Words of a packed block of A.
   int64_t a_words() const {
@@ -132,7 +132,7 @@ class PackedGemm {
     return tiles * kRows * (chunk_words() + kRowGap);
   }
 
-  /// Many rows: panels are packed together, then blocks of rows meet all of them.
+  /// Many rows: panels are packed first, then each block of rows is multiplied with all of them.
   void run_blocks() {
     for (int64_t column = 0; column < g_.n; column += panels_at_once_ * kPanel)
       for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
@@ -187,7 +187,7 @@ class PackedGemm {
                   sizeof(Word) * static_cast<size_t>((units(chunk) - packed) * kPanel / 2));
   }
 
-  /// The range's rows of A: as they lie, or packed.
+  /// The range's rows of A, in place or packed.
   TileA<Word> operand_a(const Range& range, Word* to) {
     int64_t row = range.first_tile * kRows, last = std::min(g_.m, range.last_tile * kRows);
     int64_t term = range.chunk * chunk_, n = units(range.chunk), gap = n + kRowGap;
@@ -236,7 +236,7 @@ class PackedGemm {
       walk(a, b, range, output<f16>(column, bias, begins ? nullptr : partial_, partial_ld));
   }
 
-  /// C from this column on, with all that the caller wants added.
+  /// Output for C from this column on, with everything that is added to the product.
   template <class C>
   TileOutput<C> output(int64_t column, const float* bias, const float* add = nullptr,
                        int64_t ld_add = 0) const {
@@ -280,8 +280,8 @@ class PackedGemm {
       }
     }
   }
-  /// A narrow end of C needs half a panel. The last rows of A are fewer than a tile's: smaller
-  /// tiles take them, and what lies beyond is not read.
+  /// A narrow end of C needs only half a panel. The last rows of A may be fewer than a tile has:
+  /// smaller tiles process them, and nothing beyond is read.
   template <class C>
   static void multiply_tile(TileA<Word> a, const Word* b, int64_t n, int rows, int64_t cols,
                             const TileOutput<C>& out) {
@@ -319,8 +319,8 @@ using Bf16Unit = TileUnit;
 using Bf16Unit = UnitOf<bf16>::Type;
 #endif
 
-/// Calls PackedGemm for so many rows of C at a time that sums over earlier chunks, where C cannot
-/// hold them, stay few.
+/// Calls PackedGemm for a limited number of rows of C at a time, so that the buffer of sums over
+/// earlier chunks stays small if C cannot hold them.
 template <class Unit>
 void run_packed(CpuStream& stream, const GemmArgs& g) {
   int64_t columns = std::min(round_up(g.n, kPanel),

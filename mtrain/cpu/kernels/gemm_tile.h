@@ -1,6 +1,6 @@
-// The inner loop of a matrix product on packed operands: a tile of C stays in registers while the
-// terms pass by, and what happens to it before it is stored. Terms are walked in 32-bit units
-// (tile_product.h).
+// The inner loop of a matrix product on packed operands: a tile of C stays in registers for all of
+// K, and is then scaled, added to and stored. K is processed in 32-bit units (tile_product.h).
+// Stateless; thread-safe.
 #pragma once
 #include <algorithm>
 
@@ -9,8 +9,8 @@
 
 namespace mtrain::cpu::MT_ISA {
 
-// Six rows of as many vectors as the registers hold: 24 sums of 32 registers, 12 of 16. With few
-// rows A may stay where it is, at whatever distance its rows are.
+// Six rows of as many vectors as fit into the registers: 24 sums with 32 registers, 12 with 16. For
+// products with few rows, A may stay unpacked, with any row stride.
 constexpr int kTileRows = 6;
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kTileVectors = 4;
@@ -19,20 +19,21 @@ constexpr int kTileVectors = 2;
 #endif
 constexpr int kPanel = kTileVectors * kLanes;  // columns of a packed panel of B
 
-/// Where a tile goes: c = beta * before + alpha * (sums + add) + bias.
+/// Output of a tile: c = beta * before + alpha * (sums + add) + bias.
 template <class C>
 struct TileOutput {
   C* c = nullptr;
   int64_t ldc = 0;
-  const C* before = nullptr;  // c itself, or a matrix laid out like it
+  const C* before = nullptr;  // c itself, or a matrix with the same layout
   float beta = 0;
-  const float* bias = nullptr;  // per column, of whole panels; may be null
-  const float* add = nullptr;  // partial sums of the terms before, rows `ld_add` apart; may be null
+  const float* bias = nullptr;  // per column, padded to whole panels; may be null
+  const float* add =
+      nullptr;  // partial sums over the earlier part of K, row stride `ld_add`; may be null
   int64_t ld_add = 0;
   float alpha = 1;
 };
 
-/// `out` from this row and column on.
+/// `out`, advanced to this row and column.
 template <class C>
 inline TileOutput<C> moved(TileOutput<C> out, int64_t row, int64_t column) {
   out.c += row * out.ldc + column;
@@ -42,7 +43,7 @@ inline TileOutput<C> moved(TileOutput<C> out, int64_t row, int64_t column) {
   return out;
 }
 
-// The first lanes of a vector, for the last columns of a matrix: what lies behind them is neither
+// A mask of the first lanes of a vector, for the last columns of a matrix: other lanes are neither
 // read nor written.
 #if defined(__AVX512F__)
 using Lanes = __mmask16;
@@ -80,7 +81,7 @@ inline void store_lanes(T* to, Vec v, Lanes lanes) {
 }
 #endif
 
-/// Adds up to `cols` columns of a row of sums to what was there, and stores them.
+/// Finishes and stores up to `cols` columns of a row of sums.
 template <int Vectors, class C>
 inline void store_row(const Vec (&sum)[Vectors], int64_t row, int64_t cols,
                       const TileOutput<C>& out) {
@@ -96,7 +97,7 @@ inline void store_row(const Vec (&sum)[Vectors], int64_t row, int64_t cols,
   }
 }
 
-/// One tile: rows [0, Rows) of A times the first vectors of a panel, columns [0, cols) of it.
+/// One tile: rows [0, Rows) of A times the first vectors of a panel; stores columns [0, cols).
 template <class Unit, int Rows, int Vectors, class C>
 inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t units,
                          int64_t cols, const TileOutput<C>& out) {
@@ -114,7 +115,7 @@ inline void tile_product(TileA<typename Unit::Word> a, const typename Unit::Word
     for (int m = 0; m < Rows; ++m) {
       typename Unit::Word x;
       std::memcpy(&x, a.data + m * a.row + p * a.step,
-                  sizeof x);  // the memory may hold pairs of bf16
+                  sizeof x);  // the memory may hold bf16 pairs
 #pragma GCC unroll 4
       for (int j = 0; j < Vectors; ++j) sum[m][j] = Unit::multiply_add(sum[m][j], x, right[j]);
     }

@@ -1,6 +1,6 @@
-// The kernels of one instruction-set level. This folder is compiled several times with MT_ISA
-// naming the level; everything lives in that namespace (and templates take a type of it), so that
-// no two levels share a symbol.
+// The kernels of one instruction-set level. This folder is compiled once per level with MT_ISA set
+// to the level's name. Everything is in that namespace (and templates take a type from it), so that
+// no two levels share a symbol. Thread-safe for different streams.
 #pragma once
 #include "mtrain/tensor/kernel_table.h"
 
@@ -10,39 +10,22 @@
 
 namespace mtrain::cpu::MT_ISA {
 
-void rms_norm(Stream&, const RmsNormArgs&);
-void rms_norm_backward(Stream&, const RmsNormBackwardArgs&);
-void layer_norm(Stream&, const LayerNormArgs&);
-void layer_norm_backward(Stream&, const LayerNormBackwardArgs&);
-void rope(Stream&, const RopeArgs&);
-void attention(Stream&, const AttentionArgs&);
-void attention_backward(Stream&, const AttentionBackwardArgs&);
-void silu_mul(Stream&, const SiluMulArgs&);
-void silu_mul_backward(Stream&, const SiluMulBackwardArgs&);
-void gelu(Stream&, const GeluArgs&);
-void gelu_backward(Stream&, const GeluBackwardArgs&);
-void embedding(Stream&, const EmbeddingArgs&);
-void embedding_backward(Stream&, const EmbeddingBackwardArgs&);
-void gather_sum(Stream&, const GatherSumArgs&);
-void row_dots(Stream&, const RowDotsArgs&);
-void cross_entropy(Stream&, const CrossEntropyArgs&);
-void cross_entropy_backward(Stream&, const CrossEntropyBackwardArgs&);
-void add(Stream&, const AddArgs&);
-void cast(Stream&, const CastArgs&);
-void copy_blocks(Stream&, const CopyBlocksArgs&);
-void column_sum(Stream&, const ColumnSumArgs&);
-void dropout(Stream&, const DropoutArgs&);
-void amax(Stream&, const AmaxArgs&);
-void quantize(Stream&, const QuantizeArgs&);
-void hadamard(Stream&, const HadamardArgs&);
-void squared_norm(Stream&, const SquaredNormArgs&);
-void adamw(Stream&, const AdamWArgs&);
+// Entries of the table that a level has no function for.
+void gemm(Stream&, const GemmArgs&) = delete;  // the same at every level: mtrain/cpu/gemm.h
+void quantized_gemm(Stream&,
+                    const QuantizedGemmArgs&) = delete;  // absent: CPUs have no unit for it
 
-/// KernelTable::gemm for one matrix by this level's own kernel: every type and layout. REQUIRES:
-/// batch 1, m, n, k > 0.
+/// Every other kernel of the table, under the name of its entry. One that is declared here and
+/// defined nowhere does not link.
+#define MT_DECLARE(entry, Args) void entry(Stream&, const Args&);
+MT_KERNELS(MT_DECLARE)
+#undef MT_DECLARE
+
+/// KernelTable::gemm for one matrix, with this level's own kernel: every type and layout. REQUIRES:
+/// batch 1, m, n, k > 0. Shapes: GemmArgs.
 void packed_gemm(Stream&, const GemmArgs&);
 
-/// Fills every entry but gemm, which does not depend on the level.
+/// Fills the entries that this level has a function for.
 void fill_kernels(KernelTable& table);
 
 }  // namespace mtrain::cpu::MT_ISA

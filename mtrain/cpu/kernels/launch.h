@@ -1,7 +1,7 @@
-// How kernels run: the serial team (one core walks a row with vector instructions), loops over
-// tasks on the stream's threads, and the choice of the element type. Every task writes its own
-// output, and the order in which an element is summed follows from the problem's size alone, never
-// from the number of threads: so results are the same bits at any thread count.
+// How kernels run: the serial team (one core processes a row with vector instructions), loops over
+// tasks on the stream's threads, and the dispatch on element types. Every task writes its own
+// output, and the order of each sum depends only on the problem's size, never on the number of
+// threads. Therefore results have the same bits at any thread count.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -37,7 +37,7 @@ struct SerialTeam {
     }
     return {first, second};
   }
-  /// Several maxima side by side, since a single chain of comparisons does not become vector code.
+  /// Several independent maxima: a single chain of comparisons would not vectorise.
   template <class F>
   MT_HD float max(int64_t n, F&& f) const {
     constexpr int64_t kLanes = 32;
@@ -65,13 +65,13 @@ struct SerialTeam {
   }
 };
 
-/// Calls f(task) for every task in [0, tasks), an equal share on each thread.
+/// Calls f(task) for every task in [0, tasks), with an equal share for each thread.
 template <class F>
 inline void for_tasks(const CpuStream& stream, int64_t tasks, F&& f) {
   stream.pool().for_even(tasks, [&](int64_t task, int) { f(task); });
 }
 
-/// Calls f(task, thread) for tasks of uneven size: whoever is free takes the next.
+/// Calls f(task, thread) for tasks of different cost: each idle thread takes the next task.
 template <class F>
 inline void for_uneven_tasks(const CpuStream& stream, int64_t tasks, F&& f) {
   stream.pool().for_uneven(tasks, f);
@@ -84,14 +84,14 @@ inline void for_blocks(const CpuStream& stream, int64_t n, int64_t block, F&& f)
             [&](int64_t i) { f(i * block, std::min(n, (i + 1) * block)); });
 }
 
-/// Rows of `cols` elements that make one task: about 16 Ki elements, so that a task outweighs its
-/// start.
+/// Number of rows of `cols` elements per task: about 16 Ki elements, so that the work outweighs the
+/// start of a task.
 inline int64_t rows_per_task(int64_t cols) {
   return std::max<int64_t>(1, 16384 / std::max<int64_t>(cols, 1));
 }
 constexpr int64_t kElementBlock = 16384;
 
-/// Calls f(T{}) with the C++ type of a floating dtype.
+/// Calls f(T{}) with the C++ type of a floating dtype. Throws for other dtypes.
 template <class F>
 inline void with_float_type(DType dtype, F&& f) {
   switch (dtype) {

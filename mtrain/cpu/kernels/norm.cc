@@ -1,5 +1,5 @@
-// RMSNorm and LayerNorm: rows are independent; the parameters' gradients are summed over fixed
-// blocks of rows, and the blocks in order.
+// RMSNorm and LayerNorm. Rows are independent; the gradients of the parameters are summed over
+// fixed blocks of rows, and the blocks in order.
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/cpu/kernels/row_blocks.h"
 #include "mtrain/kernel/layer_norm.h"

@@ -1,4 +1,4 @@
-// AdamW in one pass over its four arrays.
+// AdamW, in one pass over its four arrays.
 #include "mtrain/cpu/kernels/launch.h"
 #include "mtrain/kernel/adamw.h"
 

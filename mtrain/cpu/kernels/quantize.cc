@@ -1,6 +1,6 @@
-// Matrices into small floating-point types. Work goes by bands of as many rows as a tile has;
-// within a band every column has its scale in an array, so that one loop of vector code serves
-// every shape of tiles.
+// Quantizes matrices to low-precision types. The work is divided into bands of as many rows as a
+// tile has. Within a band an array holds the scale of every column, so that one vectorised loop
+// serves all tile shapes.
 #include <array>
 #include <cstring>
 
@@ -49,7 +49,7 @@ class Quantizer {
     tiles();
   }
 
-  /// x holds codes: they stay what they are.
+  /// x holds codes already: they are copied unchanged.
   void carry() {
     std::array<bf16, 256> value_of;
     for (size_t code = 0; code < value_of.size(); ++code)
@@ -62,7 +62,7 @@ class Quantizer {
     });
   }
 
-  /// With the layout of a unit: what a GPU runs, patch by patch.
+  /// With a hardware layout: the same code as on a GPU, patch by patch.
   void patches() {
     if (!patch_takes(a_.scale, a_.tile_rows, a_.tile_cols))
       throw_no_patch(a_.tile_rows, a_.tile_cols);
@@ -110,7 +110,7 @@ class Quantizer {
     });
   }
 
-  /// The largest magnitude of every column of a band.
+  /// The largest magnitude in every column of a band.
   void measure(int64_t begin, int64_t end, uint32_t* top) const {
     std::memset(top, 0, sizeof(uint32_t) * static_cast<size_t>(a_.cols));
     for (int64_t r = begin; r < end; ++r) {
@@ -153,8 +153,7 @@ class Quantizer {
     }
   }
 
-  /// One of the neighbours, by 24 of the bits that belong to the element; four of them share a call
-  /// of Philox.
+  /// Stochastic rounding with 24 random bits per element; four elements share a call of Philox.
   template <class Encode, class Decode>
   void draw_row(int64_t r, Encode encode, Decode decode) const {
     const T* x = x_ + r * a_.cols;
@@ -195,7 +194,7 @@ void amax(Stream& stream, const AmaxArgs& args) {
 }
 
 void quantize(Stream& stream, const QuantizeArgs& args) {
-  if (args.dtype == DType::u8) {  // codes of FP8
+  if (args.dtype == DType::u8) {  // FP8 codes
     if (args.format == QuantFormat::e4m3)
       return Quantizer<E4M3, uint8_t>(cpu_stream(stream), args).run();
     return Quantizer<E5M2, uint8_t>(cpu_stream(stream), args).run();
@@ -216,8 +215,7 @@ void hadamard(Stream& stream, const HadamardArgs& args) {
   with_float_type(args.dtype, [&]<class T>(T) {
     auto x = static_cast<const T*>(args.x);
     auto y = static_cast<T*>(args.y);
-    constexpr int64_t kCols =
-        64;  // of a task's piece, which stays in registers and the first cache
+    constexpr int64_t kCols = 64;  // elements of a task's piece, which stays in registers and L1
     int64_t bands = (args.rows + kHadamardRows - 1) / kHadamardRows;
     for_tasks(cpu_stream(stream), bands, [&](int64_t band) {
       for (int64_t first = 0; first < args.cols; first += kCols) {

@@ -22,7 +22,7 @@ void squared_norm(Stream& stream, const SquaredNormArgs& args) {
   auto partial =
       reinterpret_cast<double*>(cpu.scratch(sizeof(double) * static_cast<size_t>(blocks)));
   for_blocks(cpu, args.count, kElementBlock, [partial, x = args.x](int64_t begin, int64_t end) {
-    // Independent sums: one chain of additions would wait for itself.
+    // Independent partial sums: in a single chain each addition would wait for the previous one.
     constexpr int64_t kChains = 64;
     double chain[kChains] = {};
     int64_t i = begin;

@@ -1,4 +1,5 @@
-// The scratch memory of one kernel call, cut into typed pieces.
+// The scratch memory of one kernel call, divided into typed pieces. For one kernel call, on the
+// thread of its stream.
 #pragma once
 #include <cstddef>
 
@@ -10,7 +11,7 @@ namespace mtrain::cpu::MT_ISA {
 inline int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 inline int64_t round_up(int64_t n, int64_t step) { return divide_up(n, step) * step; }
 
-/// Memory of one kernel call, cut into typed pieces on cache-line boundaries.
+/// Divides memory into typed pieces that start on cache-line boundaries. Does not own the memory.
 class Pieces {
  public:
   explicit Pieces(std::byte* memory) : memory_(memory) {}
@@ -27,8 +28,8 @@ class Pieces {
   int64_t used_ = 0;
 };
 
-/// Makes an object whose pieces lie in the stream's scratch memory: once without memory to learn
-/// the size, then for good.
+/// Makes an object whose pieces are in the stream's scratch memory: calls `make` once without
+/// memory to measure the size, then with memory.
 template <class Make>
 inline auto cut_scratch(CpuStream& stream, Make&& make) {
   Pieces measure(nullptr);

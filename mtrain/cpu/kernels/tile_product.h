@@ -1,7 +1,7 @@
-// Small products of tiles that live in the first cache levels: C[M, N] (+)= A[M, K] · B[K, N], C in
-// float. The terms are walked in 32-bit units: one float, or a pair of neighbouring bf16 values
-// where the CPU multiplies such pairs. B and C are row-major with N a multiple of the vector
-// length; A may be walked in either direction, so that its transpose needs no copy.
+// Small products of tiles in the L1 and L2 caches: C[M, N] (+)= A[M, K] · B[K, N], C in float. K is
+// processed in 32-bit units: one float, or a pair of consecutive bf16 values where the CPU
+// multiplies such pairs. B and C are row-major, and N is a multiple of the vector length. A has
+// arbitrary strides, so its transpose needs no copy. Stateless; thread-safe.
 #pragma once
 #include <type_traits>
 
@@ -13,13 +13,13 @@ namespace mtrain::cpu::MT_ISA {
 struct FloatUnit {
   static constexpr int kPack = 1;
   using Word = float;
-  using Words = Vec;  // a vector of them
+  using Words = Vec;  // a vector of words
   static MT_HD Words words(const Word* from) { return load(from); }
   static MT_HD Vec multiply_add(Vec sum, Word a, Words b) { return sum + a * b; }
 };
 
 #if defined(__AVX512BF16__)
-/// One unit is two bf16 values, the earlier in the low half. Products and sums are in float.
+/// One unit is two bf16 values, the first one in the low half. Products and sums are in float.
 struct PairUnit {
   static constexpr int kPack = 2;
   using Word = uint32_t;
@@ -33,11 +33,11 @@ struct PairUnit {
 #endif
 
 #if defined(__AMX_BF16__)
-/// Words as for PairUnit, multiplied by AMX.
+/// The same words as PairUnit, multiplied by AMX.
 struct TileUnit : PairUnit {};
 #endif
 
-/// bf16 goes through pair products where the CPU has them; everything else is converted to float.
+/// bf16 uses pair products where the CPU has them; all other types are converted to float.
 template <class T>
 struct UnitOf {
   using Type = FloatUnit;
@@ -54,17 +54,18 @@ struct UnitOf<bf16> {
 };
 #endif
 
-/// Rows of C that vector registers hold, with two vectors of columns.
+/// Rows of C that fit into vector registers, with two vectors of columns.
 constexpr int kRegisterRows = kLanes == 16 ? 8 : 4;
 
-/// Products are made of blocks: so many rows, and multiples of so many columns and terms.
+/// Products consist of blocks: this number of rows, and multiples of these numbers of columns and
+/// of units along K.
 template <class Word>
 constexpr int kBlockRows = kRegisterRows;
 template <class Word>
 constexpr int64_t kBlockColumns = kLanes;
 template <class Word>
 constexpr int64_t kBlockTerms = std::is_same_v<Word, float> ? 1 : 2;
-/// What a thread needs while it multiplies blocks.
+/// Per-thread set-up while it multiplies blocks (AMX configures tile registers).
 template <class Word>
 struct BlockSetup {};
 #if defined(__AMX_BF16__)
@@ -85,8 +86,8 @@ struct TileA {
   int64_t row, step;
 };
 
-/// `Row`: a.row where it is known to the compiler, else 0. Eight rows at a distance that is not
-/// known take eight pointers.
+/// `Row`: a.row if the compiler knows it, else 0. With an unknown stride, eight rows need eight
+/// pointers.
 template <class Unit, int Columns, int64_t Row>
 MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb,
                          float* c, int64_t ldc, int64_t k, bool accumulate) {
@@ -98,7 +99,7 @@ MT_HD void product_block(TileA<typename Unit::Word> a, const typename Unit::Word
       sum[m][n] = accumulate ? load(c + m * ldc + n * kLanes) : Vec{};
   for (int64_t p = 0; p < k; ++p) {
     typename Unit::Words
-        right[Columns];  // loaded once: the compiler does not see that they stay the same
+        right[Columns];  // loaded once: the compiler cannot prove that they do not change
 #pragma GCC unroll 2
     for (int n = 0; n < Columns; ++n) right[n] = Unit::words(b + p * ldb + n * kLanes);
 #pragma GCC unroll 8
@@ -123,18 +124,18 @@ inline void product_columns(TileA<typename Unit::Word> a, const typename Unit::W
   if (i < n) product_block<Unit, 1, Row>(a, b + i, ldb, c + i, ldc, k, accumulate);
 }
 
-/// One block of kBlockRows rows: n columns, k units.
+/// One block of kBlockRows rows: n columns, k units along K.
 template <class Unit>
 inline void product_rows(TileA<typename Unit::Word> a, const typename Unit::Word* b, int64_t ldb,
                          float* c, int64_t ldc, int64_t n, int64_t k, bool accumulate) {
-  constexpr int64_t kUsual = 64 / Unit::kPack;  // a head of 64 values, a tile of 64 keys
+  constexpr int64_t kUsual = 64 / Unit::kPack;  // a head of 64 values, or a tile of 64 keys
   if (a.row == 1) return product_columns<Unit, 1>(a, b, ldb, c, ldc, n, k, accumulate);
   if (a.row == kUsual) return product_columns<Unit, kUsual>(a, b, ldb, c, ldc, n, k, accumulate);
   product_columns<Unit, 0>(a, b, ldb, c, ldc, n, k, accumulate);
 }
 
 #if defined(__AMX_BF16__)
-/// 32 rows of A with `k` words of terms as AMX takes them; transposed words are copied to `to`.
+/// 32 rows of A with `k` words along K in the layout of AMX; transposed words are copied to `to`.
 inline AmxRows amx_rows(TileA<uint32_t> a, int64_t k, uint32_t* to) {
   if (a.step == 1) return {a.data, a.row, kAmxWords, 16 * a.row};
   for (int64_t m = 0; m < kAmxRows; m += 16)
@@ -151,7 +152,7 @@ inline AmxRows amx_rows(TileA<uint32_t> a, int64_t k, uint32_t* to) {
 template <>
 inline void product_rows<TileUnit>(TileA<uint32_t> a, const uint32_t* b, int64_t ldb, float* c,
                                    int64_t ldc, int64_t n, int64_t k, bool accumulate) {
-  constexpr int64_t kMostWords = 32;  // of terms that run across rows: a tile of 64 of them
+  constexpr int64_t kMostWords = 32;  // words along K of transposed A: a tile of 64 values
   alignas(64) uint32_t transposed[kAmxRows * kMostWords];
   AmxRows rows = amx_rows(a, k, transposed);
   for (int64_t i = 0; i < n; i += kAmxColumns) {

@@ -1,5 +1,5 @@
-// A vector register of floats at this instruction-set level, for the tiled kernels that the
-// compiler would not vectorise well by itself.
+// A vector register of floats at this instruction-set level, for tiled kernels that the compiler
+// does not vectorise well. Stateless; thread-safe.
 #pragma once
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -34,10 +34,11 @@ MT_HD Vec load(const float* from) {
 MT_HD void store(float* to, Vec v) { std::memcpy(to, &v, sizeof v); }
 MT_HD Vec splat(float x) { return x - Vec{}; }
 
-/// The larger lane by lane; `b` where `a` is NaN.
+/// Maximum per lane; `b` where `a` is NaN.
 MT_HD Vec max(Vec a, Vec b) { return a > b ? a : b; }
 
-/// Lanes exchanged with those `kDistance` further (a power of two), for reductions over a vector.
+/// Exchanges each lane with the lane at distance `kDistance` (a power of two), for reductions over
+/// a vector.
 template <int kDistance>
 MT_HD Vec exchange(Vec v) {
   return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
@@ -60,7 +61,7 @@ MT_HD float sum_lanes(Vec v) {
   return v[0];
 }
 
-/// 4 x 4 words transposed.
+/// Transposes 4 x 4 words.
 template <class Word>
 MT_HD void transpose_four(Word __attribute__((vector_size(16))) (&row)[4]) {
   typedef Word Four __attribute__((vector_size(16)));
@@ -76,8 +77,8 @@ MT_HD void transpose_four(Word __attribute__((vector_size(16))) (&row)[4]) {
 
 constexpr float kLog2OfE = 1.4426950408889634f;  // e^x = 2^(x log2(e))
 
-/// 2^r for |r| <= 1/2, relative error 3e-8 (the fit of exp_reduced with the powers of ln 2
-/// multiplied in).
+/// 2^r for |r| <= 1/2, relative error 3e-8 (the polynomial of exp_reduced, with the powers of ln 2
+/// multiplied into its coefficients).
 MT_HD Vec exp2_reduced(Vec r) {
   Vec p = splat(1.4604291e-4f);
   p = p * r + 1.3365899e-3f;
@@ -95,7 +96,7 @@ MT_HD Vec exp2(Vec x) {
   Vec n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   return _mm512_maskz_scalef_ps(normal, exp2_reduced(x - n), n);
 #else
-  constexpr float kRounding = 12582912.0f;  // adding it leaves the rounded value in the low bits
+  constexpr float kRounding = 12582912.0f;  // after adding it, the low bits hold the rounded value
   Vec low = splat(-126.0f);
   Vec clamped = x < low ? low : x;
   Vec shifted = clamped + kRounding;
@@ -110,7 +111,7 @@ MT_HD Vec exp2(Vec x) {
 }
 
 #if defined(__AVX512F__)
-/// 16 x 16 words transposed in registers.
+/// Transposes 16 x 16 words in registers.
 inline void transpose_words(__m512i (&r)[16]) {
   __m512i t[16];
   for (int i = 0; i < 16; i += 2) {

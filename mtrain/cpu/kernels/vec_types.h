@@ -1,5 +1,6 @@
-// Vectors of floats to and from memory in any floating type, and functions on them that activations
-// are made of. Conversions round to nearest even like those of float16.h, at every level.
+// Loads and stores of vectors of floats from memory of any floating type, and the functions that
+// activations consist of. Conversions round to nearest even like those of float16.h, at every
+// level. Stateless; thread-safe.
 #pragma once
 #include "mtrain/base/dtype.h"
 #include "mtrain/cpu/kernels/vec.h"
@@ -35,7 +36,8 @@ MT_HD Vec widen<f16>(HalfVec half) {
   UintVec wide = __builtin_convertvector(half, UintVec);
   UintVec magnitude = (wide & 0x7FFF) << 13,
           special = (wide & 0x7C00) == 0x7C00 ? magnitude | 0x7F800000 : UintVec{};
-  // Half's exponents become float's by a product, which is exact for subnormal halves too.
+  // A product converts the exponent of a half to that of a float; it is exact for subnormal halves
+  // too.
   UintVec value = bits_as<UintVec>(bits_as<Vec>(magnitude) * 0x1p112f);
   return bits_as<Vec>((special != 0 ? special : value) | (wide & 0x8000) << 16);
 #endif
@@ -66,9 +68,9 @@ MT_HD HalfVec narrow<f16>(Vec v) {
   UintVec u = bits_as<UintVec>(v), magnitude = u & 0x7FFFFFFF, rebased = magnitude - 0x38000000;
   UintVec normal = (rebased + 0xFFF + ((rebased >> 13) & 1)) >> 13;
   UintVec tiny = bits_as<UintVec>(bits_as<Vec>(magnitude) + 0.5f) -
-                 0x3F000000;  // the adder rounds a subnormal half
+                 0x3F000000;  // the addition rounds to a subnormal half
   UintVec half = magnitude < 0x38800000 ? tiny : normal;
-  half = magnitude >= 0x477FF000 ? UintVec{} + 0x7C00 : half;  // past the largest half
+  half = magnitude >= 0x477FF000 ? UintVec{} + 0x7C00 : half;  // above the largest half
   half = v != v ? ((magnitude >> 13) & 0x3FF) | 0x7E00 : half;
   return __builtin_convertvector(half | (u >> 16 & 0x8000), HalfVec);
 #endif
@@ -105,7 +107,7 @@ MT_HD Vec reciprocal(Vec x) {
 #endif
 }
 
-/// The smaller lane by lane; `a` where it is NaN.
+/// Minimum per lane; `a` where it is NaN.
 MT_HD Vec at_most(Vec a, float b) { return a > b ? splat(b) : a; }
 
 /// 1 / (1 + 2^t); 0 for t above 100.

@@ -35,8 +35,6 @@ constexpr Rule kRules[] = {
     {"accumulate-dtype", "ddp.accumulate_dtype", "ddp.accumulate_dtype == 'bf16'",
      "ddp.grads_dtype == 'bf16'", "gradients that travel in fp32 are added in fp32", "",
      "ddp.accumulate_dtype; ddp.grads_dtype"},
-    {"matrix-optimizer-zero", "dist.zero", "optimizer.type == 'muon'", "dist.zero <= 1",
-     "{optimizer.type} works on whole matrices, which dist.zero={dist.zero} cuts", "", "dist.zero"},
     {"in-order-whole-gradients", "ddp.in_order", "ddp.in_order", "dist.zero <= 1",
      "each micro-batch's gradients are kept whole, and dist.zero={dist.zero} keeps none so", "",
      "ddp.in_order=false; dist.zero"},

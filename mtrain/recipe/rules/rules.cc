@@ -1,6 +1,7 @@
 #include "mtrain/recipe/rules/rules.h"
 
 #include "mtrain/base/error.h"
+#include "mtrain/comm/communicator.h"
 #include "mtrain/data/dataset.h"
 #include "mtrain/data/gpt_index.h"
 #include "mtrain/pipeline/layout.h"
@@ -97,6 +98,34 @@ void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog
   facts["objective.dataset"] = found[1];
 }
 
+/// The communicators of device memory, built or planned, for rules about dist.comm.
+ExpressionList device_communicators(const SchemaCatalog& catalog) {
+  ExpressionList names;
+  const std::string kind(Communicator::kKind);
+  for (const std::string& name : catalog.components(kind))
+    if (catalog.component(kind, name)->device_memory) names.emplace_back(name);
+  return names;
+}
+
+struct UsualPath {
+  Fact fact;
+  const char* path;
+};
+constexpr UsualPath kUsualPaths[] = {
+    {Fact::layers, "model.layers"},       {Fact::hidden_size, "model.hidden_size"},
+    {Fact::heads, "model.heads"},         {Fact::kv_heads, "model.kv_heads"},
+    {Fact::head_dim, "model.head_dim"},   {Fact::ffn_hidden_size, "model.ffn_hidden_size"},
+    {Fact::experts, "model.moe.experts"}, {Fact::mtp_layers, "model.mtp.layers"},
+};
+
+std::map<std::string, std::string> renamed_settings(const ConfigContainer& config) {
+  std::map<std::string, std::string> out;
+  for (const UsualPath& usual : kUsualPaths)
+    if (std::string own = config.setting_of(usual.fact); !own.empty() && own != usual.path)
+      out.emplace(usual.path, std::move(own));
+  return out;
+}
+
 bool are_shares(std::string_view text, std::string& fault) {
   try {
     split_ranges(text, 0);
@@ -155,6 +184,12 @@ std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
   return facts;
 }
 
+std::string usual_path(Fact fact) {
+  for (const UsualPath& usual : kUsualPaths)
+    if (usual.fact == fact) return usual.path;
+  return {};
+}
+
 void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
                  const Cluster& cluster, Report& report, bool fixes) {
   RuleInput input;
@@ -162,6 +197,8 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
   input.last_resort = "model";
   input.root = &config.root();
   input.facts = rule_facts(config, cluster);
+  input.facts["device_communicators"] = device_communicators(catalog);
+  input.renamed = renamed_settings(config);
   objective_facts(config, catalog, input.facts);
   split_facts(config, catalog, input.facts);
   input.field = [&](const std::string& path) {

@@ -1,4 +1,4 @@
-// The rules between settings that every recipe is held against before anything is built. Each
+// The rules between settings that every recipe is checked against before anything is built. Each
 // area's table is a file of this folder. Stateless.
 #pragma once
 #include <span>
@@ -11,13 +11,17 @@ namespace mtrain {
 
 /// All rules and definitions.
 MT_API const RuleBook& recipe_rules();
-/// Holds a configuration against all rules. Settings that are faulty already take no part. `fixes`:
-/// with values that mend what is violated.
+/// Checks a configuration against all rules. Ignores settings that are already faulty. `fixes`:
+/// search for values that fix a violation.
 MT_API void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
                         const Cluster& cluster, Report& report, bool fixes = true);
-/// What rules can ask about besides settings: given_ranks, least_nproc, gpu.…, layout.….
+/// What rules can ask about besides settings: given_ranks, least_nproc, gpu.…, layout.…,
+/// batch.….
 MT_API std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
                                                          const Cluster& cluster);
+/// The path by which rules name the setting that publishes a fact, "model.layers"; a component may
+/// have it under another one.
+MT_API std::string usual_path(Fact fact);
 
 std::span<const Rule> world_rules();
 std::span<const Rule> pipeline_rules();

@@ -1,5 +1,5 @@
-// Attention of the CUDA backend: cuDNN's fused kernels where they take the call, plain kernels
-// everywhere else. For one thread at a time.
+// Attention of the CUDA backend: cuDNN's fused kernels where they support the call, plain kernels
+// otherwise. For one thread at a time.
 #pragma once
 #include <memory>
 #include <vector>
@@ -11,14 +11,14 @@ namespace mtrain::cuda {
 class CudaStream;
 class SdpaPlans;
 
-/// KernelTable::attention and attention_backward.
+/// KernelTable::attention and attention_backward; shapes: AttentionArgs.
 void attention(CudaStream& stream, const AttentionArgs& args);
 void attention_backward(CudaStream& stream, const AttentionBackwardArgs& args);
 
-/// Which queries look at which keys, one span per sequence, whichever way the arguments say it.
+/// The spans of queries and keys, one per sequence, from `spans` or cu_seqlens of the arguments.
 std::vector<AttentionSpan> spans_of(const AttentionArgs& args);
 
-/// The cuDNN handle and plans of one stream; nothing where the plugin was built without cuDNN.
+/// The cuDNN handle and plans of one stream; empty if the plugin was built without cuDNN.
 class AttentionPlans {
  public:
   AttentionPlans();

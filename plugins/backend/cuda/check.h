@@ -1,4 +1,4 @@
-// Failures of CUDA calls as Errors. Stateless.
+// Turns failures of CUDA calls into Errors. Stateless; thread-safe.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -6,12 +6,12 @@
 
 namespace mtrain::cuda {
 
-/// Throws for everything but success. `what` is the call or the kernel. A full device is
-/// Error(config), as a full host is; a failed device or kernel is Error(peer): the rank cannot go
-/// on, a job can be started again.
+/// Throws unless `status` is success. `what` is the call or the kernel. Out of device memory is
+/// Error(config), like out of host memory. A failed device or kernel is Error(peer): the rank
+/// cannot continue, but the job can be restarted.
 void check(cudaError_t status, const char* what);
 
-/// What became of a device on which `status` was seen, and what to do about it.
+/// The state of a device on which `status` was seen, and the advice for the user.
 struct DeviceFault {
   std::string message, remedy;
 };
@@ -19,5 +19,5 @@ DeviceFault describe_fault(cudaError_t status, const char* what);
 
 }  // namespace mtrain::cuda
 
-// NOLINTNEXTLINE(cppcoreguidelines-macro-usage): the call's text is wanted.
+// NOLINTNEXTLINE(cppcoreguidelines-macro-usage): the macro needs the text of the call.
 #define MT_CUDA(call) ::mtrain::cuda::check((call), #call)

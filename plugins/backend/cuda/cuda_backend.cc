@@ -47,7 +47,7 @@ const KernelTable& CudaBackend::kernels() const {
   return kernels_;
 }
 
-// `then` starts what it is given from now on after what `first` has been given so far.
+// `then` runs work that it gets from now on after the work that `first` has got so far.
 void CudaBackend::order(cudaStream_t first, cudaStream_t then) {
   if (first == then) return;
   if (!ordering_) ordering_ = api_.make_event();
@@ -98,8 +98,8 @@ DevicePool::Figures CudaBackend::figures() const {
   return pool_.figures();
 }
 
-// Tensors' memory is ordered on the first stream; whoever else there is waits for it here, and it
-// for them below. With one stream, which is the rule, both cost nothing.
+// Tensor memory is ordered on the first stream. Other streams wait for it here, and it waits for
+// them in deallocate(). With one stream, the usual case, both cost nothing.
 void* CudaBackend::allocate(Device device, size_t bytes) {
   MT_CUDA(cudaSetDevice(device.index));
   cudaStream_t home = nullptr;
@@ -114,7 +114,7 @@ void* CudaBackend::allocate(Device device, size_t bytes) {
 }
 
 void CudaBackend::deallocate(Device, void* data, size_t) {
-  for (CudaStream* s : streams_) s->settle();  // calls held back may still want it
+  for (CudaStream* s : streams_) s->settle();  // calls that are held back may still use it
   std::lock_guard lock(mutex_);
   cudaStream_t home = streams_.empty() ? nullptr : streams_.front()->raw();
   for (CudaStream* s : streams_) order(s->raw(), home);

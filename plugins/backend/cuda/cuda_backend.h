@@ -1,6 +1,6 @@
-// The CUDA backend of one rank: its device's memory in a pool, its streams, its kernels. Nothing is
-// opened before the first memory or stream is asked for, so that it can be made where there is no
-// GPU. Thread-safe.
+// The CUDA backend of one rank. Owns a pool of device memory, a pool of page-locked memory, and the
+// kernel table. Nothing is opened before the first memory or stream is requested, so it can be
+// created on a machine without a GPU. Thread-safe.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -41,8 +41,8 @@ class CudaBackend : public DeviceBackend {
 
   bool tf32() const { return tf32_; }
 
-  /// For CudaStream: memory in a stream's own order. take() throws Error(config) where there is
-  /// none for `use`.
+  /// For CudaStream: stream-ordered memory. take() throws Error(config) that names `use` if there
+  /// is none left.
   void* take(size_t bytes, cudaStream_t stream, const char* use);
   void give(void* data, cudaStream_t stream);
   void* take_pinned();
@@ -62,13 +62,12 @@ class CudaBackend : public DeviceBackend {
   mutable std::unique_ptr<Verdict> verdict_;
   mutable RuntimeApi api_;
   RuntimeGraphs graphs_;
-  RecordingDevice recording_;     // what the pools see of the device
-  mutable std::once_flag asked_;  // what the device's unit for small types takes
+  RecordingDevice recording_;     // the device as the pools see it
+  mutable std::once_flag asked_;  // whether the supported low-precision formats were queried
   mutable KernelTable kernels_;
   DevicePool pool_;
   PinnedPool pinned_;
-  std::vector<CudaStream*>
-      streams_;  // living ones; the first is the one that tensors' memory is ordered on
+  std::vector<CudaStream*> streams_;  // live streams; tensor memory is ordered on the first one
   EventHandle ordering_ = nullptr;
 };
 

@@ -12,7 +12,7 @@ namespace mtrain::cuda {
 
 namespace {
 constexpr size_t kNormSlots = 65536;
-constexpr size_t kLongDownload = size_t{256} << 10;  // worth two pieces of page-locked memory
+constexpr size_t kLongDownload = size_t{256} << 10;  // long enough for two page-locked buffers
 
 cudaStream_t made_stream(int device) {
   MT_CUDA(cudaSetDevice(device));
@@ -39,7 +39,7 @@ CudaStream::CudaStream(CudaBackend& backend, int device, StreamUse use)
   backend_.opened(*this);
 }
 
-// What is still held back, or captured, belongs to a run that failed, or to nobody.
+// Work that is still held back or captured belongs to a failed run, or to nobody.
 CudaStream::~CudaStream() {
   recorder_.abandon();
   for (Lane& lane : lanes_) {
@@ -82,7 +82,7 @@ void CudaStream::settle() {
 }
 
 void CudaStream::begin_recording() {
-  settle();  // side streams that were forked outside are joined there
+  settle();  // joins side streams that were forked outside of the recording
   recorder_.begin();
 }
 
@@ -92,7 +92,7 @@ Stream::Recorded CudaStream::end_recording() {
   return {.pieces = took.launched, .made = took.instantiated};
 }
 
-// A capture cannot join what was forked before it.
+// A capture cannot join a stream that was forked before it.
 void CudaStream::open() {
   if (!recorder_.on() || recorder_.capturing()) return;
   join_lanes();
@@ -128,9 +128,9 @@ CudaStream::Place CudaStream::place_of(const GemmArgs& args, bool may_leave,
                           ? grown(lane.workspace, workspace_bytes, "products' workspace")
                           : nullptr;
     if (placing_.used(
-            where)) {  // else asking for memory has cut the recording, and joined what there was
+            where)) {  // otherwise the allocation has cut the recording and joined the lanes
       lane.forked = true;
-      order(stream_, lane.stream);  // behind whatever made its inputs
+      order(stream_, lane.stream);  // after the work that made its inputs
       return {lane.stream, workspace};
     }
   }
@@ -139,8 +139,8 @@ CudaStream::Place CudaStream::place_of(const GemmArgs& args, bool may_leave,
                                        : nullptr};
 }
 
-// Each is forgotten before it is waited for: where that fails, the next try would wait for what is
-// no longer there.
+// Each lane is marked as joined before the wait: if the wait fails, the next try must not wait for
+// it again.
 void CudaStream::join_lanes() {
   if (!placing_.busy()) return;
   placing_.joined();
@@ -176,7 +176,7 @@ void CudaStream::upload(void* to, const void* from, size_t bytes) {
   for (size_t done = 0; done < bytes;) {
     size_t part = std::min(bytes - done, PinnedPool::kPiece);
     void* piece = backend_.take_pinned();
-    if (!piece) {  // no page-locked memory: the runtime stages it, and the host waits
+    if (!piece) {  // no page-locked memory: the runtime stages the copy, and the host waits
       MT_CUDA(
           cudaMemcpyAsync(target + done, source + done, part, cudaMemcpyHostToDevice, outside()));
       MT_CUDA(cudaStreamSynchronize(stream_));
@@ -192,7 +192,7 @@ void CudaStream::upload(void* to, const void* from, size_t bytes) {
 
 void CudaStream::download(void* to, const void* from, size_t bytes) {
   if (downloads_ && bytes >= kLongDownload) return downloads_->run(to, from, bytes, outside());
-  // Memory of the host that is not page-locked, which no graph may hold.
+  // The host memory is not page-locked, so no graph may contain the copy.
   MT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, outside()));
   synchronize();
 }

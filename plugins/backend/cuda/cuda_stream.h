@@ -1,8 +1,8 @@
-// A CUDA stream of one rank with what its kernels need: scratch memory, a cuBLASLt handle with its
-// plans, uploads through page-locked memory, side streams for small products, small calls held back
-// to be launched together, and a recorder that makes graphs of it all. To whoever uses it, all of
-// it is one queue in order. For one thread at a time; owned by the rank, belongs to a CudaBackend
-// that outlives it.
+// A CUDA stream of one rank with the resources of its kernels: scratch memory, a cuBLASLt handle
+// with plans, uploads through page-locked memory, side streams for small products, small calls that
+// are held back to be launched together, and a recorder that turns the work into CUDA graphs. To
+// its users it is one in-order queue. For one thread at a time; owned by the rank; its CudaBackend
+// must outlive it.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -23,7 +23,7 @@
 
 namespace mtrain::cuda {
 
-/// One for copies alone has no plans, and allocations neither order it nor wait for it.
+/// A stream for copies has no plans, and memory allocations are not ordered against it.
 enum class StreamUse { kernels, copies };
 
 class CudaStream final : public Stream {
@@ -35,49 +35,49 @@ class CudaStream final : public Stream {
   void* native() override { return outside(); }
   void begin_recording() override;
   Recorded end_recording() override;
-  /// The queue's end: what is given to it from here on comes after everything before. For work that
-  /// may be recorded.
+  /// The stream, after all earlier work is queued on it: new work runs after everything before. For
+  /// work that may be recorded into a graph.
   cudaStream_t handle() {
     settle();
     open();
     return stream_;
   }
-  /// The same for what must not be recorded: the device has been handed all that came before.
+  /// The same for work that must not be recorded: all earlier work has been submitted to the
+  /// device.
   cudaStream_t outside() {
     settle();
     recorder_.cut();
     return stream_;
   }
-  /// The stream as it is, for events and memory that follow no order of calls.
+  /// The stream without any of this, for events and memory that need no order of calls.
   cudaStream_t raw() const { return stream_; }
   Launch launch() { return {handle(), processors_, this, scratch_of}; }
-  /// Calls held back are launched, and side streams joined.
+  /// Launches calls that were held back, and joins side streams.
   void settle();
   PendingWork& pending() { return pending_; }
   GraphRecorder& recorder() { return recorder_; }
 
-  /// Where a product with nothing to wait for but the queue so far may run.
+  /// Where a product may run that depends only on earlier work of the queue.
   struct Place {
     cudaStream_t stream;
     void* workspace;
   };
   Place place_of(const GemmArgs& args, bool may_leave, size_t workspace_bytes);
   void join_lanes();
-  /// At least `bytes` for kernels that are queued until the next call, which may hand out the same
-  /// memory.
+  /// At least `bytes`, for kernels that are queued before the next call of scratch(), which may
+  /// return the same memory.
   void* scratch(size_t bytes);
   /// Memory like scratch(), for operands that are made for one product.
   void* operands(size_t bytes);
-  /// Two floats on the device, for the next call on the main stream.
+  /// Two floats on the device, valid for the next call on the main stream.
   float* scalars();
   /// Whether products of fp32 may round their operands to TF32.
   bool tf32() const { return backend_.tf32(); }
-  /// Host values to the device, in the order of the stream; the host's memory may be changed on
-  /// return.
+  /// Host to device, in stream order; the host's memory may be changed on return.
   void upload(void* to, const void* from, size_t bytes);
-  /// The device's memory to the host; has arrived on return.
+  /// Device to host; complete on return.
   void download(void* to, const void* from, size_t bytes);
-  /// A copy on the device of a few host values, valid until the next call.
+  /// Copies a few host values to the device; valid until the next call.
   void* uploaded(const void* from, size_t bytes);
   GemmPlans& gemm() { return *gemm_; }
   AttentionPlans& attention() { return *attention_; }
@@ -114,10 +114,10 @@ class CudaStream final : public Stream {
   PendingWork pending_;
   std::unique_ptr<GemmPlans> gemm_;
   std::unique_ptr<AttentionPlans> attention_;
-  std::unique_ptr<PinnedDownload> downloads_;  // of one for copies
+  std::unique_ptr<PinnedDownload> downloads_;  // only of a stream for copies
 };
 
-/// Every stream that reaches a kernel of this plugin was made by it.
+/// REQUIRES: this plugin created the stream, which holds for every stream that reaches its kernels.
 inline CudaStream& cuda_stream(Stream& stream) { return static_cast<CudaStream&>(stream); }
 
 }  // namespace mtrain::cuda

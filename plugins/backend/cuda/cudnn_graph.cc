@@ -185,7 +185,7 @@ Descriptor GraphBuilder::finish(cudnnHandle_t handle) {
 
 namespace {
 
-/// Whether the library says of an engine that two runs may differ.
+/// Whether the library reports that two runs of an engine may differ.
 bool varies(Node choice) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   Node raw = engine.get();

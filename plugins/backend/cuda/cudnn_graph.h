@@ -1,6 +1,6 @@
 // A builder of cuDNN operation graphs on the library's C interface: tensors, and the few operations
-// that attention is made of. It needs no device: a graph can be built, and its kernels compiled,
-// for the properties of one that is not there. Not thread-safe; owns its descriptors.
+// that attention needs. It needs no device: a graph can be built, and its kernels compiled, for the
+// properties of a device that is absent. Owns its descriptors; not thread-safe.
 #pragma once
 #include <cudnn_backend.h>
 
@@ -11,8 +11,8 @@
 
 namespace mtrain::cuda {
 
-/// Thrown by the builder and the compiler: the library refuses the graph. The caller has another
-/// way.
+/// Thrown by the builder and the compiler if the library refuses the graph. The caller then uses
+/// another implementation.
 struct NoSuchKernel {
   cudnnStatus_t status;
   const char* what;
@@ -21,7 +21,7 @@ struct NoSuchKernel {
 using Dims = std::array<int64_t, 4>;
 using Node = cudnnBackendDescriptor_t;
 
-/// One descriptor; destroyed with it.
+/// Owns one descriptor.
 class Descriptor {
  public:
   explicit Descriptor(cudnnBackendDescriptorType_t type);
@@ -50,7 +50,7 @@ class Descriptor {
   Node raw_ = nullptr;
 };
 
-/// A tensor of the graph with its sizes, so that later operations know theirs.
+/// A tensor of the graph with its dimensions, which later operations need.
 struct GraphTensor {
   Node node = nullptr;
   Dims dims{};
@@ -58,14 +58,14 @@ struct GraphTensor {
 
 class GraphBuilder {
  public:
-  /// Memory that the caller binds by `uid`. `ragged`: where each entry of the first dimension
-  /// begins, in elements.
+  /// A tensor in memory that the caller binds by `uid`. `ragged`: the offset of each entry of the
+  /// first dimension, in elements.
   GraphTensor tensor(int64_t uid, const Dims& dims, const Dims& strides, cudnnDataType_t type,
                      const GraphTensor* ragged = nullptr);
   /// One float that the caller binds to host memory.
   GraphTensor scalar(int64_t uid);
 
-  /// Sizes per batch entry of rows, columns and summed elements; null where all are whole.
+  /// Number of valid rows, columns and contraction elements per batch entry; null: all of them.
   struct Sizes {
     const GraphTensor *m = nullptr, *n = nullptr, *k = nullptr;
   };
@@ -79,15 +79,15 @@ class GraphBuilder {
                     const GraphTensor& y);
   GraphTensor comparison(cudnnPointwiseMode_t mode, const GraphTensor& a, const GraphTensor& b);
   GraphTensor select(const GraphTensor& where, const GraphTensor& yes, const GraphTensor& no);
-  /// Numbers the elements of one dimension.
+  /// A tensor of the element indices along one dimension.
   GraphTensor index(const GraphTensor& like, int64_t axis);
   GraphTensor reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const Dims& dims,
                      cudnnDataType_t type);
   void reduce_to(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
-  /// The last two dimensions change places.
+  /// Swaps the last two dimensions.
   GraphTensor transposed(const GraphTensor& x, cudnnDataType_t type);
 
-  /// The graph of all operations so far. `handle` may be null without a device.
+  /// The graph of all operations so far. `handle` may be null if there is no device.
   Descriptor finish(cudnnHandle_t handle);
   size_t operations() const { return operations_.size(); }
 
@@ -106,11 +106,11 @@ struct CompiledGraph {
   int64_t workspace = 0;
   int64_t engine = -1;
 };
-/// Takes the first deterministic engine that the library proposes and that compiles. `device`:
-/// properties to compile for, null: the current device. Throws NoSuchKernel.
+/// Compiles with the first deterministic engine that the library proposes and that compiles.
+/// `device`: properties to compile for; null: the current device. Throws NoSuchKernel.
 CompiledGraph compile(const Descriptor& graph, cudnnHandle_t handle, const Descriptor* device);
 
-/// The properties of a device that is not there, as the library's JSON has them.
+/// The properties of an absent device, from the library's JSON format.
 Descriptor device_properties(const std::string& json);
 
 }  // namespace mtrain::cuda

@@ -17,7 +17,7 @@ struct DevicePool::Block {
   char* data;
   size_t bytes;
   StreamHandle stream;
-  void* segment;  // where its segment begins
+  void* segment;  // start of its segment
   bool free = false;
 };
 
@@ -57,7 +57,7 @@ void* DevicePool::take(size_t bytes, StreamHandle stream) {
   Block* block = find_free(size, stream);
   if (!block) block = steal(size, stream);
   if (!block) block = new_segment(size, stream);
-  if (!block) {  // what others still work on, and what lies about
+  if (!block) {  // waits for blocks of other streams, and frees unused segments
     collect(true);
     block = find_free(size, stream);
     if (!block) trim(), block = new_segment(size, stream);
@@ -72,8 +72,8 @@ void* DevicePool::take(size_t bytes, StreamHandle stream) {
   return block->data;
 }
 
-// The smallest that fits. Large blocks stay together: one that is more than twice as large is not
-// cut for a small request beyond its own kind of segment.
+// The smallest block that fits. Large blocks are preserved: a block that is more than twice as
+// large is not split for a small request outside of its kind of segment.
 DevicePool::Block* DevicePool::find_free(size_t bytes, StreamHandle stream) {
   FreeList& list = free_[stream];
   Block key{nullptr, bytes, nullptr, nullptr};
@@ -86,8 +86,8 @@ DevicePool::Block* DevicePool::find_free(size_t bytes, StreamHandle stream) {
   return nullptr;
 }
 
-// A whole free segment of another stream whose work is done changes hands; parts of one do not,
-// since their neighbours would belong to two streams.
+// A whole free segment of another stream moves to this stream, after the other one's work. Parts of
+// a segment do not, since their neighbours would belong to another stream.
 DevicePool::Block* DevicePool::steal(size_t bytes, StreamHandle stream) {
   for (auto& [owner, list] : free_) {
     if (owner == stream) continue;
@@ -161,7 +161,8 @@ void DevicePool::release(Block* block) {
     join(block, next->second.get());
   if (at != blocks_.begin())
     if (Block* before = std::prev(at)->second.get(); joins(before)) {
-      free_[before->stream].erase(before);  // its size is its place in the list
+      free_[before->stream].erase(
+          before);  // the set is ordered by size, so erase it before the size changes
       before->bytes += block->bytes;
       blocks_.erase(at);
       block = before;

@@ -10,13 +10,13 @@ namespace mtrain::cuda {
 GemmSteps plan_steps(const GemmArgs& g) {
   GemmSteps steps;
   steps.library = g.k > 0;
-  // The library writes what it reads, or float.
+  // The library's output has the type of its inputs, or float.
   steps.widened = steps.library && g.c_dtype != g.dtype && g.c_dtype != DType::f32;
-  // An addend takes the place of C; the library rounds once, after both.
+  // An addend is passed as C; the library rounds once, after bias and addend.
   steps.fused_addend = steps.library && g.addend && !steps.widened;
   steps.fused_bias = steps.library && g.bias && !steps.widened && g.bias_dtype == g.c_dtype;
-  // A bias of another type is a second pass, and would round twice before an addend: the plain
-  // kernel does both.
+  // A bias of another type needs a second pass and would be rounded twice with an addend: the plain
+  // kernel does both at once.
   if (g.bias && !steps.fused_bias && (g.addend || g.batch > 1 || g.ldc != g.n || g.beta != 0))
     steps = {.library = false};
   if (steps.widened && (g.addend || g.bias || g.batch > 1)) steps = {.library = false};
@@ -69,8 +69,7 @@ bool run(CudaStream& stream, const GemmArgs& g, void* c, DType c_dtype, int64_t 
   GemmPlan& plan = stream.gemm().find(key);
   if (!plan.usable) return false;
   if (steps.fused_bias) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias);
-  // Whoever reads the result in a second pass does so on the main stream, where scalars are made,
-  // too.
+  // A second pass over the result runs on the main stream, where scalars are computed, too.
   bool whole = !steps.widened && (!g.bias || steps.fused_bias) && !key.device_scalars;
   multiply(stream, plan,
            {.args = g,

@@ -1,6 +1,6 @@
-// Matrix products through cuBLASLt, with plans kept per shape: the library's choice of algorithm
-// takes longer than a small product. Sums are in float, results deterministic. For one thread at a
-// time.
+// Matrix products through cuBLASLt, with a cached plan per shape, since the library's choice of an
+// algorithm takes longer than a small product. Sums are in float; results are deterministic. For
+// one thread at a time.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -14,19 +14,21 @@ namespace mtrain::cuda {
 
 class CudaStream;
 
-/// KernelTable::gemm.
+/// KernelTable::gemm; shapes: GemmArgs.
 void gemm(CudaStream& stream, const GemmArgs& args);
-/// KernelTable::quantized_gemm. Shapes that the library has nothing for are multiplied as bf16.
+/// KernelTable::quantized_gemm; shapes: QuantizedGemmArgs. Shapes that the library does not support
+/// are computed as bf16 products.
 void quantized_gemm(CudaStream& stream, const QuantizedGemmArgs& args);
 
 struct GemmPlan;
 
-/// The cuBLASLt handle and plans of one stream; what was used least recently is dropped.
+/// The cuBLASLt handle and plans of one stream; the least recently used plan is dropped when there
+/// are too many.
 class GemmPlans {
  public:
   static constexpr size_t kMaxPlans = 1024;
   static constexpr size_t kWorkspace = size_t{32} << 20;
-  /// Operands are codes of a small type.
+  /// For operands that are codes of a low-precision type.
   struct Quantized {
     bool on = false, square_a = false, square_b = false;
     QuantFormat a = QuantFormat::e4m3, b = QuantFormat::e4m3;
@@ -38,17 +40,17 @@ class GemmPlans {
     bool transpose_a, transpose_b, bias, reads_c;
     int align_a, align_b, align_c, align_d;  // bytes, at most 256
     DType dtype, c_dtype;
-    bool device_scalars = false;  // alpha and beta lie on the device
+    bool device_scalars = false;  // alpha and beta are in device memory
     bool tf32 = false;            // fp32 operands may be rounded to 10 bits
     Quantized quantized = {};
     auto operator<=>(const Key&) const = default;
   };
 
-  /// `before_making`: is called before the library is asked to make something.
+  /// `before_making` is called before the library creates anything.
   explicit GemmPlans(std::function<void()> before_making = [] {});
   ~GemmPlans();
-  /// Opens the library at the first call. A plan without an algorithm where it has none for this
-  /// shape.
+  /// Opens the library at the first call. Returns a plan without an algorithm if the library has
+  /// none for this shape.
   GemmPlan& find(const Key& key);
   void* handle() const { return handle_; }
   size_t size() const { return plans_.size(); }
@@ -60,11 +62,11 @@ class GemmPlans {
   uint64_t clock_ = 0;
 };
 
-/// What a product is to the library: which steps the call takes, and whether bias and addend are
-/// part of it. Pure.
+/// How a product is mapped to the library: which steps the call takes, and whether bias and addend
+/// are fused. A pure function.
 struct GemmSteps {
-  bool library = true;        // false: plain_gemm, which does everything
-  bool widened = false;       // into float scratch memory, then cast
+  bool library = true;        // false: plain_gemm, which supports everything
+  bool widened = false;       // computed into float scratch memory, then cast
   bool fused_bias = false;    // in the library's epilogue
   bool fused_addend = false;  // as the library's C
 };

@@ -91,8 +91,8 @@ GemmPlan::~GemmPlan() {
   if (desc) cublasLtMatmulDescDestroy(desc);
 }
 
-// Sums of FP8 stay in float (no "fast accumulation"). The library wants pointers when it chooses;
-// each call sets its own.
+// FP8 sums stay in float (no "fast accumulation"). The library needs pointers when it chooses an
+// algorithm; each call sets its own.
 void GemmPlan::set_scales(const GemmPlans::Key& k) {
   const void* some = reinterpret_cast<const void*>(uintptr_t{256});
   set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{0});
@@ -109,7 +109,7 @@ void GemmPlan::choose(cublasLtHandle_t handle, const GemmPlans::Key& k) {
     MT_BLAS(cublasLtMatmulPreferenceSetAttribute(wish, attribute, &value, sizeof value));
   };
   put(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, GemmPlans::kWorkspace);
-  // Parts of a sum that is cut are added in float, in workspace, not in the result's own type.
+  // Partial sums of a split K are added in float, in the workspace, not in the type of the result.
   put(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(k.align_b));

@@ -1,4 +1,4 @@
-// GemmPlan: a product as cuBLASLt is asked for it, with the algorithm that it chose. Owned by
+// GemmPlan: the description of a product for cuBLASLt, with the chosen algorithm. Owned by
 // GemmPlans; for its thread.
 #pragma once
 #include <cublasLt.h>
@@ -10,9 +10,9 @@ namespace mtrain::cuda {
 void check_blas(cublasStatus_t status, const char* what);
 #define MT_BLAS(call) ::mtrain::cuda::check_blas((call), #call)
 
-// A row-major matrix is its transpose to the library, which counts columns first: C[M,N] = op(A)
-// op(B) is asked for as Cᵀ = op(B)ᵀ op(A)ᵀ, so that its first operand is our B, and a bias over our
-// columns is one over its rows.
+// cuBLASLt is column-major, so our row-major matrix is its transpose there: C[M,N] = op(A) op(B) is
+// computed as Cᵀ = op(B)ᵀ op(A)ᵀ. Its first operand is our B, and its bias over rows is our bias
+// over columns.
 struct GemmPlan {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t b = nullptr, a = nullptr, c = nullptr;
@@ -35,18 +35,18 @@ struct GemmPlan {
   void choose(cublasLtHandle_t handle, const GemmPlans::Key& key);
 };
 
-/// A product by a plan: args, but for what they say of C.
+/// A call of a plan: args, with C replaced by the fields below.
 struct GemmCall {
   const GemmArgs& args;
   float beta = 0;
   bool device_scalars = false;  // the plan takes alpha and beta from the device
-  bool whole = false;           // nothing after it touches the result: any lane may do it
-  const void* read = nullptr;   // what beta scales
+  bool whole = false;           // no later pass touches the result, so it may run on any lane
+  const void* read = nullptr;   // the matrix that beta scales
   void* c = nullptr;
 };
 void multiply(CudaStream& stream, GemmPlan& plan, const GemmCall& call);
 
-/// The largest power of two, at most 256, that an address is a multiple of.
+/// The largest power of two, at most 256, that divides an address.
 int alignment(const void* data);
 
 }  // namespace mtrain::cuda

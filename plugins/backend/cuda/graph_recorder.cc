@@ -25,7 +25,7 @@ void GraphRecorder::begin() {
 }
 
 GraphRecorder::Figures GraphRecorder::end() {
-  on_ = false;  // whatever becomes of the rest
+  on_ = false;  // also if one of the following calls fails
   cut();
   return figures_;
 }
@@ -74,7 +74,7 @@ void GraphRecorder::record(EventHandle event) {
     device_.record(event, stream_);
 }
 
-// Each is owed until it is recorded: nobody may ask for one that stands for something older.
+// Each event stays owed until it is recorded: nobody may query one that represents older work.
 void GraphRecorder::record_owed() {
   while (!owed_.empty()) {
     device_.record(*owed_.begin(), stream_);
@@ -82,12 +82,12 @@ void GraphRecorder::record_owed() {
   }
 }
 
-// What was captured will never run, so that events stand for what ran before.
+// The captured work will never run, so owed events represent the work before it.
 void GraphRecorder::leave() noexcept {
   if (std::exchange(capturing_, false)) {
     try {
       api_.free_graph(api_.end_capture(stream_));
-    } catch (...) {  // the failure that led here is the one to tell
+    } catch (...) {  // report the failure that led here instead
     }
   }
   try {

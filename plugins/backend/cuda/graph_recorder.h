@@ -1,10 +1,10 @@
-// GraphRecorder: what a stream is given between begin() and end() becomes CUDA graphs. A capture is
-// opened by the first work, and cut where somebody needs the device to have it: the graph is
-// launched, and the next work opens another capture. Each begin() counts its graphs anew: the n-th
-// is given to the executable that the n-th of the recording before left, and takes its place where
-// the two differ in more than arguments. So whatever is not captured comes in its order between two
-// graphs, and nothing is forbidden. For the stream's thread; refers to the stream, which outlives
-// it.
+// GraphRecorder: turns the work that a stream receives between begin() and end() into CUDA graphs.
+// The first work opens a capture. The capture is cut where the device must receive the work: the
+// graph is launched, and the next work opens another capture. Graphs are numbered from each
+// begin(): the n-th graph updates the executable of the n-th graph of the previous recording, or
+// replaces it if they differ in more than arguments. Work that is not captured runs in order
+// between two graphs, so no call is forbidden. For the stream's thread; does not own the stream,
+// which must outlive it.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,19 +18,19 @@ namespace mtrain::cuda {
 using GraphHandle = void*;
 using ExecutableHandle = void*;
 
-/// The calls of the CUDA runtime that recording takes, so that its logic is tested without a GPU.
-/// They throw Error.
+/// The calls of the CUDA runtime that recording uses, so that its logic can be tested without a
+/// GPU. They throw Error.
 class GraphApi {
  public:
   virtual ~GraphApi() = default;
   virtual void begin_capture(StreamHandle stream) = 0;
-  /// The stream is in capture no longer, also where this throws because no graph came of it.
+  /// The stream is no longer in capture afterwards, even if this throws because there is no graph.
   virtual GraphHandle end_capture(StreamHandle stream) = 0;
   virtual bool empty(GraphHandle graph) = 0;
   virtual void free_graph(GraphHandle graph) noexcept = 0;
   virtual ExecutableHandle instantiate(GraphHandle graph) = 0;
-  /// False, and nothing is changed, where the two differ in more than arguments. What was launched
-  /// before stays as it was.
+  /// Returns false and changes nothing if the two differ in more than arguments. Earlier launches
+  /// are not affected.
   virtual bool update(ExecutableHandle executable, GraphHandle graph) = 0;
   virtual void free_executable(ExecutableHandle executable) noexcept = 0;
   virtual void launch(ExecutableHandle executable, StreamHandle stream) = 0;
@@ -38,10 +38,9 @@ class GraphApi {
 
 class GraphRecorder {
  public:
-  /// `device`: for events, as they are. `join` ends the work of side streams that the capture has
-  /// forked to.
+  /// `device`: for events. `join` ends the work of side streams to which the capture has forked.
   GraphRecorder(GraphApi& api, DeviceApi& device, StreamHandle stream, std::function<void()> join);
-  /// REQUIRES: the stream has done what it was given.
+  /// REQUIRES: the stream has completed its work.
   ~GraphRecorder();
   GraphRecorder(const GraphRecorder&) = delete;
   GraphRecorder& operator=(const GraphRecorder&) = delete;
@@ -51,27 +50,27 @@ class GraphRecorder {
   };
   void begin();
   Figures end();
-  /// Between begin() and end().
+  /// True between begin() and end().
   bool on() const { return on_; }
-  /// A capture is open: what the stream is given waits for cut().
+  /// True while a capture is open: the stream's work waits for cut().
   bool capturing() const { return capturing_; }
   StreamHandle stream() const { return stream_; }
 
-  /// Before work: opens a capture where one is wanted.
+  /// Call it before work: opens a capture while recording.
   void open();
-  /// Launches what was captured. Where that fails it throws, what was captured is lost, and the
-  /// stream is as before open().
+  /// Launches what was captured. If that fails, it throws; the captured work is lost, and the
+  /// stream is in the state before open().
   void cut();
   /// Drops what was captured, and ends the recording.
   void abandon() noexcept;
 
-  /// The event stands for what the stream was given so far: while a capture is open it is recorded
-  /// behind the launch, since one that a capture has recorded cannot be asked for.
+  /// Records the event after the work that the stream received so far. While a capture is open, it
+  /// is recorded after the launch, because an event recorded inside a capture cannot be queried.
   void record(EventHandle event);
   /// Whether the event waits for a launch.
   bool owes(EventHandle event) const { return owed_.contains(event); }
   void forget(EventHandle event) { owed_.erase(event); }
-  /// The stream has done what it was given: executables that were replaced can go.
+  /// The stream has completed its work: destroys executables that were replaced.
   void settled() noexcept;
 
  private:

@@ -11,7 +11,7 @@ PendingWork::PendingWork(Launches launches, int adamw_batch, int norm_batch, siz
       slots_(slots) {}
 
 void PendingWork::add(const AdamWArgs& args) {
-  if (!norms_.empty()) flush_norms();  // they may look at what is about to change
+  if (!norms_.empty()) flush_norms();  // norms may read what the update changes
   bool alike = updates_.empty() || ((updates_[0].value == nullptr) == (args.value == nullptr) &&
                                     (!args.value || updates_[0].value_dtype == args.value_dtype));
   if (!alike) flush_updates();
@@ -32,7 +32,7 @@ void PendingWork::flush() {
   flush_norms();
 }
 
-// Taken out first: a launch may ask the stream for memory, and that flushes again.
+// Taken out first: a launch may allocate memory of the stream, which flushes again.
 void PendingWork::flush_updates() {
   if (updates_.empty()) return;
   std::vector<AdamWArgs> list = std::exchange(updates_, {});

@@ -1,6 +1,6 @@
-// PendingWork: calls that a stream holds back for a moment so that many small ones become one
-// launch: updates of tensors, and norms. Whatever else the stream is asked for comes after them, so
-// nobody sees the difference. For one thread at a time.
+// PendingWork: holds back calls of a stream briefly, so that many small ones become one launch:
+// optimizer updates and norms. Any other work of the stream comes after them, so the difference is
+// not observable. For one thread at a time.
 #pragma once
 #include <functional>
 #include <span>
@@ -12,25 +12,25 @@ namespace mtrain::cuda {
 
 class PendingWork {
  public:
-  /// The two launches. Both are given lists that fit one launch each.
+  /// The two launch functions. Each list fits into one launch.
   struct Launches {
     std::function<void(std::span<const AdamWArgs>)> adamw;
-    /// Results are in place i of the slots when the stream is done.
+    /// The result of entry i is in slot first_slot + i when the stream is done.
     std::function<void(std::span<const SquaredNormArgs>, size_t first_slot)> norms;
   };
-  /// `slots`: so many norms may wait for their results.
+  /// `slots`: the maximum number of norms with pending results.
   PendingWork(Launches launches, int adamw_batch, int norm_batch, size_t slots);
 
   void add(const AdamWArgs& args);
-  /// False when all slots are taken: synchronize first.
+  /// Returns false if all slots are taken: synchronize first.
   [[nodiscard]] bool add(const SquaredNormArgs& args);
 
-  /// Launches what is held back. Before any other work.
+  /// Launches the calls that are held back. Call it before any other work.
   void flush();
-  /// After flush() and the end of the stream's work: hands results to those who asked. `slots`:
-  /// where they are.
+  /// After flush() and the completion of the stream's work: delivers the results of norms to their
+  /// callers. `slots`: the results.
   void deliver(const double* slots);
-  /// Results that flush() has launched and deliver() has not handed out.
+  /// Number of results that flush() has launched and deliver() has not delivered.
   size_t owed() const { return owed_.size(); }
 
  private:

@@ -1,6 +1,6 @@
-// PinnedPool: page-locked host memory through which uploads pass, so that the host does not wait
-// for them. A piece is used again when the event recorded behind its copy says that the copy is
-// done. For one thread at a time.
+// PinnedPool: page-locked host memory for uploads, so that the host does not wait for them. A
+// buffer is reused when the event after its copy shows that the copy is complete. Owns the buffers;
+// for one thread at a time.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,19 +11,18 @@ namespace mtrain::cuda {
 
 class PinnedPool {
  public:
-  /// `limit`: bytes held at most; a request that finds no room within it waits for the oldest
-  /// piece.
+  /// `limit`: the maximum number of bytes; a request beyond it waits for the oldest buffer.
   PinnedPool(DeviceApi& api, size_t limit);
   ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
-  /// The largest piece that is handed out; more goes in several.
+  /// The size of a buffer; larger uploads use several.
   static constexpr size_t kPiece = size_t{4} << 20;
 
-  /// kPiece bytes to write to; null when the host has no page-locked memory to give.
+  /// kPiece bytes to write to; null if the host has no page-locked memory left.
   void* take();
-  /// The piece may be used again after the work that `stream` has been given so far.
+  /// The buffer may be reused after the work that `stream` has been given so far.
   void give(void* piece, StreamHandle stream);
 
   size_t reserved() const { return pieces_.size() * kPiece; }
@@ -38,7 +37,7 @@ class PinnedPool {
   DeviceApi& api_;
   size_t limit_;
   std::vector<Piece> pieces_;
-  size_t next_ = 0;  // the one given longest ago
+  size_t next_ = 0;  // the least recently used one
   uint64_t waits_ = 0;
 };
 

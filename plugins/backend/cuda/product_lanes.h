@@ -1,7 +1,7 @@
-// ProductLanes: which of a few side streams a small product may run on, so that products that have
-// nothing to do with each other — the experts of a layer — fill the device together. Looks at the
-// memory that each touches: one that touches what a lane writes, or writes what a lane reads,
-// follows it on that lane, or everything is joined first. Pure; for one thread.
+// ProductLanes: chooses the side stream (lane) for a small product, so that independent products,
+// such as those of a layer's experts, fill the device together. It compares the memory of products:
+// one that reads or writes what a lane writes, or writes what a lane reads, runs after it on that
+// lane, or everything is joined first. Pure logic, no device; for one thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,8 +23,8 @@ class ProductLanes {
     Range write;
   };
 
-  /// The lane for a product, which from now on is under way there; kMain: join all, then run it on
-  /// the main stream.
+  /// The lane on which a product runs, and is now in progress; kMain: join all lanes, then run it
+  /// on the main stream.
   int place(const Use& use);
   /// All lanes have been joined.
   void joined();
@@ -36,9 +36,9 @@ class ProductLanes {
   int next_ = 0;
 };
 
-/// Whether a product leaves much of a device with so many multiprocessors idle.
+/// Whether a product is too small to fill a device with that many multiprocessors.
 bool is_small_product(const GemmArgs& args, int processors);
-/// The memory that a product touches.
+/// The memory ranges that a product reads and writes.
 ProductLanes::Use memory_of(const GemmArgs& args);
 
 }  // namespace mtrain::cuda

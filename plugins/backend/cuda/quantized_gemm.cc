@@ -1,5 +1,5 @@
-// Products of codes on the units for FP8 and FP4. Both operands lie in lines along the sum, which
-// every unit takes.
+// Products of codes on the matrix units for FP8 and FP4. Both operands are stored in lines along
+// the contraction dimension, which every unit supports.
 #include "check.h"
 #include "cuda_stream.h"
 #include "gemm_plan.h"
@@ -32,8 +32,8 @@ GemmPlans::Key key_of(const QuantizedGemmArgs& args, const void* read) {
           .align_d = alignment(g.c),
           .dtype = DType::bf16,
           .c_dtype = g.c_dtype,
-          // Where the places of scales are taken by those of tiles, those of tensors join in behind
-          // the sum.
+          // If tile scales occupy the scale arguments, the scales of whole tensors are applied
+          // after the sum.
           .device_scalars = args.a.scale == QuantScale::nvfp4,
           .quantized = {.on = true,
                         .square_a = args.a.square(),
@@ -43,13 +43,13 @@ GemmPlans::Key key_of(const QuantizedGemmArgs& args, const void* read) {
                         .scale = args.a.scale}};
 }
 
-/// Float scales of groups whose rows of lines do not begin at 16 bytes: how the library would have
-/// them filled up is not told.
+/// Float scales of groups whose rows do not start at multiples of 16 bytes: the library does not
+/// document their padding.
 bool ragged(const QuantLayout& layout) {
   return layout.scale == QuantScale::power_of_two && !layout.square() && layout.lines % 4 != 0;
 }
 
-/// On the unit; false where the library has nothing for it.
+/// Runs on the matrix unit; returns false if the library does not support the product.
 bool run(CudaStream& stream, const QuantizedGemmArgs& args) {
   const GemmArgs& g = args.product;
   if ((g.bias && g.bias_dtype != g.c_dtype) || ragged(args.a) || ragged(args.b)) return false;
@@ -74,7 +74,7 @@ bool run(CudaStream& stream, const QuantizedGemmArgs& args) {
   return true;
 }
 
-/// What the codes are worth, multiplied as bf16.
+/// Decodes the operands and multiplies them as bf16.
 void emulate(CudaStream& stream, const QuantizedGemmArgs& args) {
   int64_t sum = args.a.padded_sum();
   auto count = [&](const QuantLayout& layout) { return static_cast<size_t>(layout.lines * sum); };
@@ -88,7 +88,7 @@ void emulate(CudaStream& stream, const QuantizedGemmArgs& args) {
   g.a = a, g.b = b, g.transpose_a = false, g.transpose_b = true;
   g.k = g.lda = g.ldb = sum, g.batch = 1, g.dtype = DType::bf16;
   gemm(stream, g);
-  stream.join_lanes();  // the operands' memory is used again
+  stream.join_lanes();  // the operands' memory is reused
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
-// RecordingDevice: the calls of memory pools (device_api.h) where streams may be recorded: events
-// stand for graphs that are not launched yet, whoever waits for one cuts the recording first, and
-// memory goes back to the driver only when no graph that waits for its launch uses it. With no
-// recording it hands all calls on. Thread-safe as far as its users are: a recorder is for its
-// stream's thread.
+// RecordingDevice: the DeviceApi for memory pools of streams that may be recorded. An event may
+// stand for a graph that is not launched yet; a wait for such an event cuts the recording first,
+// and memory is returned to the driver only after no unlaunched graph uses it. Without a recording,
+// it forwards all calls. Does not own device and recorders; a recorder is for its stream's thread.
 #pragma once
 #include <vector>
 
@@ -49,7 +48,7 @@ class RecordingDevice final : public DeviceApi {
     if (GraphRecorder* recorder = owing(event)) recorder->cut();
     device_.wait_on_host(event);
   }
-  // A capture cannot wait for what is outside of it.
+  // A capture cannot wait for work outside of it.
   void wait_on_stream(StreamHandle stream, EventHandle event) override {
     if (GraphRecorder* recorder = owing(event)) recorder->cut();
     if (GraphRecorder* recorder = of_stream(stream)) recorder->cut();

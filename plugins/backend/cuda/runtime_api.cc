@@ -15,7 +15,7 @@ cudaEvent_t as_event(EventHandle event) { return static_cast<cudaEvent_t>(event)
 cudaStream_t as_stream(StreamHandle stream) { return static_cast<cudaStream_t>(stream); }
 std::string version(int number) { return cat(number / 1000, ".", number % 1000 / 10); }
 
-/// Null for a lack of memory, which leaves no error behind.
+/// Null if out of memory, with the error state cleared.
 void* or_null(cudaError_t status, void* data, const char* what) {
   if (status != cudaErrorMemoryAllocation) {
     check(status, what);
@@ -33,7 +33,7 @@ void* RuntimeApi::device_malloc(size_t bytes) {
 }
 void RuntimeApi::device_free(void* data) {
   cudaFree(data);
-}  // at the end of a failed run too: nothing more to say
+}  // also reached at the end of a failed run: nothing more to report
 void* RuntimeApi::host_malloc(size_t bytes) {
   void* data = nullptr;
   cudaError_t status = cudaMallocHost(&data, bytes);
@@ -70,7 +70,7 @@ namespace {
 cudaGraph_t as_graph(GraphHandle graph) { return static_cast<cudaGraph_t>(graph); }
 cudaGraphExec_t as_executable(ExecutableHandle e) { return static_cast<cudaGraphExec_t>(e); }
 
-/// Also leaves no error behind that the next kernel would be blamed for.
+/// Also clears the error state, which otherwise the next kernel would report.
 void check_recording(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
@@ -169,7 +169,8 @@ ProbeAnswers ask_machine() {
     a.first = describe_devices(1).front();
     a.image = kernels_present();
   }
-  static_cast<void>(cudaGetLastError());  // what was seen is told; it is no error of a later call
+  static_cast<void>(
+      cudaGetLastError());  // clears the error state: the result is already in the answer
   return a;
 }
 

@@ -1,5 +1,5 @@
-// The CUDA runtime behind the memory pools (device_api.h) and recording (graph_recorder.h), and
-// what it knows about this machine. Thread-safe.
+// The CUDA runtime as implementation of the interfaces for memory pools (device_api.h) and
+// recording (graph_recorder.h), and its information about this machine. Thread-safe.
 #pragma once
 #include <string>
 #include <vector>
@@ -27,8 +27,8 @@ class RuntimeApi final : public DeviceApi {
   void wait_on_stream(StreamHandle stream, EventHandle event) override;
 };
 
-/// Captures are relaxed: calls that allocate or load kernels meanwhile, and other threads'
-/// captures, go their way.
+/// Captures are in relaxed mode: they tolerate allocations and kernel loading, and captures of
+/// other threads.
 class RuntimeGraphs final : public GraphApi {
  public:
   void begin_capture(StreamHandle stream) override;
@@ -41,22 +41,22 @@ class RuntimeGraphs final : public GraphApi {
   void launch(ExecutableHandle executable, StreamHandle stream) override;
 };
 
-/// What a machine answers to the three questions of a probe; zero and success where there was no
-/// need to ask.
+/// Answers of the machine to the questions of a probe; zero and success if a question was not
+/// asked.
 struct ProbeAnswers {
   int status = 0;  // cudaGetDeviceCount
   int devices = 0;
   int driver_version = 0;  // cudaDriverGetVersion: 13000; 0 without a driver
-  int needed_version = 0;  // of this build
+  int needed_version = 0;  // required by this build
   int image = 0;           // whether the first device can run this build's kernels
   std::string first;       // its name and compute capability
-  std::string visible;     // CUDA_VISIBLE_DEVICES, where it is set
+  std::string visible;     // CUDA_VISIBLE_DEVICES, if it is set
 };
 struct Verdict {
   Probe probe;
   std::string remedy;
 };
-/// One sentence about them, and the way out. Pure.
+/// One sentence about the answers, and advice. A pure function.
 Verdict judge(const ProbeAnswers& answers);
 ProbeAnswers ask_machine();
 /// "NVIDIA H200, 139.8 GiB, compute capability 9.0" for each device.

@@ -19,7 +19,7 @@ namespace mtrain::cuda {
 
 namespace {
 
-/// A plan per shape and direction; a shape that the library refuses is remembered as well.
+/// A plan per shape and direction; shapes that the library refuses are remembered as well.
 class CudnnPlans final : public SdpaPlans {
  public:
   static constexpr size_t kMaxPlans = 256;
@@ -28,13 +28,13 @@ class CudnnPlans final : public SdpaPlans {
     plans_.clear();
     if (handle_) cudnnDestroy(handle_);
   }
-  /// Null where the library has no kernel. Compiled between two graphs where the stream is
-  /// recorded.
+  /// Null if the library has no kernel. While the stream is recorded, compilation happens between
+  /// two graphs.
   CompiledGraph* find(CudaStream& stream, const SdpaShape& shape, bool backward) {
     auto found = plans_.find({shape, backward});
     if (found != plans_.end()) return found->second ? &*found->second : nullptr;
     stream.outside();
-    if (plans_.size() >= kMaxPlans) plans_.clear();  // lengths that never come back
+    if (plans_.size() >= kMaxPlans) plans_.clear();  // drops plans for lengths that never return
     auto& plan = plans_[{shape, backward}];
     try {
       plan.emplace(
@@ -58,12 +58,13 @@ class CudnnPlans final : public SdpaPlans {
   std::map<std::pair<SdpaShape, bool>, std::optional<CompiledGraph>> plans_;
 };
 
-/// What a call binds to a graph's tensors.
+/// The pointers that a call binds to a graph's tensors.
 class Bindings {
  public:
   void add(Uid uid, const void* data) {
     uids_.push_back(uid);
-    data_.push_back(const_cast<void*>(data));  // the library takes inputs and outputs alike
+    data_.push_back(
+        const_cast<void*>(data));  // the library takes inputs and outputs through the same type
   }
   void run(cudnnHandle_t handle, CompiledGraph& graph, void* workspace, const char* what) {
     Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
@@ -91,8 +92,8 @@ const void* at(const void* data, int64_t element) {
   return static_cast<const char*>(data) + 2 * element;
 }
 
-/// Calls that the graphs do not describe, or that the library is known not to take, go another way
-/// at once.
+/// Calls that the graphs cannot describe, or that the library is known to refuse, use the other
+/// kernels at once.
 bool describable(const AttentionArgs& a) {
   bool strides = true;
   for (const HeadsView* v : {&a.q, &a.k, &a.v})
@@ -129,7 +130,7 @@ SdpaShape shape_of(const AttentionArgs& a, int64_t tokens) {
           .half = a.dtype == DType::f16};
 }
 
-/// One call per sequence where all are of one length, one for all where they are not.
+/// One call per sequence if all have the same length, otherwise one call for all.
 std::vector<Call> calls_of(const AttentionArgs& a) {
   std::vector<Call> calls;
   int32_t longest = 0, shortest = std::numeric_limits<int32_t>::max();
@@ -142,8 +143,8 @@ std::vector<Call> calls_of(const AttentionArgs& a) {
       calls.push_back({.shape = shape_of(a, longest), .begin = a.cu_seqlens[s]});
     return calls;
   }
-  // Lengths are rounded up, and the number of sequences to a power of two, so that few plans serve
-  // many batches.
+  // Lengths are rounded up, and the number of sequences is rounded up to a power of two, so that
+  // few plans serve many batches.
   int64_t room = (longest + 127) / 128 * 128, sequences = 1;
   while (sequences < a.sequences) sequences *= 2;
   Call call{.shape = shape_of(a, room)};
@@ -156,8 +157,8 @@ std::vector<Call> calls_of(const AttentionArgs& a) {
   return calls;
 }
 
-/// One table: f(sequence's first token, group, length) of each entry, sequences beyond the last
-/// being empty.
+/// Appends one table: f(first token of the sequence, group, length) of each entry; sequences beyond
+/// the last one are empty.
 template <class F>
 void append_table(Call& call, const AttentionArgs& a, F&& f) {
   for (int64_t e = 0; e < call.entries_of_table; ++e) {
@@ -173,7 +174,7 @@ void append_offsets(Call& call, const AttentionArgs& a, const HeadsView& v) {
   });
 }
 
-/// Offsets of 32 bits must reach the last element.
+/// 32-bit offsets must reach the last element.
 bool offsets_fit(const AttentionArgs& a) {
   int64_t widest =
       std::max({a.q.row_stride, a.k.row_stride, a.v.row_stride, a.heads * a.head_dim, a.heads});
@@ -182,7 +183,7 @@ bool offsets_fit(const AttentionArgs& a) {
 
 constexpr float kMinus = -std::numeric_limits<float>::infinity(), kOneValue = 1;
 
-/// Lengths and offsets of the forward tensors; those of gradients, where there are any, follow.
+/// Binds lengths and offsets of the forward tensors, then those of the gradients, if there are any.
 void bind_tables(Bindings& bind, Call& call, CudaStream& stream, const AttentionArgs& a,
                  const AttentionBackwardArgs* b) {
   if (!call.shape.ragged) return;
@@ -257,7 +258,7 @@ bool run_sdpa_backward(SdpaPlans& plans, CudaStream& stream, const AttentionBack
   }
   CompiledGraph* graph = cudnn.find(stream, calls.front().shape, true);
   if (!graph) return false;
-  // delta has the shape of lse, and lies in front of the library's own workspace.
+  // delta has the shape of lse and is placed before the library's own workspace.
   size_t delta_bytes = (sizeof(float) * static_cast<size_t>(a.heads * a.tokens) + 255) / 256 * 256;
   auto* memory =
       static_cast<char*>(stream.scratch(delta_bytes + static_cast<size_t>(graph->workspace)));

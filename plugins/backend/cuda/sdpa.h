@@ -16,10 +16,10 @@ class SdpaPlans {
   virtual ~SdpaPlans() = default;
 };
 
-/// Null where the plugin was built without cuDNN.
+/// Null if the plugin was built without cuDNN.
 std::unique_ptr<SdpaPlans> make_sdpa_plans();
 
-/// False, with nothing done, where the library has no kernel for the call.
+/// Return false and do nothing if the library has no kernel for the call. Shapes: AttentionArgs.
 bool run_sdpa(SdpaPlans& plans, CudaStream& stream, const AttentionArgs& args);
 bool run_sdpa_backward(SdpaPlans& plans, CudaStream& stream, const AttentionBackwardArgs& args);
 

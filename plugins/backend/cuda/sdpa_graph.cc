@@ -7,7 +7,7 @@ namespace mtrain::cuda {
 
 namespace {
 
-/// Tensors and steps that forward and backward share.
+/// Tensors and operations that forward and backward share.
 class Sdpa {
  public:
   explicit Sdpa(const SdpaShape& shape)
@@ -25,7 +25,7 @@ class Sdpa {
     return b.tensor(uid, dims, {s.ragged ? dims[2] * row : entry, s.head_dim, row, 1}, io,
                     ragged ? &*ragged : nullptr);
   }
-  /// Keys or values, as they stand or with tokens last.
+  /// Keys or values, transposed: tokens are the last dimension.
   GraphTensor upright(Uid uid, int64_t entry, int64_t row, Uid offsets_uid) {
     std::optional<GraphTensor> ragged = offsets(offsets_uid);
     return b.tensor(uid, {s.entries, 1, s.head_dim, s.keys},
@@ -38,7 +38,7 @@ class Sdpa {
                     {s.ragged ? s.heads * s.lse_head : s.lse_entry, s.lse_head, 1, 1},
                     CUDNN_DATA_FLOAT, ragged ? &*ragged : nullptr);
   }
-  /// scale * q kᵀ, minus infinity where a query does not look.
+  /// scale * q kᵀ, minus infinity where a query does not attend to a key.
   GraphTensor scores(const GraphTensor& q, const GraphTensor& k_upright) {
     GraphBuilder::Sizes sizes;
     if (s.ragged) sizes = {.m = &*query_lengths, .n = &*key_lengths};
@@ -103,7 +103,7 @@ Descriptor forward_graph(const SdpaShape& shape, cudnnHandle_t handle) {
 }
 
 // δ = Σ dO∘O, P = exp(x - lse), dV = Pᵀ dO, dP = dO Vᵀ, dS = scale P∘(dP - δ), dQ = dS K, dK = dSᵀ
-// Q; the heads of a group are added up into its one key head.
+// Q; the heads of a group are summed into its one key head.
 Descriptor backward_graph(const SdpaShape& shape, cudnnHandle_t handle) {
   Sdpa g(shape);
   GraphBuilder& b = g.b;

@@ -1,5 +1,6 @@
 // The comm plugin "mpi": ranks are the processes that mpirun started.
-#include "communicator.h"
+#include "mpi_transport.h"
+#include "mtrain/message_comm/message_communicator.h"
 #include "mtrain/plugin/plugin.h"
 
 namespace mtrain {
@@ -9,9 +10,10 @@ struct MpiConfig {
   void bind(Fields&) {}
 };
 
-class MpiWorld final : public mpi::MpiCommunicator {
+class MpiWorld final : public message_comm::MessageCommunicator {
  public:
-  MpiWorld(const MpiConfig&, CommContext& context) : MpiCommunicator(mpi::make_world(context)) {}
+  MpiWorld(const MpiConfig&, CommContext& context)
+      : MessageCommunicator(std::make_unique<mpi::MpiTransport>(), context) {}
 };
 
 }  // namespace

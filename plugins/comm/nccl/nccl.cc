@@ -8,7 +8,7 @@ namespace mtrain {
 namespace {
 
 struct NcclConfig {
-  void bind(Fields&) {}
+  void bind(Fields& f) { f.device_memory(); }
 };
 
 std::shared_ptr<nccl::Job> make_job(const CommContext& context) {

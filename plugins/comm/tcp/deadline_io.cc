@@ -6,7 +6,7 @@
 
 #include "mtrain/base/error.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 std::string reason_of(int error) {
   return std::error_code(error, std::generic_category()).message();
@@ -69,4 +69,4 @@ bool get(const Socket& socket, char* at, size_t left, Clock::time_point end,
   return true;
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

@@ -12,7 +12,7 @@
 
 #include "socket.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 using Clock = std::chrono::steady_clock;
 
@@ -38,4 +38,4 @@ void put(const Socket& socket, std::string_view bytes, Clock::time_point end,
 bool get(const Socket& socket, char* at, size_t left, Clock::time_point end,
          const std::string& who);
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

@@ -6,7 +6,7 @@
 
 #include "mtrain/base/error.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 namespace {
 
@@ -136,4 +136,4 @@ void Greeting::take_answer() {
   end(State::proven, "");
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

@@ -14,7 +14,7 @@
 #include "mtrain/base/authentication.h"
 #include "place.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 class Greeting {
  public:
@@ -92,4 +92,4 @@ class Greeting {
   Hello hello_;
 };
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

@@ -18,7 +18,7 @@
 #include "mtrain/base/log.h"
 #include "socket.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 namespace {
 
@@ -446,4 +446,4 @@ std::vector<int> meet(const Place& place, const MeetingLimits& limits) {
   return out;
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

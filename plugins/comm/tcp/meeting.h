@@ -8,7 +8,7 @@
 
 #include "place.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 struct MeetingLimits {
   std::chrono::milliseconds whole = std::chrono::minutes(5);
@@ -21,4 +21,4 @@ struct MeetingLimits {
 /// comes twice or does not fit, or when this rank is refused.
 std::vector<int> meet(const Place& place, const MeetingLimits& limits = {});
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

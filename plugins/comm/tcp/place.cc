@@ -8,7 +8,7 @@
 
 #include "mtrain/base/error.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 namespace {
 
@@ -72,4 +72,4 @@ Place place_from_environment() {
   return place;
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

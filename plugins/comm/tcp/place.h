@@ -5,7 +5,7 @@
 
 #include "secret.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 struct Place {
   int rank = 0, size = 1;
@@ -26,4 +26,4 @@ struct Place {
 /// or no number.
 Place place_from_environment();
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

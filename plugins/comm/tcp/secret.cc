@@ -18,7 +18,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 namespace {
 
@@ -228,4 +228,4 @@ Secret find_secret(bool here_only) {
       kGiveOne);
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 struct Secret {
   static constexpr size_t kLeastBytes = 16, kMostBytes = 4096;
@@ -20,4 +20,4 @@ struct Secret {
 /// others may read, or that can be neither read nor made.
 Secret find_secret(bool here_only = false);
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

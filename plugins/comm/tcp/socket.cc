@@ -12,7 +12,7 @@
 
 #include "mtrain/base/error.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 namespace {
 
@@ -147,4 +147,4 @@ int connection_error(const Socket& socket) {
   return error;
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

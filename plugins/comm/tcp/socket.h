@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 class Socket {
  public:
@@ -61,4 +61,4 @@ Socket begin_connection(const Address& address);
 /// Of a connection that was under way and is ready for writing: 0, or why it failed.
 int connection_error(const Socket& socket);
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

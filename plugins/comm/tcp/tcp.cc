@@ -1,6 +1,7 @@
 // The comm plugin "tcp": ranks are processes that meet at MASTER_ADDR.
-#include "communicator.h"
+#include "mtrain/message_comm/message_communicator.h"
 #include "mtrain/plugin/plugin.h"
+#include "tcp_transport.h"
 
 namespace mtrain {
 namespace {
@@ -9,9 +10,10 @@ struct TcpConfig {
   void bind(Fields&) {}
 };
 
-class TcpWorld final : public mpi::MpiCommunicator {
+class TcpWorld final : public message_comm::MessageCommunicator {
  public:
-  TcpWorld(const TcpConfig&, CommContext& context) : MpiCommunicator(mpi::make_world(context)) {}
+  TcpWorld(const TcpConfig&, CommContext& context)
+      : MessageCommunicator(std::make_unique<tcp::TcpTransport>(), context) {}
 };
 
 }  // namespace

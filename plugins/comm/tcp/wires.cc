@@ -14,7 +14,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 namespace {
 constexpr size_t kMostBytes = size_t{1} << 30;
@@ -291,4 +291,4 @@ void Wires::tell_end(int status) noexcept {
   }
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

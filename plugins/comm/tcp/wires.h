@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace mtrain::mpi {
+namespace mtrain::tcp {
 
 /// A message that is to be sent, or to be received into memory.
 struct Request {
@@ -113,4 +113,4 @@ class Wires {
   std::optional<int> ended_;
 };
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::tcp

@@ -1,6 +1,6 @@
 // The bert dataset: masked language modelling over prepared token files. A sample is a piece of the
-// stream of documents between a start and an end token, and what is to be predicted in it is drawn
-// anew each time it comes.
+// stream of documents between a start and an end token. The masked positions are drawn anew each
+// time a piece is used.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -42,8 +42,8 @@ struct BertConfig {
   }
 };
 
-/// Texts with the two tokens around them, masked. What is drawn depends on the place in the run, so
-/// a text that comes again in another epoch is masked in another way.
+/// Texts with a start and an end token, masked. The draws depend on the position in the run, so a
+/// text that is used in another epoch is masked differently.
 class MaskedSource final : public SampleSource {
  public:
   MaskedSource(std::unique_ptr<SampleSource> texts, Masking masking, std::optional<int32_t> start,
@@ -147,7 +147,7 @@ class BertDataset final : public Dataset {
     auto count = [&](TokenKind kind) {
       return std::count(out.kinds.begin(), out.kinds.end(), kind);
     };
-    // Other tokenizers have pieces like these too, a few of them: headings of Markdown.
+    // Other tokenizers have a few pieces like these, too: headings of Markdown.
     const auto continuations = count(TokenKind::continuation), words = count(TokenKind::ordinary);
     MT_USER_CHECK(!config_.whole_words || continuations * 100 >= words, ErrorClass::config,
                   cat("dataset.whole_words is set, and only ", continuations,

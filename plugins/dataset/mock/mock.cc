@@ -1,7 +1,7 @@
-// The mock dataset: endless made-up text that a model can learn, from no files. After each token
-// come four others, chosen once for all by the seed, with probabilities 1/2, 1/4, 1/8 and 1/8: a
-// model that has learnt it reaches a loss of 1.75 ln 2 = 1.213 nats, and one that has not starts
-// near ln(vocabulary). Every sample is a pure function of (seed, split, index).
+// The mock dataset: endless synthetic text that a model can learn, without files. Each token has
+// four successors, which the seed fixes, with probabilities 1/2, 1/4, 1/8 and 1/8: a trained model
+// reaches a loss of 1.75 ln 2 = 1.213 nats, and an untrained one starts near ln(vocabulary). Every
+// sample is a pure function of (seed, split, index).
 #include <array>
 #include <bit>
 
@@ -16,13 +16,13 @@ namespace {
 
 constexpr int64_t kEndless = int64_t{1} << 62;
 constexpr int64_t kBitsPerToken = 3;
-constexpr int64_t kTokensPerDraw = 40;  // ten of three bits from each of four words
+constexpr int64_t kTokensPerDraw = 40;  // ten draws of three bits from each of four words
 
 struct MockConfig {
   int64_t vocab_size = 0, epoch_samples = 1024;
   void bind(Fields& f) {
-    f.objective(Fields::kAnyObjective);  // its targets are next tokens, which is nothing to learn
-                                         // for a model that sees them: to try one
+    f.objective(Fields::kAnyObjective);  // its targets are next tokens, which is trivial for a
+                                         // model that sees them: only to try such a model
     f("vocab_size", vocab_size, "tokens are below this; 0: the tokenizer's vocabulary")
         .min(0)
         .max(1 << 24)
@@ -33,7 +33,7 @@ struct MockConfig {
   }
 };
 
-/// The four successors of every token.
+/// The table of the four successors of every token.
 class Language {
  public:
   Language(int64_t vocab_size, uint64_t seed) : next_(static_cast<size_t>(vocab_size)) {

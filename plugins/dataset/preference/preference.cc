@@ -1,6 +1,6 @@
-// The preference dataset: pairs of answers, one liked better, or answers labelled good or bad. A
-// sample holds one record: the chosen and the rejected answer, each with its prompt, as two
-// sequences; targets are the answers' tokens.
+// The preference dataset: pairs of a preferred and a rejected answer, or answers labelled good or
+// bad. A sample holds one record: the chosen and the rejected answer, each with its prompt, as two
+// sequences; the targets are the answers' tokens.
 #include "mtrain/finetune/preference.h"
 
 #include <memory>

@@ -1,5 +1,5 @@
-// The sft dataset: conversations and instructions as samples, one record each or packed; only what
-// an assistant says is learnt.
+// The sft dataset: conversations and instructions as samples, one record each or packed; only the
+// assistant's text is learned.
 #include <memory>
 
 #include "mtrain/base/counted.h"
@@ -16,14 +16,14 @@ namespace {
 
 using namespace finetune;
 
-/// What a split, or all of them, are read from: records that were encoded now, or that were packed
+/// The source of one split, or of all splits: records that are encoded now, or that were packed
 /// before.
 struct Part {
   SftFile records;
   std::shared_ptr<const PackedFile> packed;
 
   explicit operator bool() const { return packed || records.examples; }
-  /// Of what a share is taken.
+  /// The number of items of which a split takes a share.
   int64_t size() const { return packed ? packed->size() : records.examples->size(); }
   /// For the identity of the dataset.
   std::string text() const {

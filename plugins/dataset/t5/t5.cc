@@ -1,6 +1,6 @@
-// The t5 dataset: spans cut out of prepared text, to be written behind it by a model of the next
-// token. A sample is one sequence: the text with a sentinel in place of each span, the end token,
-// each span behind its sentinel, the end token.
+// The t5 dataset: span corruption of prepared text for a model that predicts the next token. A
+// sample is one sequence: the text with a sentinel in place of each removed span, the end token,
+// each span after its sentinel, the end token.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -48,8 +48,8 @@ struct T5Config {
   }
 };
 
-/// Texts of `text` with spans cut out, inputs and targets in one sequence. What is cut out of item
-/// i is a function of the seed and i, so a text that comes again in a later epoch is cut elsewhere.
+/// Texts with spans removed; inputs and targets are one sequence. The removed spans of item i are a
+/// function of the seed and i, so a text that is used again in a later epoch has other spans.
 class SpanSource final : public SampleSource {
  public:
   SpanSource(std::unique_ptr<SampleSource> text, SpanCorruption corruption, std::string what,
@@ -78,8 +78,8 @@ class SpanSource final : public SampleSource {
   }
 
  private:
-  /// What does not fill the sample, two places at most, is the end token, and nothing is to be
-  /// learnt there.
+  /// Unused positions of the sample, at most two, are filled with the end token and ignored in the
+  /// loss.
   void lay(std::span<const int32_t> ids, Sample& out) const {
     const size_t seq = out.tokens.size();
     const size_t first = learn_all_ ? 1 : static_cast<size_t>(corruption_.lengths().inputs);

@@ -26,20 +26,24 @@ struct BertConfig {
         .min(1)
         .max(kMostLayers)
         .resume(impossible)
+        .fact(Fact::layers)
         .renamed_from({"num_layers", "num_hidden_layers"});
     f("hidden_size", hidden_size, "width of the residual stream")
         .min(1)
         .max(kLargestDimension)
-        .resume(impossible);
+        .resume(impossible)
+        .fact(Fact::hidden_size);
     f("heads", heads, "attention heads")
         .min(1)
         .max(kLargestDimension)
         .resume(impossible)
+        .fact(Fact::heads)
         .renamed_from({"num_attention_heads"});
     f("ffn_hidden_size", ffn_hidden_size, "width of the MLP")
         .min(1)
         .max(kLargestDimension)
         .resume(impossible)
+        .fact(Fact::ffn_hidden_size)
         .renamed_from({"intermediate_size"});
     f("max_positions", max_positions, "rows of the position table; 0: seq_length")
         .min(0)
@@ -71,7 +75,7 @@ struct BertConfig {
   }
   Dim embed() const { return {"embed", hidden_size}; }
   Dim mlp() const { return {"mlp", ffn_hidden_size}; }
-  HeadLayout head_layout() const { return {heads, heads, hidden_size / heads}; }
+  HeadLayout head_layout() const { return layout_of_heads(hidden_size, heads); }
   GeluKind gelu() const { return activation == "gelu" ? GeluKind::erf : GeluKind::tanh; }
   float std() const { return static_cast<float>(init_std); }
   float eps() const { return static_cast<float>(norm_eps); }
@@ -158,7 +162,7 @@ class Bert final : public Model {
     // Beside the table it is used with, where that is on this rank: then they are gathered
     // together.
     if (table && context.stage.first && !cutting(s.parallel().embedding_group))
-      (s / "head").param("bias", {vocab}, Init::zeros(), false);
+      (s / "head").param("bias", {vocab}, Init::zeros(), false, ParamRole::bias);
     auto [begin, end] = context.stage.layers(c.layers);
     for (int64_t i = begin; i < end; ++i)
       blocks_.push_back(std::make_unique<Block>(c, s / "layers" / i));
@@ -232,10 +236,6 @@ class Bert final : public Model {
                   cat("model.max_positions (", config_.max_positions,
                       ") is below model.seq_length (", context_.max_positions, ")"),
                   "shorten model.seq_length or train a longer position table");
-    MT_USER_CHECK(config_.hidden_size % config_.heads == 0, ErrorClass::config,
-                  cat("model.hidden_size (", config_.hidden_size,
-                      ") is not a multiple of model.heads (", config_.heads, ")"),
-                  "choose a number of heads that divides the width");
     MT_USER_CHECK(!context_.scope.blocks().recomputes(RecomputePart::layernorm), ErrorClass::config,
                   "model.recompute_modules names layernorm, and model.type=bert adds what its "
                   "norms made to what comes behind them",

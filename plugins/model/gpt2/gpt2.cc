@@ -16,54 +16,10 @@ struct Gpt2Config {
   bool tie_embeddings = true;
   std::string activation = "gelu_new";
 
-  void bind(Fields& f) {
-    using enum ResumeClass;
-    f("layers", layers, "decoder blocks")
-        .min(1)
-        .max(kMostLayers)
-        .resume(impossible)
-        .renamed_from({"num_layers", "n_layer", "num_hidden_layers"});
-    f("hidden_size", hidden_size, "width of the residual stream")
-        .min(1)
-        .max(kLargestDimension)
-        .resume(impossible)
-        .renamed_from({"n_embd"});
-    f("heads", heads, "attention heads")
-        .min(1)
-        .max(kLargestDimension)
-        .resume(impossible)
-        .renamed_from({"num_attention_heads", "n_head"});
-    f("ffn_hidden_size", ffn_hidden_size, "width of the MLP; 0: 4 * hidden_size")
-        .min(0)
-        .max(kLargestDimension)
-        .resume(impossible)
-        .renamed_from({"n_inner"});
-    f("max_positions", max_positions, "rows of the position table; 0: seq_length")
-        .min(0)
-        .max(kLargestDimension)
-        .resume(impossible)
-        .renamed_from({"n_positions", "max_position_embeddings"});
-    f("norm_eps", norm_eps, "added to the variance")
-        .exclusive_min(0)
-        .renamed_from({"layer_norm_epsilon", "layernorm_epsilon"});
-    f("init_std", init_std, "standard deviation of start weights")
-        .min(0)
-        .resume(start)
-        .renamed_from({"init_method_std", "initializer_range"});
-    f("dropout", dropout, "probability of dropping an element of embeddings and block outputs")
-        .min(0)
-        .exclusive_max(1)
-        .renamed_from({"hidden_dropout", "resid_pdrop"});
-    f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
-        .resume(impossible)
-        .renamed_from({"tie_word_embeddings"});
-    f("activation", activation, "gelu_new is the tanh approximation")
-        .one_of({"gelu_new", "gelu"})
-        .renamed_from({"activation_function"});
-  }
+  void bind(Fields& f);
   Dim embed() const { return {"embed", hidden_size}; }
   Dim mlp() const { return {"mlp", ffn_hidden_size > 0 ? ffn_hidden_size : 4 * hidden_size}; }
-  HeadLayout head_layout() const { return {heads, heads, hidden_size / heads}; }
+  HeadLayout head_layout() const { return layout_of_heads(hidden_size, heads); }
   GeluKind gelu() const { return activation == "gelu" ? GeluKind::erf : GeluKind::tanh; }
   float std() const { return static_cast<float>(init_std); }
   // Projections into the residual stream start smaller, so that its variance does not grow with
@@ -73,6 +29,8 @@ struct Gpt2Config {
   }
 };
 
+/// x = x + attention(norm1(x)); x = x + mlp(norm2(x)). The last product of each layer adds x as it
+/// stores its result, except with dropout, which comes before the sum.
 struct Block {
   Block(const Gpt2Config& c, const Scope& s)
       : norm1(s / "norm1", Norm::Kind::layer, c.embed(), static_cast<float>(c.norm_eps)),
@@ -88,7 +46,7 @@ struct Block {
         key2(name_key((s / "drop2").path())) {}
 
   Tensor operator()(Tensor x_TD, const ModelInput& input) const {
-    if (drop > 0) {  // what is dropped comes before the sum
+    if (drop > 0) {
       x_TD = add(x_TD, dropout(attn(norm1(x_TD), input), drop, key1));
       return add(x_TD, dropout(mlp(norm2(x_TD)), drop, key2));
     }
@@ -183,10 +141,6 @@ class Gpt2 final : public Model {
                   cat("model.max_positions (", positions(), ") is below model.seq_length (",
                       context_.max_positions, ")"),
                   "shorten model.seq_length or train a longer position table");
-    MT_USER_CHECK(config_.hidden_size % config_.heads == 0, ErrorClass::config,
-                  cat("model.hidden_size (", config_.hidden_size,
-                      ") is not a multiple of model.heads (", config_.heads, ")"),
-                  "choose a number of heads that divides the width");
   }
 
   Gpt2Config config_;
@@ -196,6 +150,56 @@ class Gpt2 final : public Model {
   std::optional<Norm> norm_;
   std::optional<LmHead> head_;
 };
+
+void Gpt2Config::bind(Fields& f) {
+  using enum ResumeClass;
+  f("layers", layers, "decoder blocks")
+      .min(1)
+      .max(kMostLayers)
+      .resume(impossible)
+      .fact(Fact::layers)
+      .renamed_from({"num_layers", "n_layer", "num_hidden_layers"});
+  f("hidden_size", hidden_size, "width of the residual stream")
+      .min(1)
+      .max(kLargestDimension)
+      .resume(impossible)
+      .fact(Fact::hidden_size)
+      .renamed_from({"n_embd"});
+  f("heads", heads, "attention heads")
+      .min(1)
+      .max(kLargestDimension)
+      .resume(impossible)
+      .fact(Fact::heads)
+      .renamed_from({"num_attention_heads", "n_head"});
+  f("ffn_hidden_size", ffn_hidden_size, "width of the MLP; 0: 4 * hidden_size")
+      .min(0)
+      .max(kLargestDimension)
+      .resume(impossible)
+      .fact(Fact::ffn_hidden_size)
+      .renamed_from({"n_inner"});
+  f("max_positions", max_positions, "rows of the position table; 0: seq_length")
+      .min(0)
+      .max(kLargestDimension)
+      .resume(impossible)
+      .renamed_from({"n_positions", "max_position_embeddings"});
+  f("norm_eps", norm_eps, "added to the variance")
+      .exclusive_min(0)
+      .renamed_from({"layer_norm_epsilon", "layernorm_epsilon"});
+  f("init_std", init_std, "standard deviation of start weights")
+      .min(0)
+      .resume(start)
+      .renamed_from({"init_method_std", "initializer_range"});
+  f("dropout", dropout, "probability of dropping an element of embeddings and block outputs")
+      .min(0)
+      .exclusive_max(1)
+      .renamed_from({"hidden_dropout", "resid_pdrop"});
+  f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
+      .resume(impossible)
+      .renamed_from({"tie_word_embeddings"});
+  f("activation", activation, "gelu_new is the tanh approximation")
+      .one_of({"gelu_new", "gelu"})
+      .renamed_from({"activation_function"});
+}
 
 }  // namespace
 }  // namespace mtrain

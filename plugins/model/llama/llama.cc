@@ -1,4 +1,5 @@
-// Llama 2 and 3 and their kin: decoder blocks with a gated MLP.
+// Llama 2 and 3 and models of the same architecture: an embedding, blocks, a last norm and a head
+// (mtrain/nn/decoder.h). T tokens (batch folded in), D embed.
 #include <memory>
 
 #include "mtrain/nn/decoder.h"
@@ -7,17 +8,25 @@
 namespace mtrain {
 namespace {
 
+/// x = x + attention(norm1(x)); x = x + mlp(norm2(x)): rotary grouped-query attention and a gated
+/// MLP. The last product of each layer adds x as it stores its result.
 class LlamaBlock final : public DecoderBlock {
  public:
   LlamaBlock(const DecoderSettings& c, const Scope& s, const RopeTable& rope)
-      : DecoderBlock(c, s, rope),
-        mlp_(s / "mlp", c.embed(), {"mlp", c.ffn_hidden_size}, c.std(), c.out_std()) {}
+      : norm1_(s / "norm1", Norm::Kind::rms, c.embed(), c.eps()),
+        attn_(s / "attn", c.embed(), c.attention_options(rope)),
+        norm2_(s / "norm2", Norm::Kind::rms, c.embed(), c.eps()),
+        mlp_(s / "mlp", c.embed(), c.mlp(), c.std(), c.out_std()) {}
+
+  Tensor operator()(Tensor x_TD, const ModelInput& input) const override {
+    x_TD = attn_(norm1_(x_TD), input, x_TD);
+    return mlp_(norm2_(x_TD), x_TD);
+  }
 
  private:
-  Tensor feed_forward(const Tensor& normed_TD, const ModelInput& /*input*/,
-                      const Tensor& residual_TD) const override {
-    return mlp_(normed_TD, residual_TD);
-  }
+  Norm norm1_;
+  Attention attn_;
+  Norm norm2_;
   GatedMlp mlp_;
 };
 

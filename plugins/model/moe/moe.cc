@@ -1,5 +1,5 @@
-// Decoders with experts — Mixtral, Qwen3-MoE and their kin: the second half of a block is a gated
-// MLP or a mixture of such.
+// Decoders with experts, such as Mixtral and Qwen3-MoE: an embedding, blocks, a last norm and a
+// head (mtrain/nn/decoder.h). T tokens (batch folded in), D embed.
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,34 +18,32 @@ MoeOptions options_of(const MoeDecoderSettings& c) {
   return options;
 }
 
-class DenseBlock final : public DecoderBlock {
+/// x = x + attention(norm1(x)); x = x + mlp(norm2(x)), where the MLP is a mixture of experts in
+/// sparse blocks and a gated MLP in dense ones.
+class MoeBlock final : public DecoderBlock {
  public:
-  DenseBlock(const MoeDecoderSettings& c, const Scope& s, const RopeTable& rope)
-      : DecoderBlock(c, s, rope),
-        mlp_(s / "mlp", c.embed(), {"mlp", c.ffn_hidden_size}, c.std(), c.out_std()) {}
-
- private:
-  Tensor feed_forward(const Tensor& normed_TD, const ModelInput& /*input*/,
-                      const Tensor& residual_TD) const override {
-    return mlp_(normed_TD, residual_TD);
+  MoeBlock(const MoeDecoderSettings& c, const Scope& s, bool sparse, const RopeTable& rope,
+           std::vector<Moe*>& mixtures)
+      : norm1_(s / "norm1", Norm::Kind::rms, c.embed(), c.eps()),
+        attn_(s / "attn", c.embed(), c.attention_options(rope)),
+        norm2_(s / "norm2", Norm::Kind::rms, c.embed(), c.eps()) {
+    if (sparse)
+      mixtures.push_back(&moe_.emplace(s / "mlp", c.embed(), options_of(c)));
+    else
+      mlp_.emplace(s / "mlp", c.embed(), c.mlp(), c.std(), c.out_std());
   }
-  GatedMlp mlp_;
-};
 
-class SparseBlock final : public DecoderBlock {
- public:
-  SparseBlock(const MoeDecoderSettings& c, const Scope& s, const RopeTable& rope,
-              std::vector<Moe*>& mixtures)
-      : DecoderBlock(c, s, rope), moe_(s / "mlp", c.embed(), options_of(c)) {
-    mixtures.push_back(&moe_);
+  Tensor operator()(Tensor x_TD, const ModelInput& input) const override {
+    x_TD = attn_(norm1_(x_TD), input, x_TD);
+    return moe_ ? (*moe_)(norm2_(x_TD), input, x_TD) : (*mlp_)(norm2_(x_TD), x_TD);
   }
 
  private:
-  Tensor feed_forward(const Tensor& normed_TD, const ModelInput& input,
-                      const Tensor& residual_TD) const override {
-    return moe_(normed_TD, input, residual_TD);
-  }
-  Moe moe_;
+  Norm norm1_;
+  Attention attn_;
+  Norm norm2_;
+  std::optional<GatedMlp> mlp_;
+  std::optional<Moe> moe_;
 };
 
 class MoeDecoder final : public Decoder {
@@ -84,12 +82,10 @@ class MoeDecoder final : public Decoder {
  private:
   // Blocks list their mixtures while the base is built, so the list is made before it.
   MoeDecoder(const MoeDecoderSettings& c, ModelContext& context, std::vector<Moe*>&& mixtures)
-      : Decoder(
-            c, context,
-            [&](const Scope& s, int64_t i, const RopeTable& rope) -> std::unique_ptr<DecoderBlock> {
-              if (c.sparse(i)) return std::make_unique<SparseBlock>(c, s, rope, mixtures);
-              return std::make_unique<DenseBlock>(c, s, rope);
-            }),
+      : Decoder(c, context,
+                [&](const Scope& s, int64_t i, const RopeTable& rope) {
+                  return std::make_unique<MoeBlock>(c, s, c.sparse(i), rope, mixtures);
+                }),
         config_(c),
         mixtures_(std::move(mixtures)) {}
 

@@ -46,6 +46,7 @@ void MtpSettings::bind(Fields& f) {
       .max(kMostLayers)
       .needs(mtp)
       .resume(impossible)
+      .fact(Fact::mtp_layers)
       .renamed_from({"mtp_num_layers", "num_nextn_predict_layers"});
   f("loss_coeff", loss_coeff, "weight of their loss")
       .min(0)

@@ -29,7 +29,7 @@ class AdamW final : public Optimizer {
   AdamW(const AdamWConfig& config, OptimizerContext&) : config_(config) {}
 
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
-  bool elementwise() const override { return true; }
+  UpdateScope scope(const ParamInfo&) const override { return UpdateScope::elements; }
 
   void update(const ParamUpdate& u) override {
     auto steps = static_cast<double>(u.step);

@@ -1,5 +1,5 @@
-// The byte tokenizer: ids 0 to 255 are the bytes themselves, 256 ends a document; behind it lie as
-// many special tokens as are asked for. Needs no files and loses nothing.
+// The byte tokenizer: ids 0 to 255 are the bytes themselves, 256 ends a document, and any requested
+// special tokens follow. Needs no files and is lossless.
 #include "mtrain/base/error.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin.h"

@@ -1,4 +1,4 @@
-// GPT-2's own files: vocab.json with ids, merges.txt with the pairs in their order.
+// GPT-2's own files: vocab.json with ids, merges.txt with the merges in order.
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/error.h"
@@ -33,7 +33,7 @@ struct Gpt2Config {
   }
 };
 
-/// {"token": id, …}, read without keeping the text's tree.
+/// {"token": id, …}, read as a stream, without building a tree.
 class VocabReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   VocabReader(TokenTable& out, const std::string& where, const std::string& eod)

@@ -29,7 +29,7 @@ struct HfConfig {
 
 simdjson::padded_string load(const std::filesystem::path& file) {
   if (std::error_code ignored; std::filesystem::exists(file, ignored))
-    ::close(open_regular_file(file));  // a pipe would hang
+    ::close(open_regular_file(file));  // refuses a pipe, whose read could block
   simdjson::padded_string text;
   const auto fault = simdjson::padded_string::load(file.string()).get(text);
   MT_USER_CHECK(fault == simdjson::SUCCESS, ErrorClass::io, cat("cannot read ", file.string()),

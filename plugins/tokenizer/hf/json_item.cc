@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kMaxDepth = 64, kMaxBytes = size_t{1} << 30;
 constexpr const char* kHint = "the tokenizer's file is damaged or of another kind: get it again";
 
-/// Notes the words of the first fault.
+/// Keeps the message of the first fault.
 struct ParseFault final : nlohmann::json_sax<nlohmann::json> {
   std::string text;
   bool null() override { return true; }
@@ -128,7 +128,7 @@ JsonItem parse_json(simdjson::dom::parser& parser, const simdjson::padded_string
   }
   std::string what = simdjson::error_message(fault);
   if (fault != simdjson::DEPTH_ERROR && fault != simdjson::MEMALLOC) {
-    ParseFault where;  // slower, but it says where
+    ParseFault where;  // slower, but reports the position
     nlohmann::json::sax_parse(std::string_view(text), &where);
     if (auto at = where.text.find("parse error at "); at != std::string::npos)
       what = printable(std::string_view(where.text).substr(at + 15), 200);

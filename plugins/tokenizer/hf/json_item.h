@@ -1,5 +1,5 @@
-// JsonItem: a place in a JSON file that knows where it is, so that every fault can be told with its
-// path. Refers to the parser that made it. For one thread at a time.
+// JsonItem: a value in a JSON file that knows its path, so that every error can name it. Does not
+// own the parser that made it, which must outlive it. For one thread at a time.
 #pragma once
 #include <simdjson.h>
 
@@ -24,7 +24,7 @@ class JsonItem {
   bool is_object() const { return value_.is_object(); }
   bool is_array() const { return value_.is_array(); }
 
-  /// The values; a fault when the item is of another type.
+  /// The value; an Error(data) if the item has another type.
   std::string_view text() const;
   int64_t integer() const;
   double number() const;
@@ -33,9 +33,9 @@ class JsonItem {
   simdjson::dom::object object() const;
   std::vector<JsonItem> items() const;
 
-  /// A member; nothing when it is absent or null.
+  /// A member; nothing if it is absent or null.
   std::optional<JsonItem> find(std::string_view key) const;
-  /// A member that must be there.
+  /// A required member.
   JsonItem at(std::string_view key) const;
   JsonItem operator[](size_t index) const;
   std::string text_or(std::string_view key, std::string_view otherwise) const;
@@ -48,8 +48,8 @@ class JsonItem {
   std::string path_;
 };
 
-/// Parses a whole file. Error(data) with line and column when it is no JSON, nested too deep or too
-/// large.
+/// Parses a whole file. Throws Error(data) with line and column if it is not JSON, nested too
+/// deeply or too large.
 JsonItem parse_json(simdjson::dom::parser& parser, const simdjson::padded_string& text,
                     const std::string& name);
 

@@ -17,7 +17,7 @@ using namespace tokenize;
 constexpr const char* kBlank = "\xE2\x96\x81";  // U+2581, SentencePiece's blank
 constexpr double kUnknownPenalty = 10;          // below the lowest score, as in SentencePiece
 
-/// Whole words only.
+/// Matches whole words only.
 class WordLevel final : public WordModel {
  public:
   WordLevel(const TokenTable& tokens, std::optional<int32_t> unknown)
@@ -52,7 +52,7 @@ std::unique_ptr<TokenTable> read_vocab(const JsonItem& item, const AddedTokens& 
     if (member.value.get_int64().get(id) != simdjson::SUCCESS)
       item.fail(cat("the id of '", printable(member.key, 60), "' is not an integer"));
     bytes.clear();
-    // What is not in the byte alphabet can come out of no text; it keeps its own bytes.
+    // A token outside the byte alphabet never results from text; it keeps its own bytes.
     const bool reachable = !by_bytes || chars_to_bytes(member.key, bytes);
     const bool decoded = by_bytes && reachable;
     out->add(decoded ? std::string_view(bytes) : member.key, id, item.path(),
@@ -106,13 +106,13 @@ class MergeReader {
     return out;
   }
 
-  /// Adds the merges of these pairs, and empties them.
+  /// Adds the merges of these pairs, and clears the batch.
   void add(std::vector<Sides>& batch, std::vector<BpeMerge>& out) {
     texts_.clear();
     bytes_.clear();
     size_t size = 0;
     for (const auto& [left, right] : batch) size += left.size() + right.size();
-    bytes_.reserve(size);  // views into it stay good
+    bytes_.reserve(size);  // views into it stay valid
     for (size_t i = 0; i < batch.size(); ++i)
       for (const auto text : {batch[i].first, batch[i].second})
         texts_.push_back(bytes_of(text, out.size() + i));
@@ -139,8 +139,8 @@ class MergeReader {
     return std::string_view(bytes_).substr(begin);
   }
 
-  /// The token that a merge makes. Merges come in the order of what they make, nearly: most make
-  /// what the last one made, or the next.
+  /// The token that a merge results in. Merges are nearly ordered by result: most have the same
+  /// result as the previous merge, or the next id.
   int32_t made_of_joined(int32_t last) const {
     for (const int32_t id : {last, last + 1})
       if (tokens_.findable(id) && tokens_.text(id) == joined_) return id;
@@ -163,7 +163,7 @@ class MergeReader {
   JsonItem item_;
 };
 
-/// The id of a token that the model names, which may be a special one.
+/// The id of a token that the model names; it may be a special one.
 std::optional<int32_t> named_token(const JsonItem& model, const char* key, const TokenTable& tokens,
                                    const AddedTokens& added) {
   auto item = model.find(key);
@@ -262,7 +262,7 @@ ModelParts read_word_level(const JsonItem& model, const AddedTokens& added) {
 
 ModelParts read_model(const JsonItem& model, const AddedTokens& added, bool by_bytes) {
   std::string type = model.type();
-  if (type.empty()) {  // older files do not say
+  if (type.empty()) {  // older files have no type
     const auto vocab = model.at("vocab");
     type = model.find("merges") ? "BPE" : vocab.is_array() ? "Unigram" : "WordPiece";
   }

@@ -33,7 +33,7 @@ PreTokenizerPtr read_split(const JsonItem& item) {
   const bool invert = item.flag_or("invert", false);
   const bool regex = item.at("pattern").find("Regex").has_value();
   const KnownPattern known = regex ? recognize_pattern(pattern.pattern()) : KnownPattern::none;
-  // Known patterns cover every byte, so inverted and removed means the same as isolated.
+  // Known patterns match every byte, so "removed" with inversion is the same as "isolated".
   const bool all_kept =
       (behavior == SplitBehavior::isolated) || (behavior == SplitBehavior::removed && invert);
   if (known != KnownPattern::none && all_kept) return split_known(known);
@@ -61,7 +61,7 @@ PreTokenizerPtr read_metaspace(const JsonItem& item) {
   return metaspace(replacement, read_prepend_scheme(item), item.flag_or("split", true));
 }
 
-/// The ids of a template's special token, put before or behind the text.
+/// The ids of a template's special tokens, before or after the text.
 void read_template(const JsonItem& item, PipelineParts& parts) {
   const JsonItem tokens = item.at("special_tokens");
   bool behind = false;

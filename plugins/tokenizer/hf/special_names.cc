@@ -42,7 +42,7 @@ std::optional<int32_t> named(const tokenize::PipelineParts& parts, const nlohman
   return value.is_string() ? id_of(parts, value.get<std::string>()) : std::nullopt;
 }
 
-/// These files hold numbers beyond 64 bits, which simdjson refuses.
+/// These files contain numbers beyond 64 bits, which simdjson refuses.
 nlohmann::json read_config(const std::filesystem::path& path) {
   const std::string text = tokenize::read_file(path, "make it readable");
   try {
@@ -51,7 +51,8 @@ nlohmann::json read_config(const std::filesystem::path& path) {
   } catch (const nlohmann::json::parse_error& fault) {
     throw Error(ErrorClass::data, cat(path.string(), " is not valid JSON at byte ", fault.byte),
                 "get the tokenizer's files again");
-  } catch (const nlohmann::json::exception& fault) {  // a number beyond all types: 1e400
+  } catch (
+      const nlohmann::json::exception& fault) {  // a number beyond the range of every type: 1e400
     throw Error(ErrorClass::data, cat(path.string(), " cannot be read: ", printable(fault.what())),
                 "get the tokenizer's files again");
   }

@@ -1,5 +1,5 @@
-// Which of a Hugging Face tokenizer's tokens end a document, begin a text and fill a batch.
-// Stateless.
+// Finds the tokens of a Hugging Face tokenizer that end a document, start a text and pad a batch.
+// Stateless; thread-safe.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace mtrain::hf {
 
-/// Asks tokenizer_config.json and special_tokens_map.json beside the file, then the names that are
-/// usual. `eod`: the token that the recipe names; empty when it names none. Error(config) when
+/// Looks in tokenizer_config.json and special_tokens_map.json next to the file, then for the usual
+/// names. `eod`: the token that the recipe names; empty if it names none. Throws Error(config) if
 /// there is no such token.
 void find_special_names(const std::filesystem::path& file, const std::string& eod,
                         tokenize::PipelineParts& parts);

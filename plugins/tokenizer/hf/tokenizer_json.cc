@@ -30,7 +30,7 @@ void read_added_tokens(const JsonItem& root, AddedTokens& out) {
   }
 }
 
-/// The steps of a section, a sequence taken apart.
+/// The steps of a section; a sequence is expanded into its steps.
 std::vector<JsonItem> steps_of(const JsonItem& root, const char* section, const char* list) {
   auto item = root.find(section);
   if (!item) return {};
@@ -38,8 +38,8 @@ std::vector<JsonItem> steps_of(const JsonItem& root, const char* section, const 
   return {*item};
 }
 
-/// Whether words can go to the model as bytes: the byte alphabet is the last thing before it and
-/// the first after it.
+/// Whether words can be passed to the model as bytes: the byte alphabet is the last step before the
+/// model and the first one after it.
 bool works_on_bytes(const JsonItem& root) {
   const auto before = steps_of(root, "pre_tokenizer", "pretokenizers");
   const auto after = steps_of(root, "decoder", "decoders");
@@ -53,7 +53,7 @@ bool works_on_bytes(const JsonItem& root) {
          !model.flag_or("byte_fallback", false);
 }
 
-/// The scanner that does all that the pre-tokenizer does.
+/// The scanner that implements the whole pre-tokenizer.
 KnownPattern pattern_of(const JsonItem& root) {
   const auto steps = steps_of(root, "pre_tokenizer", "pretokenizers");
   const JsonItem& last = steps.back();
@@ -68,7 +68,7 @@ KnownPattern pattern_of(const JsonItem& root) {
   return regex && all_kept ? recognize_pattern(regex->text()) : KnownPattern::none;
 }
 
-/// Added tokens and the vocabulary must agree.
+/// Checks that added tokens and the vocabulary agree.
 void check_added(const JsonItem& root, const AddedTokens& added, const TokenTable& tokens,
                  bool by_bytes) {
   int64_t largest = tokens.size() - 1;

@@ -1,5 +1,5 @@
-// Reads Hugging Face's tokenizer.json: what the file says, as parts of a pipeline. Everything is
-// checked when it is read; what is read can encode any text. Stateless.
+// Reads Hugging Face's tokenizer.json into the parts of a pipeline. Everything is checked while
+// reading; the result can encode any text. Stateless; thread-safe.
 #pragma once
 #include <simdjson.h>
 
@@ -11,8 +11,8 @@
 
 namespace mtrain::hf {
 
-/// Error(data) with the path of the first fault: "tokenizer.json: model.merges[12]: …". `name` is
-/// the file's.
+/// Throws Error(data) with the path of the first fault: "tokenizer.json: model.merges[12]: …".
+/// `name` is the file's name.
 tokenize::PipelineParts read_tokenizer_json(const simdjson::padded_string& text,
                                             const std::string& name);
 
@@ -20,18 +20,18 @@ tokenize::PipelineParts read_tokenizer_json(const simdjson::padded_string& text,
 struct ModelParts {
   std::unique_ptr<const tokenize::TokenTable> tokens;
   std::unique_ptr<const tokenize::WordModel> model;
-  /// Cuts a text that no pre-tokenizer cuts without changing a token; may be null.
+  /// Splits a text that no pre-tokenizer splits, without changing a token; may be null.
   tokenize::PreTokenizerPtr harmless_cut;
-  std::optional<int32_t> unknown;  // the token for what the vocabulary lacks
+  std::optional<int32_t> unknown;  // the token for text that is not in the vocabulary
 };
-/// `by_bytes`: the vocabulary is in the byte alphabet, and words come as bytes. Special tokens of
-/// `added` are never made of text.
+/// `by_bytes`: the vocabulary is in the byte alphabet, and words are bytes. Special tokens of
+/// `added` never result from text.
 ModelParts read_model(const JsonItem& model, const tokenize::AddedTokens& added, bool by_bytes);
 tokenize::NormalizerPtr read_normalizer(const JsonItem& item);
-/// `as_bytes`: a byte-level step that is the last one leaves bytes as they are.
+/// `as_bytes`: a final byte-level step leaves bytes unchanged.
 tokenize::PreTokenizerPtr read_pre_tokenizer(const JsonItem& item, bool as_bytes);
 void read_decoder(const JsonItem& item, std::vector<tokenize::DecodeStepPtr>& out);
-/// Fills what is put around a text, and how spans are trimmed.
+/// Reads the tokens that are put around a text, and how spans are trimmed.
 void read_post_processor(const JsonItem& item, tokenize::PipelineParts& parts);
 /// A `pattern` member: {"Regex": …} or {"String": …}.
 tokenize::Regex read_pattern(const JsonItem& item);

@@ -1,5 +1,5 @@
-// The null tokenizer: the text is the ids, in decimal, with blanks between. For data that comes as
-// numbers, and for speed tests.
+// The null tokenizer: the text consists of ids, in decimal, separated by blanks. For numeric data,
+// and for speed tests.
 #include <charconv>
 
 #include "mtrain/base/error.h"
@@ -32,7 +32,7 @@ class NullTokenizer final : public Tokenizer {
   std::string identity() const override {
     return cat("null: ", ids_, " ids, end of document ", ids_);
   }
-  std::string text_identity() const override { return ""; }  // the ids are another tokenizer's
+  std::string text_identity() const override { return ""; }  // the ids come from another tokenizer
 
   void encode_to(std::string_view text, std::vector<int32_t>& ids) const override {
     read(text, ids, nullptr);

@@ -18,7 +18,7 @@ class Fields {
   Fields(std::string_view bytes, size_t offset, const std::string& name)
       : bytes_(bytes), offset_(offset), name_(name) {}
 
-  /// Moves to the next field; false at the end.
+  /// Moves to the next field; returns false at the end.
   bool next() {
     if (at_ == bytes_.size()) return false;
     const uint64_t key = varint();

@@ -1,5 +1,6 @@
-// Reads SentencePiece's .model: a protocol buffer, of which only the needed fields are looked at.
-// Nothing in it is trusted: every length is compared with what is left. Stateless.
+// Reads SentencePiece's .model: a protocol buffer, of which only the needed fields are read.
+// Nothing in it is trusted: every length is compared with the remaining bytes. Stateless;
+// thread-safe.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -29,12 +30,12 @@ struct ModelFile {
   ModelKind kind = ModelKind::unigram;
   bool byte_fallback = false, blank_as_suffix = false;
   int64_t unknown = 0, begin = 1, end = 2, pad = -1;
-  std::string unknown_surface = " \xE2\x81\x87 ";  // what decoding shows for it
+  std::string unknown_surface = " \xE2\x81\x87 ";  // its text in decoding
   std::string charsmap;                            // normalization rules; may be empty
   bool add_dummy_prefix = true, remove_extra_blanks = true, escape_blanks = true;
 };
 
-/// Error(data) with the byte where the file stops being a model.
+/// Throws Error(data) with the offset of the first byte that is not part of a valid model.
 ModelFile read_model_file(std::string_view bytes, const std::string& name);
 
 }  // namespace mtrain::sentencepiece

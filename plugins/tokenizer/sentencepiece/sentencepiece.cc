@@ -57,7 +57,7 @@ std::unique_ptr<TokenTable> table_of(const ModelFile& file, const std::string& n
   return out;
 }
 
-/// Rank by score, equal scores sharing one; for pieces that text becomes.
+/// Ranks by score; equal scores share a rank. Only for pieces that can result from text.
 std::vector<uint32_t> ranks_of(const std::vector<Piece>& pieces) {
   std::vector<float> scores;
   for (const auto& piece : pieces)
@@ -111,7 +111,7 @@ void add_tokens(const ModelFile& file, int64_t extra_ids, PipelineParts& parts) 
     const bool user = piece.type == PieceType::user_defined;
     if (!user && piece.type != PieceType::control) continue;
     AddedToken token{.text = piece.text, .id = static_cast<int32_t>(i), .special = !user};
-    token.normalized = user;  // looked for where blanks are escaped
+    token.normalized = user;  // matched in the normalized text, where blanks are escaped
     parts.added.add(std::move(token));
   }
   const auto first = static_cast<int64_t>(file.pieces.size());
@@ -162,7 +162,7 @@ class SentencePieceTokenizer final : public TextPipeline {
                                           [&] { return read(config, context); })) {}
 
   std::string decode_bytes(std::span<const int32_t> ids) const override {
-    std::string out, run;  // run: bytes of byte pieces
+    std::string out, run;  // run: bytes of consecutive byte pieces
     bool at_begin = true, begin_seen = false;
     size_t run_pieces = 0;
     for (int32_t id : ids) {
@@ -208,8 +208,8 @@ class SentencePieceTokenizer final : public TextPipeline {
     }
   }
 
-  /// Bytes that are no character become U+FFFD each, as SentencePiece shows them; at the end they
-  /// may go on.
+  /// Bytes that form no character become U+FFFD each, as in SentencePiece; at the end of the text
+  /// they are kept, since more bytes may follow.
   static void finish_run(std::string& run, size_t& pieces, bool at_end, std::string& out) {
     if (pieces == 0) return;
     out += at_end ? run : repair_utf8(run);

@@ -41,7 +41,7 @@ void SpmNormalizer::apply(AlignedText& text) const {
   TextEditor edit(text);
   if (at < in.size() && add_prefix_ && !as_suffix_) edit.put(blank, at);
   bool after_blank = remove_extra_;
-  size_t trailing = 0;  // bytes of blanks at the end of what was written
+  size_t trailing = 0;  // number of bytes of blanks at the end of the output
   const size_t first = edit.size();
   while (at < in.size()) {
     std::string_view piece = rule(in, at, bytes);
@@ -59,7 +59,7 @@ void SpmNormalizer::apply(AlignedText& text) const {
   }
   if (remove_extra_) {
     if (edit.size() - first == trailing)
-      trailing = edit.size();  // the prefix goes too where nothing else is left
+      trailing = edit.size();  // if nothing else is left, the prefix is removed, too
     edit.drop(trailing);
   }
   if (add_prefix_ && as_suffix_ && edit.size() > 0) edit.put(blank, in.size() - 1);

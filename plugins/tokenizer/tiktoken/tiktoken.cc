@@ -1,5 +1,5 @@
-// Files of byte pairs by rank, as tiktoken reads them: on each line a token in base64 and its id,
-// which is its rank.
+// Byte-pair files in tiktoken's format: on each line a token in base64 and its id, which is its
+// rank.
 #include <charconv>
 
 #include "mtrain/base/error.h"
@@ -78,7 +78,7 @@ std::unique_ptr<TokenTable> read_ranks(std::string_view text, const std::string&
   return out;
 }
 
-/// Every way to make a token of two, by the token's rank.
+/// All ways to make a token from two others, ordered by the rank of the token.
 std::vector<BpeMerge> merges_of(const TokenTable& tokens) {
   std::vector<BpeMerge> out;
   out.reserve(tokens.count() * 3);

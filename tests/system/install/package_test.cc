@@ -35,13 +35,25 @@ fs::path packed(const Scratch& scratch, const std::string& kind, const std::stri
   return found[0];
 }
 
+/// Markdown without its fenced blocks of code, in which "](" is C++.
+std::string prose_of(const std::string& text) {
+  std::string out;
+  for (size_t at = 0, fence = 0; at < text.size(); at = text.find("```", fence + 3)) {
+    if (at != 0) at += 3;  // behind the fence that closes a block
+    fence = text.find("```", at);
+    out += text.substr(at, fence - at);
+    if (fence == std::string::npos) break;
+  }
+  return out;
+}
+
 /// Every link of the installed documentation leads to a file or folder of the installation, and its
 /// README is the project's.
 void check_links(const fs::path& folder) {
   int links = 0;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (entry.path().extension() != ".md") continue;
-    const std::string text = testing::slurp(entry.path());
+    const std::string text = prose_of(testing::slurp(entry.path()));
     for (size_t at = text.find("]("); at != std::string::npos; at = text.find("](", at + 1)) {
       const std::string whole = text.substr(at + 2, text.find(')', at) - at - 2),
                         target = whole.substr(0, whole.find('#'));

@@ -53,6 +53,19 @@ struct Train {
   }
 };
 
+struct ModelCore {
+  std::string type;
+  void bind(Fields& f) { f("type", type, "which model").plugin("model"); }
+};
+
+struct Shape {
+  int64_t depth = 3, groups = 0;
+  void bind(Fields& f) {
+    f("depth", depth, "blocks").min(1).fact(Fact::layers);
+    f("groups", groups, "of heads").min(0).fact(Fact::kv_heads);
+  }
+};
+
 struct Note {
   std::string text;
   void bind(Fields& f) { f("text", text, "a text"); }
@@ -92,6 +105,24 @@ std::string faults(std::string text, std::vector<std::string> overrides = {}) {
 }
 
 }  // namespace
+
+TEST_CASE("a fact is found by whichever setting publishes it") {
+  SchemaCatalog known = catalog();
+  known.add_section(schema_of<ModelCore>("model", "the model"));
+  known.add_component("model", schema_of<Shape>("plain", "a model"));
+  auto config = ConfigContainer::load_or_throw(
+      request("train: {steps: 1}\nmodel: {type: plain, groups: 2}\n"), known);
+  CHECK(config.setting_of(Fact::layers) == "model.depth");
+  CHECK(config.fact(Fact::layers) == 3);
+  CHECK(config.fact(Fact::kv_heads) == 2);
+  CHECK(config.setting_of(Fact::experts).empty());
+  CHECK_FALSE(config.fact(Fact::experts).has_value());
+  Report report;
+  auto faulty = ConfigContainer::load(
+      request("train: {steps: 1}\nmodel: {type: plain, depth: many}\n"), known, report);
+  CHECK(report.errors() == 1);
+  CHECK_FALSE(faulty.fact(Fact::layers).has_value());
+}
 
 TEST_CASE("a recipe is filled with defaults and handed out by owner") {
   auto config = ConfigContainer::load_or_throw(

@@ -42,9 +42,10 @@ struct Everything {
   Rope rope;
   void bind(Fields& f) {
     f.objective("masked token");
+    f.device_memory();
     f("flag", flag, "a flag");
     f("count", count, "a count").min(1).max(1e9).renamed_from({"num_things"});
-    f("small", small, "an int");
+    f("small", small, "an int").fact(Fact::kv_heads);
     f("rate", rate, "a rate").min(0).exclusive_max(1).unit("per step");
     f("eps", eps, "a float");
     f("text", text, "a text");
@@ -320,12 +321,16 @@ TEST_CASE("a schema survives its text form") {
   Schema after = schema_from_json(text);
   CHECK(schema_to_json(after) == text);
   CHECK(after.objective == "masked token");
+  CHECK(after.device_memory);
   CHECK(schema_of<Rope>("rope", "").objective.empty());
+  CHECK_FALSE(schema_from_json(schema_to_json(schema_of<Rope>("rope", ""))).device_memory);
   REQUIRE(after.fields.size() == before.fields.size());
   for (size_t i = 0; i < before.fields.size(); ++i) {
     const FieldSpec &a = before.fields[i], &b = after.fields[i];
     CHECK(a.path == b.path);
     CHECK(a.type == b.type);
+    CHECK(a.fact == b.fact);
+    CHECK((a.fact == Fact::kv_heads) == (a.path == "small"));
     CHECK(a.default_value == b.default_value);
     CHECK(a.min == b.min);
     CHECK(a.max == b.max);

@@ -36,7 +36,8 @@ FieldSpec integer(double min) {
   return spec;
 }
 
-std::string violations(const Node& root, std::map<std::string, ExpressionValue> facts) {
+std::string violations(const Node& root, std::map<std::string, ExpressionValue> facts,
+                       std::map<std::string, std::string> renamed = {}) {
   static const FieldSpec kPositive = integer(1), kNatural = integer(0);
   static const FieldSpec kFlag = [] {
     FieldSpec spec;
@@ -54,6 +55,7 @@ std::string violations(const Node& root, std::map<std::string, ExpressionValue> 
                     if (path == "scheduler.type") return &kType;
                     return &kNatural;
                   }};
+  input.renamed = std::move(renamed);
   input.last_resort = "model";
   Report report;
   RuleBook(kRules, kDefinitions).check(input, report);
@@ -101,6 +103,25 @@ TEST_CASE(
                                         "model.kv_heads=8");
   root.set("model.kv_heads", Node::integer(8).at_location({.source = typed}));
   CHECK(violations(root, {}).ends_with("|model.kv_heads=3, 6, 9 or 12, or dist.tp=1, 2, 4 or 8\n"));
+}
+
+TEST_CASE("rules see the settings that a component calls by other names, and say those") {
+  const std::map<std::string, std::string> renamed = {
+      {"model.heads", "model.attention.query_heads"}, {"model.kv_heads", "model.query_groups"}};
+  Node root = parse_yaml("model: {attention: {query_heads: 32}, query_groups: 8}\ndist: {tp: 3}\n");
+  CHECK(
+      violations(root, {}, renamed) ==
+      "rule tp-divides-heads|dist.tp|model.attention.query_heads (32) is not divisible by dist.tp "
+      "(3)|dist.tp=1, 2, 4 or 8\n"
+      "rule tp-divides-groups|dist.tp|8 key/value heads do not fit dist.tp (3)|dist.tp=1, 2, 4 "
+      "or 8\n");
+  CHECK(violations(root, {}) == "");
+  // The mend names the setting that there is, and the trial changes it.
+  auto typed = std::make_shared<Source>(SourceKind::command_line, "command line, argument 3",
+                                        "model.query_groups=8");
+  root.set("model.query_groups", Node::integer(8).at_location({.source = typed}));
+  CHECK(violations(root, {}, renamed)
+            .ends_with("|model.query_groups=3, 6, 9 or 12, or dist.tp=1, 2, 4 or 8\n"));
 }
 
 TEST_CASE("a rule about what is not there does not apply") {

@@ -92,6 +92,63 @@ TEST_CASE("activations at extreme values, NaN and infinity") {
   });
 }
 
+TEST_CASE("mul, in place too") {
+  each_level_and_dtype([]<class T>(T, Level& level) {
+    for (int64_t n : kCounts) {
+      auto a = Buffer<T>::random(n, "a"), b = Buffer<T>::random(n, "b");
+      Buffer<T> y(n, 99), in_place(a);
+      level.kernels.mul(*level.stream, {a.data(), b.data(), y.data(), n, DTypeOf<T>::value});
+      level.kernels.mul(*level.stream,
+                        {in_place.data(), b.data(), in_place.data(), n, DTypeOf<T>::value});
+      check_close(
+          y, [&](int64_t i) { return a[i] * b[i]; }, "y");
+      CHECK(in_place.same_bits(y));
+    }
+  });
+}
+
+TEST_CASE("unary: each function of the shifted number, its limits and NaN") {
+  auto value = [](UnaryKind kind, double x) {
+    switch (kind) {
+      case UnaryKind::sigmoid:
+        return sigmoid(x);
+      case UnaryKind::rsqrt:
+        return 1 / std::sqrt(x);
+      case UnaryKind::normal_cdf:
+        return 0.5 * std::erfc(-x / std::sqrt(2.0));
+      default:
+        return std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+    }
+  };
+  struct Row {
+    UnaryKind kind;
+    float shift;
+    double at_infinity;
+  };
+  each_level_and_dtype([&]<class T>(T, Level& level) {
+    for (Row row : {Row{UnaryKind::sigmoid, 0, 1},
+                    {UnaryKind::rsqrt, 0.5f, 0},
+                    {UnaryKind::normal_cdf, -0.25f, 1},
+                    {UnaryKind::normal_pdf, 0, 0}}) {
+      for (int64_t n : kCounts) {
+        auto x = Buffer<T>::random(n, "x", 3);
+        if (row.kind == UnaryKind::rsqrt)
+          for (int64_t i = 0; i < n; ++i) x.set(i, std::fabs(x[i]));
+        Buffer<T> y(n, 99);
+        level.kernels.unary(*level.stream,
+                            {x.data(), y.data(), n, row.kind, row.shift, DTypeOf<T>::value});
+        check_close(
+            y, [&](int64_t i) { return value(row.kind, x[i] + row.shift); }, "y");
+      }
+      Buffer<T> x(2), y(2);
+      x.set(0, std::nan("")), x.set(1, HUGE_VAL);
+      level.kernels.unary(*level.stream, {x.data(), y.data(), 2, row.kind, 0, DTypeOf<T>::value});
+      CHECK(std::isnan(y[0]));
+      CHECK(y[1] == row.at_infinity);
+    }
+  });
+}
+
 TEST_CASE("add, in place too") {
   each_level_and_dtype([]<class T>(T, Level& level) {
     for (int64_t n : kCounts) {

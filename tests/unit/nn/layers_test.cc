@@ -123,6 +123,41 @@ TEST_CASE(
     }
 }
 
+// What a plugin writes for a half of its own: norm, two projections, and the way back.
+TEST_CASE("region: projections of a norm that is computed again in backward, to the same bits") {
+  constexpr int64_t kTokens = 5;
+  Dim embed{"embed", 8}, mlp{"mlp", 12};
+  std::vector<Values> kept;
+  for (bool again : {false, true}) {
+    Workshop shop;
+    BlockPlan plan;
+    if (again) plan.parts = {RecomputePart::layernorm};
+    shop.settings.blocks = &plan;
+    Scope s = shop.root();
+    Region region(s);
+    Norm norm(s / "norm", Norm::Kind::rms, embed, 1e-5f);
+    Linear gate(s / "gate", mlp, embed, {.init_std = 0.5f}),
+        up(s / "up", mlp, embed, {.init_std = 0.5f}),
+        down(s / "down", embed, mlp, {.init_std = 0.5f});
+    shop.list.allocate_gradients(shop.run());
+    auto caught = std::make_shared<Catcher>();
+    Tensor x = shop.input(kTokens, 8);
+    x.set_node(caught);
+    Tensor normed = norm(x);
+    auto [gated, raised] = region.project(normed, {gate, up});
+    CHECK(normed.storage()->resident() != again);
+    Tensor y = down.leave(region, silu_mul(gated, raised), x);
+    std::vector<Values> seen = {values_of(y)};
+    backward(y, make(shop.run(), random_values(kTokens * 8, "dy"), {kTokens, 8}, DType::f32));
+    seen.push_back(values_of(caught->grad));
+    for (const auto& p : shop.list.all()) seen.push_back(values_of(p.main_grad));
+    if (again)
+      CHECK(seen == kept);
+    else
+      kept = std::move(seen);
+  }
+}
+
 TEST_CASE(
     "layers: the head gives logits, or losses when there are targets, and a tied matrix gets both "
     "gradients") {

@@ -137,13 +137,14 @@ void gather(const ParamList& list, Outcome& out) {
     Values &all = out.values[p.name], &sum = out.gradients[p.name];
     all.resize(static_cast<size_t>(p.global.numel())), sum.resize(all.size());
     for (const ParamBox& box : p.boxes())
-      for_each_run(
-          box, p.global, p.master.shape(), [&](int64_t global, int64_t local, int64_t count) {
-            for (int64_t i = 0; i < count; ++i) {
-              all[static_cast<size_t>(global + i)] = value[static_cast<size_t>(local + i)];
-              sum[static_cast<size_t>(global + i)] += gradient[static_cast<size_t>(local + i)];
-            }
-          });
+      for_each_run(box.global, p.global, box.local, p.local,
+                   [&](int64_t global, int64_t local, int64_t count) {
+                     for (int64_t i = 0; i < count; ++i) {
+                       all[static_cast<size_t>(global + i)] = value[static_cast<size_t>(local + i)];
+                       sum[static_cast<size_t>(global + i)] +=
+                           gradient[static_cast<size_t>(local + i)];
+                     }
+                   });
   }
 }
 

@@ -140,9 +140,11 @@ TEST_CASE("parameter: any range of local elements is a few boxes that hold just 
   int64_t n = p.numel();
   std::vector<int64_t> global_of(static_cast<size_t>(n), -1);
   for (const ParamBox& box : p.boxes())
-    for_each_run(box, p.global, p.local, [&](int64_t global, int64_t local, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) global_of[static_cast<size_t>(local + i)] = global + i;
-    });
+    for_each_run(box.global, p.global, box.local, p.local,
+                 [&](int64_t global, int64_t local, int64_t count) {
+                   for (int64_t i = 0; i < count; ++i)
+                     global_of[static_cast<size_t>(local + i)] = global + i;
+                 });
   size_t most = 0;
   for (int64_t begin = 0; begin < n; ++begin)
     for (int64_t end = begin + 1; end <= n; ++end) {
@@ -150,12 +152,13 @@ TEST_CASE("parameter: any range of local elements is a few boxes that hold just 
       auto boxes = p.boxes_of(begin, end);
       most = std::max(most, boxes.size());
       for (const ParamBox& box : boxes)
-        for_each_run(box, p.global, p.local, [&](int64_t global, int64_t local, int64_t count) {
-          for (int64_t i = 0; i < count; ++i) {
-            ++seen[static_cast<size_t>(local + i)];
-            REQUIRE(global_of[static_cast<size_t>(local + i)] == global + i);
-          }
-        });
+        for_each_run(box.global, p.global, box.local, p.local,
+                     [&](int64_t global, int64_t local, int64_t count) {
+                       for (int64_t i = 0; i < count; ++i) {
+                         ++seen[static_cast<size_t>(local + i)];
+                         REQUIRE(global_of[static_cast<size_t>(local + i)] == global + i);
+                       }
+                     });
       for (int64_t i = 0; i < n; ++i)
         REQUIRE(seen[static_cast<size_t>(i)] == (i >= begin && i < end));
     }

@@ -73,46 +73,40 @@ TEST_CASE(
     "shards equal") {
   for (int zero_stage : {0, 1, 2, 3})
     for (int shards : {1, 2, 3, 7})
-      for (bool whole : {false, true})
-        for (int64_t size : {1, 200, 0}) {
-          auto parameters = make(kModel);
-          auto plans = plan_buckets(parameters, {.zero_stage = zero_stage,
-                                                 .bucket_size = size,
-                                                 .dense_shards = shards,
-                                                 .expert_shards = 2,
-                                                 .whole_parameters = whole});
-          std::vector<std::string> seen;
-          bool experts = false;
-          for (const BucketPlan& b : plans) {
-            CHECK(experts <= b.expert);
-            experts = b.expert;
-            int64_t cuts = b.expert ? 2 : shards, shard = b.size / cuts, used = 0;
-            CHECK(b.size % (cuts * kBucketAlignment) == 0);
-            std::vector<std::pair<int64_t, int64_t>> places;
-            for (const BucketItem& item : b.items) {
-              CHECK(item.begin % kBucketAlignment == 0);
-              CHECK(item.end() <= b.size);
-              CHECK(item.parameter->expert == b.expert);
-              CHECK(!item.parameter->partial.empty() == b.late);
-              if (whole && zero_stage > 0) CHECK(item.begin / shard == (item.end() - 1) / shard);
-              if (zero_stage >= 2 && !b.late)
-                CHECK(block_of(item.parameter->name) == block_of(b.items[0].parameter->name));
-              places.emplace_back(item.begin, item.end());
-              seen.push_back(item.parameter->name);
-              used += item.parameter->numel();
-            }
-            CHECK(b.zero_stage == (b.late ? std::min(zero_stage, 1) : zero_stage));
-            std::sort(places.begin(), places.end());
-            for (size_t i = 1; i < places.size(); ++i)
-              CHECK(places[i - 1].second <= places[i].first);
-            if (!whole)
-              CHECK(b.size <
-                    used + kBucketAlignment * (static_cast<int64_t>(b.items.size()) + cuts));
+      for (int64_t size : {1, 200, 0}) {
+        auto parameters = make(kModel);
+        auto plans = plan_buckets(parameters, {.zero_stage = zero_stage,
+                                               .bucket_size = size,
+                                               .dense_shards = shards,
+                                               .expert_shards = 2});
+        std::vector<std::string> seen;
+        bool experts = false;
+        for (const BucketPlan& b : plans) {
+          CHECK(experts <= b.expert);
+          experts = b.expert;
+          int64_t cuts = b.expert ? 2 : shards, used = 0;
+          CHECK(b.size % (cuts * kBucketAlignment) == 0);
+          std::vector<std::pair<int64_t, int64_t>> places;
+          for (const BucketItem& item : b.items) {
+            CHECK(item.begin % kBucketAlignment == 0);
+            CHECK(item.end() <= b.size);
+            CHECK(item.parameter->expert == b.expert);
+            CHECK(!item.parameter->partial.empty() == b.late);
+            if (zero_stage >= 2 && !b.late)
+              CHECK(block_of(item.parameter->name) == block_of(b.items[0].parameter->name));
+            places.emplace_back(item.begin, item.end());
+            seen.push_back(item.parameter->name);
+            used += item.parameter->numel();
           }
-          CHECK(seen.size() == kModel.size());
-          std::sort(seen.begin(), seen.end());
-          CHECK(std::unique(seen.begin(), seen.end()) == seen.end());
+          CHECK(b.zero_stage == (b.late ? std::min(zero_stage, 1) : zero_stage));
+          std::sort(places.begin(), places.end());
+          for (size_t i = 1; i < places.size(); ++i) CHECK(places[i - 1].second <= places[i].first);
+          CHECK(b.size < used + kBucketAlignment * (static_cast<int64_t>(b.items.size()) + cuts));
         }
+        CHECK(seen.size() == kModel.size());
+        std::sort(seen.begin(), seen.end());
+        CHECK(std::unique(seen.begin(), seen.end()) == seen.end());
+      }
 }
 
 TEST_CASE("bucket plan: buckets close when full; from zero 2 on with their block") {

@@ -15,7 +15,7 @@ using namespace contract;
 // 2 x 2 ranks: neighbours have summands of a part of `a` and of all of `b`; ranks two apart are
 // replicas.
 struct Square {
-  Square(Communicator& world, int zero_stage, bool overlap) {
+  Square(Communicator& world, int zero_stage, const ReduceOptions& options) {
     int rank = world.rank();
     pair = std::make_unique<Axis>("tp", world.split(rank / 2, rank, "tp"));
     replicas = world.split(rank % 2, rank, "dp");
@@ -29,7 +29,7 @@ struct Square {
     b->partial.push_back({pair.get(), 0, 3});
     buckets.emplace(lab.run(), list,
                     ShardingOptions{.dense = {.all = replicas.get()}, .zero_stage = zero_stage});
-    reducer.emplace(*buckets, ReduceOptions{.overlap = overlap});
+    reducer.emplace(*buckets, options);
   }
   void add(Parameter& p, double value) {
     InputGrad(p.leaf.get())
@@ -67,7 +67,7 @@ TEST_CASE(
       CAPTURE(zero_stage);
       CAPTURE(overlap);
       run_ranks(4, [&](Communicator& world) {
-        Square s(world, zero_stage, overlap);
+        Square s(world, zero_stage, {.overlap = overlap});
         for (int step = 0; step < 2; ++step) {
           s.reducer->begin_step(2);
           s.list.clear_gradients();
@@ -105,6 +105,88 @@ TEST_CASE("grad reducer: a gradient that comes after its bucket was sent is a bu
                          doctest::Contains("a gradient of p came after"), Error);
     reducer.reduce();
   });
+}
+
+TEST_CASE("grad reducer: in order, with summands of other axes and gradients that never came") {
+  for (int zero_stage : {0, 1}) {
+    CAPTURE(zero_stage);
+    run_ranks(4, [&](Communicator& world) {
+      Square s(world, zero_stage, {.in_order = true});
+      CHECK_THROWS_WITH_AS(s.reducer->micro_batch_done(), doctest::Contains("outside of a step"),
+                           Error);
+      for (int step = 0; step < 2; ++step) {
+        s.reducer->begin_step(2);
+        s.list.clear_gradients();
+        double mine = 1 << (2 * world.rank());
+        for (int micro = 1; micro <= 2; ++micro) {
+          s.add(*s.c, mine * micro);
+          s.add(*s.a, mine * micro);
+          if (micro == 2) s.add(*s.b, mine);
+          s.reducer->micro_batch_done();
+        }
+        s.reducer->reduce();
+        double own = world.rank() % 2 ? 4 + 64 : 1 + 16, all = 1 + 4 + 16 + 64;
+        s.check(*s.a, {3 * own, 3 * own, 3 * all, 3 * all, 3 * all, 3 * own});
+        s.check(*s.b, {all, all, all});
+        s.check(*s.c, Values(70, 3 * own));
+        s.check(*s.d, Values(5, 0.0));
+      }
+    });
+  }
+}
+
+TEST_CASE("grad reducer: a partial sum reaches a rank whose backward has written none") {
+  for (ReduceOptions options : {ReduceOptions{}, ReduceOptions{.in_order = true}})
+    run_ranks(4, [&](Communicator& world) {
+      Square s(world, 0, options);
+      s.reducer->begin_step(1);
+      s.list.clear_gradients();
+      if (world.rank() == 0) s.add(*s.b, 8);
+      s.reducer->micro_batch_done();
+      s.reducer->reduce();
+      s.check(*s.b, {8, 8, 8});
+    });
+}
+
+TEST_CASE("grad reducer: gradients that are complete after the last micro-batch count") {
+  for (int zero_stage : {0, 1, 2, 3})
+    for (bool overlap : {false, true}) {
+      CAPTURE(zero_stage);
+      CAPTURE(overlap);
+      run_ranks(4, [&](Communicator& world) {
+        Square s(world, zero_stage, {.overlap = overlap});
+        s.reducer->begin_step(1);
+        s.list.clear_gradients();
+        s.reducer->micro_batch_done();
+        s.add(*s.d, 2);
+        s.add(*s.c, 1);
+        s.reducer->reduce();
+        s.check(*s.c, Values(70, 2.0));
+        s.check(*s.d, Values(5, 4.0));
+      });
+    }
+}
+
+TEST_CASE("grad reducer: nothing of a step that failed remains in the next one") {
+  for (ReduceOptions options :
+       {ReduceOptions{}, ReduceOptions{.overlap = true}, ReduceOptions{.in_order = true}})
+    for (int zero_stage : {0, 1, 2, 3}) {
+      if (options.in_order && zero_stage > 1) continue;
+      CAPTURE(zero_stage);
+      run_ranks(4, [&](Communicator& world) {
+        Square s(world, zero_stage, options);
+        for (int micro_batches : {1, 2}) {  // the first step ends before its second micro-batch
+          s.reducer->begin_step(2);
+          s.list.clear_gradients();
+          for (int micro = 0; micro < micro_batches; ++micro) {
+            s.add(*s.c, 1);
+            s.reducer->micro_batch_done();
+          }
+        }
+        s.reducer->reduce();
+        s.check(*s.c, Values(70, 4.0));
+      });
+    }
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ class Descent final : public Optimizer {
  public:
   std::vector<std::string> state_names() const override { return {"sum"}; }
   void update(const ParamUpdate& u) override {
-    seen[std::string(u.name)] = {u.lr, u.weight_decay, static_cast<double>(u.grad_scale),
-                                 static_cast<double>(u.step)};
+    seen[std::string(u.param.name)] = {u.lr, u.weight_decay, static_cast<double>(u.grad_scale),
+                                       static_cast<double>(u.step)};
     Values p = values_of(u.master), g = values_of(u.grad), s = values_of(u.state[0]);
     for (size_t i = 0; i < p.size(); ++i) {
       s[i] += g[i] * static_cast<double>(u.grad_scale);
@@ -50,7 +50,7 @@ struct State {
     lab.run().copy(list.gradient_buffer(), make(lab.run(), {3, 0, 0, 4, 12}, {5}, DType::f32));
   }
   DType dtype;
-  Fixture lab;
+  contract::Fixture lab;
   ParamList list;
   BuildSettings settings{.run = lab.run(), .parameters = list, .dtype = dtype};
   Parameter& w = Scope(settings).param("w", {{"rows", 2}, {"cols", 2}}, Init::ones(), true);

@@ -13,6 +13,7 @@
 #include "mtrain/optim/grad_reducer.h"
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
+#include "mtrain/pipeline/sharding_actions.h"
 
 namespace mtrain::zero {
 namespace {
@@ -64,10 +65,11 @@ class Adam final : public Optimizer {
  public:
   explicit Adam(bool elementwise) : elementwise_(elementwise) {}
   std::vector<std::string> state_names() const override { return {"m", "v"}; }
-  bool elementwise() const override { return elementwise_; }
+  UpdateScope scope(const ParamInfo&) const override {
+    return elementwise_ ? UpdateScope::elements : UpdateScope::whole_matrices;
+  }
   void update(const ParamUpdate& u) override {
-    bool matrix = u.name.find("mlp") != u.name.npos || u.name.find("embed") != u.name.npos;
-    if (!elementwise_) CHECK(u.master.shape().rank() == (matrix ? 2 : 1));
+    if (!elementwise_) CHECK(u.master.shape() == u.param.shape);
     auto step = static_cast<double>(u.step);
     u.run.kernels().adamw(u.run.stream(),
                           {.param = u.master.data<float>(),
@@ -143,7 +145,6 @@ struct Rank {
                  .zero_stage = job.zero_stage,
                  .outer_zero = job.outer_zero,
                  .bucket_size = job.bucket_size,
-                 .whole_parameters = job.whole,
                  .overlap_gather = job.overlap,
                  .codes = job.codes}),
         state(lab.run(), buckets, optimizer),
@@ -151,6 +152,8 @@ struct Rank {
         interpreter(lab.run(), model, list) {
     interpreter.set_gradient_hooks(
         {[this] { reducer.micro_batch_done(); }, [this] { reducer.reduce(); }});
+    interpreter.set_param_hooks({[this](int64_t stage) { buckets.gather_stage(stage); },
+                                 [this](int64_t stage) { buckets.release_stage(stage); }});
   }
   // The batch of the whole job is the same for any number of ranks and micro-batches, and for all
   // steps.
@@ -171,7 +174,10 @@ struct Rank {
     constexpr int64_t kRows = 24;
     int64_t rows = kRows / (job.ranks * job.micro_batches),
             base = groups.all->rank() * rows * job.micro_batches;
-    Program program = one_f_one_b({1, job.micro_batches})[0];
+    Schedule schedule = one_f_one_b({1, job.micro_batches});
+    if (job.stages)
+      schedule = with_sharding_actions(schedule, {.resident_stages = 1, .reduce_scatter = true});
+    const Program& program = schedule[0];
     reducer.begin_step(job.micro_batches);
     auto input_of = [&](int64_t m) { return input(base + m * rows, rows); };
     CommCounters before = counters();
@@ -296,8 +302,8 @@ std::string text(const Job& j) {
   return cat("ranks ", j.ranks, " zero ", j.zero_stage, " hsdp ", j.hsdp,
              j.outer_zero ? " outer" : "", j.overlap ? " overlap" : "",
              j.in_order ? " in_order" : "", j.recompute ? " recompute" : "",
-             j.whole ? " whole" : "", j.deferred ? "" : " adopted", " micro-batches ",
-             j.micro_batches, " bucket ", j.bucket_size, " ", name(j.dtype),
+             j.whole ? " whole" : "", j.stages ? " stages" : "", j.deferred ? "" : " adopted",
+             " micro-batches ", j.micro_batches, " bucket ", j.bucket_size, " ", name(j.dtype),
              j.fp8 == Job::Fp8::none      ? ""
              : j.fp8 == Job::Fp8::delayed ? " delayed"
                                           : " tensorwise",

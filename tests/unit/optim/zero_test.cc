@@ -101,13 +101,24 @@ TEST_CASE("in order: the same bits on 1, 2, 3 and 4 ranks, with and without shar
 }
 
 TEST_CASE("an optimizer of whole matrices gets them whole") {
-  for (int ranks : {2, 3}) {
-    Job job{.ranks = ranks};
-    Outcome plain = train(job);
-    job.zero_stage = 1, job.whole = true;
-    INFO(zero::text(job));
-    CHECK(same(train(job), plain));
-  }
+  for (DType dtype : {DType::f32, DType::bf16})
+    for (int zero_stage : {0, 1, 2, 3})
+      for (int ranks : {2, 3}) {
+        Job job{.ranks = ranks, .zero_stage = zero_stage, .dtype = dtype};
+        Outcome plain = train(job);
+        job.whole = true;
+        INFO(zero::text(job));
+        CHECK(same(train(job), plain));
+      }
+  for (int zero_stage : {1, 3})
+    for (bool outer : {false, true}) {
+      if (outer && zero_stage < 3) continue;
+      Job job{.ranks = 4, .zero_stage = zero_stage, .hsdp = 2, .outer_zero = outer};
+      Outcome plain = train(job);
+      job.whole = true;
+      INFO(zero::text(job));
+      CHECK(same(train(job), plain));
+    }
 }
 
 TEST_CASE("hybrid sharding: copies of shards, and copies that share the state") {
@@ -129,6 +140,31 @@ TEST_CASE("hybrid sharding: copies of shards, and copies that share the state") 
       CHECK(same(outer, hybrid));
       CHECK(outer.held[1][MemoryUse::optimizer] < hybrid.held[1][MemoryUse::optimizer]);
     }
+}
+
+TEST_CASE("actions of the program gather a stage once per step: the same bits, fewer bytes") {
+  for (int zero_stage : {0, 1, 2, 3})
+    for (bool overlap : {false, true})
+      for (int hsdp : {1, 2}) {
+        Job job{.ranks = 4, .zero_stage = zero_stage, .overlap = overlap, .spare = true};
+        if (zero_stage > 0) job.hsdp = hsdp;
+        job.outer_zero = zero_stage == 3 && hsdp == 2;
+        Outcome blocks = train(job);
+        job.stages = true;
+        INFO(zero::text(job));
+        Outcome stages = train(job);
+        CHECK(same(stages, blocks));
+        int64_t before = blocks.bytes[CommKind::all_gather].bytes_sent,
+                after = stages.bytes[CommKind::all_gather].bytes_sent;
+        CHECK(stages.bytes[CommKind::reduce_scatter].bytes_sent ==
+              blocks.bytes[CommKind::reduce_scatter].bytes_sent);
+        if (zero_stage < 3)
+          CHECK(after == before);
+        else
+          CHECK(3 * after < before);  // forward and backward of two micro-batches gather each block
+        for (size_t r = 0; r < stages.held.size(); ++r)
+          CHECK(stages.held[r].total() == blocks.held[r].total());
+      }
 }
 
 TEST_CASE("memory: each rank holds what theory says, to the padding of buckets") {

@@ -9,6 +9,7 @@
 #include "contract/harness.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/nn/layers.h"
+#include "mtrain/pipeline/schedule_text.h"
 
 namespace mtrain {
 namespace {
@@ -208,6 +209,29 @@ TEST_CASE("interpreter: a bug is told with the action it happened in, a user's e
   Trial fresh;
   CHECK(trial.run(2).loss_sum == fresh.run(2).loss_sum);
   CHECK(trial.gradients() == fresh.gradients());
+}
+
+TEST_CASE("interpreter: Gather, Release and Scatter call their hooks where the program has them") {
+  Trial trial, plain;
+  std::vector<std::string> calls;
+  trial.interpreter.set_gradient_hooks({[&] { calls.push_back("scatter"); },
+                                        [&] {
+                                          calls.push_back("reduce");
+                                          trial.list.settle_gradients(trial.lab.run());
+                                        }});
+  trial.interpreter.set_param_hooks(
+      {[&](int64_t stage) { calls.push_back(cat("gather ", stage)); },
+       [&](int64_t stage) { calls.push_back(cat("release ", stage)); }});
+  auto input_of = [&](int64_t m) { return trial.input(3 * m, 3); };
+  auto program = [](const char* text) { return parse_schedule(text, "test")[0]; };
+  trial.interpreter.run(program("0Gather 0F0 0B0 0Scatter0 0F1 0B1 0Release 0Scatter1 0R"),
+                        input_of, Trial::targets(), 1);
+  CHECK(calls == std::vector<std::string>{"gather 0", "scatter", "release 0", "scatter", "reduce"});
+  plain.run(3);
+  CHECK(trial.gradients() == plain.gradients());
+  CHECK_THROWS_WITH_AS(
+      trial.interpreter.run(program("0F0 0Scatter0 0B0 0R"), input_of, Trial::targets(), 1),
+      doctest::Contains("0Scatter0 before its last backward"), Error);
 }
 
 TEST_CASE("interpreter: what cannot be there on a single rank, or not yet, is refused by name") {

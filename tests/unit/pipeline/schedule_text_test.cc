@@ -54,17 +54,22 @@ TEST_CASE(
       {"0F2147483648",
        "s.txt:1:3: wanted the number of a micro-batch from 0 to 2147483647, got '2147483648'"},
       {"0F0 00",
-       "s.txt:1:7: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got the end "
+       "s.txt:1:7: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release "
+       "behind the stage, got the end "
        "of the "
        "text"},
       {"0X0",
-       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got 'X0'"},
+       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release "
+       "behind the stage, got 'X0'"},
       {"0f0",
-       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got 'f0'"},
+       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release "
+       "behind the stage, got 'f0'"},
       {"0Recv0",
-       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got 'Recv0'"},
+       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release "
+       "behind the stage, got 'Recv0'"},
       {"0Reduce",
-       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG or SendG behind the stage, got 'Reduce'"},
+       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release "
+       "behind the stage, got 'Reduce'"},
       {"0R0",
        "s.txt:1:3: wanted a blank, a comma or the end of the line behind an action, got '0'"},
       {"0F0;1F0",

@@ -1,4 +1,4 @@
-// GELU and SwiGLU's gate with their gradients, by the formulas of mtrain/kernel.
+// GELU, SwiGLU's gate, and their gradients, by the formulas of mtrain/kernel.
 #include <algorithm>
 
 #include "mtrain/kernel/gelu.h"

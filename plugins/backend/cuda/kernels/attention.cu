@@ -1,6 +1,6 @@
-// Attention without the library: a block per query row and head forward and for dq, a block per key
-// row and group for dk and dv. Every sum runs in a fixed order, so that there are no atomics. For
-// shapes and dtypes that cuDNN does not take, for tests of what it gives, and for keys that come in
+// Attention without cuDNN: one block per query row and head for forward and dq, one block per key
+// row and group for dk and dv. Every sum runs in a fixed order, without atomics. For shapes and
+// dtypes that cuDNN does not support, as a reference in tests of cuDNN, and for keys that arrive in
 // parts (ring attention). Slow: each key is read once per query.
 #include "mtrain/kernel/math.h"
 #include "rows.cuh"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-/// Keys that query i of a span looks at: the first so many.
+/// The number of keys, counted from the first, that query i of a span attends to.
 __device__ int64_t visible(const AttentionSpan& s, int64_t i, bool causal) {
   return causal ? min(static_cast<int64_t>(s.keys), i + s.offset + 1) : s.keys;
 }
@@ -28,8 +28,8 @@ __device__ float dot(const T* a, const float* b, int64_t n) {
   return sum;
 }
 
-/// Keys are taken kThreads at a time: each thread scores one, then each thread adds up its own
-/// elements of the output.
+/// Keys are processed kThreads at a time: each thread scores one key, then each thread accumulates
+/// its own elements of the output.
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const AttentionSpan* spans) {
   extern __shared__ float shared[];
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const Atten
             ? dot(static_cast<const T*>(a.k.data) + place(a.k, s.key + key, group, 0, dim), q, dim)
             : -INFINITY;
     float higher =
-        fmaxf(top, team.max(kThreads, [&](int64_t) { return score; }));  // each thread's own
+        fmaxf(top, team.max(kThreads, [&](int64_t) { return score; }));  // one score per thread
     float shrink = top == -INFINITY ? 0.0f : exp_nonpositive(top - higher);
     weights[threadIdx.x] = key < n ? exp_nonpositive(score - higher) : 0.0f;
     float added = team.sum(kThreads, [&](int64_t t) { return weights[t]; });
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) forward(AttentionArgs a, const Atten
     float* o = static_cast<float*>(a.o) + (row * a.heads + head) * dim;
     for (int64_t d = threadIdx.x; d < dim; d += kThreads)
       o[d] = (o[d] * old_weight + sums[d] / total * new_weight) / both;
-    __syncthreads();  // all have read lse
+    __syncthreads();  // all threads have read lse
     team.once([&] { *lse = high + std::log(both); });
   }
 }
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   int64_t begin =
-      a.causal ? max(int64_t{0}, j - s.offset) : 0;  // the first query that sees this key
+      a.causal ? max(int64_t{0}, j - s.offset) : 0;  // the first query that attends to this key
   for (int64_t h = 0; h < per_group; ++h) {
     int64_t head = group * per_group + h;
     for (int64_t i = begin; i < s.queries; i += kThreads) {

@@ -1,6 +1,6 @@
-// Sums over rows, per column, in a fixed order: rows are cut into blocks by their number alone,
-// each thread adds up its own columns of one block from the first row to the last, and a second
-// kernel adds the blocks in order. No atomics.
+// Sums over rows, per column, in a fixed order. The number of rows alone fixes the division into
+// blocks of rows; each thread sums its own columns of one block from the first row to the last, and
+// a second kernel adds the blocks in order. No atomics.
 #pragma once
 #include <algorithm>
 
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kColumnThreads)
       partial[(static_cast<int64_t>(blockIdx.y) * F::kSums + s) * cols + col + j] = sums[s][j];
 }
 
-/// One sum's blocks into out[c] (+)= Σ.
+/// out[c] (+)= the sum of all blocks' partial sums.
 static __global__ void __launch_bounds__(256)
     column_totals(int64_t cols, int64_t blocks, int64_t stride, const float* partial, float* out,
                   bool accumulate) {
@@ -42,11 +42,11 @@ static __global__ void __launch_bounds__(256)
 }
 
 struct ColumnResult {
-  float* out;  // null: not wanted
+  float* out;  // null: not needed
   bool accumulate;
 };
 
-/// `vector`: all rows begin at multiples of 16 bytes.
+/// `vector`: all rows start at multiples of 16 bytes. x [rows, cols], results [cols].
 template <class T, class F>
 cudaError_t column_sums(const Launch& launch, int64_t rows, int64_t cols, bool vector, const F& f,
                         const ColumnResult (&results)[F::kSums]) {

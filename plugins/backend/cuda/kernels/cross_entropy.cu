@@ -1,5 +1,5 @@
 // Softmax cross-entropy. A row of logits is read once for its loss: each thread keeps a maximum and
-// a sum of exponentials relative to it, and these are joined (Milakov & Gimelshein 2018,
+// a sum of exponentials relative to it, and these are merged (Milakov & Gimelshein 2018,
 // arXiv:1805.02867). Formulas: mtrain/kernel/cross_entropy.h.
 #include "mtrain/kernel/cross_entropy.h"
 #include "rows.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-/// (maximum, sum of exponentials relative to it).
+/// Merges two pairs of (maximum, sum of exponentials relative to it).
 __device__ __forceinline__ Pair join(Pair a, Pair b) {
   float top = fmaxf(a.first, b.first);
   if (top == -INFINITY) return {top, 0};
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) losses(CrossEntropyArgs a) {
     const T* logits = static_cast<const T*>(a.logits) + row * a.cols;
     int64_t valid = max(min(a.valid_cols, a.cols), int64_t{0});
     Pair mine{-INFINITY, 0};
-    bool broken = false;  // a NaN must not get lost in a maximum
+    bool broken = false;  // a maximum must not lose a NaN
     for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < valid;
          i += static_cast<int64_t>(blockDim.x) * N) {
       auto pack = load<N>(logits + i);

@@ -1,7 +1,8 @@
-// Sums, conversions and dropout.
+// Sums, products, functions of one number, conversions and dropout.
 #include <algorithm>
 
 #include "mtrain/kernel/dropout.h"
+#include "mtrain/kernel/unary.h"
 #include "pack.cuh"
 
 namespace mtrain::cuda {
@@ -21,7 +22,7 @@ struct Add {
   }
 };
 
-/// The columns are a multiple of N, or N is 1.
+/// REQUIRES: cols is a multiple of N, or N is 1.
 template <class T, class R>
 struct AddRow {
   const T *a, *b;
@@ -39,6 +40,34 @@ struct AddRow {
       p.item[j] =
           rounded<T>(to_float(p.item[j]) + (b ? to_float(q.item[j]) : 0.0f) + to_float(r.item[j]));
     store(y + i, p);
+  }
+};
+
+template <class T>
+struct Mul {
+  const T *a, *b;
+  T* y;
+  template <int N>
+  __device__ void at(int64_t i) const {
+    auto p = load<N>(a + i), q = load<N>(b + i);
+#pragma unroll
+    for (int j = 0; j < N; ++j) p.item[j] = rounded<T>(to_float(p.item[j]) * to_float(q.item[j]));
+    store(y + i, p);
+  }
+};
+
+template <class T, UnaryKind kKind>
+struct Unary {
+  const T* x;
+  T* y;
+  float shift;
+  template <int N>
+  __device__ void at(int64_t i) const {
+    auto v = load<N>(x + i);
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+      v.item[j] = rounded<T>(mtrain::unary<kKind>(to_float(v.item[j]) + shift));
+    store(y + i, v);
   }
 };
 
@@ -78,7 +107,7 @@ struct Dropout {
   }
 };
 
-/// Blocks are a multiple of N, or N is 1: a pack lies in one block.
+/// REQUIRES: the block length is a multiple of N, or N is 1, so that a pack lies in one block.
 template <class T>
 struct CopyBlocks {
   const T* src;
@@ -101,6 +130,14 @@ struct CopyBlocks {
   }
 };
 
+template <UnaryKind kKind>
+cudaError_t unary_of(const Launch& launch, const UnaryArgs& a) {
+  return with_float_type(a.dtype, [&]<class T>(T) {
+    Unary<T, kKind> f{static_cast<const T*>(a.x), static_cast<T*>(a.y), a.shift};
+    return each_element<kPack<T>>(launch, a.count, aligned(16, a.x, a.y), f);
+  });
+}
+
 }  // namespace
 
 cudaError_t add(const Launch& launch, const AddArgs& a) {
@@ -116,6 +153,27 @@ cudaError_t add(const Launch& launch, const AddArgs& a) {
                               AddRow<T, R>{x, b, static_cast<const R*>(a.row), y, a.cols});
     });
   });
+}
+
+cudaError_t mul(const Launch& launch, const MulArgs& a) {
+  return with_float_type(a.dtype, [&]<class T>(T) {
+    Mul<T> f{static_cast<const T*>(a.a), static_cast<const T*>(a.b), static_cast<T*>(a.y)};
+    return each_element<kPack<T>>(launch, a.count, aligned(16, a.a, a.b, a.y), f);
+  });
+}
+
+cudaError_t unary(const Launch& launch, const UnaryArgs& a) {
+  switch (a.kind) {
+    case UnaryKind::sigmoid:
+      return unary_of<UnaryKind::sigmoid>(launch, a);
+    case UnaryKind::rsqrt:
+      return unary_of<UnaryKind::rsqrt>(launch, a);
+    case UnaryKind::normal_cdf:
+      return unary_of<UnaryKind::normal_cdf>(launch, a);
+    case UnaryKind::normal_pdf:
+      return unary_of<UnaryKind::normal_pdf>(launch, a);
+  }
+  return cudaErrorInvalidValue;
 }
 
 cudaError_t cast(const Launch& launch, const CastArgs& a) {

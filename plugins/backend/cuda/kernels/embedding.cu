@@ -1,6 +1,6 @@
-// Embedding: rows of a table, and the addition of their gradients in the order of tokens without
-// atomics: token numbers are sorted by row (stable), and each row's tokens are added one after the
-// other by the block of its first one. The bits are the CPU's.
+// Embedding: gathers rows of a table, and adds their gradients in the order of tokens without
+// atomics. Token indices are sorted by row (stable), and the block of a row's first token adds the
+// row's tokens one after the other. Bit-identical to the CPU.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "pack.cuh"
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads) gather(EmbeddingArgs a) {
   }
 }
 
-/// Keys: a token's row, or `rows` for one that has none here.
+/// The key of a token is its row, or `rows` if it has no row here.
 __global__ void __launch_bounds__(256)
     rows_of(EmbeddingBackwardArgs a, int32_t* keys, int32_t* tokens) {
   for (int64_t t = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; t < a.tokens;

@@ -1,4 +1,4 @@
-// Weighted sums of chosen rows, and the gradients of the weights.
+// Weighted sums of gathered rows, and the gradients of the weights.
 #include "mtrain/kernel/gather_sum.h"
 #include "rows.cuh"
 

@@ -1,6 +1,6 @@
 // The kernels of this plugin as plain functions: each queues its work on a stream and returns.
-// Arguments are those of the kernel table, in device memory. No exceptions and no library but the
-// CUDA runtime, so that nvcc has little to read.
+// Arguments are those of the kernel table, in device memory. No exceptions and no library except
+// the CUDA runtime, so that nvcc has little to parse. Thread-safe for different streams.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -8,8 +8,8 @@
 
 namespace mtrain::cuda {
 
-/// Where a call runs. `scratch` gives device memory that is valid until the stream's next call of
-/// it; null when there is none.
+/// Where a call runs. `scratch` returns device memory that is valid until its next call for the
+/// stream; null if there is none.
 struct Launch {
   cudaStream_t stream;
   int processors;  // of the device
@@ -18,52 +18,47 @@ struct Launch {
   void* scratch(size_t bytes) const { return scratch_of(owner, bytes); }
 };
 
-/// Success when the current device can run this build's kernels.
+/// Success if the current device can run this build's kernels.
 cudaError_t kernels_present();
 
-/// Of float, bf16 and fp16; anything else is cudaErrorInvalidValue.
-cudaError_t rms_norm(const Launch&, const RmsNormArgs&);
-cudaError_t rms_norm_backward(const Launch&, const RmsNormBackwardArgs&);
-cudaError_t layer_norm(const Launch&, const LayerNormArgs&);
-cudaError_t layer_norm_backward(const Launch&, const LayerNormBackwardArgs&);
-cudaError_t rope(const Launch&, const RopeArgs&);
-cudaError_t silu_mul(const Launch&, const SiluMulArgs&);
-cudaError_t silu_mul_backward(const Launch&, const SiluMulBackwardArgs&);
-cudaError_t gelu(const Launch&, const GeluArgs&);
-cudaError_t gelu_backward(const Launch&, const GeluBackwardArgs&);
-cudaError_t embedding(const Launch&, const EmbeddingArgs&);
-cudaError_t embedding_backward(const Launch&, const EmbeddingBackwardArgs&);
-cudaError_t gather_sum(const Launch&, const GatherSumArgs&);
-cudaError_t row_dots(const Launch&, const RowDotsArgs&);
-cudaError_t cross_entropy(const Launch&, const CrossEntropyArgs&);
-cudaError_t cross_entropy_backward(const Launch&, const CrossEntropyBackwardArgs&);
-cudaError_t add(const Launch&, const AddArgs&);
-cudaError_t cast(const Launch&, const CastArgs&);
-cudaError_t copy_blocks(const Launch&, const CopyBlocksArgs&);
-cudaError_t column_sum(const Launch&, const ColumnSumArgs&);
-cudaError_t dropout(const Launch&, const DropoutArgs&);
-cudaError_t amax(const Launch&, const AmaxArgs&);
-/// Tiles of 16 neighbours or a multiple along one dimension, sides that divide 128.
-cudaError_t quantize(const Launch&, const QuantizeArgs&);
-cudaError_t hadamard(const Launch&, const HadamardArgs&);
+// Kernels of the table that are more than launches: functions of CudaStream (table.cc). A kernel
+// that has neither is deleted here too, and absent from the table. (nvcc cannot read a second
+// declaration of a deleted function.)
+#ifndef __CUDACC__
+cudaError_t gemm(const Launch&, const GemmArgs&) = delete;
+cudaError_t quantized_gemm(const Launch&, const QuantizedGemmArgs&) = delete;
+cudaError_t attention(const Launch&, const AttentionArgs&) = delete;
+cudaError_t attention_backward(const Launch&, const AttentionBackwardArgs&) = delete;
+cudaError_t adamw(const Launch&, const AdamWArgs&) = delete;
+cudaError_t squared_norm(const Launch&, const SquaredNormArgs&) = delete;
+#endif
+
+/// Every other kernel of the table, under the name of its entry; one that is defined nowhere does
+/// not link. Of float, bf16 and fp16; anything else is cudaErrorInvalidValue. quantize() takes
+/// tiles of 16 neighbours or a multiple along one dimension, of sides that divide 128.
+#define MT_LAUNCHED(entry, Args) cudaError_t entry(const Launch&, const Args&);
+MT_KERNELS(MT_LAUNCHED)
+#undef MT_LAUNCHED
+
 /// What packed codes are worth, with the scales of their tiles: [lines, padded_sum].
 cudaError_t quantized_values(const Launch&, const QuantLayout&, const void* codes,
                              const void* scales, bf16* values);
 /// out[0] = alpha * scale_a * scale_b, out[1] = beta, in device memory.
 cudaError_t joined_scales(const Launch&, const GemmArgs&, float beta, float* out);
-/// Many tensors in one launch. REQUIRES: at most kAdamWBatch, `value` of one dtype or null.
+/// Updates many tensors in one launch. REQUIRES: at most kAdamWBatch; all `value` have one dtype or
+/// are null.
 constexpr int kAdamWBatch = 32;
 cudaError_t adamw(const Launch&, const AdamWArgs* list, int count);
-/// out[i] = sum of squares of tensor i, in memory that the device writes to. Each is a sum of its
-/// own, whatever the others are. REQUIRES: at most kNormBatch.
+/// out[i] = sum of squares of tensor i, in memory that the device can write to. Each sum is
+/// independent of the other tensors. REQUIRES: at most kNormBatch.
 constexpr int kNormBatch = 128;
 cudaError_t squared_norms(const Launch&, const SquaredNormArgs* list, int count, double* out);
-/// Any product of GemmArgs, slowly: for shapes that the library has nothing for.
+/// Any product of GemmArgs, slowly: for shapes that the library does not support.
 cudaError_t plain_gemm(const Launch&, const GemmArgs&);
 
-/// Attention on any shape and dtype, without the library. `spans`: in device memory, one per
-/// sequence; cu_seqlens and spans of the arguments are not looked at. `max_queries` and `max_keys`:
-/// of the longest span.
+/// Attention for any shape and dtype, without cuDNN. `spans`: in device memory, one per sequence;
+/// cu_seqlens and spans of the arguments are ignored. `max_queries` and `max_keys`: the maxima over
+/// all spans.
 struct PlainSpans {
   const AttentionSpan* spans;
   int64_t count, max_queries, max_keys;

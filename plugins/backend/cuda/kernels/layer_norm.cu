@@ -73,7 +73,7 @@ cudaError_t layer_norm_backward(const Launch& launch, const LayerNormBackwardArg
       if (cudaError_t status = column_sums<T>(launch, a.rows, a.cols, vector, f, results))
         return status;
     }
-    // Staged, dx is written over dy in shared memory, where what it is to be added to is not.
+    // A staged dx overwrites dy in shared memory, so it cannot be used when dx accumulates.
     if (a.dx)
       return each_row<T>(launch, a.rows, a.cols, vector && !a.accumulate_dx && aligned(16, a.dx),
                          Backward<T>{a});

@@ -1,5 +1,5 @@
-// AdamW over many tensors in one launch: a table of them travels with the launch, and a block finds
-// the tensor that its number falls into.
+// AdamW over many tensors in one launch: the launch passes a table of the tensors, and each block
+// finds the tensor to which its number belongs.
 #include <algorithm>
 
 #include "mtrain/kernel/adamw.h"

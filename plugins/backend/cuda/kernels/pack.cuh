@@ -1,5 +1,5 @@
-// Packs: up to 16 bytes of neighbouring elements that one thread loads and stores at once, the
-// choice of the element type, and the loop of element-wise kernels. Stateless.
+// Packs: up to 16 bytes of consecutive elements that one thread loads and stores at once, the
+// dispatch on element types, and the loop of element-wise kernels. Stateless.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -10,8 +10,8 @@
 
 namespace mtrain::cuda {
 
-/// float to T, rounded to nearest even by the hardware: the bits of T(x), but for the payload of a
-/// NaN.
+/// float to T, rounded to nearest even by the hardware: the same bits as T(x), except for the
+/// payload of a NaN.
 template <class T>
 __device__ __forceinline__ T rounded(float x) {
   if constexpr (sizeof(T) == 4) {
@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(kElementThreads) each_pack(int64_t count, F f)
   for (int64_t i = packs * N + first; i < count; i += step) f.template at<1>(i);
 }
 
-/// Runs f over `count` elements, N at a time where `vector` says that all its pointers are aligned
-/// for that.
+/// Runs f over `count` elements; N at a time if `vector` says that all its pointers are aligned for
+/// that.
 template <int N, class F>
 cudaError_t each_element(const Launch& launch, int64_t count, bool vector, const F& f) {
   if (count <= 0) return cudaSuccess;
@@ -94,7 +94,7 @@ cudaError_t each_element(const Launch& launch, int64_t count, bool vector, const
 struct Split {
   int64_t quotient, remainder;
 };
-/// k / n for 0 <= k, 0 < n < 2^32. A division of 64 bits is a long routine, and seldom needed.
+/// k / n for 0 <= k, 0 < n < 2^32. A 64-bit division is slow, and rarely needed.
 __device__ __forceinline__ Split split(int64_t k, int64_t n) {
   if (k <= UINT32_MAX) {
     auto a = static_cast<uint32_t>(k), b = static_cast<uint32_t>(n);
@@ -103,7 +103,7 @@ __device__ __forceinline__ Split split(int64_t k, int64_t n) {
   return {k / n, k % n};
 }
 
-/// Elements of 16 bytes.
+/// Number of elements in 16 bytes.
 template <class T>
 constexpr int kPack = static_cast<int>(16 / sizeof(T));
 

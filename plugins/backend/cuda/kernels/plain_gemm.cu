@@ -1,5 +1,5 @@
-// A product for every shape: 16 x 16 tiles in shared memory, sums in float. Where the library has
-// something, it is not used.
+// A product for every shape: 16 x 16 tiles in shared memory, sums in float. Used only where
+// cuBLASLt has no algorithm.
 #include "pack.cuh"
 
 namespace mtrain::cuda {

@@ -1,4 +1,4 @@
-// Matrices into small types and back: the bits are the CPU's.
+// Quantization of matrices to low-precision types, and back. Bit-identical to the CPU.
 #include "mtrain/kernel/quantize_patch.h"
 #include "pack.cuh"
 #include "teams.cuh"
@@ -21,7 +21,7 @@ struct Magnitudes {
   }
 };
 
-/// A largest value does not depend on the order, so the last step may be atomic.
+/// A maximum does not depend on the order, so the last step may be atomic.
 template <int N, class T>
 __global__ void __launch_bounds__(kElementThreads) largest(int64_t count, Magnitudes<T> f) {
   int64_t packs = count / N, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -125,7 +125,7 @@ cudaError_t amax(const Launch& launch, const AmaxArgs& a) {
 cudaError_t quantize(const Launch& launch, const QuantizeArgs& a) {
   if (a.rows <= 0 || a.cols <= 0) return cudaSuccess;
   if (!patch_takes(a.scale, a.tile_rows, a.tile_cols)) return cudaErrorInvalidValue;
-  if (a.dtype == DType::u8) {  // codes already
+  if (a.dtype == DType::u8) {  // x holds codes already
     if (a.scale != QuantScale::tensor || a.factor) return cudaErrorInvalidValue;
     if (a.format == QuantFormat::e4m3) return launch_patches<E4M3, uint8_t>(launch, a);
     return a.format == QuantFormat::e5m2 ? launch_patches<E5M2, uint8_t>(launch, a)

@@ -20,7 +20,7 @@ struct Column {
 };
 
 constexpr int kNormThreads = 256;
-constexpr int64_t kNormBlock = 65536;  // elements; what fixes the order of the sum
+constexpr int64_t kNormBlock = 65536;  // elements per block; fixes the order of the sum
 
 __device__ double block_total(double mine) {
   __shared__ double warps[kNormThreads / kWarp];
@@ -48,7 +48,7 @@ __device__ __forceinline__ double square_of(float x) {
   return static_cast<double>(x) * static_cast<double>(x);
 }
 
-/// In double: a sum of many squares in float loses digits.
+/// In double: a sum of many squares in float loses precision.
 __global__ void __launch_bounds__(kNormThreads)
     squares(const __grid_constant__ NormTable table, double* partial) {
   int which = 0;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kNormThreads)
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-/// A block per tensor adds up that tensor's blocks.
+/// One block per tensor adds that tensor's partial sums.
 __global__ void __launch_bounds__(kNormThreads)
     add_squares(const __grid_constant__ NormTable table, const double* partial, double* out) {
   const NormItem& t = table.item[blockIdx.x];
@@ -102,7 +102,7 @@ cudaError_t squared_norms(const Launch& launch, const SquaredNormArgs* list, int
   for (const SquaredNormArgs* a = list; a != list + count; ++a) {
     table.item[table.items++] = {a->x, std::max<int64_t>(a->count, 0), static_cast<int>(blocks)};
     blocks += std::max<int64_t>(
-        1, ceil_div(a->count, kNormBlock));  // an empty one has a block, whose sum is 0
+        1, ceil_div(a->count, kNormBlock));  // an empty tensor has one block, whose sum is 0
   }
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
   auto partial = static_cast<double*>(launch.scratch(sizeof(double) * static_cast<size_t>(blocks)));

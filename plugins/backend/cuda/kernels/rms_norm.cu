@@ -20,7 +20,7 @@ struct Forward {
   }
 };
 
-/// The result replaces dy; where it adds up, what is there is read from its own place.
+/// The result overwrites dy. When accumulating, the previous dx is read from device memory.
 template <class T>
 struct Backward {
   static constexpr int kInputs = 2;
@@ -69,7 +69,7 @@ cudaError_t rms_norm_backward(const Launch& launch, const RmsNormBackwardArgs& a
       if (cudaError_t status = column_sums<T>(launch, a.rows, a.cols, vector, f, results))
         return status;
     }
-    // Staged, dx is written over dy in shared memory, where what it is to be added to is not.
+    // A staged dx overwrites dy in shared memory, so it cannot be used when dx accumulates.
     if (a.dx)
       return each_row<T>(launch, a.rows, a.cols, vector && !a.accumulate_dx && aligned(16, a.dx),
                          Backward<T>{a});

@@ -5,7 +5,7 @@ namespace mtrain::cuda {
 
 namespace {
 
-/// A thread turns N neighbouring pairs of one head.
+/// One thread rotates N consecutive pairs of one head.
 template <class T, int N>
 __global__ void __launch_bounds__(256) rotate(RopeArgs a) {
   int64_t half = a.rotary_dim / 2, packs = half / N, heads = a.groups * a.heads_per_group;

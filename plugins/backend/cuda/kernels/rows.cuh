@@ -1,7 +1,7 @@
-// Kernels that work row by row: rows are brought into shared memory with 16-byte loads, the row
-// function of mtrain/kernel works on them there, in place, and the result goes back with 16-byte
-// stores. Short rows take a warp each, long ones a block. Rows that do not fit, or are not aligned,
-// are worked on where they lie.
+// Kernels that work row by row: a row is loaded into shared memory with 16-byte loads, the row
+// function of mtrain/kernel processes it there in place, and the result is written with 16-byte
+// stores. Short rows use one warp each, long ones a block. Rows that do not fit into shared memory,
+// or are not aligned, are processed in device memory. Stateless.
 #pragma once
 #include <algorithm>
 
@@ -10,10 +10,10 @@
 
 namespace mtrain::cuda {
 
-constexpr int64_t kWarpCols = 1024;  // up to here a warp per row
+constexpr int64_t kWarpCols = 1024;  // up to this number of columns, one warp per row
 constexpr int kWarpsPerBlock = 4;
 constexpr size_t kStagedBytes =
-    47 * 1024;  // shared memory that needs no asking, less what teams use
+    47 * 1024;  // shared memory available without opt-in, less the teams' own
 
 template <class T>
 __device__ void copy_row(const T* from, T* to, int64_t n, int lane, int lanes) {
@@ -22,8 +22,8 @@ __device__ void copy_row(const T* from, T* to, int64_t n, int lane, int lanes) {
 }
 
 /// Work has `static constexpr int kInputs`, `const T* in(int which, int64_t row)`, `T* out(int64_t
-/// row)` (null: no result of a whole row), and `run(team, row, const T* const in[kInputs], T*
-/// out)`; the result may lie where the first input does.
+/// row)` (null: no row result), and `run(team, row, const T* const in[kInputs], T* out)`; `out` may
+/// alias the first input.
 template <bool kStaged, class T, class Work>
 __global__ void __launch_bounds__(kWarp* kWarpsPerBlock)
     warp_rows(int64_t rows, int64_t cols, Work work) {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(512) block_rows(int64_t rows, int64_t cols, Wo
   }
 }
 
-/// `vector`: all rows begin at multiples of 16 bytes.
+/// `vector`: all rows start at multiples of 16 bytes.
 template <class T, class Work>
 cudaError_t each_row(const Launch& launch, int64_t rows, int64_t cols, bool vector,
                      const Work& work) {

@@ -1,6 +1,6 @@
-// The teams that run the row functions of mtrain/kernel on a GPU (team.h there): a warp or a block
-// per row. The order of every sum follows from the row's length alone. Members call the same
-// functions in the same order.
+// The teams that run the row functions of mtrain/kernel on a GPU (mtrain/kernel/team.h): one warp
+// or one block per row. The length of the row alone fixes the order of every sum. All members call
+// the same functions in the same order. A team belongs to the threads of one warp or block.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -41,7 +41,7 @@ struct WarpTeam {
   template <class F>
   __device__ float max(int64_t n, F&& f) const {
     float top = -INFINITY;
-    for (int64_t i = lane; i < n; i += kWarp) top = fmaxf(top, f(i));  // fmaxf passes over NaN
+    for (int64_t i = lane; i < n; i += kWarp) top = fmaxf(top, f(i));  // fmaxf ignores NaN
     for (int step = kWarp / 2; step > 0; step /= 2)
       top = fmaxf(top, __shfl_xor_sync(kAll, top, step));
     return top;
@@ -52,7 +52,7 @@ struct WarpTeam {
   }
 };
 
-/// All threads of a block; at most 1024, a multiple of 32.
+/// All threads of a block: at most 1024, a multiple of 32.
 struct BlockTeam {
   Pair* warps;  // [33], in shared memory
 
@@ -97,7 +97,7 @@ struct BlockTeam {
     if (threadIdx.x == 0) f();
   }
 
-  /// join() over one value per thread: in each warp as a tree, and over the warps as another.
+  /// Reduces one value per thread by join(): a tree in each warp, then a tree over the warps.
   template <class Join>
   __device__ Pair combine(Pair mine, Join&& join, Pair neutral) const {
     auto in_warp = [&](Pair v) {
@@ -116,7 +116,7 @@ struct BlockTeam {
     }
     __syncthreads();
     Pair out = warps[kWarp];
-    __syncthreads();  // the next call writes again
+    __syncthreads();  // the next call writes `warps` again
     return out;
   }
 };

@@ -1,9 +1,9 @@
-#include "message.h"
+#include "mtrain/message_comm/send_recv.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace mtrain::mpi {
+namespace mtrain::message_comm {
 
 namespace {
 
@@ -14,8 +14,8 @@ size_t bytes_of(const CommCall& call) {
   return static_cast<size_t>(call.count) * size_of(call.dtype);
 }
 
-// A pair's messages are numbered by the sender, and data are found by that number: receivers may
-// take tags in any order.
+// The sender numbers its messages to each rank, and the tag of the data is that number: a receiver
+// may receive the tags of a user in any order.
 int data_tag(uint64_t number) { return kDataTags + static_cast<int>(number % 32768); }
 
 template <class Fn>
@@ -26,8 +26,8 @@ void for_pieces(size_t bytes, Fn&& fn) {
 
 }  // namespace
 
-SendWork::SendWork(std::shared_ptr<Group> group, const CommCall& call)
-    : Work(group, call, ++group->num_sent[static_cast<size_t>(call.peer)]),
+SendCall::SendCall(std::shared_ptr<Group> group, const CommCall& call)
+    : StartedCall(group, call, ++group->num_sent[static_cast<size_t>(call.peer)]),
       header_(new std::byte[kMostHeaderBytes]) {
   Header header{.number = number_,
                 .count = call.count,
@@ -39,28 +39,28 @@ SendWork::SendWork(std::shared_ptr<Group> group, const CommCall& call)
   std::memcpy(header_.get(), &header, length);
   bool small = bytes <= Header::kMostInline;
   if (small && bytes > 0) std::memcpy(header_.get() + length, call.in, bytes);
-  group_->channel.send(header_.get(), length + (small ? bytes : 0), call.peer,
-                       kHeaderTags + call.tag, batch_);
+  batch_.send(*group_->channel, header_.get(), length + (small ? bytes : 0), call.peer,
+              kHeaderTags + call.tag);
   if (small) return;
   for_pieces(bytes, [&](size_t begin, size_t size) {
-    group_->channel.send(static_cast<const std::byte*>(call.in) + begin, size, call.peer,
-                         data_tag(number_), batch_);
+    batch_.send(*group_->channel, static_cast<const std::byte*>(call.in) + begin, size, call.peer,
+                data_tag(number_));
   });
 }
 
-void SendWork::release() noexcept {
+void SendCall::release() noexcept {
   batch_.cancel();
   group_->job->keep(std::move(batch_), std::move(header_));
 }
 
-RecvWork::RecvWork(std::shared_ptr<Group> group, const CommCall& call)
-    : Work(group, call, ++group->num_received[static_cast<size_t>(call.peer)]),
+RecvCall::RecvCall(std::shared_ptr<Group> group, const CommCall& call)
+    : StartedCall(group, call, ++group->num_received[static_cast<size_t>(call.peer)]),
       header_(new std::byte[kMostHeaderBytes]) {
-  group_->channel.recv(header_.get(), kMostHeaderBytes, call.peer, kHeaderTags + call.tag,
-                       arriving_);
+  arriving_.recv(*group_->channel, header_.get(), kMostHeaderBytes, call.peer,
+                 kHeaderTags + call.tag);
 }
 
-bool RecvWork::step() {
+bool RecvCall::step() {
   if (!arrived_) {
     if (!arriving_.done()) return false;
     Header theirs;
@@ -72,19 +72,19 @@ bool RecvWork::step() {
       if (bytes > 0) std::memcpy(call_.out, header_.get() + sizeof(Header), bytes);
     } else {
       for_pieces(bytes, [&](size_t begin, size_t size) {
-        group_->channel.recv(static_cast<std::byte*>(call_.out) + begin, size, call_.peer,
-                             data_tag(theirs.number), batch_);
+        batch_.recv(*group_->channel, static_cast<std::byte*>(call_.out) + begin, size, call_.peer,
+                    data_tag(theirs.number));
       });
     }
   }
   return batch_.done();
 }
 
-void RecvWork::release() noexcept {
+void RecvCall::release() noexcept {
   arriving_.cancel();
   batch_.cancel();
   group_->job->keep(std::move(arriving_), std::move(header_));
   group_->job->keep(std::move(batch_), nullptr);
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::message_comm

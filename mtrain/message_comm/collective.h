@@ -1,20 +1,21 @@
-// The collectives. First every rank sends every other a header, and small data with it, so that all
-// know who has come and whether they agree. Larger data follow in rounds of a few MiB (whole
-// buffers leave the caches and slow MPI down by half): an all_reduce's round is cut into one slice
-// per rank; each rank receives its slice from all, combines them in the order of ranks, and sends
-// the result to all. For the rank's own thread.
+// CollectiveCall: the collectives as messages. First every rank sends every other one a header,
+// which contains small data, so that all know which ranks have started the call and whether they
+// agree. Larger data follow in rounds of a few MiB (whole buffers leave the caches and halve the
+// speed of MPI). A round of all_reduce has one slice per rank: each rank receives its slice from
+// all, combines them in the order of ranks, and sends the result to all. For the rank's own thread.
 #pragma once
 #include <deque>
 #include <memory>
 #include <vector>
 
-#include "work.h"
+#include "mtrain/message_comm/started_call.h"
 
-namespace mtrain::mpi {
+namespace mtrain::message_comm {
 
-class Collective : public Work {
+class CollectiveCall : public StartedCall {
  public:
-  Collective(std::shared_ptr<Group> group, const CommCall& call, std::string_view attached = {});
+  CollectiveCall(std::shared_ptr<Group> group, const CommCall& call,
+                 std::string_view attached = {});
 
   /// What each rank attached to its header, once the call is finished.
   std::string_view attached(int member) const;
@@ -22,7 +23,7 @@ class Collective : public Work {
 
  protected:
   bool step() override;
-  std::vector<int> missing() const override;
+  std::vector<int> missing() override;
   void release() noexcept override;
 
  private:
@@ -77,4 +78,4 @@ class Collective : public Work {
   std::deque<Round> rounds_;
 };
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::message_comm

@@ -1,4 +1,4 @@
-#include "job.h"
+#include "mtrain/message_comm/job.h"
 
 #include <unistd.h>
 
@@ -8,20 +8,21 @@
 #include <thread>
 
 #include "mtrain/base/log.h"
-#include "work.h"
+#include "mtrain/message_comm/started_call.h"
 
-namespace mtrain::mpi {
+namespace mtrain::message_comm {
 
 namespace {
-constexpr int kNoticeTag = 0, kPartTag = 1, kHostTag = 2, kDoorTag = 3, kReadyTag = 4, kGoTag = 5;
+constexpr int kNoticeTag = 0, kPartTag = 1, kHostTag = 2, kDoorTag = 3, kReadyTag = 4, kGoTag = 5,
+              kEndTag = 6;
 constexpr size_t kHostBytes = 64, kDoorBytes = 512;
 using Clock = std::chrono::steady_clock;
 // How long a failed job's processes are given to say what they have to say.
 constexpr auto kGrace = std::chrono::seconds(2);
-constexpr auto kLook =
-    std::chrono::milliseconds(20);  // how often somebody is looked for who is gone
+// How often a starting rank looks whether another one has ended.
+constexpr auto kLook = std::chrono::milliseconds(20);
 
-/// What another process wrote there, which need not end.
+/// What another process wrote there, which need not end with a zero.
 std::string text_in(std::span<const char> memory) {
   return {memory.data(), strnlen(memory.data(), memory.size())};
 }
@@ -35,13 +36,14 @@ bool done_within(Batch& batch, Clock::duration limit) {
 }
 }  // namespace
 
-// Small enough for any MPI to send without the receiver's help.
+// Small enough for any MPI to send before its receive is started.
 struct Job::Notice {
   int32_t rank = -1, error_class = 0;
   char reason[2000] = "";
 };
 
-Job::Job(const CommContext& context) : context_(context), control_(process_.world()) {
+Job::Job(std::unique_ptr<Transport> transport, const CommContext& context)
+    : context_(context), transport_(std::move(transport)), control_(transport_->world()) {
   seen_.resize(static_cast<size_t>(size()));
   incoming_ = std::make_unique<Notice>();
   listen();
@@ -57,15 +59,15 @@ std::vector<std::string> Job::gather_hosts() {
   Batch batch;
   if (rank() == 0)
     for (size_t r = 1; r < n; ++r)
-      control_.recv(all.data() + r * kHostBytes, kHostBytes, static_cast<int>(r), kHostTag, batch);
+      batch.recv(*control_, all.data() + r * kHostBytes, kHostBytes, static_cast<int>(r), kHostTag);
   else
-    control_.send(mine, kHostBytes, 0, kHostTag, batch);
+    batch.send(*control_, mine, kHostBytes, 0, kHostTag);
   finish(batch, "their machines' names");
   if (rank() == 0)
     for (size_t r = 1; r < n; ++r)
-      control_.send(all.data(), all.size(), static_cast<int>(r), kHostTag, batch);
+      batch.send(*control_, all.data(), all.size(), static_cast<int>(r), kHostTag);
   else
-    control_.recv(all.data(), all.size(), 0, kHostTag, batch);
+    batch.recv(*control_, all.data(), all.size(), 0, kHostTag);
   finish(batch, "their machines' names");
   std::vector<std::string> hosts;
   for (size_t r = 0; r < n; ++r)
@@ -73,7 +75,7 @@ std::vector<std::string> Job::gather_hosts() {
   return hosts;
 }
 
-/// All ranks watch, or none: one that cannot be reached would look dead.
+/// All ranks are watched, or none: one that cannot be reached would look dead.
 void Job::start_watch() {
   watch_ = std::make_unique<JobWatch>(rank(), gather_hosts(), context_);
   std::vector<char> door(kDoorBytes, '\0');
@@ -82,9 +84,9 @@ void Job::start_watch() {
     std::string text = watch_->open_door();
     MT_CHECK(text.size() < kDoorBytes, text);
     std::memcpy(door.data(), text.data(), text.size());
-    for (int r = 1; r < size(); ++r) control_.send(door.data(), door.size(), r, kDoorTag, batch);
+    for (int r = 1; r < size(); ++r) batch.send(*control_, door.data(), door.size(), r, kDoorTag);
   } else {
-    control_.recv(door.data(), door.size(), 0, kDoorTag, batch);
+    batch.recv(*control_, door.data(), door.size(), 0, kDoorTag);
   }
   finish(batch, "where the first one listens");
   std::string reason;
@@ -95,15 +97,15 @@ void Job::start_watch() {
   std::vector<char> all(static_cast<size_t>(size()), 1);
   if (rank() == 0)
     for (int r = 1; r < size(); ++r)
-      control_.recv(&all[static_cast<size_t>(r)], 1, r, kReadyTag, batch);
+      batch.recv(*control_, &all[static_cast<size_t>(r)], 1, r, kReadyTag);
   else
-    control_.send(&ready, 1, 0, kReadyTag, batch);
+    batch.send(*control_, &ready, 1, 0, kReadyTag);
   finish(batch, "whether they are connected");
   char go = *std::min_element(all.begin(), all.end());
   if (rank() == 0)
-    for (int r = 1; r < size(); ++r) control_.send(&go, 1, r, kGoTag, batch);
+    for (int r = 1; r < size(); ++r) batch.send(*control_, &go, 1, r, kGoTag);
   else
-    control_.recv(&go, 1, 0, kGoTag, batch);
+    batch.recv(*control_, &go, 1, 0, kGoTag);
   finish(batch, "whether all are connected");
   if (go != 0)
     watch_->begin();
@@ -111,7 +113,7 @@ void Job::start_watch() {
     watch_.reset();
 }
 
-// Nobody watches yet, so the transport is asked whether somebody is gone.
+// The watch has not started yet, so the transport is asked whether a rank has ended.
 void Job::finish(Batch& batch, const char* what) {
   auto limit = context_.timeout.count() > 0 ? Clock::duration(context_.timeout)
                                             : Clock::duration(std::chrono::hours(24));
@@ -128,60 +130,71 @@ void Job::finish(Batch& batch, const char* what) {
   batch = Batch();
 }
 
-void Job::listen() { control_.recv(incoming_.get(), sizeof(Notice), -1, kNoticeTag, listening_); }
+void Job::listen() {
+  listening_.recv(*control_, incoming_.get(), sizeof(Notice), Channel::kAnyRank, kNoticeTag);
+}
 
 Job::~Job() {
   if (watch_) watch_->activity().end();
   bool well = close();
   if (watch_ && well) watch_->end();
   if (!well) {
-    process_.leave();
-    if (failure_->found)
-      process_.abort(static_cast<int>(failure_class_));  // that rank will not say a word
+    // A rank that was found dead or stuck will not report anything.
+    if (failure_->found) transport_->abort(static_cast<int>(failure_class_));
     part();
   }
   listening_.cancel();
 }
 
-// Waits for all ranks to come to their end, so that none is in MPI_Finalize when another one has to
-// end the job: mpirun may crash of that. False when the job failed.
+// Waits for all ranks to come to their end, each of which sends a word to all others: none of them
+// destroys its transport while another one has to end the job (mpirun may crash when one rank is
+// in MPI_Finalize then). False when the job failed.
 bool Job::close() noexcept {
   try {
-    Batch all;
-    if (!failed()) control_.barrier(all);
-    while (!failed() && !all.done()) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    return !failure_;
+    auto words = std::make_unique<std::byte[]>(static_cast<size_t>(size()));
+    Batch batch;
+    std::byte* mine = words.get() + rank();
+    *mine = std::byte{0};
+    bool start = !failed();
+    for (int r = 0; start && r < size(); ++r)
+      if (r != rank()) batch.recv(*control_, words.get() + r, 1, r, kEndTag);
+    for (int r = 0; start && r < size(); ++r)
+      if (r != rank()) batch.send(*control_, mine, 1, r, kEndTag);
+    while (!failed() && !batch.done()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    if (!failure_) return true;
+    batch.cancel();
+    keep(std::move(batch), std::move(words));
   } catch (const std::exception& e) {
     if (!failure_) failure_ = CommFailure{rank(), e.what()};
-    return false;
   }
+  return false;
 }
 
 void Job::part() noexcept {
   try {
-    // The one that failed has the say in the exit status: the others wait for it to end them.
+    // The rank that failed sets the exit status: the others wait for it to end them.
     int leader = std::max(failure_->rank, 0);
     Batch batch;
     char word = 0;
     std::vector<char> words(static_cast<size_t>(size()));
     if (rank() == leader) {
       for (int r = 0; r < size(); ++r)
-        if (r != leader) control_.recv(&words[static_cast<size_t>(r)], 1, r, kPartTag, batch);
+        if (r != leader) batch.recv(*control_, &words[static_cast<size_t>(r)], 1, r, kPartTag);
       done_within(batch, kGrace);
     } else {
-      control_.send(&word, 1, leader, kPartTag, batch);
+      batch.send(*control_, &word, 1, leader, kPartTag);
       done_within(batch, kGrace);
-      Batch never;  // a transport may learn of its end only where it looks
-      control_.recv(&word, 1, leader, kPartTag, never);
+      Batch never;  // a transport may find that it is to end only while it is asked
+      never.recv(*control_, &word, 1, leader, kPartTag);
       done_within(never, 5 * kGrace);
     }
   } catch (const std::exception&) {
-    // MPI itself is broken; what is left is to end.
+    // The transport itself is broken; what is left is to end.
   }
-  process_.abort(static_cast<int>(failure_class_));
+  transport_->abort(static_cast<int>(failure_class_));
 }
 
-void Job::remove(Work& work) { std::erase(active_, &work); }
+void Job::remove(StartedCall& call) { std::erase(active_, &call); }
 
 void Job::progress() {
   for (size_t i = 0; i < active_.size() && !failure_;) {
@@ -207,11 +220,11 @@ void Job::fail(CommFailure failure, ErrorClass error_class) noexcept {
     notice->reason[length] = '\0';
     Batch batch;
     for (int r = 0; r < size(); ++r)
-      if (r != rank()) control_.send(notice, sizeof(Notice), r, kNoticeTag, batch);
+      if (r != rank()) batch.send(*control_, notice, sizeof(Notice), r, kNoticeTag);
     done_within(batch, kGrace);
     keep(std::move(batch), std::move(memory));
   } catch (const std::exception& e) {
-    // The others will learn of it when this process ends.
+    // The others find out when this process ends.
     if (!failure_) failure_ = CommFailure{rank(), e.what()};
   }
 }
@@ -240,7 +253,7 @@ std::string Job::last_seen(int world_rank) const {
 }
 
 void Job::keep(Batch batch, std::unique_ptr<std::byte[]> memory) {
-  kept_.emplace_back(std::move(batch), std::move(memory));
+  kept_.emplace_back(std::move(memory), std::move(batch));
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::message_comm

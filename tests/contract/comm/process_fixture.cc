@@ -1,19 +1,20 @@
-// Ranks as processes: every process of an MPI job runs the suite, and each says at its end whether
-// it passed.
+// Ranks as processes over a transport: every process of a job runs the suite, and each prints at
+// its end whether it passed.
 //   mpirun -n 4 test_comm_mpi -tce="comm fails:*"
-// A failing job is a job of its own: one test case of "comm fails:" per mpirun, which ends with a
-// peer's exit status.
+// A failing case is a job of its own: one test case of "comm fails:" per start, which ends with the
+// exit status of a peer error. process_suite.sh runs all of them.
 #define DOCTEST_CONFIG_IMPLEMENT
+#include "contract/comm/process_fixture.h"
+
 #include <cstdio>
 #include <cstdlib>
 
-#include "communicator.h"
-#include "contract/comm/fixture.h"
+#include "mtrain/message_comm/message_communicator.h"
 
 namespace mtrain::contract {
 
 namespace {
-class MpiFixture final : public CommFixture {
+class ProcessFixture final : public CommFixture {
  public:
   std::vector<int> sizes() const override {
     std::vector<int> all;
@@ -38,7 +39,9 @@ class MpiFixture final : public CommFixture {
 
  private:
   Communicator& world(std::chrono::milliseconds timeout) {
-    if (!world_) world_ = std::make_unique<mpi::MpiCommunicator>(mpi::make_world({timeout}));
+    if (!world_)
+      world_ = std::make_unique<message_comm::MessageCommunicator>(make_transport(),
+                                                                   CommContext{timeout});
     return *world_;
   }
   static int size_given() {
@@ -50,13 +53,13 @@ class MpiFixture final : public CommFixture {
   std::unique_ptr<Communicator> world_;
 };
 
-MpiFixture& lab() {
-  static MpiFixture instance;
+ProcessFixture& fixture() {
+  static ProcessFixture instance;
   return instance;
 }
 }  // namespace
 
-CommFixture& comm_fixture() { return lab(); }
+CommFixture& comm_fixture() { return fixture(); }
 
 }  // namespace mtrain::contract
 
@@ -65,6 +68,6 @@ int main(int argc, char** argv) {
   int failed = context.run();
   std::printf("%s\n", failed == 0 ? "this rank passed" : "this rank FAILED");
   std::fflush(stdout);
-  mtrain::contract::lab().end();  // ends the process here when the job has failed
+  mtrain::contract::fixture().end();  // ends the process here when the job has failed
   return failed;
 }

@@ -1,11 +1,11 @@
-#include "collective.h"
+#include "mtrain/message_comm/collective.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "mtrain/comm/reduce.h"
 
-namespace mtrain::mpi {
+namespace mtrain::message_comm {
 
 namespace {
 
@@ -27,9 +27,9 @@ void copy_bytes(void* to, const void* from, size_t bytes) {
 
 }  // namespace
 
-Collective::Collective(std::shared_ptr<Group> group, const CommCall& call,
-                       std::string_view attached)
-    : Work(group, call, ++group->num_collectives),
+CollectiveCall::CollectiveCall(std::shared_ptr<Group> group, const CommCall& call,
+                               std::string_view attached)
+    : StartedCall(group, call, ++group->num_collectives),
       send_counts_(call.send_counts.begin(), call.send_counts.end()),
       recv_counts_(call.recv_counts.begin(), call.recv_counts.end()),
       headers_(new std::byte[2 * static_cast<size_t>(n()) * kMostHeaderBytes]),
@@ -40,17 +40,19 @@ Collective::Collective(std::shared_ptr<Group> group, const CommCall& call,
   send_headers(attached);
 }
 
-std::byte* Collective::header_from(int member) const {
+std::byte* CollectiveCall::header_from(int member) const {
   return headers_.get() + static_cast<size_t>(member) * kMostHeaderBytes;
 }
-std::byte* Collective::header_to(int member) const {
+std::byte* CollectiveCall::header_to(int member) const {
   return headers_.get() + static_cast<size_t>(n() + member) * kMostHeaderBytes;
 }
 
-int Collective::tag(int phase) const { return static_cast<int>(number_ % kTagWindow) * 4 + phase; }
+int CollectiveCall::tag(int phase) const {
+  return static_cast<int>(number_ % kTagWindow) * 4 + phase;
+}
 
 // Where in this rank's input the elements for `member` are.
-Collective::Block Collective::to(int member) const {
+CollectiveCall::Block CollectiveCall::to(int member) const {
   switch (call_.kind) {
     case CommKind::all_reduce:
     case CommKind::all_gather:
@@ -71,7 +73,7 @@ Collective::Block Collective::to(int member) const {
 }
 
 // Where in this rank's output the elements from `member` belong; for reductions, how many come.
-Collective::Block Collective::from(int member) const {
+CollectiveCall::Block CollectiveCall::from(int member) const {
   switch (call_.kind) {
     case CommKind::all_reduce:
     case CommKind::reduce_scatter:
@@ -91,14 +93,14 @@ Collective::Block Collective::from(int member) const {
   }
 }
 
-bool Collective::in_header(int64_t count) const { return bytes(count) <= Header::kMostInline; }
+bool CollectiveCall::in_header(int64_t count) const { return bytes(count) <= Header::kMostInline; }
 
-void Collective::send_headers(std::string_view attached) {
-  // Those that may come first are asked for first.
+void CollectiveCall::send_headers(std::string_view attached) {
+  // Receives are started first: some headers may have arrived already.
   for (int r = 0; r < n(); ++r) {
     if (r == me()) continue;
     header_index_[static_cast<size_t>(r)] = static_cast<size_t>(r < me() ? r : r - 1);
-    group_->channel.recv(header_from(r), kMostHeaderBytes, r, tag(kHeaderPhase), headers_in_);
+    headers_in_.recv(*group_->channel, header_from(r), kMostHeaderBytes, r, tag(kHeaderPhase));
   }
   for (int r = 0; r < n(); ++r) {
     Header header{.number = number_,
@@ -110,7 +112,7 @@ void Collective::send_headers(std::string_view attached) {
                   .reduce = call_.reduce,
                   .dtype = call_.dtype,
                   .uneven = call_.uneven};
-    // This rank's own is laid where those of the others arrive.
+    // This rank's own header is written where those of the others arrive.
     std::byte* place = r == me() ? header_from(r) : header_to(r);
     size_t length = sizeof(Header);
     std::memcpy(place, &header, length);
@@ -122,19 +124,19 @@ void Collective::send_headers(std::string_view attached) {
       copy_bytes(place + length, at(call_.in, bytes(block.begin)), bytes(block.count));
       length += bytes(block.count);
     }
-    if (r != me()) group_->channel.send(place, length, r, tag(kHeaderPhase), headers_out_);
+    if (r != me()) headers_out_.send(*group_->channel, place, length, r, tag(kHeaderPhase));
   }
   came_[static_cast<size_t>(me())] = true;
   calls_[static_cast<size_t>(me())] = call_;
   num_came_ = 1;
 }
 
-std::string_view Collective::attached(int member) const {
+std::string_view CollectiveCall::attached(int member) const {
   const std::byte* place = header_from(member) + sizeof(Header);
   return {reinterpret_cast<const char*>(place + 1), static_cast<size_t>(place[0])};
 }
 
-bool Collective::headers_are_in() {
+bool CollectiveCall::headers_are_in() {
   for (int r = 0; r < n() && num_came_ < n(); ++r) {
     auto index = static_cast<size_t>(r);
     if (came_[index] || !headers_in_.done(header_index_[index])) continue;
@@ -150,7 +152,7 @@ bool Collective::headers_are_in() {
   return num_came_ == n();
 }
 
-bool Collective::step() {
+bool CollectiveCall::step() {
   if (!in_rounds_) {
     if (!headers_are_in()) return false;
     in_rounds_ = true;
@@ -160,7 +162,7 @@ bool Collective::step() {
   return step_rounds() && headers_out_.done();
 }
 
-void Collective::take_from_headers() {
+void CollectiveCall::take_from_headers() {
   auto data = [this](int member) { return header_from(member) + sizeof(Header); };
   if (reduces()) {
     if (!in_header(call_.count)) return;
@@ -181,7 +183,7 @@ void Collective::take_from_headers() {
   }
 }
 
-void Collective::plan_rounds() {
+void CollectiveCall::plan_rounds() {
   extent_ = call_.count;
   for (int r = 0; r < n() && call_.uneven; ++r)
     if (r != me()) extent_ = std::max({extent_, to(r).count, from(r).count});
@@ -190,7 +192,7 @@ void Collective::plan_rounds() {
   step_ = share / static_cast<int64_t>(size_of(call_.dtype));
 }
 
-bool Collective::step_rounds() {
+bool CollectiveCall::step_rounds() {
   while (next_ < extent_ && rounds_.size() < kRoundsAtOnce) {
     rounds_.push_back({.begin = next_, .count = std::min(step_, extent_ - next_)});
     next_ += step_;
@@ -218,24 +220,25 @@ bool Collective::step_rounds() {
   return rounds_.empty() && next_ >= extent_;
 }
 
-Collective::Block Collective::slice(const Round& round, int member) const {
+CollectiveCall::Block CollectiveCall::slice(const Round& round, int member) const {
   if (call_.kind == CommKind::reduce_scatter)
     return {member * call_.count + round.begin, round.count};
   int64_t begin = round.count * member / n(), end = round.count * (member + 1) / n();
   return {round.begin + begin, end - begin};
 }
 
-void Collective::send(int to, const void* data, Block block, int phase, Batch& batch) {
+void CollectiveCall::send(int to, const void* data, Block block, int phase, Batch& batch) {
   if (block.count > 0)
-    group_->channel.send(at(data, bytes(block.begin)), bytes(block.count), to, tag(phase), batch);
+    batch.send(*group_->channel, at(data, bytes(block.begin)), bytes(block.count), to, tag(phase));
 }
 
-void Collective::recv(int from, void* data, Block block, int phase, Batch& batch) {
+void CollectiveCall::recv(int from, void* data, Block block, int phase, Batch& batch) {
   if (block.count > 0)
-    group_->channel.recv(at(data, bytes(block.begin)), bytes(block.count), from, tag(phase), batch);
+    batch.recv(*group_->channel, at(data, bytes(block.begin)), bytes(block.count), from,
+               tag(phase));
 }
 
-void Collective::post(Round& round) {
+void CollectiveCall::post(Round& round) {
   if (call_.kind == CommKind::reduce_scatter || (two_phases() && round.phase == 0))
     post_scatter(round);
   else if (two_phases())
@@ -245,7 +248,7 @@ void Collective::post(Round& round) {
 }
 
 // Each rank gets its slice: from every rank to be combined, or from the root.
-void Collective::post_scatter(Round& round) {
+void CollectiveCall::post_scatter(Round& round) {
   Block mine = slice(round, me());
   if (call_.kind == CommKind::broadcast) {
     if (me() != call_.peer) return recv(call_.peer, call_.out, mine, 0, round.batch);
@@ -264,7 +267,7 @@ void Collective::post_scatter(Round& round) {
   }
 }
 
-void Collective::finish_scatter(Round& round) {
+void CollectiveCall::finish_scatter(Round& round) {
   if (!reduces()) return;
   Block mine = slice(round, me());
   std::vector<const void*> inputs;
@@ -277,7 +280,7 @@ void Collective::finish_scatter(Round& round) {
 }
 
 // Every rank sends its slice to all that lack it.
-void Collective::post_gather(Round& round) {
+void CollectiveCall::post_gather(Round& round) {
   bool root_has_all = call_.kind == CommKind::broadcast;
   for (int i = 1; i < n(); ++i) {
     int r = (me() + i) % n();
@@ -289,7 +292,7 @@ void Collective::post_gather(Round& round) {
   }
 }
 
-void Collective::post_exchange(Round& round) {
+void CollectiveCall::post_exchange(Round& round) {
   auto part = [&round](Block block) {
     int64_t count = std::min(round.count, block.count - round.begin);
     return Block{block.begin + round.begin, std::max<int64_t>(count, 0)};
@@ -304,14 +307,14 @@ void Collective::post_exchange(Round& round) {
   }
 }
 
-std::vector<int> Collective::missing() const {
+std::vector<int> CollectiveCall::missing() {
   std::vector<int> ranks = headers_in_.peers_missing();
-  for (const Round& round : rounds_)
+  for (Round& round : rounds_)
     for (int r : round.batch.peers_missing()) ranks.push_back(r);
   return ranks;
 }
 
-void Collective::release() noexcept {
+void CollectiveCall::release() noexcept {
   headers_in_.cancel();
   group_->job->keep(std::move(headers_in_), nullptr);
   group_->job->keep(std::move(headers_out_), std::move(headers_));
@@ -321,4 +324,4 @@ void Collective::release() noexcept {
   }
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::message_comm

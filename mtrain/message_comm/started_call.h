@@ -1,32 +1,33 @@
-// Work: a started call of an MPI group, and Group, what it belongs to. Calls make progress only
-// inside calls of this rank: whoever waits for one advances them all. For the rank's own thread.
+// StartedCall: a call of a group that was started, and Group, what it belongs to. Calls make
+// progress only while their rank is inside a call: waiting for one advances them all. For the
+// rank's own thread.
 #pragma once
 #include <array>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "job.h"
+#include "mtrain/message_comm/job.h"
 
-namespace mtrain::mpi {
+namespace mtrain::message_comm {
 
 struct Group {
   std::shared_ptr<Job> job;
-  Channel channel;
+  std::unique_ptr<Channel> channel;
   std::string name;
   std::vector<int> world_ranks;
   uint64_t num_collectives = 0;
   std::vector<uint64_t> num_sent, num_received;  // messages to and from each rank
 
-  Group(std::shared_ptr<Job> job_in, Channel channel_in, std::string name_in,
+  Group(std::shared_ptr<Job> job_in, std::unique_ptr<Channel> channel_in, std::string name_in,
         std::vector<int> world_ranks_in);
-  int rank() const { return channel.rank(); }
-  int size() const { return channel.size(); }
+  int rank() const { return channel->rank(); }
+  int size() const { return channel->size(); }
   int world(int member) const { return world_ranks[static_cast<size_t>(member)]; }
 };
 
-/// What travels before the data of a call, so that ranks can see whether they agree. Small data
-/// follow it at once.
+/// What is sent before the data of a call, so that ranks can check whether they agree. Small data
+/// follow it in the same message.
 struct Header {
   static constexpr size_t kMostInline = 2048;
   uint64_t number = 0;
@@ -42,31 +43,32 @@ struct Header {
 };
 inline constexpr size_t kMostHeaderBytes = sizeof(Header) + Header::kMostInline;
 
-class Work : public Pending::Work {
+class StartedCall : public Pending::Work {
  public:
-  Work(std::shared_ptr<Group> group, const CommCall& call, uint64_t number);
-  ~Work() override;
-  Work(const Work&) = delete;
-  Work& operator=(const Work&) = delete;
+  StartedCall(std::shared_ptr<Group> group, const CommCall& call, uint64_t number);
+  ~StartedCall() override;
+  StartedCall(const StartedCall&) = delete;
+  StartedCall& operator=(const StartedCall&) = delete;
 
   bool done() override;
   void wait() override;
   void drop() noexcept override;
 
-  /// Makes progress without blocking; true when all is through. A disagreement fails the job.
+  /// Makes progress without blocking; true when the call is finished. A disagreement fails the job.
   bool advance();
 
  protected:
   virtual bool step() = 0;
-  /// Ranks of the group that have not yet done their share.
-  virtual std::vector<int> missing() const = 0;
-  /// Hands what MPI may still touch to the job, which has failed.
+  /// Ranks of the group that the call still waits for.
+  virtual std::vector<int> missing() = 0;
+  /// Hands memory that the transport may still touch to the job, which has failed.
   virtual void release() noexcept = 0;
-  /// Looks at what `from` sent: false, and the job has failed, when it does not fit `mine`, whose
-  /// count is what `from` is to send. `sent`, of the uneven form, is what this rank sends there.
+  /// Checks the header of `from`: false, and the job has failed, when it does not agree with
+  /// `mine`, whose count is what `from` is to send. `sent`, of the uneven form, is what this rank
+  /// sends there.
   bool fits(int from, const Header& theirs, const CommCall& mine, int64_t sent = 0);
   std::string place() const;
-  /// Part of the call's data has come through: it takes long, but it is not stuck.
+  /// Part of the call's data has arrived: the call takes long, but it is not stuck.
   void data_moved() {
     if (RankActivity* activity = group_->job->activity()) activity->tick();
   }
@@ -81,4 +83,4 @@ class Work : public Pending::Work {
   bool complete_ = false;
 };
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::message_comm

@@ -1,11 +1,12 @@
 #!/bin/sh
-# mpi_suite.sh works|fails RANKS MPIRUN SUITE: the comm suite as an MPI job. A failing case ends its job, so each has its own;
-# that a case passed is said by every rank, since the status of a job that was ended on purpose is never 0.
-part=$1 ranks=$2 mpirun=$3 suite=$4
+# process_suite.sh works|fails RANKS LAUNCHER SUITE: the comm suite as a job of processes, started by `LAUNCHER -n RANKS SUITE …`: mpirun,
+# or meet.sh. A failing case ends its job, so each case has a job of its own, and every rank prints that it passed: the status of a job
+# that was ended on purpose is never 0.
+part=$1 ranks=$2 launcher=$3 suite=$4
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1
 if [ "$part" = works ]; then
-  exec "$mpirun" -n "$ranks" "$suite" --no-colors=true -tce="comm fails:*"
+  exec "$launcher" -n "$ranks" "$suite" --no-colors=true -tce="comm fails:*"
 fi
 output=$(mktemp) names=$(mktemp)
 trap 'rm -f "$output" "$names"' EXIT
@@ -14,7 +15,7 @@ trap 'rm -f "$output" "$names"' EXIT
 bad=0
 while IFS= read -r name; do
   filter=$(printf %s "$name" | tr ',' '?')  # doctest parts filters at commas
-  timeout -k 10 900 "$mpirun" -n "$ranks" "$suite" --no-colors=true -tc="$filter" >"$output" 2>&1 </dev/null
+  timeout -k 10 900 "$launcher" -n "$ranks" "$suite" --no-colors=true -tc="$filter" >"$output" 2>&1 </dev/null
   status=$?
   passed=$(grep -c "this rank passed" "$output")
   ran=$(grep -c "test cases: *1 |" "$output")

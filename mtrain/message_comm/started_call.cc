@@ -1,18 +1,18 @@
-#include "work.h"
+#include "mtrain/message_comm/started_call.h"
 
 #include <sched.h>
 
 #include <algorithm>
 #include <thread>
 
-namespace mtrain::mpi {
+namespace mtrain::message_comm {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Waiting costs a core, which another rank may need: after a first moment it is offered at every
-// look, and after a few milliseconds the rank sleeps between looks.
+// A waiting rank occupies a core, which another rank may need: after a first moment it yields the
+// core at every look, and after a few milliseconds it sleeps between looks.
 void idle(int64_t looks) {
   if (looks < 50) return;
   if (looks < 5000)
@@ -23,7 +23,7 @@ void idle(int64_t looks) {
 
 }  // namespace
 
-Group::Group(std::shared_ptr<Job> job_in, Channel channel_in, std::string name_in,
+Group::Group(std::shared_ptr<Job> job_in, std::unique_ptr<Channel> channel_in, std::string name_in,
              std::vector<int> world_ranks_in)
     : job(std::move(job_in)),
       channel(std::move(channel_in)),
@@ -42,18 +42,18 @@ CommCall Header::call() const {
           .uneven = uneven != 0};
 }
 
-Work::Work(std::shared_ptr<Group> group, const CommCall& call, uint64_t number)
+StartedCall::StartedCall(std::shared_ptr<Group> group, const CommCall& call, uint64_t number)
     : group_(std::move(group)), call_(call), number_(number) {
   group_->job->add(*this);
 }
 
-Work::~Work() { group_->job->remove(*this); }
+StartedCall::~StartedCall() { group_->job->remove(*this); }
 
-std::string Work::place() const {
+std::string StartedCall::place() const {
   return call_place(call_, number_, group_->name, group_->world_ranks);
 }
 
-bool Work::advance() {
+bool StartedCall::advance() {
   if (complete_) return true;
   complete_ = step();
   if (RankActivity* activity = group_->job->activity(); complete_ && activity)
@@ -61,18 +61,18 @@ bool Work::advance() {
   return complete_;
 }
 
-bool Work::done() {
+bool StartedCall::done() {
   group_->job->progress();
-  // What all ranks had come to before the failure is still finished.
+  // A call that all ranks had started before the failure is still finished.
   if (!complete_ && group_->job->failed() && !advance()) leave();
   return complete_;
 }
 
-void Work::wait() {
+void StartedCall::wait() {
   Job& job = *group_->job;
   auto limit = job.context().timeout;
   Clock::time_point begin;
-  struct Waiting {  // told once it is no longer a matter of a moment
+  struct Waiting {  // reported only when it takes longer than a moment
     RankActivity* activity = nullptr;
     ~Waiting() {
       if (activity) activity->end_wait();
@@ -90,7 +90,7 @@ void Work::wait() {
   }
 }
 
-void Work::drop() noexcept {
+void StartedCall::drop() noexcept {
   if (complete_) return;
   group_->job->fail(
       {group_->world(group_->rank()), cat("it dropped ", place(), " before it was finished")},
@@ -98,12 +98,12 @@ void Work::drop() noexcept {
   release();
 }
 
-void Work::leave() {
+void StartedCall::leave() {
   release();
   throw peer_error(group_->job->failure(), group_->world(group_->rank()), place());
 }
 
-void Work::give_up(Clock::duration waited) {
+void StartedCall::give_up(Clock::duration waited) {
   std::vector<std::string> absent;
   std::vector<int> ranks = missing();
   std::sort(ranks.begin(), ranks.end());
@@ -121,7 +121,7 @@ void Work::give_up(Clock::duration waited) {
               "see what that rank was doing; the limit is the communicator's timeout");
 }
 
-bool Work::fits(int from, const Header& theirs, const CommCall& mine, int64_t sent) {
+bool StartedCall::fits(int from, const Header& theirs, const CommCall& mine, int64_t sent) {
   group_->job->saw(group_->world(from), theirs.kind, theirs.number, group_->name);
   bool uneven_fits = theirs.uneven == 0 || (theirs.count == mine.count && theirs.expected == sent);
   if (agree(mine, theirs.call()) && uneven_fits) return true;
@@ -131,4 +131,4 @@ bool Work::fits(int from, const Header& theirs, const CommCall& mine, int64_t se
   return false;
 }
 
-}  // namespace mtrain::mpi
+}  // namespace mtrain::message_comm

@@ -1,0 +1,234 @@
+#include "mtrain/autograd/ops/compositions.h"
+
+#include "mtrain/kernel/dropout.h"
+
+namespace mtrain::plain {
+namespace {
+
+struct Convert {  // y = x in another dtype
+  DType to = DType::f32, from = DType::f32;
+  Tensor forward(Run& run, const Tensor& x) {
+    from = x.dtype();
+    Tensor y = run.empty(x.shape(), to);
+    run.copy(y, x);
+    return y;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    auto [dx, accumulate] = g[0].slot(run, dy.shape(), from);
+    accumulate ? run.accumulate(dx, dy) : run.copy(dx, dy);
+  }
+};
+
+struct Unary {  // y = f(x + shift)
+  UnaryKind kind = UnaryKind::sigmoid;
+  float shift = 0;
+  Tensor x, y;
+
+  static Tensor value(Run& run, UnaryKind kind, const Tensor& x, float shift) {
+    Tensor y = run.empty(x.shape(), x.dtype());
+    run.kernels().unary(run.stream(), {.x = x.raw(),
+                                       .y = y.raw(),
+                                       .count = x.numel(),
+                                       .kind = kind,
+                                       .shift = shift,
+                                       .dtype = x.dtype()});
+    return y;
+  }
+  Tensor forward(Run& run, const Tensor& x_in) {
+    x = x_in.detach();
+    y = value(run, kind, x, shift);
+    return y;
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+    GradMode off(run, false);
+    g[0].give(run, mul(dy, slope(run)));
+  }
+  Tensor slope(Run& run) const {
+    if (kind == UnaryKind::sigmoid) return add(y, scale(mul(y, y), -1));   // y (1 - y)
+    if (kind == UnaryKind::rsqrt) return scale(mul(mul(y, y), y), -0.5f);  // -y³ / 2
+    MT_CHECK(kind == UnaryKind::normal_cdf, "no derivative of a density");
+    return value(run, UnaryKind::normal_pdf, x, shift);
+  }
+};
+
+/// What sums of rows are products with: a row of ones, and for each row the index of that row.
+struct Ones {
+  Tensor row, source;
+  Ones(Run& run, int64_t rows, int64_t cols)
+      : row(run.empty({1, cols}, DType::f32)), source(run.zeros({rows}, DType::i32)) {
+    run.fill(row, 1);
+  }
+};
+
+/// out[t] = sum of row t of x[T,D]; float.
+Tensor sums_of_rows(Run& run, const Tensor& x) {
+  Ones ones(run, x.size(0), x.size(1));
+  Tensor out = run.empty({x.size(0)}, DType::f32);
+  run.kernels().row_dots(run.stream(), {.a = x.raw(),
+                                        .b = ones.row.raw(),
+                                        .source = ones.source.data<int32_t>(),
+                                        .out = out.data<float>(),
+                                        .rows = x.size(0),
+                                        .cols = x.size(1),
+                                        .group = 1,
+                                        .fan = 1,
+                                        .dtype = x.dtype()});
+  return out;
+}
+/// y[t,d] = v[t]; float.
+Tensor spread(Run& run, const Tensor& v, int64_t cols) {
+  Ones ones(run, v.numel(), cols);
+  Tensor y = run.empty({v.numel(), cols}, DType::f32);
+  run.kernels().gather_sum(run.stream(), {.x = ones.row.raw(),
+                                          .source = ones.source.data<int32_t>(),
+                                          .weights = v.data<float>(),
+                                          .weight_of = nullptr,
+                                          .addend = nullptr,
+                                          .y = y.raw(),
+                                          .rows = v.numel(),
+                                          .cols = cols,
+                                          .fan = 1,
+                                          .dtype = DType::f32});
+  return y;
+}
+
+struct SumRows {  // y[T] = sums of the rows of x[T,D];  dx[t,d] = dy[t]
+  int64_t cols = 0;
+  Tensor forward(Run& run, const Tensor& x) {
+    cols = x.size(1);
+    return sums_of_rows(run, x);
+  }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, spread(run, dy, cols)); }
+};
+struct Spread {  // y[t,d] = v[t];  dv = sums of the rows of dy
+  int64_t cols = 0;
+  Tensor forward(Run& run, const Tensor& v) { return spread(run, v, cols); }
+  void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, sums_of_rows(run, dy)); }
+};
+
+Tensor convert(const Tensor& x, DType to) {
+  return x.dtype() == to ? x : apply(Convert{.to = to}, x);
+}
+Tensor in_float(const Tensor& x) { return convert(x, DType::f32); }
+Tensor unary(const Tensor& x, UnaryKind kind, float shift = 0) {
+  require_kernel(x.run(), x.run().kernels().unary, "unary");
+  return apply(Unary{.kind = kind, .shift = shift}, x);
+}
+/// The mean of each row of x[T,D].
+Tensor row_means(const Tensor& x) {
+  require_kernel(x.run(), x.run().kernels().row_dots, "row_dots");
+  return scale(apply(SumRows{}, x), 1.0f / static_cast<float>(x.size(1)));
+}
+/// v[T] in each of D columns.
+Tensor in_columns(const Tensor& v, int64_t cols) {
+  require_kernel(v.run(), v.run().kernels().gather_sum, "gather_sum");
+  return apply(Spread{.cols = cols}, v);
+}
+/// w[D] in each of T rows.
+Tensor in_rows(const Tensor& w, int64_t rows) {
+  return embedding(in_float(w).view({1, w.numel()}), w.run().zeros({rows}, DType::i32));
+}
+
+}  // namespace
+
+Tensor silu_mul(const Tensor& gate, const Tensor& up) {
+  Tensor g = in_float(gate);
+  return convert(mul(mul(g, unary(g, UnaryKind::sigmoid)), in_float(up)), gate.dtype());
+}
+
+Tensor gelu(const Tensor& x_in, GeluKind kind) {
+  Tensor x = in_float(x_in);
+  if (kind == GeluKind::erf) return convert(mul(x, unary(x, UnaryKind::normal_cdf)), x_in.dtype());
+  constexpr float kCubic = 0.044715f, kTwoC = 1.5957691216057308f;  // 2 sqrt(2/π)
+  Tensor inner = scale(add(x, scale(mul(mul(x, x), x), kCubic)), kTwoC);
+  return convert(mul(x, unary(inner, UnaryKind::sigmoid)), x_in.dtype());
+}
+
+Tensor rms_norm(const Tensor& x_in, const Tensor& w, float eps) {
+  Tensor x = in_float(x_in);
+  Tensor rstd = unary(row_means(mul(x, x)), UnaryKind::rsqrt, eps);
+  Tensor y = mul(mul(x, in_columns(rstd, x.size(1))), in_rows(w, x.size(0)));
+  return convert(y, x_in.dtype());
+}
+
+Tensor layer_norm(const Tensor& x_in, const Tensor& w, const Tensor& b, float eps) {
+  Tensor x = in_float(x_in);
+  int64_t rows = x.size(0), cols = x.size(1);
+  Tensor centred = add(x, in_columns(scale(row_means(x), -1), cols));
+  Tensor rstd = unary(row_means(mul(centred, centred)), UnaryKind::rsqrt, eps);
+  Tensor y = mul(mul(centred, in_columns(rstd, cols)), in_rows(w, rows));
+  if (b.defined()) y = add(y, in_rows(b, rows));
+  return convert(y, x_in.dtype());
+}
+
+Tensor dropout(const Tensor& x, float p, uint64_t name_key, const std::vector<RowRange>& tokens) {
+  Run& run = x.run();
+  RngStream rng(run.seed(), name_key, run.step);
+  std::vector<float> factors;
+  factors.reserve(static_cast<size_t>(x.numel()));
+  for (const RowRange& some : tokens)
+    for (int64_t i = 0; i < some.rows * x.size(1); ++i)
+      factors.push_back(dropout_factor(rng, some.row * x.size(1) + i, p, 1.0f / (1.0f - p)));
+  Tensor mask = run.from_host<float>(factors, x.shape());
+  return convert(mul(in_float(x), mask), x.dtype());
+}
+
+void rotate(const Tensor& qkv, const HeadLayout& layout, const RopeTable& table,
+            const Tensor& positions, bool inverse) {
+  Run& run = qkv.run();
+  GradMode off(run, false);
+  require_kernel(run, run.kernels().copy_blocks, "copy_blocks");
+  const int64_t tokens = qkv.size(0), groups = layout.groups, half = table.cos.size(1);
+  const Shape parts = {tokens, groups * half};
+  // A row of the table for each token, in each of its groups.
+  auto angles = [&](const Tensor& rows) {
+    Tensor of_token = embedding(rows, positions.view({tokens})), out = run.empty(parts, DType::f32);
+    for (int64_t g = 0; g < groups; ++g)
+      run.kernels().copy_blocks(run.stream(), {.src = of_token.raw(),
+                                               .dst = out.data<float>() + g * half,
+                                               .outer = tokens,
+                                               .inner = 1,
+                                               .count = half,
+                                               .src_outer = half,
+                                               .src_inner = 0,
+                                               .dst_outer = groups * half,
+                                               .dst_inner = 0,
+                                               .accumulate = false,
+                                               .dtype = DType::f32});
+    return out;
+  };
+  Tensor cos = angles(table.cos), sin = scale(angles(table.sin), inverse ? -1 : 1);
+  // Elements first … first + half of each group of qkv, and a tensor [T, G * half] of that dtype.
+  auto move = [&](const Tensor& part, int64_t first, bool back) {
+    void* there = static_cast<char*>(qkv.raw()) + static_cast<size_t>(first) * size_of(qkv.dtype());
+    CopyBlocksArgs args{.src = there,
+                        .dst = part.raw(),
+                        .outer = tokens,
+                        .inner = groups,
+                        .count = half,
+                        .src_outer = layout.width(),
+                        .src_inner = layout.group_stride(),
+                        .dst_outer = groups * half,
+                        .dst_inner = half,
+                        .accumulate = false,
+                        .dtype = qkv.dtype()};
+    if (back) {
+      args.src = part.raw(), args.dst = there;
+      std::swap(args.src_outer, args.dst_outer), std::swap(args.src_inner, args.dst_inner);
+    }
+    run.kernels().copy_blocks(run.stream(), args);
+  };
+  auto taken = [&](int64_t first) {
+    Tensor part = run.empty(parts, qkv.dtype());
+    move(part, first, false);
+    return in_float(part);
+  };
+  for (int64_t head = 0; head <= layout.queries_per_group(); ++head) {
+    int64_t first = head * layout.head_dim;
+    Tensor a = taken(first), b = taken(first + half);
+    move(convert(add(mul(a, cos), scale(mul(b, sin), -1)), qkv.dtype()), first, true);
+    move(convert(add(mul(b, cos), mul(a, sin)), qkv.dtype()), first + half, true);
+  }
+}
+
+}  // namespace mtrain::plain

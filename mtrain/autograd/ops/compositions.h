@@ -1,0 +1,52 @@
+// The plain form of each fused op: a composition of smaller ops that says what the op computes. A
+// backend that lacks the fused kernels runs it, and the tests of the contract compare the fused
+// kernels with it. Computed in float and rounded once, like the fused kernels; gradients come from
+// the tape. The kernels that compositions stand on have none: add, mul, unary, cast, copy_blocks,
+// column_sum, embedding, gather_sum and row_dots. Shapes and arguments as in ops.h. For the
+// rank's thread.
+#pragma once
+#include <utility>
+
+#include "mtrain/autograd/ops.h"
+
+namespace mtrain::plain {
+
+/// gate * sigmoid(gate) * up.
+Tensor silu_mul(const Tensor& gate_TF, const Tensor& up_TF);
+/// x * Φ(x), or x * sigmoid(2 sqrt(2/π) (x + 0.044715 x³)).
+Tensor gelu(const Tensor& x, GeluKind kind);
+/// x * rsqrt(mean(x * x) + eps) * w.
+Tensor rms_norm(const Tensor& x_TD, const Tensor& w_D, float eps);
+/// (x - mean(x)) * rsqrt(mean((x - mean(x))²) + eps) * w + b.
+Tensor layer_norm(const Tensor& x_TD, const Tensor& w_D, const Tensor& b_D, float eps);
+/// x * factors; a factor is 1/(1-p), or 0 where the draw of the element's number drops it.
+/// `tokens`: which token each range of the rows of x is.
+Tensor dropout(const Tensor& x_TD, float p, uint64_t name_key, const std::vector<RowRange>& tokens);
+/// Turns the heads of qkv in place: (a, b) becomes (a cos - b sin, b cos + a sin). No node.
+void rotate(const Tensor& qkv, const HeadLayout& layout, const RopeTable& table,
+            const Tensor& positions_T, bool inverse);
+
+}  // namespace mtrain::plain
+
+namespace mtrain {
+
+/// Runs an op by its kernels where the backend has them all (`fused`), and otherwise by its member
+///   Tensor composition(const Tensor& …) const;           of the inputs of forward().
+/// The result is placed over ranks by the op's own rule in both cases.
+template <class Op, class... Inputs>
+Tensor apply_or_compose(bool fused, Op op, const Inputs&... in) {
+  if (fused) return apply(std::move(op), in...);
+  Run& run = std::get<0>(std::forward_as_tuple(in...)).run();
+  MaybePlacement placed;
+  if (run.typed) placed = op.placed(in...);
+  struct Untyped {
+    Run& run;
+    std::optional<TypedAxis> typed = std::exchange(run.typed, std::nullopt);
+    ~Untyped() { run.typed = typed; }
+  } untyped{run};
+  Tensor y = op.composition(in...);
+  y.set_placement(placed);
+  return y;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,7 @@
+#include "mtrain/nn/model.h"
+
+namespace mtrain {
+
+Model::~Model() = default;
+
+}  // namespace mtrain

@@ -1,0 +1,27 @@
+// The cosines and sines of rotary positions, from their settings. Stateless.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "mtrain/autograd/ops.h"
+#include "mtrain/config/fields.h"
+
+namespace mtrain {
+
+/// Frequencies of rotary positions, with the stretched ones of Llama 3.1 when `factor` > 1
+/// (Hugging Face rope_type "llama3": low frequencies are divided by `factor`, middle ones blended).
+struct MT_API RopeConfig {
+  double theta = 10000;
+  std::string scaling = "none";  // or "llama3"
+  double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
+  int64_t original_max_positions = 8192;
+  double beta_fast = 32, beta_slow = 1, mscale = 1, mscale_all_dim = 0;  // yarn, which is not built
+  double percent = 1;
+  bool interleaved = false;
+  void bind(Fields& f);
+};
+/// Tables [max_positions, head_dim / 2] in float, in the memory of `run`.
+MT_API RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions,
+                                 int64_t head_dim);
+
+}  // namespace mtrain

@@ -1,0 +1,33 @@
+// ReduceStrategy: how GradReducer sums gradients; its functions are those of GradReducer. What both
+// strategies share is below. Refers to the buckets; for the rank's own thread.
+#pragma once
+#include <memory>
+
+#include "mtrain/optim/param_buckets.h"
+
+namespace mtrain {
+
+class ReduceStrategy {
+ public:
+  virtual ~ReduceStrategy();
+  virtual void begin_step(int64_t backwards) = 0;
+  /// Backward is about to write the gradient of a leaf.
+  virtual void before_gradient(int64_t leaf) = 0;
+  /// Backward adds nothing more to the gradient of a leaf.
+  virtual void gradient_complete(int64_t leaf) = 0;
+  virtual void micro_batch_done() = 0;
+  virtual void reduce() = 0;
+};
+
+/// Bucket by bucket, after the last backward or (`overlap`) during it.
+std::unique_ptr<ReduceStrategy> reduce_by_bucket(ParamBuckets& buckets, bool overlap);
+/// Micro-batch by micro-batch, in the order of the global batch. REQUIRES: ZeRO 0 or 1.
+std::unique_ptr<ReduceStrategy> reduce_in_order(ParamBuckets& buckets);
+
+/// Gives the bucket's gradients memory and writes zeros where no backward has written.
+void zero_unwritten(Run& run, ParamBucket& bucket);
+/// Sums gradients of which ranks of other axes hold summands (Parameter::partial), in one
+/// all-reduce per axis. Collective over these axes.
+void reduce_partial_sums(ParamBuckets& buckets);
+
+}  // namespace mtrain

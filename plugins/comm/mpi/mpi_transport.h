@@ -1,0 +1,27 @@
+// MpiTransport: messages over MPI; mtrain/message_comm/transport.h has the contract. The only part
+// that knows mpi.h. Owns the process's MPI session, from MPI_Init_thread to MPI_Finalize, unless
+// somebody else has started MPI. For one thread at a time, as MPI_THREAD_SERIALIZED asks.
+#pragma once
+#include <memory>
+
+#include "mtrain/message_comm/transport.h"
+
+namespace mtrain::mpi {
+
+class MpiTransport final : public message_comm::Transport {
+ public:
+  /// One per process ever. Throws Error(plugin) when MPI cannot be started.
+  MpiTransport();
+  ~MpiTransport() override;
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+
+  std::string_view kind() const override { return "mpi"; }
+  std::unique_ptr<message_comm::Channel> world() override;
+  [[noreturn]] void abort(int status) noexcept override;
+
+ private:
+  bool finalize_ = true;
+};
+
+}  // namespace mtrain::mpi

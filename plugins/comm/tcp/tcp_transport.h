@@ -1,0 +1,29 @@
+// TcpTransport: messages over TCP; mtrain/message_comm/transport.h has the contract. Owns the
+// connections to all other ranks (wires.h). For one thread at a time.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "mtrain/message_comm/transport.h"
+#include "place.h"
+#include "wires.h"
+
+namespace mtrain::tcp {
+
+class TcpTransport final : public message_comm::Transport {
+ public:
+  /// Connects the ranks that the launcher started; see place_from_environment() and meet() for what
+  /// it throws.
+  TcpTransport() : TcpTransport(place_from_environment()) {}
+  explicit TcpTransport(const Place& place);
+
+  std::string_view kind() const override { return "tcp"; }
+  std::unique_ptr<message_comm::Channel> world() override;
+  [[noreturn]] void abort(int status) noexcept override;
+
+ private:
+  Wires wires_;
+  uint64_t num_worlds_ = 0;
+};
+
+}  // namespace mtrain::tcp
