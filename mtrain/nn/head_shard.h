@@ -24,8 +24,8 @@ struct HeadShard {
 
 /// Whole groups where tp divides their number. Where tp is larger, several ranks share a group's
 /// query heads, and each holds a copy of its key and value; the first of them counts (Megatron-LM,
-/// mtrain/transformer/attention.py). Throws Error(config) when neither divides the other, or query
-/// heads do not come out even.
+/// megatron/core/transformer/attention.py). Throws Error(config) when neither divides the other, or
+/// query heads do not come out even.
 MT_API HeadShard shard_heads(const HeadLayout& whole, const Axis* tp);
 
 /// The matrices "q" [heads * head_dim, cols], "k" and "v" [groups * head_dim, cols] of the whole

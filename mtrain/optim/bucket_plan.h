@@ -45,7 +45,7 @@ struct BucketRules {
 };
 
 /// max(40,000,000, 1,000,000 * ranks): with more ranks, larger messages keep the network busy
-/// (Megatron-LM, mtrain/distributed/distributed_data_parallel.py).
+/// (Megatron-LM, megatron/core/distributed/distributed_data_parallel.py).
 MT_API int64_t default_bucket_size(int ranks);
 /// "layers.3" of "layers.3.attn.qkv.weight"; "" for what is in no numbered block.
 MT_API std::string_view block_of(std::string_view parameter);
