@@ -11,47 +11,46 @@
 
 namespace mtrain {
 
-/// Every setting that a recipe can have: the core's sections and the components of plugins. Filled
-/// from bind() and from the schema files beside plugins, so that checking a recipe runs no plugin
-/// code.
+/// The schemas of all settings: the core's sections and the components of plugins. Filled from
+/// bind() and from the schema files of plugins, so checking a recipe runs no plugin code.
 class MT_API SchemaCatalog {
  public:
   /// A section of recipes; `schema.name` is its key. When it has a field `type` that names a plugin
   /// kind, a component of that kind extends it, and "optimizer: adamw" is short for "optimizer:
   /// {type: adamw}".
   void add_section(Schema schema);
-  /// A component; `schema.name` is what `type` says. A second one of the same kind and name
+  /// A component; `schema.name` is the value of `type`. A second one of the same kind and name
   /// replaces the first.
   void add_component(const std::string& kind, Schema schema);
   /// What to add to the message about an unknown component of this kind: the folders searched, the
   /// plugins that failed.
   void explain_kind(const std::string& kind, std::string note) { notes_[kind] = std::move(note); }
 
-  /// What to do about settings that do not exist but whose names are known, e.g. from other
-  /// programs; empty for the rest.
+  /// Returns help for a setting that does not exist but whose name is known, e.g. from another
+  /// program; empty for any other path.
   using Advisor = std::function<std::string(std::string_view path, const SchemaCatalog& catalog)>;
   void set_advisor(Advisor advisor) { advisor_ = std::move(advisor); }
   std::string advice(std::string_view path) const {
     return advisor_ ? advisor_(path, *this) : std::string();
   }
 
-  /// The same for components: the kind and the name.
+  /// The same for components, by kind and name.
   using ComponentAdvisor = std::function<std::string(std::string_view kind, std::string_view name)>;
   void set_component_advisor(ComponentAdvisor advisor) { component_advisor_ = std::move(advisor); }
   std::string component_advice(std::string_view kind, std::string_view name) const {
     return component_advisor_ ? component_advisor_(kind, name) : std::string();
   }
 
-  /// A component whose plugin is there but cannot be used. A recipe that names it is at fault.
+  /// Adds a component whose plugin exists but cannot be used. A recipe that names it is an error.
   void add_unusable(const std::string& kind, const std::string& name, std::string reason,
                     std::string remedy);
-  /// Why and what to do about it; null for any other component.
+  /// Why a component cannot be used, and how to fix it.
   struct Unusable {
     std::string reason, remedy;
   };
   const Unusable* unusable(const std::string& kind, const std::string& name) const;
 
-  /// True when there is a component of this name, be it one that cannot be used.
+  /// True when a component of this name exists, even if it cannot be used.
   bool has(const std::string& kind, const std::string& name) const;
 
   const std::vector<Schema>& sections() const { return sections_; }
@@ -59,8 +58,8 @@ class MT_API SchemaCatalog {
   const Schema* component(const std::string& kind, const std::string& name) const;
   std::vector<std::string> components(const std::string& kind) const;
   const std::string& note_of(const std::string& kind) const;
-  /// Who says what a section of a recipe may hold: the section's own schema, then that of the
-  /// component of this name. Empty when there is no such section.
+  /// The schemas that define a section of a recipe: the section's own, then that of the component
+  /// of this name. Empty when there is no such section.
   std::vector<const Schema*> owners(std::string_view section, const std::string& component) const;
   /// The same with every component that the section could name.
   std::vector<const Schema*> all_owners(std::string_view section) const;

@@ -108,7 +108,7 @@ TEST_CASE("sharding actions: gathers take time and memory, less time where they 
   CHECK(run(2).makespan == 13);
 }
 
-TEST_CASE("sharding actions: scatters run one after the other beside backward") {
+TEST_CASE("sharding actions: reduce-scatters run one after another and overlap with backward") {
   Costs costs;
   costs.all.scatter = 4;
   Schedule made = with_sharding_actions(one_f_one_b({1, 2}), {.reduce_scatter = true});
@@ -117,7 +117,7 @@ TEST_CASE("sharding actions: scatters run one after the other beside backward") 
   CHECK(simulate(made, {1, 2}, costs).makespan == 14);
 }
 
-TEST_CASE("sharding actions: what is wrong is told") {
+TEST_CASE("sharding actions: faults are reported") {
   struct Row {
     const char *text, *fault;
     int64_t micro_batches = 1;
