@@ -8,7 +8,7 @@
 
 #include "fixture.h"
 #include "mtrain/message_comm/message_communicator.h"
-#include "plugins/comm/tcp/meeting.h"
+#include "plugins/comm/tcp/rendezvous.h"
 #include "plugins/comm/tcp/tcp_transport.h"
 
 namespace mtrain::tcp {

@@ -1,4 +1,4 @@
-// Sockets and addresses for meeting.h. A Socket owns its descriptor; all else are values and
+// Sockets and addresses for rendezvous.h. A Socket owns its descriptor; all else are values and
 // stateless functions.
 #pragma once
 #include <sys/socket.h>

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "meeting.h"
+#include "rendezvous.h"
 
 namespace mtrain::tcp {
 

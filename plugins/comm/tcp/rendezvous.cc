@@ -1,4 +1,4 @@
-#include "meeting.h"
+#include "rendezvous.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,6 +1,6 @@
 // Ranks that find each other while strangers come to the same port. Nothing here waits for a time
 // to pass: limits are hours where a stranger must not delay anybody.
-#include "plugins/comm/tcp/meeting.h"
+#include "plugins/comm/tcp/rendezvous.h"
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>
