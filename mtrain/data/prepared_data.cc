@@ -12,42 +12,44 @@ namespace mtrain {
 
 void PreparedSettings::bind(Fields& f) {
   f.resume(ResumeClass::data);
-  f("path", path, "prepared tokens: the prefix of a .bin/.idx pair")
+  f("path", path, "prepared token file: the prefix of a .bin/.idx pair")
       .example("data/bible")
       .renamed_from({"data_path"})
       .input_path();
-  f("paths", paths, "several prefixes to blend, instead of path")
+  f("paths", paths, "prefixes of several .bin/.idx pairs to blend, instead of path")
       .example("[data/books, data/web]")
       .input_path();
   f("weights", weights,
-    "the share of each of paths; without it they are mixed by their sizes, each sample once")
+    "blend weight of each entry of paths; empty: in proportion to their sizes, each sample once")
       .example("[0.3, 0.7]");
   f("order", order,
-    "megatron: its order, which depends on the number of samples of the whole run; open: epochs "
-    "shuffled one by one, so that "
-    "train.steps and the weights of what is still to come may change when a run goes on")
+    "sample order; megatron: Megatron-LM's order, which depends on the number of samples of the "
+    "whole run; open: each epoch is shuffled separately, so that train.steps and the weights of "
+    "later samples may change when a run resumes")
       .one_of({"megatron", "open"});
   f("phases", phases,
-    "order open: other weights for the first samples of the run, phase by phase; then come those "
-    "of weights")
+    "order=open: a list of phases at the start of the run, each with its own number of samples and "
+    "weights; after them, weights applies")
       .example("[{samples: 64000, weights: [0.9, 0.1]}]")
       .merge_replace();
   f("any_tokenizer", any_tokenizer,
-    "take pairs that say they were prepared by another tokenizer, too")
+    "accept pairs even if they were prepared with a different tokenizer")
       .resume(ResumeClass::safe);
-  f("split", split, "shares of the documents for train, valid and test").example("969,30,1");
-  f("valid_path", valid_path, "a pair for validation; then split is not applied").input_path();
+  f("split", split, "proportions of the documents for train, valid and test").example("969,30,1");
+  f("valid_path", valid_path, "prefix of a pair for validation; split is then not applied")
+      .input_path();
   f("valid_paths", valid_paths,
-    "several pairs for validation, blended as paths are, instead of valid_path")
+    "prefixes of several pairs for validation, blended like paths, instead of valid_path")
       .example("[data/books_valid, data/web_valid]")
       .input_path();
-  f("valid_weights", valid_weights, "the share of each of valid_paths").example("[0.5, 0.5]");
-  f("test_path", test_path, "a pair for testing; then split is not applied").input_path();
+  f("valid_weights", valid_weights, "blend weight of each entry of valid_paths")
+      .example("[0.5, 0.5]");
+  f("test_path", test_path, "prefix of a pair for testing; split is then not applied").input_path();
   f("test_paths", test_paths,
-    "several pairs for testing, blended as paths are, instead of test_path")
+    "prefixes of several pairs for testing, blended like paths, instead of test_path")
       .example("[data/books_test, data/web_test]")
       .input_path();
-  f("test_weights", test_weights, "the share of each of test_paths").example("[0.5, 0.5]");
+  f("test_weights", test_weights, "blend weight of each entry of test_paths").example("[0.5, 0.5]");
 }
 
 PreparedData::PreparedData(const PreparedSettings& settings, const DatasetContext& context,

@@ -97,9 +97,13 @@ Preference read_label(const Json& record, const FormatOptions& options) {
 
 void PreferenceSettings::bind(Fields& f) {
   records.bind(f);
-  f("format", format, "pairs: chosen and rejected answers; labels: answers that are good or bad")
+  f("format", format,
+    "format of the records; pairs: a chosen and a rejected answer, labels: one answer with a good "
+    "or bad label, auto: detected")
       .one_of({"auto", "pairs", "labels"});
-  f("too_long", too_long, "at a record whose answers do not fit a sample together")
+  f("too_long", too_long,
+    "action at a record whose answers do not both fit into a sample; drop: leave it out, fail: "
+    "stop")
       .one_of({"drop", "fail"});
 }
 

@@ -32,38 +32,47 @@ constexpr std::initializer_list<const char*> kFields = {
 void RecordSettings::bind(Fields& f) {
   f.resume(ResumeClass::data);
   f("path", path,
-    "records: a file of JSON lines, or of one JSON list; of sft also the prefix that data pack "
-    "wrote to")
+    "records for training: a file of JSON lines or of one JSON list; sft also takes the output "
+    "prefix of `mtrain data pack`")
       .example("data/chats.jsonl")
       .input_path();
-  f("valid_path", valid_path, "the same for validation; then split is not applied").input_path();
-  f("test_path", test_path, "the same for testing; then split is not applied").input_path();
-  f("split", split, "shares of the records for train, valid and test, drawn at random")
+  f("valid_path", valid_path, "records for validation; split is then not applied").input_path();
+  f("test_path", test_path, "records for testing; split is then not applied").input_path();
+  f("split", split,
+    "proportions of the records for train, valid and test, which are assigned at random")
       .example("95,5,0");
-  f("columns", columns, "what the file calls the fields of its format: {ours: theirs}")
+  f("columns", columns,
+    "field names of the file where they differ from the format's: {mtrain's name: name in the "
+    "file}")
       .example("{prompt: question, completion: answer}");
-  f("roles", roles, "what the file calls those who speak: {theirs: ours}")
+  f("roles", roles,
+    "role names of the file where they differ from system, user, assistant, tool: {name in the "
+    "file: mtrain's name}")
       .example("{customer: user, agent: assistant}");
   std::vector<std::string> ready_made = chat::ready_made_names();
   ready_made.insert(ready_made.begin(), "");
   f("chat_template", chat_template,
-    "a chat template that comes with mtrain, by name; one of your own: template_path")
+    "name of a chat template that comes with mtrain; for other templates use template_path")
       .one_of(std::move(ready_made))
       .example("chatml");
   f("template_path", template_path,
-    "chat template: a file of Jinja, a tokenizer_config.json, or a folder with either; empty, "
-    "without chat_template: what is next to "
-    "the tokenizer's files")
+    "chat template: a Jinja file, a tokenizer_config.json, or a folder with either; empty and no "
+    "chat_template: the template next to the tokenizer's files")
       .input_path();
-  f("template_name", template_name, "which of several templates of a tokenizer_config.json");
+  f("template_name", template_name,
+    "name of the template to use if tokenizer_config.json has several");
   f("date", date,
-    "what templates take for today, so that the same data give the same tokens on any day")
+    "the date that templates see as today, fixed so that the same data gives the same tokens on "
+    "every day")
       .example("2024-07-26");
   f("prompt", prompt,
-    "alpaca without chat_template and template_path: the text before an answer; empty: Stanford's")
+    "format=alpaca without chat_template and template_path: the prompt text before an answer; "
+    "empty: Stanford Alpaca's")
       .example("\"{instruction}\\n{input}\\n\"");
-  f("on_bad", on_bad, "at a record that cannot be read or rendered").one_of({"fail", "skip"});
-  f("max_bad", max_bad, "more such records than this are an error")
+  f("on_bad", on_bad,
+    "action at a record that cannot be read or rendered; fail: stop, skip: leave it out")
+      .one_of({"fail", "skip"});
+  f("max_bad", max_bad, "on_bad=skip: maximum number of skipped records; more are an error")
       .min(0)
       .resume(ResumeClass::safe);
 }
@@ -97,19 +106,23 @@ void SftSettings::bind(Fields& f) {
   records.bind(f);
   std::vector<std::string> formats = record_format_names();
   formats.insert(formats.begin(), "auto");
-  f("format", format, "how a record is read; auto: as the fields of the first ones say")
+  f("format", format, "format of the records; auto: detected from the fields of the first records")
       .one_of(std::move(formats));
   f("train_on", train_on,
-    "whose words are learnt: the assistant's, or completion's; those of its last turn; everybody's")
+    "text that contributes to the loss; assistant: all of the assistant's messages (or the "
+    "completion), last: the assistant's last turn, all: all messages")
       .one_of({"assistant", "last", "all"});
   f("packing", packing,
-    "several records in one sample: offline: over the whole file, first fit by falling length")
+    "pack several records into one sample; offline: over the whole file, by first-fit decreasing")
       .one_of({"none", "offline", "in_batch"})
       .needs("packing within a micro-batch", {"in_batch"});
-  f("packed_length", packed_length, "offline: tokens of a packed sample; 0: model.seq_length")
+  f("packed_length", packed_length,
+    "packing=offline: tokens of a packed sample; 0: model.seq_length")
       .min(0)
       .unit("tokens");
-  f("too_long", too_long, "at a record longer than a sample: cut its end, leave it out, or stop")
+  f("too_long", too_long,
+    "action at a record longer than a sample; truncate: remove its end, drop: leave it out, fail: "
+    "stop")
       .one_of({"truncate", "drop", "fail"})
       .renamed_from({"truncation_strategy", "excess_length_strategy"});
 }

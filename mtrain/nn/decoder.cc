@@ -6,7 +6,7 @@ namespace mtrain {
 
 void DecoderSettings::bind(Fields& f) {
   using enum ResumeClass;
-  f("layers", layers, "decoder blocks")
+  f("layers", layers, "number of decoder blocks")
       .min(1)
       .max(kMostLayers)
       .resume(impossible)
@@ -17,19 +17,19 @@ void DecoderSettings::bind(Fields& f) {
       .max(kLargestDimension)
       .resume(impossible)
       .fact(Fact::hidden_size);
-  f("heads", heads, "query heads")
+  f("heads", heads, "number of query heads")
       .min(1)
       .max(kLargestDimension)
       .resume(impossible)
       .fact(Fact::heads)
       .renamed_from({"num_attention_heads"});
-  f("kv_heads", kv_heads, "key/value heads; 0: as many as query heads")
+  f("kv_heads", kv_heads, "number of key/value heads; 0: heads")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
       .fact(Fact::kv_heads)
       .renamed_from({"num_query_groups", "num_key_value_heads"});
-  f("ffn_hidden_size", ffn_hidden_size, "width of the MLP, of blocks that have no experts")
+  f("ffn_hidden_size", ffn_hidden_size, "width of the MLP in blocks without experts")
       .min(1)
       .max(kLargestDimension)
       .resume(impossible)
@@ -41,14 +41,14 @@ void DecoderSettings::bind(Fields& f) {
       .resume(impossible)
       .fact(Fact::head_dim)
       .renamed_from({"kv_channels"});
-  f("norm_eps", norm_eps, "added to the mean square")
+  f("norm_eps", norm_eps, "epsilon of RMSNorm, added to the mean square")
       .exclusive_min(0)
       .renamed_from({"rms_norm_eps", "layernorm_epsilon"});
-  f("init_std", init_std, "standard deviation of start weights")
+  f("init_std", init_std, "standard deviation of weight initialization")
       .min(0)
       .resume(start)
       .renamed_from({"init_method_std", "initializer_range"});
-  f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
+  f("tie_embeddings", tie_embeddings, "the output head shares the embedding's matrix")
       .resume(impossible)
       .renamed_from({"tie_word_embeddings"});
   f.section("rope", rope);

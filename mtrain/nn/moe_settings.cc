@@ -7,146 +7,152 @@ namespace mtrain {
 using enum ResumeClass;
 
 void RouterSettings::bind(Fields& f) {
-  f("score", score, "how logits become scores")
+  f("score", score, "function that turns router logits into scores")
       .one_of({"softmax", "sigmoid", "sqrtsoftplus"})
       .resume(impossible)
       .renamed_from({"moe_router_score_function", "scoring_func"});
   f("pre_softmax", pre_softmax,
-    "softmax over all experts before top_k, instead of over the chosen ones")
+    "apply softmax over all experts before top_k, instead of over the selected experts after it")
       .renamed_from({"moe_router_pre_softmax"});
-  f("scaling", scaling, "factor of the chosen scores")
+  f("scaling", scaling, "factor of the selected scores")
       .exclusive_min(0)
       .renamed_from({"moe_router_topk_scaling_factor", "routed_scaling_factor"});
-  f("groups", groups, "experts are chosen within some of these groups; 0: among all")
+  f("groups", groups,
+    "number of expert groups; experts are selected within group_top_k of them; 0: no groups")
       .min(0)
       .max(kLargestDimension)
       .renamed_from({"moe_router_num_groups", "n_group"});
-  f("group_top_k", group_top_k, "how many groups")
+  f("group_top_k", group_top_k, "number of groups to select")
       .min(0)
       .max(kLargestDimension)
       .renamed_from({"moe_router_group_topk", "topk_group"});
-  f("balancing", balancing, "what keeps experts equally busy")
+  f("balancing", balancing, "load-balancing methods")
       .one_of(
           {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile_balancing", "none"})
       .renamed_from({"moe_router_load_balancing_type"})
       .needs("sinkhorn and quantile balancing", {"sinkhorn", "quantile_balancing"});
-  f("aux_loss_coeff", aux_loss_coeff, "weight of each balancing loss")
+  f("aux_loss_coeff", aux_loss_coeff, "coefficient of each balancing loss")
       .min(0)
       .renamed_from({"moe_aux_loss_coeff", "router_aux_loss_coef"});
-  f("z_loss_coeff", z_loss_coeff, "weight of the loss on large logits; 0: none")
+  f("z_loss_coeff", z_loss_coeff,
+    "coefficient of the z-loss, which penalizes large router logits; 0: none")
       .min(0)
       .renamed_from({"moe_z_loss_coeff"});
-  f("bias", bias, "a bias for each expert, moved towards equal load, joins in the choice only")
+  f("bias", bias,
+    "add a bias per expert to the scores for selection only, and update it toward equal load")
       .resume(impossible)
       .renamed_from({"moe_router_enable_expert_bias"});
-  f("bias_update_rate", bias_update_rate, "how far it moves in one update")
+  f("bias_update_rate", bias_update_rate, "step size of the bias per update")
       .min(0)
       .renamed_from({"moe_router_bias_update_rate"});
-  f("dtype", dtype, "type of the router's computation")
+  f("dtype", dtype, "data type of the router's computation")
       .one_of({"bf16", "fp32", "fp64"})
       .renamed_from({"moe_router_dtype"})
-      .needs("routers in other types than fp32", {"bf16", "fp64"});
-  f("jitter", jitter, "the router's input is scaled by 1 - this to 1 + this at random")
+      .needs("a router data type other than fp32", {"bf16", "fp64"});
+  f("jitter", jitter, "multiply the router's input by random factors from 1 - jitter to 1 + jitter")
       .min(0)
       .exclusive_max(1)
       .renamed_from({"moe_input_jitter_eps", "router_jitter_noise"})
-      .needs("jitter of the router's input");
-  f("force_balance", force_balance, "tokens go to random experts: for measuring speed")
+      .needs("router input jitter");
+  f("force_balance", force_balance, "route tokens to random experts, for speed measurements")
       .renamed_from({"moe_router_force_load_balancing"})
       .needs("random routing");
 }
 
 void MoeSettings::bind(Fields& f) {
-  f("experts", experts, "experts of a block")
+  f("experts", experts, "number of experts per block")
       .min(1)
       .max(kLargestDimension)
       .resume(impossible)
       .fact(Fact::experts)
       .renamed_from({"num_moe_experts", "num_experts", "num_local_experts", "n_routed_experts"});
-  f("top_k", top_k, "experts that see a token")
+  f("top_k", top_k, "number of experts per token")
       .min(1)
       .max(kLargestDimension)
       .renamed_from({"moe_router_topk", "num_experts_per_tok"});
-  f("ffn_hidden_size", ffn_hidden_size, "width of one expert; 0: model.ffn_hidden_size")
+  f("ffn_hidden_size", ffn_hidden_size, "MLP width of one expert; 0: model.ffn_hidden_size")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_ffn_hidden_size", "moe_intermediate_size"});
   f("shared_ffn_hidden_size", shared_ffn_hidden_size,
-    "width of the expert that sees every token; 0: none")
+    "MLP width of the shared expert, which processes every token; 0: no shared expert")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_shared_expert_intermediate_size"});
-  f("shared_gate", shared_gate, "a learnt gate scales the shared expert")
+  f("shared_gate", shared_gate, "a learned gate scales the shared expert's output")
       .resume(impossible)
       .renamed_from({"moe_shared_expert_gate"});
-  f("shared_overlap", shared_overlap, "the shared expert works behind the exchange of tokens")
+  f("shared_overlap", shared_overlap, "overlap the shared expert with the all-to-all of tokens")
       .resume(safe)
       .renamed_from({"moe_shared_expert_overlap"});
-  f("first_dense_layers", first_dense_layers, "blocks at the start with a plain MLP")
+  f("first_dense_layers", first_dense_layers,
+    "number of blocks at the start of the model that have a dense MLP")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"first_k_dense_replace"});
-  f("layer_freq", layer_freq, "behind them, every n-th block has experts")
+  f("layer_freq", layer_freq, "after the first dense blocks, every n-th block has experts")
       .min(1)
       .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_layer_freq", "decoder_sparse_step"});
-  f("latent_size", latent_size, "experts work in a narrower stream of this width; 0: they do not")
+  f("latent_size", latent_size, "project tokens to this width before the experts; 0: no projection")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"moe_latent_size"})
-      .needs("experts in a narrower stream");
+      .needs("latent experts");
   f("activation_clamp", activation_clamp,
-    "largest size of the gated MLP's inner values; null: no limit")
+    "clamp the gated MLP's inner activations to this absolute value; null: no clamp")
       .exclusive_min(0)
       .renamed_from({"activation_func_clamp_value", "swiglu_limit"})
-      .needs("limits of inner values");
+      .needs("activation clamps");
   bind_dispatch(f);
   f.section("router", router);
 }
 
 void MoeSettings::bind_dispatch(Fields& f) {
   f("capacity_factor", capacity_factor,
-    "an expert takes this times its equal share of tokens; null: all that come")
+    "maximum tokens of an expert, as a multiple of its equal share; null: no limit")
       .exclusive_min(0)
       .renamed_from({"moe_expert_capacity_factor"});
-  f("pad_to_capacity", pad_to_capacity, "and is given exactly that many")
+  f("pad_to_capacity", pad_to_capacity, "pad every expert to exactly its capacity")
       .renamed_from({"moe_pad_expert_input_to_capacity"})
-      .needs("padded capacities of experts");
-  f("drop_policy", drop_policy, "which tokens are too many: those of least score, or the last ones")
+      .needs("padding to expert capacity");
+  f("drop_policy", drop_policy,
+    "tokens to drop above the capacity; probs: those with the lowest scores, position: the last "
+    "ones")
       .one_of({"probs", "position"})
       .renamed_from({"moe_token_drop_policy"});
   f("rank_capacity_factor", rank_capacity_factor,
-    "the same limit for all experts of a rank; null: none")
+    "capacity factor of all experts of a rank together; null: no limit")
       .exclusive_min(0)
       .renamed_from({"moe_expert_rank_capacity_factor"})
-      .needs("capacities of ranks");
-  f("dispatcher", dispatcher, "how tokens reach their experts' ranks")
+      .needs("capacity limits per rank");
+  f("dispatcher", dispatcher, "how tokens are sent to the ranks of their experts")
       .one_of({"allgather", "alltoall", "flex"})
       .resume(safe)
       .renamed_from({"moe_token_dispatcher_type"})
       .needs("dispatchers other than alltoall", {"allgather", "flex"});
-  f("dispatcher_backend", dispatcher_backend, "flex: by which library")
+  f("dispatcher_backend", dispatcher_backend, "dispatcher=flex: the library to use")
       .one_of({"deepep", "hybridep", "ncclep"})
       .resume(safe)
       .renamed_from({"moe_flex_dispatcher_backend"});
-  f("dispatch_dtype", dispatch_dtype, "type in which tokens travel")
+  f("dispatch_dtype", dispatch_dtype, "data type in which tokens are sent")
       .one_of({"bf16", "mxfp8"})
-      .needs("tokens that travel in mxfp8", {"mxfp8"});
-  f("grouped_gemm", grouped_gemm, "one product for all experts of a rank")
+      .needs("dispatch in mxfp8", {"mxfp8"});
+  f("grouped_gemm", grouped_gemm, "compute all experts of a rank as one grouped matrix product")
       .resume(safe)
       .renamed_from({"moe_grouped_gemm"});
-  f("permute_fusion", permute_fusion, "one kernel sorts tokens by expert")
+  f("permute_fusion", permute_fusion, "sort tokens by expert in one fused kernel")
       .resume(safe)
       .renamed_from({"moe_permute_fusion"});
   f("quantization_padding", quantization_padding,
-    "the router fills experts up to what FP8 products ask for")
+    "pad the tokens of each expert to the multiple that FP8 products require")
       .renamed_from({"moe_router_padding_for_quantization"})
-      .needs("experts filled up with rows");
+      .needs("padding of experts to multiples");
 }
 
 namespace {

@@ -10,39 +10,46 @@ void RopeConfig::bind(Fields& f) {
   f("theta", theta, "base of the rotary frequencies")
       .exclusive_min(0)
       .renamed_from({"rope_theta", "rotary_base"});
-  f("scaling", scaling, "how frequencies are stretched for long context")
+  f("scaling", scaling, "how rotary frequencies are scaled for long context")
       .one_of({"none", "llama3", "yarn", "linear"})
-      .needs("stretched positions beyond llama3", {"yarn", "linear"});
-  f("factor", factor, "low frequencies are divided by this").min(1);
+      .needs("RoPE scaling other than llama3", {"yarn", "linear"});
+  f("factor", factor, "scaling divides low frequencies by this").min(1);
   f("low_freq_factor", low_freq_factor,
-    "llama3: wavelengths above original_max_positions/this are stretched whole")
+    "scaling=llama3: wavelengths above original_max_positions / low_freq_factor are scaled by the "
+    "full factor")
       .exclusive_min(0);
   f("high_freq_factor", high_freq_factor,
-    "llama3: wavelengths below original_max_positions/this stay as they are")
+    "scaling=llama3: wavelengths below original_max_positions / high_freq_factor are not scaled")
       .exclusive_min(0);
-  f("original_max_positions", original_max_positions, "context length before stretching")
+  f("original_max_positions", original_max_positions,
+    "context length of the original model, before scaling")
       .min(1)
       .unit("tokens");
-  const std::string yarn = "stretched positions beyond llama3";
+  const std::string yarn = "RoPE scaling other than llama3";
   f("beta_fast", beta_fast,
-    "yarn: frequencies that turn more often than this within original_max_positions stay as they "
-    "are")
+    "scaling=yarn: frequencies with more than this number of rotations within "
+    "original_max_positions are not scaled")
       .exclusive_min(0)
       .needs(yarn);
-  f("beta_slow", beta_slow, "yarn: frequencies that turn less often than this are stretched whole")
+  f("beta_slow", beta_slow,
+    "scaling=yarn: frequencies with fewer than this number of rotations are scaled by the full "
+    "factor")
       .exclusive_min(0)
       .needs(yarn);
-  f("mscale", mscale, "yarn: weight of the temperature of attention").min(0).needs(yarn);
-  f("mscale_all_dim", mscale_all_dim, "yarn: the same for all dimensions, in the softmax scale")
+  f("mscale", mscale, "scaling=yarn: coefficient of the attention temperature").min(0).needs(yarn);
+  f("mscale_all_dim", mscale_all_dim,
+    "scaling=yarn: coefficient of the attention temperature that applies to all dimensions, "
+    "through the softmax scale")
       .min(0)
       .needs(yarn);
-  f("percent", percent, "share of a head's width that turns")
+  f("percent", percent, "fraction of each head's dimensions that are rotated")
       .exclusive_min(0)
       .max(1)
-      .needs("partly rotary heads")
+      .needs("partial rotary embeddings")
       .renamed_from({"rotary_percent", "partial_rotary_factor"});
-  f("interleaved", interleaved, "neighbours are a pair, instead of the halves of a head")
-      .needs("interleaved rotary pairs")
+  f("interleaved", interleaved,
+    "rotate adjacent dimensions as a pair, instead of dimension i with i + head_dim / 2")
+      .needs("interleaved rotary embeddings")
       .renamed_from({"rotary_interleaved"});
 }
 

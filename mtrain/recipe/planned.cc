@@ -16,7 +16,7 @@ struct DeviceCommunicator {
 struct Lion {
   double beta1 = 0.9, beta2 = 0.99;
   void bind(Fields& f) {
-    f("beta1", beta1, "share of the running mean in an update")
+    f("beta1", beta1, "weight of the running mean in an update")
         .min(0)
         .exclusive_max(1)
         .renamed_from({"lion_beta1"});
@@ -31,11 +31,11 @@ struct Sgd {
   double momentum = 0.9;
   bool nesterov = false;
   void bind(Fields& f) {
-    f("momentum", momentum, "decay of the running sum")
+    f("momentum", momentum, "momentum coefficient")
         .min(0)
         .exclusive_max(1)
         .renamed_from({"sgd_momentum"});
-    f("nesterov", nesterov, "look ahead by one step of momentum");
+    f("nesterov", nesterov, "use Nesterov momentum");
   }
 };
 
@@ -45,27 +45,29 @@ struct Muon {
   int64_t newton_schulz_steps = 5;
   std::string scale = "spectral", other = "adamw";
   void bind(Fields& f) {
-    f("momentum", momentum, "decay of the running sum")
+    f("momentum", momentum, "momentum coefficient")
         .min(0)
         .exclusive_max(1)
         .renamed_from({"muon_momentum"});
-    f("nesterov", nesterov, "look ahead by one step of momentum")
-        .renamed_from({"muon_use_nesterov"});
-    f("newton_schulz_steps", newton_schulz_steps, "iterations towards an orthogonal update")
+    f("nesterov", nesterov, "use Nesterov momentum").renamed_from({"muon_use_nesterov"});
+    f("newton_schulz_steps", newton_schulz_steps,
+      "number of Newton-Schulz iterations that orthogonalize the update")
         .min(1)
         .renamed_from({"muon_num_ns_steps"});
-    f("scale", scale, "what an update's size follows: the spectral norm, or that of Adam's")
+    f("scale", scale,
+      "how updates are scaled; spectral: to a spectral norm, rms: to the RMS of Adam's updates")
         .one_of({"spectral", "rms"})
         .renamed_from({"muon_scale_mode"});
-    f("split_qkv", split_qkv, "queries, keys and values are matrices of their own")
+    f("split_qkv", split_qkv, "treat queries, keys and values as separate matrices")
         .renamed_from({"muon_split_qkv"});
-    f("other", other, "optimizer of everything that is not a matrix")
+    f("other", other, "optimizer of all parameters that are not matrices")
         .plugin("optimizer")
         .renamed_from({"muon_scalar_optimizer"});
     f("qk_clip_threshold", qk_clip_threshold,
-      "queries and keys shrink when an attention logit is above this; 0: never")
+      "scale queries and keys down when an attention logit exceeds this; 0: never")
         .min(0);
-    f("qk_clip_alpha", qk_clip_alpha, "share of that which queries take")
+    f("qk_clip_alpha", qk_clip_alpha,
+      "qk_clip_threshold: exponent of the scale for queries; keys take the rest")
         .exclusive_min(0)
         .exclusive_max(1);
   }
@@ -86,14 +88,17 @@ void add_planned(SchemaCatalog& catalog) {
   plan<T5Settings>(catalog, "model", "t5", "encoder and decoder with relative positions",
                    "the T5 model");
   plan<Lion>(catalog, "optimizer", "lion",
-             "sign of a running mean (Chen et al. 2023, arXiv:2302.06675)", "the Lion optimizer");
-  plan<Muon>(catalog, "optimizer", "muon", "orthogonal updates of matrices", "the Muon optimizer");
+             "updates by the sign of a running mean (Chen et al. 2023, arXiv:2302.06675)",
+             "the Lion optimizer");
+  plan<Muon>(catalog, "optimizer", "muon", "orthogonalized updates of matrices",
+             "the Muon optimizer");
   plan<Sgd>(catalog, "optimizer", "sgd", "stochastic gradient descent with momentum",
             "the SGD optimizer");
   plan<Nothing>(catalog, "backend", "cpu", "the processor, always there", "");
   plan<Nothing>(catalog, "backend", "cuda", "NVIDIA GPUs", "the CUDA backend");
   plan<Nothing>(catalog, "comm", "thread", "ranks as threads of one process", "");
-  plan<Nothing>(catalog, "comm", "tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them",
+  plan<Nothing>(catalog, "comm", "tcp",
+                "ranks that connect through MASTER_ADDR, as torchrun starts them",
                 "the tcp communicator");
   plan<Nothing>(catalog, "comm", "mpi", "ranks of an MPI launch", "MPI communication");
   plan<DeviceCommunicator>(catalog, "comm", "nccl", "NVIDIA GPUs of one or more nodes",

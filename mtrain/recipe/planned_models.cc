@@ -5,11 +5,11 @@ namespace mtrain {
 using enum ResumeClass;
 
 void T5Settings::bind(Fields& f) {
-  f("layers", layers, "decoder blocks")
+  f("layers", layers, "number of decoder blocks")
       .min(1)
       .resume(impossible)
       .renamed_from({"num_decoder_layers", "decoder_num_layers"});
-  f("encoder_layers", encoder_layers, "encoder blocks")
+  f("encoder_layers", encoder_layers, "number of encoder blocks")
       .min(1)
       .resume(impossible)
       .renamed_from({"num_layers", "encoder_num_layers"});
@@ -17,7 +17,7 @@ void T5Settings::bind(Fields& f) {
       .min(1)
       .resume(impossible)
       .renamed_from({"d_model"});
-  f("heads", heads, "attention heads")
+  f("heads", heads, "number of attention heads")
       .min(1)
       .resume(impossible)
       .renamed_from({"num_heads", "num_attention_heads"});
@@ -29,30 +29,31 @@ void T5Settings::bind(Fields& f) {
       .min(1)
       .resume(impossible)
       .renamed_from({"d_ff"});
-  f("position_buckets", position_buckets, "relative distances that have a bias of their own")
+  f("position_buckets", position_buckets,
+    "number of buckets of relative distances, each with its own bias")
       .min(1)
       .resume(impossible)
       .renamed_from({"relative_attention_num_buckets"});
-  f("max_distance", max_distance, "distances beyond this share one")
+  f("max_distance", max_distance, "distances beyond this share one bucket")
       .min(1)
       .resume(impossible)
       .renamed_from({"relative_attention_max_distance"});
-  f("decoder_seq_length", decoder_seq_length, "tokens of a target").min(1).unit("tokens");
-  f("norm_eps", norm_eps, "added to the mean square")
+  f("decoder_seq_length", decoder_seq_length, "number of tokens of a target").min(1).unit("tokens");
+  f("norm_eps", norm_eps, "epsilon of RMSNorm, added to the mean square")
       .exclusive_min(0)
       .renamed_from({"layer_norm_epsilon"});
-  f("init_factor", init_factor, "factor of the standard deviations of start weights")
+  f("init_factor", init_factor, "factor of the standard deviations of weight initialization")
       .min(0)
       .renamed_from({"initializer_factor"});
-  f("dropout", dropout, "probability of dropping an element")
+  f("dropout", dropout, "dropout probability")
       .min(0)
       .exclusive_max(1)
       .renamed_from({"dropout_rate"});
-  f("activation", activation, "of the MLP")
+  f("activation", activation, "activation of the MLP")
       .one_of({"relu", "gated_gelu"})
       .resume(impossible)
       .renamed_from({"feed_forward_proj"});
-  f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
+  f("tie_embeddings", tie_embeddings, "the output head shares the embedding's matrix")
       .resume(impossible)
       .renamed_from({"tie_word_embeddings"});
 }

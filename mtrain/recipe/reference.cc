@@ -54,16 +54,12 @@ std::string code(std::string_view text) { return text.empty() ? "" : cat("`", ce
 
 std::string reference_markdown(const SchemaCatalog& catalog) {
   std::string out =
-      "# Settings\n\nEverything a recipe can say, by section. Written by `mtrain schema --format "
-      "markdown`; "
-      "a test "
-      "keeps it current. `mtrain\nconfig explain KEY` shows one setting.\n\nA setting is written "
-      "in its "
-      "section, or on "
-      "the command line as `section.setting=value`. Where a section has a `type`,\nthat "
-      "component's settings "
-      "stand in "
-      "the same section. What is `fixed for a run` cannot change when a run resumes.\n";
+      "# Settings\n\nAll settings of a recipe, by section. `mtrain schema --format markdown` "
+      "writes this page; a test checks that it is current.\n`mtrain config explain KEY` shows one "
+      "setting.\n\nWrite a setting in its section, or on the command line as "
+      "`section.setting=value`. If a section has a `type`, the\nsettings of that component belong "
+      "to the same section. A setting that is `fixed for a run` cannot change when a run "
+      "resumes.\n";
   each_part(catalog, [&](const std::string& title, const std::string& doc, const Schema& schema,
                          const std::string& prefix) {
     bool component = title != prefix;
@@ -110,19 +106,12 @@ std::string reference_man_page(const SchemaCatalog& catalog) {
 
 std::string rules_markdown() {
   std::string out =
-      "# Rules between settings\n\nWhat no single setting can say. `mtrain check RECIPE "
-      "[--world-size N] "
-      "[--gpu TYPE]` "
-      "holds a recipe against all of them,\nand offers values that were tried. A rule about a "
-      "setting that a "
-      "recipe does "
-      "not have does not apply, nor does one that\nasks for a number of ranks or a type of GPU "
-      "that nobody "
-      "named. Written "
-      "by `mtrain schema --format rules`; a test keeps it\ncurrent.\n\n| rule | shown at | where | "
-      "must hold "
-      "| because "
-      "|\n|---|---|---|---|---|\n";
+      "# Rules between settings\n\nThese rules involve more than one setting. `mtrain check RECIPE "
+      "[--world-size N] [--gpu TYPE]` checks a recipe against all of\nthem and suggests values "
+      "that pass. A rule does not apply if the recipe lacks one of its settings, or if the rule "
+      "needs a\nnumber of ranks or a GPU type that was not given. `mtrain schema --format rules` "
+      "writes this page; a test checks that it is\ncurrent.\n\n| rule | shown at | where | must "
+      "hold | because |\n|---|---|---|---|---|\n";
   for (const auto& rule : recipe_rules().rules())
     out += cat("| ", rule.id, rule.severity == Severity::warning ? " (warning)" : "", " | `",
                rule.path, "` | ", code(rule.when), " | ", code(rule.must), " | ", cell(rule.why),

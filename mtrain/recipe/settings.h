@@ -42,21 +42,21 @@ struct Settings {
   static void each(Self& s, Visit&& visit) {
     visit("model", "architecture and size", "model", s.model);
     visit("tokenizer", "text to token ids", "tokenizer", s.tokenizer);
-    visit("dataset", "where samples come from", "dataset", s.dataset);
-    visit("train", "length and batch of training", "", s.train);
-    visit("optimizer", "how parameters move", "optimizer", s.optimizer);
+    visit("dataset", "training, validation and test data", "dataset", s.dataset);
+    visit("train", "length and batch size of training", "", s.train);
+    visit("optimizer", "parameter updates", "optimizer", s.optimizer);
     visit("scheduler", "learning rate over time", "", s.scheduler);
     visit("mixed_precision", "element types and loss scale", "", s.mixed_precision);
     visit("checkpoint", "saving and resuming", "", s.checkpoint);
     visit("dist", "parallel layout", "", s.dist);
     visit("ddp", "data-parallel gradient reduction", "", s.ddp);
-    visit("comm_overlap", "communication behind computation", "", s.comm_overlap);
+    visit("comm_overlap", "overlap of communication with computation", "", s.comm_overlap);
     visit("offload", "activations in host memory", "", s.offload);
-    visit("cuda_graph", "steps recorded and replayed", "", s.cuda_graph);
+    visit("cuda_graph", "capture and replay of training steps", "", s.cuda_graph);
     visit("peft", "parameter-efficient fine-tuning", "", s.peft);
     visit("logger", "console and metrics", "", s.logger);
     visit("validation", "evaluation while training", "", s.validation);
-    visit("profiling", "where the time goes", "", s.profiling);
+    visit("profiling", "timeline of kernels and phases", "", s.profiling);
     visit("rng", "random numbers", "", s.rng);
     visit("run", "folder and threads of this run", "", s.run);
   }

@@ -8,32 +8,32 @@ namespace {
 
 void bind_recompute(ModelSection& s, Fields& f) {
   f("recompute", s.recompute,
-    "what backward computes again instead of keeping it; full: each block, selective: "
-    "recompute_modules")
+    "activations that backward recomputes instead of storing them; full: every block, selective: "
+    "only recompute_modules")
       .one_of({"none", "selective", "full"})
       .resume(safe)
       .renamed_from({"recompute_granularity"});
   f("recompute_method", s.recompute_method,
-    "full; uniform: every block, in groups of recompute_layers; block: the first recompute_layers "
-    "of each "
-    "stage")
+    "recompute=full; uniform: recompute every block, in groups of recompute_layers; block: "
+    "recompute only the first recompute_layers blocks of each stage")
       .one_of({"uniform", "block"})
       .resume(safe);
-  f("recompute_layers", s.recompute_layers, "full: how many blocks, see recompute_method")
+  f("recompute_layers", s.recompute_layers,
+    "recompute=full: number of blocks, see recompute_method")
       .min(1)
       .max(kMostLayers)
       .resume(safe)
       .renamed_from({"recompute_num_layers"});
   f("recompute_modules", s.recompute_modules,
-    "selective: the parts of a block that are computed again")
+    "recompute=selective: the parts of a block that backward recomputes")
       .one_of({"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"})
       .needs("multi-head latent attention", {"mla_up_proj"})
       .resume(safe);
   f("recompute_distribute", s.recompute_distribute,
-    "full: the kept inputs of blocks are split over tensor-parallel ranks")
+    "recompute=full: shard the stored block inputs over tensor-parallel ranks")
       .needs(
-          "kept inputs that are gathered again over tensor-parallel ranks (dist.sp=true keeps them "
-          "split, and more)")
+          "sharding of stored block inputs over tensor-parallel ranks (dist.sp=true already shards "
+          "them)")
       .resume(safe)
       .renamed_from({"distribute_saved_activations"});
 }
@@ -53,7 +53,8 @@ void ModelSection::bind(Fields& f) {
       .resume(data)
       .renamed_from({"encoder_seq_length"});
   f("vocab_size", vocab_size,
-    "rows of the embedding; 0: the tokenizer's vocabulary rounded up to vocab_multiple")
+    "rows of the embedding table; 0: the size of the tokenizer's vocabulary, rounded up to a "
+    "multiple of vocab_multiple")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible);
@@ -64,15 +65,15 @@ void ModelSection::bind(Fields& f) {
       .resume(impossible)
       .renamed_from({"make_vocab_size_divisible_by"});
   f("init_from", init_from,
-    "what gives the start values: a Hugging Face folder (config.json, *.safetensors), or a run's "
-    "folder or checkpoint")
+    "where initial weights come from: a Hugging Face folder (config.json, *.safetensors), a run "
+    "folder or a checkpoint; empty: random initialization")
       .example("/models/Llama-3.2-1B")
       .resume(start)
       .renamed_from({"pretrained_checkpoint"})
       .input_path();
   f("init_ignore", init_ignore,
-    "keys of config.json in init_from's folder that the model plugin does not honour, and training "
-    "goes on without")
+    "keys of config.json in the init_from folder to ignore, although the model plugin does not "
+    "support them")
       .example("[sliding_window]")
       .resume(start);
   bind_recompute(*this, f);

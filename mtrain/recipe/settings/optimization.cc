@@ -15,7 +15,8 @@ void TrainSection::bind(Fields& f) {
       .example("1000")
       .renamed_from({"train_iters", "max_steps"})
       .alternative("epochs");
-  f("epochs", epochs, "passes over the training data; the steps are counted when the run begins")
+  f("epochs", epochs,
+    "passes over the training data; the number of steps is computed when the run starts")
       .exclusive_min(0)
       .no_default()
       .example("3")
@@ -33,38 +34,36 @@ void TrainSection::bind(Fields& f) {
       .max(kLargestDimension)
       .unit("samples");
   f("batch_schedule", batch_schedule,
-    "global batch sizes, each from a step on, in place of global_batch_size: "
-    "FINISHED_STEPS:SAMPLES")
+    "global batch sizes that change during the run, in place of global_batch_size; each entry is "
+    "FINISHED_STEPS:SAMPLES and applies from that step on")
       .example("[0:256, 2000:1024]")
       .renamed_from({"step_batch_size_schedule", "rampup_batch_size"});
   f("on_nonfinite", on_nonfinite,
-    "what to do when the loss or its gradient is not finite: stop, or skip that update")
+    "action when the loss or a gradient is not finite; stop: end the run; skip: skip the update")
       .one_of({"stop", "skip"})
       .resume(safe);
   f("max_skips", max_skips,
-    "on_nonfinite=skip and optimizer.skip_grad_norm: updates that may be skipped in a row; one "
-    "more ends the run with status 14")
+    "on_nonfinite=skip and optimizer.skip_grad_norm: the most updates in a row that may be "
+    "skipped; one more ends the run with exit status 14")
       .min(1)
       .unit("steps")
       .resume(safe);
   f("skip_steps", skip_steps,
-    "steps without an update: their data is read past and not trained on, such as data on which "
-    "the loss jumped")
+    "steps whose data is skipped without an update, for example data that caused a loss spike")
       .min(1)
       .unit("steps")
       .example("[1200, 1201]")
       .resume(coming_steps)
       .renamed_from({"iterations_to_skip"});
   f("max_minutes", max_minutes,
-    "save and stop after the first step that ends this long after the start, such as before a "
-    "cluster's time limit; 0: no limit")
+    "save a checkpoint and stop after the first step that ends this long after the start, for "
+    "example before a cluster's time limit; 0: no limit")
       .min(0)
       .unit("min")
       .resume(safe)
       .renamed_from({"exit_duration_in_mins"});
   f("weight_hash_interval", weight_hash_interval,
-    "updates between checks that ranks which are to hold the same parameters do, bit by bit; 0: "
-    "never")
+    "updates between checks that all replicas hold bit-identical parameters; 0: never")
       .min(0)
       .unit("steps")
       .resume(safe)
@@ -72,70 +71,77 @@ void TrainSection::bind(Fields& f) {
 }
 
 void OptimizerSection::bind(Fields& f) {
-  const std::string groups = "learning rates by group", offload = "optimizer state in host memory",
-                    small = "optimizer state in small types";
+  const std::string groups = "learning rates per parameter group",
+                    offload = "optimizer state in host memory",
+                    small = "low-precision optimizer state";
   f("type", type, "the optimizer plugin")
       .plugin("optimizer")
       .resume(impossible)
       .renamed_from({"optimizer"});
   f("lr", lr, "peak learning rate").min(0).example("3e-4").renamed_from({"learning_rate"});
-  f("weight_decay", weight_decay, "decay of weight matrices; biases and norms have none").min(0);
-  f("clip_grad", clip_grad, "largest L2 norm of the whole gradient; 0: no clipping")
+  f("weight_decay", weight_decay,
+    "weight decay of matrices; biases and norm weights are not decayed")
+      .min(0);
+  f("clip_grad", clip_grad,
+    "maximum L2 norm of the whole gradient; larger gradients are scaled down to it; 0: no clipping")
       .min(0)
       .renamed_from({"max_grad_norm"});
   f("skip_grad_norm", skip_grad_norm,
-    "an update whose gradient norm before clipping is above this is skipped; null: none is")
+    "skip updates whose gradient norm before clipping exceeds this; null: skip none")
       .exclusive_min(0)
       .renamed_from({"grad_norm_skip_threshold"});
-  f("embedding_lr", embedding_lr, "peak learning rate of embedding and head; null: lr")
+  f("embedding_lr", embedding_lr, "peak learning rate of embedding and output head; null: lr")
       .min(0)
       .needs(groups)
       .renamed_from({"decoupled_lr"});
   f("embedding_min_lr", embedding_min_lr,
-    "their rate at the end of the decay; null: scheduler.min_lr")
+    "learning rate of embedding and output head at the end of the decay; null: scheduler.min_lr")
       .min(0)
       .needs(groups)
       .renamed_from({"decoupled_min_lr"});
-  f("exp_avg_dtype", exp_avg_dtype, "type of the gradient's running mean")
+  f("exp_avg_dtype", exp_avg_dtype, "data type of the first moment (running mean of the gradient)")
       .one_of({"fp32", "bf16", "fp16", "fp8"})
       .needs(small);
-  f("exp_avg_sq_dtype", exp_avg_sq_dtype, "type of the squared gradient's running mean")
+  f("exp_avg_sq_dtype", exp_avg_sq_dtype,
+    "data type of the second moment (running mean of the squared gradient)")
       .one_of({"fp32", "bf16", "fp16", "fp8"})
       .needs(small);
-  f("offload_fraction", offload_fraction, "share of the optimizer state that lives in host memory")
+  f("offload_fraction", offload_fraction, "fraction of the optimizer state kept in host memory")
       .min(0)
       .max(1)
       .needs(offload)
       .resume(safe)
       .renamed_from({"optimizer_offload_fraction", "optimizer_cpu_offload"});
-  f("offload_overlap", offload_overlap, "move offloaded state while other parameters are updated")
+  f("offload_overlap", offload_overlap,
+    "overlap the transfer of offloaded state with the update of other parameters")
       .needs(offload)
       .resume(safe)
       .renamed_from({"overlap_cpu_optimizer_d2h_h2d"});
 }
 
 void MixedPrecisionSection::bind(Fields& f) {
-  const std::string small = "main parameters and gradients in small types";
+  const std::string small = "low-precision main parameters and gradients";
   f("dtype", dtype,
-    "type of weights and activations in computation; master weights and gradients are fp32. auto: "
-    "the faster one of bf16 and fp32 "
-    "where the run begins")
+    "data type of weights and activations in computation; master weights and gradients are fp32; "
+    "auto: the faster of bf16 and fp32 on the machine where the run starts")
       .one_of({"fp32", "bf16", "fp16", kAuto});
-  f("params_dtype", params_dtype, "type of the main parameters")
+  f("params_dtype", params_dtype, "data type of the main parameters")
       .one_of({"fp32", "bf16", "fp16"})
       .needs(small)
       .renamed_from({"main_params_dtype"});
-  f("grads_dtype", grads_dtype, "type of the main gradients, in which micro-batches add up")
+  f("grads_dtype", grads_dtype,
+    "data type of the main gradients, which accumulate over micro-batches")
       .one_of({"fp32", "bf16"})
       .needs(small)
       .renamed_from({"main_grads_dtype"});
-  f("residual_dtype", residual_dtype, "type of the residual stream; compute: as dtype says")
+  f("residual_dtype", residual_dtype,
+    "data type of the residual stream; compute: the same as dtype")
       .one_of({"compute", "fp32"})
-      .needs("a residual stream of its own type")
+      .needs("a separate data type for the residual stream")
       .renamed_from({"fp32_residual_connection"});
   f("tf32", tf32,
-    "fp32: products on a GPU may round their operands to 10 bits of fraction (TF32), which is "
-    "several times as fast")
+    "dtype=fp32: GPU matrix products may round their inputs to TF32 (10 mantissa bits), which is "
+    "several times faster")
       .resume(safe)
       .renamed_from({"allow_tf32"});
   bind_loss_scale(f);
@@ -150,14 +156,17 @@ DType MixedPrecisionSection::compute_type() const {
 }
 
 void MixedPrecisionSection::bind_loss_scale(Fields& f) {
-  f("loss_scale", loss_scale, "fp16: a constant loss scale; 0: one that adapts").min(0);
-  f("initial_loss_scale", initial_loss_scale, "fp16: first loss scale").min(1);
-  f("min_loss_scale", min_loss_scale, "fp16: the loss scale never falls below").exclusive_min(0);
-  f("loss_scale_window", loss_scale_window, "fp16: good steps in a row before the scale doubles")
+  f("loss_scale", loss_scale, "dtype=fp16: a constant loss scale; 0: a dynamic loss scale").min(0);
+  f("initial_loss_scale", initial_loss_scale, "dtype=fp16: initial value of the dynamic loss scale")
+      .min(1);
+  f("min_loss_scale", min_loss_scale, "dtype=fp16: minimum of the dynamic loss scale")
+      .exclusive_min(0);
+  f("loss_scale_window", loss_scale_window,
+    "dtype=fp16: finite steps in a row after which the loss scale doubles")
       .min(1)
       .unit("steps");
   f("loss_scale_hysteresis", loss_scale_hysteresis,
-    "fp16: overflows before the scale halves; it is full again when the scale has doubled")
+    "dtype=fp16: overflows before the loss scale halves; the count restarts when the scale doubles")
       .min(1)
       .unit("steps")
       .renamed_from({"hysteresis"});
@@ -165,72 +174,77 @@ void MixedPrecisionSection::bind_loss_scale(Fields& f) {
 
 void MixedPrecisionSection::bind_fp8(Fields& f) {
   f("fp8", fp8,
-    "FP8 type of the products of linear layers; hybrid: e4m3 forward, e5m2 for gradients")
+    "FP8 format of the matrix products in linear layers; hybrid: e4m3 in forward, e5m2 for "
+    "gradients")
       .one_of({"none", "e4m3", "hybrid"});
   f("fp8_recipe", fp8_recipe,
-    "where FP8 scales come from: earlier steps (delayed), the tensor, its blocks of 128, or groups "
-    "of 32 "
-    "(mxfp8)")
+    "how FP8 scales are computed; delayed: from earlier steps, tensorwise: one per tensor, "
+    "blockwise: one per block of 128, mxfp8: one per group of 32")
       .one_of({"delayed", "tensorwise", "blockwise", "mxfp8"});
-  f("fp8_margin", fp8_margin, "delayed: powers of two kept free above the largest value")
+  f("fp8_margin", fp8_margin,
+    "fp8_recipe=delayed: headroom above the largest value, in powers of two")
       .min(0)
       .max(32);
-  f("fp8_amax_history", fp8_amax_history, "delayed: steps whose largest values are remembered")
+  f("fp8_amax_history", fp8_amax_history,
+    "fp8_recipe=delayed: number of steps whose largest absolute values are kept")
       .min(1)
       .max(65536)
       .unit("steps")
       .renamed_from({"fp8_amax_history_len"});
-  f("fp8_amax_algo", fp8_amax_algo, "delayed: the scale follows the largest or the latest of them")
+  f("fp8_amax_algo", fp8_amax_algo,
+    "fp8_recipe=delayed: compute the scale from the largest or the most recent of these values")
       .one_of({"max", "most_recent"})
       .renamed_from({"fp8_amax_compute_algo"});
   f("fp8_params", fp8_params,
-    "the compute copy of weights is FP8, and gathered so: the same bits as without")
+    "store and all-gather the compute copy of the weights as FP8; results are bit-identical")
       .resume(safe)
       .renamed_from({"fp8_param", "fp8_param_gather"});
-  f("fp8_attention", fp8_attention, "attention's products in FP8 too")
+  f("fp8_attention", fp8_attention, "compute attention's matrix products in FP8 too")
       .needs("attention in FP8")
       .renamed_from({"fp8_dot_product_attention", "fp8_multi_head_attention"});
-  f("fp8_output", fp8_output, "mxfp8: the head's product in FP8 too")
+  f("fp8_output", fp8_output, "fp8_recipe=mxfp8: compute the output head in FP8 too")
       .renamed_from({"fp8_output_proj"});
-  f("fp8_activations", fp8_activations, "the gated MLP keeps its input as FP8 for backward")
-      .needs("activations kept as FP8")
+  f("fp8_activations", fp8_activations, "the gated MLP stores its input as FP8 for backward")
+      .needs("activations stored as FP8")
       .renamed_from({"activation_func_fp8_input_store"});
   f("first_bf16_layers", first_bf16_layers,
-    "FP8 and FP4: this many blocks at the start stay in dtype")
+    "FP8 and FP4: this many blocks at the start of the model compute in dtype")
       .min(0)
       .max(kLargestDimension)
       .renamed_from({"num_layers_at_start_in_bf16", "first_last_layers_bf16"});
-  f("last_bf16_layers", last_bf16_layers, "FP8 and FP4: this many blocks at the end stay in dtype")
+  f("last_bf16_layers", last_bf16_layers,
+    "FP8 and FP4: this many blocks at the end of the model compute in dtype")
       .min(0)
       .max(kLargestDimension)
       .renamed_from({"num_layers_at_end_in_bf16"});
-  f("reuse_grad_buffer", reuse_grad_buffer, "mxfp8: gathered parameters use the gradient's memory")
-      .needs("parameters in the gradient's memory")
+  f("reuse_grad_buffer", reuse_grad_buffer,
+    "fp8_recipe=mxfp8: gathered parameters reuse the gradient buffer")
+      .needs("parameters in the gradient buffer")
       .resume(safe)
       .renamed_from({"reuse_grad_buf_for_mxfp8_param_ag"});
-  f("fp4", fp4, "FP4 type of the products of linear layers").one_of({"none", "nvfp4"});
+  f("fp4", fp4, "FP4 format of the matrix products in linear layers").one_of({"none", "nvfp4"});
   f("fp4_stochastic_rounding", fp4_stochastic_rounding,
-    "FP4: gradients are rounded up or down by chance, so that small ones count on average");
+    "FP4: round gradients stochastically, so that small gradients survive on average");
   f("fp4_hadamard", fp4_hadamard,
-    "FP4: tokens are mixed by a Hadamard transform before a weight's gradient, which spreads "
+    "FP4: apply a Hadamard transform over tokens before weight-gradient products, which spreads "
     "outliers");
-  f("fp4_params", fp4_params, "the compute copy of weights is FP4, and gathered so")
-      .needs("parameters gathered as FP4")
+  f("fp4_params", fp4_params, "store and all-gather the compute copy of the weights as FP4")
+      .needs("parameters stored as FP4")
       .renamed_from({"fp4_param", "fp4_param_gather"});
 }
 
 void PeftSection::bind(Fields& f) {
   const std::string adapters = "low-rank adapters";
-  f("type", type, "fine-tuning method; none: all parameters learn")
+  f("type", type, "fine-tuning method; none: train all parameters")
       .one_of({"none", "lora", "dora"})
       .needs(adapters)
       .resume(impossible);
-  f("rank", rank, "width of an adapter")
+  f("rank", rank, "rank of an adapter")
       .min(1)
       .needs(adapters)
       .resume(impossible)
       .renamed_from({"dim", "r", "lora_rank"});
-  f("alpha", alpha, "an adapter's output is scaled by alpha / rank")
+  f("alpha", alpha, "an adapter's output is multiplied by alpha / rank")
       .exclusive_min(0)
       .needs(adapters)
       .renamed_from({"lora_alpha"});
@@ -239,12 +253,13 @@ void PeftSection::bind(Fields& f) {
       .exclusive_max(1)
       .needs(adapters)
       .renamed_from({"lora_dropout"});
-  f("targets", targets, "the weights that get adapters, by name in a block; * stands for anything")
+  f("targets", targets,
+    "weights that get adapters, by their name within a block; * matches any characters")
       .example("[attn.qkv, attn.out]")
       .needs(adapters)
       .resume(impossible)
       .renamed_from({"target_modules"});
-  f("exclude", exclude, "the weights among them that get none")
+  f("exclude", exclude, "weights of targets that get no adapter")
       .needs(adapters)
       .resume(impossible)
       .renamed_from({"exclude_modules"});

@@ -5,8 +5,8 @@ namespace mtrain {
 using enum ResumeClass;
 
 namespace {
-constexpr const char *kSharded = "this variant of sharded data parallelism",
-                     *kData = "this variant of the gradient reduction";
+constexpr const char *kSharded = "this option of sharded data parallelism",
+                     *kData = "this option of gradient reduction";
 }  // namespace
 
 void DistSection::bind(Fields& f) {
@@ -14,25 +14,27 @@ void DistSection::bind(Fields& f) {
   bind_pipeline(f);
   bind_context(f);
   bind_data_parallel(f);
-  f("backend", backend, "device kind").plugin("backend").resume(safe);
-  f("comm", comm, "how ranks talk; null: the best one for the device")
+  f("backend", backend, "the backend plugin, which selects the device type")
+      .plugin("backend")
+      .resume(safe);
+  f("comm", comm, "the communication plugin; null: the best one for the device")
       .plugin("comm")
       .example("nccl")
       .resume(safe)
       .renamed_from({"distributed_backend"});
-  f("nccl_algo", nccl_algo, "algorithms that NCCL may use; empty: its own choice")
+  f("nccl_algo", nccl_algo, "algorithms that NCCL may use; empty: NCCL chooses")
       .one_of({"Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "^NVLS"})
       .resume(safe);
   f("timeout_minutes", timeout_minutes,
-    "a rank that is waited for longer than this, be it saving, has failed")
+    "a rank has failed when another rank waits for it longer than this, also while saving a "
+    "checkpoint")
       .exclusive_min(0)
       .unit("min")
       .resume(safe)
       .renamed_from({"distributed_timeout_minutes"});
   f("silence_seconds", silence_seconds,
-    "the job ends within this time, or three times its slowest steps, after a rank died, stopped "
-    "or got stuck; 0: only "
-    "timeout_minutes counts")
+    "the job ends within this time, or within three times its slowest step, after a rank dies, "
+    "stops or hangs; 0: only timeout_minutes applies")
       .min(0)
       .unit("s")
       .resume(safe);
@@ -40,11 +42,11 @@ void DistSection::bind(Fields& f) {
 
 void DistSection::bind_ranks(Fields& f) {
   f("nproc", nproc,
-    "ranks, which share out every batch: threads of this process, or as many as mpirun starts")
+    "number of ranks: threads of this process, or the number of processes that mpirun starts")
       .min(1)
       .max(1024)
       .resume(safe);
-  f("tp", tp, "tensor-parallel ranks")
+  f("tp", tp, "tensor-parallel size")
       .min(1)
       .max(kLargestDimension)
       .resume(safe)
@@ -60,126 +62,125 @@ void DistSection::bind_ranks(Fields& f) {
       .resume(safe)
       .renamed_from(
           {"virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"});
-  f("cp", cp, "context-parallel ranks")
+  f("cp", cp, "context-parallel size")
       .min(1)
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"context_parallel_size"});
-  f("ep", ep, "expert-parallel ranks")
+  f("ep", ep, "expert-parallel size")
       .min(1)
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"expert_model_parallel_size"});
-  f("etp", etp, "tensor-parallel ranks of experts")
+  f("etp", etp, "tensor-parallel size of experts")
       .min(1)
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"expert_tensor_parallel_size"});
-  f("sp", sp, "sequence parallel: the residual stream is split over tp")
+  f("sp", sp, "sequence parallelism: shard the residual stream over the tensor-parallel ranks")
       .resume(safe)
       .renamed_from({"sequence_parallel"});
-  f("order", order, "how ranks are numbered, the nearest first")
+  f("order", order, "order in which ranks are numbered, innermost dimension first")
       .one_of({"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"})
       .resume(safe);
 }
 
 void DistSection::bind_pipeline(Fields& f) {
-  f("schedule", schedule, "order of forward and backward passes of a pipeline")
+  f("schedule", schedule, "order of forward and backward passes in the pipeline")
       .one_of({"gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"})
       .resume(safe);
   f("schedule_file", schedule_file,
-    "a schedule written down, one line per pipeline rank; empty: dist.schedule")
+    "a file with the schedule, one line per pipeline rank; empty: use dist.schedule")
       .example("zb.txt")
       .resume(safe)
       .input_path();
   f("layout", layout,
-    "what each stage holds: E embedding, t block, m multi-token prediction, L loss, | ends a "
-    "stage, (…)*n "
-    "repeats; "
-    "empty: blocks are shared out evenly")
+    "contents of each stage: E embedding, t block, m multi-token prediction, L loss, | ends a "
+    "stage, (…)*n repeats; empty: blocks are divided evenly")
       .example("Et*3|(tt|)*29,m|L")
       .resume(safe)
       .renamed_from({"pipeline_model_parallel_layout"});
-  f("first_stage_layers", first_stage_layers, "blocks of the first stage; 0: as many as any")
+  f("first_stage_layers", first_stage_layers,
+    "blocks of the first stage; 0: as many as the other stages")
       .min(0)
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"num_layers_in_first_pipeline_stage", "decoder_first_pipeline_num_layers"});
-  f("last_stage_layers", last_stage_layers, "blocks of the last stage; 0: as many as any")
+  f("last_stage_layers", last_stage_layers,
+    "blocks of the last stage; 0: as many as the other stages")
       .min(0)
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"num_layers_in_last_pipeline_stage", "decoder_last_pipeline_num_layers"});
   f("account_for_embedding", account_for_embedding,
-    "the embedding counts as a block when blocks are shared out")
+    "count the embedding as one block when dividing blocks among stages")
       .resume(safe)
       .renamed_from({"account_for_embedding_in_pipeline_split"});
   f("account_for_loss", account_for_loss,
-    "head and loss count as a block when blocks are shared out")
+    "count output head and loss as one block when dividing blocks among stages")
       .resume(safe)
       .renamed_from({"account_for_loss_in_pipeline_split"});
   f("microbatch_group_size", microbatch_group_size,
-    "interleaved: micro-batches that pass one virtual stage before the next one's turn; 0: pp")
+    "schedule=interleaved: number of micro-batches that a rank processes on one virtual stage "
+    "before it switches to the next; 0: pp")
       .min(0)
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"microbatch_group_size_per_vp_stage",
                      "microbatch_group_size_per_virtual_pipeline_stage"});
   f("variable_seq_lengths", variable_seq_lengths,
-    "stages send each other the shape of every micro-batch")
+    "pipeline stages send the shape of each micro-batch before its data")
       .resume(safe);
 }
 
 void DistSection::bind_context(Fields& f) {
   f("cp_comm", cp_comm,
-    "how context-parallel ranks share keys and values: p2p a ring, all_gather, a2a over heads, "
-    "a2a+p2p both "
-    "by "
-    "cp_hierarchy; one for all blocks, or one for each")
+    "how context-parallel ranks exchange keys and values; p2p: a ring, all_gather, a2a: all-to-all "
+    "over heads, a2a+p2p: both, by cp_hierarchy; one value for all blocks, or one per block")
       .one_of({"p2p", "all_gather", "a2a", "a2a+p2p"})
       .resume(safe)
       .renamed_from({"cp_comm_type"});
   f("cp_hierarchy", cp_hierarchy,
-    "a2a+p2p: ranks of each level, the nearest first; their product is cp")
+    "cp_comm=a2a+p2p: ranks of each level, innermost first; their product is cp")
       .min(1)
       .max(kLargestDimension)
       .example("[2, 4]")
       .resume(safe)
       .renamed_from({"hierarchical_context_parallel_sizes"});
   f("dynamic_cp", dynamic_cp,
-    "each sample gets as many context-parallel ranks as its length asks for")
+    "choose the number of context-parallel ranks of each sample by its length")
       .resume(safe)
       .renamed_from({"hybrid_context_parallel", "dynamic_context_parallel"});
   f("max_tokens_per_cp_rank", max_tokens_per_cp_rank,
-    "dynamic_cp: most tokens of one sample on one rank")
+    "dynamic_cp: maximum number of tokens of one sample on one rank")
       .min(0)
       .max(kLargestDimension)
       .unit("tokens")
       .resume(safe)
       .renamed_from({"max_seqlen_per_dp_cp_rank"});
-  f("eval_cp", eval_cp, "context-parallel ranks in evaluation; 0: cp")
+  f("eval_cp", eval_cp, "context-parallel size in evaluation; 0: cp")
       .min(0)
       .max(kLargestDimension)
-      .needs("another number of context-parallel ranks in evaluation")
+      .needs("a different context-parallel size in evaluation")
       .resume(safe)
       .renamed_from({"eval_context_parallel_size"});
 }
 
 void DistSection::bind_data_parallel(Fields& f) {
   f("zero", zero,
-    "what data-parallel ranks share: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters "
-    "too")
+    "ZeRO stage, what data-parallel ranks shard: 0 nothing, 1 optimizer state, 2 also gradients, 3 "
+    "also parameters")
       .min(0)
       .max(3)
       .resume(safe)
       .renamed_from({"data_parallel_sharding_strategy", "use_distributed_optimizer"});
   f("hsdp", hsdp,
-    "groups of data-parallel ranks that each hold everything; zero shares within a group")
+    "number of data-parallel groups that each hold a full replica; zero shards within a group")
       .min(1)
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"num_distributed_optimizer_instances"});
-  f("outer_zero", outer_zero, "what is shared across the groups of hsdp, counted as in zero")
+  f("outer_zero", outer_zero, "ZeRO stage across the groups of hsdp: 0 nothing, 1 optimizer state")
       .min(0)
       .max(1)
       .resume(safe)
@@ -188,42 +189,46 @@ void DistSection::bind_data_parallel(Fields& f) {
 
 void DdpSection::bind(Fields& f) {
   f("in_order", in_order,
-    "micro-batches' gradients are kept apart and added in the order of the global batch: the same "
-    "bits for any number of "
-    "ranks, for more memory and time")
+    "keep the gradients of micro-batches separate and add them in the order of the global batch; "
+    "the result is bit-identical for any number of ranks, and costs memory and time")
       .resume(safe);
-  f("overlap_grad_reduce", overlap_grad_reduce, "reduce gradients while backward still runs")
+  f("overlap_grad_reduce", overlap_grad_reduce, "overlap the reduction of gradients with backward")
       .resume(safe);
-  f("overlap_param_gather", overlap_param_gather, "gather parameters while forward already runs")
+  f("overlap_param_gather", overlap_param_gather,
+    "overlap the all-gather of parameters with forward")
       .resume(safe);
-  f("align_param_gather", align_param_gather, "all pipeline stages gather at the same time")
+  f("align_param_gather", align_param_gather,
+    "start the parameter all-gather at the same time on all pipeline stages")
       .needs(kSharded)
       .resume(safe);
   f("bucket_size", bucket_size,
-    "parameters whose gradients travel together; 0: chosen by the number of ranks")
+    "number of parameters per gradient bucket; 0: chosen by the number of ranks")
       .min(0)
       .unit("parameters")
       .resume(safe);
-  f("pad_buckets", pad_buckets, "pad buckets to the sizes at which the network is fastest")
+  f("pad_buckets", pad_buckets,
+    "pad buckets to sizes at which the network reaches its full bandwidth")
       .needs(kData)
       .resume(safe)
       .renamed_from({"pad_buckets_for_high_nccl_busbw"});
-  f("average_in_collective", average_in_collective, "the reduction divides by the number of ranks")
+  f("average_in_collective", average_in_collective,
+    "average gradients in the collective instead of summing and dividing")
       .needs(kData);
-  f("grads_dtype", grads_dtype, "type in which gradients travel")
+  f("grads_dtype", grads_dtype, "data type in which gradients are communicated")
       .one_of({"fp32", "bf16"})
       .needs(kData)
       .renamed_from({"grad_reduce_in_fp32"});
-  f("accumulate_dtype", accumulate_dtype, "type in which a reduction of bf16 gradients adds up")
+  f("accumulate_dtype", accumulate_dtype,
+    "data type in which a reduction of bf16 gradients accumulates")
       .one_of({"fp32", "bf16"})
       .needs(kData)
       .renamed_from({"reduce_scatter_with_fp32_accumulation"});
   f("registered_buffers", registered_buffers,
-    "gradients and values that stay in memory and go from rank to rank are in memory of NCCL that "
-    "is registered with it")
+    "allocate long-lived communication buffers (gradients and parameters) in memory registered "
+    "with NCCL")
       .resume(safe)
       .renamed_from({"nccl_ub"});
-  f("double_buffer", double_buffer, "zero 3: gathered parameters have two fixed buffers")
+  f("double_buffer", double_buffer, "zero=3: gather parameters into two fixed buffers")
       .needs(kSharded)
       .resume(safe)
       .renamed_from({"fsdp_double_buffer"});
@@ -234,36 +239,37 @@ void CommOverlapSection::bind(Fields& f) {
     f(name, value, doc).resume(safe).renamed_from(std::move(old));
   };
   overlap("tp", tp,
-          "the stream travels behind the products at the edges of tensor-parallel regions, piece "
-          "by piece",
+          "overlap the collectives of tensor-parallel regions with their matrix products, chunk by "
+          "chunk",
           {"enabled", "tp_comm_overlap"});
   overlap("p2p", p2p,
-          "interleaved pipelines: transfers between stages behind computation, in all phases",
+          "schedule=interleaved: overlap transfers between stages with computation, in all phases",
           {"overlap_p2p_comm"});
   overlap("batch_p2p", batch_p2p,
-          "without p2p: transfers of a stage that follow each other are begun together",
-          {"batch_p2p_comm"});
-  overlap("warmup_flush", warmup_flush, "p2p also in warmup and flush: part of p2p here",
+          "without p2p: start consecutive transfers of a stage as one batch", {"batch_p2p_comm"});
+  overlap("warmup_flush", warmup_flush,
+          "p2p overlap also in warmup and flush; p2p always includes it",
           {"overlap_p2p_comm_warmup_flush"});
   overlap("moe", moe,
-          "exchange of tokens between experts behind another micro-batch: forward and backward "
-          "side by side",
+          "overlap the all-to-all of experts with another micro-batch, whose backward runs during "
+          "this forward",
           {"overlap_moe_expert_parallel_comm"});
   overlap(
       "delay_wgrad", delay_wgrad,
-      "pipelines: weight gradients are computed when the gradient of a stage's input is on its way",
+      "pipelines: compute weight gradients after the gradient of the stage's input has been sent",
       {"delay_wgrad_compute"});
   overlap("early_attn_release", early_attn_release,
-          "free attention's memory before the exchange: always so here",
+          "free attention's memory before the all-to-all of experts; always the case in mtrain",
           {"ep_overlap_early_attn_memory_release"});
   overlap("dispatch_wgrad", dispatch_wgrad,
-          "backward of the exchange behind the experts' weight gradients",
+          "overlap backward of the all-to-all with the experts' weight gradients",
           {"overlap_dispatch_backward_with_experts_wgrad"});
-  overlap("embedding_wgrad", embedding_wgrad,
-          "the head's weight gradient is computed at the end of the last stage, for memory",
-          {"defer_embedding_wgrad_compute"});
+  overlap(
+      "embedding_wgrad", embedding_wgrad,
+      "compute the output head's weight gradient at the end of the last stage, which saves memory",
+      {"defer_embedding_wgrad_compute"});
   f("embedding_wgrad_limit", embedding_wgrad_limit,
-    "embedding_wgrad: most micro-batches that are put off; 0: all")
+    "embedding_wgrad: maximum number of micro-batches to defer; 0: all")
       .min(0)
       .resume(safe)
       .renamed_from({"wgrad_deferral_limit"});

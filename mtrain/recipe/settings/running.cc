@@ -6,35 +6,38 @@ using enum ResumeClass;
 
 void OffloadSection::bind(Fields& f) {
   const std::string offload = "activations in host memory";
-  f("layers", layers, "blocks whose kept activations are in host memory")
+  f("layers", layers, "number of blocks whose stored activations are offloaded to host memory")
       .min(0)
       .max(kMostLayers)
       .resume(safe)
       .renamed_from({"cpu_offloading_num_layers"});
-  f("modules", modules, "parts of blocks whose kept inputs are in host memory")
+  f("modules", modules, "parts of blocks whose stored inputs are offloaded to host memory")
       .one_of({"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1",
                "moe_act"})
       .needs(offload)
       .resume(safe)
       .renamed_from({"offload_modules"});
-  f("fraction", fraction, "modules: share of them").min(0).max(1).needs(offload).resume(safe);
+  f("fraction", fraction, "modules: fraction of their inputs to offload")
+      .min(0)
+      .max(1)
+      .needs(offload)
+      .resume(safe);
 }
 
 void CudaGraphSection::bind(Fields& f) {
   f("type", type,
-    "full_iteration: what a step gives the GPU is recorded and launched as graphs, with the same "
-    "bits; local, parts of blocks: "
-    "refused, for full_iteration records them too")
+    "full_iteration: capture all GPU work of a step and replay it as CUDA graphs, with "
+    "bit-identical results; local (parts of blocks) is refused, because full_iteration covers it")
       .one_of({"none", "local", "full_iteration"})
       .resume(safe)
       .renamed_from({"cuda_graph_impl"});
   f("modules", modules,
-    "parts of blocks to record by themselves: refused, for full_iteration records them too")
+    "parts of blocks to capture separately; refused, because full_iteration covers them")
       .one_of({"attn", "mlp", "moe", "moe_router", "moe_preprocess"})
       .resume(safe)
       .renamed_from({"cuda_graph_modules"});
   f("warmup_steps", warmup_steps,
-    "steps before the first that is recorded, in which libraries choose and memory settles")
+    "steps before capture, during which libraries choose algorithms and memory allocation settles")
       .min(0)
       .unit("steps")
       .resume(safe)
@@ -47,30 +50,28 @@ void CheckpointSection::bind(Fields& f) {
       .unit("steps")
       .resume(safe)
       .renamed_from({"save_interval"});
-  f("keep", keep, "newest checkpoints to keep; 0: all, never 1")
+  f("keep", keep, "number of newest checkpoints to keep; 0: all; 1 is refused")
       .min(0)
       .resume(safe)
       .renamed_from({"most_recent_k"});
   f("retain_interval", retain_interval,
-    "checkpoints of steps divisible by this are kept for ever; 0: none")
+    "checkpoints of steps divisible by this are never deleted; 0: none")
       .min(0)
       .unit("steps")
       .resume(safe)
       .renamed_from({"save_retain_interval"});
   f("resume", resume,
-    "auto: continue from the newest valid checkpoint of run.dir if there is one; never: start anew "
-    "in an "
-    "empty folder; "
-    "must: refuse to start without one")
+    "auto: resume from the newest valid checkpoint of run.dir if there is one; never: start from "
+    "scratch, run.dir must be empty; must: fail without a checkpoint")
       .one_of({"auto", "never", "must"})
       .resume(safe);
-  f("dir", dir, "where checkpoints go; empty: <run.dir>/checkpoints")
+  f("dir", dir, "folder of the checkpoints; empty: <run.dir>/checkpoints")
       .resume(safe)
       .renamed_from({"save"});
-  f("async", async, "write while training goes on, from a copy in host memory")
+  f("async", async, "write checkpoints from a copy in host memory while training continues")
       .resume(safe)
       .renamed_from({"async_save"});
-  f("hf", hf, "write the weights in Hugging Face's layout too")
+  f("hf", hf, "also write the weights in Hugging Face's format")
       .needs("Hugging Face export while training")
       .resume(safe)
       .renamed_from({"also_save_hf_checkpoint"});
@@ -79,22 +80,24 @@ void CheckpointSection::bind(Fields& f) {
 
 void CheckpointSection::bind_local(Fields& f) {
   const std::string local = "local checkpoints";
-  f("local_interval", local_interval, "updates between copies on the node's own disk; 0: none")
+  f("local_interval", local_interval,
+    "updates between local checkpoints on the node's own disk; 0: none")
       .min(0)
       .unit("steps")
       .needs(local)
       .resume(safe)
       .renamed_from({"non_persistent_save_interval"});
-  f("local_dir", local_dir, "where they go")
+  f("local_dir", local_dir, "folder of the local checkpoints")
       .needs(local)
       .resume(safe)
       .renamed_from({"non_persistent_local_ckpt_dir"});
-  f("local_replicas", local_replicas, "nodes that hold each copy")
+  f("local_replicas", local_replicas, "number of nodes that hold each local checkpoint")
       .min(1)
       .needs(local)
       .resume(safe)
       .renamed_from({"replication_factor"});
-  f("local_replica_stride", local_replica_stride, "ranks between a copy and the next")
+  f("local_replica_stride", local_replica_stride,
+    "distance in ranks between the replicas of a local checkpoint")
       .min(1)
       .needs(local)
       .resume(safe)
@@ -102,12 +105,13 @@ void CheckpointSection::bind_local(Fields& f) {
 }
 
 void LoggerSection::bind(Fields& f) {
-  f("interval", interval, "updates between plain console lines; 0: about a hundred lines per run")
+  f("interval", interval,
+    "updates between progress lines on the console; 0: about a hundred lines per run")
       .min(0)
       .unit("steps")
       .resume(safe)
       .renamed_from({"log_interval"});
-  f("console", console, "auto: a live line on a terminal, plain lines otherwise")
+  f("console", console, "auto: a live status line on a terminal, plain lines otherwise")
       .one_of({"auto", "plain", "off"})
       .resume(safe);
   f("metrics", metrics, "write metrics.jsonl").resume(safe);
@@ -117,8 +121,8 @@ void LoggerSection::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"log_params_norm"});
   f("memory_interval", memory_interval,
-    "updates between log lines on memory: in use, the most in use and what for, taken from the "
-    "system, planned; 0: none")
+    "updates between log lines about memory: current and peak use by purpose, memory reserved from "
+    "the system, and the plan; 0: none")
       .min(0)
       .unit("steps")
       .resume(safe)
@@ -131,7 +135,7 @@ void ValidationSection::bind(Fields& f) {
       .unit("steps")
       .resume(safe)
       .renamed_from({"eval_interval"});
-  f("steps", steps, "global batches per evaluation, always the same ones; 0: none")
+  f("steps", steps, "global batches per evaluation, the same ones every time; 0: no evaluation")
       .min(0)
       .max(kLargestDimension)
       .resume(safe)
@@ -152,41 +156,48 @@ void ValidationSection::bind(Fields& f) {
 
 void ProfilingSection::bind(Fields& f) {
   f("type", type,
-    "trace: each kernel and phase of some steps, for a browser, in the run's trace-FIRST-LAST.json")
+    "trace: write a timeline of the kernels and phases of some steps to trace-FIRST-LAST.json in "
+    "run.dir, for a browser's trace viewer")
       .one_of({"none", "trace"})
       .resume(safe);
-  f("start", start, "steps before it starts")
+  f("start", start, "number of steps before the trace starts")
       .min(0)
       .unit("steps")
       .resume(safe)
       .renamed_from({"profile_step_start"});
-  f("end", end, "steps before it stops")
+  f("end", end, "number of steps before the trace stops")
       .min(0)
       .unit("steps")
       .resume(safe)
       .renamed_from({"profile_step_end"});
   f("peak_tflops", peak_tflops,
-    "what a device can do at most, which the share of use (mfu) is of; 0: as its type is sold, or "
-    "measured where that is unknown")
+    "peak throughput of one device, the denominator of mfu; 0: the data-sheet value of its type, "
+    "or a measured value if the type is unknown")
       .min(0)
       .unit("TFLOP/s")
       .resume(safe);
-  f("ranks", ranks, "the ranks that write a trace; files of others than rank 0 end in -rankN.json")
+  f("ranks", ranks, "ranks that write a trace; the files of ranks other than 0 end in -rankN.json")
       .min(0)
       .resume(safe)
       .renamed_from({"profile_ranks"});
 }
 
 void RngSection::bind(Fields& f) {
-  f("seed", seed, "of start values, dropout and data order").min(0).max(4294967295.0).resume(data);
+  f("seed", seed, "seed of weight initialization, dropout and data order")
+      .min(0)
+      .max(4294967295.0)
+      .resume(data);
 }
 
 void RunSection::bind(Fields& f) {
   f("dir", dir, "the run's folder; empty: runs/<recipe name>").resume(safe).example("runs/first");
-  f("name", name, "shown in logs; empty: the recipe's name").resume(safe);
-  f("threads", threads, "CPU threads; 0: what the machine allows").min(0).max(1024).resume(safe);
+  f("name", name, "name of the run in logs; empty: the recipe's name").resume(safe);
+  f("threads", threads, "number of CPU threads; 0: all cores that the process may use")
+      .min(0)
+      .max(1024)
+      .resume(safe);
   f("deterministic", deterministic,
-    "use nothing whose result may differ between two runs; on the CPU backend that is always so")
+    "use only deterministic kernels; the CPU backend is always deterministic")
       .resume(safe)
       .renamed_from({"deterministic_mode"});
 }

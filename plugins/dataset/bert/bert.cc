@@ -22,22 +22,26 @@ struct BertConfig {
   void bind(Fields& f) {
     f.objective(Dataset::kMaskedToken);
     data.bind(f);
-    f("mask_probability", mask_probability, "share of tokens to be predicted")
+    f("mask_probability", mask_probability, "fraction of tokens to predict")
         .exclusive_min(0)
         .exclusive_max(1)
         .renamed_from({"mask_prob", "mlm_probability"});
-    f("mask_share", mask_share, "share of those that become the mask").min(0).max(1);
+    f("mask_share", mask_share, "fraction of the predicted tokens that are replaced by mask_token")
+        .min(0)
+        .max(1);
     f("random_share", random_share,
-      "share of those that become a random token; the rest stay as they are")
+      "fraction of the predicted tokens that are replaced by a random token; the rest are "
+      "unchanged")
         .min(0)
         .max(1);
     f("whole_words", whole_words,
-      "predict all pieces of a word or none; for WordPiece tokenizers, whose pieces begin with ##")
+      "predict either all pieces of a word or none; for WordPiece tokenizers, whose continuation "
+      "pieces begin with ##")
         .renamed_from({"whole_word_masking"});
-    f("mask_token", mask_token, "the special token that hides another").example("<mask>");
-    f("start_token", start_token, "the special token that a sample begins with; empty: none")
+    f("mask_token", mask_token, "the special token that replaces masked tokens").example("<mask>");
+    f("start_token", start_token, "the special token at the start of a sample; empty: none")
         .example("<s>");
-    f("end_token", end_token, "the special token that a sample ends with; empty: none")
+    f("end_token", end_token, "the special token at the end of a sample; empty: none")
         .example("</s>");
   }
 };
@@ -167,7 +171,8 @@ class BertDataset final : public Dataset {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("bert", "masked tokens of prepared token files") {
+MT_PLUGIN("bert", "masked-language-model samples from prepared token files") {
   using namespace mtrain;
-  registry.add<Dataset, BertDataset, BertConfig>("bert", "masked tokens of prepared token files");
+  registry.add<Dataset, BertDataset, BertConfig>(
+      "bert", "masked-language-model samples from prepared token files");
 }

@@ -18,34 +18,38 @@ struct FimSettings {
 
   void bind(Fields& f) {
     f("rate", rate,
-      "share of the documents of a sample that are cut in three and written middle last; 0: none")
+      "fraction of documents that are split into prefix, middle and suffix, with the middle moved "
+      "to the end (fill-in-the-middle); 0: none")
         .min(0)
         .max(1)
         .renamed_from({"fim_rate"});
     f("spm_rate", spm_rate,
-      "share of those written suffix, prefix, middle; the others: prefix, suffix, middle")
+      "fraction of the split documents in the order suffix, prefix, middle; the others have the "
+      "order prefix, suffix, middle")
         .min(0)
         .max(1)
         .renamed_from({"fim_spm_rate"});
     f("cut", cut,
-      "where a document is cut: between any characters, which encodes its parts anew, or between "
-      "tokens")
+      "where a document is split; characters: between any two characters, the parts are tokenized "
+      "again; tokens: between tokens")
         .one_of({"characters", "tokens"});
     f("prefix", prefix, "the special token before the prefix").example("<|fim_prefix|>");
     f("middle", middle, "the special token before the middle").example("<|fim_middle|>");
     f("suffix", suffix, "the special token before the suffix").example("<|fim_suffix|>");
     f("pad", pad,
-      "the special token that fills a sample which became shorter; empty: the end of document")
+      "the special token that pads a sample that became shorter; empty: the end-of-document token")
         .example("<|fim_pad|>");
     f("fragment", fragment,
-      "a token that divides a document into fragments, each rearranged by itself; empty: none")
+      "a token that divides a document into fragments, each of which is rearranged separately; "
+      "empty: none")
         .example("<|file_sep|>")
         .renamed_from({"fim_split_sample"});
-    f("fragment_rate", fragment_rate, "share of the fragments that are rearranged")
+    f("fragment_rate", fragment_rate, "fraction of the fragments that are rearranged")
         .min(0)
         .max(1)
         .renamed_from({"fim_fragment_rate"});
-    f("no_prefix", no_prefix, "documents that begin so stay as they are")
+    f("no_prefix", no_prefix,
+      "documents that begin with this text are not rearranged; empty: no such text")
         .renamed_from({"fim_no_prefix"});
   }
 };
@@ -59,10 +63,12 @@ struct GptConfig {
   void bind(Fields& f) {
     data.bind(f);
     f("reset_position_ids", reset_position_ids,
-      "count positions from 0 again after each end of document");
-    f("reset_attention_mask", reset_attention_mask, "let no token attend to an earlier document");
-    f("eod_mask_loss", eod_mask_loss, "leave the token after an end of document out of the loss");
-    f("drop_last", drop_last, "leave out a last validation sample that the data cannot fill")
+      "restart positions at 0 after each end-of-document token");
+    f("reset_attention_mask", reset_attention_mask,
+      "restrict attention to the token's own document");
+    f("eod_mask_loss", eod_mask_loss,
+      "exclude the prediction made at an end-of-document token from the loss");
+    f("drop_last", drop_last, "drop the last validation sample if the data does not fill it")
         .resume(ResumeClass::safe)
         .renamed_from({"drop_last_partial_validation_sequence"});
     f.section("fim", fim);
@@ -165,8 +171,8 @@ class GptDataset final : public Dataset {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("gpt", "prepared token files in Megatron's sample order, one or a blend") {
+MT_PLUGIN("gpt", "prepared token files, one or a blend, in Megatron-LM's sample order") {
   using namespace mtrain;
   registry.add<Dataset, GptDataset, GptConfig>(
-      "gpt", "prepared token files in Megatron's sample order, one or a blend");
+      "gpt", "prepared token files, one or a blend, in Megatron-LM's sample order");
 }

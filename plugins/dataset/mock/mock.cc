@@ -23,11 +23,12 @@ struct MockConfig {
   void bind(Fields& f) {
     f.objective(Fields::kAnyObjective);  // its targets are next tokens, which is trivial for a
                                          // model that sees them: only to try such a model
-    f("vocab_size", vocab_size, "tokens are below this; 0: the tokenizer's vocabulary")
+    f("vocab_size", vocab_size,
+      "token ids are below this; 0: the size of the tokenizer's vocabulary")
         .min(0)
         .max(1 << 24)
         .resume(ResumeClass::data);
-    f("epoch_samples", epoch_samples, "samples that count as one epoch")
+    f("epoch_samples", epoch_samples, "number of samples per epoch")
         .min(1)
         .resume(ResumeClass::safe);
   }
@@ -125,8 +126,8 @@ class MockDataset final : public Dataset {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("mock", "endless made-up text that a model can learn; needs no files") {
+MT_PLUGIN("mock", "endless synthetic text that a model can learn; needs no files") {
   using namespace mtrain;
   registry.add<Dataset, MockDataset, MockConfig>(
-      "mock", "endless made-up text that a model can learn; needs no files");
+      "mock", "endless synthetic text that a model can learn; needs no files");
 }

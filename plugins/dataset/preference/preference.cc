@@ -83,8 +83,10 @@ class PreferenceDataset final : public Dataset {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("preference", "answers that somebody liked and disliked") {
+MT_PLUGIN("preference",
+          "preference data: chosen and rejected answers, or answers with a good or bad label") {
   using namespace mtrain;
   registry.add<Dataset, PreferenceDataset, finetune::PreferenceSettings>(
-      "preference", "answers that somebody liked and disliked");
+      "preference",
+      "preference data: chosen and rejected answers, or answers with a good or bad label");
 }

@@ -135,8 +135,8 @@ class SftDataset final : public Dataset {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("sft", "conversations and instructions, of which the answers are learnt") {
+MT_PLUGIN("sft", "supervised fine-tuning on the answers of conversations and instructions") {
   using namespace mtrain;
   registry.add<Dataset, SftDataset, finetune::SftSettings>(
-      "sft", "conversations and instructions, of which the answers are learnt");
+      "sft", "supervised fine-tuning on the answers of conversations and instructions");
 }

@@ -24,26 +24,28 @@ struct T5Config {
 
   void bind(Fields& f) {
     data.bind(f);
-    f("mask_probability", shares.mask_probability, "share of tokens that targets hold")
+    f("mask_probability", shares.mask_probability,
+      "fraction of tokens that are moved to the targets")
         .exclusive_min(0)
         .exclusive_max(1);
-    f("mean_span", shares.mean_span, "mean length of what is cut out").min(1).unit("tokens");
-    f("sentinels", sentinels, "tokens that mark the cuts, at most; a sample needs one for each")
+    f("mean_span", shares.mean_span, "mean length of a removed span").min(1).unit("tokens");
+    f("sentinels", sentinels,
+      "maximum number of sentinel tokens; each removed span of a sample needs one")
         .min(1)
         .renamed_from({"vocab_extra_ids"});
     f("sentinel", sentinel,
-      "what the tokenizer calls them among its special tokens, {} standing for 0, 1, 2 …; empty: "
-      "they are the last ids of the "
-      "vocabulary, the very last one first")
+      "name of the sentinels among the tokenizer's special tokens, with {} for 0, 1, 2 …; empty: "
+      "the last ids of the vocabulary, in descending order")
         .example("<extra_id_{}>");
     f("closing_sentinel", shares.closing_sentinel,
-      "one more sentinel behind the last span, before the end token");
+      "add a sentinel after the last span, before the end token");
     f("end_token", end_token,
-      "the special token behind the text and behind the spans; empty: the end of document")
+      "the special token at the end of the input and at the end of the targets; empty: the "
+      "end-of-document token")
         .example("</s>");
     f("loss", loss,
-      "what is learnt: the spans with their sentinels and the end token, or the text before them "
-      "too")
+      "text that contributes to the loss; targets: the spans with their sentinels and the end "
+      "token, all: also the input text")
         .one_of({"targets", "all"});
   }
 };
@@ -247,8 +249,8 @@ class T5Dataset final : public Dataset {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("t5", "spans cut out of text, to be written behind it") {
+MT_PLUGIN("t5", "span corruption: spans are removed from the text and predicted after it") {
   using namespace mtrain;
-  registry.add<Dataset, T5Dataset, T5Config>("t5",
-                                             "spans cut out of text, to be written behind it");
+  registry.add<Dataset, T5Dataset, T5Config>(
+      "t5", "span corruption: spans are removed from the text and predicted after it");
 }

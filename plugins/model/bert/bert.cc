@@ -22,7 +22,7 @@ struct BertConfig {
   void bind(Fields& f) {
     using enum ResumeClass;
     f.objective(Dataset::kMaskedToken);
-    f("layers", layers, "encoder blocks")
+    f("layers", layers, "number of encoder blocks")
         .min(1)
         .max(kMostLayers)
         .resume(impossible)
@@ -33,7 +33,7 @@ struct BertConfig {
         .max(kLargestDimension)
         .resume(impossible)
         .fact(Fact::hidden_size);
-    f("heads", heads, "attention heads")
+    f("heads", heads, "number of attention heads")
         .min(1)
         .max(kLargestDimension)
         .resume(impossible)
@@ -45,31 +45,32 @@ struct BertConfig {
         .resume(impossible)
         .fact(Fact::ffn_hidden_size)
         .renamed_from({"intermediate_size"});
-    f("max_positions", max_positions, "rows of the position table; 0: seq_length")
+    f("max_positions", max_positions, "rows of the position embedding; 0: seq_length")
         .min(0)
         .max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"max_position_embeddings"});
-    f("segments", segments, "rows of the segment table; tokens are all of the first")
+    f("segments", segments, "rows of the segment embedding; all tokens use the first row")
         .min(1)
         .max(kLargestDimension)
         .resume(impossible)
         .renamed_from({"type_vocab_size"});
-    f("norm_eps", norm_eps, "added to the variance")
+    f("norm_eps", norm_eps, "epsilon of LayerNorm, added to the variance")
         .exclusive_min(0)
         .renamed_from({"layer_norm_eps", "layernorm_epsilon"});
-    f("init_std", init_std, "standard deviation of start weights")
+    f("init_std", init_std, "standard deviation of weight initialization")
         .min(0)
         .resume(start)
         .renamed_from({"init_method_std", "initializer_range"});
-    f("dropout", dropout, "probability of dropping an element of embeddings and block outputs")
+    f("dropout", dropout, "dropout probability of embeddings and block outputs")
         .min(0)
         .exclusive_max(1)
         .renamed_from({"hidden_dropout", "hidden_dropout_prob"});
-    f("activation", activation, "of the MLP and the head; gelu_new is the tanh approximation")
+    f("activation", activation,
+      "activation of the MLP and the head; gelu_new: the tanh approximation")
         .one_of({"gelu", "gelu_new"})
         .renamed_from({"hidden_act"});
-    f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
+    f("tie_embeddings", tie_embeddings, "the output head shares the embedding's matrix")
         .resume(impossible)
         .renamed_from({"tie_word_embeddings"});
   }

@@ -153,7 +153,7 @@ class Gpt2 final : public Model {
 
 void Gpt2Config::bind(Fields& f) {
   using enum ResumeClass;
-  f("layers", layers, "decoder blocks")
+  f("layers", layers, "number of decoder blocks")
       .min(1)
       .max(kMostLayers)
       .resume(impossible)
@@ -165,7 +165,7 @@ void Gpt2Config::bind(Fields& f) {
       .resume(impossible)
       .fact(Fact::hidden_size)
       .renamed_from({"n_embd"});
-  f("heads", heads, "attention heads")
+  f("heads", heads, "number of attention heads")
       .min(1)
       .max(kLargestDimension)
       .resume(impossible)
@@ -177,26 +177,26 @@ void Gpt2Config::bind(Fields& f) {
       .resume(impossible)
       .fact(Fact::ffn_hidden_size)
       .renamed_from({"n_inner"});
-  f("max_positions", max_positions, "rows of the position table; 0: seq_length")
+  f("max_positions", max_positions, "rows of the position embedding; 0: seq_length")
       .min(0)
       .max(kLargestDimension)
       .resume(impossible)
       .renamed_from({"n_positions", "max_position_embeddings"});
-  f("norm_eps", norm_eps, "added to the variance")
+  f("norm_eps", norm_eps, "epsilon of LayerNorm, added to the variance")
       .exclusive_min(0)
       .renamed_from({"layer_norm_epsilon", "layernorm_epsilon"});
-  f("init_std", init_std, "standard deviation of start weights")
+  f("init_std", init_std, "standard deviation of weight initialization")
       .min(0)
       .resume(start)
       .renamed_from({"init_method_std", "initializer_range"});
-  f("dropout", dropout, "probability of dropping an element of embeddings and block outputs")
+  f("dropout", dropout, "dropout probability of embeddings and block outputs")
       .min(0)
       .exclusive_max(1)
       .renamed_from({"hidden_dropout", "resid_pdrop"});
-  f("tie_embeddings", tie_embeddings, "the head uses the embedding's matrix")
+  f("tie_embeddings", tie_embeddings, "the output head shares the embedding's matrix")
       .resume(impossible)
       .renamed_from({"tie_word_embeddings"});
-  f("activation", activation, "gelu_new is the tanh approximation")
+  f("activation", activation, "activation of the MLP; gelu_new: the tanh approximation")
       .one_of({"gelu_new", "gelu"})
       .renamed_from({"activation_function"});
 }

@@ -6,7 +6,7 @@ using enum ResumeClass;
 
 void MlaSettings::bind(Fields& f) {
   const std::string mla = "multi-head latent attention";
-  f("kv_lora_rank", kv_lora_rank, "width of the latent of keys and values; 0: plain heads")
+  f("kv_lora_rank", kv_lora_rank, "width of the latent of keys and values; 0: no latent attention")
       .min(0)
       .max(kLargestDimension)
       .needs(mla)
@@ -16,13 +16,13 @@ void MlaSettings::bind(Fields& f) {
       .max(kLargestDimension)
       .needs(mla)
       .resume(impossible);
-  f("qk_head_dim", qk_head_dim, "width of a head without positions")
+  f("qk_head_dim", qk_head_dim, "width of the non-rotary part of a query and key head")
       .min(1)
       .max(kLargestDimension)
       .needs(mla)
       .resume(impossible)
       .renamed_from({"qk_nope_head_dim"});
-  f("rope_head_dim", rope_head_dim, "width of the rotary part of a head")
+  f("rope_head_dim", rope_head_dim, "width of the rotary part of a query and key head")
       .min(1)
       .max(kLargestDimension)
       .needs(mla)
@@ -33,26 +33,27 @@ void MlaSettings::bind(Fields& f) {
       .max(kLargestDimension)
       .needs(mla)
       .resume(impossible);
-  f("cache_latents", cache_latents, "generation keeps latents instead of keys and values")
+  f("cache_latents", cache_latents,
+    "the generation cache stores latents instead of keys and values")
       .needs(mla)
       .resume(safe)
       .renamed_from({"cache_mla_latents"});
 }
 
 void MtpSettings::bind(Fields& f) {
-  const std::string mtp = "prediction of several tokens";
-  f("layers", layers, "further tokens that are predicted, a block for each")
+  const std::string mtp = "multi-token prediction";
+  f("layers", layers, "number of additional tokens to predict, one block for each")
       .min(0)
       .max(kMostLayers)
       .needs(mtp)
       .resume(impossible)
       .fact(Fact::mtp_layers)
       .renamed_from({"mtp_num_layers", "num_nextn_predict_layers"});
-  f("loss_coeff", loss_coeff, "weight of their loss")
+  f("loss_coeff", loss_coeff, "coefficient of the multi-token prediction loss")
       .min(0)
       .needs(mtp)
       .renamed_from({"mtp_loss_scaling_factor"});
-  f("standalone", standalone, "they have a pipeline stage of their own")
+  f("standalone", standalone, "place multi-token prediction in a separate pipeline stage")
       .needs(mtp)
       .resume(safe)
       .renamed_from({"mtp_standalone"});

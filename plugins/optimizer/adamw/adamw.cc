@@ -14,11 +14,11 @@ struct AdamWConfig {
         .min(0)
         .exclusive_max(1)
         .renamed_from({"adam_beta1"});
-    f("beta2", beta2, "decay of the squared gradient's running mean")
+    f("beta2", beta2, "decay of the running mean of the squared gradient")
         .min(0)
         .exclusive_max(1)
         .renamed_from({"adam_beta2"});
-    f("eps", eps, "added to the root of the second moment")
+    f("eps", eps, "added to the square root of the second moment")
         .exclusive_min(0)
         .renamed_from({"adam_eps"});
   }

@@ -13,8 +13,8 @@ struct ByteConfig {
   int64_t extra_ids = 0;
   void bind(Fields& f) {
     f("extra_ids", extra_ids,
-      "special tokens <extra_id_0>, <extra_id_1>, … behind the end of document, the first with the "
-      "largest id")
+      "number of special tokens <extra_id_0>, <extra_id_1>, … after the end-of-document token; "
+      "<extra_id_0> has the largest id")
         .min(0)
         .max(10000)
         .example("100")
@@ -68,8 +68,8 @@ class ByteTokenizer final : public Tokenizer {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("byte", "bytes as tokens: 256 of them and an end of document") {
+MT_PLUGIN("byte", "bytes as tokens: 256 bytes and an end-of-document token") {
   using namespace mtrain;
   registry.add<Tokenizer, ByteTokenizer, ByteConfig>(
-      "byte", "bytes as tokens: 256 of them and an end of document");
+      "byte", "bytes as tokens: 256 bytes and an end-of-document token");
 }

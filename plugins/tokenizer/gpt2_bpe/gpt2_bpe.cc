@@ -19,7 +19,7 @@ constexpr const char* kHint =
 struct Gpt2Config {
   std::string path, merges, eod = "<|endoftext|>";
   void bind(Fields& f) {
-    f("path", path, "vocab.json, or the folder that holds it and merges.txt")
+    f("path", path, "vocab.json, or a folder with vocab.json and merges.txt")
         .required()
         .example("/models/gpt2")
         .resume(ResumeClass::impossible)

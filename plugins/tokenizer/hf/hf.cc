@@ -15,13 +15,14 @@ namespace {
 struct HfConfig {
   std::string path, eod;
   void bind(Fields& f) {
-    f("path", path, "the tokenizer's file, or the folder that holds it")
+    f("path", path, "tokenizer.json, or the folder that contains it")
         .required()
         .example("/models/Llama-3.2-1B")
         .resume(ResumeClass::impossible)
         .renamed_from({"tokenizer_model"})
         .input_path();
-    f("eod", eod, "text of the token that ends a document; empty: what the files next to it say")
+    f("eod", eod,
+      "text of the end-of-document token; empty: as specified by the files next to tokenizer.json")
         .example("<|endoftext|>")
         .resume(ResumeClass::impossible);
   }

@@ -13,7 +13,7 @@ namespace {
 struct NullConfig {
   int64_t vocab_size = 0;
   void bind(Fields& f) {
-    f("vocab_size", vocab_size, "ids are below this; it is itself the end of a document")
+    f("vocab_size", vocab_size, "token ids are below this; this value is the end-of-document token")
         .required()
         .min(1)
         .max(double{INT32_MAX} - 1)
@@ -80,7 +80,8 @@ class NullTokenizer final : public Tokenizer {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("null", "text that is ids already") {
+MT_PLUGIN("null", "text that already consists of token ids") {
   using namespace mtrain;
-  registry.add<Tokenizer, NullTokenizer, NullConfig>("null", "text that is ids already");
+  registry.add<Tokenizer, NullTokenizer, NullConfig>("null",
+                                                     "text that already consists of token ids");
 }

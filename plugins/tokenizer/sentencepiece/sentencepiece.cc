@@ -26,15 +26,15 @@ struct SentencePieceConfig {
   std::string path;
   int64_t extra_ids = 0;
   void bind(Fields& f) {
-    f("path", path, "the model file, or the folder that holds it")
+    f("path", path, "the model file, or the folder that contains it")
         .required()
         .example("/models/Llama-2-7b-hf")
         .resume(ResumeClass::impossible)
         .renamed_from({"tokenizer_model"})
         .input_path();
     f("extra_ids", extra_ids,
-      "special tokens <extra_id_0>, <extra_id_1>, … behind the file's, the first with the largest "
-      "id")
+      "number of special tokens <extra_id_0>, <extra_id_1>, … after the file's tokens; "
+      "<extra_id_0> has the largest id")
         .min(0)
         .max(10000)
         .example("100")

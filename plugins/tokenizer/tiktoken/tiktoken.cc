@@ -21,25 +21,25 @@ struct TiktokenConfig {
   std::string path, pattern = "llama3", eod;
   std::vector<std::string> special_tokens{"<|endoftext|>"};
   void bind(Fields& f) {
-    f("path", path, "the file of ranks")
+    f("path", path, "the file with tokens and their ranks")
         .required()
         .example("/models/Llama-3/tokenizer.model")
         .resume(ResumeClass::impossible)
         .renamed_from({"tokenizer_model"})
         .input_path();
     f("pattern", pattern,
-      "how text is cut into words: gpt2, llama3 (also cl100k), qwen2, o200k, or a regular "
+      "pre-tokenization pattern: gpt2, llama3 (the same as cl100k), qwen2, o200k, or a regular "
       "expression")
         .resume(ResumeClass::impossible)
         .renamed_from({"tiktoken_pattern"});
     f("special_tokens", special_tokens,
-      "texts of special tokens; their ids follow those of the file, in this order")
+      "special tokens; their ids follow those of the file, in this order")
         .example("[\"<|begin_of_text|>\", \"<|end_of_text|>\"]")
         .resume(ResumeClass::impossible)
         .renamed_from({"tiktoken_special_tokens"});
     f("eod", eod,
-      "text of the token that ends a document; empty: <|endoftext|> or <|end_of_text|>, else the "
-      "first")
+      "text of the end-of-document token; empty: <|endoftext|> or <|end_of_text|>, else the first "
+      "special token")
         .resume(ResumeClass::impossible);
   }
 };
@@ -131,7 +131,8 @@ class Tiktoken final : public TextPipeline {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("tiktoken", "byte pairs by rank") {
+MT_PLUGIN("tiktoken", "byte-pair encoding by ranks, as in OpenAI's tiktoken") {
   using namespace mtrain;
-  registry.add<Tokenizer, Tiktoken, TiktokenConfig>("tiktoken", "byte pairs by rank");
+  registry.add<Tokenizer, Tiktoken, TiktokenConfig>(
+      "tiktoken", "byte-pair encoding by ranks, as in OpenAI's tiktoken");
 }
