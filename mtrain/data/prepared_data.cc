@@ -16,7 +16,7 @@ void PreparedSettings::bind(Fields& f) {
       .example("data/bible")
       .renamed_from({"data_path"})
       .input_path();
-  f("paths", paths, "prefixes of several .bin/.idx pairs to blend, instead of path")
+  f("paths", paths, "prefixes of several pairs to blend, instead of path")
       .example("[data/books, data/web]")
       .input_path();
   f("weights", weights,

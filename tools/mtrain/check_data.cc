@@ -17,7 +17,7 @@
 namespace mtrain {
 namespace {
 
-/// The setting of a section that a message speaks of: one that it names, or whose value it quotes;
+/// The setting of a section that a message concerns: one that it names, or whose value it quotes;
 /// else the section's path or type.
 std::string setting_of(const Recipe& recipe, const std::string& section,
                        const std::string& message) {
@@ -82,7 +82,7 @@ class DataChecker {
     if (counts_epochs(recipe_)) settle_epochs(recipe_, plugins_);
     read_first(*dataset, Split::train,
                s.batches().samples_until(std::max<int64_t>(1, s.train.steps)), "the run");
-    // With interval 0, too: a run evaluates after its last step.
+    // Also with interval 0: a run evaluates after its last step.
     if (s.validation.steps > 0 && s.train.steps > 0)
       read_first(*dataset, Split::valid, s.validation.steps * s.eval_global_batch(),
                  "a validation");
@@ -92,7 +92,7 @@ class DataChecker {
               ".steps is 0\n");
   }
 
-  /// `reader`: what reads so many samples, which need not be as many as the data have.
+  /// `reader`: what reads this number of samples, which may differ from the number in the data.
   void read_first(const Dataset& dataset, Split which, int64_t samples, const char* reader) {
     auto source = dataset.split(which, samples);
     const auto length = static_cast<size_t>(recipe_.settings.model.seq_length);

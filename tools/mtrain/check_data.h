@@ -1,4 +1,4 @@
-// check --data: opens what a recipe reads besides itself. Runs plugin code; stateless.
+// check --data: opens the files that a recipe names. Runs plugin code; stateless.
 #pragma once
 #include <string>
 
@@ -9,12 +9,12 @@ namespace mtrain {
 
 struct DataCheck {
   std::string text;  // what was found: "tokenizer: 257 ids\n…"
-  int status = 0;    // of the first fault
+  int status = 0;    // of the first error
 };
 
-/// Makes the tokenizer and the dataset, with the template of its conversations, and reads the first
-/// sample of each split that a run would use. A fault goes to the recipe's report, at the setting
-/// that it speaks of. REQUIRES: the recipe is sound.
+/// Creates the tokenizer and the dataset, with its chat template, and reads the first sample of
+/// each split that a run would use. An error is added to the recipe's report, at the setting that
+/// it concerns. REQUIRES: the recipe is valid.
 DataCheck check_data(Recipe& recipe, PluginHost& plugins);
 
 }  // namespace mtrain

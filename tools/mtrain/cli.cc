@@ -40,8 +40,8 @@ bool is_command(const CLI::App& app, const std::string& word) {
   return !commands.empty();
 }
 
-/// How many words this option of the program takes, with itself. Throws Error(usage) for one that
-/// does not exist.
+/// The number of words of this option of the program, including itself. Throws Error(usage) for an
+/// option that does not exist.
 size_t words_of_option(const CLI::App& app, const std::string& word,
                        const std::vector<std::string>& arguments) {
   std::string option_name = word.substr(0, word.find('='));
@@ -65,8 +65,7 @@ size_t words_of_option(const CLI::App& app, const std::string& word,
 int report(const char* error_class, const std::string& message, const std::string& hint,
            int status) {
   std::cout.flush();
-  // A message may quote a file or an argument whose author wants the terminal to show something
-  // else.
+  // A message may quote a file or an argument with malicious control characters for the terminal.
   std::string help = hint.empty() ? "" : cat("  help: ", printable_lines(hint), "\n");
   write_standard_error(cat(headline(error_class, printable_lines(message)), help));
   return status;
@@ -79,11 +78,12 @@ int report(const Error& error) {
 int report_system_error(const std::system_error& error) {
   const bool of_system = error.code().category() == std::generic_category() ||
                          error.code().category() == std::system_category();
-  const int number = of_system ? error.code().value() : 0;  // a stream's is none
+  const int number = of_system ? error.code().value() : 0;  // not for a stream's error
   const int status = static_cast<int>(ErrorClass::io);
   if (number != EAGAIN && number != ENOMEM)
     return report(name(ErrorClass::io), error.what(), errno_hint(number), status);
-  return report(name(ErrorClass::io), cat("the system refuses a thread or lock: ", error.what()),
+  return report(name(ErrorClass::io),
+                cat("the system cannot create a thread or lock: ", error.what()),
                 "raise the limits of processes (ulimit -u) and of address space (ulimit -v), or "
                 "lower run.threads",
                 status);
@@ -98,7 +98,7 @@ const CLI::App& innermost(const CLI::App& app, std::string& spelled) {
   return *at;
 }
 
-/// What CLI11 says of a number outside of its option's range, without six decimals for each limit.
+/// CLI11's message for a number outside of its option's range, without six decimals for each limit.
 std::string range_fault(const CLI::App& command, const std::string& message) {
   constexpr std::string_view kValue = ": Value ", kNot = " not in range ";
   const size_t value = message.find(kValue), limits = message.rfind(kNot);
@@ -114,7 +114,7 @@ std::string range_fault(const CLI::App& command, const std::string& message) {
                              message.substr(begin, limits - begin));
 }
 
-/// What CLI11 says of an argument that is missing, by the name that the help page shows for it.
+/// CLI11's message for a missing argument, with the name that the help page shows for it.
 std::string missing_argument(const CLI::App& command, const std::string& message) {
   constexpr std::string_view kRequired = " is required";
   if (!message.ends_with(kRequired)) return message;
@@ -123,7 +123,7 @@ std::string missing_argument(const CLI::App& command, const std::string& message
   return option && option->get_positional() ? cat(option->get_type_name(), kRequired) : message;
 }
 
-/// CLI11's own texts, save where a wrong word is better answered with the nearest right one.
+/// CLI11's own messages, except for a wrong word, for which the nearest valid word is suggested.
 int report_usage(const CLI::App& app, const Cli& cli, const CLI::ParseError& error) {
   std::string spelled;
   const CLI::App& command = innermost(app, spelled);
@@ -162,7 +162,7 @@ int report_usage(const CLI::App& app, const Cli& cli, const CLI::ParseError& err
                 static_cast<int>(ErrorClass::usage));
 }
 
-/// A level that is none would be taken for another one without a word.
+/// spdlog silently replaces an unknown level by another one, so unknown levels are refused here.
 void check_log_level() {
   static constexpr const char* kLevels[] = {"debug", "info", "warn", "error", "off"};
   const char* said = std::getenv("MTRAIN_LOG");
@@ -170,7 +170,7 @@ void check_log_level() {
                    std::end(kLevels))
     return;
   throw Error(ErrorClass::usage,
-              cat("MTRAIN_LOG is '", printable(said, 64), "', which is no level of messages"),
+              cat("MTRAIN_LOG is '", printable(said, 64), "', which is not a log level"),
               "set it to debug, info, warn, error or off, or unset it");
 }
 
@@ -188,7 +188,8 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   } catch (const Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
-    return report(name(ErrorClass::config), "out of memory: the system refuses more",
+    return report(name(ErrorClass::config),
+                  "out of memory: the system has no more memory for this process",
                   "raise the limits of memory (ulimit -v, or the container's), use a smaller model "
                   "or micro-batch, or a larger machine",
                   static_cast<int>(ErrorClass::config));
@@ -207,8 +208,8 @@ int parse_and_run(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   return cli.status;
 }
 
-// Where the caller closed standard input, output or error, a file of ours would get that number,
-// and prints would go into it.
+// If the caller closed standard input, output or error, the next file that mtrain opens would get
+// that descriptor, and output would be written into it.
 void occupy_standard_streams() {
   int fd;
   do fd = ::open("/dev/null", O_RDWR);
@@ -216,15 +217,15 @@ void occupy_standard_streams() {
   if (fd > 2) ::close(fd);
 }
 
-/// A folder of plugins that does not exist hides none, but the plugins that were meant are then not
-/// found.
+/// A plugin folder that does not exist is not an error, but its plugins are then not found, so
+/// warn.
 void warn_of_absent_folders(const std::vector<std::string>& from_command_line) {
   auto look = [](const char* given_by, const std::string& folder) {
     std::error_code ignored;
     if (!folder.empty() && !fs::is_directory(folder, ignored))
       log_warn(given_by, ": ", printable(folder),
                fs::exists(folder, ignored) ? " is not a folder" : " does not exist",
-               "; no plugin is read from there");
+               "; no plugins are read from it");
   };
   for (const auto& folder : from_command_line) look("--plugin-path", folder);
   if (const char* variable = std::getenv("MTRAIN_PLUGIN_PATH"))
@@ -234,7 +235,7 @@ void warn_of_absent_folders(const std::vector<std::string>& from_command_line) {
 }  // namespace
 
 std::string headline(const char* error_class, const std::string& message) {
-  // A report of several lines starts on its own, so that its places line up.
+  // A report of several lines starts on a new line, so that its locations line up.
   const char* behind = message.find('\n') == std::string::npos ? " " : "\n";
   return cat("mtrain: error[", error_class, "]:", behind, message, "\n");
 }
@@ -260,7 +261,7 @@ std::vector<std::string> with_default_command(const CLI::App& app,
     at += words_of_option(app, arguments[at], arguments);
   if (at >= arguments.size()) return arguments;
   if (is_command(app, arguments[at])) {
-    // `--nproc 2 rerun RUN`: an option of the command stands behind it for CLI11.
+    // `--nproc 2 rerun RUN`: CLI11 expects an option of the command after the command.
     auto begin = arguments.begin(), command = begin + static_cast<std::ptrdiff_t>(at);
     auto foreign = [&](const std::string& word) {
       return word.starts_with("-") && !app.get_option_no_throw(word.substr(0, word.find('=')));
@@ -295,7 +296,7 @@ int run_cli(CLI::App& app, Cli& cli, std::vector<std::string> arguments) {
   occupy_standard_streams();
   prepare_last_words();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of the write, which
-                                  // is told with its name
+                                  // is reported with its name
   cli.words = arguments;
   int status = parse_and_run(app, cli, std::move(arguments));
   std::cout.flush();

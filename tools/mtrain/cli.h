@@ -1,5 +1,5 @@
-// The frame of the command line: what every subcommand shares, and the list of them. Each lives in
-// its own cmd_<x>.cc, adds itself to the App, and does its work in its callback, which throws
+// The common part of the command line: what all subcommands share, and their list. Each subcommand
+// is in its own cmd_<x>.cc, adds itself to the App, and does its work in its callback, which throws
 // mtrain::Error or sets Cli::status. Single-threaded.
 #pragma once
 #include <string>
@@ -23,10 +23,10 @@ struct Cli {
 /// A host over the search path of this command line. Loads nothing yet.
 PluginHost plugin_host(const Cli& cli);
 
-/// "mtrain: error[config]: message" with a line end, as every failure is told.
+/// "mtrain: error[config]: message" with a line end: the format of every error.
 std::string headline(const char* error_class, const std::string& message);
 
-/// The commands below a command, without those that help pages do not show.
+/// The subcommands of a command, without hidden ones.
 std::vector<const CLI::App*> visible_commands(const CLI::App& command);
 
 /// Puts `train` before a bare recipe: {"r.yaml", "a=1"} becomes {"train", "r.yaml", "a=1"}. Throws
@@ -34,8 +34,8 @@ std::vector<const CLI::App*> visible_commands(const CLI::App& command);
 std::vector<std::string> with_default_command(const CLI::App& app,
                                               std::vector<std::string> arguments);
 
-/// Makes every option of these commands take one argument: a repeatable one is repeated, and leaves
-/// the words behind it alone.
+/// Makes every option of these commands take one argument: a repeatable option must be repeated and
+/// does not consume the words after its argument.
 void limit_to_one_argument(CLI::App& app);
 
 /// Parses, runs the callbacks and turns every failure into one message on standard error and its

@@ -1,5 +1,4 @@
-// mtrain bench: some steps of a recipe, where their time went, and what holds them back. Leaves
-// nothing behind.
+// mtrain bench: runs some steps of a recipe and shows the time of each kernel. Leaves no files.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -36,8 +35,8 @@ struct BenchOptions {
   bool json = false, plain = false;
 };
 
-/// What a launcher calls the job that this process is a rank of; empty where none started it. All
-/// its ranks are told the same.
+/// The launcher's name for the job of this process; empty without a launcher. It is the same on all
+/// ranks.
 std::string launched_job() {
   if (launched_ranks() == 1) return {};
   for (const char* variable : {"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID"})
@@ -45,7 +44,7 @@ std::string launched_job() {
   return {};
 }
 
-/// A run's folder that goes when the benchmark ends.
+/// A run folder that is deleted when the benchmark ends.
 class ScratchRun {
  public:
   ScratchRun() {
@@ -73,8 +72,8 @@ class ScratchRun {
   fs::path path_;
 };
 
-/// The most memory that this process ever had, in bytes. Not getrusage's figure, which starts with
-/// that of the program that started this one.
+/// Peak memory of this process, in bytes. getrusage does not give this value, since its peak
+/// includes the memory of the parent program before exec.
 int64_t peak_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -85,12 +84,12 @@ int64_t peak_memory() {
 struct Measured {
   std::vector<double> seconds, losses;
   uint64_t system_allocations = 0;  // of device memory, during the measured steps
-  int64_t memory = 0;               // of the process, the most until then
-  MemoryBreakdown tensors;          // what held most of it
-  size_t reserved = 0;              // taken from the device for them
+  int64_t memory = 0;               // of the process, peak so far
+  MemoryBreakdown tensors;          // the largest uses of it
+  size_t reserved = 0;              // allocated from the device for them
 };
 
-/// Stops early, with what it has, when a signal asks for it.
+/// Stops early, with the steps so far, when a signal asks for it.
 Measured measure(Trainer& trainer, const BenchOptions& options, Profile* profile,
                  const SignalWatch& signals) {
   for (int64_t i = 0; i < options.warmup && signals.received() == 0; ++i) trainer.step();
@@ -173,7 +172,7 @@ void print(Trainer& trainer, const Recipe& recipe, const Measured& measured,
             << '\n';
 }
 
-/// The first rank's kernels stand for all.
+/// Only the first rank's kernels are shown.
 void bench_first(Cli& cli, Trainer& trainer, const Recipe& recipe, const BenchOptions& options,
                  const SignalWatch& signals) {
   DType dtype = *dtype_from_name(trainer.info().dtype);
@@ -231,19 +230,21 @@ void bench(Cli& cli, const RecipeWords& words, const BenchOptions& options) {
 }  // namespace
 
 void add_bench_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("bench", "run some steps and show where their time goes");
+  auto* command = app.add_subcommand("bench", "run some steps and show the time of each kernel");
   auto words = add_recipe_words(*command);
   auto options = std::make_shared<BenchOptions>();
-  command->add_option("--steps", options->steps, "steps that are measured")
+  command->add_option("--steps", options->steps, "number of measured steps")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--warmup", options->warmup, "steps before them")
+  command->add_option("--warmup", options->warmup, "number of steps before the measured ones")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--rows", options->rows, "lines of the table")->capture_default_str();
+  command->add_option("--rows", options->rows, "number of lines of the table")
+      ->capture_default_str();
   command->add_option("--trace", options->trace, "write a trace for ui.perfetto.dev")
       ->type_name("FILE");
-  command->add_flag("--plain", options->plain, "only the speed: without timing each kernel")
+  command
+      ->add_flag("--plain", options->plain, "measure only whole steps, without timing each kernel")
       ->excludes("--trace");
   command->add_flag("--json", options->json, "print as JSON");
   command->footer(

@@ -1,4 +1,4 @@
-// mtrain check: is this recipe right? Writes nothing and, without --memory, runs no plugin code.
+// mtrain check: checks a recipe. Writes nothing and, without --memory, runs no plugin code.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <optional>
@@ -30,11 +30,11 @@ std::string dtype_words(const Recipe& recipe) {
   const std::string& dtype = recipe.settings.mixed_precision.dtype;
   if (dtype == MixedPrecisionSection::kAuto)
     return cat("bf16 or fp32 (auto: backend ", recipe.settings.dist.backend,
-               " decides when a run begins)");
+               " decides when a run starts)");
   return recipe.dtype_reason.empty() ? dtype : cat(dtype, " (auto: ", recipe.dtype_reason, ")");
 }
 
-/// The ranks that the recipe is right for, and how they come to be where it does not say.
+/// The ranks for which the recipe is valid, and how to start them if the recipe does not.
 std::string ranks_line(const Recipe& recipe) {
   if (recipe.ranks < 2) return "";
   const int64_t started = recipe.settings.dist.nproc;
@@ -113,7 +113,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
 
 void add_check_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand(
-      "check", "check a recipe, or that of a run: every fault at once, with its place and fix");
+      "check", "check a recipe, or that of a run; report all errors with location and fix");
   auto words = add_recipe_words(*command, "RECIPE|RUN", kRecipeOrRun);
   auto options = std::make_shared<CheckOptions>();
   std::vector<std::string> gpus;
@@ -129,22 +129,21 @@ void add_check_command(CLI::App& app, Cli& cli) {
       ->add_option("--gpu", options->cluster.gpu, "check for ranks on this type of GPU, e.g. h100")
       ->type_name(cat("{", join(gpus, ","), "}"));
   command->add_flag("-m,--multirun", options->multirun,
-                    "check every combination of several values");
-  command->add_flag("--list", options->list, "list those combinations");
+                    "check every combination of the values of a sweep");
+  command->add_flag("--list", options->list, "list these combinations");
   command->add_flag(
       "--data", options->data,
-      "also open tokenizer, template and data, and read a first sample (runs plugin code)");
-  auto* memory = command->add_flag(
-      "--memory", options->memory,
-      "also plan the memory of a step on this machine, by building the model without its "
-      "values (runs plugin code)");
+      "also open tokenizer, chat template and data, and read the first sample (runs plugin code)");
+  auto* memory = command->add_flag("--memory", options->memory,
+                                   "also plan the memory of a step on this machine, by building "
+                                   "the model without its weights (runs plugin code)");
   for (const char* other :
        {"--resolved", "--json", "--world-size", "--gpu", "--multirun", "--list"})
     memory->excludes(command->get_option(other));
   command->footer(
-      "Exit status: 0 right, 2 a wrong argument, 10 faulty, 12 a run, checkpoint or "
-      "model.init_from that cannot be read, 13 a plugin that it\n"
-      "names cannot be used; with --data also 11 and 18 for data that cannot be read.\n"
+      "Exit status: 0 valid, 2 wrong arguments, 10 invalid recipe, 12 a run, checkpoint or "
+      "model.init_from that cannot be read, 13 a\nplugin that cannot be used; with --data also 11 "
+      "and 18 for data that cannot be read.\n"
       "Examples:\n"
       "  mtrain check recipes/quickstart.yaml\n"
       "  mtrain check recipes/quickstart.yaml model.layers=8 --resolved\n"

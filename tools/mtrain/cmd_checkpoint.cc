@@ -1,5 +1,4 @@
-// mtrain checkpoint: what is saved, whether it is whole, one hash of what it holds, and the way
-// back to an older one.
+// mtrain checkpoint: lists, verifies and hashes checkpoints, and rewinds a run to an older one.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -20,7 +19,7 @@ namespace {
 
 constexpr const char* kFolderHelp = "a run's folder, its checkpoints folder, or one step-N folder";
 
-/// The checkpoints that a path means: one step's folder means that step.
+/// The checkpoints that a path stands for: the folder of one step stands for that step.
 std::vector<CheckpointInfo> checkpoints_at(const fs::path& path) {
   CheckpointPlace place = checkpoints_of(path);
   std::vector<CheckpointInfo> out;
@@ -63,7 +62,7 @@ void list_json(const std::vector<CheckpointInfo>& infos) {
   std::cout << rows.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
-/// One line per checkpoint; true when all are whole.
+/// Prints one line per checkpoint; true if all are valid.
 bool verify(const fs::path& path, bool deep) {
   bool all = true;
   for (const auto& info : checkpoints_at(path)) {
@@ -141,15 +140,15 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
   auto json = std::make_shared<bool>(false);
   ls->add_flag("--json", *json, "print as JSON");
   ls->footer(
-      "\"complete\" says that the manifest is whole and each file has its size. The bytes in the "
-      "files are compared by `checkpoint verify`.\n"
+      "\"complete\" means that the manifest is valid and each file has the right size. `checkpoint "
+      "verify` compares the bytes of the files.\n"
       "Example:\n  mtrain checkpoint ls runs/quickstart");
   ls->callback([path, json] {
     *json ? list_json(checkpoints_at(*path)) : list_text(checkpoints_at(*path));
   });
 
   auto* check = command->add_subcommand(
-      "verify", "compare every byte with its checksum; exit status 12 when one is wrong");
+      "verify", "verify the checksums of all bytes; exit status 12 if one is wrong");
   add_path(check);
   auto deep = std::make_shared<bool>(false);
   check->add_flag("--deep", *deep, "also look for NaN and Inf, and print each digest");
@@ -161,11 +160,10 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
   });
 
   auto* digest = command->add_subcommand(
-      "digest", "print one SHA-256 of parameters, optimizer, RNG and data cursor");
+      "digest", "print one SHA-256 of parameters, optimizer state, RNG and data cursor");
   add_path(digest);
   auto step = std::make_shared<std::optional<int64_t>>();
-  digest->add_option("--step", *step, "which checkpoint; the newest when not given")
-      ->type_name("N");
+  digest->add_option("--step", *step, "which checkpoint; default: the newest")->type_name("N");
   digest->footer(
       "The digest does not depend on the parallel layout that saved the checkpoint: equal states "
       "have equal "
@@ -176,13 +174,13 @@ void add_checkpoint_command(CLI::App& app, Cli& cli) {
   auto* back = command->add_subcommand("rewind", "make a run continue from an older checkpoint");
   add_path(back);
   auto to = std::make_shared<int64_t>(0);
-  back->add_option("--step", *to, "the checkpoint that the run is to continue from")
+  back->add_option("--step", *to, "the checkpoint from which the run is to continue")
       ->required()
       ->type_name("N");
   back->footer(
-      "Newer checkpoints are moved to the folder set-aside-N next to it and are not deleted; "
-      "metrics.jsonl loses its newer rows when the\n"
-      "run continues. A run that is going on is refused.\n"
+      "Newer checkpoints are moved to the folder set-aside-N next to it and are not deleted; newer "
+      "rows of metrics.jsonl are removed when the\nrun continues. A run that is still training is "
+      "refused.\n"
       "Example:\n  mtrain checkpoint rewind runs/quickstart --step 100\n  mtrain quickstart "
       "train.skip_steps=[104]");
   back->callback([path, to] { rewind(*path, *to); });

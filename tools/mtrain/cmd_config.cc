@@ -1,5 +1,5 @@
-// mtrain config: what a recipe says, where each value comes from, and what could be said. Runs no
-// plugin code, writes nothing but what `migrate --write` is asked to.
+// mtrain config: shows a recipe's settings, the origin of each value, and the available settings.
+// Runs no plugin code; only `migrate --write` writes a file.
 #include <iostream>
 
 #include "config_commands.h"
@@ -18,7 +18,7 @@ void add_view(CLI::App& command, ShowOptions& options, const char* flag, ConfigV
       flag, [&options, view] { options.view = view; }, doc);
 }
 
-/// Throws Error(config) with the setting that was meant where the recipe has none of this path.
+/// Throws Error(config) with the nearest setting if the recipe has no setting of this path.
 void require_setting(const Recipe& recipe, const std::string& key, const PluginHost& plugins) {
   const Node& root = recipe.config.root();
   if (key.empty() || root.find(key)) return;
@@ -27,12 +27,12 @@ void require_setting(const Recipe& recipe, const std::string& key, const PluginH
               setting_help(key, schema_catalog(plugins)));
 }
 
-/// Who set a setting, or those of a section, when the run began.
+/// The origin of a setting, or of those of a section, when the run started.
 std::string saved_origins(const SavedConfig& saved, const std::string& key) {
   std::string out;
   for (const auto& [path, origin] : origins_of(saved))
     if (path == key || path.starts_with(key + "."))
-      out += cat("when the run began: ", path, " was set by ", origin, '\n');
+      out += cat("when the run started: ", path, " was set by ", origin, '\n');
   return out;
 }
 
@@ -63,8 +63,9 @@ void add_config_show(CLI::App& config, Cli& cli) {
   add_view(*command, *options, "--resolved", ConfigView::resolved,
            "every setting with its value (the default)");
   add_view(*command, *options, "--raw", ConfigView::raw,
-           "what recipe and overrides say, expressions as written");
-  add_view(*command, *options, "--minimal", ConfigView::minimal, "what differs from the defaults");
+           "only what the recipe and the overrides set, with expressions as written");
+  add_view(*command, *options, "--minimal", ConfigView::minimal,
+           "only settings that differ from their defaults");
   add_view(*command, *options, "--annotated", ConfigView::annotated,
            "every setting, with its origin and meaning");
   auto* json = command->add_flag_callback(
@@ -72,7 +73,7 @@ void add_config_show(CLI::App& config, Cli& cli) {
   command
       ->add_flag_callback(
           "--flags", [options] { options->format = ConfigFormat::flags; },
-          "print one key=value a line")
+          "print one key=value per line")
       ->excludes(json);
   command->footer(
       "Examples:\n"
@@ -89,7 +90,7 @@ void add_config_show(CLI::App& config, Cli& cli) {
 
 void add_config_why(CLI::App& config, Cli& cli) {
   auto* command = config.add_subcommand(
-      "why", "show who set a setting, from what, and which values that replaced");
+      "why", "show where a setting was set, how it was computed, and which values it replaced");
   auto words = add_recipe_words(*command, "KEY RECIPE|RUN", kRecipeOrRun);
   auto json = add_json_flag(*command);
   command->footer(

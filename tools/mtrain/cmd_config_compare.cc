@@ -1,5 +1,4 @@
-// mtrain config explain, diff: settings beside their descriptions, configurations beside one
-// another.
+// mtrain config explain, diff: explains settings and compares configurations.
 #include <iostream>
 
 #include "config_commands.h"
@@ -103,9 +102,9 @@ void diff(Cli& cli, const RecipeWords& words, bool json) {
 
 void add_config_explain(CLI::App& config, Cli& cli) {
   auto* command = config.add_subcommand(
-      "explain", "explain what a setting means: type, range, default, names, users");
+      "explain", "explain a setting: type, range, default, names, recipes that set it");
   auto key = std::make_shared<std::string>();
-  command->add_option("key", *key, "a setting or a section; a former name will do")
+  command->add_option("key", *key, "a setting or a section; former names are accepted")
       ->required()
       ->type_name("KEY");
   auto json = add_json_flag(*command);
@@ -124,7 +123,7 @@ void add_config_diff(CLI::App& config, Cli& cli) {
   auto words = add_recipe_words(*command, "A [B]");
   auto json = add_json_flag(*command);
   command->footer(
-      "Overrides belong to B; with A alone, A is compared with A and its overrides.\n"
+      "Overrides apply to B; without B, A is compared with A and the overrides.\n"
       "Examples:\n"
       "  mtrain config diff runs/first runs/second\n"
       "  mtrain config diff runs/first/checkpoints/step-100 recipes/quickstart.yaml "

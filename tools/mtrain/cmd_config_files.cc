@@ -55,7 +55,7 @@ std::string searchpath_text(const Node& folders) {
 void migrate(Cli& cli, const std::string& path, bool write) {
   std::error_code ignored;
   MT_USER_CHECK(fs::is_regular_file(path, ignored), ErrorClass::config,
-                cat("there is no file ", printable(path)), "say the recipe's file");
+                cat("there is no file ", printable(path)), "give the recipe's file");
   fs::path file = fs::canonical(path);
   SchemaCatalog catalog = schema_catalog(plugin_host(cli));
   Report report;
@@ -112,7 +112,7 @@ void print_searchpath(const Cli& cli, const std::string& recipe, bool json) {
 
 void add_config_tree(CLI::App& config, Cli& cli) {
   auto* command = config.add_subcommand(
-      "tree", "show the files of a recipe, what each brings and which shadows which");
+      "tree", "show the files of a recipe, the settings of each and which overrides which");
   auto words = add_recipe_words(*command);
   auto json = add_json_flag(*command);
   command->footer("Example:\n  mtrain config tree recipes/quickstart.yaml +device=cpu");
@@ -121,10 +121,10 @@ void add_config_tree(CLI::App& config, Cli& cli) {
 }
 
 void add_config_searchpath(CLI::App& config, Cli& cli) {
-  auto* command =
-      config.add_subcommand("searchpath", "list the folders of recipes and groups; first wins");
+  auto* command = config.add_subcommand(
+      "searchpath", "list the folders of recipes and groups; the first with a file is used");
   auto recipe = std::make_shared<std::string>();
-  command->add_option("recipe", *recipe, "also its own folder, which comes first")
+  command->add_option("recipe", *recipe, "also list this recipe's own folder, which comes first")
       ->type_name("RECIPE");
   auto json = add_json_flag(*command);
   command->footer(
@@ -135,11 +135,11 @@ void add_config_searchpath(CLI::App& config, Cli& cli) {
 
 void add_config_migrate(CLI::App& config, Cli& cli) {
   auto* command = config.add_subcommand(
-      "migrate", "rename former names of settings; nothing else of the file changes");
+      "migrate", "replace former names of settings; the rest of the file does not change");
   auto file = std::make_shared<std::string>();
   auto write = std::make_shared<bool>(false);
   command->add_option("file", *file, "the recipe's file")->required()->type_name("FILE");
-  command->add_flag("--write", *write, "change the file; without it the new text is printed");
+  command->add_flag("--write", *write, "change the file; default: print the new text");
   command->footer(
       "Examples:\n  mtrain config migrate recipes/old.yaml | diff recipes/old.yaml -\n"
       "  mtrain config migrate --write recipes/old.yaml");

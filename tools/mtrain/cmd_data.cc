@@ -1,4 +1,4 @@
-// mtrain data: text to training data, and a look at what is there.
+// mtrain data: prepares and inspects training data.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -68,7 +68,7 @@ std::vector<std::string> take_settings(std::vector<std::string>& words) {
   return settings;
 }
 
-/// The text of an override without the section's name, which it may begin with.
+/// The text of an override without a leading name of the section.
 std::string inside(const std::string& argument, const std::string& section) {
   const std::string start = section + ".";
   return argument.starts_with(start) ? argument.substr(start.size()) : argument;
@@ -90,8 +90,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
   for (const auto& word : settings)
     MT_USER_CHECK(looks_like_override(word), ErrorClass::usage,
                   cat("'", printable(word, 100),
-                      "' is no setting of the tokenizer: those are written key=value"),
-                  cat("for a file of input, give --input again: --input ", printable(word, 100)));
+                      "' is not a setting of the tokenizer: settings are written key=value"),
+                  cat("for another input file, repeat --input: --input ", printable(word, 100)));
   TokenizerContext context{fs::current_path()};
   return plugins.make<Tokenizer>(name, settings_tree(settings, "tokenizer"), context);
 }
@@ -112,14 +112,15 @@ void add_data_command(CLI::App& app, Cli& cli) {
   add_data_merge(*command, cli);
   add_data_verify(*command, cli);
 
-  auto* look = command->add_subcommand("inspect", "check a .bin/.idx pair and say what is in it");
+  auto* look =
+      command->add_subcommand("inspect", "check a .bin/.idx pair and describe its contents");
   auto a = std::make_shared<InspectArguments>();
   look->add_option("prefix", a->prefix, "the pair, with or without .bin or .idx")
       ->required()
       ->type_name("PREFIX");
   look->add_flag("--tokens", a->tokens, "read every token as well");
   look->add_option("--vocab-size", a->vocab_size,
-                   "read every token and refuse ids that are not below this")
+                   "read every token and refuse ids of this value or above")
       ->check(CLI::NonNegativeNumber);
   look->add_flag("--json", a->json, "print as JSON");
   look->footer(

@@ -1,4 +1,4 @@
-// mtrain data stats, merge and show: what is in .bin/.idx pairs, and several as one.
+// mtrain data stats, merge and show: inspect and merge .bin/.idx pairs.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -74,7 +74,7 @@ void stats(const StatsArguments& arguments) {
   print_histogram(classes, summary.documents, summary.tokens);
   if (arguments.duplicates)
     std::cout << counted(copies.documents, "document repeats", "documents repeat")
-              << " an earlier one token for token (" << counted(copies.tokens, "token") << ")\n";
+              << " an earlier one exactly (" << counted(copies.tokens, "token") << ")\n";
 }
 
 struct MergeArguments {
@@ -84,7 +84,7 @@ struct MergeArguments {
   bool any_tokenizer = false;
 };
 
-/// Thrown by the progress callback to end the work.
+/// Thrown by the progress callback to stop.
 struct MergeInterrupted {};
 
 void merge(Cli& cli, const MergeArguments& arguments) {
@@ -124,8 +124,8 @@ struct ShowArguments {
 std::pair<int64_t, int64_t> chosen_documents(const std::string& words, int64_t count) {
   auto bad = [&]() -> Error {
     return {ErrorClass::usage,
-            cat("--documents: '", printable(words), "' names no documents; there are ", count),
-            "write 5 for one, 5:9 for those from 5 up to and without 9"};
+            cat("--documents: '", printable(words), "' selects no documents; there are ", count),
+            "write 5 for one document, 5:9 for documents 5 to 8"};
   };
   auto number = [&](std::string_view text, int64_t otherwise) {
     int64_t value = 0;
@@ -144,7 +144,7 @@ std::pair<int64_t, int64_t> chosen_documents(const std::string& words, int64_t c
   return {first, last};
 }
 
-/// Each token's text, neighbours in different colours on a terminal, between bars elsewhere.
+/// Prints each token's text, in alternating colors on a terminal, separated by bars elsewhere.
 void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, bool colours,
                    bool numbers) {
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -192,20 +192,20 @@ void show(const Cli& cli, const ShowArguments& arguments) {
 }  // namespace
 
 void add_data_stats(CLI::App& data, Cli& /*cli*/) {
-  auto* command = data.add_subcommand("stats", "how long the documents of a .bin/.idx pair are");
+  auto* command =
+      data.add_subcommand("stats", "show the lengths of the documents of a .bin/.idx pair");
   auto a = std::make_shared<StatsArguments>();
   command->add_option("prefix", a->prefix, "the pair, with or without .bin or .idx")
       ->required()
       ->type_name("PREFIX");
-  command->add_flag("--duplicates", a->duplicates,
-                    "read every token, and count documents that appear twice");
+  command->add_flag("--duplicates", a->duplicates, "read every token and count exact duplicates");
   command->add_flag("--json", a->json, "print as JSON");
   command->footer("Example:\n  mtrain data stats data/web --duplicates");
   command->callback([a] { stats(*a); });
 }
 
 void add_data_merge(CLI::App& data, Cli& cli) {
-  auto* command = data.add_subcommand("merge", "several .bin/.idx pairs as one");
+  auto* command = data.add_subcommand("merge", "merge several .bin/.idx pairs into one");
   auto a = std::make_shared<MergeArguments>();
   command->add_option("inputs", a->inputs, "the pairs, in the order of their documents")
       ->required()
@@ -217,14 +217,14 @@ void add_data_merge(CLI::App& data, Cli& cli) {
       ->type_name("PREFIX");
   command->add_flag("-f,--force", a->options.overwrite, "replace an existing pair");
   command->add_flag("--any-tokenizer", a->any_tokenizer,
-                    "merge pairs that were prepared by different tokenizers, too");
+                    "merge pairs even if they were prepared with different tokenizers");
   command->footer("Example:\n  mtrain data merge data/part1 data/part2 -o data/all");
   command->callback([&cli, a] { merge(cli, *a); });
 }
 
 void add_data_show(CLI::App& data, Cli& cli) {
   auto* command = data.add_subcommand(
-      "show", "the tokens of documents, or of records for fine-tuning, as text");
+      "show", "show the tokens of documents, or of fine-tuning records, as text");
   auto a = std::make_shared<ShowArguments>();
   command
       ->add_option("prefix", a->records.path,
@@ -232,15 +232,16 @@ void add_data_show(CLI::App& data, Cli& cli) {
       ->required()
       ->type_name("PREFIX|FILE");
   add_record_options(*command, a->records);
-  command->add_option("-d,--documents", a->documents, "which: 5, or 5:9")
+  command->add_option("-d,--documents", a->documents, "which documents: 5, or 5:9")
       ->capture_default_str()
       ->type_name("RANGE");
-  command->add_option("-n,--tokens", a->tokens, "at most so many of each document")
+  command->add_option("-n,--tokens", a->tokens, "show at most this many tokens of each document")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_flag("--ids", a->ids, "with their ids");
+  command->add_flag("--ids", a->ids, "also show token ids");
   command->footer(
-      "Of records, learnt tokens stand out: in green on a terminal, in brackets elsewhere.\n"
+      "For fine-tuning records, tokens that are trained on are green on a terminal, and in "
+      "brackets elsewhere.\n"
       "Examples:\n"
       "  mtrain data show data/web -t byte --documents 10:12 --ids\n"
       "  mtrain data show chats.jsonl -t hf path=models/qwen dataset.train_on=last");

@@ -44,13 +44,13 @@ CLI::Option* add_choice(CLI::App& command, const char* option, std::string& valu
   std::vector<std::string> names;
   for (const auto& [name, meaning] : choices) names.push_back(name);
   CLI::IsMember known(names);
-  known.description("");  // the names stand where the type does
+  known.description("");  // the names are shown in place of the type
   return command.add_option(option, value, doc)
       ->check(known)
       ->type_name(cat("{", join(names, ","), "}"));
 }
 
-/// Thrown by the progress callback to end the work.
+/// Thrown by the progress callback to stop.
 struct Interrupted {};
 
 std::string rate(const PrepareReport& report) {
@@ -59,7 +59,7 @@ std::string rate(const PrepareReport& report) {
              "/s");
 }
 
-/// How far the work is: rewritten on a terminal, a line now and then in a log.
+/// Shows progress: a rewritten line on a terminal, a new line now and then in a log.
 class ProgressPrinter {
  public:
   ProgressPrinter(bool wanted) : wanted_(wanted), terminal_(::isatty(STDERR_FILENO) != 0) {}
@@ -125,15 +125,15 @@ void print_report(const PrepareReport& report, const PrepareArguments& arguments
   if (report.documents == 1 && report.text_lines > 1) {
     std::cout << "  the " << report.text_lines << " lines are one document"
               << (arguments.options.split_on == SplitOn::blank_lines
-                      ? ", for no blank line divides them"
+                      ? ", because the text has no blank lines"
                       : "")
-              << "; dataset.split needs several: --split-on lines, or --document-bytes N\n";
+              << "; dataset.split needs several: use --split-on lines or --document-bytes N\n";
   }
   if (report.replaced)
-    std::cout << "  " << counted(report.replaced, "line") << " had broken characters replaced\n";
+    std::cout << "  " << counted(report.replaced, "line") << " had invalid UTF-8 replaced\n";
   if (report.skipped)
-    std::cout << "  " << counted(report.skipped, "broken line was", "broken lines were")
-              << " left out\n";
+    std::cout << "  " << counted(report.skipped, "invalid line was", "invalid lines were")
+              << " skipped\n";
   for (const auto& bad : report.bad) std::cout << "    " << bad << '\n';
   if (static_cast<size_t>(report.replaced + report.skipped) > report.bad.size())
     std::cout << "    …\n";
@@ -179,46 +179,45 @@ void prepare(Cli& cli, PrepareArguments& arguments) {
 void add_text_options(CLI::App& command, PrepareArguments& a) {
   PrepareOptions& o = a.options;
   add_choice(command, "--format", a.format, kFormats,
-             "what the inputs are, when their names do not say");
+             "format of the inputs, if their names do not show it");
   auto* key =
       command
           .add_option("--json-key", a.json_key, "the field of each JSON line that holds the text")
           ->capture_default_str();
   command
-      .add_option(
-          "--json-keys", a.json_keys,
-          "several fields, as a,b: a pair each, PREFIX_KEY_document, as Megatron's tool names them")
+      .add_option("--json-keys", a.json_keys,
+                  "several fields, as a,b; each becomes a pair PREFIX_KEY_document, named as in "
+                  "Megatron's tool")
       ->delimiter(',')
       ->excludes(key)
       ->type_name("KEYS");
   add_choice(command, "--split-on", a.split_on, kSplits, "what is one document of a text file")
       ->capture_default_str();
   command.add_option("--document-bytes", o.document_bytes,
-                     "text: end a document at the first line end after so many bytes");
+                     "text files: end a document at the first line end after this many bytes");
   command
       .add_option("--max-document-bytes", o.max_document_bytes,
                   "a longer line or document is an error")
       ->capture_default_str();
   command.add_flag("--split-sentences", o.split_sentences,
-                   "make each sentence of a document a sequence of its own");
+                   "make each sentence of a document a separate sequence");
   add_choice(command, "--bad-lines", a.on_bad, kOnBad,
-             "at a broken line; replace repairs broken UTF-8 only")
+             "action at an invalid line; replace only repairs invalid UTF-8")
       ->capture_default_str();
-  command.add_option("--max-bad", o.max_bad, "more broken lines than this are an error")
+  command.add_option("--max-bad", o.max_bad, "more invalid lines than this are an error")
       ->capture_default_str();
 }
 
 }  // namespace
 
 void add_data_prepare(CLI::App& data, Cli& cli) {
-  auto* command = data.add_subcommand("prepare", "turn text or JSON lines into a .bin/.idx pair");
+  auto* command = data.add_subcommand("prepare", "convert text or JSON lines to a .bin/.idx pair");
   auto a = std::make_shared<PrepareArguments>();
   PrepareOptions& o = a->options;
   command
       ->add_option("-i,--input", a->inputs,
                    "text (.txt, .md), JSON lines (.jsonl), these with .gz or .zst, a folder of "
-                   "them, or - for "
-                   "standard input; several become one pair, in order")
+                   "them, or - for standard input; several inputs become one pair, in order")
       ->required()
       ->type_name("PATH");
   command
@@ -233,13 +232,14 @@ void add_data_prepare(CLI::App& data, Cli& cli) {
   command
       ->add_option(
           "--workers", o.workers,
-          "threads that parse and tokenize; 0: one for each core. The pair does not depend on it")
+          "threads that parse and tokenize; 0: one per core. The output does not depend on it")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->add_flag("--append-eod", o.append_eod,
                     "end each document with the tokenizer's end-of-document token");
-  command->add_flag("--add-special", o.add_special,
-                    "add what the tokenizer puts around a text (<s>, [CLS] and [SEP])");
+  command->add_flag(
+      "--add-special", o.add_special,
+      "add the special tokens that the tokenizer puts around a text (<s>, [CLS] and [SEP])");
   add_text_options(*command, *a);
   command->add_flag("-f,--force", o.overwrite, "replace an existing pair");
   command->add_flag("--json", a->json, "print the summary as JSON");
@@ -253,9 +253,8 @@ void add_data_prepare(CLI::App& data, Cli& cli) {
       "--bad-lines skip\n"
       "  zcat a.gz | mtrain data prepare -i - --format jsonl -o data/a -t byte --json-keys "
       "title,body\n"
-      "A text is divided into train, valid and test by documents: give it more than one "
-      "(--split-on, "
-      "--document-bytes).");
+      "Training splits data into train, valid and test by documents, so a text needs several "
+      "(--split-on, --document-bytes).");
   command->callback([&cli, a] { prepare(cli, *a); });
 }
 

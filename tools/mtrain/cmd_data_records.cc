@@ -1,5 +1,5 @@
-// mtrain data show and pack for records of fine-tuning data: what they become, and how well they
-// fill samples.
+// mtrain data show and pack for fine-tuning records: shows their tokens, and how well they fill
+// samples.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -23,7 +23,7 @@ using namespace finetune;
 
 constexpr std::string_view kOfDataset = "dataset.";
 
-/// A tokenizer, and what a dataset is made from beside its settings.
+/// A tokenizer, and the context of a dataset.
 struct Opened {
   std::unique_ptr<Tokenizer> tokenizer;
   DatasetContext context;
@@ -38,8 +38,8 @@ Opened open(PluginHost& plugins, const RecordArguments& arguments) {
   return out;
 }
 
-/// Runs of learnt tokens in green, or in brackets; the others plainly. The first is never learnt:
-/// nothing predicts it.
+/// Prints tokens that are trained on in green, or in brackets, and the others plainly. The first
+/// token is never trained on, because nothing predicts it.
 void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained,
                   const Tokenizer& tokenizer, const ShownTokens& shown) {
   const bool colours = ::isatty(STDOUT_FILENO) != 0;
@@ -68,7 +68,7 @@ void print_example(const std::string& title, const ExampleStore& store, int64_t 
                    const Tokenizer& tokenizer, const ShownTokens& shown) {
   auto trained = store.trained(example);
   std::cout << title << ", " << counted(trained.size(), "token") << ", "
-            << std::count(trained.begin() + 1, trained.end(), 1) << " learnt:\n";
+            << std::count(trained.begin() + 1, trained.end(), 1) << " trained on:\n";
   print_tokens(store.ids(example), trained, tokenizer, shown);
 }
 
@@ -115,7 +115,7 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   MT_USER_CHECK(settings.packed_length <= a.seq_length, ErrorClass::config,
                 cat("dataset.packed_length ", settings.packed_length, " is above --seq-length ",
                     a.seq_length),
-                "leave it out: packs are as long as samples then");
+                "leave it out: packs then have the length of samples");
   const ExampleEncoder encoder = make_encoder(settings, opened.context);
   const SftFile file = load_sft_file(a.path, settings, encoder, a.seq_length);
   std::vector<int32_t> all;
@@ -160,7 +160,7 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   std::cout << file.summary() << '\n'
             << counted(count, "record") << " in " << counted(packs.size(), "pack") << " of "
             << a.seq_length << " tokens, up to " << most
-            << " in one (no packing could do with fewer than " << fewest << ")\n"
+            << " in one (the minimum for any packing is " << fewest << ")\n"
             << "tokens used: " << percent(static_cast<double>(used), places(packs.size()))
             << ", unpacked " << percent(static_cast<double>(used), places(count)) << '\n';
   if (!arguments.output.empty())
@@ -174,13 +174,13 @@ void pack(const Cli& cli, const PackArguments& arguments) {
 void add_record_options(CLI::App& command, RecordArguments& a) {
   command
       .add_option("-t,--tokenizer", a.tokenizer,
-                  "a tokenizer plugin; of a pair, the one it was prepared with")
+                  "a tokenizer plugin; for a pair, the one that prepared it")
       ->required()
       ->type_name("NAME");
-  command.add_option("--dataset", a.type, "of records: the dataset that reads them")
+  command.add_option("--dataset", a.type, "for records: the dataset that reads them")
       ->check(CLI::IsMember({"sft", "preference"}))
       ->capture_default_str();
-  command.add_option("--seq-length", a.seq_length, "of records: tokens of a sample")
+  command.add_option("--seq-length", a.seq_length, "for records: tokens of a sample")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
   command
@@ -229,15 +229,16 @@ void show_records(const Cli& cli, const RecordArguments& arguments,
 
 void add_data_pack(CLI::App& data, Cli& cli) {
   auto* command = data.add_subcommand(
-      "pack", "how well records for fine-tuning fill samples; with --output also as files");
+      "pack", "show how well fine-tuning records fill samples; with --output, write the packs");
   auto a = std::make_shared<PackArguments>();
   command->add_option("file", a->records.path, "a .json or .jsonl file of records")
       ->required()
       ->type_name("FILE");
   add_record_options(*command, a->records);
   command
-      ->add_option("-o,--output", a->output,
-                   "write the packs to PREFIX.bin, .idx and next to them, for dataset.path")
+      ->add_option(
+          "-o,--output", a->output,
+          "write the packs to PREFIX.bin, PREFIX.idx and files next to them, for dataset.path")
       ->type_name("PREFIX");
   command->add_flag("--force", a->force, "replace files that exist");
   command->add_flag("--json", a->json, "print as JSON");

@@ -1,5 +1,4 @@
-// mtrain data render: a filter from conversations to the text, and the tokens, that a model is
-// trained on.
+// mtrain data render: converts conversations to the text and tokens that a model is trained on.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -26,7 +25,7 @@ using nlohmann::ordered_json;
 
 struct RenderArguments {
   std::string input = "-", template_path, which = "default", tokenizer;
-  std::vector<std::string> words, settings;  // as they stand; those of the tokenizer
+  std::vector<std::string> words, settings;  // all words; settings of the tokenizer
 };
 
 std::tm local_time() {
@@ -41,7 +40,7 @@ constexpr const char* kWanted =
     "conversation in another format that "
     "dataset.type=sft reads: sharegpt, alpaca or prompt_completion";
 
-/// A record of another format than OpenAI's, as training reads it.
+/// Reads a record of another format than OpenAI's, as training does.
 void take_record(const ordered_json& json, chat::ChatInput& input) {
   const finetune::RecordFormat format =
       finetune::detect_format(std::span(&json, 1), {}, "this line");
@@ -103,7 +102,7 @@ bool within(const std::vector<chat::Stretch>& stretches, size_t byte) {
   return false;
 }
 
-/// Ids, and for each whether it is to be learnt.
+/// Ids, and for each whether it is trained on.
 void add_tokens(const chat::RenderedChat& chat, const Tokenizer& tokenizer, ordered_json& out) {
   finetune::ChatTokens tokens = finetune::encode_chat(chat.text, tokenizer);
   std::vector<int32_t> mask;
@@ -180,30 +179,30 @@ void render(Cli& cli, const RenderArguments& arguments) {
 
 void add_data_render(CLI::App& data, Cli& cli) {
   auto* command = data.add_subcommand(
-      "render", "conversations as the text and tokens that a model is trained on");
+      "render", "convert conversations to the text and tokens that a model is trained on");
   auto a = std::make_shared<RenderArguments>();
   command
-      ->add_option("input", a->words,
-                   "JSON lines: messages, tools and add_generation_prompt, or records in another "
-                   "format of conversations (without one, or "
-                   "-: standard input); and settings of the tokenizer: key=value")
+      ->add_option(
+          "input", a->words,
+          "JSON lines: messages, tools and add_generation_prompt, or records in another format of "
+          "conversations (default or -: standard input); and settings of the tokenizer: key=value")
       ->type_name("FILE KEY=VALUE");
   command
       ->add_option("--template", a->template_path,
-                   "a file of Jinja, a tokenizer_config.json, a model's folder that has either, or "
-                   "the name of a template that\n"
-                   "comes with mtrain: chatml, llama3 …")
+                   "a Jinja file, a tokenizer_config.json, a model's folder with either, or the "
+                   "name of a template that\ncomes with mtrain: chatml, llama3 …")
       ->required()
       ->type_name("PATH");
-  command->add_option("--name", a->which, "which of several templates of a tokenizer_config.json")
+  command
+      ->add_option("--name", a->which, "name of the template if tokenizer_config.json has several")
       ->capture_default_str();
   command
-      ->add_option("-t,--tokenizer", a->tokenizer, "also give ids and their mask by this tokenizer")
+      ->add_option("-t,--tokenizer", a->tokenizer,
+                   "also write ids and their mask with this tokenizer")
       ->type_name("NAME");
   command->footer(
-      "Gives a JSON object a line: text, ids and mask (1: to be learnt), where assistants speak in "
-      "code points of the text, and\n"
-      "how that was found.\n"
+      "Writes one JSON object per line: text, ids and mask (1: trained on), the ranges of the "
+      "assistant's text in code points, and\nhow these were found.\n"
       "Examples:\n"
       "  mtrain data render talks.jsonl --template models/llama3\n"
       "  mtrain data render talks.jsonl --template chat.jinja -t hf "
@@ -211,8 +210,8 @@ void add_data_render(CLI::App& data, Cli& cli) {
   command->callback([&cli, a] {
     a->settings = take_settings(a->words);
     MT_USER_CHECK(a->words.size() <= 1, ErrorClass::usage,
-                  cat("there is one input, and these are ", a->words.size()),
-                  "lay them end to end: cat A B | mtrain data render …");
+                  cat("only one input is accepted, got ", a->words.size()),
+                  "concatenate them: cat A B | mtrain data render …");
     if (!a->words.empty()) a->input = a->words.front();
     render(cli, *a);
   });

@@ -22,7 +22,7 @@ struct TokenizeArguments {
   EncodeOptions options;
 };
 
-/// The code points before each byte of a text.
+/// The number of code points before each byte of a text.
 class CodePoints {
  public:
   explicit CodePoints(std::string_view text) {
@@ -108,8 +108,7 @@ void tokenize_lines(Cli& cli, const TokenizeArguments& arguments) {
 }  // namespace
 
 void add_data_tokenize(CLI::App& data, Cli& cli) {
-  auto* command = data.add_subcommand(
-      "tokenize", "a filter: texts in, their ids, offsets and decoded text out");
+  auto* command = data.add_subcommand("tokenize", "convert texts to ids, offsets and decoded text");
   auto a = std::make_shared<TokenizeArguments>();
   command
       ->add_option("-t,--tokenizer", a->tokenizer, "a tokenizer plugin (see `mtrain plugins ls`)")
@@ -122,9 +121,9 @@ void add_data_tokenize(CLI::App& data, Cli& cli) {
       ->capture_default_str();
   command->add_flag(
       "--parse-special", a->options.parse_special,
-      "let the text of special tokens become these; otherwise it is text like any other");
+      "convert the text of special tokens to these tokens; default: treat it as ordinary text");
   command->add_flag("--add-special", a->options.add_special,
-                    "add what the tokenizer puts around a text");
+                    "add the special tokens that the tokenizer puts around a text");
   command->add_option("settings", a->settings, "settings of the tokenizer: key=value")
       ->type_name("KEY=VALUE");
   command->footer(

@@ -1,4 +1,4 @@
-// mtrain data verify: whether .bin/.idx pairs are whole and hold tokens of a vocabulary.
+// mtrain data verify: checks that .bin/.idx pairs are complete and contain tokens of a vocabulary.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -21,7 +21,7 @@ struct VerifyArguments {
   bool ends = false, json = false;
 };
 
-/// What is to be held against: the ids below `vocab_size`, and the end of each document.
+/// What to check: ids below `vocab_size`, and the end of each document.
 struct Wanted {
   int64_t vocab_size = 0;
   std::optional<int32_t> eod;
@@ -50,7 +50,7 @@ nlohmann::ordered_json verify_one(const std::string& prefix, const Wanted& wante
           {"largest_id", range.largest}};
 }
 
-/// Looks at all pairs, and ends with the status of the first that is damaged.
+/// Checks all pairs; the status is that of the first damaged one.
 void verify(Cli& cli, const VerifyArguments& arguments) {
   const Wanted against = wanted(cli, arguments);
   for (const auto& prefix : arguments.prefixes) {
@@ -82,7 +82,7 @@ void verify(Cli& cli, const VerifyArguments& arguments) {
 
 void add_data_verify(CLI::App& data, Cli& cli) {
   auto* command =
-      data.add_subcommand("verify", "read .bin/.idx pairs whole and name what is wrong with them");
+      data.add_subcommand("verify", "read .bin/.idx pairs completely and report errors");
   auto a = std::make_shared<VerifyArguments>();
   command
       ->add_option(
@@ -94,25 +94,25 @@ void add_data_verify(CLI::App& data, Cli& cli) {
                         ->add_option("-t,--tokenizer", a->tokenizer,
                                      "refuse ids that this tokenizer does not have")
                         ->type_name("NAME");
-  command->add_option("--vocab-size", a->vocab_size, "refuse ids that are not below this")
+  command->add_option("--vocab-size", a->vocab_size, "refuse ids of this value or above")
       ->check(CLI::PositiveNumber)
       ->excludes(tokenizer);
   command
       ->add_flag("--eod", a->ends,
-                 "refuse documents that do not end with the tokenizer's end of document")
+                 "refuse documents that do not end with the tokenizer's end-of-document token")
       ->needs(tokenizer);
-  command->add_flag("--json", a->json, "print an object a line and pair");
+  command->add_flag("--json", a->json, "print one JSON object per pair and line");
   command->footer(
-      "Ends with status 11 when a pair is damaged. Examples:\n"
+      "Exit status: 11 if a pair is damaged. Examples:\n"
       "  mtrain data verify data/web data/books\n"
       "  mtrain data verify data/web -t hf path=models/gpt2 --eod");
   command->callback([&cli, a] {
     a->settings = take_settings(a->prefixes);
-    MT_USER_CHECK(
-        a->settings.empty() || !a->tokenizer.empty(), ErrorClass::usage,
-        cat(printable(a->settings.front()), " is a setting of a tokenizer, and none is named"),
-        "add -t NAME");
-    MT_USER_CHECK(!a->prefixes.empty(), ErrorClass::usage, "no pair is named",
+    MT_USER_CHECK(a->settings.empty() || !a->tokenizer.empty(), ErrorClass::usage,
+                  cat(printable(a->settings.front()),
+                      " is a setting of a tokenizer, but no tokenizer is given"),
+                  "add -t NAME");
+    MT_USER_CHECK(!a->prefixes.empty(), ErrorClass::usage, "no pair is given",
                   "mtrain data verify PREFIX …");
     verify(cli, *a);
   });

@@ -1,5 +1,4 @@
-// mtrain doctor: looks at the machine as a training run would, and says for each fault how to mend
-// it.
+// mtrain doctor: checks the machine for training, and gives a fix for each problem.
 #include <gnu/libc-version.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -111,13 +110,12 @@ Finding cores() {
   Finding out{"cores", State::ok, cat(allowed, " usable of ", online, " online"), ""};
   if (auto quota = cpu::cgroup_cpus("/"); quota && *quota < allowed) {
     out.state = State::warn;
-    out.text += cat(", but the control group grants the time of ", *quota, " only");
+    out.text += cat(", but the control group grants CPU time for ", *quota, " only");
     out.fix = cat("set OMP_NUM_THREADS=", std::max(1, static_cast<int>(*quota)),
                   ", or raise the limit of the container");
   } else if (allowed < online) {
     out.fix =
-        "nothing is wrong if that is meant (taskset, mpirun binding); else start without the "
-        "binding";
+        "this is fine if intended (taskset, mpirun binding); otherwise start without the binding";
   }
   if (const char* threads = std::getenv("OMP_NUM_THREADS")) {
     out.text += cat(", OMP_NUM_THREADS=", printable(threads, 20));
@@ -234,8 +232,8 @@ std::vector<Finding> plugins(const Cli& cli) {
   return out;
 }
 
-/// What each backend plugin finds on this machine. To have no device is no fault: the processor is
-/// always there.
+/// What each backend plugin finds on this machine. A missing device is not an error: the CPU can
+/// train too.
 std::vector<Finding> devices(const Cli& cli) {
   std::vector<Finding> out;
   PluginHost host = plugin_host(cli);
@@ -251,7 +249,7 @@ std::vector<Finding> devices(const Cli& cli) {
       if (probe.devices > 0) finding.text += cat("; ", auto_takes(*backend));
       finding.fix = backend->remedy();
     } catch (const Error& error) {
-      // A vendor's library that is not here is like a device that is not: the processor is.
+      // A missing vendor library is treated like a missing device: the CPU can train too.
       bool lacks_library = std::string_view(error.what()).find("cannot open shared object file") !=
                            std::string_view::npos;
       finding.state = lacks_library ? State::warn : State::fail;
@@ -263,7 +261,7 @@ std::vector<Finding> devices(const Cli& cli) {
   return out;
 }
 
-/// What communicators that are made upon another one find: such as the library that they load.
+/// What communicators that build on another one find, such as the library that they load.
 std::vector<Finding> communicators(const Cli& cli) {
   std::vector<Finding> out;
   PluginHost host = plugin_host(cli);
@@ -276,7 +274,7 @@ std::vector<Finding> communicators(const Cli& cli) {
       CommContext context;
       context.host = make_self_communicator();
       finding.text += host.make<Communicator>(file.name, Node::map(), context)->describe();
-    } catch (const Error& error) {  // no fault of a machine that has no GPUs
+    } catch (const Error& error) {  // not an error on a machine without GPUs
       finding.text += error.message();
       finding.fix = error.hint();
     }
@@ -285,7 +283,7 @@ std::vector<Finding> communicators(const Cli& cli) {
   return out;
 }
 
-/// What can start a job of several processes here.
+/// The launchers of multi-process jobs on this machine.
 Finding launchers(const Cli& cli) {
   bool tcp = false, mpi = false;
   for (const auto& file : plugin_host(cli).list()) {
@@ -305,7 +303,7 @@ Finding launchers(const Cli& cli) {
                        mpi ? ")" : "; comm mpi is not built)"));
   Finding out{"launch", State::ok,
               cat(here.empty() ? "none" : join(here, ", "),
-                  absent.empty() ? "" : cat("; not here: ", join(absent, ", "))),
+                  absent.empty() ? "" : cat("; not found: ", join(absent, ", "))),
               ""};
   if (!tcp)
     out.state = State::warn,
@@ -365,13 +363,11 @@ void doctor(Cli& cli, bool json) {
 }  // namespace
 
 void add_doctor_command(CLI::App& app, Cli& cli) {
-  auto* command =
-      app.add_subcommand("doctor", "check this machine and say how to fix what is wrong");
+  auto* command = app.add_subcommand("doctor", "check this machine and suggest fixes for problems");
   auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "print the findings as JSON");
   command->footer(
-      "Exits with 0 when nothing is wrong enough to stop a run, else with the class of the first "
-      "failure\n"
+      "Exit status: 0 if nothing prevents training, else the class of the first failure\n"
       "(13 plugin, 18 io).\n"
       "Examples:\n"
       "  mtrain doctor\n"

@@ -41,7 +41,7 @@ std::optional<int64_t> batches_of(const std::string& text) {
              : std::nullopt;
 }
 
-/// A user who asks for no other data expects those of the run.
+/// Without overrides of the data, the user expects those of the run.
 void warn_of_other_data(const ModelSource& source, const EvalOptions& options,
                         const Dataset& dataset) {
   const std::string trained = identity_of(source.run.config).data;
@@ -51,7 +51,7 @@ void warn_of_other_data(const ModelSource& source, const EvalOptions& options,
   if (trained.empty() || asked) return;
   const std::vector<std::string> changes = data_changes(trained, dataset.identity());
   if (!changes.empty())
-    log_warn("the data are not those that ", options.from, " was trained on:\n  ",
+    log_warn("the data differ from those on which ", options.from, " was trained:\n  ",
              join(changes, "\n  "));
 }
 
@@ -63,8 +63,8 @@ void warn_of_repeats(const Dataset& dataset, Split split, int64_t batches, int64
     return;  // such as a weighted blend, of which one epoch is not defined
   }
   const int64_t wanted = batches * batch;
-  // A source that repeats its data has less than one epoch more than was asked for; an endless one
-  // has far more.
+  // A source that repeats its data has less than one epoch more than requested; an endless one has
+  // far more.
   if (wanted <= samples || dataset.split(split, wanted)->size() >= wanted + samples) return;
   log_warn("the ", name(split), " split has ", counted(samples, "sample"), ", which ",
            counted(batches, "batch", "batches"), " of ", batch,
@@ -77,8 +77,8 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   SavedRun& saved = source.run;
   const Settings& s = saved.recipe.settings;
   MT_USER_CHECK(!source.hugging_face || says_dataset(saved.recipe), ErrorClass::usage,
-                "a Hugging Face folder has no data of its own",
-                "say on what: dataset=gpt dataset.path=PREFIX");
+                "a Hugging Face folder contains no data",
+                "name the data: dataset=gpt dataset.path=PREFIX");
   std::unique_ptr<Session> opened = open_session(source, plugins);
   Session& session = *opened;
   DatasetContext context = dataset_context(saved.recipe, session.tokenizer.get());
@@ -115,21 +115,20 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
 }  // namespace
 
 void add_eval_command(CLI::App& app, Cli& cli) {
-  auto* command =
-      app.add_subcommand("eval", "evaluate a saved model on its own data, or on others");
+  auto* command = app.add_subcommand("eval", "evaluate a saved model on its own or other data");
   auto options = std::make_shared<EvalOptions>();
   command
       ->add_option("--from", options->from,
                    "a run's folder, one of its checkpoints, or a Hugging Face folder")
       ->required()
       ->type_name("RUN|CHECKPOINT|DIR");
-  command->add_option("--split", options->split, "which part of the data")
+  command->add_option("--split", options->split, "which split of the data")
       ->check(CLI::IsMember({"train", "valid", "test"}))
       ->capture_default_str();
   command
       ->add_option("--batches", options->batches,
-                   "global batches; 0: the recipe's validation.steps, at least 1; all: each sample "
-                   "of the split once")
+                   "number of global batches; 0: the recipe's validation.steps, at least 1; all: "
+                   "each sample of the split once")
       ->capture_default_str()
       ->type_name("N|all")
       ->check(

@@ -26,10 +26,10 @@ struct GenerateOptions {
   SamplingOptions sampling;
 };
 
-constexpr const char* kLines = "-";  // as a prompt: each line of standard input is one
+constexpr const char* kLines = "-";  // as --prompt: each line of standard input is a prompt
 
-/// Calls use(text) for the prompt, or for each line of standard input; a person is shown where to
-/// type.
+/// Calls use(text) for the prompt, or for each line of standard input; prints "> " if that is a
+/// terminal.
 void each_prompt(const GenerateOptions& options,
                  const std::function<void(const std::string&)>& use) {
   if (options.prompt != kLines && (options.prompted || !options.chat)) return use(options.prompt);
@@ -43,17 +43,17 @@ void each_prompt(const GenerateOptions& options,
   }
 }
 
-/// Who pipes prompts in expects that they are read.
+/// A user who pipes prompts expects that they are read.
 void warn_of_unread_prompts(const GenerateOptions& options) {
   int waiting = 0;
   if (!options.prompted && ::isatty(STDIN_FILENO) == 0 &&
       ::ioctl(STDIN_FILENO, FIONREAD, &waiting) == 0 && waiting > 0)
     log_warn(
-        "no prompt is given, and the text on standard input is not read: --prompt - makes each of "
-        "its lines a prompt");
+        "no prompt is given, and standard input is not read; with --prompt - each of its lines is "
+        "a prompt");
 }
 
-/// The template that the run's conversations were written by, or the one next to the tokenizer.
+/// The chat template of the run, or the one next to the tokenizer.
 chat::TemplateFile template_of(const GenerateOptions& options, const Session& session) {
   if (!options.chat_template.empty()) return chat::find_template(options.chat_template);
   const Recipe& recipe = session.recipe;
@@ -79,11 +79,11 @@ void talk(Session& session, const GenerateOptions& options) {
   sampling.stop = conversation.ends();
   each_prompt(options, [&](const std::string& text) {
     std::cout << conversation.answer(generator.generate(conversation.ask(text), sampling)) << '\n';
-    ++sampling.seed;  // the same question again may be answered in other words
+    ++sampling.seed;  // so that a repeated question may get another answer
   });
 }
 
-/// The text of `ids` behind a prompt's ids: what joins the two, such as a blank, belongs to it.
+/// The text of `ids` after a prompt's ids, including what joins the two, such as a blank.
 std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt,
                          const std::vector<int32_t>& ids) {
   const std::string before = tokenizer.decode(prompt);
@@ -94,9 +94,10 @@ std::string continuation(const Tokenizer& tokenizer, std::vector<int32_t> prompt
 
 void generate(const Cli& cli, const GenerateOptions& options) {
   for (const auto& word : options.overrides)
-    MT_USER_CHECK(looks_like_override(word), ErrorClass::usage,
-                  cat("'", printable(word, 100), "' is no setting: those are written key=value"),
-                  "a prompt of several words is one argument: --prompt 'two words'");
+    MT_USER_CHECK(
+        looks_like_override(word), ErrorClass::usage,
+        cat("'", printable(word, 100), "' is not a setting: settings are written key=value"),
+        "a prompt of several words is one argument: --prompt 'two words'");
   PluginHost plugins = plugin_host(cli);
   ModelSource source = open_model(options.from, options.overrides, plugins);
   require_next_token_model(source.run.recipe, plugins);
@@ -117,7 +118,7 @@ void generate(const Cli& cli, const GenerateOptions& options) {
 
 void add_generate_command(CLI::App& app, Cli& cli) {
   auto* command =
-      app.add_subcommand("generate", "continue prompts with a saved model, or talk to it");
+      app.add_subcommand("generate", "continue prompts with a saved model, or chat with it");
   auto options = std::make_shared<GenerateOptions>();
   SamplingOptions& s = options->sampling;
   command
@@ -125,35 +126,40 @@ void add_generate_command(CLI::App& app, Cli& cli) {
                    "a run's folder, one of its checkpoints, or a Hugging Face folder")
       ->required()
       ->type_name("RUN|CHECKPOINT|DIR");
-  auto* prompt = command
-                     ->add_option("--prompt", options->prompt,
-                                  "the text to continue; -: each line of standard input is one")
-                     ->type_name("TEXT");
+  auto* prompt =
+      command
+          ->add_option("--prompt", options->prompt,
+                       "the text to continue; -: each line of standard input is a prompt")
+          ->type_name("TEXT");
   auto* chat = command->add_flag(
       "--chat", options->chat,
       "answer the prompt, or each line of standard input, as a turn of a conversation");
-  command->add_option("--system", options->system, "with --chat: what the conversation begins with")
+  command->add_option("--system", options->system, "with --chat: the system message")
       ->type_name("TEXT")
       ->needs(chat);
   command
       ->add_option("--template", options->chat_template,
-                   "with --chat: another chat template than the run's or the tokenizer's: one that "
-                   "comes with mtrain, or a file")
+                   "with --chat: the name of a chat template that comes with mtrain, or a file; "
+                   "default: the template of the run or the tokenizer")
       ->type_name("NAME|PATH")
       ->needs(chat);
-  command->add_option("--max-tokens", s.max_tokens, "how many tokens at most")
+  command->add_option("--max-tokens", s.max_tokens, "maximum number of new tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  command->add_option("--temperature", s.temperature, "0: always the likeliest token")
+  command
+      ->add_option("--temperature", s.temperature,
+                   "sampling temperature; 0: always the most likely token")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  command->add_option("--top-k", s.top_k, "choose among the k likeliest; 0: all")
+  command->add_option("--top-k", s.top_k, "sample from the k most likely tokens; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--top-p", s.top_p, "choose among the likeliest that hold this probability")
+  command
+      ->add_option("--top-p", s.top_p,
+                   "sample from the most likely tokens with this total probability")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command->add_option("--seed", s.seed, "of the draw: the same seed gives the same text")
+  command->add_option("--seed", s.seed, "seed of sampling: the same seed gives the same text")
       ->capture_default_str();
   command->add_option("overrides", options->overrides, "settings to change: key=value")
       ->type_name("KEY=VALUE");

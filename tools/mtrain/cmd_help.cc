@@ -1,4 +1,4 @@
-// mtrain help: what a command does, as --help shows it, or as manual pages.
+// mtrain help: shows the help of a command, or writes manual pages.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -23,7 +23,7 @@ std::vector<std::string> names_below(const CLI::App& command) {
   return names;
 }
 
-/// The command that the words lead to; `spelled` becomes "mtrain data prepare".
+/// The command that the words name; `spelled` becomes "mtrain data prepare".
 const CLI::App& command_of(const CLI::App& app, const std::vector<std::string>& words,
                            std::string& spelled) {
   const CLI::App* at = &app;
@@ -46,7 +46,7 @@ const CLI::App& command_of(const CLI::App& app, const std::vector<std::string>& 
   return *at;
 }
 
-/// Writes the page of a command and of those below it; the number of pages.
+/// Writes the pages of a command and its subcommands; returns the number of pages.
 size_t write_pages(const CLI::App& command, const std::string& spelled, const fs::path& folder) {
   std::string name = spelled;
   std::replace(name.begin(), name.end(), ' ', '-');
@@ -68,7 +68,7 @@ void help(const CLI::App& app, const Cli& cli, const HelpOptions& options) {
   } else if (options.man) {
     std::cout << man_page(command, spelled);
   } else {
-    // Not App::help(), which shows the page of the command in use: this one.
+    // Not App::help(), which shows the page of the running command, which is `help`.
     std::cout << command.get_formatter()->make_help(&command, spelled, CLI::AppFormatMode::Normal);
   }
 }
@@ -76,15 +76,14 @@ void help(const CLI::App& app, const Cli& cli, const HelpOptions& options) {
 }  // namespace
 
 void add_help_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("help", "show what a command does");
+  auto* command = app.add_subcommand("help", "show the help of a command");
   auto options = std::make_shared<HelpOptions>();
-  command->add_option("command", options->words, "the command; all of them without one")
+  command->add_option("command", options->words, "the command; default: the list of commands")
       ->type_name("COMMAND");
-  auto* man = command->add_flag("--man", options->man, "as the text of a manual page");
+  auto* man = command->add_flag("--man", options->man, "print a manual page");
   command
-      ->add_option(
-          "-o,--output", options->output,
-          "with --man: write the pages of this command and of those below it to this folder")
+      ->add_option("-o,--output", options->output,
+                   "with --man: write the pages of this command and its subcommands to this folder")
       ->needs(man)
       ->type_name("DIR");
   command->footer(

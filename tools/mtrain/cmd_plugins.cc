@@ -1,4 +1,4 @@
-// mtrain plugins: what is there, what a file says about itself.
+// mtrain plugins: lists plugins and shows the stamp and settings of a file.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -44,7 +44,7 @@ void list_text(const PluginHost& host) {
   for (const auto& file : files) {
     if (!file.problem.empty()) continue;
     std::cout << padded(file.kind, kind_width) << padded(file.name, name_width) << file.doc;
-    if (file.shadowed) std::cout << " (not used: an earlier folder has one of this name)";
+    if (file.shadowed) std::cout << " (not used: an earlier folder has a plugin of this name)";
     std::cout << '\n';
   }
   for (const auto& file : files)
@@ -55,8 +55,7 @@ void list_text(const PluginHost& host) {
               << '\n';
 }
 
-/// The file that a word of the user means: a path, "optimizer_lion", or "lion" when only one kind
-/// has it.
+/// The file that an argument names: a path, "optimizer_lion", or "lion" if only one kind has it.
 PluginFileInfo file_of(const PluginHost& host, const std::string& word) {
   if (word.find('/') != std::string::npos || word.ends_with(".so"))
     return inspect_plugin_file(word);
@@ -76,7 +75,7 @@ PluginFileInfo file_of(const PluginHost& host, const std::string& word) {
   for (const auto& file : found) choices.push_back(cat(file.kind, "_", file.name));
   if (!choices.empty())
     throw Error(ErrorClass::usage, cat("'", word, "' is the name of several plugins"),
-                cat("say which: ", join(choices, ", ")));
+                cat("use one of these: ", join(choices, ", ")));
   throw Error(ErrorClass::plugin, cat("there is no plugin named '", printable(word, 64), "'"),
               names.empty() ? "no plugins were found; see `mtrain doctor`"
                             : cat("there are: ", join(names, ", ")));
@@ -128,7 +127,7 @@ void add_plugins_command(CLI::App& app, Cli& cli) {
       "Examples:\n  mtrain plugins inspect adamw\n  mtrain plugins inspect ./optimizer_lion.so");
   look->callback([&cli, word] { inspect(plugin_host(cli), *word); });
 
-  // Hidden: the build calls it after linking a plugin.
+  // Hidden, because only the build calls it, after linking a plugin.
   auto* write =
       command->add_subcommand("export-schema", "load one plugin and write its sidecar next to it")
           ->group("");

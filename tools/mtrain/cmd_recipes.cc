@@ -1,4 +1,4 @@
-// mtrain recipes: what there is to start from.
+// mtrain recipes: lists, copies, creates and verifies recipes.
 #include <algorithm>
 #include <iostream>
 
@@ -82,7 +82,8 @@ std::string rows_text(const std::vector<Row>& rows) {
   for (size_t i = 0; i < rows.size(); ++i) {
     std::string state = rows[i].group ? "" : describe(rows[i].state);
     if (rows[i].shadowed)
-      state += cat(state.empty() ? "" : "; ", "not used: an earlier folder has one of this name");
+      state +=
+          cat(state.empty() ? "" : "; ", "not used: an earlier folder has a recipe of this name");
     std::string line =
         column(rows[i].name, name_width) + column(descriptions[i], description_width) + state;
     line.resize(line.find_last_not_of(' ') + 1);
@@ -113,8 +114,8 @@ fs::path file_of(const Cli& cli, const std::string& said) {
               ConfigRepository(paths).help_for_absent(said));
 }
 
-/// Where an editor finds the schema: relative to the recipe when both are in one project, which
-/// then can be moved or shared; otherwise, for an mtrain that is installed elsewhere, absolute.
+/// The path of the schema for editors: relative to the recipe if both are in one project, which can
+/// then be moved or shared; absolute if mtrain is installed elsewhere.
 std::string schema_reference(const fs::path& recipe) {
   const fs::path schema = shared_folder("schemas") / "recipe.schema.json";
   const fs::path folder = fs::weakly_canonical(fs::absolute(recipe)).parent_path();
@@ -125,12 +126,11 @@ std::string schema_reference(const fs::path& recipe) {
   return (apart ? schema : relative).string();
 }
 
-/// Writes a recipe that was not there.
+/// Writes a recipe file that does not exist yet.
 void create(const Cli& cli, const std::string& file, const std::string& text) {
   std::error_code ignored;
   MT_USER_CHECK(!fs::exists(fs::symlink_status(file, ignored)), ErrorClass::usage,
-                cat(printable(file), " is there already"),
-                "choose another name, or remove it first");
+                cat(printable(file), " already exists"), "choose another name, or remove it first");
   if (fs::path(file).has_parent_path()) make_directories(fs::path(file).parent_path());
   write_file_atomic(file, with_modeline(text, schema_reference(file)));
   if (!cli.quiet) std::cout << file << ": check it with `mtrain check " << file << "`\n";
@@ -157,8 +157,7 @@ void copy(const Cli& cli, const std::string& said, const std::string& to) {
   report.throw_if_errors();
   create(cli, to, copied.text);
   for (const Location& where : copied.by_hand)
-    log_warn(where.text(),
-             ": this path was copied as it is; where it is a relative one, adapt it in ", to);
+    log_warn(where.text(), ": this path was copied unchanged; if it is relative, adapt it in ", to);
 }
 
 void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
@@ -181,9 +180,9 @@ void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
 
 void add_list(CLI::App& recipes, Cli& cli) {
   auto* command = recipes.add_subcommand(
-      "ls", "list the recipes of the search path, and whether each runs here");
+      "ls", "list the recipes of the search path, and whether each can run here");
   auto groups = std::make_shared<bool>(false);
-  command->add_flag("--groups", *groups, "also the options of groups: optimizer/adamw, …");
+  command->add_flag("--groups", *groups, "also list the options of groups: optimizer/adamw, …");
   auto json = add_json_flag(*command);
   command->footer("Examples:\n  mtrain recipes ls\n  mtrain recipes ls --groups --json");
   command->callback([&cli, groups, json] { list(cli, *groups, *json); });
@@ -201,7 +200,7 @@ void add_cat(CLI::App& recipes, Cli& cli) {
 
 void add_copy(CLI::App& recipes, Cli& cli) {
   auto* command =
-      recipes.add_subcommand("cp", "copy a recipe, with a line that gives editors its schema");
+      recipes.add_subcommand("cp", "copy a recipe and add a line that tells editors its schema");
   auto said = std::make_shared<std::string>(), file = std::make_shared<std::string>();
   command->add_option("recipe", *said, "a name or a file")->required()->type_name("RECIPE");
   command->add_option("file", *file, "the new file")->required()->type_name("FILE");
@@ -212,8 +211,7 @@ void add_copy(CLI::App& recipes, Cli& cli) {
 }
 
 void add_new(CLI::App& recipes, Cli& cli) {
-  auto* command =
-      recipes.add_subcommand("new", "write a recipe with every setting that must be said");
+  auto* command = recipes.add_subcommand("new", "write a recipe with all required settings");
   auto file = std::make_shared<std::string>(), model = std::make_shared<std::string>("llama"),
        dataset = std::make_shared<std::string>();
   command->add_option("file", *file, "the new file")->required()->type_name("FILE");
@@ -221,8 +219,7 @@ void add_new(CLI::App& recipes, Cli& cli) {
       ->capture_default_str()
       ->type_name("NAME");
   command
-      ->add_option("--dataset", *dataset,
-                   "the dataset plugin; without it, one that the model can learn from")
+      ->add_option("--dataset", *dataset, "the dataset plugin; default: one that suits the model")
       ->type_name("NAME");
   command->footer("Example:\n  mtrain recipes new recipes/mine.yaml --model gpt2 --dataset mock");
   command->callback([&cli, file, model, dataset] {
@@ -232,12 +229,13 @@ void add_new(CLI::App& recipes, Cli& cli) {
 
 void add_verify(CLI::App& recipes, Cli& cli) {
   auto* command =
-      recipes.add_subcommand("verify", "check recipes, all of the search path when none is named");
+      recipes.add_subcommand("verify", "check recipes; default: all recipes of the search path");
   auto files = std::make_shared<std::vector<std::string>>();
   command->add_option("recipes", *files, "names or files")->type_name("RECIPE");
   auto json = add_json_flag(*command);
   command->footer(
-      "Exit status: 10 when a recipe is faulty; one that needs parts that are not built is not.\n"
+      "Exit status: 10 if a recipe is invalid; a recipe that needs features that are not built is "
+      "not invalid.\n"
       "Examples:\n  mtrain recipes verify\n  mtrain recipes verify recipes/mine.yaml");
   command->callback([&cli, files, json] { verify(cli, *files, *json); });
 }

@@ -1,4 +1,4 @@
-// mtrain rerun: the same run again, from the texts that it left behind.
+// mtrain rerun: repeats a run from the records in its folder.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
@@ -21,7 +21,7 @@
 namespace mtrain {
 namespace {
 
-/// "runs/first-rerun", or with the first number that is free.
+/// "runs/first-rerun", or with the first unused number.
 fs::path new_folder_beside(const fs::path& run) {
   std::error_code ignored;
   std::string base =
@@ -32,15 +32,15 @@ fs::path new_folder_beside(const fs::path& run) {
   }
 }
 
-/// What is to be repeated: settings and the steps that they were responsible for.
+/// A part of a run to repeat: settings, and the steps that were trained with them.
 struct Part {
   SavedConfig saved;
   int64_t first = 0;
-  std::optional<int64_t> last;  // absent: as far as its train.steps
+  std::optional<int64_t> last;  // absent: up to its train.steps
 };
 
-/// The records that led to what a run or checkpoint holds. A checkpoint belongs to the last record
-/// with its settings.
+/// The records of the invocations that produced a run or checkpoint. A checkpoint belongs to the
+/// last record with its settings.
 std::vector<Invocation> records_of(const fs::path& path, const SavedConfig& saved) {
   std::vector<Invocation> history = run_history(run_of(path));
   auto is_of = [&](const Invocation& record) {
@@ -57,8 +57,8 @@ bool has_time_limit(const SavedConfig& saved) {
   return minutes && minutes->is_scalar() && minutes->as_double() > 0;
 }
 
-/// The parts of a run from its first step on; those with the same settings are one. A run whose
-/// beginning is not known is one part, with its newest settings, and is said to be.
+/// The parts of a run from its first step; consecutive parts with the same settings are one. A run
+/// without a complete history is one part with its newest settings, and a warning says so.
 std::vector<Part> parts_of(const fs::path& path, bool tell) {
   SavedConfig saved = read_saved_config(path);
   std::vector<Part> out;
@@ -70,8 +70,8 @@ std::vector<Part> parts_of(const fs::path& path, bool tell) {
              history_parts.front().last ? "its first " : "the steps up to ",
              history_parts.front().last.value_or(history_parts.front().first),
              history_parts.front().last ? " steps" : "",
-             " were trained: an older version began it; all steps are repeated with its newest "
-             "settings, and the result may differ");
+             " were trained, because an older version started it; all steps are repeated with its "
+             "newest settings, and the result may differ");
   for (size_t i = 0; known && i < history_parts.size(); ++i) {
     SavedConfig texts = read_config_folder(history_parts[i].invocation.folder);
     if (!out.empty() && out.back().saved.resolved == texts.resolved)
@@ -80,11 +80,11 @@ std::vector<Part> parts_of(const fs::path& path, bool tell) {
       out.push_back({std::move(texts), history_parts[i].first, history_parts[i].last});
   }
   if (out.empty()) out.push_back({std::move(saved), 0, {}});
-  // The time that a limit ended it after is not that of the repetition, so its steps count.
+  // A run that a time limit ended is repeated to the same step, not for the same time.
   if (!out.back().last && has_time_limit(out.back().saved) && !history_parts.empty())
     out.back().last = history_parts.back().invocation.last_step;
   if (const auto step =
-          checkpoints_of(path).step) {  // a checkpoint is what the steps up to it made
+          checkpoints_of(path).step) {  // a checkpoint results from the steps up to it
     while (out.size() > 1 && out.back().first >= *step) out.pop_back();
     out.back().last = std::min(out.back().last.value_or(INT64_MAX), *step);
   }
@@ -102,8 +102,8 @@ RecipeRequest rerun_request(const Cli& cli, const RecipeWords& words, const Save
   request.launched = launched_ranks();
   request.directory =
       identity.directory.empty() ? fs::current_path() : fs::path(identity.directory);
-  // Its own folder, so that nothing of the old run is continued or written over; a user's own
-  // choice comes later.
+  // A separate folder, so that nothing of the old run is continued or overwritten; the user's own
+  // overrides come later.
   Location written{std::make_shared<Source>(SourceKind::command_line, "rerun", ""), 0, 0};
   std::vector<OverrideText> own = {
       {cat("run.dir=", override_value_text(Node::string(folder.string()))), 0, written},
@@ -116,21 +116,21 @@ RecipeRequest rerun_request(const Cli& cli, const RecipeWords& words, const Save
   return request;
 }
 
-/// Ranks that are processes meet once in the life of each: such a job cannot be one part after
+/// Ranks that are processes can connect only once: such a job cannot run several parts one after
 /// another.
 bool of_processes(const Recipe& recipe) {
   const DistSection& dist = recipe.settings.dist;
   return launched_ranks() > 1 || (dist.comm && *dist.comm != "thread");
 }
 
-/// How far the run in a folder has come.
+/// The last step of the run in a folder.
 int64_t steps_done(const Recipe& recipe) {
   std::error_code ignored;
   if (!fs::is_directory(recipe.checkpoint_directory(), ignored)) return 0;
   return CheckpointStore(recipe.checkpoint_directory()).latest_valid().step.value_or(0);
 }
 
-/// Whether the user sets a setting that `fits`, given its path.
+/// Whether the user overrides a setting whose path satisfies `fits`.
 bool sets(const std::vector<OverrideText>& overrides,
           const std::function<bool(std::string_view)>& fits) {
   return std::any_of(overrides.begin(), overrides.end(), [&](const OverrideText& override) {
@@ -140,23 +140,22 @@ bool sets(const std::vector<OverrideText>& overrides,
 
 bool decides_length(std::string_view key) { return key == "train.steps" || key == "train.epochs"; }
 
-/// Other data are refused, as a resume refuses them, unless the user asks for them; what else
-/// differs is a warning.
+/// Changed data is refused, as in a resume, unless the user asks for it; other differences are
+/// warnings.
 void compare_with(const std::string& run, const SavedConfig& saved, const SavedConfig& now,
                   bool other_data) {
   std::vector<std::string> data = changed_data(saved, now);
   if (!data.empty() && !other_data)
-    throw Error(
-        ErrorClass::checkpoint,
-        cat(run, " cannot be repeated: what it was trained on has changed:\n  ",
-            join(data, "\n  ")),
-        "undo these changes, or name the data that are to be used all the same: dataset.path=…");
+    throw Error(ErrorClass::checkpoint,
+                cat(run, " cannot be repeated, because its training data has changed:\n  ",
+                    join(data, "\n  ")),
+                "undo these changes, or name the data to use instead: dataset.path=…");
   for (const auto& list : {changed_since(saved, now), data})
     for (const auto& change : list)
-      log_warn("not as in ", run, ": ", change, "; the result may differ");
+      log_warn("differs from ", run, ": ", change, "; the result may differ");
 }
 
-/// A folder that was given holds nothing, or what an interrupted repetition of the same run left.
+/// Checks that a given folder is empty, or contains an interrupted repetition of the same run; else
 /// Error(checkpoint).
 void require_own_folder(const std::string& run, const std::vector<Part>& parts,
                         const std::vector<Recipe>& recipes, PluginHost& plugins) {
@@ -164,8 +163,7 @@ void require_own_folder(const std::string& run, const std::vector<Part>& parts,
   std::error_code ignored;
   const std::string fix = "choose another folder: run.dir=ANOTHER/FOLDER";
   MT_USER_CHECK(!fs::equivalent(folder, run_of(run), ignored), ErrorClass::checkpoint,
-                cat(folder.string(), " is the run that is to be repeated, and would be continued"),
-                fix);
+                cat(folder.string(), " is the run to be repeated, and would be continued"), fix);
   if (!continues_run(recipes.back())) return;
   const int64_t done = steps_done(recipes.back());
   size_t now = 0;
@@ -180,13 +178,13 @@ void require_own_folder(const std::string& run, const std::vector<Part>& parts,
       fix);
 }
 
-/// Ranks that were processes have to be started again.
+/// A run whose ranks were processes must be started with processes again.
 void require_ranks(const Recipe& recipe, const std::string& run) {
   const int64_t nproc = recipe.settings.dist.nproc;
   if (launched_ranks() > 1 || nproc < 2 || !of_processes(recipe)) return;
   throw Error(ErrorClass::config,
-              cat(run, " was trained by ", nproc, " processes, and this is one"),
-              cat("start as many: mtrain --nproc ", nproc, " rerun ", run,
+              cat(run, " was trained by ", nproc, " processes, and this is one process"),
+              cat("start the same number: mtrain --nproc ", nproc, " rerun ", run,
                   ", or let ranks be threads: dist.comm=thread"));
 }
 
@@ -221,16 +219,15 @@ void rerun(Cli& cli, const RecipeWords& words) {
   if (parts.size() > 1 && std::any_of(recipes.begin(), recipes.end(), of_processes)) {
     if (first)
       log_warn("the settings of ", names[0],
-               " changed on the way, which is repeated only where ranks are threads: all steps are "
-               "repeated "
-               "with its newest settings, and the result may differ");
+               " changed during the run, which can be repeated only if ranks are threads: all "
+               "steps are repeated with the newest settings, and the result may differ");
     parts = {{parts.back().saved, 0, parts.back().last}};
     recipes.erase(recipes.begin(), recipes.end() - 1);
   }
   require_own_folder(names[0], parts, recipes, plugins);
   for (size_t i = 0; i < parts.size() && cli.status == 0; ++i) {
     if (parts[i].last && steps_done(recipes[i]) >= *parts[i].last)
-      continue;  // the same command again
+      continue;  // this part is already done
     if (first) print_warnings(cli, recipes[i]);
     if (parts.size() > 1)
       log_info("part ", i + 1, " of ", parts.size(), " of the history of ", names[0], ": steps ",
@@ -249,20 +246,19 @@ void rerun(Cli& cli, const RecipeWords& words) {
 
 void add_rerun_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand(
-      "rerun", "repeat a run from what its folder or checkpoint says, in a new folder");
+      "rerun", "repeat a run from the records in its folder or checkpoint, in a new folder");
   auto words =
       add_recipe_words(*command, "RUN|CHECKPOINT", "a run's folder, or one of its checkpoints");
   command->footer(
       "Settings that changed on a resume change again at the same step. The same program, plugins "
-      "and data give the same\n"
-      "losses, bit for bit; a warning says what differs, or which steps cannot be repeated as they "
-      "were.\n"
+      "and data give\nbit-identical losses; a warning reports differences, and steps that cannot "
+      "be repeated exactly.\n"
       "Examples:\n"
       "  mtrain rerun runs/quickstart\n"
       "  mtrain --nproc 2 rerun runs/of-two-processes\n"
       "  mtrain rerun runs/quickstart rng.seed=2 run.dir=runs/other-seed");
   auto nproc = std::make_shared<int64_t>(0);
-  command->add_option("--nproc", *nproc, "repeat it as this many processes of this machine")
+  command->add_option("--nproc", *nproc, "repeat it with this many processes on this machine")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   command->callback([&cli, words, nproc] {

@@ -1,4 +1,4 @@
-// mtrain runs: which runs there are, and what one of them went through.
+// mtrain runs: lists runs, and shows the history of one run.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -43,12 +43,12 @@ void print(const Json& json) {
   std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }
 
-/// A run that cannot be read takes its own line, not the list.
+/// A run that cannot be read affects only its own line, not the list.
 void list(const Cli& cli, const fs::path& folder, bool json) {
   std::error_code ignored;
   MT_USER_CHECK(fs::is_directory(folder, ignored), ErrorClass::usage,
                 cat("there is no folder ", printable(folder.string())),
-                "mtrain runs ls DIR lists the runs in DIR; without DIR it is runs");
+                "mtrain runs ls DIR lists the runs in DIR; the default is runs");
   const std::vector<fs::path> runs = find_runs(folder);
   size_t width = 3;
   for (const auto& run : runs) width = std::max(width, run.string().size());
@@ -109,17 +109,17 @@ Json show_json(const RunSummary& run) {
 void show_invocation(const InvocationSummary& item) {
   const Invocation& invocation = item.invocation;
   if (invocation.number == 0) {
-    std::cout << "  000  settings of an older version, which kept no history\n";
+    std::cout << "  000  settings of an older version, which recorded no history\n";
     return;
   }
-  const std::string steps = !item.first ? "no steps that count: the run went back before them"
-                            : *item.last <= *item.first
-                                ? "no step"
-                                : cat("steps ", *item.first + 1, " to ", *item.last);
+  const std::string steps =
+      !item.first                 ? "no remaining steps: the run was rewound to an earlier step"
+      : *item.last <= *item.first ? "no step"
+                                  : cat("steps ", *item.first + 1, " to ", *item.last);
   std::cout << fmt::format("  {:03}  {}, {}; mtrain {}{}{}\n", invocation.number,
                            invocation.started, steps, invocation.version,
                            item.loss ? ", loss " + loss_text(item.loss) : "",
-                           invocation.last_step ? "" : "; did not end by itself, or trains now");
+                           invocation.last_step ? "" : "; was interrupted, or is still training");
   if (invocation.number == 1 && !item.overrides.empty())
     std::cout << "       " << printable(join(item.overrides, " "), 400) << '\n';
   for (const auto& change : item.changes)
@@ -133,8 +133,7 @@ void show(const fs::path& folder, bool json) {
   const RunSummary run = summarize_run(run_of(folder));
   if (json) return print(show_json(run));
   std::cout << fmt::format("{}: step {}{}, loss {}, valid loss {}\n", run.folder.string(),
-                           steps_text(run),
-                           run.rewound_to ? " (taken back by checkpoint rewind)" : "",
+                           steps_text(run), run.rewound_to ? " (after checkpoint rewind)" : "",
                            loss_text(run.loss), loss_text(run.valid_loss));
   std::cout << "invocations" << (run.invocations.empty() ? ": none recorded\n" : "\n");
   for (const auto& item : run.invocations) show_invocation(item);
@@ -148,13 +147,13 @@ void show(const fs::path& folder, bool json) {
 }  // namespace
 
 void add_runs_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("runs", "list runs, and tell what one of them went through");
+  auto* command = app.add_subcommand("runs", "list runs, and show the history of one");
   command->require_subcommand(1);
   command->footer("Examples:\n  mtrain runs ls\n  mtrain runs show runs/latest");
   auto* ls = command->add_subcommand("ls", "list the runs in a folder with their steps and losses");
   auto folder = std::make_shared<std::string>("runs"), run = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  ls->add_option("folder", *folder, "where to look; folders in it, too")
+  ls->add_option("folder", *folder, "the folder to search, including its subfolders")
       ->capture_default_str()
       ->type_name("DIR");
   ls->add_flag("--json", *json, "print as JSON");
@@ -162,7 +161,7 @@ void add_runs_command(CLI::App& app, Cli& cli) {
   ls->callback([&cli, folder, json] { list(cli, *folder, *json); });
   auto* one = command->add_subcommand(
       "show",
-      "tell a run's history: each invocation with its steps and what it changed; checkpoints");
+      "show a run's history: each invocation with its steps and changed settings; checkpoints");
   one->add_option("run", *run, "the run's folder, or one of its checkpoints")
       ->required()
       ->type_name("RUN");

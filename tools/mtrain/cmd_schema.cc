@@ -1,4 +1,4 @@
-// mtrain schema: every setting there is, for editors (JSON Schema), for reading (Markdown, manual
+// mtrain schema: prints all settings, for editors (JSON Schema), for reading (Markdown, manual
 // page).
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -11,7 +11,7 @@
 namespace mtrain {
 
 void add_schema_command(CLI::App& app, Cli& cli) {
-  auto* command = app.add_subcommand("schema", "print every setting there is, plugins included");
+  auto* command = app.add_subcommand("schema", "print all settings, including those of plugins");
   auto format = std::make_shared<std::string>("json");
   command
       ->add_option(

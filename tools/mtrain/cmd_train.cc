@@ -1,4 +1,4 @@
-// mtrain train: the command that a bare recipe stands for.
+// mtrain train: trains from a recipe; `mtrain RECIPE` is short for it.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -12,11 +12,12 @@
 namespace mtrain {
 namespace {
 
-/// Hydra's names for looking instead of training, and for training many times.
+/// Hydra's options that show the configuration instead of training, and that train several times.
 struct TrainOptions {
   std::string config, info, package;
   bool resolve = false, multirun = false, keep_going = false;
-  int64_t nproc = 0;  // ranks to start as processes; 0: this process is one, or all of them
+  int64_t nproc =
+      0;  // ranks to start as processes; 0: this process is one rank, or has all ranks as threads
   bool looks() const { return !config.empty() || !info.empty() || resolve || !package.empty(); }
 };
 
@@ -33,8 +34,8 @@ void train(Cli& cli, const RecipeWords& words) {
 void launch(Cli& cli, const RecipeWords& words, int64_t nproc) {
   RecipeRequest request = recipe_request(cli, words);
   MT_USER_CHECK(request.recipe != "-", ErrorClass::usage,
-                "several processes cannot read one recipe from standard input",
-                "write it to a file, or let ranks be threads: dist.nproc=N");
+                "several processes cannot read the recipe from standard input",
+                "write it to a file, or use threads as ranks: dist.nproc=N");
   cli.status = launch_recipe(cli, std::move(request), nproc);
 }
 
@@ -63,10 +64,11 @@ void look(Cli& cli, const RecipeWords& words, const TrainOptions& options) {
 
 void add_train_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand(
-      "train", "train from a recipe; continues the run folder's newest checkpoint");
+      "train", "train from a recipe; resumes from the run folder's newest checkpoint");
   auto words = add_recipe_words(*command);
   auto options = std::make_shared<TrainOptions>();
-  const char* look_group = "Look instead of training (Hydra's names; see also `mtrain config`)";
+  const char* look_group =
+      "Show the configuration instead of training (Hydra's names; see also `mtrain config`)";
   command->add_option("--cfg,-c", options->config, "print the configuration: job or all")
       ->check(CLI::IsMember({"job", "all"}))
       ->type_name("WHAT")
@@ -78,38 +80,36 @@ void add_train_command(CLI::App& app, Cli& cli) {
           CLI::IsMember({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}))
       ->type_name("WHAT")
       ->group(look_group);
-  command->add_flag("--resolve", options->resolve, "with every setting and its value")
+  command->add_flag("--resolve", options->resolve, "print every setting with its value")
       ->group(look_group);
-  command->add_option("-p,--package", options->package, "one section or setting")
+  command->add_option("-p,--package", options->package, "print only this section or setting")
       ->type_name("PATH")
       ->group(look_group);
-  command->add_option("--nproc", options->nproc, "train as this many processes of this machine")
+  command->add_option("--nproc", options->nproc, "train with this many processes on this machine")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   command->add_flag("-m,--multirun", options->multirun,
-                    "train once for each combination of several values");
+                    "train once for each combination of the values of a sweep");
   command->add_flag("--keep-going", options->keep_going,
-                    "with -m: go on when a trial is faulty or fails");
+                    "with -m: continue when a trial is invalid or fails");
   command->footer(
       "Examples:\n"
       "  mtrain recipes/quickstart.yaml\n"
       "  mtrain --nproc 4 recipes/quickstart.yaml\n"
       "  mtrain recipes/quickstart.yaml -m optimizer.lr=1e-3,2e-3 model.layers=2,4      in "
-      "run.dir/0 … "
-      "run.dir/3\n"
+      "run.dir/0 … run.dir/3\n"
       "  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 "
       "run.dir=runs/second\n"
       "  mtrain train recipes/quickstart.yaml --cfg job --resolve -p optimizer\n"
-      "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 not a finite "
-      "number, 15 a rank died or "
-      "stopped answering,\n"
+      "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 a loss or "
+      "state that is not finite, 15 a rank died or hangs,\n"
       "18 input/output, 130 or 143 stopped by a signal after saving.");
   command->callback([&cli, words, options] {
     if (options->looks())
       look(cli, *words, *options);
     else if (options->nproc > 0 && options->multirun)
-      throw Error(ErrorClass::usage, "--nproc and --multirun do not go together",
-                  "let a sweep's ranks be threads: dist.nproc=N");
+      throw Error(ErrorClass::usage, "--nproc and --multirun cannot be combined",
+                  "use threads as ranks in a sweep: dist.nproc=N");
     else if (options->nproc > 0)
       launch(cli, *words, options->nproc);
     else if (options->multirun)

@@ -1,5 +1,5 @@
-// mtrain verify layouts: trains a small twin of a recipe in every parallel layout and compares it
-// with one rank. A user's first aid when a loss looks odd.
+// mtrain verify layouts: trains a small version of a recipe in every parallel layout and compares
+// it with one rank, to find out whether a wrong loss is caused by the layout.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -25,8 +25,8 @@ struct VerifyWords {
   bool pairwise = false, list = false;
 };
 
-/// "2/5": the second of five parts of the layouts, every fifth of them, so that machines can share
-/// them out.
+/// "2/5": the second of five parts of the layouts (every fifth layout), so that several machines
+/// can divide them.
 struct Part {
   size_t mine = 1, parts = 1;
   bool has(size_t index) const { return index % parts == mine - 1; }
@@ -43,13 +43,13 @@ Part part_of(const std::string& words) {
   };
   MT_USER_CHECK(numbers.size() == 2 && number(0, part.mine) && number(1, part.parts) &&
                     part.mine >= 1 && part.mine <= part.parts,
-                ErrorClass::usage, cat("--part: '", printable(words), "' is not a part of a whole"),
-                "write which part, and of how many: --part 2/5");
+                ErrorClass::usage, cat("--part: '", printable(words), "' is not a part I/N"),
+                "write the part and the number of parts: --part 2/5");
   return part;
 }
 
-/// The layouts that were asked for: every word of `only` is in their names, none that begins with a
-/// '!', and they are in the part that was asked for.
+/// The selected layouts: their names contain every word of `only`, except for words after a '!',
+/// which they must not contain, and they are in the selected part.
 std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords& words) {
   Part part = part_of(words.part);
   std::vector<RankLayout> out;
@@ -71,7 +71,7 @@ std::vector<RankLayout> chosen(const LayoutVerifier& verifier, const VerifyWords
   return out;
 }
 
-/// On a terminal: which layout is next, and how long the rest takes.
+/// On a terminal: shows the next layout and the remaining time.
 class Progress {
  public:
   Progress(bool quiet, size_t total)
@@ -112,7 +112,7 @@ void verify(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
   LayoutVerifier verifier(recipe, plugins, words.options);
   std::vector<RankLayout> layouts = chosen(verifier, words);
   if (words.list) return list_only(verifier, layouts);
-  verifier.reference();  // before the table: a recipe that cannot be trained is told at once
+  verifier.reference();  // before the table: a recipe that cannot be trained is reported at once
   if (!cli.quiet) std::cout << verify_table_head();
   std::vector<LayoutVerdict> verdicts;
   Progress progress(cli.quiet, layouts.size());
@@ -142,36 +142,39 @@ void verify(Cli& cli, const RecipeWords& recipe_words, VerifyWords& words) {
 
 void add_verify_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand(
-      "verify", "prove that a recipe trains the same model however it is laid out");
+      "verify", "verify that a recipe trains the same model in every parallel layout");
   command->require_subcommand(1);
   auto* layouts = command->add_subcommand(
       "layouts",
-      "train a small twin of a recipe in every parallel layout and compare it with one rank");
+      "train a small version of a recipe in every parallel layout and compare it with one rank");
   auto recipe = add_recipe_words(*layouts);
   auto words = std::make_shared<VerifyWords>();
-  layouts->add_option("--ranks", words->options.ranks, "lay out this many ranks, which are threads")
+  layouts
+      ->add_option("--ranks", words->options.ranks, "the number of ranks (threads) of the layouts")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  layouts->add_option("--steps", words->options.steps, "steps of each run")
+  layouts->add_option("--steps", words->options.steps, "number of steps of each run")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   layouts
       ->add_option(
           "--only", words->only,
-          "layouts with these words in their names, and without those after a '!': 'tp2 !zero3'")
+          "only layouts whose names contain these words, and not those after a '!': 'tp2 !zero3'")
       ->type_name("WORDS");
-  layouts->add_option("--part", words->part, "only this part of them: 2/5 is the second of five")
+  layouts
+      ->add_option("--part", words->part,
+                   "only this part of the layouts: 2/5 is the second of five")
       ->type_name("I/N");
   layouts->add_flag("--pairwise", words->pairwise,
-                    "few layouts, but every two choices together in at least one");
+                    "a small set of layouts that contains every pair of choices");
   layouts->add_flag("--list", words->list,
-                    "list the layouts and what is refused, and train nothing");
+                    "list the layouts and the refused ones, without training");
   layouts
       ->add_option("--certificate", words->certificate,
-                   "write what was compared, and the figures, to this JSON file")
+                   "write the layouts and their differences to this JSON file")
       ->type_name("FILE");
   layouts->footer(
-      "Exit status: 0 all the same, 14 when a layout differs or fails, 10 a faulty recipe.\n"
+      "Exit status: 0 no layout differs, 14 a layout differs or fails, 10 the recipe is invalid.\n"
       "Examples:\n"
       "  mtrain verify layouts quickstart --ranks 4\n"
       "  mtrain verify layouts llama3_8b --ranks 8 --pairwise --steps 20 --certificate "

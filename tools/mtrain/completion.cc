@@ -12,9 +12,9 @@
 namespace mtrain {
 namespace {
 
-/// What the words before the one being typed have said.
+/// The meaning of the words before the one that is being typed.
 struct Typed {
-  const CLI::App* command = nullptr;    // the deepest that was named
+  const CLI::App* command = nullptr;    // the innermost one
   std::string spelled;                  // "config show"
   std::vector<std::string> words;       // those that are neither commands nor options
   const CLI::Option* option = nullptr;  // the word being typed is its value
@@ -45,7 +45,8 @@ Typed read_words(const CLI::App& app, const std::vector<std::string>& words, Cli
       const std::string name = word.substr(0, word.find('='));
       const auto* option = option_of(out.command, name);
       if (!option && out.command == &app)
-        option = option_of(subcommand(app, "train"), name);  // before a bare recipe
+        option =
+            option_of(subcommand(app, "train"), name);  // `train` may be omitted before a recipe
       if (!option || option->get_expected_min() == 0 || word.find('=') != std::string::npos)
         continue;
       if (i + 2 >= words.size())
@@ -59,7 +60,7 @@ Typed read_words(const CLI::App& app, const std::vector<std::string>& words, Cli
       out.command = deeper;
       out.spelled += (out.spelled.empty() ? "" : " ") + word;
     } else {
-      if (out.spelled.empty()) {  // a bare recipe is trained
+      if (out.spelled.empty()) {  // a recipe without a command means `train`
         out.spelled = "train";
         if (const auto* train = subcommand(app, "train")) out.command = train;
       }
@@ -78,7 +79,7 @@ std::vector<Candidate> components(const std::string& kind, const PluginHost& plu
   return out;
 }
 
-/// What an option takes, by the name of its type or the choices that this lists:
+/// Candidates for the value of an option, by the name of its type or the choices in it:
 /// "FORMAT:{text,json}".
 std::vector<Candidate> option_values(const CLI::Option& option, const std::string& typed,
                                      const Cli& cli) {
@@ -112,7 +113,7 @@ std::vector<Candidate> options(const CLI::App* command) {
   return out;
 }
 
-/// Behind "--format=", the option's values.
+/// After "--format=": the option's values.
 std::vector<Candidate> joined_values(const CLI::App* command, const std::string& word,
                                      const Cli& cli) {
   const size_t begin = word.find('=') + 1;
@@ -135,10 +136,10 @@ void append(std::vector<Candidate>& to, std::vector<Candidate> more) {
   std::move(more.begin(), more.end(), std::back_inserter(to));
 }
 
-/// What may stand where a word is typed that is no option. The letters say it, one per word of the
-/// command, the last for all further ones: r recipe, R run or recipe, u run, k key, recipe or run,
-/// K key, o override, f recipe file, p plugin, s shell, d prefix of a pair, F any file, D both, t
-/// setting of the tokenizer, T also a pair.
+/// Candidates for a word that is not an option. There is one letter per word of the command; the
+/// last letter applies to all further words: r recipe, R run or recipe, u run, k key, recipe or
+/// run, K key, o override, f recipe file, p plugin, s shell, d prefix of a pair, F any file, D
+/// both, t setting of the tokenizer, T also a pair.
 const char* kinds_of(const std::string& spelled) {
   static const std::pair<const char*, const char*> kWords[] = {{"train", "ro"},
                                                                {"bench", "ro"},
@@ -180,7 +181,7 @@ const char* kinds_of(const std::string& spelled) {
   return "";
 }
 
-/// Settings of a tokenizer, "path=", and the files that they may name.
+/// Settings of a tokenizer, "path=", and files for those that name one.
 std::vector<Candidate> tokenizer_settings(const std::string& tokenizer, const std::string& word,
                                           const PluginHost& plugins) {
   SchemaCatalog catalog = schema_catalog(plugins);
@@ -196,8 +197,8 @@ std::vector<Candidate> tokenizer_settings(const std::string& tokenizer, const st
   return out;
 }
 
-/// Values of an override with the files that a setting may name, and without paths that lead
-/// nowhere.
+/// Values of an override, including files for settings that name one, without paths that do not
+/// exist.
 std::vector<Candidate> with_paths(const std::string& word, std::vector<Candidate> out,
                                   const PluginHost& plugins) {
   size_t equals = word.find('=');
@@ -273,7 +274,7 @@ std::vector<Candidate> words_for(char kind, const Typed& typed, const std::strin
   }
 }
 
-/// Behind `mtrain help`: the commands below those that are typed already.
+/// After `mtrain help`: the subcommands of the commands typed so far.
 std::vector<Candidate> commands_below(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* at = &app;
   for (const auto& word : words)
@@ -308,8 +309,8 @@ std::vector<Candidate> candidates(const CLI::App& app, Cli& cli,
   return out;
 }
 
-/// Parts a command line at blanks, as a shell does with quotes and backslashes; the last part may
-/// be empty.
+/// Splits a command line at blanks, with a shell's rules for quotes and backslashes; the last part
+/// may be empty.
 std::vector<std::string> shell_words(const std::string& line) {
   std::vector<std::string> out = {""};
   char quote = 0;
@@ -347,7 +348,7 @@ int answer_completion(const CLI::App& app, Cli& cli, std::vector<std::string> wo
         std::cout << candidate.text << '\t' << printable(candidate.doc, 120) << '\n';
       }
   } catch (const std::exception&) {
-    // A shell can show no message in the middle of a line.
+    // A shell cannot show a message while a line is being typed.
   }
   return 0;
 }

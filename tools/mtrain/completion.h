@@ -1,5 +1,5 @@
-// Completion: `mtrain completion SHELL` prints a script; the script asks `mtrain __complete …` what
-// may stand next. The answer is one candidate a line, with its description behind a tab.
+// Completion: `mtrain completion SHELL` prints a script; the script calls `mtrain __complete …` for
+// the next word. The answer has one candidate per line, followed by a tab and its description.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ namespace mtrain {
 /// The script for bash, zsh or fish.
 std::string completion_script(const std::string& shell);
 
-/// Answers `__complete WORD…`, the last of which is being typed, or `__complete --line TEXT`. Never
+/// Answers `__complete WORD…`, whose last word is being typed, or `__complete --line TEXT`. Never
 /// fails.
 int answer_completion(const CLI::App& app, Cli& cli, std::vector<std::string> words);
 

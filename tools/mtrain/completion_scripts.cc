@@ -94,8 +94,7 @@ std::string completion_script(const std::string& shell) {
 }
 
 void add_completion_command(CLI::App& app, Cli&) {
-  auto* command = app.add_subcommand("completion",
-                                     "print the script by which a shell completes mtrain's words");
+  auto* command = app.add_subcommand("completion", "print the completion script for a shell");
   auto shell = std::make_shared<std::string>();
   command->add_option("shell", *shell, "bash, zsh or fish")
       ->required()

@@ -18,15 +18,15 @@ void add_config_searchpath(CLI::App& config, Cli& cli);
 void add_config_diff(CLI::App& config, Cli& cli);
 void add_config_migrate(CLI::App& config, Cli& cli);
 
-/// Adds --json; the answer is true when it is given.
+/// Adds --json; the result becomes true if it is given.
 std::shared_ptr<bool> add_json_flag(CLI::App& command);
-/// Prints a tree as JSON, or what `text` makes of it.
+/// Prints a tree as JSON, or as `text` formats it.
 void print_answer(bool json, const Node& answer, const std::string& text);
 
-/// Where the settings of a file belong: below its group when it lies in a folder of that name.
+/// The key at which a file's settings are merged: its group, if it is in a folder of that name.
 std::string package_of(const fs::path& file, const SchemaCatalog& catalog);
 
-/// What train --cfg and --info print, by the same code as the subcommands.
+/// Implements train --cfg and --info with the code of the subcommands.
 void print_config(Cli& cli, const RecipeRequest& request, const ShowOptions& options);
 void print_tree(Cli& cli, const RecipeRequest& request, bool json, bool files_only);
 void print_plugins(const Cli& cli);

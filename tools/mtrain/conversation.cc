@@ -9,7 +9,7 @@
 namespace mtrain {
 namespace {
 
-constexpr const char* kWords = "wordsofanassistant";  // to find what a template writes behind them
+constexpr const char* kWords = "wordsofanassistant";  // to find what a template writes after it
 
 std::tm local_time() {
   std::time_t now = std::time(nullptr);

@@ -1,5 +1,5 @@
-// Conversation: what a user and a model have said, as the text that the model's chat template makes
-// of it. Refers to its tokenizer. For one thread at a time.
+// Conversation: the messages of a user and a model, formatted by the model's chat template. Keeps a
+// reference to its tokenizer. For one thread at a time.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,9 +18,9 @@ class Conversation {
   /// Throws Error(data) for a template that cannot be used.
   Conversation(const Tokenizer& tokenizer, chat::TemplateFile file);
   void begin_with(const std::string& text) { say("system", text); }
-  /// Adds the user's turn; the ids up to where the model's own words begin.
+  /// Adds the user's turn; returns the ids up to the start of the model's answer.
   std::vector<int32_t> ask(const std::string& text);
-  /// Adds the model's turn; its words without what ends it.
+  /// Adds the model's turn; returns its text without the end of the turn.
   std::string answer(const std::vector<int32_t>& ids);
   /// Ids that end a turn.
   const std::vector<int32_t>& ends() const { return ends_; }
@@ -37,7 +37,7 @@ class Conversation {
   chat::ChatTemplate template_;
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
   std::vector<int32_t> ends_;
-  std::string end_text_;  // what a template without a token for it writes behind a turn
+  std::string end_text_;  // what a template without an end-of-turn token writes after a turn
 };
 
 }  // namespace mtrain

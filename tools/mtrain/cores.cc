@@ -14,7 +14,7 @@
 namespace mtrain {
 namespace {
 
-/// The usable threads of each core.
+/// The usable hardware threads of each core.
 std::vector<std::vector<int>> usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -4,11 +4,11 @@
 
 namespace mtrain {
 
-/// Cores of which this process may use a thread: two threads of one core count once, as mpirun
-/// counts.
+/// Number of cores of which this process may use a hardware thread: two threads of one core count
+/// once, as in mpirun.
 int physical_cores();
-/// Binds this process to its share of them: the `part`th of `parts`. Where there are fewer cores
-/// than parts, one core has several.
+/// Binds this process to its share of the cores: part `part` of `parts`. If there are fewer cores
+/// than parts, several parts share a core.
 void bind_to_share(int part, int parts);
 
 }  // namespace mtrain

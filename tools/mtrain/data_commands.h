@@ -1,4 +1,4 @@
-// What the commands under `mtrain data` share. For one thread at a time.
+// Shared parts of the commands of `mtrain data`. For one thread at a time.
 #pragma once
 #include <functional>
 #include <memory>
@@ -12,20 +12,19 @@
 
 namespace mtrain {
 
-/// Takes the words that are settings (key=value, and no file) out of those that a command was
-/// given, and returns them.
+/// Removes the settings (key=value, unless it is a file) from the words of a command and returns
+/// them.
 std::vector<std::string> take_settings(std::vector<std::string>& words);
 
 /// The settings key=value … of a section of a recipe, with or without the section's name before the
 /// key.
 Node settings_tree(const std::vector<std::string>& arguments, const std::string& section);
 
-/// Makes the tokenizer that `-t NAME key=value …` names; relative paths start in the working
-/// folder.
+/// Creates the tokenizer of `-t NAME key=value …`; relative paths start at the working folder.
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
                                           const std::vector<std::string>& settings);
 
-/// Records of fine-tuning data, and how they are read.
+/// Fine-tuning records, and how to read them.
 struct RecordArguments {
   std::string path, tokenizer, type = "sft";
   std::vector<std::string>
@@ -34,23 +33,24 @@ struct RecordArguments {
   std::vector<std::string> dataset_settings() const;  // without "dataset."
   int64_t seq_length = 4096;
 };
-/// Options and settings that `data show` and `data pack` share.
+/// Adds the options and settings that `data show` and `data pack` share.
 void add_record_options(CLI::App& command, RecordArguments& arguments);
 
-/// What the token at `at` adds to the text of those before it: its own text, with the blank that a
-/// tokenizer drops at the begin of a text.
+/// The text that the token at `at` adds to that of the tokens before it: its own text, including a
+/// blank that the tokenizer drops at the beginning of a text.
 std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer& tokenizer);
 /// How tokens are shown.
 struct ShownTokens {
   int64_t most = 256;  // of each record
-  bool ids = false;    // each with its id: "and=290"
+  bool ids = false;    // show each with its id: "and=290"
 };
-/// Shows what records [first, last) become: `range` gets their number. Learnt tokens stand out.
+/// Shows the tokens of records [first, last), which `range` returns for a number of records. Tokens
+/// that are trained on are highlighted.
 void show_records(const Cli& cli, const RecordArguments& arguments,
                   const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
                   const ShownTokens& shown);
 
-/// Each adds the command under `mtrain data` that it is named after.
+/// Each adds the command of `mtrain data` after which it is named.
 void add_data_prepare(CLI::App& data, Cli& cli);
 void add_data_verify(CLI::App& data, Cli& cli);
 void add_data_tokenize(CLI::App& data, Cli& cli);

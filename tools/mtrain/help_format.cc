@@ -10,7 +10,7 @@ namespace {
 // CLI11 writes a type and its checks as "INT:INT in [1 - 64]", "TEXT:{text,json}", "N:POSITIVE".
 constexpr std::string_view kRange = " in [", kBetween = " - ";
 
-/// "FLOAT in [0 - 100]" -> "0 to 100"; "" for a check that is none of a range.
+/// "FLOAT in [0 - 100]" -> "0 to 100"; "" for a check that is not a range.
 std::string range_of(const std::string& check) {
   if (check == "POSITIVE") return "above 0";
   if (check == "NONNEGATIVE") return "0 or more";

@@ -43,8 +43,8 @@ void say(const char* text) {
   if (::poll(&wait, 1, 0) > 0 && ::write(2, text, std::strlen(text)) < 0) return;
 }
 
-/// Whether so much as a megabyte is refused. A call of the system and nothing else: safe in a
-/// signal's handler.
+/// Whether the system refuses even one megabyte. Only a system call, so it is safe in a signal
+/// handler.
 bool no_memory() {
   constexpr size_t kBytes = 1 << 20;
   void* got = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -58,21 +58,21 @@ bool no_memory() {
     if (std::exception_ptr failure = std::current_exception()) std::rethrow_exception(failure);
     say("mtrain: error[internal]: the program was ended without an exception\n");
   } catch (const std::bad_alloc&) {
-    say("mtrain: error[config]: out of memory: the system refuses more\n");
+    say("mtrain: error[config]: out of memory: the system has no more memory for this process\n");
     say(kMemory);
     _exit(static_cast<int>(ErrorClass::config));
   } catch (const std::exception& error) {
-    say("mtrain: error[internal]: an exception was thrown where none may be: ");
+    say("mtrain: error[internal]: an exception was thrown where none is allowed: ");
     say(error.what());
     say("\n");
   } catch (...) {
     say("mtrain: error[internal]: something was thrown that is not a std::exception\n");
   }
   const PluginCall* call = PluginCall::current();
-  if (!call || !call->plugin()) say(kDefect);  // otherwise the handler of SIGABRT names the plugin
+  if (!call || !call->plugin()) say(kDefect);  // else the handler of SIGABRT names the plugin
   flush_standard_error();  // what a slow reader has not taken yet: after the message, as this takes
                            // a lock
-  std::abort();            // with a core file where that is wanted
+  std::abort();            // with a core file if the system keeps one
 }
 
 const char* signal_name(int signal) {
@@ -90,7 +90,7 @@ const char* signal_name(int signal) {
   }
 }
 
-/// Where core files are wanted: one of this thread, left by a copy of the process that ends by the
+/// If core files are enabled, leaves one of this thread: a forked copy of the process ends by the
 /// signal.
 void leave_core_file(int signal) {
   rlimit limit{};
@@ -108,7 +108,7 @@ void leave_core_file(int signal) {
   if (copy > 0) ::waitpid(copy, nullptr, 0);
 }
 
-/// Ends the process when this thread is in a plugin's call. `what`: how it ended, "crashed".
+/// Ends the process if this thread is in a plugin's call. `what`: how it ended, "crashed".
 void end_in_plugin(const char* what, int signal) {
   const PluginCall* call = PluginCall::current();
   const PluginCode* plugin = call ? call->plugin() : nullptr;
@@ -128,11 +128,11 @@ std::atomic<pid_t> crashed{0};  // the thread that crashed first
 extern "C" void on_crash(int signal) {
   const auto self = static_cast<pid_t>(::syscall(SYS_gettid));
   pid_t first = 0;
-  // Ranks that are threads crash together: one of them speaks and ends the process.
+  // Ranks that are threads may crash together: one of them reports and ends the process.
   while (!crashed.compare_exchange_strong(first, self) && first != self) ::pause(), first = 0;
-  if (signal == SIGSEGV && no_memory()) {  // a library used what it was refused
-    say("mtrain: error[config]: out of memory: the system refuses more, and a library crashed "
-        "(SIGSEGV)\n");
+  if (signal == SIGSEGV && no_memory()) {  // a library used the result of a failed allocation
+    say("mtrain: error[config]: out of memory: the system has no more memory for this process, and "
+        "a library crashed (SIGSEGV)\n");
     say(kMemory);
     leave_core_file(signal);
     _exit(static_cast<int>(ErrorClass::config));
@@ -141,12 +141,12 @@ extern "C" void on_crash(int signal) {
   if (signal == SIGSEGV) {
     say("mtrain: error[internal]: memory fault (SIGSEGV)\n");
     say(kDefect);
-  } else if (signal != SIGABRT) {  // who aborts has said why
+  } else if (signal != SIGABRT) {  // the code that called abort() has printed the reason
     for (const char* part :
          {"mtrain: error[internal]: the program crashed (", signal_name(signal), ")\n", kDefect})
       say(part);
   }
-  ::signal(signal, SIG_DFL);  // not before: others that crash now are to wait above
+  ::signal(signal, SIG_DFL);  // not earlier: other threads that crash now wait above
   ::raise(signal);            // ends the process on return, with a core file where that is wanted
 }
 
@@ -155,7 +155,7 @@ extern "C" void on_crash(int signal) {
 void prepare_last_words() {
   std::set_terminate(on_terminate);
 #if !defined(MT_SANITIZED)                  // sanitizers report it better
-  static std::array<char, 64 << 10> stack;  // the thread's own may be what has ended
+  static std::array<char, 64 << 10> stack;  // because the thread's own stack may be exhausted
   const stack_t alternative{.ss_sp = stack.data(), .ss_flags = 0, .ss_size = stack.size()};
   struct sigaction action {};
   action.sa_handler = on_crash;

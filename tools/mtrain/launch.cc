@@ -24,7 +24,7 @@
 namespace mtrain {
 namespace {
 
-/// The words of the command line without --nproc and its value.
+/// The arguments of the command line without --nproc and its value.
 std::vector<std::string> words_for_ranks(const std::vector<std::string>& words) {
   std::vector<std::string> out;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -43,10 +43,10 @@ sigset_t handed_on() {
 }
 
 [[noreturn]] void become(std::vector<std::string>& command, pid_t parent) {
-  // A terminal's interrupt goes to this program alone, which then lets the ranks save; mpirun would
-  // end them at once.
+  // An interrupt from the terminal reaches only this program, which then lets the ranks save;
+  // mpirun would end them at once.
   ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nothing is left of the job when this program is killed
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // ends the job when this program is killed
   if (::getppid() != parent) ::_exit(1);
   sigset_t set = handed_on();
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
@@ -60,7 +60,7 @@ sigset_t handed_on() {
   ::_exit(127);
 }
 
-/// Waits for the launcher and hands signals on: its wait status, and the first signal that came (0:
+/// Waits for the launcher and forwards signals; returns its wait status and the first signal (0:
 /// none).
 int await(pid_t child, int& told) {
   sigset_t set = handed_on();
@@ -71,7 +71,7 @@ int await(pid_t child, int& told) {
     int signal = sigtimedwait(&set, nullptr, &StopRequests::kTick);
     if (signal <= 0) requests.tick();
     if (signal <= 0 || signal == SIGCHLD) continue;
-    // mpirun hands SIGUSR1 on as it is; at SIGTERM it gives the ranks a second.
+    // mpirun forwards SIGUSR1 unchanged; at SIGTERM it gives the ranks only a second.
     StopRequests::Meaning meaning = requests.take(signal);
     if (meaning == StopRequests::Meaning::stop) told = signal;
     if (meaning == StopRequests::Meaning::stop) ::kill(child, SIGUSR1);
@@ -139,8 +139,8 @@ int launch_mpi_ranks(const Cli& cli, int64_t nproc) {
   std::string mpirun = find_mpirun();
   MT_USER_CHECK(!mpirun.empty(), ErrorClass::usage,
                 "--nproc with dist.comm=mpi needs mpirun, which is not in the PATH",
-                "install Open MPI (tools/setup.sh --mpi), or leave dist.comm out: mtrain starts "
-                "the ranks itself then");
+                "install Open MPI (tools/setup.sh --mpi), or leave dist.comm out: then mtrain "
+                "starts the ranks itself");
   std::vector<std::string> command =
       launch_command(mpirun, version_of(mpirun), nproc, physical_cores(), ::geteuid() == 0,
                      words_for_ranks(cli.words));
@@ -180,8 +180,8 @@ int launch_ranks(const Cli& cli, int64_t nproc, const std::optional<std::string>
 
 namespace {
 
-/// A dist.nproc that somebody wrote and that is another number: one of the two is a mistake. Other
-/// faults of the recipe are left to its check.
+/// An explicit dist.nproc with another number is an error. Other errors of the recipe are left to
+/// its check.
 void require_same_nproc(const Recipe& recipe, int64_t nproc) {
   const Node* given =
       recipe.config.root().is_map() ? recipe.config.root().find("dist.nproc") : nullptr;

@@ -32,8 +32,8 @@ namespace mtrain {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kTimeToSpeak{30};  // of the ranks that are left when one has failed
-constexpr size_t kMostCounted = 1000;             // different lines; beyond, all are shown
+constexpr std::chrono::seconds kTimeToSpeak{30};  // for the remaining ranks when one has failed
+constexpr size_t kMostCounted = 1000;             // different lines; further ones are all shown
 constexpr const char* kHere = "127.0.0.1";
 
 class Descriptor {
@@ -56,8 +56,7 @@ class Descriptor {
               "see the limits of processes and open files (ulimit -u, ulimit -n)");
 }
 
-/// A port of this machine that nobody listens on, below those that the kernel gives to outgoing
-/// connections.
+/// A free port of this machine, below the range that the kernel uses for outgoing connections.
 int free_port() {
   constexpr int kFirst = 12000, kCount = 20000, kTries = 200;
   for (int i = 0; i < kTries; ++i) {
@@ -70,11 +69,11 @@ int free_port() {
     place.sin_port = htons(static_cast<uint16_t>(kFirst + number % kCount));
     place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (socket.get() < 0) refused("no socket can be opened for the ranks to meet at");
+    if (socket.get() < 0) refused("no socket can be opened for the rendezvous of the ranks");
     if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0)
       return ntohs(place.sin_port);
   }
-  refused("no port of this machine is free for the ranks to meet at");
+  refused("no port of this machine is free for the rendezvous of the ranks");
 }
 
 sigset_t watched_signals() {
@@ -126,8 +125,8 @@ class LocalJob {
   Descriptor signals_;
   std::string port_, secret_;
   int told_ = 0;                              // the signal that asked for a stop
-  size_t first_failed_ = SIZE_MAX;            // the rank that failed before all others
-  std::optional<Clock::time_point> give_up_;  // when ranks that are left are ended
+  size_t first_failed_ = SIZE_MAX;            // the rank that failed first
+  std::optional<Clock::time_point> give_up_;  // when the remaining ranks are ended
   const bool terminal_ =
       ::isatty(STDERR_FILENO) == 1 &&
       std::string_view(std::getenv("TERM") ? std::getenv("TERM") : "dumb") != "dumb";
@@ -144,9 +143,9 @@ void LocalJob::set_environment(size_t rank) const {
 }
 
 void LocalJob::become(size_t rank, int errors, pid_t parent) {
-  // A terminal's interrupt goes to this program alone, which hands it on once.
+  // An interrupt from the terminal reaches only this program, which forwards it once.
   ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nothing is left of the job when this program is killed
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // ends the job when this program is killed
   if (::getppid() != parent) ::_exit(1);
   set_environment(rank);
   bind_to_share(static_cast<int>(rank), static_cast<int>(ranks_.size()));
@@ -191,7 +190,7 @@ void LocalJob::signal_all(int signal) const {
 }
 
 void LocalJob::show(const std::string& text) const {
-  // On a terminal the first rank's progress may stand in the row.
+  // On a terminal the current row may contain the first rank's progress.
   if (!text.empty()) write_standard_error(cat(terminal_ ? "\r\x1b[K" : "", text));
 }
 
@@ -238,7 +237,8 @@ void LocalJob::follow() {
     for (size_t r = 0; r < ranks_.size(); ++r)
       if (ranks_[r].errors.get() >= 0)
         wait.push_back({ranks_[r].errors.get(), POLLIN, 0}), of.push_back(r);
-    // What a rank left behind may hold its pipe open: the ranks' ends are what counts.
+    // A child process of a rank may keep its pipe open, so wait for the ranks' ends and not for the
+    // end of their output.
     const bool over = !any_running();
     int ready = ::poll(wait.data(), wait.size(), over ? 0 : 100);
     for (size_t i = 0; i < of.size() && ready > 0; ++i)
@@ -250,7 +250,7 @@ void LocalJob::follow() {
   }
 }
 
-/// Lets time pass for requests_, also while ranks write without a pause.
+/// Checks the time for requests_, also while ranks write without a pause.
 void LocalJob::tick() {
   const auto now = Clock::now();
   if (now - ticked_ < std::chrono::nanoseconds(StopRequests::kTick.tv_nsec)) return;
@@ -267,7 +267,7 @@ std::string LocalJob::ended_by_signal() const {
   return {};
 }
 
-/// A rank's own fault comes before what the others say of it.
+/// A rank's own error takes precedence over what other ranks report about it.
 int LocalJob::outcome() const {
   if (first_failed_ == SIZE_MAX) return 0;
   if (told_ != 0) return 128 + told_;

@@ -8,14 +8,15 @@
 
 namespace mtrain {
 
-/// Lines that several ranks wrote, each once: a line is shown when a rank says it more often than
-/// any rank before.
+/// Merges the output of ranks: a line that several ranks write is shown once. A line is shown when
+/// a rank has written it more often than any other rank so far.
 class CommonLines {
  public:
   explicit CommonLines(size_t ranks) : begun_(ranks) {}
-  /// What of this text of a rank is to be shown: whole lines only, the rest waits for its end.
+  /// The part of this text of a rank that is to be shown: complete lines only; the rest waits for
+  /// its line end.
   std::string take(size_t rank, const std::string& text);
-  /// What is left of a rank that has ended.
+  /// The remaining text of a rank that has ended.
   std::string end(size_t rank);
 
  private:
@@ -29,10 +30,10 @@ class CommonLines {
   std::vector<Count> counts_;
 };
 
-/// Starts `nproc` ranks with the words of this program and waits for them: the exit status of the
-/// job. Each rank has its share of the cores. Signals that ask for a stop are handed on; when a
-/// rank fails, the others are given time to say what they know, and then ended. Throws Error(io)
-/// where no process can be started.
+/// Starts `nproc` ranks with the arguments of this program, waits for them and returns the exit
+/// status of the job. Each rank has its share of the cores. Signals that ask for a stop are
+/// forwarded. When a rank fails, the others get time to report before they are ended. Throws
+/// Error(io) if no process can be started.
 int run_local_ranks(const std::vector<std::string>& words, int64_t nproc);
 
 }  // namespace mtrain

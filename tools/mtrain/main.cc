@@ -1,5 +1,5 @@
-// mtrain: trains language models from YAML recipes. Only the frame is here; each subcommand is a
-// file of this folder.
+// mtrain: trains language models from YAML recipes. This file contains only the common options;
+// each subcommand is a file of this folder.
 #include <CLI/CLI.hpp>
 #include <string_view>
 
@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   app.set_help_flag("-h,--help", "show this help");
   app.set_version_flag("--version", std::string("mtrain ") + MT_VERSION, "show the version");
   app.require_subcommand(1);
-  app.fallthrough();  // the options below may also stand after a command
+  app.fallthrough();  // the options below may also follow a command
   app.add_option("--plugin-path", cli.plugin_path,
                  "search this folder for plugins first (repeatable)")
       ->type_name("DIR");

@@ -10,7 +10,7 @@
 namespace mtrain {
 namespace {
 
-/// Text that roff shows as it is.
+/// Escapes text for roff.
 std::string plain(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -66,7 +66,7 @@ std::string synopsis(const CLI::App& command, const std::string& spelled) {
   return out + "\n";
 }
 
-/// The text at the end of a help page: sentences, and examples as they are typed.
+/// The text at the end of a help page: sentences, and literal examples.
 std::string footer(const std::string& text) {
   size_t at = text.find("Example");
   std::string out;

@@ -8,7 +8,7 @@ class App;
 
 namespace mtrain {
 
-/// The page of section 1 of a command; `spelled` is how it is called, "mtrain data prepare".
+/// The page of section 1 of a command; `spelled` is its full name, "mtrain data prepare".
 std::string man_page(const CLI::App& command, const std::string& spelled);
 
 }  // namespace mtrain

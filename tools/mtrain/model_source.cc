@@ -17,8 +17,7 @@
 namespace mtrain {
 namespace {
 
-constexpr int64_t kLongest =
-    4096;  // tokens of a sample, where the model could do with more: memory grows with it
+constexpr int64_t kLongest = 4096;  // maximum tokens of a sample, since memory grows with it
 
 bool there(const fs::path& path) {
   std::error_code ignored;
@@ -32,8 +31,8 @@ std::string tokenizer_of(const fs::path& folder) {
   throw Error(
       ErrorClass::config,
       cat(folder.string(), " has no tokenizer: no tokenizer.json, tokenizer.model or vocab.json"),
-      "put the model's tokenizer files next to its config.json, or give a tokenizer: "
-      "tokenizer=byte, or tokenizer={type: hf, path: FOLDER}");
+      "put the model's tokenizer files next to its config.json, or set one: tokenizer=byte, or "
+      "tokenizer={type: hf, path: FOLDER}");
 }
 
 bool gives_tokenizer(const std::vector<std::string>& overrides) {
@@ -53,14 +52,14 @@ int64_t length_of(const std::string& config) {
   return 2048;
 }
 
-/// A folder in fp32 is computed in fp32; one in a smaller type in the faster of bf16 and fp32 on
+/// A model in fp32 is computed in fp32; a model in a smaller type in the faster of bf16 and fp32 on
 /// this backend.
 std::string dtype_of(const std::string& config) {
   const auto json = nlohmann::json::parse(config, nullptr, false);
   for (const char* key : {"dtype", "torch_dtype"})
     if (json.is_object() && json.contains(key) && json[key].is_string())
       return json[key] == "float32" ? "fp32" : "auto";
-  return "fp32";  // as transformers reads it
+  return "fp32";  // the default of transformers
 }
 
 SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>& overrides,
@@ -68,7 +67,7 @@ SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>
   const std::string config = HfDir(folder).config_text();
   const std::string plugin = hf_model_plugin(config, (folder / "config.json").string());
   const std::string path = override_value_text(Node::string(fs::absolute(folder).string()));
-  // A tokenizer that the user gives replaces the folder's, with all its settings.
+  // A tokenizer given by the user replaces the folder's, including all its settings.
   const std::string tokenizer =
       gives_tokenizer(overrides)
           ? ""
@@ -79,7 +78,8 @@ SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>
           "dataset: mock\ntrain: {steps: 0}\nmixed_precision: {dtype: ", dtype_of(config), "}\n");
   const std::string name = cat("the recipe made for ", folder.string());
   SavedRun run{recipe_from_text(text, name, fs::current_path(), overrides, plugins), {}, 0, {}};
-  // Where nobody wrote a path, a message about its file needs no word on where it was written.
+  // This path comes from no file of the user, so an error about it need not say where it was
+  // written.
   std::erase_if(run.recipe.inputs, [&](const InputPath& input) {
     return input.where && input.where.source->name() == name;
   });
@@ -87,16 +87,16 @@ SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>
   return run;
 }
 
-/// A model reads the ids of the tokenizer that it was trained with. One whose texts have no ids of
-/// their own says nothing of them.
+/// A model expects the ids of the tokenizer with which it was trained. A dataset without text says
+/// nothing about the tokenizer.
 void warn_of_other_tokenizer(const ModelSource& source, const Tokenizer& tokenizer) {
   const std::string& trained = source.run.tokenizer;
   if (trained.empty() || trained == tokenizer.identity() || tokenizer.text_identity().empty())
     return;
   log_warn(describe(source), " was trained with another tokenizer: ", printable(trained),
            ", and this is ", printable(tokenizer.identity()),
-           "; results mean something only where both give a text the same ids\n  help: leave the "
-           "settings of tokenizer out to take the run's own");
+           "; results are meaningful only if both give a text the same ids\n  help: leave out the "
+           "settings of tokenizer to use the run's own");
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ ModelSource open_model(const fs::path& from, const std::vector<std::string>& ove
   if (is_hugging_face(from)) return {hugging_face_run(from, overrides, plugins), true};
   ModelSource source{open_saved_run(from, overrides, plugins), false};
   note_kept_dtype(source.run.recipe, source.run.config, plugins);
-  settle_dtype(source.run.recipe, plugins);  // where an override says auto
+  settle_dtype(source.run.recipe, plugins);  // if an override says auto
   return source;
 }
 

@@ -11,10 +11,10 @@
 
 namespace mtrain {
 
-/// A recipe to build a session from, and the checkpoint that gives the values.
+/// A recipe for a session, and the checkpoint with the weights.
 struct ModelSource {
   SavedRun run;
-  bool hugging_face = false;  // values come with the session; there is no checkpoint
+  bool hugging_face = false;  // the session loads the weights; there is no checkpoint
 };
 
 /// Whether a folder is a Hugging Face model's.
@@ -23,7 +23,7 @@ bool is_hugging_face(const fs::path& folder);
 /// decides the model plugin. Throws Error(checkpoint) or Error(config).
 ModelSource open_model(const fs::path& from, const std::vector<std::string>& overrides,
                        PluginHost& plugins);
-/// Its session, with all values loaded. `source` must outlive it.
+/// Its session, with all weights loaded. `source` must outlive it.
 std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plugins);
 /// "step 500 of runs/a", or the folder.
 std::string describe(const ModelSource& source);

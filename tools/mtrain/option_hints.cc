@@ -9,7 +9,7 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kMostMeant = 3;  // settings of one name; of more, none is offered
+constexpr size_t kMostMeant = 3;  // settings of one name; if there are more, none is suggested
 
 /// The settings whose path, or the last part of it, is the name.
 std::vector<std::string> settings_named(const std::string& name, const SchemaCatalog& catalog) {
@@ -25,7 +25,7 @@ std::vector<std::string> settings_named(const std::string& name, const SchemaCat
   return out.size() > kMostMeant ? std::vector<std::string>() : out;
 }
 
-/// What is given to the option: behind its '=', or the word after it.
+/// The value of the option: after its '=', or the next word.
 std::string value_of(const std::string& option, const std::vector<std::string>& words) {
   if (size_t equals = option.find('='); equals != std::string::npos)
     return option.substr(equals + 1);

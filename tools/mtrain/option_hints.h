@@ -1,4 +1,4 @@
-// What an option that does not exist may have meant: settings are written without dashes here.
+// Hints for options that do not exist but name a setting: settings are written without dashes.
 // Stateless.
 #pragma once
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace mtrain {
 
-/// "write optimizer.lr=1e-3: settings have no dashes", for `--lr 1e-3` among the words of a command
-/// line; "" where the option names no setting.
+/// "write optimizer.lr=1e-3: settings have no dashes", for `--lr 1e-3` on a command line; "" if the
+/// option names no setting.
 std::string setting_for_option(const std::string& option, const std::vector<std::string>& words,
                                const PluginHost& plugins);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kPairSeparator = '\x1f';
 
-/// The words of a command line, looked for in their order.
+/// Searches the words of a command line in their order.
 class Positions {
  public:
   explicit Positions(const Cli& cli) : words_(cli.words) {}
@@ -31,7 +31,7 @@ class Positions {
   size_t at_ = 0;
 };
 
-/// Whether a word names a folder, and no recipe: one of the same name comes first.
+/// Whether a word names a folder and not a recipe; a recipe of the same name takes precedence.
 bool names_folder(const Cli& cli, const std::string& word) {
   std::error_code ignored;
   if (word == "-" || !fs::is_directory(word, ignored)) return false;
@@ -44,7 +44,7 @@ bool is_file(const std::string& word) {
   return fs::is_regular_file(word, ignored);
 }
 
-/// A file, or the name of one that is not there.
+/// A file, or the name of a file that does not exist.
 bool is_recipe_file(const std::string& word) {
   return is_file(word) || word.ends_with(".yaml") || word.ends_with(".yml");
 }
@@ -59,10 +59,9 @@ std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::stri
       ->type_name("KEY=VALUE");
   command
       .add_option("-f,--file", words->files,
-                  "read settings from this file, one key=value a line (repeatable)")
+                  "read settings from this file, one key=value per line (repeatable)")
       ->type_name("FILE");
-  command
-      .add_option("--set", words->pairs, "set a key to a value that is taken as it is (repeatable)")
+  command.add_option("--set", words->pairs, "set a key to a literal value (repeatable)")
       ->type_name("KEY VALUE");
   return words;
 }
@@ -79,11 +78,10 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
       others.push_back(word);
       continue;
     }
-    MT_USER_CHECK(
-        looks_like_override(word) || !is_recipe_file(word), ErrorClass::usage,
-        cat(printable(word, 200), " is one recipe too many; there is ",
-            printable(others.front(), 200), " already"),
-        "name it in a command of its own; a file of settings key=value is given by -f FILE");
+    MT_USER_CHECK(looks_like_override(word) || !is_recipe_file(word), ErrorClass::usage,
+                  cat(printable(word, 200), " is a second recipe; the first is ",
+                      printable(others.front(), 200)),
+                  "give one recipe per command; for a file of settings key=value use -f FILE");
     int at = positions.next([&](const std::string& w) { return w == word; });
     overrides.emplace(at, OverrideText{word, at});
   }
@@ -98,7 +96,7 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
   for (const auto& pair : said.pairs) {
     size_t separator = pair.find(kPairSeparator);
     MT_USER_CHECK(separator != std::string::npos, ErrorClass::usage,
-                  "--set wants a key and a value", "--set KEY VALUE");
+                  "--set needs a key and a value", "--set KEY VALUE");
     int at = pair_positions.next([](const std::string& w) { return w == "--set"; });
     overrides.emplace(
         at, OverrideText{pair.substr(0, separator), at, {}, false, pair.substr(separator + 1)});
@@ -128,9 +126,9 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said) {
   RecipeRequest request = sorted_words(cli, said, 1, names);
   request.recipe = names.front();
   MT_USER_CHECK(!names_folder(cli, request.recipe), ErrorClass::usage,
-                cat(printable(request.recipe), " is a folder, and a recipe is wanted"),
-                cat("a run is repeated by mtrain rerun ", printable(request.recipe),
-                    ", and looked at by mtrain config show ", printable(request.recipe)));
+                cat(printable(request.recipe), " is a folder, but a recipe is required"),
+                cat("to repeat a run use mtrain rerun ", printable(request.recipe),
+                    ", to show its settings mtrain config show ", printable(request.recipe)));
   return request;
 }
 
@@ -179,7 +177,7 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said, const Plug
     return word.find('/') != std::string::npos || word.ends_with(".yaml");
   };
   bool first = is_recipe(names[0]), second = is_recipe(names[1]);
-  if (first == second) {  // what looks like a file is one, also when it is not there
+  if (first == second) {  // what looks like a file counts as one, even if it does not exist
     first = is_path(names[0]);
     second = is_path(names[1]);
   }
@@ -187,7 +185,7 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said, const Plug
     throw Error(
         ErrorClass::usage,
         cat("which is the recipe: ", printable(names[0], 64), " or ", printable(names[1], 64), "?"),
-        "say the recipe as a path, e.g. ./recipes/NAME.yaml, and the setting as section.key");
+        "give the recipe as a path, e.g. ./recipes/NAME.yaml, and the setting as section.key");
   request.recipe = names[first ? 0 : 1];
   key = names[first ? 1 : 0];
   return request;
@@ -221,9 +219,9 @@ void warn_of_unused_sweep(Recipe& recipe) {
   const Node& sweep = recipe.config.composition().sweep;
   if (sweep.is_null()) return;
   recipe.report
-      .warning(
-          "sweep", "sweep", sweep.loc(),
-          "the recipe has a sweep, which is made with -m only: this is one run with its own values")
+      .warning("sweep", "sweep", sweep.loc(),
+               "the recipe has a sweep, which runs only with -m; this is one run with the recipe's "
+               "own values")
       .fix("add -m to train or check all combinations");
 }
 

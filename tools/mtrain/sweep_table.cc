@@ -53,7 +53,7 @@ void SweepTable::read_metrics(size_t trial, const fs::path& run_folder) {
   std::ifstream in(run_folder / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object()) continue;  // the last line of a run that was killed may be cut
+    if (!json.is_object()) continue;  // the last line of a killed run may be incomplete
     row.steps = std::max(row.steps, json.value("step", int64_t{0}));
     auto number = [&](const char* key) -> std::optional<double> {
       auto found = json.find(key);
@@ -81,7 +81,7 @@ std::string SweepTable::text() const {
     std::string row;
     for (size_t c = 0; c < line.size(); ++c) {
       std::string space(widths[c] - width(line[c]), ' ');
-      const bool words = c == 1 || c == 2;  // figures end in one column
+      const bool words = c == 1 || c == 2;  // numbers are right-aligned
       row += cat(c > 0 ? "  " : "", words ? "" : space, line[c], words ? space : "");
     }
     out += row.substr(0, row.find_last_not_of(' ') + 1) + "\n";

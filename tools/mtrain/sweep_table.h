@@ -1,4 +1,4 @@
-// What came of the trials of a sweep: a table for people, and sweep.csv in the sweep's folder.
+// Results of the trials of a sweep: a table for the terminal, and sweep.csv in the sweep's folder.
 // Single-threaded.
 #pragma once
 #include <optional>
@@ -13,7 +13,7 @@ namespace mtrain {
 
 struct TrialResult {
   int64_t trial = 0;
-  std::vector<std::pair<std::string, std::string>> settings;  // those that vary: key and value
+  std::vector<std::pair<std::string, std::string>> settings;  // the varying ones: key and value
   std::string outcome = "not run";  // "done", "stopped", "faulty", "failed (14)"
   int64_t steps = 0;
   std::optional<double> last_loss, best_loss, best_val_loss;
@@ -24,11 +24,11 @@ class SweepTable {
  public:
   explicit SweepTable(const std::vector<SweepTrial>& trials);
   TrialResult& operator[](size_t trial) { return rows_[trial]; }
-  /// Takes steps and losses of a trial from the metrics that its run folder holds.
+  /// Reads steps and losses of a trial from the metrics in its run folder.
   void read_metrics(size_t trial, const fs::path& run_folder);
   std::string text() const;
   std::string csv() const;
-  /// Writes sweep.csv whole, or leaves the one that is there. Throws Error(io).
+  /// Writes sweep.csv atomically; on failure the existing file stays. Throws Error(io).
   void save(const fs::path& folder) const;
 
  private:

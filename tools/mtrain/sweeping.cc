@@ -24,7 +24,8 @@ std::string title(const SweepTrial& trial) {
   return cat("trial ", trial.request.trial, ": ", trial.label);
 }
 
-/// In order with what std::cout holds, and whole where the reader of a pipe is behind.
+/// Writes in order with the contents of std::cout, and completely even if the reader of a pipe is
+/// slow.
 void print(const std::string& text) {
   std::cout.flush();
   TextStream out(1);
@@ -32,7 +33,7 @@ void print(const std::string& text) {
   out.flush();
 }
 
-/// Validates all trials and tells what is wrong with them; the numbers of the faulty ones.
+/// Validates all trials and reports their errors; returns the numbers of the invalid ones.
 std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials,
                                 const PluginHost& plugins, bool list) {
   std::vector<bool> faulty;
@@ -55,8 +56,8 @@ std::vector<bool> faulty_trials(Cli& cli, const std::vector<SweepTrial>& trials,
   return faulty;
 }
 
-/// A trial has folders of its own, also for checkpoints that a recipe keeps elsewhere: else it
-/// would continue those of the trial before.
+/// Each trial has its own folders, also for checkpoints that a recipe stores elsewhere: else it
+/// would continue those of the previous trial.
 RecipeRequest trial_request(const SweepTrial& trial, const fs::path& folder,
                             const PluginHost& plugins) {
   RecipeRequest request = trial.request;
@@ -72,8 +73,8 @@ RecipeRequest trial_request(const SweepTrial& trial, const fs::path& folder,
   return request;
 }
 
-/// A trial whose folder holds a run continues it, so that a sweep that was stopped goes on. A run
-/// of another configuration would be taken for the trial's: Error(checkpoint).
+/// A trial whose folder contains a run continues it, so that a stopped sweep can be continued. A
+/// run of another configuration must not be continued: Error(checkpoint).
 void require_same_run(const SweepTrial& trial, const fs::path& folder, PluginHost& plugins) {
   Recipe recipe = load_recipe(trial_request(trial, folder, plugins), plugins);
   if (!continues_run(recipe)) return;
@@ -96,7 +97,7 @@ int run_trial(const Cli& cli, const SweepTrial& trial, const fs::path& folder,
   return run_training(cli, recipe, plugins);
 }
 
-/// A sweep under way: its trials, what came of them, and where that is kept.
+/// A running sweep: its trials, their results, and where these are stored.
 class SweepRun {
  public:
   SweepRun(Cli& cli, const std::vector<SweepTrial>& trials, const SweepFolders& folders,
@@ -105,8 +106,8 @@ class SweepRun {
 
   void skip(size_t i) { table_[i].outcome = "faulty"; }
 
-  /// Runs a trial and keeps what came of it, also where it fails: its status, or the Error that it
-  /// ended with.
+  /// Runs a trial and records its result, also if it fails: its status, or the Error with which it
+  /// ended.
   int run(size_t i, bool keep_going) {
     const SweepTrial& trial = trials_[i];
     if (!cli_.quiet) print(title(trial) + "\n");
@@ -155,7 +156,7 @@ void check_sweep(Cli& cli, const RecipeRequest& request, bool list) {
   PluginHost plugins = plugin_host(cli);
   auto trials = sweep_trials(request, plugins);
   auto faulty = faulty_trials(cli, trials, plugins, list);
-  (void)sweep_folders(trials, faulty, plugins);  // throws where they do not fit
+  (void)sweep_folders(trials, faulty, plugins);  // throws if they do not fit
   size_t bad = static_cast<size_t>(std::count(faulty.begin(), faulty.end(), true));
   if (!cli.quiet) std::cout << counted(trials.size(), "trial") << ", " << bad << " faulty\n";
 }

@@ -5,13 +5,13 @@
 
 namespace mtrain {
 
-/// Validates every trial; `list` prints one line for each. The status is that of a faulty
-/// configuration when one is.
+/// Validates every trial; `list` prints one line for each. The status is that of an invalid
+/// configuration if a trial is invalid.
 void check_sweep(Cli& cli, const RecipeRequest& request, bool list);
 
-/// Trains the trials one after another, trial N in its recipe's run.dir/N. One that is faulty or
-/// fails ends the sweep, or, with `keep_going`, is told and left out. The status is that of the
-/// first failure.
+/// Trains the trials one after another, trial N in its recipe's run.dir/N. A trial that is invalid
+/// or fails ends the sweep, or, with `keep_going`, is reported and skipped. The status is that of
+/// the first failure.
 void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going);
 
 }  // namespace mtrain

@@ -19,7 +19,7 @@
 namespace mtrain {
 namespace {
 
-/// Whether the checkpoint that the run continues has all steps already.
+/// Whether the checkpoint from which the run resumes already has all steps.
 bool nothing_to_do(const Trainer& trainer, const Recipe& recipe) {
   const int64_t steps = recipe.settings.train.steps;
   return steps > 0 && trainer.info().first_step >= steps;
@@ -39,7 +39,7 @@ void add_observers(Trainer& trainer, const Recipe& recipe, bool quiet) {
   if (log.tensorboard) trainer.add_observer(make_tensorboard(folder / "tensorboard"));
 }
 
-/// What the first rank does for all.
+/// What only the first rank does.
 void start_first(Trainer& trainer, const Recipe& recipe, bool quiet,
                  const std::function<void(const Trainer&)>& before_start) {
   add_observers(trainer, recipe, quiet);
@@ -47,8 +47,8 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet,
   for (const auto& input : recipe.inputs)
     if (input.shared && !quiet)
       log_info(input.setting, ": there is no ", input.given,
-               " here; training reads the text that came with mtrain, ", input.result.string(),
-               "\n  a text of your own: mtrain data prepare --input TEXT --output ", input.given,
+               " here; training reads the text that comes with mtrain, ", input.result.string(),
+               "\n  to use your own text: mtrain data prepare --input TEXT --output ", input.given,
                " --tokenizer byte --append-eod --split-on blank-lines");
   if (nothing_to_do(trainer, recipe))
     log_info("nothing to do: ", recipe.run_directory().string(), " already has ",
@@ -62,7 +62,8 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
                  const TrainingOptions& options) {
   SignalWatch signals(launched_rank() == 0 ? SignalWatch::Tells::checkpoint
                                            : SignalWatch::Tells::nothing);
-  std::signal(SIGPIPE, SIG_IGN);  // whoever watches may leave (`| head`); training goes on
+  std::signal(SIGPIPE,
+              SIG_IGN);  // the reader of the output may exit (`| head`); training continues
   if (cli.quiet) set_log_level(LogLevel::warn);
   NewRunFolders folders(recipe);
   std::mutex building;
@@ -78,9 +79,9 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
         std::optional<Trainer> trainer;
         const bool first = ranks.rank() == 0;
         if (first) make_directories(recipe.run_directory());
-        if (!first && ranks.kind() != "thread") folders.keep();  // they are the first process's
+        if (!first && ranks.kind() != "thread") folders.keep();  // they belong to the first process
         std::optional<Invocation> invocation;
-        auto begin = [&] {  // all that can fail before the first step has been done
+        auto begin = [&] {  // everything that can fail before the first step has succeeded
           if (!first || invocation) return;
           invocation =
               write_run_folder(recipe, trainer->saved_config(), trainer->info().first_step);
@@ -105,7 +106,7 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
       [&] { folders.remove(); });
   if (!stopped) return 0;
   return 128 + (signals.received() != 0 ? signals.received()
-                                        : SIGTERM);  // where another rank got the signal
+                                        : SIGTERM);  // if another rank got the signal
 }
 
 }  // namespace mtrain

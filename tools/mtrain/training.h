@@ -1,4 +1,4 @@
-// One training run from a loaded recipe, as `train` and `rerun` do it.
+// One training run from a loaded recipe, for `train` and `rerun`.
 #pragma once
 #include <functional>
 #include <optional>
@@ -15,8 +15,8 @@ struct TrainingOptions {
       {};  // stop after this step with a checkpoint, whatever train.steps says
 };
 
-/// Trains in the recipe's run folder; the exit status. Settles what the recipe leaves to the
-/// machine (run_job).
+/// Trains in the recipe's run folder and returns the exit status. Resolves the settings that depend
+/// on the machine (run_job).
 int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
                  const TrainingOptions& options = {});
 

@@ -23,13 +23,13 @@ TEST_CASE("an option takes one argument, also where it may be repeated") {
   Outcome two = in("data prepare -i a.jsonl b.jsonl -o none -t byte");
   CHECK(two.status != 0);
   CHECK_FALSE(std::filesystem::exists(scratch / "none.bin"));
-  CHECK_MESSAGE(has(two.err, "'b.jsonl' is no setting of the tokenizer"), two.err);
-  CHECK_MESSAGE(has(two.err, "give --input again: --input b.jsonl"), two.err);
+  CHECK_MESSAGE(has(two.err, "'b.jsonl' is not a setting of the tokenizer"), two.err);
+  CHECK_MESSAGE(has(two.err, "repeat --input: --input b.jsonl"), two.err);
   for (const char* words :
        {"r.yaml other.yaml", "train r.yaml set.txt", "check r.yaml other.yaml"}) {
     Outcome other = in(words);
     CHECK(other.status == 2);
-    CHECK_MESSAGE(has(other.err, "is one recipe too many; there is r.yaml already"), other.err);
+    CHECK_MESSAGE(has(other.err, "is a second recipe; the first is r.yaml"), other.err);
   }
   CHECK_MESSAGE(has(in("check r.yaml word").err, "write key=value, as in"),
                 in("check r.yaml word").err);

@@ -166,7 +166,7 @@ TEST_CASE("check, config, bench and verify with auto") {
   Scratch scratch("mtrain-auto-commands");
   std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto"));
   Outcome check = cli({"check", recipe}, kSlow);  // runs no plugin code
-  CHECK_MESSAGE(has(check.out, "bf16 or fp32 (auto: backend walled decides when a run begins)"),
+  CHECK_MESSAGE(has(check.out, "bf16 or fp32 (auto: backend walled decides when a run starts)"),
                 check.out << check.err);
   for (const auto& [environment, dtype] : {std::pair{kFast, "bf16"}, {kSlow, "fp32"}}) {
     Outcome memory = cli({"check", "--memory", recipe}, environment);

@@ -53,13 +53,13 @@ TEST_CASE("each line of standard input is a prompt") {
   CHECK(with_input("--prompt -", "one\r\ntwo\r\n").out == one + two);
   Outcome unread = with_input("", "one\n");
   CHECK(unread.status == 0);
-  CHECK_MESSAGE(has(unread.err, "the text on standard input is not read: --prompt -"), unread.err);
+  CHECK_MESSAGE(has(unread.err, "standard input is not read; with --prompt -"), unread.err);
   CHECK_FALSE(has(with_input("--prompt one", "two\n").err, "standard input"));
 }
 
 TEST_CASE("wrong words of generate: a second prompt, and numbers out of their range") {
   for (const auto& [words, wanted] : std::vector<std::pair<std::string, std::string>>{
-           {"--prompt a b", "'b' is no setting: those are written key=value"},
+           {"--prompt a b", "'b' is not a setting: settings are written key=value"},
            {"--top-k -1", "--top-k: wanted a number of at least 0, got -1"},
            {"--top-p 1.5", "--top-p: wanted a number from 0 to 1, got 1.5"},
            {"--temperature -1", "--temperature: wanted a number from 0 to 100, got -1"}}) {

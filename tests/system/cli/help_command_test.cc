@@ -90,7 +90,7 @@ TEST_CASE("check, config show and config why look at a run's folder and at its c
   Outcome why = in("config why optimizer.lr runs/a");
   CHECK_MESSAGE(why.status == 0, why.err);
   CHECK(has(why.out, "optimizer.lr = 0.25"));
-  CHECK(has(why.out, "when the run began: optimizer.lr was set by command line, argument"));
+  CHECK(has(why.out, "when the run started: optimizer.lr was set by command line, argument"));
   CHECK(has(in("check runs/a optimizer.lr=many").err, "argument"));
   // A folder that is none, and a run where a recipe is wanted.
   CHECK(in("check runs").status == 12);

@@ -103,7 +103,7 @@ TEST_CASE("--nproc says what does not go together") {
         2);
   Outcome doctor = cli({"doctor", "--json"}, kBare);
   CHECK(has(doctor.out, "mtrain --nproc N"));
-  CHECK(has(doctor.out, "not here: torchrun, srun, mpirun"));
+  CHECK(has(doctor.out, "not found: torchrun, srun, mpirun"));
 }
 
 TEST_CASE("--nproc: each message comes once") {

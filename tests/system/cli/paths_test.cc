@@ -97,10 +97,10 @@ TEST_CASE("the quickstart trains in an empty folder, on the text that came with 
                            "quickstart run.dir=a model.layers=1 train.steps=2 "
                            "scheduler.warmup_steps=0 validation.interval=0");
   CHECK_MESSAGE(trained.status == 0, trained.err);
-  CHECK_MESSAGE(
-      has(trained.err,
-          "there is no data/quickstart/corpus here; training reads the text that came with mtrain"),
-      trained.err);
+  CHECK_MESSAGE(has(trained.err,
+                    "there is no data/quickstart/corpus here; training reads the text that comes "
+                    "with mtrain"),
+                trained.err);
   CHECK(path_of(scratch / "a") == (build_root() / "share/mtrain/data/quickstart/corpus").string());
 }
 
@@ -190,7 +190,7 @@ TEST_CASE("recipes cp: the copy reads the same files") {
 }
 
 TEST_CASE(
-    "recipes cp: the copy of a recipe that reads the text that came with mtrain reads it too") {
+    "recipes cp: the copy of a recipe that reads the text that comes with mtrain reads it too") {
   Scratch scratch("mtrain-path-shared-copy");
   REQUIRE(cli_in(scratch.path(), "recipes cp quickstart mine/my.yaml").status == 0);
   // Absolute, or relative where the build lies under the same top folder as the copy.

@@ -127,7 +127,7 @@ TEST_CASE(
   const std::string own = digest(a);
   Outcome into_itself = cli({"rerun", a.string(), "run.dir=" + a.string()});
   CHECK(into_itself.status == 12);
-  CHECK_MESSAGE(has(into_itself.err, "is the run that is to be repeated"), into_itself.err);
+  CHECK_MESSAGE(has(into_itself.err, "is the run to be repeated"), into_itself.err);
   REQUIRE(cli({r, "-q", "run.dir=" + (scratch / "b").string(), "train.steps=2"}).status == 0);
   const std::string other = digest(scratch / "b");
   Outcome into_other = cli({"rerun", a.string(), "run.dir=" + (scratch / "b").string()});
@@ -263,8 +263,8 @@ TEST_CASE(
   CHECK(run.at("invocations")[1].at("first_step").is_null());
   CHECK(shown("runs ls --json")[0].at("step") == 5);
   Outcome text = cli_in(scratch.path(), "runs show runs/a");
-  CHECK_MESSAGE(has(text.out, "step 5/20 (taken back by checkpoint rewind)"), text.out);
-  CHECK_MESSAGE(has(text.out, "the run went back before them"), text.out);
+  CHECK_MESSAGE(has(text.out, "step 5/20 (after checkpoint rewind)"), text.out);
+  CHECK_MESSAGE(has(text.out, "the run was rewound to an earlier step"), text.out);
   // What is repeated is what led to that step, not what was given up.
   CHECK(cli_in(scratch.path(), "config show runs/a optimizer.lr").out == "0.002\n");
   Outcome again = cli_in(scratch.path(), "rerun runs/a -q");

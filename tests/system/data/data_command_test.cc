@@ -68,13 +68,15 @@ TEST_CASE("prepare remarks on lines that all became one document") {
   ScratchFolder scratch;
   put(scratch / "x.txt", "one\ntwo\nthree\n");
   const std::string remark = "  the 3 lines are one document",
-                    fix = "; dataset.split needs several: --split-on lines, or --document-bytes N";
+                    fix =
+                        "; dataset.split needs several: use --split-on lines or --document-bytes N";
   auto says = [&](const std::string& words) {
     return run(scratch, "data prepare -f -i x.txt -o x -t byte " + words).out;
   };
   CHECK(says("").find(remark + fix) != std::string::npos);
-  CHECK(says("--split-on blank-lines").find(remark + ", for no blank line divides them" + fix) !=
-        std::string::npos);
+  CHECK(
+      says("--split-on blank-lines").find(remark + ", because the text has no blank lines" + fix) !=
+      std::string::npos);
   CHECK(says("--split-on lines").find("one document") == std::string::npos);
   put(scratch / "x.txt", "one\n");
   CHECK(says("").find("one document") == std::string::npos);
@@ -180,7 +182,7 @@ TEST_CASE("stats, merge and show tell of pairs") {
   auto stats = run(scratch, "data stats x --duplicates");
   CHECK(stats.status == 0);
   for (const char* part : {"shortest 4, median 4, longest 6", "4-7         3  ####",
-                           "1 document repeats an earlier one token for token"})
+                           "1 document repeats an earlier one exactly"})
     CHECK_MESSAGE(stats.out.find(part) != std::string::npos, stats.out);
   CHECK(nlohmann::json::parse(run(scratch, "data stats x --json").out)["histogram"][3]["tokens"] ==
         14);

@@ -162,7 +162,7 @@ TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
                     "should be learnt of them is behind "
                     "their first 17 tokens (first: x.jsonl:5)\n"),
                 shown.out);
-  CHECK(has(shown.out, "x.jsonl:1, 5 tokens, 2 learnt:\n0|0|0|[a]|[<|endoftext|>]\n"));
+  CHECK(has(shown.out, "x.jsonl:1, 5 tokens, 2 trained on:\n0|0|0|[a]|[<|endoftext|>]\n"));
   shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
   CHECK(has(shown.out, "\n0=48|0=48|0=48|[a=97]|[<|endoftext|>=256]\n"));
   auto count = [&](const char* more) {
@@ -320,9 +320,9 @@ TEST_CASE("pack reports how well records fill samples") {
   CHECK(json["efficiency"].get<double>() == doctest::Approx(99.0 / (7 * 16)));
   CHECK(json["efficiency_unpacked"].get<double>() == doctest::Approx(99.0 / (20 * 16)));
   auto text = mtrain_in(scratch, "data pack x.jsonl -t byte --seq-length 16");
-  CHECK(has(text.out,
-            "20 records in 7 packs of 16 tokens, up to 3 in one (no packing could do with fewer "
-            "than 7)"));
+  CHECK(
+      has(text.out,
+          "20 records in 7 packs of 16 tokens, up to 3 in one (the minimum for any packing is 7)"));
   CHECK(has(text.out, "tokens used: 88.4 %, unpacked 30.9 %"));
 }
 
@@ -345,8 +345,8 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
   auto shown = mtrain_in(scratch, "data show p.jsonl -t byte --dataset preference --seq-length 16");
   CHECK(has(shown.out,
             "p.jsonl (pairs): 1 of 2 records; 1 left out for having more than 16 tokens\n"
-            "p.jsonl:1, chosen, 5 tokens, 3 learnt:\n0|0|[a]|[b]|[<|endoftext|>]\n"
-            "p.jsonl:1, rejected, 4 tokens, 2 learnt:\n0|0|[c]|[<|endoftext|>]\n"));
+            "p.jsonl:1, chosen, 5 tokens, 3 trained on:\n0|0|[a]|[b]|[<|endoftext|>]\n"
+            "p.jsonl:1, rejected, 4 tokens, 2 trained on:\n0|0|[c]|[<|endoftext|>]\n"));
   put(scratch / "k.jsonl",
       "{\"prompt\": \"0\", \"completion\": \"a\", \"label\": true}\n{\"prompt\": \"0\", "
       "\"completion\": \"b\", \"label\": "
@@ -354,7 +354,7 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
   shown = mtrain_in(scratch, "data show k.jsonl -t byte --dataset preference");
   CHECK(has(shown.out,
             "k.jsonl (labels): 2 of 2 records, 1 of them good\nk.jsonl:1, good, 3 tokens, 2 "
-            "learnt:\n0|[a]|[<|endoftext|>]\n"));
+            "trained on:\n0|[a]|[<|endoftext|>]\n"));
   put(scratch / "r.yaml",
       "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 16, seq_length: "
       "16}\n"

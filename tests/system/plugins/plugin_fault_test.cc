@@ -110,8 +110,8 @@ TEST_CASE("a crash where the system refuses memory says so and blames no plugin"
     INFO(outcome.err);
     CHECK(outcome.status == 10);
     CHECK(has(outcome.err,
-              "error[config]: out of memory: the system refuses more, and a library crashed "
-              "(SIGSEGV)\n"));
+              "error[config]: out of memory: the system has no more memory for this process, and a "
+              "library crashed (SIGSEGV)\n"));
     CHECK(has(outcome.err, "help: raise the limits of memory"));
     CHECK_FALSE(has(outcome.err, "error[plugin]"));
   }
