@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# One archive that runs mtrain on another Linux (glibc 2.36 or later), without network and without root. The processor is
-# the one of the build, and the archive's name says which: x86-64 or arm64.
+# Packs an archive that runs mtrain on another Linux (glibc 2.36 or later), without network and without root. The processor is
+# that of the build and part of the archive's name: x86-64 or arm64.
 #   tools/bundle.sh                       build/ into mtrain-bundle-x86-64.tar.gz (on an Arm machine: -arm64)
-#   tools/bundle.sh --build build/arm64   what was built for another processor (cmake --preset arm64)
+#   tools/bundle.sh --build build/arm64   a build for another processor (cmake --preset arm64)
 #   tools/bundle.sh --build DIR --output FILE
 #   tools/bundle.sh --no-tests            without the test programs that gpu_check.sh runs
-# Packs the executable, the plugins that are built, the libraries they need (but those of glibc, CUDA, cuDNN, NCCL and MPI,
-# which belong to the machine), recipes, schemas, the quickstart's text where it is prepared, gpu_check.sh, and what it runs.
-# There: tar xf mtrain-bundle-x86-64.tar.gz && cd mtrain-bundle && ./mtrain doctor && ./mtrain quickstart. The folder may be moved.
+# Packs the executable, the plugins that are built, the libraries they need (except glibc, CUDA, cuDNN, NCCL and MPI,
+# which the machine must have), recipes, schemas, the quickstart's text if prepared, gpu_check.sh, and the programs that it runs.
+# On the other machine: tar xf mtrain-bundle-x86-64.tar.gz && cd mtrain-bundle && ./mtrain doctor && ./mtrain quickstart. The folder may be moved.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -24,9 +24,9 @@ done
 fail() { echo "bundle: $*" >&2; exit 1; }
 [[ -x $build/bin/mtrain ]] || fail "no $build/bin/mtrain: build first (cmake --build $build)"
 
-# What the machine has of its own: glibc's parts, and what comes with a driver, a CUDA toolkit or an MPI.
+# Libraries that the machine must have: glibc, and those of the driver, a CUDA toolkit or MPI.
 of_the_machine='^(ld-linux.*|linux-vdso|libc|libm|libdl|librt|libpthread|libresolv|libutil|libcuda|libcudart|libcublas|libcublasLt|libcudnn.*|libnccl|libnvrtc.*|libmpi.*|libopen-.*|libmtrain_core)\.so'
-# Taken from the archive only where the machine's own will not do: others in the process may need a newer one.
+# Used from the archive only if the machine's own is unsuitable: other libraries of the process may need a newer one.
 spare='^(libstdc\+\+|libgcc_s)\.so'
 
 # The processor that an ELF file is for, from its header: byte 18 is the machine's number.
@@ -41,7 +41,7 @@ arch=$(processor "$build/bin/mtrain")
 here=$(processor "$(realpath "$BASH")")
 output=${output:-$PWD/mtrain-bundle-$arch.tar.gz}
 
-# What was built for another processor runs in the emulator of its build, with the libraries of its sysroot.
+# A build for another processor runs in the emulator of that build, with the libraries of its sysroot.
 sysroot= tool= emulator=()
 if [[ $arch != "$here" ]]; then
   [[ $arch == arm64 ]] || fail "$build is for $arch, and this machine is $here: pack it on a machine of that kind"
@@ -54,7 +54,7 @@ if [[ $arch != "$here" ]]; then
   emulator=("$qemu" -L "$sysroot")
 fi
 
-# The emulator names libraries of the sysroot as they are named over there.
+# The emulator reports libraries by their paths within the sysroot.
 in_sysroot() { if [[ -n $sysroot && $1 != "$root"/* ]]; then echo "$sysroot$1"; else echo "$1"; fi; }
 # needed FILE…: "name path" of all libraries that the loader would take.
 needed() {
@@ -71,13 +71,13 @@ pack_programs() {
   cp "$build/bin/mtrain" "$to/bin/"
   cp "$build/lib/libmtrain_core.so" "$to/lib/"
   for plugin in "$build"/lib/mtrain/plugins/*.so; do
-    [[ -f ${plugin%.so}.json ]] || fail "$plugin has no sidecar beside it: build it again"
+    [[ -f ${plugin%.so}.json ]] || fail "$plugin has no sidecar next to it: build it again"
     cp "$plugin" "${plugin%.so}.json" "$to/lib/mtrain/plugins/"
   done
   if ((tests)); then
     mkdir -p "$to/tests/bin"
     for program in test_cuda test_cuda_gpu_less test_golden bench_kernels; do
-      if [[ -x $build/bin/$program ]]; then cp "$build/bin/$program" "$to/tests/bin/"; else echo "bundle: left out, not built: $program"; fi
+      if [[ -x $build/bin/$program ]]; then cp "$build/bin/$program" "$to/tests/bin/"; else echo "bundle: skipped, not built: $program"; fi
     done
   fi
 }
@@ -91,17 +91,17 @@ pack_libraries() {
   find "$to/bin" "$to/lib" "$to/tests" -type f \( -name '*.so*' -o -perm -u+x \) -exec "${tool}strip" --strip-unneeded {} + 2> /dev/null || true
 }
 
-# A library that needs a newer glibc than 2.36 would not load where this is promised.
+# A library that needs a newer glibc than 2.36 would not load on the supported systems.
 check_glibc() {
   local newest
   newest=$(find "$to/bin" "$to/lib" -type f \( -name '*.so*' -o -name mtrain \) -exec "${tool}objdump" -T {} + 2> /dev/null |
     grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
-  [[ $(printf '%s\n' "$newest" GLIBC_2.36 | sort -V | tail -n 1) == GLIBC_2.36 ]] || fail "needs $newest, and GLIBC_2.36 is promised: build on an older Linux"
+  [[ $(printf '%s\n' "$newest" GLIBC_2.36 | sort -V | tail -n 1) == GLIBC_2.36 ]] || fail "needs $newest, but GLIBC_2.36 is the limit: build on an older Linux"
   echo "needs ${newest/_/ } at most"
 }
 
 pack_data() {
-  # Recipes lie as in the tree, with the text they name beside them; shipped recipes are looked for in share/.
+  # Recipes are placed as in the source tree, relative to the text that they name; mtrain searches for its recipes in share/.
   cp -r "$root/recipes" "$root/schemas" "$to/"
   ln -s ../../recipes ../../schemas "$to/share/mtrain/"
   local corpus=$root/data/quickstart/corpus
@@ -133,10 +133,10 @@ pack_libraries
 check_glibc
 pack_data
 if [[ -z $sysroot ]]; then
-  "$to/mtrain" --version > /dev/null || fail "what was packed does not start"
+  "$to/mtrain" --version > /dev/null || fail "the packed program does not start"
 else
   "${emulator[@]}" -E "LD_LIBRARY_PATH=$to/lib" "$to/bin/mtrain" --version > /dev/null ||
-    fail "what was packed does not start in the emulator"
+    fail "the packed program does not start in the emulator"
 fi
 mkdir -p "$(dirname "$output")"
 tar -C "$work" --owner=0 --group=0 -cf - mtrain-bundle | gzip -9 > "$output.part"

@@ -1,7 +1,7 @@
 # Shared by the scripts of this folder; sourced, not run.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
-# Compilers that fit into the machine: one per core, and a gigabyte for each.
+# The number of parallel compilers: one per core, and a gigabyte of memory for each.
 jobs_that_fit() {
   local cores gigabytes
   cores=$(nproc 2> /dev/null || echo 2)
@@ -10,14 +10,14 @@ jobs_that_fit() {
   echo $((cores < gigabytes ? cores : gigabytes))
 }
 
-# configure PRESET BUILD_FOLDER: runs cmake, silent unless it fails. A cache made for another place is made anew.
+# configure PRESET BUILD_FOLDER: runs cmake, silent unless it fails. A cache of another source folder is replaced.
 configure() {
   local preset=$1 build=$2 log fresh=()
   if [[ -f $build/CMakeCache.txt ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
     fresh=(--fresh)
   fi
   if command -v ccache > /dev/null 2>&1; then
-    # Paths below the checkout count as relative, so that all clones of it share what one has compiled.
+    # ccache treats paths below the checkout as relative, so that all clones share compiled files.
     export CMAKE_CXX_COMPILER_LAUNCHER="${CMAKE_CXX_COMPILER_LAUNCHER-env;CCACHE_BASEDIR=$root;CCACHE_NOHASHDIR=1;ccache}"
   fi
   log=$(mktemp)
@@ -30,7 +30,7 @@ configure() {
   rm -f "$log"
 }
 
-# compile BUILD_FOLDER TARGET…: builds; a terminal sees ninja's own line, a log one line in every twenty-five.
+# compile BUILD_FOLDER TARGET…: builds; a terminal shows ninja's status line, a log every twenty-fifth line.
 compile() {
   local build=$1
   shift

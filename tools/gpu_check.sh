@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Is mtrain right on this machine's GPU, and how fast? Compares it with the CPU, then measures. Less than eight minutes.
-#   tools/gpu_check.sh                 everything, from the build tree (build/) or from the bundle that it lies in
-#   tools/gpu_check.sh --quick         what takes a minute or two
+# Checks mtrain on this machine's GPU: compares it with the CPU, then measures its speed. Takes less than eight minutes.
+#   tools/gpu_check.sh                 everything, from the build tree (build/) or from the bundle that contains this script
+#   tools/gpu_check.sh --quick         only steps that take a minute or two together
 #   tools/gpu_check.sh --only WORDS    steps with these names: 'contract,bench-kernels'; --list names them
 #   tools/gpu_check.sh --out DIR       where logs and gpu_check.json go (default: gpu_check-out)
-#   tools/gpu_check.sh --self-test     check this program itself, with made-up programs; needs no GPU
-# A table comes last. Exit status: 0 all right, 1 something is wrong, 77 no GPU (then it has checked itself, and what needs none).
+#   tools/gpu_check.sh --self-test     test this script itself, with fake programs; needs no GPU
+# Prints a table at the end. Exit status: 0 all right, 1 something is wrong, 77 no GPU (only the self-test and tests without a GPU ran).
 set -u
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 if [[ -f $here/env.sh ]]; then # a bundle
@@ -50,9 +50,9 @@ if [[ $found != *"compute capability"* ]]; then
     bash "$root/tools/gpu_check/self_test.sh" "${BASH_SOURCE[0]}" || status=1
     missing=$(ldd "$programs/test_cuda_gpu_less" 2> /dev/null | sed -n 's/^[[:space:]]*\(.*\) => not found/\1/p' | paste -sd ' ')
     if [[ -n $missing ]]; then
-      echo "what needs no GPU needs these: $missing (install CUDA 13, or \`pip install\` its nvidia-* wheels)"
+      echo "the tests without a GPU need these libraries: $missing (install CUDA 13, or \`pip install\` its nvidia-* wheels)"
     elif [[ -x $programs/test_cuda_gpu_less ]]; then
-      "$programs/test_cuda_gpu_less" > "$out/gpu_less.log" 2>&1 && echo "what needs no GPU: right" || { status=1; tail -n 20 "$out/gpu_less.log"; }
+      "$programs/test_cuda_gpu_less" > "$out/gpu_less.log" 2>&1 && echo "tests without a GPU: right" || { status=1; tail -n 20 "$out/gpu_less.log"; }
     fi
   fi
   exit "$status"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What to run before a commit: rules of the tree, the format, what the pages name, and tests of the folders of mtrain/ that changed.
+# Checks to run before a commit: rules of the tree, format, documentation, and the tests of the changed folders of mtrain/.
 #   tools/precommit.sh            against HEAD
 #   tools/precommit.sh main       against another commit or branch
 # As a hook: ln -s ../../tools/precommit.sh .git/hooks/pre-commit

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# From a fresh clone to a model of your own in a few minutes.
+# Builds mtrain from a fresh clone and trains a small model in a few minutes.
 #   tools/quickstart.sh                       train on the King James Bible (public domain, from Debian)
 #   tools/quickstart.sh my.txt                train on your own text
 #   tools/quickstart.sh my.txt train.steps=900 optimizer.lr=1e-3
 #                                             … with other settings: key=value, as for `mtrain train`
-# Installs what is missing, builds, trains recipes/quickstart.yaml into runs/quickstart-<n>, and shows what the model
-# writes before and after. Stopped with Ctrl-C, it goes on where it was when called again.
+# Installs missing packages, builds, trains recipes/quickstart.yaml into runs/quickstart-<n>, and shows text that the model
+# generates before and after. After a stop with Ctrl-C, the same command continues.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -30,7 +30,7 @@ stop_if_interrupted() { if ((interrupted)); then echo "quickstart: stopped" >&2;
 
 build=$root/build mtrain=$root/build/bin/mtrain recipe=$root/recipes/quickstart.yaml data=$root/data/quickstart
 
-# Sets $source, the file to learn from, and $prefix, what it is prepared to.
+# Sets $source, the text file, and $prefix, the prefix of the prepared tokens.
 choose_text() {
   mkdir -p "$data"
   if [[ -z $text ]]; then
@@ -40,12 +40,12 @@ choose_text() {
   [[ -f $text && -r $text ]] || fail "cannot read the text file '$text'"
   local bytes
   bytes=$(stat -Lc %s "$text")
-  ((bytes >= 20000)) || fail "'$text' has $bytes bytes; a model needs more to learn from: 20,000 at least, better a million"
+  ((bytes >= 20000)) || fail "'$text' has $bytes bytes; training needs at least 20,000, better a million"
   source=$(realpath "$text")
   prefix=$data/text-$(sha256sum < "$source" | cut -c1-12)
 }
 
-# `bible -f` prints "Ge1:1 In the beginning…", one verse a line. Here the places go, and a blank line ends each chapter.
+# `bible -f` prints "Ge1:1 In the beginning…", one verse per line. This removes the verse numbers and adds a blank line after each chapter.
 write_bible() {
   [[ -s $source ]] && return
   bible -f 'Gen1:1-Rev22:21' < /dev/null | awk '
@@ -56,7 +56,7 @@ write_bible() {
   mv "$source.new" "$source"
 }
 
-# Validation gets whole documents, so there must be some dozens: chapters, or pieces of a fiftieth of the file.
+# Validation uses whole documents, so there must be some dozens: chapters, or pieces of a fiftieth of the file.
 prepare_text() {
   if [[ -s $prefix.bin && -s $prefix.idx ]]; then
     echo "already prepared: ${prefix#"$root"/}.bin"
@@ -79,7 +79,7 @@ choose_run() {
   run=$root/runs/quickstart-$n
 }
 
-# What the untrained model writes. A start that the recipe check refuses leaves no folder behind.
+# Text of the untrained model. If the recipe check fails, no folder is left.
 first_sample() {
   train --quiet run.dir="$run/untrained" train.steps=0 logger.metrics=false logger.tensorboard=false
   sample "$run/untrained" > "$run/before.txt.new"
@@ -96,33 +96,33 @@ train() {
   local status=0
   with_recipe train "$@" || status=$?
   if ((status == 130)) && [[ $# -eq 0 ]]; then
-    echo "Stopped and saved. The same command goes on from here." >&2
+    echo "Stopped and saved. The same command continues from here." >&2
   fi
   if ((status)); then exit "$status"; fi
 }
 
-# sample RUN: what its model writes. Bytes that are no text, as an untrained model makes them, are left out.
+# sample RUN: text of its model. Bytes that are not valid text, which an untrained model produces, are removed.
 sample() {
   "$mtrain" generate --from "$1" --prompt "$prompt" --max-tokens 300 --temperature 0.7 --seed 1 |
     iconv -c -f UTF-8 -t UTF-8 | LC_ALL=C tr -d '\000-\010\013-\037\177' | LC_ALL=C sed 's/\xEF\xBF\xBD//g'
 }
 
-# Plain ASCII is wrapped; fold counts bytes, so other text is left to the terminal.
+# Only ASCII text is wrapped, because fold counts bytes.
 quoted() {
   if LC_ALL=C grep -q '[^ -~]' "$1"; then cat "$1"; else fold -s -w 96 "$1"; fi | sed 's/^/  | /'
 }
 
 choose_text
 if [[ -z $text ]]; then
-  echo "mtrain quickstart: a small Llama learns the King James Bible, byte by byte."
+  echo "mtrain quickstart: trains a small Llama on the bytes of the King James Bible."
 else
-  echo "mtrain quickstart: a small Llama learns $text, byte by byte."
+  echo "mtrain quickstart: trains a small Llama on the bytes of $text."
 fi
 
-step 1 "what this machine needs"
+step 1 "missing packages"
 if [[ -z $text ]]; then "$root/tools/setup.sh" --corpus; else "$root/tools/setup.sh"; fi
 stop_if_interrupted
-echo "all there"
+echo "all installed"
 
 step 2 "build (the first time takes some minutes)"
 configure release "$build"
@@ -145,7 +145,7 @@ choose_run
 with_recipe check > "$data/check.txt" || exit $?
 if [[ ! -s $run/before.txt ]]; then first_sample; fi
 stop_if_interrupted
-echo "Before training, asked to go on from \"$prompt\", it writes:"
+echo "Before training, the model continues \"$prompt\" with:"
 quoted "$run/before.txt"
 echo
 train
@@ -155,7 +155,7 @@ step 5 "result"
 "$mtrain" eval --from "$run"
 sample "$run" > "$run/after.txt"
 touch "$run/quickstart.done"
-echo "Now it writes:"
+echo "After training, it continues with:"
 quoted "$run/after.txt"
 
 here=${run#"$root"/}

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs what building mtrain needs and this Debian machine lacks; does nothing when all is there.
-#   tools/setup.sh            install what is missing
+# Installs the missing Debian packages that building mtrain needs; does nothing if all are installed.
+#   tools/setup.sh            install missing packages
 #   tools/setup.sh --corpus   also the public-domain text of the quickstart
-#   tools/setup.sh --tests    also what only tests use: an independent JSON Schema validator
-#   tools/setup.sh --mpi      also MPI, for ranks on several processes and machines
-#   tools/setup.sh --cross arm64  also what a build for another processor needs (tools/setup_cross.sh)
-#   tools/setup.sh --check    only say what is missing (exit status 1 when something is)
+#   tools/setup.sh --tests    also packages that only tests use: an independent JSON Schema validator
+#   tools/setup.sh --mpi      also MPI, for ranks in several processes and on several machines
+#   tools/setup.sh --cross arm64  also packages for a build for another processor (tools/setup_cross.sh)
+#   tools/setup.sh --check    only list missing packages (exit status 1 if there are any)
 #   CXX=clang++-16 tools/setup.sh   also that compiler (or clang++, g++-13, ...)
 set -euo pipefail
 
@@ -18,7 +18,7 @@ while (($#)); do
     --mpi) mpi=1 ;;
     --cross)
       cross=${2-}
-      if [[ -z $cross ]]; then echo "setup: --cross wants an architecture: --cross arm64" >&2; exit 2; fi
+      if [[ -z $cross ]]; then echo "setup: --cross needs an architecture: --cross arm64" >&2; exit 2; fi
       shift ;;
     -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "setup: unknown option '$1' (known: --check --corpus --tests --mpi --cross)" >&2; exit 2 ;;
@@ -36,7 +36,7 @@ recent_cmake() {
 }
 
 missing=()
-need() { # need PACKAGE [another way to have it…]
+need() { # need PACKAGE [COMMAND that succeeds if it is not needed…]
   local package=$1
   shift
   if (($#)) && "$@"; then return 0; fi
@@ -77,7 +77,7 @@ fi
 if ((tests)); then
   need python3-jsonschema
   need python3-yaml
-  # The version that .clang-format is for; later releases of Debian have others, and the check of the format is skipped there.
+  # .clang-format needs this version; later Debian releases have other versions, and the format check is skipped there.
   if grep -qs '^VERSION_ID="12"' /etc/os-release; then need clang-format-14; fi
 fi
 
@@ -98,9 +98,9 @@ if ((${#missing[@]} == 0)); then
   exit 0
 fi
 if ! has apt-get; then
-  echo "setup: this is no Debian system (no apt-get), so these Debian packages could not be checked or installed:" >&2
+  echo "setup: this is not a Debian system (no apt-get), so these Debian packages could not be checked or installed:" >&2
   echo "         ${missing[*]}" >&2
-  echo "       Going on; if the build fails, install their counterparts first." >&2
+  echo "       Continuing; if the build fails, install the corresponding packages of your system first." >&2
   exit 0
 fi
 
@@ -121,7 +121,7 @@ apt() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 \
     apt-get -q -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@"
 }
-# The whole output goes to the log; a terminal sees the latest line of it.
+# The log gets the whole output; a terminal shows its latest line.
 shown() {
   if [[ -t 1 ]]; then
     tee -a "$log" | while IFS= read -r line; do printf '\r\033[K  %s' "${line:0:76}"; done
@@ -131,10 +131,10 @@ shown() {
   fi
 }
 if ! apt update 2>&1 | shown; then
-  echo "setup: the package lists could not be refreshed (no network?); trying with those at hand" >&2
+  echo "setup: the package lists could not be refreshed (no network?); trying with the existing ones" >&2
 fi
 if ! apt install --no-remove --no-install-recommends "${missing[@]}" 2>&1 | shown; then
-  echo "setup: apt-get could not install them. Its last words:" >&2
+  echo "setup: apt-get could not install them. The end of its output:" >&2
   tail -n 15 "$log" | sed 's/^/  /' >&2
   exit 1
 fi

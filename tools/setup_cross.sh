@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Sets up the cross build of mtrain for another processor; tools/setup.sh --cross ARCH runs it.
 #   tools/setup_cross.sh arm64           installs Debian's cross compiler and emulator, and makes build/sysroot-arm64
-#   tools/setup_cross.sh --check arm64   only says what is missing (exit status 1 when something is)
-# The sysroot is a folder of unpacked Debian packages of that architecture. apt keeps lists and files of its own for it
-# in there: the machine's own packages and architectures stay as they are.
+#   tools/setup_cross.sh --check arm64   only lists what is missing (exit status 1 if anything is)
+# The sysroot is a folder of unpacked Debian packages of that architecture. apt keeps separate lists and files for it
+# in that folder: the machine's own packages and architectures do not change.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -25,8 +25,8 @@ fi
 
 sysroot=$root/build/sysroot-$arch
 tools=(g++-aarch64-linux-gnu qemu-user)
-# What mtrain needs of the other architecture; apt's solver adds what these need. The C++ runtime is named
-# because the compiler here brings it for linking, and programs need it in the sysroot to run.
+# Packages of the other architecture that mtrain needs; apt adds their dependencies. The C++ runtime is listed
+# because this machine's compiler provides it only for linking, and programs need it in the sysroot to run.
 libraries=(libc6-dev libstdc++6 libyaml-cpp-dev libspdlog-dev libfmt-dev libicu-dev libpcre2-dev
   libsimdjson-dev zlib1g-dev libzstd-dev libcli11-dev nlohmann-json3-dev doctest-dev libboost-dev)
 wanted="${libraries[*]} of $(. /etc/os-release 2> /dev/null && echo "${VERSION_CODENAME-}")"
@@ -38,7 +38,7 @@ done
 sysroot_is_there() { [[ "$(cat "$sysroot/.made-of" 2> /dev/null)" == "$wanted" ]]; }
 
 if ((${#missing[@]} == 0)) && sysroot_is_there; then
-  echo "setup: the cross build for $arch has all it needs: ${tools[*]}, ${sysroot#"$root"/}"
+  echo "setup: the cross build for $arch is complete: ${tools[*]}, ${sysroot#"$root"/}"
   exit 0
 fi
 if ((check)); then
@@ -47,12 +47,12 @@ if ((check)); then
   exit 1
 fi
 for program in apt-get dpkg-deb; do
-  command -v $program > /dev/null 2>&1 || fail "the cross build is set up on Debian only, and there is no $program here"
+  command -v $program > /dev/null 2>&1 || fail "the cross build can be set up only on Debian, and $program was not found"
 done
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-logged() { # logged WHAT COMMAND…: the output is shown where the command fails
+logged() { # logged WHAT COMMAND…: the output is shown if the command fails
   local what=$1
   shift
   if ! "$@" > "$log" 2>&1; then
@@ -70,16 +70,16 @@ install_tools() {
   echo "setup: installing from Debian${as_root:+ with sudo}: ${missing[*]}"
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
     apt-get -q -y -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0)
-  "${apt[@]}" update > "$log" 2>&1 || echo "setup: the package lists could not be refreshed; trying with those at hand" >&2
+  "${apt[@]}" update > "$log" 2>&1 || echo "setup: the package lists could not be refreshed; trying with the existing ones" >&2
   logged "apt-get install" "${apt[@]}" install --no-install-recommends "${missing[@]}"
 }
 
-# The machine's own sources of Debian, as apt knows them: mirrors that serve one architecture serve the others, too.
+# The machine's Debian sources according to apt: a mirror that serves one architecture also serves the others.
 debian_sources() {
   local keys=/usr/share/keyrings/debian-archive-keyring.gpg found
   found=$(apt-get indextargets --format '$(ORIGIN) $(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
     sed -n 's/^Debian //p' | sort -u)
-  [[ -n $found ]] || fail "apt knows no source of Debian's packages; run 'apt-get update' first"
+  [[ -n $found ]] || fail "apt has no source of Debian packages; run 'apt-get update' first"
   sed "s|^|deb [arch=$arch signed-by=$keys] |" <<< "$found"
 }
 
@@ -107,7 +107,7 @@ make_sysroot() {
   mv "$new" "$sysroot"
 }
 
-# Links such as libm.so -> /lib/…/libm.so.6 mean the sysroot, not this machine.
+# Absolute links such as libm.so -> /lib/…/libm.so.6 must point into the sysroot.
 make_links_relative() {
   local link target
   while IFS= read -r -d '' link; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up, builds everything and runs every test.
 #   tools/test.sh                    all tests, release build in build/
-#   tools/test.sh -R 'config|data'   those that match; all arguments go to ctest
+#   tools/test.sh -R 'config|data'   matching tests; all arguments are passed to ctest
 #   tools/test.sh --all              before a release: every parallel layout, and ranks and runs killed at many more moments
 #   MT_PRESET=asan tools/test.sh     with sanitizers (asan, tsan) or as debug build, in build/<preset>/
 set -euo pipefail

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds mtrain for Arm64 on this x86-64 Debian machine and tries it in an emulator.
-#   tools/test_arm64.sh              tests, then a training that goes from one processor to the other
-#   tools/test_arm64.sh --training   the training alone
-#   tools/test_arm64.sh --all        the whole contract of the kernels, too
+# Builds mtrain for Arm64 on this x86-64 Debian machine and tests it in an emulator.
+#   tools/test_arm64.sh              tests, then a training run that moves from one processor to the other
+#   tools/test_arm64.sh --training   only the training run
+#   tools/test_arm64.sh --all        also the whole kernel contract
 # Builds in build/arm64 and, for the comparison, in build/.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -53,7 +53,7 @@ run_test() {
   fi
 }
 
-# losses FOLDER: "step loss", each step once: a step that was repeated after a stop counts as it was last.
+# losses FOLDER: "step loss", each step once: of a step that was repeated after a stop, the last value counts.
 losses() {
   sed -nE 's/^\{"step": ?([0-9]+),.*"loss": ?([-+0-9.e]+)[,}].*/\1 \2/p' "$1/metrics.jsonl" |
     awk '{loss[$1] = $2} END {for (step in loss) print step, loss[step]}' | sort -n
@@ -105,8 +105,8 @@ change_over() {
   rm -r "$run"/checkpoints/*20
   sed -i '11,$d' "$run/metrics.jsonl"
   "$2" tiny.yaml run.dir="$run"
-  # Records hold times, so those of steps that ran again would differ.
-  cmp <(head -n 10 "on_$1/metrics.jsonl") <(head -n 10 "$run/metrics.jsonl") || failed+=("$2 did not go on from step 10 of $1")
+  # Records contain times, so those of repeated steps differ.
+  cmp <(head -n 10 "on_$1/metrics.jsonl") <(head -n 10 "$run/metrics.jsonl") || failed+=("$2 did not continue from step 10 of $1")
   close_losses "$1 up to step 10, then $2" "$run" on_x86 20 1e-5
 }
 

@@ -7,8 +7,8 @@
 namespace mtrain::bench {
 
 /// Median seconds of one call of f over about `budget` seconds, at least five times. `wait` returns
-/// when all calls have been done: on a device calls are queued, so many of them are timed together
-/// that waiting does not count.
+/// when all calls are complete: a device queues calls, so many of them are timed together to make
+/// the waiting time negligible.
 template <class F, class Wait>
 double median_seconds(F&& f, Wait&& wait, double least, double budget) {
   using Clock = std::chrono::steady_clock;
@@ -32,7 +32,7 @@ double median_seconds(F&& f, Wait&& wait, double least, double budget) {
   return times[times.size() / 2];
 }
 
-/// Of calls that are done when they return.
+/// For calls that are complete when they return.
 template <class F>
 double median_seconds(F&& f, double budget = 0.3) {
   return median_seconds(

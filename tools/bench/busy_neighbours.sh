@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How much a training step slows down while other programs want the same cores: one thread and all threads, on a quiet
+# Measures how much other programs on the same cores slow down a training step: with one thread and all threads, on a quiet
 # machine and next to as many busy loops as there are cores. Prints tokens per second, one round per line, then medians.
 #   tools/bench/busy_neighbours.sh [-m MTRAIN] [-r ROUNDS] [-n NEIGHBOURS] [RECIPE [KEY=VALUE...]]
 # Without a recipe: a model of the quickstart's size on random tokens.

@@ -1,4 +1,4 @@
-"""Runs mtrain's and PyTorch's training step in turn and prints medians and ratios. Started by vs_pytorch."""
+"""Alternates training steps of mtrain and PyTorch and prints medians and ratios. Started by vs_pytorch."""
 import argparse
 import importlib.metadata
 import json
@@ -17,14 +17,14 @@ MODELS = {  # family, layers, width, heads, MLP width, vocabulary, batch, sequen
     "llama_124m": dict(family="llama", layers=12, hidden=768, heads=12, ffn=2048, vocab=50304, batch=4, seq=512),
 }
 VARIANTS = ["eager", "eager-tuned", "sdpa", "sdpa-tuned", "compile-tuned"]
-# Memory that is mapped once and on huge pages, instead of anew in every step.
+# Memory is mapped once, on huge pages, instead of again in every step.
 TUNED = {
     "MALLOC_MMAP_THRESHOLD_": "4294967296",
     "MALLOC_TRIM_THRESHOLD_": "8589934592",
     "MALLOC_TOP_PAD_": "268435456",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
-# Settings of a machine that would slow one side down.
+# Environment variables that may slow down one of the two programs.
 FOREIGN = ["OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND"]
 
 
@@ -67,12 +67,12 @@ def run_torch(options, model, dtype, variant):
 
 
 def describe(results, gpu):
-    """Median tokens per second over all steps of all rounds, and the most memory that a round took; nothing when a
+    """Median tokens per second over all steps of all rounds, and the largest memory of a round; None if a
     round failed."""
     if any("error" in r for r in results):
         return None
     seconds = [s for r in results for s in r["step_seconds"]]
-    # On a GPU its memory counts, not the process's.
+    # On a GPU, device memory is compared instead of that of the process.
     memory = [r["tensor_memory"]["bytes"] if gpu and "tensor_memory" in r else r["memory_bytes"] for r in results]
     return results[0]["tokens_per_step"] / statistics.median(seconds), max(memory)
 
@@ -109,9 +109,9 @@ def main():
     parser.add_argument("--models", default="gpt_tiny,llama_tiny,gpt_124m,llama_124m", help="of " + ", ".join(MODELS))
     parser.add_argument("--dtypes", default="fp32,bf16")
     parser.add_argument("--variants", default=",".join(VARIANTS), help="of " + ", ".join(VARIANTS))
-    parser.add_argument("--backend", default="cpu", choices=["cpu", "cuda"], help="where both compute")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each takes its turn")
-    parser.add_argument("--steps", type=int, default=4, help="steps measured in a turn")
+    parser.add_argument("--backend", default="cpu", choices=["cpu", "cuda"], help="the device of both programs")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds")
+    parser.add_argument("--steps", type=int, default=4, help="measured steps per round")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     options.variants = options.variants.split(",")

@@ -1,7 +1,7 @@
 // bench_gemm [threads [tokens out in]]: matrix products at the shapes of training, in the three
 // directions of a linear layer: forward y = x wᵀ (NT), the gradient of x (NN), and the gradient of
-// w added to a float matrix (TN). Prints the median GFLOP/s of each floating type beside those of
-// fp32, measured in turn. With three sizes: of that layer alone. MTRAIN_ISA sets the
+// w added to a float matrix (TN). Prints the median GFLOP/s of each floating type and the ratio to
+// fp32, measured alternately. With three sizes: only that layer. MTRAIN_ISA sets the
 // instruction-set level.
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// Times the order of samples: bench_gpt_index SAMPLES SEQ_LENGTH DOCUMENTS [EPOCHS]
-// Documents have lengths such that EPOCHS of them fill that many samples. Prints one JSON object:
-// seconds, and bytes that the index takes for each sample.
+// Times the order of samples: bench_gpt_index SAMPLES SEQ_LENGTH DOCUMENTS [EPOCHS] The lengths of
+// the documents are such that EPOCHS epochs fill this number of samples. Prints one JSON object:
+// seconds, and bytes of the index per sample.
 #include "mtrain/data/gpt_index.h"
 
 #include <chrono>

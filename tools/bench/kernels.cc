@@ -1,12 +1,12 @@
-// bench_kernels [options]: the kernels of a backend at one Llama's shapes, with their share of a
-// training step, beside what the device reaches in a large product and in adding large arrays, both
-// measured first.
-//   --backend cpu|cuda|…   cpu; others come from the plugins beside this program
+// bench_kernels [options]: times the kernels of a backend at the shapes of one Llama, and their
+// share of a training step, relative to the speed of a large product and of adding large arrays,
+// which are measured first.
+//   --backend cpu|cuda|…   cpu; others are loaded from the plugins next to this program
 //   --model NAME           quickstart (the default), llama8b; or the sizes:
 //   layers,hidden,heads,groups,head_dim,ffn,vocab,seq,batch
 //   --dtype NAME           fp32, bf16, fp16; more than once for several
 //   --threads N            of the CPU
-//   --json FILE            the same as JSON, which torch_kernels.py sets PyTorch beside
+//   --json FILE            the same as JSON, for torch_kernels.py, which adds PyTorch
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -54,7 +54,7 @@ struct Row {
   std::string name;
   double calls, flop, bytes;
   std::function<void()> run;
-  Node torch;  // what PyTorch is to do for the same; undefined: nothing of its own
+  Node torch;  // the corresponding PyTorch operation; undefined: none
   double seconds = 0;
 };
 
@@ -92,7 +92,7 @@ class Suite {
     tensors_.push_back(t);
     return t;
   }
-  /// Small random values, so that nothing overflows: a piece of them again and again.
+  /// Small random values, so that nothing overflows: one block of them, repeated.
   Tensor random(int64_t count, DType dtype) {
     constexpr int64_t kPiece = 1 << 20;
     if (!piece_.defined()) {
@@ -320,7 +320,7 @@ void Suite::elements() {
 }
 
 void Suite::optimizer() {
-  constexpr int64_t kMost = int64_t{1} << 28;  // a part stands for a model that would not fit
+  constexpr int64_t kMost = int64_t{1} << 28;  // a part represents a model that would not fit
   int64_t p = std::min(m_.parameters(), kMost);
   double calls = static_cast<double>(m_.parameters()) / static_cast<double>(p),
          count = static_cast<double>(p);
@@ -385,7 +385,7 @@ Model model_of(const std::string& text) {
     char* end = nullptr;
     *size = std::strtoll(at, &end, 10);
     MT_USER_CHECK(end != at && *size > 0, ErrorClass::usage,
-                  cat("--model: '", text, "' is no model"),
+                  cat("--model: '", text, "' is not a model"),
                   "quickstart, llama8b, or nine sizes: "
                   "layers,hidden,heads,groups,head_dim,ffn,vocab,seq,batch");
     at = *end == ',' ? end + 1 : end;
@@ -397,8 +397,8 @@ Options parse(int argc, char** argv) {
   Options out;
   for (int i = 1; i < argc; ++i) {
     std::string key = argv[i];
-    MT_USER_CHECK(i + 1 < argc, ErrorClass::usage, cat(key, " wants a value"),
-                  "see the head of tools/bench/kernels.cc");
+    MT_USER_CHECK(i + 1 < argc, ErrorClass::usage, cat(key, " needs a value"),
+                  "see the top of tools/bench/kernels.cc");
     std::string value = argv[++i];
     if (key == "--backend")
       out.backend = value;
@@ -423,7 +423,7 @@ Options parse(int argc, char** argv) {
 }
 
 void bench(const Options& options) {
-  // In a build tree and in a bundle the plugins lie beside bin/ or two folders up.
+  // In a build tree and in a bundle the plugins are next to bin/ or two folders up.
   fs::path here = program_directory();
   std::vector<fs::path> folders;
   for (const char* place : {"../lib/mtrain/plugins", "../../lib/mtrain/plugins"})

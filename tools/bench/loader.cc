@@ -1,7 +1,8 @@
-// Times the loading of samples: bench_loader [TOKENS_IN_MILLIONS] [SEQ_LENGTH]. Writes a scratch
-// pair of that many 16-bit ids, in documents of about 1000, and reads it in the gpt dataset's order
-// from the page cache. Prints one JSON object: tokens/s of one thread, and for training steps of 20
-// ms, the milliseconds that a step waits for its batch of 8 samples (median, 99 %, largest).
+// Times the loading of samples: bench_loader [TOKENS_IN_MILLIONS] [SEQ_LENGTH]. Writes a temporary
+// pair with this number of 16-bit ids, in documents of about 1000, and reads it in the gpt
+// dataset's order from the page cache. Prints one JSON object: tokens/s of one thread, and, for
+// training steps of 20 ms, the time in ms that a step waits for its batch of 8 samples (median,
+// 99th percentile, maximum).
 #include "mtrain/data/loader.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Memory of a rank in parallel layouts, measured beside what theory says, as a table in Markdown.
+"""Memory of a rank in parallel layouts, measured and in theory, as a Markdown table.
 
 usage: parallel_memory.py [--mtrain build/bin/mtrain] [--dtype bf16] [--only WORD]
-Each line is a run of `mtrain bench` of two steps over threads; layouts that this build refuses are left out."""
+Each line is a run of `mtrain bench` of two steps over threads; layouts that this build refuses are skipped."""
 import argparse
 import json
 import os
@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, VOCAB, SEQ = 8, 256, 8, 4, 768, 4096, 128
-LAYOUTS = [  # name, settings, what divides parameters, gradients, optimizer state
+LAYOUTS = [  # name, settings, divisors of parameters, gradients, optimizer state
     ("one rank", {}, (1, 1, 1)),
     ("dp4", {"nproc": 4}, (1, 1, 1)),
     ("dp4 zero1", {"nproc": 4, "zero": 1}, (1, 1, 4)),
@@ -45,7 +45,7 @@ def bench(mtrain, path, settings):
     done = subprocess.run([mtrain, "bench", path, *words, "--steps", "2", "--warmup", "1", "--json", "--plain"],
                           capture_output=True, text=True)
     if done.returncode:
-        print(f"{' '.join(words)}: left out: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        print(f"{' '.join(words)}: skipped: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
         return None
     return json.loads(done.stdout)
 
@@ -56,13 +56,13 @@ def main():
     parser.add_argument("--dtype", default="bf16", choices=["fp32", "bf16"])
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    # Bytes per parameter: the values that compute (and, in bf16, float masters), float gradients, two moments.
+    # Bytes per parameter: compute copies (and, in bf16, float master weights), float gradients, two moments.
     values, masters = (2, 4) if options.dtype == "bf16" else (4, 0)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "memory.yaml")
         with open(path, "w") as file:
             file.write(recipe(options.dtype))
-        print("| layout | values and masters | gradients | moments | activations | all | theory of the first three |")
+        print("| layout | parameters and master weights | gradients | moments | activations | total | theory for the first three |")
         print("|---|---|---|---|---|---|---|")
         for name, settings, (cut_p, cut_g, cut_o) in LAYOUTS:
             if options.only not in name:
@@ -71,7 +71,7 @@ def main():
             if seen is None:
                 continue
             n, uses = seen["parameters"], seen["tensor_memory"]["uses"]
-            # Masters are part of what the optimizer shards where values are of another type.
+            # Master weights of another type than the parameters are sharded with the optimizer state.
             theory = n * (values / cut_p + masters / max(cut_p, cut_o) + 4 / cut_g + 8 / cut_o)
             mib = lambda b: f"{b / 2**20:.1f}"
             rest = sum(b for use, b in uses.items() if use not in ("parameters", "gradients", "optimizer"))

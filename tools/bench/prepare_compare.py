@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`mtrain data prepare` beside Megatron's preprocessing, in one run, on the same file and number of workers.
+"""Compares `mtrain data prepare` with Megatron's preprocessing, on the same file and number of workers, in one run.
 
     tools/bench/prepare_compare.py BUILD tokenizer.json TEXT... --megatron FOLDER [--python PYTHON] [--megabytes 40]
 
@@ -86,7 +86,7 @@ def timed(command, **more):
 
 
 def peak_of(command):
-    """MiB of resident memory at most, by GNU time's own wait4."""
+    """Peak resident memory in MiB, measured by wait4 as in GNU time."""
     child = os.posix_spawn(command[0], command, os.environ,
                            file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)])
     _, status, usage = os.wait4(child, 0)
@@ -103,7 +103,7 @@ def main():
     parser.add_argument("--megatron", required=True)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--megabytes", type=float, default=40)
-    parser.add_argument("--peer-megabytes", type=float, default=10, help="the peer gets a shorter file: it takes its time")
+    parser.add_argument("--peer-megabytes", type=float, default=10, help="the peer gets a shorter file, because it is slower")
     parser.add_argument("--eod", type=int, default=50256)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     a = parser.parse_args()
@@ -120,7 +120,7 @@ def main():
                  *a.texts]
         encoder = json.loads(timed(bench)[2])["warm"]
         print(f"{size:.1f} MB of text in {count} documents; the encoder alone, warm, one thread: {encoder:.1f} MB/s\n")
-        print("| workers | mtrain, MB/s | of the encoder, a worker | Megatron, MB/s | ratio | peak of mtrain |")
+        print("| workers | mtrain, MB/s | relative to the encoder alone, per worker | Megatron, MB/s | ratio | mtrain's peak memory |")
         print("|---|---|---|---|---|---|")
         for workers in a.workers:
             best = max(size / json.loads(timed(ours(lines, "a", workers))[2])["seconds"] for _ in range(3))
@@ -134,7 +134,7 @@ def main():
             peer = short_size / peer_seconds
             print(f"| {workers} | {best:.1f} | {100 * best / encoder / workers:.0f} % | {peer:.2f} | {best / peer:.1f} | "
                   f"{peak_of(ours(lines, 'a', workers)):.0f} MiB |")
-        print("\nBoth pairs are the same bytes.")
+        print("\nBoth pairs are byte-identical.")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-// Times a tokenizer plugin: bench_tokenizer PLUGIN_FOLDER NAME PATH DOCUMENT_BYTES TEXT…
-// Prints one JSON object: seconds to load, MB/s of the first pass over the texts (cold word cache),
-// of the best later one (warm), and of the best on two threads. Texts are cut into documents of
-// about so many bytes at line ends.
+// Times a tokenizer plugin: bench_tokenizer PLUGIN_FOLDER NAME PATH DOCUMENT_BYTES TEXT… Prints one
+// JSON object: seconds to load, MB/s of the first pass over the texts (cold word cache), of the
+// best later pass (warm), and of the best pass on two threads. Texts are divided at line ends into
+// documents of about DOCUMENT_BYTES.
 #include "mtrain/data/tokenizer.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Encoding speed beside the PyPI library `tokenizers`, in one run: mtrain, the library, mtrain again.
+"""Compares the encoding speed with that of the PyPI library `tokenizers`, in one run: mtrain, the library, mtrain again.
 
     tools/bench/tokenizer_compare.py BUILD tokenizer.json TEXT... [--document-bytes N]
 
@@ -31,7 +31,7 @@ def ours(build: str, path: str, size: int, texts: list[str]) -> dict:
 
 
 def peer(path: str, docs: list[str], threads: int) -> float:
-    """Seconds of the best of three batch calls, in a process of its own: the number of threads is read at start."""
+    """Seconds of the best of three batch calls, in a separate process, because the number of threads is read at start."""
     code = ("import sys,json,time,tokenizers\n"
             "path,docs=json.load(sys.stdin)\n"
             "t=tokenizers.Tokenizer.from_file(path)\n"

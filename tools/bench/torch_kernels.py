@@ -13,7 +13,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def seconds(call, device, budget=0.1):
-    """Median of a call. On a GPU many are queued, so that launching and waiting do not count."""
+    """Median time of a call. On a GPU many calls are queued, so that the time of launching and waiting is negligible."""
     def wait():
         if device == "cuda":
             torch.cuda.synchronize()
@@ -40,7 +40,7 @@ def made(device, dtype, *shape, grad=False):
 
 
 def product(t, device, dtype):
-    """As a training step has it: the weight's gradient adds up in float, which PyTorch does as a product and an addition."""
+    """As in a training step: the weight's gradient accumulates in float, for which PyTorch needs a product and an addition."""
     m, n, k = t["m"], t["n"], t["k"]
     if t["op"] == "nt":
         a, b = made(device, dtype, m, k), made(device, dtype, n, k)
@@ -99,7 +99,7 @@ def adamw(t, device, _):
 OPS = {"nt": product, "nn": product, "tn": product, "attention": attention, "attention_backward": attention, "rms_norm": norm,
        "rms_norm_backward": norm, "layer_norm": norm, "cross_entropy": cross_entropy, "silu_mul": elements, "add": elements,
        "adamw": adamw}
-COMPILED = {"attention", "rms_norm", "layer_norm", "cross_entropy", "silu_mul", "add"}  # where the compiler has something to do
+COMPILED = {"attention", "rms_norm", "layer_norm", "cross_entropy", "silu_mul", "add"}  # ops that the compiler can improve
 
 
 def measure(t, device, dtype, compiled):

@@ -92,7 +92,7 @@ class Model(nn.Module):
 
 
 def peak_memory():
-    """In bytes. Not getrusage's figure, which starts with that of the process that started this one."""
+    """In bytes. Not from getrusage, whose value includes the memory of the parent process before exec."""
     if DEVICE == "cuda":
         return torch.cuda.max_memory_allocated()
     with open("/proc/self/status") as status:

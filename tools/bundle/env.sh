@@ -1,8 +1,8 @@
-# Sourced by the programs of a bundle: makes the loader find the bundle's libraries, and those of CUDA wherever they lie on
-# this machine. Sets LD_LIBRARY_PATH and MTRAIN_TEST_ROOT. Needs `bundle`, the folder this file lies in.
-# Whatever the loader finds by itself is left to it.
+# Sourced by the programs of a bundle: makes the loader find the bundle's libraries, and those of CUDA wherever they are on
+# this machine. Sets LD_LIBRARY_PATH and MTRAIN_TEST_ROOT. Needs `bundle`, the folder of this file.
+# Libraries that the loader finds by itself are not changed.
 
-# Folders that may hold libraries of CUDA: toolkits, then the wheels of every Python there is.
+# Folders that may hold libraries of CUDA: toolkits, then the wheels of every installed Python.
 cuda_folders() {
   local python site
   printf '%s\n' "${CUDA_HOME:-/usr/local/cuda}"/lib64 "${CUDA_HOME:-/usr/local/cuda}"/lib /usr/local/cuda*/lib64 \
@@ -17,7 +17,7 @@ print("\n".join({sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platli
     "$HOME"/.local/lib/python3*/site-packages/nvidia/*/lib
 }
 
-known() { # known NAME: whether the loader finds it by itself or by what is set
+known() { # known NAME: whether the loader finds it by itself or through LD_LIBRARY_PATH
   local folder
   if { ldconfig -p || /sbin/ldconfig -p; } 2> /dev/null | grep -qF "$1 "; then return 0; fi
   while IFS= read -r -d : folder; do
@@ -26,7 +26,7 @@ known() { # known NAME: whether the loader finds it by itself or by what is set
   return 1
 }
 
-add_library() { # add_library NAME…: finds those the loader would not
+add_library() { # add_library NAME…: adds the folders of libraries that the loader would not find
   local name folder folders=
   for name in "$@"; do
     if known "$name"; then continue; fi
@@ -40,12 +40,12 @@ add_library() { # add_library NAME…: finds those the loader would not
   done
 }
 
-if [[ ${MTRAIN_BUNDLE-} != "$bundle" ]]; then # a program of the bundle that starts another has done this
+if [[ ${MTRAIN_BUNDLE-} != "$bundle" ]]; then # else the program of the bundle that started this one has done it
   LD_LIBRARY_PATH=$bundle/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   if ! LD_LIBRARY_PATH=$LD_LIBRARY_PATH "$bundle/bin/mtrain" --version > /dev/null 2>&1; then
     LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$bundle/lib/spare # a machine without a C++ library
     if ! LD_LIBRARY_PATH=$LD_LIBRARY_PATH "$bundle/bin/mtrain" --version > /dev/null 2>&1; then
-      LD_LIBRARY_PATH=$bundle/lib/spare:$LD_LIBRARY_PATH # … or with one that is too old
+      LD_LIBRARY_PATH=$bundle/lib/spare:$LD_LIBRARY_PATH # … or with an old one
     fi
   fi
   if [[ -e $bundle/lib/mtrain/plugins/backend_cuda.so ]]; then

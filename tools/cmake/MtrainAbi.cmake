@@ -1,4 +1,4 @@
-# Generates mtrain/plugin/abi_hash.h at build time from the public headers; a plugin's stamp carries it.
+# Generates mtrain/plugin/abi_hash.h at build time from the public headers; it is part of a plugin's stamp.
 set_property(GLOBAL PROPERTY MTRAIN_IN_TREE ON)
 set(MT_GENERATED ${CMAKE_BINARY_DIR}/generated)  # the root of generated headers
 set(MT_ABI_HEADER ${MT_GENERATED}/mtrain/plugin/abi_hash.h)

@@ -1,7 +1,7 @@
 # cmake -DROOT=mtrain -DOUTPUT=abi_hash.h -DVERSION=x -P MtrainAbiHash.cmake: writes the hash of every public header.
-# Lines that are comments alone do not count, so that a better comment does not orphan the plugins built before it.
+# Comment-only lines do not count, so that a changed comment does not make existing plugins incompatible.
 file(GLOB_RECURSE headers RELATIVE ${ROOT} ${ROOT}/*.h)
-list(FILTER headers EXCLUDE REGEX "^cpu/kernels/")  # no plugin sees them
+list(FILTER headers EXCLUDE REGEX "^cpu/kernels/")  # plugins cannot include them
 list(SORT headers)
 set(all "")
 foreach(header IN LISTS headers)

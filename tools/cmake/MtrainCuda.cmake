@@ -1,4 +1,4 @@
-# MT_CUDA=AUTO|ON|OFF and what the CUDA plugins share: architectures, flags, cuDNN. Sets MT_CUDA_FOUND, MT_CUDNN_LIBRARY.
+# MT_CUDA=AUTO|ON|OFF and common settings of the CUDA plugins: architectures, flags, cuDNN. Sets MT_CUDA_FOUND, MT_CUDNN_LIBRARY.
 set(MT_CUDA AUTO CACHE STRING "build the CUDA backend: AUTO where nvcc is found, ON, OFF")
 set_property(CACHE MT_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(MT_CUDA_ARCHITECTURES "80-real;90a-real;100a-real" CACHE STRING "GPU architectures: A100, H100 and H200, B200")
@@ -6,7 +6,7 @@ set(MT_CUDA_FOUND FALSE)
 if(NOT MT_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "MT_CUDA=${MT_CUDA}: one of AUTO, ON, OFF")
 endif()
-# The host half of a .cu file is not instrumented, and a plugin must be as its host is.
+# The host part of a .cu file is not instrumented, and a plugin must be built with the same instrumentation as its host.
 if(MT_CUDA STREQUAL "OFF" OR (MT_CUDA STREQUAL "AUTO" AND MT_SANITIZE))
   return()
 endif()
@@ -36,7 +36,7 @@ set(CMAKE_CUDA_STANDARD 20)
 set(MT_CUDA_FOUND TRUE)
 
 find_path(MT_CUDNN_INCLUDE cudnn_backend.h HINTS ${CUDNN_ROOT}/include ${CUDAToolkit_INCLUDE_DIRS})
-# Python's wheels ship the versioned name alone.
+# Python's wheels contain only the versioned name.
 find_library(MT_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDNN_ROOT}/lib ${CUDAToolkit_LIBRARY_DIR})
 if(MT_CUDNN_INCLUDE AND MT_CUDNN_LIBRARY)
   add_library(mtrain_cudnn INTERFACE)
@@ -48,7 +48,7 @@ else()
   message(STATUS "plugin backend/cuda: without cuDNN, attention runs on plain kernels (set CUDNN_ROOT)")
 endif()
 
-# Flags of a target with .cu files. Options for g++ alone reach nvcc's host compiler through -Xcompiler where they matter.
+# Flags of a target with .cu files. Options that are only for g++ reach nvcc's host compiler through -Xcompiler where needed.
 function(mt_cuda_options target)
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -lineinfo -Xfatbin=-compress-all -Xptxas=-v

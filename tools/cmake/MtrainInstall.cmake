@@ -1,5 +1,5 @@
 # cmake --install: bin/mtrain, lib/libmtrain_core.so, lib/mtrain/plugins, include/mtrain, share/mtrain, share/doc, share/man, and the
-# package that find_package(mtrain) reads. Everything is found relative to where it lies, so the whole tree may be moved.
+# package that find_package(mtrain) reads. All paths are relative, so the whole tree may be moved.
 # The build tree has the same package: -Dmtrain_DIR=<build>.
 include(CMakePackageConfigHelpers)
 set(MT_PACKAGE_DIR lib/cmake/mtrain)
@@ -11,7 +11,7 @@ install(TARGETS mtrain mtrain_core EXPORT mtrainTargets RUNTIME DESTINATION bin 
 install(EXPORT mtrainTargets NAMESPACE mtrain:: DESTINATION ${MT_PACKAGE_DIR})
 export(EXPORT mtrainTargets NAMESPACE mtrain:: FILE ${CMAKE_BINARY_DIR}/mtrainTargets.cmake)
 
-if(NOT CMAKE_CROSSCOMPILING)  # the program writes the pages of its commands itself
+if(NOT CMAKE_CROSSCOMPILING)  # mtrain writes the manual pages of its commands
   install(CODE "execute_process(COMMAND $<TARGET_FILE:mtrain> -q help --man -o ${CMAKE_BINARY_DIR}/man COMMAND_ERROR_IS_FATAL ANY)")
   install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION share/man/man1)
 endif()
@@ -23,7 +23,7 @@ foreach(folder recipes schemas)
   endif()
 endforeach()
 install(DIRECTORY ${CMAKE_BINARY_DIR}/share/mtrain/data DESTINATION share/mtrain OPTIONAL)
-# Documentation lies as in the source tree, so that its links lead on.
+# Documentation is placed as in the source tree, so that its links work.
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs ${CMAKE_SOURCE_DIR}/examples DESTINATION share/doc/mtrain)
 install(FILES ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/mtrain)
 install(FILES ${CMAKE_SOURCE_DIR}/recipes/README.md DESTINATION share/doc/mtrain/recipes)
@@ -42,7 +42,7 @@ foreach(file package/mtrainConfig.cmake package/mtrainConfigVersion.cmake)
 endforeach()
 configure_file(${CMAKE_SOURCE_DIR}/tools/cmake/MtrainPlugin.cmake ${CMAKE_BINARY_DIR}/MtrainPlugin.cmake COPYONLY)
 
-# cpack -G "TGZ;DEB": one package of all. What a .deb depends on is read from its binaries.
+# cpack -G "TGZ;DEB": one package. The dependencies of the .deb are read from its binaries.
 set(CPACK_PACKAGE_NAME mtrain)
 set(CPACK_PACKAGE_VENDOR mtrain)
 set(CPACK_PACKAGE_CONTACT "mtrain developers <mtrain@localhost>")

@@ -2,7 +2,7 @@
 # root of the repository. The test `layers` checks that a layer includes only what it depends on; the test of a layer links
 # nothing else, so a call into a higher layer does not link.
 define_property(GLOBAL PROPERTY MT_LAYERS BRIEF_DOCS "the layers" FULL_DOCS "the layers, lowest first")
-define_property(GLOBAL PROPERTY MT_OBJECTS BRIEF_DOCS "further objects" FULL_DOCS "objects of a layer that its library does not hold")
+define_property(GLOBAL PROPERTY MT_OBJECTS BRIEF_DOCS "further objects" FULL_DOCS "objects of a layer that its library does not contain")
 define_property(GLOBAL PROPERTY MT_LIBRARIES BRIEF_DOCS "what they link" FULL_DOCS "third-party libraries of the layers")
 
 function(mt_layer name)

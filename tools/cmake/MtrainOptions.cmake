@@ -1,13 +1,13 @@
 # Compiler, hardening and sanitizer flags shared by every target of the tree, and the dependencies.
 add_library(mtrain_options INTERFACE)
-# Jumps that an attacker bends are caught by the processor: by a flag of its own on each.
+# Control-flow protection by the processor, with a different flag on each.
 set(branch_protection)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(branch_protection -fcf-protection=full)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   set(branch_protection -mbranch-protection=standard)
 endif()
-# For C++ alone: nvcc takes none of them as they are (MtrainCuda.cmake).
+# Only for C++: nvcc does not accept these flags directly (MtrainCuda.cmake).
 set(flags -Wall -Wextra -Werror -Wformat=2 -Werror=format-security -Wimplicit-fallthrough -Wnon-virtual-dtor -Woverloaded-virtual
   -Wno-missing-field-initializers
   -fstack-protector-strong -fstack-clash-protection ${branch_protection} -fno-math-errno -ffp-contract=on)
@@ -17,7 +17,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(mtrain_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>")
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  # `omp simd` is a wish; clang warns where its vectorizer does not follow it.
+  # `omp simd` is only a request; clang warns if its vectorizer does not follow it.
   target_compile_options(mtrain_options INTERFACE -Wno-pass-failed)
 endif()
 target_compile_definitions(mtrain_options INTERFACE _GLIBCXX_ASSERTIONS BOOST_DLL_USE_STD_FS)
@@ -28,7 +28,7 @@ endif()
 if(MT_SANITIZE)
   target_compile_options(mtrain_options INTERFACE -fsanitize=${MT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   target_link_options(mtrain_options INTERFACE -fsanitize=${MT_SANITIZE})
-  # What the sanitizers insert hides initialisations from g++'s analysis (its manual says so); other builds keep it.
+  # Sanitizer instrumentation hides initializations from g++'s analysis (see its manual); other builds keep the warning.
   target_compile_options(mtrain_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 
@@ -58,7 +58,7 @@ target_link_libraries(mtrain_pcre2 INTERFACE ${MT_PCRE2_LIBRARY})
 
 # The folders, relative to the file itself, in which a program or library of the tree finds its own libraries: the same in the
 # build tree and installed. CMake would otherwise append an empty entry to the build tree's list, as room for the installed one,
-# and an empty entry is the working folder of whoever runs the file.
+# and an empty entry means the current working folder.
 function(mt_runpath target folders)
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "${folders}" BUILD_WITH_INSTALL_RPATH ON)
 endfunction()

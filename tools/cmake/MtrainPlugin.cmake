@@ -1,5 +1,5 @@
-# mtrain_add_plugin(NAME KIND kind SOURCES … [LIBS …]): builds <kind>_<name>.so and, beside it, the sidecar
-# <kind>_<name>.json with the schema of its settings. The same text serves this tree and, through find_package(mtrain),
+# mtrain_add_plugin(NAME KIND kind SOURCES … [LIBS …]): builds <kind>_<name>.so and, next to it, the sidecar
+# <kind>_<name>.json with the schema of its settings. This file is used by this tree and, through find_package(mtrain),
 # projects outside it.
 
 function(mtrain_add_plugin name)
@@ -28,13 +28,13 @@ function(mtrain_add_plugin name)
   endif()
 endfunction()
 
-# The library alone, without its sidecar.
+# Only the library, without its sidecar.
 function(mtrain_add_plugin_library target file sources libs)
   add_library(${target} MODULE ${sources})
   set_target_properties(${target} PROPERTIES PREFIX "" SUFFIX ".so" OUTPUT_NAME ${file}
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON CXX_EXTENSIONS OFF)
   target_link_libraries(${target} PRIVATE mtrain::core ${libs})
-  # The build id tells whether a sidecar belongs to the file beside it, also after strip and a changed RPATH.
+  # The build id identifies the file to which a sidecar belongs, also after strip and a changed RPATH.
   target_link_options(${target} PRIVATE -Wl,--no-undefined -Wl,--build-id=sha1 -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
   get_property(in_tree GLOBAL PROPERTY MTRAIN_IN_TREE)
   if(in_tree)
@@ -48,11 +48,11 @@ function(mtrain_add_plugin_library target file sources libs)
   endif()
 endfunction()
 
-# A step after linking that asks the mtrain executable for the schema. `mtrain` runs on the machine that builds, through
-# CMAKE_CROSSCOMPILING_EMULATOR where there is one; otherwise the sidecar is to be written on the target machine.
+# A step after linking in which the mtrain executable writes the schema. `mtrain` runs on the machine that builds, through
+# CMAKE_CROSSCOMPILING_EMULATOR where there is one; otherwise the sidecar must be written on the target machine.
 function(mtrain_write_sidecar target)
   if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
-    message(STATUS "${target}: cross-compiled without an emulator; run `mtrain plugins export-schema FILE.so` where it runs")
+    message(STATUS "${target}: cross-compiled without an emulator; run `mtrain plugins export-schema FILE.so` on the target machine")
     return()
   endif()
   add_custom_command(TARGET ${target} POST_BUILD

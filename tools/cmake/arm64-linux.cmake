@@ -12,7 +12,7 @@ get_filename_component(CMAKE_SYSROOT "${MT_SYSROOT}" ABSOLUTE)
 if(NOT EXISTS ${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
   message(FATAL_ERROR "no arm64 libraries in ${CMAKE_SYSROOT}: run `tools/setup.sh --cross arm64`, or set MT_SYSROOT")
 endif()
-# Programs are this machine's; what is linked is never this machine's.
+# Programs come from this machine; libraries and headers come only from the sysroot.
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
@@ -20,7 +20,7 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CMAKE_SYSROOT})
 set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/pkgconfig:${CMAKE_SYSROOT}/usr/share/pkgconfig)
 
-# Built programs run here in an emulator: the sidecars of plugins are written so, and ctest starts tests so. The processor
+# Built programs run on this machine in an emulator, to write the sidecars of plugins and to run tests with ctest. The processor
 # is that of Graviton2, which has none of the later extensions (SVE, bf16, pointer authentication).
 find_program(MT_QEMU NAMES qemu-aarch64 qemu-aarch64-static)
 if(MT_QEMU)

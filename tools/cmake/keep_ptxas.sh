@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Launcher of nvcc: runs the command and keeps what ptxas says of each kernel in OBJECT.ptxas; the rest of its words pass on.
+# Launcher of nvcc: runs the command and writes ptxas's output for each kernel to OBJECT.ptxas; other output is passed through.
 set -u
 object=
 previous=

@@ -1,8 +1,8 @@
-# How gpu_check runs its steps and tells of them. Sourced. A step is a function step_NAME (dashes as underscores) that returns 0 (right), 1
+# Runs the steps of gpu_check and reports them. Sourced. A step is a function step_NAME (dashes as underscores) that returns 0 (right), 1
 # (wrong), or 2 (not available here), and may set `figure`, one short line. Its output goes to $out/NAME.log.
 names=() outcomes=() seconds=() figures=()
 
-# The steps that --quick leaves out, and those that --only names.
+# Applies --quick, which skips slow steps, and --only.
 wanted() {
   if [[ -n $only ]]; then [[ ,$only, == *,$1,* ]]; return; fi
   ! ((quick)) || [[ " ${slow_steps[*]} " != *" $1 "* ]]
@@ -23,7 +23,7 @@ take() { # take NAME
   printf '%-14s %4d s  %s\n' "$outcome" "$((SECONDS - begin))" "$figure"
 }
 
-# limited SECONDS COMMAND…: status 124 when it takes longer.
+# limited SECONDS COMMAND…: status 124 if it takes longer.
 limited() { timeout --kill-after=10 "$@"; }
 
 json_text() { # json_text STRING: quoted
@@ -55,7 +55,7 @@ write_json() { # write_json FILE
   } > "$1"
 }
 
-# The last of all; its status is the program's.
+# The final report; its status is that of the program.
 print_table() {
   local i wrong=0
   printf '\n%s, %d s\n%-18s %-14s %6s  %s\n' "$device" "$((SECONDS - started))" step outcome s figure

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpu_check's own test: runs it with made-up programs that are right, wrong, slow or refuse, and looks at its table, JSON and status.
+# Tests gpu_check with fake programs that are right, wrong, slow or refuse to run, and checks its table, JSON and status.
 # self_test.sh PATH_OF_GPU_CHECK
 set -u
 gpu_check=$1
@@ -59,15 +59,15 @@ END
 mtrain_program "$h200" 2.51
 check --quick
 status=$?
-expect "status $status where all is right" test "$status" -eq 0
+expect "status $status although all is right" test "$status" -eq 0
 expect "no table line for contract" grep -qE '^contract +right +[0-9]+ +21 cases, 4096 checks' "$work/said"
 expect "layouts that a rule refuses are not 'not available'" grep -qE '^layouts +not available' "$work/said"
 expect "the losses are not compared" has "$work/said" 'cuda 2.51000, cpu 2.50000'
-expect "graphs are not held against steps without" grep -qE '^training-graphs +right +[0-9]+ +step 12.50000 ms' "$work/said"
+expect "graphs are not compared with steps without" grep -qE '^training-graphs +right +[0-9]+ +step 12.50000 ms' "$work/said"
 expect "rates of kernels are missing" has "$work/said" 'product 790 TFLOP/s, copy 4300 GB/s; up 700 TFLOP/s'
 expect "--quick ran a slow step" test ! -e "$work/out/bench-step.log"
 if command -v python3 > /dev/null 2>&1; then
-  expect "gpu_check.json is no JSON" python3 - "$work/out/gpu_check.json" << 'END'
+  expect "gpu_check.json is not valid JSON" python3 - "$work/out/gpu_check.json" << 'END'
 import json, sys
 seen = json.load(open(sys.argv[1]))
 outcomes = {s["name"]: s["outcome"] for s in seen["steps"]}
@@ -91,7 +91,7 @@ mtrain_program "$h200" 2.51 2.5100001
 check --only training-graphs
 status=$?
 expect "status $status where graphs change a loss" test "$status" -eq 1
-expect "a changed loss is not told" has "$work/said" 'losses are not those without graphs'
+expect "a changed loss is not reported" has "$work/said" 'losses are not those without graphs'
 
 mtrain_program "$h200" 2.7
 check --only training
@@ -114,7 +114,7 @@ expect "more than one line, or not why there is no GPU" grep -qx 'gpu_check: no 
 
 check --only nonsense
 status=$?
-expect "status $status for a step that is none" test "$status" -eq 2
+expect "status $status for an unknown step" test "$status" -eq 2
 
 if ((faults)); then echo "gpu_check's self-test: $faults faults"; exit 1; fi
 echo "gpu_check's self-test: right"

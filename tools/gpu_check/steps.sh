@@ -1,14 +1,14 @@
-# The steps of gpu_check, in order: first whether it is right, then how fast. Sourced; see report.sh for what a step is.
+# The steps of gpu_check, in order: first correctness, then speed. Sourced; report.sh defines what a step is.
 all_steps=(contract small-products golden layouts training training-graphs training-fp8 sanitizer bench-kernels bench-step
   bench-step-fp8 bench-torch bench-torch-step)
 slow_steps=(sanitizer training-fp8 bench-step bench-step-fp8 bench-torch bench-torch-step)
 
-# What doctest's last lines say: "214 cases, 91734 checks".
+# A summary of doctest's last lines: "214 cases, 91734 checks".
 counted() {
   sed -n 's/^\[doctest\] test cases: *\([0-9]*\) .*/\1/p; s/^\[doctest\] assertions: *\([0-9]*\) .*/\1/p' "$1" |
     paste -sd' ' | awk '{print $1 " cases, " $2 " checks"}'
 }
-doctest() { # doctest PROGRAM SECONDS [ARGUMENTS]: 2 where it was not built
+doctest() { # doctest PROGRAM SECONDS [ARGUMENTS]: 2 if it was not built
   local program=$programs/$1 limit=$2 status
   shift 2
   [[ -x $program ]] || { figure="no $(basename "$program")"; return 2; }
@@ -20,13 +20,13 @@ doctest() { # doctest PROGRAM SECONDS [ARGUMENTS]: 2 where it was not built
   ((status == 0))
 }
 
-# Every op of the contract and every kernel against its definition and the CPU's, in all types.
+# Compares every op of the contract and every kernel with its definition and the CPU's, in all types.
 step_contract() { doctest test_cuda 150 --source-file-exclude='*training_test*,*small_*'; }
 step_small_products() { doctest test_cuda 90 --source-file='*small_*'; }
-# Values of other people's programs.
+# Compares with values of other implementations.
 step_golden() { MTRAIN_TEST_BACKEND=cuda doctest test_golden 90; }
 
-# Layouts over ranks that are threads and share this GPU; a build whose rules refuse that says so.
+# Layouts over thread ranks that share this GPU; reports if the rules of this build refuse that.
 step_layouts() {
   local status only=(--pairwise)
   if ((quick)); then only=(--only dp2); fi
@@ -35,14 +35,14 @@ step_layouts() {
   status=$?
   cat "$work/layouts.log"
   if grep -qE 'device-comm|exchange host memory|not available' "$work/layouts.log"; then
-    figure="this build does not lay out several ranks on one GPU"
+    figure="this build does not support several ranks on one GPU"
     return 2
   fi
   figure=$(grep -E 'layouts?' "$work/layouts.log" | tail -n 1 | cut -c1-70)
   ((status == 0))
 }
 
-# The quickstart on made-up tokens, where its text is not there.
+# The quickstart on synthetic tokens, if its text does not exist.
 made_up=('~dataset.path' '~dataset.split' dataset.type=mock)
 # train BACKEND NAME [SETTINGS]: the quickstart's model; its losses are in $work/NAME/metrics.jsonl.
 train() {
@@ -54,7 +54,7 @@ choose_text() {
   text=()
   if [[ ! -s $root/data/quickstart/corpus.bin ]]; then text=("${made_up[@]}"); fi
 }
-# last_loss NAME [KEY]: the mean of the last five values of KEY ("loss"), so that one batch does not decide.
+# last_loss NAME [KEY]: the mean of the last five values of KEY ("loss"), so that a single batch does not dominate.
 last_loss() {
   sed -n "s/.*\"${2:-loss}\":\([0-9.eE+-]*\).*/\1/p" "$work/$1/metrics.jsonl" | tail -n 5 |
     awk '{sum += $1; ++n} END {if (n) printf "%.5f", sum / n}'
@@ -75,7 +75,7 @@ step_training() {
   close "$gpu" "$cpu" 0.01
 }
 
-# CUDA graphs change no bit; what they change is the time of a step.
+# CUDA graphs must not change results, only the time of a step.
 all_losses() { sed -n 's/.*"loss":\([0-9.eE+-]*\).*/\1/p' "$work/$1/metrics.jsonl"; }
 step_training_graphs() {
   local name count
@@ -92,7 +92,7 @@ step_training_graphs() {
   fi
 }
 
-# FP8 on the unit where there is one: the loss of bf16 within 2 %.
+# FP8 on the device's unit, if it has one: the loss must be within 2 % of bf16's.
 step_training_fp8() {
   local recipe plain loss all=0
   choose_text
@@ -153,7 +153,7 @@ step_bench_step_fp8() {
   bench_step bench_llama8b_slice_fp8 step_fp8
 }
 
-# PyTorch on the same shapes, where a Python with it is there.
+# PyTorch on the same shapes, if a Python with PyTorch is installed.
 torch_python() {
   local python
   for python in python3 /opt/*/.venv/bin/python3 "${VIRTUAL_ENV-}/bin/python3"; do
