@@ -64,7 +64,7 @@ TEST_CASE("tcp greeting: with another secret neither believes the other, and bot
   CHECK(has(called.reason(), "does not know the secret that this rank has from the test"));
   CHECK(caller.state() == State::refused);
   CHECK(caller.verdict() == Verdict::unproven);
-  CHECK(has(caller.reason(), "another secret"));
+  CHECK(has(caller.reason(), "a different secret"));
 }
 
 TEST_CASE("tcp greeting: a refusal says its reason") {

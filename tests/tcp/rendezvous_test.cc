@@ -163,10 +163,10 @@ TEST_CASE(
   };
   refused(place_of(1, 2, "a secret of somebody else"), "rank 1 is refused by rank 0 at 127.");
   refused(place_of(1, 2, "a secret of somebody else"),
-          "it has another secret\ngive all ranks the same MTRAIN_JOB_SECRET");
+          "it has a different secret\nuse the same MTRAIN_JOB_SECRET");
   Place other = place_of(1, 2);
   other.job = "another";
-  refused(other, "it belongs to another job\ngive each job a MASTER_PORT of its own");
+  refused(other, "it belongs to another job\nuse a different MASTER_PORT for each job");
   ranks.start(1);
   ranks.check_all();
 }
@@ -176,8 +176,8 @@ TEST_CASE("tcp: ranks of one job that do not fit together end it, and both sides
     Place place;
     const char* part;
   };
-  for (const Case& one : {Case{place_of(1, 4), "rank 1 of 4 came to rank 0 of 3"},
-                          Case{place_of(1, 3), "two processes say that they are rank 1"}}) {
+  for (const Case& one : {Case{place_of(1, 4), "rank 1 of 4 connected to rank 0 of 3"},
+                          Case{place_of(1, 3), "two processes claim to be rank 1"}}) {
     Ranks ranks(3);
     ranks.start(0);
     std::vector<Socket> held;
@@ -206,7 +206,7 @@ TEST_CASE("tcp: a rank that goes away after its greeting is missed at once") {
     hear(socket, 40);
   }
   CHECK(has(message_of(ErrorClass::peer, [&] { ranks.met[0].get(); }),
-            "rank 2 went away before all had come"));
+            "rank 2 disconnected before all ranks had connected"));
   Ranks other(3);  // and so is the first one
   other.start(1);
   {
@@ -223,16 +223,17 @@ TEST_CASE("tcp: a rank that goes away after its greeting is missed at once") {
     say(socket, std::string(greeting.unsent()));
   }
   CHECK(has(message_of(ErrorClass::peer, [&] { other.met[0].get(); }),
-            "rank 0 went away before all had come"));
+            "rank 0 disconnected before all ranks had connected"));
 }
 
 TEST_CASE(
     "tcp: what listens at the port and is no rank of this job is named, and a rank that nobody "
     "answers says so") {
   Address where = resolve(place_of(0, 2).address, 23456)[0];
-  for (auto [words, part] : {std::pair{std::string("SSH-2.0-something that listens there"),
-                                       "what listens there is no rank of this mtrain"},
-                             std::pair{std::string(), "it closes the connection"}}) {
+  for (auto [words, part] :
+       {std::pair{std::string("SSH-2.0-something that listens there"),
+                  "the process that listens there is not a rank of this mtrain"},
+        std::pair{std::string(), "it closes the connection"}}) {
     Socket listener = listen_at(where);
     REQUIRE(listener.open());
     ::fcntl(listener.get(), F_SETFL, 0);
@@ -243,7 +244,8 @@ TEST_CASE(
     socket.close();
     std::string message = message_of(words.empty() ? ErrorClass::peer : ErrorClass::config,
                                      [&] { ranks.met[0].get(); });
-    CHECK_MESSAGE(has(message, words.empty() ? "waited in vain for rank 0 (127." : part), message);
+    CHECK_MESSAGE(has(message, words.empty() ? "timed out while waiting for rank 0 (127." : part),
+                  message);
   }
 }
 
@@ -255,8 +257,8 @@ TEST_CASE(
   ranks.start(place);
   std::string message = message_of(ErrorClass::peer, [&] { ranks.met[0].get(); });
   CHECK_MESSAGE(has(message,
-                    "waited in vain for rank 0 (no-such-rank.invalid port 23456: the address "
-                    "'no-such-rank.invalid' is not"),
+                    "timed out while waiting for rank 0 (no-such-rank.invalid port 23456: the "
+                    "address 'no-such-rank.invalid' cannot be"),
                 message);
   place.rank = 0;
   CHECK(has(message_of(ErrorClass::config, [&] { meet(place, ranks.limits); }),
@@ -287,7 +289,7 @@ TEST_CASE("tcp: a job's own ranks are not too many that arrive at once") {
   CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }),
             "it has no place for this rank"));
   CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }),
-            "rank 1 of 4 came to rank 0 of 400"));
+            "rank 1 of 4 connected to rank 0 of 400"));
 }
 
 TEST_CASE("tcp: who hangs up before the answer and calls again keeps its place") {
@@ -334,7 +336,7 @@ TEST_CASE("tcp: a rank that has proven itself waits for the answer longer than f
   say(socket, std::string(greeting.unsent()));
   socket.close();
   CHECK(has(message_of(ErrorClass::peer, [&] { ranks.met[0].get(); }),
-            "rank 0 went away before all had come"));
+            "rank 0 disconnected before all ranks had connected"));
 }
 
 TEST_CASE("tcp: connections are served where a process may open fewer files than there are ranks") {
@@ -354,13 +356,13 @@ TEST_CASE("tcp: connections are served where a process may open fewer files than
   CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }),
             "it has no place for this rank"));
   CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }),
-            "rank 1 of 4 came to rank 0 of 100"));
+            "rank 1 of 4 connected to rank 0 of 100"));
 }
 
 TEST_CASE("tcp: of very many ranks that are missing some are named") {
   std::string message = message_of(
       ErrorClass::peer, [] { meet(place_of(0, 400), {.whole = 20ms, .greeting = 10h}); });
-  CHECK_MESSAGE(has(message, "waited in vain for ranks 1, 2, 3"), message);
+  CHECK_MESSAGE(has(message, "timed out while waiting for ranks 1, 2, 3"), message);
   CHECK_MESSAGE(has(message, " 16 and 383 more to come"), message);
 }
 

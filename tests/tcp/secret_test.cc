@@ -101,7 +101,7 @@ TEST_CASE(
     refused("chmod 600 " + own.string());
   }
   write_secret(own, "too short", 0600);
-  refused("has 9 characters, and 16 to 4096 are wanted");
+  refused("has 9 characters, but 16 to 4096 are required");
   write_secret(own, std::string(4097, 'x'), 0600);
   refused("more than 4096");
   fs::remove(own);
@@ -148,7 +148,7 @@ TEST_CASE("tcp secret: ranks of one machine need no home") {
   ::setenv("HOME", "/proc/nothing/can/be/made/here", 1);
   std::string elsewhere = message_of(ErrorClass::config, [] { find_secret(); });
   CHECK_MESSAGE(
-      has(elsewhere, "cannot make the job's secret in the file /proc/nothing/can/be/made/here"),
+      has(elsewhere, "cannot create the job's secret in the file /proc/nothing/can/be/made/here"),
       elsewhere);
   CHECK(fs::is_empty(runtime));
   Secret made = find_secret(true);

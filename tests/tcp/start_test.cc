@@ -55,7 +55,7 @@ TEST_CASE("tcp: a rank that is gone between the greeting and the watch ends the 
         });
         // The others may be gone for the same reason when this one looks, or before all have met.
         return has(message, " went away while the ranks started") ||
-                       has(message, " went away before all had come")
+                       has(message, " disconnected before all ranks had connected")
                    ? 15
                    : 1;
       }));

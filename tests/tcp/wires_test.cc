@@ -105,13 +105,14 @@ TEST_CASE("tcp wires: lengths that nobody agreed on are refused before there is 
         Case{{.channel = 1, .bytes = (uint64_t{1} << 30) + 1, .tag = 1, .kind = kOffer},
              "an offer of 1073741825 bytes"},
         Case{{.channel = 7, .bytes = 101, .tag = 3, .kind = kMessage},
-             "101 bytes where 100 are wanted"},
+             "101 bytes where 100 are expected"},
         Case{{.channel = 7, .bytes = 100000, .tag = 3, .kind = kOffer},
-             "100000 bytes where 100 are wanted"},
-        Case{{.channel = 7, .bytes = 1, .tag = 3, .kind = kGive}, "what nobody asked for"},
-        Case{{.channel = 7, .offer = 1, .tag = 3, .kind = kTake}, "for what was not offered to it"},
-        Case{{.channel = 7, .tag = 3, .kind = kEnd + 1}, "what is not a message"},
-        Case{{.channel = 7, .tag = 3, .kind = 0}, "what is not a message"}}) {
+             "100000 bytes where 100 are expected"},
+        Case{{.channel = 7, .bytes = 1, .tag = 3, .kind = kGive}, "a message without a receiver"},
+        Case{{.channel = 7, .offer = 1, .tag = 3, .kind = kTake},
+             "for a message that was not offered to it"},
+        Case{{.channel = 7, .tag = 3, .kind = kEnd + 1}, "invalid message data"},
+        Case{{.channel = 7, .tag = 3, .kind = 0}, "invalid message data"}}) {
     INFO(one.part);
     Pair pair;
     Memory memory(100);
@@ -132,7 +133,7 @@ TEST_CASE("tcp wires: what came before it was asked for is held to what is wante
                kind == kMessage ? std::string(101, 'x') : "");
     pair.wires->pump();
     CHECK(has(message_of(ErrorClass::peer, [&] { pair.wires->receive(memory.request(3)); }),
-              "101 bytes where 100 are wanted"));
+              "101 bytes where 100 are expected"));
     CHECK(memory.untouched_behind());
   }
   Pair pair;  // one number for two offers
@@ -141,7 +142,7 @@ TEST_CASE("tcp wires: what came before it was asked for is held to what is wante
     pair.write({.channel = 7, .bytes = kLong, .offer = 4, .tag = 3, .kind = kOffer});
   pair.wires->receive(first.request(3));
   pair.wires->receive(second.request(3));
-  pair.refused("one offer twice");
+  pair.refused("a repeated offer");
 }
 
 TEST_CASE("tcp wires: no status with which a rank ends the others is success") {

@@ -38,7 +38,7 @@ DeviceFault describe_fault(cudaError_t status, const char* what) {
           "this build has no kernels for this GPU: configure with -DMT_CUDA_ARCHITECTURES=native"};
     default:
       return {text,
-              "see `dmesg` and `nvidia-smi` for what the driver says, then resume from the last "
+              "see `dmesg` and `nvidia-smi` for the driver's report, then resume from the last "
               "checkpoint"};
   }
 }

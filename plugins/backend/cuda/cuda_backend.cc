@@ -47,7 +47,7 @@ const KernelTable& CudaBackend::kernels() const {
   return kernels_;
 }
 
-// `then` runs work that it gets from now on after the work that `first` has got so far.
+// Work queued on `then` from now on runs after the work queued on `first` so far.
 void CudaBackend::order(cudaStream_t first, cudaStream_t then) {
   if (first == then) return;
   if (!ordering_) ordering_ = api_.make_event();

@@ -87,7 +87,7 @@ DevicePool::Block* DevicePool::find_free(size_t bytes, StreamHandle stream) {
 }
 
 // A whole free segment of another stream moves to this stream, after the other one's work. Parts of
-// a segment do not, since their neighbours would belong to another stream.
+// a segment do not, since adjacent parts would belong to another stream.
 DevicePool::Block* DevicePool::steal(size_t bytes, StreamHandle stream) {
   for (auto& [owner, list] : free_) {
     if (owner == stream) continue;
@@ -135,7 +135,7 @@ void DevicePool::cut(Block* block, size_t bytes) {
 
 void DevicePool::give(void* data, StreamHandle stream) {
   auto found = blocks_.find(data);
-  MT_CHECK(found != blocks_.end() && !found->second->free, "memory given back that was not taken");
+  MT_CHECK(found != blocks_.end() && !found->second->free, "freed memory is not from this pool");
   Block* block = found->second.get();
   figures_.in_use -= block->bytes;
   if (stream == block->stream) return release(block);

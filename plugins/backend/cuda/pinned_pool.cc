@@ -48,7 +48,7 @@ void PinnedPool::give(void* piece, StreamHandle stream) {
     p.taken = false, p.pending = true;
     return;
   }
-  MT_CHECK(false, "a piece that is not of this pool");
+  MT_CHECK(false, "a buffer that is not from this pool");
 }
 
 }  // namespace mtrain::cuda

@@ -1,4 +1,4 @@
-// Fused attention through cuDNN's graph API: graphs of plain operations that the library recognises
+// Fused attention through cuDNN's graph API: graphs of plain operations that the library recognizes
 // and compiles to one kernel (its "scaled dot-product attention" pattern). For one thread at a
 // time.
 #pragma once

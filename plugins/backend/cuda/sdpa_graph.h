@@ -1,4 +1,4 @@
-// The operation graphs of attention forward and backward that cuDNN recognises and compiles to one
+// The operation graphs of attention forward and backward that cuDNN recognizes and compiles to one
 // kernel (Dao 2023, arXiv:2307.08691). Pure functions: no device, no memory.
 //
 // The mapping of a call to the library. Our query heads are in groups that share a key head, and

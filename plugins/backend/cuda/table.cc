@@ -10,7 +10,8 @@ namespace mtrain::cuda {
 
 namespace {
 
-// Both wait for company (pending.h). A norm's result is there when the stream has been waited for.
+// Both are held back for a joint launch (pending.h). A norm's result is available after the host
+// has waited for the stream.
 void adamw(CudaStream& stream, const AdamWArgs& args) {
   stream.join_lanes();
   stream.pending().add(args);
@@ -22,7 +23,7 @@ void squared_norm(CudaStream& stream, const SquaredNormArgs& args) {
   MT_CHECK(stream.pending().add(args), "no slot for a norm");
 }
 
-/// Whether a kernel is one launch, or a function of the stream.
+/// Whether a kernel is a single launch, or a function of the stream.
 template <class Kernel, class Args>
 constexpr bool kLaunched = std::is_invocable_v<Kernel, const Launch&, const Args&>;
 template <class Kernel, class Args>
@@ -52,7 +53,7 @@ uint32_t quant_scales_of(int architecture) {
 
 KernelTable cuda_kernels() {
   KernelTable table;
-  // `Kernel` calls the function of the entry's name that takes what it is called with.
+  // `Kernel` calls the function of the entry's name that accepts its arguments.
 #define MT_ENTRY(entry, Args)                                                                      \
   {                                                                                                \
     static constexpr char kName[] = #entry;                                                        \

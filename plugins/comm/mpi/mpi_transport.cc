@@ -97,9 +97,9 @@ MpiTransport::MpiTransport() {
   MPI_Finalized(&was_on);
   MT_USER_CHECK(was_on == 0, ErrorClass::plugin,
                 "MPI has been finalized in this process and cannot start again",
-                "make the mpi communicator once per process");
+                "create the mpi communicator only once per process");
   if (is_on != 0) {
-    finalize_ = false;  // whoever started it ends it
+    finalize_ = false;  // the code that started MPI must finalize it
   } else {
     int provided = MPI_THREAD_SINGLE;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
@@ -111,7 +111,7 @@ MpiTransport::MpiTransport() {
   int known = 0;
   check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most_tag, &known), "MPI_Comm_get_attr");
   MT_USER_CHECK(known != 0 && *most_tag >= Channel::kMaxTag, ErrorClass::plugin,
-                cat("this MPI has tags up to ", known != 0 ? *most_tag : 0, ", and ",
+                cat("this MPI supports tags up to ", known != 0 ? *most_tag : 0, ", but ",
                     Channel::kMaxTag, " are needed"),
                 "use another MPI or transport");
 }

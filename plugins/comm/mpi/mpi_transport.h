@@ -1,6 +1,6 @@
-// MpiTransport: messages over MPI; mtrain/message_comm/transport.h has the contract. The only part
-// that knows mpi.h. Owns the process's MPI session, from MPI_Init_thread to MPI_Finalize, unless
-// somebody else has started MPI. For one thread at a time, as MPI_THREAD_SERIALIZED asks.
+// MpiTransport: messages over MPI; the contract is in mtrain/message_comm/transport.h. Only this
+// class includes mpi.h. Owns the process's MPI session, from MPI_Init_thread to MPI_Finalize,
+// unless other code has started MPI. For one thread at a time, as MPI_THREAD_SERIALIZED requires.
 #pragma once
 #include <memory>
 
@@ -10,7 +10,7 @@ namespace mtrain::mpi {
 
 class MpiTransport final : public message_comm::Transport {
  public:
-  /// One per process ever. Throws Error(plugin) when MPI cannot be started.
+  /// At most one during the life of a process. Throws Error(plugin) if MPI cannot be started.
   MpiTransport();
   ~MpiTransport() override;
   MpiTransport(const MpiTransport&) = delete;

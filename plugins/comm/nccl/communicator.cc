@@ -69,7 +69,7 @@ class NcclWork final : public Pending::Work {
   }
   void drop() noexcept override {
     if (!over_)
-      job_->fail(cat("it dropped ", op_->place, " before it was finished"), ErrorClass::peer);
+      job_->fail(cat("it dropped ", op_->place, " before it was complete"), ErrorClass::peer);
   }
 
  private:
@@ -89,9 +89,9 @@ std::span<std::byte> bytes_of(std::span<Lane::Record> records) {
 
 }  // namespace
 
-// A plain allocation could be registered, too, but NCCL reads and writes it by itself over the
-// network only: inside a machine it refuses to unless told otherwise, and the switch's own sums
-// take memory of its making (NVLink SHARP).
+// Plain allocations could be registered too, but NCCL then accesses them directly only over the
+// network: inside a machine it does so only with an extra option, and reductions in the switch
+// (NVLink SHARP) need memory allocated by NCCL.
 std::shared_ptr<void> NcclCommunicator::network_memory(size_t bytes) {
   const Library& nccl = job_->library();
   if (size() == 1) return nullptr;
@@ -114,7 +114,7 @@ std::shared_ptr<void> NcclCommunicator::network_memory(size_t bytes) {
   return {data, [free = nccl.memory_free](void* memory) { free(memory); }};
 }
 
-// By collectives: messages have lanes of their own.
+// Only of collectives: messages have separate lanes.
 std::shared_ptr<void> NcclCommunicator::register_memory(void* data, size_t bytes) {
   if (size() == 1 || !job_->library().registers()) return nullptr;
   auto kept = std::make_shared<Kept>(Kept{.data = data, .bytes = bytes});
@@ -147,7 +147,7 @@ Lane& NcclCommunicator::collective_lane(int device) {
   return *collectives_;
 }
 
-// The sender is its first rank and tells NCCL's id.
+// The sender is its first rank and distributes NCCL's id.
 Lane& NcclCommunicator::message_lane(const CommCall& call, int device) {
   Lane*& lane = messages_[{call.kind, call.peer, call.tag}];
   if (lane) return *lane;
@@ -164,7 +164,7 @@ Lane& NcclCommunicator::message_lane(const CommCall& call, int device) {
   return *lane;
 }
 
-// Largest and smallest values go through the host, which alone hands a NaN of any rank on.
+// Maxima and minima go through the host, because NCCL's lose a NaN.
 Pending NcclCommunicator::start(const CommCall& call) {
   if (!call.run || (reduces(call.kind) && call.reduce != ReduceOp::sum)) return on(*host_, call);
   int device = call.run->device().index;

@@ -1,6 +1,6 @@
-// The communicator of ranks with a GPU each. Device memory goes over NCCL, on streams of its own;
-// host memory, barriers, splits and the watching of ranks are the host communicator's, which it is
-// made upon. For the rank's own thread.
+// The communicator of ranks with one GPU each. Device memory is communicated by NCCL, on separate
+// streams; the underlying host communicator handles host memory, barriers, splits and the detection
+// of failed ranks. For the rank's own thread.
 #pragma once
 #include <map>
 #include <memory>
@@ -43,7 +43,7 @@ class NcclCommunicator : public Communicator {
   std::shared_ptr<Job> job_;
   std::shared_ptr<Communicator> host_;
   Lane* collectives_ = nullptr;
-  std::vector<std::shared_ptr<Kept>> kept_;                   // for that lane, until it is there
+  std::vector<std::shared_ptr<Kept>> kept_;                   // for that lane, until it exists
   std::map<std::tuple<CommKind, int, int>, Lane*> messages_;  // by direction, peer and tag
   uint64_t calls_ = 0;
 };

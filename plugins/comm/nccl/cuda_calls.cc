@@ -9,11 +9,11 @@ namespace {
 
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  throw Error(ErrorClass::peer,
-              cat("the GPU failed in ", what, ": ", cudaGetErrorString(status), " (CUDA error ",
-                  static_cast<int>(status), ")"),
-              "see `dmesg` and `nvidia-smi` for what the driver says, then resume from the last "
-              "checkpoint");
+  throw Error(
+      ErrorClass::peer,
+      cat("the GPU failed in ", what, ": ", cudaGetErrorString(status), " (CUDA error ",
+          static_cast<int>(status), ")"),
+      "see `dmesg` and `nvidia-smi` for the driver's report, then resume from the last checkpoint");
 }
 
 cudaStream_t as_stream(StreamHandle stream) { return static_cast<cudaStream_t>(stream); }
@@ -27,7 +27,7 @@ class CudaCalls final : public DeviceCalls {
     check(cudaDeviceGetPCIBusId(id, sizeof id, device), "cudaDeviceGetPCIBusId");
     return id;
   }
-  // Ahead of the rank's own kernels where both have something to run: others wait for what is sent.
+  // A higher priority than the rank's own kernels, because other ranks wait for the data.
   StreamHandle make_stream() override {
     int least = 0, most = 0;
     check(cudaDeviceGetStreamPriorityRange(&least, &most), "cudaDeviceGetStreamPriorityRange");

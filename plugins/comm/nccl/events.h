@@ -1,4 +1,4 @@
-// Events of a device, used again when their last holder lets go. Thread-safe; outlives its events.
+// Events of a device, reused when their last owner releases them. Thread-safe; outlives its events.
 #pragma once
 #include <memory>
 #include <mutex>

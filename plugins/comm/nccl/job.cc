@@ -49,7 +49,7 @@ Job::~Job() {
   }
   for (auto& lane : lanes_) lane->abort();
   watched_.clear();
-  lanes_.clear();  // before the events they hold
+  lanes_.clear();  // before the events that they own
 }
 
 Lane& Job::add(std::unique_ptr<Lane> lane) {
@@ -69,7 +69,7 @@ void Job::await_issue(const Op& op, Communicator& group) {
     try {
       progress();
     } catch (const Error&) {
-      require_alive(group, op.call);  // who failed first is the better story
+      require_alive(group, op.call);  // report the original failure if there is one
       throw;
     }
     if (op.issued) return;
@@ -82,9 +82,9 @@ void Job::await_issue(const Op& op, Communicator& group) {
                            human_seconds(std::chrono::duration<double>(waited).count()), " in ",
                            op.place, " for NCCL to connect its ranks");
     fail(text, ErrorClass::peer);
-    throw Error(ErrorClass::peer, text,
-                "see what the other ranks were doing, and with NCCL_DEBUG=INFO what NCCL says of "
-                "the network");
+    throw Error(
+        ErrorClass::peer, text,
+        "see what the other ranks were doing; with NCCL_DEBUG=INFO NCCL reports on the network");
   }
 }
 
@@ -98,7 +98,7 @@ void Job::check(ncclResult_t result, ncclComm_t comm, const std::string& what) c
   throw Error(
       ErrorClass::peer,
       cat("rank ", world_rank(), ": NCCL failed in ", what, ": ", explain(library_, result, comm)),
-      "see what the other ranks reported, and with NCCL_DEBUG=INFO what NCCL says");
+      "see what the other ranks reported; with NCCL_DEBUG=INFO NCCL reports more");
 }
 
 void Job::watch(const Lane& lane, const std::string& place, Event finished) {
@@ -116,7 +116,7 @@ void Job::require_alive(Communicator& group, const CommCall& call) {
   if (found && !std::exchange(told_, true)) {
     world_->abort(*found);
     throw Error(ErrorClass::peer, *found,
-                "see what the other ranks reported; with NCCL_DEBUG=INFO NCCL says more");
+                "see what the other ranks reported; with NCCL_DEBUG=INFO NCCL reports more");
   }
   try {
     group.require_alive_for(call);
@@ -141,8 +141,8 @@ void Job::end_nccl() noexcept {
   changed_.notify_all();
 }
 
-// With the lock held. What was issued is over in the order of its lane; a failure is the text that
-// it returns.
+// With the lock held. Issued calls complete in the order of their lane; returns a text for a
+// failure.
 std::string Job::look() {
   for (auto w = watched_.begin(); w != watched_.end();) {
     if (device_->done(w->finished.get())) {
@@ -175,7 +175,7 @@ void Job::look_after() {
     }
     std::string found;
     try {
-      device_->use(device_index_);  // a thread's first call would open the first device
+      device_->use(device_index_);  // otherwise a thread's first call opens the first device
       found = look();
     } catch (const Error& error) {
       found = error.message();

@@ -1,8 +1,7 @@
-// Job: what a rank keeps for all its groups: NCCL, the device, the lanes, and a thread of its own
-// that looks after what was issued. That thread ends NCCL's communicators when the device or NCCL
-// fails, or a call takes longer than the time limit: kernels that wait for ranks that are gone then
-// return, and so does a host that waits for its stream. For the rank's own thread, but for what
-// says otherwise.
+// Job: what a rank shares among all its groups: NCCL, the device, the lanes, and a thread that
+// watches issued calls. That thread aborts NCCL's communicators if the device or NCCL fails, or if
+// a call takes longer than the time limit: kernels that wait for failed ranks then return, and so
+// does a host that waits for its stream. For the rank's own thread, unless stated otherwise.
 #pragma once
 #include <condition_variable>
 #include <list>
@@ -19,7 +18,7 @@ class Job {
  public:
   Job(const Library& library, std::unique_ptr<DeviceCalls> device,
       std::shared_ptr<Communicator> world, std::chrono::milliseconds timeout);
-  /// Waits for what is under way, and ends NCCL; after a failure ends it at once.
+  /// Waits for calls in progress and ends NCCL; after a failure ends it at once.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -30,24 +29,24 @@ class Job {
   int world_rank() const { return world_->rank(); }
 
   Lane& add(std::unique_ptr<Lane> lane);
-  /// Lets every lane go on.
+  /// Advances every lane.
   void progress();
-  /// Lets lanes go on until `op` has been issued; Error(peer) after the time limit or a failure.
+  /// Advances lanes until `op` has been issued; Error(peer) after the time limit or a failure.
   void await_issue(const Op& op, Communicator& group);
 
-  /// The lock of calls to NCCL, which the other thread makes too when a job fails.
+  /// The lock for calls to NCCL, which the watching thread also makes when a job fails.
   std::mutex& mutex() { return mutex_; }
-  /// With the lock held: throws where NCCL has been ended.
+  /// With the lock held: throws if NCCL has been ended.
   void require_sound() const;
-  /// Throws Error(peer) for what is neither done nor under way.
+  /// Throws Error(peer) unless the result is success or in progress.
   void check(ncclResult_t result, ncclComm_t comm, const std::string& what) const;
-  /// From now on the call is looked after.
+  /// From now on the call is watched.
   void watch(const Lane& lane, const std::string& place, Event finished);
 
-  /// Throws Error(peer) when the job has failed, here or elsewhere, and tells the others of a
-  /// failure here. Ends NCCL.
+  /// Throws Error(peer) if the job has failed on any rank, and reports a failure of this rank to
+  /// the others. Ends NCCL.
   void require_alive(Communicator& group, const CommCall& call);
-  /// Ends NCCL and tells the others.
+  /// Ends NCCL and reports to the other ranks.
   void fail(const std::string& reason, ErrorClass error_class) noexcept;
 
  private:
@@ -71,7 +70,7 @@ class Job {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::list<Watched> watched_;            // guarded by mutex_
-  std::optional<std::string> failure_;    // guarded by mutex_: found by the other thread
+  std::optional<std::string> failure_;    // guarded by mutex_: found by the watching thread
   bool ended_ = false, closing_ = false;  // guarded by mutex_
   bool told_ = false;
   int device_index_ = -1;  // guarded by mutex_: of the lanes

@@ -16,7 +16,7 @@ struct NcclType {
   size_t per_element;  // how many of them make one element
 };
 
-/// Types that NCCL does not know are only moved: as bytes.
+/// Types that NCCL does not support are only copied, as bytes.
 NcclType nccl_type(DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -66,7 +66,7 @@ Lane::~Lane() {
   if (stream_) job_.device().free_stream(stream_);
 }
 
-// NCCL would say so in words of its own, and hang where it is old.
+// NCCL's own error is less clear, and old versions hang.
 void Lane::require_own_gpus() const {
   for (size_t b = 0; b < records_.size(); ++b)
     for (size_t a = 0; a < b; ++a) {
@@ -75,10 +75,9 @@ void Lane::require_own_gpus() const {
       throw Error(
           ErrorClass::config,
           cat("ranks ", one.world_rank, " and ", other.world_rank, " both use the GPU ", one.gpu,
-              " of ", one.host, ", and dist.comm=nccl takes one GPU for each rank"),
-          "start as many ranks on each machine as it has GPUs, see that CUDA_VISIBLE_DEVICES gives "
-          "each rank one of "
-          "its own, or set dist.comm=mpi, through which ranks may share a GPU");
+              " of ", one.host, ", but dist.comm=nccl needs a separate GPU for each rank"),
+          "start as many ranks on each machine as it has GPUs, check that CUDA_VISIBLE_DEVICES "
+          "gives each rank a separate GPU, or set dist.comm=mpi, with which ranks may share a GPU");
     }
 }
 
@@ -112,7 +111,7 @@ void Lane::connect() {
   state_ = State::connecting;
 }
 
-/// Whether what was last asked of NCCL has been done.
+/// Whether NCCL has completed the last request.
 bool Lane::settled() {
   std::lock_guard lock(job_.mutex());
   job_.require_sound();
@@ -193,7 +192,7 @@ ncclResult_t Lane::call(const Op& op) {
   return ncclInvalidUsage;
 }
 
-// The own block too: NCCL copies it.
+// Including the rank's own block, which NCCL copies.
 ncclResult_t Lane::exchange_blocks(const Op& op, ncclDataType_t type, size_t per_element) {
   const Library& nccl = job_.library();
   const CommCall& c = op.call;

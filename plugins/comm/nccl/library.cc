@@ -8,7 +8,7 @@ namespace mtrain::nccl {
 
 namespace {
 
-constexpr int kOldest = 21800;  // blocking=0, names of communicators
+constexpr int kOldest = 21800;  // supports blocking=0 and names of communicators
 
 template <class F>
 void find(void* handle, const char* symbol, F& out) {
@@ -29,8 +29,7 @@ Library loaded() {
     throw Error(ErrorClass::plugin,
                 cat("dist.comm=nccl: NCCL cannot be loaded: ", why ? why : "libnccl.so.2"),
                 "install NCCL (it comes with the CUDA toolkit or with `pip install "
-                "nvidia-nccl-cu13`) and name its folder in "
-                "LD_LIBRARY_PATH; or dist.comm=mpi");
+                "nvidia-nccl-cu13`) and add its folder to LD_LIBRARY_PATH; or set dist.comm=mpi");
   }
   Library library;
 #define MT_NCCL_FIND(name, symbol) find(handle, #symbol, library.name);

@@ -1,6 +1,6 @@
-// The calls of NCCL that this plugin makes, as a table: filled from libnccl.so.2 when a job begins,
-// so that the plugin loads on machines that have none; tests fill it with functions of their own.
-// Thread-safe as NCCL is: one call on a communicator at a time.
+// The NCCL functions that this plugin calls, as a table. It is filled from libnccl.so.2 when a job
+// starts, so that the plugin loads on machines without NCCL; tests fill it with their own
+// functions. Thread-safe like NCCL: one call per communicator at a time.
 #pragma once
 #include <nccl.h>
 
@@ -32,7 +32,7 @@ struct Library {
 #define MT_NCCL_CALL(name, symbol) decltype(&::symbol) name = nullptr;
   MT_NCCL_CALLS(MT_NCCL_CALL)
 #undef MT_NCCL_CALL
-  /// Registered memory, from NCCL 2.19 on; null before.
+  /// Registered memory, since NCCL 2.19; null in older versions.
   ncclResult_t (*memory_alloc)(void** data, size_t bytes) = nullptr;
   ncclResult_t (*memory_free)(void* data) = nullptr;
   ncclResult_t (*comm_register)(ncclComm_t comm, void* data, size_t bytes, void** handle) = nullptr;
@@ -41,11 +41,11 @@ struct Library {
   std::string version() const;  // "2.28.9"
 };
 
-/// Loads libnccl.so.2 from where the system and this plugin look. Throws Error(plugin) that says
-/// how to get it.
+/// Loads libnccl.so.2 from the search path of the system and this plugin. Throws Error(plugin) with
+/// instructions if it is missing.
 const Library& load_library();
 
-/// "unhandled cuda error (…)": what NCCL says of a failed call on `comm`, which may be null.
+/// NCCL's message for a failed call on `comm`, which may be null: "unhandled cuda error (…)".
 std::string explain(const Library& library, ncclResult_t result, ncclComm_t comm);
 
 }  // namespace mtrain::nccl

@@ -1,4 +1,4 @@
-// The comm plugin "nccl": ranks with a GPU each.
+// The comm plugin "nccl": ranks with one GPU each.
 #include <cstdlib>
 
 #include "communicator.h"
@@ -12,9 +12,9 @@ struct NcclConfig {
 };
 
 std::shared_ptr<nccl::Job> make_job(const CommContext& context) {
-  MT_CHECK(context.host, "an NCCL communicator without one of the host");
-  // As many queues as the device has, before anything opens it: with the usual 8, streams that
-  // share one wait for each other.
+  MT_CHECK(context.host, "an NCCL communicator without a host communicator");
+  // Use all hardware queues of the device: with the default of 8, streams that share a queue wait
+  // for each other. Must be set before anything opens the device.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   return std::make_shared<nccl::Job>(nccl::load_library(), nccl::make_cuda_calls(), context.host,
                                      context.timeout);
@@ -30,8 +30,8 @@ class NcclWorld final : public nccl::NcclCommunicator {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("nccl", "ranks with an NVIDIA GPU each, of one or more nodes") {
+MT_PLUGIN("nccl", "ranks with one NVIDIA GPU each, on one or more nodes") {
   using namespace mtrain;
   registry.add<Communicator, NcclWorld, NcclConfig>(
-      "nccl", "ranks with an NVIDIA GPU each, of one or more nodes");
+      "nccl", "ranks with one NVIDIA GPU each, on one or more nodes");
 }

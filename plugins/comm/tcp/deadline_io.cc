@@ -14,8 +14,8 @@ std::string reason_of(int error) {
 
 void nobody(const std::string& who) {
   throw Error(
-      ErrorClass::peer, cat("waited in vain for ", who, " to come"),
-      "see that every rank was started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE");
+      ErrorClass::peer, cat("timed out while waiting for ", who, " to connect"),
+      "check that every rank was started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE");
 }
 
 int poll_all(std::vector<pollfd>& all, std::chrono::milliseconds patience) {
@@ -49,7 +49,8 @@ void put(const Socket& socket, std::string_view bytes, Clock::time_point end,
       continue;
     }
     MT_USER_CHECK(sent > 0, ErrorClass::peer,
-                  cat("the connection to ", who, " broke: ", reason_of(errno)), "see what it said");
+                  cat("the connection to ", who, " broke: ", reason_of(errno)),
+                  "see what that rank reported");
     bytes.remove_prefix(static_cast<size_t>(sent));
   }
 }

@@ -1,5 +1,4 @@
-// Sends and receives on non-blocking sockets until a deadline. Functions of any thread; none keeps
-// state.
+// Sends and receives on non-blocking sockets until a deadline. Stateless functions for any thread.
 #pragma once
 
 #include <poll.h>
@@ -22,19 +21,19 @@ std::string reason_of(int error);
 /// The last call failed because it would have blocked.
 inline bool not_now() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
-/// Throws that the deadline passed before `who` connected.
+/// Throws the error that `who` did not connect before the deadline.
 [[noreturn]] void nobody(const std::string& who);
 
-/// As ::poll(), of open descriptors. Returns -1 when a signal interrupts it, throws
-/// ErrorClass::io when it fails otherwise.
+/// Like ::poll(), for open descriptors. Returns -1 if a signal interrupts it, throws ErrorClass::io
+/// for other failures.
 int poll_all(std::vector<pollfd>& all, std::chrono::milliseconds patience);
 
-/// Sends all bytes. Throws ErrorClass::peer when the connection breaks or the deadline passes.
+/// Sends all bytes. Throws ErrorClass::peer if the connection breaks or the deadline passes.
 void put(const Socket& socket, std::string_view bytes, Clock::time_point end,
          const std::string& who);
 
-/// Receives `left` bytes. False when the other end closed the connection. Throws
-/// ErrorClass::peer when the deadline passes.
+/// Receives `left` bytes. False if the other end closed the connection. Throws ErrorClass::peer if
+/// the deadline passes.
 bool get(const Socket& socket, char* at, size_t left, Clock::time_point end,
          const std::string& who);
 

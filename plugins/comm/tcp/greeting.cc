@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kChallenge = 0x3243544D, kHello = 0x3248544D,
                    kAnswer = 0x3241544D;  // "MTC2", "MTH2", "MTA2"
 
-/// Of some messages one after the other; `label` keeps one direction's proof from being any use in
+/// The MAC of several messages in sequence; `label` makes the proof of one direction useless for
 /// the other.
 template <class... Messages>
 Mac mac_of_all(const std::string& secret, std::string_view label, const Messages&... messages) {
@@ -25,7 +25,7 @@ Mac mac_of_all(const std::string& secret, std::string_view label, const Messages
 const char* text_of(Greeting::Verdict verdict) {
   switch (verdict) {
     case Greeting::Verdict::unproven:
-      return "it has another secret";
+      return "it has a different secret";
     case Greeting::Verdict::other_job:
       return "it belongs to another job";
     case Greeting::Verdict::misfit:
@@ -40,7 +40,7 @@ const char* text_of(Greeting::Verdict verdict) {
 
 Greeting::Greeting(const Place& place) : secret_(place.secret.bytes), source_(place.secret.source) {
   static_assert(sizeof(Challenge) == 40 && sizeof(Hello) == 144 && sizeof(Answer) == 40,
-                "no bytes of nobody's");
+                "bytes without an owner");
   MT_CHECK(secret_.size() >= Secret::kLeastBytes, "a job's secret of ", secret_.size(), " bytes");
 }
 
@@ -84,7 +84,7 @@ Mac Greeting::mac_of(const Answer& answer) const {
 }
 
 void Greeting::take(std::string_view bytes) {
-  MT_CHECK(bytes.size() <= wanted(), bytes.size(), " bytes, and ", wanted(), " are wanted");
+  MT_CHECK(bytes.size() <= wanted(), bytes.size(), " bytes, but ", wanted(), " are expected");
   in_.append(bytes);
   if (in_.size() < expected_ || state_ != State::going) return;
   if (!caller_) return take_hello();
@@ -95,7 +95,7 @@ void Greeting::take_challenge() {
   std::memcpy(&challenge_, in_.data(), sizeof challenge_);
   in_.clear();
   if (challenge_.magic != kChallenge)
-    return end(State::stranger, "what listens there is no rank of this mtrain");
+    return end(State::stranger, "the process that listens there is not a rank of this mtrain");
   if (challenge_.rank != to_)
     return end(State::stranger, cat("rank ", challenge_.rank, " listens there"));
   hello_.mac = mac_of_hello();
@@ -107,14 +107,14 @@ void Greeting::take_hello() {
   std::memcpy(&hello_, in_.data(), sizeof hello_);
   in_.clear();
   if (hello_.magic != kHello)
-    return end(State::stranger, "it does not speak as ranks of this mtrain do");
+    return end(State::stranger, "it does not use the protocol of this mtrain");
   if (same_bytes(hello_.mac, mac_of_hello())) return end(State::proven, "");
   put(Answer{kAnswer, Verdict::unproven, {}});
   end(State::stranger, cat("it does not know the secret that this rank has from ", source_));
 }
 
 void Greeting::answer(Verdict verdict) {
-  MT_CHECK(!caller_ && state_ == State::proven, "an answer to who is not proven");
+  MT_CHECK(!caller_ && state_ == State::proven, "an answer to a caller without a valid proof");
   Answer answer{kAnswer, verdict, {}};
   answer.mac = mac_of(answer);
   put(answer);
@@ -125,13 +125,14 @@ void Greeting::take_answer() {
   std::memcpy(static_cast<void*>(&answer), in_.data(), sizeof answer);
   in_.clear();
   if (answer.magic != kAnswer)
-    return end(State::stranger, "what listens there is no rank of this mtrain");
+    return end(State::stranger, "the process that listens there is not a rank of this mtrain");
   verdict_ = answer.verdict;
   if (answer.verdict == Verdict::unproven) return end(State::refused, text_of(Verdict::unproven));
   if (!same_bytes(answer.mac, mac_of(answer)))
     return end(
         State::stranger,
-        cat("what listens there does not know the secret that this rank has from ", source_));
+        cat("the process that listens there does not know the secret that this rank has from ",
+            source_));
   if (answer.verdict != Verdict::welcome) return end(State::refused, text_of(answer.verdict));
   end(State::proven, "");
 }

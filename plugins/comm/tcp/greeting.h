@@ -1,8 +1,8 @@
-// Greeting: what the two ends of a new connection say before either believes the other, as bytes in
-// and out; knows no sockets. Who was called sends a random number; who calls says who he is, proves
-// with it that he knows the job's secret, and sends a random number of his own; who was called
-// answers, and proves the same. The secret itself never travels, and nothing that was overheard
-// opens another connection. Every message has a fixed size. For one thread.
+// Greeting: the mutual authentication of the two ends of a new connection, as bytes in and out,
+// without sockets. The called end sends a random challenge. The caller identifies itself, proves
+// with the challenge that it knows the job's secret, and sends its own challenge. The called end
+// answers and proves the same. The secret itself is never sent, and recorded messages are useless
+// for another connection. Every message has a fixed size. For one thread.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -21,14 +21,14 @@ class Greeting {
   using Nonce = std::array<std::byte, 32>;
   enum class State {
     going,
-    proven,    // the other end knows the secret; of one that was called: answer() is wanted
+    proven,    // the other end knows the secret; on the called end, call answer() next
     refused,   // by the other end; reason() says why
-    stranger,  // the other end does not know the secret, or does not speak this language; reason()
+    stranger,  // the other end does not know the secret or the protocol; see reason()
                // says which
   };
   enum class Verdict : uint32_t { unproven, welcome, other_job, misfit };
 
-  /// What a caller says of itself. Only to be believed when the state is `proven`.
+  /// The identity that a caller claims. Trustworthy only in the state `proven`.
   struct Hello {
     uint32_t magic = 0;
     int32_t rank = 0, size = 0, port = 0;  // where it listens itself; 0: nowhere
@@ -37,32 +37,32 @@ class Greeting {
     Mac mac{};
   };
 
-  /// Of the end that was called.
+  /// For the called end.
   static Greeting called(const Place& place);
-  /// Of the end that calls rank `to` and listens at `port` itself.
+  /// For the end that calls rank `to` and itself listens at `port`.
   static Greeting calls(const Place& place, int to, int port);
 
   State state() const { return state_; }
   const std::string& reason() const { return reason_; }
   const Hello& hello() const { return hello_; }
-  /// Of a caller: it has been challenged, and its proof is sent or in unsent().
+  /// On the caller: it has received the challenge, and its proof is sent or in unsent().
   bool awaits_answer() const { return caller_ && state_ == State::going && hello_.mac != Mac{}; }
-  /// Of one that was refused.
+  /// The reason for `refused` or `stranger`.
   Verdict verdict() const { return verdict_; }
-  /// What is to be sent; sent() says how much of it was.
+  /// The bytes to send; report the number of sent bytes to sent().
   std::string_view unsent() const { return out_; }
   void sent(size_t bytes) { out_.erase(0, bytes); }
-  /// How many bytes are to come next; never more than a message has.
+  /// The number of bytes to receive next, at most the size of a message.
   size_t wanted() const { return state_ == State::going ? expected_ - in_.size() : 0; }
-  /// What has come: at most wanted().
+  /// Passes received bytes: at most wanted().
   void take(std::string_view bytes);
-  /// Lets a caller that is proven in, or says why not.
+  /// Accepts an authenticated caller, or refuses it with a reason.
   void answer(Verdict verdict);
 
  private:
   struct Challenge {
     uint32_t magic = 0;
-    int32_t rank = 0;  // who was called
+    int32_t rank = 0;  // the rank that was called
     Nonce nonce{};
   };
   struct Answer {

@@ -23,14 +23,14 @@ int number_of(std::initializer_list<const char*> variables, int otherwise, int m
     auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
     MT_USER_CHECK(
         error == std::errc() && *end == '\0' && value >= 0 && value <= most, ErrorClass::config,
-        cat(name, " is '", printable(text, 40), "', and a number up to ", most, " is wanted"),
-        "see how the launcher was called");
+        cat(name, " is '", printable(text, 40), "', but a number up to ", most, " is required"),
+        "check how the launcher was called");
     return value;
   }
   return otherwise;
 }
 
-/// As torchrun and Slurm say it.
+/// The variables of torchrun and Slurm.
 bool on_one_machine(int size) {
   if (number_of({"LOCAL_WORLD_SIZE"}, 0, kMostRanks) == size) return true;
   return std::getenv("SLURM_PROCID") &&
@@ -53,12 +53,12 @@ Place place_from_environment() {
       .secret = {}};
   MT_USER_CHECK(place.size >= 1 && place.rank < place.size, ErrorClass::config,
                 cat("rank ", place.rank, " of a job of ", place.size),
-                "see how RANK and WORLD_SIZE are set");
+                "check how RANK and WORLD_SIZE are set");
   if (place.size == 1) return place;
   const char* address = std::getenv("MASTER_ADDR");
   MT_USER_CHECK(
       address && *address, ErrorClass::config,
-      cat("rank ", place.rank, " of ", place.size, " does not know where to meet"),
+      cat("rank ", place.rank, " of ", place.size, " does not know the address of the first rank"),
       "set MASTER_ADDR to the name or address of the first rank's machine, as torchrun does");
   place.address = address;
   // torchrun listens on MASTER_PORT itself.

@@ -1,5 +1,5 @@
-// Place: what a launcher says of a rank and its job. Reads the environment; thread-safe as long as
-// nobody changes it.
+// Place: what a launcher specifies about a rank and its job. Reads the environment; thread-safe as
+// long as nothing changes it.
 #pragma once
 #include <string>
 
@@ -11,19 +11,19 @@ struct Place {
   int rank = 0, size = 1;
   std::string address;
   int port = 0;
-  std::string job;           // names the job, as far as launchers do
-  bool one_machine = false;  // the launcher says that all ranks are on one
+  std::string job;           // the job's name, if the launcher provides one
+  bool one_machine = false;  // the launcher reports that all ranks are on one machine
   Secret secret;
 
-  /// Whether nobody comes from another machine, and loopback is all there is to listen on. A
-  /// machine's own name may mean loopback to itself and another address to all others (Debian's
-  /// /etc/hosts), so a name says nothing.
+  /// Whether all ranks are on this machine, so that listening on loopback suffices. A machine's own
+  /// name may resolve to loopback on itself and to another address elsewhere (Debian's /etc/hosts),
+  /// so a name proves nothing.
   bool here_only() const;
 };
 
-/// From RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or Slurm's numbers for the first two; a job of
-/// one without any of them, which needs no secret. Throws Error(config) that names what is missing
-/// or no number.
+/// From RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or Slurm's variables for the first two; without
+/// any of them a job of one rank, which needs no secret. Throws Error(config) that names a missing
+/// or invalid variable.
 Place place_from_environment();
 
 }  // namespace mtrain::tcp

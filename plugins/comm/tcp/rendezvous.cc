@@ -23,19 +23,19 @@ namespace mtrain::tcp {
 namespace {
 
 using std::chrono::milliseconds;
-// Connections that have proven nothing yet, besides one of each rank; of more, the oldest is
-// dropped. A rank proves itself in a round trip.
+// The maximum number of unauthenticated connections, in addition to one per rank; beyond it the
+// oldest is dropped. A rank authenticates within one round trip.
 constexpr size_t kMostStrangers = 256;
-constexpr int kMostTold = 10;      // dropped connections with a line of their own
-constexpr size_t kMostNamed = 16;  // ranks that are missing
+constexpr int kMostTold = 10;      // dropped connections that are logged separately
+constexpr size_t kMostNamed = 16;  // missing ranks in a message
 constexpr milliseconds kFirstPause{5}, kLongestPause{500};
 
-struct Door {  // where a rank listens
+struct Door {  // the address at which a rank listens
   char address[64] = "";
   int32_t port = 0;
 };
 
-/// Sends and receives what can be now. False: the other end is gone.
+/// Sends and receives without waiting. False: the other end closed the connection.
 bool converse(const Socket& socket, Greeting& greeting) {
   for (;;) {
     for (bool blocked = false; !greeting.unsent().empty() && !blocked;) {
@@ -86,7 +86,8 @@ class Rendezvous {
       await_ranks(0, 1);
       MT_USER_CHECK(get(seat(0), reinterpret_cast<char*>(doors_.data()), table().size(), end_,
                         "rank 0 and the others"),
-                    ErrorClass::peer, "rank 0 went away before all had come", "see what it said");
+                    ErrorClass::peer, "rank 0 disconnected before all ranks had connected",
+                    "see what it reported");
       for (int r = 1; r < place_.rank; ++r) call_by_door(r);
       await_ranks(1, place_.size);
     }
@@ -94,23 +95,23 @@ class Rendezvous {
   }
 
  private:
-  struct Guest {  // who called and has not proven yet that it is of this job
+  struct Guest {  // a caller that is not authenticated yet
     Socket socket;
     Greeting greeting;
     Clock::time_point until;
     std::string address;
   };
-  struct Call {  // of this rank to another
+  struct Call {  // a connection from this rank to another
     int rank = 0;
     std::string host;
     int port = 0;
     std::vector<Address> where;
-    size_t next = 0;  // of `where`
+    size_t next = 0;  // index into `where`
     Socket socket;
     std::optional<Greeting> greeting;  // once connected
     Clock::time_point until, again;
     milliseconds pause = kFirstPause;
-    std::string last = "not reached yet";  // why it came to nothing so far
+    std::string last = "not reached yet";  // why it has failed so far
   };
 
   Socket& seat(int rank) { return seats_[static_cast<size_t>(rank)]; }
@@ -137,20 +138,20 @@ class Rendezvous {
   const Place& place_;
   MeetingLimits limits_;
   Clock::time_point end_;
-  std::vector<Socket> seats_;  // by rank: who is of this job
+  std::vector<Socket> seats_;  // by rank: authenticated connections
   std::vector<Door> doors_;    // likewise
   std::vector<Socket> listeners_;
-  int port_ = 0;               // of them
+  int port_ = 0;               // for all of them
   std::vector<Guest> guests_;  // oldest first
   std::vector<Call> calls_;
   int num_dropped_ = 0;
 };
 
 void warn_of_unknown(const std::string& why) {
-  log_warn(why, "; MASTER_ADDR is looked up again until the ranks' time to connect is over");
+  log_warn(why, "; MASTER_ADDR is looked up again until the time limit for connecting");
 }
 
-/// Of this rank itself, whose name may not be known yet either.
+/// The address of this rank itself, whose name may not be resolvable yet either.
 std::vector<Address> Rendezvous::await_address() const {
   std::string why;
   for (milliseconds pause = kFirstPause; Clock::now() + pause < end_;
@@ -174,14 +175,14 @@ void Rendezvous::listen_as_first() {
     int error = errno;
     if (socket.open()) return listeners_.push_back(std::move(socket));
     why = cat(address.text(), ": ", reason_of(error));
-    // Where somebody else listens, ranks would come to somebody else.
+    // If another process listens on this port, ranks would connect to it.
     MT_USER_CHECK(error != EADDRINUSE && error != EACCES, ErrorClass::config,
                   cat("the first rank cannot listen on port ", place_.port, " of ", why),
-                  "set MASTER_PORT to one that is free on its machine");
+                  "set MASTER_PORT to a port that is free on its machine");
   };
   if (!names_loopback || place_.here_only())
     for (const Address& address : where) listen(address);
-  // MASTER_ADDR may belong to somebody who hands connections on, such as a service of Kubernetes.
+  // MASTER_ADDR may be a proxy that forwards connections, such as a Kubernetes service.
   for (int family : {AF_INET6, AF_INET})
     if (listeners_.empty() && !place_.here_only()) listen(any_address(family, place_.port));
   MT_USER_CHECK(!listeners_.empty(), ErrorClass::config,
@@ -190,7 +191,7 @@ void Rendezvous::listen_as_first() {
   port_ = place_.port;
 }
 
-/// Where the connection to the first rank leaves this machine, the others come in.
+/// Other ranks connect to the local address of the connection to the first rank.
 void Rendezvous::listen_as_other(const Socket& to_first) {
   Address here = address_of(to_first, ::getsockname).with_port(0);
   if (here.loopback() && !place_.here_only()) here = any_address(here.family(), 0);
@@ -200,7 +201,7 @@ void Rendezvous::listen_as_other(const Socket& to_first) {
   MT_USER_CHECK(listeners_[0].open(), ErrorClass::io,
                 cat("rank ", place_.rank, " cannot listen on any port of ", here.text(), ": ",
                     reason_of(error)),
-                "see which ports its machine's limits leave");
+                "check which ports its machine allows");
   port_ = address_of(listeners_[0], ::getsockname).port();
 }
 
@@ -208,8 +209,8 @@ void Rendezvous::call_by_door(int rank) {
   Door& door = doors_[static_cast<size_t>(rank)];
   door.address[sizeof door.address - 1] = '\0';
   MT_USER_CHECK(door.port > 0 && door.port <= 65535, ErrorClass::peer,
-                cat("rank 0 names port ", door.port, " for rank ", rank),
-                "see that all ranks run the same mtrain");
+                cat("rank 0 reports port ", door.port, " for rank ", rank),
+                "check that all ranks run the same mtrain");
   calls_.push_back({.rank = rank, .host = door.address, .port = door.port});
 }
 
@@ -242,7 +243,7 @@ void Rendezvous::await_ranks(int first, int end) {
   }
 }
 
-/// How long nothing may happen before somebody's time is over.
+/// The time until the next time limit of a connection.
 milliseconds Rendezvous::patience(Clock::time_point now) const {
   auto next = end_;
   for (const Guest& guest : guests_) next = std::min(next, guest.until);
@@ -254,11 +255,11 @@ milliseconds Rendezvous::patience(Clock::time_point now) const {
 void Rendezvous::turn() {
   auto now = Clock::now();
   for (Call& call : calls_) {
-    if (call.socket.open() && now >= call.until) hang_up(call, "nobody answers");
+    if (call.socket.open() && now >= call.until) hang_up(call, "there is no answer");
     dial(call, now);
   }
   const std::string silent =
-      cat("it did not say who it is within ", limits_.greeting.count(), " ms");
+      cat("it did not identify itself within ", limits_.greeting.count(), " ms");
   for (Guest& guest : guests_)
     if (now >= guest.until) drop(guest, silent);
   std::erase_if(guests_, [](const Guest& guest) { return !guest.socket.open(); });
@@ -273,8 +274,8 @@ void Rendezvous::turn() {
   for (const Socket& listener : listeners_) add(listener, POLLIN);
   for (const Socket& socket : seats_) add(socket, POLLRDHUP);
   if (poll_all(all, patience(now)) <= 0) return;
-  // In the same order. Sockets that came or were replaced since have not been looked at: what
-  // follows them waits for the next turn.
+  // In the same order as for poll(). Sockets that were added or replaced since were not polled;
+  // they are handled in the next iteration.
   auto at = all.begin();
   auto ready = [&](const Socket& socket) {
     return at != all.end() && at->fd == socket.get() && (at++)->revents != 0;
@@ -286,10 +287,11 @@ void Rendezvous::turn() {
   std::erase_if(calls_, [this](const Call& call) { return seat(call.rank).open(); });
   for (const Socket& listener : listeners_)
     if (ready(listener)) let_in(listener);
-  // Last: a rank whose connection is gone may have taken its seat again.
+  // Last, because a rank whose connection was lost may have connected again.
   for (size_t r = 0; r < seats_.size(); ++r)
     MT_USER_CHECK(!ready(seats_[r]), ErrorClass::peer,
-                  cat("rank ", r, " went away before all had come"), "see what it said");
+                  cat("rank ", r, " disconnected before all ranks had connected"),
+                  "see what it reported");
 }
 
 void Rendezvous::dial(Call& call, Clock::time_point now) {
@@ -298,8 +300,8 @@ void Rendezvous::dial(Call& call, Clock::time_point now) {
       std::string why;
       call.where = resolve(call.host, call.port, call.rank != 0, call.rank == 0 ? &why : nullptr);
       call.next = 0;
-      if (call.where.empty()) {  // a name may become known when its machine has started, as of a
-                                 // service of Kubernetes
+      // A name may become resolvable later, such as that of a Kubernetes service.
+      if (call.where.empty()) {
         if (call.last.empty()) warn_of_unknown(why);
         hang_up(call, std::move(why));
         return;
@@ -311,7 +313,7 @@ void Rendezvous::dial(Call& call, Clock::time_point now) {
   }
 }
 
-/// The next address is tried, or all again after a while.
+/// Tries the next address, or all of them again after a while.
 void Rendezvous::hang_up(Call& call, std::string why) {
   call.socket.close();
   call.greeting.reset();
@@ -329,8 +331,8 @@ void Rendezvous::serve(Call& call) {
   }
   bool open = converse(call.socket, *call.greeting);
   const Greeting& greeting = *call.greeting;
-  // The other end may have given this rank its seat already: to hang up now would look like a rank
-  // that died.
+  // The other end may have accepted this rank already: closing the connection now would look like a
+  // dead rank.
   if (greeting.awaits_answer()) call.until = end_;
   if (greeting.state() == Greeting::State::proven) {
     seat(call.rank) = std::move(call.socket);
@@ -341,11 +343,12 @@ void Rendezvous::serve(Call& call) {
     bool known = refused && greeting.verdict() != Greeting::Verdict::unproven;
     throw Error(
         ErrorClass::config,
-        cat("rank ", place_.rank, refused ? " is refused by rank " : " does not find rank ",
+        cat("rank ", place_.rank, refused ? " is refused by rank " : " cannot reach rank ",
             call.rank, " at ", call.host, " port ", call.port, ": ", greeting.reason()),
-        known ? "give each job a MASTER_PORT of its own, and all its ranks the same WORLD_SIZE"
-              : "give all ranks the same MTRAIN_JOB_SECRET or MTRAIN_JOB_SECRET_FILE, and each job "
-                "a MASTER_PORT of its own");
+        known
+            ? "use a different MASTER_PORT for each job, and the same WORLD_SIZE for all its ranks"
+            : "use the same MTRAIN_JOB_SECRET or MTRAIN_JOB_SECRET_FILE for all ranks, and a "
+              "different MASTER_PORT for each job");
   }
 }
 
@@ -356,7 +359,7 @@ void Rendezvous::serve(Guest& guest) {
   else if (guest.greeting.state() == Greeting::State::stranger)
     drop(guest, guest.greeting.reason());
   else if (!open)
-    drop(guest, "it went away before it said who it is");
+    drop(guest, "it disconnected before it identified itself");
 }
 
 void Rendezvous::admit(Guest& guest) {
@@ -365,22 +368,23 @@ void Rendezvous::admit(Guest& guest) {
   std::memcpy(job, place_.job.data(), std::min(place_.job.size(), sizeof job - 1));
   bool alike = std::memcmp(job, hello.job, sizeof job) == 0;
   bool fits = hello.size == place_.size && hello.rank > place_.rank && hello.rank < place_.size;
-  // A caller that was not answered in time hangs up and calls again: what it has left does not keep
-  // its seat.
+  // A caller that got no answer in time disconnects and tries again: the closed connection must not
+  // occupy its place.
   if (hung_up(guest.socket))
-    return drop(guest, cat("it is rank ", hello.rank, " and went away before it was answered"));
+    return drop(guest, cat("it is rank ", hello.rank, " and disconnected before it was answered"));
   bool twice = fits && seat(hello.rank).open() && !hung_up(seat(hello.rank));
   using enum Greeting::Verdict;
   guest.greeting.answer(!alike ? other_job : fits && !twice ? welcome : misfit);
   bool answered = converse(guest.socket, guest.greeting) && guest.greeting.unsent().empty();
   if (!alike) return drop(guest, cat("it is rank ", hello.rank, " of another job"));
   MT_USER_CHECK(fits, ErrorClass::config,
-                cat("rank ", hello.rank, " of ", hello.size, " came to rank ", place_.rank, " of ",
-                    place_.size, " (port ", port_, ")"),
-                "give all ranks the same WORLD_SIZE, and each job a MASTER_PORT of its own");
-  MT_USER_CHECK(!twice, ErrorClass::config,
-                cat("two processes say that they are rank ", hello.rank), "see how RANK is set");
-  if (!answered) return drop(guest, cat("it is rank ", hello.rank, " and does not take an answer"));
+                cat("rank ", hello.rank, " of ", hello.size, " connected to rank ", place_.rank,
+                    " of ", place_.size, " (port ", port_, ")"),
+                "use the same WORLD_SIZE for all ranks, and a different MASTER_PORT for each job");
+  MT_USER_CHECK(!twice, ErrorClass::config, cat("two processes claim to be rank ", hello.rank),
+                "check how RANK is set");
+  if (!answered)
+    return drop(guest, cat("it is rank ", hello.rank, " and does not accept an answer"));
   Door& door = doors_[static_cast<size_t>(hello.rank)];
   std::memcpy(door.address, guest.address.data(),
               std::min(guest.address.size(), sizeof door.address - 1));
@@ -389,20 +393,22 @@ void Rendezvous::admit(Guest& guest) {
 }
 
 void Rendezvous::let_in(const Socket& listener) {
-  for (size_t count = 0; count < kMostStrangers / 4; ++count) {  // the others get their turn
+  for (size_t count = 0; count < kMostStrangers / 4;
+       ++count) {  // so that other sockets are served too
     Socket socket = accept_next(listener);
     if (!socket.open() && errno != EMFILE && errno != ENFILE) return;
     auto oldest = std::find_if(guests_.begin(), guests_.end(),
                                [](const Guest& guest) { return guest.socket.open(); });
     auto waiting = static_cast<size_t>(guests_.end() - oldest);
     MT_USER_CHECK(socket.open() || waiting > 0, ErrorClass::io,
-                  cat("cannot take a connection: ", reason_of(errno)),
+                  cat("cannot accept a connection: ", reason_of(errno)),
                   "raise the number of files that a process may open (ulimit -n)");
     if (!socket.open())
       drop(*oldest,
-           "this process may open no more files (ulimit -n), and another connection waits");
+           "this process has reached its limit of open files (ulimit -n), and another connection "
+           "is waiting");
     else if (waiting >= kMostStrangers + seats_.size())
-      drop(*oldest, "too many connections wait to say who they are");
+      drop(*oldest, "there are too many unauthenticated connections");
     if (!socket.open()) continue;
     std::string address = address_of(socket, ::getpeername).text();
     guests_.push_back({std::move(socket), Greeting::called(place_), Clock::now() + limits_.greeting,
@@ -418,7 +424,8 @@ void Rendezvous::drop(Guest& guest, const std::string& why) {
   guest.socket.close();
 }
 
-/// Who came over this machine's loopback is reached by others where they reach this process.
+/// A rank that connected over loopback is on this machine, so others reach it at the address of
+/// this process.
 void Rendezvous::name_for_others() {
   std::string here;
   for (const Socket& peer : seats_)

@@ -1,7 +1,8 @@
-// Meeting: how processes that a launcher started find each other. The first one listens where
-// MASTER_ADDR and MASTER_PORT say; it tells all where the others listen, and each two are
-// connected. Who cannot prove that it knows the job's secret (greeting.h) is dropped, and delays
-// nobody: all connections are served at once. Nothing is left listening. Stateless.
+// The rendezvous: how processes started by a launcher connect to each other. The first rank listens
+// at MASTER_ADDR and MASTER_PORT and sends all ranks the addresses of the others; then each pair of
+// ranks connects. A connection that does not prove that it knows the job's secret (greeting.h) is
+// dropped without delaying others, because all connections are served concurrently. No socket is
+// left listening afterwards. Stateless.
 #pragma once
 #include <chrono>
 #include <vector>
@@ -13,12 +14,12 @@ namespace mtrain::tcp {
 struct MeetingLimits {
   std::chrono::milliseconds whole = std::chrono::minutes(5);
   std::chrono::milliseconds greeting =
-      std::chrono::seconds(10);  // of one connection; then it is dropped, or tried again
+      std::chrono::seconds(10);  // for one connection; then it is dropped, or tried again
 };
 
-/// A descriptor for each rank, connected and without delays; -1 for this one. Throws Error(peer)
-/// for ranks that do not come in time or go away again, and Error(config) for one of the job that
-/// comes twice or does not fit, or when this rank is refused.
+/// A descriptor for each rank, connected and with TCP_NODELAY; -1 for this one. Throws Error(peer)
+/// for ranks that do not connect in time or disconnect, and Error(config) if a rank of the job
+/// connects twice or does not match, or if this rank is refused.
 std::vector<int> meet(const Place& place, const MeetingLimits& limits = {});
 
 }  // namespace mtrain::tcp

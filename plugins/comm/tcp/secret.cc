@@ -23,14 +23,14 @@ namespace mtrain::tcp {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr size_t kOwnBytes = 32;  // of the file that is made
+constexpr size_t kOwnBytes = 32;  // size of a generated secret
 constexpr const char* kName = "job_secret";
-// What nobody else may do with the user's own file, and with one that was given: Kubernetes gives
-// it to a group to read.
+// Mode bits that are not allowed: for the user's own file, and for a given file, which Kubernetes
+// makes readable for a group.
 constexpr mode_t kNotOwn = 077, kNotGiven = 027;
 constexpr const char* kGiveOne =
     "set MTRAIN_JOB_SECRET to the same random text for all ranks (openssl rand -hex 32), or "
-    "MTRAIN_JOB_SECRET_FILE to a file of mode 0600 or 0440 that holds it";
+    "MTRAIN_JOB_SECRET_FILE to a file of mode 0600 or 0440 that contains it";
 
 struct File {
   explicit File(int fd_in) : fd(fd_in) {}
@@ -55,12 +55,12 @@ Secret checked(Secret secret) {
       size >= Secret::kLeastBytes && size <= Secret::kMostBytes, ErrorClass::config,
       cat("the job's secret in ", secret.source, " has ",
           size > Secret::kMostBytes ? "more than " : "", std::min(size, Secret::kMostBytes),
-          " characters, and ", Secret::kLeastBytes, " to ", Secret::kMostBytes, " are wanted"),
-      "take a random one: openssl rand -hex 32");
+          " characters, but ", Secret::kLeastBytes, " to ", Secret::kMostBytes, " are required"),
+      "use a random one: openssl rand -hex 32");
   return secret;
 }
 
-/// Absent when there is no such file. `refused`: the mode bits that it must not have.
+/// Absent if there is no such file. `refused`: the mode bits that it must not have.
 std::optional<Secret> read_secret(int folder, const fs::path& name, const fs::path& shown,
                                   mode_t refused) {
   File file(::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -72,7 +72,7 @@ std::optional<Secret> read_secret(int folder, const fs::path& name, const fs::pa
   if (::fstat(file.fd, &found) != 0)
     fail(cat("cannot read the job's secret in ", secret.source), errno);
   MT_USER_CHECK(S_ISREG(found.st_mode), ErrorClass::config,
-                cat(secret.source, " is not a regular file, and the job's secret is wanted"),
+                cat(secret.source, " is not a regular file, but must contain the job's secret"),
                 kGiveOne);
   bool mine = found.st_uid == ::geteuid() || found.st_uid == 0;
   MT_USER_CHECK(
@@ -81,10 +81,10 @@ std::optional<Secret> read_secret(int folder, const fs::path& name, const fs::pa
           mine ? "" : "it belongs to another user, ", "mode ", (found.st_mode >> 6) & 7,
           (found.st_mode >> 3) & 7, found.st_mode & 7, ")"),
       refused == kNotOwn
-          ? cat("let its user alone read it: chmod 600 ", shown.string(),
-                "; where the file system keeps no modes (CIFS, WSL), set MTRAIN_JOB_SECRET")
-          : cat("let its user and group alone read it: chmod 440 ", shown.string(),
-                "; of a Kubernetes secret volume: defaultMode: 0440"));
+          ? cat("make it readable only by its user: chmod 600 ", shown.string(),
+                "; if the file system has no file modes (CIFS, WSL), set MTRAIN_JOB_SECRET")
+          : cat("make it readable only by its user and group: chmod 440 ", shown.string(),
+                "; for a Kubernetes secret volume: defaultMode: 0440"));
   ssize_t got = ::read(file.fd, secret.bytes.data(), secret.bytes.size());
   if (got < 0) fail(cat("cannot read the job's secret in ", secret.source), errno);
   secret.bytes.resize(static_cast<size_t>(got));
@@ -93,7 +93,7 @@ std::optional<Secret> read_secret(int folder, const fs::path& name, const fs::pa
 
 std::string last_error() { return std::generic_category().message(errno); }
 
-/// Writes a secret to a new file. Why it cannot, else nothing.
+/// Writes a secret to a new file. Returns the reason on failure, else an empty string.
 std::string write_secret(int folder, const std::string& name) {
   File file(::openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (file.fd < 0) return last_error();
@@ -102,7 +102,7 @@ std::string write_secret(int folder, const std::string& name) {
   if (::fstat(file.fd, &made) != 0)
     why = last_error();
   else if ((made.st_mode & kNotOwn) != 0)
-    why = "this file system keeps no modes, so others may read it";
+    why = "this file system has no file modes, so others may read it";
   else if (::write(file.fd, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
            ::fsync(file.fd) != 0)
     why = last_error();
@@ -110,8 +110,8 @@ std::string write_secret(int folder, const std::string& name) {
   return why;
 }
 
-/// Whole or not at all, and never over one that somebody else has made meanwhile: a link fails
-/// then, a rename would not.
+/// Atomic, and never overwrites a file that another process has created meanwhile: link() fails in
+/// that case, rename() would not.
 std::string make_secret(int folder) {
   std::string temporary = cat(kName, ".", random_hex(8));
   if (std::string why = write_secret(folder, temporary); !why.empty()) return why;
@@ -125,13 +125,14 @@ std::string make_secret(int folder) {
   return ::faccessat(folder, kName, F_OK, 0) == 0 ? "" : why;
 }
 
-/// Where the user's own secret may be.
+/// A possible folder of the user's own secret.
 struct Folder {
   fs::path path;
-  bool among_others = false;  // whoever may write to the folder above could have made this one
+  bool among_others =
+      false;  // users who can write to the parent folder could have created this one
 };
 
-/// The folder, made when it is missing; closed, and `why` says the reason, when it cannot be used.
+/// The folder, created if it is missing; closed, with the reason in `why`, if it cannot be used.
 int open_folder(const Folder& folder, std::string& why) {
   std::error_code error;
   if (!folder.among_others) fs::create_directories(folder.path.parent_path(), error);
@@ -148,13 +149,13 @@ int open_folder(const Folder& folder, std::string& why) {
   bool private_one =
       ::fstat(fd, &found) == 0 && found.st_uid == ::geteuid() && (found.st_mode & kNotOwn) == 0;
   if (!folder.among_others || private_one) return fd;
-  why = "the folder is another user's, or others may use it";
+  why = "the folder belongs to another user, or others may use it";
   ::close(fd);
   return -1;
 }
 
-/// The user's own secret, made when it is missing. Absent, and `why` says the reason, when it
-/// cannot be there.
+/// The user's own secret, created if it is missing. Absent, with the reason in `why`, if that
+/// fails.
 std::optional<Secret> own_secret(const Folder& where, std::string& why) {
   File folder(open_folder(where, why));
   if (folder.fd < 0) return std::nullopt;
@@ -166,7 +167,7 @@ std::optional<Secret> own_secret(const Folder& where, std::string& why) {
   else if (!there)
     why = make_secret(folder.fd);
   if (!why.empty()) return std::nullopt;
-  // On a file system without links the file is there before its content is.
+  // On a file system without links the file may exist before its content is written.
   auto empty = [&] {
     return ::fstatat(folder.fd, kName, &found, 0) == 0 && S_ISREG(found.st_mode) &&
            found.st_size == 0;
@@ -193,7 +194,7 @@ std::vector<Folder> own_folders(bool here_only) {
   else if (auto home = folder_of("HOME"))
     folders.push_back({*home / ".config/mtrain"});
   if (!here_only) return folders;
-  // Not every user of a container has a home.
+  // Not every user of a container has a home folder.
   const std::string name = cat("mtrain-", ::geteuid());
   if (auto runtime = folder_of("XDG_RUNTIME_DIR")) folders.push_back({*runtime / "mtrain", true});
   folders.push_back({fs::path("/dev/shm") / name, true});
@@ -220,12 +221,12 @@ Secret find_secret(bool here_only) {
     if (auto secret = own_secret(folder, why)) return *std::move(secret);
     tried.push_back(cat((folder.path / kName).string(), ": ", why));
   }
-  throw Error(
-      ErrorClass::config,
-      tried.empty()
-          ? "ranks have no secret to know each other by: neither MTRAIN_JOB_SECRET nor HOME is set"
-          : cat("cannot make the job's secret in the file ", join(tried, "; in ")),
-      kGiveOne);
+  throw Error(ErrorClass::config,
+              tried.empty()
+                  ? "ranks have no secret to authenticate each other: neither MTRAIN_JOB_SECRET "
+                    "nor HOME is set"
+                  : cat("cannot create the job's secret in the file ", join(tried, "; in ")),
+              kGiveOne);
 }
 
 }  // namespace mtrain::tcp

@@ -76,7 +76,7 @@ std::vector<Address> resolve(const std::string& host, int port, bool numeric, st
   std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
   const std::string unknown = error == 0 ? ""
                                          : cat("the address '", printable(host, 80),
-                                               "' is not known: ", ::gai_strerror(error));
+                                               "' cannot be resolved: ", ::gai_strerror(error));
   if (why) *why = unknown;
   MT_USER_CHECK(error == 0 || why, ErrorClass::config, unknown,
                 "set MASTER_ADDR to the name or address of the first rank's machine");
@@ -93,7 +93,8 @@ std::vector<Address> resolve(const std::string& host, int port, bool numeric, st
 
 Address any_address(int family, int port) {
   Address address;
-  address.where.ss_family = static_cast<sa_family_t>(family);  // the rest is 0, which means any
+  address.where.ss_family =
+      static_cast<sa_family_t>(family);  // the rest is 0, which means any address
   address.size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   return address.with_port(port);
 }
@@ -140,8 +141,8 @@ int connection_error(const Socket& socket) {
   int error = 0;
   socklen_t size = sizeof error;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
-  // On a machine alone with itself a connection to a port where nobody listens yet may reach its
-  // own other end.
+  // A connection over loopback to a port without a listener may connect to itself (TCP simultaneous
+  // open).
   if (error == 0 && address_of(socket, ::getpeername) == address_of(socket, ::getsockname))
     return ECONNREFUSED;
   return error;

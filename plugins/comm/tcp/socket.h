@@ -1,5 +1,5 @@
-// Sockets and addresses for rendezvous.h. A Socket owns its descriptor; all else are values and
-// stateless functions.
+// Sockets and addresses for rendezvous.h. A Socket owns its descriptor; everything else is a value
+// or a stateless function.
 #pragma once
 #include <sys/socket.h>
 
@@ -35,30 +35,30 @@ struct Address {
   int family() const { return where.ss_family; }
   int port() const;
   Address with_port(int port) const;
-  /// Of this machine alone.
+  /// Whether it is a loopback address.
   bool loopback() const;
   /// The address in numbers, without the port.
   std::string text() const;
   bool operator==(const Address& other) const;
 };
 
-/// What a name or address stands for; `numeric`: no name is looked up. When it stands for nothing:
-/// none, and `why` says the reason; Error(config) without `why`.
+/// Resolves a name or address; `numeric`: no name lookup. On failure returns none, with the reason
+/// in `why`; Error(config) without `why`.
 std::vector<Address> resolve(const std::string& host, int port, bool numeric = false,
                              std::string* why = nullptr);
-/// All of this machine's addresses of a family, AF_INET6 with those of AF_INET.
+/// The wildcard address of a family; AF_INET6 includes AF_INET.
 Address any_address(int family, int port);
 
-/// Of one end of a connection: ::getpeername or ::getsockname.
+/// The address of one end of a connection: ::getpeername or ::getsockname.
 Address address_of(const Socket& socket, decltype(&::getpeername) which);
 
-/// Not blocking, as all sockets here. Closed, and errno says why, when nobody can listen there.
+/// Non-blocking, like all sockets here. Closed, with the reason in errno, if listening fails.
 Socket listen_at(const Address& address);
-/// The next connection that waits; closed when there is none.
+/// The next waiting connection; closed if there is none.
 Socket accept_next(const Socket& listener);
-/// A connection under way; closed, and errno says why, when it has failed already.
+/// A connection in progress; closed, with the reason in errno, if it has failed already.
 Socket begin_connection(const Address& address);
-/// Of a connection that was under way and is ready for writing: 0, or why it failed.
+/// For a connection that was in progress and is ready for writing: 0, or the error.
 int connection_error(const Socket& socket);
 
 }  // namespace mtrain::tcp

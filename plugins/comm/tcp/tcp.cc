@@ -1,4 +1,4 @@
-// The comm plugin "tcp": ranks are processes that meet at MASTER_ADDR.
+// The comm plugin "tcp": ranks are processes that connect through MASTER_ADDR.
 #include "mtrain/message_comm/message_communicator.h"
 #include "mtrain/plugin/plugin.h"
 #include "tcp_transport.h"

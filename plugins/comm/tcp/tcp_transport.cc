@@ -32,7 +32,7 @@ class TcpTransfer final : public Transfer {
   bool done() override {
     if (request_->done) return true;
     wires_.pump();
-    // A process that another one tells to end does so here, in whatever call it is.
+    // If another process has requested the end of the job, this process ends here, in any call.
     if (auto status = wires_.ended()) ::_exit(*status);
     return request_->done;
   }
@@ -83,7 +83,7 @@ class TcpChannel final : public Channel {
     return transfer;
   }
 
-  // All of `ranks` compute the same number for it and need no message.
+  // All of `ranks` compute the same number for it without a message.
   std::unique_ptr<Channel> sub(std::span<const int> ranks, int tag) override {
     std::vector<int> members;
     for (int r : ranks) members.push_back(world(r));
@@ -99,7 +99,8 @@ class TcpChannel final : public Channel {
   uint64_t id_;
   std::vector<int> world_ranks_;
   int rank_ = 0;
-  std::map<std::vector<int>, uint64_t> num_subs_;  // channels of these ranks made so far
+  std::map<std::vector<int>, uint64_t>
+      num_subs_;  // number of channels created for these ranks so far
 };
 
 }  // namespace

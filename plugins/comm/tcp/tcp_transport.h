@@ -1,4 +1,4 @@
-// TcpTransport: messages over TCP; mtrain/message_comm/transport.h has the contract. Owns the
+// TcpTransport: messages over TCP; the contract is in mtrain/message_comm/transport.h. Owns the
 // connections to all other ranks (wires.h). For one thread at a time.
 #pragma once
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace mtrain::tcp {
 
 class TcpTransport final : public message_comm::Transport {
  public:
-  /// Connects the ranks that the launcher started; see place_from_environment() and meet() for what
-  /// it throws.
+  /// Connects the ranks that the launcher started; see place_from_environment() and meet() for its
+  /// errors.
   TcpTransport() : TcpTransport(place_from_environment()) {}
   explicit TcpTransport(const Place& place);
 

@@ -18,23 +18,22 @@ namespace mtrain::tcp {
 
 namespace {
 constexpr size_t kMostBytes = size_t{1} << 30;
-constexpr size_t kMostUnasked = size_t{1} << 16;  // a longer message is offered first
+constexpr size_t kMostUnasked = size_t{1} << 16;  // a longer message needs an offer first
 }  // namespace
 
 enum class Wires::Kind : uint32_t {
   message = 0x4D545752,  // its bytes follow
-  offer,                 // of a message of so many bytes
-  take,                  // of the receiver's offer: it may come
-  give,                  // what was offered: its bytes follow
-  end                    // the job, with the status in `tag`
+  offer,                 // announces a message of this many bytes
+  take,                  // accepts the receiver's offer: the message may be sent
+  give,                  // the offered message: its bytes follow
+  end                    // ends the job, with the status in `tag`
 };
 
 namespace {
-/// No rank ends the others with success, whatever it says: the lowest byte is all that a process's
-/// status has.
+/// A rank cannot end the others with success: an exit status has only the lowest byte.
 int end_status(int from, uint32_t status) {
   if (status > 0 && status <= 255) return static_cast<int>(status);
-  log_error("rank ", from, " ends the job with status ", status, ", and 1 to 255 are wanted");
+  log_error("rank ", from, " ends the job with status ", status, ", but 1 to 255 are allowed");
   return static_cast<int>(ErrorClass::peer);
 }
 }  // namespace
@@ -60,8 +59,7 @@ Wires::~Wires() {
   for (Wire& wire : wires_) close(wire);
 }
 
-// What is under way on a wire whose other end is gone stays so: those who watch ranks say what
-// became of it.
+// Messages in progress on a closed connection stay incomplete; the watch reports the failed rank.
 void Wires::close(Wire& wire) {
   if (wire.fd >= 0) ::close(wire.fd);
   wire.fd = -1;
@@ -87,9 +85,9 @@ void Wires::refuse(int from, const std::string& what) {
 
 void Wires::take(const Head& offer, int from, std::shared_ptr<Request> request) {
   if (offer.bytes > request->bytes)
-    refuse(from, cat(offer.bytes, " bytes where ", request->bytes, " are wanted"));
+    refuse(from, cat(offer.bytes, " bytes where ", request->bytes, " are expected"));
   if (!taken_.try_emplace({from, offer.offer}, Taken{std::move(request), offer.bytes}).second)
-    refuse(from, "one offer twice");
+    refuse(from, "a repeated offer");
   wire_of(from).out.push_back(
       {Head{offer.channel, 0, offer.offer, offer.tag, Kind::take}, nullptr});
   push(wire_of(from));
@@ -97,7 +95,7 @@ void Wires::take(const Head& offer, int from, std::shared_ptr<Request> request) 
 
 void Wires::give(int to, uint64_t offer) {
   auto at = offered_.find({to, offer});
-  if (at == offered_.end()) refuse(to, "for what was not offered to it");
+  if (at == offered_.end()) refuse(to, "for a message that was not offered to it");
   const Request& request = *at->second;
   wire_of(to).out.push_back(
       {Head{request.channel, request.bytes, offer, request.tag, Kind::give}, at->second});
@@ -113,7 +111,7 @@ bool Wires::fits(const Request& request, const Head& head, int from) {
 void Wires::deliver(const Arrived& message, Request& request) {
   if (message.content.size() > request.bytes)
     refuse(message.from,
-           cat(message.content.size(), " bytes where ", request.bytes, " are wanted"));
+           cat(message.content.size(), " bytes where ", request.bytes, " are expected"));
   if (!message.content.empty())
     std::memcpy(request.data, message.content.data(), message.content.size());
   request.moved = message.content.size();
@@ -139,13 +137,13 @@ void Wires::receive(std::shared_ptr<Request> request) {
 
 void Wires::forget(const std::shared_ptr<Request>& request) {
   if (request->done || !request->kept.empty()) return;
-  if (!request->receives) {  // its memory may go
+  if (!request->receives) {  // its memory may be freed
     request->kept.assign(request->data, request->data + request->bytes);
     request->data = request->kept.data();
     return;
   }
   wanted_.remove(request);
-  request->kept.resize(request->bytes);  // what is arriving for it goes here
+  request->kept.resize(request->bytes);  // the arriving bytes are stored here
   request->data = request->kept.data();
 }
 
@@ -186,7 +184,7 @@ bool Wires::begin_message(int from, Wire& wire) {
       return false;
     case Kind::give: {
       auto at = taken_.find({from, head.offer});
-      if (at == taken_.end()) refuse(from, "what nobody asked for");
+      if (at == taken_.end()) refuse(from, "a message without a receiver");
       if (head.bytes != at->second.bytes)
         refuse(from, cat(head.bytes, " bytes after an offer of ", at->second.bytes));
       wire.into = std::move(at->second.request);
@@ -201,7 +199,7 @@ bool Wires::begin_message(int from, Wire& wire) {
       if (head.bytes > kMostBytes) refuse(from, cat("an offer of ", head.bytes, " bytes"));
       break;
     default:
-      refuse(from, "what is not a message");
+      refuse(from, "invalid message data");
   }
   bool follows = head.kind == Kind::message;
   auto wanted = std::find_if(wanted_.begin(), wanted_.end(),
@@ -217,7 +215,7 @@ bool Wires::begin_message(int from, Wire& wire) {
   wanted_.erase(wanted);
   if (!follows) return take(head, from, std::move(request)), false;
   if (head.bytes > request->bytes)
-    refuse(from, cat(head.bytes, " bytes where ", request->bytes, " are wanted"));
+    refuse(from, cat(head.bytes, " bytes where ", request->bytes, " are expected"));
   wire.into = std::move(request);
   return true;
 }
@@ -284,8 +282,7 @@ void Wires::pump() {
 
 void Wires::tell_end(int status) noexcept {
   for (Wire& wire : wires_) {
-    if (wire.fd < 0 || wire.head_sent > 0)
-      continue;  // half a message is on its way: it ends by itself
+    if (wire.fd < 0 || wire.head_sent > 0) continue;  // a partly sent message completes by itself
     Head head{0, 0, 0, static_cast<uint32_t>(status), Kind::end};
     static_cast<void>(::send(wire.fd, &head, sizeof head, MSG_NOSIGNAL));
   }

@@ -1,9 +1,9 @@
-// Wires: messages between processes over a connection to each. A message has a channel, a tag and a
-// sender, and goes to the first request that asked for it. A short one that nobody asked for yet is
-// kept; a long one is only offered, and its sender is not through before somebody took it. Nothing
-// blocks, and everything moves when somebody asks whether something is through. No length is
-// believed that was not agreed on, and what is no message ends the job. Owns the descriptors; for
-// one thread.
+// Wires: messages between processes over one connection to each. A message has a channel, a tag and
+// a sender, and is delivered to the first matching receive request. A short message without a
+// request is stored; a long one is only offered, and its send completes after a receiver has
+// accepted it. Nothing blocks; all transfers advance whenever a caller tests a request for
+// completion. Lengths that were not agreed on are not trusted, and invalid data ends the job. Owns
+// the descriptors; for one thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,22 +18,22 @@
 
 namespace mtrain::tcp {
 
-/// A message that is to be sent, or to be received into memory.
+/// A message to send, or to receive into memory.
 struct Request {
   uint64_t channel = 0;
-  int peer = 0;  // world rank; -1, of one to be received: any
+  int peer = 0;  // world rank; -1 for a receive from any rank
   uint32_t tag = 0;
   std::byte* data = nullptr;
-  size_t bytes = 0;  // of one to be received: at most
+  size_t bytes = 0;  // for a receive: the maximum
   size_t moved = 0;
   bool receives = false, done = false;
-  std::vector<std::byte> kept;  // a sender that left its memory behind
+  std::vector<std::byte> kept;  // a copy for a sender that gave up its memory
 };
 
 class Wires {
  public:
   Wires(int rank, std::vector<int> descriptors);
-  /// Sends what is queued, within a moment.
+  /// Sends queued data, for a short time at most.
   ~Wires();
   Wires(const Wires&) = delete;
   Wires& operator=(const Wires&) = delete;
@@ -42,29 +42,28 @@ class Wires {
   int size() const { return static_cast<int>(wires_.size()); }
   void send(std::shared_ptr<Request> request);
   void receive(std::shared_ptr<Request> request);
-  /// Nobody wants to know any more: one to be sent is sent from a copy, one to be received is not
-  /// asked for.
+  /// Gives up a request: a send continues from a copy, a receive is cancelled.
   void forget(const std::shared_ptr<Request>& request);
-  /// Moves what can be moved now. Throws Error(peer) when what comes from a rank is no message, or
-  /// none that was agreed on.
+  /// Transfers what is possible without waiting. Throws Error(peer) if a rank sends invalid data,
+  /// or a message that was not agreed on.
   void pump();
-  /// The status with which another rank told this process to end; never 0, since no rank tells this
-  /// that has finished.
+  /// The exit status that another rank requested for this process; never 0, since a rank that
+  /// succeeds does not request it.
   std::optional<int> ended() const { return ended_; }
-  /// Whether the connection to this rank has ended: nothing comes from it any more.
+  /// Whether the connection to this rank is closed, so that nothing more arrives from it.
   bool gone(int rank) const { return rank != rank_ && wires_[static_cast<size_t>(rank)].fd < 0; }
-  /// Tells all others to end with this status.
+  /// Requests all other ranks to end with this status.
   void tell_end(int status) noexcept;
 
  private:
   enum class Kind : uint32_t;
   struct Head {
     uint64_t channel = 0, bytes = 0;
-    uint64_t offer = 0;  // its sender's number, of an offer and of what follows from it
+    uint64_t offer = 0;  // the sender's number of an offer, also in the messages that belong to it
     uint32_t tag = 0;
     Kind kind{};
   };
-  struct Arrived {  // or arriving, or offered
+  struct Arrived {  // received, arriving or offered
     Head head;
     int from = 0;
     std::vector<std::byte> content;
@@ -73,25 +72,25 @@ class Wires {
   };
   struct Outgoing {
     Head head;
-    std::shared_ptr<Request> body;  // null of a mere head
+    std::shared_ptr<Request> body;  // null for a header without a body
   };
   struct Wire {
     int fd = -1;
     std::deque<Outgoing> out;
     size_t head_sent = 0, head_got = 0;
     Head head_in;
-    size_t got = 0;                 // of the message that is arriving
-    std::shared_ptr<Request> into;  // which goes here,
-    std::shared_ptr<Arrived> kept;  // or there
+    size_t got = 0;                 // received bytes of the arriving message
+    std::shared_ptr<Request> into;  // its destination,
+    std::shared_ptr<Arrived> kept;  // or this one
   };
-  using Offer = std::pair<int, uint64_t>;  // its other rank and its number
+  using Offer = std::pair<int, uint64_t>;  // the other rank and the number
   struct Taken {
     std::shared_ptr<Request> request;
-    uint64_t bytes = 0;  // as offered; no others may come
+    uint64_t bytes = 0;  // as offered; another size is an error
   };
   void push(Wire& wire);
   void pull(int from, Wire& wire);
-  /// A head that came. False: nothing follows it.
+  /// Handles a received header. False: no body follows.
   bool begin_message(int from, Wire& wire);
   void end_message(Wire& wire);
   void take(const Head& offer, int from, std::shared_ptr<Request> request);
@@ -99,7 +98,7 @@ class Wires {
   void close(Wire& wire);
   Wire& wire_of(int rank) { return wires_[static_cast<size_t>(rank)]; }
   void deliver(const Arrived& message, Request& request);
-  /// What came from this rank is not what it may send: its connection is closed.
+  /// This rank has sent something invalid: closes its connection.
   [[noreturn]] void refuse(int from, const std::string& what);
   static bool fits(const Request& request, const Head& head, int from);
 
@@ -108,8 +107,8 @@ class Wires {
   std::list<std::shared_ptr<Request>> wanted_;
   std::list<std::shared_ptr<Arrived>> arrived_;
   uint64_t num_offers_ = 0;
-  std::map<Offer, std::shared_ptr<Request>> offered_;  // by this rank, not taken yet
-  std::map<Offer, Taken> taken_;                       // by this rank, not begun to arrive
+  std::map<Offer, std::shared_ptr<Request>> offered_;  // by this rank, not accepted yet
+  std::map<Offer, Taken> taken_;                       // accepted by this rank, not arriving yet
   std::optional<int> ended_;
 };
 

@@ -1,4 +1,4 @@
-// The bert dataset: masked language modelling over prepared token files. A sample is a piece of the
+// The bert dataset: masked language modeling over prepared token files. A sample is a piece of the
 // stream of documents between a start and an end token. The masked positions are drawn anew each
 // time a piece is used.
 #include <algorithm>
@@ -129,7 +129,7 @@ class BertDataset final : public Dataset {
     const int64_t around = (start_ ? 1 : 0) + (end_ ? 1 : 0);
     MT_USER_CHECK(context_.seq_length > around, ErrorClass::config,
                   cat("model.seq_length=", context_.seq_length,
-                      " leaves no room for text besides dataset.start_token and end_token"),
+                      " leaves no room for text next to dataset.start_token and end_token"),
                   "choose a longer model.seq_length");
     return context_.seq_length - around;
   }
@@ -137,11 +137,11 @@ class BertDataset final : public Dataset {
   MaskingConfig masking() const {
     MT_USER_CHECK(config_.mask_share + config_.random_share <= 1 + 1e-9, ErrorClass::config,
                   cat("dataset.mask_share (", config_.mask_share, ") and dataset.random_share (",
-                      config_.random_share, ") are more than 1 together"),
-                  "they are shares of the tokens to be predicted: lower one of them");
+                      config_.random_share, ") add up to more than 1"),
+                  "they are fractions of the predicted tokens: lower one of them");
     auto mask = special("mask_token", config_.mask_token);
     MT_USER_CHECK(mask, ErrorClass::config, "dataset.mask_token is empty",
-                  "name the special token that hides another");
+                  "name the special token that replaces masked tokens");
     MaskingConfig out{.probability = config_.mask_probability,
                       .mask_share = config_.mask_share,
                       .random_share = config_.random_share,
@@ -151,12 +151,12 @@ class BertDataset final : public Dataset {
     auto count = [&](TokenKind kind) {
       return std::count(out.kinds.begin(), out.kinds.end(), kind);
     };
-    // Other tokenizers have a few pieces like these, too: headings of Markdown.
+    // Other tokenizers also have a few such pieces, from headings in Markdown.
     const auto continuations = count(TokenKind::continuation), words = count(TokenKind::ordinary);
     MT_USER_CHECK(!config_.whole_words || continuations * 100 >= words, ErrorClass::config,
                   cat("dataset.whole_words is set, and only ", continuations,
                       " of the tokenizer's ", continuations + words,
-                      " tokens begin with ## as WordPiece writes what goes on with a word"),
+                      " tokens begin with ##, which marks continuation pieces in WordPiece"),
                   "choose a WordPiece tokenizer, or turn dataset.whole_words off");
     return out;
   }

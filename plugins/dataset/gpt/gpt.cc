@@ -11,7 +11,7 @@
 namespace mtrain {
 namespace {
 
-/// Fill in the middle.
+/// Fill-in-the-middle.
 struct FimSettings {
   double rate = 0, spm_rate = 0.5, fragment_rate = 0.5;
   std::string cut = "characters", prefix, middle, suffix, pad, fragment, no_prefix;

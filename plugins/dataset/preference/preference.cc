@@ -1,4 +1,4 @@
-// The preference dataset: pairs of a preferred and a rejected answer, or answers labelled good or
+// The preference dataset: pairs of a preferred and a rejected answer, or answers labeled good or
 // bad. A sample holds one record: the chosen and the rejected answer, each with its prompt, as two
 // sequences; the targets are the answers' tokens.
 #include "mtrain/finetune/preference.h"

@@ -104,10 +104,9 @@ class SpanSource final : public SampleSource {
 std::vector<int32_t> named_sentinels(const Tokenizer& tokenizer, const std::string& pattern,
                                      int64_t count) {
   const size_t mark = pattern.find("{}");
-  MT_USER_CHECK(
-      mark != std::string::npos, ErrorClass::config,
-      cat("dataset.sentinel: '", printable(pattern, 60), "' has no {} where the number goes"),
-      "write it as <extra_id_{}>, or leave it empty for the last ids of the vocabulary");
+  MT_USER_CHECK(mark != std::string::npos, ErrorClass::config,
+                cat("dataset.sentinel: '", printable(pattern, 60), "' has no {} for the number"),
+                "write it as <extra_id_{}>, or leave it empty for the last ids of the vocabulary");
   const auto special = tokenizer.special_tokens();
   std::vector<int32_t> out;
   for (int64_t k = 0; k < count; ++k) {
@@ -117,12 +116,12 @@ std::vector<int32_t> named_sentinels(const Tokenizer& tokenizer, const std::stri
     if (at == special.end()) break;
     out.push_back(at->id);
   }
-  MT_USER_CHECK(!out.empty(), ErrorClass::config,
-                cat("dataset.sentinel: the tokenizer ", tokenizer.name(), " has no special token '",
-                    printable(cat(pattern.substr(0, mark), 0, pattern.substr(mark + 2)), 60), "'"),
-                "say what it calls its sentinels, add some (tokenizer.extra_ids=100, where it has "
-                "that setting), or leave "
-                "dataset.sentinel empty for the last ids of the vocabulary");
+  MT_USER_CHECK(
+      !out.empty(), ErrorClass::config,
+      cat("dataset.sentinel: the tokenizer ", tokenizer.name(), " has no special token '",
+          printable(cat(pattern.substr(0, mark), 0, pattern.substr(mark + 2)), 60), "'"),
+      "set its name for sentinels, add sentinels (tokenizer.extra_ids=100, if it has that "
+      "setting), or leave dataset.sentinel empty for the last ids of the vocabulary");
   return out;
 }
 
@@ -131,7 +130,7 @@ std::vector<int32_t> last_ids(const Tokenizer& tokenizer, int64_t count) {
   MT_USER_CHECK(
       count < vocab, ErrorClass::config,
       cat("dataset.sentinels: ", count, " of a vocabulary of ", vocab, " leave no id for text"),
-      "ask for fewer");
+      "use fewer");
   std::vector<int32_t> out(static_cast<size_t>(count));
   for (size_t k = 0; k < out.size(); ++k)
     out[k] = static_cast<int32_t>(vocab - 1) - static_cast<int32_t>(k);
@@ -159,8 +158,8 @@ class T5Dataset final : public Dataset {
     if (!context.tell) return;
     const SpanLengths lengths = span_lengths(text_tokens_, config.shares);
     log_info("t5: samples of ", text_tokens_, " tokens, ", lengths.cut_tokens,
-             " of them cut out in ", lengths.spans, " spans: ", lengths.inputs,
-             " places of text and ", lengths.targets, " of spans");
+             " of them removed in ", lengths.spans, " spans: ", lengths.inputs,
+             " positions of text and ", lengths.targets, " of spans");
   }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
@@ -188,10 +187,10 @@ class T5Dataset final : public Dataset {
  private:
   static int64_t text_tokens(const T5Config& config, const DatasetContext& context) {
     const int64_t tokens = longest_text(context.seq_length + 1, config.shares);
-    MT_USER_CHECK(tokens > 0, ErrorClass::config,
-                  cat("model.seq_length ", context.seq_length,
-                      " has no room for a text with a span cut out of it"),
-                  "raise model.seq_length");
+    MT_USER_CHECK(
+        tokens > 0, ErrorClass::config,
+        cat("model.seq_length ", context.seq_length, " has no room for a text with a removed span"),
+        "raise model.seq_length");
     return tokens;
   }
 
@@ -214,13 +213,13 @@ class T5Dataset final : public Dataset {
     MT_USER_CHECK(
         needed <= found, ErrorClass::config,
         cat("dataset.sentinels: a sample of model.seq_length ", context.seq_length, " needs ",
-            needed, " sentinels, and there are ", found,
+            needed, " sentinels, but there are ", found,
             found < config.sentinels ? " in the tokenizer" : ""),
         cat(found < config.sentinels ? "choose a tokenizer with more of them"
                                      : "raise dataset.sentinels",
             ", raise dataset.mean_span, or lower dataset.mask_probability or model.seq_length"));
     MT_USER_CHECK(!config.end_token.empty() || tokenizer.eod(), ErrorClass::config,
-                  "dataset.end_token is not set, and the tokenizer has no end of document",
+                  "dataset.end_token is not set, and the tokenizer has no end-of-document token",
                   "name one of its special tokens");
     out.end = config.end_token.empty()
                   ? *tokenizer.eod()
@@ -229,8 +228,8 @@ class T5Dataset final : public Dataset {
       MT_USER_CHECK(
           std::find(out.sentinels.begin(), out.sentinels.end(), taken) == out.sentinels.end(),
           ErrorClass::config,
-          cat("dataset.sentinel: id ", taken, " is to be a sentinel, and ends texts"),
-          "name special tokens that are nothing else, such as <extra_id_{}>");
+          cat("dataset.sentinel: id ", taken, " is both a sentinel and the end token"),
+          "name special tokens without another function, such as <extra_id_{}>");
     return out;
   }
 

@@ -1,7 +1,8 @@
-// BERT (Devlin et al. 2018, arXiv:1810.04805): an encoder with learned positions, LayerNorm behind
-// each sum, and a head that predicts masked tokens. All tokens are of segment 0: there is no task
-// of sentence pairs here, so the other rows of the segment table are kept for those who go on with
-// the weights. T tokens (batch folded in), D embed, H heads, E head dim, F mlp, V vocab.
+// BERT (Devlin et al. 2018, arXiv:1810.04805): an encoder with learned positions, LayerNorm after
+// each residual sum, and a head that predicts masked tokens. All tokens belong to segment 0,
+// because there is no sentence-pair task; the other rows of the segment table are kept so that the
+// weights can be used elsewhere. T tokens (batch folded in), D embed, H heads, E head dim, F mlp, V
+// vocab.
 #include <memory>
 
 #include "mtrain/base/rng.h"
@@ -99,7 +100,7 @@ struct Block {
         key2(name_key((s / "drop2").path())) {}
 
   Tensor operator()(Tensor x_TD, const ModelInput& input) const {
-    if (drop > 0) {  // what is dropped comes before the sum
+    if (drop > 0) {  // dropout precedes the sum
       x_TD = norm1(add(x_TD, dropout(attn(x_TD, input), drop, key1)));
       return norm2(add(x_TD, dropout(mlp(x_TD), drop, key2)));
     }
@@ -114,7 +115,7 @@ struct Block {
   uint64_t key1, key2;
 };
 
-/// Tokens, positions and segments, added up and normed.
+/// The normalized sum of token, position and segment embeddings.
 struct Input {
   Input(const BertConfig& c, const Scope& s, const Dim& vocab)
       : tokens(s / "embed", vocab, c.embed(), c.std()),
@@ -132,7 +133,7 @@ struct Input {
   float drop;
 };
 
-/// What turns the stream into that which is compared with the tokens' vectors.
+/// Transforms the residual stream into the vector that is multiplied with the token embeddings.
 struct Head {
   Head(const BertConfig& c, const Scope& s, const Dim& vocab, int64_t valid_vocab, Parameter* table)
       : dense(s / "dense", c.embed(), c.embed(), {c.std(), true}),
@@ -160,8 +161,8 @@ class Bert final : public Model {
     Parameter* table = c.tie_embeddings
                            ? tied_table(s / "embed", context.stage, vocab, c.embed(), c.std())
                            : nullptr;
-    // Beside the table it is used with, where that is on this rank: then they are gathered
-    // together.
+    // In the same bucket as the table with which it is used, if that is on this rank, so that both
+    // are gathered together.
     if (table && context.stage.first && !cutting(s.parallel().embedding_group))
       (s / "head").param("bias", {vocab}, Init::zeros(), false, ParamRole::bias);
     auto [begin, end] = context.stage.layers(c.layers);
@@ -226,7 +227,7 @@ class Bert final : public Model {
         "bert.embeddings.position_ids",  // 0, 1, 2, …
         "bert.pooler.dense.weight",     "bert.pooler.dense.bias",
         "cls.seq_relationship.weight",  "cls.seq_relationship.bias",
-        "cls.predictions.decoder.bias"};  // cls.predictions.bias once more
+        "cls.predictions.decoder.bias"};  // a copy of cls.predictions.bias
     if (config_.tie_embeddings) names.push_back("cls.predictions.decoder.weight");
     return names;
   }
@@ -238,8 +239,8 @@ class Bert final : public Model {
                       ") is below model.seq_length (", context_.max_positions, ")"),
                   "shorten model.seq_length or train a longer position table");
     MT_USER_CHECK(!context_.scope.blocks().recomputes(RecomputePart::layernorm), ErrorClass::config,
-                  "model.recompute_modules names layernorm, and model.type=bert adds what its "
-                  "norms made to what comes behind them",
+                  "model.recompute_modules names layernorm, but model.type=bert adds the results "
+                  "of norms to the residual stream",
                   "leave layernorm out of model.recompute_modules");
   }
 

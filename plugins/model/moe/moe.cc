@@ -69,7 +69,7 @@ class MoeDecoder final : public Decoder {
     return 6 * products;
   }
 
-  // Mixtral's names: Qwen3-MoE and DeepSeek-V3 have norms and attention besides that are not built.
+  // Mixtral's names: Qwen3-MoE and DeepSeek-V3 also have norms and attention that are not built.
   std::vector<HfParameter> hf_parameters() const override {
     return hf_names(
         [this](int64_t i, const std::string& ours, const std::string& theirs, auto& map) {
@@ -80,7 +80,8 @@ class MoeDecoder final : public Decoder {
   }
 
  private:
-  // Blocks list their mixtures while the base is built, so the list is made before it.
+  // Blocks register their mixtures while the base is constructed, so the list must be constructed
+  // before it.
   MoeDecoder(const MoeDecoderSettings& c, ModelContext& context, std::vector<Moe*>&& mixtures)
       : Decoder(c, context,
                 [&](const Scope& s, int64_t i, const RopeTable& rope) {

@@ -29,7 +29,7 @@ struct Gpt2Config {
         .resume(ResumeClass::impossible)
         .renamed_from({"merge_file"})
         .input_path();
-    f("eod", eod, "text of the token that ends a document").resume(ResumeClass::impossible);
+    f("eod", eod, "text of the end-of-document token").resume(ResumeClass::impossible);
   }
 };
 
@@ -90,7 +90,8 @@ std::vector<BpeMerge> read_merges(std::string_view text, const TokenTable& token
       throw Error(ErrorClass::data, cat(where, ":", line_number, ": ", what), kHint);
     };
     if (blank == std::string_view::npos || line.find(' ', blank + 1) != std::string_view::npos)
-      fail(cat("two tokens with one space between are wanted, not '", printable(line, 60), "'"));
+      fail(cat("two tokens with one space between them are required, not '", printable(line, 60),
+               "'"));
     auto token = [&](std::string_view chars) {
       std::string bytes;
       const int32_t id = chars_to_bytes(chars, bytes) ? tokens.find(bytes) : -1;
@@ -101,7 +102,7 @@ std::vector<BpeMerge> read_merges(std::string_view text, const TokenTable& token
     const int32_t result =
         tokens.find(std::string(tokens.text(left)) + std::string(tokens.text(right)));
     if (result < 0)
-      fail(cat("what '", printable(line, 60), "' makes is not a token of the vocabulary"));
+      fail(cat("the result of '", printable(line, 60), "' is not a token of the vocabulary"));
     out.push_back({left, right, result, static_cast<uint32_t>(out.size())});
   }
   return out;

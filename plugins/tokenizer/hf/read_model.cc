@@ -26,7 +26,7 @@ class WordLevel final : public WordModel {
     const int32_t id = tokens_.find(word);
     MT_USER_CHECK(id >= 0 || unknown_, ErrorClass::data,
                   cat("the word '", printable(word, 40),
-                      "' has no token, and the tokenizer has none for the unknown"),
+                      "' has no token, and the tokenizer has no unknown token"),
                   "use a tokenizer whose vocabulary covers the data");
     out.add(id >= 0 ? id : *unknown_, word.size());
   }
@@ -93,8 +93,8 @@ class MergeReader {
     if (value.get_string().get(text) == simdjson::SUCCESS) {
       const size_t blank = text.find(' ');
       if (blank == std::string_view::npos || text.find(' ', blank + 1) != std::string_view::npos)
-        fail(index,
-             cat("two tokens with one space between are wanted, not '", printable(text, 60), "'"));
+        fail(index, cat("two tokens with one space between them are required, not '",
+                        printable(text, 60), "'"));
       return {text.substr(0, blank), text.substr(blank + 1)};
     }
     simdjson::dom::array pair;
@@ -126,7 +126,7 @@ class MergeReader {
       joined_.assign(texts_[left]).append(texts_[right].substr(inner ? prefix_.size() : 0));
       const int32_t result = made_of_joined(out.empty() ? 0 : out.back().result);
       if (result < 0)
-        fail(out.size(), cat("'", printable(joined_, 60), "', which it makes, is not a token"));
+        fail(out.size(), cat("'", printable(joined_, 60), "', its result, is not a token"));
       out.push_back({ids_[left], ids_[right], result, static_cast<uint32_t>(out.size())});
     }
     batch.clear();

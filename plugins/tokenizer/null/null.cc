@@ -66,7 +66,7 @@ class NullTokenizer final : public Tokenizer {
       MT_USER_CHECK(fault == std::errc() && id >= 0 && id < ids_, ErrorClass::data,
                     cat("at byte ", place, " the null tokenizer wants an id below ", ids_,
                         ", not '", printable(text.substr(place, 20)), "'"),
-                    "its text is ids in decimal with spaces between");
+                    "its text must be decimal ids separated by spaces");
       ids.push_back(id);
       if (spans)
         spans->push_back({static_cast<uint32_t>(place), static_cast<uint32_t>(stop - text.data())});

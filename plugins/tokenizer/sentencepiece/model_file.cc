@@ -71,13 +71,14 @@ class Fields {
     if (wire_ != wire) fail(cat("field ", number_, " has the wire type ", wire_, ", not ", wire));
   }
   void take(uint64_t size) {
-    if (size > bytes_.size() - at_) fail(cat("field ", number_, " is longer than what is left"));
+    if (size > bytes_.size() - at_)
+      fail(cat("field ", number_, " is longer than the rest of the file"));
     at_ += size;
   }
   uint64_t varint() {
     uint64_t out = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-      if (at_ == bytes_.size()) fail("a number is cut short");
+      if (at_ == bytes_.size()) fail("a number is truncated");
       const auto byte = static_cast<unsigned char>(bytes_[at_++]);
       out |= static_cast<uint64_t>(byte & 0x7F) << shift;
       if (byte < 0x80) return out;
@@ -186,11 +187,11 @@ ModelFile read_model_file(std::string_view bytes, const std::string& name) {
   bool unknown = false;
   for (size_t i = 0; i < out.pieces.size(); ++i) {
     if (out.pieces[i].type != PieceType::unknown) continue;
-    check(!unknown, "two pieces stand for the unknown");
+    check(!unknown, "there are two unknown pieces");
     unknown = true;
     out.unknown = static_cast<int64_t>(i);
   }
-  check(unknown, "no piece stands for the unknown");
+  check(unknown, "there is no unknown piece");
   return out;
 }
 

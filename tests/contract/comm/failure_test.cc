@@ -273,7 +273,7 @@ TEST_CASE("comm fails: a call that is dropped unfinished") {
         }
         for (int i = 0; i < 2; ++i) c.all_reduce(y);
       });
-      expect(message, {"rank 0 failed: it dropped all_reduce sum of", "before it was finished"});
+      expect(message, {"rank 0 failed: it dropped all_reduce sum of", "before it was complete"});
     });
   }
 }

@@ -220,7 +220,7 @@ TEST_CASE("t5 finds its sentinels by name or at the end of the vocabulary") {
             {"needs 4 sentinels", "there are 3", "raise dataset.sentinels"}},
            {"{path: x, sentinel: <mask>}", spans.byte.get(), {"'<mask>' has no {}"}},
            {"{path: x, sentinel: '', sentinels: 300}", byte.get(), {"300 of a vocabulary of 257"}},
-           {"{path: x, sentinel: ''}", byte.get(), {"id 256 is to be a sentinel, and ends texts"}},
+           {"{path: x, sentinel: ''}", byte.get(), {"id 256 is both a sentinel and the end token"}},
            {"{path: x, end_token: <extra_id_3>}",
             spans.byte.get(),
             {"is to be a sentinel, and ends texts"}},

@@ -144,8 +144,8 @@ TEST_CASE("other files that cannot be right are refused with the place of the fa
   refuse("tiktoken", "r.tiktoken", "IQ== 0\nIQ== 1\n", {"r.tiktoken:2", "twice"});
   refuse("tiktoken", "r.tiktoken", "IQ== 0\nIg== 1\n", {"r.tiktoken", "no token for the byte"});
   refuse("sentencepiece", "t.model", "", {"t.model", "no pieces"});
-  refuse("sentencepiece", "t.model", "\x0A\x7F", {"t.model", "longer than what is left"});
-  refuse("sentencepiece", "t.model", "\x0A\x80", {"t.model", "cut short"});
+  refuse("sentencepiece", "t.model", "\x0A\x7F", {"t.model", "longer than the rest of the file"});
+  refuse("sentencepiece", "t.model", "\x0A\x80", {"t.model", "truncated"});
   refuse("sentencepiece", "t.model", std::string("\x0A\x02\x0A\x00", 4),
          {"t.model", "piece 0 has no text"});
   refuse("sentencepiece", "t.model", "\x0A\x03\x0A\x01\xFF", {"t.model", "piece 0 is not UTF-8"});

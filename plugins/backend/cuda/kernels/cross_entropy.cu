@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) losses(CrossEntropyArgs a) {
     const T* logits = static_cast<const T*>(a.logits) + row * a.cols;
     int64_t valid = max(min(a.valid_cols, a.cols), int64_t{0});
     Pair mine{-INFINITY, 0};
-    bool broken = false;  // a maximum must not lose a NaN
+    bool broken = false;  // set by NaN, which fmaxf ignores
     for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < valid;
          i += static_cast<int64_t>(blockDim.x) * N) {
       auto pack = load<N>(logits + i);

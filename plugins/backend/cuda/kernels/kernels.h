@@ -33,14 +33,14 @@ cudaError_t adamw(const Launch&, const AdamWArgs&) = delete;
 cudaError_t squared_norm(const Launch&, const SquaredNormArgs&) = delete;
 #endif
 
-/// Every other kernel of the table, under the name of its entry; one that is defined nowhere does
-/// not link. Of float, bf16 and fp16; anything else is cudaErrorInvalidValue. quantize() takes
-/// tiles of 16 neighbours or a multiple along one dimension, of sides that divide 128.
+/// Every other kernel of the table, under the name of its entry; a kernel without a definition does
+/// not link. Types are float, bf16 and fp16; others give cudaErrorInvalidValue. quantize() takes
+/// tiles of 16 adjacent elements or a multiple along one dimension, with sides that divide 128.
 #define MT_LAUNCHED(entry, Args) cudaError_t entry(const Launch&, const Args&);
 MT_KERNELS(MT_LAUNCHED)
 #undef MT_LAUNCHED
 
-/// What packed codes are worth, with the scales of their tiles: [lines, padded_sum].
+/// The values of packed codes, with the scales of their tiles: [lines, padded_sum].
 cudaError_t quantized_values(const Launch&, const QuantLayout&, const void* codes,
                              const void* scales, bf16* values);
 /// out[0] = alpha * scale_a * scale_b, out[1] = beta, in device memory.
