@@ -50,7 +50,7 @@ void fill_with_random(std::span<std::byte> bytes) {
     ssize_t got = getrandom(bytes.data(), bytes.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     MT_USER_CHECK(got > 0, ErrorClass::io,
-                  cat("the system has no random numbers: ", std::strerror(errno)), "");
+                  cat("the system provides no random numbers: ", std::strerror(errno)), "");
     bytes = bytes.subspan(static_cast<size_t>(got));
   }
 }

@@ -41,8 +41,8 @@ Box moved(const Box& box, const Shape& from, const Shape& to) {
 
 namespace {
 
-// The same of the row-major tensor of dimensions `dim` and up at index `at` of those before it: the
-// rest of a row, whole rows, the start of a row.
+// The same for dimensions `dim` and up of the row-major tensor, at index `at` of the dimensions
+// before: the rest of a row, whole rows, the start of a row.
 void add_range(const Shape& shape, int dim, int64_t begin, int64_t end, const Shape& at,
                std::vector<Box>& out) {
   if (begin >= end) return;

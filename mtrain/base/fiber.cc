@@ -51,7 +51,7 @@ Fiber::Fiber(size_t stack_bytes) : context_(std::make_unique<Context>()) {
 Fiber::~Fiber() { ::munmap(context_->memory, context_->bytes); }
 
 void Fiber::start(std::function<void()> body) {
-  MT_CHECK(!under_way_, "a fiber that has not ended is begun again");
+  MT_CHECK(!under_way_, "a fiber was started again before it ended");
   body_ = std::move(body);
   MT_CHECK_EQ(::getcontext(&context_->own), 0);
   context_->own.uc_stack.ss_sp = context_->memory + context_->guard;
@@ -86,7 +86,7 @@ void Fiber::body_and_leave() noexcept {
 }
 
 void Fiber::resume() {
-  MT_CHECK(under_way_, "a fiber that has ended is asked to go on");
+  MT_CHECK(under_way_, "a fiber was resumed after it ended");
   go();
 }
 

@@ -30,7 +30,7 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-/// Log lines on standard error that never wait for a reader, with a coloured level.
+/// Log lines on standard error that never wait for a reader, with a colored level.
 class StandardErrorSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit StandardErrorSink(bool color) : color_(color) {}

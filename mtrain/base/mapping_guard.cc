@@ -31,7 +31,7 @@ struct Block {
 };
 
 Block first_block;
-std::mutex mutex;  // serialises writers
+std::mutex mutex;  // serializes writers
 struct sigaction handled_before {};
 
 template <class Visit>

@@ -1,5 +1,5 @@
 // The arguments of every call are checked and its bytes counted here, and groups of one rank are
-// served here, so that implementations see only sound calls that concern several ranks.
+// served here, so that implementations receive only valid calls of groups with several ranks.
 #include "mtrain/comm/communicator.h"
 
 #include <cstring>
@@ -24,7 +24,7 @@ void check(const ConstBuffer& b, const char* what) {
 void check_together(const ConstBuffer& a, const ConstBuffer& b) {
   MT_CHECK(a.dtype == b.dtype, mtrain::name(a.dtype), " and ", mtrain::name(b.dtype));
   MT_CHECK(a.run == b.run,
-           "one buffer is in host memory and the other on a device, or they are two runs'");
+           "one buffer is in host memory and the other on a device, or they belong to two runs");
 }
 
 void check_reduction(const ConstBuffer& b) {

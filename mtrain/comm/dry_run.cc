@@ -16,7 +16,7 @@ std::unique_ptr<Communicator> DryRunCommunicator::group(int rank, int size,
 
 std::unique_ptr<Communicator> DryRunCommunicator::make_split(const CommCall&, std::string name) {
   throw Error(ErrorClass::bug,
-              cat("group '", name, "' of a job that is only planned: say its size with group()"));
+              cat("group '", name, "' of a job that is only planned: set its size with group()"));
 }
 
 }  // namespace mtrain

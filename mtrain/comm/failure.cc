@@ -7,14 +7,14 @@ namespace mtrain {
 namespace {
 constexpr size_t kMostRanksShown = 16;
 constexpr const char* kContinue =
-    "see what that rank and its machine's log said; the same command continues from the newest "
+    "see the output of that rank and its machine's log; the same command continues from the newest "
     "checkpoint";
 
 std::string ranks_text(std::span<const int> ranks) {
   std::string text = "ranks";
   for (size_t i = 0; i < ranks.size() && i < kMostRanksShown; ++i) text += cat(" ", ranks[i]);
   if (ranks.size() > kMostRanksShown)
-    text += cat(" … ", ranks.back(), ", ", ranks.size(), " in all");
+    text += cat(" … ", ranks.back(), ", ", ranks.size(), " in total");
   return text;
 }
 }  // namespace

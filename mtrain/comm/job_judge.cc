@@ -11,14 +11,15 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// What remains of the limit for telling everybody and for the launcher's end.
+// The part of the limit that is reserved for notifying all ranks and for the end of the launcher.
 constexpr Seconds kToEnd{1.0};
-// A rank that lives tells so several times a second, however busy its machine is.
+// A live rank sends several heartbeats per second, even on a busy machine.
 constexpr double kSignShare = 0.6;
-// When all ranks are killed together, those that are left for a moment shall not accuse the first.
+// When all ranks are killed together, those that live a moment longer must not blame the first.
 constexpr auto kLostTogether = std::chrono::milliseconds(150);
 constexpr auto kOwnStop = std::chrono::seconds(1);
-// Times the median of the ranks, and how much more than it in a step.
+// A rank is slow if its work takes kSlow times the median of the ranks, and kSlowSeconds longer per
+// step.
 constexpr double kSlow = 1.5, kSlowSeconds = 0.005;
 
 std::string seconds_text(Seconds s) {
@@ -76,7 +77,8 @@ std::string JobJudge::who(int rank) const {
 }
 
 std::string JobJudge::table() const {
-  std::vector<std::pair<std::string, std::vector<int>>> lines;  // few: ranks do alike
+  std::vector<std::pair<std::string, std::vector<int>>>
+      lines;  // few, because most ranks do the same
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const Rank& rank = ranks_[r];
     bool gone = rank.lost || (signs_ && last_look_ - rank.sign > kOwnStop);
@@ -131,13 +133,13 @@ std::optional<WatchFinding> JobJudge::look_for_dead(Time now) {
       still.push_back(static_cast<int>(i));
   }
   if (!dead.empty())
-    return finding(
-        dead,
-        cat(who(dead[0]), " has died without a word: it was killed, crashed, or lost its machine"));
+    return finding(dead, cat(who(dead[0]),
+                             " has died without an error message: it was killed, it crashed, or "
+                             "its machine failed"));
   if (still.empty()) return std::nullopt;
-  return finding(still, cat(who(still[0]), " has given no sign of life for ",
+  return finding(still, cat(who(still[0]), " has sent no heartbeat for ",
                             seconds_text(now - ranks_[static_cast<size_t>(still[0])].sign),
-                            ": it was stopped by a signal or a debugger, or its machine is gone"));
+                            ": it was stopped by a signal or a debugger, or its machine failed"));
 }
 
 std::optional<WatchFinding> JobJudge::look_for_stuck(Time now) {
@@ -164,8 +166,8 @@ std::optional<WatchFinding> JobJudge::look_for_stuck(Time now) {
     std::erase_if(stuck, [this](int i) { return status(i).ended; });
     return finding(
         stuck,
-        cat(who(stuck[0]), " has not come to its next call for ", seconds_text(now - r.progress),
-            ", and others wait for it: it is stuck in what it computes, reads or writes"));
+        cat(who(stuck[0]), " has not reached its next call for ", seconds_text(now - r.progress),
+            ", and others wait for it: it hangs in computation, reading or writing"));
   }
   if (moving) return std::nullopt;
   return finding({},
@@ -189,7 +191,7 @@ std::optional<std::string> JobJudge::slow_rank() {
       continue;
     }
     if (r.slow_since < 0) r.slow_since = r.status.step;
-    // One slow moment of the machine is no news: the steps that are averaged must all be others.
+    // A single slow moment is not reported: all steps of the average must come after it.
     if (r.told || r.status.step - r.slow_since < static_cast<int64_t>(RankActivity::kBusySteps))
       continue;
     r.told = true;

@@ -21,21 +21,22 @@ using std::chrono::milliseconds;
 
 enum MessageType : uint32_t { kHello = 1, kStatus, kTable, kAsk, kFound, kFailed };
 
-// The first rank hears of everybody this often; of more ranks than kManyRanks, less often.
+// The interval at which the first rank receives every rank's status; longer for more ranks than
+// kManyRanks.
 constexpr milliseconds kBeat{50}, kSlowBeat{200}, kTableBeat{250};
 constexpr int kManyRanks = 64;
-constexpr double kTableBytesPerSecond = 20e6;  // of the first rank, however many the others are
+constexpr double kTableBytesPerSecond = 20e6;  // sent by the first rank, for any number of ranks
 constexpr milliseconds kToFlush{200};
-constexpr double kFinishShare = 0.6;  // of the limit: for ranks that are to end by themselves
-// Connections that have not said who they are: how long that may take, and how many there may be. A
-// rank says it as it connects.
+constexpr double kFinishShare = 0.6;  // share of the limit for ranks to end by themselves
+// Limits on unidentified connections: their time and their number. A rank identifies itself when it
+// connects.
 constexpr milliseconds kToSayHello{5000};
 constexpr size_t kMostStrangers = 64;
-constexpr int kMostTold = 10;  // of those dropped, with a line of their own
+constexpr int kMostTold = 10;  // dropped connections that are logged separately
 
 }  // namespace
 
-/// What the watching thread has for itself.
+/// State of the watching thread.
 class JobWatch::Watcher {
  public:
   explicit Watcher(JobWatch& job)
@@ -58,7 +59,7 @@ class JobWatch::Watcher {
   bool connect(const std::string& text, std::string& reason) {
     auto door = WatchDoor::parse(text);
     if (!door) {
-      reason = "the first rank said nothing about where it listens";
+      reason = "the first rank did not report the address at which it listens";
       return false;
     }
     WatchSocket socket = connect_to(*door, reason);
@@ -79,8 +80,8 @@ class JobWatch::Watcher {
  private:
   struct Link {
     WatchSocket socket;
-    int rank = -1;            // who is at the other end; -1: has not said,
-    Clock::time_point until;  // and is to say by then
+    int rank = -1;            // the rank at the other end; -1: not identified yet,
+    Clock::time_point until;  // and must identify itself by then
   };
   bool first() const { return job_.rank_ == 0; }
   int num_ranks() const { return static_cast<int>(job_.hosts_.size()); }
@@ -101,18 +102,19 @@ class JobWatch::Watcher {
   JobWatch& job_;
   JobJudge judge_;
   std::optional<WatchListener> listener_;
-  std::vector<bool> came_;  // by rank: who has said who he is to the first one; once only
+  std::vector<bool>
+      came_;  // by rank: whether it has identified itself to the first rank, which it may do once
   std::vector<Link> links_;
   int wake_;
   Clock::time_point next_beat_, next_table_;
   int num_dropped_ = 0;
   bool over_ = false;                        // the job has failed
-  std::optional<Clock::time_point> end_by_;  // when who is left is ended
+  std::optional<Clock::time_point> end_by_;  // when the remaining ranks are ended
   std::optional<CommFailure> failure_;
 };
 
 void JobWatch::Watcher::run() {
-  // Ranks that were not yet here had no way to be heard.
+  // The time before a rank connected does not count as silence.
   for (int r = 0; r < num_ranks(); ++r) judge_.heard(r, {}, Clock::now());
   for (;;) {
     bool last = job_.ending_.load();
@@ -143,17 +145,19 @@ void JobWatch::Watcher::await_something() {
   [[maybe_unused]] ssize_t read = ::read(wake_, &rung, sizeof rung);
 }
 
-// Strangers come to an open port too. Who has not said who he is in time goes, the oldest where
-// there are too many; once all ranks have said it, so do the rest, and nobody listens any more.
+// Other programs may connect to an open port. A connection that does not identify itself in time is
+// dropped, as is the oldest if there are too many. Once all ranks are connected, all other
+// connections are dropped, and the port is closed.
 void JobWatch::Watcher::let_in(Clock::time_point now) {
   auto stranger = [](const Link& link) { return link.rank < 0; };
   if (std::all_of(came_.begin(), came_.end(), [](bool came) { return came; })) {
-    listener_.reset();  // first: who is shown out finds nobody there any more
+    listener_.reset();  // first, so that a dropped client cannot connect again
     std::erase_if(links_, stranger);
     return;
   }
   for (Link& link : links_)
-    if (stranger(link) && now >= link.until) drop_stranger(link, "it did not say who it is");
+    if (stranger(link) && now >= link.until)
+      drop_stranger(link, "it did not identify itself in time");
   std::erase_if(links_, [](const Link& link) { return !link.socket.open(); });
   auto num_strangers = static_cast<size_t>(std::count_if(links_.begin(), links_.end(), stranger));
   for (size_t i = 0; i < kMostStrangers; ++i) {
@@ -161,7 +165,7 @@ void JobWatch::Watcher::let_in(Clock::time_point now) {
     if (!socket.open()) return;
     if (num_strangers++ >= kMostStrangers) {
       auto oldest = std::find_if(links_.begin(), links_.end(), stranger);
-      drop_stranger(*oldest, "too many wait to say who they are");
+      drop_stranger(*oldest, "there are too many unidentified connections");
       links_.erase(oldest);
     }
     links_.push_back({.socket = std::move(socket), .until = now + kToSayHello});
@@ -190,13 +194,14 @@ void JobWatch::Watcher::receive() {
     lost = true;
   }
   std::erase_if(links_, [](const Link& link) { return !link.socket.open(); });
-  if (lost && first()) send_all(kAsk, "");  // what is told of the others shall be of this moment
+  if (lost && first())
+    send_all(kAsk, "");  // so that the report has the current status of the others
 }
 
 void JobWatch::Watcher::take(Link& link, const WatchSocket::Message& message) {
   if (link.rank < 0) {
     if (message.type == kHello) take_hello(link, message.content);
-    if (link.rank < 0) drop_stranger(link, "it is not a rank of this job, or came before");
+    if (link.rank < 0) drop_stranger(link, "it is not a rank of this job, or has connected before");
   } else if (message.type == kStatus) {
     if (auto status = read_status(message.content)) judge_.heard(link.rank, *status, Clock::now());
   } else if (message.type == kAsk) {
@@ -217,11 +222,12 @@ void JobWatch::Watcher::take_hello(Link& link, const std::string& text) {
   link.rank = *rank;
   link.socket.trust();
   if (failure_)
-    link.socket.send(kFailed,
-                     bytes_of(FailureMessage{*failure_, {}}));  // told before this rank was known
+    link.socket.send(
+        kFailed, bytes_of(FailureMessage{*failure_,
+                                         {}}));  // the failure happened before this rank connected
 }
 
-// What the others were doing when the first rank was last heard of: that is what is left when it
+// The status of the others in the last message of the first rank: the only information when it
 // dies.
 void JobWatch::Watcher::take_table(const std::string& table) {
   auto now = Clock::now();
@@ -271,7 +277,7 @@ void JobWatch::Watcher::look(Clock::time_point now) {
   }
   if (over_) return;
   if (!first()) {
-    // Of the others only the first rank knows whether they live.
+    // Only the first rank knows whether the other ranks live.
     for (int r = 1; r < num_ranks(); ++r)
       judge_.heard(r, r == job_.rank_ ? job_.activity_.status() : judge_.status(r), now);
   } else if (auto slow = judge_.slow_rank(); slow && options.note) {
@@ -282,7 +288,7 @@ void JobWatch::Watcher::look(Clock::time_point now) {
   CommFailure failure{
       .rank = found->ranks.empty() ? -1 : found->ranks[0], .reason = found->message, .found = true};
   send_all(kFound, bytes_of(FailureMessage{
-                       failure, found->ranks}));  // to the first rank too, which may yet wake up
+                       failure, found->ranks}));  // also to the first rank, which may still resume
   flush();
   conclude(failure, found->ranks);
 }

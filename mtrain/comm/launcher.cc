@@ -12,7 +12,7 @@ int64_t number(const char* variable) {
   return text ? std::atoll(text) : 0;
 }
 
-/// A rank that is told where the first one listens.
+/// A rank that gets the first rank's address from the environment.
 bool has_meeting_place() {
   return std::getenv("MASTER_ADDR") && (std::getenv("RANK") || std::getenv("SLURM_PROCID"));
 }
@@ -30,8 +30,8 @@ std::string host_comm() { return !mpi_launched() && has_meeting_place() ? "tcp" 
 int64_t launched_ranks() {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     if (int64_t ranks = number(variable); ranks > 0) return ranks;
-  // srun --mpi=pmix says the number only in Slurm's own words, which a batch script has as well:
-  // there nobody is a PMIx rank.
+  // srun --mpi=pmix provides the number only in Slurm's variables, which a batch script also has;
+  // PMIX_RANK tells the two apart.
   if (std::getenv("PMIX_RANK")) return std::max<int64_t>(1, number("SLURM_STEP_NUM_TASKS"));
   if (!has_meeting_place()) return 1;
   return std::max<int64_t>(

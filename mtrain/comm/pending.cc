@@ -21,7 +21,7 @@ void Pending::release() noexcept {
 
 bool Pending::done() {
   if (!work_) return true;
-  // Taken out first: after an exception there is nothing left to drop.
+  // Taken out first, so that nothing is left to drop after an exception.
   auto work = std::move(work_);
   if (work->done()) return true;
   work_ = std::move(work);

@@ -1,6 +1,6 @@
-// Each loop is compiled for several sets of vector instructions, of which the CPU's best runs. They
-// do the same operations on each element, so the bits are the same: there is nothing to contract,
-// and rounding to bf16 and fp16 is integer work.
+// Each loop is compiled for several sets of vector instructions, and the best one of the CPU runs.
+// All do the same operations on each element, so the results are bit-identical: there are no
+// multiply-adds to fuse, and rounding to bf16 and fp16 uses integers.
 #include "mtrain/comm/reduce.h"
 
 #include <algorithm>
@@ -18,15 +18,15 @@
 #include <arm_neon.h>
 #endif
 
-// Into a function that is compiled for more than the rest of the program, its parts must be
-// inlined.
+// A function that is compiled for other instructions than the rest of the program must inline its
+// parts.
 #define MT_INLINE [[gnu::always_inline]] inline
 
 namespace mtrain {
 
 namespace {
 
-// A block's partial results stay in the first-level cache while the inputs stream by.
+// A block's partial results stay in the L1 cache while the inputs are read.
 constexpr int64_t kBlock = 2048;
 
 template <class T>
@@ -46,7 +46,7 @@ struct Accumulator<f16> {
 struct Sum {
   template <class A>
   MT_INLINE static A combine(A a, A b) {
-    if constexpr (std::is_integral_v<A>) {  // signed overflow is undefined, and must be the same
+    if constexpr (std::is_integral_v<A>) {  // signed overflow is undefined, but must be the same
                                             // everywhere
       using U = std::make_unsigned_t<A>;
       return static_cast<A>(static_cast<U>(a) + static_cast<U>(b));
@@ -60,7 +60,7 @@ struct Sum {
 struct Max {
   template <class A>
   MT_INLINE static A combine(A a, A b) {
-    return ((a > b) | (a != a)) ? a : b;  // a NaN in b wins, since nothing is greater
+    return ((a > b) | (a != a)) ? a : b;  // a NaN in b is kept, since nothing compares greater
   }
 };
 struct Min {
@@ -79,7 +79,7 @@ MT_INLINE void narrow(const A* from, T* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = T(from[i]);
 }
 
-/// Elements as they are added up, and back.
+/// Converts elements to the type of the sum, and back.
 struct Portable {
   template <class T, class A>
   MT_INLINE static void widen(const T* from, A* to, int64_t n) {
@@ -92,8 +92,8 @@ struct Portable {
 };
 
 #if defined(__x86_64__)
-// fp16 takes branches where an instruction does it: ten times as long. The bits are the same; a
-// signaling NaN turns quiet at once and not on the way back.
+// Without an instruction, the conversion of fp16 needs branches and takes ten times as long. The
+// bits are the same; a signaling NaN becomes quiet here instead of in the conversion back.
 [[gnu::target("avx2,f16c")]] void widen_halves(const f16* from, float* to, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)
@@ -111,7 +111,7 @@ struct Portable {
 }
 
 #elif defined(__aarch64__)
-// Every 64-bit Arm has the instructions.
+// Every 64-bit Arm processor has the instructions.
 void widen_halves(const f16* from, float* to, int64_t n) {
   int64_t i = 0;
   for (; i + 4 <= n; i += 4)

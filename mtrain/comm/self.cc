@@ -1,4 +1,4 @@
-// A job of one rank. Its calls are served by Communicator; what is left is to remember a failure.
+// A job of one rank. Communicator handles its calls; this class only stores a failure.
 #include <array>
 
 #include "mtrain/comm/communicator.h"
@@ -39,7 +39,7 @@ class SelfCommunicator final : public Communicator {
  private:
   static constexpr std::array<int, 1> kRanks = {0};
   std::string name_;
-  std::shared_ptr<CommFailure> failure_;  // one per job: shared with what was split off
+  std::shared_ptr<CommFailure> failure_;  // one per job, shared with split groups
   mutable uint64_t calls_ = 0;
 };
 

@@ -11,8 +11,8 @@ namespace mtrain {
 
 namespace {
 
-// What a piece reads or writes over all members: small against a core's second-level cache, long
-// against a claim.
+// The bytes that a piece reads or writes over all members: small compared with a core's L2 cache,
+// and long compared with the cost of a claim.
 constexpr int64_t kPieceBytes = 256 << 10;
 constexpr int64_t kLeastStepBytes = 4 << 10;
 constexpr int64_t kSealed = std::numeric_limits<int64_t>::max() / 2;
@@ -27,7 +27,7 @@ void copy(void* to, const void* from, int64_t count, DType dtype) {
   if (count > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(count) * size_of(dtype));
 }
 
-// Copies or reads per element of a rank's part, over all members.
+// The number of copies or reads per element of a rank's part, over all members.
 int64_t fan(CommKind kind, int64_t members) {
   bool square = kind == CommKind::all_gather || kind == CommKind::reduce_scatter ||
                 kind == CommKind::all_to_all;
@@ -86,7 +86,7 @@ bool SharedCall::help() {
 }
 
 void SharedCall::seal() noexcept {
-  // A helper counts itself before it claims: either it sees the seal, or it is seen here.
+  // A helper increments the count before it claims: either it sees the seal, or it is counted here.
   next_.store(kSealed);
   while (active_.load() != 0) std::this_thread::yield();
 }
@@ -164,7 +164,7 @@ void SharedCall::exchange(int64_t begin, int64_t count) {
 
 void SharedCall::exchange_uneven(int64_t begin, int64_t count) {
   DType dtype = members_[0].call.dtype;
-  std::vector<int64_t> read(members_.size(), 0);  // where the block for `to` begins in each source
+  std::vector<int64_t> read(members_.size(), 0);  // the start of the block for `to` in each source
   for (size_t to = 0; to < members_.size(); ++to) {
     int64_t write = 0;
     for (size_t from = 0; from < members_.size(); ++from) {

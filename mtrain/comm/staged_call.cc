@@ -54,7 +54,7 @@ class StagedWork final : public Pending::Work {
   size_t bytes_out_;
   std::unique_ptr<std::byte[]> in_, out_;
   const void* result_ = nullptr;
-  Pending pending_;  // last: it may still use the memory when it is dropped
+  Pending pending_;  // last, because it may still use the memory when it is destroyed
   bool finished_ = false;
 };
 

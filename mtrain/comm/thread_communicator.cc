@@ -16,7 +16,7 @@ class ThreadWork final : public Pending::Work {
   ThreadWork(std::shared_ptr<ThreadGroup> group, std::shared_ptr<SharedCall> shared, int member,
              const CommCall& call)
       : group_(std::move(group)), shared_(std::move(shared)), member_(member), call_(call) {
-    call_.send_counts = call_.recv_counts = {};  // the caller's, not kept
+    call_.send_counts = call_.recv_counts = {};  // owned by the caller
   }
 
   bool done() override {
@@ -43,7 +43,7 @@ class ThreadWork final : public Pending::Work {
 
   void drop() noexcept override {
     if (shared_->complete()) return;
-    state().fail({world_rank(), cat("it dropped ", place(), " before it was finished")});
+    state().fail({world_rank(), cat("it dropped ", place(), " before it was complete")});
     shared_->seal();
   }
 
@@ -65,7 +65,7 @@ class ThreadWork final : public Pending::Work {
     return true;
   }
 
-  /// Leaves a call of a job that has failed.
+  /// Ends a call of a job that has failed.
   [[noreturn]] void leave() {
     shared_->seal();
     throw peer_error(state().failure(), world_rank(), place());
@@ -80,13 +80,14 @@ class ThreadWork final : public Pending::Work {
     auto limit = state().context.timeout;
     int num_left = 0;
     for (;;) {
-      auto seen = shared_->state();  // before the look at it: what comes in between is news
+      auto seen =
+          shared_->state();  // read before the check, so that changes in between are noticed
       if (step()) return;
       if (int left = state().num_left.load(); left != num_left) {
         num_left = left;
         require_all_present();
       }
-      // Once all have come, the rest is copying by ranks at work, which has no limit.
+      // Once all ranks have arrived, only copying remains, which has no time limit.
       bool limited = limit.count() > 0 && seen == SharedCall::State::gathering;
       auto waited = Clock::now() - begin;
       if (limited && waited >= limit) give_up(waited);
@@ -108,7 +109,7 @@ class ThreadWork final : public Pending::Work {
     for (int rank : group_->missing(call_, member_, *shared_)) {
       auto& other = state().ranks[static_cast<size_t>(rank)];
       if (!other.left.load()) continue;
-      fail(cat("rank ", rank, " has ended and will not come to ", place(), "; it finished ",
+      fail(cat("rank ", rank, " has ended and will not reach ", place(), "; it completed ",
                brief(other.activity.status().last), " last"));
     }
   }
@@ -122,10 +123,10 @@ class ThreadWork final : public Pending::Work {
           "rank ", rank, " (finished ", brief(status.last), " last",
           status.waits.number != 0 ? cat(", waits in ", brief(status.waits)) : std::string(), ")"));
     }
-    if (absent.empty()) return;  // the last one came just now
+    if (absent.empty()) return;  // the last rank has just arrived
     double seconds = std::chrono::duration<double>(waited).count();
     fail(cat("rank ", world_rank(), " waited ", human_seconds(seconds), " in ", place(),
-             " for those who have not come: ", join(absent, ", ")));
+             " for ranks that have not arrived: ", join(absent, ", ")));
   }
 
   [[noreturn]] void fail(const std::string& message) {
@@ -156,7 +157,8 @@ Pending ThreadCommunicator::start(const CommCall& call) {
   auto [shared, ready] = group_->post(rank_, call);
   auto work = std::make_unique<ThreadWork>(group_, shared, rank_, call);
   if (ready) {
-    // Little work is done sooner than others are woken for it; much work is left to all who wait.
+    // A small amount of work is done faster than other ranks wake up for it; a large amount is
+    // divided among all waiting ranks.
     if (shared->num_pieces() <= 1) shared->help();
     work->ring_others();
   }

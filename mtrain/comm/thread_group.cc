@@ -24,8 +24,8 @@ ThreadState::ThreadState(int size_in, const CommContext& context_in)
     : ranks(new Rank[static_cast<size_t>(size_in)]),
       size(size_in),
       context(context_in),
-      // With a core for each, news come within microseconds; otherwise the peer may be waiting for
-      // this very core.
+      // With one core per rank, changes arrive within microseconds; otherwise the peer may be
+      // waiting for this core.
       spins(size_in <= static_cast<int>(std::thread::hardware_concurrency()) ? 1000 : 20) {}
 
 bool ThreadState::fail(CommFailure failure) noexcept {

@@ -10,8 +10,8 @@ namespace mtrain {
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLook{100};
-// What threads that can come back from their calls need for it; and what one that computes on is
-// given after another's error, so that the job ends in the same time.
+// The time that threads need to return from their calls; a thread that continues to compute after
+// another's error gets the same time, so that the job ends within the limit.
 constexpr std::chrono::milliseconds kComeBack{500};
 constexpr double kFinishShare = 0.6;
 }  // namespace

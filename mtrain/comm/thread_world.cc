@@ -13,7 +13,7 @@ namespace mtrain {
 struct ThreadWorld::Shared {
   std::shared_ptr<ThreadState> state;
   std::shared_ptr<ThreadGroup> group;
-  std::unique_ptr<ThreadWatch> watch;  // null: nobody watches
+  std::unique_ptr<ThreadWatch> watch;  // null: no watch
 };
 
 ThreadWorld::ThreadWorld(int size, const CommContext& context)
@@ -71,7 +71,8 @@ void run_ranks(int size, const std::function<void(Communicator&)>& fn, const Com
     throw;
   }
   for (auto& thread : threads) thread.join();
-  // The others' errors are its consequences. A mismatch is nobody's alone, and told alike by all.
+  // The errors of other ranks are consequences of the first. A mismatch has no single cause, and
+  // all ranks report the same.
   if (int first = world.failed_rank(); first >= 0 && errors[static_cast<size_t>(first)])
     std::rethrow_exception(errors[static_cast<size_t>(first)]);
   for (auto& error : errors)

@@ -37,7 +37,7 @@ std::string bytes_of(const RankStatus& status) {
 std::optional<RankStatus> read_status(std::string_view bytes) {
   RankStatus status;
   if (bytes.size() < sizeof status) return std::nullopt;
-  // A bool must be 0 or 1 before anybody looks at it.
+  // A received bool must be checked to be 0 or 1 before it is used.
   constexpr size_t kUneven = offsetof(CallNote, uneven);
   for (size_t at : {offsetof(RankStatus, ended), offsetof(RankStatus, failed),
                     offsetof(RankStatus, waits) + kUneven, offsetof(RankStatus, last) + kUneven})

@@ -24,7 +24,7 @@ namespace mtrain {
 namespace {
 
 constexpr size_t kMostContent = 1 << 20, kMostUnsent = 4 << 20;
-constexpr size_t kMostOfStranger = 128;  // what a rank says first is shorter
+constexpr size_t kMostOfStranger = 128;  // a rank's first message is shorter
 constexpr uint32_t kMagic = 0x4D545743;  // "MTWC"
 constexpr int kConnectMs = 2000;
 constexpr int kMostAddresses = 8;
@@ -52,7 +52,7 @@ std::vector<std::string> machine_addresses() {
   return found;
 }
 
-/// Waits for a connection under way; 0 or the error.
+/// Waits for a connection in progress; returns 0 or the error.
 int await_connected(int descriptor) {
   pollfd wait{descriptor, POLLOUT, 0};
   if (poll(&wait, 1, kConnectMs) <= 0) return ETIMEDOUT;
@@ -104,13 +104,13 @@ bool WatchSocket::pump() {
     if (sent > 0) out_.erase(0, static_cast<size_t>(sent));
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno != EAGAIN)
-      out_.clear();  // it may still have said something: that is read first
+      out_.clear();  // it may have sent something before, which is read first
     if (sent <= 0) break;
   }
   char buffer[16384];
   const size_t most = sizeof(Frame) + most_;
   for (;;) {
-    if (in_.size() >= most) return true;  // the rest, when this has been taken
+    if (in_.size() >= most) return true;  // the rest is read after this has been consumed
     ssize_t came = ::recv(descriptor_, buffer, std::min(sizeof buffer, most - in_.size()), 0);
     if (came > 0) in_.append(buffer, static_cast<size_t>(came));
     if (came < 0 && errno == EINTR) continue;

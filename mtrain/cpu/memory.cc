@@ -34,7 +34,7 @@ size_t meminfo_available() {
   throw Error(
       ErrorClass::config,
       cat("out of memory: need ", human_bytes(bytes), " more, ", human_bytes(free), " free"),
-      "use a machine with more memory, or end what else runs there");
+      "use a machine with more memory, or end other programs on it");
 }
 
 /// The free memory does not explain the failure: the process has its own limit.
@@ -46,7 +46,7 @@ size_t meminfo_available() {
                   limited ? cat("the process is limited to ", human_bytes(space.rlim_cur),
                                 " of address space, and ")
                           : "",
-                  "the system refuses ", human_bytes(bytes), " more"),
+                  "the system has no further ", human_bytes(bytes)),
               limited ? "raise the limit (ulimit -v)" : "use a machine with more memory");
 }
 

@@ -62,8 +62,8 @@ void ThreadPool::start_workers() {
       });
     } catch (const std::system_error& error) {
       workers_.pop_back();
-      log_warn("kernels run on ", thread, " of ", threads_, " threads: the system starts no more (",
-               error.what(), ")");
+      log_warn("kernels run on ", thread, " of ", threads_,
+               " threads: the system cannot start more (", error.what(), ")");
       return;
     }
   }

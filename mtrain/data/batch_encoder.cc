@@ -34,7 +34,7 @@ EncodedBatch BatchEncoder::encode(const InputBatch& batch) {
   return out;
 }
 
-/// Extracts the texts of a line of JSON; false when the line is broken.
+/// Extracts the texts of a line of JSON; false if the line is invalid.
 bool BatchEncoder::read_line(const InputBatch& batch, const InputBatch::Item& item,
                              std::vector<BadLine>& bad) {
   std::string_view line = batch.text(item);

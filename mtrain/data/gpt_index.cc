@@ -122,7 +122,7 @@ GptIndex build_gpt_index(std::span<const int32_t> lengths, int64_t first,
                     config.extra_tokens > 0
                         ? cat(" (seq_length ", config.seq_length, " and the next token)")
                         : ""),
-                "add data, give this split a larger share, or lower model.seq_length");
+                "add data, increase the proportion of this split, or lower model.seq_length");
   }
   Plan plan = plan_epochs(count, index.tokens_per_epoch, config);
   index.num_epochs = plan.num_epochs;

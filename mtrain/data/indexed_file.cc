@@ -172,7 +172,7 @@ void IndexedFile::check_sequences() const {
     throw Error(
         ErrorClass::data,
         cat(bin_.path().string(), " has ", size, " bytes, but its index describes ", expected),
-        "the pair does not belong together or the copy was cut short: copy or prepare both files "
+        "the pair does not belong together or the copy is incomplete: copy or prepare both files "
         "again");
   }
   const_cast<IndexedFile*>(this)->num_tokens_ = expected / item;

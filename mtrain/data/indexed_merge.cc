@@ -41,7 +41,7 @@ TokenizerRecord common_tokenizer(const std::vector<std::unique_ptr<IndexedFile>>
                   cat("pairs of different tokenizers\n  ", printable(of_first->prefix().string()),
                       ": ", printable(first->identity), "\n  ", printable(file->prefix().string()),
                       ": ", printable(record->identity)),
-                  "prepare them with one tokenizer, or merge them nevertheless by --any-tokenizer");
+                  "prepare them with one tokenizer, or merge them anyway with --any-tokenizer");
     if (record && !first) first = record, of_first = file.get();
   }
   return same && first ? *first : TokenizerRecord{};

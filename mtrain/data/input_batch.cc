@@ -42,7 +42,7 @@ InputFormat format_of(const fs::path& path, InputFormat wanted) {
       path == "-"
           ? std::string("cannot tell whether standard input is text or JSON lines")
           : cat("cannot tell from its name whether ", path.string(), " is text or JSON lines"),
-      "say --format text or --format jsonl");
+      "add --format text or --format jsonl");
   return format;
 }
 
@@ -63,10 +63,10 @@ std::vector<fs::path> files_below(const fs::path& folder, InputFormat wanted) {
   }
   MT_USER_CHECK(!error, ErrorClass::io,
                 cat("cannot read the folder ", folder.string(), ": ", error.message()), "");
-  MT_USER_CHECK(
-      !out.empty(), ErrorClass::data,
-      cat("the folder ", folder.string(), " holds no text or JSON lines"),
-      "files count that end in .txt, .text, .md, .jsonl or .ndjson, and these with .gz or .zst");
+  MT_USER_CHECK(!out.empty(), ErrorClass::data,
+                cat("the folder ", folder.string(), " holds no text or JSON lines"),
+                "a folder's files are read if they end in .txt, .text, .md, .jsonl or .ndjson, "
+                "also with .gz or .zst");
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -158,7 +158,7 @@ class BatchReader::Text final : public BatchReader::Source {
   }
 
  private:
-  /// Adds one document; false when there is none or when a broken line ends the work.
+  /// Adds one document; false if there is none or if an invalid line ends the work.
   bool next(InputBatch& batch) {
     const size_t begin = batch.bytes.size();
     batch.bytes.append(pending_);

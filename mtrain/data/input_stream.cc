@@ -92,10 +92,11 @@ class InputStream::Zstandard final : public InputStream::Decoder {
     if (ZSTD_getErrorCode(left) == ZSTD_error_frameParameter_windowTooLarge)
       throw Error(
           ErrorClass::data,
-          "is Zstandard with a window of more than 2 GiB, which is more than its readers take",
+          "is Zstandard with a window of more than 2 GiB, which decompressors do not support",
           "compress it again, with `zstd --long=31` at most");
     if (ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation)
-      throw Error(ErrorClass::data, "is Zstandard with a window that there is no memory for",
+      throw Error(ErrorClass::data,
+                  "is Zstandard with a window that needs more memory than there is",
                   "compress it again, without `--long`");
     if (ZSTD_isError(left))
       throw Error(ErrorClass::data, cat("is damaged Zstandard: ", ZSTD_getErrorName(left)));
@@ -187,7 +188,7 @@ size_t InputStream::read(char* to, size_t size) {
     if (refill()) continue;
     MT_USER_CHECK(decoder_->complete(), ErrorClass::data,
                   cat(name_, " ends inside its compressed stream"),
-                  "the copy was cut short: get the file again");
+                  "the copy is incomplete: get the file again");
     return 0;
   }
 }

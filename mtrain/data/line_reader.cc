@@ -25,7 +25,7 @@ void LineReader::check_start() {
   auto start = std::string_view(buffer_).substr(begin_, end_ - begin_);
   if (start.starts_with("\xEF\xBB\xBF")) begin_ += 3;
   if (start.starts_with("\xFF\xFE") || start.starts_with("\xFE\xFF"))
-    throw Error(ErrorClass::data, cat(name(), " is UTF-16 text; UTF-8 is wanted"),
+    throw Error(ErrorClass::data, cat(name(), " is UTF-16 text; UTF-8 is required"),
                 cat("convert it: iconv -f UTF-16 -t UTF-8 ", name(), " > utf8.txt"));
 }
 

@@ -133,7 +133,7 @@ class Loader::Worker {
     if (!has(first)) {
       throw Error(ErrorClass::data,
                   cat("the dataset is exhausted: it has ", counted(source_.size(), "sample"),
-                      " and the step wants samples ", first, " to ",
+                      " and the step needs samples ", first, " to ",
                       first + config_.global_batch_size() - 1),
                   "lower train.steps or add data");
     }

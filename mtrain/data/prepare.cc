@@ -62,17 +62,17 @@ class Preparation {
       : tokenizer_(tokenizer), options_(options), progress_(progress), reader_(options) {
     MT_USER_CHECK(reader_.json_only() || (!options.key_names && options.json_keys.size() == 1),
                   ErrorClass::config, "--json-keys is for JSON lines, but an input is text",
-                  "prepare texts on their own");
+                  "prepare text inputs separately");
     MT_USER_CHECK(!reader_.text_only() || options.json_keys == PrepareOptions().json_keys,
                   ErrorClass::config,
                   cat("--json-key '", printable(options.json_keys[0]),
-                      "' names a field of JSON lines, and all inputs are text"),
+                      "' names a field of JSON lines, but all inputs are text"),
                   "leave it out; JSON lines under another name than .jsonl: --format jsonl");
     MT_USER_CHECK(
         !reader_.json_only() || (options.split_on == SplitOn::file && options.document_bytes == 0),
         ErrorClass::config,
         "--split-on and --document-bytes divide text, and each JSON line is a document",
-        "leave them out, or make several lines of a long one");
+        "leave them out, or divide long lines into several");
     report_.outputs = output_names(options);
     report_.bytes_total = reader_.file_bytes_total();
   }
@@ -172,7 +172,7 @@ class Preparation {
     ++(bad.mended ? report_.replaced : report_.skipped);
     if (report_.bad.size() < kBadTold) report_.bad.push_back(place + bad.fault);
     MT_USER_CHECK(report_.replaced + report_.skipped <= options_.max_bad, ErrorClass::data,
-                  cat(place, "more than ", counted(options_.max_bad, "broken line"), "; this one ",
+                  cat(place, "more than ", counted(options_.max_bad, "invalid line"), "; this one ",
                       bad.fault),
                   "look at the file, or raise --max-bad");
   }

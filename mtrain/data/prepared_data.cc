@@ -66,12 +66,12 @@ PreparedData::PreparedData(const PreparedSettings& settings, const DatasetContex
 
 std::unique_ptr<SampleSource> PreparedData::split(Split which, int64_t num_samples) const {
   MT_USER_CHECK(which == Split::train || num_samples != 0, ErrorClass::config,
-                cat("no samples wanted of the ", name(which), " split"), "");
+                cat("no samples were requested from the ", name(which), " split"), "");
   const Blend& blend = blends_[own_files() ? static_cast<size_t>(which) : 0];
   MT_USER_CHECK(!blend.files.empty(), ErrorClass::config,
                 cat("there is no ", name(which), " data: dataset.", blend.name, " is not set"),
-                "set it, or leave those of valid and test both out so that dataset.split divides "
-                "the documents");
+                "set it, or leave out both the valid and the test paths, so that dataset.split "
+                "divides the documents");
   if (blend.files.size() == 1) return ordered(blend.files[0], which, num_samples);
   return blend.weights.empty() ? blend_by_size(blend, which, num_samples)
                                : blend_by_weight(blend, which, num_samples);
@@ -216,7 +216,7 @@ void PreparedData::tell_unrecorded() const {
   if (names.empty()) return;
   const size_t more = names.size() - 1;
   log_info("no record of the tokenizer is next to ", names[0],
-           more > 0 ? cat(" and ", more, " more") : "", ": ids are taken for those of ",
+           more > 0 ? cat(" and ", more, " more") : "", ": its ids are assumed to be those of ",
            context_.tokenizer->name());
 }
 
@@ -237,8 +237,8 @@ SequenceRange PreparedData::range_of(const File& file, Split which) const {
                     "blank-lines or --document-bytes N)",
                     which == Split::train
                         ? ""
-                        : cat("; or set dataset.", name(which), "_path to a pair of its own"),
-                    which == Split::valid ? "; or do without: validation.steps=0" : ""));
+                        : cat("; or set dataset.", name(which), "_path to a separate pair"),
+                    which == Split::valid ? "; or disable validation: validation.steps=0" : ""));
   }
   return range;
 }
@@ -280,7 +280,7 @@ PreparedData::Source PreparedData::blend_by_weight(const Blend& from, Split whic
                                                    int64_t num_samples) const {
   MT_USER_CHECK(num_samples != Dataset::kOneEpoch, ErrorClass::config,
                 cat("one epoch of a weighted blend is not defined (the ", name(which), " split)"),
-                "leave the weights out, or ask for a number of samples");
+                "leave the weights out, or request a number of samples");
   if (open_order()) return blend_by_phase(from, which, num_samples);
   auto weights = normalize_weights(from.weights);
   int64_t size = 0;
@@ -327,9 +327,9 @@ PreparedData::Source PreparedData::blend_by_size(const Blend& from, Split which,
   const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   MT_USER_CHECK(num_samples <= total, ErrorClass::data,
                 cat("the ", name(which), " split of dataset.", from.name, "s has ",
-                    counted(total, "sample"), " of the ", num_samples, " that are wanted"),
+                    counted(total, "sample"), " of the ", num_samples, " that are needed"),
                 cat("give dataset.", from.name.substr(0, from.name.size() - 4),
-                    "weights, with which the data repeats, or ask for fewer samples"));
+                    "weights, with which the data repeats, or request fewer samples"));
   return std::make_unique<BlendSource>(std::move(sources),
                                        blend(normalize_weights(weights), num_samples));
 }

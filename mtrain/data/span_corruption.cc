@@ -84,9 +84,8 @@ void SpanCorruption::refuse_sentinels(std::span<const int32_t> text) const {
     MT_USER_CHECK(!std::binary_search(sorted_sentinels_.begin(), sorted_sentinels_.end(), text[i]),
                   ErrorClass::data,
                   cat("token ", i, " of the text is id ", text[i], ", which is a sentinel"),
-                  "the data was prepared with another tokenizer, or sentinels were chosen that "
-                  "text is made of: name others in "
-                  "dataset.sentinel");
+                  "the data was prepared with another tokenizer, or the chosen sentinels occur in "
+                  "text: choose others in dataset.sentinel");
   }
 }
 

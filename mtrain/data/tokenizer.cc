@@ -69,7 +69,7 @@ std::string replace_broken(std::string_view bytes, size_t* rest) {
 void Tokenizer::encode_with(std::string_view text, const EncodeOptions& options,
                             std::vector<int32_t>& ids, std::vector<TextSpan>* spans) const {
   MT_USER_CHECK(!options.parse_special, ErrorClass::config,
-                cat("the tokenizer ", name(), " knows no special tokens in text"),
+                cat("the tokenizer ", name(), " does not support special tokens in text"),
                 "leave the option out");
   const size_t first = ids.size();
   encode_to(text, ids);
@@ -77,9 +77,10 @@ void Tokenizer::encode_with(std::string_view text, const EncodeOptions& options,
   size_t at = 0;
   for (size_t i = first; i < ids.size(); ++i) {
     const std::string bytes = decode_bytes({&ids[i], 1});
-    MT_USER_CHECK(text.substr(at).starts_with(bytes), ErrorClass::data,
-                  cat("the tokenizer ", name(), " does not say where its tokens stand in the text"),
-                  "");
+    MT_USER_CHECK(
+        text.substr(at).starts_with(bytes), ErrorClass::data,
+        cat("the tokenizer ", name(), " does not report the positions of its tokens in the text"),
+        "");
     size_t begin = at, end = at + bytes.size();
     auto inside = [&](size_t i) {
       return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;

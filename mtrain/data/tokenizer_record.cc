@@ -44,8 +44,8 @@ std::optional<TokenizerRecord> read_tokenizer_record(const IndexedFile& file) {
            .tokens = json.at("tokens")};
   } catch (const nlohmann::json::exception& e) {
     throw Error(ErrorClass::data, cat(path.string(), " is damaged: ", printable(e.what())),
-                "prepare the pair again; without this file nothing is known of its tokenizer, and "
-                "any is taken");
+                "prepare the pair again; without this file its tokenizer is unknown, and any "
+                "tokenizer is accepted");
   }
   if (out.tokens != file.num_tokens()) return std::nullopt;
   return out;
@@ -55,12 +55,13 @@ void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer) {
   const auto made_by = read_tokenizer_record(file);
   const TokenizerRecord ours = tokenizer_record(tokenizer, file.num_tokens());
   if (!made_by || *made_by == ours || ours.identity.empty()) return;
-  throw Error(ErrorClass::data,
-              cat(printable(file.prefix().string()), " was prepared by another tokenizer:\n  then ",
-                  printable(made_by->identity), ",\n  now ", printable(ours.identity)),
-              cat("set tokenizer.type=", printable(made_by->name),
-                  " with the files of then, prepare the text again, or accept its ids by "
-                  "dataset.any_tokenizer=true"));
+  throw Error(
+      ErrorClass::data,
+      cat(printable(file.prefix().string()), " was prepared with another tokenizer:\n  then ",
+          printable(made_by->identity), ",\n  now ", printable(ours.identity)),
+      cat("set tokenizer.type=", printable(made_by->name),
+          " with the files used then, prepare the text again, or accept its ids by "
+          "dataset.any_tokenizer=true"));
 }
 
 }  // namespace mtrain

@@ -20,19 +20,18 @@ constexpr std::array<std::pair<ContextKind, const char*>, 4> kNames = {
      {ContextKind::a2a_p2p, "a2a+p2p"}}};
 
 void require_even(const ContextRing& ring, ContextKind kind) {
-  MT_USER_CHECK(
-      ring.even(), ErrorClass::config,
-      cat(name(kind), " needs the same number of tokens on all ", ring.ranks(),
-          " context-parallel ranks, but ", ring.tokens(), " tokens cannot be shared out so"),
-      cat("use dist.cp_comm=p2p, or make the tokens of a micro-batch a multiple of ",
-          ring.ranks()));
+  MT_USER_CHECK(ring.even(), ErrorClass::config,
+                cat(name(kind), " needs the same number of tokens on all ", ring.ranks(),
+                    " context-parallel ranks, but ", ring.tokens(), " tokens cannot be divided so"),
+                cat("use dist.cp_comm=p2p, or make the tokens of a micro-batch a multiple of ",
+                    ring.ranks()));
 }
 
 // How often keys must be replicated so that each of `ranks` gets whole groups of heads.
 int64_t key_copies(const HeadLayout& layout, int ranks) {
   MT_USER_CHECK(
       layout.heads % ranks == 0, ErrorClass::config,
-      cat("a2a cannot share out ", layout.heads, " heads over ", ranks, " context-parallel ranks"),
+      cat("a2a cannot divide ", layout.heads, " heads among ", ranks, " context-parallel ranks"),
       cat("choose a number of ranks that divides the ", layout.heads,
           " heads of a rank, or dist.cp_comm=p2p"));
   return ranks / std::gcd(layout.groups, static_cast<int64_t>(ranks));
@@ -87,7 +86,7 @@ ContextKind parse_context_kind(std::string_view text) {
     if (known == text) return kind;
   throw Error(
       ErrorClass::config,
-      cat("there is no way '", text, "' for context-parallel ranks to share keys and values"),
+      cat("there is no method '", text, "' for context-parallel ranks to exchange keys and values"),
       "choose one of p2p, all_gather, a2a, a2a+p2p");
 }
 

@@ -24,7 +24,7 @@ MeshLayout::MeshLayout(std::vector<AxisSpec> outermost_first) : axes_(std::move(
     MT_USER_CHECK(!name.empty(), ErrorClass::config, cat("axis ", i, " of the mesh has no name"),
                   "");
     MT_USER_CHECK(find(name) == i, ErrorClass::config, cat("the mesh has two axes '", name, "'"),
-                  "give each axis a name of its own");
+                  "give each axis a different name");
     MT_USER_CHECK(size >= 1, ErrorClass::config, cat("mesh axis '", name, "' has size ", size),
                   "an axis is at least 1 rank long");
     MT_USER_CHECK(
@@ -194,7 +194,7 @@ MeshLayout MeshLayout::split(std::string_view axis, std::vector<AxisSpec> outerm
   size_t at = find(axis);
   int64_t parts = MeshLayout(outermost_first).num_ranks();
   MT_USER_CHECK(parts == axes_[at].size, ErrorClass::config,
-                cat("axis '", axis, "' of size ", axes_[at].size, " cannot be cut into ",
+                cat("axis '", axis, "' of size ", axes_[at].size, " cannot be divided into ",
                     MeshLayout(outermost_first).to_text(), " = ", parts),
                 cat("the product of the sizes must be ", axes_[at].size));
   std::vector<AxisSpec> axes(axes_.begin(), axes_.begin() + static_cast<std::ptrdiff_t>(at));

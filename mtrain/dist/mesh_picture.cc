@@ -141,8 +141,8 @@ std::string label(int64_t x, int64_t y, int size, std::string_view text) {
              "</text>\n");
 }
 
-// Neighbouring numbers get distant hues (steps of the golden angle), and three strengths
-// distinguish hues that repeat.
+// Adjacent numbers get distant hues (steps of the golden angle), and three strengths distinguish
+// hues that repeat.
 std::string colour(int64_t group) {
   constexpr int64_t kStrengths[] = {80, 68, 90};
   return cat("hsl(", group * 13751 / 100 % 360, ",70%,", kStrengths[group / 16 % 3], "%)");

@@ -162,7 +162,7 @@ bool rows_may_be_cut(int64_t rows, int64_t outputs, int64_t terms) {
 
 GatheredProducts gathered_linear(const Tensor& x, const Axis& axis,
                                  std::span<const LinearWeights> weights) {
-  MT_CHECK(!weights.empty(), "a gathered stream that nobody reads");
+  MT_CHECK(!weights.empty(), "a gathered tensor without a reader");
   for (const LinearWeights& layer : weights) {
     check(x, layer.w);
     MT_CHECK(!layer.b.defined() || (layer.b.numel() == layer.w.size(0) && layer.b.contiguous()),

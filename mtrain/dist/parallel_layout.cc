@@ -54,7 +54,7 @@ MeshLayout arrange(const std::vector<std::string>& order, const std::vector<Cut>
 int64_t rest(int64_t world, std::initializer_list<AxisSpec> axes) {
   MeshLayout taken(axes);
   MT_USER_CHECK(world >= 1 && world % taken.num_ranks() == 0, ErrorClass::config,
-                cat(counted(world, "rank"), " cannot be cut into groups of ", taken.to_text(),
+                cat(counted(world, "rank"), " cannot be divided into groups of ", taken.to_text(),
                     " = ", taken.num_ranks()),
                 "choose sizes whose product divides the number of ranks");
   return world / taken.num_ranks();

@@ -128,7 +128,7 @@ class Carrier {
 
   Shape piece_shape(const Tensor& x, int dim) const {
     MT_USER_CHECK(x.size(dim) % n_ == 0, ErrorClass::config,
-                  cat("dim ", dim, " of ", x.shape(), " cannot be cut into ", n_,
+                  cat("dim ", dim, " of ", x.shape(), " cannot be divided into ", n_,
                       " equal pieces for the ranks of axis '", axis_.name(), "'"),
                   cat("make its size a multiple of ", n_));
     return resized(x, dim, x.size(dim) / n_);

@@ -68,8 +68,8 @@ void require_calls(const chat::Value& messages, const chat::Text& text,
           !name || is_written(text, name->as_text()), ErrorClass::data,
           cat("message ", i, " calls the function '", printable(name->as_text().bytes, 60),
               "', which the chat template ", printable(template_name), " leaves out"),
-          "take a template that writes calls, such as the model's own, by dataset.template_path; "
-          "or leave such records out by "
+          "use a template that supports calls, such as the model's own, with "
+          "dataset.template_path; or skip such records with "
           "dataset.on_bad=skip");
     }
   }
@@ -85,10 +85,9 @@ void require_tools(const chat::Value& tools, const chat::Text& text,
         !name || is_written(text, name->as_text()), ErrorClass::data,
         cat("the conversation has the tool '", printable(name->as_text().bytes, 60),
             "', whose definition the chat template ", printable(template_name), " leaves out"),
-        "take a template that writes tools, such as the model's own, by dataset.template_path; or "
-        "leave such records out by "
-        "dataset.on_bad=skip; or do without the definitions by dataset.columns={tools: none}, a "
-        "field that no record has");
+        "use a template that supports tools, such as the model's own, with dataset.template_path; "
+        "or skip such records with dataset.on_bad=skip; or ignore the definitions with "
+        "dataset.columns={tools: none}, a field that no record has");
   }
 }
 
@@ -99,8 +98,8 @@ ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions&
   if (!options.chat_template.empty()) {
     MT_USER_CHECK(options.template_path.empty(), ErrorClass::config,
                   "dataset.chat_template and dataset.template_path are both set",
-                  "chat_template names one that comes with mtrain, template_path a file of your "
-                  "own: leave one out, e.g. by dataset.chat_template=''");
+                  "chat_template names a template that comes with mtrain, template_path your own "
+                  "file: leave one out, e.g. with dataset.chat_template=''");
     file_ = chat::ready_made(options.chat_template);
   } else {
     fs::path path = options.template_path.empty() ? tokenizer.folder()
@@ -178,7 +177,7 @@ void ExampleEncoder::mark_learnt(const chat::RenderedChat& chat, const Example& 
 
 TokenizedExample ExampleEncoder::chat(const Example& example) const {
   MT_USER_CHECK(template_, ErrorClass::config,
-                cat(example.place, ": is a conversation, and there is no chat template"),
+                cat(example.place, ": is a conversation, but there is no chat template"),
                 cat("set dataset.chat_template to one that comes with mtrain (",
                     join(chat::ready_made_names(), ", "),
                     "), or dataset.template_path: a file of Jinja, a tokenizer_config.json, or a "
@@ -249,7 +248,7 @@ void ExampleEncoder::check_ids(const TokenizedExample& example) const {
     MT_USER_CHECK(
         example.ids[i] >= 0 && example.ids[i] < limit, ErrorClass::data,
         cat("token ", i, " is id ", example.ids[i], ", outside the vocabulary of ", limit),
-        "the data was made with another tokenizer: choose that one");
+        "the data was prepared with another tokenizer: use that one");
 }
 
 TokenizedExample ExampleEncoder::encode(const Example& example) const {

@@ -27,7 +27,7 @@ Json joined_parts(const Json& parts) {
     if (part.value("type", "text") != "text" || found == part.end() || !found->is_string())
       throw RecordFault{
           cat("has a part of a content of type '", printable(part.value("type", "?"), 40), "'"),
-          "models of text learn from parts of type text only"};
+          "text models can train only on parts of type text"};
     text += found->get<std::string>();
   }
   return text;
@@ -68,8 +68,8 @@ bool take_silenced(Json& message) {
     const bool number = given->is_number() && (*given == 0 || *given == 1);
     if (!given->is_null() && !given->is_boolean() && !number)
       throw RecordFault{cat("has a message with ", key, " ", printable(given->dump(), 40)),
-                        "wanted 0 or false: the message is not learnt; or 1 or true: it is; no "
-                        "other weights are possible"};
+                        "wanted 0 or false (the message is not trained on), or 1 or true (it is); "
+                        "other weights are not possible"};
     silenced = silenced || *given == false || *given == 0;
     message.erase(given);
   }
@@ -111,8 +111,7 @@ void Conversation::add(const Json& message, bool may_train) {
   if (!who || !who->is_string())
     throw RecordFault{cat("has a message without a role: ", printable(message.dump(), 80)),
                       "wanted {\"role\": …, \"content\": …} or {\"from\": …, \"value\": …}; "
-                      "dataset.columns says where they have other "
-                      "names"};
+                      "dataset.columns maps them if they have other names"};
   const auto own_names = {"from", "value", "role", "content"};
   Json out;
   const std::string role = known_role(who->get<std::string>(), options_);

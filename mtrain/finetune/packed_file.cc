@@ -161,7 +161,7 @@ void check_settings(const std::string& name, const std::map<std::string, std::st
         cat("dataset.", setting, " is ", printable(value), ", and ", name,
             known ? cat(" was packed with ", printable(was->second))
                   : std::string(" does not record what it was packed with")),
-        cat("leave dataset.", setting, " out, which takes the packs as they are, or ", remedy));
+        cat("leave dataset.", setting, " out, which accepts the packs unchanged, or ", remedy));
   }
 }
 
@@ -194,12 +194,12 @@ PackedFile::Manifest PackedFile::read_manifest(const PackedOrigin& wanted) {
                 cat(name, " was packed with another tokenizer: ", printable(out.tokenizer),
                     "; the recipe's is ", printable(wanted.tokenizer)),
                 cat("choose that tokenizer, or ", again(prefix_)));
-  MT_USER_CHECK(
-      out.encoding == wanted.encoding, ErrorClass::config,
-      cat(name, " was packed with ", printable(out.encoding), "; the recipe has ",
-          printable(wanted.encoding)),
-      cat("set dataset.train_on, chat_template, template_path and date to what they were, or ",
-          again(prefix_)));
+  MT_USER_CHECK(out.encoding == wanted.encoding, ErrorClass::config,
+                cat(name, " was packed with ", printable(out.encoding), "; the recipe has ",
+                    printable(wanted.encoding)),
+                cat("set dataset.train_on, chat_template, template_path and date to their previous "
+                    "values, or ",
+                    again(prefix_)));
   MT_USER_CHECK(out.seq_length == wanted.seq_length, ErrorClass::config,
                 cat(name, " was packed for samples of ", out.seq_length,
                     " tokens, and model.seq_length is ", wanted.seq_length),
@@ -213,7 +213,7 @@ PackedFile::Manifest PackedFile::read_manifest(const PackedOrigin& wanted) {
         now == out.source_sha256, ErrorClass::data,
         cat(printable(out.source), " has changed since ", name,
             " was packed from it: its SHA-256 was ", printable(out.source_sha256), " and is ", now),
-        cat(again(prefix_), "; to train on what was packed, move the records elsewhere"));
+        cat(again(prefix_), "; to train on the existing packs, move the records elsewhere"));
   }
   return out;
 }
@@ -282,7 +282,7 @@ void PackedFile::check_packs(const Manifest& manifest, const PackedOrigin& wante
 std::string PackedFile::summary() const {
   return cat(printable(prefix_.string()), " (packed): ", counted(num_records(), "record"), " in ",
              counted(size(), "pack"), ", ", num_learnt_, " of ", ids_.num_tokens(),
-             " tokens are learnt");
+             " tokens are trained on");
 }
 
 void PackedFile::lay(int64_t pack, int32_t pad_id, Sample& out) const {

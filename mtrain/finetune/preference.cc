@@ -17,14 +17,14 @@ const Json& needed(const Json& record, const char* name, const FormatOptions& op
   if (const Json* found = find_field(record, name, options.columns)) return *found;
   throw RecordFault{
       cat("has no field '", name, "'"),
-      "wanted chosen and rejected, or a label; dataset.columns says where they have other names"};
+      "wanted chosen and rejected, or a label; dataset.columns maps them if they have other names"};
 }
 
 /// The messages as a list; `value` is a list or a single message.
 Json messages_of(const Json& value) {
   if (value.is_object()) return Json::array({value});
   if (value.is_array()) return value;
-  throw RecordFault{cat("has ", value.type_name(), " where messages are wanted"),
+  throw RecordFault{cat("has ", value.type_name(), " where messages are required"),
                     "wanted a message or a list of them"};
 }
 
@@ -122,7 +122,7 @@ std::string PreferenceFile::summary(int64_t seq_length) const {
   if (too_long > 0)
     out += cat("; ", too_long, " left out for having more than ", seq_length, " tokens");
   if (untrained > 0) out += cat("; ", untrained, " left out because an answer is empty");
-  if (bad > 0) out += cat("; ", bad, " broken ones left out");
+  if (bad > 0) out += cat("; ", bad, " invalid ones left out");
   return out;
 }
 
@@ -232,8 +232,8 @@ PreferenceFile load_preference_file(const fs::path& path, const PreferenceSettin
   out.path = path;
   PreferenceLoader(out, settings, encoder, seq_length).run();
   MT_USER_CHECK(out.size() > 0, ErrorClass::data,
-                cat("nothing is left of ", out.summary(seq_length)),
-                "look at what the records become: mtrain data show");
+                cat("no records are left: ", out.summary(seq_length)),
+                "inspect the records with mtrain data show");
   out.digest = record_digest(path);
   return out;
 }

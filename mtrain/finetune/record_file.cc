@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMaxDepth = 64;
 constexpr uint64_t kMaxRecordBytes = uint64_t{64} << 20;
-constexpr const char* kHint = "wanted is one object a line, or one list of objects";
+constexpr const char* kHint = "wanted one object per line, or one list of objects";
 
 /// Thrown for a record that is invalid regardless of the meaning of its fields.
 struct BadJson {
@@ -119,7 +119,7 @@ void BadRecords::reject(const std::string& place, const std::string& fault,
                         const std::string& hint) {
   if (!skip_) throw Error(ErrorClass::data, cat(place, ": ", fault), hint);
   MT_USER_CHECK(++skipped_ <= limit_, ErrorClass::data,
-                cat(place, ": ", fault, "; more than ", limit_, " records are broken"),
+                cat(place, ": ", fault, "; more than ", limit_, " records are invalid"),
                 "correct the file, or raise dataset.max_bad");
 }
 
@@ -131,7 +131,7 @@ void read_records(const fs::path& path, BadRecords& bad, const OnRecord& each) {
   std::ifstream in(path, std::ios::binary);
   MT_USER_CHECK(in.is_open() && !fs::is_directory(path, ignored), ErrorClass::io,
                 cat("cannot read ", printable(path.string())),
-                "name a .json or .jsonl file that is there");
+                "name an existing .json or .jsonl file");
   char first = ' ';
   if (in.peek() == 0xEF) in.ignore(3);  // a byte order mark
   const auto begin = in.tellg();

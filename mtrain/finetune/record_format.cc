@@ -54,12 +54,12 @@ void refuse_judged(std::span<const Json> records, const Columns& columns,
     const Json* label = find_field(r, "label", columns);
     return label && label->is_boolean();
   });
-  MT_USER_CHECK(!pairs && !judged, ErrorClass::data,
-                cat(where, pairs ? " has chosen and rejected answers"
-                                 : " has answers with a label, good or bad"),
-                "read them as preference data: by dataset.type=preference in a recipe, --dataset "
-                "preference of mtrain data show; or set "
-                "dataset.format to learn from all of them");
+  MT_USER_CHECK(
+      !pairs && !judged, ErrorClass::data,
+      cat(where,
+          pairs ? " has chosen and rejected answers" : " has answers with a label, good or bad"),
+      "read them as preference data, with dataset.type=preference in a recipe or --dataset "
+      "preference of mtrain data show; or set dataset.format to train on all of them");
 }
 
 std::string replaced(std::string text, std::string_view what, const std::string& by) {
@@ -92,7 +92,7 @@ const char* name(RecordFormat format) { return formats()[static_cast<size_t>(for
 RecordFormat detect_format(std::span<const Json> records, const Columns& columns,
                            const std::string& where) {
   MT_USER_CHECK(!records.empty(), ErrorClass::data, cat(where, " has no records"),
-                "wanted is one object a line, or a list of objects");
+                "wanted one object per line, or a list of objects");
   refuse_judged(records, columns, where);
   std::vector<const FormatInfo*> found;
   auto fits = [&](const FormatInfo& format) {
@@ -113,9 +113,8 @@ RecordFormat detect_format(std::span<const Json> records, const Columns& columns
           " fields are ", fields_of(records),
           found.empty() ? "" : cat(", which fit ", join(names, " and "))),
       cat("set dataset.format, one of ", join(found.empty() ? record_format_names() : names, ", "),
-          found.empty() ? ", and say what their fields are called here, as in "
-                          "dataset.columns='{prompt: question, completion: "
-                          "answer}'"
+          found.empty() ? ", and map the names of its fields, as in dataset.columns='{prompt: "
+                          "question, completion: answer}'"
                         : ""));
 }
 
@@ -130,7 +129,7 @@ const Json& RecordReader::field(const Json& record, const char* name) const {
       cat("has no field '", printable(mapped == options_.columns.end() ? name : mapped->second, 60),
           "'"),
       cat("the format ", finetune::name(format_),
-          " needs it; dataset.columns says where it has another name")};
+          " needs it; dataset.columns maps it if it has another name")};
 }
 
 std::string RecordReader::text_of(const Json& record, const char* name) const {
@@ -250,7 +249,7 @@ Example RecordReader::tokens(const Json& ids, const Json* labels, const Json* ma
     throw RecordFault{
         cat("has ", ids.size(), " input_ids but ", labels ? labels->size() : ids.size(),
             " labels and ", mask ? mask->size() : ids.size(), " values of attention_mask"),
-        "they are one for one"};
+        "they must correspond one to one"};
   constexpr int64_t kIgnored = -100;
   Example out;
   out.kind = Example::Kind::tokens;
@@ -261,7 +260,7 @@ Example RecordReader::tokens(const Json& ids, const Json* labels, const Json* ma
     if (label != id && label != kIgnored)
       throw RecordFault{
           cat("labels[", i, "] is ", label, " where input_ids has ", id),
-          "labels are the input_ids themselves, not shifted, or -100 where nothing is learnt"};
+          "labels are the input_ids themselves, not shifted, or -100 where nothing is trained on"};
     out.ids.push_back(static_cast<int32_t>(id));
     out.trained.push_back(label == kIgnored ? 0 : 1);
   }

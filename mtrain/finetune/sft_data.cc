@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kBlock = 1024;       // records encoded at once
 constexpr size_t kFirstRecords = 16;  // records from which the format is detected
 constexpr const char* kCutRemedy =
-    "raise model.seq_length, or leave long records out by dataset.too_long=drop";
+    "raise model.seq_length, or drop long records with dataset.too_long=drop";
 
 TrainOn train_on_of(const std::string& name) {
   return name == "all" ? TrainOn::all : name == "last" ? TrainOn::last : TrainOn::assistant;
@@ -153,7 +153,7 @@ std::map<std::string, std::string> settings_of_packs(const SftSettings& s) {
 std::string SftFile::summary() const {
   std::string out = cat(printable(path.string()), " (", format, "): ", examples->size(), " of ",
                         counted(counts.records + counts.bad, "record"), ", ", counts.trained_tokens,
-                        " of ", counts.tokens, " tokens are learnt");
+                        " of ", counts.tokens, " tokens are trained on");
   auto add = [&](int64_t count, const std::string& what) {
     if (count > 0) out += cat("; ", count, " ", what);
   };
@@ -161,14 +161,13 @@ std::string SftFile::summary() const {
       cat("cut to ", longest, " tokens",
           counts.cut_learnt == 0 ? ""
                                  : cat(", without ", counts.cut_learnt,
-                                       " of the tokens that should be learnt (first: ",
+                                       " of the tokens that should be trained on (first: ",
                                        counts.first_cut_learnt, ")")));
-  add(counts.cut_all_learnt,
-      cat("left out because all that should be learnt of them is behind their first ", longest,
-          " tokens (first: ", counts.first_cut_all_learnt, ")"));
+  add(counts.cut_all_learnt, cat("left out because all tokens to train on come after their first ",
+                                 longest, " tokens (first: ", counts.first_cut_all_learnt, ")"));
   add(counts.too_long, cat("left out for having more than ", longest, " tokens"));
-  add(counts.untrained, "left out because nothing in them is learnt");
-  add(counts.bad, "broken ones left out");
+  add(counts.untrained, "left out because they have no tokens to train on");
+  add(counts.bad, "invalid ones left out");
   return out;
 }
 
@@ -182,26 +181,25 @@ SftFile load_sft_file(const fs::path& path, const SftSettings& settings,
   SftFile out;
   out.path = path;
   FileLoader(out, settings, encoder, seq_length, keep_places).run();
-  MT_USER_CHECK(out.examples->size() > 0, ErrorClass::data,
-                cat("nothing to learn is left of ", out.summary()),
-                out.counts.cut_all_learnt > 0
-                    ? kCutRemedy
-                    : "look at what the records become: mtrain data show");
+  MT_USER_CHECK(
+      out.examples->size() > 0, ErrorClass::data,
+      cat("nothing to train on is left: ", out.summary()),
+      out.counts.cut_all_learnt > 0 ? kCutRemedy : "inspect the records with mtrain data show");
   out.digest = record_digest(path);
   return out;
 }
 
 ExampleEncoder make_encoder(const SftSettings& settings, const DatasetContext& context) {
   MT_USER_CHECK(context.tokenizer, ErrorClass::config,
-                "records are text, and there is no tokenizer", "set tokenizer.type");
+                "records are text, but there is no tokenizer", "set tokenizer.type");
   EncoderOptions options = settings.records.encoder_options(context.base_directory);
   options.train_on = train_on_of(settings.train_on);
   ExampleEncoder encoder(*context.tokenizer, options);
   const std::vector<std::string> missing = encoder.missing_special_tokens();
   if (!missing.empty() && context.tell)
     log_warn("the chat template writes ", printable(join(missing, ", ")),
-             ", which the tokenizer does not have as one token but spells with several: does the "
-             "template belong to this model?");
+             ", which the tokenizer does not have as single tokens; check that the template "
+             "belongs to this model");
   return encoder;
 }
 
@@ -236,10 +234,10 @@ std::vector<int32_t> share_of_examples(const std::string& split, Split which, in
   const auto ranges = split_ranges(split, count);
   const SequenceRange range = ranges[static_cast<size_t>(which)];
   MT_USER_CHECK(range.begin < range.end, ErrorClass::data,
-                cat("the ", name(which), " split of ", file, " is empty: the shares ", split,
+                cat("the ", name(which), " split of ", file, " is empty: the proportions ", split,
                     " of ", count, " ", what, " give it none"),
                 cat("change dataset.split, or set dataset.", name(which), "_path",
-                    which == Split::valid ? "; validation.steps=0 does without" : ""));
+                    which == Split::valid ? "; or disable validation: validation.steps=0" : ""));
   const Permutation order(count, 0, name_key("finetune.split"), 0);
   std::vector<int32_t> out;
   for (int64_t i = range.begin; i < range.end; ++i) out.push_back(static_cast<int32_t>(order(i)));

@@ -11,7 +11,7 @@ std::map<std::string, std::string> names_of(const Node& tree, const char* settin
   std::map<std::string, std::string> out;
   if (tree.is_null()) return out;
   MT_USER_CHECK(tree.is_map(), ErrorClass::config, cat(setting, " is not a map: ", brief(tree)),
-                "wanted {our_name: name in the file}");
+                "wanted {mtrain's name: name in the file}");
   for (const auto& entry : tree.entries()) {
     MT_USER_CHECK(entry.value.is_scalar() && !entry.value.is_null(), ErrorClass::config,
                   cat(setting, ".", entry.key, " is not a name: ", brief(entry.value)),

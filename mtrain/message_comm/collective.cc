@@ -9,12 +9,13 @@ namespace mtrain::message_comm {
 
 namespace {
 
-// Of all members' data in one round, and how many rounds are under way so that one's latency hides
-// in another's copies.
+// The bytes of all members in one round, and the number of rounds in progress, so that the latency
+// of one overlaps with the copies of another.
 constexpr int64_t kRoundBytes = 2 << 20;
 constexpr int64_t kLeastMessageBytes = 64 << 10;
 constexpr size_t kRoundsAtOnce = 2;
-constexpr uint64_t kTagWindow = 8192;  // calls of a group whose messages must not be confused
+constexpr uint64_t kTagWindow =
+    8192;  // number of calls of a group whose messages must be distinguishable
 constexpr int kHeaderPhase = 3;
 
 const std::byte* at(const void* data, size_t bytes) {
@@ -51,7 +52,7 @@ int CollectiveCall::tag(int phase) const {
   return static_cast<int>(number_ % kTagWindow) * 4 + phase;
 }
 
-// Where in this rank's input the elements for `member` are.
+// The position of the elements for `member` in this rank's input.
 CollectiveCall::Block CollectiveCall::to(int member) const {
   switch (call_.kind) {
     case CommKind::all_reduce:
@@ -72,7 +73,7 @@ CollectiveCall::Block CollectiveCall::to(int member) const {
   }
 }
 
-// Where in this rank's output the elements from `member` belong; for reductions, how many come.
+// The position of the elements from `member` in this rank's output; for reductions, their number.
 CollectiveCall::Block CollectiveCall::from(int member) const {
   switch (call_.kind) {
     case CommKind::all_reduce:
@@ -112,7 +113,7 @@ void CollectiveCall::send_headers(std::string_view attached) {
                   .reduce = call_.reduce,
                   .dtype = call_.dtype,
                   .uneven = call_.uneven};
-    // This rank's own header is written where those of the others arrive.
+    // This rank's own header is stored with the headers of the others.
     std::byte* place = r == me() ? header_from(r) : header_to(r);
     size_t length = sizeof(Header);
     std::memcpy(place, &header, length);
@@ -257,7 +258,7 @@ void CollectiveCall::post_scatter(Round& round) {
     return;
   }
   round.memory.reset(new std::byte[static_cast<size_t>(n()) * bytes(mine.count)]);
-  for (int i = 1; i < n(); ++i) {  // every rank begins with another one
+  for (int i = 1; i < n(); ++i) {  // every rank starts with a different peer
     int r = (me() + i) % n();
     recv(r, round.memory.get(), {r * mine.count, mine.count}, 0, round.batch);
   }

@@ -17,12 +17,12 @@ constexpr int kNoticeTag = 0, kPartTag = 1, kHostTag = 2, kDoorTag = 3, kReadyTa
               kEndTag = 6;
 constexpr size_t kHostBytes = 64, kDoorBytes = 512;
 using Clock = std::chrono::steady_clock;
-// How long a failed job's processes are given to say what they have to say.
+// The time that the processes of a failed job have to report.
 constexpr auto kGrace = std::chrono::seconds(2);
-// How often a starting rank looks whether another one has ended.
+// The interval at which a starting rank checks whether another one has ended.
 constexpr auto kLook = std::chrono::milliseconds(20);
 
-/// What another process wrote there, which need not end with a zero.
+/// Text that another process wrote, which may lack a terminating zero.
 std::string text_in(std::span<const char> memory) {
   return {memory.data(), strnlen(memory.data(), memory.size())};
 }
@@ -75,7 +75,7 @@ std::vector<std::string> Job::gather_hosts() {
   return hosts;
 }
 
-/// All ranks are watched, or none: one that cannot be reached would look dead.
+/// Either all ranks are watched or none, because an unreachable rank would look dead.
 void Job::start_watch() {
   watch_ = std::make_unique<JobWatch>(rank(), gather_hosts(), context_);
   std::vector<char> door(kDoorBytes, '\0');
@@ -88,7 +88,7 @@ void Job::start_watch() {
   } else {
     batch.recv(*control_, door.data(), door.size(), 0, kDoorTag);
   }
-  finish(batch, "where the first one listens");
+  finish(batch, "the first rank's address");
   std::string reason;
   char ready = rank() == 0 || watch_->connect(text_in(door), reason) ? 1 : 0;
   if (ready == 0)
@@ -121,10 +121,10 @@ void Job::finish(Batch& batch, const char* what) {
     std::vector<int> gone = batch.peers_gone();
     MT_USER_CHECK(
         gone.empty(), ErrorClass::peer,
-        cat("rank ", gone[0], " went away while the ranks started, before all had sent ", what),
-        "see what that rank and its machine's log said");
+        cat("rank ", gone[0], " disconnected while the ranks started, before all had sent ", what),
+        "see the output of that rank and its machine's log");
     MT_USER_CHECK(Clock::now() - begin < limit, ErrorClass::peer,
-                  cat("rank ", rank(), " waited in vain for the others to send ", what),
+                  cat("rank ", rank(), " timed out while waiting for the others to send ", what),
                   "see what the other ranks reported");
   }
   batch = Batch();
@@ -146,9 +146,9 @@ Job::~Job() {
   listening_.cancel();
 }
 
-// Waits for all ranks to come to their end, each of which sends a word to all others: none of them
-// destroys its transport while another one has to end the job (mpirun may crash when one rank is
-// in MPI_Finalize then). False when the job failed.
+// Waits until all ranks have reached their end, which each reports to all others: no rank destroys
+// its transport while another one may still have to end the job (mpirun may crash if a rank is in
+// MPI_Finalize at that moment). False if the job failed.
 bool Job::close() noexcept {
   try {
     auto words = std::make_unique<std::byte[]>(static_cast<size_t>(size()));
@@ -184,12 +184,12 @@ void Job::part() noexcept {
     } else {
       batch.send(*control_, &word, 1, leader, kPartTag);
       done_within(batch, kGrace);
-      Batch never;  // a transport may find that it is to end only while it is asked
+      Batch never;  // a transport may notice the end of the job only while it is polled
       never.recv(*control_, &word, 1, leader, kPartTag);
       done_within(never, 5 * kGrace);
     }
   } catch (const std::exception&) {
-    // The transport itself is broken; what is left is to end.
+    // The transport itself is broken, so the process can only end.
   }
   transport_->abort(static_cast<int>(failure_class_));
 }
@@ -224,7 +224,7 @@ void Job::fail(CommFailure failure, ErrorClass error_class) noexcept {
     done_within(batch, kGrace);
     keep(std::move(batch), std::move(memory));
   } catch (const std::exception& e) {
-    // The others find out when this process ends.
+    // The others notice when this process ends.
     if (!failure_) failure_ = CommFailure{rank(), e.what()};
   }
 }
@@ -248,8 +248,8 @@ void Job::saw(int world_rank, CommKind kind, uint64_t number, const std::string&
 
 std::string Job::last_seen(int world_rank) const {
   const Sighting& s = seen_[static_cast<size_t>(world_rank)];
-  return s.any ? cat("came to ", name(s.kind), " #", s.number, " of group '", s.group, "' last")
-               : std::string("was never heard of");
+  return s.any ? cat("last reached ", name(s.kind), " #", s.number, " of group '", s.group, "'")
+               : std::string("has never reported");
 }
 
 void Job::keep(Batch batch, std::unique_ptr<std::byte[]> memory) {

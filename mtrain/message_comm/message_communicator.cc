@@ -65,7 +65,7 @@ std::unique_ptr<Communicator> MessageCommunicator::make_split(const CommCall& ca
   for (int m = 0; m < size(); ++m) {
     int color = all.call_of(m).peer;
     if (color < 0) continue;
-    // Every rank checks all colors, so that all fail alike.
+    // Every rank checks all colors, so that all report the same error.
     for (int other = 0; other < m; ++other)
       if (all.call_of(other).peer == color && all.attached(other) != all.attached(m)) {
         group_->job->fail(

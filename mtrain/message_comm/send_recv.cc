@@ -15,7 +15,7 @@ size_t bytes_of(const CommCall& call) {
 }
 
 // The sender numbers its messages to each rank, and the tag of the data is that number: a receiver
-// may receive the tags of a user in any order.
+// may receive a user's tags in any order.
 int data_tag(uint64_t number) { return kDataTags + static_cast<int>(number % 32768); }
 
 template <class Fn>

@@ -12,7 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A waiting rank occupies a core, which another rank may need: after a first moment it yields the
-// core at every look, and after a few milliseconds it sleeps between looks.
+// core at every poll, and after a few milliseconds it sleeps between polls.
 void idle(int64_t looks) {
   if (looks < 50) return;
   if (looks < 5000)
@@ -63,7 +63,7 @@ bool StartedCall::advance() {
 
 bool StartedCall::done() {
   group_->job->progress();
-  // A call that all ranks had started before the failure is still finished.
+  // A call that all ranks had started before the failure is still completed.
   if (!complete_ && group_->job->failed() && !advance()) leave();
   return complete_;
 }
@@ -72,7 +72,7 @@ void StartedCall::wait() {
   Job& job = *group_->job;
   auto limit = job.context().timeout;
   Clock::time_point begin;
-  struct Waiting {  // reported only when it takes longer than a moment
+  struct Waiting {  // reported only if it takes longer than a moment
     RankActivity* activity = nullptr;
     ~Waiting() {
       if (activity) activity->end_wait();
@@ -93,7 +93,7 @@ void StartedCall::wait() {
 void StartedCall::drop() noexcept {
   if (complete_) return;
   group_->job->fail(
-      {group_->world(group_->rank()), cat("it dropped ", place(), " before it was finished")},
+      {group_->world(group_->rank()), cat("it dropped ", place(), " before it was complete")},
       ErrorClass::peer);
   release();
 }
@@ -114,7 +114,7 @@ void StartedCall::give_up(Clock::duration waited) {
   int me = group_->world(group_->rank());
   std::string message =
       cat("rank ", me, " waited ", human_seconds(std::chrono::duration<double>(waited).count()),
-          " in ", place(), " for those who have not come: ", join(absent, ", "));
+          " in ", place(), " for ranks that have not arrived: ", join(absent, ", "));
   group_->job->fail({me, message}, ErrorClass::peer);
   release();
   throw Error(ErrorClass::peer, message,

@@ -10,7 +10,7 @@ using Block = std::function<Tensor(int64_t, const Tensor&)>;
 Tensor run_group(const BlockPlan& plan, int64_t begin, int64_t end, bool again, bool offload,
                  const Block& block, Tensor x) {
   if (plan.enter) x = plan.enter(begin, end, x);
-  // A copy of what the caller's closure holds: backward calls it when the caller is gone.
+  // A copy of the caller's closure, because backward calls it when the caller no longer exists.
   auto all = [block, begin, end](const Tensor& in) {
     Tensor y = in;
     for (int64_t i = begin; i < end; ++i) y = block(i, y);

@@ -70,7 +70,7 @@ float DecoderSettings::out_std() const {
 void DecoderSettings::check() const {
   HeadLayout h = head_layout();
   MT_USER_CHECK(h.head_dim % 2 == 0, ErrorClass::config, cat("head dim ", h.head_dim, " is odd"),
-                "rotary positions turn pairs: choose an even head dim");
+                "rotary embeddings rotate pairs of dimensions: choose an even head dim");
 }
 
 DecoderBlock::~DecoderBlock() = default;

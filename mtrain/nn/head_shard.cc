@@ -39,10 +39,10 @@ HeadShard shard_heads(const HeadLayout& all, const Axis* axis) {
   int64_t tp = axis_size(axis), rank = axis_index(axis);
   if (tp == 1) return {.local = all, .qkv = {}, .heads = {}};
   MT_USER_CHECK(all.heads % tp == 0, ErrorClass::config,
-                cat(all.heads, " heads cannot be shared out over dist.tp=", tp),
+                cat(all.heads, " heads cannot be divided among dist.tp=", tp),
                 "choose a dist.tp that divides model.heads");
   MT_USER_CHECK(all.groups % tp == 0 || tp % all.groups == 0, ErrorClass::config,
-                cat(all.groups, " key/value heads cannot be shared out over dist.tp=", tp),
+                cat(all.groups, " key/value heads cannot be divided among dist.tp=", tp),
                 "choose a dist.tp that divides model.kv_heads, or is a multiple of it");
   return all.groups % tp == 0 ? whole_groups(all, tp, rank) : shared_group(all, tp, rank);
 }

@@ -63,7 +63,7 @@ Attention::Attention(const Scope& scope, Dim embed, const AttentionOptions& opti
   options_.layout = heads_.local;
   if (heads_.copied_rows == 0) return;
   const Axis* copies = scope.parallel().kv_copies;
-  MT_CHECK(copies, "ranks share key/value heads without a group of their own");
+  MT_CHECK(copies, "ranks share key/value heads, but have no group");
   for (Parameter* p : {&qkv_.weight, qkv_.bias}) {
     if (!p) continue;
     int64_t row = p->numel() / p->local[0];
@@ -122,7 +122,7 @@ Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim
   Parameter* table = scope.find("weight");
   const Axis* embedding_group = cutting(scope.parallel().embedding_group);
   if (!embedding_group || stage.first == stage.last) {  // one rank has both
-    MT_CHECK(table != nullptr, scope.path(), ": a head is tied to an embedding that is not there");
+    MT_CHECK(table != nullptr, scope.path(), ": a head is tied to a missing embedding");
     return table;
   }
   if (!stage.first) {
@@ -135,8 +135,8 @@ Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim
 
 namespace {
 
-/// A model whose table and head are on one rank adds the bias beside the table itself: what one op
-/// reads together is gathered together (optim/param_buckets.h).
+/// A model whose table and head are on one rank adds the bias next to the table itself, because
+/// parameters that one op reads must be gathered together (optim/param_buckets.h).
 Parameter* head_bias(const Scope& scope, const Dim& vocab) {
   Parameter* there = scope.find("bias");
   return there ? there : &scope.param("bias", {vocab}, Init::zeros(), false, ParamRole::bias);
@@ -159,7 +159,7 @@ Tensor LmHead::operator()(const Tensor& x, const ModelInput& input) const {
   Tensor own = region_.enter(x), bias = bias_ ? bias_->use() : Tensor();
   if (!input.targets_T.defined()) {
     MT_CHECK(!part_.join,
-             "logits of a vocabulary that is cut: each rank has only those of its own ids");
+             "logits of a sharded vocabulary: each rank has only the logits of its own ids");
     return linear(own, weight_.use(), bias, {}, quantized_);
   }
   return linear_cross_entropy(own, weight_.use(), input.targets_T, valid_vocab_, input.loss_weight,

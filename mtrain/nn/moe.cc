@@ -11,10 +11,9 @@ ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
   MT_USER_CHECK(!cutting(p.tp) || p.sequence, ErrorClass::config,
                 cat("experts on dist.tp=", axis_size(p.tp), " ranks that all hold the same tokens"),
                 "set dist.sp=true, or dist.tp=1");
-  MT_USER_CHECK(
-      options.experts % axis_size(p.ep) == 0, ErrorClass::config,
-      cat(options.experts, " experts cannot be shared out over dist.ep=", axis_size(p.ep)),
-      "choose a dist.ep that divides model.moe.experts");
+  MT_USER_CHECK(options.experts % axis_size(p.ep) == 0, ErrorClass::config,
+                cat(options.experts, " experts cannot be divided among dist.ep=", axis_size(p.ep)),
+                "choose a dist.ep that divides model.moe.experts");
   MT_CHECK(
       axis_size(p.expert_group) == axis_size(p.ep) * axis_size(p.etp) &&
           axis_index(p.expert_group) == axis_index(p.ep) * axis_size(p.etp) + axis_index(p.etp),
@@ -101,8 +100,8 @@ Tensor Moe::beside(const Tensor& x, const Tensor& residual) const {
   return plan_->run(RecomputePart::shared_experts, expert, x, residual);
 }
 
-// The gate is a router of one expert, to which every token goes, and the scaled sum is that of a
-// token's only choice.
+// The gate is implemented as a router with one expert that every token selects, and the scaled sum
+// has this expert as its only term.
 Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
   if (!shared_gate_) return (*shared_)(x, residual);
   Tensor weights = route(router_logits(x, shared_gate_->use()),
@@ -124,7 +123,7 @@ Tensor Moe::experts(const Tensor& x, const ExpertDispatch& way) const {
   return grouped_linear(inner, down_.use(), rows, later, quantized_down_);
 }
 
-// The tokens of a micro-batch lie on the ranks of cp, and with sequence parallelism on those of tp.
+// The tokens of a micro-batch are sharded over cp, and with sequence parallelism also over tp.
 RouterBalance Moe::balance(const ModelInput& input, int64_t tokens,
                            std::vector<int32_t>& sequence_of) const {
   RouterBalance out{.terms = options_.terms,

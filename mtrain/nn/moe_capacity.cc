@@ -7,7 +7,7 @@
 namespace mtrain {
 namespace {
 
-/// A choice as ranks tell each other of it.
+/// A selected expert of a token, as exchanged between ranks.
 struct Candidate {
   int64_t token = 0;
   int32_t expert = 0;
@@ -15,7 +15,7 @@ struct Candidate {
 };
 static_assert(sizeof(Candidate) == 16);
 
-/// What all ranks of the axis have, in their order; they need not have equally much.
+/// Gathers the data of all ranks of the axis, in rank order; sizes may differ.
 std::vector<Candidate> gather(const Axis* axis, std::vector<Candidate> mine) {
   if (!cutting(axis)) return mine;
   auto ranks = static_cast<size_t>(axis->size());
@@ -34,7 +34,7 @@ std::vector<Candidate> gather(const Axis* axis, std::vector<Candidate> mine) {
   return all;
 }
 
-/// The tokens of the micro-batch that rows of the stream stand for.
+/// The tokens of the micro-batch to which the rows of the residual stream belong.
 std::vector<int64_t> tokens_of_rows(const Run& run, int64_t rows) {
   std::vector<int64_t> out;
   std::vector<RowRange> ranges =
@@ -63,7 +63,7 @@ void drop_beyond_capacity(const ExpertCapacity& capacity, Run& run, const Parall
     mine.push_back({token_of[i / static_cast<size_t>(k)], experts[i],
                     std::isnan(weights[i]) ? -1 : weights[i]});
   std::vector<Candidate> all = mine;
-  if (run.backend().computes())  // a rehearsal has no peers
+  if (run.backend().computes())  // a dry run has no peers
     for (const Axis* axis : {parallel.sequence ? parallel.tp : nullptr, parallel.cp})
       all = gather(axis, std::move(all));
   int64_t places =
@@ -76,7 +76,7 @@ void drop_beyond_capacity(const ExpertCapacity& capacity, Run& run, const Parall
   };
   std::sort(all.begin(), all.end(), before);
   std::vector<std::optional<Candidate>> last(
-      static_cast<size_t>(num_experts));  // that finds a place
+      static_cast<size_t>(num_experts));  // that is within the capacity
   int64_t place = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     place = i > 0 && all[i].expert == all[i - 1].expert ? place + 1 : 1;

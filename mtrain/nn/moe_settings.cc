@@ -183,15 +183,15 @@ MoeOptions MoeSettings::options(int64_t ffn) const {
   const std::string place = "model.moe";
   MT_USER_CHECK(top_k <= experts, ErrorClass::config,
                 cat(place, ".top_k is ", top_k, " of ", experts, " experts"),
-                "choose no more experts than there are");
+                "choose at most the number of experts");
   MT_USER_CHECK(router.groups == 0 || experts % router.groups == 0, ErrorClass::config,
                 cat(place, ".experts (", experts, ") is not a multiple of ", place,
                     ".router.groups (", router.groups, ")"),
-                "groups have equally many experts");
+                "all groups must have the same number of experts");
   MT_USER_CHECK(
       router.group_top_k <= router.groups, ErrorClass::config,
       cat(place, ".router.group_top_k is ", router.group_top_k, " of ", router.groups, " groups"),
-      "choose no more groups than there are");
+      "choose at most the number of groups");
   int64_t open = router.group_top_k > 0 ? experts / router.groups * router.group_top_k : experts;
   MT_USER_CHECK(
       top_k <= open, ErrorClass::config,

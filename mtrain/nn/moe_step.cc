@@ -8,8 +8,8 @@ namespace {
 
 double sum_of(std::span<const double> v) { return std::accumulate(v.begin(), v.end(), 0.0); }
 
-// Counts are whole numbers, exact in double, so the order in which ranks are added does not matter
-// to them.
+// Counts are integers, which are exact in double, so the order of addition over ranks does not
+// matter.
 void add_up(std::vector<double>& values, const ParallelContext& p) {
   for (const Axis* axis : {p.expert_group, p.edp})
     if (cutting(axis) && !values.empty()) axis->comm().all_reduce(values);

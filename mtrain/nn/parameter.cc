@@ -141,7 +141,7 @@ StateBuffer& Scope::buffer(std::string_view name, int64_t count, float value) co
 
 namespace {
 
-// What this rank holds of each dimension that is cut.
+// This rank's part of each sharded dimension.
 std::vector<DimShard> shards_of(const Dims& dims, const ParallelContext& parallel) {
   std::vector<DimShard> shards;
   for (int d = 0; d < static_cast<int>(dims.size()); ++d) {
@@ -160,7 +160,7 @@ bool cut_by(const Dims& dims, const ParallelContext& parallel, const Axis* axis)
                      [&](const Dim& dim) { return parallel.of(dim.name) == axis; });
 }
 
-// Along tp: cut, or whole with summands of the gradient, or all alike.
+// Along tp: sharded, or replicated with partial gradients, or replicated with equal gradients.
 std::optional<Placement> along_tensor(const Parameter& p, const ParallelContext& parallel) {
   if (p.expert || !cutting(parallel.tp)) return std::nullopt;
   for (size_t d = 0; d < p.dims.size(); ++d)
@@ -168,7 +168,7 @@ std::optional<Placement> along_tensor(const Parameter& p, const ParallelContext&
   return parallel.sequence ? Placement::R() : Placement::I();
 }
 
-// Who else holds a copy, and whose gradients are summands.
+// Which other ranks hold a copy, and which have partial sums of the gradient.
 void place(Parameter& p, const ParallelContext& parallel) {
   p.expert = cut_by(p.dims, parallel, parallel.ep) && parallel.ep;
   p.placement = along_tensor(p, parallel);

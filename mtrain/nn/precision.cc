@@ -8,7 +8,7 @@
 namespace mtrain {
 namespace {
 
-/// Largest values of tensors that are cut over these axes become those of the whole.
+/// Combines the largest values of tensors that are sharded over these axes.
 void share_over(const Tensor& amax, std::initializer_list<const Axis*> axes) {
   for (const Axis* axis : axes) {
     if (!axis) continue;
@@ -16,12 +16,12 @@ void share_over(const Tensor& amax, std::initializer_list<const Axis*> axes) {
   }
 }
 
-/// Whether the weight's dimension is cut, by which axis.
+/// The axis over which the weight's dimension is sharded, if any.
 const Axis* cut_by(const ParallelContext& parallel, const Parameter& weight, size_t dim) {
   return cutting(parallel.of(weight.dims[dim].name));
 }
 
-/// Which of the weight's rows are this rank's, for draws that count over all of them.
+/// The rows of the weight on this rank, for random numbers that are indexed by the global row.
 int64_t first_row(const Parameter& weight, size_t dim) {
   for (const DimShard& shard : weight.shards)
     if (static_cast<size_t>(shard.dim) == dim && !shard.pieces.empty())
@@ -44,7 +44,7 @@ const QuantizedProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight
   size_t out = weight.dims.size() - 2;
   const Axis *rows = cut_by(p, weight, out), *cols = cut_by(p, weight, out + 1),
              *tokens = weight.expert ? nullptr : cutting(p.cp);
-  // Ranks of these axes see other tokens: their draws are others, too.
+  // Ranks of these axes have different tokens, so they use different random numbers.
   uint64_t place = weight.expert ? static_cast<uint64_t>(axis_index(p.expert_group))
                                  : static_cast<uint64_t>(axis_index(tokens));
   Layer& layer = layers_.emplace_back(

@@ -18,8 +18,8 @@ Tensor Region::leave(const Tensor& x) const {
 
 GatheredProducts Region::gather(const Tensor& x, std::span<const LinearWeights> layers) const {
   bool large = overlaps();
-  for (const LinearWeights& layer :
-       layers)  // either product, forward and backward; small types want all rows for their scales
+  for (const LinearWeights& layer : layers)  // either product, forward and backward; low-precision
+                                             // types need all rows for their scales
     large =
         large && !layer.quantized && rows_may_be_cut(x.size(0), layer.w.size(0), layer.w.size(1));
   if (large) return gathered_linear(x, *parallel_->tp, layers);
@@ -34,7 +34,7 @@ void Region::project(const Tensor& normed, std::span<const LinearWeights> layers
   GatheredProducts products = gather(normed, layers);
   std::move(products.y.begin(), products.y.end(), y.begin());
   if (!plan_->recomputes(RecomputePart::layernorm)) return;
-  // The tensor whose op can compute it again: the norm's own, where gathering did not copy it.
+  // The tensor whose op can recompute it: the norm's result, unless gathering copied it.
   const bool copied = normed.storage() != products.whole_TD.storage();
   y.back() = discard_until_backward(y.back(), copied ? products.whole_TD : normed);
 }
@@ -49,8 +49,8 @@ Tensor Region::own_tokens(const Tensor& ids) const {
   if (!cut() || !parallel_->sequence) return ids;
   int64_t n = parallel_->tp->size(), r = parallel_->tp->index(), tokens = ids.size(0);
   MT_USER_CHECK(tokens % n == 0, ErrorClass::config,
-                cat(tokens, " tokens of a micro-batch cannot be cut over dist.tp=", n),
-                "with dist.sp, let dist.tp divide model.seq_length");
+                cat(tokens, " tokens of a micro-batch cannot be divided among dist.tp=", n),
+                "with dist.sp, dist.tp must divide model.seq_length");
   Tensor own = ids.slice(0, tokens / n * r, tokens / n * (r + 1));
   own.set_placement(Placement::S(0));
   return own;

@@ -8,7 +8,7 @@ namespace {
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// One after the other.
+// Places parameters one after the other.
 void pack(BucketPlan& bucket, int shards) {
   int64_t at = 0;
   for (BucketItem& item : bucket.items) {
@@ -50,7 +50,7 @@ std::string_view block_of(std::string_view parameter) {
 
 namespace {
 
-/// What a bucket's parameters have in common.
+/// The properties that all parameters of a bucket share.
 struct Kind {
   bool expert, late, quantized;
   bool of(const Parameter& p) const {

@@ -10,32 +10,33 @@ void ScheduleConfig::bind(Fields& f) {
   f("type", type, "shape of the learning rate after warmup")
       .one_of({"constant", "linear", "cosine", "wsd", "inverse_sqrt"})
       .renamed_from({"lr_decay_style"});
-  f("warmup_steps", warmup_steps, "updates of linear warmup from 0")
+  f("warmup_steps", warmup_steps, "number of updates of linear warmup from 0")
       .min(0)
       .unit("steps")
       .or_share_of("train.steps")
       .renamed_from({"lr_warmup_iters", "lr_warmup_steps"});
   f("decay_steps", decay_steps,
-    "steps after which the rate is min_lr; 0: train.steps, so that the last update is just above "
-    "it")
+    "number of steps after which the learning rate reaches min_lr; 0: train.steps, so that the "
+    "last update is just above min_lr")
       .min(0)
       .unit("steps")
       .or_share_of("train.steps")
       .renamed_from({"lr_decay_iters", "lr_decay_steps"});
   f("stable_steps", stable_steps,
-    "wsd: updates at the peak before decay; -1: 80 % of what follows warmup")
+    "type=wsd: updates at the peak learning rate before the decay; -1: 80 % of the steps after "
+    "warmup")
       .min(-1)
       .unit("steps")
       .or_share_of("train.steps");
   f("min_lr", min_lr, "learning rate at the end of the decay").min(0);
-  f("wsd_decay", wsd_decay, "wsd: shape of the final decay")
+  f("wsd_decay", wsd_decay, "type=wsd: shape of the final decay")
       .one_of({"linear", "cosine", "exponential", "minus_sqrt"})
       .renamed_from({"lr_wsd_decay_style"});
 }
 
 namespace {
-/// The share of the way from the lowest rate to the peak that is left when `progress` of the decay
-/// is over.
+/// The fraction of the difference between peak and minimum that remains after the fraction
+/// `progress` of the decay.
 double share_left(const std::string& shape, double progress) {
   if (shape == "cosine") return 0.5 * (1 + std::cos(std::numbers::pi * progress));
   if (shape == "exponential") return 2 * std::pow(0.5, progress) - 1;
@@ -54,7 +55,7 @@ double learning_rate(const ScheduleConfig& c, double lr, int64_t step, int64_t t
   const int64_t warmup = decays_by_end && end > 0 ? std::min(c.warmup_steps, end) : c.warmup_steps;
   if (step < warmup) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup);
   if (decays_by_end && end > 0 && step >= end)
-    return c.min_lr;  // also where warmup takes all of the steps before
+    return c.min_lr;  // also if warmup takes all steps before
   if (c.type == "constant") return lr;
   auto t = static_cast<double>(step - warmup);
   if (c.type == "inverse_sqrt") {

@@ -7,7 +7,7 @@
 namespace mtrain {
 
 namespace {
-constexpr size_t kAlignment = 512;  // as a device's own allocations have it
+constexpr size_t kAlignment = 512;  // the alignment of device allocations
 }
 
 NetworkMemory::~NetworkMemory() {

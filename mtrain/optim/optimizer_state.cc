@@ -29,12 +29,12 @@ struct OptimizerState::Plan {
   const Parameter& parameter;
   ParamInfo info;
   UpdateScope scope = UpdateScope::elements;
-  Entry* entry = nullptr;             // null: this rank holds none of its elements
-  std::vector<ParamBox> boxes;        // elements: of the entry's
-  std::optional<TensorParts> tensor;  // whole_matrices
+  Entry* entry = nullptr;             // null: this rank has none of its elements
+  std::vector<ParamBox> boxes;        // for UpdateScope::elements: boxes of the entry
+  std::optional<TensorParts> tensor;  // for UpdateScope::whole_matrices
   const ParamBucket* bucket = nullptr;
   const BucketItem* item = nullptr;
-  /// Ranks share its elements.
+  /// The elements are sharded over ranks.
   bool shared() const {
     return bucket && bucket->plan.zero_stage > 0 &&
            (bucket->group.sharers().size() > 1 || bucket->copies_share());
@@ -43,7 +43,7 @@ struct OptimizerState::Plan {
 
 struct OptimizerState::WholePlan {
   std::vector<const Plan*> parameters;
-  std::optional<ShardRound> shards;  // nothing: this rank has all elements of one parameter
+  std::optional<ShardRound> shards;  // absent: this rank has all elements of a parameter
 };
 
 OptimizerState::OptimizerState(Run& run, ParamList& parameters, Optimizer& optimizer)
@@ -100,10 +100,10 @@ void OptimizerState::make_plans() {
       }
 }
 
-// Parameters of similar size are updated at the same time, each by a rank of its own. The order is
-// that of the whole parameters' sizes, which is the same on all ranks along every axis.
+// Parameters of similar size are updated at the same time, each by a different rank. They are
+// ordered by their global sizes, which are the same on all ranks along every axis.
 void OptimizerState::share_whole() {
-  std::vector<const Plan*> shared[4];  // of experts: 1; copies share: 2
+  std::vector<const Plan*> shared[4];  // index: 1 for experts, plus 2 if replicas shard it
   for (const auto& plan : plans_) {
     if (plan->scope != UpdateScope::whole_matrices) continue;
     if (plan->shared())
@@ -133,10 +133,9 @@ void OptimizerState::share_whole() {
   }
 }
 
-// The square of a float is exact in double, so how parameters are cut shows in the last bits of a
-// double only.
+// The square of a float is exact in double, so sharding affects only the last bits of a double.
 double OptimizerState::norm_of(Tensor ParamSlice::*tensor, Communicator* world) const {
-  std::deque<double> parts;  // on a device, they come when it is waited for: once, for all
+  std::deque<double> parts;  // a device delivers them at the next wait, one wait for all
   for (size_t i = 0; i < entries_.size(); ++i) {
     if (world && !entries_[i].is_primary) continue;
     const float* elements = (entries_[i].*tensor).data<float>();
@@ -205,7 +204,7 @@ void OptimizerState::call(const Plan& plan, const Step& step, std::span<const Te
   call_plugin(optimizer_, "update()", [&] { optimizer_.update(update); });
 }
 
-// Without a step, the plugin is not called, and the masters and the state come back as they were.
+// Without a step, the plugin is not called, and masters and state return unchanged.
 void OptimizerState::update_whole(const WholePlan& whole, const Step* step) {
   constexpr size_t kGrad = 1;
   const size_t kinds = 2 + names_.size();
@@ -225,7 +224,8 @@ void OptimizerState::update_whole(const WholePlan& whole, const Step* step) {
   const Plan* own = !shards             ? whole.parameters[0]
                     : shards->has_own() ? whole.parameters[shards->own()]
                                         : nullptr;
-  std::vector<Tensor> local, together;  // of its own parameter: on this rank; with those of tp
+  std::vector<Tensor> local,
+      together;  // of the parameter that this rank updates: its part; gathered over tp
   for (size_t kind = 0; kind < kinds; ++kind) {
     local.push_back(shards ? shards->to_owner(run_, held(kind)) : held_by(own->entry, kind));
     if (own) {

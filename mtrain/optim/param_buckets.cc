@@ -11,7 +11,7 @@ namespace {
 
 using Presence = ParamBucket::Presence;
 
-// Also with zero 0, where nothing is cut: the same messages in every stage.
+// Also with zero 0, where nothing is sharded, so that the layout is the same in every stage.
 int cuts(const ReplicaGroup& group, const ShardingOptions& options) {
   return group.sharers().size() * (options.outer_zero ? group.copies() : 1);
 }
@@ -22,8 +22,8 @@ DType value_type(const ParamBucket& b) {
   return b.codes ? DType::u8 : b.plan.items[0].parameter->dtype;
 }
 
-// How many elements of [lo, hi) are in each of `parts` equal parts of the `size` elements from
-// `begin` on.
+// The number of elements of [lo, hi) in each of `parts` equal parts of the `size` elements from
+// `begin`.
 std::vector<int64_t> counts_in_parts(int64_t lo, int64_t hi, int64_t begin, int64_t size,
                                      int parts) {
   std::vector<int64_t> counts;
@@ -99,7 +99,7 @@ void ParamBuckets::cut(ParamBucket& b) {
   b.own_begin = b.shard_begin + b.group.outer->rank() * own, b.own_end = b.own_begin + own;
 }
 
-// What comes and goes is not registered: that would take longer than it saves.
+// Short-lived memory is not registered, because that would take longer than it saves.
 void ParamBuckets::open_network_memory() {
   std::map<NetworkMemory::Use, size_t> bytes;
   std::map<NetworkMemory::Use, std::vector<Communicator*>> groups;
@@ -153,7 +153,7 @@ void ParamBuckets::allocate_values(ParamBucket& b) {
   }
   if (b.codes)
     b.presence = Presence::absent,
-    b.shard_stale = true;  // made when they are first used: all ranks together
+    b.shard_stale = true;  // updated at the first use, on all ranks together
   else
     fill(b, holder, holder_begin);
   if (dtype == DType::f32) {
@@ -164,7 +164,7 @@ void ParamBuckets::allocate_values(ParamBucket& b) {
   }
 }
 
-// `to` holds the bucket's elements from `begin` on.
+// `to` contains the bucket's elements from `begin`.
 void ParamBuckets::fill(const ParamBucket& b, const Tensor& to, int64_t begin) {
   for (const BucketItem& item : b.plan.items) {
     const Parameter& p = *item.parameter;
@@ -181,7 +181,7 @@ void ParamBuckets::fill(const ParamBucket& b, const Tensor& to, int64_t begin) {
   }
 }
 
-// The parameters' own memory goes back.
+// Frees the parameters' own memory.
 void ParamBuckets::adopt(ParamBucket& b) {
   for (BucketItem& item : b.plan.items) {
     Parameter& p = *item.parameter;
@@ -191,7 +191,7 @@ void ParamBuckets::adopt(ParamBucket& b) {
   }
 }
 
-/// What this rank updates of weights whose values are codes.
+/// The part that this rank updates of weights that are stored as codes.
 void ParamBuckets::collect_codes(DType computed) {
   std::vector<WeightShard> weights;
   for (const ParamBucket& b : buckets_) {
@@ -253,7 +253,7 @@ std::vector<ParamSlice> ParamBuckets::slices() const {
 
 void ParamBuckets::publish() {
   release_values();
-  for (ParamBucket& b : buckets_) finish_gather(b);  // nobody used it
+  for (ParamBucket& b : buckets_) finish_gather(b);  // for buckets that were not used
   make_codes();
   for (ParamBucket& b : buckets_) {
     if (b.plan.zero_stage == 0) continue;
@@ -307,7 +307,7 @@ void ParamBuckets::finish_gather(ParamBucket& b) {
   b.presence = Presence::here;
 }
 
-// Values that were sent and that nobody used: a call that is dropped would end the job.
+// Completes transfers whose values were not used, because dropping a call would end the job.
 void ParamBuckets::finish_all() noexcept {
   try {
     for (ParamBucket& b : buckets_) finish_gather(b);
@@ -354,8 +354,8 @@ void ParamBuckets::release_stage(int64_t stage) {
   }
 }
 
-// One unit is here at a time, and the next one is on its way: forward in the order of parameters,
-// backward against it.
+// One unit is gathered at a time, and the next one is in transfer: in parameter order in forward,
+// in reverse order in backward.
 void ParamBuckets::use_unit(int unit) {
   if (unit == current_) return;
   const std::vector<size_t>& own = units_[static_cast<size_t>(unit)];

@@ -13,7 +13,7 @@ bool alike(const WeightShard& a, const WeightShard& b) {
 
 QuantizedWeights::QuantizedWeights(Run& run, std::vector<WeightShard> weights, DType rounded)
     : run_(run), rounded_(rounded) {
-  // In the order in which their like comes first: the same on all ranks.
+  // In the order of first occurrence, which is the same on all ranks.
   std::vector<std::vector<WeightShard>> kinds;
   for (WeightShard& w : weights) {
     MT_CHECK(w.parameter->quantized, w.parameter->name, " cannot be codes");
@@ -41,7 +41,7 @@ QuantizedWeights::QuantizedWeights(Run& run, std::vector<WeightShard> weights, D
   }
 }
 
-/// One message for neighbours.
+/// One message for adjacent weights.
 void QuantizedWeights::agree_on(const Weight& w, Communicator& ranks) {
   int64_t end = w.first + w.matrices;
   if (!sharers_.empty() && sharers_.back().ranks == &ranks && sharers_.back().end == w.first)
@@ -50,8 +50,8 @@ void QuantizedWeights::agree_on(const Weight& w, Communicator& ranks) {
     sharers_.push_back({w.first, end, &ranks});
 }
 
-/// Calls visit(the matrix's place among all floats, first and one past the last of this rank's
-/// elements in it), which may be none.
+/// Calls visit(index of the matrix, first and one past the last of this rank's elements in it); the
+/// range may be empty.
 template <class Visit>
 void QuantizedWeights::each_matrix(const Weight& w, Visit&& visit) const {
   int64_t size = w.parameter->numel() / w.matrices, count = w.codes.defined() ? w.codes.numel() : 0;
@@ -67,7 +67,7 @@ void QuantizedWeights::make() {
   for (const Weight& w : weights_) encode(w);
 }
 
-// Rounding keeps the order of magnitudes: the largest rounded value is the largest value, rounded.
+// Rounding is monotonic: the largest rounded value is the rounded largest value.
 void QuantizedWeights::measure() {
   require_kernel(run_, run_.kernels().amax, "amax");
   run_.fill_zero(measured_);
@@ -93,7 +93,7 @@ void QuantizedWeights::encode(const Weight& w) {
   each_matrix(w, [&](int64_t at, int64_t lo, int64_t hi) {
     Tensor measured = measured_.slice(0, at, at + 1), factor = factors_.slice(0, at, at + 1);
     const Tensor& amax = known.defined() ? known : measured;
-    if (lo == hi) return products.encode(run_, measured, amax, {}, factor);  // for the factor alone
+    if (lo == hi) return products.encode(run_, measured, amax, {}, factor);  // only for the factor
     Tensor values = run_.empty({hi - lo}, rounded_);
     run_.copy(values, w.master.slice(0, lo, hi));
     products.encode(run_, values, amax, w.codes.slice(0, lo, hi), factor);

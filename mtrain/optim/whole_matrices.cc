@@ -6,12 +6,13 @@
 namespace mtrain {
 namespace {
 
-// The logical matrices in a tensor of which ranks hold other parts along the first dimension.
+// The logical matrices in a tensor that is sharded along the first dimension.
 std::vector<LogicalMatrix> held_matrices(const Parameter& p, const std::vector<DimShard>& shards) {
   if (shards.empty() || p.matrices.empty()) return p.matrices;
   MT_CHECK(shards.size() == 1 && shards[0].dim == 0, p.name,
-           " is sharded within its matrices, and not by tensor parallelism");
-  const int64_t rows = p.global.numel() / (p.global[0] * p.global[-1]);  // of each index
+           " is sharded within its matrices by an axis other than tensor parallelism");
+  const int64_t rows =
+      p.global.numel() / (p.global[0] * p.global[-1]);  // rows per index of the first dimension
   std::vector<LogicalMatrix> held;
   for (const LogicalMatrix& matrix : p.matrices) {
     LogicalMatrix here{matrix.name, {}, matrix.cols};
@@ -31,7 +32,7 @@ std::vector<LogicalMatrix> held_matrices(const Parameter& p, const std::vector<D
 }
 
 struct Strided {
-  int64_t offset = 0, stride[3] = {0, 0, 0};  // of dimensions that are padded to three
+  int64_t offset = 0, stride[3] = {0, 0, 0};  // dimensions are padded to three
   Strided(const Shape& shape, const Shape& at) {
     int64_t step = 1;
     for (int d = shape.rank() - 1; d >= 0; --d) {
@@ -50,7 +51,7 @@ Tensor buffer(Run& run, int64_t count) {
   return run.empty({std::max<int64_t>(1, count)}, DType::f32).slice(0, 0, count);
 }
 
-// One behind the other.
+// Concatenates them.
 void pack(Run& run, std::span<const Tensor> parts, const Tensor& into, int64_t at) {
   for (const Tensor& part : parts) {
     if (!part.defined()) continue;
@@ -97,8 +98,8 @@ void TensorParts::copy(const ParamBox& box, const Tensor& whole, const Tensor& p
                              .dtype = DType::f32});
 }
 
-// Each element comes from the one rank that is primary for it and is zero on the others, so a sum
-// of the bits as integers is that element, whatever it is.
+// Exactly one rank (the primary) provides each element, and the others provide zero, so an integer
+// sum of the bits gives that element, also for NaN.
 Tensor TensorParts::whole(const Tensor& part) const {
   if (!axis_) return part;
   Run& run = part.run();
@@ -127,7 +128,7 @@ std::vector<int64_t> ShardRound::arrives() const {
   return has_own() ? counts_[own()] : std::vector<int64_t>(static_cast<size_t>(group_.size()), 0);
 }
 
-// Each copy gets what all of them hold of this rank's shards.
+// Gathers the parts of this rank's shards over the replicas.
 std::vector<Tensor> ShardRound::join_copies(Run& run, std::span<const Tensor> held) const {
   auto copies = static_cast<size_t>(outer_->size()), own = static_cast<size_t>(outer_->rank());
   std::vector<int64_t> arrive(copies, 0);
@@ -168,7 +169,8 @@ void ShardRound::from_owner(Run& run, const Tensor& updated, std::span<const Ten
   group_.all_to_all_v(updated.defined() ? updated : buffer(run, 0), leave, in, arrive);
   int64_t from = 0;
   for (size_t i = 0; i < held.size(); ++i) {
-    int64_t begin = from;  // of this rank's elements: the shard's, or a copy's within it
+    int64_t begin =
+        from;  // the start of this rank's elements: of the shard, or of a replica's part of it
     for (int o = 0; outer_ && o < outer_->rank(); ++o)
       begin += outer_counts_[i][static_cast<size_t>(o)];
     if (held[i].defined()) run.copy(held[i], in.slice(0, begin, begin + held[i].numel()));

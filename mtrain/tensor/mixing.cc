@@ -53,7 +53,7 @@ bool any_dim(PlacementRule op) {
 std::optional<Placement> find(PlacementRule op, Placement a, Placement b) {
   if (any_dim(op) && a.letter() == Letter::S) {
     if (a != b) return std::nullopt;
-    return a;  // the row S(0), S(0) stands for every dim
+    return a;  // the row S(0), S(0) also applies to every other dim
   }
   for (const MixRule& rule : kRules)
     if (rule.op == op && rule.inputs[0] == a && rule.inputs[1] == b) return rule.result;
@@ -64,24 +64,22 @@ std::string why_not(PlacementRule op, Placement a, Placement b) {
   auto either = [&](Letter letter) { return a.letter() == letter || b.letter() == letter; };
   bool both = a.letter() == b.letter();
   if (either(Letter::P) && (op == PlacementRule::add || op == PlacementRule::bias))
-    return "what is not a summand would be added once per rank: redistribute P -> I or P -> S "
-           "first";
+    return "the input that is not a partial sum would be added once per rank: redistribute P -> I "
+           "or P -> S first";
   if (either(Letter::I) && !both)
-    return "I wants the whole gradient from every rank, but beside the other input each rank makes "
-           "a part of "
-           "it, or the other input gets too much: redistribute I -> R";
+    return "I needs the whole gradient on every rank, but with the other input each rank computes "
+           "only a part of it, or the other input gets too much: redistribute I -> R";
   if (either(Letter::P) && both)
     return "a product of sums is not the sum of the products: redistribute P -> I or P -> S first";
   if (either(Letter::P) && (op == PlacementRule::pointwise || op == PlacementRule::norm))
     return "a function of a sum is not the sum of the function: redistribute P -> I or P -> S "
            "first";
   if (op == PlacementRule::norm && a.letter() == Letter::S)
-    return "each rank would normalise rows by a part of them: redistribute to S(0), whole rows, "
-           "with the "
-           "weight R";
+    return "each rank would normalize rows by a part of them: redistribute to S(0), whole rows, "
+           "with the weight R";
   if (both)
     return "the ranks' pieces do not fit each other: redistribute one of them, S(a) -> S(b)";
-  return "a rank's piece meets the whole of the other: gather the piece (S -> R) or split the "
+  return "one input is sharded and the other is whole: gather the shard (S -> R) or split the "
          "other";
 }
 
@@ -90,7 +88,7 @@ std::string allowed(PlacementRule op) {
   for (const MixRule& rule : kRules)
     if (rule.op == op)
       out.push_back(cat("(", rule.inputs[0], ", ", rule.inputs[1], ") -> ", rule.result));
-  return join(out, "; ") + (any_dim(op) ? "; S of any one dim likewise" : "");
+  return join(out, "; ") + (any_dim(op) ? "; the same for S of any one dim" : "");
 }
 
 }  // namespace

@@ -26,28 +26,19 @@ struct Refused {
 };
 
 constexpr const char* kNoNewSum =
-    "P is what an op leaves that adds up over a split dim. A whole tensor taken for a summand "
-    "would count "
-    "once per rank "
-    "of the axis: leave it as it is";
+    "P is the result of an op that sums over a split dim. A whole tensor used as a partial sum "
+    "would be counted once per rank of the axis: leave it unchanged";
 constexpr Refused kRefused[] = {
     {Letter::R, Letter::I,
-     "R's gradient arrives in parts, one per rank, and behind I every rank would hand over the "
-     "whole: it "
-     "would count "
-     "once per rank. What all ranks compute alike is I from its start: put I -> R where they begin "
-     "to "
-     "differ"},
+     "R's gradient arrives as partial sums, one per rank, but after I every rank would provide the "
+     "whole gradient, which would be counted once per rank. A tensor that all ranks compute "
+     "equally is I from the start: put I -> R where the ranks begin to differ"},
     {Letter::R, Letter::S,
-     "R's gradient is wanted as a summand from every rank, but each would know it for its own "
-     "piece only. "
-     "Take the "
-     "piece of the tensor before it became R: I -> S"},
+     "R's gradient needs a partial sum from every rank, but each rank would have it only for its "
+     "own piece. Take the piece of the tensor before it became R: I -> S"},
     {Letter::P, Letter::R,
-     "its backward would be P -> R again: one edge that adds up both ways hides where the gradient "
-     "is "
-     "reduced. Write "
-     "P -> I, and I -> R where the next region begins"},
+     "its backward would be P -> R again: one edge with a reduction in both directions hides where "
+     "the gradient is reduced. Write P -> I, and I -> R where the next region begins"},
     {Letter::R, Letter::P, kNoNewSum},
     {Letter::I, Letter::P, kNoNewSum},
     {Letter::S, Letter::P, kNoNewSum},

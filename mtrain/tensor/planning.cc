@@ -58,7 +58,7 @@ class PlanningBackend final : public Backend {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     MT_USER_CHECK(
         data != MAP_FAILED, ErrorClass::config,
-        cat("out of memory: the system refuses ", human_bytes(bytes), " of address space"),
+        cat("out of memory: the system cannot provide ", human_bytes(bytes), " of address space"),
         "raise the limit of the process (ulimit -v), or use a smaller model or micro-batch");
     return data;
   }

@@ -49,7 +49,7 @@ void Storage::restore() {
 
 void Storage::throw_released() {
   throw Error(ErrorClass::bug,
-              "a tensor is used whose memory was given back; parameters are reached through "
+              "a tensor is used after its memory was freed; parameters are reached through "
               "Parameter::use()");
 }
 

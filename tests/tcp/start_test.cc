@@ -54,7 +54,7 @@ TEST_CASE("tcp: a rank that is gone between the greeting and the watch ends the 
           message_comm::MessageCommunicator world(std::make_unique<TcpTransport>(), context);
         });
         // The others may be gone for the same reason when this one looks, or before all have met.
-        return has(message, " went away while the ranks started") ||
+        return has(message, " disconnected while the ranks started") ||
                        has(message, " disconnected before all ranks had connected")
                    ? 15
                    : 1;

@@ -62,7 +62,7 @@ struct Attention {  // o = softmax(scale q kᵀ) v; probabilities are recomputed
   MaybePlacement placed(const Tensor& in) const {
     return ResultPlacement("attention", in)
         .with(PlacementRule::pointwise)
-        .uncut(0, "each token meets those of the whole sequence");
+        .uncut(0, "each token attends to the whole sequence");
   }
   HeadsView view(const Tensor& t, int64_t first_head) const {
     auto* base = static_cast<char*>(t.raw()) +

@@ -51,7 +51,8 @@ struct Unary {  // y = f(x + shift)
   }
 };
 
-/// What sums of rows are products with: a row of ones, and for each row the index of that row.
+/// The operands that turn sums of rows into a matrix product: a row of ones, and the index of each
+/// row.
 struct Ones {
   Tensor row, source;
   Ones(Run& run, int64_t rows, int64_t cols)

@@ -122,8 +122,8 @@ struct LinearCrossEntropy {
     std::vector<float> given(static_cast<size_t>(dy.numel()));
     run.download(dy, given.data());
     MT_CHECK(std::all_of(given.begin(), given.end(), [&](float v) { return v == loss_weight; }),
-             "losses of linear_cross_entropy were weighted by something else than loss_weight (",
-             loss_weight, "); give it 0, or return the losses as they are");
+             "losses of linear_cross_entropy were weighted by another factor than loss_weight (",
+             loss_weight, "); set it to 0, or return the losses unchanged");
   }
 };
 

@@ -88,7 +88,7 @@ QuantizedProducts::Operand QuantizedProducts::take(Run& run, const Tensor& x, Qu
                                                    int64_t matrix) const {
   if (x.dtype() != DType::u8) return {x, measure(run, x, operand)};
   bool made = operand == QuantOperand::weight && coded.factors.defined() && by_tensor(rule_.recipe);
-  MT_CHECK(made, "codes that nobody has made");
+  MT_CHECK(made, "codes that were not computed");
   if (delayed && run.training)
     delayed->see(run, operand, coded.measured.slice(0, matrix, matrix + 1));
   return {x, {}, coded.factors.slice(0, matrix, matrix + 1)};

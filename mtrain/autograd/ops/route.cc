@@ -126,7 +126,7 @@ class TokenRouter {
     for (size_t e = 0; e < all.size(); ++e) dz[e] -= moved * all[e];
   }
 
-  /// The scores for balancing losses, normalised to a sum of 1.
+  /// The scores for balancing losses, normalized to a sum of 1.
   const Row& shares(std::span<const double> z) {
     Row& s = scores(z);
     if (rule_.score == Score::softmax) return s;

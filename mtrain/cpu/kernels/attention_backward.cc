@@ -265,10 +265,9 @@ class BackwardCall {
     constexpr int64_t kBlock = 8;  // key tiles per block: with their gradients about half of L2
     int64_t tiles = tiling_.query_tiles(s);
     GradTile<Word> t{own, width_, args_.scale * kLog2OfE, {}, {}};
-    if (args_.spans)
-      clear_sums(
-          sums,
-          s);  // the first queries that attend to a tile of keys may attend to only some of it
+    // With spans, the first queries that attend to a key tile may attend to only a part of it, so
+    // its sums start at zero here.
+    if (args_.spans) clear_sums(sums, s);
     for (int64_t block = 0; block < tiling_.key_tiles(s); block += kBlock)
       for (int64_t i = tiling_.first_looking(s, block); i < tiles; ++i) {
         int64_t token = tiling_.query(s) + i * kTile, rows = tiling_.query_rows(s, i),

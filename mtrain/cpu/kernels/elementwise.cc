@@ -1,5 +1,5 @@
-// Sums, products, functions of one number, conversions and dropout: blocks of elements, no order to
-// keep.
+// Sums, products, functions of one number, conversions and dropout: blocks of elements in any
+// order.
 #include <cstring>
 
 #include "mtrain/cpu/kernels/launch.h"

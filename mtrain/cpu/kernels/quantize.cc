@@ -1,5 +1,5 @@
 // Quantizes matrices to low-precision types. The work is divided into bands of as many rows as a
-// tile has. Within a band an array holds the scale of every column, so that one vectorised loop
+// tile has. Within a band an array holds the scale of every column, so that one vectorized loop
 // serves all tile shapes.
 #include <array>
 #include <cstring>

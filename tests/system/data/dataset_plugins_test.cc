@@ -161,7 +161,7 @@ TEST_CASE("gpt blends by weight, and by size when there are no weights") {
   auto all = by_size->split(Split::train, Dataset::kOneEpoch);
   CHECK(all->size() == (30 * 11 - 1) / 10 + (60 * 11 - 1) / 10);
   CHECK(by_size->split(Split::train, 50)->size() == 50);
-  expect_error(ErrorClass::data, {"97 samples", "98 that are wanted", "dataset.weights"},
+  expect_error(ErrorClass::data, {"97 samples", "98 that are needed", "dataset.weights"},
                [&] { by_size->split(Split::train, 98); });
 }
 

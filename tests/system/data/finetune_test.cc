@@ -156,11 +156,10 @@ TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
   auto shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0:9");
   CHECK(shown.status == 0);
   CHECK_MESSAGE(has(shown.out,
-                    "x.jsonl (prompt_completion): 4 of 5 records, 22 of 35 tokens are learnt; 1 "
-                    "cut to 17 tokens, without 5 of the "
-                    "tokens that should be learnt (first: x.jsonl:4); 1 left out because all that "
-                    "should be learnt of them is behind "
-                    "their first 17 tokens (first: x.jsonl:5)\n"),
+                    "x.jsonl (prompt_completion): 4 of 5 records, 22 of 35 tokens are trained on; "
+                    "1 cut to 17 tokens, without 5 of the tokens that should be trained on (first: "
+                    "x.jsonl:4); 1 left out because all tokens to train on come after their first "
+                    "17 tokens (first: x.jsonl:5)\n"),
                 shown.out);
   CHECK(has(shown.out, "x.jsonl:1, 5 tokens, 2 trained on:\n0|0|0|[a]|[<|endoftext|>]\n"));
   shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
@@ -204,14 +203,15 @@ TEST_CASE(
     Outcome warned = mtrain_in(scratch, command);
     CHECK(warned.status == 0);
     CHECK_MESSAGE(has(warned.err, "warning"), warned.err);
-    CHECK_MESSAGE(has(warned.err,
-                      "1 cut to 17 tokens, without 5 of the tokens that should be learnt (first: "),
-                  warned.err);
+    CHECK_MESSAGE(
+        has(warned.err,
+            "1 cut to 17 tokens, without 5 of the tokens that should be trained on (first: "),
+        warned.err);
     CHECK_MESSAGE(has(warned.err, "x.jsonl:3)"), warned.err);
-    CHECK_MESSAGE(has(warned.err,
-                      "1 left out because all that should be learnt of them is behind their first "
-                      "17 tokens (first: "),
-                  warned.err);
+    CHECK_MESSAGE(
+        has(warned.err,
+            "1 left out because all tokens to train on come after their first 17 tokens (first: "),
+        warned.err);
     CHECK_MESSAGE(has(warned.err, "x.jsonl:2)"), warned.err);
     CHECK_MESSAGE(has(warned.err, "model.seq_length"), warned.err);
   }
@@ -226,7 +226,7 @@ TEST_CASE(
   put(scratch / "x.jsonl", record(40, 2));
   Outcome none = mtrain_in(scratch, "check --data r.yaml");
   CHECK(none.status == 11);
-  CHECK_MESSAGE(has(none.err, "nothing to learn is left of"), none.err);
+  CHECK_MESSAGE(has(none.err, "nothing to train on is left"), none.err);
   CHECK_MESSAGE(has(none.err, "raise model.seq_length"), none.err);
 }
 
@@ -256,7 +256,7 @@ TEST_CASE("sft tells what is wrong and what to do") {
          {"both"}},
         {"path: mute.jsonl",
          ErrorClass::data,
-         {"nothing to learn is left of", "mute.jsonl", "data show"}},
+         {"nothing to train on is left", "mute.jsonl", "data show"}},
         {"{path: x.jsonl, columns: {promt: x}}",
          ErrorClass::config,
          {"promt", "did you mean 'prompt'"}},
@@ -275,9 +275,9 @@ TEST_CASE("sft tells what is wrong and what to do") {
             ->split(Split::train, 1)
             ->size() == 1);
   auto shown = mtrain_in(scratch, "data show chat.jsonl -t byte dataset.chat_template=chatml");
-  CHECK_MESSAGE(
-      has(shown.err, "<|im_end|>, <|im_start|>, which the tokenizer does not have as one token"),
-      shown.err);
+  CHECK_MESSAGE(has(shown.err,
+                    "<|im_end|>, <|im_start|>, which the tokenizer does not have as single tokens"),
+                shown.err);
   shown = mtrain_in(scratch, "data show chat.jsonl -t byte dataset.chat_template=vicuna");
   CHECK_MESSAGE(has(shown.out, "[ ]|[b]|[<|endoftext|>]"), shown.out);
   CHECK_FALSE(has(shown.err, "as one token"));

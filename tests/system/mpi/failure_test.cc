@@ -82,8 +82,8 @@ TEST_CASE(
                              ? 15
                              : 128 + SIGKILL));  // mpirun has a word of its own for a signal
     CHECK(has(out.err, "rank " + std::to_string(rank) + " on "));
-    CHECK(has(out.err,
-              signal == SIGKILL ? " has died without a word" : " has given no sign of life for "));
+    CHECK(has(out.err, signal == SIGKILL ? " has died without an error message"
+                                         : " has sent no heartbeat for "));
     CHECK(has(out.err, " steps done, "));
     CHECK(has(out.err, " of group '"));
     CHECK(has(out.err, "the same command continues from the newest checkpoint"));
@@ -108,7 +108,7 @@ TEST_CASE("a process that is stuck in what it computes ends the job") {
   INFO(out.err);
   CHECK(out.status == 15);
   CHECK(has(out.err, "rank 1 on "));
-  CHECK(has(out.err, " has not come to its next call for "));
+  CHECK(has(out.err, " has not reached its next call for "));
   CHECK(has(out.err, "ranks 0, 2 on "));
   CHECK(has(out.err, " in all_reduce"));
   CHECK(all_gone(folder.string()));
@@ -125,7 +125,7 @@ TEST_CASE("a thread that is stuck, or throws, ends the job") {
   Outcome stuck = train("stuck", "train.step:100:delay=900000");
   INFO(stuck.err);
   CHECK(stuck.status == 15);
-  CHECK(has(stuck.err, " has not come to its next call for "));
+  CHECK(has(stuck.err, " has not reached its next call for "));
   CHECK(has(stuck.err, " steps done, in all_reduce"));
   Outcome thrown = train("thrown", "train.step:100:throw");
   CHECK(thrown.status == 18);

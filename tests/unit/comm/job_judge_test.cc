@@ -95,7 +95,7 @@ TEST_CASE(
     CHECK(took > 2.5);
     CHECK(took < 4);
     CHECK(job.found.ranks == std::vector<int>{1});
-    CHECK(contains(job.found.message, "rank 1 on a has given no sign of life for 3."));
+    CHECK(contains(job.found.message, "rank 1 on a has sent no heartbeat for 3."));
   }
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("judge: who computes on while others wait is stuck after 5 s or three 
       CHECK(took > limit - 1.5);
       CHECK(took < limit - 0.5);
       CHECK(job.found.ranks == std::vector<int>{1});
-      CHECK(contains(job.found.message, "rank 1 on a has not come to its next call for"));
+      CHECK(contains(job.found.message, "rank 1 on a has not reached its next call for"));
     }
 }
 

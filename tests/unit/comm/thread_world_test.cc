@@ -69,7 +69,7 @@ TEST_CASE("run_ranks: nobody waits for a rank that has ended") {
       comm.all_reduce_value(1);
     });
   });
-  CHECK(contains(message, "rank 1 has ended and will not come to all_reduce"));
+  CHECK(contains(message, "rank 1 has ended and will not reach all_reduce"));
   CHECK(contains(message, "it finished barrier #1 of group 'world' last"));
 }
 

@@ -57,7 +57,7 @@ TEST_CASE("watch: a thread that is stuck fails the job and is named, with where 
   std::string message = given_up.get_future().get();
   INFO(message);
   CHECK(contains(message, "rank 1 on "));
-  CHECK(contains(message, "has not come to its next call"));
+  CHECK(contains(message, "has not reached its next call"));
   CHECK(contains(message, "ranks 0, 2 on "));
   CHECK(contains(message, "30 steps done, in barrier (#31 of group 'world')"));
   CHECK(contains(message,
@@ -146,7 +146,7 @@ TEST_CASE("watch: one rank's stuckness is told to all processes") {
   for (int r = 0; r < 3; ++r) {
     std::string message = job.failure(r);
     INFO(message);
-    CHECK(contains(message, "rank 1 on host1 has not come to its next call"));
+    CHECK(contains(message, "rank 1 on host1 has not reached its next call"));
     CHECK(contains(message, "rank 2 on host0: 20 steps done, in barrier (#4 of group 'dp')") ==
           contains(message, "rank 0 on host0: 20 steps done, in barrier (#4 of group 'dp')"));
   }

@@ -220,14 +220,11 @@ TEST_CASE(
   };
   CHECK(message({{4, 2, 8}, {0, 63}, 2, ContextKind::all_gather}) ==
         "all_gather needs the same number of tokens on all 2 context-parallel ranks, but 63 tokens "
-        "cannot be shared "
-        "out so | "
-        "use dist.cp_comm=p2p, or make the tokens of a micro-batch a multiple of 2");
+        "cannot be divided so | use dist.cp_comm=p2p, or make the tokens of a micro-batch a "
+        "multiple of 2");
   CHECK(message({{3, 1, 8}, {0, 64}, 2, ContextKind::a2a}) ==
-        "a2a cannot share out 3 heads over 2 context-parallel ranks | choose a number of ranks "
-        "that divides the 3 "
-        "heads of a "
-        "rank, or dist.cp_comm=p2p");
+        "a2a cannot divide 3 heads among 2 context-parallel ranks | choose a number of ranks that "
+        "divides the 3 heads of a rank, or dist.cp_comm=p2p");
   CHECK_THROWS_AS(parse_context_kind("ring"), Error);
   for (const char* text : {"p2p", "all_gather", "a2a", "a2a+p2p"})
     CHECK(name(parse_context_kind(text)) == std::string(text));

@@ -151,7 +151,7 @@ TEST_CASE("mesh: what is no mesh, and axes that are not there") {
   CHECK(refusal([] { MeshLayout({{"", 2}}); }) == "axis 0 of the mesh has no name");
   CHECK(refusal([] {
           MeshLayout({{"tp", 2}, {"dp", 1}, {"tp", 2}});
-        }) == "the mesh has two axes 'tp'; give each axis a name of its own");
+        }) == "the mesh has two axes 'tp'; give each axis a different name");
   CHECK(refusal([] {
           MeshLayout({{"tp", 0}});
         }) == "mesh axis 'tp' has size 0; an axis is at least 1 rank long");
@@ -174,11 +174,11 @@ TEST_CASE("mesh: an axis cut in two is the same axis when joined") {
   CHECK(refusal([] {
           kMesh.split("dp", {{"replica", 3}, {"shard", 2}});
         }) ==
-        "axis 'dp' of size 4 cannot be cut into replica 3 x shard 2 = 6; the product of the sizes "
-        "must be 4");
+        "axis 'dp' of size 4 cannot be divided into replica 3 x shard 2 = 6; the product of the "
+        "sizes must be 4");
   CHECK(refusal([] {
           kMesh.split("dp", {{"tp", 2}, {"shard", 2}});
-        }) == "the mesh has two axes 'tp'; give each axis a name of its own");
+        }) == "the mesh has two axes 'tp'; give each axis a different name");
 }
 
 TEST_CASE("mesh: views group the ranks of a shared axis alike, or are refused") {

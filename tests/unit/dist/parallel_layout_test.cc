@@ -39,9 +39,9 @@ TEST_CASE("dist.order: the first axis is the innermost, in both meshes") {
 
 TEST_CASE("dist.order and sizes that make no mesh are refused") {
   CHECK(refusal({.world_size = 10, .tp = 4}) ==
-        "10 ranks cannot be cut into groups of tp 4 x cp 1 x pp 1 = 4");
+        "10 ranks cannot be divided into groups of tp 4 x cp 1 x pp 1 = 4");
   CHECK(refusal({.world_size = 8, .pp = 2, .ep = 8}) ==
-        "8 ranks cannot be cut into groups of etp 1 x ep 8 x pp 2 = 16");
+        "8 ranks cannot be divided into groups of etp 1 x ep 8 x pp 2 = 16");
   CHECK(refusal({.world_size = 8, .order = "tp-xp-dp"}) ==
         "dist.order 'tp-xp-dp' names 'xp', which is not an axis");
   CHECK(refusal({.world_size = 8, .order = "tp-dp-tp"}) ==
@@ -51,7 +51,7 @@ TEST_CASE("dist.order and sizes that make no mesh are refused") {
   CHECK(refusal({.world_size = 8, .ep = 2, .order = "tp-cp-dp-pp"}) ==
         "dist.order 'tp-cp-dp-pp' leaves out 'ep', but ep is 2");
   CHECK(refusal({.world_size = 0}) ==
-        "0 ranks cannot be cut into groups of tp 1 x cp 1 x pp 1 = 1");
+        "0 ranks cannot be divided into groups of tp 1 x cp 1 x pp 1 = 1");
   CHECK(refusal({.world_size = 8, .tp = -1}) == "mesh axis 'tp' has size -1");
 }
 

@@ -140,7 +140,7 @@ std::string refused(int n, const std::function<void(Run&, const Axis&)>& call) {
 TEST_CASE("redistribute: what cannot be done is refused before anybody waits") {
   CHECK(refused(4, [](Run& run, const Axis& axis) {
           redistribute(run.zeros({6, 8}, DType::f32), axis, Placement::I(), Placement::S(0));
-        }) == "dim 0 of [6, 8] cannot be cut into 4 equal pieces for the ranks of axis 'tp'");
+        }) == "dim 0 of [6, 8] cannot be divided into 4 equal pieces for the ranks of axis 'tp'");
   CHECK(refused(2, [](Run& run, const Axis& axis) {
           redistribute(run.zeros({8, 5}, DType::f32), axis, Placement::P(), Placement::S(1));
         }) == "dim 1 of [8, 5] cannot be cut into 2 equal pieces for the ranks of axis 'tp'");
