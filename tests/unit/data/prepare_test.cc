@@ -170,7 +170,7 @@ TEST_CASE("broken JSON lines are told with file and line, and leave no pair") {
     CHECK(read_documents(scratch / "out") == Texts{"good", "good"});
     options.max_bad = 0;
     options.overwrite = true;
-    expect_error(ErrorClass::data, {":3", "more than 0 broken", fault.says},
+    expect_error(ErrorClass::data, {":3", "more than 0 invalid", fault.says},
                  [&] { prepare_dataset(Bytes(), options); });
     CHECK(read_documents(scratch / "out") ==
           Texts{"good", "good"});  // the failed run left the old pair alone
