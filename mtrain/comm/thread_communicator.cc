@@ -109,8 +109,8 @@ class ThreadWork final : public Pending::Work {
     for (int rank : group_->missing(call_, member_, *shared_)) {
       auto& other = state().ranks[static_cast<size_t>(rank)];
       if (!other.left.load()) continue;
-      fail(cat("rank ", rank, " has ended and will not reach ", place(), "; it completed ",
-               brief(other.activity.status().last), " last"));
+      fail(cat("rank ", rank, " has ended and will not reach ", place(), "; its last call was ",
+               brief(other.activity.status().last)));
     }
   }
 

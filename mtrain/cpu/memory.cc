@@ -46,7 +46,7 @@ size_t meminfo_available() {
                   limited ? cat("the process is limited to ", human_bytes(space.rlim_cur),
                                 " of address space, and ")
                           : "",
-                  "the system has no further ", human_bytes(bytes)),
+                  "the system cannot provide another ", human_bytes(bytes)),
               limited ? "raise the limit (ulimit -v)" : "use a machine with more memory");
 }
 

@@ -80,7 +80,7 @@ void Wires::send(std::shared_ptr<Request> request) {
 void Wires::refuse(int from, const std::string& what) {
   close(wire_of(from));
   throw Error(ErrorClass::peer, cat("rank ", from, " sends ", what),
-              "see that all ranks run the same mtrain");
+              "check that all ranks run the same mtrain");
 }
 
 void Wires::take(const Head& offer, int from, std::shared_ptr<Request> request) {
@@ -95,7 +95,7 @@ void Wires::take(const Head& offer, int from, std::shared_ptr<Request> request) 
 
 void Wires::give(int to, uint64_t offer) {
   auto at = offered_.find({to, offer});
-  if (at == offered_.end()) refuse(to, "for a message that was not offered to it");
+  if (at == offered_.end()) refuse(to, "an acceptance for a message that was not offered to it");
   const Request& request = *at->second;
   wire_of(to).out.push_back(
       {Head{request.channel, request.bytes, offer, request.tag, Kind::give}, at->second});

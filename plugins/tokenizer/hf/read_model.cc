@@ -126,7 +126,8 @@ class MergeReader {
       joined_.assign(texts_[left]).append(texts_[right].substr(inner ? prefix_.size() : 0));
       const int32_t result = made_of_joined(out.empty() ? 0 : out.back().result);
       if (result < 0)
-        fail(out.size(), cat("'", printable(joined_, 60), "', its result, is not a token"));
+        fail(out.size(),
+             cat("'", printable(joined_, 60), "', the result of the merge, is not a token"));
       out.push_back({ids_[left], ids_[right], result, static_cast<uint32_t>(out.size())});
     }
     batch.clear();

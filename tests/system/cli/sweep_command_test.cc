@@ -63,7 +63,7 @@ TEST_CASE("a recipe's sweep is not passed over without a word where -m is not gi
   Scratch scratch("mtrain-sweep-unused");
   const std::string r =
       scratch.write("r.yaml", tiny_recipe() + "sweep: {rng.seed: 'range(1,3)'}\n");
-  const std::string words = "made with -m only";
+  const std::string words = "which runs only with -m";
   Outcome checked = cli({"check", r});
   CHECK(checked.status == 0);
   CHECK_MESSAGE(has(checked.err, words), checked.err);

@@ -280,7 +280,7 @@ TEST_CASE("sft tells what is wrong and what to do") {
                 shown.err);
   shown = mtrain_in(scratch, "data show chat.jsonl -t byte dataset.chat_template=vicuna");
   CHECK_MESSAGE(has(shown.out, "[ ]|[b]|[<|endoftext|>]"), shown.out);
-  CHECK_FALSE(has(shown.err, "as one token"));
+  CHECK_FALSE(has(shown.err, "as single tokens"));
 }
 
 TEST_CASE("the identity of sft follows records, encoding and order") {

@@ -223,7 +223,7 @@ TEST_CASE("t5 finds its sentinels by name or at the end of the vocabulary") {
            {"{path: x, sentinel: ''}", byte.get(), {"id 256 is both a sentinel and the end token"}},
            {"{path: x, end_token: <extra_id_3>}",
             spans.byte.get(),
-            {"is to be a sentinel, and ends texts"}},
+            {"is both a sentinel and the end token"}},
            {"{path: x, end_token: <extra_id>}",
             spans.byte.get(),
             {"dataset.end_token", "not a special token"}},

@@ -70,7 +70,7 @@ TEST_CASE("run_ranks: nobody waits for a rank that has ended") {
     });
   });
   CHECK(contains(message, "rank 1 has ended and will not reach all_reduce"));
-  CHECK(contains(message, "it finished barrier #1 of group 'world' last"));
+  CHECK(contains(message, "its last call was barrier #1 of group 'world'"));
 }
 
 TEST_CASE("run_ranks: a barrier orders memory") {
