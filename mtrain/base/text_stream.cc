@@ -101,8 +101,8 @@ bool TextStream::drain() {
       return fail(errno), true;
     if (done == kept_.size() && missing_ > 0) {
       size_t lines = std::exchange(missing_, 0);
-      kept_ +=
-          cat("(", counted(lines, "line is", "lines are"), " missing here: nobody read in time)\n");
+      kept_ += cat("(", counted(lines, "line is", "lines are"),
+                   " missing here: the reader was too slow)\n");
     }
   }
   kept_.erase(0, done);

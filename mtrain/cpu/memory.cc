@@ -66,7 +66,7 @@ void* allocate_host(size_t bytes) {
   void* data = std::aligned_alloc(align, rounded);
   if (data == nullptr) throw_refused(bytes);
   if (bytes >= kHugeFrom)
-    // Only whole huge pages: the rest of the last one would be memory that nobody requested. This
+    // Only whole huge pages: the rest of the last one would be memory that was not requested. This
     // is advice: a refusal only affects speed.
     madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return data;

@@ -137,7 +137,7 @@ BlendSource::BlendSource(std::vector<std::unique_ptr<SampleSource>> sources, Ble
     most = std::max(most, index_.sample[i] + 1);
   }
   for (size_t d = 0; d < sources_.size(); ++d)
-    MT_CHECK(needed[d] <= sources_[d]->size(), "the blend wants ", needed[d],
+    MT_CHECK(needed[d] <= sources_[d]->size(), "the blend needs ", needed[d],
              " samples of dataset ", d, ", which has ", sources_[d]->size());
 }
 

@@ -69,7 +69,7 @@ class Carrier {
   Carrier(Run& run, const Axis& axis)
       : run_(run), axis_(axis), n_(axis.size()), moves_(run.backend().computes()) {}
 
-  /// `writable`: nobody reads x afterwards, so the result may overwrite it.
+  /// `writable`: x is not read afterwards, so the result may overwrite it.
   Tensor carry(const Tensor& x, Placement from, Placement to, bool writable) const {
     switch (transition(from, to).forward) {
       case Transfer::none:

@@ -13,7 +13,7 @@ CachingAllocator::CachingAllocator(Backend& backend, Device device)
 CachingAllocator::~CachingAllocator() { release_cached(); }
 
 // Rounds up to an eighth of a power of two: rounding wastes at most 12.5 %, and similar sizes share
-// blocks. Blocks that live for the whole run are not rounded, since nobody reuses them.
+// blocks. Blocks that live for the whole run are not rounded, since they are never reused.
 size_t CachingAllocator::block_size(size_t bytes, MemoryUse use) const {
   constexpr size_t kSmallest = 256;
   if (!backend_.pooled()) return bytes;

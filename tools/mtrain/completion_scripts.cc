@@ -14,7 +14,7 @@ constexpr const char* kBash =
 _mtrain() {
   local line="${COMP_LINE:0:COMP_POINT}" program="${COMP_WORDS[0]}" IFS=$'\n' word keep="" break
   [[ "$(type -t -- "$program")" == file ]] || program=PROGRAM  # an alias, a function or a path with '~'
-  # bash parts words at '=' and ':' and wants only what comes behind them.
+  # bash splits words at '=' and ':' and expects only the part after them.
   local typed="${line##*[[:space:]]}"
   for break in "=" ":"; do
     if [[ "$COMP_WORDBREAKS" == *"$break"* && "$typed" == *"$break"* ]]; then

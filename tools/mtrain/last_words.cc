@@ -147,7 +147,7 @@ extern "C" void on_crash(int signal) {
       say(part);
   }
   ::signal(signal, SIG_DFL);  // not earlier: other threads that crash now wait above
-  ::raise(signal);            // ends the process on return, with a core file where that is wanted
+  ::raise(signal);  // ends the process on return, with a core file if the system keeps one
 }
 
 }  // namespace

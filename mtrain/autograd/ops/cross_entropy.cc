@@ -59,7 +59,7 @@ int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart
 ResultPlacement placed_loss(ResultPlacement logits, const VocabularyPart& part) {
   if (part.join)
     return logits.turn(Placement::S(1), Placement::I(),
-                       "each rank is to have the logits of its own part of the vocabulary");
+                       "each rank must have the logits of its own part of the vocabulary");
   return logits.with(PlacementRule::pointwise)
       .uncut(1, "a token's loss is over the whole vocabulary");
 }

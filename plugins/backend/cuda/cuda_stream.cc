@@ -39,7 +39,7 @@ CudaStream::CudaStream(CudaBackend& backend, int device, StreamUse use)
   backend_.opened(*this);
 }
 
-// Work that is still held back or captured belongs to a failed run, or to nobody.
+// Work that is still held back or captured belongs to a failed run, or has no owner.
 CudaStream::~CudaStream() {
   recorder_.abandon();
   for (Lane& lane : lanes_) {

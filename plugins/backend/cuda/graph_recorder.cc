@@ -74,7 +74,8 @@ void GraphRecorder::record(EventHandle event) {
     device_.record(event, stream_);
 }
 
-// Each event stays owed until it is recorded: nobody may query one that represents older work.
+// Each event stays pending until it is recorded: an event that represents older work must not be
+// queried.
 void GraphRecorder::record_owed() {
   while (!owed_.empty()) {
     device_.record(*owed_.begin(), stream_);

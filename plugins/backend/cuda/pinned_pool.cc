@@ -14,7 +14,7 @@ PinnedPool::~PinnedPool() {
 }
 
 void* PinnedPool::take() {
-  // Buffers are handed out in turn, so the next one is the oldest.
+  // Buffers are used in rotation, so the next one is the oldest.
   for (size_t tried = 0; tried < pieces_.size(); ++tried) {
     Piece& p = pieces_[(next_ + tried) % pieces_.size()];
     if (p.taken || (p.pending && !api_.done(p.event))) continue;

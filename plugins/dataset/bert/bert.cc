@@ -1,5 +1,5 @@
 // The bert dataset: masked language modeling over prepared token files. A sample is a piece of the
-// stream of documents between a start and an end token. The masked positions are drawn anew each
+// stream of documents between a start and an end token. The masked positions are drawn again each
 // time a piece is used.
 #include <algorithm>
 #include <memory>

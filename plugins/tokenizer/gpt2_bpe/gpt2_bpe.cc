@@ -64,7 +64,7 @@ class VocabReader final : public nlohmann::json_sax<nlohmann::json> {
  private:
   bool other(const char* what) {
     throw Error(ErrorClass::data,
-                cat(where_, ": '", printable(key_, 60), "' has ", what, " where an id is wanted"),
+                cat(where_, ": '", printable(key_, 60), "' has ", what, " where an id is required"),
                 kHint);
   }
   TokenTable& out_;

@@ -38,37 +38,37 @@ void JsonItem::fail(const std::string& what) const {
 
 std::string_view JsonItem::text() const {
   std::string_view out;
-  if (value_.get_string().get(out) != simdjson::SUCCESS) fail("a text is wanted here");
+  if (value_.get_string().get(out) != simdjson::SUCCESS) fail("must be a string");
   return out;
 }
 
 int64_t JsonItem::integer() const {
   int64_t out = 0;
-  if (value_.get_int64().get(out) != simdjson::SUCCESS) fail("an integer is wanted here");
+  if (value_.get_int64().get(out) != simdjson::SUCCESS) fail("must be an integer");
   return out;
 }
 
 double JsonItem::number() const {
   double out = 0;
-  if (value_.get_double().get(out) != simdjson::SUCCESS) fail("a number is wanted here");
+  if (value_.get_double().get(out) != simdjson::SUCCESS) fail("must be a number");
   return out;
 }
 
 bool JsonItem::flag() const {
   bool out = false;
-  if (value_.get_bool().get(out) != simdjson::SUCCESS) fail("true or false is wanted here");
+  if (value_.get_bool().get(out) != simdjson::SUCCESS) fail("must be true or false");
   return out;
 }
 
 simdjson::dom::array JsonItem::array() const {
   simdjson::dom::array out;
-  if (value_.get_array().get(out) != simdjson::SUCCESS) fail("a list is wanted here");
+  if (value_.get_array().get(out) != simdjson::SUCCESS) fail("must be a list");
   return out;
 }
 
 simdjson::dom::object JsonItem::object() const {
   simdjson::dom::object out;
-  if (value_.get_object().get(out) != simdjson::SUCCESS) fail("an object is wanted here");
+  if (value_.get_object().get(out) != simdjson::SUCCESS) fail("must be an object");
   return out;
 }
 
@@ -123,7 +123,7 @@ JsonItem parse_json(simdjson::dom::parser& parser, const simdjson::padded_string
   if (fault == simdjson::SUCCESS) fault = parser.parse(text).get(root);
   if (fault == simdjson::SUCCESS) {
     JsonItem out(root, name + ": ");
-    if (!out.is_object()) out.fail("an object is wanted here");
+    if (!out.is_object()) out.fail("must be an object");
     return out;
   }
   std::string what = simdjson::error_message(fault);

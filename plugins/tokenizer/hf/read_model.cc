@@ -102,7 +102,7 @@ class MergeReader {
     const bool good = value.get_array().get(pair) == simdjson::SUCCESS && pair.size() == 2 &&
                       pair.at(0).get_string().get(out.first) == simdjson::SUCCESS &&
                       pair.at(1).get_string().get(out.second) == simdjson::SUCCESS;
-    if (!good) fail(index, "a text or a pair of texts is wanted here");
+    if (!good) fail(index, "must be a string or a pair of strings");
     return out;
   }
 

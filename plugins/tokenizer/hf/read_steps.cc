@@ -24,7 +24,7 @@ SplitBehavior behavior_of(const JsonItem& item, const char* otherwise) {
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
   item.at("behavior")
-      .fail("Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous is wanted");
+      .fail("must be Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
 PreTokenizerPtr read_split(const JsonItem& item) {
@@ -44,7 +44,7 @@ char32_t one_char(const JsonItem& item, const char* key) {
   const JsonItem value = item.at(key);
   const std::string_view text = value.text();
   if (text.empty() || decode_char(text, 0).bytes != text.size())
-    value.fail("one character is wanted here");
+    value.fail("must be one character");
   return decode_char(text, 0).value;
 }
 
@@ -91,7 +91,7 @@ PrependScheme read_prepend_scheme(const JsonItem& item) {
   if (name == "always") return PrependScheme::always;
   if (name == "first") return PrependScheme::first;
   if (name == "never") return PrependScheme::never;
-  item.at("prepend_scheme").fail("always, first or never is wanted");
+  item.at("prepend_scheme").fail("must be always, first or never");
 }
 
 NormalizerPtr read_normalizer(const JsonItem& item) {

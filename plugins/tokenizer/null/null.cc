@@ -64,7 +64,7 @@ class NullTokenizer final : public Tokenizer {
       auto [stop, fault] = std::from_chars(at, end, id);
       const auto place = static_cast<size_t>(at - text.data());
       MT_USER_CHECK(fault == std::errc() && id >= 0 && id < ids_, ErrorClass::data,
-                    cat("at byte ", place, " the null tokenizer wants an id below ", ids_,
+                    cat("at byte ", place, " the null tokenizer requires an id below ", ids_,
                         ", not '", printable(text.substr(place, 20)), "'"),
                     "its text must be decimal ids separated by spaces");
       ids.push_back(id);

@@ -45,7 +45,7 @@ TEST_CASE("a tokenizer.json that cannot be right is refused with the place of th
   const BadFile files[] = {
       {"", {"t.json", "not valid JSON"}},
       {"{\"model\": ", {"t.json", "not valid JSON", "line 1"}},
-      {"[]", {"t.json", "an object is wanted"}},
+      {"[]", {"t.json", "must be an object"}},
       {"{}", {"'model' is missing"}},
       {std::string(100, '[') + std::string(100, ']'), {"t.json"}},
       {json_with(R"({"type": "Magic"})"), {"model", "Magic", "BPE, WordPiece"}},
@@ -58,7 +58,7 @@ TEST_CASE("a tokenizer.json that cannot be right is refused with the place of th
       {json_with(R"({"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]})"),
        {"model.merges[0]", "pair"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": 0}, "merges": 7})"),
-       {"model.merges", "a list is wanted"}},
+       {"model.merges", "must be a list"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": -1}, "merges": []})"), {"model.vocab", "-1"}},
       {json_with(R"({"type": "BPE", "vocab": {"a": 99999999}, "merges": []})"),
        {"model.vocab", "99999999"}},

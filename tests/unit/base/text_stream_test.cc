@@ -82,7 +82,7 @@ void check_reader_who_stands_still(const Ends& to) {
   size_t whole = 0;
   for (; all.compare(at, kBytes, line(whole, kBytes)) == 0; at += kBytes) ++whole;
   CHECK(all.substr(at) == "(" + std::to_string(kLines - whole) +
-                              " lines are missing here: nobody read in time)\nnow\n");
+                              " lines are missing here: the reader was too slow)\nnow\n");
   CHECK(stream.lost() == kLines - whole);
   CHECK(whole * kBytes >= TextStream::kMostKept - kBytes);
 }
