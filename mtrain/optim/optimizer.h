@@ -1,6 +1,5 @@
 // Optimizer: the plugin kind that says how one parameter moves. Its state is kept outside, in named
-// float tensors shaped like the parameter, so that checkpointing and sharding need to know nothing
-// about it. An optimizer says how much of a parameter it must see at once (UpdateScope), and gets
+// float tensors, so that checkpointing and sharding need to know nothing about it. An optimizer says how much of a parameter it must see at once (UpdateScope), and gets
 // that in every layout of ranks. For the rank's own thread.
 #pragma once
 #include <span>
@@ -34,6 +33,13 @@ enum class UpdateScope : uint8_t {
   whole_matrices,  // every logical matrix is whole; a parameter without matrices is whole
 };
 
+/// A float tensor that an optimizer keeps for one logical matrix, in a shape of its own. Zero before
+/// the first step.
+struct MatrixState {
+  std::string name;  // as the checkpoint shows it
+  Shape shape;
+};
+
 /// One update: of a parameter, of whole matrices of it, or of a range of its elements. `master`,
 /// `grad` and each of `state` are float, contiguous and of equal shape.
 struct ParamUpdate {
@@ -53,6 +59,8 @@ struct ParamUpdate {
   Tensor master;                  // to be changed
   Tensor grad;                    // the summed gradient; multiply by `grad_scale` before use
   std::span<const Tensor> state;  // in the order of state_names(); zero before the first step
+  /// whole_matrices: for each of `matrices` the tensors of Optimizer::matrix_state(), in its order.
+  std::span<const std::vector<Tensor>> matrix_state;
   Tensor value;  // the compute copy to refresh from master; undefined when there is none here
   double lr = 0, weight_decay = 0;
   float grad_scale = 1;  // clipping and loss scale
@@ -73,6 +81,14 @@ class MT_API Optimizer {
   /// tensor parallelism and dist.zero shard. The answer must be the same on all ranks.
   virtual UpdateScope scope(const ParamInfo& /*param*/) const {
     return UpdateScope::whole_matrices;
+  }
+  /// State in other shapes than the parameter's: asked once for each logical matrix of the
+  /// parameters of scope whole_matrices. Shampoo's: {{"left", {rows, rows}}, {"right", {cols,
+  /// cols}}}. Only the ranks that update the parameter have it. The answer must be the same on all
+  /// ranks.
+  virtual std::vector<MatrixState> matrix_state(const ParamInfo& /*param*/,
+                                                const LogicalMatrix& /*matrix*/) const {
+    return {};
   }
   virtual void update(const ParamUpdate& update) = 0;
 };

@@ -44,6 +44,12 @@ struct OptimizerState::Plan {
 struct OptimizerState::WholePlan {
   std::vector<const Plan*> parameters;
   std::optional<ShardRound> shards;  // absent: this rank has all elements of a parameter
+  std::vector<std::vector<Tensor>> matrix_state;  // of own(), by matrix
+  /// The parameter that this rank updates; null: none of them.
+  const Plan* own() const {
+    if (!shards) return parameters[0];
+    return shards->has_own() ? parameters[shards->own()] : nullptr;
+  }
 };
 
 OptimizerState::OptimizerState(Run& run, ParamList& parameters, Optimizer& optimizer)
@@ -74,6 +80,7 @@ OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBu
   }
   make_plans();
   share_whole();
+  for (WholePlan& whole : whole_) allocate_matrix_state(whole);
 }
 
 void OptimizerState::make_plans() {
@@ -133,6 +140,32 @@ void OptimizerState::share_whole() {
   }
 }
 
+// All tensor-parallel ranks of the parameter and all copies of its shards update it alike, and each
+// has the state. One of them saves it.
+void OptimizerState::allocate_matrix_state(WholePlan& whole) {
+  const Plan* own = whole.own();
+  if (!own) return;
+  const Parameter& p = own->parameter;
+  const Communicator* outer = whole.shards ? own->bucket->group.outer : nullptr;
+  const bool first_copy = whole.shards ? !outer || outer->rank() == 0 : own->entry->is_primary;
+  const bool is_primary =
+      p.is_primary && first_copy && (!p.tensor_axis || p.tensor_axis->index() == 0);
+  for (const LogicalMatrix& matrix : own->tensor->matrices()) {
+    std::vector<Tensor>& tensors = whole.matrix_state.emplace_back();
+    const std::vector<MatrixState> states = call_plugin(
+        optimizer_, "matrix_state()", [&] { return optimizer_.matrix_state(own->info, matrix); });
+    const std::string of = cat(p.name, ".", matrix.name, matrix.name.empty() ? "" : ".");
+    for (const MatrixState& state : states) {
+      if (std::find(names_.begin(), names_.end(), state.name) != names_.end())
+        throw Error(ErrorClass::plugin,
+                    cat("the optimizer names '", state.name,
+                        "' in both state_names() and matrix_state(); rename one of them"));
+      tensors.push_back(run_.zeros(state.shape, DType::f32));
+      matrix_entries_.push_back({of + state.name, tensors.back(), is_primary});
+    }
+  }
+}
+
 // The square of a float is exact in double, so sharding affects only the last bits of a double.
 double OptimizerState::norm_of(Tensor ParamSlice::*tensor, Communicator* world) const {
   std::deque<double> parts;  // a device delivers them at the next wait, one wait for all
@@ -177,12 +210,12 @@ void OptimizerState::rehearse_update() {
 void OptimizerState::update_elements(const Plan& plan, const Step& step) {
   std::vector<Tensor> tensors = {plan.entry->master, plan.entry->grad};
   tensors.insert(tensors.end(), plan.entry->state.begin(), plan.entry->state.end());
-  call(plan, step, tensors, plan.entry->value);
+  call(plan, step, tensors, {}, plan.entry->value);
 }
 
 // `tensors`: master, gradient, state.
 void OptimizerState::call(const Plan& plan, const Step& step, std::span<const Tensor> tensors,
-                          const Tensor& value) {
+                          std::span<const std::vector<Tensor>> matrix_state, const Tensor& value) {
   const bool whole = plan.scope == UpdateScope::whole_matrices;
   const Parameter& p = plan.parameter;
   const ParamUpdate update{
@@ -196,6 +229,7 @@ void OptimizerState::call(const Plan& plan, const Step& step, std::span<const Te
       .master = tensors[0],
       .grad = tensors[1],
       .state = tensors.subspan(2),
+      .matrix_state = matrix_state,
       .value = value,
       .lr = step.lr,
       .weight_decay = p.decay ? step.weight_decay : 0,
@@ -221,9 +255,7 @@ void OptimizerState::update_whole(const WholePlan& whole, const Step* step) {
     }
     return flat;
   };
-  const Plan* own = !shards             ? whole.parameters[0]
-                    : shards->has_own() ? whole.parameters[shards->own()]
-                                        : nullptr;
+  const Plan* own = whole.own();
   std::vector<Tensor> local,
       together;  // of the parameter that this rank updates: its part; gathered over tp
   for (size_t kind = 0; kind < kinds; ++kind) {
@@ -234,7 +266,8 @@ void OptimizerState::update_whole(const WholePlan& whole, const Step* step) {
     }
   }
   const bool in_place = !shards && !own->tensor->sharded();
-  if (own && step) call(*own, *step, together, in_place ? own->entry->value : Tensor());
+  if (own && step)
+    call(*own, *step, together, whole.matrix_state, in_place ? own->entry->value : Tensor());
   for (size_t kind = 0; kind < kinds; ++kind) {
     if (kind == kGrad || in_place) continue;
     if (own && step) own->tensor->keep_part(together[kind], local[kind]);

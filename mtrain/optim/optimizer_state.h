@@ -48,6 +48,13 @@ class MT_API OptimizerState {
     std::vector<Tensor> state;  // shaped like its master
   };
   std::vector<Entry>& entries() { return entries_; }
+  /// A tensor of Optimizer::matrix_state(), which the ranks that update its parameter hold whole.
+  struct MatrixEntry {
+    std::string name;  // "<parameter>.<matrix>.<state>"; a matrix without a name is left out
+    Tensor tensor;
+    bool is_primary;  // false: another rank holds the same values and saves them
+  };
+  const std::vector<MatrixEntry>& matrix_entries() const { return matrix_entries_; }
   const std::vector<std::string>& names() const { return names_; }
 
  private:
@@ -57,16 +64,18 @@ class MT_API OptimizerState {
                  Optimizer& optimizer);
   void make_plans();
   void share_whole();
+  void allocate_matrix_state(WholePlan& whole);
   void update_elements(const Plan& plan, const Step& step);
   void update_whole(const WholePlan& whole, const Step* step);
   void call(const Plan& plan, const Step& step, std::span<const Tensor> tensors,
-            const Tensor& value);
+            std::span<const std::vector<Tensor>> matrix_state, const Tensor& value);
   double norm_of(Tensor ParamSlice::*tensor, Communicator* world) const;
   Run& run_;
   ParamBuckets* buckets_;
   Optimizer& optimizer_;
   std::vector<std::string> names_;
   std::vector<Entry> entries_;
+  std::vector<MatrixEntry> matrix_entries_;
   std::vector<std::vector<std::pair<int64_t, int64_t>>>
       counted_;                               // of each entry: ranges of its elements
   std::vector<std::unique_ptr<Plan>> plans_;  // of all parameters, in the order of buckets

@@ -13,28 +13,42 @@
 namespace mtrain {
 namespace {
 
-/// A tensor of the state, shaped and cut like a parameter: local elements from `begin` on.
+/// A tensor of the state: elements from `begin` on of this rank's part [local] of a whole [global].
 struct StateTensor {
   std::string name;
-  const Parameter* parameter;
+  Shape global, local;
   int64_t begin;
   Tensor tensor;
-  bool is_primary;  // this rank saves it
+  std::vector<ParamBox> boxes;  // of its elements
+  bool is_primary;              // this rank saves it
 };
+
+StateTensor part_of(const Parameter& p, std::string name, int64_t begin, const Tensor& tensor,
+                    bool is_primary) {
+  return {std::move(name), p.global,   p.local, begin, tensor,
+          p.boxes_of(begin, begin + tensor.numel()), is_primary};
+}
+StateTensor whole_of(const std::string& name, const Tensor& tensor, bool is_primary) {
+  const Box whole = whole_box(tensor.shape());
+  return {name, tensor.shape(), tensor.shape(), 0, tensor, {{whole, whole, true}}, is_primary};
+}
 
 // Every tensor of the state with its name, in a fixed order.
 std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* optimizer) {
   std::vector<StateTensor> named;
   if (!optimizer) {
-    for (auto& p : parameters.all()) named.push_back({p.name, &p, 0, p.master, true});
+    for (auto& p : parameters.all()) named.push_back(part_of(p, p.name, 0, p.master, true));
     return named;
   }
   for (auto& e : optimizer->entries()) {
-    named.push_back({e.parameter->name, e.parameter, e.begin, e.master, e.is_primary});
+    const Parameter& p = *e.parameter;
+    named.push_back(part_of(p, p.name, e.begin, e.master, e.is_primary));
     for (size_t i = 0; i < e.state.size(); ++i)
-      named.push_back({cat(e.parameter->name, ".", optimizer->names()[i]), e.parameter, e.begin,
-                       e.state[i], e.is_primary});
+      named.push_back(part_of(p, cat(p.name, ".", optimizer->names()[i]), e.begin, e.state[i],
+                              e.is_primary));
   }
+  for (const auto& m : optimizer->matrix_entries())
+    named.push_back(whole_of(m.name, m.tensor, m.is_primary));
   return named;
 }
 
@@ -44,10 +58,9 @@ class Staging {
   Staging() = default;
   Staging(std::vector<StateTensor> tensors, bool primary_only) : tensors_(std::move(tensors)) {
     for (const StateTensor& t : tensors_)
-      for (const ParamBox& box : t.parameter->boxes_of(t.begin, t.begin + t.tensor.numel())) {
+      for (const ParamBox& box : t.boxes) {
         if (primary_only && !(t.is_primary && box.is_primary)) continue;
-        slices_.push_back(
-            {t.name, DType::f32, t.parameter->global, box.global.offset, box.global.extent, {}});
+        slices_.push_back({t.name, DType::f32, t.global, box.global.offset, box.global.extent, {}});
         boxes_.push_back({&t, box});
       }
   }
@@ -156,7 +169,7 @@ class Staging {
     for (size_t i = begin; i < end; ++i) {
       auto piece = reinterpret_cast<float*>(host_[i].get());
       const ParamBox& box = boxes_[i].second;
-      for_each_run(box.global, t.parameter->global, box.local, t.parameter->local,
+      for_each_run(box.global, t.global, box.local, t.local,
                    [&](int64_t, int64_t local, int64_t count) {
                      visit(local - t.begin, piece, static_cast<size_t>(count));
                      piece += count;

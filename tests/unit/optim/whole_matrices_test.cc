@@ -20,14 +20,20 @@ namespace {
 
 using namespace contract;
 
-// Momentum; each row of a matrix is divided by its norm and by that of the matrix. Tables move by
-// the sign, element by element.
+// Momentum; each row of a matrix is divided by its norm and by that of the matrix, and the matrix by
+// the trace of the sum of its gradients' Gram matrices. Tables move by the sign, element by element.
 class RowNorm final : public Optimizer {
  public:
   std::vector<std::string> state_names() const override { return {"momentum"}; }
   UpdateScope scope(const ParamInfo& p) const override {
     bool table = p.role == ParamRole::embedding || p.role == ParamRole::head;
     return table ? UpdateScope::elements : UpdateScope::whole_matrices;
+  }
+  std::vector<MatrixState> matrix_state(const ParamInfo& p,
+                                        const LogicalMatrix& matrix) const override {
+    CHECK(scope(p) == UpdateScope::whole_matrices);
+    if (matrix.cols > 6) return {};
+    return {{"gram", {matrix.cols, matrix.cols}}, {"count", {1}}};
   }
   void update(const ParamUpdate& u) override {
     check(u);
@@ -39,9 +45,13 @@ class RowNorm final : public Optimizer {
       step(u, u.master, sign(m));
     else if (u.matrices.empty())
       step(u, u.master, normed(m, static_cast<int64_t>(m.size())));
-    for (const LogicalMatrix& matrix : u.matrices) {
+    for (size_t i = 0; i < u.matrices.size(); ++i) {
+      const LogicalMatrix& matrix = u.matrices[i];
       Tensor p = matrix_of(u.master, matrix);
-      step(u, p, normed(values_of(matrix_of(u.state[0], matrix)), matrix.cols));
+      Values by = normed(values_of(matrix_of(u.state[0], matrix)), matrix.cols);
+      const double trace = add_gram(u, i, values_of(matrix_of(u.grad, matrix)));
+      for (double& v : by) v /= 1 + trace;
+      step(u, p, by);
       set_matrix(u.master, matrix, p);
       matrices[std::string(u.param.name)].push_back(matrix.name);
     }
@@ -66,6 +76,23 @@ class RowNorm final : public Optimizer {
     for (int d = experts; d < u.local.rank(); ++d) CHECK(u.local[d] == u.param.shape[d]);
     CHECK(u.matrices.size() ==
           (experts ? static_cast<size_t>(u.local[0]) : u.param.matrices.size()));
+  }
+  // Adds GᵀG to the matrix's state, and returns the trace of that.
+  static double add_gram(const ParamUpdate& u, size_t matrix, const Values& g) {
+    const std::vector<Tensor>& state = u.matrix_state[matrix];
+    if (state.empty()) return 0;
+    const auto cols = static_cast<size_t>(u.matrices[matrix].cols);
+    Values gram = values_of(state[0]), count = values_of(state[1]);
+    for (size_t row = 0; row < g.size(); row += cols)
+      for (size_t i = 0; i < cols; ++i)
+        for (size_t j = 0; j < cols; ++j) gram[i * cols + j] += g[row + i] * g[row + j];
+    CHECK(++count[0] == static_cast<double>(u.step));
+    u.run.copy(state[0], make(u.run, gram, state[0].shape(), DType::f32));
+    u.run.copy(state[1], make(u.run, count, {1}, DType::f32));
+    gram = values_of(state[0]);
+    double trace = 0;
+    for (size_t i = 0; i < cols; ++i) trace += gram[i * (cols + 1)];
+    return trace;
   }
   static void step(const ParamUpdate& u, const Tensor& to, const Values& by) {
     Values p = values_of(to);
@@ -209,6 +236,11 @@ struct Rank {
       put(out.tensors[p.name], entry.master);
       put(out.tensors[p.name + ".momentum"], entry.state[0]);
     }
+    for (const auto& m : state->matrix_entries())
+      if (m.is_primary) {
+        CHECK(!out.tensors.contains(m.name));  // saved once
+        out.tensors[m.name] = values_of(m.tensor);
+      }
     for (const auto& [name, seen] : optimizer.matrices)
       out.matrices[name].insert(seen.begin(), seen.end());
   }
@@ -272,6 +304,10 @@ TEST_CASE("whole matrices: queries, keys, values and experts are matrices of the
   CHECK(one.matrices["layers.0.mlp.up.weight"] == Names{"", ""});
   CHECK(one.matrices["layers.1.embed"] == Names{"0", "0", "1", "1", "2", "2", "3", "3"});
   CHECK(!one.matrices.contains("embed.weight"));
+  CHECK(one.tensors["layers.0.groups.qkv.weight.q.gram"].size() == 36);
+  CHECK(one.tensors["layers.0.mlp.up.weight.gram"].size() == 36);
+  CHECK(one.tensors["layers.1.embed.3.count"] == Values{2});
+  CHECK(!one.tensors.contains("layers.0.mlp.down.weight.gram"));
   // The definition, for the keys after one step from the start values.
   run_ranks(1, [](Communicator& world) {
     Rank rank({}, world);
@@ -291,9 +327,10 @@ TEST_CASE("whole matrices: queries, keys, values and experts are matrices of the
       double squares = 0;
       for (size_t i = at; i < at + 6; ++i) squares += g[i] * g[i];
       for (size_t i = at; i < at + 6; ++i)
-        CHECK(after[i] == doctest::Approx(before[i] - 0.1 * (g[i] / std::sqrt(squares * all) +
-                                                             0.01 * before[i]))
-                              .epsilon(1e-6));
+        CHECK(after[i] ==
+              doctest::Approx(before[i] - 0.1 * (g[i] / std::sqrt(squares * all) / (1 + all) +
+                                                 0.01 * before[i]))
+                  .epsilon(1e-6));
     });
   });
 }

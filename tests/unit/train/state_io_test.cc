@@ -239,3 +239,59 @@ TEST_CASE(
   CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("amax"),
                        Error);
 }
+
+namespace {
+/// Keeps `rows` numbers for each matrix, and nothing else.
+class RowOptimizer final : public Optimizer {
+ public:
+  explicit RowOptimizer(int64_t extra = 0) : extra_(extra) {}
+  std::vector<std::string> state_names() const override { return {}; }
+  std::vector<MatrixState> matrix_state(const ParamInfo& /*param*/,
+                                        const LogicalMatrix& matrix) const override {
+    return {{"rows", {matrix.num_rows() + extra_}}};
+  }
+  void update(const ParamUpdate& /*update*/) override {}
+
+ private:
+  int64_t extra_;
+};
+
+struct WithOptimizer {
+  explicit WithOptimizer(Backend& backend, int64_t extra = 0) : model(backend), rows(extra) {
+    for (Parameter& p : model.parameters.all()) p.matrices = plain_matrices(p.global);
+    model.parameters.allocate_gradients(model.run);
+    state.emplace(model.run, model.parameters, rows);
+  }
+  Model model;
+  RowOptimizer rows;
+  std::optional<OptimizerState> state;
+};
+}  // namespace
+
+TEST_CASE("state of matrices in shapes of their own is saved and loaded by name") {
+  TempDir dir;
+  CheckpointStore store(dir.path(), StoreOptions{});
+  LateBackend backend;
+  WithOptimizer saved(backend);
+  saved.model.set(7);
+  const std::vector<float> rows = {1, 2, 3};
+  REQUIRE(saved.state->matrix_entries().size() == 3);
+  for (const auto& entry : saved.state->matrix_entries())
+    saved.model.run.upload(entry.tensor, rows.data());
+  save_state(store, saved.model.parameters, &*saved.state, at_step(1));
+
+  WithOptimizer loaded(backend);
+  load_state(store, 1, loaded.model.parameters, &*loaded.state);
+  loaded.model.run.stream().synchronize();
+  std::vector<std::string> names;
+  for (const auto& entry : loaded.state->matrix_entries()) {
+    names.push_back(entry.name);
+    const float* values = entry.tensor.data<float>();
+    CHECK(std::vector<float>(values, values + 3) == rows);
+  }
+  CHECK(names == std::vector<std::string>{"a.rows", "b.rows", "c.rows"});
+
+  WithOptimizer larger(backend, 1);
+  CHECK_THROWS_WITH_AS(load_state(store, 1, larger.model.parameters, &*larger.state),
+                       doctest::Contains("a.rows"), Error);
+}
