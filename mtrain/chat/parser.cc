@@ -113,7 +113,7 @@ class StatementParser {
 
   Statement read_for(Place place) {
     Statement s = make(Kind::loop, place);
-    s.targets = read_targets("in");
+    s.targets = read_targets();
     in_.take_word("in");
     s.expressions.push_back(in_.tuple(false));
     s.expressions.push_back(in_.take_word_if("if") ? in_.expression() : nullptr);
@@ -129,11 +129,10 @@ class StatementParser {
   }
 
   /// "a, b" or "(a, b)", or "space.name".
-  std::vector<std::string> read_targets(std::string_view end) {
+  std::vector<std::string> read_targets() {
     std::vector<std::string> targets;
     bool bracket = in_.take_symbol_if("(");
     do {
-      if (in_.at(Token::Kind::name) && in_.peek().text == end) break;
       std::string target = in_.take(Token::Kind::name).text;
       if (in_.take_symbol_if(".")) target += "." + in_.take(Token::Kind::name).text;
       targets.push_back(std::move(target));
@@ -144,7 +143,7 @@ class StatementParser {
 
   Statement read_set(Place place) {
     Statement s = make(Kind::set, place);
-    s.targets = read_targets("");
+    s.targets = read_targets();
     if (in_.take_symbol_if("=")) {
       s.expressions.push_back(in_.tuple());
       close_block();

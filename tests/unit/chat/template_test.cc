@@ -80,6 +80,9 @@ TEST_CASE("statements") {
   CHECK(render("{% for a, b in {'x': 1, 'y': 2}.items() %}{{ loop.index }}{{ a }}{{ b }}{{ ',' if "
                "not loop.last }}{% endfor %}") == "1x1,2y2");
   CHECK(render("{% for x in [] %}a{% else %}none{% endfor %}") == "none");
+  for (const char* source : {"{% for in [1] %}a{% endfor %}", "{% for a, in [[1]] %}{% endfor %}",
+                             "{% for () in [1] %}a{% endfor %}", "{% set = 3 %}"})
+    CHECK_THROWS_AS(render(source), Error);
   CHECK(render("{% for x in [1,2,3,4] if x is even %}{{ loop.length }}{{ x }} {% endfor %}") ==
         "22 24 ");
   CHECK(render("{% for x in [1,2,3,4] %}{% if x == 2 %}{% continue %}{% endif %}{% if x == 4 %}{% "
