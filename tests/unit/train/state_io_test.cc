@@ -258,7 +258,10 @@ class RowOptimizer final : public Optimizer {
 
 struct WithOptimizer {
   explicit WithOptimizer(Backend& backend, int64_t extra = 0) : model(backend), rows(extra) {
-    for (Parameter& p : model.parameters.all()) p.matrices = plain_matrices(p.global);
+    for (Parameter& p : model.parameters.all()) {
+      p.matrices = plain_matrices(p.global);
+      p.leaf = std::make_shared<Leaf>();
+    }
     model.parameters.allocate_gradients(model.run);
     state.emplace(model.run, model.parameters, rows);
   }
