@@ -76,7 +76,8 @@ class Simulation {
     double end = std::max(start, network_[rank]) + (gather ? c.gather : c.scatter);
     network_[rank] = end;
     if (gather) gathered_[static_cast<size_t>(a.stage)] = end;
-    double resume = costs_.overlap_collectives ? start : end;
+    bool overlaps = gather ? costs_.overlap_gathers : costs_.overlap_scatters;
+    double resume = overlaps ? start : end;
     finish(rank, start, end);
     clock_[rank] = resume;
   }
@@ -158,19 +159,7 @@ class Simulation {
     waiter = -1;
   }
 
-  double duration(const Action& a) const {
-    const StageCosts& c = costs_.of(a.stage);
-    switch (a.what) {
-      case ActionKind::forward:
-        return c.forward;
-      case ActionKind::backward:
-        return facts_.split() ? c.backward : c.backward + c.weights;
-      case ActionKind::weight_grad:
-        return c.weights;
-      default:
-        return 0;
-    }
-  }
+  double duration(const Action& a) const { return costs_.occupying(a, facts_.split()); }
 
   void stuck(size_t rank) {
     const Action a = at(rank);
@@ -198,12 +187,13 @@ class Simulation {
       double held = 0;
       for (const TimedAction& span : report_.timeline[r]) {
         const StageCosts& c = costs_.of(span.action.stage);
-        if (is_compute(span.action.what)) report_.busy[r] += duration(span.action);
+        report_.busy[r] += costs_.computing(span.action, facts_.split());
+        double working = uses_params(span.action.what) ? c.block_params : 0;
         if (span.action.what == ActionKind::forward) ++live, held += c.activation;
         if (span.action.what == ActionKind::gather_params) held += c.params;
         if (span.action.what == ActionKind::release_params) held -= c.params;
         report_.peak_activations = std::max(report_.peak_activations, live);
-        report_.peak[r] = std::max(report_.peak[r], held);
+        report_.peak[r] = std::max(report_.peak[r], held + working);
         if (span.action.what == facts_.last_backward())
           --live, held -= facts_.split() ? c.kept : c.activation;
         else if (span.action.what == ActionKind::backward)
@@ -232,6 +222,30 @@ class Simulation {
 };
 
 }  // namespace
+
+double Costs::computing(const Action& a, bool split) const {
+  const StageCosts& c = of(a.stage);
+  switch (a.what) {
+    case ActionKind::forward:
+      return c.forward;
+    case ActionKind::backward:
+      return split ? c.backward : c.backward + c.weights;
+    case ActionKind::weight_grad:
+      return c.weights;
+    default:
+      return 0;
+  }
+}
+
+double Costs::occupying(const Action& a, bool split) const {
+  const StageCosts& c = of(a.stage);
+  double compute = computing(a, split);
+  if (uses_params(a.what))
+    return overlap_gathers ? std::max(compute, c.block_gathers) : compute + c.block_gathers;
+  if (a.what == ActionKind::gather_params) return overlap_gathers ? 0 : c.gather;
+  if (a.what == ActionKind::reduce_scatter) return overlap_scatters ? 0 : c.scatter;
+  return compute;
+}
 
 Simulated simulate(const Schedule& schedule, const Plan& plan, const Costs& costs) {
   MT_CHECK(costs.stages.empty() || costs.stages.size() == static_cast<size_t>(plan.stages),

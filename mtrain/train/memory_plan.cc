@@ -68,7 +68,8 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   Interpreter interpreter(run, session.place(), session.parameters);
   if (pipeline_rank > 0) interpreter.expect(stream.shape, stream.dtype);
   GradReducer reducer(buckets, {.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
-  interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
+  interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); },
+                                  [&] { reducer.reduce_scatter(); }, [&] { reducer.reduce(); }});
   interpreter.set_param_hooks({[&](int64_t stage) { buckets.gather_stage(stage); },
                                [&](int64_t stage) { buckets.release_stage(stage); }});
   Program program = mesh.pipeline().rehearsal().program(pipeline_rank);

@@ -155,8 +155,9 @@ void Trainer::build() {
   interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
   reducer_.emplace(*buckets_,
                    ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
-  interpreter_->set_gradient_hooks(
-      {[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
+  interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); },
+                                    [this] { reducer_->reduce_scatter(); },
+                                    [this] { reducer_->reduce(); }});
   interpreter_->set_param_hooks({[this](int64_t stage) { buckets_->gather_stage(stage); },
                                  [this](int64_t stage) { buckets_->release_stage(stage); }});
   open_store();

@@ -173,6 +173,14 @@ void DistSection::bind_data_parallel(Fields& f) {
       .max(3)
       .resume(safe)
       .renamed_from({"data_parallel_sharding_strategy", "use_distributed_optimizer"});
+  f("resident_stages", resident_stages,
+    "zero 3: parameters are gathered by whole stages, and a rank holds at most so many of its "
+    "dist.vp "
+    "stages at once; 0: "
+    "each block is gathered where it is computed")
+      .min(0)
+      .max(kLargestDimension)
+      .resume(safe);
   f("hsdp", hsdp,
     "groups of data-parallel ranks that each hold everything; zero shares within a group")
       .min(1)
