@@ -126,6 +126,31 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
               << '\n';
 }
 
+void add_schedule_options(CLI::App& command, CheckOptions& options) {
+  auto* schedule =
+      command
+          .add_option("--schedule", options.schedule,
+                      "print what each pipeline rank runs in a step, and a picture of it; svg: "
+                      "the picture alone")
+          ->check(CLI::IsMember({"text", "svg"}))
+          ->type_name("{text,svg}");
+  for (const char* other : {"--resolved", "--json", "--multirun", "--list"})
+    schedule->excludes(command.get_option(other));
+  command
+      .add_option("--tflops", options.speed.tflops,
+                  "with --schedule: 10^12 operations per second of a rank; else those of --gpu")
+      ->check(CLI::PositiveNumber)
+      ->needs(schedule)
+      ->type_name("N");
+  command
+      .add_option("--link-gb", options.speed.link_gb,
+                  "with --schedule: gigabytes per second that a rank receives; else those of "
+                  "--gpu within one NVLink domain")
+      ->check(CLI::PositiveNumber)
+      ->needs(schedule)
+      ->type_name("N");
+}
+
 }  // namespace
 
 void add_check_command(CLI::App& app, Cli& cli) {
@@ -151,28 +176,7 @@ void add_check_command(CLI::App& app, Cli& cli) {
   command->add_flag(
       "--data", options->data,
       "also open tokenizer, template and data, and read a first sample (runs plugin code)");
-  auto* schedule =
-      command
-          ->add_option("--schedule", options->schedule,
-                       "print what each pipeline rank runs in a step, and a picture of it; svg: "
-                       "the picture alone")
-          ->check(CLI::IsMember({"text", "svg"}))
-          ->type_name("{text,svg}");
-  for (const char* other : {"--resolved", "--json", "--multirun", "--list"})
-    schedule->excludes(command->get_option(other));
-  command
-      ->add_option("--tflops", options->speed.tflops,
-                   "with --schedule: 10^12 operations per second of a rank; else those of --gpu")
-      ->check(CLI::PositiveNumber)
-      ->needs(schedule)
-      ->type_name("N");
-  command
-      ->add_option("--link-gb", options->speed.link_gb,
-                   "with --schedule: gigabytes per second that a rank receives; else those of "
-                   "--gpu within one NVLink domain")
-      ->check(CLI::PositiveNumber)
-      ->needs(schedule)
-      ->type_name("N");
+  add_schedule_options(*command, *options);
   auto* memory = command->add_flag(
       "--memory", options->memory,
       "also plan the memory of a step on this machine, by building the model without its "
