@@ -92,7 +92,8 @@ class Simulation {
   /// Two actions share the rank: both end when the work of both is done.
   bool run_pair(size_t rank, double start, std::vector<size_t>& ready) {
     const Action forward = at(rank), backward = schedule_[rank][next_[rank] + 1];
-    double middle = start + duration(forward), end = middle + duration(backward);
+    double middle = start + costs_.computing(forward, facts_.split()),
+           end = start + costs_.occupying(forward, backward, facts_.split());
     finish(rank, start, middle);
     finish(rank, middle, end);
     done({forward.what, forward.stage, forward.micro}) = end;
@@ -221,6 +222,11 @@ class Simulation {
   Simulated report_;
 };
 
+/// The time of an action whose blocks are gathered while it runs, or before each of them.
+double with_gathers(const Costs& costs, double time, double gathers) {
+  return costs.overlap_gathers ? std::max(time, gathers) : time + gathers;
+}
+
 }  // namespace
 
 double Costs::computing(const Action& a, bool split) const {
@@ -240,11 +246,18 @@ double Costs::computing(const Action& a, bool split) const {
 double Costs::occupying(const Action& a, bool split) const {
   const StageCosts& c = of(a.stage);
   double compute = computing(a, split);
-  if (uses_params(a.what))
-    return overlap_gathers ? std::max(compute, c.block_gathers) : compute + c.block_gathers;
+  if (uses_params(a.what)) return with_gathers(*this, compute + c.exchange, c.block_gathers);
   if (a.what == ActionKind::gather_params) return overlap_gathers ? 0 : c.gather;
   if (a.what == ActionKind::reduce_scatter) return overlap_scatters ? 0 : c.scatter;
   return compute;
+}
+
+double Costs::occupying(const Action& forward, const Action& backward, bool split) const {
+  const StageCosts &f = of(forward.stage), &b = of(backward.stage);
+  double first = computing(forward, split), second = computing(backward, split);
+  double both =
+      std::max({first + second, first + f.exchange, second + b.exchange, f.exchange + b.exchange});
+  return with_gathers(*this, both, f.block_gathers + b.block_gathers);
 }
 
 Simulated simulate(const Schedule& schedule, const Plan& plan, const Costs& costs) {

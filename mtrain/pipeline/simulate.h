@@ -22,6 +22,9 @@ struct StageCosts {
   /// ZeRO 3 without Gather: time of the gathers, block by block, inside an F and again inside a B;
   /// memory of the blocks that are gathered at once, held while an F or B runs.
   double block_gathers = 0, block_params = 0;
+  /// Time for which the tokens of an F, and again of a B, are in transfer between experts. It
+  /// passes while its rank waits, or while the other one of two overlapped actions computes.
+  double exchange = 0;
 };
 
 /// How an action waits for its transfer.
@@ -30,7 +33,7 @@ enum class TransferMode : uint8_t {
   rendezvous     // both ranks wait until both have reached the transfer and it is complete
 };
 
-struct Costs {
+struct MT_API Costs {
   std::vector<StageCosts> stages;  // by stage; empty: `all` for every stage
   double send = 0;                 // time of a transfer between ranks
   TransferMode transfer = TransferMode::asynchronous;
@@ -44,9 +47,12 @@ struct Costs {
   /// The time of F, B or W without that of waiting; 0 for other actions. `split`: the schedule has
   /// W.
   double computing(const Action& a, bool split) const;
-  /// The time for which an action occupies its rank: with the block-wise gathers of F and B, and
-  /// that of collectives that do not overlap.
+  /// The time for which an action occupies its rank: with the block-wise gathers and exchanges of F
+  /// and B, and that of collectives that do not overlap.
   double occupying(const Action& a, bool split) const;
+  /// The same for two overlapped actions: each computes while the other one's tokens are in
+  /// transfer.
+  double occupying(const Action& forward, const Action& backward, bool split) const;
   StageCosts all;
 };
 

@@ -60,17 +60,42 @@ void read_file(const Recipe& recipe, PipelinePlan& plan) {
   add_reduces(plan.schedule);
 }
 
-ShardTraffic traffic_of(const Settings& s) {
+StepTraffic traffic_of(const Recipe& recipe) {
+  const Settings& s = recipe.settings;
   const DistSection& d = s.dist;
-  const MixedPrecisionSection& p = s.mixed_precision;
-  std::optional<DType> type = dtype_from_name(p.dtype);
-  return {.zero_stage = static_cast<int>(d.zero),
-          .ranks = std::max<int64_t>(1, s.data_parallel() * d.cp / d.hsdp),
-          .tokens = s.train.micro_batch_size * s.model.seq_length / d.cp,
-          .bytes_per_value =
-              p.fp8_params ? 1.0 : static_cast<double>(size_of(type.value_or(DType::bf16))),
-          .overlap_gathers = s.ddp.overlap_param_gather,
-          .overlap_scatters = s.ddp.overlap_grad_reduce};
+  auto setting = [&](const char* path) {
+    const Node* node = recipe.config.root().find(path);
+    return node && node->kind() == NodeKind::integer ? static_cast<double>(node->as_int()) : 0.0;
+  };
+  auto fact = [&](Fact what) { return static_cast<double>(recipe.config.fact(what).value_or(0)); };
+  // What a rank receives of what `ranks` ranks share.
+  auto others = [](int64_t ranks) {
+    return 1 - 1 / static_cast<double>(std::max<int64_t>(1, ranks));
+  };
+  const double h = fact(Fact::hidden_size), experts = fact(Fact::experts),
+               chosen = experts > 0 ? setting("model.moe.top_k") : 1;
+  double width = experts > 0 ? setting("model.moe.ffn_hidden_size") : 0;
+  if (width == 0) width = fact(Fact::ffn_hidden_size);
+  if (width == 0) width = 4 * h;
+  const double tp = static_cast<double>(d.tp), attention = 4 * h * h / tp, mlp = 3 * h * width;
+  const double tokens = static_cast<double>(s.train.micro_batch_size * s.model.seq_length / d.cp),
+               bytes = static_cast<double>(
+                   size_of(dtype_from_name(s.mixed_precision.dtype).value_or(DType::bf16)));
+  const int64_t replicas = s.data_parallel() * d.cp;
+  double parameters = (attention + (experts > 0 ? 0 : mlp / tp)) * others(replicas / d.hsdp);
+  if (experts > 0)
+    parameters += mlp * experts / static_cast<double>(d.ep * d.etp) *
+                  others(replicas * d.tp / (d.ep * d.etp));
+  StepTraffic out{.zero_stage = static_cast<int>(d.zero),
+                  .operations = 2 * tokens * (attention + mlp * chosen / tp),
+                  .gathered = parameters * (s.mixed_precision.fp8_params ? 1.0 : bytes),
+                  .scattered = parameters * sizeof(float),
+                  .overlap_gathers = s.ddp.overlap_param_gather,
+                  .overlap_scatters = s.ddp.overlap_grad_reduce};
+  const double stream = tokens * h * bytes / (d.sp ? tp : 1);
+  out.stream = stream;
+  if (experts > 0) out.exchanged = 2 * chosen * stream * others(d.ep);
+  return out;
 }
 
 }  // namespace
@@ -118,19 +143,19 @@ Costs PipelinePlan::costs(const RankSpeed& speed) const {
   Costs costs;
   costs.overlap_gathers = traffic.overlap_gathers;
   costs.overlap_scatters = traffic.overlap_scatters;
-  // Relative to the forward of a block of any size: 2 x tokens operations per parameter.
+  // The time of a byte, relative to that of a block's forward.
   double per_byte = 0;
-  if (speed.tflops > 0 && speed.link_gb > 0 && traffic.tokens > 0)
-    per_byte = 1e3 * speed.tflops / speed.link_gb / (2 * static_cast<double>(traffic.tokens));
-  double others = 1 - 1 / static_cast<double>(traffic.ranks),
-         gather = per_byte * others * traffic.bytes_per_value,
-         scatter = per_byte * others * sizeof(float);
+  if (speed.tflops > 0 && speed.link_gb > 0 && traffic.operations > 0)
+    per_byte = 1e3 * speed.tflops / speed.link_gb / traffic.operations;
+  if (ranks() > 1) costs.send = per_byte * traffic.stream;
   bool by_stage = has(schedule, ActionKind::gather_params);
   for (int64_t s = 0; s < map.stages(); ++s) {
     auto n = static_cast<double>(blocks(s));
     StageCosts& c = costs.stages.emplace_back(StageCosts{n, n, n, n, n});
-    if (traffic.zero_stage >= 2) c.scatter = scatter * n;
-    if (traffic.zero_stage >= 3) (by_stage ? c.gather : c.block_gathers) = gather * n;
+    c.exchange = per_byte * traffic.exchanged * n;
+    if (traffic.zero_stage >= 2) c.scatter = per_byte * traffic.scattered * n;
+    if (traffic.zero_stage >= 3)
+      (by_stage ? c.gather : c.block_gathers) = per_byte * traffic.gathered * n;
   }
   return costs;
 }
@@ -202,7 +227,7 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
   plan.late_head = d.pp > 1 && overlap.embedding_wgrad,
   plan.late_heads = overlap.embedding_wgrad_limit;
   plan.sharding = {.resident_stages = d.resident_stages, .reduce_scatter = d.zero >= 2};
-  plan.traffic = traffic_of(s);
+  plan.traffic = traffic_of(recipe);
   plan.layers = recipe.config.fact(Fact::layers).value_or(0);
   if (d.pp > 1 && !d.schedule_file.empty()) {
     read_file(recipe, plan);

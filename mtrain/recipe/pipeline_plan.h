@@ -13,19 +13,23 @@
 
 namespace mtrain {
 
-/// What one rank computes and sends per second. A step is simulated for it; where one of the two is
-/// 0, collectives take no time.
+/// What one rank computes and receives per second. A step is simulated for it; where one of the two
+/// is 0, transfers and collectives take no time.
 struct RankSpeed {
   double tflops = 0;   // of matrix products
   double link_gb = 0;  // gigabytes per second that it receives from other ranks
 };
 
-/// What data-parallel ranks exchange for one block of a stage.
-struct ShardTraffic {
+/// What one rank computes and receives for one block of one micro-batch. Estimated from the model's
+/// sizes: a block has 4 h^2 + 3 h f parameters (h: hidden size, f: width of the MLP), with experts
+/// in each.
+struct StepTraffic {
   int zero_stage = 0;
-  int64_t ranks = 1;           // that share the parameters
-  int64_t tokens = 0;          // of a micro-batch on one rank
-  double bytes_per_value = 4;  // as gathered; gradients are scattered as fp32
+  double operations = 0;  // of a block's forward; 0: the model's sizes are not known
+  double gathered = 0;    // bytes, of a block's parameters
+  double scattered = 0;   // bytes, of its gradients
+  double exchanged = 0;   // bytes, of tokens on their way to experts and back
+  double stream = 0;      // bytes that one stage sends to the next
   bool overlap_gathers = false, overlap_scatters = false;  // with compute
 };
 
@@ -38,7 +42,7 @@ struct MT_API PipelinePlan {
   std::string name = "1f1b";     // of the schedule, or the file's
   StageLink::Options transfers;
   ShardingActions sharding;  // inserted into the schedule, where it has none of its own
-  ShardTraffic traffic;
+  StepTraffic traffic;
   bool late_weights = false;  // W right behind B, where the schedule does not have it apart
   bool late_head =
       false;  // the gradient of the head's matrix is put off to the end of its stage, for
@@ -55,10 +59,9 @@ struct MT_API PipelinePlan {
   PipelinePlan with_micro_batches(int64_t number) const;
   /// make_schedule() of `name`, with late weights and the collectives of ZeRO.
   Schedule make() const;
-  /// Costs when F, B and W of a block take the same, one unit, and transfers, embedding and head
-  /// nothing. Collectives take the time of their bytes over the link, relative to the time of a
-  /// block's forward; a block is taken as dense (two operations per parameter and token). Memory is
-  /// counted in micro-batches of one block.
+  /// Costs when F, B and W of a block take the same, one unit, and embedding and head nothing.
+  /// Transfers and collectives take the time of their bytes over the link, relative to that of a
+  /// block's forward. Memory is counted in micro-batches of one block.
   Costs costs(const RankSpeed& speed = {}) const;
   Simulated simulated(const RankSpeed& speed = {}) const;
   /// Blocks of a stage, those of multi-token prediction included.

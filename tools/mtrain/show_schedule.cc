@@ -24,12 +24,12 @@ int columns_of(const PipelinePlan& plan, const Simulated& run) {
       std::clamp(std::ceil(letters * run.makespan / shortest), 1.0, double{kMostColumns}));
 }
 
-std::string assumptions(const PipelinePlan& plan, const RankSpeed& speed) {
-  if (plan.traffic.zero_stage < 2) return "";
+std::string assumptions(const RankSpeed& speed) {
   if (speed.tflops == 0 || speed.link_gb == 0)
-    return "  collectives take no time here: --gpu, or --tflops and --link-gb, give their cost\n";
-  return cat("  collectives at ", shortest(speed.tflops), " TFLOP/s and ", shortest(speed.link_gb),
-             " GB/s per rank: = where nothing is computed meanwhile\n");
+    return "  transfers and collectives take no time here: --gpu, or --tflops and --link-gb, give "
+           "their cost\n";
+  return cat("  transfers and collectives at ", shortest(speed.tflops), " TFLOP/s and ",
+             shortest(speed.link_gb), " GB/s per rank\n");
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ std::string schedule_as_text(const PipelinePlan& plan, const RankSpeed& speed) {
   for (int64_t r = 0; r < plan.ranks(); ++r)
     out += cat("  rank ", r, ": ", to_text(plan.program(r)), '\n');
   Simulated run = plan.simulated(speed);
-  return out + draw_text(run, columns_of(plan, run)) + assumptions(plan, speed);
+  return out + draw_text(run, columns_of(plan, run)) + assumptions(speed);
 }
 
 std::string schedule_as_svg(const PipelinePlan& plan, const RankSpeed& speed) {

@@ -152,6 +152,16 @@ TEST_CASE("check says and draws what a step gathers") {
   has(told({"dist.nproc=2", "dist.zero=3", "dist.resident_stages=1", "--schedule", "svg", "--gpu",
             "h100"}),
       "<title>0Gather, 0 to ");
+  // Tokens on their way to experts take time, and less where another micro-batch is computed.
+  std::string moe = scratch.write(
+      "moe.yaml", recipe_text("type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 32}"));
+  auto picture = [&](const char* overlap) {
+    Outcome out = cli({"check", moe, "dist.nproc=2", "dist.ep=2", overlap, "--schedule", "text",
+                       "--tflops", "10", "--link-gb", "1000"});
+    CHECK_MESSAGE(out.status == 0, out.err);
+    return out.out.find("|\n") - out.out.find("rank 0 |");
+  };
+  CHECK(picture("comm_overlap.moe=true") < picture("comm_overlap.moe=false"));
   CHECK(cli({"check", recipe, "--tflops", "12"}).status == 2);  // without --schedule
   CHECK(cli({"check", recipe, "--schedule", "png"}).status == 2);
   Outcome refused = cli({"check", recipe, "dist.nproc=2", "dist.resident_stages=1"});

@@ -133,6 +133,25 @@ TEST_CASE("sharding actions: without Gather, forward and backward contain the ga
   CHECK(simulate(schedule("0F0 0B0 0W0 0R"), {1, 1}, costs).makespan == 3 + 3 + 10);
 }
 
+TEST_CASE("exchanges of tokens take time, but for what two overlapped actions hide of each other") {
+  Costs costs;
+  auto makespan = [&](const char* text) {
+    Simulated run = simulate(schedule(text), {1, 2}, costs);
+    CHECK(join(run.faults, "\n") == "");
+    CHECK(run.busy == std::vector<double>{6});
+    return run.makespan;
+  };
+  const char *apart = "0F0 0F1 0B0 0B1 0R", *overlapped = "0F0 0F1+ 0B0 0B1 0R";
+  CHECK(makespan(apart) == 6);
+  CHECK(makespan(overlapped) == 6);
+  costs.all.exchange = 1;
+  CHECK(makespan(apart) == 10);
+  CHECK(makespan(overlapped) == 2 + 3 + 3);
+  costs.all.exchange = 4;  // more than there is to compute meanwhile
+  CHECK(makespan(apart) == 22);
+  CHECK(makespan(overlapped) == 5 + 8 + 6);
+}
+
 TEST_CASE("sharding actions: the program of an evaluation gathers stages, too") {
   Schedule made = with_sharding_actions(forward_only(StageMap::looping(2, 2), 2),
                                         {.resident_stages = 1, .reduce_scatter = true});
