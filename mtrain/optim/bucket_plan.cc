@@ -20,10 +20,11 @@ void pack(BucketPlan& bucket, int shards) {
 
 int number_units(std::deque<Parameter>& parameters, std::vector<int>& unit_of) {
   int units = 0;
+  int64_t stage = 0;
   std::string_view block;
   for (const Parameter& p : parameters) {
     std::string_view own = block_of(p.name);
-    if (units == 0 || own != block) ++units, block = own;
+    if (units == 0 || own != block || p.stage != stage) ++units, block = own, stage = p.stage;
     unit_of.push_back(units - 1);
   }
   return units;

@@ -17,6 +17,7 @@ void GradReducer::begin_step(int64_t backwards) { strategy_->begin_step(backward
 void GradReducer::before_gradient(int64_t leaf) { strategy_->before_gradient(leaf); }
 void GradReducer::gradient_complete(int64_t leaf) { strategy_->gradient_complete(leaf); }
 void GradReducer::micro_batch_done() { strategy_->micro_batch_done(); }
+void GradReducer::reduce_scatter() { strategy_->reduce_scatter(); }
 
 void GradReducer::reduce() {
   strategy_->reduce();

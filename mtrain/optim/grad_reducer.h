@@ -2,7 +2,8 @@
 // one of two strategies (reduce_strategy.h):
 //   by bucket  each rank adds its micro-batches up in place; the ranks' sums are reduced bucket by
 //              bucket after the last backward, or during it (`overlap`), with the same bits. From
-//              ZeRO 2 on, each micro-batch is reduced and its full gradients are freed.
+//              ZeRO 2 on, each micro-batch is reduced and its full gradients are freed, in
+//              reduce_scatter().
 //   in order   each rank keeps the gradients of each micro-batch, and all are added in the order of
 //              the global batch: the same bits for any number of ranks, for more memory and time.
 // Refers to the buckets, which outlive it; for the rank's own thread. All ranks of a group make the
@@ -34,6 +35,9 @@ class MT_API GradReducer final : public LeafWatch {
   void begin_step(int64_t backwards);
   /// After the backward of each micro-batch.
   void micro_batch_done();
+  /// From ZeRO 2 on, the Scatter of a pipeline's program: once per micro-batch, after its
+  /// backward. Its gradients are added to the shards, and their memory is freed. Collective.
+  void reduce_scatter();
   /// After the last micro-batch. Then each rank holds the sum over all micro-batches of all ranks,
   /// at least of the elements that it updates. Collective.
   void reduce();

@@ -5,7 +5,8 @@
 //   zero 0  every rank holds all
 //   zero 1  masters are there for the own shard only; values are gathered after each update
 //   zero 2  and gradients, but for a bucket whose backward runs
-//   zero 3  and values, but for the block that is computed (two, with prefetch)
+//   zero 3  and values, but for the block that is computed (two, with prefetch), or for the stages
+//           that the step's program holds (gather_stage(), release_stage())
 // Values of weights whose products are in FP8 may be FP8 codes (quantized_weights.h).
 // Nothing in a model knows: values come when Parameter::use() or a backward asks for them. Refers
 // to run, parameters and communicators, which outlive it; the parameters are of no use after it.

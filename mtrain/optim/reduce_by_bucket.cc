@@ -3,7 +3,7 @@
 //   ZeRO 0, 1  once per step: in reduce(); with `overlap` as soon as the last backward has written
 //              the whole bucket
 //   ZeRO 2, 3  once per micro-batch: as soon as backward has written the whole bucket, at the
-//              latest in micro_batch_done(). It is then added to the rank's shard, and the bucket's
+//              latest in reduce_scatter(). It is then added to the rank's shard, and the bucket's
 //              memory is freed. `overlap`: backward continues while one bucket is reduced.
 #include <algorithm>
 #include <utility>
@@ -88,7 +88,8 @@ class BucketReduction final : public ReduceStrategy {
   void begin_step(int64_t backwards) override;
   void before_gradient(int64_t leaf) override;
   void gradient_complete(int64_t leaf) override;
-  void micro_batch_done() override;
+  void micro_batch_done() override { ++done_; }
+  void reduce_scatter() override;
   void reduce() override;
 
  private:
@@ -111,6 +112,7 @@ class BucketReduction final : public ReduceStrategy {
   std::vector<size_t> late_;            // buckets with partial sums, reduced in reduce() only
   size_t next_ = 0;                     // in order_
   int64_t expected_ = 0, done_ = 0;     // micro-batches of the step
+  int64_t scattered_ = 0;               // of `done_`, with ZeRO 2 and 3
 };
 
 // Dense and expert buckets are in one order, the last parameters first: two groups of ranks that
@@ -134,7 +136,7 @@ BucketReduction::BucketReduction(ParamBuckets& buckets, bool overlap)
 }
 
 void BucketReduction::begin_step(int64_t backwards) {
-  expected_ = backwards, done_ = 0, next_ = 0;
+  expected_ = backwards, done_ = scattered_ = 0, next_ = 0;
   for (BucketGradients& grads : grads_) grads.restart();
   shard_filled_.assign(shard_filled_.size(), 0);
 }
@@ -219,12 +221,16 @@ void BucketReduction::reduce_micro_batch() {
   next_ = 0;
 }
 
-void BucketReduction::micro_batch_done() {
-  if (sharded_) reduce_micro_batch();
-  ++done_;
+void BucketReduction::reduce_scatter() {
+  MT_CHECK(sharded_, "only ZeRO 2 and 3 scatter gradients");
+  reduce_micro_batch();
+  ++scattered_;
 }
 
 void BucketReduction::reduce() {
+  MT_CHECK(!sharded_ || scattered_ == done_, "the gradients of ", done_,
+           " micro-batches were scattered ", scattered_,
+           " times: the program needs one Scatter for each (with_sharding_actions)");
   bool written_since = sharded_ && std::any_of(order_.begin(), order_.end(), [&](size_t b) {
                          return grads_[b].state() != GradState::empty;
                        });

@@ -28,6 +28,10 @@ class InOrderReduction final : public ReduceStrategy {
     for (size_t b = 0; b < all.size(); ++b) keep(all[b], kept_[b]);
   }
 
+  void reduce_scatter() override {
+    MT_CHECK(false, "gradients of whole micro-batches are not scattered");
+  }
+
   void reduce() override {
     MT_CHECK(state_ == State::collecting, "gradients are reduced outside of a step");
     auto& all = buckets_.buckets();

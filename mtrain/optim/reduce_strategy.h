@@ -16,6 +16,7 @@ class ReduceStrategy {
   /// Backward adds nothing more to the gradient of a leaf.
   virtual void gradient_complete(int64_t leaf) = 0;
   virtual void micro_batch_done() = 0;
+  virtual void reduce_scatter() = 0;
   virtual void reduce() = 0;
 };
 

@@ -5,6 +5,7 @@
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/pipeline/forward_only.h"
 #include "mtrain/pipeline/schedule_check.h"
+#include "mtrain/pipeline/sharding_actions.h"
 
 namespace mtrain {
 
@@ -31,7 +32,7 @@ struct Interpreter::Step {
   const InputOf& input_of;
   float token_weight = 0;
   bool training = true;
-  bool split = false, scatters = false;  // the program has W; has Scatter
+  bool split = false;  // the program has W
   int64_t open_reduces = 0;
   StepLoss result = {};
   std::vector<std::pair<size_t, Tensor>> losses =
@@ -77,7 +78,8 @@ Interpreter::Interpreter(Run& run, PipelinePlace place, ParamList& parameters)
       link_(run, place.map, place.ranks, place.transfers),
       while_travelling_(place.while_travelling),
       late_head_(place.late_head),
-      late_heads_(static_cast<size_t>(place.late_heads)) {}
+      late_heads_(static_cast<size_t>(place.late_heads)),
+      resident_stages_(place.resident_stages) {}
 
 Model& Interpreter::model_of(const Action& action) const {
   bool known = action.stage >= 0 && static_cast<size_t>(action.stage) < models_.size();
@@ -111,7 +113,6 @@ StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64
   step.result.num_targets = num_targets;
   for (const Action& a : program)
     step.split |= a.what == ActionKind::weight_grad,
-        step.scatters |= a.what == ActionKind::reduce_scatter,
         step.open_reduces += a.what == ActionKind::reduce;
   parameters_.clear_gradients();
   run_.open_losses = 0;  // may be left over from a failed step
@@ -187,7 +188,7 @@ void Interpreter::perform(const Action& action, Step& step) {
       auto flight = flights_.extract({action.stage, action.micro});
       MT_CHECK(!flight.empty() && !flight.mapped().output, to_text(action), " before its backward");
       flight.mapped().weights.run();
-      return micro_batch_done(step);
+      return micro_batch_done();
     }
     case ActionKind::recv_forward:
     case ActionKind::send_forward:
@@ -207,7 +208,7 @@ void Interpreter::perform(const Action& action, Step& step) {
       model_of(action);
       MT_CHECK(!flights_.contains({action.stage, action.micro}), to_text(action),
                " before its last backward");
-      if (hooks_.after_micro_batch) hooks_.after_micro_batch();
+      if (hooks_.reduce_scatter) hooks_.reduce_scatter();
       return;
     case ActionKind::gather_params:
       model_of(action);
@@ -292,11 +293,11 @@ void Interpreter::backward(const Action& action, Step& step) {
   }
   if (step.split) return;
   flights_.erase(found);
-  micro_batch_done(step);
+  micro_batch_done();
 }
 
-void Interpreter::micro_batch_done(const Step& step) {
-  if (!step.scatters && hooks_.after_micro_batch) hooks_.after_micro_batch();
+void Interpreter::micro_batch_done() {
+  if (hooks_.after_micro_batch) hooks_.after_micro_batch();
 }
 
 Tensor Interpreter::output_gradient(const Action& action, const Step& step, InFlight& flight) {
@@ -350,7 +351,9 @@ class Evaluating {
 StepLoss Interpreter::evaluate(int64_t micro_batches, const InputOf& input_of) {
   Evaluating evaluating(run_);
   Step step{.input_of = input_of, .training = false};
-  execute(forward_only(link_.map(), micro_batches)[static_cast<size_t>(rank_)], step);
+  Schedule schedule = with_sharding_actions(forward_only(link_.map(), micro_batches),
+                                            {.resident_stages = resident_stages_});
+  execute(schedule[static_cast<size_t>(rank_)], step);
   return std::move(step.result);
 }
 

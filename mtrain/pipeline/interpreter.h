@@ -37,6 +37,9 @@ struct PipelinePlace {
   /// most `late_heads` micro-batches (0: all).
   bool late_head = false;
   int64_t late_heads = 0;
+  /// Evaluations gather the parameters of whole stages, at most so many at once: see
+  /// ShardingActions. 0: they do not.
+  int64_t resident_stages = 0;
 };
 
 class MT_API Interpreter {
@@ -49,10 +52,10 @@ class MT_API Interpreter {
   Interpreter(Run& run, PipelinePlace place, ParamList& parameters);
 
   /// What is to be done with gradients beyond adding them up: `after_micro_batch` after the last
-  /// backward (B, or W where the program has it) of a stage's micro-batch, where the program has
-  /// Scatter at this action; `reduce` at the program's last Reduce, in place of settle_gradients().
+  /// backward (B, or W where the program has it) of a stage's micro-batch; `reduce_scatter` at each
+  /// Scatter; `reduce` at the program's last Reduce, in place of settle_gradients().
   struct GradientHooks {
-    std::function<void()> after_micro_batch, reduce;
+    std::function<void()> after_micro_batch, reduce_scatter, reduce;
   };
   void set_gradient_hooks(GradientHooks hooks) { hooks_ = std::move(hooks); }
   /// Gather and Release of the program: the stage's parameters are to be there from `gather` on, or
@@ -68,7 +71,8 @@ class MT_API Interpreter {
   /// with an arrow into the program.
   StepLoss run(const Program& program, const InputOf& input_of, int64_t num_targets,
                double loss_scale);
-  /// Forward only, without tape or dropout. Collective over the pipeline.
+  /// Forward only, without tape or dropout. Collective over the pipeline; with
+  /// PipelinePlace::resident_stages also over the ranks that share the parameters.
   StepLoss evaluate(int64_t micro_batches, const InputOf& input_of);
   /// The same for one micro-batch.
   StepLoss evaluate(const ModelInput& input);
@@ -100,7 +104,7 @@ class MT_API Interpreter {
   void forward(const Action& action, Step& step);
   void backward(const Action& action, Step& step);
   Tensor output_gradient(const Action& action, const Step& step, InFlight& flight);
-  void micro_batch_done(const Step& step);
+  void micro_batch_done();
   void reduce();
   void share_losses(Step& step);
   void abandon(const Error& error) noexcept;
@@ -125,6 +129,7 @@ class MT_API Interpreter {
   std::shared_ptr<std::function<void()>> while_travelling_;
   bool late_head_;
   size_t late_heads_;
+  int64_t resident_stages_;
   std::deque<DeferredGradients> heads_;  // one per micro-batch, oldest first
   std::unique_ptr<Turns> turns_;
 };

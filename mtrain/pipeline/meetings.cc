@@ -138,16 +138,7 @@ class Meetings {
     return has(forward ? ActionKind::recv_forward : ActionKind::recv_backward, a.stage, a.micro);
   }
 
-  double duration(const Action& a) const {
-    const StageCosts& c = costs_.of(a.stage);
-    if (a.what == ActionKind::forward) return c.forward;
-    if (a.what == ActionKind::backward) return split_ ? c.backward : c.backward + c.weights;
-    if (a.what == ActionKind::weight_grad) return c.weights;
-    if (costs_.overlap_collectives) return 0;
-    return a.what == ActionKind::gather_params    ? c.gather
-           : a.what == ActionKind::reduce_scatter ? c.scatter
-                                                  : 0;
-  }
+  double duration(const Action& a) const { return costs_.occupying(a, split_); }
 
   const Schedule& schedule_;
   const StageMap& map_;

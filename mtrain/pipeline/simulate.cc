@@ -76,7 +76,8 @@ class Simulation {
     double end = std::max(start, network_[rank]) + (gather ? c.gather : c.scatter);
     network_[rank] = end;
     if (gather) gathered_[static_cast<size_t>(a.stage)] = end;
-    double resume = costs_.overlap_collectives ? start : end;
+    bool overlaps = gather ? costs_.overlap_gathers : costs_.overlap_scatters;
+    double resume = overlaps ? start : end;
     finish(rank, start, end);
     clock_[rank] = resume;
   }
@@ -91,7 +92,8 @@ class Simulation {
   /// Two actions share the rank: both end when the work of both is done.
   bool run_pair(size_t rank, double start, std::vector<size_t>& ready) {
     const Action forward = at(rank), backward = schedule_[rank][next_[rank] + 1];
-    double middle = start + duration(forward), end = middle + duration(backward);
+    double middle = start + costs_.computing(forward, facts_.split()),
+           end = start + costs_.occupying(forward, backward, facts_.split());
     finish(rank, start, middle);
     finish(rank, middle, end);
     done({forward.what, forward.stage, forward.micro}) = end;
@@ -158,19 +160,7 @@ class Simulation {
     waiter = -1;
   }
 
-  double duration(const Action& a) const {
-    const StageCosts& c = costs_.of(a.stage);
-    switch (a.what) {
-      case ActionKind::forward:
-        return c.forward;
-      case ActionKind::backward:
-        return facts_.split() ? c.backward : c.backward + c.weights;
-      case ActionKind::weight_grad:
-        return c.weights;
-      default:
-        return 0;
-    }
-  }
+  double duration(const Action& a) const { return costs_.occupying(a, facts_.split()); }
 
   void stuck(size_t rank) {
     const Action a = at(rank);
@@ -198,12 +188,13 @@ class Simulation {
       double held = 0;
       for (const TimedAction& span : report_.timeline[r]) {
         const StageCosts& c = costs_.of(span.action.stage);
-        if (is_compute(span.action.what)) report_.busy[r] += duration(span.action);
+        report_.busy[r] += costs_.computing(span.action, facts_.split());
+        double working = uses_params(span.action.what) ? c.block_params : 0;
         if (span.action.what == ActionKind::forward) ++live, held += c.activation;
         if (span.action.what == ActionKind::gather_params) held += c.params;
         if (span.action.what == ActionKind::release_params) held -= c.params;
         report_.peak_activations = std::max(report_.peak_activations, live);
-        report_.peak[r] = std::max(report_.peak[r], held);
+        report_.peak[r] = std::max(report_.peak[r], held + working);
         if (span.action.what == facts_.last_backward())
           --live, held -= facts_.split() ? c.kept : c.activation;
         else if (span.action.what == ActionKind::backward)
@@ -231,7 +222,43 @@ class Simulation {
   Simulated report_;
 };
 
+/// The time of an action whose blocks are gathered while it runs, or before each of them.
+double with_gathers(const Costs& costs, double time, double gathers) {
+  return costs.overlap_gathers ? std::max(time, gathers) : time + gathers;
+}
+
 }  // namespace
+
+double Costs::computing(const Action& a, bool split) const {
+  const StageCosts& c = of(a.stage);
+  switch (a.what) {
+    case ActionKind::forward:
+      return c.forward;
+    case ActionKind::backward:
+      return split ? c.backward : c.backward + c.weights;
+    case ActionKind::weight_grad:
+      return c.weights;
+    default:
+      return 0;
+  }
+}
+
+double Costs::occupying(const Action& a, bool split) const {
+  const StageCosts& c = of(a.stage);
+  double compute = computing(a, split);
+  if (uses_params(a.what)) return with_gathers(*this, compute + c.exchange, c.block_gathers);
+  if (a.what == ActionKind::gather_params) return overlap_gathers ? 0 : c.gather;
+  if (a.what == ActionKind::reduce_scatter) return overlap_scatters ? 0 : c.scatter;
+  return compute;
+}
+
+double Costs::occupying(const Action& forward, const Action& backward, bool split) const {
+  const StageCosts &f = of(forward.stage), &b = of(backward.stage);
+  double first = computing(forward, split), second = computing(backward, split);
+  double both =
+      std::max({first + second, first + f.exchange, second + b.exchange, f.exchange + b.exchange});
+  return with_gathers(*this, both, f.block_gathers + b.block_gathers);
+}
 
 Simulated simulate(const Schedule& schedule, const Plan& plan, const Costs& costs) {
   MT_CHECK(costs.stages.empty() || costs.stages.size() == static_cast<size_t>(plan.stages),

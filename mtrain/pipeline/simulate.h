@@ -19,6 +19,12 @@ struct StageCosts {
                     // the end of W
   double gather = 0, scatter = 0;  // time of a Gather and of a Scatter
   double params = 0;               // memory of the gathered parameters: held from Gather to Release
+  /// ZeRO 3 without Gather: time of the gathers, block by block, inside an F and again inside a B;
+  /// memory of the blocks that are gathered at once, held while an F or B runs.
+  double block_gathers = 0, block_params = 0;
+  /// Time for which the tokens of an F, and again of a B, are in transfer between experts. It
+  /// passes while its rank waits, or while the other one of two overlapped actions computes.
+  double exchange = 0;
 };
 
 /// How an action waits for its transfer.
@@ -27,16 +33,26 @@ enum class TransferMode : uint8_t {
   rendezvous     // both ranks wait until both have reached the transfer and it is complete
 };
 
-struct Costs {
+struct MT_API Costs {
   std::vector<StageCosts> stages;  // by stage; empty: `all` for every stage
   double send = 0;                 // time of a transfer between ranks
   TransferMode transfer = TransferMode::asynchronous;
-  /// Gather and Scatter run while their rank computes, one after the other; F and B wait for the
-  /// parameters. Otherwise the rank waits for each.
-  bool overlap_collectives = true;
+  /// Gathers run while their rank computes: F and B wait for the parameters of their stage only.
+  /// Otherwise the rank waits for each. The same for Scatter. Gathers and scatters of a rank run
+  /// one after the other.
+  bool overlap_gathers = true, overlap_scatters = true;
   const StageCosts& of(int64_t stage) const {
     return stages.empty() ? all : stages[static_cast<size_t>(stage)];
   }
+  /// The time of F, B or W without that of waiting; 0 for other actions. `split`: the schedule has
+  /// W.
+  double computing(const Action& a, bool split) const;
+  /// The time for which an action occupies its rank: with the block-wise gathers and exchanges of F
+  /// and B, and that of collectives that do not overlap.
+  double occupying(const Action& a, bool split) const;
+  /// The same for two overlapped actions: each computes while the other one's tokens are in
+  /// transfer.
+  double occupying(const Action& forward, const Action& backward, bool split) const;
   StageCosts all;
 };
 

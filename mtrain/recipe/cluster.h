@@ -17,6 +17,7 @@ struct GpuType {
   int64_t per_domain;          // GPUs that share one fast interconnect (NVLink)
   double tflops,
       fp8_tflops;  // of dense products in bf16 (before it: fp16) and in FP8, as sold; 0: has none
+  double link_gb;  // gigabytes per second from the other GPUs of its domain: NVLink, else PCIe
 };
 
 /// The assumed machines, where they differ from this machine.

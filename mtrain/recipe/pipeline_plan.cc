@@ -36,13 +36,66 @@ StageMap map_of(const Schedule& schedule, const DistSection& dist, const std::st
   return StageMap::by_stage(dist.pp, std::move(rank_of));
 }
 
+bool has(const Schedule& schedule, ActionKind what) {
+  return std::any_of(schedule.begin(), schedule.end(), [&](const Program& program) {
+    return std::any_of(program.begin(), program.end(),
+                       [&](const Action& a) { return a.what == what; });
+  });
+}
+
 void read_file(const Recipe& recipe, PipelinePlan& plan) {
   const DistSection& dist = recipe.settings.dist;
   plan.name = dist.schedule_file;
   plan.schedule = with_path_origins(
       recipe.inputs, [&] { return load_schedule(recipe.resolve(dist.schedule_file)); });
   plan.map = map_of(plan.schedule, dist, dist.schedule_file);
+  auto refuse = [&](ActionKind what, int64_t least, const char* why) {
+    MT_USER_CHECK(dist.zero >= least || !has(plan.schedule, what), ErrorClass::config,
+                  cat(dist.schedule_file, " has ", name(what), ", and dist.zero is ", dist.zero),
+                  cat(why, ": set dist.zero=", least, ", or leave the action out"));
+  };
+  refuse(ActionKind::gather_params, 3, "only dist.zero=3 gathers parameters");
+  refuse(ActionKind::reduce_scatter, 2, "only dist.zero 2 and 3 scatter gradients");
+  plan.schedule = with_sharding_actions(std::move(plan.schedule), plan.sharding);
   add_reduces(plan.schedule);
+}
+
+StepTraffic traffic_of(const Recipe& recipe) {
+  const Settings& s = recipe.settings;
+  const DistSection& d = s.dist;
+  auto setting = [&](const char* path) {
+    const Node* node = recipe.config.root().find(path);
+    return node && node->kind() == NodeKind::integer ? static_cast<double>(node->as_int()) : 0.0;
+  };
+  auto fact = [&](Fact what) { return static_cast<double>(recipe.config.fact(what).value_or(0)); };
+  // What a rank receives of what `ranks` ranks share.
+  auto others = [](int64_t ranks) {
+    return 1 - 1 / static_cast<double>(std::max<int64_t>(1, ranks));
+  };
+  const double h = fact(Fact::hidden_size), experts = fact(Fact::experts),
+               chosen = experts > 0 ? setting("model.moe.top_k") : 1;
+  double width = experts > 0 ? setting("model.moe.ffn_hidden_size") : 0;
+  if (width == 0) width = fact(Fact::ffn_hidden_size);
+  if (width == 0) width = 4 * h;
+  const double tp = static_cast<double>(d.tp), attention = 4 * h * h / tp, mlp = 3 * h * width;
+  const double tokens = static_cast<double>(s.train.micro_batch_size * s.model.seq_length / d.cp),
+               bytes = static_cast<double>(
+                   size_of(dtype_from_name(s.mixed_precision.dtype).value_or(DType::bf16)));
+  const int64_t replicas = s.data_parallel() * d.cp;
+  double parameters = (attention + (experts > 0 ? 0 : mlp / tp)) * others(replicas / d.hsdp);
+  if (experts > 0)
+    parameters += mlp * experts / static_cast<double>(d.ep * d.etp) *
+                  others(replicas * d.tp / (d.ep * d.etp));
+  StepTraffic out{.zero_stage = static_cast<int>(d.zero),
+                  .operations = 2 * tokens * (attention + mlp * chosen / tp),
+                  .gathered = parameters * (s.mixed_precision.fp8_params ? 1.0 : bytes),
+                  .scattered = parameters * sizeof(float),
+                  .overlap_gathers = s.ddp.overlap_param_gather,
+                  .overlap_scatters = s.ddp.overlap_grad_reduce};
+  const double stream = tokens * h * bytes / (d.sp ? tp : 1);
+  out.stream = stream;
+  if (experts > 0) out.exchanged = 2 * chosen * stream * others(d.ep);
+  return out;
 }
 
 }  // namespace
@@ -55,7 +108,8 @@ Program PipelinePlan::program(int64_t rank) const {
 
 Schedule PipelinePlan::make() const {
   Schedule made = make_schedule(name, plan);
-  return late_weights ? with_late_weights(std::move(made)) : made;
+  if (late_weights) made = with_late_weights(std::move(made));
+  return with_sharding_actions(std::move(made), sharding);
 }
 
 PipelinePlan PipelinePlan::rehearsal() const {
@@ -80,25 +134,73 @@ PipelinePlan PipelinePlan::with_micro_batches(int64_t number) const {
   return out;
 }
 
-Simulated PipelinePlan::simulated() const {
+int64_t PipelinePlan::blocks(int64_t stage) const {
+  const StagePart& part = parts[static_cast<size_t>(stage)];
+  return part.num_layers < 0 ? layers : part.num_layers + part.num_mtp_layers;
+}
+
+Costs PipelinePlan::costs(const RankSpeed& speed) const {
   Costs costs;
-  for (const StagePart& part : parts) {
-    auto blocks = static_cast<double>(part.num_layers + part.num_mtp_layers);
-    costs.stages.push_back({blocks, blocks, blocks, blocks, blocks});
+  costs.overlap_gathers = traffic.overlap_gathers;
+  costs.overlap_scatters = traffic.overlap_scatters;
+  // The time of a byte, relative to that of a block's forward.
+  double per_byte = 0;
+  if (speed.tflops > 0 && speed.link_gb > 0 && traffic.operations > 0)
+    per_byte = 1e3 * speed.tflops / speed.link_gb / traffic.operations;
+  if (ranks() > 1) costs.send = per_byte * traffic.stream;
+  bool by_stage = has(schedule, ActionKind::gather_params);
+  for (int64_t s = 0; s < map.stages(); ++s) {
+    auto n = static_cast<double>(blocks(s));
+    StageCosts& c = costs.stages.emplace_back(StageCosts{n, n, n, n, n});
+    c.exchange = per_byte * traffic.exchanged * n;
+    if (traffic.zero_stage >= 2) c.scatter = per_byte * traffic.scattered * n;
+    if (traffic.zero_stage >= 3)
+      (by_stage ? c.gather : c.block_gathers) = per_byte * traffic.gathered * n;
   }
-  return simulate(schedule, plan, costs);
+  return costs;
+}
+
+Simulated PipelinePlan::simulated(const RankSpeed& speed) const {
+  return simulate(schedule, plan, costs(speed));
+}
+
+std::string PipelinePlan::gathers_text() const {
+  if (traffic.zero_stage < 3) return "";
+  bool by_stage = has(schedule, ActionKind::gather_params);
+  Costs costs;
+  for (int64_t s = 0; s < map.stages(); ++s) {
+    StageCosts& c = costs.stages.emplace_back();
+    c.activation = c.kept = 0;
+    if (by_stage)
+      c.params = static_cast<double>(blocks(s));
+    else
+      c.block_params =
+          static_cast<double>(std::min<int64_t>(blocks(s), traffic.overlap_gathers ? 2 : 1));
+  }
+  double at_once = 0;
+  for (double peak : simulate(schedule, plan, costs).peak) at_once = std::max(at_once, peak);
+  int64_t gathered = 0;
+  for (const Program& program : schedule) {
+    int64_t here = 0;
+    for (const Action& a : program)
+      if (by_stage ? a.what == ActionKind::gather_params : uses_params(a.what))
+        here += blocks(a.stage);
+    gathered = std::max(gathered, here);
+  }
+  return cat("gathered by ", by_stage ? "stage" : "block", ", ", by_stage ? "" : "up to ",
+             counted(gathered, "block"), " per step and rank, at most ",
+             static_cast<int64_t>(at_once), " at once");
 }
 
 std::string PipelinePlan::text() const {
   std::vector<std::string> letters, held;
   for (const StagePart& part : parts) letters.push_back(part.letters);
   Simulated run = simulated();
-  double blocks = 0;
-  for (const StagePart& part : parts)
-    blocks += static_cast<double>(part.num_layers + part.num_mtp_layers);
+  double whole = 0;
+  for (int64_t s = 0; s < map.stages(); ++s) whole += static_cast<double>(blocks(s));
   for (double peak : run.peak) {
     std::ostringstream out;
-    out << std::setprecision(3) << (blocks > 0 ? peak / blocks : 0);
+    out << std::setprecision(3) << (whole > 0 ? peak / whole : 0);
     held.push_back(out.str());
   }
   std::ostringstream bubble;
@@ -124,6 +226,9 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
   plan.late_weights = d.pp > 1 && overlap.delay_wgrad;
   plan.late_head = d.pp > 1 && overlap.embedding_wgrad,
   plan.late_heads = overlap.embedding_wgrad_limit;
+  plan.sharding = {.resident_stages = d.resident_stages, .reduce_scatter = d.zero >= 2};
+  plan.traffic = traffic_of(recipe);
+  plan.layers = recipe.config.fact(Fact::layers).value_or(0);
   if (d.pp > 1 && !d.schedule_file.empty()) {
     read_file(recipe, plan);
   } else {
@@ -132,7 +237,7 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
     plan.map = stage_map(plan.name, plan.plan);
     plan.schedule = plan.make();
   }
-  SplitRequest request{.layers = recipe.config.fact(Fact::layers).value_or(0),
+  SplitRequest request{.layers = plan.layers,
                        .mtp_layers = recipe.config.fact(Fact::mtp_layers).value_or(0),
                        .first_stage_layers = d.first_stage_layers,
                        .last_stage_layers = d.last_stage_layers,

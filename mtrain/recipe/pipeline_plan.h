@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "mtrain/pipeline/sharding_actions.h"
 #include "mtrain/pipeline/simulate.h"
 #include "mtrain/pipeline/split.h"
 #include "mtrain/pipeline/stage_link.h"
@@ -12,13 +13,36 @@
 
 namespace mtrain {
 
+/// What one rank computes and receives per second. A step is simulated for it; where one of the two
+/// is 0, transfers and collectives take no time.
+struct RankSpeed {
+  double tflops = 0;   // of matrix products
+  double link_gb = 0;  // gigabytes per second that it receives from other ranks
+};
+
+/// What one rank computes and receives for one block of one micro-batch. Estimated from the model's
+/// sizes: a block has 4 h^2 + 3 h f parameters (h: hidden size, f: width of the MLP), with experts
+/// in each.
+struct StepTraffic {
+  int zero_stage = 0;
+  double operations = 0;  // of a block's forward; 0: the model's sizes are not known
+  double gathered = 0;    // bytes, of a block's parameters
+  double scattered = 0;   // bytes, of its gradients
+  double exchanged = 0;   // bytes, of tokens on their way to experts and back
+  double stream = 0;      // bytes that one stage sends to the next
+  bool overlap_gathers = false, overlap_scatters = false;  // with compute
+};
+
 struct MT_API PipelinePlan {
   Plan plan;
   StageMap map = StageMap::looping(1);
   std::vector<StagePart> parts;  // by stage
-  Schedule schedule;             // of compute and reductions
+  int64_t layers = 0;            // of the whole model
+  Schedule schedule;             // of compute, collectives and reductions
   std::string name = "1f1b";     // of the schedule, or the file's
   StageLink::Options transfers;
+  ShardingActions sharding;  // inserted into the schedule, where it has none of its own
+  StepTraffic traffic;
   bool late_weights = false;  // W right behind B, where the schedule does not have it apart
   bool late_head =
       false;  // the gradient of the head's matrix is put off to the end of its stage, for
@@ -33,13 +57,20 @@ struct MT_API PipelinePlan {
   PipelinePlan rehearsal() const;
   /// The same for another number of micro-batches. REQUIRES: the schedule is not a file's.
   PipelinePlan with_micro_batches(int64_t number) const;
-  /// make_schedule() of `name`, with late weights.
+  /// make_schedule() of `name`, with late weights and the collectives of ZeRO.
   Schedule make() const;
-  /// What the schedule costs when F, B and W of a block take the same and transfers, embedding and
-  /// head nothing. Memory is counted in micro-batches of one block.
-  Simulated simulated() const;
+  /// Costs when F, B and W of a block take the same, one unit, and embedding and head nothing.
+  /// Transfers and collectives take the time of their bytes over the link, relative to that of a
+  /// block's forward. Memory is counted in micro-batches of one block.
+  Costs costs(const RankSpeed& speed = {}) const;
+  Simulated simulated(const RankSpeed& speed = {}) const;
+  /// Blocks of a stage, those of multi-token prediction included.
+  int64_t blocks(int64_t stage) const;
   /// "1f1b: 2 ranks x 2 stages (Et|t|t|tL), 8 micro-batches, bubble 11.1 %, …": a line for people.
   std::string text() const;
+  /// "gathered by stage, 8 blocks per step and rank, at most 4 at once": the parameters of ZeRO 3;
+  /// empty without it.
+  std::string gathers_text() const;
 };
 
 /// The plan of one step of the recipe on each of its data-parallel ranks. Throws Error(config) when

@@ -12,6 +12,7 @@
 #include "mtrain/pipeline/interpreter.h"
 #include "mtrain/train/model_input.h"
 #include "mtrain/train/session.h"
+#include "mtrain/train/step_hooks.h"
 
 namespace mtrain {
 namespace {
@@ -68,9 +69,7 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   Interpreter interpreter(run, session.place(), session.parameters);
   if (pipeline_rank > 0) interpreter.expect(stream.shape, stream.dtype);
   GradReducer reducer(buckets, {.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
-  interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
-  interpreter.set_param_hooks({[&](int64_t stage) { buckets.gather_stage(stage); },
-                               [&](int64_t stage) { buckets.release_stage(stage); }});
+  set_step_hooks(interpreter, buckets, reducer);
   Program program = mesh.pipeline().rehearsal().program(pipeline_rank);
   ParallelContext parallel = mesh.parallel();
   const int64_t more_tokens =

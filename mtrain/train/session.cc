@@ -110,7 +110,8 @@ void Session::build_stages(const Options& options) {
             .transfers = pipeline.transfers,
             .while_travelling = options.parallel ? options.parallel->while_travelling : nullptr,
             .late_head = pipeline.late_head,
-            .late_heads = pipeline.late_heads};
+            .late_heads = pipeline.late_heads,
+            .resident_stages = pipeline.sharding.resident_stages};
   for (int64_t stage : pipeline.map.stages_of(options.pipeline_rank)) {
     const StagePart& part = pipeline.parts[static_cast<size_t>(stage)];
     parameters.begin_stage(stage);

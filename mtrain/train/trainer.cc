@@ -19,6 +19,7 @@
 #include "mtrain/recipe/resume.h"
 #include "mtrain/train/model_input.h"
 #include "mtrain/train/profiling.h"
+#include "mtrain/train/step_hooks.h"
 #include "mtrain/train/vocabulary_fit.h"
 
 namespace mtrain {
@@ -155,10 +156,7 @@ void Trainer::build() {
   interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
   reducer_.emplace(*buckets_,
                    ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
-  interpreter_->set_gradient_hooks(
-      {[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
-  interpreter_->set_param_hooks({[this](int64_t stage) { buckets_->gather_stage(stage); },
-                                 [this](int64_t stage) { buckets_->release_stage(stage); }});
+  set_step_hooks(*interpreter_, *buckets_, *reducer_);
   open_store();
   state_.seed = static_cast<uint64_t>(s.rng.seed);
   saved_ = make_saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity(),

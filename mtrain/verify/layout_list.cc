@@ -31,7 +31,7 @@ std::map<std::string, std::string> choices(const RankLayout& l) {
   if (l.tp > 1) out["sp"] = l.sp ? "yes" : "no";
   if (l.pp > 1) out["schedule"] = cat(l.schedule, " vp", l.vp);
   if (l.cp > 1) out["cp_comm"] = l.cp_comm;
-  if (l.dp() * l.cp > 1) out["zero"] = std::to_string(l.zero);
+  if (l.dp() * l.cp > 1) out["zero"] = cat(l.zero, l.resident > 0 ? " resident" : "");
   out["recompute"] = l.recompute;
   return out;
 }
@@ -47,16 +47,21 @@ void add_ways(RankLayout layout, bool experts, std::vector<RankLayout>& out) {
     timetables = {{"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb_h1", 1}, {"zb_v", 2}};
   std::vector<std::string> ways = {"p2p"};
   if (layout.cp > 1) ways = {"p2p", "all_gather", "a2a", "a2a+p2p"};
-  int64_t zero = layout.dp() * layout.cp > 1 ? 3 : 0;
+  struct Sharding {
+    int64_t zero, resident;
+  };
+  std::vector<Sharding> shardings = {{0, 0}};
+  if (layout.dp() * layout.cp > 1) shardings = {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {3, 1}};
   for (int64_t ep : divisors(experts ? layout.ranks : 1))
     for (int64_t etp : divisors(experts ? layout.ranks / ep : 1))
       for (bool sp : {false, true})
         for (const auto& timetable : timetables)
           for (const auto& way : ways)
-            for (int64_t z = 0; z <= zero; ++z)
+            for (const auto& sharding : shardings)
               for (const char* recompute : {"none", "selective", "full"}) {
                 if (sp && layout.tp == 1) continue;
-                layout.ep = ep, layout.etp = etp, layout.sp = sp, layout.zero = z;
+                layout.ep = ep, layout.etp = etp, layout.sp = sp;
+                layout.zero = sharding.zero, layout.resident = sharding.resident;
                 layout.schedule = timetable.schedule, layout.vp = timetable.vp;
                 layout.cp_comm = way, layout.recompute = recompute;
                 out.push_back(layout);
@@ -143,8 +148,8 @@ std::set<std::string> pairs(const RankLayout& layout) {
 int RankLayout::distance() const {
   int n = 0;
   for (int64_t size : {tp, pp, cp, dp(), ep, etp, vp}) n += size > 1 ? 1 : 0;
-  return n + (sp ? 1 : 0) + (zero > 0 ? 1 : 0) + (schedule != "1f1b" ? 1 : 0) +
-         (cp_comm != "p2p" ? 1 : 0) + (recompute != "none" ? 1 : 0);
+  return n + (sp ? 1 : 0) + (zero > 0 ? 1 : 0) + (resident > 0 ? 1 : 0) +
+         (schedule != "1f1b" ? 1 : 0) + (cp_comm != "p2p" ? 1 : 0) + (recompute != "none" ? 1 : 0);
 }
 
 std::string text(const RankLayout& l) {
@@ -160,6 +165,7 @@ std::string text(const RankLayout& l) {
   axis("etp", l.etp);
   axis("dp", l.dp());
   if (l.zero > 0) words.push_back(cat("zero", l.zero));
+  if (l.resident > 0) words.push_back(cat("resident", l.resident));
   if (l.recompute != "none") words.push_back(cat("recompute-", l.recompute));
   return words.empty() ? "one rank" : join(words, " ");
 }
@@ -177,6 +183,7 @@ std::vector<std::string> overrides(const RankLayout& l) {
   size("ep", l.ep, 1);
   size("etp", l.etp, 1);
   size("zero", l.zero, 0);
+  size("resident_stages", l.resident, 0);
   if (l.sp) out.emplace_back("dist.sp=true");
   if (l.schedule != "1f1b") out.push_back(cat("dist.schedule=", l.schedule));
   if (l.cp_comm != "p2p") out.push_back(cat("dist.cp_comm=['", l.cp_comm, "']"));

@@ -98,6 +98,7 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
         all[p]->leaf->has_grad = true;
       }
       reducer.micro_batch_done();
+      if (layout.zero >= 2) reducer.reduce_scatter();
       reducer.reduce();
       for (const ParamSlice& slice : buckets.slices()) {
         std::vector<float> got = downloaded(run, slice.grad);

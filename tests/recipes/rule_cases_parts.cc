@@ -98,7 +98,7 @@ constexpr RuleCase kParts[] = {
      "comm_overlap.moe=true dist.ep=2 world=2 train.global_batch_size=2 train.micro_batch_size=1",
      "comm_overlap.moe=true dist.ep=2 world=2 train.global_batch_size=4 train.micro_batch_size=1"},
     {"overlap-memory", "moe", "comm_overlap.moe=true dist.ep=2 dist.zero=3",
-     "comm_overlap.moe=true dist.ep=2 dist.zero=2"},
+     "comm_overlap.moe=true dist.ep=2 dist.zero=3 dist.resident_stages=1"},
     {"release-always", "moe", "comm_overlap.early_attn_release=true",
      "comm_overlap.early_attn_release=false"},
     {"dispatch-wgrad-needs-ep", "moe", "comm_overlap.dispatch_wgrad=true",

@@ -12,6 +12,7 @@
 #include "mtrain/recipe/pipeline_plan.h"
 #include "mtrain/train/memory_plan.h"
 #include "recipe_words.h"
+#include "show_schedule.h"
 #include "sweeping.h"
 
 namespace mtrain {
@@ -19,11 +20,22 @@ namespace {
 
 struct CheckOptions {
   bool resolved = false, json = false, multirun = false, list = false, memory = false, data = false;
+  std::string schedule;  // "text", "svg"; empty: not shown
+  RankSpeed speed;       // as given
   Cluster cluster;
 };
 
-std::string pipeline_line(const Recipe& recipe) {
-  return recipe.settings.dist.pp > 1 ? cat("  pipeline ", pipeline_plan(recipe).text(), '\n') : "";
+/// What a step does: the pipeline, and when parameters are gathered.
+std::string step_lines(const Recipe& recipe, const CheckOptions& options) {
+  const DistSection& dist = recipe.settings.dist;
+  if (dist.pp == 1 && dist.zero < 3 && options.schedule.empty()) return "";
+  PipelinePlan plan = pipeline_plan(recipe);
+  std::string out = dist.pp > 1 ? cat("  pipeline ", plan.text(), '\n') : "";
+  if (std::string text = plan.gathers_text(); !text.empty())
+    out += cat("  parameters are ", text, '\n');
+  if (options.schedule == "text")
+    out += schedule_as_text(plan, rank_speed(recipe, options.cluster.gpu, options.speed));
+  return out;
 }
 
 std::string dtype_words(const Recipe& recipe) {
@@ -86,6 +98,11 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
     std::cout << recipe.config.to_yaml();
     return;
   }
+  if (options.schedule == "svg") {
+    std::cout << schedule_as_svg(pipeline_plan(recipe),
+                                 rank_speed(recipe, options.cluster.gpu, options.speed));
+    return;
+  }
   // Without --memory no plugin code runs, so only the CPU is asked.
   if (options.memory || recipe.settings.dist.backend == "cpu") settle_dtype(recipe, plugins);
   std::optional<MemoryPlan> plan;
@@ -98,7 +115,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << '\n'
             << "  " << length_words(recipe) << ", "
             << counted(s.micro_batches(), "micro-batch", "micro-batches") << " per step\n"
-            << ranks_line(recipe) << pipeline_line(recipe) << data.text << "  run folder "
+            << ranks_line(recipe) << step_lines(recipe, options) << data.text << "  run folder "
             << recipe.run_directory().string() << '\n';
   if (plan)
     std::cout << "  memory " << human_bytes(plan->peak) << " of " << human_bytes(plan->free)
@@ -107,6 +124,31 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
     std::cout << "  memory of pipeline rank " << rank << ": "
               << human_bytes(plan->stages[rank].total()) << ": " << plan->stages[rank].text()
               << '\n';
+}
+
+void add_schedule_options(CLI::App& command, CheckOptions& options) {
+  auto* schedule =
+      command
+          .add_option("--schedule", options.schedule,
+                      "print what each pipeline rank runs in a step, and a picture of it; svg: "
+                      "the picture alone")
+          ->check(CLI::IsMember({"text", "svg"}))
+          ->type_name("{text,svg}");
+  for (const char* other : {"--resolved", "--json", "--multirun", "--list"})
+    schedule->excludes(command.get_option(other));
+  command
+      .add_option("--tflops", options.speed.tflops,
+                  "with --schedule: 10^12 operations per second of a rank; else those of --gpu")
+      ->check(CLI::PositiveNumber)
+      ->needs(schedule)
+      ->type_name("N");
+  command
+      .add_option("--link-gb", options.speed.link_gb,
+                  "with --schedule: gigabytes per second that a rank receives; else those of "
+                  "--gpu within one NVLink domain")
+      ->check(CLI::PositiveNumber)
+      ->needs(schedule)
+      ->type_name("N");
 }
 
 }  // namespace
@@ -134,6 +176,7 @@ void add_check_command(CLI::App& app, Cli& cli) {
   command->add_flag(
       "--data", options->data,
       "also open tokenizer, chat template and data, and read the first sample (runs plugin code)");
+  add_schedule_options(*command, *options);
   auto* memory = command->add_flag("--memory", options->memory,
                                    "also plan the memory of a step on this machine, by building "
                                    "the model without its weights (runs plugin code)");
@@ -149,6 +192,7 @@ void add_check_command(CLI::App& app, Cli& cli) {
       "  mtrain check recipes/quickstart.yaml model.layers=8 --resolved\n"
       "  mtrain check recipes/quickstart_sft.yaml --data\n"
       "  mtrain check quickstart dist.tp=2 --world-size 8 --gpu h100 --json\n"
+      "  mtrain check quickstart dist.nproc=2 dist.pp=2 --schedule text\n"
       "  mtrain check recipes/quickstart.yaml optimizer.lr=1e-3,2e-3 --list");
   command->callback([&cli, words, options] { check(cli, *words, *options); });
 }

@@ -174,6 +174,12 @@ void DistSection::bind_data_parallel(Fields& f) {
       .max(3)
       .resume(safe)
       .renamed_from({"data_parallel_sharding_strategy", "use_distributed_optimizer"});
+  f("resident_stages", resident_stages,
+    "zero 3: gather parameters by whole stages, and keep at most this many of a rank's dist.vp "
+    "stages gathered at once; 0: gather each block when it is computed")
+      .min(0)
+      .max(kLargestDimension)
+      .resume(safe);
   f("hsdp", hsdp,
     "number of data-parallel groups that each hold a full replica; zero shards within a group")
       .min(1)

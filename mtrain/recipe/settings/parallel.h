@@ -23,7 +23,7 @@ struct DistSection {
   bool dynamic_cp = false;
   int64_t max_tokens_per_cp_rank = 0, eval_cp = 0;
   // data parallel
-  int64_t hsdp = 1, outer_zero = 0;
+  int64_t hsdp = 1, outer_zero = 0, resident_stages = 0;
   std::string backend = "cpu";
   std::optional<std::string> comm;
   std::vector<std::string> nccl_algo;

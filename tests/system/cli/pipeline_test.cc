@@ -156,6 +156,9 @@ TEST_CASE("a written schedule runs, and one that cannot is refused with what wai
   refused("0F0 0B0\n", "programs for 1 rank, and dist.pp is 2");
   refused("0F0 0B0\n0F1 0B1\n", "no rank runs stage 1");
   refused("0F0 oops\n1F0\n", "zb.txt:1:5: wanted");
+  refused("0Gather 0F0 0B0 0Release\n1Gather 1F0 1B0 1Release\n",
+          "zb.txt has Gather, and dist.zero is 0");
+  refused("0F0 0B0 0Scatter0\n1F0 1B0 1Scatter0\n", "zb.txt has Scatter, and dist.zero is 0");
 }
 
 TEST_CASE(

@@ -52,6 +52,9 @@ const Case kCases[] = {
      {"dist.nproc=4", "dist.tp=4", "dist.sp=true",
       "comm_overlap.tp=true"}},  // two ranks share a key/value head
     {kLlama, {"dist.nproc=4", "dist.tp=2", "dist.pp=2", "dist.vp=2", "dist.schedule=interleaved"}},
+    {kLlama,
+     {"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=interleaved", "dist.zero=3",
+      "dist.resident_stages=1", "ddp.overlap_grad_reduce=true", "ddp.overlap_param_gather=true"}},
     {kLlama, {"dist.nproc=2", "dist.cp=2", "mixed_precision.dtype=bf16"}},
     {kLlama, {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[all_gather]"}},
     {kLlama, {"dist.nproc=2", "dist.cp=2", "dist.cp_comm=[a2a]"}},

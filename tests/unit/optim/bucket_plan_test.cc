@@ -124,6 +124,14 @@ TEST_CASE("bucket plan: buckets close when full; from zero 2 on with their block
   REQUIRE(by_block.size() == 7);
   CHECK(names(by_block[3]) == std::vector<std::string>{"norm.weight", "head.weight"});
   CHECK(by_block[1].unit == by_block[5].unit);  // a block and its experts
+  for (size_t i = 7; i < parameters.size(); ++i) parameters[i].stage = 1;
+  parameters[8].stage = 3;  // of the same rank: each stage has its values for itself
+  auto by_stage =
+      plan_buckets(parameters, {.zero_stage = 3, .dense_shards = 2, .expert_shards = 2});
+  REQUIRE(by_stage.size() == 8);
+  CHECK(names(by_stage[3]) == std::vector<std::string>{"norm.weight"});
+  CHECK(names(by_stage[4]) == std::vector<std::string>{"head.weight"});
+  CHECK(by_stage[3].unit + 1 == by_stage[4].unit);
   CHECK(default_bucket_size(8) == 40'000'000);
   CHECK(default_bucket_size(64) == 64'000'000);
 }

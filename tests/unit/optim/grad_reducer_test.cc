@@ -38,6 +38,11 @@ struct Square {
     ++p.leaf->uses;  // an op read it, and has run backward
     if (--p.leaf->uses == 0) p.leaf->watch->gradient_complete(p.leaf->number);
   }
+  /// The end of a micro-batch, as the program of a step has it.
+  void micro_batch_done() {
+    reducer->micro_batch_done();
+    if (buckets->options().zero_stage >= 2) reducer->reduce_scatter();
+  }
   /// What this rank has of a gradient; nothing for what others have.
   void check(const Parameter& p, const Values& want) {
     int64_t seen = 0;
@@ -76,7 +81,7 @@ TEST_CASE(
             s.add(*s.c, mine * micro);
             s.add(*s.a, mine * micro);
             if (micro == 2) s.add(*s.b, mine);
-            s.reducer->micro_batch_done();
+            s.micro_batch_done();
           }
           s.reducer->reduce();
           bool odd = world.rank() % 2;
@@ -107,13 +112,33 @@ TEST_CASE("grad reducer: a gradient that comes after its bucket was sent is a bu
   });
 }
 
+TEST_CASE("grad reducer: gradients that the program forgot to scatter are a bug that is told") {
+  run_ranks(4, [&](Communicator& world) {
+    Square s(world, 2, {});
+    s.reducer->begin_step(2);
+    s.list.clear_gradients();
+    s.reducer->micro_batch_done();
+    s.reducer->reduce_scatter();
+    s.reducer->micro_batch_done();
+    CHECK_THROWS_WITH_AS(s.reducer->reduce(),
+                         doctest::Contains("of 2 micro-batches were scattered 1 times"), Error);
+  });
+  run_ranks(2, [&](Communicator& world) {
+    Fixture lab(1);
+    ParamList list;
+    ParamBuckets buckets(lab.run(), list, {.dense = {.all = &world}, .zero_stage = 1});
+    GradReducer reducer(buckets, {});
+    reducer.begin_step(1);
+    CHECK_THROWS_WITH_AS(reducer.reduce_scatter(), doctest::Contains("only ZeRO 2 and 3"), Error);
+  });
+}
+
 TEST_CASE("grad reducer: in order, with summands of other axes and gradients that never came") {
   for (int zero_stage : {0, 1}) {
     CAPTURE(zero_stage);
     run_ranks(4, [&](Communicator& world) {
       Square s(world, zero_stage, {.in_order = true});
-      CHECK_THROWS_WITH_AS(s.reducer->micro_batch_done(), doctest::Contains("outside of a step"),
-                           Error);
+      CHECK_THROWS_WITH_AS(s.micro_batch_done(), doctest::Contains("outside of a step"), Error);
       for (int step = 0; step < 2; ++step) {
         s.reducer->begin_step(2);
         s.list.clear_gradients();
@@ -122,7 +147,7 @@ TEST_CASE("grad reducer: in order, with summands of other axes and gradients tha
           s.add(*s.c, mine * micro);
           s.add(*s.a, mine * micro);
           if (micro == 2) s.add(*s.b, mine);
-          s.reducer->micro_batch_done();
+          s.micro_batch_done();
         }
         s.reducer->reduce();
         double own = world.rank() % 2 ? 4 + 64 : 1 + 16, all = 1 + 4 + 16 + 64;
@@ -142,7 +167,7 @@ TEST_CASE("grad reducer: a partial sum reaches a rank whose backward has written
       s.reducer->begin_step(1);
       s.list.clear_gradients();
       if (world.rank() == 0) s.add(*s.b, 8);
-      s.reducer->micro_batch_done();
+      s.micro_batch_done();
       s.reducer->reduce();
       s.check(*s.b, {8, 8, 8});
     });
@@ -157,7 +182,7 @@ TEST_CASE("grad reducer: gradients that are complete after the last micro-batch 
         Square s(world, zero_stage, {.overlap = overlap});
         s.reducer->begin_step(1);
         s.list.clear_gradients();
-        s.reducer->micro_batch_done();
+        s.micro_batch_done();
         s.add(*s.d, 2);
         s.add(*s.c, 1);
         s.reducer->reduce();
@@ -180,7 +205,7 @@ TEST_CASE("grad reducer: nothing of a step that failed remains in the next one")
           s.list.clear_gradients();
           for (int micro = 0; micro < micro_batches; ++micro) {
             s.add(*s.c, 1);
-            s.reducer->micro_batch_done();
+            s.micro_batch_done();
           }
         }
         s.reducer->reduce();

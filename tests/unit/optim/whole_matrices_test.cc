@@ -213,6 +213,7 @@ struct Rank {
     reducer->begin_step(1);
     for (auto p = list.all().rbegin(); p != list.all().rend(); ++p) give_gradient(*p, number);
     reducer->micro_batch_done();
+    if (buckets->options().zero_stage >= 2) reducer->reduce_scatter();
     reducer->reduce();
     if (number == 1) state->rehearse_update();
     state->update({.lr = 0.1, .weight_decay = 0.01, .grad_norm = 1, .step = number});

@@ -150,8 +150,9 @@ struct Rank {
         state(lab.run(), buckets, optimizer),
         reducer(buckets, {.in_order = job.in_order, .overlap = job.overlap}),
         interpreter(lab.run(), model, list) {
-    interpreter.set_gradient_hooks(
-        {[this] { reducer.micro_batch_done(); }, [this] { reducer.reduce(); }});
+    interpreter.set_gradient_hooks({[this] { reducer.micro_batch_done(); },
+                                    [this] { reducer.reduce_scatter(); },
+                                    [this] { reducer.reduce(); }});
     interpreter.set_param_hooks({[this](int64_t stage) { buckets.gather_stage(stage); },
                                  [this](int64_t stage) { buckets.release_stage(stage); }});
   }
@@ -174,9 +175,9 @@ struct Rank {
     constexpr int64_t kRows = 24;
     int64_t rows = kRows / (job.ranks * job.micro_batches),
             base = groups.all->rank() * rows * job.micro_batches;
-    Schedule schedule = one_f_one_b({1, job.micro_batches});
-    if (job.stages)
-      schedule = with_sharding_actions(schedule, {.resident_stages = 1, .reduce_scatter = true});
+    Schedule schedule = with_sharding_actions(
+        one_f_one_b({1, job.micro_batches}),
+        {.resident_stages = job.stages ? 1 : 0, .reduce_scatter = job.zero_stage >= 2});
     const Program& program = schedule[0];
     reducer.begin_step(job.micro_batches);
     auto input_of = [&](int64_t m) { return input(base + m * rows, rows); };

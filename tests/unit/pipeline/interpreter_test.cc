@@ -214,7 +214,8 @@ TEST_CASE("interpreter: a bug is told with the action it happened in, a user's e
 TEST_CASE("interpreter: Gather, Release and Scatter call their hooks where the program has them") {
   Trial trial, plain;
   std::vector<std::string> calls;
-  trial.interpreter.set_gradient_hooks({[&] { calls.push_back("scatter"); },
+  trial.interpreter.set_gradient_hooks({[&] { calls.push_back("done"); },
+                                        [&] { calls.push_back("scatter"); },
                                         [&] {
                                           calls.push_back("reduce");
                                           trial.list.settle_gradients(trial.lab.run());
@@ -226,7 +227,8 @@ TEST_CASE("interpreter: Gather, Release and Scatter call their hooks where the p
   auto program = [](const char* text) { return parse_schedule(text, "test")[0]; };
   trial.interpreter.run(program("0Gather 0F0 0B0 0Scatter0 0F1 0B1 0Release 0Scatter1 0R"),
                         input_of, Trial::targets(), 1);
-  CHECK(calls == std::vector<std::string>{"gather 0", "scatter", "release 0", "scatter", "reduce"});
+  CHECK(calls == std::vector<std::string>{"gather 0", "done", "scatter", "done", "release 0",
+                                          "scatter", "reduce"});
   plain.run(3);
   CHECK(trial.gradients() == plain.gradients());
   CHECK_THROWS_WITH_AS(

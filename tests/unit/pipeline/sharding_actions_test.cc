@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "mtrain/base/error.h"
+#include "mtrain/pipeline/forward_only.h"
 #include "mtrain/pipeline/lower.h"
 #include "mtrain/pipeline/picture.h"
 #include "mtrain/pipeline/schedule_text.h"
@@ -104,7 +105,7 @@ TEST_CASE("sharding actions: gathers take time and memory, less time where they 
   CHECK(run(2).peak == std::vector<double>{20});
   CHECK(run(3).peak == std::vector<double>{30});
   CHECK(run(2).busy == std::vector<double>{9});
-  costs.overlap_collectives = false;
+  costs.overlap_gathers = false;
   CHECK(run(2).makespan == 13);
 }
 
@@ -113,8 +114,52 @@ TEST_CASE("sharding actions: reduce-scatters run one after another and overlap w
   costs.all.scatter = 4;
   Schedule made = with_sharding_actions(one_f_one_b({1, 2}), {.reduce_scatter = true});
   CHECK(simulate(made, {1, 2}, costs).makespan == 11);
-  costs.overlap_collectives = false;
+  costs.overlap_scatters = false;
   CHECK(simulate(made, {1, 2}, costs).makespan == 14);
+}
+
+TEST_CASE("sharding actions: without Gather, forward and backward contain the gathers of blocks") {
+  Costs costs;
+  costs.all = {.activation = 0, .kept = 0, .block_gathers = 2, .block_params = 3};
+  auto run = [&] { return simulate(schedule("0F0 0B0 0R"), {1, 1}, costs); };
+  Simulated hidden = run();  // F takes 1 and waits for 2; B and W take 2
+  CHECK(hidden.makespan == 4);
+  CHECK(hidden.busy == std::vector<double>{3});
+  CHECK(hidden.bubble == 0.25);
+  CHECK(hidden.peak == std::vector<double>{3});
+  costs.overlap_gathers = false;
+  CHECK(run().makespan == 7);
+  costs.all.weights = 10;  // W needs no parameters
+  CHECK(simulate(schedule("0F0 0B0 0W0 0R"), {1, 1}, costs).makespan == 3 + 3 + 10);
+}
+
+TEST_CASE("exchanges of tokens take time, but for what two overlapped actions hide of each other") {
+  Costs costs;
+  auto makespan = [&](const char* text) {
+    Simulated run = simulate(schedule(text), {1, 2}, costs);
+    CHECK(join(run.faults, "\n") == "");
+    CHECK(run.busy == std::vector<double>{6});
+    return run.makespan;
+  };
+  const char *apart = "0F0 0F1 0B0 0B1 0R", *overlapped = "0F0 0F1+ 0B0 0B1 0R";
+  CHECK(makespan(apart) == 6);
+  CHECK(makespan(overlapped) == 6);
+  costs.all.exchange = 1;
+  CHECK(makespan(apart) == 10);
+  CHECK(makespan(overlapped) == 2 + 3 + 3);
+  costs.all.exchange = 4;  // more than there is to compute meanwhile
+  CHECK(makespan(apart) == 22);
+  CHECK(makespan(overlapped) == 5 + 8 + 6);
+}
+
+TEST_CASE("sharding actions: the program of an evaluation gathers stages, too") {
+  Schedule made = with_sharding_actions(forward_only(StageMap::looping(2, 2), 2),
+                                        {.resident_stages = 1, .reduce_scatter = true});
+  CHECK(to_text(made) ==
+        "0Gather 0F0 0SendX0 0F1 0Release 0SendX1 2RecvX0 2Gather 2F0 2SendX0 2RecvX1 2F1 2Release "
+        "2SendX1\n"
+        "1RecvX0 1Gather 1F0 1SendX0 1RecvX1 1F1 1Release 1SendX1 3RecvX0 3Gather 3F0 3RecvX1 3F1 "
+        "3Release\n");
 }
 
 TEST_CASE("sharding actions: faults are reported") {

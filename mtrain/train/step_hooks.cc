@@ -1,0 +1,13 @@
+#include "mtrain/train/step_hooks.h"
+
+namespace mtrain {
+
+void set_step_hooks(Interpreter& interpreter, ParamBuckets& buckets, GradReducer& reducer) {
+  interpreter.set_gradient_hooks({[&reducer] { reducer.micro_batch_done(); },
+                                  [&reducer] { reducer.reduce_scatter(); },
+                                  [&reducer] { reducer.reduce(); }});
+  interpreter.set_param_hooks({[&buckets](int64_t stage) { buckets.gather_stage(stage); },
+                               [&buckets](int64_t stage) { buckets.release_stage(stage); }});
+}
+
+}  // namespace mtrain
