@@ -4,13 +4,17 @@
 #include <iterator>
 #include <limits>
 
+#include "mtrain/dist/kept_pieces.h"
+
 namespace mtrain {
 
-BlockPlan block_plan(const Settings& s) {
+BlockPlan block_plan(const Settings& s, const ParallelContext* parallel) {
   BlockPlan plan{.full = s.model.recompute == "full",
                  .first_only = s.model.recompute_method == "block",
                  .group = s.model.recompute_layers,
                  .offloaded = s.offload.layers};
+  if (s.model.recompute_distribute && parallel && cutting(parallel->tp))
+    plan.keep_input = keep_in_pieces(*parallel->tp);
   if (s.model.recompute != "selective") return plan;
   for (const std::string& part : s.model.recompute_modules)
     for (size_t i = 0; i < std::size(kRecomputeParts); ++i)

@@ -54,8 +54,10 @@ void add_ways(RankLayout layout, bool experts, std::vector<RankLayout>& out) {
         for (const auto& timetable : timetables)
           for (const auto& way : ways)
             for (int64_t z = 0; z <= zero; ++z)
-              for (const char* recompute : {"none", "selective", "full"}) {
+              for (const char* recompute : {"none", "selective", "full", "distributed"}) {
                 if (sp && layout.tp == 1) continue;
+                if (recompute == std::string_view("distributed") && (sp || layout.tp == 1))
+                  continue;
                 layout.ep = ep, layout.etp = etp, layout.sp = sp, layout.zero = z;
                 layout.schedule = timetable.schedule, layout.vp = timetable.vp;
                 layout.cp_comm = way, layout.recompute = recompute;
@@ -181,7 +183,10 @@ std::vector<std::string> overrides(const RankLayout& l) {
   if (l.schedule != "1f1b") out.push_back(cat("dist.schedule=", l.schedule));
   if (l.cp_comm != "p2p") out.push_back(cat("dist.cp_comm=['", l.cp_comm, "']"));
   if (l.cp_comm == "a2a+p2p") out.push_back(cat("dist.cp_hierarchy=[2,", l.cp / 2, "]"));
-  if (l.recompute != "none") out.push_back(cat("model.recompute=", l.recompute));
+  const bool distributed = l.recompute == "distributed";
+  if (distributed) out.emplace_back("model.recompute_distribute=true");
+  if (l.recompute != "none")
+    out.push_back(cat("model.recompute=", distributed ? "full" : l.recompute));
   return out;
 }
 

@@ -30,10 +30,8 @@ void bind_recompute(ModelSection& s, Fields& f) {
       .needs("multi-head latent attention", {"mla_up_proj"})
       .resume(safe);
   f("recompute_distribute", s.recompute_distribute,
-    "full: the kept inputs of blocks are split over tensor-parallel ranks")
-      .needs(
-          "kept inputs that are gathered again over tensor-parallel ranks (dist.sp=true keeps them "
-          "split, and more)")
+    "full: each tensor-parallel rank keeps a part of the inputs of blocks; backward all-gathers "
+    "them (dist.sp shards them already, and more)")
       .resume(safe)
       .renamed_from({"distribute_saved_activations"});
 }
