@@ -26,10 +26,9 @@ void RouterSettings::bind(Fields& f) {
       .max(kLargestDimension)
       .renamed_from({"moe_router_group_topk", "topk_group"});
   f("balancing", balancing, "what keeps experts equally busy")
-      .one_of(
-          {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile_balancing", "none"})
+      .one_of({"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"})
       .renamed_from({"moe_router_load_balancing_type"})
-      .needs("sinkhorn and quantile balancing", {"sinkhorn", "quantile_balancing"});
+      .needs("sinkhorn balancing", {"sinkhorn"});
   f("aux_loss_coeff", aux_loss_coeff, "weight of each balancing loss")
       .min(0)
       .renamed_from({"moe_aux_loss_coeff", "router_aux_loss_coef"});
@@ -51,9 +50,6 @@ void RouterSettings::bind(Fields& f) {
       .exclusive_max(1)
       .renamed_from({"moe_input_jitter_eps", "router_jitter_noise"})
       .needs("jitter of the router's input");
-  f("force_balance", force_balance, "tokens go to random experts: for measuring speed")
-      .renamed_from({"moe_router_force_load_balancing"})
-      .needs("random routing");
 }
 
 void MoeSettings::bind(Fields& f) {
@@ -120,20 +116,11 @@ void MoeSettings::bind_dispatch(Fields& f) {
   f("drop_policy", drop_policy, "which tokens are too many: those of least score, or the last ones")
       .one_of({"probs", "position"})
       .renamed_from({"moe_token_drop_policy"});
-  f("rank_capacity_factor", rank_capacity_factor,
-    "the same limit for all experts of a rank; null: none")
-      .exclusive_min(0)
-      .renamed_from({"moe_expert_rank_capacity_factor"})
-      .needs("capacities of ranks");
   f("dispatcher", dispatcher, "how tokens reach their experts' ranks")
-      .one_of({"allgather", "alltoall", "flex"})
+      .one_of({"allgather", "alltoall"})
       .resume(safe)
       .renamed_from({"moe_token_dispatcher_type"})
-      .needs("dispatchers other than alltoall", {"allgather", "flex"});
-  f("dispatcher_backend", dispatcher_backend, "flex: by which library")
-      .one_of({"deepep", "hybridep", "ncclep"})
-      .resume(safe)
-      .renamed_from({"moe_flex_dispatcher_backend"});
+      .needs("dispatchers other than alltoall", {"allgather"});
   f("dispatch_dtype", dispatch_dtype, "type in which tokens travel")
       .one_of({"bf16", "mxfp8"})
       .needs("tokens that travel in mxfp8", {"mxfp8"});
@@ -143,10 +130,6 @@ void MoeSettings::bind_dispatch(Fields& f) {
   f("permute_fusion", permute_fusion, "one kernel sorts tokens by expert")
       .resume(safe)
       .renamed_from({"moe_permute_fusion"});
-  f("quantization_padding", quantization_padding,
-    "the router fills experts up to what FP8 products ask for")
-      .renamed_from({"moe_router_padding_for_quantization"})
-      .needs("experts filled up with rows");
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
 #include "mtrain/train/model_input.h"
+#include "mtrain/train/model_options.h"
 #include "mtrain/train/session.h"
 
 namespace mtrain {
@@ -67,7 +68,7 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   OptimizerState state(run, buckets, *optimizer);
   Interpreter interpreter(run, session.place(), session.parameters);
   if (pipeline_rank > 0) interpreter.expect(stream.shape, stream.dtype);
-  GradReducer reducer(buckets, {.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
+  GradReducer reducer(buckets, reduce_options(s));
   interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
   interpreter.set_param_hooks({[&](int64_t stage) { buckets.gather_stage(stage); },
                                [&](int64_t stage) { buckets.release_stage(stage); }});

@@ -22,6 +22,14 @@ BlockPlan block_plan(const Settings& s, const ParallelContext* parallel) {
   return plan;
 }
 
+ReduceOptions reduce_options(const Settings& s) {
+  ReduceOptions options{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce};
+  if (s.ddp.grads_dtype == "bf16")
+    options.wire = s.ddp.accumulate_dtype == "bf16" ? GradientWire::bf16_sum_bf16
+                                                    : GradientWire::bf16_sum_fp32;
+  return options;
+}
+
 namespace {
 
 QuantRule quant_rule(const MixedPrecisionSection& p) {

@@ -18,6 +18,7 @@
 #include "mtrain/recipe/make_saved_config.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/train/model_input.h"
+#include "mtrain/train/model_options.h"
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/vocabulary_fit.h"
 
@@ -153,8 +154,7 @@ void Trainer::build() {
   buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_));
   optimizer_state_.emplace(*session_.run, *buckets_, *optimizer_);
   interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
-  reducer_.emplace(*buckets_,
-                   ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
+  reducer_.emplace(*buckets_, reduce_options(s));
   interpreter_->set_gradient_hooks(
       {[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce(); }});
   interpreter_->set_param_hooks({[this](int64_t stage) { buckets_->gather_stage(stage); },

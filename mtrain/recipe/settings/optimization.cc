@@ -129,10 +129,6 @@ void MixedPrecisionSection::bind(Fields& f) {
       .one_of({"fp32", "bf16"})
       .needs(small)
       .renamed_from({"main_grads_dtype"});
-  f("residual_dtype", residual_dtype, "type of the residual stream; compute: as dtype says")
-      .one_of({"compute", "fp32"})
-      .needs("a residual stream of its own type")
-      .renamed_from({"fp32_residual_connection"});
   f("tf32", tf32,
     "fp32: products on a GPU may round their operands to 10 bits of fraction (TF32), which is "
     "several times as fast")
@@ -204,10 +200,6 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
       .min(0)
       .max(kLargestDimension)
       .renamed_from({"num_layers_at_end_in_bf16"});
-  f("reuse_grad_buffer", reuse_grad_buffer, "mxfp8: gathered parameters use the gradient's memory")
-      .needs("parameters in the gradient's memory")
-      .resume(safe)
-      .renamed_from({"reuse_grad_buf_for_mxfp8_param_ag"});
   f("fp4", fp4, "FP4 type of the products of linear layers").one_of({"none", "nvfp4"});
   f("fp4_stochastic_rounding", fp4_stochastic_rounding,
     "FP4: gradients are rounded up or down by chance, so that small ones count on average");

@@ -4,11 +4,6 @@ namespace mtrain {
 
 using enum ResumeClass;
 
-namespace {
-constexpr const char *kSharded = "this variant of sharded data parallelism",
-                     *kData = "this variant of the gradient reduction";
-}  // namespace
-
 void DistSection::bind(Fields& f) {
   bind_ranks(f);
   bind_pipeline(f);
@@ -157,12 +152,6 @@ void DistSection::bind_context(Fields& f) {
       .unit("tokens")
       .resume(safe)
       .renamed_from({"max_seqlen_per_dp_cp_rank"});
-  f("eval_cp", eval_cp, "context-parallel ranks in evaluation; 0: cp")
-      .min(0)
-      .max(kLargestDimension)
-      .needs("another number of context-parallel ranks in evaluation")
-      .resume(safe)
-      .renamed_from({"eval_context_parallel_size"});
 }
 
 void DistSection::bind_data_parallel(Fields& f) {
@@ -196,37 +185,30 @@ void DdpSection::bind(Fields& f) {
       .resume(safe);
   f("overlap_param_gather", overlap_param_gather, "gather parameters while forward already runs")
       .resume(safe);
-  f("align_param_gather", align_param_gather, "all pipeline stages gather at the same time")
-      .needs(kSharded)
-      .resume(safe);
   f("bucket_size", bucket_size,
     "parameters whose gradients travel together; 0: chosen by the number of ranks")
       .min(0)
       .unit("parameters")
       .resume(safe);
-  f("pad_buckets", pad_buckets, "pad buckets to the sizes at which the network is fastest")
-      .needs(kData)
+  f("pad_buckets", pad_buckets,
+    "pad buckets to multiples of 65536 elements, at whose sizes NCCL is fastest")
       .resume(safe)
       .renamed_from({"pad_buckets_for_high_nccl_busbw"});
-  f("average_in_collective", average_in_collective, "the reduction divides by the number of ranks")
-      .needs(kData);
-  f("grads_dtype", grads_dtype, "type in which gradients travel")
+  f("grads_dtype", grads_dtype,
+    "type in which data-parallel ranks send each other gradients; they add up in fp32 in memory")
       .one_of({"fp32", "bf16"})
-      .needs(kData)
       .renamed_from({"grad_reduce_in_fp32"});
-  f("accumulate_dtype", accumulate_dtype, "type in which a reduction of bf16 gradients adds up")
+  f("accumulate_dtype", accumulate_dtype,
+    "grads_dtype=bf16; fp32: ranks exchange parts and sum them in fp32; bf16: the communicator "
+    "sums, "
+    "and rounds to bf16")
       .one_of({"fp32", "bf16"})
-      .needs(kData)
       .renamed_from({"reduce_scatter_with_fp32_accumulation"});
   f("registered_buffers", registered_buffers,
     "gradients and values that stay in memory and go from rank to rank are in memory of NCCL that "
     "is registered with it")
       .resume(safe)
       .renamed_from({"nccl_ub"});
-  f("double_buffer", double_buffer, "zero 3: gathered parameters have two fixed buffers")
-      .needs(kSharded)
-      .resume(safe)
-      .renamed_from({"fsdp_double_buffer"});
 }
 
 void CommOverlapSection::bind(Fields& f) {
@@ -243,8 +225,6 @@ void CommOverlapSection::bind(Fields& f) {
   overlap("batch_p2p", batch_p2p,
           "without p2p: transfers of a stage that follow each other are begun together",
           {"batch_p2p_comm"});
-  overlap("warmup_flush", warmup_flush, "p2p also in warmup and flush: part of p2p here",
-          {"overlap_p2p_comm_warmup_flush"});
   overlap("moe", moe,
           "exchange of tokens between experts behind another micro-batch: forward and backward "
           "side by side",
@@ -253,9 +233,6 @@ void CommOverlapSection::bind(Fields& f) {
       "delay_wgrad", delay_wgrad,
       "pipelines: weight gradients are computed when the gradient of a stage's input is on its way",
       {"delay_wgrad_compute"});
-  overlap("early_attn_release", early_attn_release,
-          "free attention's memory before the exchange: always so here",
-          {"ep_overlap_early_attn_memory_release"});
   overlap("dispatch_wgrad", dispatch_wgrad,
           "backward of the exchange behind the experts' weight gradients",
           {"overlap_dispatch_backward_with_experts_wgrad"});

@@ -23,16 +23,10 @@ void OffloadSection::bind(Fields& f) {
 void CudaGraphSection::bind(Fields& f) {
   f("type", type,
     "full_iteration: what a step gives the GPU is recorded and launched as graphs, with the same "
-    "bits; local, parts of blocks: "
-    "refused, for full_iteration records them too")
-      .one_of({"none", "local", "full_iteration"})
+    "bits")
+      .one_of({"none", "full_iteration"})
       .resume(safe)
       .renamed_from({"cuda_graph_impl"});
-  f("modules", modules,
-    "parts of blocks to record by themselves: refused, for full_iteration records them too")
-      .one_of({"attn", "mlp", "moe", "moe_router", "moe_preprocess"})
-      .resume(safe)
-      .renamed_from({"cuda_graph_modules"});
   f("warmup_steps", warmup_steps,
     "steps before the first that is recorded, in which libraries choose and memory settles")
       .min(0)
