@@ -21,7 +21,7 @@ class GradientSum {
  public:
   GradientSum() = default;  // finished already
   GradientSum(Pending pending, std::function<void()> after)
-      : pending_(std::move(pending)), after_(std::move(after)) {}
+      : after_(std::move(after)), pending_(std::move(pending)) {}
   /// Makes what progress it can without blocking.
   void progress() { (void)pending_.done(); }
   /// Returns once the result is there. May be collective: all ranks wait in the same order.
@@ -30,8 +30,8 @@ class GradientSum {
   void abandon();
 
  private:
-  Pending pending_;
-  std::function<void()> after_;  // from the message to the gradients
+  std::function<void()> after_;  // from the message, which it owns, to the gradients
+  Pending pending_;              // last: finished or dropped before its message is freed
 };
 
 class GradientMessages {

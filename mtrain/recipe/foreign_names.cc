@@ -357,7 +357,7 @@ constexpr ForeignName kNames[] = {
     {"warmup_flush", "Megatron-LM", "comm_overlap.p2p", "it applies to all phases"},
     {"ep_overlap_early_attn_memory_release", "Megatron-LM", "", "backward frees what an op kept as soon as the op has run"},
     {"early_attn_release", "Megatron-LM", "", "backward frees what an op kept as soon as the op has run"},
-    {"eval_context_parallel_size", "Megatron-LM", "", "evaluation has the ranks of training; `mtrain eval RUN dist.cp=N` evaluates a run with others"},
+    {"eval_context_parallel_size", "Megatron-LM", "", "evaluation has the ranks of training; `mtrain eval --from RUN dist.cp=N` evaluates a run with others"},
     {"nproc_per_node", "torchrun", "dist.nproc", "ranks of all machines together"},
     {"num_processes", "accelerate", "dist.nproc", ""},
     {"world_size", "torchrun", "dist.nproc", ""},
