@@ -120,6 +120,12 @@ MT_API Tensor offload_end(const Tensor& y);
 /// arXiv:1604.06174). The result is bit-identical, since every op and random draw is a function of
 /// its arguments.
 MT_API Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x);
+/// Stores `x` between forward and backward. The function that it returns is called once, in
+/// backward, and returns a tensor with the same values.
+using KeepInput = std::function<std::function<Tensor()>(const Tensor& x)>;
+/// The same, and `keep` says how x is stored; empty: as it is.
+MT_API Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x,
+                        const KeepInput& keep);
 /// The same with two inputs; the second one may be undefined.
 MT_API Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, const Tensor& a,
                         const Tensor& b);

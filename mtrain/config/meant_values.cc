@@ -44,6 +44,7 @@ constexpr ForeignChoice kForeignChoices[] = {
     // devices and communication
     {"gpu", "cuda", "Lightning"}, {"cuda0", "cuda", "PyTorch"}, {"gloo", "tcp", "PyTorch"},
     // pipelines, recomputation, switches that are choices here
+    {"flex", "alltoall", "Megatron-LM"}, {"local", "full_iteration", "Megatron-LM"},
     {"onefoneb", "1f1b", "DeepSpeed"}, {"interleaved1f1b", "interleaved", "PyTorch"}, {"zbvzerobubble", "zb_v", "PyTorch"},
     {"true", "full", ""}, {"true", "hybrid", ""}, {"true", "offline", ""},
     {"true", "auto", ""}, {"true", "trace", ""}, {"true", "full_iteration", ""},

@@ -178,6 +178,7 @@ ShardingOptions sharding_options(const Settings& s, const RankMesh& mesh) {
           .zero_stage = static_cast<int>(s.dist.zero),
           .outer_zero = s.dist.outer_zero > 0,
           .bucket_size = s.ddp.bucket_size,
+          .pad_buckets = s.ddp.pad_buckets,
           .overlap_gather = s.ddp.overlap_param_gather,
           .registered = s.ddp.registered_buffers,
           .codes = s.mixed_precision.fp8_params};

@@ -17,7 +17,7 @@ Tensor run_group(const BlockPlan& plan, int64_t begin, int64_t end, bool again, 
     return y;
   };
   if (offload) x = offload_begin(x);
-  x = again ? recompute(all, x) : all(x);
+  x = again ? recompute(all, x, plan.keep_input) : all(x);
   if (offload) x = offload_end(x);
   return plan.leave ? plan.leave(begin, end, x) : x;
 }

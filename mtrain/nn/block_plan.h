@@ -20,6 +20,7 @@ struct MT_API BlockPlan {
   bool full = false;        // blocks are computed again from their inputs: in groups of `group`, or
   bool first_only = false;  // only the first `group` blocks of a stage, one by one
   int64_t group = 1;
+  KeepInput keep_input = {};  // how the inputs of those blocks are kept; empty: as they are
   std::vector<RecomputePart> parts;
   int64_t offloaded =
       0;  // the first so many blocks of a stage keep their activations in host memory

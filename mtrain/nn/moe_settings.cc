@@ -27,10 +27,9 @@ void RouterSettings::bind(Fields& f) {
       .max(kLargestDimension)
       .renamed_from({"moe_router_group_topk", "topk_group"});
   f("balancing", balancing, "load-balancing methods")
-      .one_of(
-          {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "quantile_balancing", "none"})
+      .one_of({"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"})
       .renamed_from({"moe_router_load_balancing_type"})
-      .needs("sinkhorn and quantile balancing", {"sinkhorn", "quantile_balancing"});
+      .needs("sinkhorn balancing", {"sinkhorn"});
   f("aux_loss_coeff", aux_loss_coeff, "coefficient of each balancing loss")
       .min(0)
       .renamed_from({"moe_aux_loss_coeff", "router_aux_loss_coef"});
@@ -54,9 +53,6 @@ void RouterSettings::bind(Fields& f) {
       .exclusive_max(1)
       .renamed_from({"moe_input_jitter_eps", "router_jitter_noise"})
       .needs("router input jitter");
-  f("force_balance", force_balance, "route tokens to random experts, for speed measurements")
-      .renamed_from({"moe_router_force_load_balancing"})
-      .needs("random routing");
 }
 
 void MoeSettings::bind(Fields& f) {
@@ -126,20 +122,11 @@ void MoeSettings::bind_dispatch(Fields& f) {
     "ones")
       .one_of({"probs", "position"})
       .renamed_from({"moe_token_drop_policy"});
-  f("rank_capacity_factor", rank_capacity_factor,
-    "capacity factor of all experts of a rank together; null: no limit")
-      .exclusive_min(0)
-      .renamed_from({"moe_expert_rank_capacity_factor"})
-      .needs("capacity limits per rank");
   f("dispatcher", dispatcher, "how tokens are sent to the ranks of their experts")
-      .one_of({"allgather", "alltoall", "flex"})
+      .one_of({"allgather", "alltoall"})
       .resume(safe)
       .renamed_from({"moe_token_dispatcher_type"})
-      .needs("dispatchers other than alltoall", {"allgather", "flex"});
-  f("dispatcher_backend", dispatcher_backend, "dispatcher=flex: the library to use")
-      .one_of({"deepep", "hybridep", "ncclep"})
-      .resume(safe)
-      .renamed_from({"moe_flex_dispatcher_backend"});
+      .needs("dispatchers other than alltoall", {"allgather"});
   f("dispatch_dtype", dispatch_dtype, "data type in which tokens are sent")
       .one_of({"bf16", "mxfp8"})
       .needs("dispatch in mxfp8", {"mxfp8"});
@@ -149,10 +136,6 @@ void MoeSettings::bind_dispatch(Fields& f) {
   f("permute_fusion", permute_fusion, "sort tokens by expert in one fused kernel")
       .resume(safe)
       .renamed_from({"moe_permute_fusion"});
-  f("quantization_padding", quantization_padding,
-    "pad the tokens of each expert to the multiple that FP8 products require")
-      .renamed_from({"moe_router_padding_for_quantization"})
-      .needs("padding of experts to multiples");
 }
 
 namespace {

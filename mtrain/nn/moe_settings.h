@@ -13,7 +13,7 @@ namespace mtrain {
 
 struct MT_API RouterSettings {
   std::string score = "softmax", dtype = "fp32";
-  bool pre_softmax = false, bias = false, force_balance = false;
+  bool pre_softmax = false, bias = false;
   double scaling = 1, bias_update_rate = 1e-3, z_loss_coeff = 0, jitter = 0;
   int64_t groups = 0, group_top_k = 0;
   std::vector<std::string> balancing = {"aux_loss"};
@@ -24,12 +24,10 @@ struct MT_API RouterSettings {
 struct MT_API MoeSettings {
   int64_t experts = 8, top_k = 2, ffn_hidden_size = 0, shared_ffn_hidden_size = 0, latent_size = 0;
   int64_t first_dense_layers = 0, layer_freq = 1;
-  bool shared_gate = false, shared_overlap = false, pad_to_capacity = false,
-       quantization_padding = false;
+  bool shared_gate = false, shared_overlap = false, pad_to_capacity = false;
   bool grouped_gemm = true, permute_fusion = true;
-  std::optional<double> capacity_factor, rank_capacity_factor, activation_clamp;
-  std::string drop_policy = "probs", dispatcher = "alltoall", dispatcher_backend = "deepep",
-              dispatch_dtype = "bf16";
+  std::optional<double> capacity_factor, activation_clamp;
+  std::string drop_policy = "probs", dispatcher = "alltoall", dispatch_dtype = "bf16";
   RouterSettings router;
   void bind(Fields& f);
   /// For a block whose plain MLP would be `ffn` wide. Throws Error(config) for what contradicts

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <numeric>
 
 namespace mtrain {
 namespace {
@@ -9,13 +10,14 @@ namespace {
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // Places parameters one after the other.
-void pack(BucketPlan& bucket, int shards) {
+void pack(BucketPlan& bucket, int shards, bool pad) {
   int64_t at = 0;
   for (BucketItem& item : bucket.items) {
     item.begin = at;
     at = round_up(item.end(), kBucketAlignment);
   }
-  bucket.size = round_up(std::max<int64_t>(at, 1), shards * kBucketAlignment);
+  const int64_t shares = shards * kBucketAlignment;
+  bucket.size = round_up(std::max<int64_t>(at, 1), pad ? std::lcm(shares, kBucketPadding) : shares);
 }
 
 int number_units(std::deque<Parameter>& parameters, std::vector<int>& unit_of) {
@@ -85,7 +87,7 @@ void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_o
     buckets.back().items.push_back({&p, 0});
     filled += p.numel();
   }
-  for (size_t b = first; b < buckets.size(); ++b) pack(buckets[b], shards);
+  for (size_t b = first; b < buckets.size(); ++b) pack(buckets[b], shards, rules.pad);
 }
 
 }  // namespace

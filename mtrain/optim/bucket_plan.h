@@ -13,6 +13,9 @@ namespace mtrain {
 /// Parameters and shards begin at multiples of as many elements: whole cache lines, of codes half
 /// of one.
 inline constexpr int64_t kBucketAlignment = 32;
+/// With padding, a bucket is a multiple of so many elements: messages of such sizes keep NCCL at
+/// its full bandwidth (Megatron-LM, megatron/core/distributed/param_and_grad_buffer.py).
+inline constexpr int64_t kBucketPadding = 65536;
 
 struct BucketItem {
   Parameter* parameter;
@@ -42,6 +45,7 @@ struct BucketRules {
   int64_t bucket_size =
       0;  // a bucket closes when it has as many elements; 0: default_bucket_size()
   int dense_shards = 1, expert_shards = 1;
+  bool pad = false;  // to a multiple of kBucketPadding
 };
 
 /// max(40,000,000, 1,000,000 * ranks): with more ranks, larger messages keep the network busy

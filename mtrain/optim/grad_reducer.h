@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "mtrain/optim/gradient_messages.h"
 #include "mtrain/optim/param_buckets.h"
 
 namespace mtrain {
@@ -21,6 +22,7 @@ class ReduceStrategy;
 
 struct ReduceOptions {
   bool in_order = false, overlap = false;  // overlap has no effect with in_order
+  GradientWire wire = GradientWire::fp32;  // with in_order fp32 alone
 };
 
 class MT_API GradReducer final : public LeafWatch {

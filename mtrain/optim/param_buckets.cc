@@ -54,7 +54,8 @@ ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOption
   auto plans = plan_buckets(parameters.all(), {.zero_stage = options.zero_stage,
                                                .bucket_size = options.bucket_size,
                                                .dense_shards = cuts(options_.dense, options_),
-                                               .expert_shards = cuts(options_.expert, options_)});
+                                               .expert_shards = cuts(options_.expert, options_),
+                                               .pad = options.pad_buckets});
   for (BucketPlan& plan : plans) {
     const ReplicaGroup& group = plan.expert ? options_.expert : options_.dense;
     ParamBucket& bucket = buckets_.emplace_back();

@@ -36,6 +36,7 @@ struct ShardingOptions {
   int zero_stage = 0;
   bool outer_zero = false;      // zero 3: copies share the optimizer state as well
   int64_t bucket_size = 0;      // elements; 0: default_bucket_size()
+  bool pad_buckets = false;     // to multiples of kBucketPadding elements
   bool overlap_gather = false;  // values are waited for where they are used; zero 3: the next
                                 // block's come while one is computed
   bool registered =

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "mtrain/optim/gradient_messages.h"
 #include "mtrain/optim/reduce_strategy.h"
 
 namespace mtrain {
@@ -38,13 +39,13 @@ class BucketGradients {
     if (std::exchange(complete_[item], 1)) return false;
     return --missing_ == 0;
   }
-  void start(Pending reduction) {
+  void start(GradientSum reduction) {
     move_to(GradState::reducing);
     pending_ = std::move(reduction);
   }
   /// Lets a reduction continue that needs this thread.
   void progress() {
-    if (state_ == GradState::reducing) pending_.done();
+    if (state_ == GradState::reducing) pending_.progress();
   }
   void wait() {
     pending_.wait();
@@ -57,7 +58,7 @@ class BucketGradients {
   }
   /// For a new step, from any state: the step before may have failed.
   void restart() {
-    pending_.wait();
+    pending_.abandon();
     *this = BucketGradients(complete_.size());
   }
 
@@ -78,12 +79,12 @@ class BucketGradients {
   GradState state_ = GradState::empty;
   std::vector<char> complete_;  // by item
   size_t missing_;              // items that are not complete
-  Pending pending_;             // of `reducing`
+  GradientSum pending_;         // of `reducing`
 };
 
 class BucketReduction final : public ReduceStrategy {
  public:
-  BucketReduction(ParamBuckets& buckets, bool overlap);
+  BucketReduction(ParamBuckets& buckets, const ReduceOptions& options);
 
   void begin_step(int64_t backwards) override;
   void before_gradient(int64_t leaf) override;
@@ -104,6 +105,7 @@ class BucketReduction final : public ReduceStrategy {
 
   ParamBuckets& buckets_;
   Run& run_;
+  const GradientMessages messages_;
   const bool overlap_;
   const bool sharded_;                  // ZeRO 2 and 3, of all buckets in `order_`
   std::vector<BucketGradients> grads_;  // by bucket
@@ -117,10 +119,11 @@ class BucketReduction final : public ReduceStrategy {
 
 // Dense and expert buckets are in one order, the last parameters first: two groups of ranks that
 // started them in different orders would wait for each other forever.
-BucketReduction::BucketReduction(ParamBuckets& buckets, bool overlap)
+BucketReduction::BucketReduction(ParamBuckets& buckets, const ReduceOptions& options)
     : buckets_(buckets),
       run_(buckets.run()),
-      overlap_(overlap),
+      messages_(run_, options.wire),
+      overlap_(options.overlap),
       sharded_(buckets.options().zero_stage >= 2),
       shard_filled_(buckets.buckets().size()) {
   auto& all = buckets.buckets();
@@ -179,9 +182,9 @@ void BucketReduction::start_complete() {
 void BucketReduction::start(size_t b) {
   ParamBucket& of = bucket(b);
   zero_unwritten(run_, of);
-  grads_[b].start(of.plan.zero_stage == 0
-                      ? of.group.all->start_all_reduce(of.grads)
-                      : of.group.sharers().start_reduce_scatter(of.grads, of.shard_of_grads()));
+  grads_[b].start(of.plan.zero_stage == 0 ? messages_.start_all_reduce(*of.group.all, of.grads)
+                                          : messages_.start_reduce_scatter(
+                                                of.group.sharers(), of.grads, of.shard_of_grads()));
 }
 
 void BucketReduction::finish(size_t b) {
@@ -196,9 +199,11 @@ void BucketReduction::finish_outer(ParamBucket& of) {
   if (of.group.copies() == 1) return;
   Tensor shard = of.shard_of_grads();
   if (of.own_end - of.own_begin == shard.numel())
-    of.group.outer->all_reduce(shard);
+    messages_.start_all_reduce(*of.group.outer, shard).wait();
   else
-    of.group.outer->reduce_scatter(shard, of.grads.slice(0, of.own_begin, of.own_end));
+    messages_
+        .start_reduce_scatter(*of.group.outer, shard, of.grads.slice(0, of.own_begin, of.own_end))
+        .wait();
 }
 
 void BucketReduction::add_to_shard(size_t b) {
@@ -249,8 +254,9 @@ void BucketReduction::reduce() {
 
 }  // namespace
 
-std::unique_ptr<ReduceStrategy> reduce_by_bucket(ParamBuckets& buckets, bool overlap) {
-  return std::make_unique<BucketReduction>(buckets, overlap);
+std::unique_ptr<ReduceStrategy> reduce_by_bucket(ParamBuckets& buckets,
+                                                 const ReduceOptions& options) {
+  return std::make_unique<BucketReduction>(buckets, options);
 }
 
 }  // namespace mtrain

@@ -3,7 +3,7 @@
 #pragma once
 #include <memory>
 
-#include "mtrain/optim/param_buckets.h"
+#include "mtrain/optim/grad_reducer.h"
 
 namespace mtrain {
 
@@ -21,7 +21,8 @@ class ReduceStrategy {
 };
 
 /// Bucket by bucket, after the last backward or (`overlap`) during it.
-std::unique_ptr<ReduceStrategy> reduce_by_bucket(ParamBuckets& buckets, bool overlap);
+std::unique_ptr<ReduceStrategy> reduce_by_bucket(ParamBuckets& buckets,
+                                                 const ReduceOptions& options);
 /// Micro-batch by micro-batch, in the order of the global batch. REQUIRES: ZeRO 0 or 1.
 std::unique_ptr<ReduceStrategy> reduce_in_order(ParamBuckets& buckets);
 

@@ -11,6 +11,7 @@
 #include "mtrain/optim/optimizer_state.h"
 #include "mtrain/pipeline/interpreter.h"
 #include "mtrain/train/model_input.h"
+#include "mtrain/train/model_options.h"
 #include "mtrain/train/session.h"
 #include "mtrain/train/step_hooks.h"
 
@@ -68,7 +69,7 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   OptimizerState state(run, buckets, *optimizer);
   Interpreter interpreter(run, session.place(), session.parameters);
   if (pipeline_rank > 0) interpreter.expect(stream.shape, stream.dtype);
-  GradReducer reducer(buckets, {.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
+  GradReducer reducer(buckets, reduce_options(s));
   set_step_hooks(interpreter, buckets, reducer);
   Program program = mesh.pipeline().rehearsal().program(pipeline_rank);
   ParallelContext parallel = mesh.parallel();

@@ -4,18 +4,30 @@
 #include <iterator>
 #include <limits>
 
+#include "mtrain/dist/kept_pieces.h"
+
 namespace mtrain {
 
-BlockPlan block_plan(const Settings& s) {
+BlockPlan block_plan(const Settings& s, const ParallelContext* parallel) {
   BlockPlan plan{.full = s.model.recompute == "full",
                  .first_only = s.model.recompute_method == "block",
                  .group = s.model.recompute_layers,
                  .offloaded = s.offload.layers};
+  if (s.model.recompute_distribute && parallel && cutting(parallel->tp))
+    plan.keep_input = keep_in_pieces(*parallel->tp);
   if (s.model.recompute != "selective") return plan;
   for (const std::string& part : s.model.recompute_modules)
     for (size_t i = 0; i < std::size(kRecomputeParts); ++i)
       if (part == kRecomputeParts[i]) plan.parts.push_back(static_cast<RecomputePart>(i));
   return plan;
+}
+
+ReduceOptions reduce_options(const Settings& s) {
+  ReduceOptions options{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce};
+  if (s.ddp.grads_dtype == "bf16")
+    options.wire = s.ddp.accumulate_dtype == "bf16" ? GradientWire::bf16_sum_bf16
+                                                    : GradientWire::bf16_sum_fp32;
+  return options;
 }
 
 namespace {

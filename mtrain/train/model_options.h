@@ -1,14 +1,19 @@
-// Converts the settings of a recipe to options of nn's layers: what is kept for backward, and which
-// products are quantized. Stateless functions; safe from any thread.
+// Converts the settings of a recipe to options of nn's layers and of the reduction of gradients.
+// Stateless functions; safe from any thread.
 #pragma once
 #include "mtrain/nn/block_plan.h"
+#include "mtrain/nn/parallel.h"
 #include "mtrain/nn/precision.h"
+#include "mtrain/optim/grad_reducer.h"
 #include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
 
-/// What the blocks recompute or offload: model.recompute* and offload.layers.
-BlockPlan block_plan(const Settings& settings);
+/// What the blocks recompute or offload: model.recompute* and offload.layers. `parallel` may be
+/// null; the plan refers to its axes.
+BlockPlan block_plan(const Settings& settings, const ParallelContext* parallel);
+/// How ranks sum gradients: ddp.in_order, overlap_grad_reduce, grads_dtype, accumulate_dtype.
+ReduceOptions reduce_options(const Settings& settings);
 /// Which products are in FP8 or FP4, and how: mixed_precision.*.
 PrecisionOptions precision_options(const Recipe& recipe);
 

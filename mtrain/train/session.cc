@@ -25,7 +25,10 @@ int threads_per_rank(const Settings& s, int ranks_here) {
 }  // namespace
 
 Session::Session(const Recipe& r, PluginHost& host, Options options)
-    : recipe(r), plugins(host), blocks(block_plan(r.settings)), precision(precision_options(r)) {
+    : recipe(r),
+      plugins(host),
+      blocks(block_plan(r.settings, options.parallel)),
+      precision(precision_options(r)) {
   const Settings& s = recipe.settings;
   Device where = open_backend(options);
   if (options.planning) {

@@ -18,6 +18,7 @@
 #include "mtrain/recipe/make_saved_config.h"
 #include "mtrain/recipe/resume.h"
 #include "mtrain/train/model_input.h"
+#include "mtrain/train/model_options.h"
 #include "mtrain/train/profiling.h"
 #include "mtrain/train/step_hooks.h"
 #include "mtrain/train/vocabulary_fit.h"
@@ -154,8 +155,7 @@ void Trainer::build() {
   buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_));
   optimizer_state_.emplace(*session_.run, *buckets_, *optimizer_);
   interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
-  reducer_.emplace(*buckets_,
-                   ReduceOptions{.in_order = s.ddp.in_order, .overlap = s.ddp.overlap_grad_reduce});
+  reducer_.emplace(*buckets_, reduce_options(s));
   set_step_hooks(*interpreter_, *buckets_, *reducer_);
   open_store();
   state_.seed = static_cast<uint64_t>(s.rng.seed);

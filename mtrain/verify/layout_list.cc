@@ -58,8 +58,10 @@ void add_ways(RankLayout layout, bool experts, std::vector<RankLayout>& out) {
         for (const auto& timetable : timetables)
           for (const auto& way : ways)
             for (const auto& sharding : shardings)
-              for (const char* recompute : {"none", "selective", "full"}) {
+              for (const char* recompute : {"none", "selective", "full", "distributed"}) {
                 if (sp && layout.tp == 1) continue;
+                if (recompute == std::string_view("distributed") && (sp || layout.tp == 1))
+                  continue;
                 layout.ep = ep, layout.etp = etp, layout.sp = sp;
                 layout.zero = sharding.zero, layout.resident = sharding.resident;
                 layout.schedule = timetable.schedule, layout.vp = timetable.vp;
@@ -188,7 +190,10 @@ std::vector<std::string> overrides(const RankLayout& l) {
   if (l.schedule != "1f1b") out.push_back(cat("dist.schedule=", l.schedule));
   if (l.cp_comm != "p2p") out.push_back(cat("dist.cp_comm=['", l.cp_comm, "']"));
   if (l.cp_comm == "a2a+p2p") out.push_back(cat("dist.cp_hierarchy=[2,", l.cp / 2, "]"));
-  if (l.recompute != "none") out.push_back(cat("model.recompute=", l.recompute));
+  const bool distributed = l.recompute == "distributed";
+  if (distributed) out.emplace_back("model.recompute_distribute=true");
+  if (l.recompute != "none")
+    out.push_back(cat("model.recompute=", distributed ? "full" : l.recompute));
   return out;
 }
 

@@ -17,7 +17,8 @@ struct RankLayout {
   int64_t resident = 0;            // dist.resident_stages
   std::string schedule = "1f1b";   // dist.schedule
   std::string cp_comm = "p2p";     // dist.cp_comm of every block
-  std::string recompute = "none";  // model.recompute
+  std::string recompute = "none";  // model.recompute; "distributed": full, with
+                                   // model.recompute_distribute
   int64_t dp() const { return ranks / (tp * pp * cp); }
   /// The number of axes and choices that differ from those of one rank. The simplest failing layout
   /// is the most informative.

@@ -155,6 +155,8 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
     if (const Node* part = given.find(kept)) tree.set(kept, *part);
   // Not every layout gathers; and how changes no bit.
   tree.erase("ddp.overlap_param_gather"), tree.erase("mixed_precision.fp8_params");
+  // One rank sends no gradients and rounds none.
+  tree.erase("ddp.grads_dtype"), tree.erase("ddp.accumulate_dtype");
   if (const Node* order = given.find("dist.order")) tree.set("dist.order", *order);
   tree.set("dist.silence_seconds",
            Node::number(0));  // a layout that fails must not end the process that compares them

@@ -56,6 +56,21 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("data parallelism sends half as much where gradients travel in bf16") {
+  for (const char* sums : {"ddp.accumulate_dtype=fp32", "ddp.accumulate_dtype=bf16"})
+    for (int64_t n : {2, 4}) {
+      CAPTURE(n);
+      CAPTURE(sums);
+      Sent whole = sent_in({cat("dist.nproc=", n), "ddp.grads_dtype=bf16", sums}),
+           shared = sent_in({cat("dist.nproc=", n), "dist.zero=1", "ddp.grads_dtype=bf16", sums});
+      int64_t once = (n - 1) * sum(whole.padded(n, true)) * 2 / n,
+              losses = (n - 1) * whole.micro_batches * 8;
+      CHECK(whole.along.at("replicas").total().bytes_sent == 2 * once + losses);
+      CHECK(shared.along.at("replicas").total().bytes_sent == once + 2 * once + losses);
+      CHECK(shared.bytes("replicas", CommKind::all_gather) == 2 * once + losses);
+    }
+}
+
 TEST_CASE("zero parallelism: shared gradients are scattered once for every micro-batch") {
   for (int64_t n : {2, 4})
     for (const char* micro : {"train.micro_batch_size=2", "train.micro_batch_size=1"}) {

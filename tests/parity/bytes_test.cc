@@ -38,6 +38,21 @@ TEST_CASE("tensor parallelism adds up twice in every block and direction") {
   }
 }
 
+TEST_CASE("recomputed blocks whose inputs tensor-parallel ranks share: one all-gather for each") {
+  for (int64_t n : {2, 4}) {
+    CAPTURE(n);
+    std::vector<std::string> settings = {cat("dist.nproc=", n), cat("dist.tp=", n),
+                                         "model.kv_heads=4", "model.recompute=full"};
+    Sent whole = sent_in(settings);
+    settings.emplace_back("model.recompute_distribute=true");
+    Sent shared = sent_in(settings);
+    int64_t stream = (n - 1) * shared.tokens * shared.hidden * 4 / n;
+    CHECK(shared.bytes("tp", CommKind::all_gather) ==
+          whole.bytes("tp", CommKind::all_gather) + shared.micro_batches * shared.layers * stream);
+    CHECK(shared.bytes("tp", CommKind::all_reduce) == whole.bytes("tp", CommKind::all_reduce));
+  }
+}
+
 TEST_CASE("pipeline parallelism sends each boundary's stream once each way for every micro-batch") {
   struct Case {
     std::vector<std::string> settings;

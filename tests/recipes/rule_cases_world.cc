@@ -102,8 +102,6 @@ constexpr RuleCase kWorld[] = {
      "dist.pp=2 dist.layout=Et*16|t*16L"},
     {"p2p-needs-vp", "llama", "comm_overlap.p2p=true dist.pp=2",
      "comm_overlap.p2p=true dist.pp=2 dist.vp=2 dist.schedule=interleaved"},
-    {"flush-in-p2p", "llama", "comm_overlap.warmup_flush=true",
-     "comm_overlap.p2p=true dist.pp=2 dist.vp=2 dist.schedule=interleaved"},
     {"batch-needs-waiting", "llama",
      "comm_overlap.batch_p2p=true dist.pp=2 dist.vp=2 dist.schedule=interleaved "
      "comm_overlap.p2p=true",

@@ -34,17 +34,21 @@ class AsOf {
 
 struct Recompute {
   std::function<Tensor(const Tensor&, const Tensor&)> block;
-  Tensor a, b;
-  DrawKeys keys;
+  KeepInput keep;  // of the first input
+  std::function<Tensor()> stored = {};
+  Tensor a = {}, b = {};
+  DrawKeys keys = {};
 
   Tensor forward(Run& run, const Tensor& a_in, const Tensor& b_in) {
-    a = a_in.detach();
     if (b_in.defined()) b = b_in.detach();
     keys = DrawKeys::of(run);
     GradMode off(run, false);
-    return block(a, b);
+    if (!keep) return block(a = a_in.detach(), b);
+    stored = keep(a_in.detach());
+    return block(a_in.detach(), b);
   }
   void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+    if (stored) a = std::exchange(stored, {})();
     auto end_a = std::make_shared<Catch>(), end_b = std::make_shared<Catch>();
     a.set_node(end_a);
     if (b.defined()) b.set_node(end_b);
@@ -58,20 +62,31 @@ struct Recompute {
   }
 };
 
+// The parameters of the block need gradients even if nothing before the block does.
+Tensor start_of_gradients(const Tensor& x) {
+  Tensor own = x;
+  if (!own.node()) own.set_node(std::make_shared<Catch>());
+  return own;
+}
+
 }  // namespace
 
 Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x) {
   return recompute([block = std::move(block)](const Tensor& a, const Tensor&) { return block(a); },
-                   x, {});
+                   x, Tensor());
+}
+
+Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x,
+                 const KeepInput& keep) {
+  if (!x.run().grad_enabled) return block(x);
+  auto of_two = [block = std::move(block)](const Tensor& a, const Tensor&) { return block(a); };
+  return apply(Recompute{.block = of_two, .keep = keep}, start_of_gradients(x), Tensor());
 }
 
 Tensor recompute(std::function<Tensor(const Tensor&, const Tensor&)> block, const Tensor& a,
                  const Tensor& b) {
   if (!a.run().grad_enabled) return block(a, b);
-  Tensor own = a;
-  // The parameters of the block need gradients even if nothing before the block does.
-  if (!own.node()) own.set_node(std::make_shared<Catch>());
-  return apply(Recompute{.block = std::move(block)}, own, b);
+  return apply(Recompute{.block = std::move(block), .keep = {}}, start_of_gradients(a), b);
 }
 
 }  // namespace mtrain

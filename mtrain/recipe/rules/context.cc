@@ -10,10 +10,6 @@ constexpr Rule kRules[] = {
      "rank i takes the parts i and 2 cp - 1 - i, so that causal attention is the same work "
      "everywhere",
      "dist.cp; model.seq_length"},
-    {"eval-cp-divides-seq", "dist.eval_cp", "dist.eval_cp > 1",
-     "model.seq_length % (2 * dist.eval_cp) == 0",
-     "{model.seq_length} tokens cannot be cut into 2 x {dist.eval_cp} equal parts", "",
-     "dist.eval_cp"},
     {"cp-comm-per-layer", "dist.cp_comm", "len(dist.cp_comm) != 1",
      "len(dist.cp_comm) == model.layers",
      "{len(dist.cp_comm)} ways are given for {model.layers} blocks",
@@ -52,11 +48,6 @@ constexpr Rule kRules[] = {
      "does not go together with sequence parallelism",
      "the tokens of a rank change from batch to batch, and need not divide by dist.tp",
      "dist.dynamic_cp; dist.sp"},
-    {"cp-sft-average", "ddp.average_in_collective", "dist.cp > 1 and dataset.type == 'sft'",
-     "not ddp.average_in_collective",
-     "an average over ranks is wrong where ranks have different numbers of targets",
-     "the loss is the mean over all trained tokens, wherever they are",
-     "ddp.average_in_collective"},
 };
 
 }  // namespace

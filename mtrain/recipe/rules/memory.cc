@@ -46,13 +46,6 @@ constexpr Rule kRules[] = {
     {"graph-backend", "cuda_graph.type", "graphs", "dist.backend == 'cuda'",
      "the backend is {dist.backend}", "only a GPU records graphs",
      "cuda_graph.type='none'; dist.backend='cuda'"},
-    {"graph-local", "cuda_graph.type", "cuda_graph.type == 'local'", "false",
-     "parts of blocks are not recorded by themselves",
-     "full_iteration records whatever a step gives the GPU, parts of blocks among it",
-     "cuda_graph.type='full_iteration'"},
-    {"graph-modules", "cuda_graph.modules", "len(cuda_graph.modules) > 0", "false",
-     "there are no parts to choose", "full_iteration records whatever a step gives the GPU",
-     "cuda_graph.modules=[]"},
 };
 
 }  // namespace

@@ -134,11 +134,6 @@ void MixedPrecisionSection::bind(Fields& f) {
       .one_of({"fp32", "bf16"})
       .needs(small)
       .renamed_from({"main_grads_dtype"});
-  f("residual_dtype", residual_dtype,
-    "data type of the residual stream; compute: the same as dtype")
-      .one_of({"compute", "fp32"})
-      .needs("a separate data type for the residual stream")
-      .renamed_from({"fp32_residual_connection"});
   f("tf32", tf32,
     "dtype=fp32: GPU matrix products may round their inputs to TF32 (10 mantissa bits), which is "
     "several times faster")
@@ -217,11 +212,6 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
       .min(0)
       .max(kLargestDimension)
       .renamed_from({"num_layers_at_end_in_bf16"});
-  f("reuse_grad_buffer", reuse_grad_buffer,
-    "fp8_recipe=mxfp8: gathered parameters reuse the gradient buffer")
-      .needs("parameters in the gradient buffer")
-      .resume(safe)
-      .renamed_from({"reuse_grad_buf_for_mxfp8_param_ag"});
   f("fp4", fp4, "FP4 format of the matrix products in linear layers").one_of({"none", "nvfp4"});
   f("fp4_stochastic_rounding", fp4_stochastic_rounding,
     "FP4: round gradients stochastically, so that small gradients survive on average");

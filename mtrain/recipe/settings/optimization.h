@@ -32,8 +32,7 @@ struct OptimizerSection {
 };
 
 struct MixedPrecisionSection {
-  std::string dtype = "fp32", params_dtype = "fp32", grads_dtype = "fp32",
-              residual_dtype = "compute";
+  std::string dtype = "fp32", params_dtype = "fp32", grads_dtype = "fp32";
   bool tf32 = false;
   double loss_scale = 0, initial_loss_scale = 65536, min_loss_scale = 1;
   int64_t loss_scale_window = 1000, loss_scale_hysteresis = 1;
@@ -41,7 +40,6 @@ struct MixedPrecisionSection {
   int64_t fp8_margin = 0, fp8_amax_history = 1024;
   bool fp8_params = false, fp8_attention = false, fp8_output = false, fp8_activations = false,
        fp4_params = false;
-  bool reuse_grad_buffer = false;
   bool fp4_stochastic_rounding = true, fp4_hadamard = true;
   int64_t first_bf16_layers = 0, last_bf16_layers = 0;
   void bind(Fields& f);

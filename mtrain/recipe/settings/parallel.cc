@@ -4,11 +4,6 @@ namespace mtrain {
 
 using enum ResumeClass;
 
-namespace {
-constexpr const char *kSharded = "this option of sharded data parallelism",
-                     *kData = "this option of gradient reduction";
-}  // namespace
-
 void DistSection::bind(Fields& f) {
   bind_ranks(f);
   bind_pipeline(f);
@@ -158,12 +153,6 @@ void DistSection::bind_context(Fields& f) {
       .unit("tokens")
       .resume(safe)
       .renamed_from({"max_seqlen_per_dp_cp_rank"});
-  f("eval_cp", eval_cp, "context-parallel size in evaluation; 0: cp")
-      .min(0)
-      .max(kLargestDimension)
-      .needs("a different context-parallel size in evaluation")
-      .resume(safe)
-      .renamed_from({"eval_context_parallel_size"});
 }
 
 void DistSection::bind_data_parallel(Fields& f) {
@@ -203,41 +192,29 @@ void DdpSection::bind(Fields& f) {
   f("overlap_param_gather", overlap_param_gather,
     "overlap the all-gather of parameters with forward")
       .resume(safe);
-  f("align_param_gather", align_param_gather,
-    "start the parameter all-gather at the same time on all pipeline stages")
-      .needs(kSharded)
-      .resume(safe);
   f("bucket_size", bucket_size,
     "number of parameters per gradient bucket; 0: chosen by the number of ranks")
       .min(0)
       .unit("parameters")
       .resume(safe);
   f("pad_buckets", pad_buckets,
-    "pad buckets to sizes at which the network reaches its full bandwidth")
-      .needs(kData)
+    "pad buckets to multiples of 65536 elements, the sizes at which NCCL is fastest")
       .resume(safe)
       .renamed_from({"pad_buckets_for_high_nccl_busbw"});
-  f("average_in_collective", average_in_collective,
-    "average gradients in the collective instead of summing and dividing")
-      .needs(kData);
-  f("grads_dtype", grads_dtype, "data type in which gradients are communicated")
+  f("grads_dtype", grads_dtype,
+    "data type in which data-parallel ranks exchange gradients; main gradients in memory stay fp32")
       .one_of({"fp32", "bf16"})
-      .needs(kData)
       .renamed_from({"grad_reduce_in_fp32"});
   f("accumulate_dtype", accumulate_dtype,
-    "data type in which a reduction of bf16 gradients accumulates")
+    "grads_dtype=bf16; fp32: ranks exchange shards and sum them in fp32; bf16: the communicator sums "
+    "in bf16")
       .one_of({"fp32", "bf16"})
-      .needs(kData)
       .renamed_from({"reduce_scatter_with_fp32_accumulation"});
   f("registered_buffers", registered_buffers,
     "allocate long-lived communication buffers (gradients and parameters) in memory registered "
     "with NCCL")
       .resume(safe)
       .renamed_from({"nccl_ub"});
-  f("double_buffer", double_buffer, "zero=3: gather parameters into two fixed buffers")
-      .needs(kSharded)
-      .resume(safe)
-      .renamed_from({"fsdp_double_buffer"});
 }
 
 void CommOverlapSection::bind(Fields& f) {
@@ -253,9 +230,6 @@ void CommOverlapSection::bind(Fields& f) {
           {"overlap_p2p_comm"});
   overlap("batch_p2p", batch_p2p,
           "without p2p: start consecutive transfers of a stage as one batch", {"batch_p2p_comm"});
-  overlap("warmup_flush", warmup_flush,
-          "p2p overlap also in warmup and flush; p2p always includes it",
-          {"overlap_p2p_comm_warmup_flush"});
   overlap("moe", moe,
           "overlap the all-to-all of experts with another micro-batch, whose backward runs during "
           "this forward",
@@ -264,9 +238,6 @@ void CommOverlapSection::bind(Fields& f) {
       "delay_wgrad", delay_wgrad,
       "pipelines: compute weight gradients after the gradient of the stage's input has been sent",
       {"delay_wgrad_compute"});
-  overlap("early_attn_release", early_attn_release,
-          "free attention's memory before the all-to-all of experts; always the case in mtrain",
-          {"ep_overlap_early_attn_memory_release"});
   overlap("dispatch_wgrad", dispatch_wgrad,
           "overlap backward of the all-to-all with the experts' weight gradients",
           {"overlap_dispatch_backward_with_experts_wgrad"});

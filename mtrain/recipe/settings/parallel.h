@@ -21,7 +21,7 @@ struct DistSection {
   std::vector<std::string> cp_comm = {"p2p"};
   std::vector<int64_t> cp_hierarchy;
   bool dynamic_cp = false;
-  int64_t max_tokens_per_cp_rank = 0, eval_cp = 0;
+  int64_t max_tokens_per_cp_rank = 0;
   // data parallel
   int64_t hsdp = 1, outer_zero = 0, resident_stages = 0;
   std::string backend = "cpu";
@@ -38,18 +38,16 @@ struct DistSection {
 };
 
 struct DdpSection {
-  bool in_order = false, overlap_grad_reduce = false, overlap_param_gather = false,
-       align_param_gather = false;
-  bool average_in_collective = false, pad_buckets = false, registered_buffers = false,
-       double_buffer = false;
+  bool in_order = false, overlap_grad_reduce = false, overlap_param_gather = false;
+  bool pad_buckets = false, registered_buffers = false;
   int64_t bucket_size = 0;
   std::string grads_dtype = "fp32", accumulate_dtype = "fp32";
   void bind(Fields& f);
 };
 
 struct CommOverlapSection {
-  bool tp = false, p2p = false, batch_p2p = false, warmup_flush = false;
-  bool moe = false, delay_wgrad = false, early_attn_release = false, dispatch_wgrad = false;
+  bool tp = false, p2p = false, batch_p2p = false;
+  bool moe = false, delay_wgrad = false, dispatch_wgrad = false;
   bool embedding_wgrad = false;
   int64_t embedding_wgrad_limit = 0;
   void bind(Fields& f);

@@ -27,15 +27,10 @@ void OffloadSection::bind(Fields& f) {
 void CudaGraphSection::bind(Fields& f) {
   f("type", type,
     "full_iteration: capture all GPU work of a step and replay it as CUDA graphs, with "
-    "bit-identical results; local (parts of blocks) is refused, because full_iteration covers it")
-      .one_of({"none", "local", "full_iteration"})
+    "bit-identical results")
+      .one_of({"none", "full_iteration"})
       .resume(safe)
       .renamed_from({"cuda_graph_impl"});
-  f("modules", modules,
-    "parts of blocks to capture separately; refused, because full_iteration covers them")
-      .one_of({"attn", "mlp", "moe", "moe_router", "moe_preprocess"})
-      .resume(safe)
-      .renamed_from({"cuda_graph_modules"});
   f("warmup_steps", warmup_steps,
     "steps before capture, during which libraries choose algorithms and memory allocation settles")
       .min(0)

@@ -19,7 +19,6 @@ struct OffloadSection {
 
 struct CudaGraphSection {
   std::string type = "none";
-  std::vector<std::string> modules;
   int64_t warmup_steps = 3;
   void bind(Fields& f);
 };

@@ -33,6 +33,10 @@ TEST_CASE("the planned memory is the memory taken, use by use, for every kind of
       {"train.micro_batch_size=1"},
       {"model.type=gpt2", "~model.kv_heads", "model.seq_length=48", "model.dropout=0.1"},
       {"model.seq_length=100", "model.tie_embeddings=true", "mixed_precision.dtype=bf16"},
+      {"dist.nproc=2", "train.micro_batch_size=1", "ddp.grads_dtype=bf16"},
+      {"dist.nproc=2", "train.micro_batch_size=1", "ddp.grads_dtype=bf16",
+       "ddp.overlap_grad_reduce=true", "dist.zero=2", "ddp.pad_buckets=true"},
+      {"dist.nproc=2", "dist.tp=2", "model.recompute=full", "model.recompute_distribute=true"},
   };
   for (const auto& words : kinds) {
     std::string all;

@@ -60,6 +60,29 @@ TEST_CASE("recomputation and offloading: the same bits with less memory") {
       }
 }
 
+TEST_CASE("kept inputs that tensor-parallel ranks share: the same bits, and a part of the memory") {
+  Scratch scratch("mtrain-recompute-distribute");
+  for (const char* model :
+       {"type: llama, kv_heads: 2", "type: gpt2, dropout: 0.1", "type: bert, dropout: 0.1"})
+    for (const char* layout : {"dist.nproc=2 dist.tp=2", "dist.nproc=4 dist.tp=4 run.threads=1",
+                               "dist.nproc=4 dist.tp=2 dist.pp=2 run.threads=1",
+                               "dist.nproc=4 dist.tp=2 dist.zero=3 run.threads=1"})
+      for (const char* groups : {"model.recompute_layers=1", "model.recompute_layers=2"}) {
+        if (std::string(layout).find("tp=4") != std::string::npos &&
+            std::string(model).find("kv_heads") != std::string::npos)
+          continue;
+        std::string recipe = scratch.write("r.yaml", recipe_text(model));
+        std::string base =
+            std::string("mixed_precision.dtype=bf16 model.recompute=full ") + layout + " " + groups;
+        CAPTURE(model);
+        CAPTURE(base);
+        Seen whole = seen_of(recipe, scratch / "run", base),
+             shared = seen_of(recipe, scratch / "run", base + " model.recompute_distribute=true");
+        CHECK(shared.numbers == whole.numbers);
+        CHECK(shared.memory < whole.memory);
+      }
+}
+
 TEST_CASE(
     "parts of a layer of experts that are computed again: the same bits with no more memory") {
   Scratch scratch("mtrain-recompute-experts");

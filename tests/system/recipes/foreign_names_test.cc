@@ -107,6 +107,16 @@ TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
   CHECK(has(help_for("wandb.project"), "leave it out: nothing is sent to Weights & Biases"));
   CHECK(has(help_for("lora_r"), "peft.rank; it needs low-rank adapters, not built yet"));
   CHECK(has(help_for("push_to_hub"), "leave it out: "));
+  // Settings that mtrain had, and that had no function.
+  for (const char* setting :
+       {"ddp.align_param_gather", "ddp.average_in_collective", "ddp.double_buffer",
+        "dist.eval_context_parallel_size", "mixed_precision.fp32_residual_connection",
+        "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag", "comm_overlap.early_attn_release",
+        "cuda_graph.cuda_graph_modules", "model.moe_flex_dispatcher_backend",
+        "model.moe_router_padding_for_quantization", "model.moe_router_force_load_balancing"})
+    CHECK_MESSAGE(has(help_for(setting), "leave it out: "), setting);
+  CHECK(has(help_for("comm_overlap.warmup_flush"), "use comm_overlap.p2p"));
+  CHECK(has(help_for("model.moe_expert_rank_capacity_factor"), "use model.moe.capacity_factor"));
 }
 
 TEST_CASE(

@@ -145,10 +145,11 @@ struct Rank {
                  .zero_stage = job.zero_stage,
                  .outer_zero = job.outer_zero,
                  .bucket_size = job.bucket_size,
+                 .pad_buckets = job.padded,
                  .overlap_gather = job.overlap,
                  .codes = job.codes}),
         state(lab.run(), buckets, optimizer),
-        reducer(buckets, {.in_order = job.in_order, .overlap = job.overlap}),
+        reducer(buckets, {.in_order = job.in_order, .overlap = job.overlap, .wire = job.wire}),
         interpreter(lab.run(), model, list) {
     interpreter.set_gradient_hooks({[this] { reducer.micro_batch_done(); },
                                     [this] { reducer.reduce_scatter(); },
@@ -308,7 +309,8 @@ std::string text(const Job& j) {
              j.fp8 == Job::Fp8::none      ? ""
              : j.fp8 == Job::Fp8::delayed ? " delayed"
                                           : " tensorwise",
-             j.codes ? " codes" : "");
+             j.codes ? " codes" : "", j.padded ? " padded" : "",
+             j.wire == GradientWire::fp32 ? "" : " bf16 gradients");
 }
 
 bool same(const Outcome& a, const Outcome& b) {

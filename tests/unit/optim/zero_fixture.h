@@ -7,6 +7,7 @@
 
 #include "contract/harness.h"
 #include "mtrain/comm/call.h"
+#include "mtrain/optim/gradient_messages.h"
 #include "mtrain/tensor/memory_use.h"
 
 namespace mtrain::zero {
@@ -17,7 +18,9 @@ struct Job {
   bool whole = false;     // the optimizer works on whole matrices
   bool deferred = true;   // parameters get their memory from the buckets, where ranks share it
   bool spare = false;     // the model has a parameter that nothing uses
-  bool stages = false;    // Gather and Release are actions of the program
+  bool stages = false;    // Gather, Release and Scatter are actions of the program
+  bool padded = false;    // buckets are multiples of kBucketPadding
+  GradientWire wire = GradientWire::fp32;
   int micro_batches = 2;  // of each rank
   int steps = 3;
   int64_t bucket_size = 700, layers = 3, width = 24;

@@ -1,0 +1,57 @@
+// GradientMessages: how a bucket's gradients travel between data-parallel ranks and are summed. The
+// gradients themselves are float. Refers to the run, which outlives it; for the rank's own thread.
+// All ranks of a group make the same calls.
+#pragma once
+#include <functional>
+
+#include "mtrain/comm/communicator.h"
+#include "mtrain/tensor/run.h"
+
+namespace mtrain {
+
+/// The element type of messages, and the type in which bf16 messages are summed.
+enum class GradientWire : uint8_t {
+  fp32,           // the communicator sums
+  bf16_sum_fp32,  // ranks exchange bf16 pieces; each sums its own in float, in the order of ranks
+  bf16_sum_bf16,  // the communicator sums bf16: the result is rounded, with NCCL each partial sum
+};
+
+/// A sum that was started. Move-only.
+class GradientSum {
+ public:
+  GradientSum() = default;  // finished already
+  GradientSum(Pending pending, std::function<void()> after)
+      : after_(std::move(after)), pending_(std::move(pending)) {}
+  /// Makes what progress it can without blocking.
+  void progress() { (void)pending_.done(); }
+  /// Returns once the result is there. May be collective: all ranks wait in the same order.
+  void wait();
+  /// Waits for the messages of a step that failed; there is no result.
+  void abandon();
+
+ private:
+  std::function<void()> after_;  // from the message, which it owns, to the gradients
+  Pending pending_;              // last: finished or dropped before its message is freed
+};
+
+class GradientMessages {
+ public:
+  GradientMessages(Run& run, GradientWire wire) : run_(run), wire_(wire) {}
+
+  /// Every rank gets the sum of the ranks' `grads` in place; in bf16 it is rounded to bf16.
+  GradientSum start_all_reduce(Communicator& ranks, const Tensor& grads) const;
+  /// Rank r gets the r-th of equal parts of the sum in `part`, which may be that place in its own
+  /// `grads`. REQUIRES: the number of ranks divides grads.numel().
+  GradientSum start_reduce_scatter(Communicator& ranks, const Tensor& grads,
+                                   const Tensor& part) const;
+
+ private:
+  /// `grads` in bf16, followed by zeros up to a multiple of the number of ranks.
+  Tensor message(const Tensor& grads, int64_t ranks) const;
+  void sum(const Tensor& pieces, const Tensor& into) const;
+
+  Run& run_;
+  GradientWire wire_;
+};
+
+}  // namespace mtrain
