@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli.h"
-#include "mtrain/data/tokenizer.h"
+#include "mtrain/data/tokenizer_record.h"
 
 namespace mtrain {
 
@@ -24,6 +24,13 @@ Node settings_tree(const std::vector<std::string>& arguments, const std::string&
 /// folder.
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
                                           const std::vector<std::string>& settings);
+
+/// The prefix that --output gives, without .bin or .idx. Error(usage) where it names no file: as
+/// "data/" it would make hidden ones.
+fs::path output_prefix(const std::string& text);
+
+/// How the options of a command name a tokenizer; see check_tokenizer.
+TokenizerWords option_words();
 
 /// Records of fine-tuning data, and how they are read.
 struct RecordArguments {
