@@ -38,9 +38,12 @@ void DefaultsTree::no_option(Diagnostic& fault, const std::string& group, const 
   if (!meant.empty())
     fault.fix(cat("write ", is_value ? chooses.substr(sign.size()) : chooses,
                   meant.substr(std::string_view("write ").size())));
-  else if (!near.empty())
-    fault.fix(cat("did you mean ", chooses, near[0], "?"));
-  else if (!advice.empty())
+  else if (!near.empty()) {
+    // group=option chooses the component of that name and keeps the section's values; +group=option
+    // would replace them, and is refused.
+    const bool keeps = is_value && is_component_ && is_component_(group, Node::string(near[0]));
+    fault.fix(cat("did you mean ", keeps ? cat(group, "=") : chooses, near[0], "?"));
+  } else if (!advice.empty())
     fault.fix(std::move(advice));
   else if (!options.empty() && !group.empty())
     fault.fix(cat("choose one of them, e.g. ", chooses, options.front()));

@@ -49,11 +49,18 @@ struct DefaultsNode {
 
 class DefaultsTree {
  public:
+  using IsComponent = std::function<bool(const std::string& key, const Node& value)>;
+
   /// `advice`: help for a group without the chosen option, since the key of a setting may have been
-  /// meant.
+  /// meant. `is_component`: whether key=value names a component, which it then chooses where no
+  /// defaults list has the group.
   DefaultsTree(ConfigRepository& repository, Report& report,
-               std::function<std::string(const std::string& key)> advice = {})
-      : repository_(repository), report_(report), advice_(std::move(advice)) {}
+               std::function<std::string(const std::string& key)> advice = {},
+               IsComponent is_component = {})
+      : repository_(repository),
+        report_(report),
+        advice_(std::move(advice)),
+        is_component_(std::move(is_component)) {}
 
   /// Adds a choice from the command line: key=option, +key=option, ~key. `may_be_value`: do not
   /// report a fault when no defaults list has the group.
@@ -91,6 +98,7 @@ class DefaultsTree {
   ConfigRepository& repository_;
   Report& report_;
   std::function<std::string(const std::string&)> advice_;
+  IsComponent is_component_;
   std::unique_ptr<DefaultsNode> root_;
   std::map<std::string, GroupChoice> chosen_;   // by key; the first one wins
   std::vector<DefaultsEntry> appended_;         // +group=option

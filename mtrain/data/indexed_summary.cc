@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 #include <vector>
 
 #include "mtrain/base/error.h"
@@ -133,6 +134,25 @@ void check_ends(const IndexedFile& file, int32_t eod) {
             ", not with the end of document ", eod),
         "it was prepared without --append-eod or with another tokenizer: prepare it again");
   }
+}
+
+bool contains_token(const IndexedFile& file, int32_t id) {
+  constexpr int64_t kPiece = 1 << 16;
+  for (int64_t s = 0; s < file.num_sequences(); ++s) {
+    if (file.length(s) == 0) continue;
+    int32_t last = 0;
+    file.read(s, file.length(s) - 1, {&last, 1});
+    if (last == id) return true;
+  }
+  std::vector<int32_t> ids(static_cast<size_t>(kPiece));
+  for (int64_t s = 0; s < file.num_sequences(); ++s)
+    for (int64_t at = 0; at < file.length(s); at += kPiece) {
+      const auto part =
+          std::span(ids).first(static_cast<size_t>(std::min(kPiece, file.length(s) - at)));
+      file.read(s, at, part);
+      if (std::find(part.begin(), part.end(), id) != part.end()) return true;
+    }
+  return false;
 }
 
 }  // namespace mtrain

@@ -36,5 +36,8 @@ struct TokenRange {
 MT_API TokenRange scan_tokens(const IndexedFile& file, int64_t vocab_size = 0);
 /// Error(data) that names the first document that does not end with `eod`. Ignores empty documents.
 MT_API void check_ends(const IndexedFile& file, int32_t eod);
+/// Whether some token is `id`. Looks at the ends of sequences first, so an end of document is found
+/// at once; reads every token where it is absent.
+MT_API bool contains_token(const IndexedFile& file, int32_t id);
 
 }  // namespace mtrain

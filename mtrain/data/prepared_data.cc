@@ -203,6 +203,7 @@ PreparedData::File PreparedData::open(const std::string& text) const {
   }
   auto file = std::make_shared<IndexedFile>(path);
   if (context_.tokenizer && !settings_.any_tokenizer) check_tokenizer(*file, *context_.tokenizer);
+  if (cut_.check) cut_.check(*file);
   return file;
 }
 

@@ -34,6 +34,8 @@ struct PreparedCut {
   int64_t extra_tokens = 1;     // tokens of a sample beyond that
   bool drop_last_valid = true;  // drop an incomplete last validation sample
   std::function<std::unique_ptr<SampleSource>(std::shared_ptr<const IndexedFile>, GptIndex)> source;
+  std::function<void(const IndexedFile&)> check =
+      {};  // throws for a pair that the dataset cannot be made of
 };
 
 class MT_API PreparedData {

@@ -51,7 +51,8 @@ std::optional<TokenizerRecord> read_tokenizer_record(const IndexedFile& file) {
   return out;
 }
 
-void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer) {
+void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer,
+                     const TokenizerWords& words) {
   const auto made_by = read_tokenizer_record(file);
   const TokenizerRecord ours = tokenizer_record(tokenizer, file.num_tokens());
   if (!made_by || *made_by == ours || ours.identity.empty()) return;
@@ -59,9 +60,8 @@ void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer) {
       ErrorClass::data,
       cat(printable(file.prefix().string()), " was prepared with another tokenizer:\n  then ",
           printable(made_by->identity), ",\n  now ", printable(ours.identity)),
-      cat("set tokenizer.type=", printable(made_by->name),
-          " with the files used then, prepare the text again, or accept its ids by "
-          "dataset.any_tokenizer=true"));
+      cat(words.name, printable(made_by->name),
+          " with the files used then, prepare the text again, or accept its ids by ", words.accept));
 }
 
 }  // namespace mtrain

@@ -28,7 +28,12 @@ MT_API TokenizerRecord tokenizer_record(const Tokenizer& tokenizer, int64_t toke
 /// Reads the record; nothing when there is none, or when it belongs to another pair. Throws
 /// Error(data) when it is damaged.
 MT_API std::optional<TokenizerRecord> read_tokenizer_record(const IndexedFile& file);
+/// How a person names a tokenizer, and takes a pair of another one nevertheless: in a recipe.
+struct TokenizerWords {
+  std::string name = "set tokenizer.type=", accept = "dataset.any_tokenizer=true";
+};
 /// Throws Error(data) that names both tokenizers when the pair has the record of another tokenizer.
-MT_API void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer);
+MT_API void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer,
+                            const TokenizerWords& words = {});
 
 }  // namespace mtrain

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "mtrain/base/log.h"
 #include "mtrain/base/plugin_call.h"
 #include "mtrain/base/rng.h"
 #include "mtrain/train/model_input.h"
@@ -79,6 +80,9 @@ std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt,
       width,
       static_cast<size_t>(session_.tokenizer->vocab_size()));  // rows that are padding have none
   if (prompt.empty()) prompt.push_back(eod.value_or(0));
+  if (prompt.size() > window)
+    log_warn("the prompt has ", prompt.size(), " tokens, and only its last ", window,
+             " are read: model.seq_length is ", window);
   RngStream random(options.seed, "generate");
   std::vector<int32_t> text = std::move(prompt), made;
   while (static_cast<int64_t>(made.size()) < options.max_tokens) {

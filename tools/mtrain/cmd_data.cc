@@ -96,6 +96,19 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
   return plugins.make<Tokenizer>(name, settings_tree(settings, "tokenizer"), context);
 }
 
+fs::path output_prefix(const std::string& text) {
+  const std::string file = fs::path(text).filename().string();
+  MT_USER_CHECK(!file.empty() && file != "." && file != ".." && file != ".bin" && file != ".idx",
+                ErrorClass::usage,
+                cat("--output ", printable(text),
+                    ": a prefix ends with the name of the pair, and "
+                    "this has no name"),
+                cat("write ", printable((fs::path(text).parent_path() / "NAME").string())));
+  return pair_prefix(text);
+}
+
+TokenizerWords option_words() { return {.name = "write -t ", .accept = "--any-tokenizer"}; }
+
 void add_data_command(CLI::App& app, Cli& cli) {
   auto* command = app.add_subcommand("data", "prepare and inspect training data");
   command->require_subcommand(1);

@@ -89,7 +89,7 @@ struct MergeInterrupted {};
 
 void merge(Cli& cli, const MergeArguments& arguments) {
   SignalWatch signals;
-  const fs::path output = pair_prefix(arguments.output);
+  const fs::path output = output_prefix(arguments.output);
   const bool live = !cli.quiet && ::isatty(STDERR_FILENO) != 0;
   try {
     MergeReport report = merge_indexed(
@@ -117,7 +117,7 @@ struct ShowArguments {
   RecordArguments records;  // the file, the tokenizer, and how a file of records is read
   std::string documents = "0:3";
   int64_t tokens = 256;
-  bool ids = false;
+  bool ids = false, any_tokenizer = false;
 };
 
 /// "3", "3:7" or "3:" of `count` documents.
@@ -169,6 +169,7 @@ void show(const Cli& cli, const ShowArguments& arguments) {
   IndexedFile file(a.path);
   PluginHost plugins = plugin_host(cli);
   auto tokenizer = make_tokenizer(plugins, a.tokenizer, a.tokenizer_settings());
+  if (!arguments.any_tokenizer) check_tokenizer(file, *tokenizer, option_words());
   auto [first, last] = chosen_documents(arguments.documents, file.num_documents());
   const bool colours = ::isatty(STDOUT_FILENO) != 0;
   for (int64_t d = first; d < last; ++d) {
@@ -239,6 +240,8 @@ void add_data_show(CLI::App& data, Cli& cli) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_flag("--ids", a->ids, "also show token ids");
+  command->add_flag("--any-tokenizer", a->any_tokenizer,
+                    "also show a pair that was prepared with another tokenizer");
   command->footer(
       "For fine-tuning records, tokens that are trained on are green on a terminal, and in "
       "brackets elsewhere.\n"

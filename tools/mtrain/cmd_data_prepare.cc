@@ -142,7 +142,7 @@ void print_report(const PrepareReport& report, const PrepareArguments& arguments
 void read_choices(PrepareArguments& arguments) {
   PrepareOptions& options = arguments.options;
   options.inputs.assign(arguments.inputs.begin(), arguments.inputs.end());
-  options.output = pair_prefix(arguments.output);
+  options.output = output_prefix(arguments.output);
   if (!arguments.format.empty()) options.format = kFormats.at(arguments.format);
   options.split_on = kSplits.at(arguments.split_on);
   options.on_bad = kOnBad.at(arguments.on_bad);

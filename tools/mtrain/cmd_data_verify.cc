@@ -18,22 +18,25 @@ struct VerifyArguments {
   std::vector<std::string> prefixes, settings;
   std::string tokenizer;
   int64_t vocab_size = 0;
-  bool ends = false, json = false;
+  bool ends = false, any_tokenizer = false, json = false;
 };
 
 /// What to check: ids below `vocab_size`, and the end of each document.
 struct Wanted {
   int64_t vocab_size = 0;
   std::optional<int32_t> eod;
+  std::shared_ptr<const Tokenizer> tokenizer;  // that pairs were prepared by; null: any
 };
 
 Wanted wanted(const Cli& cli, const VerifyArguments& arguments) {
-  Wanted out{arguments.vocab_size, {}};
+  Wanted out{arguments.vocab_size, {}, {}};
   if (!arguments.tokenizer.empty()) {
     PluginHost plugins = plugin_host(cli);
-    auto tokenizer = make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
+    std::shared_ptr<const Tokenizer> tokenizer =
+        make_tokenizer(plugins, arguments.tokenizer, arguments.settings);
     out.vocab_size = tokenizer->vocab_size();
     if (arguments.ends) out.eod = tokenizer->eod();
+    if (!arguments.any_tokenizer) out.tokenizer = std::move(tokenizer);
   }
   MT_USER_CHECK(!arguments.ends || out.eod, ErrorClass::usage,
                 "--eod needs a tokenizer with an end-of-document token", "name it: -t NAME path=…");
@@ -42,6 +45,7 @@ Wanted wanted(const Cli& cli, const VerifyArguments& arguments) {
 
 nlohmann::ordered_json verify_one(const std::string& prefix, const Wanted& wanted) {
   IndexedFile file(prefix);
+  if (wanted.tokenizer) check_tokenizer(file, *wanted.tokenizer, option_words());
   TokenRange range = scan_tokens(file, wanted.vocab_size);
   if (wanted.eod) check_ends(file, *wanted.eod);
   return {{"prefix", file.prefix().string()},  {"documents", file.num_documents()},
@@ -92,7 +96,8 @@ void add_data_verify(CLI::App& data, Cli& cli) {
       ->type_name("PREFIX KEY=VALUE");
   auto* tokenizer = command
                         ->add_option("-t,--tokenizer", a->tokenizer,
-                                     "refuse ids that this tokenizer does not have")
+                                     "refuse ids that this tokenizer does not have, and pairs that "
+                                     "say they were prepared by another one")
                         ->type_name("NAME");
   command->add_option("--vocab-size", a->vocab_size, "refuse ids of this value or above")
       ->check(CLI::PositiveNumber)
@@ -100,6 +105,10 @@ void add_data_verify(CLI::App& data, Cli& cli) {
   command
       ->add_flag("--eod", a->ends,
                  "refuse documents that do not end with the tokenizer's end-of-document token")
+      ->needs(tokenizer);
+  command
+      ->add_flag("--any-tokenizer", a->any_tokenizer,
+                 "also check pairs that were prepared with another tokenizer")
       ->needs(tokenizer);
   command->add_flag("--json", a->json, "print one JSON object per pair and line");
   command->footer(

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli.h"
-#include "mtrain/data/tokenizer.h"
+#include "mtrain/data/tokenizer_record.h"
 
 namespace mtrain {
 
@@ -23,6 +23,13 @@ Node settings_tree(const std::vector<std::string>& arguments, const std::string&
 /// Creates the tokenizer of `-t NAME key=value …`; relative paths start at the working folder.
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
                                           const std::vector<std::string>& settings);
+
+/// The prefix that --output gives, without .bin or .idx. Error(usage) where it names no file: as
+/// "data/" it would make hidden ones.
+fs::path output_prefix(const std::string& text);
+
+/// How the options of a command name a tokenizer; see check_tokenizer.
+TokenizerWords option_words();
 
 /// Fine-tuning records, and how to read them.
 struct RecordArguments {

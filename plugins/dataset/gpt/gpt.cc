@@ -4,6 +4,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
+#include "mtrain/data/indexed_summary.h"
 #include "mtrain/data/prepared_data.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin.h"
@@ -60,6 +61,8 @@ struct GptConfig {
   bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false,
        drop_last = true;
 
+  bool needs_eod() const { return reset_position_ids || reset_attention_mask || eod_mask_loss; }
+
   void bind(Fields& f) {
     data.bind(f);
     f("reset_position_ids", reset_position_ids,
@@ -85,10 +88,12 @@ class GptDataset final : public Dataset {
               {.dataset = "gpt",
                .tokens = context.seq_length,
                .drop_last_valid = config.drop_last,
-               .source = [this](auto file, GptIndex index) {
-                 return std::make_unique<GptSource>(std::move(file), std::move(index),
-                                                    source_config());
-               }}) {}
+               .source =
+                   [this](auto file, GptIndex index) {
+                     return std::make_unique<GptSource>(std::move(file), std::move(index),
+                                                        source_config());
+                   },
+               .check = [this](const IndexedFile& file) { check_ends_marked(file); }}) {}
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
     return data_.split(which, num_samples);
@@ -107,14 +112,27 @@ class GptDataset final : public Dataset {
 
  private:
   static GptConfig checked(const GptConfig& config, const DatasetContext& context) {
-    const bool needs_eod =
-        config.reset_position_ids || config.reset_attention_mask || config.eod_mask_loss;
-    MT_USER_CHECK(!needs_eod || (context.tokenizer && context.tokenizer->eod()), ErrorClass::config,
+    MT_USER_CHECK(!config.needs_eod() || (context.tokenizer && context.tokenizer->eod()),
+                  ErrorClass::config,
                   "dataset.reset_position_ids, reset_attention_mask and eod_mask_loss need an "
                   "end-of-document token, and "
                   "the tokenizer has none",
                   "choose a tokenizer that has one, or turn them off");
     return config;
+  }
+
+  /// Without a token that ends a document, the settings that act at one would be ignored silently.
+  void check_ends_marked(const IndexedFile& file) const {
+    if (!config_.needs_eod()) return;
+    const int32_t eod = *context_.tokenizer->eod();
+    const char* setting = config_.reset_attention_mask ? "reset_attention_mask"
+                          : config_.reset_position_ids ? "reset_position_ids"
+                                                       : "eod_mask_loss";
+    MT_USER_CHECK(
+        contains_token(file, eod), ErrorClass::data,
+        cat("dataset.", setting, "=true acts at the end of each document, and ",
+            printable(file.prefix().string()), " has no end of document (id ", eod, ")"),
+        cat("prepare the text again with --append-eod, or set dataset.", setting, "=false"));
   }
 
   GptSourceConfig source_config() const {

@@ -57,6 +57,24 @@ TEST_CASE("each line of standard input is a prompt") {
   CHECK_FALSE(has(with_input("--prompt one", "two\n").err, "standard input"));
 }
 
+TEST_CASE("a prompt that is longer than model.seq_length is read from its end, with a warning") {
+  Scratch scratch("mtrain-long-prompt");
+  make_run(scratch, "model.seq_length=8");
+  auto continued = [&](const std::string& prompt) {
+    Outcome out = cli_in(scratch.path(), "generate --from run --prompt " + prompt + kGreedy);
+    REQUIRE_MESSAGE(out.status == 0, out.err);
+    return std::pair(out.out.substr(prompt.size()), out.err);
+  };
+  const auto [whole, silent] = continued("abcdefgh");
+  CHECK_FALSE(has(silent, "only its last"));
+  const auto [last, warned] = continued("xyzabcdefgh");
+  CHECK(last == whole);
+  CHECK_MESSAGE(has(warned,
+                    "the prompt has 11 tokens, and only its last 8 are read: "
+                    "model.seq_length is 8"),
+                warned);
+}
+
 TEST_CASE("wrong words of generate: a second prompt, and numbers out of their range") {
   for (const auto& [words, wanted] : std::vector<std::pair<std::string, std::string>>{
            {"--prompt a b", "'b' is not a setting: settings are written key=value"},

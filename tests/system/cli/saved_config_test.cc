@@ -160,10 +160,11 @@ namespace {
 /// epoch one a step.
 void write_text_run(const Scratch& scratch) {
   std::string text;
-  for (int i = 0; i < 12; ++i) text += std::string(9, static_cast<char>('a' + i)) + "\n\n";
+  for (int i = 0; i < 12; ++i) text += std::string(8, static_cast<char>('a' + i)) + "\n\n";
   scratch.write("text.txt", text);
   Outcome prepared =
-      cli_in(scratch.path(), "data prepare -i text.txt -o data -t byte --split-on blank-lines -q");
+      cli_in(scratch.path(),
+             "data prepare -i text.txt -o data -t byte --append-eod --split-on blank-lines -q");
   REQUIRE_MESSAGE(prepared.status == 0, prepared.err);
   scratch.write(
       "r.yaml",

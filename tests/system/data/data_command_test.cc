@@ -39,6 +39,13 @@ const char* const kSites[] = {"data.read",        "data.bin.open",       "data.b
                               "data.idx.fsync",   "data.unlink.dirsync", "data.bin.rename",
                               "data.bin.dirsync", "data.idx.rename",     "data.idx.dirsync"};
 
+/// A tokenizer.json of two letters, with and without the blank before them.
+const char* const kTinyTokenizer =
+    R"({"version":"1.0","added_tokens":[{"id":0,"content":"</s>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
+"normalizer":null,"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true},"post_processor":null,
+"decoder":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true},
+"model":{"type":"BPE","dropout":null,"unk_token":null,"vocab":{"</s>":0,"▁":1,"a":2,"b":3,"▁a":4,"▁b":5},"merges":["▁ a","▁ b"]}})";
+
 }  // namespace
 
 TEST_CASE("prepare and inspect say what they did") {
@@ -62,6 +69,20 @@ TEST_CASE("prepare and inspect say what they did") {
   CHECK(run(scratch, "data prepare -i x.jsonl -o named.bin -t byte")
             .out.starts_with("wrote named.bin and .idx:"));
   CHECK(fs::exists(scratch / "named.bin"));
+}
+
+TEST_CASE("prepare and merge refuse a folder as the prefix of a pair") {
+  ScratchFolder scratch;
+  put(scratch / "x.txt", "you\n");
+  REQUIRE(run(scratch, "data prepare -i x.txt -o x -t byte").status == 0);
+  for (const std::string command : {"data prepare -i x.txt -t byte -o ", "data merge x x -o "})
+    for (const char* folder : {"d/", "d/.bin", "./", "..", "."}) {
+      auto refused = run(scratch, command + folder);
+      CHECK(refused.status == 2);
+      CHECK_MESSAGE(refused.err.find(cat("--output ", folder)) != std::string::npos, refused.err);
+      CHECK_MESSAGE(refused.err.find("no name") != std::string::npos, refused.err);
+    }
+  CHECK_FALSE(fs::exists(scratch / "d"));
 }
 
 TEST_CASE("prepare remarks on lines that all became one document") {
@@ -197,6 +218,29 @@ TEST_CASE("stats, merge and show tell of pairs") {
   auto none = run(scratch, "data show xx -t byte -d 9");
   CHECK(none.status == 2);
   CHECK(none.err.find("there are 6") != std::string::npos);
+}
+
+TEST_CASE("show and verify refuse a pair under another tokenizer than its record names") {
+  ScratchFolder scratch;
+  put(scratch / "tokenizer.json", kTinyTokenizer);
+  put(scratch / "x.txt", "ab b");
+  const std::string mine = " -t hf path=tokenizer.json";
+  REQUIRE(run(scratch, "data prepare -i x.txt -o x" + mine).status == 0);
+  for (const std::string command : {"data show x", "data verify x"}) {
+    CHECK(run(scratch, command + mine).status == 0);
+    auto other = run(scratch, command + " -t byte");  // has all ids of the pair
+    CHECK(other.status == 11);
+    for (const char* part : {"x was prepared by another tokenizer", "now byte: 256 bytes",
+                             "write -t hf with the files of then", "--any-tokenizer"})
+      CHECK_MESSAGE(other.err.find(part) != std::string::npos, other.err);
+    CHECK(run(scratch, command + " -t byte --any-tokenizer").status == 0);
+    fs::rename(scratch / "x.tokenizer.json", scratch / "kept");
+    CHECK(run(scratch, command + " -t byte").status == 0);  // nothing says whose ids they are
+    fs::rename(scratch / "kept", scratch / "x.tokenizer.json");
+  }
+  auto found = run(scratch, "data verify x -t byte --json");
+  CHECK(nlohmann::json::parse(found.out)["valid"] == false);
+  CHECK(run(scratch, "data verify x --any-tokenizer").status == 2);
 }
 
 TEST_CASE("render is a filter from conversations to text, tokens and what is learnt of them") {
@@ -393,12 +437,7 @@ TEST_CASE("replacing a pair never leaves the old index with new tokens") {
 
 TEST_CASE("show keeps the blanks that a tokenizer writes as a part of its words") {
   ScratchFolder scratch;
-  const char* tokenizer =
-      R"({"version":"1.0","added_tokens":[{"id":0,"content":"</s>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
-"normalizer":null,"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true},"post_processor":null,
-"decoder":{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true},
-"model":{"type":"BPE","dropout":null,"unk_token":null,"vocab":{"</s>":0,"▁":1,"a":2,"b":3,"▁a":4,"▁b":5},"merges":["▁ a","▁ b"]}})";
-  put(scratch / "tokenizer.json", tokenizer);
+  put(scratch / "tokenizer.json", kTinyTokenizer);
   put(scratch / "x.jsonl", "{\"text\":\"ab b  a\"}\n");
   put(scratch / "pairs.jsonl", "{\"prompt\":\"a\",\"completion\":\" b a\"}\n");
   REQUIRE(

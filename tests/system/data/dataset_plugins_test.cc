@@ -348,6 +348,41 @@ TEST_CASE("gpt tells what is wrong and what to do") {
                [&] { made("{path: x, eod_mask_loss: true}"); });
 }
 
+TEST_CASE("settings that act at ends of documents are refused where no token marks one") {
+  Plugins plugins;
+  ScratchFolder scratch;
+  auto write = [&](const char* name, std::vector<int32_t> ids) {
+    IndexedWriter writer(scratch / name, DType::u16, {.overwrite = true});
+    for (int d = 0; d < 3; ++d) {
+      writer.add_sequence(ids);
+      writer.end_document();
+    }
+    writer.finish();
+  };
+  write("unmarked", {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  write("ends", {1, 2, 3, 4, 5, 6, 7, 8, 256});
+  write("inside", {1, 2, 3, 256, 5, 6, 7, 8, 9});  // several documents as one
+  const DatasetContext context{.seq_length = 8,
+                               .seed = 1,
+                               .base_directory = scratch.path(),
+                               .tokenizer = plugins.byte.get()};
+  auto made = [&](const std::string& yaml) {
+    return plugins.dataset("gpt", cat("{split: '1', ", yaml, "}"), context);
+  };
+  CHECK(made("path: unmarked"));
+  for (const std::string setting :
+       {"reset_attention_mask", "reset_position_ids", "eod_mask_loss"}) {
+    CHECK(made(cat("path: ends, ", setting, ": true")));
+    CHECK(made(cat("path: inside, ", setting, ": true")));
+    for (const char* files :
+         {"path: unmarked", "paths: [ends, unmarked]", "path: ends, valid_path: unmarked"})
+      expect_error(ErrorClass::data,
+                   {cat("dataset.", setting, "=true"), "unmarked has no end of document (id 256)",
+                    "--append-eod", cat("dataset.", setting, "=false")},
+                   [&] { made(cat(files, ", ", setting, ": true")); });
+  }
+}
+
 TEST_CASE("the identity of gpt follows data and order") {
   Plugins plugins;
   ScratchFolder scratch;

@@ -69,8 +69,7 @@ struct Case {
 };
 
 std::string compose_text(const Folder& folder, const Case& item,
-                         std::vector<ComposedFile>* files = nullptr) {
-  ComposeRequest request;
+                         std::vector<ComposedFile>* files = nullptr, ComposeRequest request = {}) {
   request.recipe = (folder.root() / "recipe.yaml").string();
   request.text = item.recipe;
   int argument = 1;
@@ -141,6 +140,24 @@ TEST_CASE("packages say where a config lands") {
       {"defaults:\n- server/apache@admin\n", {}, "{admin: {db: {kind: server-mysql}, port: 80}}"},
       {"defaults:\n- db@.x: mysql\n", {}, "is not a group"},
   });
+}
+
+TEST_CASE("the hint for a mistyped option is an override that works") {
+  Folder folder(kLibrary);
+  ComposeRequest components;
+  components.names_component = [](const std::string& key, const Node& value) {
+    return key == "optim" && value.as_text() == "adam";
+  };
+  auto composed = [&](const char* recipe, const char* override) {
+    return compose_text(folder, {recipe, {override}, ""}, nullptr, components);
+  };
+  const char *section = "optim: {type: adam, lr: 5}\n", *none = "a: 1\n";
+  CHECK(composed(section, "optim=adan").find("did you mean optim=adam?") != std::string::npos);
+  CHECK(composed(section, "optim=adam").find("error[") == std::string::npos);
+  CHECK(composed(section, "+optim=adam").find("would replace") != std::string::npos);
+  CHECK(composed(section, "optim=slov").find("did you mean +optim=slow?") != std::string::npos);
+  CHECK(composed(none, "optim=adan").find("did you mean +optim=adam?") != std::string::npos);
+  CHECK(composed(none, "+optim=adam") == "{a: 1, optim: {type: adam, lr: 3, eps: 1}}");
 }
 
 // https://hydra.cc/docs/advanced/defaults_list/#overriding-config-group-options
