@@ -97,7 +97,7 @@ void add_data_verify(CLI::App& data, Cli& cli) {
   auto* tokenizer = command
                         ->add_option("-t,--tokenizer", a->tokenizer,
                                      "refuse ids that this tokenizer does not have, and pairs that "
-                                     "say they were prepared by another one")
+                                     "say they were prepared with another one")
                         ->type_name("NAME");
   command->add_option("--vocab-size", a->vocab_size, "refuse ids of this value or above")
       ->check(CLI::PositiveNumber)
