@@ -83,7 +83,7 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .overlap_wgrad = recipe.settings.comm_overlap.dispatch_wgrad,
                .typed = kDebugBuild};
   if (recipe.settings.comm_overlap.moe)
-    parallel_.while_travelling = std::make_shared<std::function<void()>>();
+    parallel_.during_token_exchange = std::make_shared<std::function<void()>>();
   share_heads(recipe);
   cut_replicas(dist);
   join_ends();

@@ -105,12 +105,13 @@ void Session::build_stages(const Options& options) {
   PipelinePlan whole;
   whole.parts = {{.letters = "", .num_layers = -1, .embedding = true, .head = true}};
   const PipelinePlan& pipeline = options.pipeline ? *options.pipeline : whole;
-  place_ = {.map = pipeline.map,
-            .rank = options.pipeline_rank,
-            .transfers = pipeline.transfers,
-            .while_travelling = options.parallel ? options.parallel->while_travelling : nullptr,
-            .late_head = pipeline.late_head,
-            .late_heads = pipeline.late_heads};
+  place_ = {
+      .map = pipeline.map,
+      .rank = options.pipeline_rank,
+      .transfers = pipeline.transfers,
+      .during_token_exchange = options.parallel ? options.parallel->during_token_exchange : nullptr,
+      .late_head = pipeline.late_head,
+      .late_heads = pipeline.late_heads};
   for (int64_t stage : pipeline.map.stages_of(options.pipeline_rank)) {
     const StagePart& part = pipeline.parts[static_cast<size_t>(stage)];
     parameters.begin_stage(stage);

@@ -67,9 +67,9 @@ struct Broken {
 
 const Broken kBroken[] = {
     {"backward before forward", [](Schedule& s) { std::swap(s[0][0], s[0][2]); },
-     "rank 0 waits for ever at 0B0"},
+     "rank 0 waits forever at 0B0"},
     {"a forward is missing", [](Schedule& s) { s[1].erase(s[1].begin() + 2); },
-     "rank 1 waits for ever at 1B1"},
+     "rank 1 waits forever at 1B1"},
     {"a backward is missing", [](Schedule& s) { s[0].erase(s[0].end() - 2); },
      "stage 0 never runs backward of 2"},
     {"crossed order between ranks",
@@ -95,7 +95,7 @@ const Broken kBroken[] = {
      "not there: 2F0"},
     {"no reduction", [](Schedule& s) { s[0].pop_back(); }, "stage 0 never reduces"},
     {"reduction before the last backward", [](Schedule& s) { std::swap(s[1].back(), s[1][5]); },
-     "waits for ever at 1R"},
+     "waits forever at 1R"},
     {"a rank without a program", [](Schedule& s) { s.pop_back(); },
      "stage 1 never runs backward of 0"},
     {"an empty schedule", [](Schedule& s) { s.clear(); }, "stage 0 never runs backward of 0"},
