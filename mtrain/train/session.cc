@@ -84,16 +84,16 @@ Device Session::open_backend(const Options& options) {
                     probe.reason),
                 cat(made->remedy(), "; or dist.backend=cpu"));
   }
-  // One that is seen alone is what the launcher gave this rank; otherwise ranks take theirs in
-  // turn.
-  MT_USER_CHECK(!options.own_device || probe.devices == 1 || options.place < probe.devices,
-                ErrorClass::config,
-                cat("there is no device for rank ", options.place,
-                    " of this machine: dist.backend=", s.dist.backend, " sees ", probe.devices,
-                    ", and dist.comm=", s.dist.comm.value_or("?"), " takes one for each rank"),
-                cat("start at most ", counted(probe.devices, "rank"),
-                    " on this machine, or set dist.comm=mpi, through which they may share "
-                    "a device"));
+  // If this rank sees one device, the launcher has assigned it. Otherwise the local rank selects
+  // the device.
+  MT_USER_CHECK(
+      !options.own_device || probe.devices == 1 || options.place < probe.devices,
+      ErrorClass::config,
+      cat("there is no device for local rank ", options.place,
+          " of this machine: dist.backend=", s.dist.backend, " sees ", probe.devices,
+          " devices, and dist.comm=", s.dist.comm.value_or("?"), " needs one device per rank"),
+      cat("start at most ", counted(probe.devices, "rank"),
+          " on this machine, or set dist.comm=mpi, which lets ranks share a device"));
   Device where{options.place % probe.devices};
   device = made->describe()[static_cast<size_t>(where.index)];
   backend = std::move(made);

@@ -100,7 +100,7 @@ void add_train_command(CLI::App& app, Cli& cli) {
       "  mtrain train recipes/quickstart.yaml optimizer.lr=1e-3 train.steps=200 "
       "run.dir=runs/second\n"
       "  mtrain train recipes/quickstart.yaml --cfg job --resolve -p optimizer\n"
-      "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 not a finite "
+      "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 non-finite "
       "number, 15 a rank died or "
       "stopped answering,\n"
       "18 input/output, 130 or 143 stopped by a signal after saving.");

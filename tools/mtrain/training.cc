@@ -60,8 +60,8 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet,
 
 int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
                  const TrainingOptions& options) {
-  SignalWatch signals(launched_rank() == 0 ? SignalWatch::Tells::checkpoint
-                                           : SignalWatch::Tells::nothing);
+  SignalWatch signals(launched_rank() == 0 ? SignalWatch::Notice::checkpoint
+                                           : SignalWatch::Notice::nothing);
   std::signal(SIGPIPE, SIG_IGN);  // whoever watches may leave (`| head`); training goes on
   if (cli.quiet) set_log_level(LogLevel::warn);
   NewRunFolders folders(recipe);

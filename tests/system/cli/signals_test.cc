@@ -23,7 +23,7 @@ size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-constexpr const char* kTold = "stopping after this step with a checkpoint";
+constexpr const char* kTold = "stopping after this step, with a checkpoint";
 
 }  // namespace
 
@@ -145,7 +145,7 @@ TEST_CASE(
   CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
   CHECK_MESSAGE(
       has(out.err,
-          "Interrupt: stopping after this step with a checkpoint; a second Ctrl-C (SIGINT)"),
+          "Interrupt: stopping after this step, with a checkpoint; a second Ctrl-C (SIGINT)"),
       out.err);
   CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
 }
@@ -164,7 +164,7 @@ TEST_CASE("ranks of --nproc: the message comes however quick the end is") {
   CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
   CHECK_MESSAGE(
       has(out.err,
-          "Interrupt: stopping after this step with a checkpoint; a second Ctrl-C (SIGINT)"),
+          "Interrupt: stopping after this step, with a checkpoint; a second Ctrl-C (SIGINT)"),
       out.err);
   CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
 }

@@ -78,21 +78,21 @@ const Broken kBroken[] = {
     {"repeated forward", [](Schedule& s) { s[0].insert(s[0].begin(), s[0][0]); },
      "repeats an action: 0F0"},
     {"repeated backward", [](Schedule& s) { s[1].push_back(s[1][1]); }, "repeats an action: 1B0"},
-    {"micro-batch that is not there",
+    {"micro-batch that does not exist",
      [](Schedule& s) {
        s[0].push_back({ActionKind::forward, 0, 3});
      },
-     "not there: 0F3"},
+     "does not exist: 0F3"},
     {"negative micro-batch",
      [](Schedule& s) {
        s[0].push_back({ActionKind::forward, 0, -1});
      },
-     "not there"},
-    {"stage that is not there",
+     "does not exist"},
+    {"stage that does not exist",
      [](Schedule& s) {
        s[0].push_back({ActionKind::forward, 2, 0});
      },
-     "not there: 2F0"},
+     "does not exist: 2F0"},
     {"no reduction", [](Schedule& s) { s[0].pop_back(); }, "stage 0 never reduces"},
     {"reduction before the last backward", [](Schedule& s) { std::swap(s[1].back(), s[1][5]); },
      "waits forever at 1R"},
