@@ -187,7 +187,7 @@ TEST_CASE("a folder that takes no file is told before the first step") {
     Outcome out = run({.arguments = command(recipe, folder),
                        .environment = {std::string("MTRAIN_FAULT=") + fault}});
     CHECK_MESSAGE(out.status == 18, out.err);
-    CHECK_MESSAGE(has(out.err, "training does not begin"), out.err);
+    CHECK_MESSAGE(has(out.err, "training does not start"), out.err);
     CHECK(rows(folder).empty());
   }
   train(recipe, scratch / "over", {"train.steps=6"});  // has nothing to save

@@ -85,7 +85,7 @@ TEST_CASE("rerun: from the saved text alone, into a new folder, the same bits") 
   write_at(a / "config/environment.json", environment.dump());
   Outcome warned = cli({"rerun", a.string(), "train.steps=5"});
   CHECK(warned.status == 0);
-  CHECK_MESSAGE(has(warned.err, "another build of mtrain"), warned.err);
+  CHECK_MESSAGE(has(warned.err, "a different build of mtrain"), warned.err);
 }
 
 TEST_CASE(
@@ -110,13 +110,13 @@ TEST_CASE(
   }
   Outcome resumed = cli_in(scratch.path(), "rerun a train.steps=4");
   CHECK(resumed.status == 12);
-  CHECK_MESSAGE(has(resumed.err, "data has other contents: data.bin had "), resumed.err);
+  CHECK_MESSAGE(has(resumed.err, "data has different contents: data.bin had "), resumed.err);
   CHECK(has(resumed.err, "dataset.path="));
   CHECK_FALSE(has(resumed.err, "{"));
   CHECK_FALSE(fs::exists(scratch / "a-rerun-2"));
   Outcome wanted = cli_in(scratch.path(), "rerun a dataset.path=data");
   CHECK_MESSAGE(wanted.status == 0, wanted.err);
-  CHECK_MESSAGE(has(wanted.err, "not as in a: data: data has other contents"), wanted.err);
+  CHECK_MESSAGE(has(wanted.err, "not as in a: data: data has different contents"), wanted.err);
 }
 
 TEST_CASE("runs/latest means the newest run, and rerun follows it") {
@@ -375,8 +375,8 @@ TEST_CASE(
               .status == 0);
   Outcome changed = eval("");
   CHECK_MESSAGE(has(changed.err,
-                    "the data are not those that a was trained on:\n  data has other contents of "
-                    "the same size"),
+                    "the data are not those that a was trained on:\n  data has different contents "
+                    "of the same size"),
                 changed.err);
   CHECK(eval("dataset.path=data").err.empty());
 }
