@@ -26,14 +26,14 @@ void keep_matching(std::vector<Candidate>& list, const std::string& typed) {
   });
 }
 
-/// What an override does before its key: "+", "++" or "~".
+/// The sign before an override's key: "+", "++" or "~".
 std::string sign_of(const std::string& typed) {
   for (const char* sign : {"++", "+", "~"})
     if (typed.starts_with(sign)) return sign;
   return "";
 }
 
-/// The components of a kind that are built, each behind the same text.
+/// Adds the components of a kind that are built, each after the text `before`.
 void add_components(const std::string& before, const std::string& kind,
                     const SchemaCatalog& catalog, std::vector<Candidate>& out) {
   for (const auto& name : catalog.components(kind))
@@ -41,7 +41,7 @@ void add_components(const std::string& before, const std::string& kind,
       out.push_back({before + name, component.doc});
 }
 
-/// Whether a value of a setting can be used in this build.
+/// Whether this build supports a value of a setting.
 bool is_built(const FieldSpec& spec, const std::string& value) {
   if (spec.needs.empty()) return true;
   if (spec.needs_values.empty()) return value == spec.default_value;
@@ -49,7 +49,7 @@ bool is_built(const FieldSpec& spec, const std::string& value) {
          spec.needs_values.end();
 }
 
-/// The words for the value of one setting.
+/// Adds the possible values of one setting.
 void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatalog& catalog,
                 std::vector<Candidate>& out) {
   std::vector<std::string> values = spec.choices;
@@ -60,7 +60,7 @@ void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatal
   if (!spec.example.empty()) out.push_back({key + spec.example, "e.g."});
 }
 
-/// The settings below a section, a level at a time.
+/// Adds the settings below a section, one level at a time.
 void add_keys(const std::string& typed, const std::vector<const Schema*>& schemas,
               const std::string& behind, std::vector<Candidate>& out) {
   std::string section = typed.substr(0, typed.find('.') + 1), rest = typed.substr(section.size());
@@ -76,7 +76,7 @@ void add_keys(const std::string& typed, const std::vector<const Schema*>& schema
     }
 }
 
-/// The recipe on the line as far as it can be read.
+/// The recipe on the command line, if it can be read.
 std::optional<Recipe> recipe_of(const std::string& said, const PluginHost& plugins) {
   if (said.empty() || said == "-") return std::nullopt;
   RecipeRequest request;
@@ -85,7 +85,7 @@ std::optional<Recipe> recipe_of(const std::string& said, const PluginHost& plugi
     Recipe recipe = read_recipe(request, plugins);
     if (recipe.config.root().is_map()) return recipe;
   } catch (const Error&) {
-    // What is wrong with it is said when it is used.
+    // Faults are reported when the recipe is used.
   }
   return std::nullopt;
 }
@@ -126,7 +126,7 @@ std::vector<Candidate> complete_run(const std::string& typed) {
         bool run = is_run(entry.path());
         return Candidate{run ? path : path + "/", run ? "run or checkpoint" : "folder"};
       });
-  // Most runs lie in runs/.
+  // Most runs are in runs/.
   if (typed.find('/') == std::string::npos && typed != "runs") {
     auto more = complete_run("runs/");
     out.insert(out.begin(), more.begin(), more.end());

@@ -16,34 +16,36 @@ struct MT_API PipelinePlan {
   Plan plan;
   StageMap map = StageMap::looping(1);
   std::vector<StagePart> parts;  // by stage
-  Schedule schedule;             // of compute and reductions
-  std::string name = "1f1b";     // of the schedule, or the file's
+  Schedule schedule;             // compute and reductions only
+  std::string name = "1f1b";     // the name of the schedule or its file
   StageLink::Options transfers;
-  bool late_weights = false;  // W right behind B, where the schedule does not have it apart
+  bool late_weights = false;  // add W directly after B if the schedule has no W
   bool late_head =
-      false;  // the gradient of the head's matrix is put off to the end of its stage, for
-  int64_t late_heads = 0;  // at most so many micro-batches; 0: all
+      false;  // the gradient of the output head's matrix is deferred to the Reduce of its stage
+  int64_t late_heads = 0;  // at most this many micro-batches; 0: all
 
   int64_t ranks() const { return map.ranks(); }
-  /// Embedding and head lie on different ranks.
+  /// True if embedding and head are on different ranks.
   bool ends_apart() const { return map.rank(0) != map.rank(map.stages() - 1); }
-  /// What a rank runs, transfers included.
+  /// The program of a rank, including transfers.
   Program program(int64_t rank) const;
-  /// The same with fewer micro-batches where that holds as much memory at once: for rehearsals.
-  PipelinePlan rehearsal() const;
-  /// The same for another number of micro-batches. REQUIRES: the schedule is not a file's.
+  /// A plan for dry runs: with fewer micro-batches if the peak memory is the same.
+  PipelinePlan for_dry_run() const;
+  /// The plan for another number of micro-batches. REQUIRES: the schedule is generated, not from a
+  /// file.
   PipelinePlan with_micro_batches(int64_t number) const;
   /// make_schedule() of `name`, with late weights.
   Schedule make() const;
-  /// What the schedule costs when F, B and W of a block take the same and transfers, embedding and
-  /// head nothing. Memory is counted in micro-batches of one block.
+  /// The simulated schedule, where F, B and W of a block take the same time, and transfers,
+  /// embedding and head none. The unit of memory is one micro-batch of one block.
   Simulated simulated() const;
-  /// "1f1b: 2 ranks x 2 stages (Et|t|t|tL), 8 micro-batches, bubble 11.1 %, …": a line for people.
+  /// "1f1b: 2 ranks x 2 stages (Et|t|t|tL), 8 micro-batches, bubble 11.1 %, …".
   std::string text() const;
 };
 
-/// The plan of one step of the recipe on each of its data-parallel ranks. Throws Error(config) when
-/// the layout or the schedule does not work out, with what waits for what.
+/// The plan of one step of the recipe, the same for each data-parallel rank. Throws Error(config)
+/// if the layout is invalid or the schedule cannot run; the message names the actions that wait for
+/// each other.
 MT_API PipelinePlan pipeline_plan(const Recipe& recipe);
 
 }  // namespace mtrain

@@ -93,7 +93,8 @@ void add_planned(SchemaCatalog& catalog) {
   plan<Nothing>(catalog, "backend", "cpu", "the processor, always there", "");
   plan<Nothing>(catalog, "backend", "cuda", "NVIDIA GPUs", "the CUDA backend");
   plan<Nothing>(catalog, "comm", "thread", "ranks as threads of one process", "");
-  plan<Nothing>(catalog, "comm", "tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them",
+  plan<Nothing>(catalog, "comm", "tcp",
+                "ranks that connect through MASTER_ADDR, as torchrun starts them",
                 "the tcp communicator");
   plan<Nothing>(catalog, "comm", "mpi", "ranks of an MPI launch", "MPI communication");
   plan<DeviceCommunicator>(catalog, "comm", "nccl", "NVIDIA GPUs of one or more nodes",

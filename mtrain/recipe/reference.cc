@@ -20,7 +20,7 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
   }
 }
 
-/// What is worth knowing besides meaning, value and default.
+/// Notes about a setting besides meaning, value and default.
 std::vector<std::string> notes_of(const FieldSpec& spec) {
   std::vector<std::string> notes;
   if (!spec.example.empty()) notes.push_back("e.g. " + spec.example);
@@ -32,7 +32,7 @@ std::vector<std::string> notes_of(const FieldSpec& spec) {
   return notes;
 }
 
-/// Calls part(title, doc, schema, prefix) for each core section and each component behind it.
+/// Calls part(title, doc, schema, prefix) for each core section, followed by its components.
 template <class Part>
 void each_part(const SchemaCatalog& catalog, Part&& part) {
   for (const auto& section : catalog.sections()) {

@@ -72,7 +72,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   interpreter.set_gradient_hooks({[&] { reducer.micro_batch_done(); }, [&] { reducer.reduce(); }});
   interpreter.set_param_hooks({[&](int64_t stage) { buckets.gather_stage(stage); },
                                [&](int64_t stage) { buckets.release_stage(stage); }});
-  Program program = mesh.pipeline().rehearsal().program(pipeline_rank);
+  Program program = mesh.pipeline().for_dry_run().program(pipeline_rank);
   ParallelContext parallel = mesh.parallel();
   const int64_t more_tokens =
       s.dist.cp * parallel.context_tokens;  // upper bound: every rank has the most tokens that one

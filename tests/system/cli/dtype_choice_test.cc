@@ -92,7 +92,7 @@ TEST_CASE("a run that goes on keeps its type where the backend gives another ans
       has(on.err,
           "fp32, the dtype in which this run began; auto would choose bf16 on this machine"),
       on.err);
-  CHECK_FALSE(has(on.err, "resuming with other settings"));
+  CHECK_FALSE(has(on.err, "resuming with changed settings"));
   CHECK(recorded(scratch / "run") == "fp32");
   CHECK(digest(scratch / "run") == whole);
   // And again, from the checkpoint of the run that kept it; `check` says the same.

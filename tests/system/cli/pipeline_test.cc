@@ -153,7 +153,7 @@ TEST_CASE("a written schedule runs, and one that cannot is refused with what wai
   refused("0B0 0F0 0F1 0B1 0F2 0B2\n1F0 1B0 1F1 1B1 1F2 1B2\n",
           "rank 0 waits forever at 0B0 for 0F0");
   refused("0F0 0B0 0F1 0B1\n1F0 1B0 1F1 1B1\n", "stage 0 never runs forward of 2");
-  refused("0F0 0B0\n", "programs for 1 rank, and dist.pp is 2");
+  refused("0F0 0B0\n", "programs for 1 rank, but dist.pp is 2");
   refused("0F0 0B0\n0F1 0B1\n", "no rank runs stage 1");
   refused("0F0 oops\n1F0\n", "zb.txt:1:5: wanted");
 }

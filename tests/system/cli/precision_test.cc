@@ -98,7 +98,7 @@ TEST_CASE("a bf16 run goes on in FP8, and its histories of largest values begin 
     forget_checkpoint(scratch / "plain", 12);
     const Outcome out = run_training(recipe, scratch / "plain", words);
     REQUIRE_MESSAGE(out.status == 0, out.err);
-    CHECK(out.err.find("resuming with other settings") != std::string::npos);
+    CHECK(out.err.find("resuming with changed settings") != std::string::npos);
     CHECK((out.err.find("initialized instead") != std::string::npos) ==
           (std::string_view(name) == "delayed"));
     const auto steps = rows(scratch / "plain", "grad_norm");

@@ -194,7 +194,8 @@ TEST_CASE(
   Outcome longer = train("run.dir=whole train.steps=20");
   CHECK(longer.status == 12);
   CHECK_MESSAGE(has(longer.err, "train.steps: 6 -> 20   (command line, argument "), longer.err);
-  CHECK_MESSAGE(has(longer.err, "the run began with 1 epoch, this is 3 epochs"), longer.err);
+  CHECK_MESSAGE(has(longer.err, "the run began with 1 epoch, but this recipe has 3 epochs"),
+                longer.err);
   CHECK(has(longer.err, "dataset.order=open"));
   CHECK(losses(scratch / "whole").size() == 6);
   works("run.dir=whole train.steps=4");  // nothing to do
@@ -239,7 +240,7 @@ TEST_CASE("resuming on other data is refused by the settings that changed them")
   CHECK_MESSAGE(there.status == 0, there.err);
   CHECK_FALSE(has(there.err, "dataset."));
   CHECK_MESSAGE(has(there.err, "model.init_std: 0.02 -> 0.5"), there.err);
-  CHECK(has(there.err, "changes nothing"));
+  CHECK(has(there.err, "have no effect"));
   scratch.write("other.txt", std::string(200, 'x') + "\n\nand more\n");
   Outcome other = cli_in(scratch.path(),
                          "data prepare -i other.txt -o other -t byte --split-on blank-lines -q");

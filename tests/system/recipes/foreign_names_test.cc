@@ -114,9 +114,9 @@ TEST_CASE(
   const std::string folder = "; for trained weights model.init_from=DIR, a Hugging Face folder";
   for (const auto& [name, wanted] :
        {std::pair<std::string, std::string>{"mistral",
-                                            "write llama, which computes mistral" + folder},
-        {"Mistral-7B", "write llama, which computes mistral" + folder},
-        {"mixtral", "write moe, which computes mixtral" + folder},
+                                            "write llama, which implements mistral" + folder},
+        {"Mistral-7B", "write llama, which implements mistral" + folder},
+        {"mixtral", "write moe, which implements mixtral" + folder},
         {"LlamaForCausalLM", "write llama" + folder},
         {"llama3", "write llama" + folder},
         {"qwen", "qwen2 is not supported; not built: biases of queries, keys and values"},

@@ -54,6 +54,6 @@ TEST_CASE("batch schedule: what is no schedule is named") {
     CHECK_MESSAGE(fault_of({item}).find("not of the form step:samples") != std::string::npos, item);
   CHECK(fault_of({"5:4"}).find("sizes of the steps before 5 are missing") != std::string::npos);
   for (const char* second : {"3:8", "2:8"})
-    CHECK_MESSAGE(
-        fault_of({"0:4", "3:4", second}).find("steps have to ascend") != std::string::npos, second);
+    CHECK_MESSAGE(fault_of({"0:4", "3:4", second}).find("steps must ascend") != std::string::npos,
+                  second);
 }
