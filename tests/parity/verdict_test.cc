@@ -88,7 +88,7 @@ TEST_CASE(
   CHECK(says(changed([](LayoutFigures& f) { f.norms[0] *= 1 + 1e-4; }),
              "the gradient norm of step 1"));
   CHECK(says(changed([](LayoutFigures& f) { f.norms[2] = NAN; }), "the gradient norm of step 3"));
-  CHECK(says(changed([](LayoutFigures& f) { f.losses.pop_back(); }), "it made 3 steps of 4"));
+  CHECK(says(changed([](LayoutFigures& f) { f.losses.pop_back(); }), "it finished 3 steps of 4"));
 }
 
 TEST_CASE("copies that have drifted apart are found") {

@@ -82,7 +82,7 @@ TEST_CASE("file_text reads the recipe's folder and nothing else") {
   for (const char* file : {"/etc/hostname", "../../etc/hostname", "recipes/../../outside.txt"}) {
     CAPTURE(file);
     std::string text = report(file);
-    CHECK(text.find("file_text reads files of the recipe's folder") != std::string::npos);
+    CHECK(text.find("file_text reads only files in the recipe's folder") != std::string::npos);
     CHECK(text.find("help: copy the text into the recipe's folder, or: export NAME=") !=
           std::string::npos);
   }

@@ -135,9 +135,9 @@ TEST_CASE("config explain") {
             "cannot be changed when a run continues if that changes the samples"},
            {"dataset.drop_last", "may be changed when a run continues"},
            {"model.hidden_size", "cannot be changed when a run continues\n"},
-           {"model.init_from", "counts when a run begins"},
-           {"train.skip_steps", "the steps that are still to come"},
-           {"optimizer.lr", "changes the result from there on"}}) {
+           {"model.init_from", "used only when a run begins"},
+           {"train.skip_steps", "affects the remaining steps"},
+           {"optimizer.lr", "affects the result from then on"}}) {
     const std::string told = ok({"config", "explain", setting});
     CHECK_MESSAGE(has(told, words), told);
   }

@@ -101,8 +101,8 @@ TEST_CASE(
                        .environment = {"MTRAIN_FAULT=eval.batch:3:stop"},
                        .while_stopped = [](pid_t pid) { ::kill(pid, SIGTERM); }});
     CHECK_MESSAGE(out.status == 128 + SIGTERM, out.err);
-    CHECK_MESSAGE(has(out.out + out.err, "the validation after step 7 is left before its end"),
-                  out.out, out.err);
+    CHECK_MESSAGE(has(out.out + out.err, "the validation after step 7 is incomplete"), out.out,
+                  out.err);
     CHECK(fs::exists(folder / "checkpoints/step-7"));
     for (const Json& row : rows(folder, "val_loss")) CHECK(row.at("val_loss").is_null());
   }

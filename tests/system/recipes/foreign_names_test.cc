@@ -150,7 +150,8 @@ TEST_CASE("on the command line and by `config explain`, too") {
          "help: write adamw (adamw_torch is its name in transformers)"},
         {"device=gpu", "help: write +device=gpu to add it"},
         {"dataset.split=1",
-         "help: dataset.type is mock, which has no such setting: leave it out, or choose "}}) {
+         "help: dataset.type is mock, which does not have this setting: leave it out, or "
+         "choose "}}) {
     outcome = testing::cli({"check", (recipe.path() / "r.yaml").string(), word});
     CHECK(outcome.status == 10);
     CHECK_MESSAGE(has(outcome.err, wanted), outcome.err);

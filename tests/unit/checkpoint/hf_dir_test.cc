@@ -85,7 +85,7 @@ TEST_CASE("index and shards that disagree are refused") {
   const std::string b = kShard1, c = kShard2;
   const std::vector<Case> cases = {
       {"", "malformed JSON"},
-      {"[]", "wanted an object"},
+      {"[]", "wanted a JSON object"},
       {"{}", "\"weight_map\""},
       {R"({"weight_map":[]})", "\"weight_map\""},
       {R"({"weight_map":{}})", "weight_map is empty"},

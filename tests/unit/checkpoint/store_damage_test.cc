@@ -133,7 +133,7 @@ TEST_CASE("missing, swapped, linked and misplaced files are refused; foreign one
   fs::rename(saved.dir / "step-6", saved.dir / "step-8");
   CHECK(CheckpointStore(saved.dir.path())
             .problem(8)
-            .find("says step 6 but is in the folder of step 8") != std::string::npos);
+            .find("has step 6 but is in the folder of step 8") != std::string::npos);
   fs::remove_all(saved.dir / "step-8");
   saved.repair();
   put_file(saved.dir / "step-7" / "shard-00009-of-00010.safetensors", "not listed");
@@ -183,7 +183,7 @@ TEST_CASE("forged manifests with right checksums are refused") {
        "nested deeper than the limit of 64"},
       {"\"tensors\": [", "\"tensors\": [[],", "has no \"name\""},
       {"\"name\": \"model.norm.weight\", \"dtype\": \"fp32\"",
-       "\"name\": \"model.norm.weight\", \"dtype\": \"int32\"", "is not what the manifest says"},
+       "\"name\": \"model.norm.weight\", \"dtype\": \"int32\"", "differs from the manifest"},
       {"\"key\":\"bytes@0\"", "\"key\":\"bytes@9\"", "has no tensor 'bytes@9'"},
   };
   for (const auto& forgery : forgeries) {

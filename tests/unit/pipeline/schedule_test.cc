@@ -74,7 +74,7 @@ const Broken kBroken[] = {
      "stage 0 never runs backward of 2"},
     {"crossed order between ranks",
      [](Schedule& s) { std::swap(s[1][0], s[1][4]), std::swap(s[1][1], s[1][5]); },
-     "waits for ever"},
+     "waits forever"},
     {"repeated forward", [](Schedule& s) { s[0].insert(s[0].begin(), s[0][0]); },
      "repeats an action: 0F0"},
     {"repeated backward", [](Schedule& s) { s[1].push_back(s[1][1]); }, "repeats an action: 1B0"},
