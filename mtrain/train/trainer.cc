@@ -69,8 +69,7 @@ class Recording {
   }
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
-  /// Ends the recording and returns its statistics. Absent if nothing was recorded or it has ended
-  /// before.
+  /// Ends the recording and returns its statistics; absent if there is none.
   std::optional<Stream::Recorded> end() {
     Stream* stream = std::exchange(stream_, nullptr);
     return stream ? std::optional(stream->end_recording()) : std::nullopt;
@@ -92,18 +91,17 @@ void flip_a_bit(ParamList& parameters) {
 
 }  // namespace
 
-struct Trainer::OneRankMesh {
-  explicit OneRankMesh(const Recipe& recipe)
-      : world(make_self_communicator()), mesh(recipe, *world) {}
+struct Trainer::OwnMesh {
+  explicit OwnMesh(const Recipe& recipe) : world(make_self_communicator()), mesh(recipe, *world) {}
   std::unique_ptr<Communicator> world;
   RankMesh mesh;
 };
 
 Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop)
-    : Trainer(recipe, plugins, std::move(stop), std::make_unique<OneRankMesh>(recipe)) {}
+    : Trainer(recipe, plugins, std::move(stop), std::make_unique<OwnMesh>(recipe)) {}
 
 Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
-                 std::unique_ptr<OneRankMesh> own_mesh)
+                 std::unique_ptr<OwnMesh> own_mesh)
     : Trainer(recipe, plugins, std::move(stop), own_mesh->mesh) {
   own_mesh_ = std::move(own_mesh);
 }
@@ -140,8 +138,7 @@ void Trainer::build() {
   dataset_ = with_path_origins(recipe_.inputs, [&] {
     return plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
   });
-  // Both are losses of single positions. A rule checks that the model supports the dataset's
-  // objective.
+  // Both are losses of single positions. A rule checks that model and dataset match.
   MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken ||
                     dataset_->objective() == Dataset::kMaskedToken,
                 ErrorClass::config,

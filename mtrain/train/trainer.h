@@ -79,9 +79,9 @@ class MT_API Trainer {
   std::optional<EvalMetrics> evaluate();
 
  private:
-  struct OneRankMesh;  // the communicator and mesh of a job of one rank
+  struct OwnMesh;  // the communicator and mesh of a job of one rank
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
-          std::unique_ptr<OneRankMesh> own_mesh);
+          std::unique_ptr<OwnMesh> own_mesh);
   bool first() const { return mesh_.first(); }
   bool should_stop();
   /// True if train.max_minutes have passed and this invocation has done at least one step.
@@ -135,7 +135,7 @@ class MT_API Trainer {
   void notify(Call&& call);
   void event(const std::string& text);
 
-  std::unique_ptr<OneRankMesh> own_mesh_;
+  std::unique_ptr<OwnMesh> own_mesh_;
   RankMesh& mesh_;
   Communicator& ranks_;  // all ranks of the job
   const Recipe& recipe_;

@@ -19,8 +19,8 @@ class TcpWorld final : public message_comm::MessageCommunicator {
 }  // namespace
 }  // namespace mtrain
 
-MT_PLUGIN("tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them") {
+MT_PLUGIN("tcp", "ranks that connect through MASTER_ADDR, as torchrun starts them") {
   using namespace mtrain;
   registry.add<Communicator, TcpWorld, TcpConfig>(
-      "tcp", "ranks that meet at MASTER_ADDR, as torchrun starts them");
+      "tcp", "ranks that connect through MASTER_ADDR, as torchrun starts them");
 }
