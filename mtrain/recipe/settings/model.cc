@@ -8,29 +8,26 @@ namespace {
 
 void bind_recompute(ModelSection& s, Fields& f) {
   f("recompute", s.recompute,
-    "what backward computes again instead of keeping it; full: each block, selective: "
-    "recompute_modules")
+    "activation recomputation; full: whole blocks, selective: the parts in recompute_modules")
       .one_of({"none", "selective", "full"})
       .resume(safe)
       .renamed_from({"recompute_granularity"});
   f("recompute_method", s.recompute_method,
-    "full; uniform: every block, in groups of recompute_layers; block: the first recompute_layers "
-    "of each "
-    "stage")
+    "full; uniform: all blocks, in groups of recompute_layers; block: only the first "
+    "recompute_layers blocks of each stage")
       .one_of({"uniform", "block"})
       .resume(safe);
-  f("recompute_layers", s.recompute_layers, "full: how many blocks, see recompute_method")
+  f("recompute_layers", s.recompute_layers, "full: number of blocks, see recompute_method")
       .min(1)
       .max(kMostLayers)
       .resume(safe)
       .renamed_from({"recompute_num_layers"});
-  f("recompute_modules", s.recompute_modules,
-    "selective: the parts of a block that are computed again")
+  f("recompute_modules", s.recompute_modules, "selective: the parts of a block that are recomputed")
       .one_of({"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"})
       .needs("multi-head latent attention", {"mla_up_proj"})
       .resume(safe);
   f("recompute_distribute", s.recompute_distribute,
-    "full: the kept inputs of blocks are split over tensor-parallel ranks")
+    "full: shard the saved inputs of blocks over tensor-parallel ranks")
       .needs(
           "kept inputs that are gathered again over tensor-parallel ranks (dist.sp=true keeps them "
           "split, and more)")
@@ -64,15 +61,15 @@ void ModelSection::bind(Fields& f) {
       .resume(impossible)
       .renamed_from({"make_vocab_size_divisible_by"});
   f("init_from", init_from,
-    "what gives the start values: a Hugging Face folder (config.json, *.safetensors), or a run's "
+    "source of the start values: a Hugging Face folder (config.json, *.safetensors), or a run's "
     "folder or checkpoint")
       .example("/models/Llama-3.2-1B")
       .resume(start)
       .renamed_from({"pretrained_checkpoint"})
       .input_path();
   f("init_ignore", init_ignore,
-    "keys of config.json in init_from's folder that the model plugin does not honour, and training "
-    "goes on without")
+    "keys of config.json in init_from's folder to ignore although the model plugin does not "
+    "support them")
       .example("[sliding_window]")
       .resume(start);
   bind_recompute(*this, f);

@@ -15,32 +15,30 @@ void DistSection::bind(Fields& f) {
   bind_context(f);
   bind_data_parallel(f);
   f("backend", backend, "device kind").plugin("backend").resume(safe);
-  f("comm", comm, "how ranks talk; null: the best one for the device")
+  f("comm", comm, "communication backend; null: the best one for the device")
       .plugin("comm")
       .example("nccl")
       .resume(safe)
       .renamed_from({"distributed_backend"});
-  f("nccl_algo", nccl_algo, "algorithms that NCCL may use; empty: its own choice")
+  f("nccl_algo", nccl_algo, "algorithms that NCCL may use; empty: NCCL chooses")
       .one_of({"Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "^NVLS"})
       .resume(safe);
   f("timeout_minutes", timeout_minutes,
-    "a rank that is waited for longer than this, be it saving, has failed")
+    "a rank for which others wait longer than this has failed, even while it saves")
       .exclusive_min(0)
       .unit("min")
       .resume(safe)
       .renamed_from({"distributed_timeout_minutes"});
   f("silence_seconds", silence_seconds,
     "the job ends within this time, or three times its slowest steps, after a rank died, stopped "
-    "or got stuck; 0: only "
-    "timeout_minutes counts")
+    "or hangs; 0: only timeout_minutes is used")
       .min(0)
       .unit("s")
       .resume(safe);
 }
 
 void DistSection::bind_ranks(Fields& f) {
-  f("nproc", nproc,
-    "ranks, which share out every batch: threads of this process, or as many as mpirun starts")
+  f("nproc", nproc, "number of ranks: threads of this process, or processes that mpirun starts")
       .min(1)
       .max(1024)
       .resume(safe);
@@ -78,7 +76,7 @@ void DistSection::bind_ranks(Fields& f) {
   f("sp", sp, "sequence parallel: the residual stream is split over tp")
       .resume(safe)
       .renamed_from({"sequence_parallel"});
-  f("order", order, "how ranks are numbered, the nearest first")
+  f("order", order, "order of the axes in the numbering of ranks, nearest first")
       .one_of({"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"})
       .resume(safe);
 }
@@ -88,54 +86,51 @@ void DistSection::bind_pipeline(Fields& f) {
       .one_of({"gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"})
       .resume(safe);
   f("schedule_file", schedule_file,
-    "a schedule written down, one line per pipeline rank; empty: dist.schedule")
+    "file of a schedule, one line per pipeline rank; empty: dist.schedule")
       .example("zb.txt")
       .resume(safe)
       .input_path();
   f("layout", layout,
-    "what each stage holds: E embedding, t block, m multi-token prediction, L loss, | ends a "
-    "stage, (…)*n "
-    "repeats; "
-    "empty: blocks are shared out evenly")
+    "content of each stage: E embedding, t block, m multi-token prediction, L loss, | ends a "
+    "stage, (…)*n repeats; empty: blocks are divided evenly")
       .example("Et*3|(tt|)*29,m|L")
       .resume(safe)
       .renamed_from({"pipeline_model_parallel_layout"});
-  f("first_stage_layers", first_stage_layers, "blocks of the first stage; 0: as many as any")
+  f("first_stage_layers", first_stage_layers,
+    "blocks of the first stage; 0: the same as other stages")
       .min(0)
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"num_layers_in_first_pipeline_stage", "decoder_first_pipeline_num_layers"});
-  f("last_stage_layers", last_stage_layers, "blocks of the last stage; 0: as many as any")
+  f("last_stage_layers", last_stage_layers, "blocks of the last stage; 0: the same as other stages")
       .min(0)
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"num_layers_in_last_pipeline_stage", "decoder_last_pipeline_num_layers"});
   f("account_for_embedding", account_for_embedding,
-    "the embedding counts as a block when blocks are shared out")
+    "count the embedding as a block when blocks are divided among stages")
       .resume(safe)
       .renamed_from({"account_for_embedding_in_pipeline_split"});
   f("account_for_loss", account_for_loss,
-    "head and loss count as a block when blocks are shared out")
+    "count head and loss as a block when blocks are divided among stages")
       .resume(safe)
       .renamed_from({"account_for_loss_in_pipeline_split"});
   f("microbatch_group_size", microbatch_group_size,
-    "interleaved: micro-batches that pass one virtual stage before the next one's turn; 0: pp")
+    "interleaved: consecutive micro-batches of one virtual stage; 0: pp")
       .min(0)
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"microbatch_group_size_per_vp_stage",
                      "microbatch_group_size_per_virtual_pipeline_stage"});
   f("variable_seq_lengths", variable_seq_lengths,
-    "stages send each other the shape of every micro-batch")
+    "send the shape of every micro-batch between stages")
       .resume(safe);
 }
 
 void DistSection::bind_context(Fields& f) {
   f("cp_comm", cp_comm,
-    "how context-parallel ranks share keys and values: p2p a ring, all_gather, a2a over heads, "
-    "a2a+p2p both "
-    "by "
-    "cp_hierarchy; one for all blocks, or one for each")
+    "how context-parallel ranks exchange keys and values: p2p (ring), all_gather, a2a over heads, "
+    "a2a+p2p by cp_hierarchy; one for all blocks, or one for each")
       .one_of({"p2p", "all_gather", "a2a", "a2a+p2p"})
       .resume(safe)
       .renamed_from({"cp_comm_type"});
@@ -147,11 +142,11 @@ void DistSection::bind_context(Fields& f) {
       .resume(safe)
       .renamed_from({"hierarchical_context_parallel_sizes"});
   f("dynamic_cp", dynamic_cp,
-    "each sample gets as many context-parallel ranks as its length asks for")
+    "the number of context-parallel ranks of each sample follows from its length")
       .resume(safe)
       .renamed_from({"hybrid_context_parallel", "dynamic_context_parallel"});
   f("max_tokens_per_cp_rank", max_tokens_per_cp_rank,
-    "dynamic_cp: most tokens of one sample on one rank")
+    "dynamic_cp: maximum number of tokens of one sample on one rank")
       .min(0)
       .max(kLargestDimension)
       .unit("tokens")
@@ -167,19 +162,20 @@ void DistSection::bind_context(Fields& f) {
 
 void DistSection::bind_data_parallel(Fields& f) {
   f("zero", zero,
-    "what data-parallel ranks share: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters "
-    "too")
+    "ZeRO stage, what is sharded over data-parallel ranks: 0 nothing, 1 optimizer state, 2 also "
+    "gradients, 3 also parameters")
       .min(0)
       .max(3)
       .resume(safe)
       .renamed_from({"data_parallel_sharding_strategy", "use_distributed_optimizer"});
   f("hsdp", hsdp,
-    "groups of data-parallel ranks that each hold everything; zero shares within a group")
+    "number of groups of data-parallel ranks that each hold a full replica; zero shards within a "
+    "group")
       .min(1)
       .max(kLargestDimension)
       .resume(safe)
       .renamed_from({"num_distributed_optimizer_instances"});
-  f("outer_zero", outer_zero, "what is shared across the groups of hsdp, counted as in zero")
+  f("outer_zero", outer_zero, "ZeRO stage across the groups of hsdp")
       .min(0)
       .max(1)
       .resume(safe)
@@ -188,39 +184,39 @@ void DistSection::bind_data_parallel(Fields& f) {
 
 void DdpSection::bind(Fields& f) {
   f("in_order", in_order,
-    "micro-batches' gradients are kept apart and added in the order of the global batch: the same "
-    "bits for any number of "
-    "ranks, for more memory and time")
+    "keep the gradients of micro-batches separate and add them in the order of the global batch: "
+    "bitwise the same for any number of ranks, at the cost of memory and time")
       .resume(safe);
-  f("overlap_grad_reduce", overlap_grad_reduce, "reduce gradients while backward still runs")
+  f("overlap_grad_reduce", overlap_grad_reduce, "overlap gradient reduction with backward")
       .resume(safe);
-  f("overlap_param_gather", overlap_param_gather, "gather parameters while forward already runs")
+  f("overlap_param_gather", overlap_param_gather,
+    "overlap the all-gather of parameters with forward")
       .resume(safe);
   f("align_param_gather", align_param_gather, "all pipeline stages gather at the same time")
       .needs(kSharded)
       .resume(safe);
   f("bucket_size", bucket_size,
-    "parameters whose gradients travel together; 0: chosen by the number of ranks")
+    "number of parameters per gradient bucket; 0: chosen by the number of ranks")
       .min(0)
       .unit("parameters")
       .resume(safe);
-  f("pad_buckets", pad_buckets, "pad buckets to the sizes at which the network is fastest")
+  f("pad_buckets", pad_buckets, "pad buckets to sizes at which the network is fastest")
       .needs(kData)
       .resume(safe)
       .renamed_from({"pad_buckets_for_high_nccl_busbw"});
-  f("average_in_collective", average_in_collective, "the reduction divides by the number of ranks")
+  f("average_in_collective", average_in_collective, "average in the reduction instead of summing")
       .needs(kData);
-  f("grads_dtype", grads_dtype, "type in which gradients travel")
+  f("grads_dtype", grads_dtype, "type in which gradients are communicated")
       .one_of({"fp32", "bf16"})
       .needs(kData)
       .renamed_from({"grad_reduce_in_fp32"});
-  f("accumulate_dtype", accumulate_dtype, "type in which a reduction of bf16 gradients adds up")
+  f("accumulate_dtype", accumulate_dtype, "type in which a reduction of bf16 gradients accumulates")
       .one_of({"fp32", "bf16"})
       .needs(kData)
       .renamed_from({"reduce_scatter_with_fp32_accumulation"});
   f("registered_buffers", registered_buffers,
-    "gradients and values that stay in memory and go from rank to rank are in memory of NCCL that "
-    "is registered with it")
+    "allocate persistent communication buffers of gradients and parameters by NCCL, and register "
+    "them with it")
       .resume(safe)
       .renamed_from({"nccl_ub"});
   f("double_buffer", double_buffer, "zero 3: gathered parameters have two fixed buffers")
@@ -234,36 +230,34 @@ void CommOverlapSection::bind(Fields& f) {
     f(name, value, doc).resume(safe).renamed_from(std::move(old));
   };
   overlap("tp", tp,
-          "the stream travels behind the products at the edges of tensor-parallel regions, piece "
-          "by piece",
+          "overlap tensor-parallel communication with the matrix products at the edges of "
+          "tensor-parallel regions, in chunks",
           {"enabled", "tp_comm_overlap"});
   overlap("p2p", p2p,
-          "interleaved pipelines: transfers between stages behind computation, in all phases",
+          "interleaved pipelines: overlap transfers between stages with computation, in all phases",
           {"overlap_p2p_comm"});
-  overlap("batch_p2p", batch_p2p,
-          "without p2p: transfers of a stage that follow each other are begun together",
+  overlap("batch_p2p", batch_p2p, "without p2p: start consecutive transfers of a stage together",
           {"batch_p2p_comm"});
-  overlap("warmup_flush", warmup_flush, "p2p also in warmup and flush: part of p2p here",
+  overlap("warmup_flush", warmup_flush, "overlap p2p in warmup and flush: always part of p2p",
           {"overlap_p2p_comm_warmup_flush"});
   overlap("moe", moe,
-          "exchange of tokens between experts behind another micro-batch: forward and backward "
-          "side by side",
+          "overlap the all-to-all of experts with another micro-batch: forward of one overlaps "
+          "with backward of another",
           {"overlap_moe_expert_parallel_comm"});
-  overlap(
-      "delay_wgrad", delay_wgrad,
-      "pipelines: weight gradients are computed when the gradient of a stage's input is on its way",
-      {"delay_wgrad_compute"});
+  overlap("delay_wgrad", delay_wgrad,
+          "pipelines: compute weight gradients after the gradient of a stage's input is sent",
+          {"delay_wgrad_compute"});
   overlap("early_attn_release", early_attn_release,
-          "free attention's memory before the exchange: always so here",
+          "free attention's memory before the all-to-all: always the case",
           {"ep_overlap_early_attn_memory_release"});
   overlap("dispatch_wgrad", dispatch_wgrad,
-          "backward of the exchange behind the experts' weight gradients",
+          "overlap backward of the all-to-all with the experts' weight gradients",
           {"overlap_dispatch_backward_with_experts_wgrad"});
   overlap("embedding_wgrad", embedding_wgrad,
-          "the head's weight gradient is computed at the end of the last stage, for memory",
+          "defer the head's weight gradient to the end of the step on the last stage",
           {"defer_embedding_wgrad_compute"});
   f("embedding_wgrad_limit", embedding_wgrad_limit,
-    "embedding_wgrad: most micro-batches that are put off; 0: all")
+    "embedding_wgrad: maximum number of deferred micro-batches; 0: all")
       .min(0)
       .resume(safe)
       .renamed_from({"wgrad_deferral_limit"});

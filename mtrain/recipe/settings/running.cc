@@ -6,35 +6,35 @@ using enum ResumeClass;
 
 void OffloadSection::bind(Fields& f) {
   const std::string offload = "activations in host memory";
-  f("layers", layers, "blocks whose kept activations are in host memory")
+  f("layers", layers, "number of blocks whose saved activations are in host memory")
       .min(0)
       .max(kMostLayers)
       .resume(safe)
       .renamed_from({"cpu_offloading_num_layers"});
-  f("modules", modules, "parts of blocks whose kept inputs are in host memory")
+  f("modules", modules, "parts of blocks whose saved inputs are in host memory")
       .one_of({"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1",
                "moe_act"})
       .needs(offload)
       .resume(safe)
       .renamed_from({"offload_modules"});
-  f("fraction", fraction, "modules: share of them").min(0).max(1).needs(offload).resume(safe);
+  f("fraction", fraction, "modules: fraction of them").min(0).max(1).needs(offload).resume(safe);
 }
 
 void CudaGraphSection::bind(Fields& f) {
   f("type", type,
-    "full_iteration: what a step gives the GPU is recorded and launched as graphs, with the same "
-    "bits; local, parts of blocks: "
-    "refused, for full_iteration records them too")
+    "full_iteration: record the GPU work of a step and launch it as CUDA graphs, with bitwise the "
+    "same results; local (parts of blocks): refused, since full_iteration also records them")
       .one_of({"none", "local", "full_iteration"})
       .resume(safe)
       .renamed_from({"cuda_graph_impl"});
   f("modules", modules,
-    "parts of blocks to record by themselves: refused, for full_iteration records them too")
+    "parts of blocks to record separately: refused, since full_iteration also records them")
       .one_of({"attn", "mlp", "moe", "moe_router", "moe_preprocess"})
       .resume(safe)
       .renamed_from({"cuda_graph_modules"});
   f("warmup_steps", warmup_steps,
-    "steps before the first that is recorded, in which libraries choose and memory settles")
+    "steps before the first recorded one, in which libraries select algorithms and memory use "
+    "settles")
       .min(0)
       .unit("steps")
       .resume(safe)
@@ -52,25 +52,23 @@ void CheckpointSection::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"most_recent_k"});
   f("retain_interval", retain_interval,
-    "checkpoints of steps divisible by this are kept for ever; 0: none")
+    "checkpoints of steps divisible by this are never removed; 0: none")
       .min(0)
       .unit("steps")
       .resume(safe)
       .renamed_from({"save_retain_interval"});
   f("resume", resume,
-    "auto: continue from the newest valid checkpoint of run.dir if there is one; never: start anew "
-    "in an "
-    "empty folder; "
-    "must: refuse to start without one")
+    "auto: continue from the newest valid checkpoint of run.dir if there is one; never: start a "
+    "new run in an empty folder; must: refuse to start without a checkpoint")
       .one_of({"auto", "never", "must"})
       .resume(safe);
-  f("dir", dir, "where checkpoints go; empty: <run.dir>/checkpoints")
+  f("dir", dir, "folder of checkpoints; empty: <run.dir>/checkpoints")
       .resume(safe)
       .renamed_from({"save"});
-  f("async", async, "write while training goes on, from a copy in host memory")
+  f("async", async, "write while training continues, from a copy in host memory")
       .resume(safe)
       .renamed_from({"async_save"});
-  f("hf", hf, "write the weights in Hugging Face's layout too")
+  f("hf", hf, "also write the weights in Hugging Face's layout")
       .needs("Hugging Face export while training")
       .resume(safe)
       .renamed_from({"also_save_hf_checkpoint"});
@@ -85,7 +83,7 @@ void CheckpointSection::bind_local(Fields& f) {
       .needs(local)
       .resume(safe)
       .renamed_from({"non_persistent_save_interval"});
-  f("local_dir", local_dir, "where they go")
+  f("local_dir", local_dir, "folder of local copies")
       .needs(local)
       .resume(safe)
       .renamed_from({"non_persistent_local_ckpt_dir"});
@@ -117,8 +115,8 @@ void LoggerSection::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"log_params_norm"});
   f("memory_interval", memory_interval,
-    "updates between log lines on memory: in use, the most in use and what for, taken from the "
-    "system, planned; 0: none")
+    "updates between log lines about memory: in use, peak by purpose, taken from the system, "
+    "planned; 0: none")
       .min(0)
       .unit("steps")
       .resume(safe)
@@ -131,7 +129,7 @@ void ValidationSection::bind(Fields& f) {
       .unit("steps")
       .resume(safe)
       .renamed_from({"eval_interval"});
-  f("steps", steps, "global batches per evaluation, always the same ones; 0: none")
+  f("steps", steps, "global batches per evaluation, always the same batches; 0: no evaluation")
       .min(0)
       .max(kLargestDimension)
       .resume(safe)
@@ -152,7 +150,8 @@ void ValidationSection::bind(Fields& f) {
 
 void ProfilingSection::bind(Fields& f) {
   f("type", type,
-    "trace: each kernel and phase of some steps, for a browser, in the run's trace-FIRST-LAST.json")
+    "trace: record the kernels and phases of some steps for a trace viewer, in the run's "
+    "trace-FIRST-LAST.json")
       .one_of({"none", "trace"})
       .resume(safe);
   f("start", start, "steps before it starts")
@@ -166,27 +165,33 @@ void ProfilingSection::bind(Fields& f) {
       .resume(safe)
       .renamed_from({"profile_step_end"});
   f("peak_tflops", peak_tflops,
-    "what a device can do at most, which the share of use (mfu) is of; 0: as its type is sold, or "
-    "measured where that is unknown")
+    "peak rate of a device, the denominator of mfu; 0: from the data sheet of its type, or "
+    "measured if the type is unknown")
       .min(0)
       .unit("TFLOP/s")
       .resume(safe);
-  f("ranks", ranks, "the ranks that write a trace; files of others than rank 0 end in -rankN.json")
+  f("ranks", ranks, "the ranks that write a trace; files of ranks other than 0 end in -rankN.json")
       .min(0)
       .resume(safe)
       .renamed_from({"profile_ranks"});
 }
 
 void RngSection::bind(Fields& f) {
-  f("seed", seed, "of start values, dropout and data order").min(0).max(4294967295.0).resume(data);
+  f("seed", seed, "seed of start values, dropout and data order")
+      .min(0)
+      .max(4294967295.0)
+      .resume(data);
 }
 
 void RunSection::bind(Fields& f) {
   f("dir", dir, "the run's folder; empty: runs/<recipe name>").resume(safe).example("runs/first");
   f("name", name, "shown in logs; empty: the recipe's name").resume(safe);
-  f("threads", threads, "CPU threads; 0: what the machine allows").min(0).max(1024).resume(safe);
+  f("threads", threads, "CPU threads; 0: as many as the machine allows")
+      .min(0)
+      .max(1024)
+      .resume(safe);
   f("deterministic", deterministic,
-    "use nothing whose result may differ between two runs; on the CPU backend that is always so")
+    "use only deterministic operations; on the CPU backend this is always the case")
       .resume(safe)
       .renamed_from({"deterministic_mode"});
 }
