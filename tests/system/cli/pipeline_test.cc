@@ -196,7 +196,7 @@ TEST_CASE("check tells bubble and memory of a pipeline, and refuses what it cann
   CHECK(told({"dist.vp=2", "dist.schedule=zb_v"}, "bubble 2.0 %") == 0);  // (p-1)/(6m+p-1)
   CHECK(told({"--memory"}, "memory of pipeline rank 1: ") == 0);
   CHECK(told({"dist.schedule=zb_h1", "ddp.in_order=true"},
-             "cannot be kept apart under this schedule") == 10);
+             "this schedule cannot keep the gradients of micro-batches separate") == 10);
   CHECK(told({"dist.schedule_file=none.txt"}, "none.txt") == 10);
   CHECK(told({"dist.pp=1", "dist.schedule_file=none.txt"}, "there is no pipeline to schedule") ==
         10);
