@@ -244,15 +244,15 @@ bool DefaultsTree::choose_option(DefaultsNode& node) {
 
 bool DefaultsTree::load(DefaultsNode& node) {
   if (node.entry.kind == DefaultsEntry::Kind::include) {
-    std::filesystem::path beside =
+    std::filesystem::path included =
         std::filesystem::path(node.parent->file->file).parent_path() / *node.entry.name;
     size_t errors = report_.errors();
     std::error_code ignored;
-    if (std::filesystem::is_regular_file(beside, ignored))
-      node.file = repository_.load_file(beside.string(), std::nullopt, report_);
+    if (std::filesystem::is_regular_file(included, ignored))
+      node.file = repository_.load_file(included.string(), std::nullopt, report_);
     else
       report_.error("defaults", "defaults", node.entry.where,
-                    cat("there is no file ", visible(beside.string())));
+                    cat("there is no file ", visible(included.string())));
     node.dropped = node.file == nullptr || is_cycle(node);
     return !node.dropped && report_.errors() == errors;
   }

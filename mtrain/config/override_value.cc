@@ -51,7 +51,7 @@ Node unquoted(const std::string& text, ValueUse use) {
   bool starts =
       !body.empty() && (digit(body[0]) || (body[0] == '.' && body.size() > 1 && digit(body[1])));
   if (body.starts_with("0x") && resolve_scalar(text) == NodeKind::integer)
-    return Node::verbatim(text);  // text, unless the schema wants a number
+    return Node::verbatim(text);  // text, unless the schema expects a number
   bool numeric = plain && starts && !body.starts_with("0x");
   NodeKind kind = numeric ? resolve_scalar(*plain) : NodeKind::string;
   if (kind == NodeKind::integer || kind == NodeKind::number) return Node::plain(*plain);
@@ -259,7 +259,7 @@ class ValueParser {
     if (failed_) return Node();
     skip_blanks();
     if (!done() && std::string_view(",]})").find(text_[at_]) == std::string_view::npos)
-      return error(cat("text behind ", name, "(…)")).fix("quote the value: key='…'"), Node();
+      return error(cat("text after ", name, "(…)")).fix("quote the value: key='…'"), Node();
     if (use_ == ValueUse::single && name == "range")
       return several(), Node();  // checked before its values are generated
     try {

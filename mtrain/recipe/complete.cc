@@ -62,14 +62,14 @@ void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatal
 
 /// Adds the settings below a section, one level at a time.
 void add_keys(const std::string& typed, const std::vector<const Schema*>& schemas,
-              const std::string& behind, std::vector<Candidate>& out) {
+              const std::string& suffix, std::vector<Candidate>& out) {
   std::string section = typed.substr(0, typed.find('.') + 1), rest = typed.substr(section.size());
   for (const Schema* schema : schemas)
     for (const auto& spec : schema->fields) {
       if (!spec.path.starts_with(rest)) continue;
       size_t dot = spec.path.find('.', rest.size());
       if (dot == std::string::npos)
-        out.push_back({section + spec.path + behind, spec.doc});
+        out.push_back({section + spec.path + suffix, spec.doc});
       else
         out.push_back(
             {section + spec.path.substr(0, dot + 1), "settings of " + spec.path.substr(0, dot)});
@@ -166,13 +166,13 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
   for (const auto& folder : search_folders(plugins.folders())) folders.push_back(folder.path);
   ConfigRepository repository(folders);
   std::string sign = sign_of(typed), key = typed.substr(sign.size(), typed.find('=') - sign.size());
-  std::string behind = sign == "~" ? "" : "=";
+  std::string suffix = sign == "~" ? "" : "=";
   std::vector<Candidate> out;
   if (typed.find('=') == std::string::npos && key.find('.') == std::string::npos) {
     for (const auto& section : catalog.sections()) {
       out.push_back({sign + section.name + ".", section.doc});
       if (repository.is_group(section.name) || !catalog.kind_of(section.name).empty())
-        out.push_back({sign + section.name + behind, "choose one: " + section.doc});
+        out.push_back({sign + section.name + suffix, "choose one: " + section.doc});
     }
   } else {
     auto known = recipe_of(recipe, plugins);
@@ -182,7 +182,7 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
     if (typed.find('=') == std::string::npos) {
       add_keys(key,
                component.empty() ? catalog.all_owners(section) : catalog.owners(section, component),
-               behind, out);
+               suffix, out);
       for (auto& candidate : out) candidate.text = sign + candidate.text;
     } else if (key.find('.') == std::string::npos) {
       for (const auto& option : repository.options(key))

@@ -110,16 +110,11 @@ std::string reference_man_page(const SchemaCatalog& catalog) {
 
 std::string rules_markdown() {
   std::string out =
-      "# Rules between settings\n\nWhat no single setting can say. `mtrain check RECIPE "
-      "[--world-size N] "
-      "[--gpu TYPE]` "
-      "holds a recipe against all of them,\nand offers values that were tried. A rule about a "
-      "setting that a "
-      "recipe does "
-      "not have does not apply, nor does one that\nasks for a number of ranks or a type of GPU "
-      "that nobody "
-      "named. Written "
-      "by `mtrain schema --format rules`; a test keeps it\ncurrent.\n\n| rule | shown at | where | "
+      "# Rules between settings\n\nConditions that involve several settings. `mtrain check RECIPE "
+      "[--world-size N] [--gpu TYPE]` checks a recipe against all of them\nand suggests values "
+      "that satisfy them. A rule does not apply if the recipe lacks one of its settings, or if it "
+      "depends on a number of\nranks or a type of GPU that is not given. Written by `mtrain schema "
+      "--format rules`; a test keeps it\ncurrent.\n\n| rule | shown at | where | "
       "must hold "
       "| because "
       "|\n|---|---|---|---|---|\n";

@@ -39,7 +39,7 @@ std::string describe(const Difference& d, const std::map<std::string, std::strin
   std::string before = d.before ? brief(*d.before) : "absent";
   auto who = origins.find(d.path);
   return cat(d.path, ": ", before, " -> ", brief(*d.after), "   (",
-             d.after->loc() ? d.after->loc().text() : "nowhere",
+             d.after->loc() ? d.after->loc().text() : "unknown location",
              who == origins.end() ? "" : "; before: " + who->second, ")");
 }
 

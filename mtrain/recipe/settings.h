@@ -50,7 +50,7 @@ struct Settings {
     visit("checkpoint", "saving and resuming", "", s.checkpoint);
     visit("dist", "parallel layout", "", s.dist);
     visit("ddp", "data-parallel gradient reduction", "", s.ddp);
-    visit("comm_overlap", "communication behind computation", "", s.comm_overlap);
+    visit("comm_overlap", "overlap of communication with computation", "", s.comm_overlap);
     visit("offload", "activations in host memory", "", s.offload);
     visit("cuda_graph", "steps recorded and replayed", "", s.cuda_graph);
     visit("peft", "parameter-efficient fine-tuning", "", s.peft);

@@ -176,7 +176,7 @@ void Trainer::resume() {
     MT_USER_CHECK(
         mode != "must", ErrorClass::checkpoint,
         cat("checkpoint.resume=must, but ", store_->folder().string(), " holds no checkpoint"),
-        "check run.dir, or set checkpoint.resume=auto to start anew");
+        "check run.dir, or set checkpoint.resume=auto to start a new run");
     return;
   }
   MT_USER_CHECK(mode != "never", ErrorClass::checkpoint,

@@ -169,7 +169,7 @@ TEST_CASE("what is no override is refused where it goes wrong") {
       {"k=int(${a})", "argument 7\n", "no value yet"},
       {"k=int()", "argument 7\n", "missing"},
       {"k=int(1", "argument 7\n", "')'"},
-      {"k=int(1)x", "argument 7\n", "text behind"},
+      {"k=int(1)x", "argument 7\n", "text after"},
       {"k=bool(x)", "argument 7\n", "true or false"},
       {"k=sort(1,2,order=3)", "argument 7\n", "order="},
       {"k=append()", "argument 7\n", "missing"},
