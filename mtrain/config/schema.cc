@@ -245,7 +245,7 @@ class SectionReader {
       if (a == b)
         report_
             .error("conflict", full(path), slot.given->loc(),
-                   cat("says the same as ", full(other), " in another way"))
+                   cat("sets the same as ", full(other), " in another way"))
             .note(cat(full(other), " is at ", second.given->loc().text()))
             .fix("keep one of the two");
       else

@@ -26,7 +26,7 @@ std::vector<std::string> notes_of(const FieldSpec& spec) {
   if (!spec.example.empty()) notes.push_back("e.g. " + spec.example);
   if (spec.resume == ResumeClass::impossible) notes.emplace_back("fixed for a run");
   if (!spec.needs.empty()) notes.push_back(cat("needs ", spec.needs, ", not built yet"));
-  if (!spec.alternative.empty()) notes.push_back(cat("in place of ", spec.alternative));
+  if (!spec.alternative.empty()) notes.push_back(cat("instead of ", spec.alternative));
   if (spec.secret) notes.emplace_back("secret: never saved or shown");
   if (!spec.renamed_from.empty()) notes.push_back("also known as " + join(spec.renamed_from, ", "));
   return notes;
@@ -54,16 +54,11 @@ std::string code(std::string_view text) { return text.empty() ? "" : cat("`", ce
 
 std::string reference_markdown(const SchemaCatalog& catalog) {
   std::string out =
-      "# Settings\n\nEverything a recipe can say, by section. Written by `mtrain schema --format "
-      "markdown`; "
-      "a test "
-      "keeps it current. `mtrain\nconfig explain KEY` shows one setting.\n\nA setting is written "
-      "in its "
-      "section, or on "
-      "the command line as `section.setting=value`. Where a section has a `type`,\nthat "
-      "component's settings "
-      "stand in "
-      "the same section. What is `fixed for a run` cannot change when a run resumes.\n";
+      "# Settings\n\nAll settings of recipes, by section. Written by `mtrain schema --format "
+      "markdown`; a test keeps it current. `mtrain\nconfig explain KEY` shows one setting.\n\nA "
+      "setting is written in its section, or on the command line as `section.setting=value`. If a "
+      "section has a `type`,\nthe settings of that component are in the same section. Settings "
+      "that are `fixed for a run` cannot change when a run resumes.\n";
   each_part(catalog, [&](const std::string& title, const std::string& doc, const Schema& schema,
                          const std::string& prefix) {
     bool component = title != prefix;

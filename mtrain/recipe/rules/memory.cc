@@ -48,10 +48,10 @@ constexpr Rule kRules[] = {
      "cuda_graph.type='none'; dist.backend='cuda'"},
     {"graph-local", "cuda_graph.type", "cuda_graph.type == 'local'", "false",
      "parts of blocks are not recorded separately",
-     "full_iteration records whatever a step gives the GPU, parts of blocks among it",
+     "full_iteration records all GPU work of a step, including parts of blocks",
      "cuda_graph.type='full_iteration'"},
     {"graph-modules", "cuda_graph.modules", "len(cuda_graph.modules) > 0", "false",
-     "parts cannot be chosen", "full_iteration records whatever a step gives the GPU",
+     "parts cannot be chosen", "full_iteration records all GPU work of a step",
      "cuda_graph.modules=[]"},
 };
 
