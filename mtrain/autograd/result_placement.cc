@@ -31,7 +31,7 @@ ResultPlacement& ResultPlacement::with(PlacementRule rule) {
   return *this;
 }
 
-ResultPlacement& ResultPlacement::uncut(int dim, std::string_view why) {
+ResultPlacement& ResultPlacement::unsharded(int dim, std::string_view why) {
   if (placed_ && *placed_ == Placement::S(dim))
     refuse(cat("its input is placed ", *placed_, ", but ", why),
            cat("redistribute ", *placed_, " -> R or I before it"));

@@ -30,7 +30,7 @@ class MT_API ResultPlacement {
   /// The same for rules with one input.
   ResultPlacement& with(PlacementRule rule);
   /// Throws if the tensor is sharded along this dim; `why` says why the op needs the whole.
-  ResultPlacement& uncut(int dim, std::string_view why);
+  ResultPlacement& unsharded(int dim, std::string_view why);
   /// Continues with placement `to` if the current one is `from`; throws if the current one is known
   /// and different.
   ResultPlacement& turn(Placement from, Placement to, std::string_view why);

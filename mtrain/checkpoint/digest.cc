@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kPieceBytes = 16 << 20;
 
-/// Visits boxes that together are `box` in row-major order, each of at most `max_elements` unless
-/// it is one element.
+/// Splits `box` into consecutive boxes in row-major order, each of at most `max_elements` elements
+/// (at least one), and visits them.
 template <class Visit>
 void for_each_piece(const Box& box, int dim, int64_t max_elements, Visit&& visit) {
   if (box.extent.numel() <= max_elements || dim == box.extent.rank()) return visit(box);

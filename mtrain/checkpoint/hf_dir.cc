@@ -18,11 +18,11 @@ constexpr uint64_t kMaxTextBytes = 256u << 20;
   throw Error(ErrorClass::checkpoint, cat(printable(file.string()), ": ", what), hint);
 }
 
-/// Resolves `name`, which a stranger's file gave us, to a file of `folder` and nothing else. Links
-/// may lead to another file of the folder, or — as in the cache of Hugging Face's tools,
-/// <model>/snapshots/<revision> — to <model>/blobs.
+/// Resolves `name`, which comes from an untrusted file, to a file in `folder`; refuses anything
+/// else. A link may lead to another file of the folder or, in the cache of Hugging Face's tools
+/// (<model>/snapshots/<revision>), to <model>/blobs.
 fs::path contained(const fs::path& folder, const std::string& name, const fs::path& origin) {
-  const char* hint = "only plain names of files in the same folder are accepted";
+  const char* hint = "use the plain name of a file in the same folder";
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
       !bad_tensor_name(name).empty())
     refuse(origin, cat("'", printable(name), "' is not a plain file name"), hint);
@@ -38,7 +38,7 @@ fs::path contained(const fs::path& folder, const std::string& name, const fs::pa
     refuse(
         origin,
         cat("'", printable(name), "' is a link out of the folder, to ", printable(real.string())),
-        "put the file itself there, or name its real folder");
+        "replace the link by the file, or use the path of the real folder");
   return real;
 }
 
@@ -71,12 +71,12 @@ using WeightMap = std::map<std::string, std::string>;
 WeightMap weight_map_of(const nlohmann::json& index, const fs::path& file) {
   const char* hint = "fetch the index again, or write the model again with save_pretrained";
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
-    refuse(file, "wanted an object with an object \"weight_map\"", hint);
+    refuse(file, "wanted a JSON object with the object \"weight_map\"", hint);
   WeightMap out;
   for (const auto& [tensor, shard] : index["weight_map"].items()) {
     if (std::string why = bad_tensor_name(tensor); !why.empty()) refuse(file, why, hint);
     if (!shard.is_string())
-      refuse(file, cat("weight_map: tensor '", printable(tensor), "' wants a file name"), hint);
+      refuse(file, cat("weight_map: tensor '", printable(tensor), "' must have a file name"), hint);
     out.emplace(tensor, shard.get<std::string>());
   }
   if (out.empty()) refuse(file, "weight_map is empty", hint);
@@ -87,10 +87,11 @@ WeightMap weight_map_of(const nlohmann::json& index, const fs::path& file) {
 void check_total(const nlohmann::json& index, uint64_t bytes, const fs::path& file) {
   if (!index.contains("metadata")) return;
   const auto& metadata = index["metadata"];
-  if (!metadata.is_object()) refuse(file, "\"metadata\" wants an object", "fetch the index again");
+  if (!metadata.is_object())
+    refuse(file, "\"metadata\" must be an object", "fetch the index again");
   if (!metadata.contains("total_size")) return;
   const auto& total = metadata["total_size"];
-  // some tools wrote it as 1.0e9, so compare as numbers
+  // some tools write it as 1.0e9, so compare as numbers
   bool same = total.is_number_integer()
                   ? total == bytes
                   : total.is_number_float() && total == static_cast<double>(bytes);
@@ -98,9 +99,8 @@ void check_total(const nlohmann::json& index, uint64_t bytes, const fs::path& fi
     refuse(file,
            cat("metadata.total_size says ", printable(total.dump(), 40), ", the tensors have ",
                bytes, " bytes"),
-           "a shard is of another version: fetch the folder again; or correct total_size if the "
-           "shards are "
-           "right");
+           "a shard has another version: fetch the folder again, or correct total_size if the "
+           "shards are right");
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ namespace {
 }  // namespace
 
 InputFile::InputFile(fs::path path) : path_(std::move(path)) {
-  // O_NONBLOCK: opening a pipe that someone left in place of a file must not hang.
+  // O_NONBLOCK: opening a named pipe instead of a file must not block.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd_ < 0) fail_open(path_, errno);
   struct stat info {};
@@ -42,7 +42,7 @@ InputFile::InputFile(fs::path path) : path_(std::move(path)) {
   throw Error(ErrorClass::checkpoint,
               cat(printable(path_.string()), ": wanted a regular file, got ",
                   S_ISDIR(info.st_mode) ? "a folder" : "a device, pipe or socket"),
-              "name the file itself");
+              "give the path of a regular file");
 }
 
 InputFile::~InputFile() {
@@ -77,8 +77,8 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
     if (got == 0)
       throw Error(ErrorClass::io,
                   cat(printable(path_.string()), " ends at byte ", offset, " but had ", size_,
-                      " bytes when it was opened: it shrank while being read"),
-                  "let no other program write to the file while it is in use");
+                      " bytes when it was opened: it was truncated while being read"),
+                  "make sure that no other program writes to the file while it is in use");
     offset += static_cast<uint64_t>(got);
     out = out.subspan(static_cast<size_t>(got));
   }

@@ -31,7 +31,7 @@ Json dims(const Shape& shape) { return Json(std::vector<int64_t>(shape.begin(), 
 
 std::string tail_of(std::string_view body) { return cat(kTailStart, sha256(body), "\"\n}\n"); }
 
-/// Typed access to the members of one manifest; every refusal names the file and the member.
+/// Typed access to the members of one manifest. Errors name the file and the member.
 class Reader {
  public:
   explicit Reader(const fs::path& path) : path_(path) {}
@@ -45,24 +45,24 @@ class Reader {
   }
   const Json& array(const Json& object, const char* key) const {
     const Json& value = member(object, key);
-    if (!value.is_array()) refuse(cat('"', key, "\" wants an array"));
+    if (!value.is_array()) refuse(cat('"', key, "\" must be an array"));
     return value;
   }
   std::string text(const Json& object, const char* key) const {
     const Json& value = member(object, key);
-    if (!value.is_string()) refuse(cat('"', key, "\" wants a string"));
+    if (!value.is_string()) refuse(cat('"', key, "\" must be a string"));
     return value.get<std::string>();
   }
   uint64_t number(const Json& object, const char* key) const {
     const Json& value = member(object, key);
-    if (!value.is_number_unsigned()) refuse(cat('"', key, "\" wants a whole number from 0"));
+    if (!value.is_number_unsigned()) refuse(cat('"', key, "\" must be a non-negative integer"));
     return value.get<uint64_t>();
   }
   uint32_t crc(const Json& object, const char* key) const {
     std::string value = text(object, key);
     uint32_t out = 0;
     if (value.size() != 8 || std::sscanf(value.c_str(), "%8x", &out) != 1 || hex32(out) != value)
-      refuse(cat('"', key, "\" wants eight hex digits"));
+      refuse(cat('"', key, "\" must be eight hex digits"));
     return out;
   }
   Shape shape(const Json& object, const char* key) const {
@@ -73,7 +73,7 @@ class Reader {
     Checked<int64_t> extent(1);
     for (const Json& dim : value) {
       if (!dim.is_number_unsigned() || !checked_cast<int64_t>(dim.get<uint64_t>()))
-        refuse(cat('"', key, "\" wants whole numbers from 0"));
+        refuse(cat('"', key, "\" must contain non-negative integers"));
       out.push_back(dim.get<int64_t>());
       extent = extent * std::max<int64_t>(out[-1], 1);
     }
@@ -123,7 +123,7 @@ class Reader {
   const fs::path& path_;
 };
 
-/// Every byte must be under exactly one checksum.
+/// Checks that every byte is covered by exactly one checksum.
 void check_tiling(const Manifest& manifest, const Reader& reader) {
   std::vector<std::vector<const StoredBox*>> by_file(manifest.files.size());
   for (const auto& tensor : manifest.tensors)
@@ -137,12 +137,12 @@ void check_tiling(const Manifest& manifest, const Reader& reader) {
     for (const StoredBox* box : boxes) {
       auto end = checked_add(box->at, box->bytes);
       if (box->at != expected || !end)
-        reader.refuse(
-            cat(manifest.files[i].name, ": '", printable(box->key), "' overlaps or leaves a hole"));
+        reader.refuse(cat(manifest.files[i].name, ": '", printable(box->key),
+                          "' overlaps another tensor or leaves a gap"));
       expected = *end;
     }
     if (expected != manifest.files[i].bytes)
-      reader.refuse(cat(manifest.files[i].name, ": its tensors do not fill it"));
+      reader.refuse(cat(manifest.files[i].name, ": its tensors do not cover the file"));
   }
 }
 
@@ -209,7 +209,7 @@ Manifest decode(std::string_view text, const fs::path& path) {
     reader.refuse(cat("wanted a manifest, got ", text.size(), " bytes"));
   std::string_view body = text.substr(0, text.size() - tail_bytes);
   if (text.substr(body.size()) != tail_of(body))
-    reader.refuse("does not match its own checksum: torn or altered");
+    reader.refuse("does not match its own checksum: the file is truncated or was changed");
   Json json = parse_json_tree(text, {.path = path, .offset = 0, .hint = kHint});
   if (reader.text(json, "format") != "mtrain-checkpoint")
     reader.refuse("\"format\" is not mtrain-checkpoint");
@@ -218,7 +218,7 @@ Manifest decode(std::string_view text, const fs::path& path) {
     throw Error(ErrorClass::checkpoint,
                 cat(printable(path.string()), ": format version ", version, ", this build reads ",
                     kManifestVersion),
-                "it was written by a newer mtrain: use that one");
+                "it was written by a newer version of mtrain: use that version");
   Manifest out;
   auto step = checked_cast<int64_t>(reader.number(json, "step"));
   if (!step) reader.refuse("\"step\" is out of range");
@@ -229,11 +229,11 @@ Manifest decode(std::string_view text, const fs::path& path) {
     out.tensors.push_back(reader.tensor(row, out.files));
   for (size_t i = 1; i < out.tensors.size(); ++i)
     if (!by_name(out.tensors[i - 1], out.tensors[i]))
-      reader.refuse("tensors are not sorted by name, or one occurs twice");
+      reader.refuse("tensors are not sorted by name, or a tensor occurs twice");
   std::set<std::string_view> names;
   for (const auto& file : out.files)
     if (!names.insert(file.name).second) reader.refuse(cat(file.name, " occurs twice"));
-  if (!reader.member(json, "meta").is_object()) reader.refuse("\"meta\" wants an object");
+  if (!reader.member(json, "meta").is_object()) reader.refuse("\"meta\" must be an object");
   out.meta = json["meta"].dump();
   check_tiling(out, reader);
   return out;
@@ -263,17 +263,17 @@ std::string overlap_problem(const StoredTensor& tensor) {
   for (const auto& box : tensor.boxes)
     if (box.box.extent.numel() > 0) boxes.push_back(&box.box);
   const bool ranked = tensor.global.rank() > 0;
-  // Sorted by the start in the first dimension, only boxes that begin before the end of another can
-  // meet it.
+  // Boxes are sorted by their start in the first dimension, so a box can only overlap those that
+  // start before its end.
   if (ranked)
     std::sort(boxes.begin(), boxes.end(),
               [](const Box* a, const Box* b) { return a->offset[0] < b->offset[0]; });
-  uint64_t budget = 100'000'000;  // comparisons: a hostile manifest must not cost minutes
+  uint64_t budget = 100'000'000;  // comparisons, to bound the time for a malicious manifest
   for (size_t i = 0; i < boxes.size(); ++i) {
     for (size_t k = i + 1; k < boxes.size(); ++k) {
       if (ranked && boxes[k]->offset[0] >= boxes[i]->offset[0] + boxes[i]->extent[0]) break;
       if (--budget == 0)
-        return cat("tensor '", printable(tensor.name), "': cut into too many boxes (", boxes.size(),
+        return cat("tensor '", printable(tensor.name), "': it has too many boxes (", boxes.size(),
                    ")");
       if (intersect(*boxes[i], *boxes[k]))
         return cat("tensor '", printable(tensor.name), "': box ", describe(*boxes[k]),
@@ -285,7 +285,7 @@ std::string overlap_problem(const StoredTensor& tensor) {
 
 std::string cover_problem(const StoredTensor& tensor) {
   if (std::string why = overlap_problem(tensor); !why.empty()) return why;
-  int64_t covered = 0;  // cannot wrap: the boxes are apart and within the tensor
+  int64_t covered = 0;  // cannot overflow: the boxes do not overlap and are inside the tensor
   for (const auto& box : tensor.boxes) covered += box.box.extent.numel();
   if (covered == tensor.global.numel()) return {};
   return cat("tensor '", printable(tensor.name), "': its boxes cover ", covered, " of ",
@@ -296,7 +296,8 @@ std::string canonical_meta(std::string_view text, const fs::path& origin) {
   Json json = parse_json_tree(
       text, {.path = origin, .offset = 0, .hint = "the metadata of a checkpoint is a JSON object"});
   if (!json.is_object())
-    throw Error(ErrorClass::checkpoint, cat(origin.string(), ": metadata want a JSON object"));
+    throw Error(ErrorClass::checkpoint,
+                cat(origin.string(), ": the metadata must be a JSON object"));
   return json.dump();
 }
 

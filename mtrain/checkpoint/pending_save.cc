@@ -15,16 +15,16 @@ Error as_error(const std::exception_ptr& failure) {
     return error;
   } catch (const std::bad_alloc&) {
     return {ErrorClass::io, "not enough memory to save a checkpoint",
-            "free some memory; the next save is tried again"};
+            "free some host memory; the next checkpoint is tried when it is due"};
   } catch (const std::exception& error) {
     return {ErrorClass::io, cat("cannot save a checkpoint: ", error.what())};
   } catch (...) {
     return {ErrorClass::io,
-            "cannot save a checkpoint: something was thrown that is not a std::exception"};
+            "cannot save a checkpoint: an exception was thrown that is not a std::exception"};
   }
 }
 
-/// Allocates nothing: a rank without memory must come to the votes like the others.
+/// Allocates no memory, since a rank that is out of memory must still take part in the votes.
 ErrorClass class_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
@@ -35,26 +35,26 @@ ErrorClass class_of(const std::exception_ptr& failure) {
   }
 }
 
-/// A run survives errors of the system, so any other outweighs them. An exit status, and so less
-/// than 256.
+/// The priority of an error class when ranks fail differently. A run continues after io errors, so
+/// every other class has priority. The values are exit statuses, so they are below 256.
 int weight(ErrorClass one) { return one == ErrorClass::io ? 0 : static_cast<int>(one); }
 
 }  // namespace
 
 PendingSave::State::State(CheckpointStore& owner, int64_t of_step,
                           std::function<std::vector<Slice>()> make, std::string_view text,
-                          bool beside)
+                          bool in_background)
     : store(owner),
       step(of_step),
       source(std::move(make)),
-      background(beside),
+      background(in_background),
       temporary(owner.folder_ /
                 cat("step-", of_step, ".tmp-", owner.options_.token, "-", owner.serial_)),
       meta(text),
       result{.path = owner.step_folder(of_step)} {}
 
 PendingSave::State::~State() {
-  given_up = true;
+  cancelled = true;
   if (worker.joinable()) worker.join();
 }
 
@@ -73,7 +73,7 @@ void PendingSave::State::begin(Part next_part, void (State::*work)()) {
   try {
     worker = std::thread(all);
   } catch (const std::exception&) {
-    all();  // the system has no thread or memory to give: whoever called waits
+    all();  // no thread could be started: run the stage on the calling thread
   }
 }
 
@@ -87,28 +87,28 @@ void PendingSave::State::agree() {
   try {
     std::error_code ignored;
     if (store.options_.rank == 0) fs::remove_all(temporary, ignored);
-  } catch (const std::bad_alloc&) {  // the next start removes it
+  } catch (const std::bad_alloc&) {  // the folder is removed at the next start
   }
   store.agree(failure);
 }
 
-/// What the rest of the run does must not depend on where a save failed.
+/// All ranks must throw the same class, so that the run continues or ends on all of them.
 void CheckpointStore::agree(const std::exception_ptr& failure) {
   ++serial_;
   if (vote(!failure)) return;
   const int own = failure ? weight(class_of(failure)) : 0;
-  int most = 0;  // of all ranks, found from its highest bit on
+  int most = 0;  // maximum over all ranks, found bit by bit from the highest
   for (int bit = 128; bit > 0; bit /= 2)
     if (!vote(own < most + bit)) most += bit;
   const ErrorClass worst = most == 0 ? ErrorClass::io : static_cast<ErrorClass>(most);
   if (!failure)
     throw Error(worst, "another rank could not save its part of the checkpoint",
-                "see that rank's message");
+                "see the error message of that rank");
   const Error error = as_error(failure);
   throw Error(worst, error.message(), error.hint());
 }
 
-/// From a part that every rank is through with to the next; true when there is none.
+/// Advances from a stage that every rank has finished to the next one; true if it was the last.
 bool PendingSave::State::next() {
   agree();
   if (part == Part::looking) {

@@ -18,10 +18,11 @@ namespace mtrain {
 
 struct PendingSave::State {
   State(CheckpointStore& owner, int64_t of_step, std::function<std::vector<Slice>()> make,
-        std::string_view text, bool beside);
+        std::string_view text, bool in_background);
   ~State();
 
-  // The slices and P0; P1 to P5; P6 to P10.
+  // The work of the stages, with the points of docs/checkpoints.md: look() creates the slices and
+  // runs P0, write() P1 to P5, commit() P6 to P10.
   void look();
   void write();
   void commit();
@@ -49,7 +50,7 @@ struct PendingSave::State {
   SaveResult result;
 
   std::exception_ptr failure;
-  std::atomic<bool> given_up{false}, finished{false};
+  std::atomic<bool> cancelled{false}, finished{false};
   std::thread worker;
 };
 

@@ -44,7 +44,7 @@ RunLock::RunLock(const fs::path& folder) {
       throw Error(ErrorClass::io, cat(folder.string(), " is in use by another job (", who, ")"),
                   "stop that job, or give this one its own folder (run.dir=PATH)");
     log_warn("cannot lock ", path.string(), ": ", std::strerror(error),
-             "; see to it that no other job uses the folder");
+             "; make sure that no other job uses the folder");
     return;
   }
   std::string text = cat("pid ", ::getpid(), " host ", host_name(), "\n");

@@ -13,14 +13,14 @@ namespace mtrain {
 namespace {
 
 constexpr const char* kDamaged =
-    "the file is damaged or no safetensors file: fetch or write it again";
+    "the file is damaged or not a safetensors file: fetch or write it again";
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& what,
                          const char* hint = kDamaged) {
   throw Error(ErrorClass::checkpoint, cat(printable(path.string()), ": ", what), hint);
 }
 
-/// What a file's first bytes say it is, when they are no safetensors header; null when unknown.
+/// The format of a file without a safetensors header, by its first bytes; null if unknown.
 const char* foreign_format(std::string_view start) {
   using namespace std::string_view_literals;
   if (start.starts_with("PK\x03\x04"sv)) return "a ZIP archive (PyTorch .pt/.bin, .npz, Keras)";
@@ -59,7 +59,7 @@ std::string read_header(const InputFile& file) {
     refuse_start(file, cat("byte 0: header length ", length, " is over the limit of ",
                            kMaxHeaderBytes, " bytes"));
   if (length > file.size() - 8)
-    refuse_start(file, cat("byte 0: header length ", length, " goes past the end of the file (",
+    refuse_start(file, cat("byte 0: header length ", length, " exceeds the size of the file (",
                            file.size(), " bytes)"));
   if (length > (32u << 20))
     log_warn(printable(file.path().string()), ": unusually large header of ", human_bytes(length));
@@ -75,7 +75,7 @@ Shape checked_shape(const HeaderTensor& t, uint64_t bits, const fs::path& path) 
   for (uint64_t dim : t.shape) {
     auto narrow = checked_cast<int64_t>(dim);
     extent =
-        extent * std::max<uint64_t>(dim, 1);  // so that strides and any partial product fit, too
+        extent * std::max<uint64_t>(dim, 1);  // so that strides and partial products fit as well
     total = total * dim;
     if (!narrow || !total.valid() || !extent.valid() || !checked_cast<int64_t>(extent.value()))
       refuse(path,
@@ -84,10 +84,10 @@ Shape checked_shape(const HeaderTensor& t, uint64_t bits, const fs::path& path) 
   }
   if (total.value() % 8 != 0)
     refuse(path, cat("tensor '", printable(t.name), "': ", total.value(), " bits of ", t.file_dtype,
-                     " are no whole bytes"));
+                     " are not a whole number of bytes"));
   if (t.end - t.begin != total.value() / 8)
     refuse(path, cat("tensor '", printable(t.name), "': shape ", shape, " of ", t.file_dtype,
-                     " wants ", total.value() / 8, " bytes, data_offsets [", t.begin, ", ", t.end,
+                     " needs ", total.value() / 8, " bytes, data_offsets [", t.begin, ", ", t.end,
                      "] give ", t.end - t.begin));
   return shape;
 }
@@ -132,7 +132,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
   metadata_ = std::move(header.metadata);
   map_ = MappedFile(path);
   if (map_.bytes().size() != file_.size())
-    refuse(path, "changed while being opened", "let no other program write to it");
+    refuse(path, "changed while being opened", "make sure that no other program writes to it");
 
   auto& list = header.tensors;
   check_unique(list, path);
@@ -148,11 +148,11 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
     };
     if (t.end < t.begin) wrong("data_offsets [", t.begin, ", ", t.end, "] are reversed");
     if (t.begin != expected)
-      wrong("data begin at ", t.begin, ", the tensor before ends at ", expected,
+      wrong("data begin at ", t.begin, ", but the previous tensor ends at ", expected,
             t.begin < expected ? ": they overlap" : ": a hole");
     if (t.end > data_bytes)
       wrong("data end at ", t.end, ", the file has only ", data_bytes,
-            " bytes of data: it is cut short");
+            " bytes of data: it is truncated");
     const FileDType& kind = *find_file_dtype(t.file_dtype);
     Shape shape = checked_shape(t, kind.bits, path);
     expected = t.end;

@@ -55,7 +55,7 @@ class HeaderReader final : public JsonEvents {
   }
   void end_array() override {
     if (field_ == kOffsets && count_ != 2)
-      fail(cat(tensor(), ": data_offsets wants 2 numbers, got ", count_));
+      fail(cat(tensor(), ": data_offsets must have 2 numbers, got ", count_));
     place_ = Place::tensor;
   }
   void key(std::string& text) override {
@@ -71,7 +71,7 @@ class HeaderReader final : public JsonEvents {
       out_.metadata[key_] = std::move(text);
     } else if (place_ == Place::tensor && field_ == kDType) {
       if (!find_file_dtype(text))
-        fail(cat(tensor(), ": unknown dtype \"", printable(text, 60), "\"; known are ",
+        fail(cat(tensor(), ": unknown dtype \"", printable(text, 60), "\"; known dtypes are ",
                  known_file_dtypes()));
       out_.tensors.back().file_dtype = std::move(text);
     } else {
@@ -89,7 +89,7 @@ class HeaderReader final : public JsonEvents {
     } else if (count_ <= 2) {
       (count_ == 1 ? t.begin : t.end) = value;
     } else {
-      fail(cat(tensor(), ": data_offsets wants 2 numbers, got more"));
+      fail(cat(tensor(), ": data_offsets must have 2 numbers, got more"));
     }
   }
   void other(std::string_view what) override { refuse(what); }
@@ -125,7 +125,7 @@ class HeaderReader final : public JsonEvents {
       return;
     }
     fail(cat(tensor(), ": unknown field \"", printable(text, 60),
-             "\"; known are dtype, shape, data_offsets"));
+             "\"; the fields are dtype, shape, data_offsets"));
   }
   void new_metadata(std::string& text) {
     if (out_.metadata.count(text))
@@ -135,17 +135,18 @@ class HeaderReader final : public JsonEvents {
   [[noreturn]] void refuse(std::string_view got) const {
     switch (place_) {
       case Place::outside:
-        fail(cat("the header wants an object, got ", got));
+        fail(cat("the header must be an object, got ", got));
       case Place::top:
-        fail(cat("entry '", printable(key_), "' wants an object, got ", got));
+        fail(cat("entry '", printable(key_), "' must be an object, got ", got));
       case Place::metadata:
-        fail(cat("\"__metadata__\" wants strings only, got ", got, " for \"", printable(key_, 60),
-                 '"'));
+        fail(cat("\"__metadata__\" must contain only strings, got ", got, " for \"",
+                 printable(key_, 60), '"'));
       case Place::array:
-        fail(cat(tensor(), ": ", kFields[field_], " wants whole numbers from 0, got ", got));
+        fail(
+            cat(tensor(), ": ", kFields[field_], " must contain non-negative integers, got ", got));
       case Place::tensor:
         fail(cat(tensor(), ": ", kFields[field_],
-                 field_ == kDType ? " wants a string" : " wants an array", ", got ", got));
+                 field_ == kDType ? " must be a string" : " must be an array", ", got ", got));
     }
     fail("unexpected value");
   }
@@ -179,7 +180,7 @@ Header parse_header(std::string_view text, const fs::path& path) {
   parse_json(text,
              {.path = path,
               .offset = 8,
-              .hint = "the file is damaged or no safetensors file: fetch or write it again"},
+              .hint = "the file is damaged or not a safetensors file: fetch or write it again"},
              reader);
   return header;
 }

@@ -53,7 +53,7 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, std::string site,
                                      std::map<std::string, std::string> metadata)
     : order_(std::move(tensors)), file_(std::move(path), std::move(site)) {
   sort_and_check(order_);
-  metadata.emplace("format", "pt");  // some readers refuse a file that does not say so
+  metadata.emplace("format", "pt");  // some readers require this entry
   std::string text = "{\"__metadata__\":{";
   for (const auto& [key, value] : metadata)
     text += cat(text.back() == '{' ? "" : ",", json_string(key), ':', json_string(value));
@@ -86,7 +86,7 @@ SafetensorsWriter::SafetensorsWriter(fs::path path, std::string site,
 
 void SafetensorsWriter::write(std::span<const std::byte> data) {
   MT_CHECK(data.size() <= file_bytes_ - file_.bytes(), "more data than the header of ",
-           file_.path().string(), " announces");
+           file_.path().string(), " declares");
   file_.write(data);
 }
 

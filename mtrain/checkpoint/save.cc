@@ -1,5 +1,5 @@
-// What a save does, part by part: the protocol of docs/checkpoints.md, one failpoint before each of
-// its points.
+// The stages of a save: the protocol of docs/checkpoints.md, with one failpoint before each of its
+// points.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kPieceBytes = 4u << 20;  // hashed, then written while still in the cache
+constexpr size_t kPieceBytes =
+    4u << 20;  // each piece is hashed and then written while it is still in the cache
 
 void point(std::string_view site) {
   Fault fault = failpoint(site);
@@ -41,8 +42,8 @@ std::string now_utc() {
   return text.data();
 }
 
-/// The tensor's own name when the box is all of it, so that other programs can read a one-rank
-/// checkpoint's weights.
+/// The name of the tensor if the box is the whole tensor, so that other programs can read the
+/// weights of a one-rank checkpoint.
 std::string key_of(const Slice& slice) {
   if (slice.local == slice.global) return slice.name;
   std::string key = slice.name;
@@ -58,7 +59,8 @@ void check_slice(const Slice& slice) {
   MT_CHECK_EQ(slice.data.size(), static_cast<size_t>(slice.local.numel()) * size_of(slice.dtype));
 }
 
-/// A state that cannot be continued must not take the place of one that can.
+/// A state with NaN or Inf must not replace an earlier checkpoint from which the run could
+/// continue.
 void require_finite(const Slice& slice, std::span<const std::byte> piece, int64_t step) {
   auto at = first_nonfinite(slice.dtype, piece);
   if (!at) return;
@@ -66,14 +68,13 @@ void require_finite(const Slice& slice, std::span<const std::byte> piece, int64_
       static_cast<size_t>(piece.data() - slice.data.data()) / size_of(slice.dtype);
   throw Error(ErrorClass::numeric,
               cat("the state of step ", step, " is not saved: tensor '", slice.name,
-                  "' holds NaN or Inf, first at element ", before + *at, " of the box ",
+                  "' contains NaN or Inf, first at element ", before + *at, " of the box ",
                   describe(slice.box())),
               "the run has diverged: lower optimizer.lr or raise scheduler.warmup_steps; earlier "
-              "checkpoints stay as they are, and "
-              "the run continues from the newest");
+              "checkpoints are unchanged, and the run continues from the newest one");
 }
 
-/// What `stored` would have to say about the slices if it were made of them.
+/// True if the manifest `stored` describes exactly these slices.
 bool holds_exactly(const Manifest& stored, std::span<const Slice> slices, int rank, int world) {
   const std::string shard = shard_name(rank, world);
   size_t in_shard = 0;
@@ -92,7 +93,7 @@ bool holds_exactly(const Manifest& stored, std::span<const Slice> slices, int ra
   return true;
 }
 
-/// Only proof of damage counts: a system that cannot read at the moment is Error(io).
+/// True only if damage is proven. If the system cannot read the checkpoint now, throws Error(io).
 bool is_damaged(const fs::path& folder, int64_t step) {
   try {
     StepReader reader(folder);
@@ -148,11 +149,10 @@ void PendingSave::State::look() {
 
 void PendingSave::State::write() {
   if (exists && !damaged)
-    throw Error(
-        ErrorClass::checkpoint,
-        cat(result.path.string(), ": exists and holds another state of step ", step),
-        "two runs share this folder, or the run was changed: give it another one (run.dir=PATH), "
-        "or move that away");
+    throw Error(ErrorClass::checkpoint,
+                cat(result.path.string(), ": exists and contains another state of step ", step),
+                "two runs use this folder, or the run was changed: choose another folder "
+                "(run.dir=PATH), or move the existing one");
   if (damaged && store.options_.rank == 0) {
     log_warn("replacing the damaged checkpoint ", result.path.string());
     if (std::string why = store.discard(result.path); !why.empty()) log_warn(why);
@@ -165,7 +165,7 @@ void PendingSave::State::write() {
                 cat("cannot create the folder ", temporary.string(), ": ",
                     error ? error.message() : "it exists"),
                 "check the permissions and the space of the file system");
-  manifest = store.write_shard(temporary, step, slices, given_up);
+  manifest = store.write_shard(temporary, step, slices, cancelled);
   point("ckpt.p5");
 }
 
@@ -178,7 +178,7 @@ void PendingSave::State::commit() {
 
 Manifest CheckpointStore::write_shard(const fs::path& folder, int64_t step,
                                       std::span<const Slice> slices,
-                                      const std::atomic<bool>& given_up) {
+                                      const std::atomic<bool>& cancelled) {
   point("ckpt.p2");
   std::vector<TensorSpec> specs;
   std::unordered_map<std::string, const Slice*> by_key;
@@ -195,7 +195,7 @@ Manifest CheckpointStore::write_shard(const fs::path& folder, int64_t step,
     const Slice& slice = *by_key.at(key);
     uint32_t crc = 0;
     for (auto rest = std::span<const std::byte>(slice.data); !rest.empty();) {
-      if (given_up) throw Error(ErrorClass::io, "a save was given up");
+      if (cancelled) throw Error(ErrorClass::io, "the save was cancelled");
       auto piece = rest.first(std::min(kPieceBytes, rest.size()));
       if (!options_.allow_nonfinite) require_finite(slice, piece, step);
       crc = crc32c(piece, crc);
@@ -241,7 +241,7 @@ uint64_t CheckpointStore::commit(const fs::path& temporary, int64_t step, Manife
   manifest.step = step;
   manifest.created = now_utc();
   FileWriter file(temporary / kManifestName, "ckpt.manifest", false,
-                  Readers::owner);  // it holds the recipe
+                  Readers::owner);  // it contains the recipe
   file.write(encode(manifest));
   file.sync();
   file.close();
@@ -253,8 +253,8 @@ uint64_t CheckpointStore::commit(const fs::path& temporary, int64_t step, Manife
     point("ckpt.p8");
     sync_directory(folder_, "ckpt.commit");
   } catch (...) {
-    // Whether the rename is on the disk is unknown, and asking again would not tell: a failed save
-    // leaves nothing behind.
+    // After a failed fsync it is unknown whether the rename is durable, and repeating it would not
+    // show that. So the step is removed, and the save fails.
     std::error_code ignored;
     fs::path trash = folder_ / cat("trash-step-", step, "-", options_.token, "-", serial_);
     fs::rename(target, trash, ignored);
@@ -264,7 +264,7 @@ uint64_t CheckpointStore::commit(const fs::path& temporary, int64_t step, Manife
   return manifest.bytes();
 }
 
-/// After the commit, nothing may turn the save into a failure.
+/// Runs after the commit, so its failures are warnings: the save has succeeded.
 void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) {
   try {
     point("ckpt.p9");
@@ -274,14 +274,14 @@ void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) 
   }
   try {
     point("ckpt.p10");
-    clean();  // what earlier saves of this job could not remove
+    clean();  // removes what earlier saves of this job could not remove
     if (options_.keep == 0) return;
     int kept = 1;  // the one just saved
     auto all = list();
     for (auto info = all.rbegin(); info != all.rend(); ++info) {
       if (info->step >= saved)
-        continue;  // newer ones are of an earlier try: perhaps the damaged ones that were passed
-                   // over
+        continue;  // newer checkpoints are from before a resume at an older step, possibly damaged
+                   // ones that were skipped
       if (options_.keep_every > 0 && info->step % options_.keep_every == 0) continue;
       if (kept < options_.keep) {
         kept += info->problem.empty();
@@ -294,11 +294,11 @@ void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) 
   }
 }
 
-/// Out of the way in one step, then piece by piece. Gives why the pieces are still there, "" when
-/// they are not: they are in nobody's way and go with the next clean().
+/// Renames the folder in one step, then removes its content. Returns why content remains, or "": it
+/// has no effect, and the next clean() removes it.
 std::string CheckpointStore::discard(const fs::path& folder) {
   static std::atomic<int64_t> discarded{
-      0};  // not serial_: that goes alike on all ranks, and one alone comes here
+      0};  // not serial_, which must stay equal on all ranks: only one rank runs this
   fs::path trash =
       folder_ / cat("trash-", folder.filename().string(), "-", options_.token, "-", ++discarded);
   rename_folder(folder, trash, "ckpt.trash");

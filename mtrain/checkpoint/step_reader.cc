@@ -19,16 +19,16 @@ constexpr uint64_t kWindowBytes = 1u << 20;
   throw Error(ErrorClass::checkpoint, cat(printable(path.string()), ": ", what), hint);
 }
 
-/// A checkpoint's own file: never through a link that leads elsewhere.
+/// Opens a file of the checkpoint; refuses links.
 InputFile open_part(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_symlink(fs::symlink_status(path, ignored)))
-    refuse(path, "is a link; a checkpoint's files must be in its folder",
-           "put the file itself there");
+    refuse(path, "is a link, but a checkpoint's files must be in its folder",
+           "replace the link by the file");
   return InputFile(path);
 }
 
-/// Serves rising reads of one file from a window, so that many short runs cost few system calls.
+/// Buffers reads of one file at ascending offsets, so that many short reads need few system calls.
 class Window {
  public:
   Window(const InputFile& file, uint64_t end) : file_(file), end_(end) {}
@@ -67,7 +67,7 @@ StepReader::StepReader(fs::path folder)
     if (files_.back().size() != stored.bytes)
       refuse(files_.back().path(),
              cat("wanted ", stored.bytes, " bytes, got ", files_.back().size(),
-                 files_.back().size() < stored.bytes ? ": cut short" : ": grown"));
+                 files_.back().size() < stored.bytes ? ": it is truncated" : ": grown"));
   }
   header_verified_.resize(files_.size());
   box_verified_.resize(manifest_.tensors.size());
@@ -112,13 +112,12 @@ void StepReader::verify_headers() const {
       const TensorInfo& found = files[box.file].at(box.key);
       ++counted[box.file];
       if (found.dtype != tensor.dtype || !(found.shape == box.box.extent) || found.offset != box.at)
-        refuse(files[box.file].path(),
-               cat("'", printable(box.key), "' is not what the manifest says"));
+        refuse(files[box.file].path(), cat("'", printable(box.key), "' differs from the manifest"));
     }
   }
   for (size_t i = 0; i < files.size(); ++i)
     if (counted[i] != files[i].tensors().size())
-      refuse(files[i].path(), "holds tensors that the manifest does not list");
+      refuse(files[i].path(), "contains tensors that the manifest does not list");
 }
 
 const StoredTensor& StepReader::at(std::string_view name) const {
@@ -129,7 +128,7 @@ const StoredTensor& StepReader::at(std::string_view name) const {
   refuse(folder_, cat("has no tensor '", printable(name), "' among its ", names.size()),
          close.empty()
              ? "does the recipe describe another model or optimizer than the one that was saved?"
-             : cat("nearest are ", join(close, ", ")));
+             : cat("the nearest names are ", join(close, ", ")));
 }
 
 void StepReader::prepare(const StoredTensor& tensor, const Box& wanted) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kStepPrefix = "step-";
 
-/// The N of "step-N"; absent for other names, among them the temporary "step-N.tmp-…".
+/// The N of "step-N"; absent for other names, including the temporary "step-N.tmp-…".
 std::optional<int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
   name.remove_prefix(kStepPrefix.size());
@@ -27,22 +27,22 @@ std::optional<int64_t> step_of(std::string_view name) {
   return canonical ? std::optional(step) : std::nullopt;
 }
 
-/// Opens a step and checks that it is the one its folder says.
+/// Opens a step and checks that its manifest has the step of the folder's name.
 StepReader open_step(const fs::path& folder, int64_t step) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
     throw Error(ErrorClass::checkpoint, cat(printable(folder.string()), ": no such checkpoint"),
-                "list what is there with: mtrain checkpoint ls DIR");
+                "list the checkpoints with: mtrain checkpoint ls DIR");
   StepReader reader(folder);
   if (reader.manifest().step != step)
     throw Error(ErrorClass::checkpoint,
-                cat(printable((folder / kManifestName).string()), ": says step ",
-                    reader.manifest().step, " in the folder of step ", step),
-                "give the folder its own name back");
+                cat(printable((folder / kManifestName).string()), ": has step ",
+                    reader.manifest().step, " but is in the folder of step ", step),
+                "rename the folder to its original name");
   return reader;
 }
 
-/// Creates a folder and its parents so that they, too, survive a loss of power.
+/// Creates a folder and its parents durably, so that they survive a loss of power.
 void create_durably(const fs::path& folder) {
   std::vector<fs::path> created;
   std::error_code ignored;
@@ -72,7 +72,7 @@ CheckpointStore::CheckpointStore(fs::path folder, StoreOptions options)
     : folder_(std::move(folder)), options_(std::move(options)), writable_(true) {
   MT_USER_CHECK(options_.keep == 0 || options_.keep >= 2, ErrorClass::config,
                 cat("checkpoint.keep: wanted 0 (all) or at least 2, got ", options_.keep),
-                "with a single checkpoint, one damaged file would lose the run");
+                "keep at least 2: if the only checkpoint is damaged, the run is lost");
   MT_CHECK(options_.world == 1 || (options_.vote && !options_.token.empty()),
            "several ranks need a vote and a token");
   if (options_.token.empty()) options_.token = cat(::getpid());
@@ -148,11 +148,11 @@ LatestCheckpoint CheckpointStore::latest_valid() const {
   std::string lines;
   for (const auto& refused : out.refused)
     lines += cat("\n  step ", refused.step, ": ", refused.reason);
-  throw Error(ErrorClass::checkpoint,
-              cat(printable(folder_.string()), ": none of the ", all.size(),
-                  " checkpoints is valid", lines),
-              "restore one from a copy; to start anew on purpose, give the run another folder "
-              "(run.dir=PATH)");
+  throw Error(
+      ErrorClass::checkpoint,
+      cat(printable(folder_.string()), ": none of the ", all.size(), " checkpoints is valid",
+          lines),
+      "restore a checkpoint from a copy, or start a new run in another folder (run.dir=PATH)");
 }
 
 void CheckpointStore::load(int64_t step, std::span<Slice> slices, LoadOptions options) const {
@@ -173,15 +173,15 @@ void CheckpointStore::load(int64_t step, std::span<Slice> slices, LoadOptions op
           ErrorClass::numeric,
           cat(printable(reader.folder().string()), ": tensor '", printable(slice.name),
               "' holds NaN or Inf, first at element ", *at, " of the box ", describe(slice.box())),
-          "the run had diverged when this was saved: resume from an older step");
+          "the run had diverged before this checkpoint was saved: resume from an older step");
   }
 }
 
 std::vector<fs::path> CheckpointStore::rewind(int64_t step) {
-  MT_CHECK(writable_ && options_.rank == 0, "a rewind by a store that does not write");
+  MT_CHECK(writable_ && options_.rank == 0, "a rewind needs a writable store on rank 0");
   if (std::string why = problem(step); !why.empty())
     throw Error(ErrorClass::checkpoint, cat("the run cannot go back to step ", step, ": ", why),
-                "list what is there with: mtrain checkpoint ls DIR");
+                "list the checkpoints with: mtrain checkpoint ls DIR");
   std::vector<int64_t> newer = steps();
   std::erase_if(newer, [step](int64_t other) { return other <= step; });
   if (newer.empty()) return {};
@@ -190,7 +190,7 @@ std::vector<fs::path> CheckpointStore::rewind(int64_t step) {
     aside = folder_ / cat("set-aside-", number);
   create_durably(aside);
   std::vector<fs::path> out;
-  // The newest first: after a crash in between, the same call completes what is left.
+  // The newest first, so that after a crash the same call moves the remaining ones.
   for (auto other = newer.rbegin(); other != newer.rend(); ++other) {
     out.push_back(aside / cat(kStepPrefix, *other));
     durable_rename(step_folder(*other), out.back(), "ckpt.rewind");
@@ -205,7 +205,7 @@ void CheckpointStore::require_room(uint64_t bytes) const {
       "free some space, or write elsewhere: run.dir=PATH or checkpoint.dir=PATH";
   const fs::path probe =
       folder_ /
-      cat("trash-probe-", options_.token);  // clean() removes what a killed job left of it
+      cat("trash-probe-", options_.token);  // clean() removes it if the job is killed here
   try {
     FileWriter file(probe, "ckpt.probe", true);
     file.write(std::string(4096, '\n'));
@@ -213,19 +213,21 @@ void CheckpointStore::require_room(uint64_t bytes) const {
     file.close();
   } catch (const Error& error) {
     ::unlink(probe.c_str());
-    throw Error(ErrorClass::io,
-                cat("no checkpoint can be saved, so training does not begin: ", error.message()),
-                error.hint().empty() ? kElsewhere : error.hint());
+    throw Error(
+        ErrorClass::io,
+        cat("training does not start, because no checkpoint can be saved: ", error.message()),
+        error.hint().empty() ? kElsewhere : error.hint());
   }
   ::unlink(probe.c_str());
   struct statvfs system {};
   if (::statvfs(folder_.c_str(), &system) != 0 || system.f_blocks == 0)
-    return;  // unknown: the save itself will show it
+    return;  // the free space is unknown: a save may fail later
   const uint64_t free = uint64_t{system.f_bavail} * system.f_frsize;
-  MT_USER_CHECK(bytes <= free, ErrorClass::io,
-                cat(printable(folder_.string()), " has room for ", human_bytes(free),
-                    ", and one checkpoint takes ", human_bytes(bytes), ": training does not begin"),
-                kElsewhere);
+  MT_USER_CHECK(
+      bytes <= free, ErrorClass::io,
+      cat(printable(folder_.string()), " has only ", human_bytes(free),
+          " free, but one checkpoint needs ", human_bytes(bytes), ", so training does not start"),
+      kElsewhere);
 }
 
 std::string CheckpointStore::meta(int64_t step) const {
@@ -256,14 +258,14 @@ CheckpointPlace locate_checkpoints(const fs::path& path) {
   for (const auto& entry : fs::directory_iterator(path))
     if (step_of(entry.path().filename().string())) return {path, std::nullopt};
   throw Error(ErrorClass::checkpoint,
-              cat(printable(path.string()), ": holds no checkpoints (folders named step-N)"),
+              cat(printable(path.string()), ": contains no checkpoints (folders named step-N)"),
               "give a run's folder, its checkpoints folder, or one step-N folder");
 }
 
 std::optional<size_t> first_nonfinite(DType dtype, std::span<const std::byte> data) {
   auto scan = [&]<class Word>(Word exponent) -> std::optional<size_t> {
     constexpr size_t kBlock =
-        1024;  // looked at as a whole, without a branch: that loop becomes vector code
+        1024;  // elements that are tested together without a branch, so that the loop is vectorized
     auto bad = [&](size_t i) {
       Word word;
       std::memcpy(&word, data.data() + i * sizeof(Word), sizeof(Word));

@@ -171,7 +171,7 @@ class MT_API CheckpointStore {
   std::vector<int64_t> steps() const;
   void clean();
   Manifest write_shard(const fs::path& folder, int64_t step, std::span<const Slice> slices,
-                       const std::atomic<bool>& given_up);
+                       const std::atomic<bool>& cancelled);
   uint64_t commit(const fs::path& temporary, int64_t step, Manifest manifest);
   void retire(int64_t saved, std::vector<std::string>& warnings);
   std::string discard(const fs::path& folder);

@@ -13,8 +13,8 @@ struct Refusal {
   std::string message;
 };
 
-/// Reads the text and tells how far the parser has come, for messages about what the parser itself
-/// finds no fault with.
+/// An iterator that counts the bytes the parser has read, for errors that this code reports and not
+/// the parser.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -41,7 +41,7 @@ class CountingIterator {
   const char** furthest_;
 };
 
-/// The library's event interface, translated.
+/// Adapts the library's event interface to JsonEvents.
 class Adapter {
  public:
   explicit Adapter(JsonEvents& out) : out_(out) {}
@@ -59,8 +59,8 @@ class Adapter {
   bool start_array(size_t) { return deeper(), out_.start_array(), true; }
   bool end_array() { return --depth_, out_.end_array(), true; }
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: what": the place is told
-    // by our own count
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: what": keep only the last
+    // part, since the message has its own position
     std::string_view text = error.what();
     size_t column = text.find("column ");
     size_t colon = column == std::string_view::npos ? column : text.find(": ", column);
@@ -119,7 +119,7 @@ void parse_json(std::string_view text, const JsonPlace& place, JsonEvents& event
   const char* at = text.data();
   try {
     if (size_t nul = text.find('\0');
-        nul != std::string_view::npos) {  // the library would take it for the end
+        nul != std::string_view::npos) {  // the library would treat it as the end
       at += nul;
       throw Refusal{"a NUL byte inside JSON"};
     }

@@ -39,7 +39,7 @@ class JsonEvents {
   }
   virtual void boolean(bool value) { other(value ? "true" : "false"); }
   virtual void null() { other("null"); }
-  /// Any value whose event was not overridden, in words.
+  /// Called for a value whose event is not overridden, with a description of it.
   virtual void other(std::string_view what) = 0;
 
  protected:

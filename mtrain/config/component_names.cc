@@ -125,7 +125,7 @@ std::string setting_of_others(std::string_view path, const Schema& chosen,
   }
   if (others.empty()) return {};
   return cat(section, ".type is ", chosen.name,
-             ", which has no such setting: leave it out, or choose ", join(others, ", "),
+             ", which does not have this setting: leave it out, or choose ", join(others, ", "),
              others.size() == 1 ? ", which has it" : ", which have it");
 }
 

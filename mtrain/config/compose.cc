@@ -116,7 +116,7 @@ void change(Composition& out, const std::vector<Override>& settings,
     if (chooses_group(override, repository, request) && !names_component(override, request))
       report
           .error("override", override.key, override.where,
-                 "a patch changes values; this chooses a config")
+                 "a patch changes values, but this one chooses a config")
           .fix(cat("write '- override ", override.key, ": OPTION' in the defaults list"));
     else
       apply(out.tree, std::move(override), request, report);

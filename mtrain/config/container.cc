@@ -137,7 +137,7 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   if (!out) return out;
   if (out->files.size() == 1 && out->tree.size() == 0 && request.overrides.empty())
     report.error("empty", "", out->tree.loc(), "the recipe is empty")
-        .fix("a recipe says at least which model and which data");
+        .fix("a recipe sets at least a model and a dataset");
   return out;
 }
 
@@ -222,7 +222,7 @@ void unknown_section(const Node::Entry& entry, const Node& tree, const KeyIndex&
   auto& fault = report.error("unknown-key", meant, entry.key_where, "no such setting");
   if (!suggests) return;
   if (std::string text = entry.value.is_null() ? meant_entry(entry.key) : ""; !text.empty()) {
-    fault.fix(cat("write `", text, "`: a ':' and a space stand between a key and its value"));
+    fault.fix(cat("write `", text, "`: a key and its value are separated by ':' and a space"));
     return;
   }
   if (entry.key.find('.') != std::string::npos && entry.value.is_scalar() &&
@@ -368,7 +368,7 @@ bool ConfigContainer::place_derived(const std::map<std::string, const Schema*>& 
           try {
             tree.set(path, default_or_derived(spec, section.name));
           } catch (const Error&) {
-            // The path leads through a scalar, which is reported as one.
+            // A part of the path is a scalar, which is reported elsewhere.
           }
         }
       }
@@ -477,7 +477,8 @@ std::string ConfigContainer::type_of(std::string_view name) const {
 
 Node ConfigContainer::resolved() const {
   Node shown = root_;
-  for (const auto& share : shares_)  // as written, since its number depends on the other setting
+  for (const auto& share :
+       shares_)  // keep shares as written, since their numbers depend on another setting
     if (Node* part = shown.find(share.path); part && parse_share(part->expression()))
       *part = Node::plain(part->expression()).at_location(part->loc());
   for (const auto& path : secrets_) shown.erase(path);

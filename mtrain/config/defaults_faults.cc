@@ -124,9 +124,10 @@ void DefaultsTree::report_replaced() {
     if (other || replaced.empty()) continue;
     report_
         .error("override", added.key(), added.entry.where,
-               cat("would replace what is set already: ", join(replaced, ", ")))
+               cat("would replace settings of earlier files: ", join(replaced, ", ")))
         .fix(cat("change single settings, ", package, ".KEY=VALUE; or write '- ", added.key(), ": ",
-                 *added.entry.name, "' into the recipe's defaults list: its own values then stay"));
+                 *added.entry.name,
+                 "' to the recipe's defaults list: then the recipe's own values are kept"));
   }
 }
 

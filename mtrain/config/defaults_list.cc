@@ -39,8 +39,8 @@ class ListParser {
     out.where = item.loc();
     if (item.is_map() && item.size() == 1) return group(item.entries()[0], std::move(out));
     if (item.is_map() && item.size() > 1)
-      return fail(item, "an entry names one group",
-                  "put each group on a line of its own: - group: option");
+      return fail(item, "an entry must name one group",
+                  "write each group on its own line: - group: option");
     if (!item.is_scalar() || item.is_null())
       return fail(item, cat("wanted a name or group: option, got ", brief(item)), "");
     return config(item, std::move(out));
@@ -63,7 +63,7 @@ class ListParser {
       return fail(item, "_self_ cannot have a package", "write - _self_");
     if (text.find(' ') != std::string_view::npos)
       return fail(item, cat("'", visible(text, 60), "' is not the name of a config"),
-                  "'optional' and 'override' stand before group: option");
+                  "'optional' and 'override' are written before group: option");
     if (text.starts_with("./")) {
       if (!is_path(text.substr(2)) || !text.ends_with(".yaml"))
         return fail(item, cat("'", visible(text, 60), "' is not a file next to this one"),
@@ -117,7 +117,7 @@ class ListParser {
     if (resolver != "oc.env" && resolver != "env")
       return fail(item,
                   cat("${", visible(resolver, 30),
-                      ":…} cannot choose an option: configs are chosen before it has a value"),
+                      ":…} cannot choose an option: configs are chosen before it is evaluated"),
                   "use ${oc.env:VARIABLE}, ${GROUP} for another choice of this list, or choose by "
                   "group=option on the command line");
     std::vector<Node> texts;
@@ -128,8 +128,8 @@ class ListParser {
       if (value && !value->confidential()) return value->as_text();
       return fail(item,
                   cat("${", resolver, ":", visible(arguments, 60),
-                      "} may be a secret, and the names of configs are shown"),
-                  "use a variable of another name");
+                      "} may be a secret, but the names of configs are shown"),
+                  "use a variable with another name");
     } catch (const InterpolationFault& fault) {
       return fail(item, fault.message, fault.help);
     }
@@ -150,11 +150,11 @@ class ListParser {
         out.overrides = true;
       else
         return fail(item.value, cat("unknown word '", visible(word, 30), "'"),
-                    "only 'optional' and 'override' can stand before a group");
+                    "only 'optional' and 'override' can be written before a group");
     }
     if (out.optional && out.overrides)
       return fail(item.value, "an override cannot be optional",
-                  "write 'optional' at the entry that is overridden");
+                  "write 'optional' in the entry that is overridden");
     if (!set_group(out, key))
       return fail(item.value, cat("'", visible(key, 60), "' is not a group"),
                   "'..' and '\\' cannot be used; a leading '/' starts at the search path");
@@ -217,8 +217,7 @@ std::vector<DefaultsEntry> parse_defaults(const Node& list, Report& report) {
     auto& fault = report.error("defaults", "defaults", list.loc(),
                                cat("wanted a list, got ", describe(list.kind())));
     const bool map = list.is_map() && list.size() > 0;
-    fault.fix(cat("write each entry on a line of its own, `- ",
-                  map ? list.entries()[0].key + ": " : "",
+    fault.fix(cat("write each entry on its own line, `- ", map ? list.entries()[0].key + ": " : "",
                   map             ? brief(list.entries()[0].value)
                   : list.is_map() ? "group: option"
                                   : brief(list),
@@ -236,7 +235,7 @@ std::vector<DefaultsEntry> parse_defaults(const Node& list, Report& report) {
             .fix("keep one of the two");
       has_self = true;
     } else if (!entry->overrides && has_override) {
-      report.error("defaults", "defaults", item.loc(), "stands behind an override")
+      report.error("defaults", "defaults", item.loc(), "comes after an override")
           .fix("move the overrides to the end of the list");
     }
     has_plain = has_plain || !entry->overrides;

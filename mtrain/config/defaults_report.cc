@@ -81,13 +81,13 @@ std::string defaults_text(const Node& report) {
       out += cat("   ", file, package.empty() ? "" : " at " + package, "   chosen at ",
                  line.get("where")->as_text());
     if (line.get("dropped")->as_bool())
-      out += "   (nothing: null, removed, or an optional file that is not there)";
+      out += "   (nothing: null, removed, or an optional file that does not exist)";
     out += '\n';
   }
   out += "in the order of merging, later ones win:\n";
   for (const auto& file : report.get("files")->items()) {
     out += cat("  ", file.get("file")->as_text(), ": ", file_text(file));
-    if (file.get("unused")->as_bool()) out += "; none of them counts";
+    if (file.get("unused")->as_bool()) out += "; none of them is used";
     out += '\n';
   }
   return out;

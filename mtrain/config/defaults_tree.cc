@@ -9,7 +9,7 @@
 namespace mtrain {
 namespace {
 
-constexpr int kMaxIncludes = 32;  // the longest chain of files that include one another
+constexpr int kMaxIncludes = 32;  // the longest chain of files that include each other
 
 std::string with_dots(std::string path) {
   std::replace(path.begin(), path.end(), '/', '.');
@@ -78,7 +78,7 @@ void DefaultsTree::choose(const Override& override, bool may_be_value) {
     report_.error("override", override.key, override.where, message).fix(help);
   };
   if (override.kind == Override::Kind::set_or_add)
-    return fail("++ is for values; this is a config group",
+    return fail("++ is for values, but this is a config group",
                 cat("write ", key, "=… or +", key, "=…"));
   if (!set_group(entry, key))
     return fail("is not a config group", "write group=option or group@package=option");
@@ -97,7 +97,7 @@ void DefaultsTree::choose(const Override& override, bool may_be_value) {
                      may_be_value};
   if (removes && !override.value) choice.option.name = "";
   chosen_.insert_or_assign(key,
-                           std::move(choice));  // the last one on the command line wins
+                           std::move(choice));  // the last one on the command line takes precedence
 }
 
 bool DefaultsTree::is_value(const std::string& key) const {
@@ -148,7 +148,7 @@ void DefaultsTree::take_overrides(DefaultsNode& node, const std::vector<Defaults
     if (!entry.overrides) continue;
     if (node.in_interpolated) {
       report_.error("defaults", entry.group, entry.where,
-                    "an override cannot stand in a file that was chosen by interpolation");
+                    "a file that is chosen by interpolation cannot contain an override");
       continue;
     }
     DefaultsNode as_node;
@@ -244,15 +244,15 @@ bool DefaultsTree::choose_option(DefaultsNode& node) {
 
 bool DefaultsTree::load(DefaultsNode& node) {
   if (node.entry.kind == DefaultsEntry::Kind::include) {
-    std::filesystem::path beside =
+    std::filesystem::path included =
         std::filesystem::path(node.parent->file->file).parent_path() / *node.entry.name;
     size_t errors = report_.errors();
     std::error_code ignored;
-    if (std::filesystem::is_regular_file(beside, ignored))
-      node.file = repository_.load_file(beside.string(), std::nullopt, report_);
+    if (std::filesystem::is_regular_file(included, ignored))
+      node.file = repository_.load_file(included.string(), std::nullopt, report_);
     else
       report_.error("defaults", "defaults", node.entry.where,
-                    cat("there is no file ", visible(beside.string())));
+                    cat("there is no file ", visible(included.string())));
     node.dropped = node.file == nullptr || is_cycle(node);
     return !node.dropped && report_.errors() == errors;
   }
@@ -274,8 +274,8 @@ bool DefaultsTree::is_cycle(const DefaultsNode& node) {
     if (chain.size() > 8) chain.erase(chain.begin() + 4, chain.end() - 4);
     report_
         .error("defaults-cycle", "defaults", node.entry.where,
-               again ? "files that include one another"
-                     : cat("more than ", kMaxIncludes, " files inside one another"))
+               again ? "files include each other"
+                     : cat("more than ", kMaxIncludes, " levels of included files"))
         .note(join(chain, " → "));
     return true;
   }
@@ -294,8 +294,8 @@ void DefaultsTree::remember(DefaultsNode& node) {
                differ ? cat("is chosen twice: ", known->second, " and ", *node.entry.name)
                       : "is in the defaults lists twice")
         .note("also at " + other.text())
-        .fix(cat("to change a choice write 'override ", key, ": ", *node.entry.name,
-                 "'; to use a group twice give it a package, ", key, "@NAME"));
+        .fix(cat("to change the choice, write 'override ", key, ": ", *node.entry.name,
+                 "'; to use a group twice, give it a package, ", key, "@NAME"));
   }
   choice_places_[key] = node.entry.where;
 }

@@ -14,7 +14,7 @@ namespace mtrain {
 namespace {
 
 constexpr int kMaxDepth = 64;     // of one expression
-constexpr int kMaxNesting = 256;  // of expressions that evaluate one another, all together
+constexpr int kMaxNesting = 256;  // of expressions that evaluate each other, in total
 
 ExpressionValue widened(const ExpressionScalar& scalar) {
   return std::visit([](const auto& value) { return ExpressionValue(value); }, scalar);
@@ -29,7 +29,7 @@ class Evaluator {
   ExpressionValue run() {
     ExpressionValue value = conditional();
     blanks();
-    if (at_ < text_.size()) fail(cat("'", visible(text_.substr(at_, 12)), "' cannot stand here"));
+    if (at_ < text_.size()) fail(cat("'", visible(text_.substr(at_, 12)), "' is not allowed here"));
     return value;
   }
 
@@ -102,7 +102,7 @@ class Evaluator {
     if (take_word("if")) {
       size_t at = at_;
       bool chosen = condition(disjunction(), at);
-      if (!take_word("else")) fail("an 'if' without its 'else'");
+      if (!take_word("else")) fail("an 'if' without an 'else'");
       Value other = conditional();
       if (!chosen) value = std::move(other);
     }
@@ -148,7 +148,7 @@ class Evaluator {
 
   Value contains(const Value& list, const Value& wanted, size_t at) const {
     const auto* items = std::get_if<ExpressionList>(&list);
-    if (!items) fail_at(cat("'in' wants a list, got ", kind_of(list)), at);
+    if (!items) fail_at(cat("'in' needs a list, got ", kind_of(list)), at);
     for (const auto& item : *items)
       if (std::get<bool>(compare(widened(item), "==", wanted, at))) return true;
     return false;
@@ -232,11 +232,11 @@ class Evaluator {
 
   Value atom() {
     blanks();
-    if (at_ >= text_.size()) fail("the expression ends too early");
+    if (at_ >= text_.size()) fail("the expression is incomplete");
     char c = text_[at_];
     if (take("(")) {
       Value value = conditional();
-      if (!take(")")) fail("a '(' without its ')'");
+      if (!take(")")) fail("a '(' without a ')'");
       return value;
     }
     if (take("[")) return list();
@@ -244,7 +244,7 @@ class Evaluator {
     if (c == '\'' || c == '"') return quoted();
     if (std::isdigit(static_cast<unsigned char>(c)) || c == '.') return literal();
     if (name_character(c)) return named();
-    fail(cat("'", visible(text_.substr(at_, 12)), "' cannot stand here"));
+    fail(cat("'", visible(text_.substr(at_, 12)), "' is not allowed here"));
   }
 
   Value list() {
@@ -273,12 +273,12 @@ class Evaluator {
       ++at_;
       return scope_.interpolation(text_.substr(begin, at_ - begin), begin);
     }
-    fail_at("'${' without its '}'", begin);
+    fail_at("'${' without a '}'", begin);
   }
 
   Value quoted() {
     size_t end = text_.find(text_[at_], at_ + 1);
-    if (end == std::string_view::npos) fail("a quote without its closing one");
+    if (end == std::string_view::npos) fail("a quote that is not closed");
     std::string out(text_.substr(at_ + 1, end - at_ - 1));
     at_ = end + 1;
     return out;
@@ -336,7 +336,7 @@ class Evaluator {
       return fold(name == "sum" ? '+' : '*', *list, begin);
     }
     if (name == "first") {
-      if (!list || list->empty()) fail_at("first takes one list that is not empty", begin);
+      if (!list || list->empty()) fail_at("first takes one non-empty list", begin);
       return widened(list->front());
     }
     if (name == "str") return want(1), to_text(arguments[0]);
@@ -345,7 +345,7 @@ class Evaluator {
       if (list) return static_cast<int64_t>(list->size());
       if (const auto* text = std::get_if<std::string>(&arguments[0]))
         return static_cast<int64_t>(text->size());
-      fail_at(cat("len wants a text or a list, got ", kind_of(arguments[0])), begin);
+      fail_at(cat("len needs a text or a list, got ", kind_of(arguments[0])), begin);
     }
     for (std::string_view known : {"abs", "ceil", "floor", "round", "sqrt", "int", "float"})
       if (name == known) return want(1), rounding(name, arguments[0], begin);
@@ -374,7 +374,7 @@ class Evaluator {
   }
 
   Value rounding(std::string_view name, const Value& value, size_t at) const {
-    if (!is_numeric(value)) fail_at(cat(name, " wants a number, got ", kind_of(value)), at);
+    if (!is_numeric(value)) fail_at(cat(name, " needs a number, got ", kind_of(value)), at);
     const auto* integer = std::get_if<int64_t>(&value);
     if (name == "float") return as_number(value);
     if (name == "sqrt") return finite(std::sqrt(as_number(value)), at);
@@ -388,7 +388,7 @@ class Evaluator {
                      : name == "floor" ? std::floor(x)
                      : name == "int"   ? std::trunc(x)
                                        : std::nearbyint(x);
-    if (std::abs(rounded) >= 9.2e18) fail_at("the result does not fit 64 bits", at);
+    if (std::abs(rounded) >= 9.2e18) fail_at("the result does not fit in 64 bits", at);
     return static_cast<int64_t>(rounded);
   }
 

@@ -82,7 +82,7 @@ ExpressionValue arithmetic(char symbol, const ExpressionValue& a, const Expressi
          at);
   }
   bool divides = symbol == '/' || symbol == '|' || symbol == '%';
-  if (divides && as_number(b) == 0) fail("a division by zero", at);
+  if (divides && as_number(b) == 0) fail("division by zero", at);
   const auto* x = std::get_if<int64_t>(&a);
   const auto* y = std::get_if<int64_t>(&b);
   if (x && y) return whole(symbol, *x, *y, at);

@@ -23,7 +23,7 @@ ExpressionScalar scalar_value(const Node& node, size_t offset) try {
       throw ExpressionError(cat("cannot compute with ", describe(node.kind())), offset);
   }
 } catch (const Error& error) {
-  throw ExpressionError(error.message(), offset);  // a number that does not fit
+  throw ExpressionError(error.message(), offset);  // the number is out of range
 }
 
 Node scalar_node(const ExpressionScalar& value) {

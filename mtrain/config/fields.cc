@@ -99,7 +99,7 @@ void read_fields(const Node& section, Fields& fields) {
   report.throw_if_errors();
   for (const auto& field : fields.fields()) {
     if (!field.spec.alternative.empty() && !values.find(field.spec.path))
-      continue;  // the other one is said
+      continue;  // its alternative is set
     auto value = read_value(values.at(field.spec.path), field.spec, field.spec.path, report);
     report.throw_if_errors();
     std::visit(Assign{*value}, field.target);

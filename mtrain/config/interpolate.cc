@@ -194,7 +194,7 @@ class Interpolator {
       }
       size_t end = closing_brace(text, at);
       if (end == std::string_view::npos)
-        throw InterpolationFault{"'${' without its '}'", "write \\${ for a literal ${"};
+        throw InterpolationFault{"'${' without a '}'", "write \\${ for a literal ${"};
       Node value = single(text.substr(at + 2, end - at - 2), depth);
       confidential_ |= any_confidential(value);
       bool whole = at == 0 && end + 1 == text.size();
@@ -208,7 +208,7 @@ class Interpolator {
 
   std::string piece(const Node& value) {
     if (!value.is_scalar())
-      throw InterpolationFault{cat(describe(value.kind()), " cannot stand inside a text"),
+      throw InterpolationFault{cat(describe(value.kind()), " cannot be used inside a text"),
                                "use it as the whole value"};
     std::string text = value.is_null() ? "null" : value.as_text();
     charge_text(text.size());
@@ -217,8 +217,7 @@ class Interpolator {
 
   void charge_text(size_t bytes) {
     text_bytes_ += bytes;
-    if (text_bytes_ > kMaxText)
-      throw InterpolationFault{"the interpolations make too long a text", ""};
+    if (text_bytes_ > kMaxText) throw InterpolationFault{"the interpolated text is too long", ""};
   }
 
   /// Evaluates the text between "${" and "}".
@@ -228,7 +227,7 @@ class Interpolator {
     size_t colon = resolver_colon(trimmed);
     if (colon != std::string_view::npos)
       return resolver(trimmed.substr(0, colon), trimmed.substr(colon + 1), depth);
-    if (trimmed.empty()) throw InterpolationFault{"'${}' names nothing", ""};
+    if (trimmed.empty()) throw InterpolationFault{"'${}' is empty", ""};
     // Keys may be computed: ${plans[${selected}]}
     std::string path(trimmed);
     if (path.find("${") != std::string::npos) path = piece(evaluate(path, depth + 1));
@@ -262,7 +261,7 @@ class Interpolator {
       help = cat("did you mean ${", path_text(parts), "}?");
     } else if (path.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
                std::string::npos) {
-      help = cat("write ${oc.env:", visible(path, 80), "} for a variable of the environment");
+      help = cat("write ${oc.env:", visible(path, 80), "} for an environment variable");
     }
     return {cat("there is no ", visible(path, 80)), help};
   }
@@ -277,7 +276,7 @@ class Interpolator {
     if (dots == 0) return *parts;
     Parts base = open_.back().path;
     if (dots > base.size())
-      throw InterpolationFault{cat("'", visible(path, 80), "' leads above the root"), ""};
+      throw InterpolationFault{cat("'", visible(path, 80), "' goes above the root"), ""};
     base.resize(base.size() - dots);
     base.insert(base.end(), parts->begin(), parts->end());
     return base;
@@ -305,10 +304,11 @@ class Interpolator {
     }
     complete(*at, walked);
     if (at->is_missing())
-      throw InterpolationFault{cat(path_text(parts), " is ???: it must be given first"), ""};
+      throw InterpolationFault{cat(path_text(parts), " is ???: set it first"), ""};
     confidential_ |= any_confidential(*at);
     nodes_ += count_nodes(*at);
-    if (nodes_ > kMaxNodes) throw InterpolationFault{"the interpolations make too many values", ""};
+    if (nodes_ > kMaxNodes)
+      throw InterpolationFault{"the interpolations create too many values", ""};
     return *at;
   }
 
@@ -443,7 +443,7 @@ class Interpolator {
   }
 
   Node dictionary(bool keys, const std::vector<Node>& arguments) {
-    if (arguments.size() != 1) throw InterpolationFault{"wanted the path of one map", ""};
+    if (arguments.size() != 1) throw InterpolationFault{"wanted the path of a map", ""};
     Node map = arguments[0];
     if (map.is(NodeKind::string)) {
       auto found = reference(map.as_text());

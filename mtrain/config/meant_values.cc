@@ -88,15 +88,16 @@ std::string bare(std::string_view given, std::vector<std::string>& why) {
   const size_t comment = std::min(text.find('#'), text.find("//"));
   if (comment != std::string::npos && comment > 0) {
     why.push_back(cat("'", visible(text.substr(comment), 30),
-                      "' is a part of the value: in YAML a comment starts with ' #', in a file of "
-                      "overrides on a line of its own"));
+                      "' is a part of the value: in YAML a comment starts with ' #'; in a file of "
+                      "overrides, a comment has its own line"));
     text.resize(comment);
   }
   if (text.ends_with('\n'))
-    why.push_back("the text of '|' or '>' ends with a line end: write it on the line of its key");
+    why.push_back(
+        "the text after '|' or '>' ends with a line end: write it on the line of its key");
   text = trim(text);
   while (!text.empty() && std::string_view(",;").find(text.back()) != std::string_view::npos) {
-    why.push_back(cat("without the '", text.back(), "' behind it"));
+    why.push_back(cat("without the '", text.back(), "' after it"));
     text = trim(std::string_view(text).substr(0, text.size() - 1));
   }
   if (text.starts_with('=')) {
@@ -107,8 +108,8 @@ std::string bare(std::string_view given, std::vector<std::string>& why) {
     size_t at = text.find(row.found);
     if (at == std::string::npos) continue;
     why.push_back(row.meant.empty()
-                      ? cat("'", row.found, "' is no quote")
-                      : cat("'", row.found, "' is another character than '", row.meant, "'"));
+                      ? cat("'", row.found, "' is not a quote")
+                      : cat("'", row.found, "' is not the character '", row.meant, "'"));
     for (; at != std::string::npos; at = text.find(row.found, at + row.meant.size()))
       text.replace(at, row.found.size(), row.meant);
   }
@@ -152,7 +153,7 @@ void add_numbers(const std::string& text, std::vector<MeantValue>& out) {
     if (auto number = ungrouped(text, separator))
       out.push_back({*number, cat("a '", separator, "' does not group digits")});
   if (std::string without = joined(text); without != text && is_digit(text[0]))
-    out.push_back({without, "without the blank"});
+    out.push_back({without, "without the space"});
   const size_t comma = text.find(',');
   if (comma != std::string::npos && comma == text.rfind(',') && comma > 0 &&
       is_digit(text[comma - 1])) {
@@ -161,7 +162,7 @@ void add_numbers(const std::string& text, std::vector<MeantValue>& out) {
     out.push_back({point, "the decimal point is a '.'"});
   }
   if (auto share = parse_share(text))
-    out.push_back({shortest(*share), "a share is written as a number here"});
+    out.push_back({shortest(*share), "this setting needs a number, not a percentage"});
 }
 
 std::vector<MeantValue> meant_values(std::string_view given) {
@@ -180,7 +181,7 @@ std::vector<MeantValue> meant_values(std::string_view given) {
   for (const ForeignChoice& row : kForeignChoices)
     if (row.name == name)
       out.push_back({std::string(row.ours),
-                     row.whose.empty() ? "this setting is no switch"
+                     row.whose.empty() ? "this setting is not a boolean"
                                        : cat(visible(text, 30), " is its name in ", row.whose)});
   for (MeantValue& value : out) {
     std::vector<std::string> all = reasons;

@@ -72,8 +72,8 @@ void NotBuilt::tell(Report& report) const {
       settings.push_back(w.setting);
       if (!w.remedy.empty()) remedies.push_back(w.remedy);
     }
-    if (settings.size() > 1) fault.note("asked for by " + listed(settings));
-    if (!remedies.empty()) fault.fix("do without: " + listed(remedies));
+    if (settings.size() > 1) fault.note("required by " + listed(settings));
+    if (!remedies.empty()) fault.fix("alternatively: " + listed(remedies));
   }
 }
 

@@ -22,7 +22,7 @@ bool has_null(const FieldSpec& spec, const SchemaCatalog& catalog) {
 
 void name_null(Node& value, const std::string& path, const std::string& kind, Report& report) {
   auto& fault = report.error("wrong-type", path, value.loc(),
-                             cat(value.as_text(), " without quotes is no text; the ",
+                             cat(value.as_text(), " without quotes is not a text; the ",
                                  kind.empty() ? "choice" : kind, " is \"null\""));
   if (!value.expression().empty()) fault.note("computed from " + value.expression());
   const bool file = value.loc() && value.loc().source->kind() == SourceKind::file;

@@ -119,13 +119,13 @@ class OverrideParser {
     if (auto* plain = std::get_if<Node>(&*value)) {
       out_.value = std::move(*plain);
     } else if (removes) {
-      return fail("what is removed has one value", "write ~" + visible(out_.key));
+      return fail("a removal can have only one value", "write ~" + visible(out_.key));
     } else if (auto* sweep = std::get_if<SweepValue>(&*value)) {
       out_.sweep = std::move(*sweep);
     } else {
       out_.edit = std::move(std::get<ListEdit>(*value));
       if (is_group_key(out_.key))
-        return fail("a config group is not a list to edit", "write group=[a, b]");
+        return fail("a config group is not a list, so it cannot be edited", "write group=[a, b]");
     }
     return std::move(out_);
   }
@@ -141,26 +141,26 @@ class OverrideParser {
       return fail("the argument is too long", "put it into a recipe"), false;
     if (!valid_utf8(text)) return fail("the argument is not UTF-8", ""), false;
     if (text.find('\0') == std::string::npos) return true;
-    return fail("the argument holds a NUL character", ""), false;
+    return fail("the argument contains a NUL character", ""), false;
   }
 
   bool take_key(std::string_view key, bool no_value) {
     if (key.size() > kMaxKeyBytes)
       return fail(cat("'", visible(key, 40), "' is too long for a key: ", key.size(),
-                      " bytes of at most ", kMaxKeyBytes),
+                      " bytes, the maximum is ", kMaxKeyBytes),
                   "a key is the path of a setting: section.key"),
              false;
     out_.key = std::string(key);
     if (no_value) return fail("wanted key=value", "write " + meant_pair(key)), false;
-    if (key.empty()) return fail("there is no key before the '='", "write key=value"), false;
+    if (key.empty()) return fail("the key before '=' is empty", "write key=value"), false;
     if (!is_key(key))
       return fail(cat("'", visible(key), "' is not a key"),
-                  "a key is made of letters, digits, '_' and '.'"),
+                  "a key consists of letters, digits, '_' and '.'"),
              false;
     auto path = parse_path(key);
     if (path && path->size() > YamlLimits().depth)
       return fail(cat("'", visible(key, 40), "' leads ", path->size(),
-                      " levels down, and a recipe has at most ", YamlLimits().depth),
+                      " levels, but a recipe has at most ", YamlLimits().depth),
                   "write section.key=value"),
              false;
     if (!is_group_key(key) && !path)
@@ -216,7 +216,7 @@ bool reads_back(const std::string& text, const Node& node, bool nested) {
 std::string number_word(const Node& node) {
   std::string text = node.as_text();
   auto whole = text.starts_with("0x") ? parse_integer(text) : std::nullopt;
-  if (whole) return std::to_string(*whole);  // 0x10 is no number here
+  if (whole) return std::to_string(*whole);  // 0x10 is not a number here
   std::string_view sign = text.starts_with('-') ? "-" : "";
   std::string_view body =
       std::string_view(text).substr(sign.size() + (text.starts_with('+') ? 1 : 0));
@@ -306,7 +306,7 @@ std::vector<OverrideText> read_override_lines(const SourcePtr& source, Report& r
     Location where{source, line, static_cast<int>(indent) + 1};
     if (!looks_like_override(text))
       report.error("override", "", where, cat("'", visible(text, 60), "' is not an override"))
-          .fix("one key=value on each line; a comment starts with '#'");
+          .fix("write one key=value per line; a comment starts with '#'");
     else
       out.push_back({std::string(text), 0, where, true, {}});
     if (out.size() <= kMaxFileLines) continue;

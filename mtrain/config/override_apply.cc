@@ -52,7 +52,7 @@ size_t item_with(const Node& list, std::string_view key, std::string_view value,
   }
   if (found) return *found;
   std::string help = there.empty() ? cat(path, " has ", counted(list.size(), "item"),
-                                         ", none with a ", visible(key, 60))
+                                         ", but none of them has a ", visible(key, 60))
                                    : cat(key, " is one of: ", join(there, ", "));
   throw ApplyFault{cat("no item of ", path, " has ", visible(key, 60), " = ", visible(value, 60)),
                    help};
@@ -70,8 +70,9 @@ std::string with_indices(const Node& root, const std::string& path) {
     if (equals != std::string::npos && at && at->is_list())
       part = std::to_string(item_with(*at, part.substr(0, equals), part.substr(equals + 1), out));
     else if (equals != std::string::npos && !(at && at->get(part)))
-      throw ApplyFault{
-          cat(out.empty() ? "the recipe" : out, " is not a list with items to look for"), ""};
+      throw ApplyFault{cat(out.empty() ? "the recipe" : out,
+                           " is not a list of maps, so its items cannot be searched"),
+                       ""};
     out = join_path(out, part);
     at = at ? root.find(out) : nullptr;
   }
@@ -106,7 +107,7 @@ void remove(Node& root, const std::string& key, const Override& override, Report
         .error(
             "override", override.key, override.where,
             cat("is not removed: its value is ", brief(*there), ", not ", brief(*override.value)))
-        .fix("~" + override.key + " removes it whatever its value");
+        .fix("~" + override.key + " removes it regardless of its value");
   } else {
     root.erase(key);
   }
@@ -171,7 +172,7 @@ void apply_edit(Node& root, const std::string& key, const Override& override) {
     return;
   }
   if (there && there->is(NodeKind::string) && there->as_text().find("${") != std::string::npos)
-    throw ApplyFault{cat("is computed from ", brief(*there), ": its items are not known yet"),
+    throw ApplyFault{cat("is computed from ", brief(*there), ", so its items are not known yet"),
                      cat("write ", key, "=[…]")};
   else if (there && !there->is_null() && !there->is_missing())
     throw ApplyFault{cat("is not a list: ", brief(*there)), ""};

@@ -122,7 +122,7 @@ Node cast_node(std::string_view function, const Node& value) {
   if (value.is(NodeKind::string) && value.as_text().find("${") != std::string::npos &&
       function != "str")
     throw FunctionFault{cat(brief(value), " has no value yet"),
-                        "the setting's own type applies to it"};
+                        "it is converted to the type of its setting"};
   if (function == "int") return to_integer(value);
   if (function == "float") return to_number(value);
   return function == "str" ? to_text(value) : to_boolean(value);
@@ -180,13 +180,14 @@ std::string decimal_text(int64_t mantissa, int scale) {
 OverrideValue cast_value(std::string_view function, OverrideValue value) {
   if (auto* plain = std::get_if<Node>(&value)) return cast_node(function, *plain);
   auto* sweep = std::get_if<SweepValue>(&value);
-  if (!sweep) throw FunctionFault{"an edit of a list has no value", cat("cast what is in it")};
+  if (!sweep)
+    throw FunctionFault{"an edit of a list cannot be cast", cat("cast its items instead")};
   using Kind = SweepValue::Kind;
   bool numeric = function == "int" || function == "float";
   if ((sweep->kind == Kind::range || sweep->kind == Kind::interval) && !numeric)
     throw FunctionFault{"a range or interval can only be cast to int or float", ""};
   if (sweep->kind == Kind::glob || sweep->kind == Kind::zip)
-    throw FunctionFault{"a glob or zip cannot be cast", "cast what is in it"};
+    throw FunctionFault{"a glob or zip cannot be cast", "cast its items instead"};
   for (auto& limit : sweep->limits) limit = cast_node(function, limit);
   if (sweep->kind == Kind::range)
     sweep->values = range_values(sweep->limits[0], sweep->limits[1], sweep->limits[2]);
@@ -218,8 +219,7 @@ std::vector<Node> range_values(const Node& start, const Node& stop, const Node& 
       throw FunctionFault{cat("more than ", kMaxRange, " values"), "write a larger step"};
     out.push_back(whole ? Node::integer(*at) : Node::plain(decimal_text(*at, scale)));
   }
-  if (out.empty())
-    throw FunctionFault{"no value lies in this range", "the stop itself is left out"};
+  if (out.empty()) throw FunctionFault{"the range is empty", "the stop is not included"};
   return out;
 }
 

@@ -40,7 +40,7 @@ class Arguments {
     if (!given_.positional.empty()) throw FunctionFault{"too many values", cat("write ", usage)};
     if (!given_.named.empty())
       throw FunctionFault{cat("there is no ", visible(given_.named[0].first), "= here"),
-                          cat("write ", usage, "; a text with '=' is written in quotes")};
+                          cat("write ", usage, "; write a text with '=' in quotes")};
   }
 
  private:
@@ -81,7 +81,8 @@ OverrideValue one_or_several(Arguments& arguments, std::initializer_list<const c
   for (const char* keyword : keywords) {
     auto named = arguments.take(keyword);
     if (!named) continue;
-    if (!arguments.positional().empty()) usage("positional and keyword values together", text);
+    if (!arguments.positional().empty())
+      usage("positional and keyword values cannot be combined", text);
     return std::move(*named);
   }
   if (arguments.positional().empty()) usage("a value is missing", text);
@@ -185,7 +186,7 @@ void sort_values(std::vector<Node>& values, bool reverse) {
   bool ordered = !numbers || std::none_of(values.begin(), values.end(),
                                           [](const Node& n) { return std::isnan(number_of(n)); });
   if ((!numbers && !texts) || !ordered)
-    throw FunctionFault{"only numbers, or only texts, have an order",
+    throw FunctionFault{"only numbers or only texts can be sorted",
                         "cast them first: sort(str(…)) or sort(int(…))"};
   auto less = [&](const Node& a, const Node& b) {
     if (numbers) return number_of(a) < number_of(b);
@@ -203,7 +204,7 @@ std::vector<Node>* order_of(OverrideValue& value) {
   if (auto* node = std::get_if<Node>(&value)) return node->is_list() ? &node->items() : nullptr;
   auto* sweep = std::get_if<SweepValue>(&value);
   if (sweep && (sweep->kind == Kind::choice || sweep->kind == Kind::range)) return &sweep->values;
-  throw FunctionFault{"only a list, a choice or a range has an order", ""};
+  throw FunctionFault{"only a list, a choice or a range can be sorted or shuffled", ""};
 }
 
 OverrideValue sort(Arguments arguments) {
@@ -278,9 +279,10 @@ OverrideValue zip(FunctionArguments arguments) {
       usage(cat(visible(key), " appears twice"), kUsage);
     size_t first = out.members.empty() ? sweep->values.size() : out.members[0].values.size();
     if (first != sweep->values.size())
-      throw FunctionFault{cat(visible(out.keys[0]), " has ", counted(first, "value"), ", ",
-                              visible(key), " has ", sweep->values.size()),
-                          "the members of a zip step together: give them equally many"};
+      throw FunctionFault{
+          cat(visible(out.keys[0]), " has ", counted(first, "value"), ", ", visible(key), " has ",
+              sweep->values.size()),
+          "the members of a zip advance together, so they need the same number of values"};
     out.keys.push_back(key);
     out.members.push_back(std::move(*sweep));
   }
@@ -373,7 +375,7 @@ std::string function_hint(std::string_view name) {
   auto near = nearest(name, names, 1);
   std::string meant =
       near.empty() ? "there are: " + join(names, ", ") : "did you mean " + near[0] + "?";
-  return meant + "; for a text quote the value: key='…'";
+  return meant + "; if the value is a text, quote it: key='…'";
 }
 
 OverrideValue call_function(std::string_view name, FunctionArguments arguments) {

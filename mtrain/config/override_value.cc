@@ -51,7 +51,7 @@ Node unquoted(const std::string& text, ValueUse use) {
   bool starts =
       !body.empty() && (digit(body[0]) || (body[0] == '.' && body.size() > 1 && digit(body[1])));
   if (body.starts_with("0x") && resolve_scalar(text) == NodeKind::integer)
-    return Node::verbatim(text);  // text, unless the schema wants a number
+    return Node::verbatim(text);  // text, unless the schema expects a number
   bool numeric = plain && starts && !body.starts_with("0x");
   NodeKind kind = numeric ? resolve_scalar(*plain) : NodeKind::string;
   if (kind == NodeKind::integer || kind == NodeKind::number) return Node::plain(*plain);
@@ -77,7 +77,7 @@ class ValueParser {
     if (at_ < text_.size() && text_[at_] == ',')
       several();
     else if (at_ < text_.size())
-      error(cat("'", visible(text_.substr(at_, 1)), "' cannot stand here"))
+      error(cat("'", visible(text_.substr(at_, 1)), "' is not allowed here"))
           .fix("quote the value: key='…'");
     else if (use_ != ValueUse::sweep && std::holds_alternative<SweepValue>(values[0]))
       several();
@@ -109,7 +109,7 @@ class ValueParser {
     const std::string all(trim(text_));
     std::string readings;
     if (all.ends_with(',')) {
-      error("a ',' without a value behind it")
+      error("a ',' without a value after it")
           .fix(cat("write ", trim(std::string_view(all).substr(0, all.size() - 1))));
       return;
     }
@@ -121,7 +121,7 @@ class ValueParser {
       readings += cat("for a list write [", all, "]; ");
     std::string text =
         all.find('\'') == std::string::npos ? cat("'", all, "'") : cat('"', all, '"');
-    error("several values: one run takes one")
+    error("several values, but one run uses one")
         .fix(cat(readings, "for a text write ", text, "; to run once for each value: -m"));
   }
 
@@ -166,7 +166,7 @@ class ValueParser {
     OverrideValue value = element(depth, ",]}");
     if (auto* plain = std::get_if<Node>(&value)) return std::move(*plain);
     if (!failed_)
-      error_at(begin, "several values, or an edit of a list, cannot stand inside a list or map")
+      error_at(begin, "several values or an edit of a list cannot be inside a list or map")
           .fix("write choice([…], […]) around whole values");
     return Node();
   }
@@ -178,7 +178,7 @@ class ValueParser {
     while (!failed_) {
       out.push(plain_element(depth + 1));
       if (take(']')) return out;
-      if (!failed_ && !take(',')) error("a list without its ']'");
+      if (!failed_ && !take(',')) error("a list without a ']'");
     }
     return out;
   }
@@ -194,13 +194,13 @@ class ValueParser {
       if (!done() && (text_[at_] == '\'' || text_[at_] == '"')) key = quoted(true);
       if (!key) key = primitive(":,}", true);
       if (failed_) break;
-      if (!take(':')) return error("a key without its ':' (a map is written {key: value})"), out;
+      if (!take(':')) return error("a key without a ':' (a map is written {key: value})"), out;
       if (key->as_text().empty()) return error("an empty key"), out;
       if (!keys.insert(key->as_text()).second)
         return error(cat("the key ", visible(key->as_text()), " appears twice")), out;
       out.append(key->as_text(), origin_.where, plain_element(depth + 1));
       if (take('}')) return out;
-      if (!failed_ && !take(',')) error("a map without its '}'");
+      if (!failed_ && !take(',')) error("a map without a '}'");
     }
     return out;
   }
@@ -246,7 +246,7 @@ class ValueParser {
     FunctionArguments arguments;
     while (!failed_ && !take(')')) {
       if (arguments.positional.size() + arguments.named.size() > 0 && !take(',')) {
-        error(cat(name, "(…) without its ')'"));
+        error(cat(name, "(…) without a ')'"));
         break;
       }
       std::string key = argument_name(name == "zip");
@@ -259,7 +259,7 @@ class ValueParser {
     if (failed_) return Node();
     skip_blanks();
     if (!done() && std::string_view(",]})").find(text_[at_]) == std::string_view::npos)
-      return error(cat("text behind ", name, "(…)")).fix("quote the value: key='…'"), Node();
+      return error(cat("text after ", name, "(…)")).fix("quote the value: key='…'"), Node();
     if (use_ == ValueUse::single && name == "range")
       return several(), Node();  // checked before its values are generated
     try {
@@ -311,7 +311,7 @@ class ValueParser {
       out += quote;
     }
     at_ = begin;
-    if (nested) error("a quote without its closing one");
+    if (nested) error("a quote that is not closed");
     return std::nullopt;
   }
 
@@ -330,7 +330,7 @@ class ValueParser {
   std::optional<Node> finish_quoted(std::string text) {
     skip_blanks();
     if (!done() && std::string_view(",]}:)").find(text_[at_]) == std::string_view::npos)
-      error("text behind the closing quote").fix("put the whole value in quotes");
+      error("text after the closing quote").fix("put the whole value in quotes");
     return Node::quoted_string(std::move(text));
   }
 
@@ -344,7 +344,7 @@ class ValueParser {
       at_ = i + 1;
       return out;
     }
-    error("'${' without its '}'");
+    error("'${' without a '}'");
     return {};
   }
 

@@ -92,7 +92,7 @@ class Inputs {
   const std::string& path_;
 };
 
-std::string place(const Location& where) { return where ? where.text() : "nowhere"; }
+std::string place(const Location& where) { return where ? where.text() : "unknown location"; }
 
 class Why {
  public:

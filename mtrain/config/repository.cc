@@ -62,14 +62,14 @@ std::string map_instead_of(const Node& root) {
   const std::string text(
       trim(rest.substr(0, rest.find('\n'))));  // the value has its lines folded into one
   if (looks_like_override(text.substr(0, text.find(' '))))
-    return "settings as `key=value` go to the command line, or to a file given with -f";
+    return "write settings as `key=value` on the command line, or in a file given with -f";
   const bool one_line = root.as_text().size() <= text.size();  // otherwise it may be prose
   const std::string entry =
       one_line || text.find_first_of(":=") != std::string::npos ? meant_entry(text) : "";
   if (!entry.empty())
-    return cat("write `", entry, "`: a ':' and a space stand between a key and its value");
-  if (text.find(':') != std::string::npos) return "write a space behind the ':'";
-  return "write sections such as `train: {steps: 100}`, if this file is to be a recipe";
+    return cat("write `", entry, "`: a key and its value are separated by ':' and a space");
+  if (text.find(':') != std::string::npos) return "write a space after the ':'";
+  return "write sections such as `train: {steps: 100}`, if this file is meant to be a recipe";
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 const std::string& text_argument(std::string_view name, const std::vector<Node>& arguments,
                                  size_t index) {
   if (index >= arguments.size() || !arguments[index].is_scalar())
-    throw InterpolationFault{cat(name, " wants a text as argument ", index + 1), ""};
+    throw InterpolationFault{cat(name, " needs a text as argument ", index + 1), ""};
   return arguments[index].as_text();
 }
 
@@ -58,7 +58,7 @@ Node formatted_time(const std::vector<Node>& arguments, const InterpolationScope
   want_count("now", arguments, 0, 1);
   std::string format = arguments.empty() ? "%Y-%m-%d_%H-%M-%S" : text_argument("now", arguments, 0);
   if (format.empty() || format.size() > 256)
-    throw InterpolationFault{"now wants a short format such as %Y-%m-%d", ""};
+    throw InterpolationFault{"now needs a short format such as %Y-%m-%d", ""};
   std::tm parts{};
   localtime_r(&scope.now, &parts);
   std::array<char, 1024> buffer{};
@@ -76,7 +76,7 @@ bool suggests_secret(std::string_view name) {
   static constexpr std::string_view kWords[] = {
       "AUTH",       "BEARER", "COOKIE", "CREDENTIAL", "CREDENTIALS", "PASS",
       "PASSPHRASE", "PASSWD", "PAT",    "PRIVATE",    "SECRETS"};  // MAX_TOKENS and SORT_KEYS are
-                                                                   // none
+                                                                   // not secrets
   static constexpr std::string_view kEnds[] = {"KEY", "PASSWORD", "SECRET",
                                                "TOKEN"};  // HFTOKEN, APIKEY
   auto secret = [](std::string_view word) {

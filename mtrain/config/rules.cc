@@ -84,7 +84,7 @@ class Values {
         ~Level() { --depth; }  // also when the value is absent and ?? supplies one
       } level{++depth_};
       if (level.depth > kMaxDefinitionDepth)
-        throw ExpressionError(cat(name, " is defined by itself"), at);
+        throw ExpressionError(cat(name, " is defined in terms of itself"), at);
       return evaluate_expression(definition.expression, scope_);
     }
     if (auto fact = input_.facts.find(std::string(name)); fact != input_.facts.end())

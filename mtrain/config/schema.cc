@@ -104,7 +104,7 @@ class SectionReader {
         given.is(NodeKind::string) && !given.quoted() ? meant_entry(given.as_text()) : "";
     return entry.empty()
                ? "write its settings as lines `key: value`, indented below it"
-               : cat("write `", entry, "`: a ':' and a space stand between a key and its value");
+               : cat("write `", entry, "`: a key and its value are separated by ':' and a space");
   }
 
   std::string full(const std::string& path) const {
@@ -156,7 +156,7 @@ class SectionReader {
     }
     report_
         .error("conflict", full(path), entry.key_where,
-               cat("says the same setting as ", full(slot.given_as)))
+               cat("sets the same setting as ", full(slot.given_as)))
         .note(cat(full(slot.given_as), " is at ", slot.given->loc().text()))
         .fix("keep one of the two");
     return false;
@@ -179,8 +179,8 @@ class SectionReader {
       before = slot == slots_.end() ? nullptr : slot->second.owners.front().spec;
     }
     if (!before || before->type != FieldType::string)
-      return "in { } a ',' begins the next setting: write a '.' before decimals, and nothing "
-             "between groups of digits";
+      return "in { } a ',' begins the next setting: write '.' as the decimal point, and no "
+             "separators between groups of digits";
     return cat("in { } a ',' begins the next setting: write the text in quotes, ", before->path,
                ": \"", text, "\"");
   }
@@ -201,7 +201,7 @@ class SectionReader {
     if (std::string entry_text = entry.value.is_null() ? meant_entry(entry.key) : "";
         !entry_text.empty()) {
       fault.fix(
-          cat("write `", entry_text, "`: a ':' and a space stand between a key and its value"));
+          cat("write `", entry_text, "`: a key and its value are separated by ':' and a space"));
       return;
     }
     if (entry.value.is_null() &&
@@ -245,7 +245,7 @@ class SectionReader {
       if (a == b)
         report_
             .error("conflict", full(path), slot.given->loc(),
-                   cat("says the same as ", full(other), " in another way"))
+                   cat("sets the same as ", full(other), " in another way"))
             .note(cat(full(other), " is at ", second.given->loc().text()))
             .fix("keep one of the two");
       else

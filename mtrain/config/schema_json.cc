@@ -189,7 +189,7 @@ std::string description(const FieldSpec& spec) {
   std::string doc = spec.doc;
   if (!spec.unit.empty()) doc += " (" + spec.unit + ")";
   if (!spec.share_of.empty()) doc += cat("; or a share of ", spec.share_of, ", such as 5%");
-  if (!spec.alternative.empty()) doc += cat("; in place of ", spec.alternative);
+  if (!spec.alternative.empty()) doc += cat("; instead of ", spec.alternative);
   if (!spec.derived.empty()) doc += cat("; computed from ", spec.derived, ", cannot be set");
   if (spec.merge.kind == MergeKind::append) doc += "; lists of later files are added";
   if (spec.merge.kind == MergeKind::by_key)

@@ -71,7 +71,7 @@ class SweepReader {
 
   std::optional<Sweep> read() {
     size_t errors = report_.errors();
-    std::set<std::string> said;  // keys of the command line, which wins
+    std::set<std::string> said;  // keys of the command line, which takes precedence
     std::vector<Override> given;
     for (const auto& text : request_.overrides) {
       auto override = parse_override(text, report_, true);
@@ -188,7 +188,7 @@ class SweepReader {
     std::vector<std::string> all, out;
     if (request_.options_of) all = request_.options_of(group);
     if (all.empty()) {
-      fault(override, "glob() chooses options of a config group; this is none",
+      fault(override, "glob() chooses options of a config group, but this is not one",
             cat("write ", override.key, "=choice(a, b)"));
       return {};
     }
@@ -252,7 +252,7 @@ std::vector<OverrideText> sweep_point(const Sweep& sweep,
     for (size_t a = 0; a < dimension.axes.size(); ++a) {
       OverrideText text = dimension.said;
       text.text = cat(dimension.axes[a].key, "=", values[d][a]);
-      text.exact = false;  // the file holds the whole sweep, not this one value
+      text.exact = false;  // the file contains the whole sweep, not this one value
       out.push_back(std::move(text));
     }
   }
@@ -274,8 +274,9 @@ std::vector<OverrideText> sweep_trial(const Sweep& sweep, uint64_t index) {
 std::vector<std::vector<OverrideText>> expand(const Sweep& sweep, Report& report, size_t limit) {
   for (const auto& dimension : sweep.dimensions) {
     if (!dimension.interval) continue;
-    report.error("sweep", dimension.name, dimension.where, "an interval has no list of values")
-        .fix("write choice(…) or range(…): no sampler that draws from an interval is built");
+    report
+        .error("sweep", dimension.name, dimension.where, "an interval has no finite list of values")
+        .fix("write choice(…) or range(…): sampling from an interval is not built");
     return {};
   }
   auto trials = sweep.trials();

@@ -178,7 +178,7 @@ Node& Node::set(std::string_view path, Node value) {
   Node* at = this;
   for (size_t i = 0; i < parts->size(); ++i) {
     const std::string& part = (*parts)[i];
-    if (at->is_null() || at->is_missing()) {  // an empty section becomes one that holds something
+    if (at->is_null() || at->is_missing()) {  // an empty section becomes a map
       Node section = map();
       section.where_ = at->where_;
       *at = std::move(section);

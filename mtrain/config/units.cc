@@ -161,8 +161,8 @@ Quantity scaled(std::string_view number, const Magnitude& magnitude, int64_t up,
     return out;
   }
   for (size_t i = 0; i < fraction; ++i) divisor *= 10;
-  Wide product =
-      Wide{mantissa} * magnitude.factor;  // below 2^63 * 2^40, and times 2^27 it still fits
+  Wide product = Wide{mantissa} *
+                 magnitude.factor;  // below 2^63 * 2^40, so it fits even when multiplied by 2^27
   product *= up;
   if (product % divisor != 0) return out;
   product /= divisor;

@@ -39,7 +39,7 @@ class ScalarReader {
   std::optional<int64_t> integer(const Node& given) const {
     if (auto quantity = quantity_of(given)) {
       if (!quantity->fault.empty()) return quantity_fault(given, *quantity), std::nullopt;
-      if (quantity->too_large) return range(given, "does not fit 64 bits"), std::nullopt;
+      if (quantity->too_large) return range(given, "does not fit in 64 bits"), std::nullopt;
       if (!quantity->whole) {
         wrong(given, "an integer").note(cat("it is ", shortest(quantity->value)));
         return std::nullopt;
@@ -73,7 +73,7 @@ class ScalarReader {
     if (!std::isfinite(*value)) return range(node, "is not finite"), std::nullopt;
     if (spec_.bits == 32 && !std::isfinite(static_cast<float>(*value)))
       return range(node, "does not fit a 32-bit number"), std::nullopt;
-    if (*value == 0) *value = 0;  // no negative zero
+    if (*value == 0) *value = 0;  // avoids negative zero
     if (!in_range(node, *value)) return std::nullopt;
     return value;
   }
@@ -106,7 +106,8 @@ class ScalarReader {
 
   Diagnostic& add(const char* code, const Node& node, std::string message) const {
     if (spec_.secret || node.confidential())
-      message = cat("the secret is no ", describe(spec_));  // the message does not show the value
+      message = cat("the secret is not of type ",
+                    describe(spec_));  // the message does not show the value
     auto& fault = report_.error(code, path_, node.loc(), std::move(message));
     if (!node.expression().empty()) fault.note("computed from " + node.expression());
     return fault;
@@ -163,11 +164,11 @@ class ScalarReader {
     add("wrong-type", node, cat(visible(text, 60), " ends with a ','"))
         .fix(cat("write ", visible(trim(std::string_view(text).substr(0, text.size() - 1)), 60),
                  " without it, or \"", visible(text, 60),
-                 "\" in quotes where it belongs to the text"));
+                 "\" in quotes if it belongs to the text"));
   }
 
   void integer_fault(const Node& node) const {
-    if (node.is(NodeKind::integer)) return range(node, "does not fit 64 bits");
+    if (node.is(NodeKind::integer)) return range(node, "does not fit in 64 bits");
     auto& fault = wrong(node, "an integer");
     std::string help = meant_number(node);
     auto value = parse_number(node.as_text());
@@ -206,9 +207,9 @@ class ScalarReader {
     else if (spec_.nullable && text == kPythonNone)
       fault.fix("write null");
     else if (text.ends_with('%') && parse_share(text))
-      fault.fix("write the number itself: this setting is no share of another one");
+      fault.fix("write the number itself: this setting cannot be a share of another one");
     else if (wants_integer() && is_decimal_comma(text))
-      fault.fix("write a whole number: a ',' neither begins decimals nor groups digits");
+      fault.fix("write an integer: a ',' is neither a decimal point nor a separator of digits");
     else if (is_product(text))
       fault.fix(cat("write \"${= ", text, "}\" to compute it"));
     else if (!text.starts_with('$') && !spec_.doc.empty())
@@ -393,7 +394,7 @@ std::optional<FieldValue> read_value(const Node& node, const FieldSpec& spec,
     if (spec.nullable) return FieldValue(std::monostate());
     auto& fault = reader.wrong(node, describe(spec));
     if (!spec.default_value.empty())
-      fault.fix("remove the key to get its default, " + spec.default_value);
+      fault.fix("remove the key to use its default, " + spec.default_value);
     return std::nullopt;
   }
   switch (spec.type) {

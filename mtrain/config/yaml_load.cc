@@ -86,7 +86,7 @@ class EventList final : public YAML::EventHandler {
     report_
         .error("yaml-documents", "", place(mark),
                "a second document starts here; a recipe is one document")
-        .fix("remove the line '---' or put this part into a file of its own");
+        .fix("remove the line '---', or move this part to its own file");
     throw Stop();
   }
   void OnDocumentEnd() override {}
@@ -213,7 +213,7 @@ class YamlBuilder {
       if (open != target) continue;
       report_
           .error("yaml-cycle", path, text_.place(event.offset),
-                 "an alias inside the very value that it names")
+                 "an alias inside the value that it refers to")
           .note("the anchor is at " + text_.place(events_[target].offset).text());
       throw Stop();
     }
@@ -242,7 +242,7 @@ class YamlBuilder {
       check_tag(event, out.kind_, path);
     }
     if (event.value.find('\0') != std::string::npos)
-      report_.error("yaml-encoding", path, out.where_, "a string holds a NUL character");
+      report_.error("yaml-encoding", path, out.where_, "a string contains a NUL character");
     return out;
   }
 
@@ -337,8 +337,8 @@ class YamlBuilder {
       else if (event.type == Event::Type::map_begin && event.offset > 0 &&
                text_.text().substr(event.offset - 1).starts_with("{{"))
         diagnostic.fix(
-            "{{ … }} is of templates: write ${section.key} for the value of another setting, or "
-            "one '{'");
+            "{{ … }} is template syntax: write ${section.key} for the value of another setting, or "
+            "a single '{'");
     }
     if (is_scalar || event.type == Event::Type::null)
       ++at;
@@ -364,7 +364,7 @@ bool check_last_quote(const TextIndex& text, const std::vector<Event>& events, R
   for (auto it = events.rbegin(); it != events.rend(); ++it) {
     if (it->type != Event::Type::scalar || it->tag != "!") continue;
     if (text.quoted_end(it->offset) <= text.text().size()) return true;
-    report.error("yaml-syntax", "", text.place(it->offset), "a quote without its closing one")
+    report.error("yaml-syntax", "", text.place(it->offset), "a quote that is not closed")
         .fix("add the closing quote");
     return false;
   }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kWideColon = "\uff1a";  // from Chinese and Japanese keyboards
 constexpr const char* kTabHelp =
-    "YAML indents with spaces only: replace the tab with spaces, two for each level";
+    "YAML allows only spaces for indentation: replace the tab with spaces, two for each level";
 
 /// A line of the text, without its line end and comment.
 struct Line {
@@ -148,34 +148,34 @@ YamlMistake explained(const std::string& complaint, size_t offset) {
     const char *part, *text, *help;
   };
   constexpr Row kRows[] = {
-      {"illegal map value", "a ':' where no key can be",
+      {"illegal map value", "a ':' where a key is not allowed",
        "quote the text if the ':' belongs to it, or correct the indentation"},
       {"illegal tab", "a tab in the indentation", kTabHelp},
-      {"end of sequence flow not found", "a '[' without its ']'", "add the ']'"},
-      {"end of map flow not found", "a '{' without its '}'", "add the '}'"},
+      {"end of sequence flow not found", "a '[' without a ']'", "add the ']'"},
+      {"end of map flow not found", "a '{' without a '}'", "add the '}'"},
       {"end of sequence not found",
-       "this line belongs neither to the list above nor to what is around it",
-       "indent it as the lines that it belongs to"},
+       "the indentation of this line matches neither the list above nor an outer level",
+       "indent it like the lines that it belongs to"},
       {"end of map not found",
-       "this line belongs neither to the map above nor to what is around it",
-       "indent it as the lines that it belongs to"},
-      {"illegal block entry", "a '-' where no list can start",
-       "start the list on a line of its own"},
-      {"illegal flow end", "a ']' or '}' without its opening one",
-       "remove it, or add the opening one"},
-      {"illegal map key", "a '?' where no key can be", "quote the text if it starts with '?'"},
-      {"the referenced anchor is not defined", "an alias without its anchor",
+       "the indentation of this line matches neither the map above nor an outer level",
+       "indent it like the lines that it belongs to"},
+      {"illegal block entry", "a '-' where no list can start", "start the list on its own line"},
+      {"illegal flow end", "a ']' or '}' that was not opened",
+       "remove it, or add the opening bracket"},
+      {"illegal map key", "a '?' where a key is not allowed",
+       "quote the text if it starts with '?'"},
+      {"the referenced anchor is not defined", "an alias without an anchor",
        "quote the text if it starts with '*'; define &name above its use as *name"},
-      {"illegal EOF in scalar", "a quote without its closing one", "add the closing quote"},
+      {"illegal EOF in scalar", "a quote that is not closed", "add the closing quote"},
       {"illegal character in scalar", "a character that cannot be in an unquoted text",
        "quote the text"},
       {"illegal document indicator in scalar", "'---' or '...' inside a quoted text",
        "add the closing quote"},
       {"unknown escape character", "an unknown escape",
-       "in double quotes a backslash is written \\\\; single quotes take it as it is"},
-      {"unknown token", "a character that no value starts with",
+       "in double quotes write a backslash as \\\\; in single quotes it is literal"},
+      {"unknown token", "a value cannot start with this character",
        "quote the text if it starts with one of @ ` % & * ! |"},
-      {"bad file", "the text is not YAML that can be read", ""},
+      {"bad file", "the text is not readable YAML", ""},
   };
   for (const auto& row : kRows)
     if (complaint.find(row.part) != std::string::npos) return {offset, row.text, row.help};
@@ -199,13 +199,13 @@ std::optional<YamlMistake> flow_mistake(const TextIndex& text, const Scanner& sc
     const bool whole = expression.ends_with('}');
     return YamlMistake{
         *scan.interpolation, "a ${…} inside { } or [ ] needs quotes",
-        whole ? cat("write \"", visible(expression, 60), "\"") : "write \"${…}\", with its '}'"};
+        whole ? cat("write \"", visible(expression, 60), "\"") : "write \"${…}\" with a '}'"};
   }
   if (scan.open.empty()) return std::nullopt;
   const auto [kind, offset] = scan.open.back();
   const char closing = kind == '{' ? '}' : ']';
   return YamlMistake{offset, cat("this '", kind, "' is never closed"),
-                     cat("add the '", closing, "' behind the last ",
+                     cat("add the '", closing, "' after the last ",
                          kind == '{' ? "setting" : "item", " that belongs to it")};
 }
 
@@ -216,7 +216,7 @@ std::optional<YamlMistake> quote_mistake(const TextIndex& text, const Scanner& s
   if (!scan.quote) return std::nullopt;
   const auto [begin, end] = *scan.quote;
   if (end > text.text().size())
-    return YamlMistake{begin, "a quote without its closing one",
+    return YamlMistake{begin, "a quote that is not closed",
                        cat("add the closing ", text.text()[begin])};
   const Lines lines(text.text());
   if (end > offset || lines.at(begin).begin == lines.at(offset).begin ||
@@ -241,7 +241,7 @@ std::optional<YamlMistake> toml_mistake(const Line& above) {
   const std::string_view name = trim(words.substr(1, words.size() - 2));
   if (name.empty() || name.find_first_of(",[]{}: ") != std::string_view::npos) return std::nullopt;
   return YamlMistake{above.offset(),
-                     cat("'", visible(words, 60), "' begins a section in TOML, and a list in YAML"),
+                     cat("'", visible(words, 60), "' begins a section in TOML, but a list in YAML"),
                      cat("write `", visible(name, 60),
                          ":`, and its settings below as lines `key: value`, indented by 2 spaces")};
 }
@@ -273,8 +273,8 @@ std::optional<YamlMistake> colon_mistake(const TextIndex& text, size_t offset) {
     return YamlMistake{line.offset(),
                        cat("this line is indented deeper than '",
                            visible(above->words.substr(0, key_end(above->words)), 40),
-                           "' above it, which has a value already"),
-                       cat("indent it by ", spaces(above->indent), ", as the line above")};
+                           "' above it, which already has a value"),
+                       cat("indent it by ", spaces(above->indent), ", like the line above")};
   return std::nullopt;
 }
 
@@ -285,7 +285,7 @@ std::optional<YamlMistake> indentation_mistake(const TextIndex& text, size_t off
   if (auto above = lines.above(line)) {
     if (auto toml = toml_mistake(*above)) return toml;
     if (above->words == "...")
-      return YamlMistake{above->offset(), "'...' ends the recipe, and more stands below it",
+      return YamlMistake{above->offset(), "'...' ends the recipe, but more text follows",
                          "remove this line"};
   }
   std::vector<std::string> levels;
@@ -336,9 +336,9 @@ YamlMistake mistake_at(const TextIndex& text, const std::string& complaint, size
   if (out_of_place && !text.first_on_line(offset)) {
     const bool end = text.at(offset).starts_with(';') || text.at(offset).starts_with(','),
                quote = text.text()[offset - 1] == '\'';
-    return {offset, "text behind a value that is finished",
+    return {offset, "text after the end of a value",
             end     ? cat("remove the '", text.at(offset)[0], "'")
-            : quote ? "a ' inside '…' is written twice, or put the whole value in double quotes"
+            : quote ? "write a ' inside '…' twice, or put the whole value in double quotes"
                     : "quote the whole value"};
   }
   if (out_of_place) found = indentation_mistake(text, offset);
@@ -349,7 +349,8 @@ YamlMistake mistake_at(const TextIndex& text, const std::string& complaint, size
 std::string false_blank(char32_t c) {
   const bool blank = c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x202F ||
                      c == 0x205F || c == 0x3000;
-  return blank ? cat(c == 0xA0 || c == 0x202F ? "a no-break space" : "a blank that is no space",
+  return blank ? cat(c == 0xA0 || c == 0x202F ? "a no-break space"
+                                              : "a character that looks like a space",
                      fmt::format(" (U+{:04X})", static_cast<unsigned>(c)))
                : "";
 }
@@ -363,8 +364,8 @@ std::optional<YamlMistake> foreign_notation(std::string_view plain) {
     if (comment != std::string_view::npos) {
       const size_t at = plain.find('/', comment);
       return YamlMistake{
-          at, cat("'", plain.substr(at, 2), "' starts no comment in YAML"),
-          "write '#' in its place, with a space before it; quote the text if it belongs to it"};
+          at, cat("'", plain.substr(at, 2), "' does not start a comment in YAML"),
+          "write '#' instead, with a space before it; quote the text if it belongs to the value"};
     }
   }
   struct Row {
@@ -373,12 +374,12 @@ std::optional<YamlMistake> foreign_notation(std::string_view plain) {
   constexpr std::string_view kItem = "start each item with '-' and a space",
                              kConflict = "resolve the conflict: keep one of the two sides";
   constexpr Row kRows[] = {
-      {"\u2013 ", "'\u2013' starts no item of a list", kItem},
-      {"\u2014 ", "'\u2014' starts no item of a list", kItem},
-      {"\u2022 ", "'\u2022' starts no item of a list", kItem},
-      {"<<<<<<< ", "a mark of a merge conflict", kConflict},
-      {"=======", "a mark of a merge conflict", kConflict},
-      {">>>>>>> ", "a mark of a merge conflict", kConflict},
+      {"\u2013 ", "'\u2013' does not start a list item", kItem},
+      {"\u2014 ", "'\u2014' does not start a list item", kItem},
+      {"\u2022 ", "'\u2022' does not start a list item", kItem},
+      {"<<<<<<< ", "a marker of a merge conflict", kConflict},
+      {"=======", "a marker of a merge conflict", kConflict},
+      {">>>>>>> ", "a marker of a merge conflict", kConflict},
       {"```", "'```' begins or ends a block in Markdown", "remove this line"},
   };
   for (const Row& row : kRows)
@@ -390,15 +391,14 @@ std::optional<YamlMistake> foreign_notation(std::string_view plain) {
       std::string_view inside = plain.substr(quote.size());
       for (std::string_view last : kQuotes)
         if (inside.ends_with(last)) inside.remove_suffix(last.size());
-      return YamlMistake{
-          0, cat("'", quote, "' is no quote in YAML"),
-          cat("write \"", visible(inside, 60), "\", with the quotes of the keyboard")};
+      return YamlMistake{0, cat("'", quote, "' is not a quote in YAML"),
+                         cat("write \"", visible(inside, 60), "\", with plain quotes")};
     }
   for (size_t at = 0; at < plain.size();) {
     const size_t begin = at;
     if (std::string name = false_blank(next_character(plain, at)); !name.empty())
-      return YamlMistake{begin, cat(name, " where YAML knows spaces only"),
-                         "replace it with a space; in a quoted text it can stay"};
+      return YamlMistake{begin, cat(name, " where YAML allows only spaces"),
+                         "replace it with a space, or quote the text"};
   }
   return std::nullopt;
 }
@@ -430,7 +430,8 @@ std::string meant_entry(std::string_view line) {
 
 YamlMistake find_yaml_mistake(const TextIndex& text, const std::string& complaint, size_t offset) {
   YamlMistake out = mistake_at(text, complaint, offset);
-  if (is_prose(text)) out.help = "hardly a line of this file is `key: value`: is it a recipe?";
+  if (is_prose(text))
+    out.help = "almost no line of this file has the form `key: value`: check that it is a recipe";
   return out;
 }
 

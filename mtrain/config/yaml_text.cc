@@ -68,7 +68,7 @@ bool TextIndex::check_characters(Report& report) const {
     return false;
   }
   if (is_binary(raw)) {
-    report.error("yaml-encoding", "", {source_, 0, 0}, "the file is binary: it is no recipe")
+    report.error("yaml-encoding", "", {source_, 0, 0}, "the file is binary, not a recipe")
         .fix("a recipe is a text file in YAML");
     return false;
   }

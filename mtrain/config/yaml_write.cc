@@ -111,7 +111,7 @@ class BlockWriter {
     for (const auto& entry : node.entries()) {
       if (!first_inline) out.append(static_cast<size_t>(indent), ' ');
       first_inline = false;
-      // A key longer than this is no simple key in YAML and needs the explicit form.
+      // A key longer than this is not a simple key in YAML and needs the explicit form.
       constexpr size_t kSimpleKeyBytes = 900;
       bool explicit_key = entry.key.size() > kSimpleKeyBytes;
       if (explicit_key) {

@@ -132,28 +132,28 @@ std::string Tokenizer::decode(std::span<const int32_t> ids) const {
 std::string StreamDecoder::push(int32_t id) {
   ids_.push_back(id);
   const std::string bytes = decode_through(tokenizer_, ids_);
-  if (bytes.size() <= told_bytes_) return {};
+  if (bytes.size() <= returned_bytes_) return {};
   size_t rest = 0;
-  std::string out = replace_broken(std::string_view(bytes).substr(told_bytes_), &rest);
-  told_bytes_ = bytes.size() - rest;
+  std::string out = replace_broken(std::string_view(bytes).substr(returned_bytes_), &rest);
+  returned_bytes_ = bytes.size() - rest;
   if (rest > 0) return out;
   // Everything is returned: the new ids suffice as context for the following ones, unless they
   // produce no text by themselves.
-  const std::string context = decode_through(tokenizer_, std::span(ids_).subspan(told_ids_));
+  const std::string context = decode_through(tokenizer_, std::span(ids_).subspan(returned_ids_));
   if (context.empty()) return out;
-  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(told_ids_));
-  told_ids_ = ids_.size();
-  told_bytes_ = context.size();
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(returned_ids_));
+  returned_ids_ = ids_.size();
+  returned_bytes_ = context.size();
   return out;
 }
 
 std::string StreamDecoder::finish() {
   const std::string bytes = decode_through(tokenizer_, ids_);
-  std::string out = bytes.size() > told_bytes_
-                        ? replace_broken(std::string_view(bytes).substr(told_bytes_), nullptr)
+  std::string out = bytes.size() > returned_bytes_
+                        ? replace_broken(std::string_view(bytes).substr(returned_bytes_), nullptr)
                         : std::string();
   ids_.clear();
-  told_ids_ = told_bytes_ = 0;
+  returned_ids_ = returned_bytes_ = 0;
   return out;
 }
 

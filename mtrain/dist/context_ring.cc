@@ -101,7 +101,7 @@ struct RingAttention {
   MaybePlacement placed(const Tensor& in) const {
     return ResultPlacement("context attention", in)
         .with(PlacementRule::pointwise)
-        .uncut(0, "its tokens are those that the slice says");
+        .unsharded(0, "its tokens are those that the slice says");
   }
   Tensor forward(Run& run, const Tensor& qkv_in) {
     qkv = qkv_in.detach();

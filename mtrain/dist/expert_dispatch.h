@@ -20,7 +20,7 @@ struct ExpertRanks {
   int64_t copies = 1;           // ranks that share each expert (etp)
   int64_t experts = 1;
   /// Called between the start of an exchange and the wait for it; null or empty: no call.
-  std::shared_ptr<std::function<void()>> while_travelling = nullptr;
+  std::shared_ptr<std::function<void()>> during_token_exchange = nullptr;
   /// Computes the gradients of the experts' matrices while the gradients of their inputs are
   /// exchanged.
   bool wgrad_behind = false;

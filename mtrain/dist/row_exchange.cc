@@ -62,7 +62,7 @@ void RowExchange::start(const Tensor& x, const RowCounts& to, const RowCounts& f
 
 void RowExchange::finish() {
   if (!std::exchange(under_way, false)) return;
-  if (while_travelling && *while_travelling) (*while_travelling)();
+  if (during_token_exchange && *during_token_exchange) (*during_token_exchange)();
   pending.wait();
   pending = {};
   source = {};

@@ -18,7 +18,7 @@ struct RowExchange {
   bool spread = false;  // ops between begin and end overlap with the transfer; otherwise the first
                         // of the two waits
   /// Called between start and wait, once per direction; null or empty: no call.
-  std::shared_ptr<std::function<void()>> while_travelling;
+  std::shared_ptr<std::function<void()>> during_token_exchange;
   /// Deferred gradients that are computed while gradients of rows are in transfer; null: none.
   std::shared_ptr<DeferredGradients> behind_gradients;
 

@@ -12,7 +12,8 @@ namespace mtrain {
 namespace {
 
 constexpr const char* kSetting = "mixed_precision.dtype";
-constexpr std::string_view kBy = "auto: ";  // how the place of a value that auto took begins
+constexpr std::string_view kSourcePrefix =
+    "auto: ";  // prefix of the source location of a value that auto chose
 
 Bf16Products ask_backend(const Recipe& recipe, PluginHost& plugins) {
   const std::string& name = recipe.settings.dist.backend;
@@ -21,9 +22,10 @@ Bf16Products ask_backend(const Recipe& recipe, PluginHost& plugins) {
     BackendContext context;
     return plugins.make<DeviceBackend>(name, Node::map(), context)->bf16_products();
   } catch (const Error&) {
-    // A run tells what is wrong when it opens the backend; others, such as the comparison of
-    // layouts, do without the device.
-    return {true, cat("bf16 is assumed, since the backend ", name, " is not available here")};
+    // A training run reports the error when it opens the backend. Other commands, such as the
+    // comparison of layouts, do not need the device.
+    return {true,
+            cat("bf16 is assumed, since the backend ", name, " is not available on this machine")};
   }
 }
 
@@ -32,13 +34,13 @@ DtypeChoice fastest(const Recipe& recipe, PluginHost& plugins) {
   if (p.quantized_products())
     return {
         "bf16",
-        cat("the network around ", p.fp8 != "none" ? "FP8" : "FP4", " products computes in bf16"),
+        cat("the layers other than ", p.fp8 != "none" ? "FP8" : "FP4", " products compute in bf16"),
         ""};
   Bf16Products products = ask_backend(recipe, plugins);
   return {products.fast ? "bf16" : "fp32", products.reason, ""};
 }
 
-/// What a checkpoint's run computes in; empty where it does not say.
+/// The dtype of a checkpoint's run; empty if it is not recorded.
 std::string type_of(const CheckpointStore& store, int64_t step) {
   try {
     const std::string place = store.step_folder(step).string();
@@ -51,29 +53,30 @@ std::string type_of(const CheckpointStore& store, int64_t step) {
   }
 }
 
-/// What the run computes in that this recipe continues. Empty where it begins one, and where
-/// resuming will say what is wrong.
+/// The dtype of the run that this recipe continues. Empty for a new run, and if the checkpoint
+/// cannot be read, which resuming reports.
 std::string type_of_continued(const Recipe& recipe) {
   return read_continued(recipe, type_of).value_or("");
 }
 
 std::string kept_note(const std::string& kept, const std::string& here) {
-  return cat(kSetting, ": ", kept, ", as this run began; auto would take ", here, " here");
+  return cat(kSetting, ": ", kept, ", the dtype in which this run began; auto would choose ", here,
+             " on this machine");
 }
 
 void settle(Recipe& recipe, const DtypeChoice& choice) {
   recipe.settings.mixed_precision.dtype = choice.dtype;
   recipe.dtype_reason = choice.reason;
-  auto source =
-      std::make_shared<Source>(SourceKind::built_in, cat(kBy, choice.reason), choice.dtype);
+  auto source = std::make_shared<Source>(SourceKind::built_in, cat(kSourcePrefix, choice.reason),
+                                         choice.dtype);
   recipe.config.settle(kSetting, Node::string(choice.dtype).at_location({source, 0, 0}));
 }
 
-bool open(const Recipe& recipe) {
+bool is_auto(const Recipe& recipe) {
   return recipe.settings.mixed_precision.dtype == MixedPrecisionSection::kAuto;
 }
 
-DtypeChoice choose_and_tell(const Recipe& recipe, PluginHost& plugins) {
+DtypeChoice choose_and_log(const Recipe& recipe, PluginHost& plugins) {
   DtypeChoice choice = choose_dtype(recipe, plugins);
   if (!choice.note.empty()) log_info(choice.note);
   return choice;
@@ -95,18 +98,18 @@ DtypeChoice choose_dtype(const Recipe& recipe, PluginHost& plugins) {
   std::string kept = type_of_continued(recipe);
   if (kept.empty() || kept == here.dtype) return here;
   if (recipe.settings.mixed_precision.quantized_products() && kept == "fp32")
-    return here;  // they were switched on since
-  return {kept, "as this run began", kept_note(kept, here.dtype)};
+    return here;  // FP8 or FP4 products were enabled after the run began
+  return {kept, "the dtype in which this run began", kept_note(kept, here.dtype)};
 }
 
 void settle_dtype(Recipe& recipe, PluginHost& plugins) {
-  if (open(recipe)) settle(recipe, choose_and_tell(recipe, plugins));
+  if (is_auto(recipe)) settle(recipe, choose_and_log(recipe, plugins));
 }
 
 void settle_dtype(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
-  if (!open(recipe)) return;
+  if (!is_auto(recipe)) return;
   DtypeChoice choice;
-  if (ranks.rank() == 0) choice = choose_and_tell(recipe, plugins);
+  if (ranks.rank() == 0) choice = choose_and_log(recipe, plugins);
   broadcast(ranks, choice.dtype);
   broadcast(ranks, choice.reason);
   settle(recipe, choice);
@@ -116,7 +119,7 @@ void note_kept_dtype(const Recipe& recipe, const SavedConfig& saved, PluginHost&
   auto origins = origins_of(saved);
   auto origin = origins.find(kSetting);
   const Node* now = recipe.config.root().find(kSetting);
-  if (origin == origins.end() || !origin->second.starts_with(kBy) || !now) return;
+  if (origin == origins.end() || !origin->second.starts_with(kSourcePrefix) || !now) return;
   if (now->loc() && now->loc().source->kind() == SourceKind::command_line)
     return;  // the user's own choice
   std::string kept = now->as_text(), here = fastest(recipe, plugins).dtype;

@@ -13,7 +13,7 @@ namespace mtrain {
 
 struct DtypeChoice {
   std::string dtype;   // "bf16"
-  std::string reason;  // as half a sentence: "this CPU has no bf16 arithmetic"
+  std::string reason;  // a clause, such as "this CPU has no bf16 arithmetic"
   std::string
       note;  // one line, set when the resumed run's type differs from the choice for this machine
 };

@@ -18,14 +18,13 @@
 namespace mtrain {
 namespace {
 
-/// Ends the process here and now, as its own rank may be anywhere. The launcher then ends what is
-/// left of the job: those that are not to speak wait for a moment, so that the one that does has
-/// spoken.
-void end_process(const Error& error, bool speaks, const std::function<void()>& before_exit) {
-  set_log_level(LogLevel::error);  // what the launcher's signals make ranks say would only confuse
-  if (speaks)
+/// Ends the process at once, since its rank may be blocked anywhere. The launcher then ends the
+/// rest of the job, so a rank that does not report the error waits a moment for the one that does.
+void end_process(const Error& error, bool reports, const std::function<void()>& before_exit) {
+  set_log_level(LogLevel::error);  // suppresses warnings about the launcher's signals
+  if (reports)
     log_error(error.message(), error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
-  std::this_thread::sleep_for(std::chrono::milliseconds(speaks ? 250 : 200));
+  std::this_thread::sleep_for(std::chrono::milliseconds(reports ? 250 : 200));
   flush_standard_error();
   if (before_exit) before_exit();
   _exit(error.exit_status());
@@ -37,22 +36,22 @@ CommContext comm_context(const DistSection& dist, const std::function<void()>& b
       .watch = {
           .silence = std::chrono::milliseconds(static_cast<int64_t>(dist.silence_seconds * 1000)),
           .give_up = [before_exit](const Error& error,
-                                   bool speaks) { end_process(error, speaks, before_exit); },
+                                   bool reports) { end_process(error, reports, before_exit); },
           .note = [](const std::string& text) { log_warn(text); }}};
 }
 
-/// Ranks that a launcher started and that do not know of each other would be so many jobs in one
-/// folder.
+/// If a launcher has started several processes but dist.comm does not connect them, each would run
+/// the whole job in the same folder.
 void require_no_launcher() {
   if (int64_t ranks = launched_ranks(); ranks > 1)
     throw Error(ErrorClass::config,
                 cat("a launcher started ", counted(ranks, "rank"),
-                    ", but dist.comm is not one of processes"),
+                    ", but dist.comm does not connect processes"),
                 cat("set dist.comm=", host_comm(), " dist.nproc=", ranks));
 }
 
-/// A communicator of device memory is made on top of one of the host's. NCCL takes its choices from
-/// the environment.
+/// A communicator for device memory needs a host communicator. NCCL reads its options from the
+/// environment.
 std::unique_ptr<Communicator> make_world(const DistSection& dist, PluginHost& plugins,
                                          const std::function<void()>& before_exit) {
   CommContext context = comm_context(dist, before_exit);
@@ -64,39 +63,38 @@ std::unique_ptr<Communicator> make_world(const DistSection& dist, PluginHost& pl
   return plugins.make<Communicator>(*dist.comm, Node::map(), context);
 }
 
-/// Whether this rank has only learnt of another one's fault, which that one reports itself
-/// (peer_error in failure.h).
+/// True if the error is that of another rank, which reports it itself (peer_error in failure.h).
 bool is_reported_elsewhere(const Error& error) {
   return error.error_class() == ErrorClass::peer && error.hint().starts_with("see what rank ");
 }
 
-/// The others must learn of a failure before the communicator goes: a rank that leaves silently is
-/// waited for. Its process may end with the communicator, so it speaks first.
+/// On a failure, aborts the communicator before it is destroyed: otherwise the other ranks would
+/// wait for this one. The abort may end the process, so the error is logged first.
 void run_launched(Recipe& recipe, PluginHost& plugins,
                   const std::function<void(Communicator&)>& rank,
                   const std::function<void()>& before_exit) {
   const DistSection& dist = recipe.settings.dist;
   std::unique_ptr<Communicator> world = make_world(dist, plugins, before_exit);
-  bool tells = true;
+  bool reports = true;
   try {
     MT_USER_CHECK(
         world->size() == dist.nproc, ErrorClass::config,
         cat(counted(world->size(), "rank"), world->size() == 1 ? " was" : " were",
-            " started, and dist.nproc is ", dist.nproc),
+            " started, but dist.nproc is ", dist.nproc),
         cat("set dist.nproc=", world->size(), ", or start ", counted(dist.nproc, "rank"),
             ": mtrain --nproc ", dist.nproc, " …, or mpirun -n ", dist.nproc, " mtrain …"));
     std::string differences = identity_differences(*world, job_identity(recipe, plugins));
-    tells = differences.empty() || world->rank() == 0;
-    if (!tells) world->barrier();  // until the first rank, which knows all of it, has told
-    MT_USER_CHECK(
-        differences.empty(), ErrorClass::config,
-        cat("the ranks of this job are not alike:", differences),
-        "start all with the same words and let them see the same files and installation of mtrain");
+    reports = differences.empty() || world->rank() == 0;
+    if (!reports) world->barrier();  // rank 0 reports all differences; wait until it has done so
+    MT_USER_CHECK(differences.empty(), ErrorClass::config,
+                  cat("the ranks of this job differ:", differences),
+                  "start all ranks with the same command line, and give them the same files and "
+                  "the same installation of mtrain");
     settle_dtype(recipe, plugins, *world);
     settle_epochs(recipe, plugins, *world);
     rank(*world);
   } catch (const Error& error) {
-    if (tells && !is_reported_elsewhere(error))
+    if (reports && !is_reported_elsewhere(error))
       log_error("rank ", world->rank(), ": ", error.message(),
                 error.hint().empty() ? "" : cat("\n  help: ", error.hint()));
     if (before_exit) before_exit();

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kRecordBytes = 2048, kMostShown = 5;
 constexpr std::string_view kCoreLibrary = "libmtrain_core.so";
 
-/// The linker's id in the notes of something loaded; empty when it has none.
+/// The build id in the notes of a loaded object; empty if it has none.
 std::string build_id(const dl_phdr_info& info) {
   for (int i = 0; i < info.dlpi_phnum; ++i) {
     const ElfW(Phdr)& part = info.dlpi_phdr[i];
@@ -59,7 +59,7 @@ void add_program(JobIdentity& identity) {
       builds.emplace_back("core library", identity_of(*info, info->dlpi_name));
     return 0;
   };
-  dl_iterate_phdr(visit, &identity);  // the executable comes first, under no name
+  dl_iterate_phdr(visit, &identity);  // the executable comes first, with an empty name
 }
 
 std::string text_of(const JobIdentity& identity) {
@@ -85,15 +85,15 @@ std::vector<std::string> recipe_differences(const std::string& mine, const std::
   if (mine == firsts) return {};
   Node before = parse_yaml(firsts, "the first rank's recipe"),
        after = parse_yaml(mine, "this rank's recipe");
-  auto value = [](const Node* node) { return node ? brief(*node) : std::string("not there"); };
+  auto value = [](const Node* node) { return node ? brief(*node) : std::string("absent"); };
   std::vector<std::string> found;
   for (const auto& d : differences(before, after))
     found.push_back(cat(d.path, " is ", value(d.after), ", on rank 0 ", value(d.before)));
-  if (found.empty()) found.emplace_back("its recipe is written differently");
+  if (found.empty()) found.emplace_back("its recipe has the same values but differs as text");
   return found;
 }
 
-/// In what this rank differs; empty for one that does not.
+/// The differences of this rank from rank 0; empty if there are none.
 std::string own_differences(const JobIdentity& mine, const JobIdentity& first) {
   std::vector<std::string> found = recipe_differences(mine.recipe, first.recipe);
   auto build_of = [](const JobIdentity& identity, const std::string& what) {

@@ -27,7 +27,7 @@ constexpr bool kDebugBuild = false;
 constexpr bool kDebugBuild = true;
 #endif
 
-/// The first rank's word; all get it.
+/// Rank 0 chooses the token and broadcasts it.
 std::string common_token(Communicator& world) {
   int64_t word = static_cast<int64_t>(std::chrono::system_clock::now().time_since_epoch().count()) ^
                  (static_cast<int64_t>(::getpid()) << 40);
@@ -35,7 +35,7 @@ std::string common_token(Communicator& world) {
   return cat(static_cast<uint64_t>(word));
 }
 
-/// Ranks of one machine have its name in common.
+/// Ranks with the same host name are on the same machine.
 RankMesh::Neighbours neighbours_of(Communicator& world) {
   if (world.size() == 1 || world.kind() == "planned") return {};
   if (world.kind() == "thread") return {world.rank(), world.size()};
@@ -83,16 +83,16 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .overlap_wgrad = recipe.settings.comm_overlap.dispatch_wgrad,
                .typed = kDebugBuild};
   if (recipe.settings.comm_overlap.moe)
-    parallel_.while_travelling = std::make_shared<std::function<void()>>();
+    parallel_.during_token_exchange = std::make_shared<std::function<void()>>();
   share_heads(recipe);
-  cut_replicas(dist);
-  join_ends();
+  split_replicas(dist);
+  group_embedding_stages();
   share_context(dist);
   choose_savers(dist);
 }
 
-// Ranks of tp that follow each other share a key/value head where there are fewer heads than ranks
-// (shard_heads).
+// If there are fewer key/value heads than tp ranks, consecutive tp ranks hold copies of the same
+// head (shard_heads).
 void RankMesh::share_heads(const Recipe& recipe) {
   int64_t tp = recipe.settings.dist.tp, heads = recipe.config.fact(Fact::kv_heads).value_or(0);
   if (heads == 0) heads = recipe.config.fact(Fact::heads).value_or(0);
@@ -102,16 +102,17 @@ void RankMesh::share_heads(const Recipe& recipe) {
   parallel_.kv_copies = kv_copies_.get();
 }
 
-// Copies are the farther apart: what talks in every block stays near.
-void RankMesh::cut_replicas(const DistSection& dist) {
+// Hybrid sharding. The ranks of a shard group are adjacent, since they communicate in every block;
+// the copies are further apart.
+void RankMesh::split_replicas(const DistSection& dist) {
   if (dist.hsdp == 1) return;
   int64_t dp = dense_["dp"].size();
   MT_USER_CHECK(dp % dist.hsdp == 0, ErrorClass::config,
                 cat("dist.hsdp (", dist.hsdp, ") does not divide the ", dp, " data-parallel ranks"),
                 "choose a divisor, or dist.hsdp=1");
-  MeshLayout cut = dense_.layout().split("dp", {{"copy", dist.hsdp}, {"shard", dp / dist.hsdp}});
-  shards_ = dense_.axis_of(cut, {"shard", "cp"}, "shard-cp");
-  copies_ = dense_.axis_of(cut, "copy", "copy");
+  MeshLayout split = dense_.layout().split("dp", {{"copy", dist.hsdp}, {"shard", dp / dist.hsdp}});
+  shards_ = dense_.axis_of(split, {"shard", "cp"}, "shard-cp");
+  copies_ = dense_.axis_of(split, "copy", "copy");
 }
 
 ReplicaGroup RankMesh::dense_group() const {
@@ -120,8 +121,8 @@ ReplicaGroup RankMesh::dense_group() const {
           .outer = copies_ ? &copies_->comm() : nullptr};
 }
 
-// The stages that both use a table that embedding and head are tied by.
-void RankMesh::join_ends() {
+// Groups the first and the last stage if both hold the tied embedding.
+void RankMesh::group_embedding_stages() {
   const Axis& pp = dense_["pp"];
   if (!pipeline_.ends_apart()) return;
   auto first = static_cast<int>(pipeline_.map.rank(0)),
@@ -143,8 +144,8 @@ int64_t RankMesh::first_of_stage(const Recipe& recipe, int64_t world_size, int64
   return layout_of(recipe.settings.dist, world_size).dense.stride("pp") * pipeline_rank;
 }
 
-// Of the levels of a2a+p2p the nearest exchanges heads; a ring goes over all others, which need no
-// groups for it.
+// For a2a+p2p: adjacent ranks (the first level) exchange heads by all-to-all and need a group; the
+// ring over the other levels needs none.
 void RankMesh::share_context(const DistSection& dist) {
   parallel_.cp_comm.clear();
   for (const std::string& kind : dist.cp_comm)

@@ -50,7 +50,7 @@ class MT_API RankMesh {
 
   /// The data-parallel axis: ranks with different samples.
   const Axis& data() const { return dense_["dp"]; }
-  /// Ranks with other tokens and the same parameters: dp x cp, and edp for experts. Losses and
+  /// Ranks with the same parameters and different tokens: dp x cp, and edp for experts. Losses and
   /// gradients are summed over them.
   Communicator& replicas() const { return replicas_->comm(); }
   Communicator& expert_replicas() const { return expert_["edp"].comm(); }
@@ -72,10 +72,10 @@ class MT_API RankMesh {
  private:
   RankMesh(const Recipe& recipe, Communicator& world, struct ParallelLayout layout);
   void share_heads(const Recipe& recipe);
-  void cut_replicas(const DistSection& dist);
+  void split_replicas(const DistSection& dist);
   void share_context(const DistSection& dist);
   void choose_savers(const DistSection& dist);
-  void join_ends();
+  void group_embedding_stages();
 
   Communicator& world_;
   Mesh dense_, expert_;

@@ -15,7 +15,7 @@ int64_t hash_of(const Tensor& t) {
   return crc32c(bytes);
 }
 
-/// Of masters where every rank has all of them, of values where ranks share the masters out.
+/// Hashes of masters if every rank holds them completely, otherwise (ZeRO) of the values.
 std::vector<int64_t> hashes_of(std::span<const Parameter* const> parameters) {
   std::vector<int64_t> hashes;
   for (const Parameter* p : parameters)
@@ -23,9 +23,9 @@ std::vector<int64_t> hashes_of(std::span<const Parameter* const> parameters) {
   return hashes;
 }
 
-/// The ranks whose hash of one parameter is not the one that most have; of two that are as
-/// frequent, the first rank's counts.
-std::vector<size_t> outsiders(const std::vector<int64_t>& hashes) {
+/// The ranks whose hash of a parameter differs from the most frequent one. If two are equally
+/// frequent, the hash of the first rank counts.
+std::vector<size_t> minority(const std::vector<int64_t>& hashes) {
   std::map<int64_t, size_t> count;
   for (int64_t hash : hashes) ++count[hash];
   int64_t usual = hashes[0];
@@ -48,11 +48,11 @@ std::string replica_differences(std::span<const Parameter* const> parameters,
   for (size_t p = 0; p < parameters.size(); ++p) {
     for (size_t r = 0; r < n; ++r) of_one[r] = all[r * mine.size() + p];
     std::vector<std::string> names;
-    for (size_t r : outsiders(of_one)) names.push_back(cat("rank ", replicas.world_ranks()[r]));
+    for (size_t r : minority(of_one)) names.push_back(cat("rank ", replicas.world_ranks()[r]));
     if (names.empty()) continue;
     std::string others = n == 2 ? cat("rank ", replicas.world_ranks()[0])
                                 : cat("the other ", n - names.size(), " replicas");
-    return cat(join(names, ", "), names.size() == 1 ? " holds" : " hold", " another '",
+    return cat(join(names, ", "), names.size() == 1 ? " holds" : " hold", " a different '",
                parameters[p]->name, "' than ", others);
   }
   return {};
@@ -63,10 +63,10 @@ void require_equal_replicas(const ParamList& parameters, const RankMesh& mesh, i
   for (const Parameter& p : parameters.all()) (p.expert ? experts : dense).push_back(&p);
   std::string found = replica_differences(dense, mesh.replicas());
   if (found.empty()) found = replica_differences(experts, mesh.expert_replicas());
-  MT_USER_CHECK(
-      found.empty(), ErrorClass::numeric, cat("replicas differ after step ", step, ": ", found),
-      "a bit was flipped or a core computes wrongly: continue from a checkpoint before, without "
-      "that rank's machine");
+  MT_USER_CHECK(found.empty(), ErrorClass::numeric,
+                cat("replicas differ after step ", step, ": ", found),
+                "memory or a processor of that rank is faulty: continue from an earlier checkpoint "
+                "without that rank's machine");
 }
 
 }  // namespace mtrain

@@ -22,7 +22,7 @@ ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
   return {.group = cutting(p.expert_group),
           .copies = axis_size(p.etp),
           .experts = options.experts,
-          .while_travelling = p.while_travelling,
+          .during_token_exchange = p.during_token_exchange,
           .wgrad_behind = p.overlap_wgrad,
           .behind_send = options.shared_overlap && options.shared_ffn > 0};
 }

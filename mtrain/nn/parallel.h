@@ -43,7 +43,7 @@ struct MT_API ParallelContext {
                                // their inputs' gradients
   /// What a rank does between beginning an exchange of tokens and waiting for it: another
   /// micro-batch's work. Null: nothing.
-  std::shared_ptr<std::function<void()>> while_travelling;
+  std::shared_ptr<std::function<void()>> during_token_exchange;
   /// Ranks of tp that hold a copy of the same key/value head, where tp is larger than their number;
   /// null: none share.
   const Axis* kv_copies = nullptr;

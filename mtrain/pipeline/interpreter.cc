@@ -13,7 +13,7 @@ namespace mtrain {
 class Interpreter::Boundary final : public GradTarget {
  public:
   explicit Boundary(const Tensor& x) : shape_(x.shape()), dtype_(x.dtype()) {}
-  /// The gradient in the form that the previous stage expects: the shape and dtype that it sent.
+  /// The gradient in the shape and dtype of the stage's input, as the previous stage expects it.
   Tensor take(Run& run) {
     Tensor dx = std::exchange(grad, {}).view(shape_);
     if (dx.dtype() == dtype_) return dx;
@@ -76,7 +76,7 @@ Interpreter::Interpreter(Run& run, PipelinePlace place, ParamList& parameters)
       rank_(place.rank),
       models_(by_stage(place)),
       link_(run, place.map, place.ranks, place.transfers),
-      while_travelling_(place.while_travelling),
+      during_token_exchange_(place.during_token_exchange),
       late_head_(place.late_head),
       late_heads_(static_cast<size_t>(place.late_heads)),
       resident_stages_(place.resident_stages) {}
@@ -84,15 +84,15 @@ Interpreter::Interpreter(Run& run, PipelinePlace place, ParamList& parameters)
 Model& Interpreter::model_of(const Action& action) const {
   bool known = action.stage >= 0 && static_cast<size_t>(action.stage) < models_.size();
   MT_CHECK(known && models_[static_cast<size_t>(action.stage)] != nullptr, to_text(action),
-           " of a stage that is not on rank ", rank_);
+           ": its stage is not on rank ", rank_);
   return *models_[static_cast<size_t>(action.stage)];
 }
 
 void Interpreter::check_placement(const Tensor& out, bool loss) const {
   if (!run_.typed || !out.placement()) return;
   Placement wanted =
-      loss ? Placement::I()
-           : run_.typed->stream;  // every rank starts backward with the same gradient of each loss
+      loss ? Placement::I() : run_.typed->stream;  // losses are invariant: every rank starts
+                                                   // backward with the same gradient of each loss
   MT_CHECK(*out.placement() == wanted, "the model's ", loss ? "losses are" : "stream is",
            " placed ", *out.placement(), " over the tensor-parallel ranks, not ", wanted);
 }
@@ -144,7 +144,7 @@ void Interpreter::execute(const Program& program, Step& step) {
   }
 }
 
-/// The other ranks must learn the reason before they find that this rank's messages do not arrive.
+/// Sends the reason to the other ranks before they fail because this rank's messages are missing.
 void Interpreter::abandon(const Error& error) noexcept {
   if (link_.ranks() && error.error_class() != ErrorClass::peer)
     link_.ranks()->abort(error.message(), error.error_class());
@@ -159,21 +159,22 @@ size_t Interpreter::perform(const Program& program, size_t at, Step& step) {
   if (is_compute(action.what)) link_.settle();
   if (!action.overlapped) return perform(action, step), 1;
   MT_CHECK(at + 1 < program.size() && program[at + 1].what == ActionKind::backward, to_text(action),
-           " beside no backward");
-  side_by_side(action, program[at + 1], step);
+           " is overlapped, but no backward follows it");
+  run_overlapped(action, program[at + 1], step);
   return 2;
 }
 
-/// When one of the two waits for tokens, the other continues. Backward starts when forward's first
-/// tokens are in transfer.
-void Interpreter::side_by_side(const Action& forward_one, const Action& backward_one, Step& step) {
-  if (!while_travelling_) {
+/// When one of the two waits for the all-to-all of tokens, the other continues. Forward starts;
+/// backward starts when the first all-to-all of forward is in progress.
+void Interpreter::run_overlapped(const Action& forward_one, const Action& backward_one,
+                                 Step& step) {
+  if (!during_token_exchange_) {
     perform(forward_one, step);
     return perform(backward_one, step);
   }
-  if (!turns_) turns_ = std::make_unique<Turns>(run_);
-  turns_->run(
-      *while_travelling_, [&] { perform(backward_one, step); },
+  if (!overlap_) overlap_ = std::make_unique<AlternatingTasks>(run_);
+  overlap_->run(
+      *during_token_exchange_, [&] { perform(backward_one, step); },
       [&] { perform(forward_one, step); });
 }
 
@@ -231,12 +232,12 @@ void Interpreter::forward(const Action& action, Step& step) {
   InFlight flight;
   if (step.training) {
     input.loss_weight = step.token_weight;
-    // While another micro-batch's backward is overlapped, the head must not add to gradients that
-    // it is still using.
+    // The head must not add to its gradient while an overlapped backward of another micro-batch
+    // uses it, so its gradient is deferred.
     if (is_last(action))
-      input.head_gradients = late_head_          ? put_head_off()
-                             : while_travelling_ ? &flight.weights
-                                                 : nullptr;
+      input.head_gradients = late_head_               ? defer_head()
+                             : during_token_exchange_ ? &flight.weights
+                                                      : nullptr;
     if (x.defined()) x.set_node(flight.input = std::make_shared<Boundary>(x));
   }
   if (run_.typed && x.defined()) x.set_placement(run_.typed->stream);
@@ -246,8 +247,8 @@ void Interpreter::forward(const Action& action, Step& step) {
   if (is_last(action)) {
     auto micro = static_cast<size_t>(action.micro);
     if (step.training) flight.loss = out.detach();
-    // Losses on a device are downloaded after everything is queued; otherwise the host would wait
-    // for each one.
+    // Losses on a device are downloaded after the whole step is queued, so that the host does not
+    // wait for each one.
     if (step.training && !run_.backend().host_memory())
       step.losses.emplace_back(micro, out.detach());
     else
@@ -255,13 +256,13 @@ void Interpreter::forward(const Action& action, Step& step) {
   } else {
     stream_shape_ = out.shape();
     stream_dtype_ = out.dtype();
-    link_.made({ActionKind::send_forward, action.stage, action.micro}, out);
+    link_.put({ActionKind::send_forward, action.stage, action.micro}, out);
   }
   if (step.training) flights_[{action.stage, action.micro}] = std::move(flight);
 }
 
-/// In the order of micro-batches, so that the sum has the same bits.
-DeferredGradients* Interpreter::put_head_off() {
+/// Deferred gradients run in the order of micro-batches, so that the sum is the same bit for bit.
+DeferredGradients* Interpreter::defer_head() {
   while (late_heads_ > 0 && heads_.size() >= late_heads_) {
     heads_.front().run();
     heads_.pop_front();
@@ -277,7 +278,7 @@ void Interpreter::backward(const Action& action, Step& step) {
   Tensor dy = output_gradient(action, step, flight);
   PhaseTimer timer(run_.profile(), "backward");
   MemoryScope use(run_.memory(), MemoryUse::backward);
-  if (!step.split) flight.weights.run();  // the gradients of the head
+  if (!step.split) flight.weights.run();  // the deferred gradients of the head
   std::shared_ptr<NodeBase> output = std::exchange(flight.output, {});
   std::shared_ptr<Boundary> input = std::exchange(flight.input, {});
   if (input && output == input) {  // a stage without blocks
@@ -288,8 +289,8 @@ void Interpreter::backward(const Action& action, Step& step) {
   }
   if (input) {
     MT_CHECK(input->grad.defined(), "stage ", action.stage,
-             " does not use what the stage before hands to it");
-    link_.made({ActionKind::send_backward, action.stage, action.micro}, input->take(run_));
+             " does not use the output of the previous stage");
+    link_.put({ActionKind::send_backward, action.stage, action.micro}, input->take(run_));
   }
   if (step.split) return;
   flights_.erase(found);
@@ -310,16 +311,15 @@ Tensor Interpreter::output_gradient(const Action& action, const Step& step, InFl
 
 void Interpreter::reduce() {
   MT_CHECK(run_.open_losses == 0, run_.open_losses,
-           " losses of the head took no part in backward, but their gradients are added up "
-           "already; for losses that are "
-           "only looked at, call the head with a loss_weight of 0");
+           " losses of the output head were not used in backward, but the head has already added "
+           "their gradients; for losses that are only reported, call the head with loss_weight 0");
   if (hooks_.reduce)
     hooks_.reduce();
   else
     parameters_.settle_gradients(run_);
 }
 
-/// The last stage knows the losses; its rank sends them to the other ranks.
+/// The rank of the last stage broadcasts the losses to the other ranks of the pipeline.
 void Interpreter::share_losses(Step& step) {
   std::vector<double>& losses = step.result.micro_batches;
   for (auto& [micro, loss] : std::exchange(step.losses, {})) losses[micro] = sum(loss);
@@ -331,7 +331,7 @@ void Interpreter::share_losses(Step& step) {
 
 namespace {
 
-// No tape and no dropout within a scope, also if the model throws.
+// Turns tape and dropout off within a scope, also if the model throws.
 class Evaluating {
  public:
   explicit Evaluating(Run& run)

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "mtrain/nn/model.h"
+#include "mtrain/pipeline/alternating_tasks.h"
 #include "mtrain/pipeline/schedule.h"
 #include "mtrain/pipeline/stage_link.h"
-#include "mtrain/pipeline/turns.h"
 
 namespace mtrain {
 
@@ -30,11 +30,12 @@ struct PipelinePlace {
   std::vector<Model*> stages;     // the stages map.stages_of(rank), in ascending order
   Communicator* ranks = nullptr;  // see StageLink; also null if the pipeline has one rank
   StageLink::Options transfers = {};
-  /// From the stages' ParallelContext: called while an exchange of tokens is in progress. Null if
-  /// actions never overlap.
-  std::shared_ptr<std::function<void()>> while_travelling = nullptr;
-  /// Defers the gradient of the output head's matrix to the last stage's Reduce, but for at
-  /// most `late_heads` micro-batches (0: all).
+  /// From the stages' ParallelContext: called while the all-to-all of experts' tokens is in
+  /// progress; the interpreter sets it to switch to the overlapped action. Null if actions never
+  /// overlap.
+  std::shared_ptr<std::function<void()>> during_token_exchange = nullptr;
+  /// Defers the gradient of the output head's matrix to the last stage's Reduce, for at most
+  /// `late_heads` micro-batches at a time (0: all). Megatron-LM: --defer-embedding-wgrad-compute.
   bool late_head = false;
   int64_t late_heads = 0;
   /// Evaluations gather the parameters of whole stages, at most so many at once: see
@@ -51,15 +52,15 @@ class MT_API Interpreter {
   Interpreter(Run& run, Model& model, ParamList& parameters);
   Interpreter(Run& run, PipelinePlace place, ParamList& parameters);
 
-  /// What is to be done with gradients beyond adding them up: `after_micro_batch` after the last
-  /// backward (B, or W where the program has it) of a stage's micro-batch; `reduce_scatter` at each
-  /// Scatter; `reduce` at the program's last Reduce, in place of settle_gradients().
+  /// Called when gradients are complete. `after_micro_batch`: after the last backward (W, or B if the
+  /// program has no W) of each stage and micro-batch. `reduce_scatter`: at each Scatter. `reduce`: at
+  /// the program's last Reduce, instead of settle_gradients().
   struct GradientHooks {
     std::function<void()> after_micro_batch, reduce_scatter, reduce;
   };
   void set_gradient_hooks(GradientHooks hooks) { hooks_ = std::move(hooks); }
-  /// Gather and Release of the program: the stage's parameters are to be there from `gather` on, or
-  /// on their way, until `release`. Without hooks these actions do nothing.
+  /// Called at Gather and Release. `gather` starts the all-gather of a stage's parameters, which
+  /// stay in memory until `release`. Without hooks these actions do nothing.
   struct ParamHooks {
     std::function<void(int64_t stage)> gather, release;
   };
@@ -79,8 +80,8 @@ class MT_API Interpreter {
   /// Micro-batches have a different size from now on: each stage sends the shape of its output
   /// again. Every rank of the pipeline must call it.
   void forget_shapes() { link_.forget_shapes(); }
-  /// The shape and dtype that a stage sends on; empty before its first forward. Dry runs pass them
-  /// to the other ranks by expect().
+  /// The shape and dtype of a stage's output; empty before its first forward. A dry run of the next
+  /// stage passes them to expect().
   const Shape& stream_shape() const { return stream_shape_; }
   DType stream_dtype() const { return stream_dtype_; }
   void expect(const Shape& shape, DType dtype) { link_.expect(shape, dtype); }
@@ -99,8 +100,8 @@ class MT_API Interpreter {
   void execute(const Program& program, Step& step);
   size_t perform(const Program& program, size_t at, Step& step);
   void perform(const Action& action, Step& step);
-  void side_by_side(const Action& forward, const Action& backward, Step& step);
-  DeferredGradients* put_head_off();
+  void run_overlapped(const Action& forward, const Action& backward, Step& step);
+  DeferredGradients* defer_head();
   void forward(const Action& action, Step& step);
   void backward(const Action& action, Step& step);
   Tensor output_gradient(const Action& action, const Step& step, InFlight& flight);
@@ -126,12 +127,12 @@ class MT_API Interpreter {
   std::vector<float> host_;
   GradientHooks hooks_;
   ParamHooks param_hooks_;
-  std::shared_ptr<std::function<void()>> while_travelling_;
+  std::shared_ptr<std::function<void()>> during_token_exchange_;
   bool late_head_;
   size_t late_heads_;
   int64_t resident_stages_;
   std::deque<DeferredGradients> heads_;  // one per micro-batch, oldest first
-  std::unique_ptr<Turns> turns_;
+  std::unique_ptr<AlternatingTasks> overlap_;
 };
 
 }  // namespace mtrain

@@ -19,7 +19,7 @@ class Unroller {
 
   std::string run(std::string& fault) {
     std::string out = sequence(0);
-    if (fault_.empty() && at_ < text_.size()) fail("a ')' without its '('");
+    if (fault_.empty() && at_ < text_.size()) fail("a ')' without a '('");
     fault = fault_;
     return out;
   }
@@ -53,7 +53,7 @@ class Unroller {
   std::string letter() {
     char c = text_[at_];
     if (std::string_view("EtmL|").find(c) == std::string_view::npos) {
-      fail(cat("'", printable({&c, 1}), "' is none of E t m L | ( ) * ,"));
+      fail(cat("'", printable({&c, 1}), "' is not one of E t m L | ( ) * ,"));
       return {};
     }
     ++at_;
@@ -69,7 +69,7 @@ class Unroller {
     std::string inside = sequence(depth + 1);
     if (!fault_.empty()) return {};
     if (at_ >= text_.size()) {
-      fail("a '(' without its ')'");
+      fail("a '(' without a ')'");
       return {};
     }
     ++at_;
@@ -83,7 +83,7 @@ class Unroller {
     uint32_t times = 0;
     auto [stop, error] = std::from_chars(begin, end, times);
     if (error != std::errc() || times == 0) {
-      fail("wanted a whole number from 1 behind '*'");
+      fail("wanted a positive integer after '*'");
       return 1;
     }
     at_ = static_cast<size_t>(stop - text_.data());
@@ -97,15 +97,16 @@ class Unroller {
 
 std::string fault_of(const PipelineLayout& layout) {
   std::string all = join(layout.stages, "");
-  if (all.empty() || all.front() != 'E') return "it must begin with E, the embedding";
-  if (all.back() != 'L') return "it must end with L, head and loss";
-  if (layout.count('E') != 1 || layout.count('L') != 1) return "it must have one E and one L";
+  if (all.empty() || all.front() != 'E') return "it must begin with E (embedding)";
+  if (all.back() != 'L') return "it must end with L (output head and loss)";
+  if (layout.count('E') != 1 || layout.count('L') != 1)
+    return "it must have exactly one E and one L";
   size_t first_m = all.find('m');
   if (first_m == std::string::npos) return "";
-  if (all.find('t', first_m) != std::string::npos) return "no t may follow an m";
+  if (all.find('t', first_m) != std::string::npos) return "a t cannot follow an m";
   auto has_m = [](const std::string& stage) { return stage.find('m') != std::string::npos; };
   if (std::count_if(layout.stages.begin(), layout.stages.end(), has_m) > 1)
-    return "all m must be in one stage";
+    return "all m must be in the same stage";
   return "";
 }
 

@@ -5,7 +5,7 @@
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
-#include "mtrain/pipeline/meetings.h"
+#include "mtrain/pipeline/rendezvous_order.h"
 #include "mtrain/pipeline/schedule_check.h"
 
 namespace mtrain {
@@ -21,21 +21,22 @@ struct Event {
 };
 
 int64_t check_places(const Schedule& schedule, const StageMap& map) {
-  const char* hint = "give a schedule of F, B and W for these ranks";
+  const char* hint = "use a schedule of F, B and W actions with one program per pipeline rank";
   MT_USER_CHECK(static_cast<int64_t>(schedule.size()) == map.ranks(), ErrorClass::config,
                 cat("the schedule has programs for ", counted(schedule.size(), "rank"),
-                    ", and the pipeline has ", map.ranks()),
+                    ", but the pipeline has ", map.ranks()),
                 hint);
   int64_t micro_batches = 1;
   for (size_t r = 0; r < schedule.size(); ++r)
     for (const Action& a : schedule[r]) {
       MT_USER_CHECK(!is_transfer(a.what), ErrorClass::config,
-                    cat("rank ", r, " has a transfer already: ", to_text(a)), hint);
+                    cat("rank ", r, " already has a transfer: ", to_text(a)), hint);
       MT_USER_CHECK(
           a.stage >= 0 && a.stage < map.stages(), ErrorClass::config,
-          cat("rank ", r, " has ", to_text(a), ", and there are ", map.stages(), " stages"), hint);
+          cat("rank ", r, " has ", to_text(a), ", but there are only ", map.stages(), " stages"),
+          hint);
       MT_USER_CHECK(map.rank(a.stage) == static_cast<int64_t>(r), ErrorClass::config,
-                    cat("rank ", r, " has ", to_text(a), ", and stage ", a.stage, " lies on rank ",
+                    cat("rank ", r, " has ", to_text(a), ", but stage ", a.stage, " is on rank ",
                         map.rank(a.stage)),
                     hint);
       micro_batches = std::max(micro_batches, int64_t{a.micro} + 1);
@@ -56,8 +57,8 @@ std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
       const TimedAction& span = run.timeline[r][i];
       auto rank = static_cast<int16_t>(r);
       bool second =
-          i > 0 && run.timeline[r][i - 1]
-                       .action.overlapped;  // nothing may come between two overlapped actions
+          i > 0 &&
+          run.timeline[r][i - 1].action.overlapped;  // keep two overlapped actions adjacent
       events.push_back({second ? run.timeline[r][i - 1].start : span.start, 2 * span.order, rank,
                         -1, span.action});
       int64_t to = next_stage(span.action, map);
@@ -76,7 +77,7 @@ std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
 /// Inserts each transfer at the moment its data is computed.
 Schedule with_early_transfers(const Schedule& schedule, const StageMap& map, const Plan& plan,
                               Costs costs) {
-  costs.send = 0;  // zero-length transfers do not delay anything that could start
+  costs.send = 0;  // a transfer of zero length never delays another action
   Simulated run = simulate(schedule, plan, costs);
   MT_USER_CHECK(run.faults.empty(), ErrorClass::config,
                 cat("the schedule cannot run: ", join(run.faults, "; ")), "");
@@ -99,13 +100,14 @@ Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs) {
   Plan plan{.stages = map.stages(), .micro_batches = check_places(schedule, map)};
   add_reduces(schedule);
   Schedule early = with_early_transfers(schedule, map, plan, costs);
-  bool overlapped = false;  // the rendezvous method does not know overlapped actions
+  bool overlapped = false;  // with_rendezvous_transfers() does not support overlapped actions
   for (const Program& program : early)
     for (const Action& a : program) overlapped |= a.overlapped;
   if (overlapped || costs.transfer == TransferMode::asynchronous) return early;
-  Schedule meeting = with_meetings(schedule, map, plan, costs);
-  return simulate(meeting, plan, costs).makespan < simulate(early, plan, costs).makespan ? meeting
-                                                                                         : early;
+  Schedule rendezvous = with_rendezvous_transfers(schedule, map, plan, costs);
+  return simulate(rendezvous, plan, costs).makespan < simulate(early, plan, costs).makespan
+             ? rendezvous
+             : early;
 }
 
 }  // namespace mtrain

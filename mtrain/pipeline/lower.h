@@ -11,9 +11,9 @@ namespace mtrain {
 /// receives have the order of the sends, for transports without tags. `costs` affect the order, not
 /// its correctness: with TransferMode::asynchronous, each transfer starts as soon as its data is
 /// computed. With TransferMode::rendezvous, a second order is tried, in which a transfer starts
-/// when both ranks are free (meetings.h); the order that finishes the step earlier is used. Throws
-/// Error(config) for a schedule that has transfers already, that does not match the map, or that
-/// cannot run.
+/// when both ranks are free (rendezvous_order.h); the order that finishes the step earlier is used.
+/// Throws Error(config) for a schedule that has transfers already, that does not match the map, or
+/// that cannot run.
 MT_API Schedule lower(Schedule schedule, const StageMap& map, const Costs& costs = {});
 
 }  // namespace mtrain

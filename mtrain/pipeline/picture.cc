@@ -101,7 +101,7 @@ std::string draw_svg(const Simulated& run, int width) {
     out << "<text x=\"4\" y=\"" << y + 14 << "\">rank " << r << "</text><rect x=\"" << kLeft
         << "\" y=\"" << y << "\" width=\"" << run.makespan * scale << "\" height=\"" << kBar
         << "\" fill=\"#eee\"/>\n";
-    for (bool collectives : {false, true})  // narrow bars over wide ones
+    for (bool collectives : {false, true})  // draw the narrow bars last, on top of the wide ones
       for (const TimedAction& span : run.timeline[r])
         if (span.end > span.start && is_collective(span.action.what) == collectives)
           draw_span(out, span, chunks[static_cast<size_t>(span.action.stage)], scale, r);

@@ -29,8 +29,8 @@ Schedule make_schedule(std::string_view name, const Plan& plan) {
   if (name == "zb_h1") return zb_h1(plan);
   if (name == "zb_v") return zb_v(plan);
   if (name == "combined") return combined(plan);
-  throw Error(ErrorClass::config, cat("there is no schedule '", printable(name), "'"),
-              "gpipe, 1f1b, interleaved, zb_h1 and zb_v are there");
+  throw Error(ErrorClass::config, cat("unknown schedule '", printable(name), "'"),
+              "choose one of gpipe, 1f1b, interleaved, zb_h1, zb_v");
 }
 
 StageMap stage_map(std::string_view name, const Plan& plan) {
@@ -40,7 +40,7 @@ StageMap stage_map(std::string_view name, const Plan& plan) {
 
 void add_reduces(Schedule& schedule) {
   for (Program& program : schedule) {
-    std::vector<bool> settled;  // by stage: its Reduce is there, or its last gradient was seen
+    std::vector<bool> settled;  // by stage: it has a Reduce, or its last gradient was found
     auto seen = [&](const Action& a) {
       auto stage = static_cast<size_t>(std::max<int>(0, a.stage));
       if (settled.size() <= stage) settled.resize(stage + 1);

@@ -75,9 +75,9 @@ MT_API Schedule one_f_one_b(const Plan& plan);
 /// requires ranks <= group_size <= micro_batches, and a last group that is not smaller than the
 /// number of ranks.
 MT_API Schedule interleaved(const Plan& plan);
-/// ZB-H1 (Qi et al. 2023, arXiv:2401.10241): 1F1B with separate weight gradients. Rank
-/// r runs them r micro-batches later, so that they fill its idle time at the end, and no rank keeps
-/// more activations than the first one.
+/// ZB-H1 (Qi et al. 2023, arXiv:2401.10241): 1F1B with separate weight gradients. Rank r defers
+/// them by r micro-batches, so that they fill its idle time at the end, and no rank keeps more
+/// activations than the first one.
 MT_API Schedule zb_h1(const Plan& plan);
 /// ZB-V (same paper): two stages per rank in a V (StageMap::v_shape), with the memory of 1F1B.
 MT_API Schedule zb_v(const Plan& plan);
@@ -95,7 +95,7 @@ MT_API Schedule with_late_weights(Schedule schedule);
 MT_API Schedule make_schedule(std::string_view name, const Plan& plan);
 /// The stage map that make_schedule() of that name requires.
 MT_API StageMap stage_map(std::string_view name, const Plan& plan);
-/// Puts Reduce behind the last B, W or Scatter of each stage that has none.
+/// Inserts Reduce after the last B, W or Scatter of each stage that has none.
 MT_API void add_reduces(Schedule& schedule);
 
 /// The number of completed micro-batch gradients in a program: the number of W, or of B if it has

@@ -8,7 +8,7 @@ namespace mtrain {
 namespace {
 
 constexpr int64_t kMaxCells = int64_t{1} << 22;
-constexpr size_t kMaxTold = 32;
+constexpr size_t kMaxFaults = 32;
 
 Key key_of(const Action& a) { return {a.what, a.stage, a.micro}; }
 
@@ -20,21 +20,21 @@ ScheduleFacts::ScheduleFacts(const Schedule& schedule, const Plan& plan)
            " micro-batches");
   MT_USER_CHECK(micros_ <= kMaxCells / stages_ && schedule.size() <= INT16_MAX, ErrorClass::config,
                 cat(stages_, " stages x ", micros_, " micro-batches on ", schedule.size(),
-                    " ranks are too many to look at"),
-                cat("at most ", kMaxCells, " micro-batches of stages can be simulated"));
+                    " ranks are too many to check"),
+                cat("use at most ", kMaxCells, " stages x micro-batches and 32767 ranks"));
   for (auto& owners : owner_) owners.assign(cells(), -1);
   for (const Program& program : schedule)
     for (const Action& a : program)
       split_ |= a.what == ActionKind::weight_grad, explicit_ |= is_transfer(a.what),
           scatters_ |= a.what == ActionKind::reduce_scatter,
           gathers_ |= a.what == ActionKind::gather_params;
-  take_in(schedule);
+  register_actions(schedule);
   find_missing();
   check_params(schedule);
   check_ranks();
 }
 
-void ScheduleFacts::take_in(const Schedule& schedule) {
+void ScheduleFacts::register_actions(const Schedule& schedule) {
   skip_.resize(schedule.size());
   for (size_t r = 0; r < schedule.size(); ++r)
     for (size_t i = 0; i < schedule[r].size(); ++i) {
@@ -43,13 +43,14 @@ void ScheduleFacts::take_in(const Schedule& schedule) {
       bool pair = a.what == ActionKind::forward && i + 1 < schedule[r].size() &&
                   schedule[r][i + 1].what == ActionKind::backward;
       if (fault.empty() && a.overlapped && !pair)
-        fault = "overlaps an action with no backward after it";
+        fault = "has an overlapped action without a backward directly after it";
       if (fault.empty()) {
         if (has_key(a.what))
           owner_[static_cast<size_t>(a.what)][cell(key_of(a))] = static_cast<int16_t>(r);
         continue;
       }
-      if (faults.size() < kMaxTold) faults.push_back(cat("rank ", r, " ", fault, ": ", to_text(a)));
+      if (faults.size() < kMaxFaults)
+        faults.push_back(cat("rank ", r, " ", fault, ": ", to_text(a)));
       skip_[r].resize(schedule[r].size());
       skip_[r][i] = true;
     }
@@ -58,12 +59,12 @@ void ScheduleFacts::take_in(const Schedule& schedule) {
 std::string ScheduleFacts::fault_of(const Action& a) const {
   if (a.stage < 0 || a.stage >= stages_ || a.micro < 0 || a.micro >= micros_ ||
       (!has_micro_batch(a.what) && a.micro != 0))
-    return "names a stage or micro-batch that is not there";
+    return "has a stage or micro-batch that does not exist";
   if (!has_key(a.what)) return "";
   bool first = a.stage == 0, last = a.stage + 1 == stages_;
   if ((first && (a.what == ActionKind::recv_forward || a.what == ActionKind::send_backward)) ||
       (last && (a.what == ActionKind::send_forward || a.what == ActionKind::recv_backward)))
-    return "transfers to or from a stage that is not there";
+    return "transfers to or from a stage that does not exist";
   return owner(key_of(a)) < 0 ? "" : "repeats an action";
 }
 
@@ -81,35 +82,36 @@ void ScheduleFacts::find_missing() {
       if ((row.what == ActionKind::weight_grad && !split_) ||
           (row.what == ActionKind::reduce_scatter && !scatters_))
         continue;
-      for (int64_t m = 0; m < micros_ && faults.size() < kMaxTold; ++m)
+      for (int64_t m = 0; m < micros_ && faults.size() < kMaxFaults; ++m)
         if (owner({row.what, stage, static_cast<int32_t>(m)}) < 0)
           faults.push_back(cat("stage ", s, " never runs ", row.text, " of ", m));
     }
-    if (owner({ActionKind::reduce, stage, 0}) < 0 && faults.size() < kMaxTold)
+    if (owner({ActionKind::reduce, stage, 0}) < 0 && faults.size() < kMaxFaults)
       faults.push_back(cat("stage ", s, " never reduces its gradients"));
   }
 }
 
-/// Where any parameters are gathered, all are: before F and B of their stage, on its rank.
+/// If the schedule has any Gather, every F and B must run between the Gather and the Release of its
+/// stage, on the same rank.
 void ScheduleFacts::check_params(const Schedule& schedule) {
   if (!gathers_) return;
   for (size_t r = 0; r < schedule.size(); ++r) {
     std::vector<bool> gathered(static_cast<size_t>(stages_));
     auto fault = [&](const auto&... text) {
-      if (faults.size() < kMaxTold) faults.push_back(cat("rank ", r, " ", text...));
+      if (faults.size() < kMaxFaults) faults.push_back(cat("rank ", r, " ", text...));
     };
     for (size_t i = 0; i < schedule[r].size(); ++i) {
       const Action& a = schedule[r][i];
       if (skipped(r, i)) continue;
       auto stage = static_cast<size_t>(a.stage);
       if (a.what == ActionKind::gather_params) {
-        if (gathered[stage]) fault("gathers parameters that it holds: ", to_text(a));
+        if (gathered[stage]) fault("gathers parameters that are already gathered: ", to_text(a));
         gathered[stage] = true;
       } else if (a.what == ActionKind::release_params) {
-        if (!gathered[stage]) fault("releases parameters that it does not hold: ", to_text(a));
+        if (!gathered[stage]) fault("releases parameters that are not gathered: ", to_text(a));
         gathered[stage] = false;
       } else if (uses_params(a.what) && !gathered[stage]) {
-        fault("runs ", to_text(a), " without the parameters of stage ", a.stage);
+        fault("runs ", to_text(a), " without gathered parameters of stage ", a.stage);
       }
     }
     for (size_t s = 0; s < gathered.size(); ++s)
@@ -125,7 +127,7 @@ void ScheduleFacts::check_ranks() {
       for (size_t at = static_cast<size_t>(s * micros_), end = at + static_cast<size_t>(micros_);
            at < end; ++at) {
         if (rank < 0) rank = owners[at];
-        if (owners[at] < 0 || owners[at] == rank || faults.size() >= kMaxTold) continue;
+        if (owners[at] < 0 || owners[at] == rank || faults.size() >= kMaxFaults) continue;
         faults.push_back(cat("stage ", s, " runs on rank ", rank, " and on rank ", owners[at]));
         rank = owners[at];
       }
@@ -135,7 +137,7 @@ void ScheduleFacts::check_ranks() {
     auto here = static_cast<size_t>(s);
     bool same = rank_of_[here] == rank_of_[here + 1];
     auto stage = static_cast<int16_t>(s);
-    for (int32_t m = 0; m < micros_ && faults.size() < kMaxTold; ++m)
+    for (int32_t m = 0; m < micros_ && faults.size() < kMaxFaults; ++m)
       for (Key send : {Key{ActionKind::send_forward, stage, m},
                        Key{ActionKind::send_backward, static_cast<int16_t>(s + 1), m}})
         if (bool sent = owner(send) >= 0, received = owner(other_side(send)) >= 0;

@@ -8,8 +8,8 @@
 
 namespace mtrain {
 
-/// What was or is to be done, as a key. Reduce counts as of micro-batch 0. Gathers and releases
-/// of parameters have none: they follow the order of their rank's program.
+/// Identifies an action. Reduce has micro-batch 0. Gather and Release have no key: they run in the
+/// order of their rank's program.
 struct Key {
   ActionKind what;
   int16_t stage;
@@ -31,8 +31,8 @@ inline bool is_transfer(ActionKind what) {
 
 struct Needs {
   std::array<Key, 3> keys{};
-  std::array<bool, 3> implied_transfer{};  // the data comes from another rank, and the schedule has
-                                           // no transfer for it
+  std::array<bool, 3> implied_transfer{};  // the data comes from another rank, but the schedule has
+                                           // no transfer actions
   size_t count = 0;
 };
 
@@ -44,7 +44,7 @@ class ScheduleFacts {
 
   size_t cells() const { return static_cast<size_t>(stages_ * micros_); }
   size_t cell(Key key) const { return static_cast<size_t>(key.stage * micros_ + key.micro); }
-  /// The rank whose program has the action, -1 if none has it.
+  /// The rank whose program contains the action; -1 if none does.
   int owner(Key key) const { return owner_[static_cast<size_t>(key.what)][cell(key)]; }
   /// True for an action that is invalid by itself and cannot run.
   bool skipped(size_t rank, size_t index) const {
@@ -55,21 +55,22 @@ class ScheduleFacts {
   ActionKind last_backward() const {
     return split_ ? ActionKind::weight_grad : ActionKind::backward;
   }
-  /// What a stage's Reduce needs of each micro-batch.
+  /// The action that a stage's Reduce waits for, of each micro-batch.
   ActionKind last_of_micro_batch() const {
     return scatters_ ? ActionKind::reduce_scatter : last_backward();
   }
-  /// The receive of a send and the other way round.
+  /// The receive that matches a send, or the send that matches a receive.
   Key other_side(Key key) const;
   /// The actions that must be complete before an action other than Reduce can begin. For a
   /// transfer, this does not include its other side.
   Needs needs(const Action& a) const;
-  /// The first micro-batch of a stage whose last_of_micro_batch() has no time in `done`.
+  /// The first micro-batch of a stage whose last_of_micro_batch() is not done yet. `done`: end
+  /// times, negative if not done.
   Key first_open(int16_t stage, const std::vector<double>& done) const;
 
  private:
   std::string fault_of(const Action& a) const;
-  void take_in(const Schedule& schedule);
+  void register_actions(const Schedule& schedule);
   void find_missing();
   void check_params(const Schedule& schedule);
   void check_ranks();

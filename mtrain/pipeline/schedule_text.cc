@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
 constexpr const char* kExample =
-    "an action is like 0F3 (stage 0, forward, micro-batch 3), 2B0, 2W0, 1RecvX3, 0SendX3 or 2R";
+    "examples of actions: 0F3 (stage 0, forward, micro-batch 3), 2B0, 2W0, 1RecvX3, 0SendX3, 2R";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -20,7 +20,7 @@ bool is_separator(char c) {
   return c == ' ' || c == '\t' || c == ',' || c == '\r' || c == '\n' || c == '#';
 }
 
-std::optional<ActionKind> do_of(std::string_view text) {
+std::optional<ActionKind> kind_of(std::string_view text) {
   for (size_t i = 0; i < kNumActionKinds; ++i)
     if (text == name(static_cast<ActionKind>(i))) return static_cast<ActionKind>(i);
   return std::nullopt;
@@ -71,17 +71,16 @@ class Reader {
     auto stage = number<int16_t>("a stage number from 0 to 32767");
     size_t begin = at_;
     while (at_ < text_.size() && is_letter(text_[at_])) ++at_;
-    auto what = do_of(text_.substr(begin, at_ - begin));
+    auto what = kind_of(text_.substr(begin, at_ - begin));
     if (!what)
-      fail("F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release behind the stage",
+      fail("F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release after the stage",
            begin);
-    int32_t micro = has_micro_batch(*what)
-                        ? number<int32_t>("the number of a micro-batch from 0 to 2147483647")
-                        : 0;
+    int32_t micro =
+        has_micro_batch(*what) ? number<int32_t>("a micro-batch number from 0 to 2147483647") : 0;
     bool overlapped = *what == ActionKind::forward && at_ < text_.size() && text_[at_] == '+';
     if (overlapped) ++at_;
     if (at_ < text_.size() && !is_separator(text_[at_]))
-      fail("a blank, a comma or the end of the line behind an action", at_);
+      fail("a blank, a comma or the end of the line after an action", at_);
     return {*what, stage, micro, overlapped};
   }
 

@@ -18,11 +18,11 @@ bool contains(const Stages& stages, int16_t stage) {
   return std::find(stages.begin(), stages.end(), stage) != stages.end();
 }
 
-/// For each place in the program the stages whose parameters are held there: those that are used
-/// next, at most `resident`; and none behind the last use.
+/// For each position in the program, the stages whose parameters are held there: the next ones to
+/// be used, at most `resident`. Empty after the last use.
 std::vector<Stages> windows(const Program& program, size_t resident) {
   std::vector<Stages> windows(program.size() + 1);
-  Stages next;  // all stages that are used from here on, in the order of their next use
+  Stages next;  // all stages that are used from this position on, in the order of their next use
   for (size_t i = program.size(); i-- > 0;) {
     const Action& a = program[i];
     if (uses_params(a.what)) {

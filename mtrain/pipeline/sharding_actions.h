@@ -8,19 +8,20 @@
 namespace mtrain {
 
 struct ShardingActions {
-  /// ZeRO 3: a rank holds the gathered parameters of at most so many stages: of the one that it
-  /// computes, and of those that it computes next. From 2 on gathers overlap with compute. 0: no
-  /// Gather and no Release are inserted, and blocks are gathered where they are used.
+  /// ZeRO 3: the maximum number of stages whose gathered parameters a rank holds at the same time:
+  /// the stage that it computes, and those that it computes next. With 2 or more, gathers overlap
+  /// with compute. 0: no Gather and Release are inserted, and each block gathers its parameters
+  /// when it is used.
   int64_t resident_stages = 0;
   /// ZeRO 2 and 3: a Scatter after the last backward of each micro-batch.
   bool reduce_scatter = false;
 };
 
-/// Inserts Gather before the first F or B that needs a stage's parameters, as early as
-/// `resident_stages` allows; Release after the last one, when other stages come next; and Scatter.
-/// A forward and the backward that it overlaps with count as one: both stages are held, and nothing
-/// comes between them. A schedule that has Gather (or Scatter) keeps its own. Call it before
-/// lower().
+/// Inserts Scatter; Gather before the first F or B that needs a stage's parameters, as early as
+/// `resident_stages` allows; and Release after the last F or B before other stages are needed. A
+/// forward and the backward that overlaps with it count as one action: both stages are held, and
+/// nothing is inserted between them. If the schedule already has Gather (or Scatter), none are
+/// inserted. Call it before lower().
 MT_API Schedule with_sharding_actions(Schedule schedule, const ShardingActions& actions);
 
 }  // namespace mtrain

@@ -36,7 +36,7 @@ class Simulation {
       }
     }
     for (size_t r = 0; r < schedule_.size(); ++r)
-      if (next_[r] < schedule_[r].size()) stuck(r);
+      if (next_[r] < schedule_[r].size()) report_deadlock(r);
     measure();
     return std::move(report_);
   }
@@ -51,13 +51,13 @@ class Simulation {
     const Action a = at(rank);
     if (facts_.skipped(rank, next_[rank])) return ++next_[rank], true;
     double start = clock_[rank];
-    if (auto missing = missing_in_turn(rank, start)) {
+    if (auto missing = missing_for_next(rank, start)) {
       waiting_[static_cast<size_t>(missing->what) * facts_.cells() + facts_.cell(*missing)] =
           static_cast<int16_t>(rank);
       return false;
     }
     if (is_transfer(a.what) && costs_.transfer == TransferMode::rendezvous)
-      return meet(rank, ready);
+      return run_rendezvous(rank, ready);
     if (a.overlapped) return run_pair(rank, start, ready);
     if (is_collective(a.what)) {
       run_collective(rank, start);
@@ -82,14 +82,15 @@ class Simulation {
     clock_[rank] = resume;
   }
 
-  /// What an action needs, and the one that runs beside it, too.
-  std::optional<Key> missing_in_turn(size_t rank, double& start) {
+  /// The first missing dependency of a rank's next action, and of the backward that it overlaps
+  /// with.
+  std::optional<Key> missing_for_next(size_t rank, double& start) {
     const Action a = at(rank);
     if (auto missing = missing_need(a, start); missing || !a.overlapped) return missing;
     return missing_need(schedule_[rank][next_[rank] + 1], start);
   }
 
-  /// Two actions share the rank: both end when the work of both is done.
+  /// Two overlapped actions: the results of both are available when both are complete.
   bool run_pair(size_t rank, double start, std::vector<size_t>& ready) {
     const Action forward = at(rank), backward = schedule_[rank][next_[rank] + 1];
     double middle = start + costs_.computing(forward, facts_.split()),
@@ -120,18 +121,18 @@ class Simulation {
     return {};
   }
 
-  /// One side of a transfer is reached; if the other side is reached already, the data is
-  /// transferred.
-  bool meet(size_t rank, std::vector<size_t>& ready) {
+  /// A rank has reached its side of a transfer. If the other rank has reached the other side, the
+  /// data is transferred; otherwise the rank waits.
+  bool run_rendezvous(size_t rank, std::vector<size_t>& ready) {
     const Action a = at(rank);
     Key here{a.what, a.stage, a.micro}, there = facts_.other_side(here);
     int other = facts_.owner(there);
-    bool stands =
+    bool reached =
         other >= 0 &&
         next_[static_cast<size_t>(other)] < schedule_[static_cast<size_t>(other)].size() &&
         at(static_cast<size_t>(other)) == Action{there.what, there.stage, there.micro};
-    if (!stands || missing_need_of(there))
-      return false;  // the other side continues here when it is reached
+    if (!reached || missing_need_of(there))
+      return false;  // the transfer runs when the other rank reaches its side
     auto partner = static_cast<size_t>(other);
     double end = std::max(clock_[rank], clock_[partner]) + costs_.send;
     finish(rank, clock_[rank], end);
@@ -162,19 +163,19 @@ class Simulation {
 
   double duration(const Action& a) const { return costs_.occupying(a, facts_.split()); }
 
-  void stuck(size_t rank) {
+  void report_deadlock(size_t rank) {
     const Action a = at(rank);
     double start = 0;
-    auto need = missing_in_turn(rank, start);
+    auto need = missing_for_next(rank, start);
     if (!need && is_transfer(a.what)) need = facts_.other_side({a.what, a.stage, a.micro});
-    std::string text = cat("rank ", rank, " waits for ever at ", to_text(a));
+    std::string text = cat("rank ", rank, " waits forever at ", to_text(a));
     if (need) {
       int owner = facts_.owner(*need);
       text += cat(" for ", to_text(Action{need->what, need->stage, need->micro}));
       if (owner < 0)
-        text += ", which is nowhere";
+        text += ", which no rank runs";
       else if (static_cast<size_t>(owner) == rank)
-        text += ", which comes behind it";
+        text += ", which comes later in its program";
       else
         text += cat(" of rank ", owner);
     }
@@ -214,7 +215,7 @@ class Simulation {
   std::vector<size_t> next_;
   std::vector<double> clock_;
   std::vector<double> network_;   // by rank: when its last collective ends
-  std::vector<double> gathered_;  // by stage: when its parameters are there
+  std::vector<double> gathered_;  // by stage: when its parameters are gathered
   std::vector<int64_t> open_;     // by stage: micro-batches whose last backward has not run
   std::vector<double> done_[kNumKeys];
   std::vector<int16_t> waiting_;  // by ActionKind and cell: the rank that waits for it

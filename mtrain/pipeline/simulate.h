@@ -1,7 +1,7 @@
-// What running a schedule would do: its faults, how long it takes, what it keeps. No tensors, no
-// threads. The same for a schedule of compute only (data is there a transfer's time after it was
-// made) and for a lowered one (each transfer is an action). Collectives of data-parallel ranks take
-// time where they are actions (with_sharding_actions()). Stateless; safe from any thread.
+// Simulates a schedule: finds its faults and computes its duration and memory, without tensors or
+// threads. Accepts compute-only schedules (data arrives a transfer time after it was computed) and
+// lowered ones (each transfer is an action). Collectives of data-parallel ranks cost time only if
+// they are actions (with_sharding_actions()). Stateless; safe from any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,8 +15,8 @@ namespace mtrain {
 struct StageCosts {
   double forward = 1, backward = 1, weights = 1;  // a B without W takes backward + weights
   double activation = 1;                          // held from F to the end of B
-  double kept = 1;  // of it, with the gradients of outputs, what W needs: held from the end of B to
-                    // the end of W
+  double kept = 1;  // the part of it, plus output gradients, that W needs: held from the end of B
+                    // to the end of W
   double gather = 0, scatter = 0;  // time of a Gather and of a Scatter
   double params = 0;               // memory of the gathered parameters: held from Gather to Release
   /// ZeRO 3 without Gather: time of the gathers, block by block, inside an F and again inside a B;
@@ -56,7 +56,8 @@ struct MT_API Costs {
   StageCosts all;
 };
 
-/// When an action ran. A collective that overlaps with compute starts where the program has it.
+/// When an action ran. A collective that overlaps with compute starts at its position in the
+/// program.
 struct TimedAction {
   Action action;
   double start = 0, end = 0;
@@ -67,13 +68,14 @@ struct Simulated {
   std::vector<std::string>
       faults;         // deadlocks with their causes, duplicates, missing and unknown actions
   double bubble = 0;  // fraction of the time of all ranks without F, B or W
-  int64_t peak_activations = 0;  // most micro-batches that are alive on one rank, counted per
-                                 // stage, between F and the last of B and W
+  int64_t peak_activations = 0;  // the maximum number of (stage, micro-batch) pairs on one rank
+                                 // that are between F and the last of B and W
   double makespan = 0;
   std::vector<double> busy;  // by rank: time in F, B and W
-  std::vector<double> peak;  // by rank: most memory of activations and gathered parameters, in the
-                             // costs' unit
-  std::vector<std::vector<TimedAction>> timeline;  // by rank, what ran, in its order
+  std::vector<double> peak;  // by rank: peak memory of activations and gathered parameters, in the
+                             // unit of the costs
+  std::vector<std::vector<TimedAction>>
+      timeline;  // by rank: the actions in the order in which they ran
 };
 
 /// Runs every rank's next action as soon as its dependencies are complete. `plan` gives the

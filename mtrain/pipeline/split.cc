@@ -23,19 +23,19 @@ std::string letters(const SplitRequest& r, const StageMap& map, int64_t s, int64
 
 std::vector<std::string> even(const SplitRequest& r, const StageMap& map) {
   int64_t all = r.layers + (r.account_for_embedding ? 1 : 0) + (r.account_for_loss ? 1 : 0);
-  wanted(
-      all % map.stages() == 0,
-      cat(counted(all, "block"), all == r.layers ? "" : " (the embedding or the loss counted in)",
-          " cannot be shared out evenly over ", map.stages(), " stages"),
-      "change model.layers, dist.pp or dist.vp, or say first_stage_layers, last_stage_layers or "
-      "layout");
+  wanted(all % map.stages() == 0,
+         cat(counted(all, "block"), all == r.layers ? "" : " (including the embedding or the loss)",
+             " cannot be divided evenly among ", map.stages(), " stages"),
+         "change model.layers, dist.pp or dist.vp, or set dist.first_stage_layers, "
+         "dist.last_stage_layers or dist.layout");
   std::vector<std::string> out;
   for (int64_t s = 0; s < map.stages(); ++s) {
     int64_t blocks = all / map.stages();
     if (s == 0 && r.account_for_embedding) --blocks;
     if (s + 1 == map.stages() && r.account_for_loss) --blocks;
-    wanted(blocks >= 0, cat("stage ", s, " has no room for what is counted as a block"),
-           "have fewer stages or more blocks");
+    wanted(blocks >= 0,
+           cat("stage ", s, " has no room for the embedding or loss, which counts as a block"),
+           "use fewer stages or more blocks");
     out.push_back(letters(r, map, s, blocks));
   }
   return out;
@@ -44,9 +44,8 @@ std::vector<std::string> even(const SplitRequest& r, const StageMap& map) {
 std::vector<std::string> uneven(const SplitRequest& r, const StageMap& map) {
   const char* hint = "change dist.first_stage_layers or dist.last_stage_layers";
   wanted(!r.account_for_embedding && !r.account_for_loss,
-         "account_for_embedding and account_for_loss share blocks out by themselves, and "
-         "first_stage_layers or "
-         "last_stage_layers is given",
+         "account_for_embedding and account_for_loss determine the number of blocks per stage, so "
+         "they cannot be combined with first_stage_layers or last_stage_layers",
          "choose one of the two ways");
   wanted(r.first_stage_layers >= 0 && r.last_stage_layers >= 0,
          "a stage cannot hold fewer than 0 blocks", hint);
@@ -54,8 +53,8 @@ std::vector<std::string> uneven(const SplitRequest& r, const StageMap& map) {
   int64_t stages = map.ranks() - given, per_rank = map.stages() / map.ranks();
   wanted(stages >= 0 && r.first_stage_layers <= r.layers &&
              r.last_stage_layers <= r.layers - r.first_stage_layers,
-         cat(r.first_stage_layers, " + ", r.last_stage_layers, " blocks at the ends of ",
-             map.ranks(), " ranks are more than the ", r.layers, " of the model"),
+         cat(r.first_stage_layers, " + ", r.last_stage_layers, " blocks in the first and last of ",
+             map.ranks(), " ranks are more than the ", r.layers, " blocks of the model"),
          hint);
   int64_t rest = r.layers - r.first_stage_layers - r.last_stage_layers;
   wanted((rest == 0) == (stages == 0) && rest % std::max<int64_t>(1, stages) == 0,
@@ -77,18 +76,18 @@ std::vector<std::string> uneven(const SplitRequest& r, const StageMap& map) {
 std::vector<std::string> by_layout(const SplitRequest& r, const StageMap& map) {
   wanted(r.first_stage_layers == 0 && r.last_stage_layers == 0 && !r.account_for_embedding &&
              !r.account_for_loss,
-         "dist.layout decides all of it: first_stage_layers, last_stage_layers, "
-         "account_for_embedding and account_for_loss cannot be set too",
+         "dist.layout determines the content of every stage, so first_stage_layers, "
+         "last_stage_layers, account_for_embedding and account_for_loss cannot be set as well",
          "choose one of the two ways");
   PipelineLayout layout = parse_pipeline_layout(r.layout);
   std::string where = cat("dist.layout '", printable(r.layout), "': ");
-  wanted(layout.fault.empty(), where + layout.fault, "a layout is like Et*3|(tt|)*29,m|L");
+  wanted(layout.fault.empty(), where + layout.fault, "an example of a layout: Et*3|(tt|)*29,m|L");
   auto count = static_cast<int64_t>(layout.stages.size());
   wanted(count == map.stages(), cat(where, "it has ", count, " stages, wanted ", map.stages()),
-         "stages are dist.pp x dist.vp");
+         "the number of stages is dist.pp x dist.vp");
   wanted(layout.count('t') == r.layers,
          cat(where, "it has ", layout.count('t'), " blocks, the model ", r.layers),
-         "no block may be lost or built twice");
+         "the layout must contain each block exactly once");
   wanted(layout.count('m') == r.mtp_layers,
          cat(where, "it has ", layout.count('m'), " blocks of multi-token prediction, the model ",
              r.mtp_layers),

@@ -8,8 +8,8 @@
 
 namespace mtrain {
 
-/// How to distribute blocks, according to `dist`. A layout excludes all other settings; the ends
-/// and the account_for_* flags exclude each other.
+/// How to distribute blocks, according to `dist`. A layout cannot be combined with any other
+/// setting; first/last and the account_for_* flags cannot be combined.
 struct SplitRequest {
   int64_t layers = 0;
   int64_t mtp_layers = 0;  // blocks of multi-token prediction; without a layout they are in the
@@ -17,7 +17,7 @@ struct SplitRequest {
   int64_t first_stage_layers = 0,
           last_stage_layers =
               0;  // blocks of the first and the last rank; 0: the same as other ranks
-  bool account_for_embedding = false, account_for_loss = false;  // counts as a block
+  bool account_for_embedding = false, account_for_loss = false;  // count it as a block
   std::string layout;                                            // see layout.h
 };
 

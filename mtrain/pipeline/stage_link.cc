@@ -36,10 +36,10 @@ StageLink::StageLink(Run& run, StageMap map, Communicator* ranks, Options option
            " ranks for a pipeline of ", map_.ranks());
 }
 
-void StageLink::made(const Action& what, const Tensor& tensor) {
+void StageLink::put(const Action& what, const Tensor& tensor) {
   MT_CHECK(tensor.contiguous(), to_text(what), " of ", tensor.shape());
   Action other = receive_of(what);
-  if (what.what == ActionKind::send_forward && !moves())
+  if (what.what == ActionKind::send_forward && !communicates())
     expected_ = {tensor.shape(), tensor.dtype()};
   if (what.what == ActionKind::send_forward && rank_of(what.stage) != rank_of(other.stage))
     sent_x_[{what.stage, what.micro}] = {tensor.shape(), tensor.dtype()};
@@ -54,9 +54,9 @@ void StageLink::transfer(const Action& action) {
       action.what == ActionKind::send_forward || action.what == ActionKind::recv_backward;
   int64_t other = action.stage + (forward ? 1 : -1);
   MT_CHECK(other >= 0 && other < map_.stages() && rank_of(other) != rank_of(action.stage),
-           to_text(action), ", and stage ", other, " is not on another rank");
+           to_text(action), ", but stage ", other, " is on the same rank or does not exist");
   PhaseTimer timer(run_.profile(), "transfer");
-  std::erase_if(leaving_, [](Outgoing& out) { return out.done(); });
+  std::erase_if(sends_, [](Outgoing& out) { return out.done(); });
   if (action.what == ActionKind::send_forward || action.what == ActionKind::send_backward)
     send(action);
   else
@@ -65,76 +65,81 @@ void StageLink::transfer(const Action& action) {
 
 void StageLink::send(const Action& action) {
   auto found = outbox_.find({action.what, action.stage, action.micro});
-  MT_CHECK(found != outbox_.end(), "nothing was made for ", to_text(action));
+  MT_CHECK(found != outbox_.end(), "no tensor was computed for ", to_text(action));
   Tensor tensor = std::move(found->second);
   outbox_.erase(found);
-  if (!moves()) return rehearse_send(action, std::move(tensor));
+  if (!communicates()) return dry_run_send(action, std::move(tensor));
   Action other = receive_of(action);
   int to = static_cast<int>(rank_of(other.stage)), tag = tag_of(other);
-  Outgoing& out = leaving_.emplace_back();
+  Outgoing& out = sends_.emplace_back();
   out.tensor = std::move(tensor);
-  if (tells_shape(action, {out.tensor.shape(), out.tensor.dtype()})) {
+  if (sends_header(action, {out.tensor.shape(), out.tensor.dtype()})) {
     out.header = header_of(out.tensor.shape(), out.tensor.dtype());
-    out.told = ranks_->start_send(out.header, to, tag);
+    out.header_sent = ranks_->start_send(out.header, to, tag);
   }
-  out.gone = ranks_->start_send(out.tensor, to, tag);
+  out.tensor_sent = ranks_->start_send(out.tensor, to, tag);
 }
 
-/// A sent tensor stays alive until a transfer finds that it was received: at the latest, the first
-/// transfer after the arrival of its gradient. Gradients have no such reply: two of them are
+/// In a dry run, models how long sent tensors stay in memory. A real send keeps its tensor until a
+/// later transfer() finds that the send is complete: for activations, at the latest the first
+/// transfer after their gradient has arrived. For gradients there is no such reply: two of them are
 /// assumed to be in flight.
-void StageLink::rehearse_send(const Action& action, Tensor tensor) {
+void StageLink::dry_run_send(const Action& action, Tensor tensor) {
   if (action.what == ActionKind::send_forward) {
-    rehearsed_x_[{action.stage, action.micro}] = std::move(tensor);
+    dry_run_x_[{action.stage, action.micro}] = std::move(tensor);
     return;
   }
-  rehearsed_g_.push_back(std::move(tensor));
-  if (rehearsed_g_.size() > 2) rehearsed_g_.erase(rehearsed_g_.begin());
+  dry_run_g_.push_back(std::move(tensor));
+  if (dry_run_g_.size() > 2) dry_run_g_.erase(dry_run_g_.begin());
 }
 
-/// A gradient has the form of its activation, which the receiver knows.
-bool StageLink::tells_shape(const Action& action, const Form& form) {
+/// A gradient needs no header: its shape and dtype are those of the activation that its receiver
+/// has sent.
+bool StageLink::sends_header(const Action& action, const TensorSpec& spec) {
   if (action.what == ActionKind::send_backward) return false;
   if (options_.variable_shapes) return true;
-  auto [known, first] = told_.try_emplace(action.stage, form);
-  MT_USER_CHECK(known->second.shape == form.shape && known->second.dtype == form.dtype,
+  auto [known, first] = sent_specs_.try_emplace(action.stage, spec);
+  MT_USER_CHECK(known->second.shape == spec.shape && known->second.dtype == spec.dtype,
                 ErrorClass::config,
-                cat("stage ", action.stage, " hands on ", form.shape, " for micro-batch ",
-                    action.micro, ", and said ", known->second.shape, " before"),
+                cat("stage ", action.stage, " sends shape ", spec.shape, " for micro-batch ",
+                    action.micro, ", but sent ", known->second.shape, " before"),
                 "set dist.variable_seq_lengths=true for micro-batches of different lengths");
   return first;
 }
 
-StageLink::Form StageLink::form_of(const Action& action, int from, int tag) {
+StageLink::TensorSpec StageLink::spec_of(const Action& action, int from, int tag) {
   if (action.what == ActionKind::recv_backward) {
     auto sent = sent_x_.find({action.stage, action.micro});
     MT_CHECK(sent != sent_x_.end(), to_text(action), " comes before the stage's forward");
-    Form form = sent->second;
+    TensorSpec spec = sent->second;
     sent_x_.erase(sent);
-    return form;
+    return spec;
   }
-  if (!moves()) {
-    MT_CHECK(expected_.shape.rank() > 0, "nobody said what a rehearsed transfer looks like");
+  if (!communicates()) {
+    MT_CHECK(expected_.shape.rank() > 0,
+             "a dry run of a stage after the first needs the shape of its input: call expect()");
     return expected_;
   }
-  if (auto heard = heard_.find(action.stage); heard != heard_.end()) return heard->second;
+  if (auto known = received_specs_.find(action.stage); known != received_specs_.end())
+    return known->second;
   std::vector<int64_t> header(static_cast<size_t>(kHeader));
   ranks_->recv(header, from, tag);
-  Form form{Shape(std::span<const int64_t>(header).subspan(2, static_cast<size_t>(header[1]))),
-            static_cast<DType>(header[0])};
-  if (!options_.variable_shapes) heard_[action.stage] = form;
-  return form;
+  TensorSpec spec{
+      Shape(std::span<const int64_t>(header).subspan(2, static_cast<size_t>(header[1]))),
+      static_cast<DType>(header[0])};
+  if (!options_.variable_shapes) received_specs_[action.stage] = spec;
+  return spec;
 }
 
 void StageLink::receive(const Action& action) {
   int64_t stage = action.stage + (action.what == ActionKind::recv_forward ? -1 : 1);
   int from = static_cast<int>(rank_of(stage)), tag = tag_of(action);
-  Form form = form_of(action, from, tag);
+  TensorSpec spec = spec_of(action, from, tag);
   Incoming& in = inbox_[{action.what, action.stage, action.micro}];
   MemoryScope use(run_.memory(), action.what == ActionKind::recv_forward ? MemoryUse::activations
                                                                          : MemoryUse::backward);
-  in.tensor = run_.empty(form.shape, form.dtype);
-  if (!moves()) return;
+  in.tensor = run_.empty(spec.shape, spec.dtype);
+  if (!communicates()) return;
   in.arrival = ranks_->start_recv(in.tensor, from, tag);
   if (options_.blocking && options_.batched)
     batch_.push_back({action.what, action.stage, action.micro});
@@ -143,33 +148,34 @@ void StageLink::receive(const Action& action) {
 }
 
 void StageLink::settle() {
-  for (const Place& place : std::exchange(batch_, {}))
-    if (auto found = inbox_.find(place); found != inbox_.end()) found->second.arrival.wait();
+  for (const TransferKey& key : std::exchange(batch_, {}))
+    if (auto found = inbox_.find(key); found != inbox_.end()) found->second.arrival.wait();
 }
 
 Tensor StageLink::take(const Action& what) {
   auto found = inbox_.find({what.what, what.stage, what.micro});
-  MT_CHECK(found != inbox_.end(), "nothing came for ", to_text(what));
+  MT_CHECK(found != inbox_.end(), "no tensor was received for ", to_text(what));
   Incoming in = std::move(found->second);
   inbox_.erase(found);
-  if (auto x = rehearsed_x_.find({what.stage, what.micro});
-      what.what == ActionKind::recv_backward && x != rehearsed_x_.end()) {
-    leaving_.emplace_back().tensor =
-        std::move(x->second);  // received by now: the next transfer will notice
-    rehearsed_x_.erase(x);
+  if (auto x = dry_run_x_.find({what.stage, what.micro});
+      what.what == ActionKind::recv_backward && x != dry_run_x_.end()) {
+    sends_.emplace_back().tensor =
+        std::move(x->second);  // the gradient has arrived, so the activation was received: the next
+                               // transfer frees it
+    dry_run_x_.erase(x);
   }
   in.arrival.wait();
   return std::move(in.tensor);
 }
 
 void StageLink::finish() {
-  for (Outgoing& out : leaving_) out.told.wait(), out.gone.wait();
-  leaving_.clear();
-  MT_CHECK(inbox_.empty(), inbox_.size(), " tensors were received that no action took");
-  MT_CHECK(outbox_.empty(), outbox_.size(), " tensors were made that no action sent");
+  for (Outgoing& out : sends_) out.header_sent.wait(), out.tensor_sent.wait();
+  sends_.clear();
+  MT_CHECK(inbox_.empty(), inbox_.size(), " received tensors were not used by any action");
+  MT_CHECK(outbox_.empty(), outbox_.size(), " computed tensors were not sent by any action");
   sent_x_.clear();
-  rehearsed_x_.clear();
-  rehearsed_g_.clear();
+  dry_run_x_.clear();
+  dry_run_g_.clear();
 }
 
 void StageLink::abandon() noexcept {
@@ -177,11 +183,11 @@ void StageLink::abandon() noexcept {
   inbox_.clear();
   outbox_.clear();
   sent_x_.clear();
-  rehearsed_x_.clear();
-  rehearsed_g_.clear();
-  told_.clear();
-  heard_.clear();
-  leaving_.clear();
+  dry_run_x_.clear();
+  dry_run_g_.clear();
+  sent_specs_.clear();
+  received_specs_.clear();
+  sends_.clear();
 }
 
 }  // namespace mtrain

@@ -26,7 +26,7 @@ class MT_API StageLink {
     bool batched = false;
   };
   /// `ranks`: the communicator of this pipeline, numbered like the map's ranks. Null, or a run
-  /// whose backend computes nothing: a dry run, in which memory is allocated and nothing moves.
+  /// whose backend computes nothing: a dry run, which allocates memory but sends nothing.
   StageLink(Run& run, StageMap map, Communicator* ranks, Options options);
 
   const StageMap& map() const { return map_; }
@@ -35,20 +35,20 @@ class MT_API StageLink {
   /// first stage.
   void expect(const Shape& shape, DType dtype) { expected_ = {shape, dtype}; }
 
-  /// Passes on what a stage has computed for its neighbour: `what` is SendX or SendG. A stage of
-  /// this rank gets it at once; otherwise it waits for its transfer action.
-  void made(const Action& what, const Tensor& tensor);
+  /// Stores what a stage has computed for its neighbour: `what` is SendX or SendG. If the neighbour
+  /// is on this rank, its take() returns the tensor; otherwise transfer() sends it.
+  void put(const Action& what, const Tensor& tensor);
   /// Runs a transfer action of the program.
   void transfer(const Action& action);
   /// Returns the tensor that a stage needs: `what` is RecvX or RecvG. Waits for it.
   Tensor take(const Action& what);
   /// Called before a compute action: waits for the preceding batch of receives.
   void settle();
-  /// The next transfers may have other shapes than before. Every stage must call it between the
-  /// same two programs.
-  void forget_shapes() { told_.clear(), heard_.clear(); }
-  /// Returns when all sends are complete. Error(bug) if a tensor was computed or received that
-  /// nobody took.
+  /// The next transfers may have other shapes than before. All ranks of the pipeline must call it
+  /// between the same two programs.
+  void forget_shapes() { sent_specs_.clear(), received_specs_.clear(); }
+  /// Returns when all sends are complete. Error(bug) if a computed tensor was not sent or a
+  /// received one was not taken.
   void finish();
   /// Forgets all transfers in progress, after a failure. Known shapes are forgotten too.
   void abandon() noexcept;
@@ -61,38 +61,41 @@ class MT_API StageLink {
   struct Outgoing {
     Tensor tensor;
     std::vector<int64_t> header;
-    Pending told, gone;
-    bool done() { return told.done() && gone.done(); }
+    Pending header_sent, tensor_sent;
+    bool done() { return header_sent.done() && tensor_sent.done(); }
   };
-  using Place = std::tuple<ActionKind, int16_t, int32_t>;
-  struct Form {
+  using TransferKey = std::tuple<ActionKind, int16_t, int32_t>;
+  struct TensorSpec {
     Shape shape;
     DType dtype = DType::f32;
   };
 
-  bool moves() const { return ranks_ != nullptr && run_.backend().computes(); }
+  bool communicates() const { return ranks_ != nullptr && run_.backend().computes(); }
   int64_t rank_of(int64_t stage) const { return map_.rank(stage); }
   void send(const Action& action);
   void receive(const Action& action);
-  void rehearse_send(const Action& action, Tensor tensor);
-  Form form_of(const Action& action, int from, int tag);
-  bool tells_shape(const Action& action, const Form& form);
+  void dry_run_send(const Action& action, Tensor tensor);
+  TensorSpec spec_of(const Action& action, int from, int tag);
+  bool sends_header(const Action& action, const TensorSpec& spec);
 
   Run& run_;
   StageMap map_;
   Communicator* ranks_;
   Options options_;
-  Form expected_;
-  std::map<Place, Incoming> inbox_;
-  std::map<Place, Tensor> outbox_;
-  std::map<std::pair<int16_t, int32_t>, Form>
-      sent_x_;  // by stage and micro-batch: the form of its gradient
-  std::map<int16_t, Form> told_,
-      heard_;  // by stage: the form that it sends; the form that it receives
-  std::vector<Outgoing> leaving_;
-  std::vector<Place> batch_;  // receives that were started together
-  std::map<std::pair<int16_t, int32_t>, Tensor> rehearsed_x_;  // sent, but not received yet
-  std::vector<Tensor> rehearsed_g_;
+  TensorSpec expected_;
+  std::map<TransferKey, Incoming> inbox_;
+  std::map<TransferKey, Tensor> outbox_;
+  std::map<std::pair<int16_t, int32_t>, TensorSpec>
+      sent_x_;  // by stage and micro-batch: what was sent, which is also the shape and dtype of the
+                // gradient to receive
+  std::map<int16_t, TensorSpec> sent_specs_,
+      received_specs_;  // by stage: the shape and dtype in the header that was sent or received
+  std::vector<Outgoing> sends_;
+  std::vector<TransferKey>
+      batch_;  // receives that were started and not awaited yet (Options::batched)
+  std::map<std::pair<int16_t, int32_t>, Tensor>
+      dry_run_x_;  // dry run: tensors that count as sent but not received
+  std::vector<Tensor> dry_run_g_;
 };
 
 }  // namespace mtrain

@@ -9,8 +9,8 @@ Schedule zb_h1(const Plan& plan) {
   Schedule schedule(static_cast<size_t>(plan.stages));
   for (int64_t s = 0; s < plan.stages; ++s) {
     Program& program = schedule[static_cast<size_t>(s)];
-    // A rank that starts s steps later holds s fewer micro-batches, and has room for as many late
-    // weight gradients.
+    // Rank s starts s steps later and so holds s fewer micro-batches; this leaves memory for s
+    // deferred weight gradients.
     int64_t warmup = std::min(plan.micro_batches, plan.stages - 1 - s), forward = 0, weights = 0;
     for (; forward < warmup; ++forward) program.push_back(action(ActionKind::forward, s, forward));
     for (int64_t backward = 0; backward < plan.micro_batches; ++backward) {

@@ -27,8 +27,8 @@ void run(Program& program, Leg& leg, std::initializer_list<ActionKind> all) {
 Schedule zb_v(const Plan& plan) {
   check_plan(plan, "zb_v", 2);
   const int64_t ranks = plan.ranks();
-  // If there are fewer micro-batches than fill the V, they run where they would run among more; the
-  // others are omitted.
+  // With fewer micro-batches than are needed to fill the V, the order is that of a full V, and
+  // actions of micro-batches that do not exist are omitted.
   const int64_t full = std::max(plan.micro_batches, 2 * ranks - 1);
   Schedule schedule(static_cast<size_t>(ranks));
   for (int64_t r = 0; r < ranks; ++r) {
@@ -51,7 +51,8 @@ Schedule zb_v(const Plan& plan) {
     }
     for (int64_t i = 0; i < r; ++i)
       run(p, down, {ActionKind::backward}),
-          run(p, up, {ActionKind::backward});  // no rank may wait for a gradient at this point
+          run(p, up,
+              {ActionKind::backward});  // B first: other ranks are waiting for these gradients
     for (int64_t i = r; i < ranks; ++i)
       run(p, down, {ActionKind::backward, ActionKind::weight_grad});
     for (Leg* leg : {&up, &down})

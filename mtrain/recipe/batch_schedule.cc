@@ -39,13 +39,14 @@ BatchSchedule BatchSchedule::parse(std::span<const std::string> items, std::stri
   for (const std::string& item : items) {
     auto stage = stage_of(item);
     if (!stage) {
-      fault = cat("'", printable(item), "' is not of the form step:samples, such as 2000:1024");
+      fault = cat("'", printable(item), "' does not have the form step:samples, such as 2000:1024");
     } else if (stages.empty() && stage->first_step != 0) {
-      fault = cat("the first item is '", printable(item), "', and the sizes of the steps before ",
-                  stage->first_step, " are missing: begin with 0:SAMPLES");
+      fault = cat("the first item is '", printable(item),
+                  "', so the batch sizes of the steps before step ", stage->first_step,
+                  " are missing: start with 0:SAMPLES");
     } else if (!stages.empty() && stage->first_step <= stages.back().first_step) {
       fault = cat("'", printable(item), "' follows step ", stages.back().first_step,
-                  ": steps have to ascend");
+                  ": steps must ascend");
     } else {
       stages.push_back(*stage);
       continue;
@@ -100,7 +101,7 @@ BatchSchedule Settings::batches() const {
   if (train.batch_schedule.empty())
     return BatchSchedule::constant(train.global_batch_size > 0 ? train.global_batch_size
                                                                : train.micro_batch_size);
-  std::string fault;  // a rule reports it
+  std::string fault;  // a rule reports the fault
   return BatchSchedule::parse(train.batch_schedule, fault);
 }
 

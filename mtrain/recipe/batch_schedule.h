@@ -17,14 +17,14 @@ class MT_API BatchSchedule {
   };
   /// The same size at every step.
   static BatchSchedule constant(int64_t samples) { return BatchSchedule({{0, samples}}); }
-  /// Reads items "first_step:samples": the first begins at step 0, and first steps ascend. Where
-  /// one is wrong, `fault` says which and why, and the result has size 1.
+  /// Parses items "first_step:samples": the first one has step 0, and steps ascend. If an item is
+  /// invalid, `fault` says which and why, and the result has batch size 1.
   static BatchSchedule parse(std::span<const std::string> items, std::string& fault);
 
   const std::vector<Stage>& stages() const { return stages_; }
-  /// Samples of the step that follows after `finished` steps.
+  /// The batch size of the step after `finished` steps.
   int64_t samples_at(int64_t finished) const;
-  /// Samples of the first `steps` steps together.
+  /// The total number of samples of the first `steps` steps.
   int64_t samples_until(int64_t steps) const;
   /// The smallest number of steps with at least `samples` samples.
   double steps_for(double samples) const;

@@ -30,13 +30,14 @@ const GpuType& gpu_type(std::string_view name) {
     names.emplace_back(type.name);
   }
   auto near = nearest(name, names, 1);
-  throw Error(ErrorClass::usage, cat("--gpu: there is no GPU type '", printable(name, 40), "'"),
+  throw Error(ErrorClass::usage, cat("--gpu: unknown GPU type '", printable(name, 40), "'"),
               cat(near.empty() ? "" : cat("did you mean ", near[0], "? "),
-                  "there are: ", join(names, ", ")));
+                  "known types: ", join(names, ", ")));
 }
 
 const GpuType* gpu_type_of(std::string_view device) {
-  // Whole words, so that a GH200 is no H200; "RTX 4090" is one.
+  // Whole words must match, so that a GH200 is not taken for an H200; "RTX 4090" counts as one
+  // word.
   std::vector<std::string> words(1);
   for (char c : device.substr(0, device.find(','))) {
     if (std::isalnum(static_cast<unsigned char>(c)))

@@ -1,4 +1,4 @@
-// The machines that a recipe is checked for. Values; stateless functions are safe from any thread.
+// The machines for which a recipe is checked. Values; stateless functions are safe from any thread.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,17 +13,18 @@ namespace mtrain {
 struct GpuType {
   const char* name;            // "h100"
   int64_t compute_capability;  // 90 is 9.0
-  int64_t memory_gb;           // as sold
+  int64_t memory_gb;           // nominal
   int64_t per_domain;          // GPUs that share one fast interconnect (NVLink)
   double tflops,
-      fp8_tflops;  // of dense products in bf16 (before it: fp16) and in FP8, as sold; 0: has none
-  double link_gb;  // gigabytes per second from the other GPUs of its domain: NVLink, else PCIe
+      fp8_tflops;  // peak rates of dense matrix products in bf16 (fp16 on older GPUs) and in FP8,
+                   // from the data sheet; 0: not supported
+  double link_gb;    // GB/s from the other GPUs of its domain: NVLink, else PCIe
 };
 
-/// The assumed machines, where they differ from this machine.
+/// The machines that are assumed, if they differ from this machine.
 struct Cluster {
   int64_t world_size = 0;  // ranks; 0: not given
-  bool trains = false;     // a run starts here, with dist.nproc ranks if world_size is 0
+  bool trains = false;     // a run starts on this machine, with dist.nproc ranks if world_size is 0
   std::string gpu;         // "h200"; empty: not given
 };
 

@@ -26,14 +26,14 @@ void keep_matching(std::vector<Candidate>& list, const std::string& typed) {
   });
 }
 
-/// What an override does before its key: "+", "++" or "~".
+/// The sign before an override's key: "+", "++" or "~".
 std::string sign_of(const std::string& typed) {
   for (const char* sign : {"++", "+", "~"})
     if (typed.starts_with(sign)) return sign;
   return "";
 }
 
-/// The components of a kind that are built, each behind the same text.
+/// Adds the components of a kind that are built, each after the text `before`.
 void add_components(const std::string& before, const std::string& kind,
                     const SchemaCatalog& catalog, std::vector<Candidate>& out) {
   for (const auto& name : catalog.components(kind))
@@ -41,7 +41,7 @@ void add_components(const std::string& before, const std::string& kind,
       out.push_back({before + name, component.doc});
 }
 
-/// Whether a value of a setting can be used in this build.
+/// Whether this build supports a value of a setting.
 bool is_built(const FieldSpec& spec, const std::string& value) {
   if (spec.needs.empty()) return true;
   if (spec.needs_values.empty()) return value == spec.default_value;
@@ -49,7 +49,7 @@ bool is_built(const FieldSpec& spec, const std::string& value) {
          spec.needs_values.end();
 }
 
-/// The words for the value of one setting.
+/// Adds the possible values of one setting.
 void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatalog& catalog,
                 std::vector<Candidate>& out) {
   std::vector<std::string> values = spec.choices;
@@ -60,23 +60,23 @@ void add_values(const FieldSpec& spec, const std::string& key, const SchemaCatal
   if (!spec.example.empty()) out.push_back({key + spec.example, "e.g."});
 }
 
-/// The settings below a section, a level at a time.
+/// Adds the settings below a section, one level at a time.
 void add_keys(const std::string& typed, const std::vector<const Schema*>& schemas,
-              const std::string& behind, std::vector<Candidate>& out) {
+              const std::string& suffix, std::vector<Candidate>& out) {
   std::string section = typed.substr(0, typed.find('.') + 1), rest = typed.substr(section.size());
   for (const Schema* schema : schemas)
     for (const auto& spec : schema->fields) {
       if (!spec.path.starts_with(rest)) continue;
       size_t dot = spec.path.find('.', rest.size());
       if (dot == std::string::npos)
-        out.push_back({section + spec.path + behind, spec.doc});
+        out.push_back({section + spec.path + suffix, spec.doc});
       else
         out.push_back(
             {section + spec.path.substr(0, dot + 1), "settings of " + spec.path.substr(0, dot)});
     }
 }
 
-/// The recipe on the line as far as it can be read.
+/// The recipe on the command line, if it can be read.
 std::optional<Recipe> recipe_of(const std::string& said, const PluginHost& plugins) {
   if (said.empty() || said == "-") return std::nullopt;
   RecipeRequest request;
@@ -85,7 +85,7 @@ std::optional<Recipe> recipe_of(const std::string& said, const PluginHost& plugi
     Recipe recipe = read_recipe(request, plugins);
     if (recipe.config.root().is_map()) return recipe;
   } catch (const Error&) {
-    // What is wrong with it is said when it is used.
+    // Faults are reported when the recipe is used.
   }
   return std::nullopt;
 }
@@ -126,7 +126,7 @@ std::vector<Candidate> complete_run(const std::string& typed) {
         bool run = is_run(entry.path());
         return Candidate{run ? path : path + "/", run ? "run or checkpoint" : "folder"};
       });
-  // Most runs lie in runs/.
+  // Most runs are in runs/.
   if (typed.find('/') == std::string::npos && typed != "runs") {
     auto more = complete_run("runs/");
     out.insert(out.begin(), more.begin(), more.end());
@@ -166,13 +166,13 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
   for (const auto& folder : search_folders(plugins.folders())) folders.push_back(folder.path);
   ConfigRepository repository(folders);
   std::string sign = sign_of(typed), key = typed.substr(sign.size(), typed.find('=') - sign.size());
-  std::string behind = sign == "~" ? "" : "=";
+  std::string suffix = sign == "~" ? "" : "=";
   std::vector<Candidate> out;
   if (typed.find('=') == std::string::npos && key.find('.') == std::string::npos) {
     for (const auto& section : catalog.sections()) {
       out.push_back({sign + section.name + ".", section.doc});
       if (repository.is_group(section.name) || !catalog.kind_of(section.name).empty())
-        out.push_back({sign + section.name + behind, "choose one: " + section.doc});
+        out.push_back({sign + section.name + suffix, "choose one: " + section.doc});
     }
   } else {
     auto known = recipe_of(recipe, plugins);
@@ -182,7 +182,7 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
     if (typed.find('=') == std::string::npos) {
       add_keys(key,
                component.empty() ? catalog.all_owners(section) : catalog.owners(section, component),
-               behind, out);
+               suffix, out);
       for (auto& candidate : out) candidate.text = sign + candidate.text;
     } else if (key.find('.') == std::string::npos) {
       for (const auto& option : repository.options(key))

@@ -20,8 +20,8 @@ struct Candidate {
 /// Recipes by name, and files that may be recipes.
 MT_API std::vector<Candidate> complete_recipe(const std::string& typed,
                                               const std::vector<SearchFolder>& folders);
-/// "optimizer." "optimizer.lr=" "optimizer=adamw" "model.recompute=full" for what is typed of an
-/// override. `recipe`: the one on the line, "" when there is none yet.
+/// Completions of a partly typed override: "optimizer." "optimizer.lr=" "optimizer=adamw"
+/// "model.recompute=full". `recipe`: the recipe on the command line, "" if there is none yet.
 MT_API std::vector<Candidate> complete_override(const std::string& typed, const std::string& recipe,
                                                 const PluginHost& plugins);
 /// Paths of settings, "optimizer.lr".
@@ -29,7 +29,7 @@ MT_API std::vector<Candidate> complete_key(const std::string& typed, const Schem
 /// The candidate for an entry of a folder, typed as `path`; nothing to omit the entry.
 using AcceptEntry = std::function<std::optional<Candidate>(const fs::directory_entry& entry,
                                                            const std::string& path)>;
-/// The entries of the folder that a typed path leads to, as they would be typed.
+/// The entries of the folder of a partly typed path, as they would be typed.
 MT_API std::vector<Candidate> complete_entries(const std::string& typed, const AcceptEntry& accept);
 /// Folders of runs and, inside them, of checkpoints.
 MT_API std::vector<Candidate> complete_run(const std::string& typed);

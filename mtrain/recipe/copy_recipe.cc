@@ -16,8 +16,7 @@ fs::path real(const fs::path& path) {
   return error ? fs::absolute(path).lexically_normal() : out;
 }
 
-/// What leads from one folder to the other: relative, or the whole path where they have nothing but
-/// the root in common.
+/// The path from one folder to another: relative, or absolute if they have only the root in common.
 fs::path way(const fs::path& from, const fs::path& to) {
   const fs::path target = real(from), start = real(to);
   const bool related =
@@ -27,7 +26,7 @@ fs::path way(const fs::path& from, const fs::path& to) {
   return related ? target.lexically_relative(start) : target;
 }
 
-/// As one scalar of YAML.
+/// The text as one YAML scalar.
 std::string scalar(const std::string& text) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/-+=@~${}";

@@ -11,14 +11,14 @@ namespace mtrain {
 
 struct CopiedRecipe {
   std::string text;
-  std::vector<Location> by_hand;  // relative paths that could not be rewritten: a text over several
-                                  // lines, one that starts with ${…}
+  std::vector<Location> by_hand;  // relative paths that could not be rewritten, such as a text over
+                                  // several lines or one that starts with ${…}
 };
 
-/// `package`: where the text's settings belong, "dataset" for an option of that group; empty for a
-/// recipe. `from`: the folders at which a relative path may start, of which the first that holds
-/// its file counts; `to`: where it starts in the copy. A text that is no YAML is an error of the
-/// report.
+/// `package`: the section of the text's settings, "dataset" for an option of that group; empty for
+/// a recipe. `from`: the folders in which a relative path is searched; the first one that has the
+/// file is used. `to`: the folder to which paths of the copy are relative. A text that is not YAML
+/// is reported as an error.
 MT_API CopiedRecipe copy_recipe(const SourcePtr& source, const std::string& package,
                                 const std::vector<fs::path>& from, const fs::path& to,
                                 const SchemaCatalog& catalog, Report& report);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char *kEpochs = "train.epochs", *kSteps = "train.steps";
 
-/// Samples that one pass over the training data has.
+/// The number of samples in one pass over the training data.
 int64_t epoch_size(const Recipe& recipe, PluginHost& plugins) {
   const Settings& s = recipe.settings;
   return with_path_origins(recipe.inputs, [&] {
@@ -26,14 +26,14 @@ int64_t epoch_size(const Recipe& recipe, PluginHost& plugins) {
     auto tokenizer =
         plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), of_tokenizer);
     DatasetContext context = dataset_context(recipe, tokenizer.get());
-    context.tell = false;  // the trainer opens it again, and tells then
+    context.tell = false;  // the trainer opens the dataset again and logs its messages then
     auto dataset = plugins.make<Dataset>(s.dataset.type, recipe.component("dataset"), context);
     return dataset->split(Split::train, Dataset::kOneEpoch)->size();
   });
 }
 
-/// Samples that the run which this recipe continues has read, beyond those of as many steps of this
-/// recipe's batches.
+/// The number of samples that the run has read, minus those of the same number of steps with this
+/// recipe's batch sizes. 0 for a new run.
 int64_t samples_ahead(const Recipe& recipe) {
   const BatchSchedule batches = recipe.settings.batches();
   auto ahead_at = [&](const CheckpointStore& store, int64_t step) {
@@ -44,18 +44,18 @@ int64_t samples_ahead(const Recipe& recipe) {
   return read_continued(recipe, ahead_at).value_or(0);
 }
 
-/// The last step may take samples of one pass more, so that each sample is seen as often as was
-/// asked for.
+/// Rounds up, so that each sample is seen at least the requested number of times; the last step may
+/// use samples of a further pass.
 int64_t steps_of(const Recipe& recipe, int64_t samples) {
   const double wanted = recipe.settings.train.epochs * static_cast<double>(samples) -
                         static_cast<double>(samples_ahead(recipe));
   const double steps = recipe.settings.batches().steps_for(
-      std::max(1.0, wanted));  // a run that is past its end has nothing to do
+      std::max(1.0, wanted));  // a run that is past its end has no steps left
   const Node* said = recipe.config.root().find(kEpochs);
   MT_USER_CHECK(steps <= kLargestDimension, ErrorClass::config,
                 cat(said->loc().text(), ": ", kEpochs, ": ", brief(*said), " passes over ",
                     counted(samples, "sample"), " are ", steps, " steps"),
-                cat("at most ", static_cast<int64_t>(kLargestDimension), " steps are possible"));
+                cat("at most ", static_cast<int64_t>(kLargestDimension), " steps are supported"));
   return static_cast<int64_t>(steps);
 }
 
@@ -63,16 +63,16 @@ int64_t count_and_tell(const Recipe& recipe, PluginHost& plugins) {
   int64_t samples = epoch_size(recipe, plugins), steps = steps_of(recipe, samples);
   const std::string replaced = replaced_length(recipe);
   log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", counted(steps, "step"),
-           ", an epoch is ", counted(samples, "sample"), replaced.empty() ? "" : ", in place of ",
+           ", one epoch has ", counted(samples, "sample"), replaced.empty() ? "" : ", instead of ",
            replaced);
   return steps;
 }
 
-/// Of steps that the recipe gives itself.
+/// Logs the number of steps if the recipe sets train.steps.
 void tell_steps(const Recipe& recipe) {
   if (const std::string replaced = replaced_length(recipe); !replaced.empty()) {
     const Node* steps = recipe.config.root().find(kSteps);
-    log_info(kSteps, "=", brief(*steps), " (", steps->loc().text(), "), in place of ", replaced);
+    log_info(kSteps, "=", brief(*steps), " (", steps->loc().text(), "), instead of ", replaced);
   }
 }
 
@@ -94,7 +94,8 @@ std::string replaced_length(const Recipe& recipe) {
   const char* other = counts_epochs(recipe) ? kSteps : kEpochs;
   const Node* replaced = recipe.config.composition().tree.find(other);
   const Node* steps = recipe.config.root().find(kSteps);
-  // Steps that were counted for the epochs stand where those do, and take nobody's place.
+  // A number of steps that was computed from train.epochs has the location of train.epochs, and
+  // does not replace it.
   const bool counted_steps =
       replaced && other == kEpochs && steps && steps->loc().text() == replaced->loc().text();
   return replaced && !counted_steps
@@ -108,7 +109,7 @@ void check_length(Recipe& recipe) {
   if (!steps || !steps->is(NodeKind::integer) || steps->as_int() != 0 || replaced.empty()) return;
   recipe.report
       .error("conflict", kSteps, steps->loc(),
-             cat("0 steps take the place of ", replaced, ": nothing would be trained"))
+             cat("train.steps=0 replaces ", replaced, ", so nothing would be trained"))
       .fix(cat("leave ", kSteps, " out"));
 }
 

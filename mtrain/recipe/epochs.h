@@ -8,22 +8,22 @@
 
 namespace mtrain {
 
-/// True when the recipe sets train.epochs and the steps are not computed yet; then train.steps is 0
-/// and has no meaning.
+/// True if the recipe sets train.epochs and the number of steps is not computed yet; until then
+/// train.steps is 0.
 MT_API bool counts_epochs(const Recipe& recipe);
 
-/// Of train.epochs and train.steps, the one of a file or an earlier argument whose place the other
-/// takes: "train.steps=4 (r.yaml:2:3)"; empty where only one is given.
+/// If both train.epochs and train.steps are given, the later one replaces the other: returns the
+/// replaced one, "train.steps=4 (r.yaml:2:3)". Empty if only one is given.
 MT_API std::string replaced_length(const Recipe& recipe);
 
-/// Refuses train.steps=0 in place of train.epochs: nothing would be trained.
+/// Refuses train.steps=0 that replaces train.epochs, since nothing would be trained.
 MT_API void check_length(Recipe& recipe);
 
-/// Where the recipe gives train.epochs: opens its training data, puts the number of steps into its
-/// settings and its configuration, with shares of it such as scheduler.warmup_steps=5%, and holds
-/// it against the rules again. Throws Error(config) for data without an end of one epoch.
+/// If the recipe sets train.epochs: opens its training data, computes the number of steps, stores
+/// it in settings and configuration, including shares of it such as scheduler.warmup_steps=5%, and
+/// checks the rules again. Throws Error(config) for data without a defined epoch.
 MT_API void settle_epochs(Recipe& recipe, PluginHost& plugins);
-/// Collective: the same with the first rank's count on all ranks; the others open nothing.
+/// Collective: the same with rank 0's result on all ranks; only rank 0 opens the data.
 MT_API void settle_epochs(Recipe& recipe, PluginHost& plugins, Communicator& ranks);
 
 }  // namespace mtrain

@@ -57,7 +57,7 @@ Node describe_field(const Owner& owner, const FieldSpec& spec) {
   return out;
 }
 
-/// The present name of a setting that has changed its name; the path itself otherwise.
+/// The current name of a renamed setting; the path itself otherwise.
 std::string present_name(const std::string& path, const std::vector<Owner>& owners) {
   std::string section = path.substr(0, path.find('.')), rest = path.substr(section.size() + 1);
   for (const auto& owner : owners)
@@ -70,7 +70,7 @@ std::string present_name(const std::string& path, const std::vector<Owner>& owne
   return path;
 }
 
-/// The setting that was meant by one that no section has.
+/// Help for a setting that no section has: the probably intended one.
 std::string help_for_unknown(const std::string& path, const SchemaCatalog& catalog) {
   KeyIndex index;
   for (const auto& schema : catalog.sections()) {
@@ -79,7 +79,7 @@ std::string help_for_unknown(const std::string& path, const SchemaCatalog& catal
       index.add_schema(*owner.schema, schema.name);
   }
   auto near = index.suggest(path);
-  // A leaf alone, or a foreign name: look for it in every section.
+  // A name without section, or a name of another trainer: search every section.
   if (near.empty() && path.find('.') == std::string::npos)
     for (const auto& schema : catalog.sections())
       for (const auto& found : index.suggest(schema.name + "." + path, 1))
@@ -139,13 +139,12 @@ std::string section_text(const Node& explained) {
 
 std::string setting_text(const Node& setting) {
   static const std::pair<const char*, const char*> kResume[] = {
-      {"safe", "may change when a run continues"},
-      {"start", "counts when a run begins; changing it when the run continues changes nothing"},
-      {"coming_steps",
-       "changing it when a run continues changes the result of the steps that are still to come"},
-      {"changes_result", "changing it when a run continues changes the result from there on"},
-      {"data", "cannot change when a run continues, where the samples or their order change by it"},
-      {"impossible", "cannot change when a run continues"}};
+      {"safe", "may be changed when a run continues"},
+      {"start", "used only when a run begins; a change when the run continues has no effect"},
+      {"coming_steps", "a change when a run continues affects the remaining steps"},
+      {"changes_result", "a change when a run continues affects the result from then on"},
+      {"data", "cannot be changed when a run continues if that changes the samples or their order"},
+      {"impossible", "cannot be changed when a run continues"}};
   std::string out;
   auto line = [&](const char* what, const std::string& text) {
     std::string label = what;
@@ -168,7 +167,7 @@ std::string setting_text(const Node& setting) {
   if (const Node* old = setting.get("renamed_from")) line("also called", joined(*old));
   if (const Node* other = setting.get("alternative")) line("instead of", other->as_text());
   if (const Node* needs = setting.get("needs"))
-    line("needs", cat(needs->as_text(), ", which this build does not have"));
+    line("needs", cat(needs->as_text(), ", which this build does not support"));
   if (setting.get("secret")) line("secret", "never saved or shown");
   for (const auto& [resume, words] : kResume)
     if (setting.get("resume")->as_text() == resume) line("on resume", words);

@@ -390,7 +390,7 @@ constexpr ForeignName kNames[] = {
 };
 // clang-format on
 
-/// The setting at a path, whichever component of its section has it; null: none.
+/// The setting at a path, in any component of its section; null: none.
 const FieldSpec* find_setting(const SchemaCatalog& catalog, std::string_view path) {
   const size_t dot = path.find('.');
   for (const Schema* owner : catalog.all_owners(path.substr(0, dot)))
@@ -399,7 +399,7 @@ const FieldSpec* find_setting(const SchemaCatalog& catalog, std::string_view pat
   return nullptr;
 }
 
-/// As the table writes it: LoRA-R, an option of a command line, is lora_r.
+/// The spelling of the table: lora_r for the command-line option LoRA-R.
 std::string plain(std::string_view name) {
   std::string out(name);
   for (char& c : out)
@@ -407,7 +407,7 @@ std::string plain(std::string_view name) {
   return out;
 }
 
-/// mistral-7B and MistralForCausalLM as mistral7b and mistralforcausallm.
+/// Lower case without separators: mistral7b, mistralforcausallm.
 std::string folded(std::string_view name) {
   std::string out;
   for (char c : name)
@@ -416,8 +416,8 @@ std::string folded(std::string_view name) {
   return out;
 }
 
-/// The family of models that a name means: its own, that of a model of it (mistral7b), or the first
-/// one that begins so (qwen).
+/// The model family of a name: the family's name, a model of it (mistral7b), or a prefix (qwen: the
+/// first match).
 const HfFamily* meant_family(const std::string& name) {
   const HfFamily* found = nullptr;
   size_t longest = 0;
@@ -438,7 +438,7 @@ std::string help_of(const ForeignName& row, const SchemaCatalog& catalog) {
   const std::string origin = cat(" (", row.name, " is a name of ", row.trainers, ")");
   if (row.setting.empty()) return cat("leave it out: ", row.how, origin);
   const FieldSpec* spec = find_setting(catalog, row.setting);
-  if (!spec) return {};  // of a plugin that is not installed
+  if (!spec) return {};  // belongs to a plugin that is not installed
   const bool lacking = !spec->needs.empty() && spec->needs_values.empty();
   return cat(lacking ? "the setting would be " : "use ", row.setting, row.how.empty() ? "" : ": ",
              row.how, lacking ? cat("; it needs ", spec->needs, ", not built yet") : "", origin);
@@ -456,14 +456,16 @@ const ForeignName* find_foreign_name(std::string_view name) {
 }
 
 std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalog) {
-  for (;;) {  // the last part first: fp16.enabled means fp16
+  for (;;) {  // try the last part first: fp16.enabled means fp16
     const size_t dot = path.rfind('.');
     const ForeignName* row =
         find_foreign_name(dot == std::string_view::npos ? path : path.substr(dot + 1));
     if (row)
       return row->setting == path
                  ? ""
-                 : help_of(*row, catalog);  // a setting of a component that is not chosen
+                 : help_of(
+                       *row,
+                       catalog);  // it is a setting of a component that the recipe does not choose
     if (dot == std::string_view::npos) return {};
     path = path.substr(0, dot);
   }
@@ -475,7 +477,7 @@ std::string foreign_component_help(std::string_view kind, std::string_view name)
   const std::string type(family->model_type), plugin(family->plugin);
   if (plugin.empty())
     return cat(type, " is not supported; not built: ", std::string(family->lacks));
-  return cat("write ", plugin, type == plugin ? "" : cat(", which computes ", type),
+  return cat("write ", plugin, type == plugin ? "" : cat(", which implements ", type),
              "; for trained weights model.init_from=DIR, a Hugging Face folder");
 }
 

@@ -18,19 +18,17 @@ struct ForeignName {
       how;  // how to convert its value, or why there is no equivalent; empty: the value is the same
 };
 
-/// The table. A name that a schema admits by renamed_from() has a row for where it is written in
-/// another section.
+/// The table. A name that a schema accepts by renamed_from() also has a row, for use in another
+/// section.
 MT_API std::span<const ForeignName> foreign_names();
 
 /// The row of a name, in whatever case and with '-' or '_'; null: none.
 MT_API const ForeignName* find_foreign_name(std::string_view name);
 
-/// What to do about a setting that does not exist, where a part of its path is such a name; empty
-/// otherwise.
+/// Help for an unknown setting if a part of its path is a name in the table; otherwise empty.
 std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalog);
 
-/// What to do about a component that does not exist, where it is a family of Hugging Face models;
-/// empty otherwise.
+/// Help for an unknown component if its name is a family of Hugging Face models; otherwise empty.
 std::string foreign_component_help(std::string_view kind, std::string_view name);
 
 }  // namespace mtrain

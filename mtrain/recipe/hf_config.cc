@@ -23,7 +23,7 @@ Json parse(const std::string& config_json, const std::string& file_name) {
     throw Error(ErrorClass::checkpoint, cat(file_name, ": ", e.what()),
                 "the file is damaged: fetch it again");
   }
-  MT_USER_CHECK(config.is_object(), ErrorClass::checkpoint, cat(file_name, " holds no JSON object"),
+  MT_USER_CHECK(config.is_object(), ErrorClass::checkpoint, cat(file_name, " is not a JSON object"),
                 "");
   return config;
 }
@@ -35,7 +35,7 @@ Node to_node(const Json& value) {
   return Node::string(value.get<std::string>());
 }
 
-/// One value where the setting is a list: a list of one.
+/// Converts a value; a single value for a list setting becomes a list of one item.
 Node to_node(const Json& value, FieldType type) {
   if (type != FieldType::number_list && type != FieldType::integer_list &&
       type != FieldType::string_list)
@@ -46,19 +46,19 @@ Node to_node(const Json& value, FieldType type) {
 }
 
 struct Key {
-  std::string path;  // as config.json has it: "rope_scaling.factor"
+  std::string path;  // the path in config.json: "rope_scaling.factor"
   Json value;
   bool omitted = false;  // not in config.json: the value is the config class's default
 };
 
-/// The keys of config.json that are not null, by the names that settings know them by.
+/// The keys of config.json that are not null, by the names under which settings look them up.
 struct FlatKeys {
   std::map<std::string, Key> keys;
-  std::vector<std::pair<Key, Key>> clashes;  // one setting in two places, with different values
+  std::vector<std::pair<Key, Key>> clashes;  // keys for the same setting with different values
 };
 
 /// config.json nests rotary settings as rope_scaling (version 4) or rope_parameters (version 5);
-/// both become "rope.<key>". Of two places that differ, one in `ignored` does not count.
+/// both become "rope.<key>". If the two differ, a key in `ignored` is not used.
 FlatKeys flatten(const Json& config, const std::vector<std::string>& ignored) {
   FlatKeys flat;
   auto add = [&](const std::string& name, Key key) {
@@ -121,24 +121,25 @@ std::string architecture_of(const Json& config) {
   return named ? found->front().get<std::string>() : "";
 }
 
-/// What a person calls the model of the folder.
+/// The name of the folder's model, for messages.
 std::string kind_of(const Json& config) {
   const std::string architecture = architecture_of(config);
   return printable(architecture.empty() ? text_of(config, "model_type") : architecture, 80);
 }
 
-/// What is wrong where model_type and architectures name two families; "" otherwise.
+/// The fault if model_type and architectures name different families; otherwise "".
 std::string family_conflict(const Json& config) {
   const std::string type = text_of(config, "model_type"), architecture = architecture_of(config);
   const HfFamily* named =
       architecture.empty() || type.empty() ? nullptr : find_hf_family("", architecture);
   if (!named || named->model_type == type) return "";
   return cat("model_type ", printable(type, 80), " and architectures ", architecture,
-             " disagree: ", architecture, " is of model_type ", std::string(named->model_type));
+             " disagree: ", architecture, " belongs to model_type ",
+             std::string(named->model_type));
 }
 
 constexpr const char* kCorrectOne =
-    "correct the one of the two in config.json that does not describe the weights";
+    "in config.json, correct the one that does not describe the weights";
 
 std::string readable_architectures() {
   std::vector<std::string> all;
@@ -157,8 +158,8 @@ class Reader {
     if (refuse_family()) return std::move(out_);
     for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
     for (const auto& [name, key] : flat_.keys) take(name, key);
-    // A family's defaults are not another one's, whose folder init_ignore=[architectures] lets
-    // pass.
+    // The defaults do not apply to the folder of another family, which init_ignore=[architectures]
+    // admits.
     if (family_ && !foreign_)
       for (const auto& def : family_->defaults)
         if (!flat_.keys.contains(std::string(def.name))) take_default(def);
@@ -178,10 +179,11 @@ class Reader {
     else if (field && key.value.is_primitive())
       set(*field, key, rule != nullptr);
     else if (!ignored(key.path))
-      refuse(key, "no setting of the model plugin stands for it");
+      refuse(key, "the model plugin has no equivalent setting");
   }
 
-  /// Of a key that config.json omits. Another name of its setting may stand there.
+  /// Takes the default of a key that config.json omits, unless it has another name of the same
+  /// setting.
   void take_default(const HfDefault& def) {
     const std::string name(def.name);
     const FieldSpec* field = field_of(name, target_.schemas);
@@ -197,7 +199,7 @@ class Reader {
     return text.starts_with('=') ? value_of(text.substr(1)) : Json::parse(text);
   }
 
-  /// What config.json says for a key, else its default; null where there is neither.
+  /// The value of a key in config.json, or its default; null if there is neither.
   Json value_of(std::string_view key) const {
     if (auto said = flat_.keys.find(std::string(key)); said != flat_.keys.end())
       return said->second.value;
@@ -210,12 +212,13 @@ class Reader {
   void refuse_clash(const Key& one, const Key& other) {
     out_.refused.push_back(
         {one.path,
-         cat(one.path, " is ", shown(one.value), ", and ", other.path, " is ", shown(other.value)),
-         cat("remove the wrong one from config.json, or name it in model.init_ignore=[", one.path,
+         cat(one.path, " is ", shown(one.value), ", but ", other.path, " is ", shown(other.value)),
+         cat("remove the wrong one from config.json, or ignore it by model.init_ignore=[", one.path,
              "] or model.init_ignore=[", other.path, "]")});
   }
 
-  /// Another family's folder: its keys mean nothing here. Plugins of nobody's table take any.
+  /// Refuses the folder of another family, whose keys have other meanings. Plugins that are not in
+  /// the table accept any folder.
   bool refuse_family() {
     const std::string architecture = architecture_of(config_),
                       type = text_of(config_, "model_type");
@@ -241,21 +244,21 @@ class Reader {
     if (family_ && !family_->plugin.empty())
       refusal.fix = cat("set model.type=", family_->plugin);
     else if (family_)
-      refusal.fix = cat("no model plugin computes ", std::string(family_->lacks),
-                        ": take a folder of ", readable_architectures());
+      refusal.fix = cat("no model plugin implements ", std::string(family_->lacks),
+                        ": use a folder of ", readable_architectures());
     else
-      refusal.fix = cat("take a folder of ", readable_architectures());
+      refusal.fix = cat("use a folder of ", readable_architectures());
     out_.refused.push_back(std::move(refusal));
     return true;
   }
 
-  /// Of two keys for one setting that differ, one in init_ignore does not count.
+  /// Sets a setting. If two keys for it differ, the one in init_ignore is not used.
   void set(const FieldSpec& field, const Key& key, bool training) {
     Report none;
     const auto value = read_value(to_node(key.value, field.type), field, key.path, none);
     if (!training && value && needs_part(field, write_value(*value, field))) {
       if (!ignored(key.path))
-        refuse(key, cat("that needs ", field.needs, ", which this mtrain does not have"));
+        refuse(key, cat("it needs ", field.needs, ", which this build does not support"));
       return;
     }
     auto [there, added] = set_.emplace(field.path, key);
@@ -275,9 +278,8 @@ class Reader {
         key.omitted ? " is not in config.json, and its default in transformers is " : " is ";
     out_.refused.push_back(
         {key.path, cat(key.path, is, shown(key.value), "; ", why),
-         cat(instead, instead.empty() ? "" : ", or ", "go on without it by model.init_ignore=[",
-             key.path,
-             "]: the model then computes something else than where the folder comes from")});
+         cat(instead, instead.empty() ? "" : ", or ", "ignore it by model.init_ignore=[", key.path,
+             "]: the model then computes a different function than the original")});
   }
 
   void apply(const HfKey& rule, const Key& key) {
@@ -315,16 +317,15 @@ class Reader {
     out_.dropouts.push_back(cat(key.path, " ", shown(key.value)));
   }
 
-  /// Of layer_types a full attention is what the plugin computes; a window is, too, where no
-  /// sequence is longer.
+  /// The plugin computes full attention. A window in layer_types is accepted if no sequence is
+  /// longer than it.
   void check_window(const Key& key) {
     if (key.path == "layer_types") {
       const bool known = key.value.is_array() &&
                          std::all_of(key.value.begin(), key.value.end(), [](const Json& type) {
                            return type == "full_attention" || type == "sliding_attention";
                          });
-      if (!known)
-        refuse(key, "the model plugin's blocks are all of attention to all earlier tokens");
+      if (!known) refuse(key, "the model plugin supports only attention to all earlier tokens");
       return;
     }
     auto types = config_.find("layer_types");
@@ -336,7 +337,7 @@ class Reader {
     const bool number = key.value.is_number_integer() && key.value.get<int64_t>() > 0;
     refuse(key,
            cat("the model plugin ", target_.plugin,
-               " lets a token see all before it, and model.seq_length is ", target_.seq_length),
+               " attends to all earlier tokens, and model.seq_length is ", target_.seq_length),
            number ? cat("set model.seq_length=", key.value.get<int64_t>(), " or less") : "");
   }
 
@@ -344,8 +345,8 @@ class Reader {
   const HfTarget& target_;
   const FlatKeys flat_;
   const HfFamily* family_ = nullptr;
-  bool foreign_ = false;            // the folder is of another family than family_
-  std::map<std::string, Key> set_;  // by the path of the setting
+  bool foreign_ = false;            // the folder belongs to another family than family_
+  std::map<std::string, Key> set_;  // by path of the setting
   HfFolderConfig out_;
 };
 
@@ -365,10 +366,10 @@ std::string hf_model_plugin(const std::string& config_json, const std::string& f
     throw Error(ErrorClass::config, cat(file_name, ": ", conflict), kCorrectOne);
   const std::string kind = kind_of(config);
   throw Error(ErrorClass::config,
-              kind.empty() ? cat(file_name, " names neither architectures nor model_type")
+              kind.empty() ? cat(file_name, " has neither architectures nor model_type")
                            : cat(file_name, ": no model plugin reads a ", kind,
                                  family ? cat(": none computes ", std::string(family->lacks)) : ""),
-              cat("take a folder of ", readable_architectures()));
+              cat("use a folder of ", readable_architectures()));
 }
 
 std::vector<HfSetting> hf_settings(const std::string& config_json, const std::string& file_name,

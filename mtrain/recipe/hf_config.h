@@ -10,24 +10,24 @@
 
 namespace mtrain {
 
-/// One setting that config.json decides: "model.layers" = 5, called "num_hidden_layers" there.
+/// A setting whose value is in config.json: "model.layers" = 5, called "num_hidden_layers" there.
 struct HfSetting {
   std::string path, theirs;
   Node value;
-  bool training = false;  // used in training only: a recipe's own value goes before it
+  bool training = false;  // used only in training: the recipe's own value takes precedence
   bool omitted =
-      false;  // config.json does not say it: the value is the default of the family's config class
+      false;  // not in config.json: the value is the default of the family's config class
 };
 
-/// A key whose value the plugin does not honour.
+/// A key whose value the plugin does not support.
 struct HfRefusal {
   std::string key;  // "hidden_act", "rope_scaling.beta_fast"
   std::string
-      what;  // "hidden_act is \"gelu\"; the model plugin llama computes a gated MLP with silu"
+      what;  // "hidden_act is \"gelu\"; the model plugin llama computes a gated MLP with silu only"
   std::string fix;  // what the user can do
 };
 
-/// The model that a config.json is read for.
+/// The model for which a config.json is read.
 struct HfTarget {
   std::string plugin;
   std::vector<const Schema*> schemas;  // of the section and of the plugin
@@ -37,20 +37,21 @@ struct HfTarget {
 
 struct HfFolderConfig {
   std::vector<HfSetting> settings;
-  std::vector<HfRefusal> refused;     // one of "architectures" stands alone
-  std::vector<std::string> dropouts;  // "attn_pdrop 0.1": what the plugin trains without
+  std::vector<HfRefusal> refused;  // a refusal of "architectures" is the only one
+  std::vector<std::string>
+      dropouts;  // "attn_pdrop 0.1": dropouts that the plugin does not implement
 };
 
-/// Throws Error(checkpoint) where the text is no JSON object.
+/// Throws Error(checkpoint) if the text is not a JSON object.
 MT_API HfFolderConfig read_hf_config(const std::string& config_json, const std::string& file_name,
                                      const HfTarget& target);
 
-/// The model plugin that reads such a folder: with `model.type` of this name and `model.init_from`
-/// of the folder a recipe has all settings. Throws Error(config) naming the architecture where
+/// The model plugin that reads such a folder. A recipe with this `model.type` and `model.init_from`
+/// of the folder needs no other model settings. Throws Error(config) that names the architecture if
 /// there is none.
 MT_API std::string hf_model_plugin(const std::string& config_json, const std::string& file_name);
 
-/// Only the settings, through each field's known foreign names; for no plugin in particular.
+/// Only the settings, by the foreign names of each field, independent of a plugin.
 MT_API std::vector<HfSetting> hf_settings(const std::string& config_json,
                                           const std::string& file_name,
                                           const std::vector<const Schema*>& schemas);

@@ -8,13 +8,14 @@ namespace {
 
 using enum HfKeyRule;
 
-constexpr std::string_view kGeneration = "how generation chooses tokens",
-                           kOutputs = "what a call gives back",
-                           kTokens = "the tokenizer's files say", kHeads = "heads for other tasks",
-                           kIdentity = "decides which plugin reads the folder",
-                           kNotes = "a note of the program that wrote it";
+constexpr std::string_view kGeneration = "options of generation",
+                           kOutputs = "options of the output of a call",
+                           kTokens = "the tokenizer's files have it",
+                           kHeads = "heads for other tasks",
+                           kIdentity = "selects the plugin that reads the folder",
+                           kNotes = "a note of the program that wrote the file";
 
-// Of every family.
+// Keys of all families.
 constexpr HfKey kCommon[] = {
     {"architectures", harmless, "", kIdentity},
     {"model_type", harmless, "", kIdentity},
@@ -23,15 +24,16 @@ constexpr HfKey kCommon[] = {
     {"unsloth_fixed", harmless, "", kNotes},
     {"unsloth_version", harmless, "", kNotes},
     {"transformers.js_config", harmless, "", "for another program"},
-    {"dtype", harmless, "", "tensors say their types, mixed_precision.dtype that of training"},
+    {"dtype", harmless, "",
+     "tensors have their own types; mixed_precision.dtype is the type of training"},
     {"torch_dtype", harmless, "",
-     "tensors say their types, mixed_precision.dtype that of training"},
+     "tensors have their own types; mixed_precision.dtype is the type of training"},
     {"use_bfloat16", harmless, "",
-     "tensors say their types, mixed_precision.dtype that of training"},
-    {"_attn_implementation", harmless, "", "which kernel computes attention, not what"},
-    {"attn_implementation", harmless, "", "which kernel computes attention, not what"},
-    {"_attn_implementation_autoset", harmless, "", "which kernel computes attention, not what"},
-    {"chunk_size_feed_forward", harmless, "", "the same sums in pieces"},
+     "tensors have their own types; mixed_precision.dtype is the type of training"},
+    {"_attn_implementation", harmless, "", "selects the attention kernel, not its result"},
+    {"attn_implementation", harmless, "", "selects the attention kernel, not its result"},
+    {"_attn_implementation_autoset", harmless, "", "selects the attention kernel, not its result"},
+    {"chunk_size_feed_forward", harmless, "", "the same sums in chunks"},
     {"gradient_checkpointing", harmless, "", "model.recompute decides"},
     {"torchscript", harmless, "", "for another program"},
     {"tf_legacy_loss", harmless, "", "for another program"},
@@ -124,11 +126,12 @@ constexpr HfKey kGpt2[] = {
     {"resid_pdrop", training, "", ""},
     {"embd_pdrop", dropout, "resid_pdrop", ""},
     {"attn_pdrop", dropout, "", ""},
-    {"scale_attn_weights", only, "true", "logits of attention over the root of a head's width"},
+    {"scale_attn_weights", only, "true",
+     "attention logits divided by the square root of the head's width"},
     {"scale_attn_by_inverse_layer_idx", only, "false",
-     "logits of attention that do not depend on the block"},
+     "attention logits that do not depend on the block"},
     {"reorder_and_upcast_attn", harmless, "", "the same products in another order"},
-    {"n_ctx", harmless, "", "n_positions says the same"},
+    {"n_ctx", harmless, "", "n_positions has the same value"},
     {"summary_activation", harmless, "", kHeads},
     {"summary_first_dropout", harmless, "", kHeads},
     {"summary_proj_to_labels", harmless, "", kHeads},
@@ -148,8 +151,8 @@ constexpr HfKey kBert[] = {
     {"pooler_type", harmless, "", kHeads},
 };
 
-// Defaults of the config classes of transformers 5.23. head_dim and n_inner are computed from other
-// keys there, and by the model plugin's own default here.
+// Defaults of the config classes of transformers 5.23. head_dim and n_inner are absent:
+// transformers computes them from other keys, as the defaults of the model plugin do.
 constexpr HfDefault kLlamaDefaults[] = {
     {"vocab_size", "32000", ""},          {"hidden_size", "4096", ""},
     {"intermediate_size", "11008", ""},   {"num_hidden_layers", "32", ""},
@@ -229,7 +232,7 @@ const std::vector<HfFamily>& hf_families() {
       {"gemma2", {"Gemma2ForCausalLM"}, "", "soft caps of logits", {}},
       {"gemma3_text", {"Gemma3ForCausalLM"}, "", "norms of queries and keys", {}},
       {"phi3", {"Phi3ForCausalLM"}, "", "its rotary positions", {}},
-      {"gpt_neox", {"GPTNeoXForCausalLM"}, "", "attention and MLP side by side", {}},
+      {"gpt_neox", {"GPTNeoXForCausalLM"}, "", "parallel attention and MLP", {}},
       {"t5", {"T5ForConditionalGeneration"}, "", "an encoder and a decoder", {}},
       {"gpt_oss", {"GptOssForCausalLM"}, "", "attention sinks", {}},
   };

@@ -7,7 +7,7 @@
 namespace mtrain {
 namespace {
 
-/// Absolute, and without ".." unless a symbolic link on the way gives it another meaning.
+/// The absolute path, without ".." unless a symbolic link changes its meaning.
 fs::path plain(const fs::path& path) {
   const fs::path whole = fs::absolute(path);
   fs::path normal = whole.lexically_normal();
@@ -38,7 +38,7 @@ class Resolver {
   std::vector<InputPath> found;
 
  private:
-  /// True when the value's text is another now.
+  /// True if the value was changed.
   bool one(const std::string& path, Node& value, const Location& where) {
     if (value.kind() != NodeKind::string || value.as_text().empty() || value.is_missing())
       return false;
@@ -83,8 +83,8 @@ std::string InputPath::text() const {
   if (where) out += cat(" (", where.text(), ")");
   if (base.empty()) return out;
   const bool own = from_file(where) && base == plain(where.source->name()).parent_path();
-  const char* of = own      ? "that file's folder "
-                   : shared ? "what came with mtrain, "
+  const char* of = own      ? "the folder of that file, "
+                   : shared ? "mtrain's own data folder "
                             : "the current folder ";
   return out +
          cat(", relative to ", of, printable(base.string()), ": ", printable(result.string()));

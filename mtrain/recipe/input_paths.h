@@ -1,8 +1,8 @@
-// Input paths: settings that name files to read (Field::input_path). A relative one starts where
-// its value was written: on the command line at the current folder, in a file at that file's
-// folder, in an installed recipe (is_installed) at the current folder, as such a recipe cannot know
-// where the data are; what is not there is looked for in share/mtrain, which has a text for the
-// quickstart. Values; thread-safe.
+// Input paths: settings that name files to read (Field::input_path). A relative path is resolved
+// where its value was written: on the command line against the current folder, in a file against
+// the folder of the file. In an installed recipe (is_installed), which cannot know where the data
+// are, it is resolved against the current folder and then against share/mtrain, which has a text
+// for the quickstart. Values; thread-safe.
 #pragma once
 #include <string>
 #include <string_view>
@@ -22,33 +22,33 @@ inline constexpr std::string_view kPathRule =
     "current folder in a recipe that came with mtrain; run.dir and checkpoint.dir always start at "
     "the current folder.";
 
-/// Whether a path names a file or folder, or is the prefix of a prepared pair.
+/// True if a path is a file or folder, or the prefix of a prepared pair of files.
 MT_API bool input_exists(const fs::path& path);
 
-/// The value of such a setting; of a list, of one item.
+/// The value of such a setting, or of one item of a list.
 struct MT_API InputPath {
   std::string setting;  // "dataset.path"
   std::string given;    // as it is written
   Location where;
-  fs::path base;        // where it starts; empty when it is absolute
-  fs::path result;      // absolute: what base/given names
-  bool shared = false;  // it came with the program
+  fs::path base;        // the folder to which it is relative; empty for an absolute path
+  fs::path result;      // the absolute path
+  bool shared = false;  // it is in share/mtrain
   /// "dataset.path is 'x' (a.yaml:3:9), relative to that file's folder /home/me/proj:
   /// /home/me/proj/x".
   std::string text() const;
-  /// Whether there is such a file or folder, or a prepared pair of this prefix.
+  /// True if the file or folder exists, or a prepared pair with this prefix.
   bool is_there() const;
 };
 
-/// Where relative paths of one recipe start.
+/// The folders to which relative paths of one recipe are relative.
 class MT_API PathBases {
  public:
-  /// `recipe_file`: the name of the recipe's own source, whose paths start at `directory`.
+  /// `recipe_file`: the name of the recipe's own source, whose paths are relative to `directory`.
   PathBases(std::string recipe_file, fs::path directory, std::vector<SearchFolder> folders);
-  /// Absolute.
+  /// The absolute folder for a value at this location.
   fs::path of(const Location& where) const;
   const fs::path& directory() const { return directory_; }
-  /// Whether a value written there may mean a file that came with the program.
+  /// True if a value at this location may name a file in share/mtrain.
   bool may_be_shared(const Location& where) const;
 
  private:
@@ -57,22 +57,21 @@ class MT_API PathBases {
   std::vector<SearchFolder> folders_;
 };
 
-/// All input paths that a recipe sets. Those that do not start at the recipe's directory become
-/// absolute in `config`, so that whoever reads them needs to know but that directory.
+/// All input paths that a recipe sets. Paths that are not relative to the recipe's directory become
+/// absolute in `config`, so that their readers need only that directory.
 MT_API std::vector<InputPath> resolve_input_paths(ConfigContainer& config,
                                                   const SchemaCatalog& catalog,
                                                   const PathBases& bases);
 
-/// Whether both lists have the same files for a setting, however they are written.
+/// True if both lists have the same files for a setting, regardless of notation.
 MT_API bool same_input(const std::vector<InputPath>& a, const std::vector<InputPath>& b,
                        std::string_view setting);
 
-/// Throws the Error that is being handled, with a clause that says where the path in its message
-/// comes from.
+/// Rethrows the Error with a clause that says where the path in its message comes from.
 [[noreturn]] MT_API void rethrow_with_origin(const Error& error,
                                              const std::vector<InputPath>& paths);
 
-/// Calls `read`, whose Errors then say which setting named the file.
+/// Calls `read`; its Errors then also name the setting of the file.
 template <class Read>
 auto with_path_origins(const std::vector<InputPath>& paths, Read&& read) -> decltype(read()) {
   try {

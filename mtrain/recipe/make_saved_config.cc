@@ -19,14 +19,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMinSecret = 3;  // a shorter text is no secret, and would be found everywhere
+constexpr size_t kMinSecret = 3;  // a shorter text is not a secret, and would match everywhere
 
 std::string dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-/// Of a file that this process runs: read once, however many ranks ask. "" when it cannot be read:
-/// a hash is worth no failure.
+/// The hash of a file that this process runs, computed once per process. "" if the file cannot be
+/// read, which is not an error.
 std::string hash_of_program(const fs::path& path) {
   static std::mutex mutex;
   static std::map<fs::path, std::string> known;
@@ -76,7 +76,7 @@ Json environment_of(const Recipe& recipe, const PluginHost& plugins, const std::
           {"arithmetic", arithmetic}};
 }
 
-/// The values, present and shadowed, of settings that must not be saved.
+/// The current and shadowed values of settings that must not be saved.
 std::vector<std::string> secret_values(const ConfigContainer& config) {
   std::vector<std::string> out;
   auto add = [&](const std::string& value) {

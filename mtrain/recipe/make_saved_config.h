@@ -8,8 +8,8 @@
 
 namespace mtrain {
 
-/// `data` and `tokenizer`: the identities of what the run reads; `arithmetic`: what its bits depend
-/// on besides, as SavedIdentity says.
+/// `data` and `tokenizer`: the identities of the dataset and tokenizer; `arithmetic`: see
+/// SavedIdentity.
 MT_API SavedConfig make_saved_config(const Recipe& recipe, const PluginHost& plugins,
                                      const std::string& data, const std::string& tokenizer,
                                      const std::string& arithmetic);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kModeline = "# yaml-language-server:";
 
-/// A value that makes the recipe right until its user knows better.
+/// A valid value to start with, for the user to change.
 Node first_value(const FieldSpec& spec) {
   if (!spec.example.empty()) return parse_yaml(spec.example);
   if (!spec.choices.empty()) return Node::string(spec.choices.front());
@@ -33,7 +33,7 @@ const Schema& component_of(const SchemaCatalog& catalog, const std::string& kind
                            : cat("did you mean ", near[0], "?"));
 }
 
-/// The dataset for a model when nobody chose one.
+/// The default dataset for a model.
 std::string dataset_for(const Schema& model, const SchemaCatalog& catalog) {
   std::vector<std::string> names = catalog.components("dataset");
   std::stable_partition(names.begin(), names.end(),
@@ -80,7 +80,7 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
   }
   WriteOptions options;
   options.comment = [&](const std::string& path, const Node&) { return docs[path]; };
-  return "# One line about this recipe: `mtrain recipes ls` shows it.\n" +
+  return "# One line about this recipe, which `mtrain recipes ls` shows.\n" +
          write_yaml(recipe, options);
 }
 

@@ -1,5 +1,5 @@
-// Recipes for users to start from: copies of those in the search path, and new ones made of what
-// the schema requires. Pure functions over texts.
+// Recipes for users to start from: copies of those in the search path, and new ones with the
+// settings that the schema requires. Pure functions over texts.
 #pragma once
 #include <string>
 
@@ -7,12 +7,12 @@
 
 namespace mtrain {
 
-/// The text with a first line that tells editors where the JSON Schema of recipes is; an older such
-/// line goes.
+/// The text with a first line that gives editors the path of the JSON Schema of recipes; replaces
+/// an earlier such line.
 MT_API std::string with_modeline(const std::string& text, const std::string& schema);
-/// A recipe of a model and a dataset plugin with every required setting, each with its meaning in a
-/// comment. `dataset`: empty for one whose samples the model can learn from, gpt where that is one.
-/// Throws Error(config) for an unknown plugin.
+/// A recipe for a model and a dataset plugin with every required setting, each with its meaning in
+/// a comment. `dataset`: empty for one with the model's training objective, preferably gpt. Throws
+/// Error(config) for an unknown plugin.
 MT_API std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
                               const std::string& dataset);
 

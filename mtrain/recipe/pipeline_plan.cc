@@ -12,20 +12,20 @@
 namespace mtrain {
 namespace {
 
-/// Where a written schedule has its stages: each where it first runs.
+/// The stage map of a schedule file: each stage is on the rank that first runs it.
 StageMap map_of(const Schedule& schedule, const DistSection& dist, const std::string& file) {
   const char* hint =
-      "one line per pipeline rank; stages are counted from 0 to dist.pp x dist.vp - 1";
+      "a schedule has one line per pipeline rank, and stages 0 to dist.pp x dist.vp - 1";
   MT_USER_CHECK(static_cast<int64_t>(schedule.size()) == dist.pp, ErrorClass::config,
                 cat(file, " has programs for ", counted(schedule.size(), "rank"),
-                    ", and dist.pp is ", dist.pp),
+                    ", but dist.pp is ", dist.pp),
                 hint);
   std::vector<int64_t> rank_of(static_cast<size_t>(dist.pp * dist.vp), -1);
   for (size_t r = 0; r < schedule.size(); ++r)
     for (const Action& a : schedule[r]) {
       MT_USER_CHECK(a.stage >= 0 && static_cast<size_t>(a.stage) < rank_of.size(),
                     ErrorClass::config,
-                    cat(file, ": rank ", r, " has ", to_text(a), ", and dist.pp x dist.vp makes ",
+                    cat(file, ": rank ", r, " has ", to_text(a), ", but dist.pp x dist.vp is ",
                         rank_of.size(), " stages"),
                     hint);
       int64_t& rank = rank_of[static_cast<size_t>(a.stage)];
@@ -112,7 +112,7 @@ Schedule PipelinePlan::make() const {
   return with_sharding_actions(std::move(made), sharding);
 }
 
-PipelinePlan PipelinePlan::rehearsal() const {
+PipelinePlan PipelinePlan::for_dry_run() const {
   PipelinePlan few = *this;
   bool steady = name == "1f1b" || name == "interleaved" || name == "zb_h1" || name == "zb_v" ||
                 name == "combined";
@@ -248,11 +248,11 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
     plan.parts = split_layers(request, plan.map);
   else
     plan.parts = {{.letters = "all", .num_layers = -1, .embedding = true, .head = true}};
-  if (d.schedule_file.empty() || d.pp == 1) {  // generators have no faults
+  if (d.schedule_file.empty() || d.pp == 1) {  // generated schedules are valid
     const BatchSchedule batches = s.batches();
     for (const auto& stage : batches.stages())
-      plan.with_micro_batches(
-          s.micro_batches(stage.samples));  // throws where one does not work out
+      plan.with_micro_batches(s.micro_batches(
+          stage.samples));  // throws if the schedule cannot run with this number of micro-batches
     return plan;
   }
   Simulated run = plan.simulated();

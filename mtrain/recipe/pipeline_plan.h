@@ -38,43 +38,45 @@ struct MT_API PipelinePlan {
   StageMap map = StageMap::looping(1);
   std::vector<StagePart> parts;  // by stage
   int64_t layers = 0;            // of the whole model
-  Schedule schedule;             // of compute, collectives and reductions
-  std::string name = "1f1b";     // of the schedule, or the file's
+  Schedule schedule;             // compute, collectives and reductions
+  std::string name = "1f1b";     // the name of the schedule or its file
   StageLink::Options transfers;
-  ShardingActions sharding;  // inserted into the schedule, where it has none of its own
+  ShardingActions sharding;  // inserted into the schedule if it has no such actions
   StepTraffic traffic;
-  bool late_weights = false;  // W right behind B, where the schedule does not have it apart
+  bool late_weights = false;  // add W directly after B if the schedule has no W
   bool late_head =
-      false;  // the gradient of the head's matrix is put off to the end of its stage, for
-  int64_t late_heads = 0;  // at most so many micro-batches; 0: all
+      false;  // the gradient of the output head's matrix is deferred to the Reduce of its stage
+  int64_t late_heads = 0;  // at most this many micro-batches; 0: all
 
   int64_t ranks() const { return map.ranks(); }
-  /// Embedding and head lie on different ranks.
+  /// True if embedding and head are on different ranks.
   bool ends_apart() const { return map.rank(0) != map.rank(map.stages() - 1); }
-  /// What a rank runs, transfers included.
+  /// The program of a rank, including transfers.
   Program program(int64_t rank) const;
-  /// The same with fewer micro-batches where that holds as much memory at once: for rehearsals.
-  PipelinePlan rehearsal() const;
-  /// The same for another number of micro-batches. REQUIRES: the schedule is not a file's.
+  /// A plan for dry runs: with fewer micro-batches if the peak memory is the same.
+  PipelinePlan for_dry_run() const;
+  /// The plan for another number of micro-batches. REQUIRES: the schedule is generated, not from a
+  /// file.
   PipelinePlan with_micro_batches(int64_t number) const;
   /// make_schedule() of `name`, with late weights and the collectives of ZeRO.
   Schedule make() const;
-  /// Costs when F, B and W of a block take the same, one unit, and embedding and head nothing.
-  /// Transfers and collectives take the time of their bytes over the link, relative to that of a
-  /// block's forward. Memory is counted in micro-batches of one block.
+  /// Costs where F, B and W of a block take one unit of time each, and embedding and head none.
+  /// Transfers and collectives take the time of their bytes over the link, relative to a block's
+  /// forward. The unit of memory is one micro-batch of one block.
   Costs costs(const RankSpeed& speed = {}) const;
   Simulated simulated(const RankSpeed& speed = {}) const;
-  /// Blocks of a stage, those of multi-token prediction included.
+  /// Number of blocks of a stage, including those of multi-token prediction.
   int64_t blocks(int64_t stage) const;
-  /// "1f1b: 2 ranks x 2 stages (Et|t|t|tL), 8 micro-batches, bubble 11.1 %, …": a line for people.
+  /// "1f1b: 2 ranks x 2 stages (Et|t|t|tL), 8 micro-batches, bubble 11.1 %, …".
   std::string text() const;
   /// "gathered by stage, 8 blocks per step and rank, at most 4 at once": the parameters of ZeRO 3;
   /// empty without it.
   std::string gathers_text() const;
 };
 
-/// The plan of one step of the recipe on each of its data-parallel ranks. Throws Error(config) when
-/// the layout or the schedule does not work out, with what waits for what.
+/// The plan of one step of the recipe, the same for each data-parallel rank. Throws Error(config)
+/// if the layout is invalid or the schedule cannot run; the message names the actions that wait for
+/// each other.
 MT_API PipelinePlan pipeline_plan(const Recipe& recipe);
 
 }  // namespace mtrain

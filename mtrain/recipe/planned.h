@@ -6,7 +6,7 @@
 
 namespace mtrain {
 
-/// Adds what is planned and not in the catalog yet. Call it when all plugins are there.
+/// Adds planned components that are not in the catalog. Call it after all plugins are added.
 MT_API void add_planned(SchemaCatalog& catalog);
 
 }  // namespace mtrain

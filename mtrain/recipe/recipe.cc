@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kMaxInput = size_t{1} << 20;  // bytes of a recipe on standard input
 
-// Arguments are counted as `mtrain RECIPE k=v …` shows them: the recipe is the first.
+// Numbers arguments as in `mtrain RECIPE k=v …`: the recipe is argument 1.
 std::vector<OverrideText> numbered(const std::vector<std::string>& overrides) {
   std::vector<OverrideText> out;
   for (const auto& text : overrides) out.push_back({text, static_cast<int>(out.size()) + 2});
@@ -49,7 +49,7 @@ void load_config(const ConfigRequest& request, const SchemaCatalog& catalog,
   recipe.inputs = resolve_input_paths(recipe.config, catalog, bases);
 }
 
-/// What config.json of model.init_from says, for the model of the recipe.
+/// Reads config.json of model.init_from for the recipe's model.
 HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, const Source& file) {
   const Node& root = recipe.config.root();
   HfTarget target{.plugin = root.find("model.type")->as_text(),
@@ -64,8 +64,8 @@ HfFolderConfig read_folder(const Recipe& recipe, const SchemaCatalog& catalog, c
   return read_hf_config(file.text(), file.name(), target);
 }
 
-/// Where a key such as "rope_scaling.factor" stands in config.json; the file as a whole where it
-/// does not.
+/// The location of a key such as "rope_scaling.factor" in config.json; the whole file if the key is
+/// absent.
 Location place_of_key(const SourcePtr& file, const std::string& key) {
   const std::string& text = file->text();
   size_t at = 0;
@@ -81,9 +81,8 @@ Location place_of_key(const SourcePtr& file, const std::string& key) {
   return locate(file, at);
 }
 
-/// What the recipe of a saved run says of its model, for the model of the recipe. Settings that
-/// leave shapes and meaning of the weights alone are those that the recipe may set to something
-/// else.
+/// The model settings of a saved run, for the recipe's model. Settings that affect neither shapes
+/// nor the meaning of weights are marked, since the recipe may change them.
 std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog& catalog,
                                        const Source& saved) {
   const Node theirs = parse_yaml(saved.text(), saved.name());
@@ -92,8 +91,9 @@ std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog
   auto add = [&](const std::string& path, bool may_differ) {
     const Node *there = theirs.find(path), *here = ours.find(path);
     if (!there || !here || brief(*there) == brief(*here)) return;
-    const bool computed = brief(*there) == "0" ||
-                          brief(*here) == "0";  // such as kv_heads: what it stands for may be equal
+    const bool computed =
+        brief(*there) == "0" ||
+        brief(*here) == "0";  // such as kv_heads: 0 stands for a value that may be equal
     out.push_back(
         {.path = path, .theirs = path, .value = *there, .training = may_differ || computed});
   };
@@ -110,7 +110,7 @@ std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog
   return out;
 }
 
-/// What says which model the weights of model.init_from belong to.
+/// The file that describes the model of the weights of model.init_from.
 SourcePtr description_of_weights(const Recipe& recipe, const fs::path& folder) {
   return with_path_origins(recipe.inputs, [&] {
     if (is_saved_run(folder))
@@ -121,10 +121,9 @@ SourcePtr description_of_weights(const Recipe& recipe, const fs::path& folder) {
   });
 }
 
-// What is known of the weights of model.init_from becomes the value of settings that the recipe
-// leaves alone; one that the recipe sets to something else is an error there, but for settings that
-// only training uses. What the model plugin does not compute is an error, or a warning where only
-// training would use it.
+// Applies the settings of the model of model.init_from to settings that the recipe does not set. A
+// different value in the recipe is an error, except for settings that only training uses. A feature
+// that the model plugin does not support is an error, or a warning if only training uses it.
 void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
                            const PluginHost& plugins, Recipe& recipe) {
   const Node* from = recipe.config.root().find("model.init_from");
@@ -144,7 +143,7 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
     if (!config.dropouts.empty())
       differing.warning("hf-dropout", "model.init_from", from->loc(),
                         cat(name, " has ", join(config.dropouts, ", "), ", which the model plugin ",
-                            type->as_text(), " does not have: training goes on without"));
+                            type->as_text(), " does not support: training continues without"));
     for (const auto& setting : config.settings) {
       const Node* ours = recipe.config.root().find(setting.path);
       if (!ours) continue;
@@ -159,26 +158,26 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
             .error("init-from", setting.path, ours->loc(),
                    cat(brief(*ours), " differs from ", name,
                        setting.omitted ? cat(", which omits ", setting.theirs,
-                                             ": its default in transformers is ")
+                                             ", so its default in transformers applies: ")
                                        : cat(", where ", setting.theirs, " is "),
                        brief(setting.value)))
             .fix(cat("leave ", setting.path, " out, or set it to ", brief(setting.value)));
     }
   } catch (const Error&) {
     if (recipe.report.ok()) throw;
-    return;  // the recipe's own faults are told first
+    return;  // the recipe's own faults are reported first
   }
   load_config(request, catalog, plugins, recipe);
   recipe.report.add(std::move(differing));
 }
 
-/// A whole number of the recipe; 1 where it is faulty.
+/// An integer setting of the recipe; 1 if it is invalid.
 int64_t number_at(const Recipe& recipe, const char* path) {
   const Node* node = recipe.config.root().find(path);
   return node && node->is(NodeKind::integer) ? node->as_int() : 1;
 }
 
-/// The fewest ranks that the layout can be laid over; 0: more than there can be.
+/// The smallest number of ranks for the layout; 0: more than the maximum.
 int64_t least_ranks(const Recipe& recipe) {
   auto product = [&](std::initializer_list<const char*> paths) {
     Checked<int64_t> out = 1;
@@ -189,8 +188,9 @@ int64_t least_ranks(const Recipe& recipe) {
                   product({"dist.etp", "dist.ep", "dist.pp"}));
 }
 
-// What depends on the number of ranks: dist.nproc itself, where a launcher decided it, and what
-// ${world_size:} says. `asked`: a value of the recipe asks for it. The cluster for the rules.
+// Applies the number of ranks: sets dist.nproc if a launcher determined it, and the value of
+// ${world_size:}. `asked`: a value of the recipe uses ${world_size:}. Returns the cluster for the
+// rules.
 Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted,
                     const SchemaCatalog& catalog, const PluginHost& plugins, const bool& asked,
                     Recipe& recipe) {
@@ -228,8 +228,7 @@ Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted,
   return cluster;
 }
 
-// Fills the core's own settings; those that are faulty keep their defaults, and the report has them
-// already.
+// Fills the core's settings. Invalid ones, which are already reported, keep their defaults.
 void read_settings(const ConfigContainer& config, Settings& settings) {
   Settings::each(settings, [&](const char* section, const char*, const char*, auto& part) {
     Fields fields;
@@ -242,8 +241,7 @@ void read_settings(const ConfigContainer& config, Settings& settings) {
   });
 }
 
-/// A schedule that is written down is read and simulated like everything else that can be wrong
-/// with a recipe.
+/// Reads and simulates the schedule file, so that its faults are reported with those of the recipe.
 void check_schedule_file(Recipe& recipe) {
   constexpr const char* kSetting = "dist.schedule_file";
   if (!recipe.report.ok() || recipe.settings.dist.pp == 1 ||
@@ -264,12 +262,11 @@ std::string standard_input() {
   std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(std::cin.gcount()));
   MT_USER_CHECK(text.size() <= kMaxInput, ErrorClass::config,
-                "the recipe on standard input is longer than 1 MiB",
-                "a recipe is a short text: is this the right file?");
+                "the recipe on standard input is longer than 1 MiB", "check that this is a recipe");
   return text;
 }
 
-// Finds the recipe and says what it is called and where its paths start.
+// Finds the recipe, its name, and the folder to which its paths are relative.
 ConfigRequest located(const RecipeRequest& wanted, const PluginHost& plugins, Recipe& recipe) {
   ConfigRequest request{.recipe = wanted.recipe,
                         .text = wanted.text,
@@ -357,7 +354,7 @@ Recipe read_recipe(const RecipeRequest& wanted, const PluginHost& plugins) {
   recipe.config.add_shadows(recipe.report);
   check_schedule_file(recipe);
   const Node* named = recipe.config.root().find("run.name");
-  // The name is in all that a run leaves behind: one that is made of a secret is not for that.
+  // All files of a run contain its name, so a name that is computed from a secret is not used.
   if (!recipe.settings.run.name.empty() && !(named && named->confidential()))
     recipe.name = recipe.settings.run.name;
   return recipe;

@@ -1,6 +1,6 @@
 // Recipe: a checked configuration, ready to build from. Made by load_recipe() (from a file, a name
 // or a text, with overrides) or recipe_from_text() (from the resolved text that runs and
-// checkpoints keep). A value; read-only once made.
+// checkpoints store). A value; read-only once made.
 #pragma once
 #include <map>
 #include <optional>
@@ -18,33 +18,33 @@ namespace mtrain {
 
 struct RecipeRequest {
   std::string recipe;               // a file, a name in the search path, or "-" for standard input
-  std::optional<std::string> text;  // the recipe itself; `recipe` is then its name
-  bool resolved =
-      false;           // `text` is what a run saved: another component drops the old one's settings
-  fs::path directory;  // with `text`: where its relative paths start
+  std::optional<std::string> text;  // the text of the recipe; `recipe` is then its name
+  bool resolved = false;  // `text` was saved by a run: choosing another component removes the
+                          // settings of the saved one
+  fs::path directory;     // with `text`: the folder to which its relative paths are relative
   std::vector<OverrideText> overrides;
   Cluster cluster;
-  int64_t trial = 0;     // of a sweep: ${run:trial}
-  int64_t launched = 0;  // a run begins, as one of so many ranks: dist.nproc, and dist.comm, where
-                         // the recipe says nothing; 0: none begins
+  int64_t trial = 0;     // the number of the sweep's trial: ${run:trial}
+  int64_t launched = 0;  // a run starts with this number of ranks, the default of dist.nproc and
+                         // dist.comm; 0: no run starts
   bool any_ranks =
-      false;  // where nobody says how many ranks there are: as many as the layout takes at least
+      false;  // if the number of ranks is not given, use the smallest one for the layout
 };
 
 struct MT_API Recipe {
   Settings settings;
   ConfigContainer config;
-  std::string name;               // of the recipe: its file's stem
+  std::string name;               // the recipe's name: the stem of its file
   fs::path directory;             // relative paths in the recipe start here
-  std::vector<InputPath> inputs;  // the files that it names, and who named them
-  Report report;                  // of reading it; only warnings once it is loaded
-  int64_t ranks = 0;              // that it was checked for; 0: nobody said how many
-  std::string dtype_reason;  // why mixed_precision.dtype=auto took its type (dtype_choice.h); empty
-                             // where the recipe names it
+  std::vector<InputPath> inputs;  // the files that it names, and where they are named
+  Report report;                  // the report of reading it; only warnings after load_recipe()
+  int64_t ranks = 0;              // the number of ranks for which it was checked; 0: not given
+  std::string dtype_reason;       // why mixed_precision.dtype=auto chose its type (dtype_choice.h);
+                                  // empty if the recipe sets the type
 
   /// The plugin's own settings in a section ("model"), for Registry::make.
   const Node& component(std::string_view section) const;
-  /// A path of the recipe, taken from its folder unless absolute.
+  /// A path of the recipe, relative to its folder unless absolute.
   fs::path resolve(const std::string& path) const;
   /// The run's folder.
   fs::path run_directory() const;
@@ -54,17 +54,17 @@ struct MT_API Recipe {
 /// The schemas of all sections and of every plugin found, without running plugin code.
 MT_API SchemaCatalog schema_catalog(const PluginHost& plugins);
 
-/// What the maker of the recipe's dataset is given.
+/// The context for making the recipe's dataset.
 MT_API DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer);
 
-/// Reads a recipe and checks it against all schemas and rules. Every fault is in the recipe's
-/// report; it is for use only when report.ok().
+/// Reads a recipe and checks it against all schemas and rules. All faults are in the recipe's
+/// report; the recipe is usable only if report.ok().
 MT_API Recipe read_recipe(const RecipeRequest& request, const PluginHost& plugins);
 /// The same, and throws Error(config) with all faults at once.
 MT_API Recipe load_recipe(const RecipeRequest& request, const PluginHost& plugins);
 MT_API Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
                           const PluginHost& plugins);
-/// The same from text. `directory`: where its relative paths start.
+/// The same from text. `directory`: the folder to which its relative paths are relative.
 MT_API Recipe recipe_from_text(const std::string& text, const std::string& source_name,
                                const fs::path& directory, const std::vector<std::string>& overrides,
                                const PluginHost& plugins);

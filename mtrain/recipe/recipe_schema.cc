@@ -7,7 +7,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Lays the component's properties beside the core's; a nested section that both have is merged.
+// Adds the component's properties to the core's; a nested section that both have is merged.
 void lay_over(Json& into, const Json& from) {
   for (const auto& [key, value] : from.items()) {
     if (into.contains(key) && into[key].is_object() && value.is_object())
@@ -27,7 +27,7 @@ Json section_schema(const Schema& schema, const SchemaCatalog& catalog) {
   return json;
 }
 
-// A section of the core's own: its settings, or the name of an option of its group.
+// A section of the core: its settings, or the name of an option of its group.
 Json section_or_preset(const Schema& section, const SchemaCatalog& catalog) {
   Json settings = section_schema(section, catalog);
   settings["title"] = section.name;
@@ -48,7 +48,7 @@ Json section_with_components(const Schema& section, const SchemaCatalog& catalog
     variant["properties"]["type"] = {{"const", name}, {"description", component->doc}};
     variants.push_back(std::move(variant));
   }
-  // A plugin that is not here brings settings that are not known here.
+  // The settings of a plugin that is not installed are unknown.
   const Json other_name = {
       {"type", "string"}, {"pattern", "^[a-z0-9_]+$"}, {"not", {{"enum", names}}}};
   Json other = section_schema(section, catalog);
@@ -62,7 +62,7 @@ Json section_with_components(const Schema& section, const SchemaCatalog& catalog
   return {{"description", section.doc}, {"anyOf", variants}};
 }
 
-// The keys that say how a recipe is put together.
+// The keys of composition.
 Json composition_schema() {
   Json choice = {{"type", "object"},
                  {"description", "group: option"},
@@ -71,7 +71,8 @@ Json composition_schema() {
   Json text = {{"type", "string"}};
   return {
       {"defaults",
-       {{"description", "the files this one is laid over; _self_ is its own place among them"},
+       {{"description",
+         "the files that this one overrides; _self_ is its own position in the order"},
         {"type", "array"},
         {"items", {{"anyOf", {text, choice}}}}}},
       {"patch",

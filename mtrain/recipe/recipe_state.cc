@@ -27,8 +27,8 @@ RecipeState judge_recipe(const Report& report, const std::vector<InputPath>& inp
   std::vector<std::string> missing, parts;
   for (const auto& d : report.diagnostics()) {
     if (d.severity != Severity::error) continue;
-    // Which data a recipe trains on is for its user to say; that it must be said is a rule, as
-    // there are several ways.
+    // The user chooses the training data. There are several settings for it, so a rule requires one
+    // of them.
     if (d.code == "missing" || d.code == "rule data-source" || d.code == "rule records-source")
       add(missing, d.path);
     else if (d.code == "not-built")

@@ -12,17 +12,17 @@ namespace mtrain {
 struct RecipeState {
   enum class Kind : uint8_t {
     ready,
-    incomplete,  // right, but something must still be said on the command line, or a file that it
-                 // names is not there
-    not_built,   // right, but needs parts that this build does not have
+    incomplete,  // valid, but a setting must be given on the command line, or a file that it names
+                 // is missing
+    not_built,   // valid, but needs parts that this build does not have
     faulty,
   };
   Kind kind = Kind::ready;
-  std::vector<std::string> needs;  // what must be said, or what is not built
-  size_t errors = 0;               // other ones
+  std::vector<std::string> needs;  // the settings to give, or the parts that are not built
+  size_t errors = 0;               // the number of other errors
 };
 
-/// `inputs`: the files that a sound recipe names.
+/// `inputs`: the files that a valid recipe names.
 MT_API RecipeState judge_recipe(const Report& report, const std::vector<InputPath>& inputs = {});
 /// "ready", "needs dataset.path", "needs the file data/chats.jsonl (dataset.path)", "not built: …",
 /// "3 errors".

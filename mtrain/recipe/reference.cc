@@ -20,19 +20,19 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
   }
 }
 
-/// What is worth knowing besides meaning, value and default.
+/// Notes about a setting besides meaning, value and default.
 std::vector<std::string> notes_of(const FieldSpec& spec) {
   std::vector<std::string> notes;
   if (!spec.example.empty()) notes.push_back("e.g. " + spec.example);
   if (spec.resume == ResumeClass::impossible) notes.emplace_back("fixed for a run");
   if (!spec.needs.empty()) notes.push_back(cat("needs ", spec.needs, ", not built yet"));
-  if (!spec.alternative.empty()) notes.push_back(cat("in place of ", spec.alternative));
+  if (!spec.alternative.empty()) notes.push_back(cat("instead of ", spec.alternative));
   if (spec.secret) notes.emplace_back("secret: never saved or shown");
   if (!spec.renamed_from.empty()) notes.push_back("also known as " + join(spec.renamed_from, ", "));
   return notes;
 }
 
-/// Calls part(title, doc, schema, prefix) for each core section and each component behind it.
+/// Calls part(title, doc, schema, prefix) for each core section, followed by its components.
 template <class Part>
 void each_part(const SchemaCatalog& catalog, Part&& part) {
   for (const auto& section : catalog.sections()) {

@@ -17,19 +17,20 @@ std::string only(const std::vector<Node>& arguments) {
 }
 
 Node about_gpu(const std::string& type, const std::string& what) {
-  MT_USER_CHECK(!type.empty(), ErrorClass::config, "no type of GPU was named",
+  MT_USER_CHECK(!type.empty(), ErrorClass::config, "no type of GPU was given",
                 "give --gpu TYPE, e.g. --gpu h200");
   const GpuType& gpu = gpu_type(type);
   if (what == "name") return Node::string(gpu.name);
   if (what == "memory_gb") return Node::integer(gpu.memory_gb);
   if (what == "compute_capability") return Node::integer(gpu.compute_capability);
   if (what == "per_domain") return Node::integer(gpu.per_domain);
-  throw Error(ErrorClass::config, "gpu knows name, memory_gb, compute_capability and per_domain",
+  throw Error(ErrorClass::config,
+              "gpu has the properties name, memory_gb, compute_capability and per_domain",
               "e.g. ${gpu:memory_gb}");
 }
 
-/// A file of the recipe's folder or below it that is not hidden (`.netrc`, `.ssh/…`). A recipe may
-/// come from somebody else, and what it reads goes into what it saves.
+/// Restricts file_text to files in the recipe's folder that are not hidden (`.netrc`, `.ssh/…`): a
+/// recipe may come from somebody else, and the text is saved with the run.
 fs::path inside(const fs::path& directory, const std::string& path) {
   std::error_code error;
   fs::path folder = fs::weakly_canonical(directory, error),
@@ -38,7 +39,7 @@ fs::path inside(const fs::path& directory, const std::string& path) {
       std::mismatch(folder.begin(), folder.end(), file.begin(), file.end()).first == folder.end();
   MT_USER_CHECK(
       !error && below && fs::path(path).is_relative(), ErrorClass::config,
-      cat("file_text reads files of the recipe's folder (", folder.string(), "), and ",
+      cat("file_text reads only files in the recipe's folder (", folder.string(), "), but ",
           printable(path), " is ",
           fs::path(path).is_absolute() ? "an absolute path"
                                        : cat("outside of it, at ", printable(file.string()))),
@@ -46,14 +47,14 @@ fs::path inside(const fs::path& directory, const std::string& path) {
       "${oc.env:NAME}");
   for (const fs::path& part : file.lexically_relative(folder))
     MT_USER_CHECK(!part.native().starts_with('.') || part == ".", ErrorClass::config,
-                  cat("file_text does not read hidden files and folders, and ", printable(path),
+                  cat("file_text does not read hidden files and folders, but ", printable(path),
                       " is at ", printable(file.string())),
                   "rename it, or: export NAME=\"$(cat FILE)\" and write ${oc.env:NAME}");
   return file;
 }
 
 Node text_of(const fs::path& directory, const std::string& path) {
-  MT_USER_CHECK(!path.empty(), ErrorClass::config, "file_text wants a path",
+  MT_USER_CHECK(!path.empty(), ErrorClass::config, "file_text needs a path",
                 "e.g. ${file_text:token.txt}");
   const fs::path file = inside(directory, path);
   std::string text = read_file(file, kMaxText);
@@ -72,7 +73,8 @@ void add_resolvers(ConfigRequest& request, const Surroundings& around) {
     if (what == "name") return Node::string(around.name);
     if (what == "recipe") return Node::string(file);
     if (what == "trial") return Node::integer(around.trial);
-    throw Error(ErrorClass::config, "run knows name, recipe and trial", "e.g. ${run:name}");
+    throw Error(ErrorClass::config, "run has the properties name, recipe and trial",
+                "e.g. ${run:name}");
   };
   fs::path directory = fs::absolute(around.directory).lexically_normal();
   request.resolvers["recipe_dir"] = [directory](const auto&) {

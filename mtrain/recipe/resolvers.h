@@ -1,6 +1,5 @@
-// What a recipe can ask about its surroundings, besides the resolvers of mtrain/config:
-// ${run:name},
-// ${recipe_dir:}, ${cwd:}, ${world_size:} (of Cluster; 1 when it does not say), ${gpu:memory_gb},
+// Resolvers for the environment of a recipe, in addition to those of mtrain/config: ${run:name},
+// ${recipe_dir:}, ${cwd:}, ${world_size:} (of Cluster; 1 if it is not given), ${gpu:memory_gb},
 // ${file_text:PATH}. Stateless.
 #pragma once
 #include <filesystem>
@@ -13,13 +12,13 @@ namespace mtrain {
 
 struct Surroundings {
   std::string name;                 // of the recipe
-  std::filesystem::path directory;  // where the recipe's paths start
+  std::filesystem::path directory;  // the folder to which the recipe's paths are relative
   Cluster cluster;
   int64_t trial = 0;  // of a sweep
 };
 
-/// Adds the resolvers. One whose question has no answer (a GPU nobody named, a file that is not
-/// there) throws Error, which the report shows at the setting's place.
+/// Adds the resolvers. A resolver without a value (no GPU type given, a missing file) throws Error,
+/// which is reported at the location of the setting.
 void add_resolvers(ConfigRequest& request, const Surroundings& around);
 
 }  // namespace mtrain

@@ -15,12 +15,13 @@ namespace {
 
 constexpr const char* kSteps = "train.steps";
 
-// The changes of each class, as lines of a report.
+// The changes by class, as lines of a report.
 struct Changes {
   std::vector<std::string> impossible, changes_result, start;
   std::vector<std::string> data,
-      data_paths;  // of the section dataset; those that name files to read are data_paths
-  std::vector<std::string> shared_data;  // of other sections
+      data_paths;  // of the section dataset: other settings, and (data_paths) settings that name
+                   // files
+  std::vector<std::string> shared_data;  // data settings of other sections
   std::string advice;
 };
 
@@ -38,11 +39,11 @@ std::string describe(const Difference& d, const std::map<std::string, std::strin
   std::string before = d.before ? brief(*d.before) : "absent";
   auto who = origins.find(d.path);
   return cat(d.path, ": ", before, " -> ", brief(*d.after), "   (",
-             d.after->loc() ? d.after->loc().text() : "nowhere",
+             d.after->loc() ? d.after->loc().text() : "unknown location",
              who == origins.end() ? "" : "; before: " + who->second, ")");
 }
 
-/// The steps of a list that come after `step`.
+/// The steps in a list that are after `step`.
 std::vector<int64_t> coming(const Node* list, int64_t step) {
   std::vector<int64_t> out;
   if (list && list->is_list())
@@ -51,13 +52,13 @@ std::vector<int64_t> coming(const Node* list, int64_t step) {
   return out;
 }
 
-/// `step`: the last one that the run has made.
+/// `step`: the last step of the run so far.
 Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& before,
                 const std::map<std::string, std::string>& origins, int64_t step) {
   using enum ResumeClass;
   Changes out;
   for (const auto& d : differences(before.config.root(), now.config.root())) {
-    // A setting that is no more cannot have been changed by the user.
+    // A setting that no longer exists was not changed by the user.
     if (!d.after || (!d.before && !d.after->is_scalar())) continue;
     if (same_input(before.inputs, now.inputs, d.path)) continue;
     const FieldSpec* spec = d.before ? spec_at(catalog, d.path, now.config) : nullptr;
@@ -81,9 +82,8 @@ void add(std::vector<std::string>& lines, const std::vector<std::string>& more) 
   lines.insert(lines.end(), more.begin(), more.end());
 }
 
-/// Settings of the data are refused where the samples that were read would be others. One of
-/// another section may change something else as well. `later`: those that are still to come are
-/// others.
+/// Data settings are refused if they change the samples that were already read. A data setting of
+/// another section may affect more than the data. `later`: the samples still to be read change.
 void judge_data(const std::string& before, const std::string& now, bool later, Changes& changes) {
   if (before == now) {
     add(changes.changes_result, changes.shared_data);
@@ -96,8 +96,7 @@ void judge_data(const std::string& before, const std::string& now, bool later, C
   add(changes.impossible, reasons.empty() ? data_changes(before, now) : reasons);
 }
 
-/// The order of the samples that were read is as it was, or the settings that changed it are
-/// refused.
+/// Refuses settings that change the order of the samples that were already read.
 void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const Recipe& old,
                  const Recipe& recipe, const std::map<std::string, std::string>& origins,
                  Changes& changes) {
@@ -106,11 +105,11 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
   if (!reads_on || before.data != now.data || before.order.empty() || before.order == now.order)
     return;
   const std::string why =
-      cat("dataset.order=megatron would put all samples in another order, as it does for each "
-          "number of epochs: the run began with ",
-          before.order, ", this is ", now.order);
+      cat("dataset.order=megatron orders all samples differently for each number of epochs: the "
+          "run began with ",
+          before.order, ", but this recipe has ", now.order);
   const Node* epochs = recipe.config.composition().tree.find("train.epochs");
-  size_t told = 0;
+  size_t num_reported = 0;
   for (const auto& d : differences(old.config.root(), recipe.config.root()))
     for (const char* length :
          {kSteps, "train.global_batch_size", "train.micro_batch_size", "train.batch_schedule"}) {
@@ -118,12 +117,12 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
       const bool counted =
           length == kSteps && epochs && epochs->loc().text() == d.after->loc().text();
       changes.impossible.push_back(cat(
-          counted ? cat("train.epochs=", brief(*epochs), " makes ") : "", describe(d, origins)));
-      ++told;
+          counted ? cat("train.epochs=", brief(*epochs), " needs ") : "", describe(d, origins)));
+      ++num_reported;
     }
-  if (told == 0) return changes.impossible.push_back(why);
+  if (num_reported == 0) return changes.impossible.push_back(why);
   changes.impossible.back() += cat("\n    ", why);
-  changes.advice = "; a run with dataset.order=open can become longer or shorter";
+  changes.advice = "; with dataset.order=open, the length of a run can change";
 }
 
 [[noreturn]] void refuse_arithmetic(const std::string& checkpoint, const std::string& before,
@@ -134,10 +133,11 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
     fix = cpu_has_level(level) ? cat("set MTRAIN_ISA=", level, " in the environment")
                                : cat("continue on a processor that has level ", level);
   }
-  throw Error(ErrorClass::checkpoint,
-              cat(checkpoint, " was computed by \"", before, "\", and this is \"", here,
-                  "\", which gives other bits: run.deterministic=true does not allow that"),
-              cat(fix, ", or set run.deterministic=false"));
+  throw Error(
+      ErrorClass::checkpoint,
+      cat(checkpoint, " was computed by \"", before, "\", but this machine uses \"", here,
+          "\", so results differ in their last bits, which run.deterministic=true does not allow"),
+      cat(fix, ", or set run.deterministic=false"));
 }
 
 std::string lines(const std::vector<std::string>& items) { return "\n  " + join(items, "\n  "); }
@@ -160,11 +160,11 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
   judge_order(before, now, old, recipe, origins, changes);
   const std::string arithmetic = identity_of(saved).arithmetic,
                     here = identity_of(now_saved).arithmetic;
-  // The checkpoint has rank 0's arithmetic, which other machines of the job need not share.
+  // The checkpoint has the arithmetic of rank 0; other machines of the job may differ.
   if (!quiet && !arithmetic.empty() && arithmetic != here) {
     if (recipe.settings.run.deterministic) refuse_arithmetic(checkpoint, arithmetic, here);
     changes.changes_result.push_back(
-        cat("arithmetic: ", arithmetic, " -> ", here, "   (sums are added in another order)"));
+        cat("arithmetic: ", arithmetic, " -> ", here, "   (sums have another order)"));
   }
   if (!changes.impossible.empty())
     throw Error(ErrorClass::checkpoint,
@@ -173,10 +173,10 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
                     ", or start a new run: run.dir=ANOTHER/FOLDER", changes.advice));
   if (quiet) return;
   if (!changes.changes_result.empty())
-    log_warn("resuming with other settings, which changes the result:",
+    log_warn("resuming with changed settings, which changes the result:",
              lines(changes.changes_result));
   if (!changes.start.empty())
-    log_warn("settings that count when a run begins have other values, which changes nothing:",
+    log_warn("changed settings that are used only when a run begins, and so have no effect:",
              lines(changes.start));
   if (before.saved != "{}")
     for (const std::string& change : changed_programs(saved, now_saved))

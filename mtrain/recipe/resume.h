@@ -1,4 +1,4 @@
-// What may differ between a checkpoint and the recipe that continues it.
+// Checks the differences between a checkpoint and the recipe that continues it.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,27 +9,29 @@
 
 namespace mtrain {
 
-/// How SavedIdentity::arithmetic begins on the CPU; the name of the level follows.
+/// The prefix of SavedIdentity::arithmetic on the CPU; the name of the instruction-set level
+/// follows.
 inline constexpr std::string_view kCpuArithmetic = "cpu, level ";
 
-/// Compares the recipe of a checkpoint with the present one, setting by setting, by the schema's
-/// resume classes, each with who set it: throws Error(checkpoint) listing the impossible changes, a
-/// changed dataset or tokenizer, and what else would change the result; logs the latter when they
-/// are all; passes over the rest. Another arithmetic changes the result, too, and is refused where
-/// run.deterministic is set. `quiet`, for every rank but the first: logs nothing, and leaves the
-/// arithmetic, which is the first's, to that one.
+/// Compares the recipe of a checkpoint with the current one, setting by setting, by the resume
+/// classes of the schema. Throws Error(checkpoint) for changes that are not allowed, including a
+/// changed dataset or tokenizer; the message lists all changes that matter, with their locations.
+/// If there are only changes that affect the result, logs them. Ignores all other changes.
+/// Different arithmetic also changes the result, and is refused with run.deterministic. `quiet`,
+/// for ranks other than rank 0: logs nothing and does not compare the arithmetic, which is that of
+/// rank 0.
 MT_API void check_resume(const Recipe& recipe, const PluginHost& plugins,
                          const CheckpointMeta& before, const CheckpointMeta& now,
                          const std::string& checkpoint, bool quiet = false);
 
-/// How the run that `recipe` would continue differs from it: settings that change the result or
-/// that are in one of `exact`, a setting or a section of them; one line each, with both values and
-/// who set them. Empty where there is no checkpoint, or it is of the same configuration. REQUIRES:
-/// what training settles first, epochs and the compute type, is settled. Throws Error(checkpoint)
-/// where a checkpoint does not say how its run was configured.
+/// The differences between `recipe` and the run that it would continue: settings that change the
+/// result, or that are listed in `exact` (settings or sections). One line each, with both values
+/// and their locations. Empty if there is no checkpoint or no difference. REQUIRES: epochs and the
+/// compute dtype are resolved. Throws Error(checkpoint) if a checkpoint has no readable
+/// configuration.
 MT_API std::vector<std::string> changes_of_run(const Recipe& recipe, const PluginHost& plugins,
                                                const std::vector<std::string>& exact);
-/// Whether there is a checkpoint that `recipe` would continue.
+/// True if there is a checkpoint that `recipe` would continue.
 MT_API bool continues_run(const Recipe& recipe);
 
 }  // namespace mtrain

@@ -7,8 +7,8 @@
 namespace mtrain {
 namespace {
 
-/// The saved recipe for who only uses the model: the plugin of its optimizer may be gone. What is
-/// said on the command line is checked.
+/// The saved recipe without the optimizer, for using only the model: the plugin of the optimizer
+/// need not be installed. Overrides are still checked.
 Recipe recipe_without_optimizer(RecipeRequest request, const PluginHost& plugins) {
   Recipe recipe = read_recipe(request, plugins);
   Report rest;

@@ -10,15 +10,15 @@
 
 namespace mtrain {
 
-/// A recipe and the checkpoint folder it belongs to, found from what a user points at.
+/// A recipe and its checkpoint folder, found from a path that the user gives.
 struct SavedRun {
   Recipe recipe;
   fs::path checkpoints;
   int64_t step = 0;
-  SavedConfig config;  // what the checkpoint says of its run; empty in those of old versions
-  std::string tokenizer = {};  // identity of the one that it was trained with
+  SavedConfig config;  // the configuration in the checkpoint; empty in checkpoints of old versions
+  std::string tokenizer = {};  // identity of the tokenizer of the training
 };
-/// find_saved_step() and the recipe kept in that checkpoint, with `overrides` on top.
+/// find_saved_step() and the recipe in that checkpoint, with `overrides` applied.
 MT_API SavedRun open_saved_run(const fs::path& path, const std::vector<std::string>& overrides,
                                const PluginHost& plugins);
 

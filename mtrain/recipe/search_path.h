@@ -17,22 +17,22 @@ struct SearchFolder {
 };
 
 /// ./recipes of the working directory, `recipes` in each plugin folder, $XDG_CONFIG_HOME/mtrain,
-/// /etc/mtrain, and the recipes that came with the program. Without repetitions.
+/// /etc/mtrain, and the installed recipes. Without duplicates.
 MT_API std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_folders,
                                                 const fs::path& own = {});
 /// "project", "shipped with plugins", …
 MT_API const char* name(SearchFolder::Kind kind);
-/// Where the program keeps what it came with: "recipes", "schemas".
+/// The folder of mtrain's own data files: "recipes", "schemas".
 MT_API fs::path shared_folder(const std::string& what);
 
-/// Whether a file lies in a folder that holds recipes for everybody's projects: all of the search
-/// path but `./recipes`, and what came with the program in any case.
+/// True if a file is in a folder of recipes that are shared by projects: any folder of the search
+/// path except `./recipes`, or mtrain's own recipes.
 MT_API bool is_installed(const fs::path& file, const std::vector<SearchFolder>& folders);
 
-/// A recipe as a user says it, found.
+/// The result of a search for a recipe.
 struct FoundRecipe {
   fs::path file;
-  std::optional<SearchFolder::Kind> by_name;  // absent when it was said as a path
+  std::optional<SearchFolder::Kind> by_name;  // absent if it was given as a path
 };
 /// A file, or the name of one in the folders ("llama3_8b", "optimizer/adamw"). Nothing when there
 /// is neither.

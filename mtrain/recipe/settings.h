@@ -1,7 +1,7 @@
-// The settings of the core's own sections, one struct each. A section whose part is a plugin
-// (model, tokenizer, dataset, optimizer) holds here what every plugin of that kind shares; the
-// plugin's own settings lie in the same section. A setting of a part that is planned but not built
-// says so (`needs`), and is checked all the same.
+// The settings of the core's own sections, one struct each. For a section of plugins (model,
+// tokenizer, dataset, optimizer), these are the settings that all plugins of the kind share; the
+// plugin's own settings are in the same section. A setting of a part that is planned but not built
+// is marked (`needs`) and is still checked.
 #pragma once
 #include <algorithm>
 
@@ -36,8 +36,8 @@ struct Settings {
   RngSection rng;
   RunSection run;
 
-  /// Calls visit(name, one-line doc, plugin kind or "", section) for each section, in the order
-  /// recipes are shown.
+  /// Calls visit(name, one-line doc, plugin kind or "", section) for each section, in the order in
+  /// which recipes are shown.
   template <class Self, class Visit>
   static void each(Self& s, Visit&& visit) {
     visit("model", "architecture and size", "model", s.model);
@@ -63,7 +63,7 @@ struct Settings {
 
   /// Samples of each step: train.batch_schedule, or train.global_batch_size at every step.
   MT_API BatchSchedule batches() const;
-  /// The most samples that a step has.
+  /// The largest batch size of any step.
   int64_t global_batch() const { return batches().largest(); }
   /// Samples of one micro-batch, and of one step, of evaluation.
   int64_t eval_micro_batch() const {
@@ -75,11 +75,11 @@ struct Settings {
   int64_t data_parallel() const {
     return std::max<int64_t>(1, dist.nproc / (dist.tp * dist.pp * dist.cp));
   }
-  /// Of one step of so many samples, on each data-parallel rank.
+  /// Micro-batches of a step with this batch size, on each data-parallel rank.
   int64_t micro_batches(int64_t samples) const {
     return samples / (train.micro_batch_size * data_parallel());
   }
-  /// Of the step with the most samples.
+  /// Micro-batches of a step with the largest batch size.
   int64_t micro_batches() const { return micro_batches(global_batch()); }
 };
 

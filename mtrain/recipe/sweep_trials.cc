@@ -10,7 +10,7 @@
 namespace mtrain {
 namespace {
 
-/// The recipe's own `sweep:`, read without the overrides, which may hold several values.
+/// The recipe with its `sweep:` map, read without the overrides, which may have several values.
 Recipe bare_recipe(const RecipeRequest& request, const PluginHost& plugins) {
   RecipeRequest bare = request;
   bare.overrides.clear();
@@ -30,7 +30,7 @@ std::string without_sign(std::string_view key) {
   return std::string(key);
 }
 
-/// "optimizer.lr" and "1e-3" of an override; the key alone where it has no value.
+/// Key and value of an override: "optimizer.lr" and "1e-3". Only the key if it has no value.
 std::pair<std::string, std::string> key_and_value(const OverrideText& override) {
   if (override.raw) return {without_sign(override.text), *override.raw};
   const size_t equals = override.text.find('=');
@@ -39,8 +39,8 @@ std::pair<std::string, std::string> key_and_value(const OverrideText& override) 
           override.text.substr(equals + 1)};
 }
 
-/// What the overrides give the settings that vary; all of them where none does. One that is given
-/// twice has the value of the last.
+/// The values of the varied settings in these overrides; all settings if none varies. If a setting
+/// is given twice, the last value is used.
 std::vector<std::pair<std::string, std::string>> varying(
     const Sweep& sweep, const std::vector<OverrideText>& overrides) {
   std::vector<std::pair<std::string, std::string>> out;
@@ -61,13 +61,13 @@ std::vector<std::pair<std::string, std::string>> varying(
   return out;
 }
 
-/// Without dots and a slash at its end, so that equal folders have equal names.
+/// Normalizes a path, so that equal folders have equal names.
 fs::path folder_name(fs::path folder) {
   folder = folder.lexically_normal();
   return folder.has_filename() ? folder : folder.parent_path();
 }
 
-/// The folder that holds both, or is one of them.
+/// The deepest folder that contains both, or is one of them.
 fs::path common_folder(const fs::path& a, const fs::path& b) {
   fs::path out;
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -109,27 +109,27 @@ std::vector<SweepTrial> sweep_trials(const RecipeRequest& request, const PluginH
 SweepFolders sweep_folders(const std::vector<SweepTrial>& trials, const std::vector<bool>& faulty,
                            const PluginHost& plugins) {
   SweepFolders out;
-  std::vector<std::pair<fs::path, size_t>> named;  // and the trials that they are of
+  std::vector<std::pair<fs::path, size_t>> named;  // folders with their trials
   for (size_t i = 0; i < trials.size(); ++i) {
     out.of_trials.emplace_back();
     if (!faulty[i])
       named.emplace_back(folder_name(load_recipe(trials[i].request, plugins).run_directory()), i);
   }
   if (named.empty()) return out;
-  std::sort(named.begin(), named.end());  // what is in a folder comes right behind it
+  std::sort(named.begin(), named.end());  // the content of a folder follows it directly
   out.common = common_folder(named.front().first, named.back().first);
   const bool one = named.front().first == named.back().first;
   for (size_t k = 0; k < named.size(); ++k) {
     const auto& [folder, trial] = named[k];
     out.of_trials[trial] = one ? folder / std::to_string(trials[trial].request.trial) : folder;
     if (one || k == 0 || common_folder(named[k - 1].first, folder) != named[k - 1].first) continue;
-    throw Error(
-        ErrorClass::config,
-        cat("the sweep's trials ", named[k - 1].second, " (", trials[named[k - 1].second].label,
-            ") and ", trial, " (", trials[trial].label, ") cannot have the folders ",
-            named[k - 1].first.string(), " and ", folder.string(), ": each needs one of its own"),
-        "let run.dir name all that varies, or ${run:trial}; or nothing of it: each trial then has "
-        "a folder of its number in run.dir");
+    throw Error(ErrorClass::config,
+                cat("the sweep's trials ", named[k - 1].second, " (",
+                    trials[named[k - 1].second].label, ") and ", trial, " (", trials[trial].label,
+                    ") cannot have the folders ", named[k - 1].first.string(), " and ",
+                    folder.string(), ": each trial needs its own folder"),
+                "use all varied settings or ${run:trial} in run.dir; or use none of them, so that "
+                "each trial has a numbered folder in run.dir");
   }
   return out;
 }

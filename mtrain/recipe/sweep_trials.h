@@ -1,4 +1,4 @@
-// The trials of a sweep: one recipe per trial; the varied settings distinguish them. Stateless
+// The trials of a sweep: one recipe per trial; they differ in the varied settings. Stateless
 // functions; safe from any thread.
 #pragma once
 #include <string>
@@ -16,19 +16,19 @@ struct SweepTrial {
   std::string label;  // "optimizer.lr=1e-3 model.layers=2"
 };
 
-/// Where the trials of a sweep have their folders.
+/// The folders of the trials of a sweep.
 struct SweepFolders {
-  fs::path common;                  // holds all of them
+  fs::path common;                  // contains all of them
   std::vector<fs::path> of_trials;  // empty for a faulty trial
 };
 
-/// A trial's folder is run.dir/N, or the run.dir that it names itself where run.dir depends on what
-/// varies. Throws Error(config) where such a folder is another trial's, or in it.
+/// A trial's folder is run.dir if it depends on the varied settings, otherwise run.dir/N. Throws
+/// Error(config) if a trial's folder is that of another trial or inside it.
 MT_API SweepFolders sweep_folders(const std::vector<SweepTrial>& trials,
                                   const std::vector<bool>& faulty, const PluginHost& plugins);
 
-/// What the recipe's `sweep:` map and the overrides say, the last dimension varying fastest; one
-/// trial when nothing varies. Throws Error(config) when the grammar is broken or there are too
+/// The trials of the recipe's `sweep:` map and the overrides; the last dimension varies fastest.
+/// One trial if nothing varies. Throws Error(config) when the grammar is broken or there are too
 /// many.
 MT_API std::vector<SweepTrial> sweep_trials(const RecipeRequest& request,
                                             const PluginHost& plugins);

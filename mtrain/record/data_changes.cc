@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 constexpr size_t kShownBytes = 80, kShownLines = 6;
 constexpr const char* kFiles = "files";
 
-/// `text` around the offset where it begins to differ from another.
+/// The part of `text` around the offset of the first difference.
 std::string around(const std::string& text, size_t offset) {
   constexpr size_t kBefore = 20;
   const size_t begin = offset < kBefore ? 0 : offset - kBefore;
@@ -28,7 +28,7 @@ std::string text_change(const std::string& before, const std::string& now) {
   return cat(around(before, static_cast<size_t>(at)), " -> ", around(now, static_cast<size_t>(at)));
 }
 
-/// A pair of prepared files of both sides. Checksums say that their contents differ, and mean
+/// Compares the prepared files of both sides. Reports sizes instead of checksums, which mean
 /// nothing to a reader.
 bool compare_pairs(const Json& before, const Json& now, std::vector<std::string>& out) {
   auto name = [](const Json& json) {
@@ -48,12 +48,12 @@ bool compare_pairs(const Json& before, const Json& now, std::vector<std::string>
     if (key.ends_with(kBytes) && now.contains(key) && now[key] != value)
       sizes.push_back(cat(printable(a), ".", key.substr(0, key.size() - kBytes.size()), " had ",
                           value.dump(), " bytes and has ", now[key].dump()));
-  out.push_back(cat(printable(a), " has other contents",
+  out.push_back(cat(printable(a), " has different contents",
                     sizes.empty() ? " of the same size" : cat(": ", join(sizes, ", "))));
   return true;
 }
 
-/// Files of records of both sides, which are digests.
+/// Compares files of records of both sides, given as digests.
 bool compare_records(const Json& before, const Json& now, const std::string& path,
                      std::vector<std::string>& out) {
   if (!before.is_string() || !now.is_string()) return false;
@@ -61,11 +61,11 @@ bool compare_records(const Json& before, const Json& now, const std::string& pat
                                        {"files[1]", "dataset.valid_path"},
                                        {"files[2]", "dataset.test_path"}})
     if (path == place)
-      return out.push_back(cat("the file of ", setting, " has other contents")), true;
+      return out.push_back(cat("the file of ", setting, " has different contents")), true;
   return false;
 }
 
-/// What decides a value of a dataset's identity.
+/// The setting that determines a value of a dataset's identity.
 std::string setting_of(const std::string& path) {
   for (const auto& [key, setting] : {std::pair{"seed", "rng.seed"},
                                      {"seq_length", "model.seq_length"},
@@ -74,7 +74,7 @@ std::string setting_of(const std::string& path) {
   return printable(path);
 }
 
-/// Values of both sides, each of which may be absent.
+/// Compares the values of both sides; either may be absent.
 void compare(const Json* before, const Json* now, const std::string& path,
              std::vector<std::string>& out) {
   if (before && now && *before == *now) return;
@@ -123,7 +123,7 @@ std::vector<std::string> data_changes(const std::string& before, const std::stri
   std::vector<std::string> out;
   if (!old_data.is_discarded() && !new_data.is_discarded()) compare(&old_data, &new_data, "", out);
   if (out.empty())
-    out.push_back(text_change(before, now));  // no JSON, or the same values written in another way
+    out.push_back(text_change(before, now));  // not JSON, or the same values in another notation
   return shortened(std::move(out), limit);
 }
 

@@ -9,8 +9,8 @@
 namespace mtrain {
 
 /// Compares two texts of Dataset::identity(). Returns one line for each value that differs, "split:
-/// 9,1,0 -> 8,1,1", and for each file, "corpus has other contents: corpus.bin had 96 bytes and has
-/// 98", at most `limit`. For texts that are not JSON, returns the parts around the first
+/// 9,1,0 -> 8,1,1", and for each file, "corpus has different contents: corpus.bin had 96 bytes and
+/// has 98", at most `limit`. For texts that are not JSON, returns the parts around the first
 /// difference. Empty when they are equal.
 MT_API std::vector<std::string> data_changes(const std::string& before, const std::string& now,
                                              size_t limit = 6);

@@ -59,7 +59,7 @@ void write_facts(const Invocation& invocation, const fs::path& folder) {
   write_file_atomic(folder / kFacts, facts(invocation), "history", Readers::owner);
 }
 
-/// What a version without history left becomes the record of whatever came before.
+/// Moves the texts of an old version without history to a record of their own.
 void adopt_old_texts(const fs::path& config) {
   std::error_code ignored;
   if (!numbers(config).empty() || !fs::exists(config / "resolved.yaml", ignored)) return;
@@ -70,8 +70,8 @@ void adopt_old_texts(const fs::path& config) {
   durable_rename(temporary, config / name_of(0), "history");
 }
 
-/// Lets the names of config/ mean this record. Nothing of the program reads them where there are
-/// records: they are for people.
+/// Points the names directly below config/ to this record. They are for people; the program reads
+/// the records.
 void point_names_at(const fs::path& config, const std::string& record) {
   for (const char* name : kTexts) {
     const fs::path link = config / name, temporary = config / cat(".", name);
@@ -82,13 +82,13 @@ void point_names_at(const fs::path& config, const std::string& record) {
       continue;
     }
     fs::create_symlink(fs::path(record) / name, temporary, error);
-    if (error) {  // a file system without links
+    if (error) {  // the file system does not support links
       error.clear();
       fs::copy(config / record / name, temporary, fs::copy_options::recursive, error);
     }
     if (fs::is_directory(fs::symlink_status(link, absent))) fs::remove_all(link, absent);
     if (!error) fs::rename(temporary, link, error);
-    if (error) log_warn("cannot make ", link.string(), " mean ", record, ": ", error.message());
+    if (error) log_warn("cannot make ", link.string(), " point to ", record, ": ", error.message());
   }
 }
 
@@ -113,11 +113,11 @@ Invocation read_facts(const fs::path& folder, int number) {
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorClass::checkpoint,
                 cat((folder / kFacts).string(), " cannot be read: ", printable(error.what())),
-                "remove that folder to do without the record");
+                "remove that folder to continue without the record");
   }
 }
 
-/// The run that a folder of checkpoints says it belongs to; empty where none of them says.
+/// The run that the checkpoints of a folder name; empty if none does.
 fs::path run_named_in(const fs::path& checkpoints) {
   std::error_code ignored;
   if (!fs::is_directory(checkpoints, ignored)) return {};
@@ -131,7 +131,7 @@ fs::path run_named_in(const fs::path& checkpoints) {
     return identity_of(
                saved_config_from_json(meta_from_json(store.meta(newest->step), where).saved, where))
         .run;
-  } catch (const Error&) {  // of an older version
+  } catch (const Error&) {  // written by an older version
     return {};
   }
 }
@@ -155,7 +155,7 @@ Invocation begin_invocation(const SavedConfig& saved, const fs::path& run, int64
   out.folder = config / name_of(out.number);
   const fs::path temporary = config / ".new";
   std::error_code ignored;
-  fs::remove_all(temporary, ignored);  // of an invocation that was killed here
+  fs::remove_all(temporary, ignored);  // left by an invocation that was killed here
   write_saved_config(saved, temporary);
   write_facts(out, temporary);
   failpoint("history.record");
@@ -171,7 +171,7 @@ void end_invocation(const Invocation& invocation, int64_t last_step) {
   try {
     write_facts(ended, invocation.folder);
   } catch (const Error& error) {
-    log_warn("the run's history does not say that it came to step ", last_step, ": ",
+    log_warn("the last step was not recorded in the run's history: step ", last_step, ": ",
              error.message());
   }
 }
@@ -241,8 +241,8 @@ CheckpointPlace checkpoints_of(const fs::path& path) {
     return locate_checkpoints(path);
   MT_USER_CHECK(fs::is_directory(folder, ignored), ErrorClass::checkpoint,
                 cat(printable(path.string()), ": its checkpoints are in ",
-                    printable(folder.string()), " (checkpoint.dir), and there is no such folder"),
-                "give the folder that holds them now");
+                    printable(folder.string()), " (checkpoint.dir), which does not exist"),
+                "give the folder that contains the checkpoints now");
   return {folder, std::nullopt};
 }
 

@@ -29,7 +29,7 @@ struct Losses {
   }
 };
 
-/// A line that a kill cut short is left out.
+/// Ignores an incomplete line, which a killed run can leave.
 Losses read_losses(const fs::path& file) {
   Losses out;
   std::ifstream lines(file);
@@ -53,7 +53,8 @@ std::vector<SettingChange> changes_between(const SavedConfig& before, const Save
   return out;
 }
 
-/// How far an invocation's steps count, `reached` being the newest known step of the run.
+/// Computes which steps of each invocation still count. `reached`: the newest known step of the
+/// run.
 void count_steps(RunSummary& run, const std::vector<Invocation>& history, int64_t reached,
                  const Losses& losses) {
   for (const auto& part : parts_of_history(history)) {
@@ -78,7 +79,7 @@ bool is_run_folder(const fs::path& folder) {
 
 RunSummary summarize_run(const fs::path& folder) {
   MT_USER_CHECK(is_run_folder(folder), ErrorClass::checkpoint,
-                cat(printable(folder.string()), " is no run's folder"),
+                cat(printable(folder.string()), " is not the folder of a run"),
                 "list the runs of a folder: mtrain runs ls DIR");
   RunSummary out{.folder = folder,
                  .rewound_to = {},
@@ -90,7 +91,7 @@ RunSummary summarize_run(const fs::path& folder) {
   Losses losses = read_losses(folder / "metrics.jsonl");
   out.rewound_to = rewound_to(history);
   if (out.rewound_to)
-    losses.forget_after(*out.rewound_to);  // they stay in the file until the run continues
+    losses.forget_after(*out.rewound_to);  // the file still contains them until the run continues
   std::error_code ignored;
   if (const fs::path checkpoints = checkpoint_folder_of(folder);
       fs::is_directory(checkpoints, ignored))

@@ -46,7 +46,7 @@ SavedConfig saved_config_from_json(const std::string& text, const std::string& w
     return out;
   } catch (const nlohmann::json::exception& e) {
     throw Error(ErrorClass::checkpoint,
-                cat(where, " does not say how its run was configured: ", printable(e.what())),
+                cat(where, " has no readable configuration of its run: ", printable(e.what())),
                 "it was written by another version of mtrain");
   }
 }
@@ -75,7 +75,7 @@ void write_saved_config(const SavedConfig& config, const fs::path& folder) {
   make_directories(folder);
   std::string overrides;
   for (const auto& override : config.overrides) overrides += override + "\n";
-  // A recipe may say what is nobody else's business.
+  // Recipes may contain private values, so only the owner can read the files.
   auto write = [](const fs::path& file, const std::string& text) {
     write_file_atomic(file, text, "file", Readers::owner);
   };
@@ -104,8 +104,8 @@ SavedConfig read_saved_config(const fs::path& path) {
     for (const auto& info : store.list())
       if (info.problem.empty()) step = info.step;
   MT_USER_CHECK(step.has_value(), ErrorClass::checkpoint,
-                cat(path.string(), " holds no checkpoint that can be read"),
-                "point at another run");
+                cat(path.string(), " contains no readable checkpoint"),
+                "give the folder of another run");
   std::string where = store.step_folder(*step).string();
   CheckpointMeta meta = meta_from_json(store.meta(*step), where);
   SavedConfig out = saved_config_from_json(meta.saved, where);
@@ -149,11 +149,12 @@ std::vector<std::string> changed_programs(const Json& before, const Json& now) {
   const Json programs = now.value("binaries", Json::object()),
              old_programs = before.value("binaries", Json::object());
   for (const auto& [name, hash] : programs.items())
-    if (old_programs.value(name, Json("")) != hash) out.push_back(cat("another build of ", name));
+    if (old_programs.value(name, Json("")) != hash)
+      out.push_back(cat("a different build of ", name));
   auto old_plugins = plugins(before), new_plugins = plugins(now);
   for (const auto& [name, hash] : new_plugins)
     if (auto old = old_plugins.find(name); old != old_plugins.end() && old->second != hash)
-      out.push_back(cat("another build of the plugin ", name));
+      out.push_back(cat("a different build of the plugin ", name));
   return out;
 }
 
@@ -170,10 +171,10 @@ std::vector<std::string> changed_programs(const SavedConfig& before, const Saved
 
 std::vector<std::string> changed_since(const SavedConfig& before, const SavedConfig& now) {
   Json a = environment_json(before), b = environment_json(now);
-  if (!a.is_object() || !b.is_object()) return {"the environment of the saved run is not known"};
+  if (!a.is_object() || !b.is_object()) return {"the environment of the saved run is unknown"};
   std::vector<std::string> out = changed_programs(a, b);
   if (a.value("arithmetic", "") != b.value("arithmetic", ""))
-    out.push_back(cat("another arithmetic: ", printable(b.value("arithmetic", ""), 200)));
+    out.push_back(cat("different arithmetic: ", printable(b.value("arithmetic", ""), 200)));
   return out;
 }
 

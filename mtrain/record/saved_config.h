@@ -50,7 +50,7 @@ struct SavedIdentity {
 MT_API SavedIdentity identity_of(const SavedConfig& config);
 /// Where each value was set, from the provenance: {"optimizer.lr", "recipes/x.yaml:3:5"}.
 MT_API std::map<std::string, std::string> origins_of(const SavedConfig& config);
-/// The programs that differ now: "another build of the plugin model llama".
+/// The programs that differ now: "a different build of the plugin model llama".
 MT_API std::vector<std::string> changed_programs(const SavedConfig& before, const SavedConfig& now);
 /// What has changed, one line each: program, library, plugins, arithmetic.
 MT_API std::vector<std::string> changed_since(const SavedConfig& before, const SavedConfig& now);

@@ -34,7 +34,7 @@ SavedStep find_saved_step(const fs::path& given, const std::string& asked_by) {
   if (!path.has_filename()) path = path.parent_path();
   MT_USER_CHECK(fs::is_directory(path), ErrorClass::checkpoint,
                 cat(given.string(), " is not a folder"),
-                cat("point ", asked_by, " at a run's folder or at one of its checkpoints"));
+                cat("point ", asked_by, " to a run's folder or to one of its checkpoints"));
   const auto [folder, step] = checkpoints_of(path);
   CheckpointStore store(folder);
   if (step) {
@@ -46,9 +46,10 @@ SavedStep find_saved_step(const fs::path& given, const std::string& asked_by) {
   LatestCheckpoint latest = store.latest_valid();
   for (const auto& refused : latest.refused)
     log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
-  MT_USER_CHECK(latest.step.has_value(), ErrorClass::checkpoint,
-                cat(given.string(), " holds no checkpoint"),
-                cat("train first, or point ", asked_by, " at the folder of a run that did"));
+  MT_USER_CHECK(
+      latest.step.has_value(), ErrorClass::checkpoint,
+      cat(given.string(), " contains no checkpoint"),
+      cat("train first, or point ", asked_by, " to the folder of a run that was trained"));
   return {folder, *latest.step};
 }
 

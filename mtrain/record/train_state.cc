@@ -54,8 +54,8 @@ CheckpointMeta meta_from_json(const std::string& text, const std::string& where)
     return m;
   } catch (const json::exception& e) {
     throw Error(
-        ErrorClass::checkpoint, cat(where, " says nothing usable about its run: ", e.what()),
-        "it was not written by `mtrain train`; weights alone can be loaded with model.init_from");
+        ErrorClass::checkpoint, cat(where, " has no usable metadata of a run: ", e.what()),
+        "it was not written by `mtrain train`; to load only its weights, use model.init_from");
   }
 }
 

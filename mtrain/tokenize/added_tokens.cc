@@ -7,7 +7,7 @@
 namespace mtrain::tokenize {
 namespace {
 
-/// Where the character before `at` begins.
+/// The start of the character before `at`.
 size_t char_before(std::string_view text, size_t at) {
   --at;
   while (at > 0 && is_tail_byte(text[at])) --at;
@@ -70,8 +70,8 @@ bool AddedTokens::fits(std::string_view text, const AddedToken& token, TextSpan&
   return true;
 }
 
-std::vector<TokenPart> AddedTokens::cut(std::string_view text, bool normalized,
-                                        bool with_special) const {
+std::vector<TokenPart> AddedTokens::split(std::string_view text, bool normalized,
+                                          bool with_special) const {
   std::vector<TokenPart> out;
   const auto& table = by_byte_[normalized ? 1 : 0];
   uint32_t done = 0;

@@ -39,11 +39,11 @@ class MT_API AddedTokens {
 
   const std::vector<AddedToken>& all() const { return tokens_; }
   const AddedToken* find(int32_t id) const;
-  /// True when cut() may find a match.
+  /// True when split() may find a match.
   bool any(bool normalized, bool with_special) const;
   /// Splits a text at its tokens: the leftmost match, and of several the longest. Matches special
   /// tokens only when `with_special` is set.
-  std::vector<TokenPart> cut(std::string_view text, bool normalized, bool with_special) const;
+  std::vector<TokenPart> split(std::string_view text, bool normalized, bool with_special) const;
 
  private:
   struct Entry {

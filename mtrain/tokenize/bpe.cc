@@ -10,11 +10,13 @@
 namespace mtrain::tokenize {
 namespace {
 
-constexpr size_t kFewSymbols = 48;  // up to so many a plain search for the lowest rank is fastest
-constexpr size_t kWindowBytes = 16 * 1024;  // of longer words
-constexpr size_t kGreedyBytes = 4;  // from so many bytes on longest matches are faster than merges
+constexpr size_t kFewSymbols =
+    48;  // up to this many symbols, a linear search for the lowest rank is fastest
+constexpr size_t kWindowBytes = 16 * 1024;  // window size for longer words
+constexpr size_t kGreedyBytes =
+    4;  // from this many bytes on, longest matches are faster than merges
 
-/// 12 bits of a word of at least kGreedyBytes.
+/// A 12-bit hash of a word of at least kGreedyBytes bytes.
 size_t short_hash(std::string_view word) {
   uint32_t begin = 0;
   std::memcpy(&begin, word.data(), sizeof(begin));
@@ -36,7 +38,7 @@ Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions opti
     size_t i = pair_hash(key) >> shift_;
     while (pairs_[i].key != ~uint64_t{0} && pairs_[i].key != key) i = (i + 1) & mask;
     if (pairs_[i].key == key && pairs_[i].rank <= m.rank)
-      continue;  // said twice: the earlier one holds
+      continue;  // listed twice: the earlier one applies
     pairs_[i] = {key, m.rank, m.result};
   }
   for (int b = 0; b < 256; ++b) {
@@ -49,8 +51,8 @@ Bpe::Bpe(const TokenTable& tokens, std::vector<BpeMerge> merges, BpeOptions opti
                                   : -1;
     MT_USER_CHECK(
         !options_.by_bytes || id >= 0, ErrorClass::data,
-        cat(where, ": there is no token for the byte ", b, ", so not every text could be encoded"),
-        "a byte-level vocabulary has all 256: the file is damaged or of another kind");
+        cat(where, ": there is no token for the byte ", b, ", so some texts cannot be encoded"),
+        "a byte-level vocabulary contains all 256 bytes: the file is damaged or of another type");
     if (b < 128) ascii_ids_[static_cast<size_t>(b)] = tokens.find({&byte, 1});
   }
   if (!options_.by_bytes) return;
@@ -73,7 +75,8 @@ Bpe::Found Bpe::find(int32_t left, int32_t right) const {
   }
 }
 
-/// One character's symbols. `unknown` counts the bytes of unknown characters not yet told.
+/// Appends the symbols of one character. `unknown` counts the bytes of preceding unknown characters
+/// that are not assigned to a symbol yet.
 void Bpe::start_char(std::string_view c, bool begins, bool ends, Symbols& out,
                      std::optional<uint32_t>& unknown) const {
   const auto size = static_cast<uint32_t>(c.size());
@@ -97,7 +100,8 @@ void Bpe::start_char(std::string_view c, bool begins, bool ends, Symbols& out,
     for (char b : c) out.push_back({byte_ids_[static_cast<unsigned char>(b)], 1});
     return;
   }
-  if (!options_.unknown) {  // left out; its bytes count to the neighbour, so that spans stay right
+  if (!options_.unknown) {  // the character is omitted; its bytes are added to the neighbouring
+                            // symbol, so that spans stay correct
     if (!out.empty()) out.back().bytes += size;
     return;
   }
@@ -152,11 +156,11 @@ void Bpe::merge(Symbols& symbols) const {
   symbols.resize(merge_few(symbols.data(), symbols.size(), nullptr));
 }
 
-/// Merges `n` symbols in place and returns how many are left. `bytes` are the word's where each
-/// symbol is one of them.
+/// Merges `n` symbols in place and returns the number that remains. `bytes`: the bytes of the word
+/// if each symbol is one byte, else null.
 size_t Bpe::merge_few(Symbol* symbols, size_t n, const char* bytes) const {
   if (n < 2) return n;
-  std::array<Found, kFewSymbols + 1> found;  // of symbols i and i + 1
+  std::array<Found, kFewSymbols + 1> found;  // the merge of symbols i and i + 1
   for (size_t i = 0; i + 1 < n; ++i)
     found[i] = bytes ? byte_pairs_[size_t{static_cast<unsigned char>(bytes[i])} << 8 |
                                    static_cast<unsigned char>(bytes[i + 1])]
@@ -178,14 +182,12 @@ size_t Bpe::merge_few(Symbol* symbols, size_t n, const char* bytes) const {
   }
 }
 
-/// A heap of the pairs, and symbols in a doubly linked list. O(n log n).
+/// Merges with a heap of pairs and a doubly linked list of symbols. O(n log n).
 void Bpe::merge_many(Symbols& symbols) const {
   struct Candidate {
-    uint64_t order;  // rank, then place
+    uint64_t order;  // rank, then position
     int32_t left, right;
-    bool operator<(const Candidate& other) const {
-      return order > other.order;
-    }  // the smallest on top
+    bool operator<(const Candidate& other) const { return order > other.order; }  // a min-heap
   };
   const auto n = static_cast<int32_t>(symbols.size());
   std::vector<int32_t> before(symbols.size()), after(symbols.size());
@@ -216,7 +218,7 @@ void Bpe::merge_many(Symbols& symbols) const {
     heap.pop_back();
     const auto i = static_cast<size_t>(top.order & 0xFFFFFFFF);
     const int32_t j = after[i];
-    // Outdated when either side was merged since: ids are -1 where a symbol is gone.
+    // The entry is outdated if either symbol was merged since then. Removed symbols have id -1.
     if (j >= n || symbols[i].id != top.left || symbols[static_cast<size_t>(j)].id != top.right)
       continue;
     Symbol& gone = symbols[static_cast<size_t>(j)];
@@ -268,12 +270,12 @@ bool Bpe::may_be_never_made(std::string_view word) const {
   return (never_made_[bit >> 6] >> (bit & 63) & 1) != 0;
 }
 
-/// Window after window, each begun at a border of the one before and joined to it where the tokens
-/// stay apart.
+/// Encodes a long word in windows. Each window starts at a token boundary of the previous one, and
+/// is accepted if no merge crosses that boundary (stay_apart).
 void Bpe::encode_long(std::string_view word, WordTokens& out) const {
   const size_t first = out.ids.size();
   size_t at = 0, window = kWindowBytes;
-  size_t trouble = 0;  // the furthest border that was none
+  size_t trouble = 0;  // the furthest boundary that was rejected
   Symbols symbols;
   while (at < word.size()) {
     size_t end = std::min(word.size(), at + window);
@@ -283,7 +285,8 @@ void Bpe::encode_long(std::string_view word, WordTokens& out) const {
       const size_t size = out.bytes.back();
       if (!stay_apart(word.substr(at - size, size), out.ids.back(),
                       word.substr(at, symbols[0].bytes), symbols[0].id)) {
-        at -= size;  // the border was none: one token back, and a longer window, so that this ends
+        at -= size;  // the boundary was rejected: go back by one token and use a longer window, so
+                     // that the loop ends
         out.ids.pop_back();
         out.bytes.pop_back();
         trouble = std::max(trouble, at + size);
@@ -292,7 +295,7 @@ void Bpe::encode_long(std::string_view word, WordTokens& out) const {
       }
       if (at > trouble) window = kWindowBytes;
     }
-    // The last quarter may still depend on what follows.
+    // The last quarter of the window may still change with the text after it.
     const size_t keep = end == word.size() ? end : at + (end - at) / 4 * 3;
     for (size_t i = 0; i < symbols.size(); ++i) {
       if (i > 0 && at + symbols[i].bytes > keep) break;

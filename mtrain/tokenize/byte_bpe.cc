@@ -49,7 +49,7 @@ std::optional<int32_t> token_named(const PipelineParts& parts, const std::string
   const int32_t id = parts.tokens->find(text);
   MT_USER_CHECK(id >= 0, ErrorClass::config,
                 cat(setting, ": there is no token '", printable(text, 60), "'"),
-                "name a special token or one of the vocabulary");
+                "use a special token or a token of the vocabulary");
   return id;
 }
 
@@ -57,13 +57,14 @@ std::string read_file(const fs::path& file, const std::string& hint) {
   std::error_code ignored;
   const auto size = fs::file_size(file, ignored);
   if (fs::exists(file, ignored) && !fs::is_directory(file, ignored))
-    ::close(open_regular_file(file));  // a stream would wait for a pipe's writer
+    ::close(open_regular_file(file));  // refuses named pipes, for which a stream would block
   std::ifstream in(file, std::ios::binary);
   MT_USER_CHECK(in.good() && !fs::is_directory(file, ignored), ErrorClass::io,
                 cat("cannot read ", file.string()), hint);
   MT_USER_CHECK(
       ignored || size <= (uint64_t{1} << 30), ErrorClass::data,
-      cat(file.string(), " has ", human_bytes(size), "; no tokenizer's file is that large"), hint);
+      cat(file.string(), " has ", human_bytes(size), ", which is too large for a tokenizer's file"),
+      hint);
   std::string out(std::istreambuf_iterator<char>(in), {});
   MT_USER_CHECK(!in.bad(), ErrorClass::io, cat("cannot read ", file.string()), hint);
   return out;
@@ -88,7 +89,8 @@ std::string plugin_of_files(const fs::path& path) {
   std::string text(4096, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
-  // The tags of the first piece and of its text, with the size of the piece between them.
+  // A SentencePiece model starts with the tag of the first piece, its size, and the tag of its
+  // text.
   if (text.size() > 2 && text[0] == '\n' && text[2] == '\n' &&
       !std::isspace(static_cast<unsigned char>(text[1])))
     return "sentencepiece";
@@ -104,7 +106,7 @@ void throw_naming_plugin(const Error& fault, const std::string& name, const fs::
   const std::string other = plugin_of_files(path);
   if (other.empty() || other == name) throw fault;
   throw Error(fault.error_class(), fault.message(),
-              cat("this is what the tokenizer ", other, " reads: choose it, --tokenizer ", other,
+              cat("this is a file of the tokenizer ", other, ": use --tokenizer ", other,
                   " or tokenizer.type=", other, " in a recipe"));
 }
 
@@ -114,8 +116,8 @@ fs::path file_in(const fs::path& path, const std::vector<std::string>& names) {
   for (const auto& name : names)
     if (fs::is_regular_file(path / name, ignored)) return path / name;
   throw Error(ErrorClass::io,
-              cat("the folder ", path.string(), " holds none of ", join(names, ", ")),
-              "name the file itself");
+              cat("the folder ", path.string(), " contains none of ", join(names, ", ")),
+              "give the path of the file");
 }
 
 }  // namespace mtrain::tokenize

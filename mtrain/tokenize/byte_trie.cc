@@ -8,12 +8,13 @@ namespace mtrain::tokenize {
 namespace {
 
 constexpr uint32_t kFree = UINT32_MAX, kNobodysChild = UINT32_MAX - 1;
-constexpr size_t kFirstPlace = 256;  // so no base is 0
-constexpr size_t kPatience = 256;  // places tried for a family before all up to there are given up
+constexpr size_t kFirstPlace = 256;  // so that no base is 0
+constexpr size_t kPatience = 256;  // positions that are tried for the children of a node before all
+                                   // positions up to there count as full
 
 }  // namespace
 
-/// The entries below a node, and the node; before it has a place, the byte that leads to it.
+/// A node and the entries below it. Before the node has a position, the byte that leads to it.
 struct ByteTrie::Range {
   size_t begin, end, depth;
   uint32_t node;
@@ -37,8 +38,8 @@ ByteTrie::ByteTrie(std::vector<Entry> entries) {
   std::vector<Range> todo{{0, entries.size(), 0, kRoot}};
   nodes_.assign(1024, {});
   nodes_[kRoot].check = kNobodysChild;
-  // Families need several free places at once: those are further on, and need not be looked for
-  // from the start.
+  // Nodes with several children need several free positions, so their search starts further on than
+  // that for single children.
   size_t free_from = kFirstPlace, roomy_from = kFirstPlace;
   std::vector<Range> children;
   while (!todo.empty()) {
@@ -60,7 +61,7 @@ ByteTrie::ByteTrie(std::vector<Entry> entries) {
     while (free_from < nodes_.size() && nodes_[free_from].check != kFree) ++free_from;
     roomy_from = std::max(roomy_from, free_from);
     const uint32_t base = place_family(children, children.size() > 1 ? roomy_from : free_from);
-    MT_CHECK(base < kIsText, "a trie of that many nodes");
+    MT_CHECK(base < kIsText, "too many nodes for a trie");
     nodes_[range.node].base |= base;
     for (auto& child : children) {
       child.node ^= base;

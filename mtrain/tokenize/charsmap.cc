@@ -12,15 +12,16 @@
 namespace mtrain::tokenize {
 namespace {
 
-// A unit of the trie: bit 8 says that a key ends below, the low 8 bits and the top one are the
-// label, and the rest is the offset to the children, in steps of 256 where bit 9 is set. A value
-// has the top bit set.
+// A unit of the trie: the low 8 bits and the top bit are the label; bit 8 is set if a key ends at a
+// child; bits 10 to 30 are the offset to the children, in steps of 256 if bit 9 is set. A value has
+// the top bit set.
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
 uint32_t value_of(uint32_t unit) { return unit & 0x7FFFFFFF; }
 uint32_t label_of(uint32_t unit) { return unit & 0x800000FF; }
 uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & (1U << 9)) >> 6); }
 
-constexpr size_t kGraphemeBytes = 6;  // Hugging Face looks clusters up whole below this size
+constexpr size_t kGraphemeBytes =
+    6;  // Hugging Face looks up grapheme clusters below this size as a whole
 
 class Precompiled final : public Normalizer {
  public:
@@ -83,17 +84,17 @@ Charsmap::Charsmap(std::string_view blob, const std::string& where) {
   auto check = [&](bool good, const char* what) {
     MT_USER_CHECK(good, ErrorClass::data,
                   cat(where, ": the precompiled normalization rules are damaged: ", what),
-                  "get the tokenizer's file again");
+                  "fetch the tokenizer's file again");
   };
   uint32_t trie_bytes = 0;
-  check(blob.size() >= 4, "they are cut short");
+  check(blob.size() >= 4, "they are truncated");
   std::memcpy(&trie_bytes, blob.data(), 4);
   check(trie_bytes % 4 == 0 && trie_bytes <= blob.size() - 4, "the size of the trie is wrong");
   units_.resize(trie_bytes / 4);
   std::copy_n(blob.data() + 4, trie_bytes,
-              reinterpret_cast<char*>(units_.data()));  // maybe of nothing
+              reinterpret_cast<char*>(units_.data()));  // the size may be 0
   strings_ = blob.substr(4 + trie_bytes);
-  check(strings_.empty() || strings_.back() == '\0', "the last replacement has no end");
+  check(strings_.empty() || strings_.back() == '\0', "the last replacement is not terminated");
   check(valid_utf8(strings_), "a replacement is not UTF-8");
   check(!units_.empty() || strings_.empty(), "there is no trie");
 }
@@ -111,7 +112,7 @@ std::optional<Charsmap::Match> Charsmap::find(std::string_view text, bool longes
     if (!has_leaf(unit) || node >= units_.size()) continue;
     const uint32_t begin = value_of(units_[node]);
     if (begin >= strings_.size()) continue;  // a damaged value replaces nothing
-    // Only whole characters are replaced, whatever the trie says.
+    // Only whole characters are replaced, even if the trie is wrong.
     if (i + 1 < text.size() && is_tail_byte(text[i + 1])) continue;
     out = {i + 1, strings_.c_str() + begin};
     if (!longest) return out;
@@ -139,8 +140,8 @@ std::string decode_base64(std::string_view text, const std::string& where) {
   for (size_t i = 0; i < text.size(); ++i) {
     const int value = kValues[static_cast<unsigned char>(text[i])];
     MT_USER_CHECK(value >= 0, ErrorClass::data,
-                  cat(where, ": no base64 at character ", i, " of a value"),
-                  "the tokenizer's file is damaged: get it again");
+                  cat(where, ": invalid base64 at character ", i, " of a value"),
+                  "the tokenizer's file is damaged: fetch it again");
     bits = bits << 6 | static_cast<uint32_t>(value);
     count += 6;
     if (count < 8) continue;

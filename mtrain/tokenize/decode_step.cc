@@ -33,7 +33,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-/// The blanks that BERT's tokenizer puts where English has none.
+/// Removes the spaces that BERT's tokenizer inserts where English has none.
 void clean_blanks(std::string& text) {
   constexpr std::array<std::array<std::string_view, 2>, 11> kRules = {{{" .", "."},
                                                                        {" ?", "?"},

@@ -12,14 +12,14 @@ namespace mtrain::tokenize {
 namespace {
 
 constexpr uint64_t kHighBits = 0x8080808080808080ULL;
-constexpr size_t kExactBytes =
-    8;  // merged for borders, for each byte of a word, before it is merged whole
+constexpr size_t kExactBytes = 8;  // symbols merged to decide boundaries, per byte of a word,
+                                   // before the whole word is merged instead
 
 unsigned char byte_at(std::string_view text, size_t i) {
   return static_cast<unsigned char>(text[i]);
 }
 
-/// The bits of a character of three bytes, which is what the scripts without blanks are written in.
+/// An index for characters of three bytes, which are common in scripts without spaces.
 size_t three_bytes(unsigned char a, unsigned char b, unsigned char c) {
   return static_cast<size_t>((a & 15) << 12 | (b & 63) << 6 | (c & 63));
 }
@@ -28,7 +28,7 @@ size_t three_bytes(unsigned char a, unsigned char b, unsigned char c) {
 
 bool GreedyBpe::takes(std::string_view word) {
   if (word.empty() || (word.size() > 1 && byte_at(word, 1) < 0x80))
-    return false;  // most other words, at once
+    return false;  // rejects most other words early
   size_t at = 1;
   for (; at + 8 <= word.size(); at += 8) {
     uint64_t bytes = 0;
@@ -55,8 +55,8 @@ std::unique_ptr<const GreedyBpe> GreedyBpe::make(const TokenTable& tokens,
   return out;
 }
 
-/// Numbers the tokens, and gives the merges that make them. False where one makes something else
-/// than its parts one after the other.
+/// Numbers the tokens and their merges. False if the result of a merge is not the concatenation of
+/// its parts.
 bool GreedyBpe::number(const TokenTable& tokens, const std::vector<BpeMerge>& merges,
                        std::vector<BpeMerge>& out) {
   std::vector<Number> numbers(static_cast<size_t>(tokens.size()), -1);
@@ -98,17 +98,17 @@ void GreedyBpe::make_room(size_t tokens) {
   filter_.resize((size_t{1} << (bits + 3)) / 64);
 }
 
-/// Finds the one way in which each token is made; other merges to it never happen, since a token's
-/// bytes become it whatever stands around them. Of odd tokens it is not known which way that is:
-/// all are kept.
+/// Finds the merge that produces each token. Other merges with the same result never happen, since
+/// a token's bytes become the token in any context. For odd tokens the merge is not known, so all
+/// are kept.
 void GreedyBpe::learn(const TokenTable& tokens, const std::vector<BpeMerge>& merges) {
   make_room(merges.size());
-  std::vector<const BpeMerge*> early;  // than those of their parts
+  std::vector<const BpeMerge*> early;  // merges with a lower rank than those of their parts
   for (const BpeMerge& m : merges) {
     if (place(m.left, m.right).key != ~uint64_t{0}) continue;  // said twice: the earlier one holds
     if (made(tokens, m.result)) {
       if (splits_[static_cast<size_t>(m.result)].order == kOdd)
-        insert(m, true);  // maybe it is made so instead
+        insert(m, true);  // this merge may produce the token instead
       continue;
     }
     if (!made(tokens, m.left) || !made(tokens, m.right)) {
@@ -125,7 +125,7 @@ void GreedyBpe::learn(const TokenTable& tokens, const std::vector<BpeMerge>& mer
   settle(tokens, early);
 }
 
-/// Early merges may happen when nothing else makes their token; the others never do.
+/// Early merges can happen only if no other merge produces their token.
 void GreedyBpe::settle(const TokenTable& tokens, const std::vector<const BpeMerge*>& early) {
   for (bool changed = true; changed;) {
     changed = false;
@@ -140,7 +140,7 @@ void GreedyBpe::settle(const TokenTable& tokens, const std::vector<const BpeMerg
       place(m->left, m->right).order = kNone;
 }
 
-/// Of the tokens that their own text becomes.
+/// Builds the trie of the tokens that merges produce from their own text.
 void GreedyBpe::build_tree(const TokenTable& tokens, const std::array<int32_t, 256>& byte_ids,
                            const Bpe& exact) {
   std::vector<ByteTrie::Entry> entries;
@@ -179,7 +179,7 @@ const GreedyBpe::Live& GreedyBpe::find(int32_t left, int32_t right) const {
   }
 }
 
-/// Where a merge is or would be.
+/// The slot of a merge, or the free slot for it.
 GreedyBpe::Live& GreedyBpe::place(int32_t left, int32_t right) {
   const uint64_t key = pair_key(left, right);
   size_t i = pair_hash(key) >> shift_;
@@ -206,7 +206,7 @@ void GreedyBpe::insert(const BpeMerge& merge, bool odd) {
   filter_[bit >> 6] |= uint64_t{1} << (bit & 63);
 }
 
-/// Whether these tokens, side by side, stay as they are.
+/// Whether these adjacent tokens are not changed by merges.
 GreedyBpe::Border GreedyBpe::border(int32_t left, int32_t right) const {
   const Live& both = find(left, right);
   if (both.order == kNone) return border_before(left, right);
@@ -214,14 +214,14 @@ GreedyBpe::Border GreedyBpe::border(int32_t left, int32_t right) const {
                                                                     : Border::unsure;
 }
 
-/// Whether no merge crossed their border before both were there: undoes the merges at the border,
-/// the last one first. Of equal ranks the left one happens first.
+/// Whether no merge crossed the boundary before both tokens were complete: undoes the merges at the
+/// boundary, the last one first. Of equal ranks, the left one happens first.
 GreedyBpe::Border GreedyBpe::border_before(int32_t left, int32_t right) const {
   bool unsure = false;
   const Split *a = &splits_[static_cast<size_t>(left)], *b = &splits_[static_cast<size_t>(right)];
   for (;;) {
     if (std::max(a->order, b->order) == kOdd) return Border::unsure;
-    uint64_t limit = 0;  // an order below it would have come first
+    uint64_t limit = 0;  // a merge with a lower order would have happened earlier
     if (a->order > b->order) {
       limit = a->order;
       left = a->right;
@@ -241,9 +241,9 @@ GreedyBpe::Border GreedyBpe::border_before(int32_t left, int32_t right) const {
   }
 }
 
-/// The tokens that begin here, of less than `most` bytes, the shortest first; the longest of them
-/// where there are too many, and where the whole first character is a token's beginning, none of
-/// its parts.
+/// Finds the tokens of fewer than `most` bytes that begin here, shortest first. If there are too
+/// many, only the longest ones; if the whole first character is a prefix of a token, no tokens that
+/// are a part of it.
 size_t GreedyBpe::matches(std::string_view text, size_t most,
                           std::array<Match, kMaxMatches>& out) const {
   size_t count = 0, size = 0;
@@ -289,7 +289,7 @@ class GreedyBpe::Run {
         at += match->bytes;
         most = SIZE_MAX;
       } else if (count > 0 ? found_[0].bytes > 1 : most > 3) {
-        most = count > 0 ? found_[0].bytes : 3;  // shorter ones were left out
+        most = count > 0 ? found_[0].bytes : 3;  // shorter ones were omitted
       } else {
         most = take_back(at);
         at -= most;
@@ -299,7 +299,7 @@ class GreedyBpe::Run {
   }
 
  private:
-  /// The longest match that stays beside the token before it, and token_, which it is.
+  /// The longest match that can follow the previous token; stores it in token_.
   const Match* choose(size_t at, size_t count) {
     while (count > 0) {
       const Match& match = found_[--count];
@@ -316,10 +316,10 @@ class GreedyBpe::Run {
     return exact_bytes_ <= kExactBytes * word_.size() &&
            exact_.stay_apart(out_.ids.back(), greedy_.ids_[static_cast<size_t>(token_)]);
   }
-  /// The way here is the only one, so no encoding has a border here: another token before it, then.
-  /// Returns the size of the one taken back.
+  /// No match fits after the previous token, so no encoding has a boundary here. Removes the
+  /// previous token and returns its size.
   size_t take_back(size_t at) {
-    MT_CHECK(out_.ids.size() > first_, "a word without an encoding");
+    MT_CHECK(out_.ids.size() > first_, "a word has no encoding");
     dead_.resize(word_.size() + 1);
     dead_[at] = true;
     const size_t size = out_.bytes.back();
@@ -341,7 +341,8 @@ class GreedyBpe::Run {
   size_t first_, exact_bytes_ = 0;
   Number last_ = -1, token_ = -1;
   std::array<Match, kMaxMatches> found_;
-  std::vector<bool> dead_;  // borders that no encoding has; most words have none
+  std::vector<bool>
+      dead_;  // positions that are not a boundary in any encoding; most words have none
 };
 
 bool GreedyBpe::encode(std::string_view word, const Bpe& exact, WordTokens& out) const {

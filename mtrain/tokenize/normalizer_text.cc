@@ -1,4 +1,4 @@
-// The normalizers that replace, insert and strip.
+// Normalizers that replace, insert or strip text.
 #include <algorithm>
 
 #include "mtrain/tokenize/byte_alphabet.h"

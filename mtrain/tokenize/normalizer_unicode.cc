@@ -1,4 +1,4 @@
-// The normalization forms, and what needs characters' properties.
+// The Unicode normalization forms, and normalizers that use character properties.
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
 #include <unicode/unistr.h>
@@ -72,7 +72,7 @@ std::vector<OrderedChar> decompose(std::string_view text, const icu::Normalizer2
 std::vector<CharChange> compose(const std::vector<OrderedChar>& in, const icu::Normalizer2& forms) {
   std::vector<CharChange> out;
   std::optional<size_t> starter;
-  int last_class = -1;  // of what was kept since the starter; -1: nothing
+  int last_class = -1;  // combining class of the last character after the starter; -1: none
   for (const auto& c : in) {
     const bool free = starter && (last_class < 0 || last_class < c.combining_class);
     const UChar32 joined = !free ? U_SENTINEL

@@ -14,7 +14,7 @@ struct Piece {
   bool match;
 };
 
-/// The pieces of a range, alternating as the pattern finds them.
+/// Splits a range into alternating pieces: matches of the pattern and the text between them.
 std::vector<Piece> pieces_of(std::string_view text, const TextSpan& range, const Regex& pattern,
                              bool invert) {
   std::vector<Piece> out;
@@ -30,7 +30,7 @@ std::vector<Piece> pieces_of(std::string_view text, const TextSpan& range, const
   return out;
 }
 
-/// The same with each character that passes a test as a match.
+/// The same, where each character that passes the test is a match.
 std::vector<Piece> pieces_of(std::string_view text, const TextSpan& range, const CharTest& test) {
   std::vector<Piece> out;
   for (uint32_t at = range.begin; at < range.end;) {
@@ -84,30 +84,30 @@ void append_pieces(std::vector<Piece> pieces, SplitBehavior behavior, std::vecto
   if (backwards) std::reverse(out.begin() + static_cast<std::ptrdiff_t>(first), out.end());
 }
 
-/// Cuts every range by a function that appends its parts.
-template <class Cut>
+/// Splits every range by a function that appends its parts.
+template <class Split>
 class Splitter final : public PreTokenizer {
  public:
-  explicit Splitter(Cut cut) : cut_(std::move(cut)) {}
+  explicit Splitter(Split split) : split_(std::move(split)) {}
   void apply(Words& words) const override {
     std::vector<TextSpan> out;
     out.reserve(words.ranges.size());
     for (const auto& range : words.ranges)
-      if (range.end > range.begin) cut_(std::string_view(words.text.text), range, out);
+      if (range.end > range.begin) split_(std::string_view(words.text.text), range, out);
     words.ranges = std::move(out);
   }
 
  private:
-  Cut cut_;
+  Split split_;
 };
 
-template <class Cut>
-PreTokenizerPtr splitter(Cut cut) {
-  return std::make_unique<Splitter<Cut>>(std::move(cut));
+template <class Split>
+PreTokenizerPtr splitter(Split split) {
+  return std::make_unique<Splitter<Split>>(std::move(split));
 }
 
-void cut_known(KnownPattern pattern, std::string_view text, const TextSpan& range,
-               std::vector<TextSpan>& out) {
+void split_known_range(KnownPattern pattern, std::string_view text, const TextSpan& range,
+                       std::vector<TextSpan>& out) {
   std::array<uint32_t, 256> ends;
   const auto part = text.substr(range.begin, range.end - range.begin);
   uint32_t begin = range.begin;
@@ -148,7 +148,7 @@ class ByteLevel final : public PreTokenizer {
     if (options_.use_regex) {
       std::vector<TextSpan> out;
       for (const auto& range : words.ranges)
-        cut_known(KnownPattern::gpt2, words.text.text, range, out);
+        split_known_range(KnownPattern::gpt2, words.text.text, range, out);
       words.ranges = std::move(out);
     }
     if (options_.to_chars)
@@ -232,7 +232,7 @@ PreTokenizerPtr split_regex(Regex pattern, SplitBehavior behavior, bool invert) 
 
 PreTokenizerPtr split_known(KnownPattern pattern) {
   return splitter([pattern](std::string_view text, const TextSpan& range, auto& out) {
-    cut_known(pattern, text, range, out);
+    split_known_range(pattern, text, range, out);
   });
 }
 
@@ -245,7 +245,7 @@ PreTokenizerPtr split_chars(CharTest test, SplitBehavior behavior) {
 
 PreTokenizerPtr split_words_and_marks() {
   return splitter([](std::string_view text, const TextSpan& range, std::vector<TextSpan>& out) {
-    int before = 0;  // 0 blank, 1 word, 2 marks
+    int before = 0;  // 0 space, 1 word, 2 punctuation
     for (uint32_t at = range.begin; at < range.end;) {
       const auto c = decode_char(text, at);
       const int kind = is_word_char(c.value) ? 1 : is_white_space(c.value) ? 0 : 2;

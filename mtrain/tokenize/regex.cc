@@ -20,7 +20,7 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text.data());
 }
 
-/// The same pattern with White_Space for `\s`, which in PCRE2 has one character more.
+/// Replaces `\s` by the property White_Space, since `\s` of PCRE2 has one more character.
 std::string rewritten(const std::string& pattern) {
   std::string out;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -68,10 +68,10 @@ Regex::Regex(const std::string& pattern, const std::string& where)
                               PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr);
   MT_USER_CHECK(code_->code, ErrorClass::data,
                 cat(where, ": the regular expression '", printable(pattern),
-                    "' is faulty near its character ", at, ": ", message_of(error)),
-                "get the tokenizer's file again");
+                    "' is invalid near character ", at, ": ", message_of(error)),
+                "fetch the tokenizer's file again");
   pcre2_jit_compile(code_->code,
-                    PCRE2_JIT_COMPLETE);  // where there is no compiler the interpreter serves
+                    PCRE2_JIT_COMPLETE);  // without JIT support, PCRE2's interpreter is used
 }
 
 Regex Regex::literal(const std::string& text) {
@@ -102,15 +102,15 @@ void Regex::each(std::string_view text, const std::function<void(size_t, size_t)
       continue;
     }
     if (count == PCRE2_ERROR_NOMATCH) return;
-    MT_USER_CHECK(count > 0, ErrorClass::data,
-                  cat("the regular expression '", printable(pattern_), "' gives up at byte ", at,
-                      " of a text: ", message_of(count)),
-                  "the tokenizer's pattern needs too many steps for this text: shorten the text, "
-                  "or correct the pattern");
+    MT_USER_CHECK(
+        count > 0, ErrorClass::data,
+        cat("the regular expression '", printable(pattern_),
+            "' exceeds the limit of steps at byte ", at, " of a text: ", message_of(count)),
+        "shorten the text, or correct the tokenizer's pattern");
     const PCRE2_SIZE* where = pcre2_get_ovector_pointer(state.data);
     if (where[1] > where[0]) found(where[0], where[1]);
     at = where[1];
-    if (where[1] == where[0]) {  // an empty match: look again one character on
+    if (where[1] == where[0]) {  // an empty match: continue after the next character
       ++at;
       while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
     }

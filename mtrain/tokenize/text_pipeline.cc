@@ -39,7 +39,7 @@ void TextPipeline::encode_with(std::string_view text, const EncodeOptions& optio
                                std::vector<int32_t>& ids, std::vector<TextSpan>* spans) const {
   MT_USER_CHECK(text.size() < std::numeric_limits<uint32_t>::max(), ErrorClass::data,
                 cat("a text of ", human_bytes(text.size()),
-                    " is longer than a tokenizer takes at once (4 GiB)"),
+                    " is longer than the limit of a tokenizer (4 GiB)"),
                 "split it into documents");
   const Output out{ids, spans};
   const size_t first = ids.size(), first_span = spans ? spans->size() : 0;
@@ -51,7 +51,7 @@ void TextPipeline::encode_with(std::string_view text, const EncodeOptions& optio
   if (!parts_.added.any(false, options.parse_special)) {
     encode_part(text, 0, options.parse_special, out);
   } else {
-    for (const auto& part : parts_.added.cut(text, false, options.parse_special)) {
+    for (const auto& part : parts_.added.split(text, false, options.parse_special)) {
       if (part.id < 0) {
         encode_part(text.substr(part.span.begin, part.span.end - part.span.begin), part.span.begin,
                     options.parse_special, out);
@@ -66,10 +66,11 @@ void TextPipeline::encode_with(std::string_view text, const EncodeOptions& optio
     ids.insert(ids.end(), parts_.after.begin(), parts_.after.end());
     if (spans) spans->resize(spans->size() + parts_.after.size());
   }
-  MT_CHECK(!spans || spans->size() - first_span == ids.size() - first, "a span for each id");
+  MT_CHECK(!spans || spans->size() - first_span == ids.size() - first,
+           "the number of spans differs from the number of ids");
 }
 
-/// Encodes what lies between added tokens.
+/// Encodes the text between added tokens.
 void TextPipeline::encode_part(std::string_view part, size_t offset, bool with_special,
                                const Output& out) const {
   const bool normalized_tokens = parts_.added.any(true, with_special);
@@ -81,7 +82,7 @@ void TextPipeline::encode_part(std::string_view part, size_t offset, bool with_s
   text.start(part, offset, origin, !raw_);
   if (parts_.normalizer) parts_.normalizer->apply(text);
   if (!normalized_tokens) return encode_words(std::move(text), out);
-  for (const auto& piece : parts_.added.cut(text.text, true, with_special)) {
+  for (const auto& piece : parts_.added.split(text.text, true, with_special)) {
     if (piece.id < 0) {
       encode_words(text.slice(piece.span.begin, piece.span.end), out);
       continue;
@@ -117,7 +118,7 @@ void TextPipeline::encode_words(AlignedText text, const Output& out) const {
   }
 }
 
-/// Takes from each span the blanks that its token begins and ends with.
+/// Removes the white space at the ends of each token from its span.
 void TextPipeline::trim(std::vector<TextSpan>& spans, size_t first,
                         std::span<const int32_t> ids) const {
   const CharTable& table = CharTable::get();

@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kOdd = 0x9E3779B97F4A7C15ULL;
 constexpr int64_t kAllowedGap = 65536;
 constexpr size_t kTogether =
-    32;  // texts looked up at once: about as many loads as a core has under way
+    32;  // texts that are looked up together: about the number of outstanding loads of a core
 
 uint64_t mix(uint64_t a, uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
@@ -47,14 +47,14 @@ TokenTable::TokenTable(size_t expected) {
 void TokenTable::add(std::string_view text, int64_t id, const std::string& where, bool findable) {
   auto fail = [&](const std::string& what) {
     throw Error(ErrorClass::data, cat(where, ": the token '", printable(text, 60), "' ", what),
-                "the tokenizer's file is damaged: get it again");
+                "the tokenizer's file is damaged: fetch it again");
   };
   if (id < 0 || id >= kMaxTokens)
     fail(cat("has the id ", id, "; ids are from 0 to ", kMaxTokens - 1));
   if (text.size() > kMaxTokenBytes)
     fail(cat("is ", text.size(), " bytes long; the limit is ", kMaxTokenBytes));
   if (arena_.size() + text.size() > std::numeric_limits<uint32_t>::max())
-    fail("is one too many: over 4 GiB of text");
+    fail("exceeds the limit of 4 GiB for all tokens");
   if (has(id))
     fail(cat("has the id ", id, " of '", printable(this->text(static_cast<int32_t>(id)), 60), "'"));
   const uint64_t hash = findable ? hash_bytes(text) : 0;
@@ -69,7 +69,7 @@ void TokenTable::add(std::string_view text, int64_t id, const std::string& where
   if (!findable) return;
   longest_ = std::max(longest_, text.size());
   if (count_ * 2 > slots_.size())
-    grow();  // which puts it in, too
+    grow();  // which also inserts it
   else
     fill(slot, hash, static_cast<int32_t>(id));
 }
@@ -78,7 +78,7 @@ void TokenTable::check_gaps(const std::string& where) const {
   MT_USER_CHECK(
       size() <= static_cast<int64_t>(count_) * 2 + kAllowedGap, ErrorClass::data,
       cat(where, ": the largest id is ", size() - 1, ", but there are only ", count_, " tokens"),
-      "ids must not leave such gaps: the file is damaged");
+      "the ids have too many gaps: the file is damaged");
 }
 
 size_t TokenTable::slot_of(std::string_view text, uint64_t hash) const {

@@ -170,7 +170,7 @@ void append_lower(std::u32string& out, char32_t c) {
 }
 
 int script_group(char32_t c) {
-  if (c == 0x30FC) return USCRIPT_HAN;  // the mark that lengthens kana
+  if (c == 0x30FC) return USCRIPT_HAN;  // the prolonged sound mark of kana
   if (c == ' ') return kAnyScript;
   UErrorCode status = U_ZERO_ERROR;
   const UScriptCode script = uscript_getScript(static_cast<UChar32>(c), &status);

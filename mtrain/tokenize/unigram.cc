@@ -12,7 +12,7 @@ namespace mtrain::tokenize {
 namespace {
 
 constexpr size_t kSettleBytes =
-    size_t{1} << 18;  // how much is kept before what cannot change any more is given out
+    size_t{1} << 18;  // positions that are kept before tokens that cannot change are output
 
 }  // namespace
 
@@ -27,7 +27,7 @@ Unigram::Unigram(const TokenTable& tokens, UnigramOptions options, const std::st
     byte_ids_.push_back(tokens.find(name.data()));
     MT_USER_CHECK(byte_ids_.back() >= 0, ErrorClass::data,
                   cat(where, ": byte_fallback is on, but there is no token ", name.data()),
-                  "the tokenizer's file is damaged: get it again");
+                  "the tokenizer's file is damaged: fetch it again");
   }
 }
 
@@ -43,7 +43,7 @@ void Unigram::build() {
   trie_ = ByteTrie(std::move(entries));
 }
 
-/// Offers every token that begins at `at` to the position where it ends.
+/// Relaxes the end position of every token that begins at `at`.
 template <class Score>
 void Unigram::extend(std::string_view word, size_t at, std::vector<Best>& best, size_t base) const {
   const auto here = static_cast<Score>(best[at - base].score);
@@ -67,61 +67,64 @@ void Unigram::extend(std::string_view word, size_t at, std::vector<Best>& best, 
   if (!single) offer(at + char_size, static_cast<Score>(options_.unknown_score), -1);
 }
 
-/// The tokens on the best way from `until` to `end`.
+/// Appends the tokens of the best path from `until` to `end`.
 void Unigram::trace(const std::vector<Best>& best, size_t base, size_t end, size_t until,
-                    std::vector<Cut>& out) const {
+                    std::vector<PathToken>& out) const {
   out.clear();
   for (size_t at = end; at > until; at = best[at - base].begin)
     out.push_back({best[at - base].begin, static_cast<uint32_t>(at), best[at - base].id});
   std::reverse(out.begin(), out.end());
 }
 
-/// The last position that every best way to a position from `at` on goes through.
+/// The last position that is on every best path to a position from `at` on.
 size_t Unigram::settled(const std::vector<Best>& best, size_t base, size_t at) const {
   size_t common = at;
   const size_t last = std::min(at + longest_, base + best.size() - 1);
   for (size_t end = at; end <= last; ++end) {
     if (best[end - base].begin == UINT32_MAX && end != base) continue;
-    size_t way = end;
-    while (way > common) way = best[way - base].begin;
-    // Both ways go down until they meet.
-    for (size_t other = common; way != other;) {
-      while (other > way) other = best[other - base].begin;
-      while (way > other) way = best[way - base].begin;
+    size_t left = end;
+    while (left > common) left = best[left - base].begin;
+    // Follow both paths back to their common position.
+    for (size_t other = common; left != other;) {
+      while (other > left) other = best[other - base].begin;
+      while (left > other) left = best[left - base].begin;
     }
-    common = way;
+    common = left;
   }
   return common;
 }
 
-void Unigram::emit(std::string_view word, const std::vector<Cut>& cuts, WordTokens& out) const {
-  for (size_t i = 0; i < cuts.size(); ++i) {
-    Cut cut = cuts[i];
-    const bool unknown = cut.id < 0 || cut.id == options_.unknown;
+void Unigram::emit(std::string_view word, const std::vector<PathToken>& path,
+                   WordTokens& out) const {
+  for (size_t i = 0; i < path.size(); ++i) {
+    PathToken token = path[i];
+    const bool unknown = token.id < 0 || token.id == options_.unknown;
     if (!unknown) {
-      out.add(cut.id, cut.end - cut.begin);
+      out.add(token.id, token.end - token.begin);
       continue;
     }
-    while (options_.fuse_unknown && i + 1 < cuts.size() &&
-           (cuts[i + 1].id < 0 || cuts[i + 1].id == options_.unknown))
-      cut.end = cuts[++i].end;
-    if (options_.byte_fallback && tokens_.find(word.substr(cut.begin, cut.end - cut.begin)) < 0) {
-      for (uint32_t at = cut.begin; at < cut.end; ++at)
+    while (options_.fuse_unknown && i + 1 < path.size() &&
+           (path[i + 1].id < 0 || path[i + 1].id == options_.unknown))
+      token.end = path[++i].end;
+    if (options_.byte_fallback &&
+        tokens_.find(word.substr(token.begin, token.end - token.begin)) < 0) {
+      for (uint32_t at = token.begin; at < token.end; ++at)
         out.add(byte_ids_[static_cast<unsigned char>(word[at])], 1);
       continue;
     }
-    MT_USER_CHECK(options_.unknown, ErrorClass::data,
-                  cat("the text '", printable(word.substr(cut.begin, cut.end - cut.begin), 40),
-                      "' has no token, and the tokenizer has none for the unknown"),
-                  "use a tokenizer whose vocabulary covers the data");
-    out.add(*options_.unknown, cut.end - cut.begin);
+    MT_USER_CHECK(
+        options_.unknown, ErrorClass::data,
+        cat("the text '", printable(word.substr(token.begin, token.end - token.begin), 40),
+            "' cannot be encoded, and the tokenizer has no unknown token"),
+        "use a tokenizer whose vocabulary covers the data");
+    out.add(*options_.unknown, token.end - token.begin);
   }
 }
 
 void Unigram::encode(std::string_view word, WordTokens& out) const {
   size_t base = 0;  // the position of best[0]
   std::vector<Best> best(1);
-  std::vector<Cut> cuts;
+  std::vector<PathToken> path;
   size_t settle_at = kSettleBytes;
   for (size_t at = 0; at < word.size(); at += std::min(char_bytes(word[at]), word.size() - at)) {
     const size_t need = std::min(at + std::max<size_t>(longest_, 4), word.size()) - base + 1;
@@ -133,15 +136,15 @@ void Unigram::encode(std::string_view word, WordTokens& out) const {
     settle_at = at + kSettleBytes;
     const size_t done = settled(best, base, at);
     if (done == base) continue;
-    trace(best, base, done, base, cuts);
-    if (options_.fuse_unknown && (cuts.back().id < 0 || cuts.back().id == options_.unknown))
+    trace(best, base, done, base, path);
+    if (options_.fuse_unknown && (path.back().id < 0 || path.back().id == options_.unknown))
       continue;
-    emit(word, cuts, out);
+    emit(word, path, out);
     best.erase(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(done - base));
     base = done;
   }
-  trace(best, base, word.size(), base, cuts);
-  emit(word, cuts, out);
+  trace(best, base, word.size(), base, path);
+  emit(word, path, out);
 }
 
 }  // namespace mtrain::tokenize

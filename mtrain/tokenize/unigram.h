@@ -34,7 +34,7 @@ class MT_API Unigram final : public WordModel {
     uint32_t begin = UINT32_MAX;  // the beginning of the token that ends here; UINT32_MAX: none yet
     int32_t id = -1;              // -1: one unknown character
   };
-  struct Cut {
+  struct PathToken {
     uint32_t begin, end;
     int32_t id;
   };
@@ -43,8 +43,8 @@ class MT_API Unigram final : public WordModel {
   template <class Score>
   void extend(std::string_view word, size_t at, std::vector<Best>& best, size_t base) const;
   void trace(const std::vector<Best>& best, size_t base, size_t end, size_t until,
-             std::vector<Cut>& out) const;
-  void emit(std::string_view word, const std::vector<Cut>& cuts, WordTokens& out) const;
+             std::vector<PathToken>& out) const;
+  void emit(std::string_view word, const std::vector<PathToken>& path, WordTokens& out) const;
   size_t settled(const std::vector<Best>& best, size_t base, size_t at) const;
 
   const TokenTable& tokens_;

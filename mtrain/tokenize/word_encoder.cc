@@ -7,9 +7,9 @@
 namespace mtrain::tokenize {
 namespace {
 
-constexpr size_t kBatch = 512;      // words scanned at once
-constexpr size_t kKeptIds = 65536;  // a scratch keeps room for so many
-constexpr size_t kOutput = 4096;    // ids kept before they go to the caller
+constexpr size_t kBatch = 512;      // words that are scanned together
+constexpr size_t kKeptIds = 65536;  // a scratch buffer keeps memory for this many
+constexpr size_t kOutput = 4096;    // ids that are buffered before they are passed to the caller
 
 }  // namespace
 
@@ -23,7 +23,7 @@ class WordEncoder::Lease {
   }
   ~Lease() {
     if (scratch_ && scratch_->tokens.ids.capacity() > kKeptIds)
-      scratch_->tokens = {};  // one huge word
+      scratch_->tokens = {};  // frees the memory of a very long word
     std::lock_guard lock(owner_.mutex_);
     owner_.free_.push_back(std::move(scratch_));
   }
@@ -39,7 +39,8 @@ class WordEncoder::Lease {
   std::unique_ptr<Scratch> scratch_;
 };
 
-/// Looks words up, asks the model where that fails, and hands ids over in large pieces.
+/// Looks up words in the caches, encodes missing ones by the model, and passes ids on in large
+/// blocks.
 class WordEncoder::Writer {
  public:
   Writer(const WordModel& model, Scratch& scratch, std::string_view text, std::vector<int32_t>& ids)

@@ -14,7 +14,7 @@ constexpr std::string_view kGpt2Short =
     R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kCl100k =  // the same language, as older tiktoken files spell it
+constexpr std::string_view kCl100k =  // an equivalent pattern, as older tiktoken files spell it
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -102,10 +102,11 @@ class Scanner {
   }
 
  private:
-  /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`: where it ends, 0 when it does
-  /// not match.
+  /// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`: the end of the match, 0 if there
+  /// is none.
   size_t small_end(size_t at) const {
-    size_t length = 1, last = 0;  // last: behind the last character that may stand in either part
+    size_t length = 1,
+           last = 0;  // last: the position after the last character that may belong to either part
     for (; at < size_; at += length) {
       const Case which = case_at(at, length);
       if (which == kSmall) return small_run(at + length);
@@ -114,7 +115,7 @@ class Scanner {
     }
     return last;
   }
-  /// The second part from here on.
+  /// The length of the second part from here on.
   size_t small_run(size_t at) const {
     size_t length = 1;
     for (; at < size_; at += length) {
@@ -123,7 +124,7 @@ class Scanner {
     }
     return at;
   }
-  /// The same with `+` and `*` swapped, where small_end() found nothing: capitals alone.
+  /// The same with `+` and `*` swapped, for capitals alone, if small_end() found nothing.
   size_t capital_end(size_t at) const {
     const size_t begin = at;
     size_t length = 1;
@@ -171,7 +172,7 @@ class Scanner {
     return at;
   }
 
-  /// `'s|'t|'re|'ve|'m|'ll|'d`: the length, 0 when it is none.
+  /// `'s|'t|'re|'ve|'m|'ll|'d`: the length of the match, 0 if there is none.
   size_t contraction(size_t at) const {
     if (at + 1 >= size_) return 0;
     const unsigned char a = byte(at + 1), b = at + 2 < size_ ? byte(at + 2) : '\0';
@@ -187,8 +188,8 @@ class Scanner {
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
   }
 
-  /// `\s+(?!\S)|\s+`: blanks, without the last one where something follows and more than one is
-  /// there.
+  /// `\s+(?!\S)|\s+`: white space, without its last character if it is longer than one and another
+  /// character follows.
   size_t blanks(size_t at) const {
     const size_t end = run(at, kBlank);
     if (end == size_) return end;
@@ -271,7 +272,7 @@ size_t scan_words(KnownPattern pattern, std::string_view text, size_t& at, uint3
     case KnownPattern::none:
       break;
   }
-  MT_CHECK(false, "no pattern");
+  MT_CHECK(false, "unknown pattern");
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// The loss of a split, by a trainer and by `mtrain eval`.
+// The mean loss of a split, for the trainer and for `mtrain eval`.
 #include <chrono>
 
 #include "mtrain/base/error.h"
@@ -19,8 +19,8 @@ LoaderConfig loader_config(const Settings& s, const RankMesh* mesh) {
           .dp_size = ranks};
 }
 
-/// The stages of a pipeline agree on the shape of a micro-batch, here on another one than in
-/// training.
+/// Resets the shapes that pipeline stages have agreed on, before and after an evaluation whose
+/// micro-batches have another size than those of training.
 class OtherMicroBatches {
  public:
   OtherMicroBatches(Interpreter& interpreter, bool other)
@@ -45,7 +45,7 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
   auto start = std::chrono::steady_clock::now();
   const Settings& s = session.recipe.settings;
   const bool whole = batches == Dataset::kOneEpoch;
-  MT_CHECK(!whole || !mesh, "a whole split is for one rank");
+  MT_CHECK(!whole || !mesh, "evaluating a whole split requires one rank");
   const int64_t batch = s.eval_global_batch();
   auto source = call_plugin(
       dataset, "split()", [&] { return dataset.split(split, whole ? batches : batches * batch); });
@@ -56,7 +56,7 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
   double sum = 0;
   int64_t tokens = 0;
   auto evaluate = [&](const LoaderConfig& config, int64_t first,
-                      int64_t times) {  // false: the run stops
+                      int64_t times) {  // returns false if `stop` asks to stop
     Loader loader(*source, config, first);
     for (int64_t i = 0; i < times; ++i) {
       if (stop && stop()) return false;

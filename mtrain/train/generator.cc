@@ -40,9 +40,9 @@ void require_next_token_model(const Recipe& recipe, PluginHost& plugins) {
   const std::string& type = recipe.settings.model.type;
   const std::string& learned = plugins.load(Model::kKind, type).schema.objective;
   MT_USER_CHECK(learned.empty() || learned == Dataset::kNextToken, ErrorClass::config,
-                cat("model.type=", type, " learned the ", learned,
-                    ", not the next token: it continues no text"),
-                "generate from a model that did, such as gpt2, llama or moe");
+                cat("model.type=", type, " was trained on the ", learned,
+                    ", not on the next token, so it cannot continue a text"),
+                "use a model that predicts the next token, such as gpt2, llama or moe");
 }
 
 std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
@@ -78,7 +78,8 @@ std::vector<int32_t> Generator::generate(std::vector<int32_t> prompt,
        width = static_cast<size_t>(session_.valid_vocab);
   const auto with_text = std::min(
       width,
-      static_cast<size_t>(session_.tokenizer->vocab_size()));  // rows that are padding have none
+      static_cast<size_t>(
+          session_.tokenizer->vocab_size()));  // padding rows of the vocabulary have no logits
   if (prompt.empty()) prompt.push_back(eod.value_or(0));
   if (prompt.size() > window)
     log_warn("the prompt has ", prompt.size(), " tokens, and only its last ", window,

@@ -53,7 +53,7 @@ class Importer {
     for (const auto& entry : model.hf_parameters()) {
       untied_ |= entry.parameter == "head.weight";
       Parameter* p = parameters_.find(entry.parameter);
-      if (!p) {  // another pipeline stage's
+      if (!p) {  // belongs to another pipeline stage
         for (const auto& piece : entry.pieces)
           if (const TensorInfo* t = find(piece.tensor)) used_.insert(t->name);
         continue;
@@ -63,10 +63,10 @@ class Importer {
     }
     for (const auto& p : parameters_.all())
       if (!filled.contains(p.name))
-        fault(cat(p.name, " has no counterpart in the Hugging Face layout of this model"));
+        fault(cat(p.name, " is not listed in the model's table of Hugging Face names"));
     for (const auto* t : source_.tensors())
       if (!used_.contains(t->name) && !ignorable(t->name))
-        fault(cat("tensor ", t->name, " ", t->shape, " fits no parameter"));
+        fault(cat("tensor ", t->name, " ", t->shape, " matches no parameter"));
     if (faults_.empty()) return;
     size_t total = faults_.size();
     if (total > kMaxFaults) {
@@ -76,22 +76,22 @@ class Importer {
     throw Error(
         ErrorClass::checkpoint,
         cat(source_.path().string(), " does not fit this model:\n  ", join(faults_, "\n  ")),
-        "the settings of the recipe's model section that config.json decides can be left out; "
-        "tensors of parts that the plugin lacks need another model.type");
+        "leave out the settings of the model section that config.json determines; if the "
+        "checkpoint has parts that this model type does not have, choose another model.type");
   }
 
  private:
   void fault(std::string text) { faults_.push_back(std::move(text)); }
-  // Buffers that some exports keep beside the weights, and the head's second copy of a tied
-  // embedding.
+  // Buffers that some exports contain in addition to the weights, and the second copy of a tied
+  // embedding that is stored for the head.
   bool ignorable(std::string_view name) const {
     return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
            name.ends_with(".attn.masked_bias") || (name == "lm_head.weight" && !untied_);
   }
-  // Files are written with and without the family's root ("model.", "transformer.").
+  // Exports differ in whether names have the family's prefix ("model.", "transformer.").
   const TensorInfo* find(const std::string& name) const {
     if (const auto* t = find_rootless(name)) return t;
-    // Files that were converted from TensorFlow call a norm's tensors so.
+    // Checkpoints converted from TensorFlow name a norm's tensors gamma and beta.
     for (auto [now, then] : {std::pair{".LayerNorm.weight", ".LayerNorm.gamma"},
                              {".LayerNorm.bias", ".LayerNorm.beta"}})
       if (name.ends_with(now))
@@ -105,8 +105,8 @@ class Importer {
   }
 
   void import(Parameter& p, const HfParameter& entry) {
-    std::vector<float> values(
-        static_cast<size_t>(p.global.numel()));  // of the whole, of which this rank may hold a part
+    std::vector<float> values(static_cast<size_t>(
+        p.global.numel()));  // of the whole parameter; this rank may hold only a shard of it
     Shape whole = as_rows(p.global);
     int64_t row_size = whole.numel() / whole[0], covered = 0;
     for (const auto& piece : entry.pieces) {
@@ -132,7 +132,7 @@ class Importer {
     if (p.value.dtype() != DType::f32) run.copy(p.value, p.master);
   }
 
-  /// Matrices one below the other, such as those of experts, are rows like any others.
+  /// Stacked matrices, such as those of experts, are treated as one matrix with more rows.
   static Shape as_rows(const Shape& shape) {
     return shape.rank() == 3 ? Shape{shape[0] * shape[1], shape[2]} : shape;
   }
@@ -166,7 +166,7 @@ class Importer {
   const HfDir& source_;
   ParamList& parameters_;
   std::set<std::string> used_;
-  bool untied_ = false;  // the head has a matrix of its own
+  bool untied_ = false;  // the head has its own matrix
   std::vector<std::string> faults_;
 };
 

@@ -18,7 +18,7 @@
 namespace mtrain {
 namespace {
 
-/// One micro-batch of whole samples; what its tokens are changes no size.
+/// One micro-batch of whole samples. The values of the tokens do not affect memory.
 Batch blank_batch(int64_t rows, int64_t seq_length) {
   Batch batch;
   auto tokens = static_cast<size_t>(rows * seq_length);
@@ -32,21 +32,22 @@ Batch blank_batch(int64_t rows, int64_t seq_length) {
   return batch;
 }
 
-/// The largest number for one that cannot be counted: more than any machine has.
+/// The value, or the largest number of the type if it overflowed, which is more memory than any
+/// machine has.
 template <class T>
 T at_most(const Checked<T>& value) {
   return value.valid() ? value.value() : std::numeric_limits<T>::max();
 }
 
-/// What a rehearsal says to the next one.
+/// The shape of a stage's output, which the dry run of the next pipeline rank needs.
 struct StageOutput {
   Shape shape, evaluated;  // of training and of evaluation
   DType dtype = DType::f32;
 };
 
-/// Steps through the program of one pipeline rank; its figures are added to `plan`.
-void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, StageOutput& stream,
-              MemoryPlan& plan) {
+/// Runs the program of one pipeline rank without computing; adds its memory to `plan`.
+void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, StageOutput& stream,
+             MemoryPlan& plan) {
   const Settings& s = recipe.settings;
   int64_t copy = s.dist.tp * s.dist.pp * s.dist.cp,
           ranks = s.dist.nproc % copy == 0 ? s.dist.nproc : copy;
@@ -71,18 +72,19 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   if (pipeline_rank > 0) interpreter.expect(stream.shape, stream.dtype);
   GradReducer reducer(buckets, reduce_options(s));
   set_step_hooks(interpreter, buckets, reducer);
-  Program program = mesh.pipeline().rehearsal().program(pipeline_rank);
+  Program program = mesh.pipeline().for_dry_run().program(pipeline_rank);
   ParallelContext parallel = mesh.parallel();
   const int64_t more_tokens =
-      s.dist.cp *
-      parallel.context_tokens;  // as if all ranks had the most that one can have (context_places)
+      s.dist.cp * parallel.context_tokens;  // upper bound: every rank has the most tokens that one
+                                            // rank can have (context_places)
   parallel.context_tokens = 0;
   auto blank = [&](int64_t rows) {
     return more_tokens > 0 ? blank_batch(1, rows * s.model.seq_length + more_tokens)
                            : blank_batch(rows, s.model.seq_length);
   };
   const Batch batch = blank(s.train.micro_batch_size);
-  // The second step finds the first one's blocks, which may not all fit.
+  // Two steps: in the second one the allocator has cached blocks of the first, not all of which can
+  // be reused.
   for (int step = 0; step < 2; ++step) {
     reducer.begin_step(num_backwards(program));
     interpreter.run(
@@ -109,7 +111,7 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
   plan.at_peak = memory.at_peak(), plan.peak = memory.peak(),
   plan.reserved = memory.peak_reserved();
   plan.free = session.device_backend().free_memory({});
-  // Other ranks than the first keep the gradients of each micro-batch apart.
+  // With ddp.in_order, ranks other than rank 0 keep the gradients of each micro-batch separately.
   if (s.ddp.in_order)
     plan.more_elsewhere =
         at_most(Checked<size_t>(sizeof(float)) * static_cast<size_t>(s.micro_batches() - 1) *
@@ -121,7 +123,7 @@ void rehearse(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, 
 MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins) {
   MemoryPlan plan;
   StageOutput stream;
-  for (int64_t r = 0; r < recipe.settings.dist.pp; ++r) rehearse(recipe, plugins, r, stream, plan);
+  for (int64_t r = 0; r < recipe.settings.dist.pp; ++r) dry_run(recipe, plugins, r, stream, plan);
   return plan;
 }
 
@@ -131,10 +133,10 @@ MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins) {
   bool launched = dist.comm && *dist.comm != "thread";
   auto here =
       static_cast<size_t>(launched ? cpu::launched_here() : dist.nproc);  // ranks on this machine
-  // As many of each place in the pipeline as of any.
+  // Assumes that the machine holds the same number of ranks of each pipeline rank.
   size_t pipelines = std::max<size_t>(1, here / plan.stages.size());
   Checked<size_t> all = Checked(plan.more_elsewhere) *
-                        (pipelines * plan.stages.size() - 1);  // for all but the first rank
+                        (pipelines * plan.stages.size() - 1);  // for all ranks except rank 0
   for (const MemoryBreakdown& stage : plan.stages) all = all + Checked(pipelines) * stage.total();
   const size_t needed = at_most(all);
   MT_USER_CHECK(needed <= plan.free, ErrorClass::config,

@@ -1,6 +1,6 @@
 // The device memory that a run needs, from a dry run: a step with kernels that do nothing
-// (planning.h). It is exact for any model, since the model's own code runs. It uses almost no
-// memory, and the time to build tokenizer, model and optimizer. Counts memory of tensors only,
+// (planning.h). It is exact for any model, since the model's own code runs. It needs almost no
+// memory; it takes the time to build tokenizer, model and optimizer. Counts memory of tensors only,
 // without workspace that kernels allocate themselves. Stateless functions.
 #pragma once
 #include <vector>
@@ -25,8 +25,8 @@ struct MemoryPlan {
 /// Plans a training step for rank 0 and for one rank of every other pipeline rank. Builds
 /// tokenizer, model and optimizer, so it throws their errors.
 MT_API MemoryPlan plan_memory(const Recipe& recipe, PluginHost& plugins);
-/// The same, and throws Error(config) — need, what for, and the keys that lower it — when less is
-/// free.
+/// The same, and throws Error(config) if less memory is free. The message states the need by use
+/// and the settings that lower it.
 MT_API MemoryPlan require_memory(const Recipe& recipe, PluginHost& plugins);
 
 }  // namespace mtrain

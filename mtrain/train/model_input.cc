@@ -19,7 +19,7 @@ ModelInput to_device(Run& run, const Batch& batch, bool with_targets) {
 
 namespace {
 
-/// Rows [begin, end) of those that the ranges list.
+/// The rows at positions [begin, end) of the concatenated ranges.
 std::vector<RowRange> rows_of(const std::vector<RowRange>& ranges, int64_t begin, int64_t end) {
   std::vector<RowRange> some;
   int64_t row = 0;

@@ -25,10 +25,10 @@ struct RunInfo {
   int64_t total_steps = 0;
   int64_t first_step = 0;         // steps already done when this process began
   int64_t global_batch_size = 0;  // samples of the first step of this invocation
-  std::string batch_sizes;        // of all steps: "256", or "256, from step 2001 on 1024"; empty:
-                                  // global_batch_size
-  int64_t total_tokens = 0;       // of total_steps; 0: total_steps x global_batch_size x seq_length
-  int64_t seq_length = 0;         // tokens
+  std::string batch_sizes;   // of all steps: "256", or "256, from step 2001 on 1024"; empty: always
+                             // global_batch_size
+  int64_t total_tokens = 0;  // of total_steps; 0: total_steps x global_batch_size x seq_length
+  int64_t seq_length = 0;    // tokens
   double flops_per_token = 0;
   MemoryBreakdown planned_memory;  // the planned memory in use at the peak
   std::string pipeline;            // how the model is split into stages; empty without a pipeline

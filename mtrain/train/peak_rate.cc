@@ -13,7 +13,8 @@
 namespace mtrain {
 namespace {
 
-/// Random values, for what a device computes faster on zeros: a piece from the host, copied on.
+/// Random values, since some devices compute faster on zeros. A block is uploaded and then repeated
+/// on the device.
 Tensor random_matrix(Run& run, int64_t size, DType dtype) {
   constexpr int64_t kPiece = 1 << 16;
   std::vector<float> values(kPiece);
@@ -27,13 +28,15 @@ Tensor random_matrix(Run& run, int64_t size, DType dtype) {
 }  // namespace
 
 double measured_peak_flops(Backend& backend, Device device, DType dtype) {
-  Run run(backend, device);  // its memory goes back at the end
+  Run run(backend, device);  // frees its memory at the end
   constexpr size_t kRoom = size_t{4} << 30;
   constexpr int kRounds = 4, kEach = 4;
   int64_t size = backend.name() == "cpu" ? 1024 : backend.free_memory(device) > kRoom ? 8192 : 2048;
   Tensor a = random_matrix(run, size, dtype), b = random_matrix(run, size, dtype),
          c = run.empty({size, size}, dtype);
-  int each = backend.name() == "cpu" ? 1 : kEach;  // a queue hides what a launch costs
+  int each = backend.name() == "cpu"
+                 ? 1
+                 : kEach;  // with several launches in a queue, their launch overhead is hidden
   double best = 0;
   for (int i = 0; i <= kRounds; ++i) {
     run.stream().synchronize();
@@ -66,13 +69,13 @@ PeakRate peak_rate(const Settings& s, const std::string& device, Backend& backen
     return PeakRate{1e12 * tflops, cat(tflops, " TFLOP/s, ", who)};
   };
   if (s.profiling.peak_tflops > 0)
-    return rate(s.profiling.peak_tflops, "as profiling.peak_tflops says");
+    return rate(s.profiling.peak_tflops, "from profiling.peak_tflops");
   const MixedPrecisionSection& p = s.mixed_precision;
   const GpuType* type = p.dtype == "fp32" ? nullptr : gpu_type_of(device);
   bool fp8 = type && p.fp8 != "none" && type->fp8_tflops > 0;
   if (type)
     return rate(fp8 ? type->fp8_tflops : type->tflops,
-                cat("as a ", type->name, " is sold (", fp8 ? "fp8" : p.dtype, ")"));
+                cat("data sheet of the ", type->name, " (", fp8 ? "fp8" : p.dtype, ")"));
   double measured = measured_peak_flops(backend, where, p.compute_type());
   return {measured, cat(fmt::format("{:.0f} GFLOP/s", measured / 1e9), ", measured"), true};
 }
@@ -80,7 +83,7 @@ PeakRate peak_rate(const Settings& s, const std::string& device, Backend& backen
 double PeakRate::share(double rate) {
   if (measured && rate > flops) {
     flops = rate;
-    source = cat(fmt::format("{:.0f} GFLOP/s", rate / 1e9), ", reached by a step");
+    source = cat(fmt::format("{:.0f} GFLOP/s", rate / 1e9), ", the fastest step so far");
   }
   return flops > 0 ? rate / flops : 0;
 }

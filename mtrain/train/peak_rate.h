@@ -11,11 +11,11 @@ namespace mtrain {
 /// some milliseconds.
 MT_API double measured_peak_flops(Backend& backend, Device device, DType dtype);
 
-/// The peak rate of a rank's device in the recipe's number types, and the source of the number. A
-/// value; not synchronised.
+/// The peak rate of a rank's device in the recipe's dtype, and the source of the number. A value;
+/// not synchronised.
 struct PeakRate {
   double flops = 0;    // per second
-  std::string source;  // "989 TFLOP/s, as a h200 is sold (bf16)"
+  std::string source;  // "989 TFLOP/s, data sheet of the h200 (bf16)"
   bool measured = false;
 
   /// The fraction of the peak for a rate. A measured peak may be too low on a machine that is

@@ -14,7 +14,7 @@
 namespace mtrain {
 namespace {
 
-/// The shortest of some runs of f, in seconds, after one that warms up.
+/// The time of the fastest of several runs of f, in seconds, after one warm-up run.
 template <class F>
 double shortest(Run& run, F&& f) {
   constexpr int kRounds = 5;
@@ -37,7 +37,7 @@ std::string percent(double part, double whole) {
 }  // namespace
 
 Roof measure_roof(Run& run, DType dtype) {
-  // Many times what a device's cache holds, where there is room.
+  // Many times the size of a device's cache, if that much memory is free.
   constexpr size_t kRoom = size_t{4} << 30;
   int64_t count = run.backend().name() != "cpu" && run.backend().free_memory(run.device()) > kRoom
                       ? 1 << 27

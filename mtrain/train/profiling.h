@@ -38,7 +38,8 @@ struct ProfileSummary {
 /// `steps`: the seconds of each profiled step.
 MT_API ProfileSummary summarise(const Profile& profile, const std::vector<double>& steps,
                                 const Roof& roof);
-/// At most `rows` lines of kernels, the rest in one, and what is furthest from its limit.
+/// A table with at most `rows` lines of kernels, one line for all others, and the kernel that is
+/// furthest from its limit.
 MT_API std::string to_text(const ProfileSummary& summary, size_t rows = 25);
 MT_API Node to_node(const ProfileSummary& summary);
 /// Chrome's trace event format: phases and kernels on two lines.

@@ -9,7 +9,7 @@
 namespace mtrain {
 namespace {
 
-// Makes runs/latest mean this run. A link that cannot be made is no reason to stop.
+// Points runs/latest to this run. Failing to create the link is only a warning.
 void point_latest_at(const fs::path& run) {
   fs::path folder = fs::absolute(run).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
@@ -22,7 +22,7 @@ void point_latest_at(const fs::path& run) {
     return;
   fs::create_directory_symlink(folder.filename(), temporary, error);
   if (!error) fs::rename(temporary, link, error);
-  if (error) log_warn("cannot make the link ", link.string(), ": ", error.message());
+  if (error) log_warn("cannot create the link ", link.string(), ": ", error.message());
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void NewRunFolders::remove() {
     if (std::find(whole_.begin(), whole_.end(), folder) != whole_.end())
       fs::remove_all(folder, ignored);
     else
-      fs::remove(folder, ignored);  // a parent, where it is empty
+      fs::remove(folder, ignored);  // a parent folder; fails if it is not empty, which is intended
 }
 
 }  // namespace mtrain

@@ -10,10 +10,10 @@
 
 namespace mtrain {
 
-/// Adds a record of this invocation to the history of the run. Where the run folder is in a folder
-/// called runs, the link `latest` there then points to it. For an invocation that is about to
-/// train, from `first_step` on. Error(io) when it cannot be written: before the first step, not
-/// after it.
+/// Adds a record of this invocation to the history of the run, which is about to train from
+/// `first_step` on. If the run folder is in a folder named runs, points the link `latest` there to
+/// it. Error(io) if the folder cannot be written, so that the run fails before its first step and
+/// not after it.
 MT_API Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved,
                                    int64_t first_step);
 
@@ -36,7 +36,8 @@ class MT_API NewRunFolders {
   void note(fs::path folder);
   std::mutex mutex_;
   std::vector<fs::path> whole_,
-      made_;  // the folders themselves; all that were not there, the innermost first
+      made_;  // whole_: the folders themselves; made_: all that did not exist, including parents,
+              // innermost first
 };
 
 }  // namespace mtrain

@@ -87,16 +87,16 @@ Device Session::open_backend(const Options& options) {
                     probe.reason),
                 cat(made->remedy(), "; or dist.backend=cpu"));
   }
-  // One that is seen alone is what the launcher gave this rank; otherwise ranks take theirs in
-  // turn.
-  MT_USER_CHECK(!options.own_device || probe.devices == 1 || options.place < probe.devices,
-                ErrorClass::config,
-                cat("there is no device for rank ", options.place,
-                    " of this machine: dist.backend=", s.dist.backend, " sees ", probe.devices,
-                    ", and dist.comm=", s.dist.comm.value_or("?"), " takes one for each rank"),
-                cat("start at most ", counted(probe.devices, "rank"),
-                    " on this machine, or set dist.comm=mpi, through which they may share "
-                    "a device"));
+  // If this rank sees one device, the launcher has assigned it. Otherwise the local rank selects
+  // the device.
+  MT_USER_CHECK(
+      !options.own_device || probe.devices == 1 || options.place < probe.devices,
+      ErrorClass::config,
+      cat("there is no device for local rank ", options.place,
+          " of this machine: dist.backend=", s.dist.backend, " sees ", probe.devices,
+          " devices, and dist.comm=", s.dist.comm.value_or("?"), " needs one device per rank"),
+      cat("start at most ", counted(probe.devices, "rank"),
+          " on this machine, or set dist.comm=mpi, which lets ranks share a device"));
   Device where{options.place % probe.devices};
   device = made->describe()[static_cast<size_t>(where.index)];
   backend = std::move(made);
@@ -108,13 +108,14 @@ void Session::build_stages(const Options& options) {
   PipelinePlan whole;
   whole.parts = {{.letters = "", .num_layers = -1, .embedding = true, .head = true}};
   const PipelinePlan& pipeline = options.pipeline ? *options.pipeline : whole;
-  place_ = {.map = pipeline.map,
-            .rank = options.pipeline_rank,
-            .transfers = pipeline.transfers,
-            .while_travelling = options.parallel ? options.parallel->while_travelling : nullptr,
-            .late_head = pipeline.late_head,
-            .late_heads = pipeline.late_heads,
-            .resident_stages = pipeline.sharding.resident_stages};
+  place_ = {
+      .map = pipeline.map,
+      .rank = options.pipeline_rank,
+      .transfers = pipeline.transfers,
+      .during_token_exchange = options.parallel ? options.parallel->during_token_exchange : nullptr,
+      .late_head = pipeline.late_head,
+      .late_heads = pipeline.late_heads,
+      .resident_stages = pipeline.sharding.resident_stages};
   for (int64_t stage : pipeline.map.stages_of(options.pipeline_rank)) {
     const StagePart& part = pipeline.parts[static_cast<size_t>(stage)];
     parameters.begin_stage(stage);

@@ -22,17 +22,20 @@ namespace mtrain {
 class MT_API Session {
  public:
   struct Options {
-    bool initialise = true;     // false: values come from a checkpoint
-    int ranks_here = 1;         // that share this process's cores
-    int place = 0;              // of this rank on its machine: which of its devices it takes
-    bool own_device = false;    // ranks may not share one
-    bool planning = false;      // true: kernels do nothing and memory is only counted (planning.h)
-    bool defer_memory = false;  // parameters get theirs from ParamBuckets; not those that come from
-                                // another checkpoint
+    bool initialise =
+        true;            // false: no start values, since a checkpoint follows or it is a dry run
+    int ranks_here = 1;  // ranks in this process, which share its CPU cores
+    int place = 0;       // the local rank on this machine, which selects the device
+    bool own_device = false;  // error if ranks of this machine would have to share a device
+    bool planning =
+        false;  // dry run: kernels do nothing, memory is address space only (planning.h)
+    bool defer_memory = false;  // ParamBuckets will allocate the parameters. Ignored if start
+                                // values come from model.init_from, which fills them here
     const ParallelContext* parallel =
-        nullptr;                             // the axes over which the model is sharded; null: none
-    const PipelinePlan* pipeline = nullptr;  // how it is split into stages; null: no pipeline
-    int64_t pipeline_rank = 0;               // whose stages are built
+        nullptr;  // the axes over which the model is sharded; null: none
+    const PipelinePlan* pipeline =
+        nullptr;                // how the model is split into stages; null: no pipeline
+    int64_t pipeline_rank = 0;  // the pipeline rank whose stages are built
   };
   Session(const Recipe& recipe, PluginHost& plugins, Options options);
   ~Session();
@@ -41,25 +44,26 @@ class MT_API Session {
 
   const Recipe& recipe;
   PluginHost& plugins;
-  std::unique_ptr<Backend> real_backend;  // while planning: what `backend` stands in for
+  std::unique_ptr<Backend> real_backend;  // while planning: the backend that `backend` replaces
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Run> run;
   std::unique_ptr<Tokenizer> tokenizer;
-  BlockPlan blocks;  // what the model keeps for backward; hooks are set before its first step
-  PrecisionPlan precision;  // which products are in FP8 or FP4
+  BlockPlan blocks;         // what the model's blocks keep for backward
+  PrecisionPlan precision;  // which matrix products are in FP8 or FP4
   ParamList parameters;
-  std::vector<std::unique_ptr<Model>> stages;  // of this rank, lowest first
-  Model* model = nullptr;   // the first of them; the whole model where there is no pipeline
+  std::vector<std::unique_ptr<Model>> stages;  // the stages of this rank, in ascending order
+  Model* model = nullptr;   // the first of `stages`; the whole model if there is no pipeline
   int64_t vocab_size = 0;   // rows of the embedding
-  int64_t valid_vocab = 0;  // ids that can occur
+  int64_t valid_vocab = 0;  // token ids that the model can predict; the other rows are padding
   std::string device;       // "cpu, 2 threads"
 
-  /// For the interpreter. `ranks`: the pipeline's; null for one rank and for rehearsals.
+  /// The rank's place in the pipeline, for the interpreter. `ranks`: the pipeline's communicator;
+  /// null for one rank and for dry runs.
   PipelinePlace place(Communicator* ranks = nullptr) const;
 
  private:
   Device open_backend(const Options& options);
-  /// Start values from a Hugging Face folder, or from a run of ours.
+  /// Loads start values from a Hugging Face folder or from a run of mtrain.
   void import_weights(const fs::path& from);
   void build_stages(const Options& options);
   std::optional<BuildSettings> build_;

@@ -15,10 +15,10 @@
 
 namespace mtrain {
 namespace {
-// A launcher also signals the ranks of a job that has failed, which is then told instead (and
-// warnings are off).
-constexpr int kTicksBeforeTelling = 6;
-constexpr int kFailed = -1;  // in the place of the signal once the job has failed
+// A launcher also signals the ranks of a job that has failed. The notice waits, because then the
+// failure is reported instead (and warnings are off).
+constexpr int kTicksBeforeNotice = 6;
+constexpr int kFailed = -1;  // value of received_ after the job has failed
 }  // namespace
 
 sigset_t stop_signals() {
@@ -43,7 +43,7 @@ void StopRequests::tick() {
   if (--grace_ == 0) failpoint("signals.grace");
 }
 
-SignalWatch::SignalWatch(Tells tells) : tells_(tells) {
+SignalWatch::SignalWatch(Notice notice) : notice_(notice) {
   pthread_sigmask(SIG_BLOCK, &watched_, nullptr);
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
@@ -54,38 +54,39 @@ SignalWatch::~SignalWatch() {
   watcher_.join();
   const timespec now{};
   while (sigtimedwait(&watched_, nullptr, &now) > 0) {
-  }  // what came twice must not end the process after its save
+  }  // discards repeated signals, which would otherwise end the process after it has saved
   pthread_sigmask(SIG_UNBLOCK, &watched_, nullptr);
 }
 
 void SignalWatch::watch(const std::stop_token& stop) {
   StopRequests requests;
-  int ticks = 0, untold = 0;
+  int ticks = 0, unreported = 0;
   while (!stop.stop_requested()) {
     int signal = sigtimedwait(&watched_, nullptr, &StopRequests::kTick);
     if (signal <= 0) {
       requests.tick();
-      if (untold != 0 && --ticks <= 0) tell(std::exchange(untold, 0));
+      if (unreported != 0 && --ticks <= 0) report(std::exchange(unreported, 0));
       continue;
     }
     StopRequests::Meaning meaning = requests.take(signal);
     if (meaning == StopRequests::Meaning::end_at_once) _exit(128 + signal);
     if (meaning == StopRequests::Meaning::nothing_new) continue;
     received_.store(signal, std::memory_order_relaxed);
-    untold = signal;
-    ticks = cpu::launched_here() > 1 ? kTicksBeforeTelling : 0;
-    if (ticks == 0) tell(std::exchange(untold, 0));
+    unreported = signal;
+    ticks = cpu::launched_here() > 1 ? kTicksBeforeNotice : 0;
+    if (ticks == 0) report(std::exchange(unreported, 0));
   }
-  // The job was quicker than the wait for bad news.
-  if (untold != 0 && received_.load(std::memory_order_relaxed) != kFailed) tell(untold);
+  // The job ended before the wait for a failure report was over.
+  if (unreported != 0 && received_.load(std::memory_order_relaxed) != kFailed) report(unreported);
 }
 
-void SignalWatch::tell(int signal) {
-  if (tells_ == Tells::nothing) return;
-  const bool saves = tells_ == Tells::checkpoint;
-  log_warn(strsignal(signal), ": stopping", saves ? " after this step with a checkpoint" : "",
-           "; a second Ctrl-C (SIGINT), a second or more after the first, ends at once",
-           saves ? ", without one" : "");
+void SignalWatch::report(int signal) {
+  if (notice_ == Notice::nothing) return;
+  const bool saves = notice_ == Notice::checkpoint;
+  log_warn(
+      strsignal(signal), ": stopping", saves ? " after this step, with a checkpoint" : "",
+      "; a second Ctrl-C (SIGINT), at least one second after the first, ends the process at once",
+      saves ? ", without a checkpoint" : "");
 }
 
 }  // namespace mtrain

@@ -12,33 +12,34 @@
 
 namespace mtrain {
 
-/// SIGINT, SIGTERM, SIGUSR1, and SIGHUP unless it is ignored now, as under nohup.
+/// SIGINT, SIGTERM, SIGUSR1, and SIGHUP unless the process ignores it, as under nohup.
 MT_API sigset_t stop_signals();
 
-/// What signals mean, one after the other. A terminal, a launcher and `timeout` each send the same
-/// signal, so it comes two or three times at once, and a save takes its time: only a SIGINT that
-/// comes a second after the first one, which a person sends, ends what the first signal let finish.
-/// tick() counts the time. For one thread.
+/// Interprets a sequence of signals. A terminal, a launcher and `timeout` can each send the same
+/// signal, so it may arrive two or three times at once, and saving a checkpoint takes time.
+/// Therefore only a SIGINT at least one second after the first SIGINT, which a person has sent,
+/// ends the process at once; other repeated signals are ignored. tick() counts the time. For one
+/// thread.
 class MT_API StopRequests {
  public:
   enum class Meaning { stop, nothing_new, end_at_once };
   static constexpr timespec kTick{0, 100'000'000};
   Meaning take(int signal);
-  /// A tick has passed in which no signal came.
+  /// To be called when kTick has passed without a signal.
   void tick();
 
  private:
   static constexpr int kGrace = 10;  // ticks
   bool any_ = false, interrupted_ = false;
-  int grace_ = kGrace;  // ticks until a SIGINT is another one
+  int grace_ = kGrace;  // remaining ticks until a further SIGINT counts as a second one
 };
 
 class MT_API SignalWatch {
  public:
-  /// What this process says when it is to stop: nothing (of a job's processes the first one
-  /// speaks), or that it stops, in training with a checkpoint.
-  enum class Tells { nothing, stop, checkpoint };
-  explicit SignalWatch(Tells tells = Tells::stop);
+  /// What this process logs when it is asked to stop: nothing (ranks other than rank 0), that it
+  /// stops, or that it stops after this step with a checkpoint.
+  enum class Notice { nothing, stop, checkpoint };
+  explicit SignalWatch(Notice notice = Notice::stop);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
@@ -47,9 +48,9 @@ class MT_API SignalWatch {
 
  private:
   void watch(const std::stop_token& stop);
-  void tell(int signal);
+  void report(int signal);
   const sigset_t watched_ = stop_signals();
-  const Tells tells_;
+  const Notice notice_;
   std::atomic<int> received_{0};
   std::jthread watcher_;
 };

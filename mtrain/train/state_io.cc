@@ -52,7 +52,7 @@ std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* op
   return named;
 }
 
-/// Host memory of the slices, and how they lie in the tensors.
+/// Host memory of the slices, and the position of each slice in its tensor.
 class Staging {
  public:
   Staging() = default;
@@ -67,7 +67,7 @@ class Staging {
   Staging(Staging&&) = default;
   Staging& operator=(Staging&&) = default;
 
-  /// A model's buffers go whole. To be saved: copies of those that this rank saves.
+  /// Adds the model's buffers to a save: copies of the whole buffers that this rank saves.
   void add_copies(const std::deque<StateBuffer>& buffers) {
     for (const StateBuffer& b : buffers) {
       if (!b.is_primary) continue;
@@ -76,8 +76,9 @@ class Staging {
                                     copies_.emplace_back(bytes.begin(), bytes.end())));
     }
   }
-  /// To be loaded as they lie in memory, but for those that may begin anew and are not among the
-  /// stored. Returns the names of these, each from the one rank that saves it.
+  /// Adds the model's buffers to a load, which fills them in place. Buffers that are not in the
+  /// checkpoint and may be reset are left out; returns the names of those, each on the one rank
+  /// that saves it.
   std::vector<std::string> add_stored(std::deque<StateBuffer>& buffers,
                                       const std::vector<StoredTensorInfo>& stored) {
     std::vector<std::string> missing;
@@ -94,12 +95,12 @@ class Staging {
     return missing;
   }
   std::vector<Slice>& slices() { return slices_; }
-  /// Whose tensors these are; null where there are none.
+  /// The run that owns the tensors; null if there are no tensors.
   Run* run() const { return boxes_.empty() ? nullptr : &boxes_[0].first->tensor.run(); }
 
-  /// By a stream of its own and without a word to tensors' memory, so that it can be done on any
-  /// thread.
-  void from_device(const std::atomic<bool>& given_up) {
+  /// Copies device to host on its own stream, without using the tensors' allocator, so that it can
+  /// run on any thread.
+  void from_device(const std::atomic<bool>& cancelled) {
     if (boxes_.empty()) return;
     Backend& backend = run()->backend();
     auto stream = backend.copy_stream(run()->device());
@@ -108,7 +109,7 @@ class Staging {
     };
     std::vector<float> whole;
     each_tensor([&](const StateTensor& t, size_t begin, size_t end) {
-      if (given_up) throw Error(ErrorClass::io, "a save was given up");
+      if (cancelled) throw Error(ErrorClass::io, "the save was cancelled");
       copy_point();
       for (size_t i = begin; i < end; ++i) allocate(i);
       if (boxes_[begin].second.local.extent.numel() == t.tensor.numel())
@@ -133,13 +134,13 @@ class Staging {
       t.tensor.run().upload(t.tensor, whole.data());
     });
   }
-  /// Gives the memory of tensors' slices back.
+  /// Frees the host memory of the slices.
   void drop() { host_.clear(); }
 
  private:
   static Shape shape_of(const StateBuffer& b) { return {static_cast<int64_t>(b.values.size())}; }
 
-  /// One visit for each tensor of the state.
+  /// Failpoint that tests reach once for each tensor of the state.
   static void copy_point() {
     Fault fault = failpoint("ckpt.copy");
     if (fault.error == ENOMEM) throw std::bad_alloc();
@@ -154,7 +155,7 @@ class Staging {
     slices_[i].data = {host_.back().get(), bytes};
   }
 
-  /// visit(tensor, first box, the box behind its last): those of one tensor follow each other.
+  /// visit(tensor, first box, one past its last box): the boxes of a tensor are consecutive.
   template <class Visit>
   void each_tensor(Visit&& visit) {
     for (size_t begin = 0, end = 0; begin < boxes_.size(); begin = end) {
@@ -163,7 +164,7 @@ class Staging {
       visit(*t, begin, end);
     }
   }
-  /// visit(element of the tensor, where the slice has it, count).
+  /// visit(element of the tensor, its address in the slice, count).
   template <class Visit>
   void each_run(const StateTensor& t, size_t begin, size_t end, Visit&& visit) {
     for (size_t i = begin; i < end; ++i) {
@@ -179,17 +180,18 @@ class Staging {
 
   std::vector<StateTensor> tensors_;
   std::deque<std::vector<std::byte>> copies_;
-  std::vector<Slice> slices_;  // those of boxes first
+  std::vector<Slice>
+      slices_;  // first the slices of boxes_, in the same order, then those of buffers
   std::vector<std::pair<const StateTensor*, ParamBox>> boxes_;
-  std::vector<std::unique_ptr<std::byte[]>> host_;  // of boxes
+  std::vector<std::unique_ptr<std::byte[]>> host_;  // by box
 };
 
 }  // namespace
 
-/// What the save's thread and the rank's share: the plan is made by the rank, the copy by the
-/// save's.
+/// Shared by the save's thread and the rank's thread: the rank's thread calls plan(), the save's
+/// thread copy().
 struct StateSave::Host {
-  // A failure here is one of the save, on every rank.
+  // Keeps an exception for copy(), so that a failure here fails the save on every rank.
   void plan(ParamList& parameters, OptimizerState* optimizer) noexcept {
     try {
       staging = Staging(state_tensors(parameters, optimizer), true);
@@ -200,13 +202,13 @@ struct StateSave::Host {
     }
   }
   std::vector<Slice> copy() {
-    struct Told {
+    struct Done {
       std::latch& latch;
-      ~Told() { latch.count_down(); }
-    } told{copied};
+      ~Done() { latch.count_down(); }
+    } done{copied};
     try {
       if (failure) std::rethrow_exception(failure);
-      staging.from_device(given_up);
+      staging.from_device(cancelled);
       return staging.slices();
     } catch (...) {
       staging.drop();
@@ -216,7 +218,7 @@ struct StateSave::Host {
 
   Staging staging;
   std::exception_ptr failure;
-  std::atomic<bool> given_up{false};
+  std::atomic<bool> cancelled{false};
   std::latch copied{1};
 };
 
@@ -231,7 +233,7 @@ StateSave::StateSave(CheckpointStore& store, ParamList& parameters, OptimizerSta
 
 StateSave::StateSave(StateSave&&) noexcept = default;
 StateSave::~StateSave() {
-  if (host_) host_->given_up = true;
+  if (host_) host_->cancelled = true;
 }
 bool StateSave::copied() const { return host_->copied.try_wait(); }
 void StateSave::wait_copied() { host_->copied.wait(); }

@@ -1,5 +1,5 @@
-// Saves and loads a training state by a checkpoint store. Tensors are staged in host memory. A save
-// is consistent if the state does not change before the copy is complete.
+// Saves a training state to a checkpoint store and loads it. Tensors are staged in host memory. A
+// save is consistent if the state does not change before the copy is complete.
 #pragma once
 #include <memory>
 #include <optional>
@@ -17,18 +17,17 @@ namespace mtrain {
 /// parameters and the optimizer. For the rank's thread; see PendingSave.
 class MT_API StateSave {
  public:
-  /// Copies the model's buffers to the host, and waits for the run's stream: what it was given so
-  /// far is in the state. Masters (as
-  /// "<parameter>") and optimizer state (as "<parameter>.<state name>") are copied by the save's
-  /// thread: they must stay as they are, and their memory where it is, until copied() or
-  /// wait_copied(). A copy that fails is a save that fails.
+  /// Copies the model's buffers to the host and waits for the work that the run's stream has
+  /// queued. The save's thread then copies masters (as "<parameter>") and optimizer state (as
+  /// "<parameter>.<state name>"): they must not change or move until copied() returns true or
+  /// wait_copied() returns. If the copy fails, the save fails.
   StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer,
             const CheckpointMeta& meta);
   StateSave(StateSave&&) noexcept;
-  /// Ends a copy under way at its next tensor.
+  /// Cancels a copy in progress at its next tensor.
   ~StateSave();
   int64_t step() const { return step_; }
-  /// Whether masters and optimizer state are copied, or the copy has failed.
+  /// True when masters and optimizer state are copied or the copy has failed.
   bool copied() const;
   void wait_copied();
   bool poll() { return save_->poll(); }
@@ -42,12 +41,13 @@ class MT_API StateSave {
   std::optional<PendingSave> save_;
 };
 
-/// The same at once.
+/// The same, and waits for its end.
 MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters,
                              OptimizerState* optimizer, const CheckpointMeta& meta);
 /// Fills masters, values and, unless null, optimizer state from a step. Error(checkpoint) names the
-/// first tensor that is missing or of another shape. Buffers that may begin anew stay as they are
-/// where the step has none like them: returns the names of those that this rank saves.
+/// first tensor that is missing or of another shape. Buffers with may_begin_anew that the step does
+/// not contain in the same shape keep their values: returns the names of those that this rank
+/// saves.
 MT_API std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
                                            ParamList& parameters, OptimizerState* optimizer);
 

@@ -55,8 +55,8 @@ LoaderConfig loader_config(const Settings& s, int64_t samples, int rank, int ran
 
 int ranks_here(const Communicator& ranks) { return ranks.kind() == "thread" ? ranks.size() : 1; }
 
-/// A stream that records for as long as this is there; where something fails, what came before is
-/// handed over all the same.
+/// Records a stream's work (as a CUDA graph) during its lifetime. If an exception ends the scope,
+/// the work recorded so far is still launched.
 class Recording {
  public:
   Recording(Stream& stream, bool on) : stream_(on ? &stream : nullptr) {
@@ -66,12 +66,12 @@ class Recording {
     try {
       end();
     } catch (const std::exception& error) {
-      log_warn("what was recorded is lost: ", error.what());
+      log_warn("the recorded GPU work is lost: ", error.what());
     }
   }
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
-  /// What it took. Nothing where nothing was recorded, and when it has ended.
+  /// Ends the recording and returns its statistics; absent if there is none.
   std::optional<Stream::Recorded> end() {
     Stream* stream = std::exchange(stream_, nullptr);
     return stream ? std::optional(stream->end_recording()) : std::nullopt;
@@ -81,7 +81,7 @@ class Recording {
   Stream* stream_;
 };
 
-/// As a faulty machine does: the last bit of one weight.
+/// Flips the lowest bit of one weight, as a faulty machine would.
 void flip_a_bit(ParamList& parameters) {
   const Parameter& p = parameters.all().front();
   const Tensor& tensor = p.master.defined() ? p.master : p.use();
@@ -93,19 +93,19 @@ void flip_a_bit(ParamList& parameters) {
 
 }  // namespace
 
-struct Trainer::Alone {
-  explicit Alone(const Recipe& recipe) : world(make_self_communicator()), mesh(recipe, *world) {}
+struct Trainer::OwnMesh {
+  explicit OwnMesh(const Recipe& recipe) : world(make_self_communicator()), mesh(recipe, *world) {}
   std::unique_ptr<Communicator> world;
   RankMesh mesh;
 };
 
 Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop)
-    : Trainer(recipe, plugins, std::move(stop), std::make_unique<Alone>(recipe)) {}
+    : Trainer(recipe, plugins, std::move(stop), std::make_unique<OwnMesh>(recipe)) {}
 
 Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
-                 std::unique_ptr<Alone> alone)
-    : Trainer(recipe, plugins, std::move(stop), alone->mesh) {
-  alone_ = std::move(alone);
+                 std::unique_ptr<OwnMesh> own_mesh)
+    : Trainer(recipe, plugins, std::move(stop), own_mesh->mesh) {
+  own_mesh_ = std::move(own_mesh);
 }
 
 Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
@@ -140,14 +140,14 @@ void Trainer::build() {
   dataset_ = with_path_origins(recipe_.inputs, [&] {
     return plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
   });
-  // Both are losses of single places; which of them the model learns is a rule's to check.
+  // Both are losses of single positions. A rule checks that model and dataset match.
   MT_USER_CHECK(dataset_->objective() == Dataset::kNextToken ||
                     dataset_->objective() == Dataset::kMaskedToken,
                 ErrorClass::config,
-                cat("dataset.type=", s.dataset.type, " is to be trained by ", dataset_->objective(),
-                    ", which this build does not support"),
-                "models here learn the next token or masked ones: choose such a dataset, gpt, sft, "
-                "bert, t5 or mock");
+                cat("dataset.type=", s.dataset.type, " has the training objective ",
+                    dataset_->objective(), ", which this build does not support"),
+                "models predict the next token or masked tokens: choose a dataset such as gpt, "
+                "sft, bert, t5 or mock");
   open_training_data(batches_.samples_until(std::max<int64_t>(1, s.train.steps)));
 
   OptimizerContext context{*session_.run};
@@ -182,13 +182,13 @@ void Trainer::follow_batch_schedule() {
   const Settings& s = recipe_.settings;
   const LoaderConfig config =
       loader_config(s, batch_now(), mesh_.data().index(), mesh_.data().size());
-  loader_.reset();  // its thread ends before another reads the source
+  loader_.reset();  // end its worker thread first: only one thread may read the source
   loader_.emplace(*train_source_, config, state_.consumed_samples);
   const PipelinePlan& plan = mesh_.pipeline();
   program_ = plan.with_micro_batches(config.num_micro_batches).program(mesh_.pipeline_rank());
 }
 
-Trainer::~Trainer() { end_save_or_drop_it(); }
+Trainer::~Trainer() { end_save_noexcept(); }
 
 void Trainer::fill_info() {
   const Settings& s = recipe_.settings;
@@ -216,27 +216,27 @@ void Trainer::run() {
   const Settings& s = recipe_.settings;
   require_agreement();
   if (s.validation.steps > 0 &&
-      state_.step < s.train.steps)  // data that is not there is told now, not after the last step
+      state_.step < s.train.steps)  // report missing validation data now, not after the last step
     with_path_origins(recipe_.inputs, [&] {
       call_plugin(*dataset_, "split()", [&] {
         dataset_->split(Split::valid, s.validation.steps * s.eval_global_batch());
       });
     });
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
-  if (!observers_.empty())  // who else would look at it; it takes a while
+  if (!observers_.empty())  // only observers use it, and measuring takes time
     peak_ = peak_rate(s, session_.device, *session_.backend, session_.run->device()),
     peak_.flops *= ranks_.size();
   if (first() && (state_.step < s.train.steps ||
-                  saved_step_ < 0))  // masters and optimizer state, all of them float
+                  saved_step_ < 0))  // size of a checkpoint: masters and optimizer state in float
     store_->require_room(static_cast<uint64_t>(planned_.parameters) * sizeof(float) *
                          (1 + optimizer_state_->names().size()));
-  tell([&](Observer& o) { o.on_start(info_); });
+  notify([&](Observer& o) { o.on_start(info_); });
   if (state_.step == 0 && saved_step_ < 0 && s.train.steps == 0) save();
   bool stopped = false;
-  while (state_.step < s.train.steps && !(stopped = told_to_stop())) {
+  while (state_.step < s.train.steps && !(stopped = should_stop())) {
     if (std::ranges::find(s.train.skip_steps, state_.step + 1) != s.train.skip_steps.end()) {
-      pass_over_step();
-      tell([&](Observer& o) { o.on_passed_step(state_.step, state_.consumed_tokens); });
+      skip_listed_step();
+      notify([&](Observer& o) { o.on_passed_step(state_.step, state_.consumed_tokens); });
     } else {
       train_step();
     }
@@ -252,7 +252,7 @@ void Trainer::run() {
   end_save();
   require_saved();
   if (!stopped && info_.first_step < s.train.steps) evaluate();
-  tell([&](Observer& o) { o.on_end(state_.step); });
+  notify([&](Observer& o) { o.on_end(state_.step); });
 }
 
 void Trainer::train_step() {
@@ -261,7 +261,7 @@ void Trainer::train_step() {
   if (activity) activity->begin_step();
   StepMetrics metrics = step();
   end_profile(state_.step == recipe_.settings.train.steps);
-  tell([&](Observer& o) { o.on_step(metrics); });
+  notify([&](Observer& o) { o.on_step(metrics); });
   poll_save();
   if (activity) activity->end_step(state_.step, metrics.step_seconds);
   const int64_t interval = recipe_.settings.logger.memory_interval;
@@ -275,19 +275,19 @@ void Trainer::require_agreement() {
            ranks_.all_reduce_value(value, ReduceOp::max);
   };
   MT_USER_CHECK(same(state_.step), ErrorClass::checkpoint,
-                cat("rank ", ranks_.rank(), " would continue from step ", state_.step,
-                    ", other ranks from another"),
-                "let all ranks see the same run.dir");
+                cat("rank ", ranks_.rank(), " continues from step ", state_.step,
+                    ", but other ranks continue from another step"),
+                "make run.dir the same folder on all ranks, for example on a shared file system");
   uint64_t data = name_key(cat(dataset_->identity(), '\n', session_.tokenizer->identity()));
   MT_USER_CHECK(same(static_cast<int64_t>(data)), ErrorClass::data,
-                "ranks see different data or tokenizer files",
-                "let all ranks see the same dataset.path and tokenizer.path");
+                "ranks read different data or tokenizer files",
+                "make dataset.path and tokenizer.path the same files on all ranks");
   if (s.run.deterministic) warn_of_mixed_arithmetic();
 }
 
-/// The same ranks in the same places repeat such a run bit for bit, others do not.
+/// Such a run is only repeated bit for bit if each rank runs on the same type of device again.
 void Trainer::warn_of_mixed_arithmetic() {
-  constexpr size_t kWidth = 64;  // of each rank's text
+  constexpr size_t kWidth = 64;  // bytes of each rank's text
   std::string mine = identity_of(saved_).arithmetic;
   mine.resize(kWidth);
   std::string all(kWidth * static_cast<size_t>(ranks_.size()), '\0');
@@ -303,15 +303,15 @@ void Trainer::warn_of_mixed_arithmetic() {
                         ranks.size() == 1 ? "rank " : cat(ranks.size(), " ranks, the first is "),
                         ranks.front()));
   log_warn(
-      "run.deterministic=true, and ranks compute by different arithmetic: with ranks placed "
-      "otherwise, the result has other bits\n  ",
+      "run.deterministic=true, but ranks use different arithmetic: if ranks are placed on other "
+      "machines, the result differs in its last bits\n  ",
       join(lines, "\n  "), "\n  help: ",
       mine.starts_with(kCpuArithmetic)
-          ? "set MTRAIN_ISA=LEVEL for all ranks, to a level that all these processors have"
-          : "use devices of one type");
+          ? "set MTRAIN_ISA=LEVEL on all ranks, to a level that all these processors support"
+          : "use devices of the same type");
 }
 
-bool Trainer::told_to_stop() {
+bool Trainer::should_stop() {
   constexpr int32_t kTime = 1, kAsked = 2;
   const int32_t mine = stop_()         ? kAsked
                        : out_of_time() ? kTime
@@ -319,9 +319,9 @@ bool Trainer::told_to_stop() {
                 reason = ranks_.all_reduce_value<int32_t>(mine, ReduceOp::max);
   timed_out_ = reason == kTime;
   if (timed_out_)
-    event(cat("train.max_minutes=", recipe_.settings.train.max_minutes, " is over after step ",
+    event(cat("train.max_minutes=", recipe_.settings.train.max_minutes, " has passed after step ",
               state_.step, " of ", recipe_.settings.train.steps,
-              ": the run saves and stops; the same command continues it"));
+              ": saving and stopping; the same command continues the run"));
   return reason != 0;
 }
 
@@ -330,8 +330,8 @@ bool Trainer::out_of_time() const {
   return minutes > 0 && state_.step > info_.first_step && seconds_since(started_) >= 60 * minutes;
 }
 
-// The first steps choose algorithms and find their memory. What is timed kernel by kernel is not
-// recorded.
+// The first steps select algorithms and fill the allocator's cache, so they are not recorded.
+// Neither are steps whose kernels are timed one by one.
 bool Trainer::records_step() {
   const CudaGraphSection& s = recipe_.settings.cuda_graph;
   return s.type == "full_iteration" && steps_here_++ >= s.warmup_steps && !session_.run->profile();
@@ -345,15 +345,15 @@ StepMetrics Trainer::step() {
   std::span<const Batch> batches = loader_->next();
   Recording recording(session_.run->stream(), records_step());
 
-  // 1. interpret the program: forward, backward, gradient reduction
+  // 1. run the program: forward, backward, gradient reduction
   StepLoss loss = forward_backward(batches);
-  // 2. one scalar; each shard counted once
+  // 2. the global gradient norm; each shard is counted once
   double grad_norm = 0;
   {
     PhaseTimer timer(session_.run->profile(), "gradient norm");
     grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale(), &mesh_.world());
   }
-  // 3. update the shards I own
+  // 3. update the shards of this rank
   double lr = learning_rate(s.scheduler, s.optimizer.lr, state_.step, s.train.steps);
   double scale = scaler_.scale();
   bool updated = update(loss, grad_norm, lr);
@@ -448,7 +448,7 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   } else if (!scaler_.can_fall() || !std::isfinite(loss.loss_sum)) {
     skip_or_stop(loss, grad_norm);
   } else {
-    event(cat("step ", state_.step + 1, ": update skipped, gradients were not finite (loss scale ",
+    event(cat("step ", state_.step + 1, ": update skipped, gradients are not finite (loss scale ",
               scaler_.scale(), ")"));
   }
   scaler_.update(finite);
@@ -470,29 +470,29 @@ std::optional<EvalMetrics> Trainer::evaluate() {
       evaluate_split(session_, *interpreter_, *dataset_, Split::valid, v.steps, &mesh_, stop);
   buckets_->release_values();
   if (!metrics) {
-    event(cat("the validation after step ", state_.step, " is left before its end: the run stops"));
+    event(cat("the validation after step ", state_.step, " is incomplete, because the run stops"));
     return std::nullopt;
   }
   metrics->step = state_.step;
-  tell([&](Observer& o) { o.on_eval(*metrics); });
+  notify([&](Observer& o) { o.on_eval(*metrics); });
   return metrics;
 }
 
 template <class Call>
-void Trainer::tell(Call&& call) {
+void Trainer::notify(Call&& call) {
   for (auto& observer : observers_) {
     if (!observer) continue;
     try {
       call(*observer);
     } catch (const std::exception& error) {
-      log_warn("an observer failed and is switched off: ", error.what());
+      log_warn("an observer failed and is removed: ", error.what());
       observer.reset();
     }
   }
 }
 
 void Trainer::event(const std::string& text) {
-  tell([&](Observer& o) { o.on_event(text); });
+  notify([&](Observer& o) { o.on_event(text); });
 }
 
 }  // namespace mtrain

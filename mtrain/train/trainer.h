@@ -1,7 +1,9 @@
-// Trainer: the loop. Builds the run from a recipe, resumes if there is something to resume, then
-// steps, evaluates and saves until it is done or a signal stops it. One per rank, for the rank's
-// thread. Ranks step together; only rank 0 plans memory, saves, and calls observers and the log.
-// Refers to recipe, plugins and mesh, which must outlive it.
+// Trainer: the training loop. Builds a run from a recipe, resumes from the newest checkpoint if
+// there is one, then steps, evaluates and saves until the last step or a request to stop. One
+// object per rank, for the rank's thread. The methods that communicate (run(), step(), evaluate(),
+// save_copy()) are collective over the job. Only rank 0 plans memory; the ranks of
+// RankMesh::savers() save together. Each rank calls only its own observers; `mtrain train` adds
+// them on rank 0. Refers to recipe, plugins and mesh, which must outlive it.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -31,10 +33,13 @@ namespace mtrain {
 
 class MT_API Trainer {
  public:
-  /// Builds everything and resumes, without communication. Calls `stop` at every step edge; when it
-  /// returns true on one rank, all ranks stop.
+  /// Builds everything and loads the newest checkpoint. Ranks exchange no data here, so they may
+  /// construct their trainers one after the other; whether they load the same step is checked in
+  /// run(). All ranks must construct one, since with ddp.registered_buffers they register memory
+  /// with their groups. run() calls `stop` before every step; if it returns true on one rank, all
+  /// ranks stop.
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop, RankMesh& mesh);
-  /// The one rank of its job.
+  /// For a job of one rank.
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop);
   ~Trainer();
   /// Adds an observer. Observers are called from run() on.
@@ -42,52 +47,54 @@ class MT_API Trainer {
     observers_.push_back(std::move(observer));
   }
 
-  /// `interrupted` is called before each batch of a validation, which ends without a result when it
-  /// returns true on one rank. REQUIRES: all ranks set it, or none.
+  /// `interrupted` is called before each batch of a validation; if it returns true on one rank, the
+  /// validation ends without a result. REQUIRES: all ranks set it, or none.
   void set_interrupt(std::function<bool()> interrupted) { interrupted_ = std::move(interrupted); }
 
-  /// Trains to the last step or to the first step edge at which `stop` says so, saving before it
-  /// returns.
+  /// Trains until the last step, or until `stop` returns true or train.max_minutes have passed.
+  /// Saves before it returns.
   void run();
-  /// run() ended before the last step because of train.max_minutes.
+  /// True if run() ended before the last step because of train.max_minutes.
   bool timed_out() const { return timed_out_; }
-  /// One step, without evaluation, saving or observers: for benchmarks. REQUIRES: steps are left.
+  /// One step, without evaluation, saving or observers: for benchmarks. REQUIRES: the last step is
+  /// not done yet.
   StepMetrics step();
-  /// Times kernels and phases of the steps to come; null: no longer.
+  /// Records the times of kernels and phases of the following steps; null: stops recording.
   void set_profile(Profile* profile) { session_.run->set_profile(profile); }
   Run& context() { return *session_.run; }
   const TrainState& state() const { return state_; }
-  /// What is trained, as far as this rank holds it; gradients are those of the last step.
+  /// The parameters or shards that this rank holds; gradients are those of the last step.
   ParamList& parameters() { return session_.parameters; }
-  /// What this rank updates of them.
+  /// The parts of the parameters that this rank updates.
   std::span<const OptimizerState::Entry> slices() { return optimizer_state_->entries(); }
   const RunInfo& info() const { return info_; }
-  /// What this rank computes on: "cpu", or "NVIDIA H200, 139.8 GiB, compute capability 9.0".
+  /// The device of this rank: "cpu", or "NVIDIA H200, 139.8 GiB, compute capability 9.0".
   const std::string& device() const { return session_.device; }
-  /// What is kept of the configuration in the run's folder and in its checkpoints.
+  /// The configuration as stored in the run's folder and in its checkpoints.
   const SavedConfig& saved_config() const { return saved_; }
-  /// Saves the state as it is as a checkpoint in another folder. All ranks together.
+  /// Saves the current state as a checkpoint in another folder. Collective.
   void save_copy(const fs::path& folder);
-  /// Evaluates the fixed validation batches; absent when the recipe asks for none, and where it was
+  /// Evaluates the fixed validation batches. Absent if validation.steps is 0 or the validation was
   /// interrupted.
   std::optional<EvalMetrics> evaluate();
 
  private:
-  struct Alone;  // a job of one rank, where none was given
+  struct OwnMesh;  // the communicator and mesh of a job of one rank
   Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()> stop,
-          std::unique_ptr<Alone> alone);
+          std::unique_ptr<OwnMesh> own_mesh);
   bool first() const { return mesh_.first(); }
-  bool told_to_stop();
-  /// The limit of train.max_minutes has passed, and this run has made a step.
+  bool should_stop();
+  /// True if train.max_minutes have passed and this invocation has done at least one step.
   bool out_of_time() const;
-  /// A step of train.skip_steps: moves on in the data without an update.
-  void pass_over_step();
+  /// Runs a step of train.skip_steps: skips its samples without an update.
+  void skip_listed_step();
   void report_memory();
-  /// Before a step: loader and program have the size that train.batch_schedule gives it.
+  /// Called before a step: rebuilds loader and program if train.batch_schedule changes the batch
+  /// size.
   void follow_batch_schedule();
-  /// Samples of the step that comes next.
+  /// Samples of the next step.
   int64_t batch_now() const { return batches_.samples_at(state_.step); }
-  /// One step with its profile, and with all observers informed.
+  /// One step with profiling and observers.
   void train_step();
   void require_agreement();
   void warn_of_mixed_arithmetic();
@@ -95,41 +102,42 @@ class MT_API Trainer {
   bool records_step();
   StepLoss forward_backward(std::span<const Batch> batches);
   bool update(const StepLoss& loss, double grad_norm, double lr);
-  /// Passes over an update that cannot be made, or ends the run: train.on_nonfinite.
+  /// For a non-finite loss or gradient norm: skips the update or ends the run, as
+  /// train.on_nonfinite says.
   void skip_or_stop(const StepLoss& loss, double grad_norm);
   /// The same for a gradient norm above optimizer.skip_grad_norm.
   void skip_large(double grad_norm);
-  /// What the model does once per step by itself, and tells of it.
+  /// Calls the model's end_step() and returns its figures, combined over the pipeline's stages.
   std::vector<std::pair<std::string, double>> end_step(bool updated);
   void open_store();
   void resume();
   void save();
-  /// Of a save that goes on beside the steps: looks whether it may go on; waits until its copy of
-  /// the state is made; waits for its end.
+  /// For a save in the background: poll_save() advances it, finish_copy() waits until the state is
+  /// copied to the host, end_save() waits for its end.
   void poll_save();
   void finish_copy();
   void end_save();
-  void end_save_or_drop_it() noexcept;
+  void end_save_noexcept() noexcept;
   bool try_save(int64_t step, const std::function<void()>& part);
   void require_saved() const;
-  /// What of the run is kept, as half a sentence for a message about its end.
+  /// The newest checkpoint, as part of a sentence, for messages about the end of the run.
   std::string newest_saved() const;
-  /// Before and after a step: keeps the profile that the recipe asks for, and writes it when its
-  /// steps are done.
+  /// Called before and after a step: record the profile of profiling.start to profiling.end, and
+  /// write it after the last of these steps.
   void begin_profile();
   void end_profile(bool last);
   void fill_info();
   CheckpointMeta meta(int64_t consumed) const;
-  /// For a run that reads so many samples from its beginning to its end.
+  /// `samples`: the number that the run reads from its first to its last step.
   void open_training_data(int64_t samples);
-  /// Calls every observer; one that throws is dropped with a warning.
+  /// Calls every observer; an observer that throws is removed with a warning.
   template <class Call>
-  void tell(Call&& call);
+  void notify(Call&& call);
   void event(const std::string& text);
 
-  std::unique_ptr<Alone> alone_;
+  std::unique_ptr<OwnMesh> own_mesh_;
   RankMesh& mesh_;
-  Communicator& ranks_;  // the whole job
+  Communicator& ranks_;  // all ranks of the job
   const Recipe& recipe_;
   std::vector<std::unique_ptr<Observer>> observers_;
   std::function<bool()> stop_, interrupted_;
@@ -137,7 +145,7 @@ class MT_API Trainer {
   Session session_;
   std::unique_ptr<Dataset> dataset_;
   std::unique_ptr<SampleSource> train_source_;
-  int64_t train_samples_ = 0;  // that the whole run reads
+  int64_t train_samples_ = 0;  // read by the whole run
   std::optional<Loader> loader_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ParamBuckets> buckets_;
@@ -145,8 +153,8 @@ class MT_API Trainer {
   std::optional<Interpreter> interpreter_;
   std::optional<GradReducer> reducer_;
   std::optional<CheckpointStore> store_;
-  std::optional<StateSave> save_;  // under way
-  double save_held_ = 0;           // seconds that training stood still for it
+  std::optional<StateSave> save_;    // in progress
+  double save_blocked_seconds_ = 0;  // seconds during which training waited for the save
   BatchSchedule batches_;
   Program program_;  // for the loader's number of micro-batches
   LossScaler scaler_;
@@ -155,18 +163,19 @@ class MT_API Trainer {
   RunInfo info_;
   PeakRate peak_;  // of all ranks
   int64_t saved_step_ = -1;
-  std::optional<Error> save_failure_;  // of the last save; absent when it succeeded
-  int64_t skips_ = 0;  // updates in a row that were skipped for their loss or gradient
+  std::optional<Error> save_failure_;  // of the last save; absent if it succeeded
+  int64_t skips_ = 0;  // consecutive updates that were skipped because of their loss or gradient
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   int64_t steps_here_ = 0;  // by this object, for cuda_graph.warmup_steps
   bool timed_out_ = false;
   std::optional<Profile> profile_;
-  int64_t profile_from_ = 0;  // steps before it
+  int64_t profile_from_ = 0;  // number of steps before the profile
 };
 
-/// Mean loss of the first `batches` global batches of a split, shared out among the ranks; `mesh`
-/// null: this one alone, which may also evaluate each sample of the split once, Dataset::kOneEpoch.
-/// `stop` is asked before each batch, on all ranks with one answer: absent where it says so.
+/// The mean loss of the first `batches` global batches of a split. The samples are divided among
+/// the data-parallel ranks; collective over the job. `mesh` null: this rank evaluates all of them,
+/// and `batches` may be Dataset::kOneEpoch for every sample once. `stop` is called before each
+/// batch and must return the same on all ranks; if it returns true, the result is absent.
 MT_API std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpreter,
                                                  const Dataset& dataset, Split split,
                                                  int64_t batches, const RankMesh* mesh,

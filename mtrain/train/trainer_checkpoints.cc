@@ -1,4 +1,4 @@
-// The trainer's way to and from checkpoints.
+// The trainer's checkpoints: saving and resuming.
 #include <chrono>
 #include <exception>
 #include <new>
@@ -32,13 +32,14 @@ StoreOptions store_options(const Settings& s, const RankMesh& mesh) {
 
 }  // namespace
 
-void Trainer::end_save_or_drop_it() noexcept {
-  // Of several ranks some may be gone: a save that they do not agree on is given up.
+void Trainer::end_save_noexcept() noexcept {
+  // With several ranks, some may have ended, so the save cannot be completed together: it is
+  // cancelled.
   if (!save_ || ranks_.size() > 1) return;
   try {
     end_save();
   } catch (const std::exception& error) {
-    log_warn("the checkpoint under way is lost: ", error.what());
+    log_warn("the checkpoint in progress is lost: ", error.what());
   }
 }
 
@@ -49,8 +50,9 @@ void Trainer::open_store() {
     store_.emplace(recipe_.checkpoint_directory());
 }
 
-/// A save that the system fails never stops training: the next one is tried at its time. False
-/// then. `part` fails on every rank or, after its last exchange with the others, on one.
+/// Runs a part of a save. An I/O failure does not stop training: it is recorded in save_failure_,
+/// the next checkpoint is tried when it is due, and the result is false. `part` fails on every
+/// rank, or, after its last communication with the others, on one rank only.
 bool Trainer::try_save(int64_t step, const std::function<void()>& part) {
   try {
     part();
@@ -61,7 +63,8 @@ bool Trainer::try_save(int64_t step, const std::function<void()>& part) {
     save_failure_ = error;
   } catch (const std::bad_alloc&) {
     save_.reset();
-    save_failure_.emplace(ErrorClass::io, "no memory for its copy", "free some memory");
+    save_failure_.emplace(ErrorClass::io, "not enough host memory to copy the state",
+                          "free host memory on this machine");
   }
   event(cat("warning: checkpoint of step ", step, " failed: ", save_failure_->what()));
   return false;
@@ -73,7 +76,7 @@ std::string Trainer::newest_saved() const {
              ", and the same command continues from it");
 }
 
-/// A run ends well only where its last state is kept.
+/// A run succeeds only if its last state is saved.
 void Trainer::require_saved() const {
   if (saved_step_ == state_.step || !save_failure_) return;
   throw Error(
@@ -99,10 +102,10 @@ void Trainer::save() {
     } catch (...) {
       failure = std::current_exception();
     }
-    store_->agree(failure);  // a rank whose save did not begin would be missing where the others go
-                             // on with theirs
+    store_->agree(failure);  // if the save could not start on one rank, it fails on all ranks,
+                             // which otherwise would wait for that rank
   });
-  save_held_ = seconds_since(start);
+  save_blocked_seconds_ = seconds_since(start);
   if (!recipe_.settings.checkpoint.async) end_save();
 }
 
@@ -112,16 +115,16 @@ void Trainer::poll_save() {
   if (over) end_save();
 }
 
-/// Before the state changes or its memory goes.
+/// Must be called before the state changes or its memory is freed.
 void Trainer::finish_copy() {
   if (!save_) return;
   if (!save_->copied()) {
     LongOperation copying(ranks_.activity(), "copying the state for a checkpoint");
     const auto start = Clock::now();
     save_->wait_copied();
-    save_held_ += seconds_since(start);
+    save_blocked_seconds_ += seconds_since(start);
   }
-  poll_save();  // all ranks are here: what was copied can be written from now on
+  poll_save();  // every rank calls this at the same point, so the save can advance to writing
 }
 
 void Trainer::end_save() {
@@ -131,14 +134,16 @@ void Trainer::end_save() {
   const auto start = Clock::now();
   try_save(step, [&] {
     const SaveResult& result = save_->wait();
-    save_held_ += seconds_since(start);
+    save_blocked_seconds_ += seconds_since(start);
     saved_step_ = step;
     save_failure_.reset();
     auto ms = [](double seconds) { return cat(static_cast<int>(seconds * 1000), " ms"); };
-    event(cat(
-        "checkpoint of step ", step, ": ", human_bytes(result.bytes), " in ", ms(result.seconds),
-        recipe_.settings.checkpoint.async ? cat(" (training waited ", ms(save_held_), ")") : "",
-        ", ", result.path.string()));
+    event(cat("checkpoint of step ", step, ": ", human_bytes(result.bytes), " in ",
+              ms(result.seconds),
+              recipe_.settings.checkpoint.async
+                  ? cat(" (training waited ", ms(save_blocked_seconds_), ")")
+                  : "",
+              ", ", result.path.string()));
     for (const auto& warning : result.warnings) event(cat("warning: ", warning));
   });
   save_.reset();
@@ -171,7 +176,7 @@ void Trainer::resume() {
     MT_USER_CHECK(
         mode != "must", ErrorClass::checkpoint,
         cat("checkpoint.resume=must, but ", store_->folder().string(), " holds no checkpoint"),
-        "check run.dir, or set checkpoint.resume=auto to start anew");
+        "check run.dir, or set checkpoint.resume=auto to start a new run");
     return;
   }
   MT_USER_CHECK(mode != "never", ErrorClass::checkpoint,
@@ -180,25 +185,28 @@ void Trainer::resume() {
                 "choose another run.dir, or set checkpoint.resume=auto to continue it");
   CheckpointMeta before =
       meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
-  // Where the batches so far had other sizes than this recipe's, the run reads as many samples more
-  // or fewer.
+  // If the steps so far used other batch sizes than this recipe's, the total number of samples of
+  // the run differs by the same amount.
   if (const int64_t ahead =
           before.state.consumed_samples - batches_.samples_until(before.state.step);
       ahead != 0)
     open_training_data(
         batches_.samples_until(std::max(before.state.step, recipe_.settings.train.steps)) + ahead);
-  const bool tells =
-      first() && before.state.step < recipe_.settings.train.steps;  // else there is nothing to do
+  const bool report =
+      first() &&
+      before.state.step <
+          recipe_.settings.train.steps;  // otherwise no step is left and nothing is reported
   check_resume(recipe_, session_.plugins, before, meta(before.state.consumed_samples),
-               store_->step_folder(*latest.step).string(), !tells);
+               store_->step_folder(*latest.step).string(), !report);
   const auto fresh = load_state(*store_, *latest.step, session_.parameters, &*optimizer_state_);
-  if (!fresh.empty())  // of this rank's stage
-    log_warn("the checkpoint has nothing for ", fresh.front(),
-             fresh.size() > 1 ? cat(" and ", fresh.size() - 1, " more") : "", ": begun anew");
+  if (!fresh.empty())  // buffers of this rank's stage
+    log_warn("the checkpoint does not contain ", fresh.front(),
+             fresh.size() > 1 ? cat(" and ", fresh.size() - 1, " more") : "",
+             ": initialized instead");
   state_ = before.state;
   scaler_.restore(state_.loss_scale, state_.good_steps, state_.bad_steps);
   saved_step_ = state_.step;
-  if (tells)
+  if (report)
     log_info("continuing from step ", state_.step, " of ",
              store_->step_folder(*latest.step).string());
 }

@@ -1,4 +1,4 @@
-// What the trainer reports of some steps: those without an update, traces of kernels, and memory.
+// The trainer's reports: skipped updates, kernel traces and memory.
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -24,7 +24,7 @@ void Trainer::begin_profile() {
 
 void Trainer::end_profile(bool last) {
   if (!profile_) return;
-  set_profile(nullptr);  // what comes between steps is not part of them
+  set_profile(nullptr);  // work between steps is not profiled
   if (!last && state_.step < recipe_.settings.profiling.end) return;
   const std::string rank = first() ? "" : cat("-rank", ranks_.rank());
   fs::path file =
@@ -33,7 +33,7 @@ void Trainer::end_profile(bool last) {
     write_file_atomic(file, to_trace(*profile_, recipe_.name));
     event(cat("trace of steps ", profile_from_ + 1, " to ", state_.step, ": ", file.string()));
   } catch (const Error& error) {
-    log_warn("no trace: ", error.what());
+    log_warn("cannot write the trace: ", error.what());
   }
   profile_.reset();
 }
@@ -46,29 +46,29 @@ void Trainer::report_memory() {
             human_bytes(info_.planned_bytes), " planned"));
 }
 
-void Trainer::pass_over_step() {
+void Trainer::skip_listed_step() {
   const Settings& s = recipe_.settings;
   const int64_t first = state_.consumed_samples;
-  finish_copy();  // a save that is under way may still read the state
+  finish_copy();  // a save in progress may still read the state
   loader_->seek(first + batch_now());
   state_.consumed_samples = loader_->consumed_samples();
   state_.consumed_tokens += batch_now() * s.model.seq_length;
   ++state_.step;
-  event(cat("step ", state_.step, ": no update, as train.skip_steps says (samples ", first, " to ",
+  event(cat("step ", state_.step, ": skipped because of train.skip_steps (samples ", first, " to ",
             state_.consumed_samples - 1, ")"));
 }
 
 void Trainer::skip_large(double grad_norm) {
   const Settings& s = recipe_.settings;
   if (skips_++ < s.train.max_skips)
-    return event(cat("step ", state_.step + 1, ": update skipped, the gradient norm ", grad_norm,
-                     " is above optimizer.skip_grad_norm"));
+    return event(cat("step ", state_.step + 1, ": update skipped, because the gradient norm ",
+                     grad_norm, " is above optimizer.skip_grad_norm"));
   end_save();
   throw Error(ErrorClass::numeric,
               cat("the gradient norm ", grad_norm, " at step ", state_.step + 1,
                   " is above optimizer.skip_grad_norm=", *s.optimizer.skip_grad_norm, ", and the ",
                   s.train.max_skips,
-                  " updates before it were skipped, too: train.max_skips allows no more"),
+                  " updates before it were skipped as well: train.max_skips allows no more"),
               cat("lower optimizer.lr, or raise optimizer.skip_grad_norm or train.max_skips; ",
                   newest_saved()));
 }
@@ -77,9 +77,9 @@ void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
   const Settings& s = recipe_.settings;
   const bool skips = s.train.on_nonfinite == "skip", loss_is_finite = std::isfinite(loss.loss_sum);
   const double value = loss_is_finite ? grad_norm : loss.mean();
-  // A nan has a sign, which says nothing.
+  // The sign of a NaN is meaningless, so it is not printed.
   const std::string what =
-      cat("not a finite ", loss_is_finite ? "gradient norm " : "loss ",
+      cat("non-finite ", loss_is_finite ? "gradient norm " : "loss ",
           std::isnan(value) ? "nan" : cat(value), " at step ", state_.step + 1, " (samples ",
           state_.consumed_samples, " to ", state_.consumed_samples + batch_now() - 1, ")");
   if (skips && skips_ < s.train.max_skips) {
@@ -90,8 +90,8 @@ void Trainer::skip_or_stop(const StepLoss& loss, double grad_norm) {
   throw Error(ErrorClass::numeric,
               skips ? cat(what, ", and the ", counted(skips_, "update"), " before it ",
                           skips_ == 1 ? "was" : "were",
-                          " skipped for the same: train.max_skips allows no more")
-                    : cat(what, "; nothing was updated"),
+                          " skipped for the same reason: train.max_skips allows no more")
+                    : cat(what, "; the update was not made"),
               cat("lower optimizer.lr, raise scheduler.warmup_steps, ",
                   skips ? "or look at those samples; "
                         : "look at those samples, or set train.on_nonfinite=skip; ",

@@ -23,15 +23,16 @@ int64_t vocabulary_rows(const Settings& settings, const Tokenizer& tokenizer) {
                   cat("model.vocab_size (", model.vocab_size,
                       ") is smaller than the vocabulary of tokenizer '", settings.tokenizer.type,
                       "' (", ids, ")"),
-                  cat("choose the model's own tokenizer; a model that starts from random values "
-                      "takes model.vocab_size=0, or at least ",
+                  cat("choose the tokenizer that the model was trained with; for a model that "
+                      "starts from random values, set model.vocab_size=0 or at least ",
                       ids));
     return model.vocab_size;
   }
   const Checked<int64_t> multiple = model.vocab_multiple;
   const Checked<int64_t> padded = multiple * ((ids - 1) / model.vocab_multiple + 1);
   MT_USER_CHECK(padded.valid(), ErrorClass::config,
-                cat("model.vocab_multiple (", model.vocab_multiple, ") is too large to pad to"),
+                cat("model.vocab_multiple (", model.vocab_multiple,
+                    ") is too large: the padded vocabulary size overflows"),
                 "choose a small power of two");
   return padded.value();
 }
@@ -49,9 +50,9 @@ void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer) {
     return log_info(sizes, ": the last ", unused,
                     unused == 1 ? " row is padding" : " rows are padding");
   log_warn(sizes, ": ", unused,
-           " rows belong to no token, more than padding has\n  help: choose the tokenizer that the "
-           "model was made for; "
-           "a model that starts from random values takes model.vocab_size=0");
+           " rows belong to no token, which is more than padding explains\n  help: choose the "
+           "tokenizer that the model was trained with; for a model that starts from random values, "
+           "set model.vocab_size=0");
 }
 
 }  // namespace mtrain

@@ -18,7 +18,7 @@ double norm_of(const std::vector<float>& values) {
 
 double relative(double a, double b) { return std::fabs(a - b) / std::max(std::fabs(b), 1e-30); }
 
-/// For each step the largest relative difference seen until then, times the tail, and at least
+/// For each step, the largest relative difference up to that step, times kBoundTail, and at least
 /// `floor`.
 std::vector<double> curve(const std::vector<double>& reference,
                           const std::vector<const std::vector<double>*>& disturbed, double floor) {
@@ -46,8 +46,8 @@ double unit_roundoff(DType dtype) {
 }
 
 double weight_disturbance(DType dtype, const std::vector<int64_t>& sizes, int64_t tokens) {
-  // Forward sums over the inputs, backward over the outputs and over the tokens; each in float,
-  // then rounded to the dtype.
+  // Forward sums over the inputs, backward over the outputs and over the tokens. Each sum is in
+  // float and then rounded to the dtype.
   double lengths = static_cast<double>(tokens);
   for (int64_t size : sizes) lengths += static_cast<double>(size);
   double summed = unit_roundoff(DType::f32) * std::sqrt(lengths);

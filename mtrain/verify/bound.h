@@ -22,7 +22,8 @@ struct LayoutBound {
   std::vector<double> loss, norm;          // of each step
 };
 
-/// The allowed multiple of the measured effect: covers the tail of a sum of many roundings.
+/// The bound is this multiple of the measured effect, to cover the tail of the distribution of a
+/// sum of many roundings.
 inline constexpr double kBoundTail = 8;
 
 /// u of a dtype: half the distance from 1 to the next number.
@@ -35,10 +36,11 @@ MT_API double weight_disturbance(DType dtype, const std::vector<int64_t>& sizes,
 MT_API std::function<void(ParamList&, int64_t)> disturb_weights(DType dtype, int64_t tokens,
                                                                 int64_t probe);
 
-/// || a - b || / max(|| b ||, smallest): where b is only rounding, relative to the rounding of the
-/// whole gradient.
+/// || a - b || / max(|| b ||, smallest): if b itself is only rounding error, the difference is
+/// relative to the rounding error of the whole gradient.
 MT_API double relative_difference(const WholeTensor& a, const WholeTensor& b, double smallest);
-/// The norm below which a gradient is rounding only: u times that of all gradients together.
+/// The norm below which a gradient is only rounding error: u times the norm of all gradients
+/// together.
 MT_API double smallest_gradient(const LayoutFigures& reference, double unit_roundoff);
 
 /// The bound from the undisturbed run of one rank and the disturbed ones.

@@ -18,7 +18,7 @@ std::vector<int64_t> divisors(int64_t n) {
   return out;
 }
 
-/// The choices of a layout by name; those without a meaning in it are left out.
+/// The choices of a layout by name, without those that have no effect in it.
 std::map<std::string, std::string> choices(const RankLayout& l) {
   std::map<std::string, std::string> out;
   for (auto [name, size] : {std::pair("tp", l.tp),
@@ -36,17 +36,17 @@ std::map<std::string, std::string> choices(const RankLayout& l) {
   return out;
 }
 
-/// Every way to say the rest once the sizes are chosen.
-void add_ways(RankLayout layout, bool experts, std::vector<RankLayout>& out) {
-  struct Timetable {
+/// Adds every combination of the other choices for given sizes of tp, pp and cp.
+void add_variants(RankLayout layout, bool experts, std::vector<RankLayout>& out) {
+  struct ScheduleChoice {
     const char* schedule;
     int64_t vp;
   };
-  std::vector<Timetable> timetables = {{"1f1b", 1}};
+  std::vector<ScheduleChoice> schedules = {{"1f1b", 1}};
   if (layout.pp > 1)
-    timetables = {{"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb_h1", 1}, {"zb_v", 2}};
-  std::vector<std::string> ways = {"p2p"};
-  if (layout.cp > 1) ways = {"p2p", "all_gather", "a2a", "a2a+p2p"};
+    schedules = {{"gpipe", 1}, {"1f1b", 1}, {"interleaved", 2}, {"zb_h1", 1}, {"zb_v", 2}};
+  std::vector<std::string> cp_kinds = {"p2p"};
+  if (layout.cp > 1) cp_kinds = {"p2p", "all_gather", "a2a", "a2a+p2p"};
   struct Sharding {
     int64_t zero, resident;
   };
@@ -55,8 +55,8 @@ void add_ways(RankLayout layout, bool experts, std::vector<RankLayout>& out) {
   for (int64_t ep : divisors(experts ? layout.ranks : 1))
     for (int64_t etp : divisors(experts ? layout.ranks / ep : 1))
       for (bool sp : {false, true})
-        for (const auto& timetable : timetables)
-          for (const auto& way : ways)
+        for (const auto& choice : schedules)
+          for (const auto& cp_kind : cp_kinds)
             for (const auto& sharding : shardings)
               for (const char* recompute : {"none", "selective", "full", "distributed"}) {
                 if (sp && layout.tp == 1) continue;
@@ -64,8 +64,8 @@ void add_ways(RankLayout layout, bool experts, std::vector<RankLayout>& out) {
                   continue;
                 layout.ep = ep, layout.etp = etp, layout.sp = sp;
                 layout.zero = sharding.zero, layout.resident = sharding.resident;
-                layout.schedule = timetable.schedule, layout.vp = timetable.vp;
-                layout.cp_comm = way, layout.recompute = recompute;
+                layout.schedule = choice.schedule, layout.vp = choice.vp;
+                layout.cp_comm = cp_kind, layout.recompute = recompute;
                 out.push_back(layout);
               }
 }
@@ -75,7 +75,7 @@ std::vector<RankLayout> combinations(int64_t ranks, bool experts) {
   for (int64_t tp : divisors(ranks))
     for (int64_t pp : divisors(ranks / tp))
       for (int64_t cp : divisors(ranks / tp / pp))
-        add_ways({.ranks = ranks, .tp = tp, .pp = pp, .cp = cp}, experts, out);
+        add_variants({.ranks = ranks, .tp = tp, .pp = pp, .cp = cp}, experts, out);
   std::stable_sort(out.begin(), out.end(),
                    [](const auto& a, const auto& b) { return a.distance() < b.distance(); });
   return out;
@@ -89,10 +89,10 @@ void refuse(std::vector<RefusedLayouts>& list, const std::string& reason, const 
   known->layouts.push_back(layout);
 }
 
-/// Reads a recipe with changes again and again, with one catalog of what can be said.
-class Judge {
+/// Checks a recipe with many sets of overrides, using one schema catalog.
+class RecipeChecker {
  public:
-  Judge(const std::string& recipe, const PluginHost& plugins)
+  RecipeChecker(const std::string& recipe, const PluginHost& plugins)
       : recipe_(recipe), catalog_(schema_catalog(plugins)) {}
 
   Report report(const std::vector<std::string>& overrides) const {
@@ -116,8 +116,8 @@ class Judge {
   SchemaCatalog catalog_;
 };
 
-void judge(const Judge& judge, const RankLayout& layout, LayoutList& list) {
-  Report report = judge.report(overrides(layout));
+void judge(const RecipeChecker& checker, const RankLayout& layout, LayoutList& list) {
+  Report report = checker.report(overrides(layout));
   const Diagnostic *refusal = nullptr, *missing = nullptr;
   for (const auto& d : report.diagnostics()) {
     if (d.severity != Severity::error) continue;
@@ -135,7 +135,7 @@ void judge(const Judge& judge, const RankLayout& layout, LayoutList& list) {
     list.legal.push_back(layout);
 }
 
-/// What a layout adds to pairs of choices: "cp=2|zero=3".
+/// All pairs of choices in a layout, such as "cp=2|zero=3".
 std::set<std::string> pairs(const RankLayout& layout) {
   std::set<std::string> out;
   auto all = choices(layout);
@@ -198,13 +198,13 @@ std::vector<std::string> overrides(const RankLayout& l) {
 }
 
 LayoutList list_layouts(const std::string& recipe, const PluginHost& plugins, int64_t ranks) {
-  Judge reader(recipe, plugins);
+  RecipeChecker reader(recipe, plugins);
   Report alone = reader.report({});
   alone.throw_if_errors();
   LayoutList list;
   for (const auto& layout : combinations(ranks, reader.has_experts())) {
     if (layout.cp_comm == "a2a+p2p" && layout.cp < 4)
-      continue;  // its levels are two ranks and more each
+      continue;  // each of its two levels has at least two ranks
     ++list.candidates;
     judge(reader, layout, list);
   }

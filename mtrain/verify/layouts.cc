@@ -26,9 +26,9 @@ double apart(double a, double b) {
   return std::fabs(a - b) / std::max(std::fabs(b), 1e-30);
 }
 
-/// a as a multiple of b where it is one: 2 when every element is twice the other's.
+/// The factor for which a is closest to factor * b: 2 if every element is doubled.
 struct Multiple {
-  double factor = 1, rest = 0;  // rest: what of a is no multiple of b, relative to b
+  double factor = 1, rest = 0;  // rest: norm of a - factor * b, relative to that of b
 };
 
 Multiple multiple_of(const std::vector<float>& a, const std::vector<float>& b) {
@@ -45,41 +45,45 @@ Multiple multiple_of(const std::vector<float>& a, const std::vector<float>& b) {
 
 std::string likely_cause(const Multiple& m) {
   if (m.rest > 1e-2 || std::fabs(m.factor - 1) < 1e-3) return "";
-  if (std::fabs(m.factor) < 1e-3) return ": it is zero, the gradient got lost";
+  if (std::fabs(m.factor) < 1e-3) return ": it is zero, so the gradient is lost";
   double up = std::round(m.factor), down = std::round(1 / m.factor);
   if (up >= 2 && std::fabs(m.factor / up - 1) < 1e-2)
-    return cat(": it is ", up, " times one rank's, as if added up over an axis of ", up,
-               " ranks once too often");
+    return cat(": it is ", up,
+               " times that of one rank, as if it was summed once too often over an axis of ", up,
+               " ranks");
   if (down >= 2 && std::fabs(m.factor * down - 1) < 1e-2)
-    return cat(": it is 1/", down,
-               " of one rank's, as if it had not been added up over an axis of ", down, " ranks");
-  return cat(": it is ", short_number(m.factor), " times one rank's throughout");
+    return cat(": it is 1/", down, " of that of one rank, as if it was not summed over an axis of ",
+               down, " ranks");
+  return cat(": it is ", short_number(m.factor), " times that of one rank in every element");
 }
 
-/// How many elements were given by no rank, and by several.
-std::string miscounted(const WholeTensor& tensor) {
+/// The numbers of elements that no rank or more than one rank contributed; empty if each has
+/// exactly one.
+std::string coverage_fault(const WholeTensor& tensor) {
   auto none = std::count(tensor.given.begin(), tensor.given.end(), 0);
   auto several =
       std::count_if(tensor.given.begin(), tensor.given.end(), [](uint8_t n) { return n > 1; });
   if (none + several == 0) return "";
-  return cat(none, " elements are counted by no rank and ", several, " by several");
+  return cat(none, " elements come from no rank and ", several, " from several ranks");
 }
 
-/// The largest difference of two curves, and as a share of the bound in `share`.
+/// The largest relative difference of two curves. Raises `share` to the largest difference as a
+/// fraction of the bound.
 double compare_curve(const char* what, const std::vector<double>& values,
                      const std::vector<double>& reference, const std::vector<double>& bound,
                      double& share, std::vector<std::string>& problems) {
   double most = 0;
-  bool told = false;
+  bool reported = false;
   for (size_t step = 0; step < values.size(); ++step) {
     double d = apart(values[step], reference[step]);
     most = std::max(most, d);
     share = std::max(share, d / bound[step]);
-    if (d <= bound[step] || told) continue;
-    told = true;
+    if (d <= bound[step] || reported) continue;
+    reported = true;
     problems.push_back(cat(what, " of step ", step + 1, " is ", shortest(values[step]),
-                           ", on one rank ", shortest(reference[step]), " (", short_number(d),
-                           " apart, rounding explains ", short_number(bound[step]), ")"));
+                           ", but on one rank ", shortest(reference[step]),
+                           " (relative difference ", short_number(d),
+                           ", rounding explains at most ", short_number(bound[step]), ")"));
   }
   return most;
 }
@@ -98,19 +102,19 @@ void judge_gradients(const LayoutFigures& figures, const LayoutReference& refere
       continue;
     }
     const WholeTensor& tensor = found->second;
-    if (std::string fault = miscounted(tensor); !fault.empty())
+    if (std::string fault = coverage_fault(tensor); !fault.empty())
       differing.push_back(cat("the gradient of ", name, ": ", fault));
     double d = relative_difference(tensor, whole, smallest), bound = bounds.gradient.at(name);
     verdict.gradient = std::max(verdict.gradient, d);
     if (d / bound > worst) worst = d / bound, verdict.worst_gradient = name;
     if (d <= bound) continue;
-    differing.push_back(cat("the gradient of ", name, " is ", short_number(d),
-                            " apart, rounding explains ", short_number(bound),
+    differing.push_back(cat("the gradient of ", name, " has a relative difference of ",
+                            short_number(d), ", rounding explains at most ", short_number(bound),
                             likely_cause(multiple_of(tensor.values, whole.values))));
   }
   for (const auto& [name, tensor] : figures.gradients)
     if (!expected.gradients.contains(name))
-      differing.push_back(cat("one rank has no parameter ", name));
+      differing.push_back(cat("the model on one rank has no parameter ", name));
   verdict.share = std::max(verdict.share, worst);
   constexpr size_t kShown = 4;
   for (size_t i = 0; i < std::min(kShown, differing.size()); ++i) problems.push_back(differing[i]);
@@ -135,8 +139,7 @@ LayoutVerifier::LayoutVerifier(const Recipe& recipe, PluginHost& plugins, Verify
   layouts_ = list_layouts(twin_, plugins_, options_.ranks);
   std::string name = (fs::temp_directory_path() / "mtrain-verify-XXXXXX").string();
   MT_USER_CHECK(::mkdtemp(name.data()) != nullptr, ErrorClass::io,
-                cat("cannot make a folder like ", name),
-                "set TMPDIR to a folder that can be written");
+                cat("cannot create a folder like ", name), "set TMPDIR to a writable folder");
   folder_ = name;
 }
 
@@ -207,8 +210,8 @@ LayoutVerdict LayoutVerifier::judge(const RankLayout& layout, const LayoutFigure
     verdict.sent[axis] = counters.total().bytes_sent;
   std::vector<std::string> problems;
   if (figures.losses.size() != expected.losses.size())
-    problems.push_back(
-        cat("it made ", counted(figures.losses.size(), "step"), " of ", expected.losses.size()));
+    problems.push_back(cat("it finished ", counted(figures.losses.size(), "step"), " of ",
+                           expected.losses.size()));
   if (!figures.losses.empty()) {
     verdict.loss_first = apart(figures.losses[0], expected.losses[0]);
     verdict.norm_first = apart(figures.norms[0], expected.norms[0]);

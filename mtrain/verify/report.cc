@@ -125,19 +125,19 @@ std::string verify_table_line(const LayoutVerdict& v) {
 
 std::string verify_summary(const LayoutList& list, const std::vector<LayoutVerdict>& verdicts) {
   std::string out = verdicts.empty()
-                        ? cat(list.legal.size(), " layouts are legal and built\n")
+                        ? cat(list.legal.size(), " layouts are valid and supported\n")
                         : cat(verdicts.size(), " layouts: ", count(verdicts, Kind::same),
                               " the same within rounding, ", count(verdicts, Kind::differs),
                               " differ, ", count(verdicts, Kind::failed), " failed\n");
   double share = 0;
   for (const auto& v : verdicts) share = std::max(share, v.kind == Kind::same ? v.share : 0);
   if (count(verdicts, Kind::same) > 0)
-    out += cat("the largest difference among the former is ",
+    out += cat("the largest difference of those that are the same is ",
                shortest(std::round(share * 1000) / 1000), " of its bound\n");
-  out += refusals("are legal, but need what this build lacks", list.not_built);
+  out += refusals("are valid, but this build does not support them", list.not_built);
   out += refusals("are refused by rules", list.refused);
   for (const auto& v : verdicts)
-    if (v.kind != Kind::same)  // in the order of the list: simple ones first
+    if (v.kind != Kind::same)  // the list starts with the simplest layouts
       return out + cat("the simplest layout that is not the same: ", text(v.layout), "\n  ",
                        join(overrides(v.layout), " "), "\n");
   return out;

@@ -15,9 +15,9 @@ namespace {
 
 using WholeTensors = std::map<std::string, WholeTensor>;
 
-/// What the ranks of one process share.
+/// Shared by the ranks of one process.
 struct Shared {
-  std::mutex turn, results;
+  std::mutex build, results;
   LayoutFigures figures;
   WholeTensors weights;  // after the last step
 };
@@ -36,8 +36,8 @@ std::vector<float> on_host(const Tensor& tensor) {
   return values;
 }
 
-/// Puts what this rank counts of one parameter's tensor, which begins at an element of its part,
-/// into the whole one.
+/// Copies the primary boxes of this rank's part of a tensor, which begins at element `begin` of its
+/// shard, to the whole tensor.
 void place(const Parameter& p, int64_t begin, const Tensor& tensor, WholeTensors& wholes) {
   std::vector<float> local = on_host(tensor);
   auto [entry, first] = wholes.try_emplace(p.name);
@@ -56,8 +56,9 @@ void place(const Parameter& p, int64_t begin, const Tensor& tensor, WholeTensors
   }
 }
 
-/// How many elements of this rank's part, copies of others' included, are not the whole's bits.
-int64_t apart_from(const WholeTensor& whole, const ParamSlice& slice) {
+/// The number of elements of this rank's part, including replicas, whose bits differ from the whole
+/// tensor.
+int64_t count_differences(const WholeTensor& whole, const ParamSlice& slice) {
   const Parameter& p = *slice.parameter;
   std::vector<float> local = on_host(slice.master);
   int64_t apart = 0;
@@ -74,8 +75,8 @@ int64_t apart_from(const WholeTensor& whole, const ParamSlice& slice) {
 
 using Slices = std::span<const OptimizerState::Entry>;
 
-/// Puts together what the ranks hold: threads put it into the same memory, processes add up what is
-/// zero elsewhere.
+/// Assembles whole tensors from the ranks' shards: threads write to the same memory; processes
+/// all-reduce tensors that are zero outside of their shards.
 void gather(Slices slices, Tensor ParamSlice::*tensor, const RankMesh& mesh,
             const LayoutRunOptions& options, std::mutex& results, WholeTensors& wholes) {
   {
@@ -101,13 +102,13 @@ void compare_copies(Slices slices, const RankMesh& mesh, const LayoutRunOptions&
   gather(slices, &ParamSlice::master, mesh, options, shared.results, shared.weights);
   std::lock_guard lock(shared.results);
   for (const auto& slice : slices)
-    if (int64_t n = apart_from(shared.weights.at(slice.parameter->name), slice); n > 0)
+    if (int64_t n = count_differences(shared.weights.at(slice.parameter->name), slice); n > 0)
       shared.figures.drifted.push_back(cat("the copy of ", slice.parameter->name, " on ",
                                            mesh.place(), " has ", n,
-                                           " elements that are not those of the rank that counts"));
+                                           " elements that differ from the primary copy"));
 }
 
-/// All that this rank has sent so far along each axis that has several ranks.
+/// The traffic that this rank has sent so far along each axis with more than one rank.
 std::map<std::string, CommCounters> sent_along(const RankMesh& mesh) {
   const ParallelContext& p = mesh.parallel();
   std::map<std::string, CommCounters> sent;
@@ -138,7 +139,7 @@ void train_rank(const Recipe& recipe, PluginHost& plugins, const LayoutRunOption
   RankMesh mesh(recipe, ranks);
   mesh.type_tensors();
   std::optional<Trainer> trainer;
-  build_in_turn(ranks, shared.turn, [&] {
+  build_in_turn(ranks, shared.build, [&] {
     trainer.emplace(
         recipe, plugins, [] { return false; }, mesh);
   });
@@ -171,7 +172,7 @@ LayoutFigures run_layout(const Recipe& recipe, PluginHost& plugins,
                          const LayoutRunOptions& options) {
   auto start = std::chrono::steady_clock::now();
   Shared shared;
-  Recipe own = recipe;  // a job may settle what its recipe leaves open
+  Recipe own = recipe;  // a copy, since run_job() may resolve settings such as dtype=auto in it
   if (recipe.settings.dist.nproc == 1)
     train_rank(recipe, plugins, {options.steps, options.before_step, options.stop},
                *make_self_communicator(), shared);

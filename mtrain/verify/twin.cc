@@ -10,11 +10,11 @@ namespace {
 
 constexpr int64_t kHeadDim = 8, kMaxBlocks = 8, kMicroBatch = 2;
 constexpr int64_t kSmallHeadDim =
-    32;  // FP8 and FP4 products are over groups of up to as many values
+    32;  // FP8 and FP4 products have scaling groups of up to this many values
 
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/// Reads and changes the settings of one section, those that are there.
+/// Reads and changes the settings of one section that are present.
 class Shrinker {
  public:
   Shrinker(Node& tree, std::string section) : tree_(tree), section_(std::move(section)) {}
@@ -34,7 +34,7 @@ class Shrinker {
   std::string section_;
 };
 
-/// Reads and changes the settings that publish facts.
+/// Reads and changes settings by the fact that they define, such as the number of heads.
 class FactShrinker {
  public:
   FactShrinker(Node& tree, const ConfigContainer& config) : tree_(tree), config_(config) {}
@@ -51,7 +51,7 @@ class FactShrinker {
   const ConfigContainer& config_;
 };
 
-/// Heads keep their number per key/value head, and their width against the stream's.
+/// Keeps the number of heads per key/value head, and the ratio of head width to hidden size.
 void shrink_heads(FactShrinker& model, int64_t heads, int64_t dim) {
   int64_t whole = model.get(Fact::heads, 1), shared = model.get(Fact::kv_heads);
   int64_t width = model.get(Fact::head_dim), hidden = model.get(Fact::hidden_size);
@@ -59,7 +59,7 @@ void shrink_heads(FactShrinker& model, int64_t heads, int64_t dim) {
   model.set(Fact::hidden_size, heads * dim);
   if (shared > 0) {
     int64_t fewer = std::max<int64_t>(1, heads * shared / whole);
-    while (heads % fewer != 0) --fewer;  // of five or seven heads
+    while (heads % fewer != 0) --fewer;  // for example with five or seven heads
     model.set(Fact::kv_heads, fewer);
   }
   if (width > 0)
@@ -82,7 +82,7 @@ void shrink_experts(FactShrinker& model, Shrinker& moe, int64_t ranks, int64_t h
   moe.at_most("router.group_top_k", 1);
 }
 
-/// As many as stages, and twice that where it is not too many.
+/// Two blocks per stage; one per stage if that exceeds kMaxBlocks.
 int64_t num_blocks(int64_t ranks) {
   if (ranks == 1) return 2;
   return 2 * ranks <= kMaxBlocks ? 2 * ranks : std::min(ranks, kMaxBlocks);
@@ -122,14 +122,15 @@ Node section(std::initializer_list<std::pair<const char*, Node>> entries) {
 void add_training(Node& tree, int64_t ranks, int64_t steps) {
   tree.set("tokenizer", section({{"type", Node::string("byte")}}));
   tree.set("dataset", section({{"type", Node::string("mock")}}));
-  // Two samples at a time, and never fewer micro-batches than stages where both take all ranks.
+  // Two samples per micro-batch, and at least as many micro-batches as stages if all ranks are
+  // stages.
   tree.set(
       "train",
       section({{"steps", Node::integer(steps)},
                {"micro_batch_size", Node::integer(kMicroBatch)},
                {"global_batch_size", Node::integer(kMicroBatch * std::max<int64_t>(2, ranks))}}));
-  // A rate at which the few steps change something; a schedule for many steps would still be
-  // warming up.
+  // A learning rate at which a few steps change the weights; the recipe's schedule would still be
+  // in its warm-up.
   tree.set("optimizer.lr", Node::number(1e-3));
   tree.set("scheduler", section({{"type", Node::string("constant")}}));
   tree.set("checkpoint", section({{"resume", Node::string("never")}}));
@@ -142,8 +143,8 @@ void add_training(Node& tree, int64_t ranks, int64_t steps) {
 
 std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
   const Node* type = recipe.config.root().find("model.type");
-  // Rules may not hold here that hold where the recipe is for; what is no setting, or no value of
-  // one, is wrong anywhere.
+  // The recipe may be for another number of ranks, so violated rules are ignored. Unknown settings
+  // and invalid values are errors.
   bool readable = std::none_of(recipe.report.diagnostics().begin(),
                                recipe.report.diagnostics().end(), [](const auto& d) {
                                  return d.severity == Severity::error && d.code != "not-built" &&
@@ -153,13 +154,13 @@ std::string twin_recipe(const Recipe& recipe, int64_t ranks, int64_t steps) {
   Node given = recipe.config.resolved(), tree = Node::map();
   for (const char* kept : {"model", "optimizer", "mixed_precision", "ddp", "rng"})
     if (const Node* part = given.find(kept)) tree.set(kept, *part);
-  // Not every layout gathers; and how changes no bit.
+  // These settings are not valid in every layout, and do not affect the values.
   tree.erase("ddp.overlap_param_gather"), tree.erase("mixed_precision.fp8_params");
   // One rank sends no gradients and rounds none.
   tree.erase("ddp.grads_dtype"), tree.erase("ddp.accumulate_dtype");
   if (const Node* order = given.find("dist.order")) tree.set("dist.order", *order);
   tree.set("dist.silence_seconds",
-           Node::number(0));  // a layout that fails must not end the process that compares them
+           Node::number(0));  // a failing layout must not end the process that runs the comparison
   shrink_model(tree, recipe.config, ranks);
   add_training(tree, ranks, steps);
   return write_yaml(tree);

@@ -14,7 +14,7 @@ namespace mtrain {
 /// The size of a twin.
 struct TwinSize {
   int64_t blocks = 0, samples = 0;  // of the model, of a global batch
-  std::string blocks_setting = {};  // that holds the number of blocks: "model.layers"
+  std::string blocks_setting = {};  // the setting of the number of blocks: "model.layers"
   auto operator<=>(const TwinSize&) const = default;
 };
 

@@ -29,7 +29,7 @@ void want_kept(bool promise, const char* what) {
 
 /// A fault of the data, with words.
 template <class Work>
-void told_or_done(Work work) {
+void refuses_or_accepts(Work work) {
   try {
     work();
   } catch (const Error& fault) {
@@ -40,7 +40,7 @@ void told_or_done(Work work) {
 
 void use(const Tokenizer& tokenizer) {
   for (auto text : kTexts)
-    told_or_done([&] {
+    refuses_or_accepts([&] {
       std::vector<int32_t> ids, again;
       std::vector<TextSpan> spans;
       tokenizer.encode_with(text, {.parse_special = true, .add_special = true}, ids, &spans);
@@ -60,14 +60,14 @@ void use(const Tokenizer& tokenizer) {
 }  // namespace
 
 void tokenizer_json(std::string_view text) {
-  told_or_done([&] {
+  refuses_or_accepts([&] {
     const simdjson::padded_string padded(text);
     use(tokenize::TextPipeline(hf::read_tokenizer_json(padded, "tokenizer.json")));
   });
 }
 
 void sentencepiece_model(std::string_view bytes) {
-  told_or_done([&] {
+  refuses_or_accepts([&] {
     const auto file = sentencepiece::read_model_file(bytes, "tokenizer.model");
     const sentencepiece::SpmNormalizer normalizer(file, "tokenizer.model");
     for (auto text : kTexts) {

@@ -85,7 +85,7 @@ TEST_CASE("transformers: tensors that a BERT has no place for are named, and tho
     Subject subject(folder.path());
     FAIL_CHECK("it was read");
   } catch (const Error& error) {
-    CHECK_MESSAGE(error.message().find("distance_embedding.weight [127, 8] fits no parameter") !=
+    CHECK_MESSAGE(error.message().find("distance_embedding.weight [127, 8] matches no parameter") !=
                       std::string::npos,
                   error.message());
     CHECK_MESSAGE(

@@ -263,7 +263,8 @@ TEST_CASE(
   CHECK(taken.config.root().find("model.norm_eps")->as_double() == 1e-6);
   CHECK(taken.config.root().find("model.init_std")->as_double() == 0.02);
   expect(recipe_of(folder.path, "type: llama, norm_eps: 1e-5"),
-         {"1e-05 differs from", "which omits rms_norm_eps: its default in transformers is 1e-06",
+         {"1e-05 differs from",
+          "which omits rms_norm_eps, so its default in transformers applies: 1e-06",
           "leave model.norm_eps out"});
   const Recipe own = recipe_of(folder.path, "type: llama, norm_eps: 1e-6, init_std: 0.5");
   CHECK_MESSAGE(own.report.ok(), own.report.text());
@@ -332,8 +333,8 @@ TEST_CASE("model_type and architectures of two families are refused with both na
     const HfFolderConfig got = read(config, plugin);
     REQUIRE(got.refused.size() == 1);
     CHECK(got.refused[0].what ==
-          "model_type llama and architectures MistralForCausalLM disagree: MistralForCausalLM is "
-          "of model_type mistral");
+          "model_type llama and architectures MistralForCausalLM disagree: MistralForCausalLM "
+          "belongs to model_type mistral");
     CHECK(got.refused[0].fix.find("correct the one") == 0);
   }
   CHECK_THROWS_WITH_AS(hf_model_plugin(config.dump(), "config.json"), doctest::Contains("disagree"),

@@ -152,7 +152,7 @@ TEST_CASE("expressions that name each other stop at a limit, and nestings are li
                              "too many values");
   });
   check_bounded("texts of texts", 9, 15, [&](int64_t depth) {
-    return work_of_computing(bomb(depth, "xxxxxxxxxx", "\"", "", "\""), "too long a text");
+    return work_of_computing(bomb(depth, "xxxxxxxxxx", "\"", "", "\""), "text is too long");
   });
   // A chain ends at a limit for each that asks. A map is searched from its start, so that n names
   // in one are n * n comparisons.

@@ -145,7 +145,7 @@ def by_layouts(folder, how):
             file.write(f"model: {how.model}\ndataset: mock\ntrain: {{steps: 1}}\n")
         out = run([f"{folder}/bin/mtrain", "verify", "layouts", recipe, "--ranks", str(how.ranks), "--steps", "2", "--only", how.layouts])
     lines = [line.strip() for line in out.stdout.splitlines()]
-    words = ("rounding explains", "counted", "cannot mix")
+    words = ("rounding explains", "come from", "cannot mix")
     return out.returncode == 14, next((line for line in lines if any(word in line for word in words)), f"status {out.returncode}")
 
 

@@ -54,9 +54,9 @@ TEST_CASE("a gradient that is a multiple is told with what it looks like") {
       });
     };
     LayoutVerdict twice = scaled(2), half = scaled(0.5F), none = scaled(0), little = scaled(1.001F);
-    CHECK(says(twice, "it is 2 times one rank's"));
-    CHECK(says(half, "it is 1/2 of one rank's"));
-    CHECK(says(none, "the gradient got lost"));
+    CHECK(says(twice, "it is 2 times that of one rank"));
+    CHECK(says(half, "it is 1/2 of that of one rank"));
+    CHECK(says(none, "the gradient is lost"));
     CHECK(little.kind == LayoutVerdict::Kind::differs);
     CHECK(twice.worst_gradient == name);
   }
@@ -72,13 +72,13 @@ TEST_CASE("a few wrong elements among many are found") {
 
 TEST_CASE("a gradient that nobody or two ranks count, is missing or strange, is found") {
   CHECK(says(changed([](LayoutFigures& f) { f.gradients.at("embed.weight").given[3] = 2; }),
-             "0 elements are counted by no rank and 1 by several"));
+             "0 elements come from no rank and 1 from several ranks"));
   CHECK(says(changed([](LayoutFigures& f) { f.gradients.at("embed.weight").given[3] = 0; }),
-             "1 elements are counted by no rank"));
+             "1 elements come from no rank"));
   CHECK(says(changed([](LayoutFigures& f) { f.gradients.erase("embed.weight"); }),
              "embed.weight is missing"));
   CHECK(says(changed([](LayoutFigures& f) { f.gradients["other"]; }),
-             "one rank has no parameter other"));
+             "the model on one rank has no parameter other"));
 }
 
 TEST_CASE(
@@ -88,7 +88,7 @@ TEST_CASE(
   CHECK(says(changed([](LayoutFigures& f) { f.norms[0] *= 1 + 1e-4; }),
              "the gradient norm of step 1"));
   CHECK(says(changed([](LayoutFigures& f) { f.norms[2] = NAN; }), "the gradient norm of step 3"));
-  CHECK(says(changed([](LayoutFigures& f) { f.losses.pop_back(); }), "it made 3 steps of 4"));
+  CHECK(says(changed([](LayoutFigures& f) { f.losses.pop_back(); }), "it finished 3 steps of 4"));
 }
 
 TEST_CASE("copies that have drifted apart are found") {

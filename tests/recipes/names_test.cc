@@ -66,7 +66,7 @@ TEST_CASE("a recipe asks about its surroundings") {
       read("train: {steps: 10}\nrun: {name: \"${file_text:recipes/tokenizer/byte.yaml}\"}\n");
   CHECK(text.config.root().at("run.name").as_text().starts_with("# "));
   std::string nameless = read(body).report.text();
-  CHECK(nameless.find("no type of GPU was named") != std::string::npos);
+  CHECK(nameless.find("no type of GPU was given") != std::string::npos);
   std::string missing =
       read("train: {steps: 10}\nrun: {name: \"${file_text:nothing.txt}\"}\n").report.text();
   CHECK(missing.find("nothing.txt") != std::string::npos);
@@ -82,7 +82,7 @@ TEST_CASE("file_text reads the recipe's folder and nothing else") {
   for (const char* file : {"/etc/hostname", "../../etc/hostname", "recipes/../../outside.txt"}) {
     CAPTURE(file);
     std::string text = report(file);
-    CHECK(text.find("file_text reads files of the recipe's folder") != std::string::npos);
+    CHECK(text.find("file_text reads only files in the recipe's folder") != std::string::npos);
     CHECK(text.find("help: copy the text into the recipe's folder, or: export NAME=") !=
           std::string::npos);
   }

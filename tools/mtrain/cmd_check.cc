@@ -65,7 +65,7 @@ std::string length_words(const Recipe& recipe) {
   std::string step = cat(changes ? "(" : "", batches.text(), changes ? ")" : "", " x ",
                          s.model.seq_length, " tokens");
   const std::string replaced = replaced_length(recipe),
-                    instead = replaced.empty() ? "" : cat(", in place of ", replaced);
+                    instead = replaced.empty() ? "" : cat(", instead of ", replaced);
   if (counts_epochs(recipe))
     return cat(s.train.epochs, s.train.epochs == 1 ? " epoch" : " epochs", " in steps of ", step,
                instead);

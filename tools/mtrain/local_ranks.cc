@@ -124,7 +124,7 @@ class LocalJob {
   Clock::time_point ticked_ = Clock::now();
   Descriptor signals_;
   std::string port_, secret_;
-  int told_ = 0;                              // the signal that asked for a stop
+  int stop_signal_ = 0;                              // the signal that asked for a stop
   size_t first_failed_ = SIZE_MAX;            // the rank that failed first
   std::optional<Clock::time_point> give_up_;  // when the remaining ranks are ended
   const bool terminal_ =
@@ -209,7 +209,7 @@ void LocalJob::take_signals() {
     int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
     StopRequests::Meaning meaning = requests_.take(signal);
-    if (meaning == StopRequests::Meaning::stop) told_ = signal;
+    if (meaning == StopRequests::Meaning::stop) stop_signal_ = signal;
     if (meaning == StopRequests::Meaning::stop) signal_all(signal);
     if (meaning == StopRequests::Meaning::end_at_once) signal_all(SIGKILL);
   }
@@ -225,7 +225,7 @@ void LocalJob::collect_ended() {
     first_failed_ = r;
     give_up_ = Clock::now() + kTimeToSpeak;
   }
-  if (!give_up_ || told_ != 0 || Clock::now() < *give_up_) return;
+  if (!give_up_ || stop_signal_ != 0 || Clock::now() < *give_up_) return;
   signal_all(SIGKILL);
   give_up_.reset();
 }
@@ -270,7 +270,7 @@ std::string LocalJob::ended_by_signal() const {
 /// A rank's own error takes precedence over what other ranks report about it.
 int LocalJob::outcome() const {
   if (first_failed_ == SIZE_MAX) return 0;
-  if (told_ != 0) return 128 + told_;
+  if (stop_signal_ != 0) return 128 + stop_signal_;
   const int peer = static_cast<int>(ErrorClass::peer);
   if (std::string fault = ended_by_signal(); !fault.empty()) {
     show(cat(headline(name(ErrorClass::peer), fault),

@@ -60,10 +60,10 @@ void start_first(Trainer& trainer, const Recipe& recipe, bool quiet,
 
 int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
                  const TrainingOptions& options) {
-  SignalWatch signals(launched_rank() == 0 ? SignalWatch::Tells::checkpoint
-                                           : SignalWatch::Tells::nothing);
-  std::signal(SIGPIPE,
-              SIG_IGN);  // the reader of the output may exit (`| head`); training continues
+  SignalWatch signals(launched_rank() == 0 ? SignalWatch::Notice::checkpoint
+                                           : SignalWatch::Notice::nothing);
+  // The reader of the output may exit (`| head`); training continues.
+  std::signal(SIGPIPE, SIG_IGN);
   if (cli.quiet) set_log_level(LogLevel::warn);
   NewRunFolders folders(recipe);
   std::mutex building;

@@ -16,7 +16,7 @@ struct Rope {  // rotation is orthogonal: backward rotates dy back by the same a
   MaybePlacement placed(const Tensor& qkv) const {
     return ResultPlacement("rope", qkv)
         .with(PlacementRule::pointwise)
-        .uncut(0, "positions are those of all tokens");
+        .unsharded(0, "positions are those of all tokens");
   }
   void rotate(Run& run, const Tensor& x, bool inverse) const {
     if (!run.kernels().rope) return plain::rotate(x, layout, table, positions, inverse);
@@ -62,7 +62,7 @@ struct Attention {  // o = softmax(scale q kᵀ) v; probabilities are recomputed
   MaybePlacement placed(const Tensor& in) const {
     return ResultPlacement("attention", in)
         .with(PlacementRule::pointwise)
-        .uncut(0, "each token attends to the whole sequence");
+        .unsharded(0, "each token attends to the whole sequence");
   }
   HeadsView view(const Tensor& t, int64_t first_head) const {
     auto* base = static_cast<char*>(t.raw()) +

@@ -61,7 +61,7 @@ ResultPlacement placed_loss(ResultPlacement logits, const VocabularyPart& part) 
     return logits.turn(Placement::S(1), Placement::I(),
                        "each rank must have the logits of its own part of the vocabulary");
   return logits.with(PlacementRule::pointwise)
-      .uncut(1, "a token's loss is over the whole vocabulary");
+      .unsharded(1, "a token's loss is over the whole vocabulary");
 }
 
 Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab) {

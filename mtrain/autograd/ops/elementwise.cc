@@ -180,7 +180,7 @@ struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
   MaybePlacement placed(const Tensor& x) const {
     return ResultPlacement("dropout", x)
         .with(PlacementRule::pointwise)
-        .uncut(1, "masks are those of whole rows of the residual stream");
+        .unsharded(1, "masks are those of whole rows of the residual stream");
   }
   Tensor composition(const Tensor& x) const {
     return plain::dropout(x, p, name_key, stream_tokens(x.run(), x.size(0)));

@@ -192,7 +192,7 @@ struct Route {
   MaybePlacement placed(const Tensor& in) const {
     return ResultPlacement("route", in)
         .with(PlacementRule::pointwise)
-        .uncut(1, "a token's experts are chosen among all of them");
+        .unsharded(1, "a token's experts are chosen among all of them");
   }
 
   Row row(const std::vector<float>& z, int64_t t, int64_t width) const {

@@ -12,10 +12,8 @@ constexpr Rule kRules[] = {
     {"gather-needs-zero", "ddp.overlap_param_gather", "ddp.overlap_param_gather",
      "dist.zero >= 1 and ddp.overlap_grad_reduce",
      "needs dist.zero >= 1 and ddp.overlap_grad_reduce",
-     "parameters are gathered only where their update is shared out; the gradients of the step "
-     "before must "
-     "be "
-     "under way",
+     "parameters are gathered only if their update is sharded, and the reduction of the previous "
+     "step's gradients must overlap",
      "ddp.overlap_param_gather; dist.zero; ddp.overlap_grad_reduce"},
     {"small-state-optimizer", "optimizer.type", MT_SMALL_STATE, "optimizer.type == 'adamw'",
      "only adamw keeps its state in small types, and this is {optimizer.type}", "",
@@ -30,23 +28,23 @@ constexpr Rule kRules[] = {
      "optimizer.offload_fraction > 0", "nothing is offloaded", "",
      "optimizer.offload_overlap; optimizer.offload_fraction=1.0"},
     {"accumulate-dtype", "ddp.accumulate_dtype", "ddp.accumulate_dtype == 'bf16'",
-     "ddp.grads_dtype == 'bf16'", "gradients that travel in fp32 are added in fp32", "",
+     "ddp.grads_dtype == 'bf16'", "gradients that are communicated in fp32 are accumulated in fp32", "",
      "ddp.accumulate_dtype; ddp.grads_dtype"},
     {"in-order-grads-dtype", "ddp.grads_dtype", "ddp.in_order", "ddp.grads_dtype == 'fp32'",
-     "with ddp.in_order gradients travel in fp32",
-     "rounding would depend on the number of ranks, and in_order gives the same bits for any",
+     "with ddp.in_order gradients are communicated in fp32",
+     "rounding would depend on the number of ranks, and in_order gives the same bits for any number",
      "ddp.grads_dtype='fp32'; ddp.in_order=false"},
     {"in-order-whole-gradients", "ddp.in_order", "ddp.in_order", "dist.zero <= 1",
-     "each micro-batch's gradients are kept whole, and dist.zero={dist.zero} keeps none so", "",
-     "ddp.in_order=false; dist.zero"},
+     "each micro-batch's gradients are kept unsharded, but dist.zero={dist.zero} shards gradients",
+     "", "ddp.in_order=false; dist.zero"},
     {"hsdp-divides-dp", "dist.hsdp", "dist.hsdp > 1 and world_size % model_ranks == 0",
-     "dp % dist.hsdp == 0", "{dist.hsdp} groups cannot be made of {dp} data-parallel ranks", "",
-     "dist.hsdp"},
+     "dp % dist.hsdp == 0", "{dp} data-parallel ranks cannot be divided into {dist.hsdp} groups",
+     "", "dist.hsdp"},
     {"hsdp-needs-zero", "dist.hsdp", "dist.hsdp > 1", "dist.zero >= 1",
-     "groups that share nothing inside are no groups", "", "dist.hsdp=1; dist.zero"},
+     "hsdp has no effect if nothing is sharded within a group", "", "dist.hsdp=1; dist.zero"},
     {"outer-needs-hsdp", "dist.outer_zero", "dist.outer_zero > 0",
      "dist.hsdp > 1 and dist.zero == 3",
-     "sharing across groups needs dist.hsdp > 1 and dist.zero=3", "", "dist.outer_zero; dist.zero"},
+     "sharding across groups needs dist.hsdp > 1 and dist.zero=3", "", "dist.outer_zero; dist.zero"},
     {"resident-needs-zero", "dist.resident_stages", "dist.resident_stages > 0", "dist.zero == 3",
      "only dist.zero=3 gathers parameters",
      "with a lower stage, every rank holds all parameters of its stages",
@@ -61,7 +59,7 @@ constexpr Rule kRules[] = {
     {"min-lr", "scheduler.min_lr", "scheduler.type != 'constant'",
      "scheduler.min_lr <= optimizer.lr",
      "{scheduler.min_lr} is above optimizer.lr ({optimizer.lr})",
-     "the rate would rise where it should decay", "scheduler.min_lr=optimizer.lr / 10"},
+     "the learning rate would rise instead of decaying", "scheduler.min_lr=optimizer.lr / 10"},
     {"embedding-min-lr", "optimizer.embedding_min_lr",
      "optimizer.embedding_min_lr != null and optimizer.embedding_lr != null",
      "optimizer.embedding_min_lr <= optimizer.embedding_lr",
@@ -73,18 +71,16 @@ constexpr Rule kRules[] = {
     {"warmup", "scheduler.warmup_steps",
      "not scheduler.type in ['constant', 'inverse_sqrt'] and train.steps > 0",
      "scheduler.warmup_steps < decay_end",
-     "{scheduler.warmup_steps} steps of warmup are cut to the {decay_end} until the end of the "
-     "decay, and nothing decays",
-     "the rate falls between the end of warmup and decay_steps; a share of train.steps, such as "
+     "{scheduler.warmup_steps} steps of warmup are truncated to the {decay_end} steps until the "
+     "end of the decay, so the rate never decays",
+     "the rate decays between the end of warmup and decay_steps; a share of train.steps, such as "
      "5%, fits every length",
      "scheduler.warmup_steps=decay_end // 10", Severity::warning},
     {"stable-steps", "scheduler.stable_steps",
      "scheduler.type == 'wsd' and scheduler.stable_steps > 0 and train.steps > 0",
      "scheduler.warmup_steps + scheduler.stable_steps < decay_end",
-     "warmup and plateau end at step {scheduler.warmup_steps + scheduler.stable_steps}, and "
-     "nothing is left "
-     "to "
-     "decay before step {decay_end}",
+     "warmup and plateau end at step {scheduler.warmup_steps + scheduler.stable_steps}, so no "
+     "steps are left to decay before step {decay_end}",
      "", "scheduler.stable_steps=max(0, (decay_end - scheduler.warmup_steps) * 4 // 5)",
      Severity::warning},
     {"constant-min-lr", "scheduler.min_lr", "scheduler.type == 'constant'", "scheduler.min_lr == 0",

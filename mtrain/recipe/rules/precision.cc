@@ -1,4 +1,4 @@
-// Number types.
+// Numeric types.
 #include "mtrain/recipe/rules/rules.h"
 
 namespace mtrain {
@@ -9,9 +9,8 @@ constexpr Rule kRules[] = {
      "a product has one type", "mixed_precision.fp8='none'; mixed_precision.fp4='none'"},
     {"small-products-dtype", "mixed_precision.dtype", "fp8 or fp4",
      "mixed_precision.dtype in ['bf16', 'fp16', 'auto']",
-     "FP8 and FP4 products need a network that computes in bf16 or fp16, not "
-     "{mixed_precision.dtype}",
-     "", "mixed_precision.dtype"},
+     "FP8 and FP4 products require dtype bf16 or fp16, not {mixed_precision.dtype}", "",
+     "mixed_precision.dtype"},
     {"fp8-params", "mixed_precision.fp8_params", "mixed_precision.fp8_params", "fp8",
      "needs mixed_precision.fp8", "", "mixed_precision.fp8_params; mixed_precision.fp8"},
     {"fp4-params", "mixed_precision.fp4_params", "mixed_precision.fp4_params", "fp4",
@@ -22,7 +21,7 @@ constexpr Rule kRules[] = {
      "needs mixed_precision.fp8", "", "mixed_precision.fp8_activations; mixed_precision.fp8"},
     {"fp8-output", "mixed_precision.fp8_output", "mixed_precision.fp8_output",
      "fp8 and mixed_precision.fp8_recipe == 'mxfp8'", "the head in FP8 needs fp8_recipe=mxfp8",
-     "coarser scales lose too much where the loss is made",
+     "coarser scales lose too much precision at the loss",
      "mixed_precision.fp8_output; mixed_precision.fp8_recipe"},
     {"bf16-ends", "mixed_precision.first_bf16_layers", "fp8 or fp4",
      "mixed_precision.first_bf16_layers + mixed_precision.last_bf16_layers < model.layers",
@@ -32,7 +31,7 @@ constexpr Rule kRules[] = {
      "", "mixed_precision.first_bf16_layers=0; mixed_precision.last_bf16_layers=0; model.layers"},
     {"fp8-params-recipe", "mixed_precision.fp8_params", "fp8 and mixed_precision.fp8_params",
      "mixed_precision.fp8_recipe in ['tensorwise', 'delayed']",
-     "weights are gathered as FP8 with one scale per tensor only, and fp8_recipe is "
+     "weights are gathered in FP8 only with one scale per tensor, but fp8_recipe is "
      "{mixed_precision.fp8_recipe}",
      "other recipes gather them in the type of mixed_precision.dtype",
      "mixed_precision.fp8_params=false; mixed_precision.fp8_recipe"},
@@ -50,31 +49,29 @@ constexpr Rule kRules[] = {
      "model.ffn_hidden_size; dist.tp"},
     {"fp8-shape-heads", "model.heads", "fp8 or fp4",
      "(model.heads * head_width) % (quantized_group * dist.tp) == 0",
-     "{model.heads} heads of {head_width} make {model.heads * head_width} values, no multiple of "
-     "{quantized_group} x tp = "
-     "{quantized_group * dist.tp}",
+     "{model.heads} heads of {head_width} have {model.heads * head_width} values, which is not a "
+     "multiple of {quantized_group} x tp = {quantized_group * dist.tp}",
      "products of this type are over groups of 16 values, with mxfp8 of 32, on every rank",
      "model.heads; dist.tp"},
     {"fp8-shape-experts", "model.moe.ffn_hidden_size", "(fp8 or fp4) and experts > 0",
      "expert_ffn % (quantized_group * dist.etp) == 0",
-     "experts of width {expert_ffn}, no multiple of {quantized_group} x etp = {quantized_group * "
-     "dist.etp}",
+     "the experts' width {expert_ffn} is not a multiple of {quantized_group} x etp = "
+     "{quantized_group * dist.etp}",
      "products of this type are over groups of 16 values, with mxfp8 of 32, on every rank",
      "model.moe.ffn_hidden_size; dist.etp"},
     {"fp8-shape-tokens", "model.seq_length", "fp8 or fp4",
      "(train.micro_batch_size * model.seq_length) % (quantized_group * dist.cp) == 0",
-     "{train.micro_batch_size * model.seq_length} tokens of a micro-batch are no multiple of "
-     "{quantized_group} x cp = "
-     "{quantized_group * dist.cp}",
+     "{train.micro_batch_size * model.seq_length} tokens of a micro-batch are not a multiple of "
+     "{quantized_group} x cp = {quantized_group * dist.cp}",
      "the gradient of a weight is a product over tokens, in groups of 16, with mxfp8 of 32",
      "model.seq_length; train.micro_batch_size; dist.cp"},
     {"tf32-backend", "mixed_precision.tf32", "mixed_precision.tf32", "dist.backend == 'cuda'",
-     "the backend is {dist.backend}", "TF32 is a GPU's",
+     "the backend is {dist.backend}", "only GPUs have TF32",
      "mixed_precision.tf32=false; dist.backend='cuda'"},
     {"loss-scale-dtype", "mixed_precision.loss_scale", "mixed_precision.loss_scale > 0",
      "mixed_precision.dtype == 'fp16'",
-     "only fp16 has a loss scale, and dtype is {mixed_precision.dtype}",
-     "fp32 and bf16 have the range to do without",
+     "only fp16 has a loss scale, but dtype is {mixed_precision.dtype}",
+     "the range of fp32 and bf16 does not need one",
      "mixed_precision.loss_scale=0; mixed_precision.dtype"},
     {"min-loss-scale", "mixed_precision.min_loss_scale", "mixed_precision.dtype == 'fp16'",
      "mixed_precision.min_loss_scale <= mixed_precision.initial_loss_scale",

@@ -15,12 +15,12 @@ const std::vector<Definition>& definitions() {
       {"kv_heads", "model.kv_heads if model.kv_heads > 0 else model.heads"},
       {"model_ranks", "dist.tp * dist.pp * dist.cp"},
       {"expert_ranks", "dist.etp * dist.ep * dist.pp"},
-      // What --world-size or a launcher says, else dist.nproc where it decides; absent while nobody
-      // said how many ranks.
+      // The number of ranks from --world-size or a launcher, else dist.nproc if it determines the
+      // number; absent if it is not known.
       {"world_size", "given_ranks ?? max(dist.nproc, least_nproc)"},
       {"dp", "max(1, world_size // model_ranks)"},
       {"known_dp",
-       "max(1, (world_size ?? 1) // model_ranks)"},  // 1 while nobody said how many ranks
+       "max(1, (world_size ?? 1) // model_ranks)"},  // 1 if the number of ranks is not known
       {"one_batch",
        "train.global_batch_size if train.global_batch_size > 0 else train.micro_batch_size"},
       {"global_batch", "batch.largest ?? one_batch"},
@@ -45,7 +45,7 @@ const std::vector<Definition>& definitions() {
        "model.moe.ffn_hidden_size if model.moe.ffn_hidden_size > 0 else model.ffn_hidden_size"},
       {"fp8", "mixed_precision.fp8 != 'none'"},
       {"fp4", "mixed_precision.fp4 != 'none'"},
-      // What FP8 and FP4 hardware takes together along a sum.
+      // The size of the scaling groups of FP8 and FP4 hardware along a sum.
       {"quantized_group", "32 if fp8 and mixed_precision.fp8_recipe == 'mxfp8' else 16"},
       {"head_width",
        "model.head_dim if (model.head_dim ?? 0) > 0 else model.hidden_size // model.heads"},
@@ -54,7 +54,7 @@ const std::vector<Definition>& definitions() {
   return kDefinitions;
 }
 
-/// Of train.batch_schedule, where it is set: what is wrong with it, or its sizes.
+/// The facts of train.batch_schedule, if it is set: its fault, or its batch sizes.
 void batch_facts(const ConfigContainer& config, std::map<std::string, ExpressionValue>& facts) {
   const Node* list = config.root().find("train.batch_schedule");
   if (!list || !list->is(NodeKind::list) || list->size() == 0) return;
@@ -83,8 +83,8 @@ void layout_facts(const ConfigContainer& config, std::map<std::string, Expressio
   facts["layout.mtp_stage"] = mtp_stage;
 }
 
-/// What the model learns and what the samples are for. None where either is not known, or suits
-/// whatever the other is.
+/// The training objectives of model and dataset. Absent if one of them is unknown or supports any
+/// objective.
 void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog,
                      std::map<std::string, ExpressionValue>& facts) {
   std::vector<std::string> found;
@@ -98,7 +98,7 @@ void objective_facts(const ConfigContainer& config, const SchemaCatalog& catalog
   facts["objective.dataset"] = found[1];
 }
 
-/// The communicators of device memory, built or planned, for rules about dist.comm.
+/// The names of communicators for device memory, built or planned, for rules about dist.comm.
 ExpressionList device_communicators(const SchemaCatalog& catalog) {
   ExpressionList names;
   const std::string kind(Communicator::kKind);
@@ -136,8 +136,8 @@ bool are_shares(std::string_view text, std::string& fault) {
   }
 }
 
-/// What is wrong with the shares of a dataset. A plugin's own `split`, whose default is no list of
-/// shares, may mean something else.
+/// The fault of the dataset's split. A plugin's own `split` whose default is not a list of shares
+/// may have another meaning, so it is not checked.
 void split_facts(const ConfigContainer& config, const SchemaCatalog& catalog,
                  std::map<std::string, ExpressionValue>& facts) {
   const Node* split = config.root().find("dataset.split");
@@ -145,7 +145,8 @@ void split_facts(const ConfigContainer& config, const SchemaCatalog& catalog,
   if (!split || specs.empty()) return;
   std::string fault;
   std::string usual = specs.front()->default_value;
-  std::erase_if(usual, [](char c) { return c == '\'' || c == '"'; });  // as YAML writes it
+  std::erase_if(usual,
+                [](char c) { return c == '\'' || c == '"'; });  // YAML may have written quotes
   if (!are_shares(usual, fault)) return;
   fault.clear();
   are_shares(split->as_text(), fault);

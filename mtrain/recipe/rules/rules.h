@@ -15,12 +15,12 @@ MT_API const RuleBook& recipe_rules();
 /// search for values that fix a violation.
 MT_API void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
                         const Cluster& cluster, Report& report, bool fixes = true);
-/// What rules can ask about besides settings: given_ranks, least_nproc, gpu.…, layout.…,
+/// Values that rules can use in addition to settings: given_ranks, least_nproc, gpu.…, layout.…,
 /// batch.….
 MT_API std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,
                                                          const Cluster& cluster);
-/// The path by which rules name the setting that publishes a fact, "model.layers"; a component may
-/// have it under another one.
+/// The path by which rules refer to the setting that defines a fact, "model.layers". A component
+/// may define it under another path.
 MT_API std::string usual_path(Fact fact);
 
 std::span<const Rule> world_rules();

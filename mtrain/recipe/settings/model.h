@@ -1,5 +1,5 @@
-// The core's settings of what is trained on what: model, tokenizer, dataset. The plugin's own
-// settings lie in the same sections. Values.
+// The core's settings of model, tokenizer and dataset. The plugins' own settings are in the same
+// sections. Values.
 #pragma once
 #include <cstdint>
 #include <string>

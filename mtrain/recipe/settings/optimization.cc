@@ -146,7 +146,7 @@ void MixedPrecisionSection::bind(Fields& f) {
 DType MixedPrecisionSection::compute_type() const {
   std::optional<DType> type = dtype_from_name(dtype);
   MT_CHECK(type.has_value(), "mixed_precision.dtype is ", dtype,
-           ", for which settle_dtype() has not taken a type");
+           ", which settle_dtype() has not resolved");
   return *type;
 }
 

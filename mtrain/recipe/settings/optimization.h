@@ -1,4 +1,4 @@
-// The settings of how parameters change: train, optimizer, mixed_precision, peft. Values.
+// The settings of training and optimization: train, optimizer, mixed_precision, peft. Values.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -44,10 +44,10 @@ struct MixedPrecisionSection {
   int64_t first_bf16_layers = 0, last_bf16_layers = 0;
   void bind(Fields& f);
   static constexpr const char* kAuto = "auto";
-  /// What dtype says. REQUIRES: it is not auto, or settle_dtype() (dtype_choice.h) has taken a type
-  /// for it.
+  /// The dtype in which the model computes. REQUIRES: dtype is not auto, or settle_dtype()
+  /// (dtype_choice.h) has resolved it.
   DType compute_type() const;
-  /// Whether products of blocks are in FP8 or FP4.
+  /// True if matrix products in blocks are in FP8 or FP4.
   bool quantized_products() const { return fp8 != "none" || fp4 != "none"; }
 
  private:

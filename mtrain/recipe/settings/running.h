@@ -1,5 +1,5 @@
-// The settings of how a run goes: memory (offload, cuda_graph), checkpoint, logger, validation,
-// profiling, rng, run. Values.
+// The settings of a run: memory (offload, cuda_graph), checkpoint, logger, validation, profiling,
+// rng, run. Values.
 #pragma once
 #include <cstdint>
 #include <optional>

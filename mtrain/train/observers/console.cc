@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kRedrawSeconds = 0.1;
 constexpr double kSmoothing = 0.95;  // an average over about twenty steps
-constexpr size_t kMaxText = 4096;    // of a line that is passed through
+constexpr size_t kMaxText = 4096;    // maximum length of an event's line
 
 std::string_view environment(const char* name) {
   const char* value = std::getenv(name);
@@ -40,7 +40,7 @@ double monotonic_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// An exponential average that is right from the first value on.
+// An exponential moving average with bias correction, so it is valid from the first value on.
 class Smoothed {
  public:
   void add(double value) {
@@ -147,7 +147,7 @@ class Console final : public Observer {
               human_count(static_cast<double>(i.total_tokens > 0 ? i.total_tokens
                                                                  : tokens * i.total_steps)),
               " tokens",
-              i.first_step > 0 ? cat(", going on after step ", grouped(i.first_step)) : ""));
+              i.first_step > 0 ? cat(", continuing after step ", grouped(i.first_step)) : ""));
     if (!i.pipeline.empty()) print(cat("  stages ", printable(i.pipeline, kMaxText)));
     if (i.planned_bytes > 0)
       print(cat("  memory ", human_bytes(i.planned_memory.total()), ": ", i.planned_memory.text()));
@@ -166,8 +166,8 @@ class Console final : public Observer {
     progress_.loss = std::isfinite(m.loss) ? loss_.value() : m.loss;
     progress_.lr = m.lr;
     progress_.tokens_per_second = rate_.value();
-    // The first step carries start-up costs, so time is measured from its end; evaluations and
-    // saves count as they come.
+    // The first step includes start-up costs, so time is measured from its end; evaluations and
+    // saves are included.
     if (m.step > first_step_) {
       double per_step = (now - *first_step_time_) / static_cast<double>(m.step - first_step_);
       progress_.seconds_left =
@@ -175,7 +175,7 @@ class Console final : public Observer {
     }
   }
 
-  // The loss is the mean since the line before.
+  // The loss is the mean over the steps since the previous line.
   void plain_line(const StepMetrics& m) {
     double mean = plain_count_ > 0 ? plain_sum_ / static_cast<double>(plain_count_) : m.loss;
     shown_mean_ = mean;
@@ -190,7 +190,7 @@ class Console final : public Observer {
               progress_.seconds_left < 0 ? "?" : human_seconds(progress_.seconds_left)));
   }
 
-  /// Why the last line of a step has another loss than the last step.
+  /// A note that the last line shows a mean loss, which differs from the last step's loss.
   std::string mean_note() const {
     const std::string mean = short_loss(shown_mean_);
     return shown_count_ > 1 && mean != short_loss(last_loss_)
@@ -199,8 +199,8 @@ class Console final : public Observer {
   }
 
   void draw(double now) {
-    if (stream_.behind()) return;  // nobody watches
-    // One column stays free: a row that is written full makes some terminals wrap.
+    if (stream_.behind()) return;  // the reader is behind: redrawing would add to the backlog
+    // One column stays free, since some terminals wrap a full row.
     int columns = (options_.columns > 0 ? options_.columns : stream_.columns()) - 1;
     stream_.write(cat("\r", progress_line(progress_, columns, style_), "\x1b[K"));
     line_shown_ = true;
@@ -211,7 +211,7 @@ class Console final : public Observer {
     if (std::exchange(line_shown_, false)) stream_.write("\r\x1b[K");
   }
 
-  // One line that stays, above the live one.
+  // Prints a permanent line above the live one.
   void print(const std::string& text) {
     bool shown = line_shown_;
     erase();
@@ -231,8 +231,8 @@ class Console final : public Observer {
   std::optional<double> first_step_time_;
   double plain_sum_ = 0;
   int64_t plain_count_ = 0;
-  double shown_mean_ = 0;    // in the newest plain line
-  int64_t shown_count_ = 0;  // steps that it is a mean of
+  double shown_mean_ = 0;    // the mean loss in the newest plain line
+  int64_t shown_count_ = 0;  // the number of steps in that mean
 };
 
 }  // namespace

@@ -11,15 +11,15 @@ namespace mtrain {
 ConsoleStream::~ConsoleStream() {
   stream_.flush();
   if (size_t lost = stream_.lost())
-    log_warn("nobody read standard output: ", counted(lost, "line was", "lines were"),
-             " not written");
+    log_warn("the reader of standard output was too slow: ",
+             counted(lost, "line was", "lines were"), " not written");
 }
 
 void ConsoleStream::write(std::string_view text) {
   stream_.write(text);
   if (int error = stream_.error(); error != 0 && !std::exchange(warned_, true))
     log_warn("cannot write to standard output: ", std::strerror(error),
-             "; training goes on without it");
+             "; training continues without it");
 }
 
 }  // namespace mtrain

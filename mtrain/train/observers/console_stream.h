@@ -9,7 +9,7 @@ namespace mtrain {
 class ConsoleStream {
  public:
   explicit ConsoleStream(int fd) : stream_(fd) {}
-  /// Gives a reader who is behind a last chance, and says what was lost for want of one.
+  /// Waits briefly for a slow reader, then logs how many lines were lost.
   ~ConsoleStream();
   ConsoleStream(const ConsoleStream&) = delete;
   ConsoleStream& operator=(const ConsoleStream&) = delete;

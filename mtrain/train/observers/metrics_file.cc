@@ -15,13 +15,13 @@
 namespace mtrain {
 namespace {
 
-// Room for any double (24 characters) and for a null with its text, so that val_loss fits in later
-// without moving a byte. What is left of it is blanks behind the object.
+// Space for any double (24 characters) or for a null with its text, so that val_loss can be filled
+// in later without moving other bytes. Unused space is filled with blanks after the object.
 constexpr size_t kValRoom = sizeof(R"(null,"val_loss_text":"-inf")") - 1;
 
 std::string number(double value) { return std::isfinite(value) ? shortest(value) : "null"; }
 
-// The value, then, when it is not finite, its text under a second key.
+// The value; if it is not finite, null and its text under a second key.
 std::string number_or_text(const char* key, double value) {
   std::string out = number(value);
   if (std::isfinite(value)) return out;
@@ -52,7 +52,7 @@ std::string step_line(const StepMetrics& m) {
              model_figures(m), ",\"val_loss\":", val_end("null"));
 }
 
-/// Of a step of which this run computed nothing but a validation.
+/// A line for a step at which this run only validated.
 std::string null_line(int64_t step, const std::string& tokens, const std::string& val_loss) {
   return cat("{\"step\":", step,
              ",\"loss\":null,\"grad_norm\":null,\"lr\":null,\"tokens\":", tokens,
@@ -61,7 +61,7 @@ std::string null_line(int64_t step, const std::string& tokens, const std::string
              "\"val_loss\":", val_end(val_loss));
 }
 
-// The step of a line as written above; -1 when it is something else.
+// The step of a line in the format above; -1 for any other line.
 int64_t step_of(std::string_view line) {
   constexpr std::string_view kHead = "{\"step\":";
   if (!line.starts_with(kHead)) return -1;
@@ -71,11 +71,11 @@ int64_t step_of(std::string_view line) {
   return error == std::errc() && end != line.data() + line.size() && *end == ',' ? step : -1;
 }
 
-// Bytes up to the end of the last whole line before the first line of a step beyond `last`. Steps
-// ascend in a file that only this class writes, so nothing after that line is worth keeping; lines
-// of others before it stay, however long.
+// The number of bytes up to the end of the last complete line before the first line of a step after
+// `last`. Only this class writes the file and steps ascend, so nothing after that line needs to be
+// kept; other lines before it stay.
 int64_t bytes_to_keep(const fs::path& path, int64_t last) {
-  constexpr size_t kHeadBytes = 40;  // room for the step
+  constexpr size_t kHeadBytes = 40;  // enough for the step
   std::error_code ignored;
   if (last <= 0 || !fs::is_regular_file(path, ignored)) return 0;
   std::ifstream in(path, std::ios::binary);
@@ -128,7 +128,7 @@ class MetricsFile final : public Observer {
 
   RecordFile file_;
   int64_t step_ = -1;
-  int64_t val_offset_ = -1;  // of the room for val_loss in the line of step_
+  int64_t val_offset_ = -1;  // of the space for val_loss in the line of step_
 };
 
 }  // namespace

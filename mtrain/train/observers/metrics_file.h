@@ -1,11 +1,11 @@
-// metrics.jsonl: one JSON object per step, with always the same keys —
+// metrics.jsonl: one JSON object per step, always with the same keys:
 //   step loss grad_norm lr tokens tokens_per_second step_ms tflops mfu memory_bytes val_loss
-// Numbers are the shortest text that reads back as the same double. A loss or norm that is not
-// finite is null, and its text follows under <key>_text ("nan", "inf", "-inf"). val_loss is null
-// until the validation after that step is done; then it replaces the null in the same line, for
-// which blanks behind the object keep room. A validation without a step of its own (before the
-// first one) gets a line whose other figures are null. Owns its file; on the trainer's thread; no
-// failure reaches the trainer.
+//   Numbers are the shortest text that reads back as the same double. A loss or norm that is not
+//   finite is null, and its text follows under <key>_text ("nan", "inf", "-inf"). val_loss is null
+//   until the validation after that step is done; then it replaces the null in the same line, for
+//   which blanks after the object reserve space. A validation without a step (before the first one)
+//   gets a line whose other figures are null. Owns its file. For the trainer's thread. A failure
+//   never affects the trainer.
 #pragma once
 #include <memory>
 
@@ -14,9 +14,9 @@
 
 namespace mtrain {
 
-/// Opens `path` for a run that goes on after `first_step` steps: lines of later steps and a torn
-/// last line are dropped first; 0 starts an empty file. A file that cannot be written costs one
-/// warning.
+/// Opens `path` for a run that continues after `first_step` steps: lines of later steps and an
+/// incomplete last line are removed first; 0 starts an empty file. If the file cannot be written,
+/// one warning is logged.
 MT_API std::unique_ptr<Observer> make_metrics_file(const fs::path& path, int64_t first_step);
 
 }  // namespace mtrain

@@ -29,10 +29,10 @@ std::string scientific(double value, int digits) {
   return buffer.data();
 }
 
-// "loss 1.2345": a name, dimmed where there is colour, and a value.
+// "loss 1.2345": a name, dimmed if colour is used, and a value.
 struct Field {
   std::string name, value;
-  int leaves = 0;  // rank among those that leave when room is short; 0 stays
+  int leaves = 0;  // order in which fields are dropped if the line is too long; 0: never
   int width() const {
     return static_cast<int>(name.size() + (name.empty() ? 0 : 1) + value.size()) + 2;
   }
@@ -90,7 +90,7 @@ std::string progress_line(const Progress& p, int columns, ProgressStyle style) {
   };
   for (int rank = 1; rank <= 4 && width() > columns; ++rank)
     std::erase_if(fields, [&](const Field& field) { return field.leaves == rank; });
-  int edges = style.blocks ? 2 : 3;  // a blank before the bar, and what encloses it
+  int edges = style.blocks ? 2 : 3;  // a blank before the bar, and its delimiters
   int cells = std::min(kMaxBar, columns - width() - edges);
   std::string out = percent;
   if (cells >= kMinBar) out += " " + bar(share, cells, style);

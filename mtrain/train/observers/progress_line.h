@@ -1,4 +1,4 @@
-// The live line: progress of a run as text that fits into one terminal row. Pure functions; safe
+// The live line: the progress of a run as text that fits in one terminal row. Pure functions; safe
 // from any thread.
 #pragma once
 #include <cstdint>
@@ -19,8 +19,9 @@ struct ProgressStyle {
   bool blocks = false;  // Unicode block characters for the bar, not '#'
 };
 
-/// At most `columns` wide (escape sequences have no width). The bar shrinks first, then goes; then
-/// the rate, the learning rate, the time left and the loss leave, in this order.
+/// At most `columns` wide (escape sequences have no width). If space is short, the bar shrinks and
+/// is then dropped; then the rate, the learning rate, the time left and the loss are dropped, in
+/// this order.
 std::string progress_line(const Progress& progress, int columns, ProgressStyle style);
 
 /// "3.0e-04".

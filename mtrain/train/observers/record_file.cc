@@ -56,7 +56,7 @@ int64_t RecordFile::append(std::string_view record) {
   ssize_t got = write_once(fd_, record, what_ + ".write");
   if (got == static_cast<ssize_t>(record.size())) return info.st_size;
   int error =
-      got < 0 ? errno : ENOSPC;  // a regular file takes less than it was given only when it is full
+      got < 0 ? errno : ENOSPC;  // a write to a regular file is short only if the disk is full
   if (got > 0) truncate(info.st_size);
   warn("write", error);
   return -1;
@@ -86,7 +86,7 @@ void RecordFile::truncate(int64_t bytes) {
 void RecordFile::warn(const char* operation, int error) {
   if (std::exchange(warned_, true)) return;
   log_warn("cannot ", operation, " ", path_.string(), ": ", std::strerror(error),
-           "; training goes on, ", what_, " may have gaps");
+           "; training continues, but ", what_, " may have gaps");
 }
 
 }  // namespace mtrain

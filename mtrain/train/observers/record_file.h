@@ -1,7 +1,7 @@
-// RecordFile: a file that grows by whole records, for metrics that must never stop training. A
-// record is one write to a descriptor in append mode; what a full disk cuts short is taken back, so
-// the file always ends with a whole record. Trouble is told once, on the log. Owns its descriptors;
-// for one thread at a time.
+// RecordFile: a file to which whole records are appended, for metrics that must never stop
+// training. A record is one write to a descriptor in append mode; a record that a full disk
+// truncates is removed, so the file always ends with a complete record. A failure is logged once.
+// Owns its descriptors. For one thread at a time.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,12 +20,12 @@ class RecordFile {
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  /// Appends one record, whole or not at all. Returns the offset it starts at, or -1 after a
+  /// Appends one record completely or not at all. Returns the offset of its start, or -1 after a
   /// failure.
   int64_t append(std::string_view record);
-  /// Replaces bytes inside the file by as many others, provided they still read `before`.
+  /// Replaces bytes in the file by the same number of others if they still equal `before`.
   bool replace(int64_t offset, std::string_view before, std::string_view after);
-  /// Cuts the file off at `bytes`; a shorter file stays as it is.
+  /// Truncates the file to `bytes`; a shorter file is unchanged.
   void truncate(int64_t bytes);
 
   bool usable() const { return fd_ >= 0; }
@@ -36,9 +36,8 @@ class RecordFile {
 
   fs::path path_;
   std::string what_;
-  int fd_ = -1;  // in append mode
-  int inside_fd_ =
-      -1;  // for replace(): writes in append mode go to the end, wherever they are aimed
+  int fd_ = -1;         // in append mode
+  int inside_fd_ = -1;  // for replace(), since pwrite in append mode ignores its offset
   bool warned_ = false;
 };
 

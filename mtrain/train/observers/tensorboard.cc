@@ -15,7 +15,7 @@
 namespace mtrain {
 namespace {
 
-// Just enough of protobuf's wire format: a key is (field << 3 | type).
+// The part of protobuf's wire format that is needed: a key is (field << 3 | type).
 class Message {
  public:
   Message& integer(int field, uint64_t value) {
@@ -85,7 +85,7 @@ void add_value(Message& summary, std::string_view tag, double value) {
   summary.bytes(1, Message().bytes(1, tag).real32(2, static_cast<float>(value)).text());
 }
 
-// A name that no file of the folder has: two starts within one second must not share a file.
+// A file name that is not in use: two runs that start within one second must not share a file.
 fs::path new_file(const fs::path& dir) {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0')
@@ -140,7 +140,7 @@ class TensorBoard final : public Observer {
 
 std::unique_ptr<Observer> make_tensorboard(const fs::path& dir) {
   std::error_code error;
-  fs::create_directories(dir, error);  // RecordFile tells when this did not work
+  fs::create_directories(dir, error);  // if this fails, RecordFile reports it
   return std::make_unique<TensorBoard>(dir);
 }
 

@@ -1,8 +1,8 @@
 // Event files for TensorBoard, written without protobuf: records of (length, masked CRC-32C of the
 // length, payload, masked CRC-32C of the payload) whose payload is a tensorflow.Event. A resumed
-// run opens a new file in the same folder and tells the reader to forget what an earlier one wrote
-// beyond the step it resumes from. Owns its file; on the trainer's thread; no failure reaches the
-// trainer.
+// run opens a new file in the same folder; its first event makes TensorBoard discard steps of
+// earlier files after the step of the resume. Owns its file. For the trainer's thread. A failure
+// never affects the trainer.
 #pragma once
 #include <memory>
 
@@ -12,8 +12,8 @@
 namespace mtrain {
 
 /// Creates <dir>/events.out.tfevents.<unix time>.<host>. Scalars: train/{loss, grad_norm, lr,
-/// tokens_per_second, step_ms, tflops, mfu, memory_bytes}, valid/loss, test/loss. A folder that
-/// cannot be written costs one warning.
+/// tokens_per_second, step_ms, tflops, mfu, memory_bytes}, valid/loss, test/loss. If the folder
+/// cannot be written, one warning is logged.
 MT_API std::unique_ptr<Observer> make_tensorboard(const fs::path& dir);
 
 }  // namespace mtrain

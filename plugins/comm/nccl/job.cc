@@ -113,7 +113,7 @@ void Job::require_alive(Communicator& group, const CommCall& call) {
     std::lock_guard lock(mutex_);
     found = failure_;
   }
-  if (found && !std::exchange(told_, true)) {
+  if (found && !std::exchange(reported_, true)) {
     world_->abort(*found);
     throw Error(ErrorClass::peer, *found,
                 "see what the other ranks reported; with NCCL_DEBUG=INFO NCCL reports more");
@@ -128,7 +128,7 @@ void Job::require_alive(Communicator& group, const CommCall& call) {
 }
 
 void Job::fail(const std::string& reason, ErrorClass error_class) noexcept {
-  told_ = true;
+  reported_ = true;
   world_->abort(reason, error_class);
   std::lock_guard lock(mutex_);
   end_nccl();

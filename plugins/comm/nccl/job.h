@@ -72,7 +72,7 @@ class Job {
   std::list<Watched> watched_;            // guarded by mutex_
   std::optional<std::string> failure_;    // guarded by mutex_: found by the watching thread
   bool ended_ = false, closing_ = false;  // guarded by mutex_
-  bool told_ = false;
+  bool reported_ = false;
   int device_index_ = -1;  // guarded by mutex_: of the lanes
   std::thread thread_;
 };

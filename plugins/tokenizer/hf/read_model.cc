@@ -195,7 +195,7 @@ ModelParts read_bpe(const JsonItem& model, const AddedTokens& added, bool by_byt
       options.inner_prefix.empty() && options.end_suffix.empty() && !options.whole_words;
   if (plain && !by_bytes && out.tokens->find(kBlank) >= 0 &&
       begins_words(*out.tokens, merges, kBlank))
-    out.harmless_cut = split_before_runs(kBlank);
+    out.neutral_split = split_before_runs(kBlank);
   out.unknown = options.unknown;
   out.model =
       std::make_unique<Bpe>(*out.tokens, std::move(merges), std::move(options), model.path());

@@ -100,7 +100,8 @@ PipelineParts read_tokenizer_json(const simdjson::padded_string& text, const std
   read_added_tokens(root, parts.added);
   parts.added.sort();
   const bool by_bytes = works_on_bytes(root);
-  auto [tokens, model, harmless_cut, unknown] = read_model(root.at("model"), parts.added, by_bytes);
+  auto [tokens, model, neutral_split, unknown] =
+      read_model(root.at("model"), parts.added, by_bytes);
   check_added(root, parts.added, *tokens, by_bytes);
   parts.tokens = std::move(tokens);
   parts.model = std::move(model);
@@ -110,7 +111,7 @@ PipelineParts read_tokenizer_json(const simdjson::padded_string& text, const std
   if (by_bytes) parts.pattern = pattern_of(root);
   if (auto item = root.find("pre_tokenizer"); item && parts.pattern == KnownPattern::none)
     parts.pre_tokenizer = read_pre_tokenizer(*item, by_bytes);
-  if (!root.find("pre_tokenizer")) parts.pre_tokenizer = std::move(harmless_cut);
+  if (!root.find("pre_tokenizer")) parts.pre_tokenizer = std::move(neutral_split);
   if (auto item = root.find("decoder"))
     read_decoder(*item, parts.decoder);
   else

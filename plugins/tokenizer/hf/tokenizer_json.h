@@ -21,7 +21,7 @@ struct ModelParts {
   std::unique_ptr<const tokenize::TokenTable> tokens;
   std::unique_ptr<const tokenize::WordModel> model;
   /// Splits a text that no pre-tokenizer splits, without changing a token; may be null.
-  tokenize::PreTokenizerPtr harmless_cut;
+  tokenize::PreTokenizerPtr neutral_split;
   std::optional<int32_t> unknown;  // the token for text that is not in the vocabulary
 };
 /// `by_bytes`: the vocabulary is in the byte alphabet, and words are bytes. Special tokens of

@@ -128,15 +128,16 @@ TEST_CASE("config explain") {
   json answer = json::parse(ok({"config", "explain", "model.seq_length", "--json"}));
   CHECK(answer.at("settings").at(0).at("resume") == "data");
   for (const auto& [setting, words] : std::map<std::string, std::string>{
-           {"rng.seed", "cannot change when a run continues, where the samples"},
-           {"dataset.path", "cannot change when a run continues, where the samples"},
-           {"dataset.order", "cannot change when a run continues, where the samples"},
-           {"dataset.eod_mask_loss", "cannot change when a run continues, where the samples"},
-           {"dataset.drop_last", "may change when a run continues"},
-           {"model.hidden_size", "cannot change when a run continues\n"},
-           {"model.init_from", "counts when a run begins"},
-           {"train.skip_steps", "the steps that are still to come"},
-           {"optimizer.lr", "changes the result from there on"}}) {
+           {"rng.seed", "cannot be changed when a run continues if that changes the samples"},
+           {"dataset.path", "cannot be changed when a run continues if that changes the samples"},
+           {"dataset.order", "cannot be changed when a run continues if that changes the samples"},
+           {"dataset.eod_mask_loss",
+            "cannot be changed when a run continues if that changes the samples"},
+           {"dataset.drop_last", "may be changed when a run continues"},
+           {"model.hidden_size", "cannot be changed when a run continues\n"},
+           {"model.init_from", "used only when a run begins"},
+           {"train.skip_steps", "affects the remaining steps"},
+           {"optimizer.lr", "affects the result from then on"}}) {
     const std::string told = ok({"config", "explain", setting});
     CHECK_MESSAGE(has(told, words), told);
   }

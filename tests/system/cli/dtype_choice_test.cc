@@ -86,23 +86,28 @@ TEST_CASE("a run that goes on keeps its type where the backend gives another ans
   trained(recipe, scratch / "run", kSlow);
   forget_checkpoint(scratch / "run", 2);
   Outcome on = trained(recipe, scratch / "run", kFast);
-  CHECK_MESSAGE(has(on.out, "fp32 on a walled device (auto: as this run began)"), on.out);
-  CHECK_MESSAGE(has(on.err, "fp32, as this run began; auto would take bf16 here"), on.err);
-  CHECK_FALSE(has(on.err, "resuming with other settings"));
+  CHECK_MESSAGE(has(on.out, "fp32 on a walled device (auto: the dtype in which this run began)"),
+                on.out);
+  CHECK_MESSAGE(
+      has(on.err,
+          "fp32, the dtype in which this run began; auto would choose bf16 on this machine"),
+      on.err);
+  CHECK_FALSE(has(on.err, "resuming with changed settings"));
   CHECK(recorded(scratch / "run") == "fp32");
   CHECK(digest(scratch / "run") == whole);
   // And again, from the checkpoint of the run that kept it; `check` says the same.
   forget_checkpoint(scratch / "run", 2);
   Outcome check = cli({"check", "--memory", recipe, run_dir(scratch / "run")}, kFast);
-  CHECK_MESSAGE(has(check.out, "fp32 (auto: as this run began)"), check.out << check.err);
+  CHECK_MESSAGE(has(check.out, "fp32 (auto: the dtype in which this run began)"),
+                check.out << check.err);
   Outcome again = trained(recipe, scratch / "run", kFast);
-  CHECK(has(again.out, "fp32 on a walled device (auto: as this run began)"));
+  CHECK(has(again.out, "fp32 on a walled device (auto: the dtype in which this run began)"));
   // The user's own choice is taken, and called a change.
   forget_checkpoint(scratch / "run", 2);
   Outcome own = trained(recipe, scratch / "run", kSlow, {"mixed_precision.dtype=bf16"});
   CHECK(has(own.out, "bf16 on a walled device\n"));
   CHECK_MESSAGE(has(own.err, "mixed_precision.dtype: fp32 -> bf16"), own.err);
-  CHECK_FALSE(has(own.err, "as this run began"));
+  CHECK_FALSE(has(own.err, "the dtype in which this run began"));
 }
 
 TEST_CASE(
@@ -111,14 +116,16 @@ TEST_CASE(
   Scratch scratch("mtrain-auto-later");
   std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto"));
   trained(recipe, scratch / "run", kSlow);
-  std::string note = "mixed_precision.dtype: fp32, as this run began; auto would take bf16 here",
+  std::string note =
+                  "mixed_precision.dtype: fp32, the dtype in which this run began; auto would "
+                  "choose bf16 on this machine",
               run = (scratch / "run").string();
   auto both = [&](const Words& words) {
     CAPTURE(text(words));
     Outcome there = cli(words, kSlow), here = cli(words, kFast);
     CHECK_MESSAGE(there.status == 0, there.err);
     CHECK_MESSAGE(here.status == 0, here.err);
-    CHECK_FALSE(has(there.err, "as this run began"));
+    CHECK_FALSE(has(there.err, "the dtype in which this run began"));
     CHECK_MESSAGE(has(here.err, note), here.err);
     return std::pair{there.out, here.out};
   };
@@ -133,7 +140,7 @@ TEST_CASE(
   CHECK(digest(scratch / "again") == digest(scratch / "run"));
   // Who chooses for himself is told nothing; auto is asked for anew.
   Outcome own = cli({"rerun", run, run_dir(scratch / "own"), "mixed_precision.dtype=bf16"}, kFast);
-  CHECK_FALSE(has(own.err, "as this run began"));
+  CHECK_FALSE(has(own.err, "the dtype in which this run began"));
   Outcome anew =
       cli({"rerun", run, run_dir(scratch / "anew"), "mixed_precision.dtype=auto"}, kFast);
   CHECK_MESSAGE(has(anew.out, "bf16 on a walled device (auto: the wall has bf16 arithmetic)"),
@@ -146,13 +153,13 @@ TEST_CASE("FP8 and FP4 have auto take bf16, whatever the backend says") {
   Outcome out = trained(recipe, scratch / "run", kSlow);
   CHECK_MESSAGE(
       has(out.out,
-          "bf16 on a walled device (auto: the network around FP8 products computes in bf16)"),
+          "bf16 on a walled device (auto: the layers other than FP8 products compute in bf16)"),
       out.out);
   CHECK(recorded(scratch / "run") == "bf16");
   Outcome four =
       cli({"check", "--memory", recipe, "mixed_precision.fp8=none", "mixed_precision.fp4=nvfp4"},
           kSlow);
-  CHECK_MESSAGE(has(four.out, "bf16 (auto: the network around FP4 products computes in bf16)"),
+  CHECK_MESSAGE(has(four.out, "bf16 (auto: the layers other than FP4 products compute in bf16)"),
                 four.out << four.err);
   // A run that began in fp32 and goes on with FP8 products cannot keep its type.
   trained(recipe, scratch / "plain", kSlow, {"mixed_precision.fp8=none"});

@@ -113,9 +113,9 @@ TEST_CASE(
   Outcome file = cli_in(scratch.path(), "proj/mine.yaml run.dir=runs/a" + kShort);
   CHECK(file.status == 11);
   CHECK_MESSAGE(has(file.err, "dataset.path is '../gone/corpus' (proj/mine.yaml:"), file.err);
-  CHECK_MESSAGE(
-      has(file.err, "relative to that file's folder " + base + "/proj: " + base + "/gone/corpus"),
-      file.err);
+  CHECK_MESSAGE(has(file.err, "relative to the folder of that file, " + base + "/proj: " + base +
+                                  "/gone/corpus"),
+                file.err);
   Outcome argument =
       cli_in(scratch.path(), "proj/mine.yaml dataset.path=gone/frank run.dir=runs/b" + kShort);
   CHECK_MESSAGE(has(argument.err, "dataset.path is 'gone/frank' (command line, argument 2"),

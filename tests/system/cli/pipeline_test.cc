@@ -151,9 +151,9 @@ TEST_CASE("a written schedule runs, and one that cannot is refused with what wai
     CHECK_MESSAGE(bad.err.find(why) != std::string::npos, bad.err);
   };
   refused("0B0 0F0 0F1 0B1 0F2 0B2\n1F0 1B0 1F1 1B1 1F2 1B2\n",
-          "rank 0 waits for ever at 0B0 for 0F0");
+          "rank 0 waits forever at 0B0 for 0F0");
   refused("0F0 0B0 0F1 0B1\n1F0 1B0 1F1 1B1\n", "stage 0 never runs forward of 2");
-  refused("0F0 0B0\n", "programs for 1 rank, and dist.pp is 2");
+  refused("0F0 0B0\n", "programs for 1 rank, but dist.pp is 2");
   refused("0F0 0B0\n0F1 0B1\n", "no rank runs stage 1");
   refused("0F0 oops\n1F0\n", "zb.txt:1:5: wanted");
   refused("0Gather 0F0 0B0 0Release\n1Gather 1F0 1B0 1Release\n",
@@ -199,7 +199,7 @@ TEST_CASE("check tells bubble and memory of a pipeline, and refuses what it cann
   CHECK(told({"dist.vp=2", "dist.schedule=zb_v"}, "bubble 2.0 %") == 0);  // (p-1)/(6m+p-1)
   CHECK(told({"--memory"}, "memory of pipeline rank 1: ") == 0);
   CHECK(told({"dist.schedule=zb_h1", "ddp.in_order=true"},
-             "cannot be kept apart under this schedule") == 10);
+             "this schedule cannot keep the gradients of micro-batches separate") == 10);
   CHECK(told({"dist.schedule_file=none.txt"}, "none.txt") == 10);
   CHECK(told({"dist.pp=1", "dist.schedule_file=none.txt"}, "there is no pipeline to schedule") ==
         10);

@@ -98,8 +98,8 @@ TEST_CASE("a bf16 run goes on in FP8, and its histories of largest values begin 
     forget_checkpoint(scratch / "plain", 12);
     const Outcome out = run_training(recipe, scratch / "plain", words);
     REQUIRE_MESSAGE(out.status == 0, out.err);
-    CHECK(out.err.find("resuming with other settings") != std::string::npos);
-    CHECK((out.err.find("begun anew") != std::string::npos) ==
+    CHECK(out.err.find("resuming with changed settings") != std::string::npos);
+    CHECK((out.err.find("initialized instead") != std::string::npos) ==
           (std::string_view(name) == "delayed"));
     const auto steps = rows(scratch / "plain", "grad_norm");
     CHECK(steps.back().at("step") == 12);
@@ -256,7 +256,7 @@ TEST_CASE("what does not fit FP8 is refused with the way out") {
   };
   for (const Case& c : std::vector<Case>{
            {{"mixed_precision.fp8=hybrid", "mixed_precision.dtype=fp32"},
-            "need a network that computes in bf16 or fp16"},
+            "require dtype bf16 or fp16"},
            {{"mixed_precision.fp8=hybrid", "mixed_precision.fp4=nvfp4"}, "a product has one type"},
            {{"mixed_precision.fp8=hybrid", "model.ffn_hidden_size=390"},
             "390 is not a multiple of 16"},
@@ -273,7 +273,7 @@ TEST_CASE("what does not fit FP8 is refused with the way out") {
             "and none are gathered"},
            {{"mixed_precision.fp8=e4m3", "mixed_precision.fp8_recipe=mxfp8",
              "mixed_precision.fp8_params=true", "dist.zero=1"},
-            "weights are gathered as FP8 with one scale per tensor only"},
+            "weights are gathered in FP8 only with one scale per tensor"},
        }) {
     CAPTURE(std::string(c.says));
     Outcome out = run_training(recipe, scratch / "run", c.words);

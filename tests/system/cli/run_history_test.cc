@@ -317,7 +317,7 @@ TEST_CASE("the checkpoints of a run are found where checkpoint.dir put them, fro
   fs::rename(scratch / "ckpt", scratch / "moved");
   Outcome gone = cli_in(scratch / "other", "checkpoint ls ../runs/a");
   CHECK(gone.status == 12);
-  CHECK_MESSAGE(has(gone.err, "ckpt/a (checkpoint.dir), and there is no such folder"), gone.err);
+  CHECK_MESSAGE(has(gone.err, "ckpt/a (checkpoint.dir), which does not exist"), gone.err);
   // Checkpoints within the run's folder move with it.
   REQUIRE(cli_in(scratch.path(), "r.yaml run.dir=runs/c checkpoint.dir=runs/c/ck train.steps=10 -q")
               .status == 0);

@@ -28,7 +28,7 @@ TEST_CASE("a shorter run of any recipe just runs") {
   const std::string fixed = scratch.write("r.yaml", recipe("steps: 100", "warmup_steps: 60"));
   Outcome out = cli({fixed, "train.steps=2", "run.dir=" + (scratch / "fixed").string()});
   CHECK_MESSAGE(out.status == 0, out.err);
-  CHECK(has(out.err, "60 steps of warmup are cut to the 2"));
+  CHECK(has(out.err, "60 steps of warmup are truncated to the 2"));
   CHECK(rows(scratch / "fixed").size() == 2);
   Outcome share = cli({scratch.write("s.yaml", recipe("steps: 100")), "train.steps=10",
                        "run.dir=" + (scratch / "share").string()});
@@ -46,8 +46,8 @@ TEST_CASE("train.epochs: the steps are counted from the data") {
   const std::string run = (scratch / "run").string(), same = (scratch / "same").string();
   Outcome out = cli({file, "run.dir=" + run});
   REQUIRE_MESSAGE(out.status == 0, out.err);
-  CHECK(
-      has(out.err, "train.epochs=3: 8 steps, an epoch is 10 samples"));  // 30 samples in steps of 4
+  CHECK(has(out.err,
+            "train.epochs=3: 8 steps, one epoch has 10 samples"));  // 30 samples in steps of 4
   CHECK(rows(run).size() == 8);
   CHECK(setting(run, "train.steps") == "8");
   CHECK(setting(run, "scheduler.warmup_steps") == "20%");
@@ -139,26 +139,26 @@ TEST_CASE("train.epochs stands in the place of train.steps") {
   CHECK(has(cli({"check", epochs}).out, "2 epochs in steps of 1 x 8 tokens"));
   CHECK(has(cli({"check", steps, "train.epochs=1"}).out, "1 epoch in"));
   CHECK(has(cli({"check", steps, "train.epochs=1"}).out,
-            "in place of train.steps=20 (" + steps + ":"));
+            "instead of train.steps=20 (" + steps + ":"));
   CHECK(has(cli({"check", steps, "train.steps=7", "train.epochs=1"}).out,
-            "in place of train.steps=7 (command line, argument 3)"));
+            "instead of train.steps=7 (command line, argument 3)"));
   // The later argument counts, and says whose place it takes.
   Outcome later = cli({"check", steps, "train.epochs=1", "train.steps=7"});
   CHECK(has(later.out, "7 steps of"));
-  CHECK(has(later.out, "in place of train.epochs=1 (command line, argument 3)"));
+  CHECK(has(later.out, "instead of train.epochs=1 (command line, argument 3)"));
   later = cli({"train", steps, "train.epochs=1", "train.steps=1",
                "run.dir=" + (scratch / "later").string()});
   CHECK_MESSAGE(has(later.err,
-                    "train.steps=1 (command line, argument 4), in place of train.epochs=1 (command "
+                    "train.steps=1 (command line, argument 4), instead of train.epochs=1 (command "
                     "line, argument 3)"),
                 later.err);
   later = cli({"train", steps, "train.epochs=1", "train.steps=0"});
   CHECK(later.status == 10);
   CHECK_MESSAGE(has(later.err,
-                    "0 steps take the place of train.epochs=1 (command line, argument 3): nothing "
+                    "train.steps=0 replaces train.epochs=1 (command line, argument 3), so nothing "
                     "would be trained"),
                 later.err);
-  CHECK_FALSE(has(cli({"check", epochs}).out, "in place of"));
+  CHECK_FALSE(has(cli({"check", epochs}).out, "instead of"));
   CHECK(has(cli({"check", epochs, "train.steps=9"}).out, "9 steps of"));
   Outcome neither = cli({"check", scratch.write("n.yaml", recipe("micro_batch_size: 1"))});
   CHECK(neither.status == 10);

@@ -110,7 +110,7 @@ TEST_CASE("a recipe can ask about its run") {
   CHECK_MESSAGE(has(outcome.out, "dir: " + scratch.path().string() + "/out"), outcome.out);
   Outcome unknown = cli({"check", recipe, "run.dir='${run:colour}'"});
   CHECK(unknown.status == 10);
-  CHECK_MESSAGE(has(unknown.err, "run knows name, recipe"), unknown.err);
+  CHECK_MESSAGE(has(unknown.err, "run has the properties name, recipe"), unknown.err);
 }
 
 TEST_CASE("a plugin's name stays a value where no defaults list has the group") {

@@ -23,7 +23,7 @@ size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-constexpr const char* kTold = "stopping after this step with a checkpoint";
+constexpr const char* kTold = "stopping after this step, with a checkpoint";
 
 }  // namespace
 
@@ -101,8 +101,8 @@ TEST_CASE(
                        .environment = {"MTRAIN_FAULT=eval.batch:3:stop"},
                        .while_stopped = [](pid_t pid) { ::kill(pid, SIGTERM); }});
     CHECK_MESSAGE(out.status == 128 + SIGTERM, out.err);
-    CHECK_MESSAGE(has(out.out + out.err, "the validation after step 7 is left before its end"),
-                  out.out, out.err);
+    CHECK_MESSAGE(has(out.out + out.err, "the validation after step 7 is incomplete"), out.out,
+                  out.err);
     CHECK(fs::exists(folder / "checkpoints/step-7"));
     for (const Json& row : rows(folder, "val_loss")) CHECK(row.at("val_loss").is_null());
   }
@@ -145,7 +145,7 @@ TEST_CASE(
   CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
   CHECK_MESSAGE(
       has(out.err,
-          "Interrupt: stopping after this step with a checkpoint; a second Ctrl-C (SIGINT)"),
+          "Interrupt: stopping after this step, with a checkpoint; a second Ctrl-C (SIGINT)"),
       out.err);
   CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
 }
@@ -164,7 +164,7 @@ TEST_CASE("ranks of --nproc: the message comes however quick the end is") {
   CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
   CHECK_MESSAGE(
       has(out.err,
-          "Interrupt: stopping after this step with a checkpoint; a second Ctrl-C (SIGINT)"),
+          "Interrupt: stopping after this step, with a checkpoint; a second Ctrl-C (SIGINT)"),
       out.err);
   CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
 }

@@ -40,7 +40,7 @@ TEST_CASE(
   Outcome skip =
       cli(with({recipe, "run.dir=" + (scratch / "skip").string(), "train.skip_steps=[3]"}, base));
   REQUIRE_MESSAGE(skip.status == 0, skip.err);
-  CHECK_MESSAGE(has(skip.out + skip.err, "step 3: no update, as train.skip_steps says"), skip.out,
+  CHECK_MESSAGE(has(skip.out + skip.err, "step 3: skipped because of train.skip_steps"), skip.out,
                 skip.err);
   std::vector<int64_t> steps;
   for (const Json& row : rows(scratch / "skip", "step"))
@@ -84,7 +84,8 @@ TEST_CASE(
                 always.err);
   Outcome all = cli(with(
       {recipe, "run.dir=" + (scratch / "all").string(), "optimizer.skip_grad_norm=1e-9"}, base));
-  CHECK_MESSAGE(has(all.out + all.err, "update skipped, the gradient norm"), all.out, all.err);
+  CHECK_MESSAGE(has(all.out + all.err, "update skipped, because the gradient norm"), all.out,
+                all.err);
   // Nothing was learnt: a validation is as before training.
   train(recipe, scratch / "frozen",
         with(base, {"optimizer.lr=0", "scheduler.min_lr=0", "optimizer.weight_decay=0"}));
@@ -102,7 +103,7 @@ TEST_CASE("train.max_minutes saves and stops, and the same command continues to 
         with({recipe, "run.dir=" + (scratch / "parts").string(), "train.max_minutes=1e-9"}, base));
     CHECK_MESSAGE(out.status == 0, out.err);
     CHECK(losses(scratch / "parts").size() == static_cast<size_t>(part));
-    CHECK(has(out.out + out.err, "is over after step") == (part < 4));
+    CHECK(has(out.out + out.err, "has passed after step") == (part < 4));
   }
   CHECK(losses(scratch / "parts") == whole);
 }

@@ -76,8 +76,9 @@ TEST_CASE("a BERT learns to fill in bytes, and goes on where it stopped, over on
   Outcome generate =
       cli({"generate", "--from", (scratch / "whole").string(), "--prompt", "In the"});
   CHECK(generate.status != 0);
-  CHECK_MESSAGE(generate.err.find("model.type=bert learned the masked token") != std::string::npos,
-                generate.err);
+  CHECK_MESSAGE(
+      generate.err.find("model.type=bert was trained on the masked token") != std::string::npos,
+      generate.err);
 }
 
 TEST_CASE(

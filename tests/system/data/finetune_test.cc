@@ -362,8 +362,8 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
   auto refused = mtrain_in(scratch, "r.yaml run.dir=r");
   CHECK(refused.status == 10);
   CHECK_MESSAGE(has(refused.err,
-                    "dataset.type=preference is to be trained by preferences between answers, "
-                    "which this build does not support"),
+                    "dataset.type=preference has the training objective preferences between "
+                    "answers, which this build does not support"),
                 refused.err);
 }
 

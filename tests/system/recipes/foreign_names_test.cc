@@ -124,9 +124,9 @@ TEST_CASE(
   const std::string folder = "; for trained weights model.init_from=DIR, a Hugging Face folder";
   for (const auto& [name, wanted] :
        {std::pair<std::string, std::string>{"mistral",
-                                            "write llama, which computes mistral" + folder},
-        {"Mistral-7B", "write llama, which computes mistral" + folder},
-        {"mixtral", "write moe, which computes mixtral" + folder},
+                                            "write llama, which implements mistral" + folder},
+        {"Mistral-7B", "write llama, which implements mistral" + folder},
+        {"mixtral", "write moe, which implements mixtral" + folder},
         {"LlamaForCausalLM", "write llama" + folder},
         {"llama3", "write llama" + folder},
         {"qwen", "qwen2 is not supported; not built: biases of queries, keys and values"},
@@ -160,7 +160,8 @@ TEST_CASE("on the command line and by `config explain`, too") {
          "help: write adamw (adamw_torch is its name in transformers)"},
         {"device=gpu", "help: write +device=gpu to add it"},
         {"dataset.split=1",
-         "help: dataset.type is mock, which has no such setting: leave it out, or choose "}}) {
+         "help: dataset.type is mock, which does not have this setting: leave it out, or "
+         "choose "}}) {
     outcome = testing::cli({"check", (recipe.path() / "r.yaml").string(), word});
     CHECK(outcome.status == 10);
     CHECK_MESSAGE(has(outcome.err, wanted), outcome.err);

@@ -136,7 +136,7 @@ std::string answer(const Report& report, const std::string& theirs) {
     std::string said = names_ours ? fault.message : fault.code == "unknown-key" ? fault.help : "";
     if (fault.path != theirs || said.empty()) continue;
     std::string_view rest = said;
-    for (std::string_view start : {"is another name for ", "says the same setting as ",
+    for (std::string_view start : {"is another name for ", "sets the same setting as ",
                                    "did you mean ", "use ", "the setting would be "})
       if (rest.substr(0, start.size()) == start) rest.remove_prefix(start.size());
     return std::string(rest.substr(0, rest.find_first_of(" ?:")));

@@ -61,7 +61,7 @@ TEST_CASE("tabs in the indentation") {
 }
 
 TEST_CASE("no colon, no space behind it, or '=' in its place") {
-  const std::string help = "write `steps: 5`: a ':' and a space stand between a key and its value";
+  const std::string help = "write `steps: 5`: a key and its value are separated by ':' and a space";
   check({{"train:\n  steps 5\n", "5:3", "wanted a map of settings, got a string", help},
          {"train:\n  steps:5\n", "5:3", "wanted a map of settings, got a string", help},
          {"train:\n  steps = 5\n", "5:3", "wanted a map of settings, got a string", help},
@@ -107,9 +107,9 @@ TEST_CASE("brackets and quotes that are never closed") {
           "this '[' is never closed", "add the ']'"},
          {"train: {steps: 5, skip_steps: [1, 2}\n", "4:31", "this '[' is never closed",
           "add the ']'"},
-         {"train: {steps: 5}}\n", "4:18", "without its opening one", "remove it"},
+         {"train: {steps: 5}}\n", "4:18", "that was not opened", "remove it"},
          {"train: {steps: 5}\nrun:\n  name: \"first\n  threads: 1\n", "6:9",
-          "a quote without its closing one", "add the closing quote"},
+          "a quote that is not closed", "add the closing quote"},
          {"train: {steps: 5}\nrun:\n  name: 'first\n  dir: 'x'\n", "6:9",
           "this quote is not closed on its line", "add the closing '"}});
 }
@@ -145,7 +145,7 @@ TEST_CASE("values of the wrong type, and names that are misspelled") {
          {"train: {steps: 5}\noptimizer: {lr: '1e-3'}\n", "5:17",
           "wanted a number, got the quoted string", "write 1e-3 without quotes"},
          {"train: {steps: 5}\noptimizer: {lr: 0,001}\n", "5:19", "no such setting",
-          "in { } a ',' begins the next setting: write a '.'"},
+          "in { } a ',' begins the next setting: write '.'"},
          {"run: {name: 90,10,0}\n", "4:16", "no such setting",
           "in { } a ',' begins the next setting: write the text in quotes, name: \"90,10,0\""},
          {"train:\n  steps: 5# five\n", "5:10", "wanted an integer, got the text \"5# five\"",
@@ -159,7 +159,7 @@ TEST_CASE("anchors work, the merge key does not") {
   CHECK(report_of(std::string(kRest) + "train: {steps: &n 5}\nvalidation: {interval: *n}\n").ok());
   check({{"train: &t\n  steps: 5\noptimizer:\n  <<: *t\n", "7:3",
           "the merge key << is not supported", "through 'defaults:'"},
-         {"train: {steps: *n}\n", "4:16", "an alias without its anchor", "define &name"}});
+         {"train: {steps: *n}\n", "4:16", "an alias without an anchor", "define &name"}});
 }
 
 TEST_CASE(
@@ -179,7 +179,7 @@ TEST_CASE(
   load("dataset.split=[90,10,0]", list);
   CHECK_MESSAGE(list.text().find("write \"90,10,0\"") != std::string::npos, list.text());
   load("train.steps=1,2", several);
-  CHECK_MESSAGE(several.text().find("several values: one run takes one") != std::string::npos,
+  CHECK_MESSAGE(several.text().find("several values, but one run uses one") != std::string::npos,
                 several.text());
 }
 
@@ -193,21 +193,22 @@ TEST_CASE("a plugin that is not found may be one's own, and what is not built is
 }
 
 TEST_CASE("comments, quotes, blanks and sections of other languages") {
-  const std::string help = "write '#' in its place, with a space before it";
+  const std::string help = "write '#' instead, with a space before it";
   check(
-      {{"// the loop\ntrain: {steps: 5}\n", "4:1", "'//' starts no comment in YAML", help},
-       {"train: // the loop\n  steps: 5\n", "4:8", "'//' starts no comment in YAML", help},
-       {"train:\n  steps: 5 // five\n", "5:12", "'//' starts no comment in YAML", help},
-       {"/* the loop */\ntrain: {steps: 5}\n", "4:1", "'/*' starts no comment in YAML", help},
+      {{"// the loop\ntrain: {steps: 5}\n", "4:1", "'//' does not start a comment in YAML", help},
+       {"train: // the loop\n  steps: 5\n", "4:8", "'//' does not start a comment in YAML", help},
+       {"train:\n  steps: 5 // five\n", "5:12", "'//' does not start a comment in YAML", help},
+       {"/* the loop */\ntrain: {steps: 5}\n", "4:1", "'/*' does not start a comment in YAML",
+        help},
        {"-- the loop\ntrain: {steps: 5}\n", "4:1", "this line has no ': '",
         "or '#' before a comment"},
-       {"train:\n  steps: \u201c5\u201d\n", "5:10", "is no quote in YAML", "write \"5\""},
+       {"train:\n  steps: \u201c5\u201d\n", "5:10", "is not a quote in YAML", "write \"5\""},
        {"train:\n  steps:\u00a05\n", "5:9", "a no-break space (U+00A0)", "replace it with a space"},
        {"train:\n  steps\uff1a5\n", "5:3", "wanted a map of settings", "write `steps: 5`"},
-       {"train:\n  steps: 5\n  skip_steps:\n    \u2013 1\n", "7:5", "starts no item of a list",
+       {"train:\n  steps: 5\n  skip_steps:\n    \u2013 1\n", "7:5", "does not start a list item",
         "start each item with '-' and a space"},
        {"<<<<<<< HEAD\ntrain: {steps: 5}\n=======\ntrain: {steps: 6}\n>>>>>>> x\n", "4:1",
-        "a mark of a merge conflict", "keep one"},
+        "a marker of a merge conflict", "keep one"},
        {"```\ntrain: {steps: 5}\n", "4:1", "a block in Markdown", "remove this line"},
        {"train: {steps: {{ steps }}}\n", "4:17", "a list or map as a key",
         "write ${section.key}"}});
@@ -228,8 +229,8 @@ TEST_CASE("files that are no recipes") {
   };
   CHECK(has(only("# mtrain\n\nTrains models.\n\nRun `cmake`:\n\n    cmake --build x\n\n| a | b "
                  "|\n|---|---|\n"),
-            "is it a recipe?"));
-  CHECK(has(only("Trains models.\nOn one machine.\n"), "if this file is to be a recipe"));
+            "check that it is a recipe"));
+  CHECK(has(only("Trains models.\nOn one machine.\n"), "if this file is meant to be a recipe"));
   CHECK(has(only("train.steps=5\nmodel.type=llama\n"), "given with -f"));
   CHECK(has(only("[train]\nsteps = 5\n"), "write `train:`, and its settings below"));
   CHECK(has(only("- train: {steps: 5}\n"), "without '-' or '[ ]'"));
@@ -266,7 +267,7 @@ TEST_CASE("choices by the names that other trainers have for them") {
          {train + "dist: {comm: gloo}\n", "5:14", "no comm 'gloo'",
           "write tcp (gloo is its name in PyTorch)"},
          {train + "checkpoint: {resume: true}\n", "5:22", "got true",
-          "write auto (this setting is no switch)"}});
+          "write auto (this setting is not a boolean)"}});
 }
 
 TEST_CASE("an option of a group, given as a recipe") {

@@ -184,7 +184,7 @@ TEST_CASE("files of another tokenizer are refused with the name of the plugin th
       lab.open(plugin, file);
       CHECK(false);
     } catch (const Error& fault) {
-      const bool named = fault.hint().find(cat("choose it, --tokenizer ", reader,
+      const bool named = fault.hint().find(cat("use --tokenizer ", reader,
                                                " or tokenizer.type=", reader)) != std::string::npos;
       CHECK_MESSAGE(named == !reader.empty(), fault.hint());
     }

@@ -85,11 +85,11 @@ TEST_CASE("index and shards that disagree are refused") {
   const std::string b = kShard1, c = kShard2;
   const std::vector<Case> cases = {
       {"", "malformed JSON"},
-      {"[]", "wanted an object"},
+      {"[]", "wanted a JSON object"},
       {"{}", "\"weight_map\""},
       {R"({"weight_map":[]})", "\"weight_map\""},
       {R"({"weight_map":{}})", "weight_map is empty"},
-      {R"({"weight_map":{"a":1}})", "'a' wants a file name"},
+      {R"({"weight_map":{"a":1}})", "'a' must have a file name"},
       {R"({"weight_map":{"a":"x","a":"y"}})", "\"a\" occurs twice"},
       {R"({"weight_map":{"":"x"}})", "name is empty"},
       {"\xEF\xBB\xBF" + index_of({{"a", b}, {"b", b}, {"c", c}}), "byte-order mark"},
@@ -112,7 +112,7 @@ TEST_CASE("index and shards that disagree are refused") {
       {index_of({{"a", b}, {"b", b}, {"c", c}}, R"({"total_size": 4})"),
        "total_size says 4, the tensors have 3 bytes"},
       {index_of({{"a", b}, {"b", b}, {"c", c}}, R"({"total_size": "3"})"), "total_size says"},
-      {index_of({{"a", b}, {"b", b}, {"c", c}}, "[]"), "\"metadata\" wants an object"},
+      {index_of({{"a", b}, {"b", b}, {"c", c}}, "[]"), "\"metadata\" must be an object"},
   };
   Model model;
   for (const auto& bad : cases) {

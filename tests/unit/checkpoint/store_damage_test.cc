@@ -131,8 +131,9 @@ TEST_CASE("missing, swapped, linked and misplaced files are refused; foreign one
         std::string::npos);
   CHECK(CheckpointStore(saved.dir.path()).latest_valid().step == 6);
   fs::rename(saved.dir / "step-6", saved.dir / "step-8");
-  CHECK(CheckpointStore(saved.dir.path()).problem(8).find("says step 6 in the folder of step 8") !=
-        std::string::npos);
+  CHECK(CheckpointStore(saved.dir.path())
+            .problem(8)
+            .find("has step 6 but is in the folder of step 8") != std::string::npos);
   fs::remove_all(saved.dir / "step-8");
   saved.repair();
   put_file(saved.dir / "step-7" / "shard-00009-of-00010.safetensors", "not listed");
@@ -146,12 +147,12 @@ TEST_CASE("forged manifests with right checksums are refused") {
   };
   const std::vector<Forgery> forgeries = {
       {"\"version\": 1", "\"version\": 2", "format version 2, this build reads 1"},
-      {"\"version\": 1", "\"version\": -1", "\"version\" wants a whole number"},
+      {"\"version\": 1", "\"version\": -1", "\"version\" must be a non-negative integer"},
       {"mtrain-checkpoint", "other-checkpoint", "\"format\""},
-      {"\"step\": 7", "\"step\": 7.0", "\"step\" wants a whole number"},
+      {"\"step\": 7", "\"step\": 7.0", "\"step\" must be a non-negative integer"},
       {"\"step\": 7", "\"step\": 9223372036854775808", "\"step\" is out of range"},
       {"\"step\": 7", "\"step\": 7, \"step\": 7", "\"step\" occurs twice"},
-      {"\"files\": [", "\"files\": {}, \"x\": [", "\"files\" wants an array"},
+      {"\"files\": [", "\"files\": {}, \"x\": [", "\"files\" must be an array"},
       {"shard-00000-of-00001", "../shard-00000-of-00001", "not the name of a shard"},
       {"shard-00000-of-00001.safetensors", "/etc/passwd", "not the name of a shard"},
       {"shard-00000-of-00001.safetensors", "shard-00000-of-00001.safetensors\\u0000",
@@ -161,18 +162,18 @@ TEST_CASE("forged manifests with right checksums are refused") {
       {"\"header_crc32c\":\"", "\"header_crc32c\":\"0", "eight hex digits"},
       {"\"offset\":[0]", "\"offset\":[5]", "outside of"},
       {"\"offset\":[0]", "\"offset\":[0,0]", "outside of"},
-      {"\"offset\":[0]", "\"offset\":[-1]", "whole numbers"},
+      {"\"offset\":[0]", "\"offset\":[-1]", "must contain non-negative integers"},
       {"\"shape\":[3]", "\"shape\":[2]", "its bytes do not match"},
       {"\"shape\":[3]", "\"shape\":[9223372036854775807]", "outside of"},
       {"\"shape\": [7]", "\"shape\": [9223372036854775807,2]", "overflows"},
       {"\"shape\": [7]", "\"shape\": [1,1,1,1,1,1,1,1,7]", "rank 9"},
       {"\"file\":0", "\"file\":1", "file 1 of 1"},
-      {"\"at\":", "\"at\":1", "overlaps or leaves a hole"},
+      {"\"at\":", "\"at\":1", "overlaps another tensor or leaves a gap"},
       {"\"dtype\": \"uint8\"", "\"dtype\": \"uint7\"", "unknown dtype uint7"},
       {"\"name\": \"bytes\"", "\"name\": \"zzzzz\"", "not sorted"},
       {"\"name\": \"bytes\"", "\"name\": \"\"", "name is empty"},
       {"\"name\": \"bytes\"", "\"name\": \"\\u0007\"", "control character"},
-      {"\"meta\": {", "\"meta\": [], \"x\": {", "\"meta\" wants an object"},
+      {"\"meta\": {", "\"meta\": [], \"x\": {", "\"meta\" must be an object"},
       {"\"meta\": {",
        "\"meta\": "
        "{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]"
@@ -182,7 +183,7 @@ TEST_CASE("forged manifests with right checksums are refused") {
        "nested deeper than the limit of 64"},
       {"\"tensors\": [", "\"tensors\": [[],", "has no \"name\""},
       {"\"name\": \"model.norm.weight\", \"dtype\": \"fp32\"",
-       "\"name\": \"model.norm.weight\", \"dtype\": \"int32\"", "is not what the manifest says"},
+       "\"name\": \"model.norm.weight\", \"dtype\": \"int32\"", "differs from the manifest"},
       {"\"key\":\"bytes@0\"", "\"key\":\"bytes@9\"", "has no tensor 'bytes@9'"},
   };
   for (const auto& forgery : forgeries) {
@@ -201,11 +202,11 @@ TEST_CASE("forged manifests with right checksums are refused") {
       "");
   CHECK(CheckpointStore(saved.dir.path())
             .problem(7)
-            .find("holds tensors that the manifest does not list") != std::string::npos);
+            .find("contains tensors that the manifest does not list") != std::string::npos);
   put_file(saved.shard, saved.shard_bytes + "12345678");
   saved.forge(cat("\"bytes\":", saved.shard_bytes.size(), ","),
               cat("\"bytes\":", saved.shard_bytes.size() + 8, ","));
-  CHECK(CheckpointStore(saved.dir.path()).problem(7).find("its tensors do not fill it") !=
+  CHECK(CheckpointStore(saved.dir.path()).problem(7).find("its tensors do not cover the file") !=
         std::string::npos);
   saved.repair();
   saved.forge("\"created\"", "\"created\"");

@@ -106,7 +106,7 @@ TEST_CASE("a checkpoint is saved, found and loaded") {
   CHECK(locate_checkpoints(dir / "run" / "checkpoints" / "step-5").step == 5);
   CHECK(locate_checkpoints((dir / "run" / "checkpoints" / "step-5").string() + "/").step == 5);
   CHECK(locate_checkpoints((dir / "run" / "checkpoints" / "step-5").string() + "/.").step == 5);
-  CHECK(failure([&] { locate_checkpoints(dir.path()); }).find("holds no checkpoints") !=
+  CHECK(failure([&] { locate_checkpoints(dir.path()); }).find("contains no checkpoints") !=
         std::string::npos);
   CHECK(failure([&] { locate_checkpoints(dir / "x"); }).find("no such folder") !=
         std::string::npos);
@@ -253,7 +253,7 @@ TEST_CASE("loading refuses what is not there, before it touches anything") {
   };
   CHECK(message_of([](Slice& s) {
           s.name = "model.norm.wieght";
-        }).find("nearest are model.norm.weight") != std::string::npos);
+        }).find("the nearest names are model.norm.weight") != std::string::npos);
   CHECK(message_of([](Slice& s) {
           s.dtype = DType::i32;
         }).find("'model.norm.weight': wanted int32, the checkpoint has fp32") != std::string::npos);
@@ -280,7 +280,7 @@ TEST_CASE("NaN and Inf are refused by name unless allowed") {
     store.save(step, slices, "{}");
     ErrorClass error_class{};
     CHECK(failure([&] { store.load(step, slices); }, &error_class)
-              .find("'w' holds NaN or Inf, first at element 70") != std::string::npos);
+              .find("'w' contains NaN or Inf, first at element 70") != std::string::npos);
     CHECK(error_class == ErrorClass::numeric);
     store.load(step, slices, {.allow_nonfinite = true});
     CHECK(inspect_checkpoint(dir / cat("step-", step)).nonfinite == std::vector<std::string>{"w"});
@@ -309,9 +309,9 @@ TEST_CASE(
     ErrorClass error_class{};
     std::string message = failure([&] { store.save(3, slices, "{}"); }, &error_class);
     CHECK_MESSAGE(
-        message.find(
-            cat("the state of step 3 is not saved: tensor 'w' holds NaN or Inf, first at element ",
-                at, " ")) != std::string::npos,
+        message.find(cat(
+            "the state of step 3 is not saved: tensor 'w' contains NaN or Inf, first at element ",
+            at, " ")) != std::string::npos,
         message);
     CHECK(error_class == ErrorClass::numeric);
     CHECK(steps_of(store) == std::vector<int64_t>{1, 2});
@@ -357,8 +357,8 @@ TEST_CASE("room for a checkpoint is asked of the folder before one is made") {
   store.require_room(1 << 20);
   ErrorClass error_class{};
   std::string message = failure([&] { store.require_room(uint64_t{1} << 62); }, &error_class);
-  CHECK_MESSAGE(message.find("has room for ") != std::string::npos, message);
-  CHECK_MESSAGE(message.find("one checkpoint takes 4096.0 PiB") != std::string::npos, message);
+  CHECK_MESSAGE(message.find("has only ") != std::string::npos, message);
+  CHECK_MESSAGE(message.find("one checkpoint needs 4096.0 PiB") != std::string::npos, message);
   CHECK(error_class == ErrorClass::io);
   fs::remove_all(dir / "checkpoints");
   CHECK(failure([&] { store.require_room(1); }, &error_class).find("no checkpoint can be saved") !=

@@ -191,8 +191,8 @@ TEST_CASE("choices are changed by override entries and by the command line") {
       {"defaults:\n- db: mysql\n", {"+db=pg"}, "is chosen twice"},
       {"optim: {type: adam, lr: 5}\n",
        {"+optim=adam"},
-       "would replace what is set already: optim.lr=5"},
-      {"optim: {lr: 5}\n", {"+optim=adam"}, "would replace what is set already: optim.lr=5"},
+       "would replace settings of earlier files: optim.lr=5"},
+      {"optim: {lr: 5}\n", {"+optim=adam"}, "would replace settings of earlier files: optim.lr=5"},
       {"optim: {type: adam, lr: 5}\n",
        {"+optim=adam"},
        "write '- optim: adam' into the recipe's defaults list"},
@@ -234,7 +234,7 @@ TEST_CASE("choices are changed by override entries and by the command line") {
        {"+outer=o"},
        "{db: {host: lite, file: x.db}, lr: 5}"},  // the outer file's override wins
       {"defaults:\n- db: mysql\n- override db: pg\n", {}, "{db: {host: pg}}"},
-      {"defaults:\n- override db: pg\n- db: mysql\n", {}, "stands behind an override"},
+      {"defaults:\n- override db: pg\n- db: mysql\n", {}, "comes after an override"},
       {"defaults:\n- exp: a\n- db: mysql\n", {}, "no earlier entry chooses it"},
       {"defaults:\n- override db: pg\n", {}, "it is not in the defaults list"},
       {"defaults:\n- db: mysql\n- db: pg\n", {}, "is chosen twice: pg and mysql"},
@@ -257,7 +257,7 @@ TEST_CASE("an option may be named by a variable of the environment") {
        {},
        "the environment variable MTRAIN_TEST_ABSENT is not set"},
       {"defaults:\n- db: ${oc.env:MTRAIN_TEST_TOKEN}\n", {}, "may be a secret"},
-      {"defaults:\n- db: ${now:%Y}\n", {}, "configs are chosen before it has a value"},
+      {"defaults:\n- db: ${now:%Y}\n", {}, "configs are chosen before it is evaluated"},
   });
 }
 
@@ -294,7 +294,7 @@ TEST_CASE("malformed lists and files are refused where they stand") {
       {"defaults: 3\n", {}, "wanted a list"},
       {"defaults:\n  optimizer: adamw\n", {}, "`- optimizer: adamw`"},
       {"defaults: base\n", {}, "`- base`"},
-      {"defaults:\n- 3: x\n  4: y\n", {}, "an entry names one group"},
+      {"defaults:\n- 3: x\n  4: y\n", {}, "an entry must name one group"},
       {"defaults:\n- [a]\n", {}, "wanted a name"},
       {"defaults:\n- null\n", {}, "wanted a name"},
       {"defaults:\n- db: {a: 1}\n", {}, "wanted an option"},
@@ -306,7 +306,7 @@ TEST_CASE("malformed lists and files are refused where they stand") {
       {"defaults:\n- override common\n", {}, "is not the name"},
       {"defaults:\n- ./missing.yaml\n", {}, "there is no file"},
       {"defaults:\n- ./../x.yaml\n", {}, "is not a file next to"},
-      {"defaults:\n- loop/one\n", {}, "include one another"},
+      {"defaults:\n- loop/one\n", {}, "include each other"},
       {"defaults:\n- bad: syntax\n", {}, "syntax.yaml:"},
       {"defaults:\n- nothing/here\n", {}, "there is no config nothing/here"},
       {"defaults:\n- db: mysql\n", {"db=../x"}, "wanted an option"},

@@ -168,8 +168,8 @@ TEST_CASE(
           "lr: 0.01\n  momentum: 0.0\n");
     const std::string fault = load(false, {choice});
     CHECK_MESSAGE(fault.find("optimizer.betas: no such setting") != std::string::npos, fault);
-    CHECK_MESSAGE(fault.find("help: optimizer.type is sgd, which has no such setting: leave it "
-                             "out, or choose adamw, which has it") != std::string::npos,
+    CHECK_MESSAGE(fault.find("help: optimizer.type is sgd, which does not have this setting: leave "
+                             "it out, or choose adamw, which has it") != std::string::npos,
                   fault);
   }
   const std::string said =
@@ -320,11 +320,11 @@ TEST_CASE("faults of YAML, overrides and settings share one report") {
   std::string broken = faults("train: {steps: 1\n", {"a b=1", "optimizer.lr=[1"});
   CHECK(broken.find("yaml-syntax") != std::string::npos);
   CHECK(broken.find("is not a key") != std::string::npos);
-  CHECK(broken.find("without its ']'") != std::string::npos);
+  CHECK(broken.find("without a ']'") != std::string::npos);
   std::string empty = faults("");
   CHECK(empty.find("error[empty]") != std::string::npos);
   CHECK(faults("- a\n").find("a recipe is a map of sections, this is a list") != std::string::npos);
-  CHECK(faults("train:1\n").find("write `train: 1`: a ':' and a space stand between") !=
+  CHECK(faults("train:1\n").find("write `train: 1`: a key and its value are separated") !=
         std::string::npos);
 }
 
@@ -400,15 +400,16 @@ TEST_CASE("null without quotes does not name the plugin or the choice null") {
   auto has = [](const std::string& text, std::initializer_list<const char*> parts) {
     for (const char* part : parts) CHECK_MESSAGE(text.find(part) != std::string::npos, text);
   };
-  const char* fault = "null without quotes is no text; the sink is \"null\"";
+  const char* fault = "null without quotes is not a text; the sink is \"null\"";
   has(load("sink: {type: null, size: 1}\n"),
       {"sink.type: ", fault, "r.yaml:2:14", "write type: \"null\"", "1 error"});
   has(load("sink: null\n"), {"sink: ", fault, "write sink: \"null\"", "error[missing] sink.size"});
   has(load("", {"sink.type=null", "+sink.size=1"}),
       {fault, "write sink.type='\"null\"': ", "1 error"});
   has(load("", {"sink=null"}), {fault, "write sink='\"null\"': "});
-  has(load("sink: {mode: ~}\n"), {"sink.mode: ~ without quotes is no text; the choice is \"null\"",
-                                  "write mode: \"null\"", "1 error"});
+  has(load("sink: {mode: ~}\n"),
+      {"sink.mode: ~ without quotes is not a text; the choice is \"null\"", "write mode: \"null\"",
+       "1 error"});
   // What the messages say to write.
   CHECK(load("sink: {type: \"null\", size: 1}\n") == "null");
   CHECK(load("", {"sink.type=\"null\"", "+sink.size=1"}) == "null");

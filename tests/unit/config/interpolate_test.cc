@@ -128,10 +128,10 @@ TEST_CASE("what cannot be computed is reported at its place, once") {
       {"a: ${oc.env:NOPE}", "environment variable NOPE is not set"},
       {"a: ${oc.envv:X}", "did you mean oc.env"},
       {"a: ${nothing_of_the_kind:X}", "there are: oc.env"},
-      {"a: ${b", "'${' without its '}'"},
-      {"a: ${}", "names nothing"},
+      {"a: ${b", "'${' without a '}'"},
+      {"a: ${}", "is empty"},
       {"a: ${b..c}", "is not a path"},
-      {"a: [1]\nb: x${a}", "a list cannot stand inside a text"},
+      {"a: [1]\nb: x${a}", "a list cannot be used inside a text"},
       {"a: ${oc.env}", "there is no oc.env"},
       {"a: ${STEPS}", "write ${oc.env:STEPS} for a variable"},
       {"a: ${oc.env:A,B,C}", "takes 1 to 2 arguments"},
@@ -139,7 +139,7 @@ TEST_CASE("what cannot be computed is reported at its place, once") {
       {"a: ${= 1 / 0}", "division by zero"},
       {"a: ${= b}", "there is no b"},
       {"a: ${= 9223372036854775807 + 1}", "64 bits"},
-      {"a: ${oc.decode:'[1'}", "without its ']'"},
+      {"a: ${oc.decode:'[1'}", "without a ']'"},
       {"a: ${now:}", ""},
   };
   for (const auto& row : rows) {
@@ -148,7 +148,7 @@ TEST_CASE("what cannot be computed is reported at its place, once") {
     CAPTURE(text);
     std::string words = row.words;
     if (words.empty()) continue;
-    if (words.starts_with("??? :")) words = "it must be given first";
+    if (words.starts_with("??? :")) words = "set it first";
     CHECK(text.find(words) != std::string::npos);
     CHECK(text.find("--> r.yaml:") != std::string::npos);
     CHECK(text.ends_with("1 error"));
@@ -179,7 +179,7 @@ TEST_CASE("bombs of interpolation are refused") {
   for (int i = 0; i < 300; ++i) chain += cat("a", i, ": ${a", i + 1, "}\n");
   chain += "a300: 1\n";
   CHECK(computed(lists).find("too many values") != std::string::npos);
-  CHECK(computed(texts).find("too long a text") != std::string::npos);
+  CHECK(computed(texts).find("text is too long") != std::string::npos);
   CHECK(computed(chain).find("chain of more than") != std::string::npos);
   std::string nested = "a: \"";
   for (int i = 0; i < 1000; ++i) nested += "${";

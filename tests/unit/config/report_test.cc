@@ -51,5 +51,5 @@ TEST_CASE("a fault says what its value replaced") {
 TEST_CASE("a fault of a secret does not show what stood there before") {
   std::string text = report_of({{"optimizer.key=wrong", 3}}).text();
   CHECK(text.find("shadows") == std::string::npos);
-  CHECK(text.find("the secret is no string") != std::string::npos);
+  CHECK(text.find("the secret is not of type string") != std::string::npos);
 }

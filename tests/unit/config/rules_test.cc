@@ -165,7 +165,7 @@ TEST_CASE("values too large to compute with are an error and no crash") {
   FieldSpec spec = integer(0);
   RuleBook(rules, {}).check({&root, {}, [&](const std::string&) { return &spec; }}, report);
   REQUIRE(report.errors() == 1);
-  CHECK(report.diagnostics()[0].message == "cannot be checked: the result does not fit 64 bits");
+  CHECK(report.diagnostics()[0].message == "cannot be checked: the result does not fit in 64 bits");
   std::vector<Definition> loop = {{"x", "y"}, {"y", "x"}};
   Report looped;
   RuleBook({{"loop", "a", "", "x > 0", "", "", ""}}, loop).check({&root, {}, {}}, looped);

@@ -61,7 +61,7 @@ TEST_CASE("a number may have a magnitude and the unit of its setting") {
       {"plain: .5k", "500"},
       {"plain: 0.0005M", "500"},
       {"plain: 9223372036854775.807k", "9223372036854775807"},
-      {"plain: 9223372036854775.808k", "does not fit 64 bits"},
+      {"plain: 9223372036854775.808k", "does not fit in 64 bits"},
       {"plain: 1.2345k", "it is 1234.5"},
       {"plain: 0.1Ki", "wanted an integer"},
       {"plain: 4K", "write 4k for thousands or 4Ki"},

@@ -86,7 +86,7 @@ TEST_CASE("auto takes bf16 under FP8 and FP4 products") {
     DtypeChoice choice =
         choose_dtype(recipe(folder.path, cat("dtype: auto, ", products)), no_plugins());
     CHECK(choice.dtype == "bf16");
-    CHECK(choice.reason.find("products computes in bf16") != std::string::npos);
+    CHECK(choice.reason.find("products compute in bf16") != std::string::npos);
   }
 }
 
@@ -98,9 +98,10 @@ TEST_CASE("a run that goes on keeps the type of its newest checkpoint") {
   save_step(folder.path, 2, other);
   DtypeChoice kept = choose_dtype(recipe(folder.path, "dtype: auto"), no_plugins());
   CHECK(kept.dtype == other);
-  CHECK(kept.reason == "as this run began");
-  CHECK(kept.note == cat("mixed_precision.dtype: ", other, ", as this run began; auto would take ",
-                         here(), " here"));
+  CHECK(kept.reason == "the dtype in which this run began");
+  CHECK(kept.note == cat("mixed_precision.dtype: ", other,
+                         ", the dtype in which this run began; auto would choose ", here(),
+                         " on this machine"));
   CHECK(choose_dtype(recipe(folder.path, "dtype: auto", "checkpoint: {resume: never}\n"),
                      no_plugins())
             .dtype == here());
@@ -136,6 +137,6 @@ TEST_CASE("all ranks take the first one's choice") {
   for (const Recipe& settled : recipes) {
     CHECK(settled.settings.mixed_precision.dtype == "fp16");
     CHECK(written(settled) == "fp16");
-    CHECK(settled.dtype_reason == "as this run began");
+    CHECK(settled.dtype_reason == "the dtype in which this run began");
   }
 }

@@ -264,16 +264,18 @@ TEST_CASE("schedules: what cannot be planned is refused with the reason") {
     }
     return "";
   };
+  CHECK(message("interleaved", {8, 2, 2}) ==
+        "microbatch group size 4 must be between the number of pipeline ranks (4) and the number "
+        "of micro-batches per step (2)");
   CHECK(
-      message("interleaved", {8, 2, 2}) ==
-      "groups of 4 must lie between the 4 ranks of the pipeline and the 2 micro-batches of a step");
-  CHECK(
-      message("interleaved", {8, 8, 2, 3}).starts_with("groups of 3 must lie between the 4 ranks"));
+      message("interleaved", {8, 8, 2, 3})
+          .starts_with("microbatch group size 3 must be between the number of pipeline ranks (4)"));
   CHECK(message("interleaved", {8, 6, 2}) ==
-        "6 micro-batches leave 2 behind groups of 4, fewer than the 4 ranks of the pipeline");
+        "6 micro-batches in groups of 4 leave a last group of 2, which is smaller than "
+        "the 4 pipeline ranks");
   CHECK(message("zb_v", {4, 8, 1}) == "a zb_v pipeline has 2 stages per rank, not 1");
   CHECK(message("1f1b", {8, 8, 2}) == "a 1f1b pipeline has 1 stage per rank, not 2");
-  CHECK(message("2f2b", {4, 8}) == "there is no schedule '2f2b'");
+  CHECK(message("2f2b", {4, 8}) == "unknown schedule '2f2b'");
   CHECK_THROWS_AS(gpipe({0, 1}), Error);
   CHECK_THROWS_AS(zb_h1({1, 0}), Error);
   CHECK_THROWS_AS(interleaved({5, 8, 2}), Error);

@@ -188,7 +188,7 @@ TEST_CASE(
     "were added up") {
   Trial trial, fresh;
   trial.model.look = true;
-  CHECK_THROWS_WITH_AS(trial.run(2), doctest::Contains("took no part in backward"), Error);
+  CHECK_THROWS_WITH_AS(trial.run(2), doctest::Contains("were not used in backward"), Error);
   trial.model.look = false;
   CHECK(trial.run(2).loss_sum == fresh.run(2).loss_sum);
   CHECK(trial.gradients() == fresh.gradients());
@@ -246,7 +246,7 @@ TEST_CASE("interpreter: what cannot be there on a single rank, or not yet, is re
                           ActionKind::recv_backward, ActionKind::send_backward}) {
     Action transfer{what, 0, 0};
     std::string fault =
-        cat(to_text(transfer), ", and stage ",
+        cat(to_text(transfer), ", but stage ",
             what == ActionKind::send_forward || what == ActionKind::recv_backward ? 1 : -1);
     CHECK_THROWS_WITH_AS(run({{ActionKind::forward, 0, 0}, transfer}),
                          doctest::Contains(fault.c_str()), Error);
@@ -256,7 +256,7 @@ TEST_CASE("interpreter: what cannot be there on a single rank, or not yet, is re
   CHECK_THROWS_WITH_AS(run({{ActionKind::backward, 0, 0}}),
                        doctest::Contains("0B0 before its forward"), Error);
   CHECK_THROWS_WITH_AS(run({{ActionKind::forward, 1, 0}}),
-                       doctest::Contains("1F0 of a stage that is not on rank 0"), Error);
+                       doctest::Contains("1F0: its stage is not on rank 0"), Error);
 }
 
 }  // namespace

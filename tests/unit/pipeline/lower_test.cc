@@ -122,12 +122,12 @@ TEST_CASE("lower: what cannot be lowered is refused with the reason") {
     return "";
   };
   StageMap two = StageMap::looping(2);
-  CHECK(message("0F0 0B0", two) == "the schedule has programs for 1 rank, and the pipeline has 2");
-  CHECK(message("0F0 1F0 1B0\n0B0", two) == "rank 0 has 1F0, and stage 1 lies on rank 1");
-  CHECK(message("0F0 0B0\n1F0 2F0 1B0", two) == "rank 1 has 2F0, and there are 2 stages");
-  CHECK(message("0F0 0SendX0 0B0\n1F0 1B0", two) == "rank 0 has a transfer already: 0SendX0");
+  CHECK(message("0F0 0B0", two) == "the schedule has programs for 1 rank, but the pipeline has 2");
+  CHECK(message("0F0 1F0 1B0\n0B0", two) == "rank 0 has 1F0, but stage 1 is on rank 1");
+  CHECK(message("0F0 0B0\n1F0 2F0 1B0", two) == "rank 1 has 2F0, but there are only 2 stages");
+  CHECK(message("0F0 0SendX0 0B0\n1F0 1B0", two) == "rank 0 already has a transfer: 0SendX0");
   CHECK(message("0B0 0F0\n1F0 1B0", two)
-            .starts_with("the schedule cannot run: rank 0 waits for ever at 0B0 for 0F0"));
+            .starts_with("the schedule cannot run: rank 0 waits forever at 0B0 for 0F0"));
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ struct Setup {
   StageLink::Options transfers = {};
   int64_t longer_rows_at = -1;  // this micro-batch has one row more
   Costs costs = {};             // of lower()
-  bool late_weights = false, late_head = false, side_by_side = false;
+  bool late_weights = false, late_head = false, overlapped = false;
   int64_t late_heads = 0;
 
   Plan plan() const {
@@ -144,9 +144,8 @@ class StagedRank {
                         .rank = rank,
                         .ranks = ranks,
                         .transfers = setup.transfers,
-                        .while_travelling = setup.side_by_side
-                                                ? std::make_shared<std::function<void()>>()
-                                                : nullptr,
+                        .during_token_exchange =
+                            setup.overlapped ? std::make_shared<std::function<void()>>() : nullptr,
                         .late_head = setup.late_head,
                         .late_heads = setup.late_heads};
     for (int64_t s : map.stages_of(rank)) {
@@ -162,7 +161,7 @@ class StagedRank {
     Schedule schedule = make_schedule(setup.schedule, setup.plan());
     if (setup.late_weights) schedule = with_late_weights(std::move(schedule));
     program = lower(schedule, map, setup.costs)[static_cast<size_t>(rank)];
-    pause = place.while_travelling;
+    pause = place.during_token_exchange;
     for (auto& model : models) model->pause = pause;
   }
 

@@ -67,35 +67,35 @@ struct Broken {
 
 const Broken kBroken[] = {
     {"backward before forward", [](Schedule& s) { std::swap(s[0][0], s[0][2]); },
-     "rank 0 waits for ever at 0B0"},
+     "rank 0 waits forever at 0B0"},
     {"a forward is missing", [](Schedule& s) { s[1].erase(s[1].begin() + 2); },
-     "rank 1 waits for ever at 1B1"},
+     "rank 1 waits forever at 1B1"},
     {"a backward is missing", [](Schedule& s) { s[0].erase(s[0].end() - 2); },
      "stage 0 never runs backward of 2"},
     {"crossed order between ranks",
      [](Schedule& s) { std::swap(s[1][0], s[1][4]), std::swap(s[1][1], s[1][5]); },
-     "waits for ever"},
+     "waits forever"},
     {"repeated forward", [](Schedule& s) { s[0].insert(s[0].begin(), s[0][0]); },
      "repeats an action: 0F0"},
     {"repeated backward", [](Schedule& s) { s[1].push_back(s[1][1]); }, "repeats an action: 1B0"},
-    {"micro-batch that is not there",
+    {"micro-batch that does not exist",
      [](Schedule& s) {
        s[0].push_back({ActionKind::forward, 0, 3});
      },
-     "not there: 0F3"},
+     "does not exist: 0F3"},
     {"negative micro-batch",
      [](Schedule& s) {
        s[0].push_back({ActionKind::forward, 0, -1});
      },
-     "not there"},
-    {"stage that is not there",
+     "does not exist"},
+    {"stage that does not exist",
      [](Schedule& s) {
        s[0].push_back({ActionKind::forward, 2, 0});
      },
-     "not there: 2F0"},
+     "does not exist: 2F0"},
     {"no reduction", [](Schedule& s) { s[0].pop_back(); }, "stage 0 never reduces"},
     {"reduction before the last backward", [](Schedule& s) { std::swap(s[1].back(), s[1][5]); },
-     "waits for ever at 1R"},
+     "waits forever at 1R"},
     {"a rank without a program", [](Schedule& s) { s.pop_back(); },
      "stage 1 never runs backward of 0"},
     {"an empty schedule", [](Schedule& s) { s.clear(); }, "stage 0 never runs backward of 0"},

@@ -47,35 +47,31 @@ TEST_CASE(
       {"99999999999999999999F0",
        "s.txt:1:1: wanted a stage number from 0 to 32767, got '99999999999999999999F0'"},
       {"0F",
-       "s.txt:1:3: wanted the number of a micro-batch from 0 to 2147483647, got the end of the "
-       "text"},
-      {"0F 1", "s.txt:1:3: wanted the number of a micro-batch from 0 to 2147483647, got nothing"},
-      {"0F-1", "s.txt:1:3: wanted the number of a micro-batch from 0 to 2147483647, got '-1'"},
+       "s.txt:1:3: wanted a micro-batch number from 0 to 2147483647, got the end of the text"},
+      {"0F 1", "s.txt:1:3: wanted a micro-batch number from 0 to 2147483647, got nothing"},
+      {"0F-1", "s.txt:1:3: wanted a micro-batch number from 0 to 2147483647, got '-1'"},
       {"0F2147483648",
-       "s.txt:1:3: wanted the number of a micro-batch from 0 to 2147483647, got '2147483648'"},
+       "s.txt:1:3: wanted a micro-batch number from 0 to 2147483647, got '2147483648'"},
       {"0F0 00",
-       "s.txt:1:7: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release "
-       "behind the stage, got the end "
-       "of the "
-       "text"},
+       "s.txt:1:7: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release after "
+       "the stage, got the end of the text"},
       {"0X0",
-       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release "
-       "behind the stage, got 'X0'"},
+       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release after "
+       "the stage, got 'X0'"},
       {"0f0",
-       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release "
-       "behind the stage, got 'f0'"},
+       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release after "
+       "the stage, got 'f0'"},
       {"0Recv0",
-       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release "
-       "behind the stage, got 'Recv0'"},
+       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release after "
+       "the stage, got 'Recv0'"},
       {"0Reduce",
-       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release "
-       "behind the stage, got 'Reduce'"},
-      {"0R0",
-       "s.txt:1:3: wanted a blank, a comma or the end of the line behind an action, got '0'"},
+       "s.txt:1:2: wanted F, B, W, R, RecvX, SendX, RecvG, SendG, Scatter, Gather or Release after "
+       "the stage, got 'Reduce'"},
+      {"0R0", "s.txt:1:3: wanted a blank, a comma or the end of the line after an action, got '0'"},
       {"0F0;1F0",
-       "s.txt:1:4: wanted a blank, a comma or the end of the line behind an action, got ';1F0'"},
+       "s.txt:1:4: wanted a blank, a comma or the end of the line after an action, got ';1F0'"},
       {"0F0.5",
-       "s.txt:1:4: wanted a blank, a comma or the end of the line behind an action, got '.5'"},
+       "s.txt:1:4: wanted a blank, a comma or the end of the line after an action, got '.5'"},
       {"0F0\n\xc3\xa9 0F1", "s.txt:2:1: wanted a stage number from 0 to 32767, got '\xc3\xa9'"},
       {"# \xc3\xa9\xc3\xa9\n0F0 \x1b[31m",
        "s.txt:2:5: wanted a stage number from 0 to 32767, got '\\x1b[31m'"},

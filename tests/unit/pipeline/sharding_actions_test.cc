@@ -169,20 +169,22 @@ TEST_CASE("sharding actions: faults are reported") {
   };
   const Row rows[] = {
       {"0Gather 0F0 0B0 0Scatter0 0Release 0R", ""},
-      {"0Gather 0F0 0Release 0B0 0R", "rank 0 runs 0B0 without the parameters of stage 0"},
+      {"0Gather 0F0 0Release 0B0 0R", "rank 0 runs 0B0 without gathered parameters of stage 0"},
       {"0Gather 0F0 0B0 0R", "rank 0 never releases the parameters of stage 0"},
-      {"0Gather 0Gather 0F0 0B0 0Release 0R", "rank 0 gathers parameters that it holds: 0Gather"},
+      {"0Gather 0Gather 0F0 0B0 0Release 0R",
+       "rank 0 gathers parameters that are already gathered: 0Gather"},
       {"0Gather 0F0 0B0 0Release 0Release 0R",
-       "rank 0 releases parameters that it does not hold: 0Release"},
+       "rank 0 releases parameters that are not gathered: 0Release"},
       {"3Gather 0Gather 0F0 0B0 0Release 0R",
-       "rank 0 names a stage or micro-batch that is not there: 3Gather"},
+       "rank 0 has a stage or micro-batch that does not exist: 3Gather"},
       {"0F0 0B0 0Scatter0 0Scatter0 0R", "rank 0 repeats an action: 0Scatter0"},
-      {"0F0 0Scatter0 0B0 0R", "rank 0 waits for ever at 0Scatter0 for 0B0, which comes behind it"},
+      {"0F0 0Scatter0 0B0 0R",
+       "rank 0 waits forever at 0Scatter0 for 0B0, which comes later in its program"},
       {"0F0 0B0 0Scatter0 0F1 0B1 0R 0Scatter1",
-       "rank 0 waits for ever at 0R for 0Scatter1, which comes behind it", 2},
+       "rank 0 waits forever at 0R for 0Scatter1, which comes later in its program", 2},
       {"0F0 0B0 0Scatter0 0F1 0B1 0R",
-       "stage 0 never runs the reduce-scatter of 1\n"
-       "rank 0 waits for ever at 0R for 0Scatter1, which is nowhere",
+       "stage 0 never runs the reduce-scatter of 1\nrank 0 waits forever at 0R for 0Scatter1, "
+       "which no rank runs",
        2},
   };
   for (const Row& row : rows) {

@@ -77,8 +77,8 @@ TEST_CASE(
   CHECK(simulate(crossed, plan).faults.empty());
   Simulated run = simulate(crossed, plan, {.stages = {}, .transfer = TransferMode::rendezvous});
   REQUIRE(run.faults.size() == 2);
-  CHECK(run.faults[0] == "rank 0 waits for ever at 0SendX1 for 1RecvX1 of rank 1");
-  CHECK(run.faults[1] == "rank 1 waits for ever at 1SendG0 for 0RecvG0 of rank 0");
+  CHECK(run.faults[0] == "rank 0 waits forever at 0SendX1 for 1RecvX1 of rank 1");
+  CHECK(run.faults[1] == "rank 1 waits forever at 1SendG0 for 0RecvG0 of rank 0");
 }
 
 TEST_CASE(
@@ -102,31 +102,30 @@ TEST_CASE("simulate: says what is waited for, and what is wrong with single acti
     int64_t stages = 1, micro_batches = 1;
   };
   const Row rows[] = {
-      {"0B0 0F0 0R", "rank 0 waits for ever at 0B0 for 0F0, which comes behind it"},
-      {"0F0 0R 0B0", "rank 0 waits for ever at 0R for 0B0, which comes behind it"},
-      {"0F0 0F1 0B0 0R 0B1", "rank 0 waits for ever at 0R for 0B1, which comes behind it", 1, 2},
+      {"0B0 0F0 0R", "rank 0 waits forever at 0B0 for 0F0, which comes later in its program"},
+      {"0F0 0R 0B0", "rank 0 waits forever at 0R for 0B0, which comes later in its program"},
+      {"0F0 0F1 0B0 0R 0B1", "rank 0 waits forever at 0R for 0B1, which comes later in its program",
+       1, 2},
       {"0F0 0B0", "stage 0 never reduces its gradients"},
       {"0B0 0R",
-       "stage 0 never runs forward of 0\nrank 0 waits for ever at 0B0 for 0F0, which is nowhere"},
+       "stage 0 never runs forward of 0\nrank 0 waits forever at 0B0 for 0F0, which no rank runs"},
       {"0F0 0F1 0B0 0W0 0B1 0R",
-       "stage 0 never runs weight gradients of 1\nrank 0 waits for ever at 0R for 0W1, which is "
-       "nowhere",
+       "stage 0 never runs weight gradients of 1\nrank 0 waits forever at 0R for 0W1, which no "
+       "rank runs",
        1, 2},
       {"0F0 0B0 0R 0R", "rank 0 repeats an action: 0R"},
       {"0F0 0B0 0R 3W0",
-       "rank 0 names a stage or micro-batch that is not there: 3W0\nstage 0 never runs weight "
-       "gradients of "
-       "0\n"
-       "rank 0 waits for ever at 0R for 0W0, which is nowhere"},
-      {"0F0 0SendX0 0B0 0R", "rank 0 transfers to or from a stage that is not there: 0SendX0"},
-      {"0RecvX0 0F0 0B0 0R", "rank 0 transfers to or from a stage that is not there: 0RecvX0"},
+       "rank 0 has a stage or micro-batch that does not exist: 3W0\nstage 0 never runs weight "
+       "gradients of 0\nrank 0 waits forever at 0R for 0W0, which no rank runs"},
+      {"0F0 0SendX0 0B0 0R", "rank 0 transfers to or from a stage that does not exist: 0SendX0"},
+      {"0RecvX0 0F0 0B0 0R", "rank 0 transfers to or from a stage that does not exist: 0RecvX0"},
       {"0F0 1F0\n1B0 0B0 0R 1R",
        "stage 0 runs on rank 0 and on rank 1\nstage 1 runs on rank 0 and on rank 1", 2},
       {"0F0 0SendX0 1RecvX0 1F0 1B0 0B0 0R 1R", "rank 0 transfers to itself: 0SendX0", 2},
       {"0F0 0B0 0R\n1F0 1B0 1R", "", 2},
       {"0F0 0SendX0 0RecvG0 0B0 0R\n1F0 1B0 1SendG0 1R",
-       "rank 0 waits for ever at 0B0 for 1SendG0 of rank 1\n"
-       "rank 1 waits for ever at 1F0 for 1RecvX0, which is nowhere",
+       "rank 0 waits forever at 0B0 for 1SendG0 of rank 1\nrank 1 waits forever at 1F0 for "
+       "1RecvX0, which no rank runs",
        2},
   };
   for (const Row& row : rows) {

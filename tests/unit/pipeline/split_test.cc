@@ -114,13 +114,13 @@ TEST_CASE("what does not work out is refused with the reason") {
       CHECK(error.error_class() == ErrorClass::config);
     }
   };
-  refused({.layers = 30}, four, "30 blocks cannot be shared out evenly over 4 stages");
+  refused({.layers = 30}, four, "30 blocks cannot be divided evenly among 4 stages");
   refused(
       {.layers = 30, .account_for_loss = true}, four,
-      "31 blocks (the embedding or the loss counted in) cannot be shared out evenly over 4 stages");
-  refused({.layers = 12}, virt, "12 blocks cannot be shared out evenly over 8 stages");
+      "31 blocks (including the embedding or the loss) cannot be divided evenly among 4 stages");
+  refused({.layers = 12}, virt, "12 blocks cannot be divided evenly among 8 stages");
   refused({.layers = 8, .first_stage_layers = 5, .last_stage_layers = 5}, four,
-          "5 + 5 blocks at the ends of 4 ranks are more than the 8 of the model");
+          "5 + 5 blocks in the first and last of 4 ranks are more than the 8 blocks of the model");
   refused({.layers = 8, .first_stage_layers = 1, .last_stage_layers = 2}, four,
           "5 blocks remain for 2 ranks");
   refused({.layers = 8, .first_stage_layers = 4, .last_stage_layers = 4}, four,
@@ -128,23 +128,23 @@ TEST_CASE("what does not work out is refused with the reason") {
   refused({.layers = 8, .first_stage_layers = 3, .last_stage_layers = 4}, StageMap::looping(2),
           "1 blocks remain for 0 ranks");
   refused({.layers = 8, .first_stage_layers = 4, .last_stage_layers = 4}, StageMap::looping(1),
-          "4 + 4 blocks at the ends of 1 ranks are more than the 8 of the model");
+          "4 + 4 blocks in the first and last of 1 ranks are more than the 8 blocks of the model");
   refused({.layers = 8, .first_stage_layers = -1}, four, "a stage cannot hold fewer than 0 blocks");
   refused({.layers = 7, .first_stage_layers = 1}, virt,
           "the 1 blocks of rank 0 cannot be split into 2 stages");
   refused({.layers = 7, .first_stage_layers = 1, .account_for_loss = true}, four,
-          "account_for_embedding and account_for_loss share blocks out by themselves, and "
-          "first_stage_layers or last_stage_layers is given");
+          "account_for_embedding and account_for_loss determine the number of blocks per stage, so "
+          "they cannot be combined with first_stage_layers or last_stage_layers");
   refused({.layers = 2, .layout = "Et|tL"}, four, "dist.layout 'Et|tL': it has 2 stages, wanted 4");
   refused({.layers = 3, .layout = "Et||t|L"}, four,
           "dist.layout 'Et||t|L': it has 2 blocks, the model 3");
   refused({.layers = 2, .mtp_layers = 1, .layout = "Et||t|L"}, four,
           "dist.layout 'Et||t|L': it has 0 blocks of multi-token prediction, the model 1");
   refused({.layers = 2, .layout = "Et||tx|L"}, four,
-          "dist.layout 'Et||tx|L': 'x' is none of E t m L | ( ) * , (character 6)");
+          "dist.layout 'Et||tx|L': 'x' is not one of E t m L | ( ) * , (character 6)");
   refused({.layers = 2, .first_stage_layers = 1, .layout = "Et||t|L"}, four,
-          "dist.layout decides all of it: first_stage_layers, last_stage_layers, "
-          "account_for_embedding and account_for_loss cannot be set too");
+          "dist.layout determines the content of every stage, so first_stage_layers, "
+          "last_stage_layers, account_for_embedding and account_for_loss cannot be set as well");
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST_CASE("stages: every schedule gives one rank's losses and gradients, to the 
 }
 
 TEST_CASE(
-    "stages: forward and backward side by side give the same bits, dropout and recomputation "
+    "stages: overlapped forward and backward give the same bits, dropout and recomputation "
     "included") {
   for (float drop : {0.0f, 0.3f}) {
     Setup base{.layers = 8, .micro_batches = 8, .rows = 2, .drop = drop, .recompute = drop > 0};
@@ -72,7 +72,7 @@ TEST_CASE(
       for (bool late : {false, true}) {
         Setup setup = base;
         setup.schedule = "combined", setup.ranks = ranks, setup.virtual_stages = virtual_stages;
-        setup.side_by_side = true, setup.late_weights = late;
+        setup.overlapped = true, setup.late_weights = late;
         check_same(setup, want);
       }
   }
@@ -150,13 +150,13 @@ TEST_CASE("stages: transfers that are waited for where they stand change nothing
     }
 }
 
-TEST_CASE("stages: micro-batches of different lengths need stages that tell each other") {
+TEST_CASE("stages: micro-batches of different lengths need variable_shapes") {
   Setup base{.layers = 4, .micro_batches = 4, .longer_rows_at = 2};
   Outcome want = alone(base);
   Setup setup = base;
   setup.ranks = 2;
   CHECK_THROWS_WITH_AS(train(setup),
-                       doctest::Contains("stage 0 hands on [18, 16] for micro-batch 2"), Error);
+                       doctest::Contains("stage 0 sends shape [18, 16] for micro-batch 2"), Error);
   setup.transfers.variable_shapes = true;
   for (const Way& way : kWays) {
     setup.schedule = way.schedule, setup.virtual_stages = way.virtual_stages;

@@ -129,8 +129,8 @@ TEST_CASE("other builds of the program and of plugins are told apart") {
   now.environment =
       R"({"binaries": {"mtrain": "b"}, "plugins": [{"kind": "model", "name": "llama", "sha256": "2"}, {"kind": "model", "name": "y", "sha256": "6"}]})";
   CHECK(changed_programs(before, now) ==
-        std::vector<std::string>{"another build of mtrain",
-                                 "another build of the plugin model llama"});
+        std::vector<std::string>{"a different build of mtrain",
+                                 "a different build of the plugin model llama"});
   CHECK(changed_programs(now, now).empty());
 }
 

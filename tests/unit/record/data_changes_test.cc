@@ -25,14 +25,14 @@ TEST_CASE("a file that changed is named, and its checksums are not") {
                R"(}],"split":"1,0,0"})");
   };
   CHECK(data_changes(gpt("corpus", 96, 1), gpt("corpus", 98, 2)) ==
-        Lines{"corpus has other contents: corpus.bin had 96 bytes and has 98"});
+        Lines{"corpus has different contents: corpus.bin had 96 bytes and has 98"});
   CHECK(data_changes(gpt("corpus", 96, 1), gpt("corpus", 96, 2)) ==
-        Lines{"corpus has other contents of the same size"});
+        Lines{"corpus has different contents of the same size"});
   CHECK(data_changes(gpt("corpus", 96, 1), gpt("books", 96, 1)) == Lines{"corpus -> books"});
   CHECK(data_changes(R"({"files":["a1 openai",null,"b1 openai"]})",
                      R"({"files":["a2 openai",null,"b2 openai"]})") ==
-        Lines{"the file of dataset.path has other contents",
-              "the file of dataset.test_path has other contents"});
+        Lines{"the file of dataset.path has different contents",
+              "the file of dataset.test_path has different contents"});
 }
 
 TEST_CASE("of long values the part is shown where they begin to differ") {

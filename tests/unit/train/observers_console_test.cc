@@ -206,7 +206,7 @@ TEST_CASE("a resumed run says where it goes on, and its ETA counts only what is 
   }
   console->on_end(950);
   std::string text = pipe.text();
-  CHECK(text.find("going on after step 900") != std::string::npos);
+  CHECK(text.find("continuing after step 900") != std::string::npos);
   CHECK(
       text.find(
           "step  950/1000  loss 2.0000  lr 3.0e-04  grad norm 0.5000  41.0k tokens/s  ETA 50s\n") !=

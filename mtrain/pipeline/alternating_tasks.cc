@@ -1,4 +1,4 @@
-#include "mtrain/pipeline/turns.h"
+#include "mtrain/pipeline/alternating_tasks.h"
 
 #include <utility>
 
@@ -7,10 +7,10 @@
 namespace mtrain {
 namespace {
 
-/// The state of a Run that belongs to the current task.
-class WorkState {
+/// The fields of a Run that belong to the current task. Saved and restored when the tasks switch.
+class TaskState {
  public:
-  explicit WorkState(Run& run)
+  explicit TaskState(Run& run)
       : step_(run.step),
         first_token_(run.first_token),
         own_tokens_(run.own_tokens),
@@ -18,7 +18,7 @@ class WorkState {
         grad_enabled_(run.grad_enabled),
         backwards_(run.backwards),
         use_(run.memory().use()) {}
-  void put(Run& run) const {
+  void restore(Run& run) const {
     run.step = step_, run.first_token = first_token_, run.own_tokens = own_tokens_;
     run.training = training_, run.grad_enabled = grad_enabled_, run.backwards = backwards_;
     run.memory().set_use(use_);
@@ -35,30 +35,30 @@ class WorkState {
 
 }  // namespace
 
-void Turns::run(std::function<void()>& pause, const std::function<void()>& first,
-                const std::function<void()>& second) {
+void AlternatingTasks::run(std::function<void()>& pause, const std::function<void()>& first,
+                           const std::function<void()>& second) {
   MT_CHECK(!pause && !run_.made,
-           "work side by side inside of other such work, or of what is offloaded");
-  bool give_up = false, in_second = true;
+           "overlapped tasks cannot be nested, and cannot run while activations are offloaded");
+  bool unwinding = false, in_second = true;
   auto go = [&](auto&& enter) {  // from the first task to the second and back
-    WorkState here(run_);
+    TaskState here(run_);
     in_second = true;
     try {
       enter();
     } catch (...) {
       in_second = false;
-      here.put(run_);
+      here.restore(run_);
       throw;
     }
     in_second = false;
-    here.put(run_);
+    here.restore(run_);
   };
   pause = [&] {
     if (in_second) {
-      WorkState here(run_);
+      TaskState here(run_);
       fiber_.yield();
-      here.put(run_);
-      if (give_up) throw FiberUnwinding{};
+      here.restore(run_);
+      if (unwinding) throw FiberUnwinding{};
     } else if (fiber_.under_way()) {
       go([&] { fiber_.resume(); });
     }
@@ -71,7 +71,7 @@ void Turns::run(std::function<void()>& pause, const std::function<void()>& first
   } catch (...) {
     thrown = std::current_exception();
   }
-  give_up = true;
+  unwinding = true;
   while (fiber_.under_way()) {
     try {
       go([&] { fiber_.resume(); });

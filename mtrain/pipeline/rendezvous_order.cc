@@ -1,4 +1,4 @@
-#include "mtrain/pipeline/meetings.h"
+#include "mtrain/pipeline/rendezvous_order.h"
 
 #include <algorithm>
 #include <deque>
@@ -11,21 +11,22 @@
 namespace mtrain {
 namespace {
 
-struct Handover {
+struct OpenTransfer {
   size_t from, to;
   Action send, receive;
 };
 
-class Meetings {
+class RendezvousOrder {
  public:
-  Meetings(const Schedule& schedule, const StageMap& map, const Plan& plan, const Costs& costs)
+  RendezvousOrder(const Schedule& schedule, const StageMap& map, const Plan& plan,
+                  const Costs& costs)
       : schedule_(schedule),
         map_(map),
         micros_(static_cast<size_t>(plan.micro_batches)),
         costs_(costs),
         ranks_(schedule.size()),
         out_(schedule.size()) {
-    for (auto& there : there_) there.resize(static_cast<size_t>(map.stages()) * micros_);
+    for (auto& cells : available_) cells.resize(static_cast<size_t>(map.stages()) * micros_);
     for (const Program& program : schedule)
       for (const Action& a : program) split_ |= a.what == ActionKind::weight_grad;
   }
@@ -35,14 +36,16 @@ class Meetings {
     while (!free_.empty()) {
       double now = free_.top().first;
       std::vector<size_t> awake;
-      while (!free_.empty() &&
-             free_.top().first <=
-                 now + kSameTime) {  // all ranks that are free now, before one continues
+      while (
+          !free_.empty() &&
+          free_.top().first <=
+              now +
+                  kSameTime) {  // collect all ranks that are free now before any of them continues
         awake.push_back(free_.top().second);
         free_.pop();
-        settle(awake.back());
+        mark_free(awake.back());
       }
-      for (size_t i = 0; i < awake.size(); ++i) hand_over(awake[i], now, awake);
+      for (size_t i = 0; i < awake.size(); ++i) start_transfers(awake[i], now, awake);
       for (size_t rank : awake) compute(rank, now);
     }
     for (size_t r = 0; r < ranks_.size(); ++r) MT_CHECK_EQ(ranks_[r].next, schedule_[r].size());
@@ -54,31 +57,31 @@ class Meetings {
   struct Rank {
     size_t next = 0;
     bool busy = true;
-    std::vector<Action> arriving;  // the data that arrives when the rank becomes free: its own
-                                   // result, or what it receives
-    std::deque<Handover> open;     // as sender or receiver, oldest first
+    std::vector<Action> arriving;   // data that becomes available when the rank becomes free: its
+                                    // own result, or what it receives
+    std::deque<OpenTransfer> open;  // as sender or receiver, oldest first
   };
 
   size_t cell(int64_t stage, int32_t micro) const {
     return static_cast<size_t>(stage) * micros_ + static_cast<size_t>(micro);
   }
   bool has(ActionKind what, int64_t stage, int32_t micro) const {
-    return there_[static_cast<size_t>(what)][cell(stage, micro)];
+    return available_[static_cast<size_t>(what)][cell(stage, micro)];
   }
 
-  /// A rank has become free: what it computed or received has arrived, and its results become open
-  /// handovers.
-  void settle(size_t rank) {
+  /// Marks a rank as free: what it computed or received is available now, and each result that
+  /// another rank needs becomes an open transfer.
+  void mark_free(size_t rank) {
     ranks_[rank].busy = false;
     for (const Action& a : std::exchange(ranks_[rank].arriving, {})) {
-      there_[static_cast<size_t>(a.what)][cell(a.stage, a.micro)] = true;
+      available_[static_cast<size_t>(a.what)][cell(a.stage, a.micro)] = true;
       int64_t to = a.what == ActionKind::forward    ? a.stage + 1
                    : a.what == ActionKind::backward ? a.stage - 1
                                                     : -1;
       if (to < 0 || to >= map_.stages() || map_.rank(to) == static_cast<int64_t>(rank)) continue;
       bool forward = a.what == ActionKind::forward;
       auto receiver = static_cast<size_t>(map_.rank(to));
-      Handover open{
+      OpenTransfer open{
           rank,
           receiver,
           {forward ? ActionKind::send_forward : ActionKind::send_backward, a.stage, a.micro},
@@ -89,24 +92,24 @@ class Meetings {
     }
   }
 
-  /// Performs open handovers with other free ranks, the oldest first.
-  void hand_over(size_t rank, double now, std::vector<size_t>& awake) {
+  /// Starts open transfers with other free ranks, the oldest first.
+  void start_transfers(size_t rank, double now, std::vector<size_t>& awake) {
     for (size_t i = 0; i < ranks_[rank].open.size() && !ranks_[rank].busy;) {
-      Handover h = ranks_[rank].open[i];
+      OpenTransfer h = ranks_[rank].open[i];
       size_t other = h.from == rank ? h.to : h.from;
       if (ranks_[other].busy) {
         ++i;
         continue;
       }
       for (size_t side : {rank, other})
-        std::erase_if(ranks_[side].open, [&](const Handover& o) { return o.send == h.send; });
+        std::erase_if(ranks_[side].open, [&](const OpenTransfer& o) { return o.send == h.send; });
       out_[h.from].push_back(h.send);
       out_[h.to].push_back(h.receive);
       ranks_[h.to].arriving.push_back(h.receive);
       if (costs_.send > 0) {
         for (size_t side : {rank, other}) occupy(side, now + costs_.send);
       } else {
-        settle(h.to);
+        mark_free(h.to);
         awake.push_back(other);
       }
     }
@@ -146,7 +149,7 @@ class Meetings {
   const Costs& costs_;
   bool split_ = false;
   std::vector<Rank> ranks_;
-  std::vector<bool> there_[kNumKeys];  // by ActionKind, of stage and micro-batch
+  std::vector<bool> available_[kNumKeys];  // by ActionKind, of stage and micro-batch
   std::priority_queue<std::pair<double, size_t>, std::vector<std::pair<double, size_t>>,
                       std::greater<>>
       free_;
@@ -155,9 +158,9 @@ class Meetings {
 
 }  // namespace
 
-Schedule with_meetings(const Schedule& schedule, const StageMap& map, const Plan& plan,
-                       const Costs& costs) {
-  return Meetings(schedule, map, plan, costs).run();
+Schedule with_rendezvous_transfers(const Schedule& schedule, const StageMap& map, const Plan& plan,
+                                   const Costs& costs) {
+  return RendezvousOrder(schedule, map, plan, costs).run();
 }
 
 }  // namespace mtrain

@@ -1,4 +1,4 @@
-#include "mtrain/pipeline/turns.h"
+#include "mtrain/pipeline/alternating_tasks.h"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +9,9 @@ namespace {
 
 using contract::Fixture;
 
-TEST_CASE("turns: who pauses lets the other one go on, in an order that pauses alone decide") {
+TEST_CASE("alternating tasks: a pause resumes the other task; only the pauses decide the order") {
   Fixture lab(1);
-  Turns turns(lab.run());
+  AlternatingTasks tasks(lab.run());
   std::function<void()> pause;
   std::string seen;
   auto work = [&](const char* names) {
@@ -22,24 +22,24 @@ TEST_CASE("turns: who pauses lets the other one go on, in an order that pauses a
       }
     };
   };
-  turns.run(pause, work("123"), work("abc"));
+  tasks.run(pause, work("123"), work("abc"));
   CHECK(seen == "a1b2c3");
   CHECK_FALSE(pause);
   seen.clear();
-  turns.run(pause, work("1"), work("abc"));
+  tasks.run(pause, work("1"), work("abc"));
   CHECK(seen == "a1bc");
   seen.clear();
-  turns.run(pause, work("1234"), work("a"));
+  tasks.run(pause, work("1234"), work("a"));
   CHECK(seen == "a1234");
 }
 
-TEST_CASE("turns: each has its own state of the run") {
+TEST_CASE("alternating tasks: each task has its own state of the run") {
   Fixture lab(1);
   Run& run = lab.run();
-  Turns turns(run);
+  AlternatingTasks tasks(run);
   std::function<void()> pause;
   run.first_token = 7;
-  turns.run(
+  tasks.run(
       pause,
       [&] {
         CHECK(run.first_token == 7);
@@ -63,10 +63,10 @@ TEST_CASE("turns: each has its own state of the run") {
   CHECK(run.memory().use() == MemoryUse::other);
 }
 
-TEST_CASE("turns: a failure of either unwinds the other") {
+TEST_CASE("alternating tasks: a failure of one task unwinds the other") {
   Fixture lab(1);
   Run& run = lab.run();
-  Turns turns(run);
+  AlternatingTasks tasks(run);
   std::function<void()> pause;
   int unwound = 0;
   struct Count {
@@ -83,13 +83,13 @@ TEST_CASE("turns: a failure of either unwinds the other") {
     pause();
     throw Error(ErrorClass::config, "it broke");
   };
-  CHECK_THROWS_WITH(turns.run(pause, fails, waits), doctest::Contains("it broke"));
+  CHECK_THROWS_WITH(tasks.run(pause, fails, waits), doctest::Contains("it broke"));
   CHECK(unwound == 1);
-  CHECK_THROWS_WITH(turns.run(pause, waits, fails), doctest::Contains("it broke"));
+  CHECK_THROWS_WITH(tasks.run(pause, waits, fails), doctest::Contains("it broke"));
   CHECK(unwound == 2);
   CHECK_FALSE(pause);
   std::string after;
-  turns.run(
+  tasks.run(
       pause, [&] { after += "x"; }, [&] { after += "y"; });
   CHECK(after == "yx");
 }

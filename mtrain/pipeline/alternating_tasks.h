@@ -1,0 +1,28 @@
+// AlternatingTasks: two tasks of one rank share its thread. When one waits for a transfer, the
+// other continues. The order depends only on the number of pauses of each task, so ranks with the
+// same tasks communicate in the same order. For the rank's own thread.
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "mtrain/base/fiber.h"
+#include "mtrain/tensor/run.h"
+
+namespace mtrain {
+
+class AlternatingTasks {
+ public:
+  explicit AlternatingTasks(Run& run) : run_(run) {}
+
+  /// Runs both tasks to completion; `second` starts first. While they run, a call of `pause`
+  /// switches to the other task, or does nothing if the other task has ended. If a task throws, the
+  /// other one is unwound from its pause and the exception is rethrown.
+  void run(std::function<void()>& pause, const std::function<void()>& first,
+           const std::function<void()>& second);
+
+ private:
+  Run& run_;
+  Fiber fiber_;
+};
+
+}  // namespace mtrain
