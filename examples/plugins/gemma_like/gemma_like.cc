@@ -154,8 +154,8 @@ class GemmaLike final : public Model {
  private:
   static void check(const GemmaSettings& c) {
     MT_USER_CHECK(c.query_heads % c.key_heads == 0, ErrorClass::config,
-                  cat("model.query_heads (", c.query_heads, ") is not a multiple of model.key_heads (",
-                      c.key_heads, ")"),
+                  cat("model.query_heads (", c.query_heads,
+                      ") is not a multiple of model.key_heads (", c.key_heads, ")"),
                   "choose a divisor of model.query_heads for model.key_heads");
     MT_USER_CHECK(c.head_width % 2 == 0, ErrorClass::config,
                   cat("model.head_width (", c.head_width, ") is odd"),

@@ -69,11 +69,9 @@ class MuonLion final : public Optimizer {
   }
 
  private:
-  /// Queues a kernel of the plugin's own. A backend that only plans memory computes nothing: there
-  /// the pointers are not memory of the device.
+  /// Queues a kernel of the plugin's own behind the work that the backend has so far.
   template <class Args>
   void call(Run& run, const char* (*kernel)(void*, const Args&), const Args& args) const {
-    if (!run.backend().computes()) return;
     const char* fault = kernel(run.stream().native(), args);
     MT_USER_CHECK(!fault, ErrorClass::plugin, cat("a kernel of 'muon_lion' did not start: ", fault),
                   "build the plugin for this device: -DCMAKE_CUDA_ARCHITECTURES=native");
