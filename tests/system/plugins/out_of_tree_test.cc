@@ -5,44 +5,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "../process.h"
-#include "mtrain/base/text.h"
-#include "scratch_folder.h"
+#include "installed.h"
 
 using namespace mtrain;
+using testing::must;
 using testing::Outcome;
 
 namespace {
 
 const fs::path kSources = fs::path(MT_SOURCE_DIR) / "tests/fixtures/plugins/out_of_tree";
-
-Outcome must(const std::vector<std::string>& arguments,
-             const std::vector<std::string>& environment = {}) {
-  Outcome out = testing::run({.arguments = arguments, .environment = environment});
-  INFO(join(arguments, " ") << "\n" << out.out << out.err);
-  REQUIRE(out.status == 0);
-  return out;
-}
-
-/// An installed mtrain that has been moved after installation.
-struct Installed {
-  ScratchFolder folder;
-  fs::path prefix = folder / "moved";
-  std::string mtrain = (prefix / "bin/mtrain").string();
-  Installed() {
-    fs::path first = folder / "first";
-    must({MT_CMAKE, "--install", MT_BINARY_DIR, "--prefix", first.string()});
-    fs::rename(first, prefix);
-  }
-  fs::path build(const std::string& name) const {
-    fs::path out = folder / ("build-" + name);
-    must({MT_CMAKE, "-G", MT_GENERATOR, "-S", (kSources / name).string(), "-B", out.string(),
-          "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_COMPILER=" MT_CXX,
-          "-DCMAKE_PREFIX_PATH=" + prefix.string()});
-    must({MT_CMAKE, "--build", out.string()});
-    return out;
-  }
-};
 
 std::vector<double> losses(const fs::path& run) {
   std::vector<double> out;
@@ -67,7 +38,7 @@ const char* const kRecipe =
 }  // namespace
 
 TEST_CASE("an optimizer and a model outside the tree are built, dropped in and trained") {
-  Installed installed;
+  const testing::Installed& installed = testing::installed();
   for (const char* part :
        {"bin/mtrain", "lib/libmtrain_core.so", "lib/mtrain/plugins/model_llama.so",
         "lib/mtrain/plugins/model_llama.json", "include/mtrain/plugin/plugin.h",
@@ -80,7 +51,8 @@ TEST_CASE("an optimizer and a model outside the tree are built, dropped in and t
   must({installed.mtrain, "--version"});
   CHECK(must({installed.mtrain, "plugins", "ls"}).out.find("unusable") == std::string::npos);
 
-  fs::path lion = installed.build("lion"), model = installed.build("tiny_model");
+  fs::path lion = installed.build(kSources / "lion").folder,
+           model = installed.build(kSources / "tiny_model").folder;
   CHECK(fs::exists(lion / "optimizer_lion.so"));
   CHECK(fs::exists(lion / "optimizer_lion.json"));
   CHECK(fs::exists(model / "model_tiny_model.json"));

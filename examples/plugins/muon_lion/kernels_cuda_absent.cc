@@ -1,0 +1,7 @@
+#include "kernels.h"
+
+namespace muon_lion {
+
+const Kernels* const kCudaKernels = nullptr;
+
+}  // namespace muon_lion
