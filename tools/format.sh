@@ -22,7 +22,7 @@ if [[ -z $tool ]]; then
   exit 77
 fi
 
-if find mtrain plugins tools tests \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
+if find mtrain plugins tools tests examples \( -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
   xargs -0 -P "$(nproc)" -n 40 "$tool" "${mode[@]}"; then exit 0; fi
 echo "format: run tools/format.sh and commit what it writes" >&2
 exit 1

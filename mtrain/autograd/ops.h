@@ -38,8 +38,8 @@ MT_API Tensor silu_mul(const Tensor& gate_TF, const Tensor& up_TF);
 /// y = gelu(x), element by element.
 MT_API Tensor gelu(const Tensor& x, GeluKind kind);
 /// y = dropout(x) with probability p while training. The mask depends only on seed, name, step and
-/// global token index; Run::first_token and Run::own_tokens give the indices of the rows of the
-/// residual stream.
+/// global token index; ExecutionContext::first_token and ExecutionContext::own_tokens give the
+/// indices of the rows of the residual stream.
 MT_API Tensor dropout(const Tensor& x_TD, float p, uint64_t name_key);
 
 /// The layout of heads in a fused projection [T, G*(H/G + 2)*E]: group by group, first the query

@@ -55,11 +55,11 @@ class MT_API DelayedScales {
 
   /// The amax from which this operand's scale is computed, float [1]; undefined if nothing is known
   /// yet.
-  Tensor known(Run& run, QuantOperand operand);
+  Tensor known(ExecutionContext& ctx, QuantOperand operand);
   /// Records the amax of a tensor in the current step.
-  void see(Run& run, QuantOperand operand, const Tensor& amax);
+  void see(ExecutionContext& ctx, QuantOperand operand, const Tensor& amax);
   /// The amax of each operand since end_step(), on this rank; 0 if nothing was recorded.
-  std::array<float, kQuantOperands> seen(Run& run) const;
+  std::array<float, kQuantOperands> seen(ExecutionContext& ctx) const;
   /// Ends a step. `seen` holds the maxima over all ranks; `keep` false discards them.
   void end_step(std::span<const float> seen, bool keep);
 
@@ -93,27 +93,28 @@ class MT_API QuantizedProducts {
 
   /// The amax of an operand over all ranks, from which its scale is computed. Undefined if the
   /// recipe needs none.
-  Tensor measure(Run& run, const Tensor& x, QuantOperand operand) const;
+  Tensor measure(ExecutionContext& ctx, const Tensor& x, QuantOperand operand) const;
 
   /// An operand x with its amax; or codes (u8) with their factor.
   struct Operand {
     Tensor x, amax, factor = {};
   };
   /// `matrix`: the index of the matrix in a weight that holds several.
-  Operand take(Run& run, const Tensor& x, QuantOperand operand, int64_t matrix = 0) const;
+  Operand take(ExecutionContext& ctx, const Tensor& x, QuantOperand operand,
+               int64_t matrix = 0) const;
 
   /// Quantizes any elements of a weight, for recipes with one scale per matrix, and returns the
   /// factor of the codes: the same codes and factor as in products. `amax`: the amax of the matrix.
   /// `codes` may be undefined.
-  void encode(Run& run, const Tensor& values, const Tensor& amax, const Tensor& codes,
+  void encode(ExecutionContext& ctx, const Tensor& values, const Tensor& amax, const Tensor& codes,
               const Tensor& factor) const;
 
   /// The products of products.h. `draw`: the global row from which stochastic rounding counts.
-  void forward(Run& run, const Operand& x, const Operand& w, const Tensor& b, const Tensor& addend,
-               const Tensor& y) const;
-  void input_gradient(Run& run, const Operand& dy, const Operand& w, const Tensor& dx,
+  void forward(ExecutionContext& ctx, const Operand& x, const Operand& w, const Tensor& b,
+               const Tensor& addend, const Tensor& y) const;
+  void input_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& w, const Tensor& dx,
                       bool accumulate, int64_t draw) const;
-  void weight_gradient(Run& run, const Operand& dy, const Operand& x, const Tensor& dw,
+  void weight_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& x, const Tensor& dw,
                        bool accumulate, int64_t draw) const;
 
  private:
@@ -126,10 +127,10 @@ class MT_API QuantizedProducts {
     QuantLayout layout;
     Tensor factor;  // float [1]; undefined: 1
   };
-  Codes quantize(Run& run, const Operand& operand, QuantOperand kind, Along along,
+  Codes quantize(ExecutionContext& ctx, const Operand& operand, QuantOperand kind, Along along,
                  int64_t draw) const;
   QuantScale scale() const;
-  Operand rotate(Run& run, const Tensor& x, QuantOperand kind) const;
+  Operand rotate(ExecutionContext& ctx, const Tensor& x, QuantOperand kind) const;
 
   QuantRule rule_;
   uint64_t name_key_;

@@ -23,13 +23,13 @@ void count_done(Leaf& leaf) {
 
 class InBackward {
  public:
-  explicit InBackward(Run& run) : run_(run) { ++run_.backwards; }
-  ~InBackward() { --run_.backwards; }
+  explicit InBackward(ExecutionContext& ctx) : ctx_(ctx) { ++ctx_.backwards; }
+  ~InBackward() { --ctx_.backwards; }
   InBackward(const InBackward&) = delete;
   InBackward& operator=(const InBackward&) = delete;
 
  private:
-  Run& run_;
+  ExecutionContext& ctx_;
 };
 
 }  // namespace
@@ -61,43 +61,43 @@ void TapeNode::record(std::vector<std::shared_ptr<NodeBase>> nodes) {
 }
 
 // A gradient that another holder still reads must be copied before it is added to.
-void InputGrad::own(Run& run) {
+void InputGrad::own(ExecutionContext& ctx) {
   if (target_->grad.unique() || target_->is_leaf) return;
-  Tensor copy = run.empty(target_->grad.shape(), target_->grad.dtype());
-  run.copy(copy, target_->grad);
+  Tensor copy = ctx.empty(target_->grad.shape(), target_->grad.dtype());
+  ctx.copy(copy, target_->grad);
   target_->grad = copy;
 }
 
-InputGrad::Slot InputGrad::slot(Run& run, const Shape& shape, DType dtype) {
+InputGrad::Slot InputGrad::slot(ExecutionContext& ctx, const Shape& shape, DType dtype) {
   if (Leaf* leaf = as_leaf(target_); leaf && leaf->watch)
     leaf->watch->before_gradient(leaf->number);
   bool accumulate = std::exchange(target_->has_grad, true);
   if (accumulate)
-    own(run);
+    own(ctx);
   else if (!target_->is_leaf)
-    target_->grad = run.empty(shape, dtype);
+    target_->grad = ctx.empty(shape, dtype);
   MT_CHECK(target_->grad.defined(), "a parameter without main gradient");
   MT_CHECK_EQ(target_->grad.numel(), shape.numel());
   return {target_->grad, accumulate};
 }
 
-Tensor InputGrad::accumulator(Run& run, const Shape& shape, DType dtype) {
-  Slot s = slot(run, shape, dtype);
-  if (!s.accumulate) run.fill_zero(s.out);
+Tensor InputGrad::accumulator(ExecutionContext& ctx, const Shape& shape, DType dtype) {
+  Slot s = slot(ctx, shape, dtype);
+  if (!s.accumulate) ctx.fill_zero(s.out);
   return s.out;
 }
 
-void InputGrad::give(Run& run, const Tensor& gradient) {
+void InputGrad::give(ExecutionContext& ctx, const Tensor& gradient) {
   if (!target_->has_grad && !target_->is_leaf) {
     target_->grad = gradient.detach();
     target_->has_grad = true;
     return;
   }
-  Slot s = slot(run, gradient.shape(), gradient.dtype());
+  Slot s = slot(ctx, gradient.shape(), gradient.dtype());
   if (s.accumulate)
-    run.accumulate(s.out, gradient);
+    ctx.accumulate(s.out, gradient);
   else
-    run.copy(s.out, gradient);
+    ctx.copy(s.out, gradient);
 }
 
 namespace {
@@ -110,8 +110,8 @@ Tensor take_gradient(TapeNode& node) {
   node.spent = true;
   Tensor dy = std::exchange(node.grad, {}).view(node.shape);
   if (dy.dtype() == node.dtype) return dy;
-  Tensor converted = dy.run().empty(node.shape, node.dtype);
-  dy.run().copy(converted, dy);
+  Tensor converted = dy.context().empty(node.shape, node.dtype);
+  dy.context().copy(converted, dy);
   return converted;
 }
 
@@ -138,9 +138,9 @@ void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, Deferred
   std::priority_queue<std::shared_ptr<TapeNode>, std::vector<std::shared_ptr<TapeNode>>,
                       decltype(older)>
       ready(older);
-  InBackward in_backward(gradient.run());
+  InBackward in_backward(gradient.context());
   MT_CHECK(root->shape.numel() == gradient.numel(), root->shape, " vs ", gradient.shape());
-  InputGrad(root.get()).give(gradient.run(), gradient);
+  InputGrad(root.get()).give(gradient.context(), gradient);
   ready.push(std::move(root));
   while (!ready.empty()) {
     std::shared_ptr<TapeNode> node = ready.top();
@@ -159,9 +159,9 @@ void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, Deferred
   }
 }
 
-void require_kernel(const Run& run, bool present, std::string_view kernel) {
+void require_kernel(const ExecutionContext& ctx, bool present, std::string_view kernel) {
   MT_USER_CHECK(present, ErrorClass::config,
-                cat("the backend '", run.backend().name(), "' has no kernel '", kernel,
+                cat("the backend '", ctx.backend().name(), "' has no kernel '", kernel,
                     "', which this model needs"),
                 "choose another backend (dist.backend=cpu) or a model without it");
 }

@@ -1,10 +1,13 @@
 // The tape: coarse ops with hand-written backward. An op is a struct with
-//   Tensor forward(Run&, const Tensor& …);        saves what backward needs in members
-//   void backward(Run&, const Tensor& dy, Grads<N>& g);  follows forward; g[i] feeds input i
-//   MaybePlacement placed(const Tensor& …) const; optional; see result_placement.h
+//   Tensor forward(ExecutionContext&, const Tensor& x, …);
+//       saves what backward needs in members
+//   void backward(ExecutionContext&, const Tensor& dy, Grads<N>& g);
+//       follows forward; g[i] feeds input i
+//   MaybePlacement placed(const Tensor& x, …) const;
+//       optional; see result_placement.h
 // `apply(Op{…}, inputs…)` runs the op and, if any input needs a gradient, attaches it to the
 // result. The op object is the saved context; it is released as soon as its backward has run. There
-// is one tape per Run, used on the Run's thread.
+// is one tape per ExecutionContext, used on the ExecutionContext's thread.
 #pragma once
 #include <array>
 #include <functional>
@@ -13,7 +16,7 @@
 #include <vector>
 
 #include "mtrain/autograd/result_placement.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
@@ -91,7 +94,7 @@ class MT_API TapeNode : public GradTarget {
   ~TapeNode() override;
   /// Whether again() can recompute the result from the saved context.
   virtual bool repeatable() const { return false; }
-  virtual Tensor again(Run&) { return {}; }
+  virtual Tensor again(ExecutionContext&) { return {}; }
   /// Runs the op's backward on `dy`, which feeds the inputs, and releases the saved context.
   /// `later`: see backward().
   virtual void run_backward(const Tensor& dy, DeferredGradients* later) = 0;
@@ -119,12 +122,12 @@ class MT_API InputGrad {
   };
   /// The tensor for this input's gradient: float for parameters, `dtype` otherwise. REQUIRES:
   /// wanted().
-  Slot slot(Run& run, const Shape& shape, DType dtype);
+  Slot slot(ExecutionContext& ctx, const Shape& shape, DType dtype);
   /// Like slot(), but zero-filled if there is no gradient yet, for kernels that always accumulate.
-  Tensor accumulator(Run& run, const Shape& shape, DType dtype);
+  Tensor accumulator(ExecutionContext& ctx, const Shape& shape, DType dtype);
   /// Passes a finished gradient on, without a copy if possible. The caller must not write to it
   /// afterwards.
-  void give(Run& run, const Tensor& gradient);
+  void give(ExecutionContext& ctx, const Tensor& gradient);
   /// Calls `work(InputGrad)`, which feeds this input. It runs at once, or later if the input is a
   /// parameter and this backward defers those. `work` must hold everything it needs by value, and
   /// that must stay unchanged until then. REQUIRES: wanted().
@@ -145,7 +148,7 @@ class MT_API InputGrad {
   }
 
  private:
-  void own(Run& run);
+  void own(ExecutionContext& ctx);
   GradTarget* target_ = nullptr;
   DeferredGradients* later_ = nullptr;
 };
@@ -158,17 +161,17 @@ class OpNode final : public TapeNode {
  public:
   explicit OpNode(Op made) : op(std::move(made)) {}
   bool repeatable() const override {
-    return requires(Op & o, Run & r) { o.again(r); };
+    return requires(Op & o, ExecutionContext & r) { o.again(r); };
   }
-  Tensor again(Run& run) override {
-    if constexpr (requires { op.again(run); }) return op.again(run);
+  Tensor again(ExecutionContext& ctx) override {
+    if constexpr (requires { op.again(ctx); }) return op.again(ctx);
     return {};
   }
   void run_backward(const Tensor& dy, DeferredGradients* later) override {
     Grads<N> grads;
     for (size_t i = 0; i < N; ++i)
       grads[i] = InputGrad(static_cast<GradTarget*>(inputs[i].get()), later);
-    op.backward(dy.run(), dy, grads);
+    op.backward(dy.context(), dy, grads);
     op = Op(std::move(blank_));
   }
   Op op;
@@ -180,22 +183,22 @@ class OpNode final : public TapeNode {
 /// Runs an op; see the top of this file. Undefined inputs (an absent bias) are allowed.
 template <class Op, class... Inputs>
 Tensor apply(Op op, const Inputs&... in) {
-  Run& run = std::get<0>(std::forward_as_tuple(in...)).run();
-  bool record = run.grad_enabled && (... || (in.node() != nullptr));
+  ExecutionContext& ctx = std::get<0>(std::forward_as_tuple(in...)).context();
+  bool record = ctx.grad_enabled && (... || (in.node() != nullptr));
   constexpr bool kPlaces = requires { op.placed(in...); };
   MaybePlacement placed;
   if constexpr (kPlaces) {
-    if (run.typed) placed = op.placed(in...);
+    if (ctx.typed) placed = op.placed(in...);
   }
   auto result = [&](Tensor made) {
     Tensor out = made.detach();
-    if (kPlaces && run.typed) out.set_placement(placed);
+    if (kPlaces && ctx.typed) out.set_placement(placed);
     return out;
   };
-  if (!record) return result(op.forward(run, in...));
+  if (!record) return result(op.forward(ctx, in...));
   auto node = std::make_shared<OpNode<Op, sizeof...(in)>>(std::move(op));
-  Tensor out = result(node->op.forward(run, in...));
-  node->order = run.next_node++;
+  Tensor out = result(node->op.forward(ctx, in...));
+  node->order = ctx.next_node++;
   node->shape = out.shape();
   node->dtype = out.dtype();
   node->record({in.node()...});
@@ -217,18 +220,19 @@ MT_API void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient,
 MT_API void before_values(const TapeNode& node);
 
 /// Throws Error(config) if the backend does not have the kernel.
-MT_API void require_kernel(const Run& run, bool present, std::string_view kernel);
+MT_API void require_kernel(const ExecutionContext& ctx, bool present, std::string_view kernel);
 
 /// Turns the tape off (or on) within a scope.
 class GradMode {
  public:
-  GradMode(Run& run, bool enabled) : run_(run), before_(std::exchange(run.grad_enabled, enabled)) {}
-  ~GradMode() { run_.grad_enabled = before_; }
+  GradMode(ExecutionContext& ctx, bool enabled)
+      : ctx_(ctx), before_(std::exchange(ctx.grad_enabled, enabled)) {}
+  ~GradMode() { ctx_.grad_enabled = before_; }
   GradMode(const GradMode&) = delete;
   GradMode& operator=(const GradMode&) = delete;
 
  private:
-  Run& run_;
+  ExecutionContext& ctx_;
   bool before_;
 };
 

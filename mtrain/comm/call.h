@@ -12,7 +12,7 @@
 
 namespace mtrain {
 
-class Run;
+class ExecutionContext;
 class Tensor;
 
 /// How all_reduce and reduce_scatter combine. For floats a NaN of any rank wins in max and min as
@@ -34,13 +34,13 @@ enum class CommKind : uint8_t {
 inline constexpr int kNumCommKinds = 9;
 MT_API const char* name(CommKind kind);
 
-/// `count` elements that a collective reads: in host memory, or where a Run is given in that rank's
-/// device memory.
+/// `count` elements that a collective reads: in host memory, or where a ExecutionContext is given
+/// in that rank's device memory.
 struct ConstBuffer {
   const void* data = nullptr;
   int64_t count = 0;
   DType dtype = DType::u8;
-  Run* run = nullptr;
+  ExecutionContext* ctx = nullptr;
   ConstBuffer() = default;
   ConstBuffer(const void* data_in, int64_t count_in, DType dtype_in)
       : data(data_in), count(count_in), dtype(dtype_in) {}
@@ -60,7 +60,7 @@ struct Buffer {
   void* data = nullptr;
   int64_t count = 0;
   DType dtype = DType::u8;
-  Run* run = nullptr;
+  ExecutionContext* ctx = nullptr;
   Buffer() = default;
   Buffer(void* data_in, int64_t count_in, DType dtype_in)
       : data(data_in), count(count_in), dtype(dtype_in) {}
@@ -72,7 +72,7 @@ struct Buffer {
   MT_API Buffer(const Tensor& tensor);
   operator ConstBuffer() const {
     ConstBuffer out(data, count, dtype);
-    out.run = run;
+    out.ctx = ctx;
     return out;
   }
 };
@@ -89,7 +89,7 @@ struct CommCall {
   int64_t count = 0;
   const void* in = nullptr;
   void* out = nullptr;
-  Run* run = nullptr;   // whose device memory `in` and `out` are; null: host memory
+  ExecutionContext* ctx = nullptr;  // whose device memory `in` and `out` are; null: host memory
   bool uneven = false;  // all_to_all_v: blocks of these many elements per rank, back to back
   std::span<const int64_t> send_counts,
       recv_counts;  // the caller's: implementations copy what outlives start()

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "mtrain/comm/staged_call.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
@@ -23,7 +23,7 @@ void check(const ConstBuffer& b, const char* what) {
 
 void check_together(const ConstBuffer& a, const ConstBuffer& b) {
   MT_CHECK(a.dtype == b.dtype, mtrain::name(a.dtype), " and ", mtrain::name(b.dtype));
-  MT_CHECK(a.run == b.run,
+  MT_CHECK(a.ctx == b.ctx,
            "one buffer is in host memory and the other on a device, or they belong to two runs");
 }
 
@@ -41,8 +41,8 @@ void copy_alone(const CommCall& call) {
   int64_t count = call.uneven ? call.send_counts[0] : call.count;
   if (call.in == call.out || call.out == nullptr || count == 0) return;
   size_t bytes = static_cast<size_t>(count) * size_of(call.dtype);
-  if (call.run)
-    call.run->backend().copy(call.run->stream(), call.out, call.in, bytes);
+  if (call.ctx)
+    call.ctx->backend().copy(call.ctx->stream(), call.out, call.in, bytes);
   else
     std::memcpy(call.out, call.in, bytes);
 }
@@ -56,7 +56,7 @@ Pending Communicator::begin(const CommCall& call) {
   Pending pending;
   if (size() == 1)
     copy_alone(call);
-  else if (call.run && !device_memory())
+  else if (call.ctx && !device_memory())
     pending = start_staged(call, rank(), size(),
                            [this](const CommCall& on_host) { return start(on_host); });
   else
@@ -76,7 +76,7 @@ Pending Communicator::start_all_reduce(Buffer data, ReduceOp op) {
                 .count = data.count,
                 .in = data.data,
                 .out = data.data,
-                .run = data.run});
+                .ctx = data.ctx});
 }
 
 Pending Communicator::start_all_gather(ConstBuffer part, Buffer into) {
@@ -90,7 +90,7 @@ Pending Communicator::start_all_gather(ConstBuffer part, Buffer into) {
                 .count = part.count,
                 .in = part.data,
                 .out = into.data,
-                .run = part.run});
+                .ctx = part.ctx});
 }
 
 Pending Communicator::start_reduce_scatter(ConstBuffer data, Buffer part, ReduceOp op) {
@@ -106,7 +106,7 @@ Pending Communicator::start_reduce_scatter(ConstBuffer data, Buffer part, Reduce
                 .count = part.count,
                 .in = data.data,
                 .out = part.data,
-                .run = data.run});
+                .ctx = data.ctx});
 }
 
 Pending Communicator::start_all_to_all(ConstBuffer data, Buffer into) {
@@ -120,7 +120,7 @@ Pending Communicator::start_all_to_all(ConstBuffer data, Buffer into) {
                 .count = data.count / size(),
                 .in = data.data,
                 .out = into.data,
-                .run = data.run});
+                .ctx = data.ctx});
 }
 
 Pending Communicator::start_all_to_all_v(ConstBuffer data, std::span<const int64_t> send_counts,
@@ -139,7 +139,7 @@ Pending Communicator::start_all_to_all_v(ConstBuffer data, std::span<const int64
                 .dtype = data.dtype,
                 .in = data.data,
                 .out = into.data,
-                .run = data.run,
+                .ctx = data.ctx,
                 .uneven = true,
                 .send_counts = send_counts,
                 .recv_counts = recv_counts});
@@ -154,7 +154,7 @@ Pending Communicator::start_broadcast(Buffer data, int root) {
                 .count = data.count,
                 .in = data.data,
                 .out = data.data,
-                .run = data.run});
+                .ctx = data.ctx});
 }
 
 Pending Communicator::start_send(ConstBuffer data, int to, int tag) {
@@ -168,7 +168,7 @@ Pending Communicator::start_send(ConstBuffer data, int to, int tag) {
                 .tag = tag,
                 .count = data.count,
                 .in = data.data,
-                .run = data.run});
+                .ctx = data.ctx});
 }
 
 Pending Communicator::start_recv(Buffer data, int from, int tag) {
@@ -182,7 +182,7 @@ Pending Communicator::start_recv(Buffer data, int from, int tag) {
                 .tag = tag,
                 .count = data.count,
                 .out = data.data,
-                .run = data.run});
+                .ctx = data.ctx});
 }
 
 Pending Communicator::start_barrier() { return begin({.kind = CommKind::barrier}); }

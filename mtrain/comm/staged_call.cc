@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
@@ -16,16 +16,16 @@ class StagedWork final : public Pending::Work {
  public:
   StagedWork(const CommCall& call, const CallExtent& extent,
              const std::function<Pending(const CommCall&)>& start)
-      : run_(*call.run),
+      : ctx_(*call.ctx),
         to_(call.out),
         bytes_out_(static_cast<size_t>(extent.out) * size_of(call.dtype)) {
     auto bytes_in = static_cast<size_t>(extent.in) * size_of(call.dtype);
     bool in_place = call.kind == CommKind::all_reduce || call.kind == CommKind::broadcast;
     in_.reset(new std::byte[in_place ? bytes_out_ : bytes_in]);
     if (!in_place) out_.reset(new std::byte[bytes_out_]);
-    if (bytes_in > 0) run_.backend().copy(run_.stream(), in_.get(), call.in, bytes_in);
+    if (bytes_in > 0) ctx_.backend().copy(ctx_.stream(), in_.get(), call.in, bytes_in);
     CommCall on_host = call;
-    on_host.run = nullptr;
+    on_host.ctx = nullptr;
     on_host.in = call.in ? in_.get() : nullptr;
     on_host.out = !call.out ? nullptr : in_place ? in_.get() : out_.get();
     result_ = on_host.out;
@@ -45,11 +45,11 @@ class StagedWork final : public Pending::Work {
  private:
   void finish() {
     if (std::exchange(finished_, true)) return;
-    if (bytes_out_ > 0) run_.backend().copy(run_.stream(), to_, result_, bytes_out_);
+    if (bytes_out_ > 0) ctx_.backend().copy(ctx_.stream(), to_, result_, bytes_out_);
     in_.reset(), out_.reset();
   }
 
-  Run& run_;
+  ExecutionContext& ctx_;
   void* to_;
   size_t bytes_out_;
   std::unique_ptr<std::byte[]> in_, out_;

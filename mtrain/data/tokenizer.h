@@ -104,10 +104,10 @@ class MT_API StreamDecoder {
 
  private:
   const Tokenizer& tokenizer_;
-  std::vector<int32_t> ids_;  // recent ids: a few already decoded ones, which affect the spacing,
-                              // then the pending ones
-  size_t returned_ids_ = 0;       // the number of ids_ that are returned completely
-  size_t returned_bytes_ = 0;     // bytes of decode_bytes(ids_) that are already returned
+  std::vector<int32_t> ids_;   // recent ids: a few already decoded ones, which affect the spacing,
+                               // then the pending ones
+  size_t returned_ids_ = 0;    // the number of ids_ that are returned completely
+  size_t returned_bytes_ = 0;  // bytes of decode_bytes(ids_) that are already returned
 };
 
 /// Replaces bytes that are not part of well-formed UTF-8 by U+FFFD.

@@ -61,7 +61,8 @@ void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer,
       cat(printable(file.prefix().string()), " was prepared with another tokenizer:\n  then ",
           printable(made_by->identity), ",\n  now ", printable(ours.identity)),
       cat(words.name, printable(made_by->name),
-          " with the files used then, prepare the text again, or accept its ids by ", words.accept));
+          " with the files used then, prepare the text again, or accept its ids by ",
+          words.accept));
 }
 
 }  // namespace mtrain

@@ -102,7 +102,7 @@ Tensor context_attention(const Tensor& qkv, const HeadLayout& layout,
   MT_CHECK(slice && slice->ranks() == axis.size() && slice->rank() == axis.index(),
            "a slice of another axis than ", axis.name());
   MT_CHECK(slice->rows() == qkv.size(0), slice->rows(), " rows for ", qkv.shape());
-  require_kernel(qkv.run(), qkv.run().kernels().attention, "attention");
+  require_kernel(qkv.context(), qkv.context().kernels().attention, "attention");
   ContextBlock block{layout, scale, causal};
   if (axis.size() == 1) return whole_attention(qkv, block, slice->ring());
   if (kind == ContextKind::p2p) return ring_attention(qkv, block, ring_parts(*slice), axis.comm());

@@ -42,19 +42,20 @@ CopyBlocksArgs between(const HeadsView& from, const HeadsView& to, int64_t rows,
 
 }  // namespace
 
-Tensor ContextBlock::pack(Run& run, const Tensor& qkv) const {
-  Tensor packed = run.empty({qkv.size(0), packed_width()}, qkv.dtype());
-  run.kernels().copy_blocks(run.stream(),
+Tensor ContextBlock::pack(ExecutionContext& ctx, const Tensor& qkv) const {
+  Tensor packed = ctx.empty({qkv.size(0), packed_width()}, qkv.dtype());
+  ctx.kernels().copy_blocks(ctx.stream(),
                             between(fused(qkv, layout.queries_per_group()), keys(qkv, packed, 0),
                                     qkv.size(0), layout, qkv.dtype()));
   return packed;
 }
 
-void ContextBlock::add_packed(Run& run, const Tensor& d_packed, const Tensor& d_qkv) const {
+void ContextBlock::add_packed(ExecutionContext& ctx, const Tensor& d_packed,
+                              const Tensor& d_qkv) const {
   CopyBlocksArgs args = between(keys(d_qkv, d_packed, 0), fused(d_qkv, layout.queries_per_group()),
                                 d_qkv.size(0), layout, DType::f32);
   args.accumulate = true;
-  run.kernels().copy_blocks(run.stream(), args);
+  ctx.kernels().copy_blocks(ctx.stream(), args);
 }
 
 AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, Meeting meeting,
@@ -76,19 +77,19 @@ AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, Meetin
           .spans = meeting.spans.data()};
 }
 
-void ContextBlock::forward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting,
-                           const Tensor& o, const Tensor& lse, bool add) const {
+void ContextBlock::forward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed,
+                           Meeting meeting, const Tensor& o, const Tensor& lse, bool add) const {
   if (meeting.spans.empty()) return;
   AttentionArgs call = args(qkv, packed, meeting, o, lse);
   call.add = add;
-  run.kernels().attention(run.stream(), call);
+  ctx.kernels().attention(ctx.stream(), call);
 }
 
-void ContextBlock::backward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting,
-                            const Tensor& o, const Tensor& lse, const Tensor& d_o,
+void ContextBlock::backward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed,
+                            Meeting meeting, const Tensor& o, const Tensor& lse, const Tensor& d_o,
                             const Tensor& d_qkv, const Tensor& d_packed) const {
   if (meeting.spans.empty()) return;
-  run.kernels().attention_backward(run.stream(), {.forward = args(qkv, packed, meeting, o, lse),
+  ctx.kernels().attention_backward(ctx.stream(), {.forward = args(qkv, packed, meeting, o, lse),
                                                   .d_o = d_o.raw(),
                                                   .dq = fused(d_qkv, 0),
                                                   .dk = keys(d_qkv, d_packed, 0),
@@ -96,16 +97,16 @@ void ContextBlock::backward(Run& run, const Tensor& qkv, const Tensor& packed, M
                                                   .add = true});
 }
 
-Tensor empty_lse(Run& run, int64_t heads, int64_t rows) {
-  Tensor lse = run.empty({heads, rows}, DType::f32);
-  run.fill(lse, -std::numeric_limits<float>::infinity());
+Tensor empty_lse(ExecutionContext& ctx, int64_t heads, int64_t rows) {
+  Tensor lse = ctx.empty({heads, rows}, DType::f32);
+  ctx.fill(lse, -std::numeric_limits<float>::infinity());
   return lse;
 }
 
-Tensor rounded(Run& run, const Tensor& x, DType dtype) {
+Tensor rounded(ExecutionContext& ctx, const Tensor& x, DType dtype) {
   if (dtype == x.dtype()) return x;
-  Tensor y = run.empty(x.shape(), dtype);
-  run.copy(y, x);
+  Tensor y = ctx.empty(x.shape(), dtype);
+  ctx.copy(y, x);
   return y;
 }
 

@@ -16,9 +16,9 @@ struct ContextBlock {
   /// Width of packed keys and values: key and value of each group.
   int64_t packed_width() const { return 2 * layout.groups * layout.head_dim; }
   /// Packs the keys and values of a fused projection [T, width] into [T, packed_width].
-  Tensor pack(Run& run, const Tensor& qkv) const;
+  Tensor pack(ExecutionContext& ctx, const Tensor& qkv) const;
   /// Adds packed gradients [T, packed_width] to those of a fused projection [T, width]; both float.
-  void add_packed(Run& run, const Tensor& d_packed, const Tensor& d_qkv) const;
+  void add_packed(ExecutionContext& ctx, const Tensor& d_packed, const Tensor& d_qkv) const;
 
   /// Which queries attend to which keys, and whether queries attend only to keys that are not after
   /// them.
@@ -29,11 +29,11 @@ struct ContextBlock {
   /// Attention of the queries of `qkv` to the keys in `packed`, or to their own keys if it is
   /// undefined. `add`: o is float, and the result is merged into o and lse. Shapes: o [rows, H*E],
   /// lse [H, rows].
-  void forward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
-               const Tensor& lse, bool add) const;
+  void forward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed, Meeting meeting,
+               const Tensor& o, const Tensor& lse, bool add) const;
   /// Adds the gradients of forward() to d_qkv and d_packed (undefined if `packed` is); both float.
-  void backward(Run& run, const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
-                const Tensor& lse, const Tensor& d_o, const Tensor& d_qkv,
+  void backward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed, Meeting meeting,
+                const Tensor& o, const Tensor& lse, const Tensor& d_o, const Tensor& d_qkv,
                 const Tensor& d_packed) const;
 
  private:
@@ -44,8 +44,8 @@ struct ContextBlock {
 };
 
 /// The lse of zero keys: -inf [heads, rows].
-Tensor empty_lse(Run& run, int64_t heads, int64_t rows);
+Tensor empty_lse(ExecutionContext& ctx, int64_t heads, int64_t rows);
 /// `x`, converted to `dtype` unless that is float.
-Tensor rounded(Run& run, const Tensor& x, DType dtype);
+Tensor rounded(ExecutionContext& ctx, const Tensor& x, DType dtype);
 
 }  // namespace mtrain

@@ -15,11 +15,11 @@ struct GatherAttention {
   std::vector<RowRange> order;  // ranges of the gathered rows
   Tensor qkv, o, lse;
 
-  Tensor gathered(Run& run) const {
-    Tensor mine = block.pack(run, qkv),
-           all = run.empty({mine.size(0) * axis->size(), mine.size(1)}, mine.dtype());
-    if (run.backend().computes()) axis->comm().all_gather(mine, all);
-    return ordered(run, all, order, false);
+  Tensor gathered(ExecutionContext& ctx) const {
+    Tensor mine = block.pack(ctx, qkv),
+           all = ctx.empty({mine.size(0) * axis->size(), mine.size(1)}, mine.dtype());
+    if (ctx.backend().computes()) axis->comm().all_gather(mine, all);
+    return ordered(ctx, all, order, false);
   }
 
   // The earlier or the later chunks of this rank's queries, and the keys that they attend to.
@@ -47,29 +47,29 @@ struct GatherAttention {
         .with(PlacementRule::pointwise)
         .unsharded(0, "its tokens are those that the slice says");
   }
-  Tensor forward(Run& run, const Tensor& qkv_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& qkv_in) {
     qkv = qkv_in.detach();
     order = slice->ring().in_order(0, axis->size());
-    o = run.empty({qkv.size(0), block.layout.heads * block.layout.head_dim}, qkv.dtype());
-    lse = run.empty({block.layout.heads, qkv.size(0)}, DType::f32);
+    o = ctx.empty({qkv.size(0), block.layout.heads * block.layout.head_dim}, qkv.dtype());
+    lse = ctx.empty({block.layout.heads, qkv.size(0)}, DType::f32);
     std::vector<AttentionSpan> all = spans(true), late = spans(false);
     all.insert(all.end(), late.begin(), late.end());
-    block.forward(run, qkv, gathered(run), {all, block.causal}, o, lse, false);
+    block.forward(ctx, qkv, gathered(ctx), {all, block.causal}, o, lse, false);
     return o;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    Tensor keys = gathered(run), d_keys = run.zeros(keys.shape(), DType::f32),
-           d_qkv = run.zeros(qkv.shape(), DType::f32);
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    Tensor keys = gathered(ctx), d_keys = ctx.zeros(keys.shape(), DType::f32),
+           d_qkv = ctx.zeros(qkv.shape(), DType::f32);
     for (bool early : {true, false})  // two calls, since both attend to the same keys
-      block.backward(run, qkv, keys, {spans(early), block.causal}, o, lse, dy, d_qkv, d_keys);
+      block.backward(ctx, qkv, keys, {spans(early), block.causal}, o, lse, dy, d_qkv, d_keys);
     keys = {};
-    Tensor sent = rounded(run, ordered(run, d_keys, order, true), qkv.dtype());
+    Tensor sent = rounded(ctx, ordered(ctx, d_keys, order, true), qkv.dtype());
     d_keys = {};
-    Tensor mine = run.empty({qkv.size(0), block.packed_width()}, qkv.dtype());
-    if (run.backend().computes()) axis->comm().reduce_scatter(sent, mine);
-    block.add_packed(run, rounded(run, mine, DType::f32), d_qkv);
-    g[0].give(run, rounded(run, d_qkv, qkv.dtype()));
+    Tensor mine = ctx.empty({qkv.size(0), block.packed_width()}, qkv.dtype());
+    if (ctx.backend().computes()) axis->comm().reduce_scatter(sent, mine);
+    block.add_packed(ctx, rounded(ctx, mine, DType::f32), d_qkv);
+    g[0].give(ctx, rounded(ctx, d_qkv, qkv.dtype()));
   }
 };
 

@@ -12,8 +12,8 @@ enum Tag : int { kKeys, kGradients };
 /// The common state of a rank's steps for one part.
 class Round {
  public:
-  Round(Run& run, const ContextBlock& block, const RingPart& part, Communicator& comm)
-      : run_(run), block_(block), part_(part), comm_(comm), moves_(run.backend().computes()) {}
+  Round(ExecutionContext& ctx, const ContextBlock& block, const RingPart& part, Communicator& comm)
+      : ctx_(ctx), block_(block), part_(part), comm_(comm), moves_(ctx.backend().computes()) {}
 
   int steps() const { return part_.ring.ranks(); }
   /// The owner of the keys that are here in step t.
@@ -21,7 +21,7 @@ class Round {
   int64_t rows(int t) const { return part_.ring.rows(owner(t)); }
   /// A tensor for the keys and values (or their gradients) of the owner of step t.
   Tensor packed(int t, DType dtype) const {
-    return run_.empty({rows(t), block_.packed_width()}, dtype);
+    return ctx_.empty({rows(t), block_.packed_width()}, dtype);
   }
 
   /// Sends a tensor to the next member and receives one from the previous member.
@@ -43,7 +43,7 @@ class Round {
   /// qkv, and `keys` is undefined.
   template <class Compute>
   void go(const Tensor& qkv, Compute&& compute) const {
-    Tensor at_hand = steps() > 1 ? block_.pack(run_, qkv) : Tensor();
+    Tensor at_hand = steps() > 1 ? block_.pack(ctx_, qkv) : Tensor();
     for (int t = 0; t < steps(); ++t) {
       Tensor next;
       Passing passing;
@@ -80,7 +80,7 @@ class Round {
   bool causal(int t) const { return block_.causal && t == 0; }
 
  private:
-  Run& run_;
+  ExecutionContext& ctx_;
   const ContextBlock& block_;
   const RingPart& part_;
   Communicator& comm_;
@@ -103,45 +103,45 @@ struct RingAttention {
         .with(PlacementRule::pointwise)
         .unsharded(0, "its tokens are those that the slice says");
   }
-  Tensor forward(Run& run, const Tensor& qkv_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& qkv_in) {
     qkv = qkv_in.detach();
-    Tensor sum = run.zeros({qkv.size(0), block.layout.heads * block.layout.head_dim}, DType::f32);
+    Tensor sum = ctx.zeros({qkv.size(0), block.layout.heads * block.layout.head_dim}, DType::f32);
     for (const RingPart& part : parts) {
-      Round round(run, block, part, *comm);
+      Round round(ctx, block, part, *comm);
       Tensor mine = rows_of(qkv, part), to = rows_of(sum, part);
-      lse.push_back(empty_lse(run, block.layout.heads, mine.size(0)));
+      lse.push_back(empty_lse(ctx, block.layout.heads, mine.size(0)));
       round.go(mine, [&](int t, const Tensor& keys) {
-        block.forward(run, mine, keys, {round.spans(t), round.causal(t)}, to, lse.back(), true);
+        block.forward(ctx, mine, keys, {round.spans(t), round.causal(t)}, to, lse.back(), true);
       });
     }
-    return o = rounded(run, sum, qkv.dtype());
+    return o = rounded(ctx, sum, qkv.dtype());
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    Tensor d_qkv = run.zeros(qkv.shape(), DType::f32);
-    for (size_t p = 0; p < parts.size(); ++p) add_gradients(run, parts[p], lse[p], dy, d_qkv);
-    g[0].give(run, rounded(run, d_qkv, qkv.dtype()));
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    Tensor d_qkv = ctx.zeros(qkv.shape(), DType::f32);
+    for (size_t p = 0; p < parts.size(); ++p) add_gradients(ctx, parts[p], lse[p], dy, d_qkv);
+    g[0].give(ctx, rounded(ctx, d_qkv, qkv.dtype()));
   }
 
-  void add_gradients(Run& run, const RingPart& part, const Tensor& part_lse, const Tensor& dy,
-                     const Tensor& all) const {
-    Round round(run, block, part, *comm);
+  void add_gradients(ExecutionContext& ctx, const RingPart& part, const Tensor& part_lse,
+                     const Tensor& dy, const Tensor& all) const {
+    Round round(ctx, block, part, *comm);
     Tensor mine = rows_of(qkv, part), out = rows_of(o, part), d_out = rows_of(dy, part),
            d_mine = rows_of(all, part);
     Tensor gathered;  // gradients of the keys of this step, accumulated by the previous members
     round.go(mine, [&](int t, const Tensor& keys) {
       if (t == 1) {
         gathered = round.packed(t, DType::f32);
-        run.fill_zero(gathered);
+        ctx.fill_zero(gathered);
       }
-      block.backward(run, mine, keys, {round.spans(t), round.causal(t)}, out, part_lse, d_out,
+      block.backward(ctx, mine, keys, {round.spans(t), round.causal(t)}, out, part_lse, d_out,
                      d_mine, t > 0 ? gathered : Tensor());
       if (t == 0) return;
       Tensor next = round.packed(t + 1, DType::f32);
       round.pass(gathered, next, kGradients).wait();
       gathered = next;
     });
-    if (round.steps() > 1) block.add_packed(run, gathered, d_mine);
+    if (round.steps() > 1) block.add_packed(ctx, gathered, d_mine);
   }
 };
 

@@ -9,17 +9,17 @@ int64_t total(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-Tensor ids(Run& run, const std::vector<int32_t>& values, const Shape& shape) {
-  return run.from_host<int32_t>(values, shape);
+Tensor ids(ExecutionContext& ctx, const std::vector<int32_t>& values, const Shape& shape) {
+  return ctx.from_host<int32_t>(values, shape);
 }
 
 /// The map of a permutation: row i of the result is row from[i].
-RowMap permutation(Run& run, const std::vector<int32_t>& from) {
+RowMap permutation(ExecutionContext& ctx, const std::vector<int32_t>& from) {
   std::vector<int32_t> to(from.size());
   for (size_t i = 0; i < from.size(); ++i)
     to[static_cast<size_t>(from[i])] = static_cast<int32_t>(i);
   auto rows = static_cast<int64_t>(from.size());
-  return {ids(run, from, {rows}), ids(run, to, {rows, 1})};
+  return {ids(ctx, from, {rows}), ids(ctx, to, {rows, 1})};
 }
 
 RowMap inverse(const RowMap& map) {
@@ -29,18 +29,19 @@ RowMap inverse(const RowMap& map) {
 
 }  // namespace
 
-ExpertDispatch::ExpertDispatch(Run& run, const ExpertRanks& ranks,
+ExpertDispatch::ExpertDispatch(ExecutionContext& ctx, const ExpertRanks& ranks,
                                const std::vector<int32_t>& experts, int64_t tokens)
     : ranks_(ranks) {
   MT_CHECK(
       ranks.copies >= 1 && ranks.ranks() % ranks.copies == 0 && ranks.experts % ranks.parts() == 0,
       ranks.experts, " experts on ", ranks.ranks(), " ranks, ", ranks.copies, " to each");
-  plan_sending(run, experts, tokens);
+  plan_sending(ctx, experts, tokens);
 }
 
 // Sends rows part by part, the same rows to each copy of a part, ordered by expert and then by
 // token.
-void ExpertDispatch::plan_sending(Run& run, const std::vector<int32_t>& experts, int64_t tokens) {
+void ExpertDispatch::plan_sending(ExecutionContext& ctx, const std::vector<int32_t>& experts,
+                                  int64_t tokens) {
   int64_t k = tokens > 0 ? static_cast<int64_t>(experts.size()) / tokens : 1,
           here = ranks_.experts_here();
   std::vector<std::vector<int32_t>> slots(
@@ -66,11 +67,11 @@ void ExpertDispatch::plan_sending(Run& run, const std::vector<int32_t>& experts,
     send.push_back(static_cast<int64_t>(slot_of.size()) - before);
   }
   sent_ = static_cast<int64_t>(slot_of.size());
-  map_ = {{ids(run, token_of, {sent_}), ids(run, to, {tokens, k * ranks_.copies})},
-          ids(run, slot_of, {sent_}),
+  map_ = {{ids(ctx, token_of, {sent_}), ids(ctx, to, {tokens, k * ranks_.copies})},
+          ids(ctx, slot_of, {sent_}),
           ranks_.copies};
   send_ = std::make_shared<const std::vector<int64_t>>(std::move(send));
-  plan_receiving(run, exchange_counts(counts, run.backend().computes()));
+  plan_receiving(ctx, exchange_counts(counts, ctx.backend().computes()));
 }
 
 /// [ranks, experts here]: the number of rows that each rank sends to each expert of this rank.
@@ -83,7 +84,7 @@ std::vector<int64_t> ExpertDispatch::exchange_counts(const std::vector<int64_t>&
 }
 
 // Rows arrive rank by rank and are needed expert by expert.
-void ExpertDispatch::plan_receiving(Run& run, const std::vector<int64_t>& counts) {
+void ExpertDispatch::plan_receiving(ExecutionContext& ctx, const std::vector<int64_t>& counts) {
   int64_t here = ranks_.experts_here();
   std::vector<int64_t> recv(static_cast<size_t>(ranks_.ranks())), rows(static_cast<size_t>(here));
   for (size_t i = 0; i < counts.size(); ++i) {
@@ -102,7 +103,7 @@ void ExpertDispatch::plan_receiving(Run& run, const std::vector<int64_t>& counts
     for (size_t i = e; i < counts.size(); i += static_cast<size_t>(here))
       for (int64_t row = 0; row < counts[i]; ++row)
         from.push_back(static_cast<int32_t>(start[i] + row));
-  regroup_ = permutation(run, from);
+  regroup_ = permutation(ctx, from);
   restore_ = inverse(regroup_);
   there_ = std::make_shared<RowExchange>();
   there_->axis = ranks_.group, there_->send = send_, there_->recv = recv_;

@@ -39,8 +39,8 @@ class MT_API ExpertDispatch {
  public:
   /// `experts` [T*K] are the experts of each token; negative: none, the token is dropped there.
   /// Collective: exchanges the numbers of rows.
-  ExpertDispatch(Run& run, const ExpertRanks& ranks, const std::vector<int32_t>& experts,
-                 int64_t tokens);
+  ExpertDispatch(ExecutionContext& ctx, const ExpertRanks& ranks,
+                 const std::vector<int32_t>& experts, int64_t tokens);
 
   /// Rows [R,D] for the experts of this rank, grouped by expert, in the order of all ranks' tokens.
   /// Collective, in forward and backward.
@@ -61,10 +61,10 @@ class MT_API ExpertDispatch {
   int64_t rows_here() const { return here_; }
 
  private:
-  void plan_sending(Run& run, const std::vector<int32_t>& experts, int64_t tokens);
+  void plan_sending(ExecutionContext& ctx, const std::vector<int32_t>& experts, int64_t tokens);
   std::vector<int64_t> exchange_counts(const std::vector<int64_t>& rows_of_expert,
                                        bool peers) const;
-  void plan_receiving(Run& run, const std::vector<int64_t>& counts);
+  void plan_receiving(ExecutionContext& ctx, const std::vector<int64_t>& counts);
 
   ExpertRanks ranks_;
   CombineMap map_;            // between tokens and sent rows

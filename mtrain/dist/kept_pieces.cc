@@ -14,21 +14,21 @@ int64_t piece_size(int64_t count, int64_t ranks) {
 
 // A copy: a view would keep the whole alive.
 Tensor own_piece(const Tensor& x, const Axis& axis) {
-  Run& run = x.run();
+  ExecutionContext& ctx = x.context();
   int64_t size = piece_size(x.numel(), axis.size());
   int64_t begin = std::min(x.numel(), size * axis.index()), end = std::min(x.numel(), begin + size);
-  Tensor piece = run.empty({size}, x.dtype());
-  if (end - begin < size) run.fill_zero(piece);
+  Tensor piece = ctx.empty({size}, x.dtype());
+  if (end - begin < size) ctx.fill_zero(piece);
   if (begin < end)
-    run.copy(piece.slice(0, 0, end - begin), x.view({x.numel()}).slice(0, begin, end));
+    ctx.copy(piece.slice(0, 0, end - begin), x.view({x.numel()}).slice(0, begin, end));
   return piece;
 }
 
 Tensor gather(const Tensor& piece, const Axis& axis, const Shape& shape) {
-  Run& run = piece.run();
-  Tensor pieces = run.empty({piece.numel() * axis.size()}, piece.dtype());
+  ExecutionContext& ctx = piece.context();
+  Tensor pieces = ctx.empty({piece.numel() * axis.size()}, piece.dtype());
   // In a dry run there are no values to move, and ranks have no peers.
-  if (run.backend().computes()) axis.comm().all_gather(piece, pieces);
+  if (ctx.backend().computes()) axis.comm().all_gather(piece, pieces);
   return pieces.slice(0, 0, shape.numel()).view(shape);
 }
 

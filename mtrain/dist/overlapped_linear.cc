@@ -28,16 +28,16 @@ struct Enter {  // whole = x of all ranks
     return ResultPlacement("gathered_linear", x)
         .turn(Placement::S(0), Placement::R(), "the ranks' tokens are gathered");
   }
-  Tensor forward(Run& run, const Tensor& x) {
-    Tensor whole = run.empty({x.size(0) * passage->size(), x.size(1)}, x.dtype());
-    passage->arrival.emplace(run, *passage->axis, x, whole);
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) {
+    Tensor whole = ctx.empty({x.size(0) * passage->size(), x.size(1)}, x.dtype());
+    passage->arrival.emplace(ctx, *passage->axis, x, whole);
     return whole;
   }
   // The last product that ran backward has sent the other ranks' shards.
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     MT_CHECK(passage->departure.has_value(), passage->read_back, " of ", passage->readers,
              " products ran backward");
-    g[0].give(run, passage->departure->finish(rows_of_rank(dy, passage->me(), passage->size())));
+    g[0].give(ctx, passage->departure->finish(rows_of_rank(dy, passage->me(), passage->size())));
     passage->departure.reset();
   }
 };
@@ -51,45 +51,45 @@ struct Product {  // y = whole · wᵀ + b
         .with(PlacementRule::linear, weight)
         .with(PlacementRule::bias, b);
   }
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in, const Tensor& b) {
     x = x_in.detach();
     w = w_in.detach();
-    Tensor y = run.empty({x.size(0), w.size(0)}, x.dtype());
+    Tensor y = ctx.empty({x.size(0), w.size(0)}, x.dtype());
     if (!passage->arrival) {
-      linear_forward(run, x, w, b, {}, y);
+      linear_forward(ctx, x, w, b, {}, y);
       return y;
     }
     int n = passage->size();
     for (int step = 0; step < n; ++step) {  // its own shard is there already
       int rank = circle(passage->me(), step, n);
       passage->arrival->wait(rank);
-      linear_forward(run, rows_of_rank(x, rank, n), w, b, {}, rows_of_rank(y, rank, n));
+      linear_forward(ctx, rows_of_rank(x, rank, n), w, b, {}, rows_of_rank(y, rank, n));
     }
     passage->arrival->finish();
     passage->arrival.reset();
     return y;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<3>& g) {
-    if (g[0].wanted()) input_gradient(run, dy, g[0]);
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
+    if (g[0].wanted()) input_gradient(ctx, dy, g[0]);
     if (g[1].wanted())
-      g[1].compute([&run, dy, x = x, w = w](InputGrad& weight) {
-        auto [dw, accumulate] = weight.slot(run, w.shape(), w.dtype());
-        linear_weight_gradient(run, dy, x, dw, accumulate);
+      g[1].compute([&ctx, dy, x = x, w = w](InputGrad& weight) {
+        auto [dw, accumulate] = weight.slot(ctx, w.shape(), w.dtype());
+        linear_weight_gradient(ctx, dy, x, dw, accumulate);
       });
-    if (g[2].wanted()) g[2].compute([&run, dy](InputGrad& bias) { bias_gradient(run, dy, bias); });
+    if (g[2].wanted()) g[2].compute([&ctx, dy](InputGrad& bias) { bias_gradient(ctx, dy, bias); });
   }
 
-  void input_gradient(Run& run, const Tensor& dy, InputGrad& g) const {
-    auto [dx, accumulate] = g.slot(run, x.shape(), x.dtype());
+  void input_gradient(ExecutionContext& ctx, const Tensor& dy, InputGrad& g) const {
+    auto [dx, accumulate] = g.slot(ctx, x.shape(), x.dtype());
     if (++passage->read_back < passage->readers)
-      return linear_input_gradient(run, dy, w, dx, accumulate);
+      return linear_input_gradient(ctx, dy, w, dx, accumulate);
     int n = passage->size(), me = passage->me();
-    passage->departure.emplace(run, *passage->axis, rows_of_rank(dx, me, n).shape(), dx.dtype());
+    passage->departure.emplace(ctx, *passage->axis, rows_of_rank(dx, me, n).shape(), dx.dtype());
     for (int step = 1; step <= n; ++step) {  // its own shard last: no other rank waits for it
       int rank = circle(me, step, n);
       Tensor piece = rows_of_rank(dx, rank, n);
-      linear_input_gradient(run, rows_of_rank(dy, rank, n), w, piece, accumulate);
+      linear_input_gradient(ctx, rows_of_rank(dy, rank, n), w, piece, accumulate);
       if (rank != me) passage->departure->send(rank, piece);
     }
   }
@@ -104,17 +104,17 @@ struct Scattered {  // y = this rank's shard of the sum over ranks of x · wᵀ
         .with(PlacementRule::linear, weight)
         .turn(Placement::P(), Placement::S(0), "products are added up over the ranks");
   }
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in) {
     x = x_in.detach();
     w = w_in.detach();
     int n = axis->size(), me = axis->index();
     Shape piece{x.size(0) / n, w.size(0)};
-    PiecewiseReduceScatter out(run, *axis, piece, x.dtype());
+    PiecewiseReduceScatter out(ctx, *axis, piece, x.dtype());
     Tensor own;
     for (int step = 1; step <= n; ++step) {
       int rank = circle(me, step, n);
-      Tensor y = run.empty(piece, x.dtype());
-      linear_forward(run, rows_of_rank(x, rank, n), w, {}, {}, y);
+      Tensor y = ctx.empty(piece, x.dtype());
+      linear_forward(ctx, rows_of_rank(x, rank, n), w, {}, {}, y);
       if (rank != me)
         out.send(rank, y);
       else
@@ -123,24 +123,24 @@ struct Scattered {  // y = this rank's shard of the sum over ranks of x · wᵀ
     return out.finish(own);
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
     int n = axis->size();
-    Tensor whole = run.empty({dy.size(0) * n, dy.size(1)}, dy.dtype());
-    PiecewiseAllGather in(run, *axis, dy, whole);
+    Tensor whole = ctx.empty({dy.size(0) * n, dy.size(1)}, dy.dtype());
+    PiecewiseAllGather in(ctx, *axis, dy, whole);
     if (g[0].wanted()) {
-      auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
+      auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
       for (int step = 0; step < n; ++step) {
         int rank = circle(axis->index(), step, n);
         in.wait(rank);
-        linear_input_gradient(run, rows_of_rank(whole, rank, n), w, rows_of_rank(dx, rank, n),
+        linear_input_gradient(ctx, rows_of_rank(whole, rank, n), w, rows_of_rank(dx, rank, n),
                               accumulate);
       }
     }
     in.finish();
     if (g[1].wanted())
-      g[1].compute([&run, whole, x = x, w = w](InputGrad& weight) {
-        auto [dw, accumulate] = weight.slot(run, w.shape(), w.dtype());
-        linear_weight_gradient(run, whole, x, dw, accumulate);
+      g[1].compute([&ctx, whole, x = x, w = w](InputGrad& weight) {
+        auto [dw, accumulate] = weight.slot(ctx, w.shape(), w.dtype());
+        linear_weight_gradient(ctx, whole, x, dw, accumulate);
       });
   }
 };
@@ -150,7 +150,7 @@ void check(const Tensor& x, const Tensor& w) {
            x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ",
            name(w.dtype()));
-  require_kernel(x.run(), x.run().kernels().gemm, "gemm");
+  require_kernel(x.context(), x.context().kernels().gemm, "gemm");
 }
 
 }  // namespace

@@ -5,11 +5,11 @@ namespace {
 
 // The layout of the n shards along a dim in a tensor: `rows` times n runs of `run` elements.
 struct Cut {
-  int64_t parts, rows = 1, run = 0;
+  int64_t parts, rows = 1, ctx = 0;
 
   Cut(const Tensor& whole, int dim, int n) : parts(n) {
     for (int d = 0; d < dim; ++d) rows *= whole.size(d);
-    run = whole.numel() / std::max<int64_t>(1, rows * parts);
+    ctx = whole.numel() / std::max<int64_t>(1, rows * parts);
   }
   bool adjacent() const { return rows == 1; }  // the shards are contiguous already
 
@@ -19,11 +19,11 @@ struct Cut {
             .dst = pieces.raw(),
             .outer = parts,
             .inner = rows,
-            .count = run,
-            .src_outer = run,
-            .src_inner = parts * run,
-            .dst_outer = rows * run,
-            .dst_inner = run,
+            .count = ctx,
+            .src_outer = ctx,
+            .src_inner = parts * ctx,
+            .dst_outer = rows * ctx,
+            .dst_inner = ctx,
             .accumulate = false,
             .dtype = whole.dtype()};
   }
@@ -32,25 +32,25 @@ struct Cut {
             .dst = whole.raw(),
             .outer = parts,
             .inner = rows,
-            .count = run,
-            .src_outer = rows * run,
-            .src_inner = run,
-            .dst_outer = run,
-            .dst_inner = parts * run,
+            .count = ctx,
+            .src_outer = rows * ctx,
+            .src_inner = ctx,
+            .dst_outer = ctx,
+            .dst_inner = parts * ctx,
             .accumulate = false,
             .dtype = whole.dtype()};
   }
   /// Copies one shard of the whole.
   CopyBlocksArgs one(const Tensor& whole, int part, const Tensor& piece) const {
     return {.src = static_cast<const char*>(whole.raw()) +
-                   static_cast<size_t>(part * run) * size_of(whole.dtype()),
+                   static_cast<size_t>(part * ctx) * size_of(whole.dtype()),
             .dst = piece.raw(),
             .outer = rows,
             .inner = 1,
-            .count = run,
-            .src_outer = parts * run,
+            .count = ctx,
+            .src_outer = parts * ctx,
             .src_inner = 0,
-            .dst_outer = run,
+            .dst_outer = ctx,
             .dst_inner = 0,
             .accumulate = false,
             .dtype = whole.dtype()};
@@ -66,8 +66,8 @@ Shape resized(const Tensor& t, int dim, int64_t size) {
 // One transfer of one rank. In a dry run there are no values to move, and ranks have no peers.
 class Carrier {
  public:
-  Carrier(Run& run, const Axis& axis)
-      : run_(run), axis_(axis), n_(axis.size()), moves_(run.backend().computes()) {}
+  Carrier(ExecutionContext& ctx, const Axis& axis)
+      : ctx_(ctx), axis_(axis), n_(axis.size()), moves_(ctx.backend().computes()) {}
 
   /// `writable`: x is not read afterwards, so the result may overwrite it.
   Tensor carry(const Tensor& x, Placement from, Placement to, bool writable) const {
@@ -90,28 +90,28 @@ class Carrier {
 
  private:
   Tensor all_reduce(const Tensor& x, bool writable) const {
-    Tensor y = writable ? x : run_.empty(x.shape(), x.dtype());
-    if (!writable) run_.copy(y, x);
+    Tensor y = writable ? x : ctx_.empty(x.shape(), x.dtype());
+    if (!writable) ctx_.copy(y, x);
     if (moves_) axis_.comm().all_reduce(y);
     return y;
   }
 
   Tensor all_gather(const Tensor& x, int dim) const {
     Shape shape = resized(x, dim, x.size(dim) * n_);
-    Tensor pieces = run_.empty(shape, x.dtype());
+    Tensor pieces = ctx_.empty(shape, x.dtype());
     if (moves_) axis_.comm().all_gather(x, pieces);
     return joined(pieces, dim);
   }
 
   Tensor reduce_scatter(const Tensor& x, int dim) const {
-    Tensor pieces = in_pieces(x, dim), y = run_.empty(piece_shape(x, dim), x.dtype());
+    Tensor pieces = in_pieces(x, dim), y = ctx_.empty(piece_shape(x, dim), x.dtype());
     if (moves_) axis_.comm().reduce_scatter(pieces, y);
     return y;
   }
 
   // A copy: a view would keep the whole alive as long as the shard.
   Tensor slice(const Tensor& x, int dim) const {
-    Tensor y = run_.empty(piece_shape(x, dim), x.dtype());
+    Tensor y = ctx_.empty(piece_shape(x, dim), x.dtype());
     Cut cut(x, dim, n_);
     copy(cut.one(x, axis_.index(), y));
     return y;
@@ -121,7 +121,7 @@ class Carrier {
     Tensor pieces = in_pieces(x, to);
     Shape shape = piece_shape(x, to);
     shape[from] *= n_;
-    Tensor arrived = run_.empty(shape, x.dtype());
+    Tensor arrived = ctx_.empty(shape, x.dtype());
     if (moves_) axis_.comm().all_to_all(pieces, arrived);
     return joined(arrived, from);
   }
@@ -139,7 +139,7 @@ class Carrier {
     (void)piece_shape(x, dim);
     Cut cut(x, dim, n_);
     if (cut.adjacent()) return x;
-    Tensor out = run_.empty(x.shape(), x.dtype());
+    Tensor out = ctx_.empty(x.shape(), x.dtype());
     copy(cut.apart(x, out));
     return out;
   }
@@ -147,14 +147,14 @@ class Carrier {
   Tensor joined(const Tensor& pieces, int dim) const {
     Cut cut(pieces, dim, n_);
     if (cut.adjacent()) return pieces;
-    Tensor out = run_.empty(pieces.shape(), pieces.dtype());
+    Tensor out = ctx_.empty(pieces.shape(), pieces.dtype());
     copy(cut.together(pieces, out));
     return out;
   }
 
-  void copy(const CopyBlocksArgs& args) const { run_.kernels().copy_blocks(run_.stream(), args); }
+  void copy(const CopyBlocksArgs& args) const { ctx_.kernels().copy_blocks(ctx_.stream(), args); }
 
-  Run& run_;
+  ExecutionContext& ctx_;
   const Axis& axis_;
   int n_;
   bool moves_;
@@ -164,19 +164,19 @@ struct Redistribute {  // y = x with another placement;  dx = dy with placement 
   const Axis* axis = nullptr;
   Placement from = Placement::I(), to = Placement::I();
   MaybePlacement placed(const Tensor& x) const {
-    return x.run().typed->axis == axis ? MaybePlacement(to) : x.placement();
+    return x.context().typed->axis == axis ? MaybePlacement(to) : x.placement();
   }
-  Tensor forward(Run& run, const Tensor& x) {
-    return Carrier(run, *axis).carry(x, from, to, false);
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) {
+    return Carrier(ctx, *axis).carry(x, from, to, false);
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    g[0].give(run, Carrier(run, *axis).carry(dy, dual(to), dual(from), dy.unique()));
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    g[0].give(ctx, Carrier(ctx, *axis).carry(dy, dual(to), dual(from), dy.unique()));
   }
 };
 
 /// Checks `from` against the placement that the tensor carries, if it carries one.
 void check_placement(const Tensor& x, const Axis& axis, Placement from, Placement to) {
-  if (!x.run().typed || x.run().typed->axis != &axis || !x.placement()) return;
+  if (!x.context().typed || x.context().typed->axis != &axis || !x.placement()) return;
   MT_CHECK(*x.placement() == from, "redistribute ", from, " -> ", to, " over '", axis.name(),
            "' of a tensor ", x.shape(), " that is placed ", *x.placement());
 }

@@ -2,14 +2,15 @@
 
 namespace mtrain {
 
-Tensor ordered(Run& run, const Tensor& x, const std::vector<RowRange>& ranges, bool back) {
+Tensor ordered(ExecutionContext& ctx, const Tensor& x, const std::vector<RowRange>& ranges,
+               bool back) {
   if (ranges.size() <= 1) return x;
-  Tensor y = run.empty(x.shape(), x.dtype());
+  Tensor y = ctx.empty(x.shape(), x.dtype());
   int64_t at = 0;
   for (const RowRange& range : ranges) {
     Tensor there = (back ? y : x).slice(0, range.row, range.row + range.rows),
            here = (back ? x : y).slice(0, at, at + range.rows);
-    run.copy(back ? there : here, back ? here : there);
+    ctx.copy(back ? there : here, back ? here : there);
     at += range.rows;
   }
   MT_CHECK_EQ(at, x.size(0));
@@ -22,9 +23,9 @@ struct ReorderRows {  // a permutation; backward applies the inverse
   std::vector<RowRange> ranges;
   bool back = false;
   MaybePlacement placed(const Tensor& x) const { return x.placement(); }
-  Tensor forward(Run& run, const Tensor& x) { return ordered(run, x, ranges, back); }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    g[0].give(run, ordered(run, dy, ranges, !back));
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) { return ordered(ctx, x, ranges, back); }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    g[0].give(ctx, ordered(ctx, dy, ranges, !back));
   }
 };
 

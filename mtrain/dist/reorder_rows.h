@@ -10,7 +10,8 @@ namespace mtrain {
 
 /// The rows of `x` [rows, width], concatenated range by range; `back`: the inverse permutation. The
 /// ranges cover all rows exactly once.
-Tensor ordered(Run& run, const Tensor& x, const std::vector<RowRange>& ranges, bool back);
+Tensor ordered(ExecutionContext& ctx, const Tensor& x, const std::vector<RowRange>& ranges,
+               bool back);
 /// The same as a differentiable op.
 Tensor reorder_rows(const Tensor& x, const std::vector<RowRange>& ranges, bool back);
 

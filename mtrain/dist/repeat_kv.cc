@@ -39,28 +39,28 @@ struct RepeatKv {
   MaybePlacement placed(const Tensor& x) const {
     return ResultPlacement("repeat_kv", x).with(PlacementRule::pointwise);
   }
-  Tensor forward(Run& run, const Tensor& x) {
-    Tensor y = run.empty({x.size(0), with_copies(layout, copies).width()}, x.dtype());
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) {
+    Tensor y = ctx.empty({x.size(0), with_copies(layout, copies).width()}, x.dtype());
     each_stretch(
-        x, y, [&](const CopyBlocksArgs& args) { run.kernels().copy_blocks(run.stream(), args); });
+        x, y, [&](const CopyBlocksArgs& args) { ctx.kernels().copy_blocks(ctx.stream(), args); });
     return y;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    Tensor wide = run.empty(dy.shape(), DType::f32),
-           sum = run.zeros({dy.size(0), layout.width()}, DType::f32);
-    run.copy(wide, dy);
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    Tensor wide = ctx.empty(dy.shape(), DType::f32),
+           sum = ctx.zeros({dy.size(0), layout.width()}, DType::f32);
+    ctx.copy(wide, dy);
     each_stretch(sum, wide, [&](CopyBlocksArgs args) {
       CopyBlocksArgs back = args;
       back.src = args.dst, back.dst = const_cast<void*>(args.src), back.accumulate = true;
       back.src_outer = args.dst_outer, back.src_inner = args.dst_inner;
       back.dst_outer = args.src_outer, back.dst_inner = args.src_inner;
-      run.kernels().copy_blocks(run.stream(), back);
+      ctx.kernels().copy_blocks(ctx.stream(), back);
     });
-    if (dy.dtype() == DType::f32) return g[0].give(run, sum);
-    Tensor dx = run.empty(sum.shape(), dy.dtype());
-    run.copy(dx, sum);
-    g[0].give(run, dx);
+    if (dy.dtype() == DType::f32) return g[0].give(ctx, sum);
+    Tensor dx = ctx.empty(sum.shape(), dy.dtype());
+    ctx.copy(dx, sum);
+    g[0].give(ctx, dx);
   }
 };
 

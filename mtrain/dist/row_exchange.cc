@@ -12,31 +12,31 @@ int64_t total(const std::vector<int64_t>& counts) {
 struct Begin {  // starts the exchange; backward completes that of x's gradient
   std::shared_ptr<RowExchange> exchange;
 
-  Tensor forward(Run&, const Tensor& x) {
+  Tensor forward(ExecutionContext&, const Tensor& x) {
     exchange->start(x, exchange->send, exchange->recv);
     if (!exchange->spread) exchange->finish();
     return exchange->result;
   }
   // Returns the gradient that End's backward sent.
-  void backward(Run& run, const Tensor&, Grads<1>& g) {
+  void backward(ExecutionContext& ctx, const Tensor&, Grads<1>& g) {
     exchange->finish();
-    g[0].give(run, std::exchange(exchange->result, {}));
+    g[0].give(ctx, std::exchange(exchange->result, {}));
   }
 };
 
 struct End {  // completes the exchange; backward starts that of the gradient
   std::shared_ptr<RowExchange> exchange;
 
-  Tensor forward(Run&, const Tensor& begun) {
+  Tensor forward(ExecutionContext&, const Tensor& begun) {
     exchange->finish();
     exchange->result = {};
     return begun;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     exchange->start(dy, exchange->recv, exchange->send);
     if (exchange->behind_gradients) exchange->behind_gradients->run();
     if (!exchange->spread) exchange->finish();
-    g[0].give(run, dy);
+    g[0].give(ctx, dy);
   }
 };
 
@@ -46,12 +46,12 @@ struct End {  // completes the exchange; backward starts that of the gradient
 void RowExchange::start(const Tensor& x, const RowCounts& to, const RowCounts& from) {
   MT_CHECK(!under_way && x.shape().rank() == 2 && x.contiguous() && total(*to) == x.size(0),
            x.shape(), " for ", total(*to), " rows");
-  Run& run = x.run();
+  ExecutionContext& ctx = x.context();
   int64_t width = x.size(1);
   source = x.detach();
-  result = run.empty({total(*from), width}, x.dtype());
+  result = ctx.empty({total(*from), width}, x.dtype());
   under_way = true;
-  if (!run.backend().computes()) return;
+  if (!ctx.backend().computes()) return;
   auto elements = [&](const RowCounts& rows) {
     std::vector<int64_t> out = *rows;
     for (int64_t& n : out) n *= width;

@@ -12,7 +12,7 @@ void poke(std::vector<Pending>& all) {
 
 }  // namespace
 
-PiecewiseAllGather::PiecewiseAllGather(Run& run, const Axis& axis, const Tensor& mine,
+PiecewiseAllGather::PiecewiseAllGather(ExecutionContext& ctx, const Axis& axis, const Tensor& mine,
                                        const Tensor& whole)
     : whole_(whole),
       come_(static_cast<size_t>(axis.size())),
@@ -21,8 +21,8 @@ PiecewiseAllGather::PiecewiseAllGather(Run& run, const Axis& axis, const Tensor&
   Tensor own = rows_of_rank(whole, me, n);
   MT_CHECK(own.shape() == mine.shape() && own.dtype() == mine.dtype(), mine.shape(), " of ",
            whole.shape());
-  run.copy(own, mine);
-  if (!run.backend().computes()) return;
+  ctx.copy(own, mine);
+  if (!ctx.backend().computes()) return;
   for (int step = 1; step < n; ++step) {  // from the rank `step` after; sends go `step` before
     int from = circle(me, step, n);
     come_[static_cast<size_t>(from)] = axis.comm().start_recv(rows_of_rank(whole, from, n), from);
@@ -43,9 +43,9 @@ void PiecewiseAllGather::finish() {
   for (Pending& pending : gone_) pending.wait();
 }
 
-PiecewiseReduceScatter::PiecewiseReduceScatter(Run& run, const Axis& axis, const Shape& piece,
-                                               DType dtype)
-    : run_(run),
+PiecewiseReduceScatter::PiecewiseReduceScatter(ExecutionContext& ctx, const Axis& axis,
+                                               const Shape& piece, DType dtype)
+    : ctx_(ctx),
       axis_(axis),
       summands_(static_cast<size_t>(axis.size())),
       sent_(summands_.size()),
@@ -54,15 +54,15 @@ PiecewiseReduceScatter::PiecewiseReduceScatter(Run& run, const Axis& axis, const
   for (int step = 1; step < axis.size(); ++step) {
     int from = circle(axis.index(), axis.size() - step, axis.size());
     auto at = static_cast<size_t>(from);
-    summands_[at] = run.empty(piece, dtype);
-    if (run.backend().computes()) come_[at] = axis.comm().start_recv(summands_[at], from);
+    summands_[at] = ctx.empty(piece, dtype);
+    if (ctx.backend().computes()) come_[at] = axis.comm().start_recv(summands_[at], from);
   }
 }
 
 void PiecewiseReduceScatter::send(int rank, const Tensor& summand) {
   auto at = static_cast<size_t>(rank);
   sent_[at] = summand;
-  if (!run_.backend().computes()) return;
+  if (!ctx_.backend().computes()) return;
   gone_[at] = axis_.comm().start_send(summand, rank);
   poke(gone_);
   poke(come_);
@@ -71,9 +71,9 @@ void PiecewiseReduceScatter::send(int rank, const Tensor& summand) {
 Tensor PiecewiseReduceScatter::finish(const Tensor& own) {
   auto me = static_cast<size_t>(axis_.index());
   summands_[me] = own;
-  Tensor sum = run_.empty(own.shape(), own.dtype());
+  Tensor sum = ctx_.empty(own.shape(), own.dtype());
   for (Pending& pending : come_) pending.wait();
-  if (run_.backend().host_memory())
+  if (ctx_.backend().host_memory())
     add_on_host(sum);
   else
     add_on_device(sum);
@@ -84,7 +84,7 @@ Tensor PiecewiseReduceScatter::finish(const Tensor& own) {
 }
 
 void PiecewiseReduceScatter::add_on_host(const Tensor& sum) const {
-  if (!run_.backend().computes()) return;
+  if (!ctx_.backend().computes()) return;
   std::vector<const void*> inputs;
   for (const Tensor& summand : summands_) inputs.push_back(summand.raw());
   void* output = sum.raw();
@@ -93,10 +93,10 @@ void PiecewiseReduceScatter::add_on_host(const Tensor& sum) const {
 
 // The same sum as on the host.
 void PiecewiseReduceScatter::add_on_device(const Tensor& sum) const {
-  Tensor total = sum.dtype() == DType::f32 ? sum : run_.empty(sum.shape(), DType::f32);
-  run_.copy(total, summands_[0]);
-  for (size_t i = 1; i < summands_.size(); ++i) run_.accumulate(total, summands_[i]);
-  if (sum.dtype() != DType::f32) run_.copy(sum, total);
+  Tensor total = sum.dtype() == DType::f32 ? sum : ctx_.empty(sum.shape(), DType::f32);
+  ctx_.copy(total, summands_[0]);
+  for (size_t i = 1; i < summands_.size(); ++i) ctx_.accumulate(total, summands_[i]);
+  if (sum.dtype() != DType::f32) ctx_.copy(sum, total);
 }
 
 }  // namespace mtrain

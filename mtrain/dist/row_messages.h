@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "mtrain/dist/mesh.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
@@ -24,7 +24,8 @@ class PiecewiseAllGather {
  public:
   /// Starts: sends `mine` [T/n, D] to every rank, and receives the other shards into their places
   /// in `whole` [T, D].
-  PiecewiseAllGather(Run& run, const Axis& axis, const Tensor& mine, const Tensor& whole);
+  PiecewiseAllGather(ExecutionContext& ctx, const Axis& axis, const Tensor& mine,
+                     const Tensor& whole);
   /// Returns when the shard of `rank` has arrived.
   void wait(int rank);
   /// Returns when all shards have arrived and this rank's own shard is sent.
@@ -38,7 +39,7 @@ class PiecewiseAllGather {
 class PiecewiseReduceScatter {
  public:
   /// Starts: expects partial sums of this rank's shard, with this shape and dtype, from every rank.
-  PiecewiseReduceScatter(Run& run, const Axis& axis, const Shape& piece, DType dtype);
+  PiecewiseReduceScatter(ExecutionContext& ctx, const Axis& axis, const Shape& piece, DType dtype);
   /// Sends a partial sum of another rank's shard to that rank; keeps it alive until it is sent.
   void send(int rank, const Tensor& summand);
   /// The sum of all ranks' partial sums of this rank's shard, in the order of ranks, rounded once.
@@ -48,7 +49,7 @@ class PiecewiseReduceScatter {
   void add_on_host(const Tensor& sum) const;
   void add_on_device(const Tensor& sum) const;
 
-  Run& run_;
+  ExecutionContext& ctx_;
   const Axis& axis_;
   std::vector<Tensor> summands_, sent_;  // by rank
   std::vector<Pending> come_, gone_;

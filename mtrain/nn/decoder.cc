@@ -79,7 +79,7 @@ Decoder::Decoder(const DecoderSettings& c, const ModelContext& context, const Ma
     : settings_(c), context_(context) {
   const Scope& s = context.scope;
   c.check();
-  rope_ = make_rope_table(s.run(), c.rope, context.max_positions, c.head_layout().head_dim);
+  rope_ = make_rope_table(s.context(), c.rope, context.max_positions, c.head_layout().head_dim);
   Dim vocab{"vocab", context.vocab_size};
   if (context.stage.first) embed_.emplace(s / "embed", vocab, c.embed(), c.std());
   Parameter* table = c.tie_embeddings

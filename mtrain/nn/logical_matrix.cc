@@ -1,6 +1,6 @@
 #include "mtrain/nn/logical_matrix.h"
 
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 namespace {
@@ -28,11 +28,11 @@ std::vector<LogicalMatrix> plain_matrices(const Shape& shape) {
 Tensor matrix_of(const Tensor& tensor, const LogicalMatrix& matrix) {
   Tensor table = as_rows(tensor, matrix.cols);
   if (matrix.rows.size() == 1) return rows_of(table, matrix.rows[0]);
-  Run& run = tensor.run();
-  Tensor out = run.empty({matrix.num_rows(), matrix.cols}, tensor.dtype());
+  ExecutionContext& ctx = tensor.context();
+  Tensor out = ctx.empty({matrix.num_rows(), matrix.cols}, tensor.dtype());
   int64_t row = 0;
   for (const RowRange& range : matrix.rows) {
-    run.copy(out.slice(0, row, row + range.rows), rows_of(table, range));
+    ctx.copy(out.slice(0, row, row + range.rows), rows_of(table, range));
     row += range.rows;
   }
   return out;
@@ -45,7 +45,7 @@ void set_matrix(const Tensor& tensor, const LogicalMatrix& matrix, const Tensor&
   int64_t row = 0;
   for (const RowRange& range : matrix.rows) {
     Tensor to = rows_of(table, range), piece = from.slice(0, row, row + range.rows);
-    if (to.raw() != piece.raw()) tensor.run().copy(to, piece);
+    if (to.raw() != piece.raw()) tensor.context().copy(to, piece);
     row += range.rows;
   }
 }

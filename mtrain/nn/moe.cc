@@ -80,17 +80,17 @@ Tensor Moe::run(const Tensor& x, const ModelInput& input, const Tensor& residual
   std::vector<int32_t> sequence_of;
   RouterBalance balanced = balance(input, x.size(0), sequence_of);
   Routed routed = route(router_logits(x, router_.use()), options_.rule, balanced, record_.get());
-  drop(routed, x.run());
-  ExpertDispatch way(x.run(), ranks_, routed.experts, x.size(0));
+  drop(routed, x.context());
+  ExpertDispatch way(x.context(), ranks_, routed.experts, x.size(0));
   Tensor sent = way.send(x), others = beside(x, residual);
   return way.combine(experts(way.arrive(sent), way), routed.weights_TK, others);
 }
 
-void Moe::drop(Routed& routed, Run& run) const {
+void Moe::drop(Routed& routed, ExecutionContext& ctx) const {
   if (!options_.capacity.factor) return;
   std::vector<float> weights(static_cast<size_t>(routed.weights_TK.numel()));
-  run.download(routed.weights_TK, weights.data());
-  drop_beyond_capacity(options_.capacity, run, *parallel_, options_.experts, weights,
+  ctx.download(routed.weights_TK, weights.data());
+  drop_beyond_capacity(options_.capacity, ctx, *parallel_, options_.experts, weights,
                        routed.weights_TK.size(0), routed.experts);
 }
 
@@ -109,7 +109,7 @@ Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
                        .weights_TK;
   std::vector<int32_t> each(static_cast<size_t>(x.size(0)));
   std::iota(each.begin(), each.end(), 0);
-  Tensor ids = x.run().from_host<int32_t>(each, {x.size(0)});
+  Tensor ids = x.context().from_host<int32_t>(each, {x.size(0)});
   return combine_rows((*shared_)(x), weights, {{ids, ids.view({x.size(0), 1})}, ids, 1}, residual);
 }
 

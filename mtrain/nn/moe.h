@@ -60,7 +60,7 @@ class MT_API Moe {
  private:
   Tensor run(const Tensor& x_TD, const ModelInput& input, const Tensor& residual_TD) const;
   Tensor experts(const Tensor& rows_RD, const ExpertDispatch& way) const;
-  void drop(Routed& routed, Run& run) const;
+  void drop(Routed& routed, ExecutionContext& ctx) const;
   bool has_terms(BalanceTerm::Over over) const;
   Tensor beside(const Tensor& x_TD, const Tensor& residual_TD) const;
   Tensor shared(const Tensor& x_TD, const Tensor& residual_TD) const;

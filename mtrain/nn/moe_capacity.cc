@@ -35,10 +35,10 @@ std::vector<Candidate> gather(const Axis* axis, std::vector<Candidate> mine) {
 }
 
 /// The tokens of the micro-batch to which the rows of the residual stream belong.
-std::vector<int64_t> tokens_of_rows(const Run& run, int64_t rows) {
+std::vector<int64_t> tokens_of_rows(const ExecutionContext& ctx, int64_t rows) {
   std::vector<int64_t> out;
   std::vector<RowRange> ranges =
-      run.own_tokens ? *run.own_tokens : std::vector<RowRange>{{0, rows}};
+      ctx.own_tokens ? *ctx.own_tokens : std::vector<RowRange>{{0, rows}};
   for (const RowRange& range : ranges)
     for (int64_t i = 0; i < range.rows; ++i) out.push_back(range.row + i);
   MT_CHECK_EQ(static_cast<int64_t>(out.size()), rows);
@@ -52,18 +52,19 @@ int64_t expert_places(double factor, int64_t tokens, int64_t top_k, int64_t expe
       std::ceil(factor * static_cast<double>(tokens * top_k) / static_cast<double>(experts)));
 }
 
-void drop_beyond_capacity(const ExpertCapacity& capacity, Run& run, const ParallelContext& parallel,
-                          int64_t num_experts, const std::vector<float>& weights, int64_t tokens,
+void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
+                          const ParallelContext& parallel, int64_t num_experts,
+                          const std::vector<float>& weights, int64_t tokens,
                           std::vector<int32_t>& experts) {
   if (!capacity.factor || tokens == 0) return;
   int64_t k = static_cast<int64_t>(experts.size()) / tokens;
-  std::vector<int64_t> token_of = tokens_of_rows(run, tokens);
+  std::vector<int64_t> token_of = tokens_of_rows(ctx, tokens);
   std::vector<Candidate> mine;
   for (size_t i = 0; i < experts.size(); ++i)
     mine.push_back({token_of[i / static_cast<size_t>(k)], experts[i],
                     std::isnan(weights[i]) ? -1 : weights[i]});
   std::vector<Candidate> all = mine;
-  if (run.backend().computes())  // a dry run has no peers
+  if (ctx.backend().computes())  // a dry run has no peers
     for (const Axis* axis : {parallel.sequence ? parallel.tp : nullptr, parallel.cp})
       all = gather(axis, std::move(all));
   int64_t places =

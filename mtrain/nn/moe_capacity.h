@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "mtrain/nn/parallel.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
@@ -25,7 +25,7 @@ MT_API int64_t expert_places(double factor, int64_t tokens, int64_t top_k, int64
 /// Sets to -1 those choices [T*K] that find no place. `weights` [T*K] are theirs; equal ones go by
 /// token. The tokens' order is that of the run's rows of the residual stream. Collective over tp
 /// (under sequence parallelism) and cp.
-MT_API void drop_beyond_capacity(const ExpertCapacity& capacity, Run& run,
+MT_API void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
                                  const ParallelContext& parallel, int64_t num_experts,
                                  const std::vector<float>& weights, int64_t tokens,
                                  std::vector<int32_t>& experts);

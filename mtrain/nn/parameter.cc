@@ -66,11 +66,11 @@ std::vector<std::pair<int64_t, int64_t>> Parameter::primary_ranges() const {
       for_each_run(box.global, global, box.local, local,
                    [&](int64_t, int64_t at, int64_t count) { runs.emplace_back(at, at + count); });
   std::sort(runs.begin(), runs.end());
-  for (const auto& run : runs) {
-    if (!ranges.empty() && ranges.back().second == run.first)
-      ranges.back().second = run.second;
+  for (const auto& ctx : runs) {
+    if (!ranges.empty() && ranges.back().second == ctx.first)
+      ranges.back().second = ctx.second;
     else
-      ranges.push_back(run);
+      ranges.push_back(ctx);
   }
   return ranges;
 }
@@ -93,9 +93,9 @@ int64_t ParamList::numel() const {
   return n;
 }
 
-void ParamList::allocate_gradients(Run& run) {
-  MemoryScope use(run.memory(), MemoryUse::gradients);
-  gradients_ = run.zeros({numel()}, DType::f32);
+void ParamList::allocate_gradients(ExecutionContext& ctx) {
+  MemoryScope use(ctx.memory(), MemoryUse::gradients);
+  gradients_ = ctx.zeros({numel()}, DType::f32);
   int64_t at = 0;
   for (auto& p : parameters_) {
     p.main_grad = gradients_.slice(0, at, at + p.numel()).view(p.local);
@@ -108,9 +108,9 @@ void ParamList::clear_gradients() {
   for (auto& p : parameters_) p.leaf->has_grad = false;
 }
 
-void ParamList::settle_gradients(Run& run) {
+void ParamList::settle_gradients(ExecutionContext& ctx) {
   for (auto& p : parameters_)
-    if (!p.leaf->has_grad) run.fill_zero(p.main_grad);
+    if (!p.leaf->has_grad) ctx.fill_zero(p.main_grad);
 }
 
 Scope Scope::operator/(std::string_view name) const {
@@ -183,16 +183,16 @@ void place(Parameter& p, const ParallelContext& parallel) {
 }
 
 void allocate(Parameter& p, const BuildSettings& settings) {
-  Run& run = settings.run;
-  MemoryScope use(run.memory(), MemoryUse::parameters);
-  p.master = run.empty(p.local, DType::f32);
+  ExecutionContext& ctx = settings.ctx;
+  MemoryScope use(ctx.memory(), MemoryUse::parameters);
+  p.master = ctx.empty(p.local, DType::f32);
   if (settings.initialise) {
     std::vector<float> values(static_cast<size_t>(p.numel()));
-    p.start_values(run.seed(), 0, values);
-    run.upload(p.master, values.data());
+    p.start_values(ctx.seed(), 0, values);
+    ctx.upload(p.master, values.data());
   }
-  p.value = p.dtype == DType::f32 ? p.master : run.empty(p.local, p.dtype);
-  if (p.dtype != DType::f32 && settings.initialise) run.copy(p.value, p.master);
+  p.value = p.dtype == DType::f32 ? p.master : ctx.empty(p.local, p.dtype);
+  if (p.dtype != DType::f32 && settings.initialise) ctx.copy(p.value, p.master);
 }
 
 }  // namespace

@@ -99,8 +99,8 @@ struct MT_API Parameter {
   Tensor use() const {
     if (leaf->watch) leaf->watch->before_value(leaf->number);
     Tensor t = value;
-    if (t.run().typed) t.set_placement(placement);
-    if (t.run().grad_enabled) t.set_node(leaf);
+    if (t.context().typed) t.set_placement(placement);
+    if (t.context().grad_enabled) t.set_node(leaf);
     return t;
   }
 };
@@ -112,12 +112,12 @@ class MT_API ParamList {
   Parameter& add(Parameter parameter);
   /// Allocates one gradient buffer, for a model that is alone (data-parallel ranks have
   /// ParamBuckets). REQUIRES: all parameters added; called once.
-  void allocate_gradients(Run& run);
+  void allocate_gradients(ExecutionContext& ctx);
   /// Forgets the gradients of the last step; the next backward overwrites them.
   void clear_gradients();
   /// Zeroes those that no backward touched since clear_gradients(), so that every gradient is
   /// defined. REQUIRES: memory for all of them is there.
-  void settle_gradients(Run& run);
+  void settle_gradients(ExecutionContext& ctx);
 
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }

@@ -81,11 +81,12 @@ const QuantizedProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight
   return &products;
 }
 
-void PrecisionPlan::end_step(Run& run, bool updated, Communicator& replicas, Communicator* tensor) {
+void PrecisionPlan::end_step(ExecutionContext& ctx, bool updated, Communicator& replicas,
+                             Communicator* tensor) {
   if (options_.rule.recipe != QuantRecipe::delayed || layers_.empty()) return;
   std::vector<float> seen;
   for (const Layer& layer : layers_)
-    for (float value : layer.delayed->seen(run)) seen.push_back(value);
+    for (float value : layer.delayed->seen(ctx)) seen.push_back(value);
   replicas.all_reduce(seen, ReduceOp::max);
   if (tensor) tensor->all_reduce(seen, ReduceOp::max);
   std::span<const float> rest = seen;

@@ -49,7 +49,7 @@ class MT_API PrecisionPlan {
   /// At the end of a step, before its update, which makes codes for the next one: if there is an
   /// update, largest values over all ranks of the stage become history. Collective over both
   /// groups, which together are those ranks; nothing without delayed scales.
-  void end_step(Run& run, bool updated, Communicator& replicas, Communicator* tensor);
+  void end_step(ExecutionContext& ctx, bool updated, Communicator& replicas, Communicator* tensor);
 
  private:
   struct Layer {

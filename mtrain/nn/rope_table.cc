@@ -68,12 +68,12 @@ double stretched(double frequency, const RopeConfig& c) {
 
 }  // namespace
 
-RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions,
+RopeTable make_rope_table(ExecutionContext& ctx, const RopeConfig& config, int64_t max_positions,
                           int64_t head_dim) {
   int64_t half = head_dim / 2;
   const Shape shape{max_positions, half};
-  if (!run.backend().computes())
-    return {Tensor(run, shape, DType::f32), Tensor(run, shape, DType::f32)};  // planning: no values
+  if (!ctx.backend().computes())
+    return {Tensor(ctx, shape, DType::f32), Tensor(ctx, shape, DType::f32)};  // planning: no values
   std::vector<float> cos, sin;
   cos.reserve(static_cast<size_t>(shape.numel()));
   sin.reserve(cos.capacity());
@@ -89,7 +89,7 @@ RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positi
       sin.push_back(static_cast<float>(std::sin(angle)));
     }
   }
-  return {run.from_host<float>(cos, shape), run.from_host<float>(sin, shape)};
+  return {ctx.from_host<float>(cos, shape), ctx.from_host<float>(sin, shape)};
 }
 
 }  // namespace mtrain

@@ -21,7 +21,7 @@ struct MT_API RopeConfig {
   void bind(Fields& f);
 };
 /// Tables [max_positions, head_dim / 2] in float, in the memory of `run`.
-MT_API RopeTable make_rope_table(Run& run, const RopeConfig& config, int64_t max_positions,
-                                 int64_t head_dim);
+MT_API RopeTable make_rope_table(ExecutionContext& ctx, const RopeConfig& config,
+                                 int64_t max_positions, int64_t head_dim);
 
 }  // namespace mtrain

@@ -15,7 +15,7 @@ class QuantizedProducts;
 
 /// What every module of one model shares.
 struct BuildSettings {
-  Run& run;
+  ExecutionContext& ctx;
   ParamList& parameters;
   DType dtype = DType::f32;   // of values and activations
   bool initialise = true;     // false: values come from a checkpoint anyway
@@ -50,7 +50,7 @@ class MT_API Scope {
     return settings_->parameters.find((*this / name).path());
   }
 
-  Run& run() const { return settings_->run; }
+  ExecutionContext& context() const { return settings_->ctx; }
   const ParallelContext& parallel() const;
   const BlockPlan& blocks() const;
   DType dtype() const { return settings_->dtype; }

@@ -19,14 +19,14 @@ float joint_lse(const std::vector<float>& all, size_t tokens, size_t token, size
 }
 
 void join(const Axis& axis, const Tensor& targets, const Tensor& loss, const Tensor& lse) {
-  Run& run = loss.run();
-  if (!run.backend().computes()) return;  // planning: there are no values
+  ExecutionContext& ctx = loss.context();
+  if (!ctx.backend().computes()) return;  // planning: there are no values
   auto tokens = static_cast<size_t>(loss.numel()), ranks = static_cast<size_t>(axis.size());
   std::vector<float> own(tokens * 2), all(tokens * ranks);
   std::vector<int32_t> ids(tokens);
-  run.download(lse, own.data());
-  run.download(loss, own.data() + tokens);
-  run.download(targets, ids.data());
+  ctx.download(lse, own.data());
+  ctx.download(loss, own.data() + tokens);
+  ctx.download(targets, ids.data());
   std::span<float> logits(own.data() + tokens,
                           tokens);  // minus the target's, of the one rank that has it
   axis.comm().all_gather(std::span<const float>(own.data(), tokens), std::span(all));
@@ -35,8 +35,8 @@ void join(const Axis& axis, const Tensor& targets, const Tensor& loss, const Ten
     own[t] = joint_lse(all, tokens, t, ranks);
     logits[t] = ids[t] < 0 ? 0 : own[t] + logits[t];
   }
-  run.upload(lse, own.data());
-  run.upload(loss, logits.data());
+  ctx.upload(lse, own.data());
+  ctx.upload(loss, logits.data());
 }
 
 }  // namespace

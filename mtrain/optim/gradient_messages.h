@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "mtrain/comm/communicator.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
@@ -36,7 +36,7 @@ class GradientSum {
 
 class GradientMessages {
  public:
-  GradientMessages(Run& run, GradientWire wire) : run_(run), wire_(wire) {}
+  GradientMessages(ExecutionContext& ctx, GradientWire wire) : ctx_(ctx), wire_(wire) {}
 
   /// Every rank gets the sum of the ranks' `grads` in place; in bf16 it is rounded to bf16.
   GradientSum start_all_reduce(Communicator& ranks, const Tensor& grads) const;
@@ -50,7 +50,7 @@ class GradientMessages {
   Tensor message(const Tensor& grads, int64_t ranks) const;
   void sum(const Tensor& pieces, const Tensor& into) const;
 
-  Run& run_;
+  ExecutionContext& ctx_;
   GradientWire wire_;
 };
 

@@ -13,7 +13,7 @@ constexpr size_t kAlignment = 512;  // the alignment of device allocations
 NetworkMemory::~NetworkMemory() {
   if (blocks_.empty()) return;
   try {
-    run_.stream().synchronize();
+    ctx_.stream().synchronize();
   } catch (const std::exception& error) {
     log_warn("buffers are freed although a stream failed: ", error.what());
   }
@@ -38,15 +38,15 @@ void NetworkMemory::open(const Use& use, size_t bytes, std::span<Communicator* c
 
 Tensor NetworkMemory::zeros(const Use& use, int64_t count, DType dtype) {
   auto found = blocks_.find(use);
-  if (found == blocks_.end()) return run_.zeros({count}, dtype);
+  if (found == blocks_.end()) return ctx_.zeros({count}, dtype);
   Block& block = found->second;
   size_t bytes = bytes_of(count, dtype);
   MT_CHECK(block.taken + bytes <= block.bytes, block.taken, " + ", bytes, " of ", block.bytes);
   char* begin =
       static_cast<char*>(block.memory.get()) + std::exchange(block.taken, block.taken + bytes);
   std::shared_ptr<void> piece(block.memory, begin);
-  Tensor tensor(run_, {count}, dtype, std::move(piece));
-  run_.fill_zero(tensor);
+  Tensor tensor(ctx_, {count}, dtype, std::move(piece));
+  ctx_.fill_zero(tensor);
   return tensor;
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "mtrain/comm/communicator.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
@@ -23,7 +23,7 @@ class MT_API NetworkMemory {
     int zero_stage = 0;
     auto operator<=>(const Use&) const = default;
   };
-  explicit NetworkMemory(Run& run) : run_(run) {}
+  explicit NetworkMemory(ExecutionContext& ctx) : ctx_(ctx) {}
   /// Waits for what the run's stream was given, which may still use what is registered.
   ~NetworkMemory();
   NetworkMemory(const NetworkMemory&) = delete;
@@ -44,7 +44,7 @@ class MT_API NetworkMemory {
     size_t bytes = 0, taken = 0;
     std::vector<std::shared_ptr<void>> registered;  // last: let go of before the memory
   };
-  Run& run_;
+  ExecutionContext& ctx_;
   std::map<Use, Block> blocks_;
 };
 

@@ -1,6 +1,7 @@
 // Optimizer: the plugin kind that says how one parameter moves. Its state is kept outside, in named
-// float tensors, so that checkpointing and sharding need to know nothing about it. An optimizer says how much of a parameter it must see at once (UpdateScope), and gets
-// that in every layout of ranks. For the rank's own thread.
+// float tensors, so that checkpointing and sharding need to know nothing about it. An optimizer
+// says how much of a parameter it must see at once (UpdateScope), and gets that in every layout of
+// ranks. For the rank's own thread.
 #pragma once
 #include <span>
 #include <string>
@@ -12,7 +13,7 @@
 namespace mtrain {
 
 struct OptimizerContext {
-  Run& run;
+  ExecutionContext& ctx;
 };
 
 /// What a parameter is: the same on all ranks that hold a part of it. Refers to the parameter.
@@ -33,8 +34,8 @@ enum class UpdateScope : uint8_t {
   whole_matrices,  // every logical matrix is whole; a parameter without matrices is whole
 };
 
-/// A float tensor that an optimizer keeps for one logical matrix, in a shape of its own. Zero before
-/// the first step.
+/// A float tensor that an optimizer keeps for one logical matrix, in a shape of its own. Zero
+/// before the first step.
 struct MatrixState {
   std::string name;  // as the checkpoint shows it
   Shape shape;
@@ -43,7 +44,7 @@ struct MatrixState {
 /// One update: of a parameter, of whole matrices of it, or of a range of its elements. `master`,
 /// `grad` and each of `state` are float, contiguous and of equal shape.
 struct ParamUpdate {
-  Run& run;
+  ExecutionContext& ctx;
   const ParamInfo& param;
   UpdateScope scope;  // as Optimizer::scope() said
   /// whole_matrices: the matrices that `master` holds, their rows counted in `master`. These are

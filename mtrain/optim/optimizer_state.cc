@@ -52,25 +52,25 @@ struct OptimizerState::WholePlan {
   }
 };
 
-OptimizerState::OptimizerState(Run& run, ParamList& parameters, Optimizer& optimizer)
-    : OptimizerState(run, whole_slices(parameters), nullptr, optimizer) {}
+OptimizerState::OptimizerState(ExecutionContext& ctx, ParamList& parameters, Optimizer& optimizer)
+    : OptimizerState(ctx, whole_slices(parameters), nullptr, optimizer) {}
 
-OptimizerState::OptimizerState(Run& run, ParamBuckets& buckets, Optimizer& optimizer)
-    : OptimizerState(run, buckets.slices(), &buckets, optimizer) {}
+OptimizerState::OptimizerState(ExecutionContext& ctx, ParamBuckets& buckets, Optimizer& optimizer)
+    : OptimizerState(ctx, buckets.slices(), &buckets, optimizer) {}
 
 OptimizerState::~OptimizerState() = default;
 
-OptimizerState::OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets,
-                               Optimizer& optimizer)
-    : run_(run),
+OptimizerState::OptimizerState(ExecutionContext& ctx, std::vector<ParamSlice> slices,
+                               ParamBuckets* buckets, Optimizer& optimizer)
+    : ctx_(ctx),
       buckets_(buckets),
       optimizer_(optimizer),
       names_(call_plugin(optimizer, "state_names()", [&] { return optimizer.state_names(); })) {
-  MemoryScope use(run.memory(), MemoryUse::optimizer);
+  MemoryScope use(ctx.memory(), MemoryUse::optimizer);
   for (ParamSlice& slice : slices) {
     Entry entry{std::move(slice), {}};
     for (size_t i = 0; i < names_.size(); ++i)
-      entry.state.push_back(run.zeros(entry.master.shape(), DType::f32));
+      entry.state.push_back(ctx.zeros(entry.master.shape(), DType::f32));
     auto& counted = counted_.emplace_back();
     for (auto [begin, end] : entry.parameter->primary_ranges()) {
       int64_t lo = std::max(begin, entry.begin), hi = std::min(end, entry.begin + entry.count);
@@ -160,7 +160,7 @@ void OptimizerState::allocate_matrix_state(WholePlan& whole) {
         throw Error(ErrorClass::plugin,
                     cat("the optimizer names '", state.name,
                         "' in both state_names() and matrix_state(); rename one of them"));
-      tensors.push_back(run_.zeros(state.shape, DType::f32));
+      tensors.push_back(ctx_.zeros(state.shape, DType::f32));
       matrix_entries_.push_back({of + state.name, tensors.back(), is_primary});
     }
   }
@@ -173,11 +173,11 @@ double OptimizerState::norm_of(Tensor ParamSlice::*tensor, Communicator* world) 
     if (world && !entries_[i].is_primary) continue;
     const float* elements = (entries_[i].*tensor).data<float>();
     for (auto [begin, end] : counted_[i])
-      run_.kernels().squared_norm(
-          run_.stream(),
+      ctx_.kernels().squared_norm(
+          ctx_.stream(),
           {.x = elements + begin, .count = end - begin, .out = &parts.emplace_back(0)});
   }
-  run_.stream().synchronize();
+  ctx_.stream().synchronize();
   double squares = std::accumulate(parts.begin(), parts.end(), 0.0);
   if (world) squares = world->all_reduce_value(squares);
   return std::sqrt(squares);
@@ -195,7 +195,7 @@ double clip_factor(double grad_norm, double clip) {
 }
 
 void OptimizerState::update(const Step& step) {
-  MemoryScope use(run_.memory(), MemoryUse::optimizer);
+  MemoryScope use(ctx_.memory(), MemoryUse::optimizer);
   for (const auto& plan : plans_)
     if (plan->scope == UpdateScope::elements && plan->entry) update_elements(*plan, step);
   for (const WholePlan& whole : whole_) update_whole(whole, &step);
@@ -203,7 +203,7 @@ void OptimizerState::update(const Step& step) {
 }
 
 void OptimizerState::rehearse_update() {
-  MemoryScope use(run_.memory(), MemoryUse::optimizer);
+  MemoryScope use(ctx_.memory(), MemoryUse::optimizer);
   for (const WholePlan& whole : whole_) update_whole(whole, nullptr);
 }
 
@@ -219,7 +219,7 @@ void OptimizerState::call(const Plan& plan, const Step& step, std::span<const Te
   const bool whole = plan.scope == UpdateScope::whole_matrices;
   const Parameter& p = plan.parameter;
   const ParamUpdate update{
-      .run = run_,
+      .ctx = ctx_,
       .param = plan.info,
       .scope = plan.scope,
       .matrices = whole ? plan.tensor->matrices() : std::span<const LogicalMatrix>(),
@@ -259,7 +259,7 @@ void OptimizerState::update_whole(const WholePlan& whole, const Step* step) {
   std::vector<Tensor> local,
       together;  // of the parameter that this rank updates: its part; gathered over tp
   for (size_t kind = 0; kind < kinds; ++kind) {
-    local.push_back(shards ? shards->to_owner(run_, held(kind)) : held_by(own->entry, kind));
+    local.push_back(shards ? shards->to_owner(ctx_, held(kind)) : held_by(own->entry, kind));
     if (own) {
       local[kind] = local[kind].view(own->parameter.local);
       together.push_back(own->tensor->whole(local[kind]));
@@ -271,18 +271,18 @@ void OptimizerState::update_whole(const WholePlan& whole, const Step* step) {
   for (size_t kind = 0; kind < kinds; ++kind) {
     if (kind == kGrad || in_place) continue;
     if (own && step) own->tensor->keep_part(together[kind], local[kind]);
-    if (shards) shards->from_owner(run_, local[kind], held(kind));
+    if (shards) shards->from_owner(ctx_, local[kind], held(kind));
   }
   if (in_place || !step) return;
   for (const Plan* plan : whole.parameters)
     if (plan->entry && plan->entry->value.defined())
-      run_.copy(plan->entry->value, plan->entry->master);
+      ctx_.copy(plan->entry->value, plan->entry->master);
 }
 
 void OptimizerState::masters_changed() {
   if (buckets_) return buckets_->masters_changed();
   for (Entry& entry : entries_)
-    if (entry.value.defined()) run_.copy(entry.value, entry.master);
+    if (entry.value.defined()) ctx_.copy(entry.value, entry.master);
 }
 
 }  // namespace mtrain

@@ -16,9 +16,9 @@ namespace mtrain {
 class MT_API OptimizerState {
  public:
   /// All parameters, on one rank. REQUIRES: allocated gradients.
-  OptimizerState(Run& run, ParamList& parameters, Optimizer& optimizer);
+  OptimizerState(ExecutionContext& ctx, ParamList& parameters, Optimizer& optimizer);
   /// What this rank updates.
-  OptimizerState(Run& run, ParamBuckets& buckets, Optimizer& optimizer);
+  OptimizerState(ExecutionContext& ctx, ParamBuckets& buckets, Optimizer& optimizer);
   ~OptimizerState();
   OptimizerState(const OptimizerState&) = delete;
   OptimizerState& operator=(const OptimizerState&) = delete;
@@ -60,7 +60,7 @@ class MT_API OptimizerState {
  private:
   struct Plan;       // of one parameter: its scope, and where its parts are
   struct WholePlan;  // of the parameters that are updated as whole matrices
-  OptimizerState(Run& run, std::vector<ParamSlice> slices, ParamBuckets* buckets,
+  OptimizerState(ExecutionContext& ctx, std::vector<ParamSlice> slices, ParamBuckets* buckets,
                  Optimizer& optimizer);
   void make_plans();
   void share_whole();
@@ -70,7 +70,7 @@ class MT_API OptimizerState {
   void call(const Plan& plan, const Step& step, std::span<const Tensor> tensors,
             std::span<const std::vector<Tensor>> matrix_state, const Tensor& value);
   double norm_of(Tensor ParamSlice::*tensor, Communicator* world) const;
-  Run& run_;
+  ExecutionContext& ctx_;
   ParamBuckets* buckets_;
   Optimizer& optimizer_;
   std::vector<std::string> names_;

@@ -44,8 +44,9 @@ std::vector<int64_t> ParamBucket::copy_counts(const BucketItem& item) const {
                          copies_share() ? group.copies() : 1);
 }
 
-ParamBuckets::ParamBuckets(Run& run, ParamList& parameters, const ShardingOptions& options)
-    : run_(run), parameters_(parameters), options_(options), network_(run) {
+ParamBuckets::ParamBuckets(ExecutionContext& ctx, ParamList& parameters,
+                           const ShardingOptions& options)
+    : ctx_(ctx), parameters_(parameters), options_(options), network_(ctx) {
   MT_CHECK(options.dense.all, "data-parallel ranks without a group");
   if (!options_.expert.all) options_.expert = options_.dense;
   MT_CHECK(!options.outer_zero || options.zero_stage == 3,
@@ -127,7 +128,7 @@ Tensor ParamBuckets::lasting(const ParamBucket& b, NetworkMemory::Use use, DType
 }
 
 void ParamBuckets::allocate_gradients(ParamBucket& b) {
-  MemoryScope use(run_.memory(), MemoryUse::gradients);
+  MemoryScope use(ctx_.memory(), MemoryUse::gradients);
   b.grads = lasting(b, {.values = false}, DType::f32);
   for (BucketItem& item : b.plan.items) {
     Parameter& p = *item.parameter;
@@ -136,11 +137,11 @@ void ParamBuckets::allocate_gradients(ParamBucket& b) {
   }
   if (!b.shares_gradients()) return;
   b.grads.release_memory();
-  b.shard_grads = run_.zeros({b.shard_end - b.shard_begin}, DType::f32);
+  b.shard_grads = ctx_.zeros({b.shard_end - b.shard_begin}, DType::f32);
 }
 
 void ParamBuckets::allocate_values(ParamBucket& b) {
-  MemoryScope use(run_.memory(), MemoryUse::parameters);
+  MemoryScope use(ctx_.memory(), MemoryUse::parameters);
   DType dtype = value_type(b);
   int64_t own = b.own_end - b.own_begin;
   b.values = lasting(b, {.values = true}, dtype);
@@ -149,7 +150,7 @@ void ParamBuckets::allocate_values(ParamBucket& b) {
   if (b.shares_values()) {
     b.values.release_memory();
     b.presence = Presence::absent;
-    b.shard_values = holder = run_.zeros({b.shard_end - b.shard_begin}, dtype);
+    b.shard_values = holder = ctx_.zeros({b.shard_end - b.shard_begin}, dtype);
     holder_begin = b.shard_begin;
   }
   if (b.codes)
@@ -160,7 +161,7 @@ void ParamBuckets::allocate_values(ParamBucket& b) {
   if (dtype == DType::f32) {
     b.masters = holder.slice(0, b.own_begin - holder_begin, b.own_end - holder_begin);
   } else {
-    b.masters = run_.zeros({own}, DType::f32);
+    b.masters = ctx_.zeros({own}, DType::f32);
     fill(b, b.masters, b.own_begin);
   }
 }
@@ -173,11 +174,11 @@ void ParamBuckets::fill(const ParamBucket& b, const Tensor& to, int64_t begin) {
     if (lo >= hi) continue;
     Tensor part = to.slice(0, lo - begin, hi - begin);
     if (p.master.defined()) {
-      run_.copy(part, flat(p.master).slice(0, lo - item.begin, hi - item.begin));
+      ctx_.copy(part, flat(p.master).slice(0, lo - item.begin, hi - item.begin));
     } else if (options_.initialise) {
       std::vector<float> values(static_cast<size_t>(hi - lo));
-      p.start_values(run_.seed(), lo - item.begin, values);
-      run_.copy(part, run_.from_host<float>(values, {hi - lo}));
+      p.start_values(ctx_.seed(), lo - item.begin, values);
+      ctx_.copy(part, ctx_.from_host<float>(values, {hi - lo}));
     }
   }
 }
@@ -210,7 +211,7 @@ void ParamBuckets::collect_codes(DType computed) {
       w.codes = codes.slice(0, lo - codes_begin, hi - codes_begin);
     }
   }
-  if (!weights.empty()) coded_.emplace(run_, std::move(weights), computed);
+  if (!weights.empty()) coded_.emplace(ctx_, std::move(weights), computed);
 }
 
 void ParamBuckets::make_codes() {
@@ -274,7 +275,7 @@ void ParamBuckets::masters_changed() {
   release_values();
   codes_stale_ = true;
   for (const ParamSlice& slice : slices())
-    if (slice.value.defined()) run_.copy(slice.value, slice.master);
+    if (slice.value.defined()) ctx_.copy(slice.value, slice.master);
   for (ParamBucket& b : buckets_) {
     if (b.plan.zero_stage == 0) continue;
     if (b.presence == Presence::coming) finish_gather(b);
@@ -373,7 +374,7 @@ void ParamBuckets::use_unit(int unit) {
   each(unit, [&](ParamBucket& b) { start_gather(b); });
   each(unit, [&](ParamBucket& b) { finish_gather(b); });
   current_ = unit;
-  int next = unit + (run_.backwards > 0 ? -1 : 1);
+  int next = unit + (ctx_.backwards > 0 ? -1 : 1);
   if (!options_.overlap_gather || next < 0 || next >= static_cast<int>(units_.size())) return;
   each(next, [&](ParamBucket& b) { start_gather(b); });
   prefetched_ = next;

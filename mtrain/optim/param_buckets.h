@@ -88,7 +88,7 @@ class MT_API ParamBuckets final : public LeafWatch {
  public:
   /// Takes over the memory of parameters that have theirs, and gives memory and start values to
   /// those that do not.
-  ParamBuckets(Run& run, ParamList& parameters, const ShardingOptions& options);
+  ParamBuckets(ExecutionContext& ctx, ParamList& parameters, const ShardingOptions& options);
   ~ParamBuckets() override;
   ParamBuckets(const ParamBuckets&) = delete;
   ParamBuckets& operator=(const ParamBuckets&) = delete;
@@ -96,7 +96,7 @@ class MT_API ParamBuckets final : public LeafWatch {
   std::vector<ParamSlice> slices() const;
   std::vector<ParamBucket>& buckets() { return buckets_; }
   const ShardingOptions& options() const { return options_; }
-  Run& run() const { return run_; }
+  ExecutionContext& context() const { return ctx_; }
 
   /// After an update of masters and values of the own slices: all ranks get them. Collective.
   void publish();
@@ -140,7 +140,7 @@ class MT_API ParamBuckets final : public LeafWatch {
   void release(int unit);
   void use_unit(int unit);
 
-  Run& run_;
+  ExecutionContext& ctx_;
   ParamList& parameters_;
   ShardingOptions options_;
   NetworkMemory network_;  // before the buckets, which lie in it

@@ -11,8 +11,9 @@ bool alike(const WeightShard& a, const WeightShard& b) {
 
 }  // namespace
 
-QuantizedWeights::QuantizedWeights(Run& run, std::vector<WeightShard> weights, DType rounded)
-    : run_(run), rounded_(rounded) {
+QuantizedWeights::QuantizedWeights(ExecutionContext& ctx, std::vector<WeightShard> weights,
+                                   DType rounded)
+    : ctx_(ctx), rounded_(rounded) {
   // In the order of first occurrence, which is the same on all ranks.
   std::vector<std::vector<WeightShard>> kinds;
   for (WeightShard& w : weights) {
@@ -32,8 +33,8 @@ QuantizedWeights::QuantizedWeights(Run& run, std::vector<WeightShard> weights, D
   for (const Weight& w : weights_) agree_on(w, *w.holders);
   for (const Weight& w : weights_)
     for (const Axis* axis : w.parameter->quantized->axes) agree_on(w, axis->comm());
-  MemoryScope use(run.memory(), MemoryUse::parameters);
-  measured_ = run.zeros({at}, DType::f32), factors_ = run.zeros({at}, DType::f32);
+  MemoryScope use(ctx.memory(), MemoryUse::parameters);
+  measured_ = ctx.zeros({at}, DType::f32), factors_ = ctx.zeros({at}, DType::f32);
   for (const Weight& w : weights_) {
     auto own = [&](const Tensor& all) { return all.slice(0, w.first, w.first + w.matrices); };
     w.parameter->quantized->products->coded = {.measured = own(measured_),
@@ -62,41 +63,41 @@ void QuantizedWeights::each_matrix(const Weight& w, Visit&& visit) const {
 }
 
 void QuantizedWeights::make() {
-  MemoryScope use(run_.memory(), MemoryUse::optimizer);
+  MemoryScope use(ctx_.memory(), MemoryUse::optimizer);
   measure();
   for (const Weight& w : weights_) encode(w);
 }
 
 // Rounding is monotonic: the largest rounded value is the rounded largest value.
 void QuantizedWeights::measure() {
-  require_kernel(run_, run_.kernels().amax, "amax");
-  run_.fill_zero(measured_);
+  require_kernel(ctx_, ctx_.kernels().amax, "amax");
+  ctx_.fill_zero(measured_);
   for (const Weight& w : weights_)
     each_matrix(w, [&](int64_t at, int64_t lo, int64_t hi) {
       if (lo == hi) return;
-      run_.kernels().amax(run_.stream(), {.x = w.master.slice(0, lo, hi).raw(),
+      ctx_.kernels().amax(ctx_.stream(), {.x = w.master.slice(0, lo, hi).raw(),
                                           .count = hi - lo,
                                           .amax = measured_.slice(0, at, at + 1).data<float>(),
                                           .accumulate = false,
                                           .dtype = DType::f32});
     });
-  Tensor rounded = run_.empty(measured_.shape(), rounded_);
-  run_.copy(rounded, measured_);
-  run_.copy(measured_, rounded);
+  Tensor rounded = ctx_.empty(measured_.shape(), rounded_);
+  ctx_.copy(rounded, measured_);
+  ctx_.copy(measured_, rounded);
   for (const Sharers& s : sharers_)
     s.ranks->all_reduce(measured_.slice(0, s.begin, s.end), ReduceOp::max);
 }
 
 void QuantizedWeights::encode(const Weight& w) {
   const QuantizedProducts& products = *w.parameter->quantized->products;
-  Tensor known = products.delayed ? products.delayed->known(run_, QuantOperand::weight) : Tensor();
+  Tensor known = products.delayed ? products.delayed->known(ctx_, QuantOperand::weight) : Tensor();
   each_matrix(w, [&](int64_t at, int64_t lo, int64_t hi) {
     Tensor measured = measured_.slice(0, at, at + 1), factor = factors_.slice(0, at, at + 1);
     const Tensor& amax = known.defined() ? known : measured;
-    if (lo == hi) return products.encode(run_, measured, amax, {}, factor);  // only for the factor
-    Tensor values = run_.empty({hi - lo}, rounded_);
-    run_.copy(values, w.master.slice(0, lo, hi));
-    products.encode(run_, values, amax, w.codes.slice(0, lo, hi), factor);
+    if (lo == hi) return products.encode(ctx_, measured, amax, {}, factor);  // only for the factor
+    Tensor values = ctx_.empty({hi - lo}, rounded_);
+    ctx_.copy(values, w.master.slice(0, lo, hi));
+    products.encode(ctx_, values, amax, w.codes.slice(0, lo, hi), factor);
   });
 }
 

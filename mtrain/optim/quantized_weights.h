@@ -25,7 +25,7 @@ class MT_API QuantizedWeights {
   /// `rounded`: the type that codes are made from, after rounding to it. All holders, and ranks
   /// that have other parts of the matrices, give the same weights in the same order, those of one
   /// set of holders together.
-  QuantizedWeights(Run& run, std::vector<WeightShard> weights, DType rounded);
+  QuantizedWeights(ExecutionContext& ctx, std::vector<WeightShard> weights, DType rounded);
   /// Codes of the masters as they are now, with scales as the recipe has them now. Collective over
   /// holders and parts.
   void make();
@@ -45,7 +45,7 @@ class MT_API QuantizedWeights {
   template <class Visit>
   void each_matrix(const Weight& weight, Visit&& visit) const;
 
-  Run& run_;
+  ExecutionContext& ctx_;
   DType rounded_;
   std::vector<Weight> weights_;  // those that are shared alike next to each other
   std::vector<Sharers> sharers_;

@@ -104,7 +104,7 @@ class BucketReduction final : public ReduceStrategy {
   void reduce_micro_batch();
 
   ParamBuckets& buckets_;
-  Run& run_;
+  ExecutionContext& ctx_;
   const GradientMessages messages_;
   const bool overlap_;
   const bool sharded_;                  // ZeRO 2 and 3, of all buckets in `order_`
@@ -121,8 +121,8 @@ class BucketReduction final : public ReduceStrategy {
 // started them in different orders would wait for each other forever.
 BucketReduction::BucketReduction(ParamBuckets& buckets, const ReduceOptions& options)
     : buckets_(buckets),
-      run_(buckets.run()),
-      messages_(run_, options.wire),
+      ctx_(buckets.context()),
+      messages_(ctx_, options.wire),
       overlap_(options.overlap),
       sharded_(buckets.options().zero_stage >= 2),
       shard_filled_(buckets.buckets().size()) {
@@ -181,7 +181,7 @@ void BucketReduction::start_complete() {
 
 void BucketReduction::start(size_t b) {
   ParamBucket& of = bucket(b);
-  zero_unwritten(run_, of);
+  zero_unwritten(ctx_, of);
   grads_[b].start(of.plan.zero_stage == 0 ? messages_.start_all_reduce(*of.group.all, of.grads)
                                           : messages_.start_reduce_scatter(
                                                 of.group.sharers(), of.grads, of.shard_of_grads()));
@@ -209,9 +209,9 @@ void BucketReduction::finish_outer(ParamBucket& of) {
 void BucketReduction::add_to_shard(size_t b) {
   ParamBucket& of = bucket(b);
   if (std::exchange(shard_filled_[b], 1))
-    run_.accumulate(of.shard_grads, of.shard_of_grads());
+    ctx_.accumulate(of.shard_grads, of.shard_of_grads());
   else
-    run_.copy(of.shard_grads, of.shard_of_grads());
+    ctx_.copy(of.shard_grads, of.shard_of_grads());
   of.grads.release_memory();
   for (BucketItem& item : of.plan.items) item.parameter->leaf->has_grad = false;
 }

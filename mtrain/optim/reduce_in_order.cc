@@ -10,7 +10,7 @@ namespace {
 class InOrderReduction final : public ReduceStrategy {
  public:
   explicit InOrderReduction(ParamBuckets& buckets)
-      : buckets_(buckets), run_(buckets.run()), kept_(buckets.buckets().size()) {
+      : buckets_(buckets), ctx_(buckets.context()), kept_(buckets.buckets().size()) {
     MT_CHECK(buckets.options().zero_stage < 2,
              "ranks that keep the gradients of each micro-batch cannot shard them");
   }
@@ -49,30 +49,30 @@ class InOrderReduction final : public ReduceStrategy {
 
   /// Rank 0 needs one sum only: its micro-batches are the first of the global batch.
   void keep(ParamBucket& bucket, std::vector<Tensor>& kept) {
-    zero_unwritten(run_, bucket);
+    zero_unwritten(ctx_, bucket);
     if (bucket.group.all->rank() == 0 && !kept.empty()) {
-      run_.accumulate(kept[0], bucket.grads);
+      ctx_.accumulate(kept[0], bucket.grads);
     } else {
-      MemoryScope use(run_.memory(), MemoryUse::gradients);
-      kept.push_back(run_.empty(bucket.grads.shape(), DType::f32));
-      run_.copy(kept.back(), bucket.grads);
+      MemoryScope use(ctx_.memory(), MemoryUse::gradients);
+      kept.push_back(ctx_.empty(bucket.grads.shape(), DType::f32));
+      ctx_.copy(kept.back(), bucket.grads);
     }
     for (BucketItem& item : bucket.plan.items) item.parameter->leaf->has_grad = false;
   }
 
   /// The sum so far goes from rank to rank; the last rank broadcasts the result.
   void pass_on(ParamBucket& bucket, const std::vector<Tensor>& kept) {
-    zero_unwritten(run_, bucket);
+    zero_unwritten(ctx_, bucket);
     Communicator& ranks = *bucket.group.all;
     int rank = ranks.rank(), last = ranks.size() - 1;
     if (rank > 0) ranks.recv(bucket.grads, rank - 1);
-    for (const Tensor& micro_batch : kept) run_.accumulate(bucket.grads, micro_batch);
+    for (const Tensor& micro_batch : kept) ctx_.accumulate(bucket.grads, micro_batch);
     if (rank < last) ranks.send(bucket.grads, rank + 1);
     if (last > 0) ranks.broadcast(bucket.grads, last);
   }
 
   ParamBuckets& buckets_;
-  Run& run_;
+  ExecutionContext& ctx_;
   State state_ = State::idle;
   std::vector<std::vector<Tensor>> kept_;  // by bucket: of each micro-batch; of rank 0 their sum
 };

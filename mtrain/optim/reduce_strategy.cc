@@ -6,30 +6,31 @@
 namespace mtrain {
 namespace {
 
-void all_reduce_as_one(Run& run, Communicator& ranks, const std::vector<Tensor>& parts) {
-  MemoryScope use(run.memory(), MemoryUse::backward);
+void all_reduce_as_one(ExecutionContext& ctx, Communicator& ranks,
+                       const std::vector<Tensor>& parts) {
+  MemoryScope use(ctx.memory(), MemoryUse::backward);
   int64_t count = 0;
   for (const Tensor& part : parts) count += part.numel();
-  Tensor message = run.empty({count}, DType::f32);
+  Tensor message = ctx.empty({count}, DType::f32);
   auto each = [&](auto&& call) {
     int64_t at = 0;
     for (const Tensor& part : parts)
       call(part, message.slice(0, at, at + part.numel())), at += part.numel();
   };
-  each([&](const Tensor& part, const Tensor& place) { run.copy(place, part); });
+  each([&](const Tensor& part, const Tensor& place) { ctx.copy(place, part); });
   ranks.all_reduce(message);
-  each([&](const Tensor& part, const Tensor& place) { run.copy(part, place); });
+  each([&](const Tensor& part, const Tensor& place) { ctx.copy(part, place); });
 }
 
 }  // namespace
 
 ReduceStrategy::~ReduceStrategy() = default;
 
-void zero_unwritten(Run& run, ParamBucket& bucket) {
+void zero_unwritten(ExecutionContext& ctx, ParamBucket& bucket) {
   bucket.grads.restore_memory();
   for (BucketItem& item : bucket.plan.items)
     if (!std::exchange(item.parameter->leaf->has_grad, true))
-      run.fill_zero(item.parameter->main_grad);
+      ctx.fill_zero(item.parameter->main_grad);
 }
 
 void reduce_partial_sums(ParamBuckets& buckets) {
@@ -37,7 +38,7 @@ void reduce_partial_sums(ParamBuckets& buckets) {
   std::map<const Axis*, std::vector<Tensor>> parts;
   for (ParamBucket& bucket : buckets.buckets()) {
     if (!bucket.plan.late) continue;
-    zero_unwritten(buckets.run(), bucket);
+    zero_unwritten(buckets.context(), bucket);
     for (BucketItem& item : bucket.plan.items)
       for (const PartialSum& sum : item.parameter->partial) {
         if (!parts.contains(sum.axis)) axes.push_back(sum.axis);
@@ -45,7 +46,7 @@ void reduce_partial_sums(ParamBuckets& buckets) {
         parts[sum.axis].push_back(bucket.grads.slice(0, begin, begin + sum.size));
       }
   }
-  for (const Axis* axis : axes) all_reduce_as_one(buckets.run(), axis->comm(), parts[axis]);
+  for (const Axis* axis : axes) all_reduce_as_one(buckets.context(), axis->comm(), parts[axis]);
 }
 
 }  // namespace mtrain

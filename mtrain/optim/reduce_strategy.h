@@ -27,7 +27,7 @@ std::unique_ptr<ReduceStrategy> reduce_by_bucket(ParamBuckets& buckets,
 std::unique_ptr<ReduceStrategy> reduce_in_order(ParamBuckets& buckets);
 
 /// Gives the bucket's gradients memory and writes zeros where no backward has written.
-void zero_unwritten(Run& run, ParamBucket& bucket);
+void zero_unwritten(ExecutionContext& ctx, ParamBucket& bucket);
 /// Sums gradients of which ranks of other axes hold summands (Parameter::partial), in one
 /// all-reduce per axis. Collective over these axes.
 void reduce_partial_sums(ParamBuckets& buckets);

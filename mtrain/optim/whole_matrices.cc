@@ -47,15 +47,15 @@ int64_t total(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
-Tensor buffer(Run& run, int64_t count) {
-  return run.empty({std::max<int64_t>(1, count)}, DType::f32).slice(0, 0, count);
+Tensor buffer(ExecutionContext& ctx, int64_t count) {
+  return ctx.empty({std::max<int64_t>(1, count)}, DType::f32).slice(0, 0, count);
 }
 
 // Concatenates them.
-void pack(Run& run, std::span<const Tensor> parts, const Tensor& into, int64_t at) {
+void pack(ExecutionContext& ctx, std::span<const Tensor> parts, const Tensor& into, int64_t at) {
   for (const Tensor& part : parts) {
     if (!part.defined()) continue;
-    run.copy(into.slice(0, at, at + part.numel()), part);
+    ctx.copy(into.slice(0, at, at + part.numel()), part);
     at += part.numel();
   }
 }
@@ -83,8 +83,8 @@ void TensorParts::copy(const ParamBox& box, const Tensor& whole, const Tensor& p
   const Strided in_whole(shape_, box.global.offset), in_part(parameter_.local, box.local.offset);
   const Strided &from = to_whole ? in_part : in_whole, &to = to_whole ? in_whole : in_part;
   int rank = shape_.rank();
-  Run& run = whole.run();
-  run.kernels().copy_blocks(run.stream(),
+  ExecutionContext& ctx = whole.context();
+  ctx.kernels().copy_blocks(ctx.stream(),
                             {.src = (to_whole ? part : whole).data<float>() + from.offset,
                              .dst = (to_whole ? whole : part).data<float>() + to.offset,
                              .outer = rank > 2 ? box.local.extent[rank - 3] : 1,
@@ -102,8 +102,8 @@ void TensorParts::copy(const ParamBox& box, const Tensor& whole, const Tensor& p
 // sum of the bits gives that element, also for NaN.
 Tensor TensorParts::whole(const Tensor& part) const {
   if (!axis_) return part;
-  Run& run = part.run();
-  Tensor whole = run.zeros(shape_, DType::f32);
+  ExecutionContext& ctx = part.context();
+  Tensor whole = ctx.zeros(shape_, DType::f32);
   for (const ParamBox& box : own_)
     if (box.is_primary) copy(box, whole, part, true);
   Buffer bits(whole);
@@ -129,17 +129,18 @@ std::vector<int64_t> ShardRound::arrives() const {
 }
 
 // Gathers the parts of this rank's shards over the replicas.
-std::vector<Tensor> ShardRound::join_copies(Run& run, std::span<const Tensor> held) const {
+std::vector<Tensor> ShardRound::join_copies(ExecutionContext& ctx,
+                                            std::span<const Tensor> held) const {
   auto copies = static_cast<size_t>(outer_->size()), own = static_cast<size_t>(outer_->rank());
   std::vector<int64_t> arrive(copies, 0);
   for (const auto& counts : outer_counts_)
     for (size_t o = 0; o < copies; ++o) arrive[o] += counts[o];
   const std::vector<int64_t> leave(copies, arrive[own]);
-  Tensor out = buffer(run, total(leave)), in = buffer(run, total(arrive));
-  for (size_t o = 0; o < copies; ++o) pack(run, held, out, static_cast<int64_t>(o) * leave[o]);
+  Tensor out = buffer(ctx, total(leave)), in = buffer(ctx, total(arrive));
+  for (size_t o = 0; o < copies; ++o) pack(ctx, held, out, static_cast<int64_t>(o) * leave[o]);
   outer_->all_to_all_v(out, leave, in, arrive);
   std::vector<Tensor> joined;
-  for (const auto& counts : outer_counts_) joined.push_back(buffer(run, total(counts)));
+  for (const auto& counts : outer_counts_) joined.push_back(buffer(ctx, total(counts)));
   int64_t from = 0;
   for (size_t o = 0; o < copies; ++o)
     for (size_t i = 0; i < joined.size(); ++i) {
@@ -147,33 +148,34 @@ std::vector<Tensor> ShardRound::join_copies(Run& run, std::span<const Tensor> he
       int64_t count = counts[o],
               to = std::accumulate(counts.begin(), counts.begin() + static_cast<ptrdiff_t>(o),
                                    int64_t{0});
-      if (count > 0) run.copy(joined[i].slice(0, to, to + count), in.slice(0, from, from + count));
+      if (count > 0) ctx.copy(joined[i].slice(0, to, to + count), in.slice(0, from, from + count));
       from += count;
     }
   return joined;
 }
 
-Tensor ShardRound::to_owner(Run& run, std::span<const Tensor> held) const {
+Tensor ShardRound::to_owner(ExecutionContext& ctx, std::span<const Tensor> held) const {
   std::vector<Tensor> joined;
-  if (outer_) joined = join_copies(run, held), held = joined;
+  if (outer_) joined = join_copies(ctx, held), held = joined;
   const std::vector<int64_t> leave = leaves(), arrive = arrives();
-  Tensor out = buffer(run, total(leave)), in = buffer(run, total(arrive));
-  pack(run, held, out, 0);
+  Tensor out = buffer(ctx, total(leave)), in = buffer(ctx, total(arrive));
+  pack(ctx, held, out, 0);
   group_.all_to_all_v(out, leave, in, arrive);
   return has_own() ? in : Tensor();
 }
 
-void ShardRound::from_owner(Run& run, const Tensor& updated, std::span<const Tensor> held) const {
+void ShardRound::from_owner(ExecutionContext& ctx, const Tensor& updated,
+                            std::span<const Tensor> held) const {
   const std::vector<int64_t> leave = arrives(), arrive = leaves();
-  Tensor in = buffer(run, total(arrive));
-  group_.all_to_all_v(updated.defined() ? updated : buffer(run, 0), leave, in, arrive);
+  Tensor in = buffer(ctx, total(arrive));
+  group_.all_to_all_v(updated.defined() ? updated : buffer(ctx, 0), leave, in, arrive);
   int64_t from = 0;
   for (size_t i = 0; i < held.size(); ++i) {
     int64_t begin =
         from;  // the start of this rank's elements: of the shard, or of a replica's part of it
     for (int o = 0; outer_ && o < outer_->rank(); ++o)
       begin += outer_counts_[i][static_cast<size_t>(o)];
-    if (held[i].defined()) run.copy(held[i], in.slice(0, begin, begin + held[i].numel()));
+    if (held[i].defined()) ctx.copy(held[i], in.slice(0, begin, begin + held[i].numel()));
     from += arrive[i];
   }
 }

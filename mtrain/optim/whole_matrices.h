@@ -65,13 +65,13 @@ class MT_API ShardRound {
   size_t own() const { return static_cast<size_t>(group_.rank()); }
   /// From this rank's elements of each parameter (flat; undefined where it has none) to all
   /// elements of its own parameter; undefined where it has none. Collective.
-  Tensor to_owner(Run& run, std::span<const Tensor> held) const;
+  Tensor to_owner(ExecutionContext& ctx, std::span<const Tensor> held) const;
   /// The way back, in place: `updated` is what to_owner() returned. Collective.
-  void from_owner(Run& run, const Tensor& updated, std::span<const Tensor> held) const;
+  void from_owner(ExecutionContext& ctx, const Tensor& updated, std::span<const Tensor> held) const;
 
  private:
   std::vector<int64_t> leaves() const, arrives() const;  // elements to and from each rank of group_
-  std::vector<Tensor> join_copies(Run& run, std::span<const Tensor> held) const;
+  std::vector<Tensor> join_copies(ExecutionContext& ctx, std::span<const Tensor> held) const;
   Communicator& group_;
   Communicator* outer_;
   ShardCounts counts_, outer_counts_;

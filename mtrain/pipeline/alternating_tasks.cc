@@ -7,21 +7,22 @@
 namespace mtrain {
 namespace {
 
-/// The fields of a Run that belong to the current task. Saved and restored when the tasks switch.
+/// The fields of a ExecutionContext that belong to the current task. Saved and restored when the
+/// tasks switch.
 class TaskState {
  public:
-  explicit TaskState(Run& run)
-      : step_(run.step),
-        first_token_(run.first_token),
-        own_tokens_(run.own_tokens),
-        training_(run.training),
-        grad_enabled_(run.grad_enabled),
-        backwards_(run.backwards),
-        use_(run.memory().use()) {}
-  void restore(Run& run) const {
-    run.step = step_, run.first_token = first_token_, run.own_tokens = own_tokens_;
-    run.training = training_, run.grad_enabled = grad_enabled_, run.backwards = backwards_;
-    run.memory().set_use(use_);
+  explicit TaskState(ExecutionContext& ctx)
+      : step_(ctx.step),
+        first_token_(ctx.first_token),
+        own_tokens_(ctx.own_tokens),
+        training_(ctx.training),
+        grad_enabled_(ctx.grad_enabled),
+        backwards_(ctx.backwards),
+        use_(ctx.memory().use()) {}
+  void restore(ExecutionContext& ctx) const {
+    ctx.step = step_, ctx.first_token = first_token_, ctx.own_tokens = own_tokens_;
+    ctx.training = training_, ctx.grad_enabled = grad_enabled_, ctx.backwards = backwards_;
+    ctx.memory().set_use(use_);
   }
 
  private:
@@ -37,27 +38,27 @@ class TaskState {
 
 void AlternatingTasks::run(std::function<void()>& pause, const std::function<void()>& first,
                            const std::function<void()>& second) {
-  MT_CHECK(!pause && !run_.made,
+  MT_CHECK(!pause && !ctx_.made,
            "overlapped tasks cannot be nested, and cannot run while activations are offloaded");
   bool unwinding = false, in_second = true;
   auto go = [&](auto&& enter) {  // from the first task to the second and back
-    TaskState here(run_);
+    TaskState here(ctx_);
     in_second = true;
     try {
       enter();
     } catch (...) {
       in_second = false;
-      here.restore(run_);
+      here.restore(ctx_);
       throw;
     }
     in_second = false;
-    here.restore(run_);
+    here.restore(ctx_);
   };
   pause = [&] {
     if (in_second) {
-      TaskState here(run_);
+      TaskState here(ctx_);
       fiber_.yield();
-      here.restore(run_);
+      here.restore(ctx_);
       if (unwinding) throw FiberUnwinding{};
     } else if (fiber_.under_way()) {
       go([&] { fiber_.resume(); });

@@ -6,13 +6,13 @@
 #include <memory>
 
 #include "mtrain/base/fiber.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
 class AlternatingTasks {
  public:
-  explicit AlternatingTasks(Run& run) : run_(run) {}
+  explicit AlternatingTasks(ExecutionContext& ctx) : ctx_(ctx) {}
 
   /// Runs both tasks to completion; `second` starts first. While they run, a call of `pause`
   /// switches to the other task, or does nothing if the other task has ended. If a task throws, the
@@ -21,7 +21,7 @@ class AlternatingTasks {
            const std::function<void()>& second);
 
  private:
-  Run& run_;
+  ExecutionContext& ctx_;
   Fiber fiber_;
 };
 

@@ -14,11 +14,11 @@ class Interpreter::Boundary final : public GradTarget {
  public:
   explicit Boundary(const Tensor& x) : shape_(x.shape()), dtype_(x.dtype()) {}
   /// The gradient in the shape and dtype of the stage's input, as the previous stage expects it.
-  Tensor take(Run& run) {
+  Tensor take(ExecutionContext& ctx) {
     Tensor dx = std::exchange(grad, {}).view(shape_);
     if (dx.dtype() == dtype_) return dx;
-    Tensor converted = run.empty(shape_, dtype_);
-    run.copy(converted, dx);
+    Tensor converted = ctx.empty(shape_, dtype_);
+    ctx.copy(converted, dx);
     return converted;
   }
 
@@ -67,15 +67,15 @@ std::string with_arrow(const Program& program, size_t at, int64_t rank) {
 
 }  // namespace
 
-Interpreter::Interpreter(Run& run, Model& model, ParamList& parameters)
-    : Interpreter(run, PipelinePlace{.stages = {&model}}, parameters) {}
+Interpreter::Interpreter(ExecutionContext& ctx, Model& model, ParamList& parameters)
+    : Interpreter(ctx, PipelinePlace{.stages = {&model}}, parameters) {}
 
-Interpreter::Interpreter(Run& run, PipelinePlace place, ParamList& parameters)
-    : run_(run),
+Interpreter::Interpreter(ExecutionContext& ctx, PipelinePlace place, ParamList& parameters)
+    : ctx_(ctx),
       parameters_(parameters),
       rank_(place.rank),
       models_(by_stage(place)),
-      link_(run, place.map, place.ranks, place.transfers),
+      link_(ctx, place.map, place.ranks, place.transfers),
       during_token_exchange_(place.during_token_exchange),
       late_head_(place.late_head),
       late_heads_(static_cast<size_t>(place.late_heads)),
@@ -89,9 +89,9 @@ Model& Interpreter::model_of(const Action& action) const {
 }
 
 void Interpreter::check_placement(const Tensor& out, bool loss) const {
-  if (!run_.typed || !out.placement()) return;
+  if (!ctx_.typed || !out.placement()) return;
   Placement wanted =
-      loss ? Placement::I() : run_.typed->stream;  // losses are invariant: every rank starts
+      loss ? Placement::I() : ctx_.typed->stream;  // losses are invariant: every rank starts
                                                    // backward with the same gradient of each loss
   MT_CHECK(*out.placement() == wanted, "the model's ", loss ? "losses are" : "stream is",
            " placed ", *out.placement(), " over the tensor-parallel ranks, not ", wanted);
@@ -99,7 +99,7 @@ void Interpreter::check_placement(const Tensor& out, bool loss) const {
 
 double Interpreter::sum(const Tensor& loss) {
   host_.resize(static_cast<size_t>(loss.numel()));
-  run_.download(loss, host_.data());
+  ctx_.download(loss, host_.data());
   double total = 0;
   for (float value : host_) total += value;
   return total;
@@ -115,7 +115,7 @@ StepLoss Interpreter::run(const Program& program, const InputOf& input_of, int64
     step.split |= a.what == ActionKind::weight_grad,
         step.open_reduces += a.what == ActionKind::reduce;
   parameters_.clear_gradients();
-  run_.open_losses = 0;  // may be left over from a failed step
+  ctx_.open_losses = 0;  // may be left over from a failed step
   execute(program, step);
   return std::move(step.result);
 }
@@ -172,7 +172,7 @@ void Interpreter::run_overlapped(const Action& forward_one, const Action& backwa
     perform(forward_one, step);
     return perform(backward_one, step);
   }
-  if (!overlap_) overlap_ = std::make_unique<AlternatingTasks>(run_);
+  if (!overlap_) overlap_ = std::make_unique<AlternatingTasks>(ctx_);
   overlap_->run(
       *during_token_exchange_, [&] { perform(backward_one, step); },
       [&] { perform(forward_one, step); });
@@ -185,7 +185,7 @@ void Interpreter::perform(const Action& action, Step& step) {
     case ActionKind::backward:
       return backward(action, step);
     case ActionKind::weight_grad: {
-      PhaseTimer timer(run_.profile(), "weight gradients");
+      PhaseTimer timer(ctx_.profile(), "weight gradients");
       auto flight = flights_.extract({action.stage, action.micro});
       MT_CHECK(!flight.empty() && !flight.mapped().output, to_text(action), " before its backward");
       flight.mapped().weights.run();
@@ -200,7 +200,7 @@ void Interpreter::perform(const Action& action, Step& step) {
     case ActionKind::reduce:
       model_of(action);
       if (is_last(action)) {
-        PhaseTimer timer(run_.profile(), "weight gradients");
+        PhaseTimer timer(ctx_.profile(), "weight gradients");
         for (; !heads_.empty(); heads_.pop_front()) heads_.front().run();
       }
       if (--step.open_reduces == 0) reduce();
@@ -226,9 +226,9 @@ void Interpreter::forward(const Action& action, Step& step) {
   Model& model = model_of(action);
   Tensor x = action.stage == 0 ? Tensor()
                                : link_.take({ActionKind::recv_forward, action.stage, action.micro});
-  PhaseTimer timer(run_.profile(), "forward");
+  PhaseTimer timer(ctx_.profile(), "forward");
   ModelInput input = step.input_of(action.micro);
-  MemoryScope use(run_.memory(), MemoryUse::activations);
+  MemoryScope use(ctx_.memory(), MemoryUse::activations);
   InFlight flight;
   if (step.training) {
     input.loss_weight = step.token_weight;
@@ -240,7 +240,7 @@ void Interpreter::forward(const Action& action, Step& step) {
                                                       : nullptr;
     if (x.defined()) x.set_node(flight.input = std::make_shared<Boundary>(x));
   }
-  if (run_.typed && x.defined()) x.set_placement(run_.typed->stream);
+  if (ctx_.typed && x.defined()) x.set_placement(ctx_.typed->stream);
   Tensor out = call_plugin(model, "forward()", [&] { return model.forward(input, std::move(x)); });
   check_placement(out, is_last(action));
   flight.output = out.node();
@@ -249,7 +249,7 @@ void Interpreter::forward(const Action& action, Step& step) {
     if (step.training) flight.loss = out.detach();
     // Losses on a device are downloaded after the whole step is queued, so that the host does not
     // wait for each one.
-    if (step.training && !run_.backend().host_memory())
+    if (step.training && !ctx_.backend().host_memory())
       step.losses.emplace_back(micro, out.detach());
     else
       step.result.micro_batches[micro] = sum(out);
@@ -276,8 +276,8 @@ void Interpreter::backward(const Action& action, Step& step) {
   MT_CHECK(found != flights_.end(), to_text(action), " before its forward");
   InFlight& flight = found->second;
   Tensor dy = output_gradient(action, step, flight);
-  PhaseTimer timer(run_.profile(), "backward");
-  MemoryScope use(run_.memory(), MemoryUse::backward);
+  PhaseTimer timer(ctx_.profile(), "backward");
+  MemoryScope use(ctx_.memory(), MemoryUse::backward);
   if (!step.split) flight.weights.run();  // the deferred gradients of the head
   std::shared_ptr<NodeBase> output = std::exchange(flight.output, {});
   std::shared_ptr<Boundary> input = std::exchange(flight.input, {});
@@ -290,7 +290,7 @@ void Interpreter::backward(const Action& action, Step& step) {
   if (input) {
     MT_CHECK(input->grad.defined(), "stage ", action.stage,
              " does not use the output of the previous stage");
-    link_.put({ActionKind::send_backward, action.stage, action.micro}, input->take(run_));
+    link_.put({ActionKind::send_backward, action.stage, action.micro}, input->take(ctx_));
   }
   if (step.split) return;
   flights_.erase(found);
@@ -303,20 +303,20 @@ void Interpreter::micro_batch_done() {
 
 Tensor Interpreter::output_gradient(const Action& action, const Step& step, InFlight& flight) {
   if (!is_last(action)) return link_.take({ActionKind::recv_backward, action.stage, action.micro});
-  MemoryScope use(run_.memory(), MemoryUse::backward);
+  MemoryScope use(ctx_.memory(), MemoryUse::backward);
   Tensor loss = std::exchange(flight.loss, {});
   host_.assign(static_cast<size_t>(loss.numel()), step.token_weight);
-  return run_.from_host<float>(host_, loss.shape());
+  return ctx_.from_host<float>(host_, loss.shape());
 }
 
 void Interpreter::reduce() {
-  MT_CHECK(run_.open_losses == 0, run_.open_losses,
+  MT_CHECK(ctx_.open_losses == 0, ctx_.open_losses,
            " losses of the output head were not used in backward, but the head has already added "
            "their gradients; for losses that are only reported, call the head with loss_weight 0");
   if (hooks_.reduce)
     hooks_.reduce();
   else
-    parameters_.settle_gradients(run_);
+    parameters_.settle_gradients(ctx_);
 }
 
 /// The rank of the last stage broadcasts the losses to the other ranks of the pipeline.
@@ -324,7 +324,7 @@ void Interpreter::share_losses(Step& step) {
   std::vector<double>& losses = step.result.micro_batches;
   for (auto& [micro, loss] : std::exchange(step.losses, {})) losses[micro] = sum(loss);
   const StageMap& map = link_.map();
-  if (link_.ranks() && run_.backend().computes())
+  if (link_.ranks() && ctx_.backend().computes())
     link_.ranks()->broadcast(losses, static_cast<int>(map.rank(map.stages() - 1)));
   for (double loss : losses) step.result.loss_sum += loss;
 }
@@ -334,22 +334,22 @@ namespace {
 // Turns tape and dropout off within a scope, also if the model throws.
 class Evaluating {
  public:
-  explicit Evaluating(Run& run)
-      : off_(run, false), run_(run), before_(std::exchange(run.training, false)) {}
-  ~Evaluating() { run_.training = before_; }
+  explicit Evaluating(ExecutionContext& ctx)
+      : off_(ctx, false), ctx_(ctx), before_(std::exchange(ctx.training, false)) {}
+  ~Evaluating() { ctx_.training = before_; }
   Evaluating(const Evaluating&) = delete;
   Evaluating& operator=(const Evaluating&) = delete;
 
  private:
   GradMode off_;
-  Run& run_;
+  ExecutionContext& ctx_;
   bool before_;
 };
 
 }  // namespace
 
 StepLoss Interpreter::evaluate(int64_t micro_batches, const InputOf& input_of) {
-  Evaluating evaluating(run_);
+  Evaluating evaluating(ctx_);
   Step step{.input_of = input_of, .training = false};
   Schedule schedule = with_sharding_actions(forward_only(link_.map(), micro_batches),
                                             {.resident_stages = resident_stages_});

@@ -49,12 +49,12 @@ class MT_API Interpreter {
   using InputOf = std::function<ModelInput(int64_t micro)>;
 
   /// The whole model on one rank.
-  Interpreter(Run& run, Model& model, ParamList& parameters);
-  Interpreter(Run& run, PipelinePlace place, ParamList& parameters);
+  Interpreter(ExecutionContext& ctx, Model& model, ParamList& parameters);
+  Interpreter(ExecutionContext& ctx, PipelinePlace place, ParamList& parameters);
 
-  /// Called when gradients are complete. `after_micro_batch`: after the last backward (W, or B if the
-  /// program has no W) of each stage and micro-batch. `reduce_scatter`: at each Scatter. `reduce`: at
-  /// the program's last Reduce, instead of settle_gradients().
+  /// Called when gradients are complete. `after_micro_batch`: after the last backward (W, or B if
+  /// the program has no W) of each stage and micro-batch. `reduce_scatter`: at each Scatter.
+  /// `reduce`: at the program's last Reduce, instead of settle_gradients().
   struct GradientHooks {
     std::function<void()> after_micro_batch, reduce_scatter, reduce;
   };
@@ -116,7 +116,7 @@ class MT_API Interpreter {
   void check_placement(const Tensor& out, bool loss) const;
   double sum(const Tensor& loss);
 
-  Run& run_;
+  ExecutionContext& ctx_;
   ParamList& parameters_;
   int64_t rank_;
   std::vector<Model*> models_;  // by stage; null if another rank has it

@@ -30,8 +30,8 @@ Action receive_of(const Action& send) {
 
 }  // namespace
 
-StageLink::StageLink(Run& run, StageMap map, Communicator* ranks, Options options)
-    : run_(run), map_(std::move(map)), ranks_(ranks), options_(options) {
+StageLink::StageLink(ExecutionContext& ctx, StageMap map, Communicator* ranks, Options options)
+    : ctx_(ctx), map_(std::move(map)), ranks_(ranks), options_(options) {
   MT_CHECK(!ranks_ || ranks_->size() == map_.ranks(), ranks_ ? ranks_->size() : 0,
            " ranks for a pipeline of ", map_.ranks());
 }
@@ -55,7 +55,7 @@ void StageLink::transfer(const Action& action) {
   int64_t other = action.stage + (forward ? 1 : -1);
   MT_CHECK(other >= 0 && other < map_.stages() && rank_of(other) != rank_of(action.stage),
            to_text(action), ", but stage ", other, " is on the same rank or does not exist");
-  PhaseTimer timer(run_.profile(), "transfer");
+  PhaseTimer timer(ctx_.profile(), "transfer");
   std::erase_if(sends_, [](Outgoing& out) { return out.done(); });
   if (action.what == ActionKind::send_forward || action.what == ActionKind::send_backward)
     send(action);
@@ -136,9 +136,9 @@ void StageLink::receive(const Action& action) {
   int from = static_cast<int>(rank_of(stage)), tag = tag_of(action);
   TensorSpec spec = spec_of(action, from, tag);
   Incoming& in = inbox_[{action.what, action.stage, action.micro}];
-  MemoryScope use(run_.memory(), action.what == ActionKind::recv_forward ? MemoryUse::activations
+  MemoryScope use(ctx_.memory(), action.what == ActionKind::recv_forward ? MemoryUse::activations
                                                                          : MemoryUse::backward);
-  in.tensor = run_.empty(spec.shape, spec.dtype);
+  in.tensor = ctx_.empty(spec.shape, spec.dtype);
   if (!communicates()) return;
   in.arrival = ranks_->start_recv(in.tensor, from, tag);
   if (options_.blocking && options_.batched)

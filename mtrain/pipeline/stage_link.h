@@ -9,7 +9,7 @@
 
 #include "mtrain/comm/communicator.h"
 #include "mtrain/pipeline/schedule.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
@@ -27,7 +27,7 @@ class MT_API StageLink {
   };
   /// `ranks`: the communicator of this pipeline, numbered like the map's ranks. Null, or a run
   /// whose backend computes nothing: a dry run, which allocates memory but sends nothing.
-  StageLink(Run& run, StageMap map, Communicator* ranks, Options options);
+  StageLink(ExecutionContext& ctx, StageMap map, Communicator* ranks, Options options);
 
   const StageMap& map() const { return map_; }
   Communicator* ranks() const { return ranks_; }
@@ -70,7 +70,7 @@ class MT_API StageLink {
     DType dtype = DType::f32;
   };
 
-  bool communicates() const { return ranks_ != nullptr && run_.backend().computes(); }
+  bool communicates() const { return ranks_ != nullptr && ctx_.backend().computes(); }
   int64_t rank_of(int64_t stage) const { return map_.rank(stage); }
   void send(const Action& action);
   void receive(const Action& action);
@@ -78,7 +78,7 @@ class MT_API StageLink {
   TensorSpec spec_of(const Action& action, int from, int tag);
   bool sends_header(const Action& action, const TensorSpec& spec);
 
-  Run& run_;
+  ExecutionContext& ctx_;
   StageMap map_;
   Communicator* ranks_;
   Options options_;

@@ -1,6 +1,6 @@
-// The caching allocator of one Run: keeps freed blocks for reuse, so that steps in the steady state
-// allocate nothing from the system, and counts memory by purpose. Owns its cached blocks. For the
-// rank's own thread.
+// The caching allocator of one ExecutionContext: keeps freed blocks for reuse, so that steps in the
+// steady state allocate nothing from the system, and counts memory by purpose. Owns its cached
+// blocks. For the rank's own thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>

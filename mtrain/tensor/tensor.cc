@@ -4,7 +4,7 @@
 
 #include "mtrain/base/log.h"
 #include "mtrain/tensor/device_backend.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
@@ -16,35 +16,35 @@ Bf16Products Backend::bf16_products() const {
 DeviceBackend::~DeviceBackend() = default;
 NodeBase::~NodeBase() = default;
 
-Storage::Storage(Run& run, size_t bytes)
-    : run_(run), data_(run.memory().take(bytes)), bytes_(bytes), use_(run.memory().use()) {}
-Storage::Storage(Run& run, size_t bytes, std::shared_ptr<void> memory)
-    : run_(run),
+Storage::Storage(ExecutionContext& ctx, size_t bytes)
+    : ctx_(ctx), data_(ctx.memory().take(bytes)), bytes_(bytes), use_(ctx.memory().use()) {}
+Storage::Storage(ExecutionContext& ctx, size_t bytes, std::shared_ptr<void> memory)
+    : ctx_(ctx),
       data_(memory.get()),
       bytes_(bytes),
-      use_(run.memory().use()),
+      use_(ctx.memory().use()),
       memory_(std::move(memory)) {
-  run.memory().count(bytes, use_);
+  ctx.memory().count(bytes, use_);
 }
 Storage::~Storage() { release(); }
 
 void Storage::release() {
   if (!data_) return;
   void* data = std::exchange(data_, nullptr);
-  if (!memory_) return run_.memory().give(data, bytes_, use_);
+  if (!memory_) return ctx_.memory().give(data, bytes_, use_);
   try {
-    run_.stream().synchronize();
+    ctx_.stream().synchronize();
   } catch (const std::exception& error) {
     log_warn("memory is freed although a stream failed: ", error.what());
   }
   memory_.reset();
-  run_.memory().discount(bytes_, use_);
+  ctx_.memory().discount(bytes_, use_);
 }
 
 void Storage::restore() {
   if (data_) return;
-  MemoryScope use(run_.memory(), use_);
-  data_ = run_.memory().take(bytes_);
+  MemoryScope use(ctx_.memory(), use_);
+  data_ = ctx_.memory().take(bytes_);
 }
 
 void Storage::throw_released() {
@@ -72,14 +72,14 @@ Strides contiguous_strides(const Shape& shape) {
 }
 }  // namespace
 
-Tensor::Tensor(Run& run, const Shape& shape, DType dtype)
-    : storage_(std::make_shared<Storage>(run, static_cast<size_t>(shape.numel()) * size_of(dtype))),
+Tensor::Tensor(ExecutionContext& ctx, const Shape& shape, DType dtype)
+    : storage_(std::make_shared<Storage>(ctx, static_cast<size_t>(shape.numel()) * size_of(dtype))),
       shape_(shape),
       strides_(contiguous_strides(shape)),
       dtype_(dtype) {}
 
-Tensor::Tensor(Run& run, const Shape& shape, DType dtype, std::shared_ptr<void> memory)
-    : storage_(std::make_shared<Storage>(run, static_cast<size_t>(shape.numel()) * size_of(dtype),
+Tensor::Tensor(ExecutionContext& ctx, const Shape& shape, DType dtype, std::shared_ptr<void> memory)
+    : storage_(std::make_shared<Storage>(ctx, static_cast<size_t>(shape.numel()) * size_of(dtype),
                                          std::move(memory))),
       shape_(shape),
       strides_(contiguous_strides(shape)),

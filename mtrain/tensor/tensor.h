@@ -1,6 +1,6 @@
 // Tensor: a value handle on shared storage with a shape and strides; copies share the storage. No
-// virtual functions, no maths. Storage belongs to the Run (run.h) of the rank that created it. For
-// the thread of that rank.
+// virtual functions, no maths. Storage belongs to the ExecutionContext of the rank that created it.
+// For the thread of that rank.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,17 +14,17 @@
 
 namespace mtrain {
 
-class Run;
+class ExecutionContext;
 
-/// A block of device memory of one Run; returns to the Run's allocator when its last handle is
-/// destroyed. The memory can also be released earlier and restored later while handles exist;
-/// owners of parameters that need memory only during use do that.
+/// A block of device memory of one ExecutionContext; returns to the ExecutionContext's allocator
+/// when its last handle is destroyed. The memory can also be released earlier and restored later
+/// while handles exist; owners of parameters that need memory only during use do that.
 class MT_API Storage {
  public:
-  Storage(Run& run, size_t bytes);
+  Storage(ExecutionContext& ctx, size_t bytes);
   /// A block `memory.get()` that someone else allocated. It is counted as memory of the run, and
   /// its reference is dropped after the run's stream has completed its work. It cannot be restored.
-  Storage(Run& run, size_t bytes, std::shared_ptr<void> memory);
+  Storage(ExecutionContext& ctx, size_t bytes, std::shared_ptr<void> memory);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -38,14 +38,14 @@ class MT_API Storage {
   void release();
   /// Allocates the memory again, uninitialised. Does nothing if it is resident.
   void restore();
-  Run& run() const { return run_; }
+  ExecutionContext& context() const { return ctx_; }
   /// Takes over the memory and values of another block, which becomes released. REQUIRES: equal
   /// bytes; this block is released.
   void adopt(Storage& other);
 
  private:
   [[noreturn]] static void throw_released();
-  Run& run_;
+  ExecutionContext& ctx_;
   void* data_;
   size_t bytes_;
   MemoryUse use_;
@@ -64,9 +64,9 @@ class MT_API Tensor {
  public:
   Tensor() = default;
   /// Uninitialised, contiguous.
-  Tensor(Run& run, const Shape& shape, DType dtype);
+  Tensor(ExecutionContext& ctx, const Shape& shape, DType dtype);
   /// The same in memory that someone else allocated (see Storage).
-  Tensor(Run& run, const Shape& shape, DType dtype, std::shared_ptr<void> memory);
+  Tensor(ExecutionContext& ctx, const Shape& shape, DType dtype, std::shared_ptr<void> memory);
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }
@@ -74,7 +74,7 @@ class MT_API Tensor {
   int64_t size(int dim) const { return shape_[dim]; }
   int64_t numel() const { return shape_.numel(); }
   DType dtype() const { return dtype_; }
-  Run& run() const { return storage_->run(); }
+  ExecutionContext& context() const { return storage_->context(); }
   /// True if no other handle shares the storage, so it may be written in place.
   bool unique() const { return storage_.use_count() == 1; }
   /// Whether the storage has memory now (Storage::release affects all tensors that share it).
@@ -88,8 +88,8 @@ class MT_API Tensor {
   Tensor view(const Shape& shape) const;
   /// Elements [lo, hi) of one dimension, sharing storage.
   Tensor slice(int dim, int64_t lo, int64_t hi) const;
-  /// The placement along the axis of Run::typed; nothing if it is unknown, as for views and slices,
-  /// or was not set.
+  /// The placement along the axis of ExecutionContext::typed; nothing if it is unknown, as for
+  /// views and slices, or was not set.
   const std::optional<Placement>& placement() const { return placement_; }
   void set_placement(std::optional<Placement> placement) { placement_ = placement; }
   /// The handle without its autograd node.

@@ -63,7 +63,7 @@ std::optional<EvalMetrics> evaluate_split(Session& session, Interpreter& interpr
       std::span<const Batch> micro_batches = loader.next();
       auto input_of = [&](int64_t micro) {
         const Batch& one = micro_batches[static_cast<size_t>(micro)];
-        return mesh ? own_part(*session.run, one, mesh->parallel()) : to_device(*session.run, one);
+        return mesh ? own_part(*session.ctx, one, mesh->parallel()) : to_device(*session.ctx, one);
       };
       for (double loss :
            interpreter.evaluate(static_cast<int64_t>(micro_batches.size()), input_of).micro_batches)

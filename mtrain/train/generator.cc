@@ -46,9 +46,9 @@ void require_next_token_model(const Recipe& recipe, PluginHost& plugins) {
 }
 
 std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
-  Run& run = *session_.run;
-  GradMode off(run, false);
-  bool before = std::exchange(run.training, false);
+  ExecutionContext& ctx = *session_.ctx;
+  GradMode off(ctx, false);
+  bool before = std::exchange(ctx.training, false);
   auto count = static_cast<int32_t>(tokens.size());
   Batch batch;
   batch.tokens.assign(tokens.begin(), tokens.end());
@@ -57,12 +57,12 @@ std::vector<float> Generator::logits(std::span<const int32_t> tokens) {
   batch.cu_seqlens = {0, count};
   Model& model = *session_.model;
   Tensor out = call_plugin(model, "forward()",
-                           [&] { return model.forward(to_device(run, batch, false), {}); });
-  run.training = before;
-  Tensor floats = run.empty(out.shape(), DType::f32);
-  run.copy(floats, out);
+                           [&] { return model.forward(to_device(ctx, batch, false), {}); });
+  ctx.training = before;
+  Tensor floats = ctx.empty(out.shape(), DType::f32);
+  ctx.copy(floats, out);
   std::vector<float> all(static_cast<size_t>(floats.numel())), valid;
-  run.download(floats, all.data());
+  ctx.download(floats, all.data());
   auto stride = static_cast<size_t>(out.size(1)), width = static_cast<size_t>(session_.valid_vocab);
   for (size_t row = 0; row < tokens.size(); ++row)
     valid.insert(valid.end(), all.begin() + static_cast<ptrdiff_t>(row * stride),

@@ -121,15 +121,15 @@ class Importer {
       covered += rows;
     }
     MT_CHECK(covered == whole[0], p.name, ": ", covered, " rows of ", whole[0]);
-    Run& run = p.master.run();
+    ExecutionContext& ctx = p.master.context();
     std::vector<float> own(static_cast<size_t>(p.numel()));
     for (const ParamBox& box : p.boxes())
       for_each_run(box.global, p.global, box.local, p.local,
                    [&](int64_t global, int64_t local, int64_t count) {
                      std::copy_n(values.data() + global, count, own.data() + local);
                    });
-    run.upload(p.master, own.data());
-    if (p.value.dtype() != DType::f32) run.copy(p.value, p.master);
+    ctx.upload(p.master, own.data());
+    if (p.value.dtype() != DType::f32) ctx.copy(p.value, p.master);
   }
 
   /// Stacked matrices, such as those of experts, are treated as one matrix with more rows.

@@ -60,15 +60,15 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
                    .parallel = &mesh.parallel(),
                    .pipeline = &mesh.pipeline(),
                    .pipeline_rank = pipeline_rank});
-  Run& run = *session.run;
-  OptimizerContext context{run};
+  ExecutionContext& ctx = *session.ctx;
+  OptimizerContext context{ctx};
   auto optimizer =
       plugins.make<Optimizer>(s.optimizer.type, recipe.component("optimizer"), context);
   ShardingOptions sharding = sharding_options(s, mesh);
   sharding.initialise = false;
-  ParamBuckets buckets(run, session.parameters, sharding);
-  OptimizerState state(run, buckets, *optimizer);
-  Interpreter interpreter(run, session.place(), session.parameters);
+  ParamBuckets buckets(ctx, session.parameters, sharding);
+  OptimizerState state(ctx, buckets, *optimizer);
+  Interpreter interpreter(ctx, session.place(), session.parameters);
   if (pipeline_rank > 0) interpreter.expect(stream.shape, stream.dtype);
   GradReducer reducer(buckets, reduce_options(s));
   set_step_hooks(interpreter, buckets, reducer);
@@ -88,7 +88,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   for (int step = 0; step < 2; ++step) {
     reducer.begin_step(num_backwards(program));
     interpreter.run(
-        program, [&](int64_t) { return own_part(run, batch, parallel); }, batch.num_target_tokens,
+        program, [&](int64_t) { return own_part(ctx, batch, parallel); }, batch.num_target_tokens,
         1);
     state.rehearse_update();
     buckets.publish();
@@ -98,14 +98,14 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
     const Batch larger = blank(s.eval_micro_batch());
     interpreter.forget_shapes();
     if (pipeline_rank > 0) interpreter.expect(stream.evaluated, stream.dtype);
-    interpreter.evaluate(1, [&](int64_t) { return own_part(run, larger, parallel); });
+    interpreter.evaluate(1, [&](int64_t) { return own_part(ctx, larger, parallel); });
   }
   stream = {trained, interpreter.stream_shape(), interpreter.stream_dtype()};
   Checked<int64_t> parameters = plan.parameters;
   for (const auto& p : session.parameters.all())
     parameters = parameters + (p.is_primary ? p.global.numel() : 0);
   plan.parameters = at_most(parameters);
-  const CachingAllocator& memory = run.memory();
+  const CachingAllocator& memory = ctx.memory();
   plan.stages.push_back(memory.at_peak());
   if (pipeline_rank > 0) return;
   plan.at_peak = memory.at_peak(), plan.peak = memory.peak(),

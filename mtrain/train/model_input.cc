@@ -7,12 +7,12 @@
 
 namespace mtrain {
 
-ModelInput to_device(Run& run, const Batch& batch, bool with_targets) {
+ModelInput to_device(ExecutionContext& ctx, const Batch& batch, bool with_targets) {
   Shape shape{static_cast<int64_t>(batch.tokens.size())};
   ModelInput input;
-  input.tokens_T = run.from_host<int32_t>(batch.tokens, shape);
-  input.positions_T = run.from_host<int32_t>(batch.positions, shape);
-  if (with_targets) input.targets_T = run.from_host<int32_t>(batch.targets, shape);
+  input.tokens_T = ctx.from_host<int32_t>(batch.tokens, shape);
+  input.positions_T = ctx.from_host<int32_t>(batch.positions, shape);
+  if (with_targets) input.targets_T = ctx.from_host<int32_t>(batch.targets, shape);
   input.bounds = std::make_shared<const std::vector<int32_t>>(batch.cu_seqlens);
   return input;
 }
@@ -33,9 +33,9 @@ std::vector<RowRange> rows_of(const std::vector<RowRange>& ranges, int64_t begin
 
 }  // namespace
 
-ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& parallel) {
-  run.first_token = batch.first_sample * batch.seq_length;
-  run.own_tokens = nullptr;
+ModelInput own_part(ExecutionContext& ctx, const Batch& batch, const ParallelContext& parallel) {
+  ctx.first_token = batch.first_sample * batch.seq_length;
+  ctx.own_tokens = nullptr;
   auto rows = static_cast<int64_t>(batch.tokens.size());
   std::vector<RowRange> tokens = {{0, rows}};
   ModelInput input;
@@ -48,18 +48,18 @@ ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& paralle
               .targets = slice->take(batch.targets),
               .positions = slice->take(batch.positions),
               .cu_seqlens = slice->bounds()};
-    input = to_device(run, own);
+    input = to_device(ctx, own);
     input.context = slice;
     tokens = slice->tokens();
     rows = slice->rows();
   } else {
-    input = to_device(run, batch);
+    input = to_device(ctx, batch);
   }
   bool sequence = parallel.stream() == Placement::S(0);
   int64_t n = parallel.tp ? parallel.tp->size() : 1, place = parallel.tp ? parallel.tp->index() : 0;
   if (sequence) tokens = rows_of(tokens, rows * place / n, rows * (place + 1) / n);
   if (input.context || sequence)
-    run.own_tokens = std::make_shared<const std::vector<RowRange>>(std::move(tokens));
+    ctx.own_tokens = std::make_shared<const std::vector<RowRange>>(std::move(tokens));
   return input;
 }
 

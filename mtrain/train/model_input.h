@@ -7,9 +7,10 @@
 namespace mtrain {
 
 /// Uploads one micro-batch. `with_targets` false: the model returns logits.
-MT_API ModelInput to_device(Run& run, const Batch& batch, bool with_targets = true);
+MT_API ModelInput to_device(ExecutionContext& ctx, const Batch& batch, bool with_targets = true);
 /// Uploads this rank's part of a micro-batch of its data-parallel group, and sets the indices of
 /// these tokens in the run.
-MT_API ModelInput own_part(Run& run, const Batch& batch, const ParallelContext& parallel);
+MT_API ModelInput own_part(ExecutionContext& ctx, const Batch& batch,
+                           const ParallelContext& parallel);
 
 }  // namespace mtrain

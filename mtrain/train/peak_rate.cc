@@ -8,41 +8,41 @@
 
 #include "mtrain/base/rng.h"
 #include "mtrain/recipe/cluster.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 namespace {
 
 /// Random values, since some devices compute faster on zeros. A block is uploaded and then repeated
 /// on the device.
-Tensor random_matrix(Run& run, int64_t size, DType dtype) {
+Tensor random_matrix(ExecutionContext& ctx, int64_t size, DType dtype) {
   constexpr int64_t kPiece = 1 << 16;
   std::vector<float> values(kPiece);
   RngStream rng(1, "roof");
   for (size_t i = 0; i < values.size(); ++i) values[i] = rng.uniform(i) - 0.5f;
-  Tensor piece = run.from_host<float>(values, {kPiece}), out = run.empty({size * size}, dtype);
-  for (int64_t i = 0; i < size * size; i += kPiece) run.copy(out.slice(0, i, i + kPiece), piece);
+  Tensor piece = ctx.from_host<float>(values, {kPiece}), out = ctx.empty({size * size}, dtype);
+  for (int64_t i = 0; i < size * size; i += kPiece) ctx.copy(out.slice(0, i, i + kPiece), piece);
   return out;
 }
 
 }  // namespace
 
 double measured_peak_flops(Backend& backend, Device device, DType dtype) {
-  Run run(backend, device);  // frees its memory at the end
+  ExecutionContext ctx(backend, device);  // frees its memory at the end
   constexpr size_t kRoom = size_t{4} << 30;
   constexpr int kRounds = 4, kEach = 4;
   int64_t size = backend.name() == "cpu" ? 1024 : backend.free_memory(device) > kRoom ? 8192 : 2048;
-  Tensor a = random_matrix(run, size, dtype), b = random_matrix(run, size, dtype),
-         c = run.empty({size, size}, dtype);
+  Tensor a = random_matrix(ctx, size, dtype), b = random_matrix(ctx, size, dtype),
+         c = ctx.empty({size, size}, dtype);
   int each = backend.name() == "cpu"
                  ? 1
                  : kEach;  // with several launches in a queue, their launch overhead is hidden
   double best = 0;
   for (int i = 0; i <= kRounds; ++i) {
-    run.stream().synchronize();
+    ctx.stream().synchronize();
     auto start = std::chrono::steady_clock::now();
     for (int k = 0; k < each; ++k)
-      run.kernels().gemm(run.stream(), {.a = a.raw(),
+      ctx.kernels().gemm(ctx.stream(), {.a = a.raw(),
                                         .b = b.raw(),
                                         .c = c.raw(),
                                         .transpose_b = true,
@@ -54,7 +54,7 @@ double measured_peak_flops(Backend& backend, Device device, DType dtype) {
                                         .ldc = size,
                                         .dtype = dtype,
                                         .c_dtype = dtype});
-    run.stream().synchronize();
+    ctx.stream().synchronize();
     double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     double flops = 2.0 * static_cast<double>(size) * static_cast<double>(size) *

@@ -16,13 +16,13 @@ namespace {
 
 /// The time of the fastest of several runs of f, in seconds, after one warm-up run.
 template <class F>
-double shortest(Run& run, F&& f) {
+double shortest(ExecutionContext& ctx, F&& f) {
   constexpr int kRounds = 5;
   double best = 0;
   for (int i = 0; i <= kRounds; ++i) {
     auto start = std::chrono::steady_clock::now();
     f();
-    run.stream().synchronize();
+    ctx.stream().synchronize();
     double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (i > 0) best = i == 1 ? seconds : std::min(best, seconds);
@@ -36,16 +36,16 @@ std::string percent(double part, double whole) {
 
 }  // namespace
 
-Roof measure_roof(Run& run, DType dtype) {
+Roof measure_roof(ExecutionContext& ctx, DType dtype) {
   // Many times the size of a device's cache, if that much memory is free.
   constexpr size_t kRoom = size_t{4} << 30;
-  int64_t count = run.backend().name() != "cpu" && run.backend().free_memory(run.device()) > kRoom
+  int64_t count = ctx.backend().name() != "cpu" && ctx.backend().free_memory(ctx.device()) > kRoom
                       ? 1 << 27
                       : 1 << 24;
-  Roof roof{measured_peak_flops(run.backend(), run.device(), dtype), 0};
-  Tensor x = run.zeros({count}, DType::f32), y = run.zeros({count}, DType::f32);
+  Roof roof{measured_peak_flops(ctx.backend(), ctx.device(), dtype), 0};
+  Tensor x = ctx.zeros({count}, DType::f32), y = ctx.zeros({count}, DType::f32);
   AddArgs sum{.a = x.raw(), .b = y.raw(), .y = y.raw(), .count = count, .dtype = DType::f32};
-  double seconds = shortest(run, [&] { run.backend().kernels().add(run.stream(), sum); });
+  double seconds = shortest(ctx, [&] { ctx.backend().kernels().add(ctx.stream(), sum); });
   roof.bandwidth = 3.0 * static_cast<double>(count) * sizeof(float) / seconds;
   return roof;
 }

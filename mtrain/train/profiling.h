@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "mtrain/config/tree.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
@@ -15,7 +15,7 @@ struct Roof {
   double flops = 0;      // per second, of a large matrix product in the run's dtype
   double bandwidth = 0;  // bytes per second, of adding arrays that fit no cache
 };
-MT_API Roof measure_roof(Run& run, DType dtype);
+MT_API Roof measure_roof(ExecutionContext& ctx, DType dtype);
 
 /// All calls of one kernel at one shape.
 struct KernelUse {

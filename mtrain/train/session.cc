@@ -35,11 +35,11 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
     real_backend = std::move(backend);
     backend = make_planning_backend(*real_backend);
   }
-  run = std::make_unique<Run>(*backend, where, static_cast<uint64_t>(s.rng.seed));
+  ctx = std::make_unique<ExecutionContext>(*backend, where, static_cast<uint64_t>(s.rng.seed));
 
   const ParallelContext* parallel = options.parallel;
   if (parallel && parallel->typed && cutting(parallel->tp))
-    run->typed = {.axis = parallel->tp, .stream = parallel->stream()};
+    ctx->typed = {.axis = parallel->tp, .stream = parallel->stream()};
 
   TokenizerContext tokenizer_context{recipe.directory};
   tokenizer = with_path_origins(recipe.inputs, [&] {
@@ -50,7 +50,7 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
   valid_vocab = s.model.vocab_size > 0 ? vocab_size : tokenizer->vocab_size();
 
   build_.emplace(BuildSettings{
-      .run = *run,
+      .ctx = *ctx,
       .parameters = parameters,
       .dtype = s.mixed_precision.compute_type(),
       .initialise = options.initialise && s.model.init_from.empty(),

@@ -46,7 +46,7 @@ class MT_API Session {
   PluginHost& plugins;
   std::unique_ptr<Backend> real_backend;  // while planning: the backend that `backend` replaces
   std::unique_ptr<Backend> backend;
-  std::unique_ptr<Run> run;
+  std::unique_ptr<ExecutionContext> ctx;
   std::unique_ptr<Tokenizer> tokenizer;
   BlockPlan blocks;         // what the model's blocks keep for backward
   PrecisionPlan precision;  // which matrix products are in FP8 or FP4

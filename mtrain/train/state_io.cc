@@ -25,8 +25,9 @@ struct StateTensor {
 
 StateTensor part_of(const Parameter& p, std::string name, int64_t begin, const Tensor& tensor,
                     bool is_primary) {
-  return {std::move(name), p.global,   p.local, begin, tensor,
-          p.boxes_of(begin, begin + tensor.numel()), is_primary};
+  return {std::move(name), p.global, p.local,
+          begin,           tensor,   p.boxes_of(begin, begin + tensor.numel()),
+          is_primary};
 }
 StateTensor whole_of(const std::string& name, const Tensor& tensor, bool is_primary) {
   const Box whole = whole_box(tensor.shape());
@@ -44,8 +45,8 @@ std::vector<StateTensor> state_tensors(ParamList& parameters, OptimizerState* op
     const Parameter& p = *e.parameter;
     named.push_back(part_of(p, p.name, e.begin, e.master, e.is_primary));
     for (size_t i = 0; i < e.state.size(); ++i)
-      named.push_back(part_of(p, cat(p.name, ".", optimizer->names()[i]), e.begin, e.state[i],
-                              e.is_primary));
+      named.push_back(
+          part_of(p, cat(p.name, ".", optimizer->names()[i]), e.begin, e.state[i], e.is_primary));
   }
   for (const auto& m : optimizer->matrix_entries())
     named.push_back(whole_of(m.name, m.tensor, m.is_primary));
@@ -96,14 +97,16 @@ class Staging {
   }
   std::vector<Slice>& slices() { return slices_; }
   /// The run that owns the tensors; null if there are no tensors.
-  Run* run() const { return boxes_.empty() ? nullptr : &boxes_[0].first->tensor.run(); }
+  ExecutionContext* context() const {
+    return boxes_.empty() ? nullptr : &boxes_[0].first->tensor.context();
+  }
 
   /// Copies device to host on its own stream, without using the tensors' allocator, so that it can
   /// run on any thread.
   void from_device(const std::atomic<bool>& cancelled) {
     if (boxes_.empty()) return;
-    Backend& backend = run()->backend();
-    auto stream = backend.copy_stream(run()->device());
+    Backend& backend = context()->backend();
+    auto stream = backend.copy_stream(context()->device());
     auto fetch = [&](const Tensor& tensor, void* to) {
       backend.copy(*stream, to, tensor.raw(), static_cast<size_t>(tensor.numel()) * sizeof(float));
     };
@@ -131,7 +134,7 @@ class Staging {
       each_run(t, begin, end, [&](int64_t at, float* piece, size_t n) {
         std::copy_n(piece, n, whole.data() + at);
       });
-      t.tensor.run().upload(t.tensor, whole.data());
+      t.tensor.context().upload(t.tensor, whole.data());
     });
   }
   /// Frees the host memory of the slices.
@@ -196,7 +199,7 @@ struct StateSave::Host {
     try {
       staging = Staging(state_tensors(parameters, optimizer), true);
       staging.add_copies(parameters.buffers());
-      if (Run* run = staging.run()) run->stream().synchronize();
+      if (ExecutionContext* ctx = staging.context()) ctx->stream().synchronize();
     } catch (...) {
       failure = std::current_exception();
     }
@@ -257,7 +260,7 @@ std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
     return missing;
   }
   for (auto& p : parameters.all())
-    if (p.dtype != DType::f32) p.value.run().copy(p.value, p.master);
+    if (p.dtype != DType::f32) p.value.context().copy(p.value, p.master);
   return missing;
 }
 

@@ -86,9 +86,9 @@ void flip_a_bit(ParamList& parameters) {
   const Parameter& p = parameters.all().front();
   const Tensor& tensor = p.master.defined() ? p.master : p.use();
   std::vector<char> bytes(static_cast<size_t>(tensor.numel()) * size_of(tensor.dtype()));
-  tensor.run().download(tensor, bytes.data());
+  tensor.context().download(tensor, bytes.data());
   bytes[0] ^= 1;
-  tensor.run().upload(tensor, bytes.data());
+  tensor.context().upload(tensor, bytes.data());
 }
 
 }  // namespace
@@ -150,11 +150,11 @@ void Trainer::build() {
                 "sft, bert, t5 or mock");
   open_training_data(batches_.samples_until(std::max<int64_t>(1, s.train.steps)));
 
-  OptimizerContext context{*session_.run};
+  OptimizerContext context{*session_.ctx};
   optimizer_ = plugins.make<Optimizer>(s.optimizer.type, recipe_.component("optimizer"), context);
-  buckets_.emplace(*session_.run, session_.parameters, sharding_options(s, mesh_));
-  optimizer_state_.emplace(*session_.run, *buckets_, *optimizer_);
-  interpreter_.emplace(*session_.run, session_.place(mesh_.pipeline_ranks()), session_.parameters);
+  buckets_.emplace(*session_.ctx, session_.parameters, sharding_options(s, mesh_));
+  optimizer_state_.emplace(*session_.ctx, *buckets_, *optimizer_);
+  interpreter_.emplace(*session_.ctx, session_.place(mesh_.pipeline_ranks()), session_.parameters);
   reducer_.emplace(*buckets_, reduce_options(s));
   set_step_hooks(*interpreter_, *buckets_, *reducer_);
   open_store();
@@ -224,7 +224,7 @@ void Trainer::run() {
     });
   auto due = [&](int64_t interval) { return interval > 0 && state_.step % interval == 0; };
   if (!observers_.empty())  // only observers use it, and measuring takes time
-    peak_ = peak_rate(s, session_.device, *session_.backend, session_.run->device()),
+    peak_ = peak_rate(s, session_.device, *session_.backend, session_.ctx->device()),
     peak_.flops *= ranks_.size();
   if (first() && (state_.step < s.train.steps ||
                   saved_step_ < 0))  // size of a checkpoint: masters and optimizer state in float
@@ -334,23 +334,23 @@ bool Trainer::out_of_time() const {
 // Neither are steps whose kernels are timed one by one.
 bool Trainer::records_step() {
   const CudaGraphSection& s = recipe_.settings.cuda_graph;
-  return s.type == "full_iteration" && steps_here_++ >= s.warmup_steps && !session_.run->profile();
+  return s.type == "full_iteration" && steps_here_++ >= s.warmup_steps && !session_.ctx->profile();
 }
 
 StepMetrics Trainer::step() {
   auto start = std::chrono::steady_clock::now();
   const Settings& s = recipe_.settings;
   follow_batch_schedule();
-  session_.run->step = static_cast<uint64_t>(state_.step);
+  session_.ctx->step = static_cast<uint64_t>(state_.step);
   std::span<const Batch> batches = loader_->next();
-  Recording recording(session_.run->stream(), records_step());
+  Recording recording(session_.ctx->stream(), records_step());
 
   // 1. run the program: forward, backward, gradient reduction
   StepLoss loss = forward_backward(batches);
   // 2. the global gradient norm; each shard is counted once
   double grad_norm = 0;
   {
-    PhaseTimer timer(session_.run->profile(), "gradient norm");
+    PhaseTimer timer(session_.ctx->profile(), "gradient norm");
     grad_norm = optimizer_state_->grad_norm(1 / scaler_.scale(), &mesh_.world());
   }
   // 3. update the shards of this rank
@@ -386,7 +386,7 @@ StepMetrics Trainer::step() {
           .tokens_per_second = static_cast<double>(tokens) / seconds,
           .tflops = flops / 1e12,
           .mfu = peak_.share(flops),
-          .memory_bytes = session_.run->memory().peak(),
+          .memory_bytes = session_.ctx->memory().peak(),
           .figures = std::move(figures)};
 }
 
@@ -411,10 +411,10 @@ std::vector<std::pair<std::string, double>> Trainer::end_step(bool updated) {
 }
 
 StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
-  Run& run = *session_.run;
+  ExecutionContext& ctx = *session_.ctx;
   auto input_of = [&](int64_t micro) {
     const Batch& batch = batches[static_cast<size_t>(micro)];
-    return own_part(run, batch, mesh_.parallel());
+    return own_part(ctx, batch, mesh_.parallel());
   };
   int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));
   reducer_->begin_step(num_backwards(program_));
@@ -429,14 +429,14 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   finish_copy();
   bool finite = std::isfinite(loss.loss_sum) && std::isfinite(grad_norm);
   const Axis* tensor = cutting(mesh_.parallel().tp);
-  session_.precision.end_step(*session_.run, finite, mesh_.replicas(),
+  session_.precision.end_step(*session_.ctx, finite, mesh_.replicas(),
                               tensor ? &tensor->comm() : nullptr);
   const bool small =
       grad_norm <= s.optimizer.skip_grad_norm.value_or(std::numeric_limits<double>::infinity());
   if (finite && !small) {
     skip_large(grad_norm);
   } else if (finite) {
-    PhaseTimer timer(session_.run->profile(), "optimizer");
+    PhaseTimer timer(session_.ctx->profile(), "optimizer");
     ++state_.updates;
     optimizer_state_->update({.lr = lr,
                               .weight_decay = s.optimizer.weight_decay,

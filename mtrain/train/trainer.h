@@ -60,8 +60,8 @@ class MT_API Trainer {
   /// not done yet.
   StepMetrics step();
   /// Records the times of kernels and phases of the following steps; null: stops recording.
-  void set_profile(Profile* profile) { session_.run->set_profile(profile); }
-  Run& context() { return *session_.run; }
+  void set_profile(Profile* profile) { session_.ctx->set_profile(profile); }
+  ExecutionContext& context() { return *session_.ctx; }
   const TrainState& state() const { return state_; }
   /// The parameters or shards that this rank holds; gradients are those of the last step.
   ParamList& parameters() { return session_.parameters; }

@@ -16,7 +16,7 @@ void Trainer::begin_profile() {
       state_.step < p.start || state_.step >= p.end)
     return;
   if (!profile_) {
-    profile_.emplace(session_.run->backend().kernels());
+    profile_.emplace(session_.ctx->backend().kernels());
     profile_from_ = state_.step;
   }
   set_profile(&*profile_);
@@ -39,7 +39,7 @@ void Trainer::end_profile(bool last) {
 }
 
 void Trainer::report_memory() {
-  const CachingAllocator& memory = session_.run->memory();
+  const CachingAllocator& memory = session_.ctx->memory();
   event(cat("memory after step ", state_.step, ": ", human_bytes(memory.in_use()), " in use, ",
             human_bytes(memory.peak()), " at the peak (", memory.at_peak().text(), "), ",
             human_bytes(memory.peak_reserved()), " taken from the system, ",

@@ -62,15 +62,15 @@ std::function<void(ParamList&, int64_t)> disturb_weights(DType dtype, int64_t to
       for (const Dim& dim : p.dims) sizes.push_back(dim.size);
       double size = weight_disturbance(dtype, sizes, tokens);
       std::vector<float> values(static_cast<size_t>(p.master.numel()));
-      Run& run = p.master.run();
-      run.download(p.master, values.data());
+      ExecutionContext& ctx = p.master.context();
+      ctx.download(p.master, values.data());
       RngStream random(static_cast<uint64_t>(probe), cat("disturbance.", p.name),
                        static_cast<uint64_t>(step));
       for (size_t i = 0; i < values.size(); ++i)
         values[i] =
             static_cast<float>(values[i] * (1 + size * static_cast<double>(random.normal(i))));
-      run.upload(p.master, values.data());
-      if (p.value.dtype() != DType::f32) run.copy(p.value, p.master);
+      ctx.upload(p.master, values.data());
+      if (p.value.dtype() != DType::f32) ctx.copy(p.value, p.master);
     }
   };
 }
@@ -98,11 +98,11 @@ LayoutBound layout_bound(DType dtype, int64_t tokens, const LayoutFigures& refer
   double floor = kBoundTail * bound.unit_roundoff / 2,
          smallest = smallest_gradient(reference, bound.unit_roundoff);
   std::vector<const std::vector<double>*> losses, norms;
-  for (const auto& run : disturbed) {
-    losses.push_back(&run.losses);
-    norms.push_back(&run.norms);
+  for (const auto& ctx : disturbed) {
+    losses.push_back(&ctx.losses);
+    norms.push_back(&ctx.norms);
     for (const auto& [name, tensor] : reference.gradients) {
-      double seen = kBoundTail * relative_difference(run.gradients.at(name), tensor, smallest);
+      double seen = kBoundTail * relative_difference(ctx.gradients.at(name), tensor, smallest);
       bound.gradient[name] = std::max({bound.gradient[name], seen, floor});
     }
   }

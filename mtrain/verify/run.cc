@@ -32,7 +32,7 @@ WholeTensor whole_of(const Shape& shape) {
 
 std::vector<float> on_host(const Tensor& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.numel()));
-  tensor.run().download(tensor, values.data());
+  tensor.context().download(tensor, values.data());
   return values;
 }
 

@@ -22,9 +22,9 @@ SequenceBounds bounds_of(const std::vector<int64_t>& lengths) {
 struct Angles {
   int64_t rotary_dim, positions;
   Values cos, sin;
-  RopeTable table(Run& run) const {
+  RopeTable table(ExecutionContext& ctx) const {
     const Shape shape = {positions, rotary_dim / 2};
-    return {make(run, cos, shape, DType::f32), make(run, sin, shape, DType::f32)};
+    return {make(ctx, cos, shape, DType::f32), make(ctx, sin, shape, DType::f32)};
   }
 };
 
@@ -65,8 +65,8 @@ Case rope_case(const RopeRow& row) {
   Angles angles = angles_of(row.rotary_dim, 150);
   std::vector<int32_t> positions = positions_of(row.tokens, 150);
   c.inputs = {{"qkv", c.out, random_values(c.out.numel(), "qkv")}};
-  c.op = [=](Run& run, std::vector<Tensor>& t) {
-    return rope(std::move(t[0]), layout_of(row.heads), angles.table(run), make_ids(run, positions));
+  c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
+    return rope(std::move(t[0]), layout_of(row.heads), angles.table(ctx), make_ids(ctx, positions));
   };
   c.forward = [=](const std::vector<Values>& v) {
     return reference::rope(v[0], row.heads, row.rotary_dim, angles.cos, angles.sin, positions, 1);
@@ -87,17 +87,17 @@ TEST_CASE("rope: values and gradients") {
 
 TEST_CASE("rope: turns in place when nobody else holds the tensor, and a copy otherwise") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   const Heads heads{2, 1, 6};
   Angles angles = angles_of(6, 10);
   for (DType dtype : kDTypes) {
     Values before = round_to(random_values(3 * heads.width(), "qkv"), dtype);
-    Tensor alone = make(run, before, {3, heads.width()}, dtype),
-           held = make(run, before, {3, heads.width()}, dtype);
+    Tensor alone = make(ctx, before, {3, heads.width()}, dtype),
+           held = make(ctx, before, {3, heads.width()}, dtype);
     void* place = alone.raw();
     Tensor a =
-        rope(std::move(alone), layout_of(heads), angles.table(run), make_ids(run, {0, 1, 9}));
-    Tensor b = rope(Tensor(held), layout_of(heads), angles.table(run), make_ids(run, {0, 1, 9}));
+        rope(std::move(alone), layout_of(heads), angles.table(ctx), make_ids(ctx, {0, 1, 9}));
+    Tensor b = rope(Tensor(held), layout_of(heads), angles.table(ctx), make_ids(ctx, {0, 1, 9}));
     CHECK(a.raw() == place);
     CHECK(b.raw() != held.raw());
     CHECK(values_of(held) == before);
@@ -108,15 +108,15 @@ TEST_CASE("rope: turns in place when nobody else holds the tensor, and a copy ot
 
 TEST_CASE("rope: its gradient turns back without touching a gradient that others hold") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   const Heads heads{1, 1, 4};
   Angles angles = angles_of(4, 4);
   Values dy = random_values(3 * heads.width(), "dy");
-  Tensor given = make(run, dy, {3, heads.width()}, DType::f32);
+  Tensor given = make(ctx, dy, {3, heads.width()}, DType::f32);
   auto probe = std::make_shared<Catcher>();
-  Tensor x = make(run, dy, {3, heads.width()}, DType::f32);
+  Tensor x = make(ctx, dy, {3, heads.width()}, DType::f32);
   x.set_node(probe);
-  backward(rope(std::move(x), layout_of(heads), angles.table(run), make_ids(run, {1, 2, 3})),
+  backward(rope(std::move(x), layout_of(heads), angles.table(ctx), make_ids(ctx, {1, 2, 3})),
            given);
   CHECK(values_of(given) == round_to(dy, DType::f32));
   CHECK(values_of(probe->grad) != values_of(given));
@@ -146,7 +146,7 @@ Case attention_case(const AttentionRow& row, bool causal, double spread) {
   scale = static_cast<double>(float_scale);
   const Shape shape = {tokens, row.heads.width()};
   c.inputs = {{"qkv", shape, random_values(shape.numel(), "qkv", spread)}};
-  c.op = [=](Run&, std::vector<Tensor>& t) {
+  c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
     return attention(t[0], layout_of(row.heads), bounds, float_scale, causal);
   };
   c.forward = [=](const std::vector<Values>& v) {
@@ -171,7 +171,7 @@ TEST_CASE("attention: values and gradients") {
 
 TEST_CASE("attention: tokens see neither other sequences nor, when causal, what comes after them") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   const Heads heads{4, 2, 8};
   SequenceBounds bounds = bounds_of({5, 7, 4});
   const Shape shape = {16, heads.width()};
@@ -179,7 +179,7 @@ TEST_CASE("attention: tokens see neither other sequences nor, when causal, what 
     for (bool causal : {true, false}) {
       auto at = [&](const Values& values) {
         return values_of(
-            attention(make(run, values, shape, dtype), layout_of(heads), bounds, 0.3f, causal));
+            attention(make(ctx, values, shape, dtype), layout_of(heads), bounds, 0.3f, causal));
       };
       constexpr int64_t kChanged = 8;  // the fourth token of the second sequence
       Values before = random_values(shape.numel(), "qkv"), after = before;
@@ -198,27 +198,27 @@ TEST_CASE("attention: tokens see neither other sequences nor, when causal, what 
 
 TEST_CASE("attention: large scores neither overflow nor become NaN") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   const Heads heads{1, 1, 4};
   SequenceBounds bounds = bounds_of({3});
   for (DType dtype : kDTypes) {
     Values qkv(static_cast<size_t>(3 * heads.width()), 100.0);
-    Tensor x = make(run, qkv, {3, heads.width()}, dtype);
+    Tensor x = make(ctx, qkv, {3, heads.width()}, dtype);
     auto probe = std::make_shared<Catcher>();
     x.set_node(probe);
     Tensor y = attention(x, layout_of(heads), bounds, 1, true);
     for (double v : values_of(y))
       CHECK(v == doctest::Approx(100.0).epsilon(dtype == DType::f32 ? 1e-6 : 1.0 / 256));
-    backward(y, make(run, Values(12, 1.0), {3, 4}, dtype));
+    backward(y, make(ctx, Values(12, 1.0), {3, 4}, dtype));
     for (double g : values_of(probe->grad)) CHECK(std::isfinite(g));
   }
 }
 
 TEST_CASE("attention: bounds that do not cover the tokens are refused") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   const Heads heads{1, 1, 4};
-  Tensor x = run.zeros({4, heads.width()}, DType::f32);
+  Tensor x = ctx.zeros({4, heads.width()}, DType::f32);
   auto refused = [&](std::vector<int32_t> bounds) {
     auto shared = std::make_shared<const std::vector<int32_t>>(std::move(bounds));
     CHECK_THROWS_AS(attention(x, layout_of(heads), shared, 1, true), Error);

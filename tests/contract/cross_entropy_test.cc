@@ -23,8 +23,8 @@ Case loss_case(int64_t rows, int64_t cols, int64_t valid, int ignore_every, doub
          .float_out = true};
   std::vector<int32_t> targets = targets_of(rows, valid, ignore_every);
   c.inputs = {{"logits", {rows, cols}, random_values(rows * cols, "logits", spread)}};
-  c.op = [=](Run& run, std::vector<Tensor>& t) {
-    return cross_entropy(std::move(t[0]), make_ids(run, targets), valid);
+  c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
+    return cross_entropy(std::move(t[0]), make_ids(ctx, targets), valid);
   };
   c.forward = [=](const std::vector<Values>& v) {
     return reference::cross_entropy(v[0], targets, cols, valid);
@@ -50,10 +50,10 @@ TEST_CASE("cross_entropy: values and gradients") {
 
 TEST_CASE("cross_entropy: padding may hold anything, NaN and infinity included") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   for (DType dtype : kDTypes) {
     Values logits = random_values(3 * 8, "logits");
-    Tensor clean = make(run, logits, {3, 8}, dtype);
+    Tensor clean = make(ctx, logits, {3, 8}, dtype);
     for (int64_t r = 0; r < 3; ++r) {
       logits[static_cast<size_t>(r * 8 + 6)] = INFINITY;
       logits[static_cast<size_t>(r * 8 + 7)] = NAN;
@@ -61,27 +61,27 @@ TEST_CASE("cross_entropy: padding may hold anything, NaN and infinity included")
     auto run_on = [&](Tensor x) {
       auto probe = std::make_shared<Catcher>();
       x.set_node(probe);
-      Tensor loss = cross_entropy(std::move(x), make_ids(run, {0, -1, 5}), 6);
-      backward(loss, make(run, {1, 1, 1}, {3}, DType::f32));
+      Tensor loss = cross_entropy(std::move(x), make_ids(ctx, {0, -1, 5}), 6);
+      backward(loss, make(ctx, {1, 1, 1}, {3}, DType::f32));
       return std::pair(values_of(loss), values_of(probe->grad));
     };
-    CHECK(run_on(make(run, logits, {3, 8}, dtype)) == run_on(clean));
+    CHECK(run_on(make(ctx, logits, {3, 8}, dtype)) == run_on(clean));
   }
 }
 
 TEST_CASE("cross_entropy: the gradient takes the logits' place, unless somebody still holds them") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   for (DType dtype : kDTypes) {
     auto with = [&](bool hold) {
       Values values = round_to(random_values(5 * 9, "logits"), dtype);
-      Tensor x = make(run, values, {5, 9}, dtype), kept = hold ? x : Tensor();
+      Tensor x = make(ctx, values, {5, 9}, dtype), kept = hold ? x : Tensor();
       void* place = x.raw();
       auto probe = std::make_shared<Catcher>();
       x.set_node(probe);
-      Tensor loss = cross_entropy(std::move(x), make_ids(run, {1, 2, 3, 4, 5}), 9);
+      Tensor loss = cross_entropy(std::move(x), make_ids(ctx, {1, 2, 3, 4, 5}), 9);
       kept = kept.defined() ? kept.detach() : kept;
-      backward(loss, make(run, {1, 2, 3, 4, 5}, {5}, DType::f32));
+      backward(loss, make(ctx, {1, 2, 3, 4, 5}, {5}, DType::f32));
       CHECK((probe->grad.raw() == place) == !hold);
       if (hold) CHECK(values_of(kept) == values);
       return values_of(probe->grad);
@@ -92,20 +92,20 @@ TEST_CASE("cross_entropy: the gradient takes the logits' place, unless somebody 
 
 TEST_CASE("cross_entropy: logits of a hundred give finite losses and a certain one gives none") {
   Fixture lab;
-  Run& run = lab.run();
-  Tensor loss = cross_entropy(make(run, {500, 0, 0, 500, -500, 0}, {2, 3}, DType::f32),
-                              make_ids(run, {0, 1}), 3);
+  ExecutionContext& ctx = lab.context();
+  Tensor loss = cross_entropy(make(ctx, {500, 0, 0, 500, -500, 0}, {2, 3}, DType::f32),
+                              make_ids(ctx, {0, 1}), 3);
   CHECK(values_of(loss) == Values{0, 1000});
 }
 
 TEST_CASE("cross_entropy: gradients of a row add up to nothing") {
   Fixture lab;
-  Run& run = lab.run();
-  Tensor x = make(run, random_values(33 * 129, "logits"), {33, 129}, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Tensor x = make(ctx, random_values(33 * 129, "logits"), {33, 129}, DType::f32);
   auto probe = std::make_shared<Catcher>();
   x.set_node(probe);
-  Tensor loss = cross_entropy(std::move(x), make_ids(run, targets_of(33, 120, 0)), 120);
-  backward(loss, make(run, Values(33, 1.0), {33}, DType::f32));
+  Tensor loss = cross_entropy(std::move(x), make_ids(ctx, targets_of(33, 120, 0)), 120);
+  backward(loss, make(ctx, Values(33, 1.0), {33}, DType::f32));
   Values d = values_of(probe->grad);
   for (size_t r = 0; r < 33; ++r) {
     double sum = 0;
@@ -117,10 +117,10 @@ TEST_CASE("cross_entropy: gradients of a row add up to nothing") {
 
 TEST_CASE("cross_entropy: faulty arguments are refused") {
   Fixture lab;
-  Run& run = lab.run();
-  CHECK_THROWS_AS(cross_entropy(run.zeros({2, 3}, DType::f32), make_ids(run, {0}), 3), Error);
-  CHECK_THROWS_AS(cross_entropy(run.zeros({2, 3}, DType::f32), make_ids(run, {0, 1}), 4), Error);
-  CHECK_THROWS_AS(cross_entropy(run.zeros({2, 3}, DType::f32), make_ids(run, {0, 1}), 0), Error);
+  ExecutionContext& ctx = lab.context();
+  CHECK_THROWS_AS(cross_entropy(ctx.zeros({2, 3}, DType::f32), make_ids(ctx, {0}), 3), Error);
+  CHECK_THROWS_AS(cross_entropy(ctx.zeros({2, 3}, DType::f32), make_ids(ctx, {0, 1}), 4), Error);
+  CHECK_THROWS_AS(cross_entropy(ctx.zeros({2, 3}, DType::f32), make_ids(ctx, {0, 1}), 0), Error);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST_CASE("add: values and gradients") {
   for (int64_t rows : kOddSizes)
     for (int64_t cols : {1, 33, 129}) {
       Case c = binary_case("add", rows, cols, 1);
-      c.op = [](Run&, std::vector<Tensor>& t) { return add(t[0], t[1]); };
+      c.op = [](ExecutionContext&, std::vector<Tensor>& t) { return add(t[0], t[1]); };
       c.forward = [](const std::vector<Values>& v) { return reference::add(v[0], v[1]); };
       c.backward = [](const std::vector<Values>&, const Values& dy) {
         return std::vector<Values>{dy, dy};
@@ -36,7 +36,7 @@ TEST_CASE("mul: values and gradients") {
   for (int64_t rows : kOddSizes)
     for (int64_t cols : {1, 33, 129}) {
       Case c = binary_case("mul", rows, cols, 1);
-      c.op = [](Run&, std::vector<Tensor>& t) { return mul(t[0], t[1]); };
+      c.op = [](ExecutionContext&, std::vector<Tensor>& t) { return mul(t[0], t[1]); };
       c.forward = [](const std::vector<Values>& v) { return reference::mul(v[0], v[1]); };
       c.backward = [](const std::vector<Values>& v, const Values& dy) {
         return std::vector<Values>{reference::mul(dy, v[1]), reference::mul(dy, v[0])};
@@ -47,13 +47,13 @@ TEST_CASE("mul: values and gradients") {
 
 TEST_CASE("mul: a square has two summands in its gradient") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   auto probe = std::make_shared<Catcher>();
-  Tensor x = make(run, {1, -2, 3}, {1, 3}, DType::f32);
+  Tensor x = make(ctx, {1, -2, 3}, {1, 3}, DType::f32);
   x.set_node(probe);
   Tensor y = mul(x, x);
   CHECK(values_of(y) == Values{1, 4, 9});
-  backward(y, make(run, {1, 1, 0.5}, {1, 3}, DType::f32));
+  backward(y, make(ctx, {1, 1, 0.5}, {1, 3}, DType::f32));
   CHECK(values_of(probe->grad) == Values{2, -4, 3});
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("scale: values and gradients") {
         for (double& x : v) x *= static_cast<double>(factor);
         return v;
       };
-      c.op = [=](Run&, std::vector<Tensor>& t) { return scale(t[0], factor); };
+      c.op = [=](ExecutionContext&, std::vector<Tensor>& t) { return scale(t[0], factor); };
       c.forward = [=](const std::vector<Values>& v) { return scaled(v[0]); };
       c.backward = [=](const std::vector<Values>&, const Values& dy) {
         return std::vector<Values>{scaled(dy)};
@@ -81,7 +81,7 @@ TEST_CASE("silu_mul: values and gradients") {
   for (int64_t rows : kOddSizes)
     for (auto [cols, scale] : {std::array<int64_t, 2>{1, 1}, {17, 4}, {129, 1}}) {
       Case c = binary_case("silu_mul", rows, cols, static_cast<double>(scale));
-      c.op = [](Run&, std::vector<Tensor>& t) { return silu_mul(t[0], t[1]); };
+      c.op = [](ExecutionContext&, std::vector<Tensor>& t) { return silu_mul(t[0], t[1]); };
       c.forward = [](const std::vector<Values>& v) { return reference::silu_mul(v[0], v[1]); };
       c.backward = [](const std::vector<Values>& v, const Values& dy) {
         return reference::silu_mul_backward(dy, v[0], v[1]);
@@ -100,7 +100,7 @@ TEST_CASE("gelu: values and gradients, exact and approximate") {
                .out = {rows, cols}};
         c.inputs = {
             {"x", {rows, cols}, random_values(rows * cols, "x", static_cast<double>(scale))}};
-        c.op = [=](Run&, std::vector<Tensor>& t) {
+        c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
           return gelu(t[0], tanh_form ? GeluKind::tanh : GeluKind::erf);
         };
         c.forward = [=](const std::vector<Values>& v) { return reference::gelu(v[0], tanh_form); };
@@ -117,22 +117,23 @@ TEST_CASE("gelu: values and gradients, exact and approximate") {
 TEST_CASE("a backend that has the forward kernel alone runs the composition") {
   Fixture lab, whole;
   lab.kernels().silu_mul_backward = nullptr;
-  auto gradient = [](Run& run) {
+  auto gradient = [](ExecutionContext& ctx) {
     auto probe = std::make_shared<Catcher>();
-    Tensor gate = make(run, {-2, 0.5, 3}, {1, 3}, DType::f32);
+    Tensor gate = make(ctx, {-2, 0.5, 3}, {1, 3}, DType::f32);
     gate.set_node(probe);
-    Tensor y = silu_mul(gate, make(run, {1, 2, 3}, {1, 3}, DType::f32));
-    backward(y, make(run, {1, 1, 1}, {1, 3}, DType::f32));
+    Tensor y = silu_mul(gate, make(ctx, {1, 2, 3}, {1, 3}, DType::f32));
+    backward(y, make(ctx, {1, 1, 1}, {1, 3}, DType::f32));
     return values_of(probe->grad);
   };
-  check_close(gradient(lab.run()), gradient(whole.run()), DType::f32, {}, "gradient of gate");
+  check_close(gradient(lab.context()), gradient(whole.context()), DType::f32, {},
+              "gradient of gate");
 }
 
 TEST_CASE("a backend that lacks a kernel of the composition too is named with that kernel") {
   Fixture lab;
   lab.kernels().gelu = nullptr;
   lab.kernels().unary = nullptr;
-  Tensor x = make(lab.run(), {1, 2}, {1, 2}, DType::f32);
+  Tensor x = make(lab.context(), {1, 2}, {1, 2}, DType::f32);
   std::string said;
   try {
     gelu(x, GeluKind::erf);
@@ -144,7 +145,7 @@ TEST_CASE("a backend that lacks a kernel of the composition too is named with th
 
 TEST_CASE("activations: far from zero they are the identity or nothing, never NaN") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   const Values far = {-1e4, -300, -100, -90, -50, 50, 90, 100, 300, 1e4}, ones(far.size(), 1.0);
   const Shape shape = {1, static_cast<int64_t>(far.size())};
   for (DType dtype : kDTypes) {
@@ -154,13 +155,13 @@ TEST_CASE("activations: far from zero they are the identity or nothing, never Na
     for (int which = 0; which < 3; ++which) {
       INFO(name(dtype), " ", which);
       auto probe = std::make_shared<Catcher>();
-      Tensor x = make(run, far, shape, dtype);
+      Tensor x = make(ctx, far, shape, dtype);
       x.set_node(probe);
-      Tensor y = which == 0   ? silu_mul(x, make(run, ones, shape, dtype))
+      Tensor y = which == 0   ? silu_mul(x, make(ctx, ones, shape, dtype))
                  : which == 1 ? gelu(x, GeluKind::erf)
                               : gelu(x, GeluKind::tanh);
       check_close(values_of(y), positive, dtype, {}, "value");
-      backward(y, make(run, ones, shape, dtype));
+      backward(y, make(ctx, ones, shape, dtype));
       check_close(values_of(probe->grad), step, dtype, {}, "gradient");
     }
   }
@@ -175,7 +176,9 @@ TEST_CASE("embedding: rows of the table, gradients of repeated ids add up") {
         ids.push_back(static_cast<int32_t>((t * t * 31 + t / 2) % rows));
       Case c{.name = cat("embedding ", tokens, " of ", rows, " x ", cols), .out = {tokens, cols}};
       c.inputs = {{"table", {rows, cols}, random_values(rows * cols, "table"), true}};
-      c.op = [=](Run& run, std::vector<Tensor>& t) { return embedding(t[0], make_ids(run, ids)); };
+      c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
+        return embedding(t[0], make_ids(ctx, ids));
+      };
       c.forward = [=](const std::vector<Values>& v) {
         return reference::embedding(v[0], ids, cols);
       };
@@ -189,8 +192,8 @@ TEST_CASE("embedding: rows of the table, gradients of repeated ids add up") {
 
 // The mask as it is defined: element i of the global batch is kept when the stream's number i is at
 // least p.
-Values dropout_factors(Run& run, int64_t count, int64_t first, double p) {
-  RngStream stream(run.seed(), name_key("drop"), run.step);
+Values dropout_factors(ExecutionContext& ctx, int64_t count, int64_t first, double p) {
+  RngStream stream(ctx.seed(), name_key("drop"), ctx.step);
   Values factors;
   for (int64_t i = 0; i < count; ++i)
     factors.push_back(stream.uniform(static_cast<uint64_t>(first + i)) >= static_cast<float>(p)
@@ -205,16 +208,16 @@ TEST_CASE("dropout: values and gradients") {
     for (double p : {0.1, 0.5, 0.9}) {
       constexpr int64_t kCols = 33, kFirst = 1000;
       Fixture other;  // seeds are alike
-      other.run().step = 5;
-      Values factors = dropout_factors(other.run(), rows * kCols, kFirst * kCols, p);
+      other.context().step = 5;
+      Values factors = dropout_factors(other.context(), rows * kCols, kFirst * kCols, p);
       Case c{.name = cat("dropout ", p, " ", rows), .out = {rows, kCols}};
       c.inputs = {{"x", {rows, kCols}, random_values(rows * kCols, "x")}};
-      c.op = [=](Run& run, std::vector<Tensor>& t) {
-        run.step = 5;
-        run.first_token = kFirst;
+      c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
+        ctx.step = 5;
+        ctx.first_token = kFirst;
         Tensor y = dropout(t[0], static_cast<float>(p), name_key("drop"));
-        run.step = 6;  // backward must use the forward's mask all the same
-        run.first_token = 0;
+        ctx.step = 6;  // backward must use the forward's mask all the same
+        ctx.first_token = 0;
         return y;
       };
       c.forward = [=](const std::vector<Values>& v) { return reference::mul(v[0], factors); };
@@ -228,15 +231,15 @@ TEST_CASE("dropout: values and gradients") {
 
 TEST_CASE("dropout: the mask does not depend on how the tokens are cut") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   constexpr int64_t kRows = 24, kCols = 17;
-  Tensor x = make(run, Values(kRows * kCols, 1.0), {kRows, kCols}, DType::f32);
-  run.first_token = 100;
+  Tensor x = make(ctx, Values(kRows * kCols, 1.0), {kRows, kCols}, DType::f32);
+  ctx.first_token = 100;
   Values whole = values_of(dropout(x, 0.3f, 77));
   for (int64_t cut : {1, 5, 12, 23}) {
-    run.first_token = 100;
+    ctx.first_token = 100;
     Values parts = values_of(dropout(x.slice(0, 0, cut), 0.3f, 77));
-    run.first_token = 100 + cut;
+    ctx.first_token = 100 + cut;
     Values second = values_of(dropout(x.slice(0, cut, kRows), 0.3f, 77));
     parts.insert(parts.end(), second.begin(), second.end());
     CHECK(parts == whole);
@@ -245,18 +248,18 @@ TEST_CASE("dropout: the mask does not depend on how the tokens are cut") {
 
 TEST_CASE("dropout: rows that are some of the tokens draw what those tokens draw") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   constexpr int64_t kRows = 24, kCols = 17;
   auto ones = [&](int64_t rows) {
-    return make(run, Values(static_cast<size_t>(rows * kCols), 1.0), {rows, kCols}, DType::f32);
+    return make(ctx, Values(static_cast<size_t>(rows * kCols), 1.0), {rows, kCols}, DType::f32);
   };
-  run.first_token = 100;
+  ctx.first_token = 100;
   Values whole = values_of(dropout(ones(kRows), 0.3f, 77)), picked;
   const std::vector<RowRange> tokens = {{3, 4}, {7, 1}, {20, 4}, {0, 2}};
   for (const RowRange& r : tokens)
     picked.insert(picked.end(), whole.begin() + r.row * kCols,
                   whole.begin() + (r.row + r.rows) * kCols);
-  run.own_tokens = std::make_shared<const std::vector<RowRange>>(tokens);
+  ctx.own_tokens = std::make_shared<const std::vector<RowRange>>(tokens);
   auto probe = std::make_shared<Catcher>();
   Tensor x = ones(11);
   x.set_node(probe);
@@ -264,51 +267,51 @@ TEST_CASE("dropout: rows that are some of the tokens draw what those tokens draw
          again = recompute([](const Tensor&in) { return dropout(in, 0.3f, 77); }, x);
   CHECK(values_of(y) == picked);
   CHECK_THROWS_AS(dropout(ones(12), 0.3f, 77), Error);
-  run.own_tokens = nullptr;  // another micro-batch is in flight
-  run.first_token = 0;
+  ctx.own_tokens = nullptr;  // another micro-batch is in flight
+  ctx.first_token = 0;
   backward(y, ones(11));
   CHECK(values_of(probe->grad) == picked);
   probe->has_grad = false;
   backward(again, ones(11));
   CHECK(values_of(probe->grad) == picked);
-  CHECK(run.own_tokens == nullptr);
+  CHECK(ctx.own_tokens == nullptr);
 }
 
 TEST_CASE(
     "dropout: the share of kept elements is 1 - p and masks of names, steps, seeds and tokens "
     "differ") {
   Fixture lab(2, 1), other(2, 2);
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   constexpr int64_t kRows = 200, kCols = 129;
-  auto mask = [](Run& r, float p, uint64_t key) {
+  auto mask = [](ExecutionContext& r, float p, uint64_t key) {
     return values_of(
         dropout(make(r, Values(kRows * kCols, 1.0), {kRows, kCols}, DType::f32), p, key));
   };
   for (float p : {0.1f, 0.5f, 0.75f}) {
     double kept = 0;
-    for (double v : mask(run, p, 3)) kept += v > 0;
+    for (double v : mask(ctx, p, 3)) kept += v > 0;
     double n = kRows * kCols, deviation = std::sqrt(n * p * (1 - p));
     CHECK(std::fabs(kept - n * (1 - p)) < 4 * deviation);
   }
-  Values first = mask(run, 0.5f, 3);
-  CHECK(mask(run, 0.5f, 3) == first);
-  CHECK(mask(run, 0.5f, 4) != first);
-  CHECK(mask(other.run(), 0.5f, 3) != first);
-  run.step = 1;
-  CHECK(mask(run, 0.5f, 3) != first);
-  run.step = 0;
-  run.first_token = 1;
-  CHECK(mask(run, 0.5f, 3) != first);
+  Values first = mask(ctx, 0.5f, 3);
+  CHECK(mask(ctx, 0.5f, 3) == first);
+  CHECK(mask(ctx, 0.5f, 4) != first);
+  CHECK(mask(other.context(), 0.5f, 3) != first);
+  ctx.step = 1;
+  CHECK(mask(ctx, 0.5f, 3) != first);
+  ctx.step = 0;
+  ctx.first_token = 1;
+  CHECK(mask(ctx, 0.5f, 3) != first);
 }
 
 TEST_CASE("dropout: nothing happens at p = 0 and while evaluating") {
   Fixture lab;
-  Run& run = lab.run();
-  Tensor x = make(run, {1, 2, 3}, {1, 3}, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Tensor x = make(ctx, {1, 2, 3}, {1, 3}, DType::f32);
   CHECK(dropout(x, 0, 1).raw() == x.raw());
-  run.training = false;
+  ctx.training = false;
   CHECK(dropout(x, 0.5f, 1).raw() == x.raw());
-  run.training = true;
+  ctx.training = true;
   CHECK_THROWS_AS(dropout(x, 1, 1), Error);
 }
 

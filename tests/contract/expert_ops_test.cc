@@ -30,8 +30,8 @@ struct Way {
     }
   }
   int64_t rows() const { return static_cast<int64_t>(from.size()); }
-  RowMap map(Run& run) const {
-    return {run.from_host<int32_t>(from, {rows()}), run.from_host<int32_t>(to, {tokens, fan})};
+  RowMap map(ExecutionContext& ctx) const {
+    return {ctx.from_host<int32_t>(from, {rows()}), ctx.from_host<int32_t>(to, {tokens, fan})};
   }
   int64_t tokens, fan;
   Ids from, slots, to;
@@ -45,7 +45,9 @@ TEST_CASE("gather_rows: copies of rows, and their gradients add up") {
       Case c{.name = cat("gather_rows ", tokens, " x ", cols, " to ", fan),
              .out = {way.rows(), cols}};
       c.inputs = {{"x", {tokens, cols}, random_values(tokens * cols, "x")}};
-      c.op = [=](Run& run, std::vector<Tensor>& t) { return gather_rows(t[0], way.map(run)); };
+      c.op = [=](ExecutionContext& ctx, std::vector<Tensor>& t) {
+        return gather_rows(t[0], way.map(ctx));
+      };
       c.forward = [=, cols = cols](const std::vector<Values>& v) {
         return reference::embedding(v[0], way.from, cols);
       };
@@ -91,10 +93,10 @@ struct Combine {
 
 // Weights are float in every dtype; the harness makes inputs of one dtype, so they are given as
 // numbers that all hold.
-Tensor as_weights(Run& run, const Tensor& t) {
+Tensor as_weights(ExecutionContext& ctx, const Tensor& t) {
   if (t.dtype() == DType::f32) return t;
-  Tensor out = run.empty(t.shape(), DType::f32);
-  run.copy(out, t);
+  Tensor out = ctx.empty(t.shape(), DType::f32);
+  ctx.copy(out, t);
   out.set_node(t.node());
   return out;
 }
@@ -114,11 +116,11 @@ TEST_CASE(
                     {"weights", {tokens, k}, random_values(tokens * k, "weights")}};
         if (addend)
           c.inputs.push_back({"addend", {tokens, cols}, random_values(tokens * cols, "addend")});
-        c.op = [=, copies = copies](Run& run, std::vector<Tensor>& t) {
+        c.op = [=, copies = copies](ExecutionContext& ctx, std::vector<Tensor>& t) {
           Ids slot;
           for (int32_t s : how.way.slots) slot.push_back(s / static_cast<int32_t>(copies));
-          CombineMap map{how.way.map(run), run.from_host<int32_t>(slot, {how.way.rows()}), copies};
-          return combine_rows(t[0], as_weights(run, t[1]), map, addend ? t[2] : Tensor());
+          CombineMap map{how.way.map(ctx), ctx.from_host<int32_t>(slot, {how.way.rows()}), copies};
+          return combine_rows(t[0], as_weights(ctx, t[1]), map, addend ? t[2] : Tensor());
         };
         c.forward = [=](const std::vector<Values>& v) { return how.forward(v, addend); };
         c.backward = [=](const std::vector<Values>& v, const Values& dy) {
@@ -141,7 +143,7 @@ TEST_CASE(
              .out = {total, out}};
       c.inputs = {{"x", {total, in}, random_values(total * in, "x")},
                   {"w", {experts, out, in}, random_values(experts * out * in, "w"), true}};
-      c.op = [=](Run&, std::vector<Tensor>& t) {
+      c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
         return grouped_linear(t[0], t[1], std::make_shared<const std::vector<int64_t>>(load));
       };
       auto part = [](const Values& v, int64_t begin, int64_t count, int64_t width) {
@@ -196,7 +198,7 @@ TEST_CASE("route: choices and weights of every rule, and the gradients of logits
              .float_out = true};
       c.inputs = {{"x", {tokens, kWidth}, random_values(tokens * kWidth, "x")},
                   {"w", {kExperts, kWidth}, random_values(kExperts * kWidth, "w", 0.3), true}};
-      c.op = [=](Run&, std::vector<Tensor>& t) {
+      c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
         return route(router_logits(t[0], t[1]), rule, {}, nullptr).weights_TK;
       };
       auto logits = [=](const std::vector<Values>& v) {
@@ -218,9 +220,9 @@ TEST_CASE("route: choices and weights of every rule, and the gradients of logits
 
 TEST_CASE("route: a bias moves the choice and not the weights; ties go to the smaller number") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   const Values z = {0.1, 0.4, 0.3, 0.2, 0, 0, 0, 0};
-  Tensor logits = make(run, z, {2, 4}, DType::f32);
+  Tensor logits = make(ctx, z, {2, 4}, DType::f32);
   RouterRule rule{.score = RouterRule::Score::sigmoid, .top_k = 2};
   CHECK(route(logits, rule, {}, nullptr).experts == Ids{1, 2, 0, 1});
   const std::vector<float> bias = {0.5f, 0, -1, 0};
@@ -245,9 +247,9 @@ TEST_CASE("route: balancing losses enter the gradient of the logits and are reco
         RouterRule rule{
             .score = score, .top_k = 2, .groups = groups, .group_top_k = groups ? 2 : 0};
         Fixture lab;
-        Run& run = lab.run();
+        ExecutionContext& ctx = lab.context();
         auto target = std::make_shared<Catcher>();
-        Tensor logits = make(run, z, {kTokens, kExperts}, DType::f32);
+        Tensor logits = make(ctx, z, {kTokens, kExperts}, DType::f32);
         logits.set_node(target);
         RouterRecord record;
         RouterBalance balance{.terms = {{over, 0.4, before}},
@@ -256,7 +258,7 @@ TEST_CASE("route: balancing losses enter the gradient of the logits and are reco
                               .sequences = 3,
                               .token_weight = static_cast<float>(kWeight)};
         Routed routed = route(logits, rule, balance, &record);
-        backward(routed.weights_TK, run.zeros({kTokens, 2}, DType::f32));
+        backward(routed.weights_TK, ctx.zeros({kTokens, 2}, DType::f32));
         Values counted = router_counts(
             z, kExperts, rule, over == BalanceTerm::Over::sequence ? sequence_of : Ids(kTokens, 0));
         if (over == BalanceTerm::Over::given) counted.assign(before.begin(), before.end());
@@ -284,7 +286,7 @@ TEST_CASE("route: balancing losses enter the gradient of the logits and are reco
 
 TEST_CASE("route: losses without a weight are refused") {
   Fixture lab;
-  Tensor logits = make(lab.run(), random_values(8, "z"), {2, 4}, DType::f32);
+  Tensor logits = make(lab.context(), random_values(8, "z"), {2, 4}, DType::f32);
   CHECK_THROWS_WITH_AS(route(logits, {}, {.z_coefficient = 1}, nullptr),
                        doctest::Contains("loss_weight"), Error);
 }

@@ -43,16 +43,16 @@ Values random_values(int64_t count, std::string_view key, double scale) {
 namespace {
 
 template <class T>
-Tensor upload(Run& run, const Values& values, const Shape& shape) {
+Tensor upload(ExecutionContext& ctx, const Values& values, const Shape& shape) {
   std::vector<T> host;
   for (double v : values) host.push_back(T(static_cast<float>(v)));
-  return run.from_host<T>(host, shape);
+  return ctx.from_host<T>(host, shape);
 }
 
 template <class T>
 Values download(const Tensor& t) {
   std::vector<T> host(static_cast<size_t>(t.numel()));
-  t.run().download(t, host.data());
+  t.context().download(t, host.data());
   Values values;
   for (T v : host) values.push_back(static_cast<double>(to_float(v)));
   return values;
@@ -60,14 +60,14 @@ Values download(const Tensor& t) {
 
 }  // namespace
 
-Tensor make(Run& run, const Values& values, const Shape& shape, DType dtype) {
-  if (dtype == DType::bf16) return upload<bf16>(run, values, shape);
-  if (dtype == DType::f16) return upload<f16>(run, values, shape);
-  return upload<float>(run, values, shape);
+Tensor make(ExecutionContext& ctx, const Values& values, const Shape& shape, DType dtype) {
+  if (dtype == DType::bf16) return upload<bf16>(ctx, values, shape);
+  if (dtype == DType::f16) return upload<f16>(ctx, values, shape);
+  return upload<float>(ctx, values, shape);
 }
 
-Tensor make_ids(Run& run, const std::vector<int32_t>& ids) {
-  return run.from_host<int32_t>(ids, {static_cast<int64_t>(ids.size())});
+Tensor make_ids(ExecutionContext& ctx, const std::vector<int32_t>& ids) {
+  return ctx.from_host<int32_t>(ids, {static_cast<int64_t>(ids.size())});
 }
 
 Values values_of(const Tensor& t) {
@@ -80,10 +80,10 @@ Fixture::Fixture(int threads, uint64_t seed) : Fixture(places().front().make(thr
 
 Fixture::Fixture(std::unique_ptr<Backend> backend, uint64_t seed)
     : backend_(std::make_unique<GuardBackend>(std::move(backend))),
-      run_(std::in_place, *backend_, Device{}, seed) {}
+      ctx_(std::in_place, *backend_, Device{}, seed) {}
 
 Fixture::~Fixture() {
-  run_.reset();
+  ctx_.reset();
   // Not CHECK_MESSAGE: while an exception unwinds, doctest appends its text to a list that threads
   // share without a lock.
   for (const auto& fault : backend_->faults()) FAIL_CHECK(fault);
@@ -130,36 +130,37 @@ struct Setting {
   std::optional<size_t> only = {};  // the one input that wants a gradient
 };
 
-std::shared_ptr<GradTarget> target_of(Run& run, const Input& input, const Setting& s, size_t i) {
+std::shared_ptr<GradTarget> target_of(ExecutionContext& ctx, const Input& input, const Setting& s,
+                                      size_t i) {
   std::shared_ptr<GradTarget> target;
   if (input.parameter) {
     target = std::make_shared<Leaf>();
-    target->grad = run.empty(input.shape, DType::f32);
+    target->grad = ctx.empty(input.shape, DType::f32);
   } else {
     target = std::make_shared<Catcher>();
   }
   if (!s.prior.empty()) {
-    target->grad = make(run, s.prior[i], input.shape, input.parameter ? DType::f32 : s.dtype);
+    target->grad = make(ctx, s.prior[i], input.shape, input.parameter ? DType::f32 : s.dtype);
     target->has_grad = true;
   }
   return target;
 }
 
-Outcome execute(Run& run, const Case& c, const Setting& s) {
+Outcome execute(ExecutionContext& ctx, const Case& c, const Setting& s) {
   std::vector<Tensor> tensors;
   std::vector<std::shared_ptr<GradTarget>> targets(c.inputs.size());
   for (size_t i = 0; i < c.inputs.size(); ++i) {
-    tensors.push_back(make(run, s.inputs[i], c.inputs[i].shape, s.dtype));
+    tensors.push_back(make(ctx, s.inputs[i], c.inputs[i].shape, s.dtype));
     if (s.only && *s.only != i) continue;
-    targets[i] = target_of(run, c.inputs[i], s, i);
+    targets[i] = target_of(ctx, c.inputs[i], s, i);
     tensors.back().set_node(targets[i]);
   }
   DType out_dtype = c.float_out ? DType::f32 : s.dtype;
-  Tensor out = c.op(run, tensors);
+  Tensor out = c.op(ctx, tensors);
   CHECK(out.shape() == c.out);
   CHECK(out.dtype() == out_dtype);
   Outcome outcome{values_of(out), {}};
-  backward(out, make(run, s.dy, c.out, out_dtype));
+  backward(out, make(ctx, s.dy, c.out, out_dtype));
   for (auto& target : targets) outcome.grads.push_back(target ? values_of(target->grad) : Values());
   return outcome;
 }
@@ -215,14 +216,15 @@ void check_values(const Case& c, const Setting& s, const Outcome& got, Figures& 
   }
 }
 
-void check_without_tape(Run& run, const Case& c, const Setting& s, const Outcome& taped) {
-  GradMode off(run, false);
+void check_without_tape(ExecutionContext& ctx, const Case& c, const Setting& s,
+                        const Outcome& taped) {
+  GradMode off(ctx, false);
   std::vector<Tensor> tensors;
   for (size_t i = 0; i < c.inputs.size(); ++i) {
-    tensors.push_back(make(run, s.inputs[i], c.inputs[i].shape, s.dtype));
+    tensors.push_back(make(ctx, s.inputs[i], c.inputs[i].shape, s.dtype));
     tensors.back().set_node(std::make_shared<Catcher>());
   }
-  Tensor out = c.op(run, tensors);
+  Tensor out = c.op(ctx, tensors);
   CHECK_MESSAGE(out.node() == nullptr, c.name, " left a tape");
   CHECK_MESSAGE(values_of(out) == taped.out, c.name, " differs without a tape");
 }
@@ -241,12 +243,13 @@ void check_composition(const Place& place, Case c, const Setting& s, const Outco
   c.bound.sums *= 4;  // float results of each small op are rounded
   Fixture lab(place.make(1)), wide(place.make(3));
   c.remove(lab.kernels()), c.remove(wide.kernels());
-  Outcome plain = execute(lab.run(), c, s);
+  Outcome plain = execute(lab.context(), c, s);
   check_values(c, s, plain, figures);
-  CHECK_MESSAGE(execute(wide.run(), c, s) == plain, c.name, " depends on the number of threads");
-  check_without_tape(lab.run(), c, s, plain);
+  CHECK_MESSAGE(execute(wide.context(), c, s) == plain, c.name,
+                " depends on the number of threads");
+  check_without_tape(lab.context(), c, s, plain);
   Setting more = onto_gradients(c, s);
-  check_values(c, more, execute(lab.run(), c, more), figures);
+  check_values(c, more, execute(lab.context(), c, more), figures);
 
   Bound both = c.bound;
   both.inner += 1;  // each of the two is rounded to the dtype
@@ -261,20 +264,20 @@ void check_at(const Place& place, const Case& c, const Setting& s, Figures& figu
   std::string where = cat(c.name, " ", name(s.dtype));
   INFO("at ", place.name);
   Fixture lab(place.make(1)), wide(place.make(3));
-  Outcome first = execute(lab.run(), c, s);
+  Outcome first = execute(lab.context(), c, s);
   check_values(c, s, first, figures);
-  CHECK_MESSAGE(execute(lab.run(), c, s) == first, where, " differs when it is run again");
-  CHECK_MESSAGE(execute(wide.run(), c, s) == first, where, " depends on the number of threads");
-  check_without_tape(lab.run(), c, s, first);
+  CHECK_MESSAGE(execute(lab.context(), c, s) == first, where, " differs when it is run again");
+  CHECK_MESSAGE(execute(wide.context(), c, s) == first, where, " depends on the number of threads");
+  check_without_tape(lab.context(), c, s, first);
 
   Setting more = onto_gradients(c, s);
-  check_values(c, more, execute(lab.run(), c, more), figures);
+  check_values(c, more, execute(lab.context(), c, more), figures);
 
   for (size_t i = 0; c.inputs.size() > 1 && i < c.inputs.size(); ++i) {
     Setting alone = s;
     alone.only = i;
-    CHECK_MESSAGE(execute(lab.run(), c, alone).grads[i] == first.grads[i], where, ": gradient of ",
-                  c.inputs[i].name, " alone differs");
+    CHECK_MESSAGE(execute(lab.context(), c, alone).grads[i] == first.grads[i], where,
+                  ": gradient of ", c.inputs[i].name, " alone differs");
   }
   if (c.remove && place.name == places().front().name)
     check_composition(place, c, s, first, figures);

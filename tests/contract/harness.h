@@ -27,8 +27,8 @@ double roundoff(DType dtype);
 Values round_to(Values values, DType dtype);
 /// Normal numbers times `scale`; the same for the same key.
 Values random_values(int64_t count, std::string_view key, double scale = 1);
-Tensor make(Run& run, const Values& values, const Shape& shape, DType dtype);
-Tensor make_ids(Run& run, const std::vector<int32_t>& ids);
+Tensor make(ExecutionContext& ctx, const Values& values, const Shape& shape, DType dtype);
+Tensor make_ids(ExecutionContext& ctx, const std::vector<int32_t>& ids);
 /// The values of a floating tensor.
 Values values_of(const Tensor& t);
 
@@ -40,13 +40,13 @@ class Fixture {
   /// On a backend of the caller's choice.
   explicit Fixture(std::unique_ptr<Backend> backend, uint64_t seed = 11);
   ~Fixture();
-  Run& run() { return *run_; }
+  ExecutionContext& context() { return *ctx_; }
   /// The kernels of this rank's backend; one that is set to null is missing from now on.
   KernelTable& kernels() { return backend_->own_kernels(); }
 
  private:
   std::unique_ptr<GuardBackend> backend_;
-  std::optional<Run> run_;
+  std::optional<ExecutionContext> ctx_;
 };
 
 /// Receives the gradient of a tensor that is no parameter.
@@ -71,7 +71,7 @@ struct Case {
   std::vector<Input> inputs;
   Shape out;
   bool float_out = false;  // the result is float whatever the dtype
-  std::function<Tensor(Run&, std::vector<Tensor>&)> op;
+  std::function<Tensor(ExecutionContext&, std::vector<Tensor>&)> op;
   std::function<Values(const std::vector<Values>&)> forward;
   std::function<std::vector<Values>(const std::vector<Values>&, const Values& dy)> backward;
   Bound bound;

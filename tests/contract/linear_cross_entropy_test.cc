@@ -19,9 +19,9 @@ struct Result {
   Values loss, dx, dw, db;
 };
 
-Result solve(const Problem& p, DType dtype, bool fused, Run& run) {
-  Tensor x = make(run, random_values(p.rows * p.width, "x"), {p.rows, p.width}, dtype);
-  Tensor w = make(run, random_values(p.vocab * p.width, "w", 0.5), {p.vocab, p.width}, dtype);
+Result solve(const Problem& p, DType dtype, bool fused, ExecutionContext& ctx) {
+  Tensor x = make(ctx, random_values(p.rows * p.width, "x"), {p.rows, p.width}, dtype);
+  Tensor w = make(ctx, random_values(p.vocab * p.width, "w", 0.5), {p.vocab, p.width}, dtype);
   std::vector<int32_t> targets;
   for (int64_t t = 0; t < p.rows; ++t)
     targets.push_back(t % 5 == 3 ? -1 : static_cast<int32_t>(t * 37 % p.valid));
@@ -30,22 +30,22 @@ Result solve(const Problem& p, DType dtype, bool fused, Run& run) {
   auto w_end =
       p.parameter ? std::static_pointer_cast<GradTarget>(leaf) : std::make_shared<Catcher>();
   if (p.parameter) {
-    leaf->grad = make(run, Values(static_cast<size_t>(p.vocab * p.width), p.held),
+    leaf->grad = make(ctx, Values(static_cast<size_t>(p.vocab * p.width), p.held),
                       {p.vocab, p.width}, DType::f32);
     leaf->has_grad = p.held != 0;
   }
   if (p.want_x) x.set_node(x_end);
   if (p.want_w) w.set_node(w_end);
   auto bias = std::make_shared<Leaf>();
-  Tensor b = p.bias ? make(run, random_values(p.vocab, "b"), {p.vocab}, dtype) : Tensor();
-  bias->grad = make(run, Values(static_cast<size_t>(p.vocab), p.held), {p.vocab}, DType::f32);
+  Tensor b = p.bias ? make(ctx, random_values(p.vocab, "b"), {p.vocab}, dtype) : Tensor();
+  bias->grad = make(ctx, Values(static_cast<size_t>(p.vocab), p.held), {p.vocab}, DType::f32);
   bias->has_grad = p.held != 0;
   if (p.bias) b.set_node(bias);
-  Tensor ids = make_ids(run, targets);
+  Tensor ids = make_ids(ctx, targets);
   Tensor loss = fused ? linear_cross_entropy(x, w, ids, p.valid, p.weight, {}, nullptr, nullptr, b)
                       : cross_entropy(linear(x, w, b), ids, p.valid);
   Result out{values_of(loss), {}, {}, {}};
-  backward(loss, make(run, Values(static_cast<size_t>(p.rows), p.weight), {p.rows}, DType::f32));
+  backward(loss, make(ctx, Values(static_cast<size_t>(p.rows), p.weight), {p.rows}, DType::f32));
   if (p.want_x) out.dx = values_of(x_end->grad);
   if (p.want_w) out.dw = values_of(w_end->grad);
   if (p.bias) out.db = values_of(bias->grad);
@@ -55,8 +55,9 @@ Result solve(const Problem& p, DType dtype, bool fused, Run& run) {
 void compare(const Problem& p, DType dtype) {
   INFO(name(dtype), ", ", p.rows, " x ", p.width, ", ", p.vocab, " (", p.valid, ")");
   Fixture one(1), two(2);
-  Result fused = solve(p, dtype, true, one.run()), plain = solve(p, dtype, false, one.run());
-  Result again = solve(p, dtype, true, two.run());
+  Result fused = solve(p, dtype, true, one.context()),
+         plain = solve(p, dtype, false, one.context());
+  Result again = solve(p, dtype, true, two.context());
   CHECK(fused.loss == plain.loss);
   CHECK(fused.dx == plain.dx);
   check_close(fused.dw, plain.dw, p.parameter ? DType::f32 : dtype, {.sums = 64}, "dw");
@@ -108,16 +109,16 @@ TEST_CASE("linear_cross_entropy: the gradient of its bias is what the losses' di
   const Values bias = random_values(kVocab, "b");
   auto total = [&](const Values& values) {
     Fixture lab;
-    Run& run = lab.run();
+    ExecutionContext& ctx = lab.context();
     auto leaf = std::make_shared<Leaf>();
-    leaf->grad = run.zeros({kVocab}, DType::f32);
-    Tensor x = make(run, random_values(kRows * kWidth, "x"), {kRows, kWidth}, DType::f32);
-    Tensor w = make(run, random_values(kVocab * kWidth, "w"), {kVocab, kWidth}, DType::f32);
-    Tensor b = make(run, values, {kVocab}, DType::f32);
+    leaf->grad = ctx.zeros({kVocab}, DType::f32);
+    Tensor x = make(ctx, random_values(kRows * kWidth, "x"), {kRows, kWidth}, DType::f32);
+    Tensor w = make(ctx, random_values(kVocab * kWidth, "w"), {kVocab, kWidth}, DType::f32);
+    Tensor b = make(ctx, values, {kVocab}, DType::f32);
     b.set_node(leaf);
-    Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 6, -1, 2, 2}), kVocab, 1, {},
+    Tensor loss = linear_cross_entropy(x, w, make_ids(ctx, {0, 6, -1, 2, 2}), kVocab, 1, {},
                                        nullptr, nullptr, b);
-    backward(loss, make(run, Values(kRows, 1), {kRows}, DType::f32));
+    backward(loss, make(ctx, Values(kRows, 1), {kRows}, DType::f32));
     double sum = 0;
     for (double one : values_of(loss)) sum += one;
     return std::pair(sum, values_of(leaf->grad));
@@ -133,54 +134,54 @@ TEST_CASE("linear_cross_entropy: the gradient of its bias is what the losses' di
 
 TEST_CASE("linear_cross_entropy never holds the logits of all tokens") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   const int64_t rows = 1030, vocab = 65536;
-  size_t before = run.memory().peak();
-  solve({rows, 4, vocab, vocab}, DType::f32, true, run);
-  CHECK(run.memory().peak() - before < size_t{140} << 20);
+  size_t before = ctx.memory().peak();
+  solve({rows, 4, vocab, vocab}, DType::f32, true, ctx);
+  CHECK(ctx.memory().peak() - before < size_t{140} << 20);
 }
 
 TEST_CASE("linear_cross_entropy: losses whose backward has not come are counted") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   auto leaf = std::make_shared<Leaf>();
-  leaf->grad = run.zeros({4, 3}, DType::f32);
-  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32),
-         w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
+  leaf->grad = ctx.zeros({4, 3}, DType::f32);
+  Tensor x = make(ctx, random_values(6, "x"), {2, 3}, DType::f32),
+         w = make(ctx, random_values(12, "w"), {4, 3}, DType::f32);
   w.set_node(leaf);
-  Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0.5f);
-  CHECK(run.open_losses == 1);
-  linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0);  // only looked at
-  CHECK(run.open_losses == 1);
-  backward(loss, make(run, {0.5, 0.5}, {2}, DType::f32));
-  CHECK(run.open_losses == 0);
+  Tensor loss = linear_cross_entropy(x, w, make_ids(ctx, {0, 1}), 4, 0.5f);
+  CHECK(ctx.open_losses == 1);
+  linear_cross_entropy(x, w, make_ids(ctx, {0, 1}), 4, 0);  // only looked at
+  CHECK(ctx.open_losses == 1);
+  backward(loss, make(ctx, {0.5, 0.5}, {2}, DType::f32));
+  CHECK(ctx.open_losses == 0);
 }
 
 TEST_CASE(
     "linear_cross_entropy: losses that are weighted in another way are refused, not trained on") {
   Fixture lab;
-  Run& run = lab.run();
-  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32),
-         w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Tensor x = make(ctx, random_values(6, "x"), {2, 3}, DType::f32),
+         w = make(ctx, random_values(12, "w"), {4, 3}, DType::f32);
   x.set_node(std::make_shared<Catcher>());
-  Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0.5f);
-  CHECK_THROWS_AS(backward(loss, make(run, {0.5, 0.25}, {2}, DType::f32)), Error);
+  Tensor loss = linear_cross_entropy(x, w, make_ids(ctx, {0, 1}), 4, 0.5f);
+  CHECK_THROWS_AS(backward(loss, make(ctx, {0.5, 0.25}, {2}, DType::f32)), Error);
 }
 
 TEST_CASE("linear_cross_entropy without a known weight, or without a tape, gives the same losses") {
   Fixture lab;
-  Run& run = lab.run();
-  Tensor x = make(run, random_values(6, "x"), {2, 3}, DType::f32),
-         w = make(run, random_values(12, "w"), {4, 3}, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Tensor x = make(ctx, random_values(6, "x"), {2, 3}, DType::f32),
+         w = make(ctx, random_values(12, "w"), {4, 3}, DType::f32);
   auto end = std::make_shared<Catcher>();
   x.set_node(end);
-  Values known = values_of(linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0.5f));
-  Tensor loss = linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0);
+  Values known = values_of(linear_cross_entropy(x, w, make_ids(ctx, {0, 1}), 4, 0.5f));
+  Tensor loss = linear_cross_entropy(x, w, make_ids(ctx, {0, 1}), 4, 0);
   CHECK(values_of(loss) == known);
-  backward(loss, make(run, {0.5, 0.25}, {2}, DType::f32));
+  backward(loss, make(ctx, {0.5, 0.25}, {2}, DType::f32));
   CHECK(end->has_grad);
-  GradMode off(run, false);
-  CHECK(values_of(linear_cross_entropy(x, w, make_ids(run, {0, 1}), 4, 0)) == known);
+  GradMode off(ctx, false);
+  CHECK(values_of(linear_cross_entropy(x, w, make_ids(ctx, {0, 1}), 4, 0)) == known);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ Case linear_case(int64_t tokens, int64_t in, int64_t out, bool bias, bool residu
               {"w", {out, in}, random_values(out * in, "w"), true}};
   if (bias) c.inputs.push_back({"b", {out}, random_values(out, "b"), true});
   if (residual) c.inputs.push_back({"r", {tokens, out}, random_values(tokens * out, "r")});
-  c.op = [=](Run&, std::vector<Tensor>& t) {
+  c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
     return linear(t[0], t[1], bias ? t[2] : Tensor(), residual ? t.back() : Tensor());
   };
   c.forward = [=](const std::vector<Values>& v) {
@@ -51,15 +51,15 @@ TEST_CASE("linear: values and gradients") {
 
 TEST_CASE("linear: mismatched shapes and dtypes are refused with both") {
   Fixture lab;
-  Run& run = lab.run();
-  Tensor x = run.zeros({3, 4}, DType::f32), w = run.zeros({5, 6}, DType::f32),
-         half = run.zeros({5, 4}, DType::bf16);
+  ExecutionContext& ctx = lab.context();
+  Tensor x = ctx.zeros({3, 4}, DType::f32), w = ctx.zeros({5, 6}, DType::f32),
+         half = ctx.zeros({5, 4}, DType::bf16);
   CHECK_THROWS_WITH_AS(linear(x, w), doctest::Contains("[3, 4]"), Error);
   CHECK_THROWS_WITH_AS(linear(x, half), doctest::Contains("bf16"), Error);
-  CHECK_THROWS_AS(linear(x, run.zeros({5, 4}, DType::f32), run.zeros({4}, DType::f32)), Error);
-  CHECK_THROWS_WITH_AS(linear(x, run.zeros({5, 4}, DType::f32), {}, run.zeros({3, 4}, DType::f32)),
+  CHECK_THROWS_AS(linear(x, ctx.zeros({5, 4}, DType::f32), ctx.zeros({4}, DType::f32)), Error);
+  CHECK_THROWS_WITH_AS(linear(x, ctx.zeros({5, 4}, DType::f32), {}, ctx.zeros({3, 4}, DType::f32)),
                        doctest::Contains("[3, 5]"), Error);
-  CHECK_THROWS_AS(linear(x.slice(1, 0, 2), run.zeros({5, 2}, DType::f32)), Error);
+  CHECK_THROWS_AS(linear(x.slice(1, 0, 2), ctx.zeros({5, 2}, DType::f32)), Error);
 }
 
 }  // namespace

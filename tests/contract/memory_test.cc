@@ -11,11 +11,11 @@ namespace {
 struct Weights {
   std::vector<std::shared_ptr<Leaf>> leaves;
   std::vector<Tensor> values;
-  Tensor use(Run& run, const Shape& shape, DType dtype) {
+  Tensor use(ExecutionContext& ctx, const Shape& shape, DType dtype) {
     leaves.push_back(std::make_shared<Leaf>());
-    leaves.back()->grad = run.zeros(shape, DType::f32);
+    leaves.back()->grad = ctx.zeros(shape, DType::f32);
     values.push_back(
-        make(run, random_values(shape.numel(), cat("w", values.size()), 0.1), shape, dtype));
+        make(ctx, random_values(shape.numel(), cat("w", values.size()), 0.1), shape, dtype));
     return at(values.size() - 1);
   }
   Tensor at(size_t i) const {
@@ -32,14 +32,14 @@ const HeadLayout kLayout{4, 2, 12};
 struct Net {
   Weights weights;
   RopeTable table;
-  Net(Run& run, DType dtype) {
+  Net(ExecutionContext& ctx, DType dtype) {
     const std::vector<Shape> shapes = {{kVocab, kWidth}, {kWidth},     {kLayout.width(), kWidth},
                                        {kWidth, kWidth}, {kWidth},     {kWidth},
                                        {96, kWidth},     {96, kWidth}, {kWidth, 96},
                                        {kVocab, kWidth}, {96}};
-    for (const Shape& shape : shapes) weights.use(run, shape, dtype);
-    table = {make(run, Values(kTokens * 4, 0.6), {kTokens, 4}, DType::f32),
-             make(run, Values(kTokens * 4, 0.8), {kTokens, 4}, DType::f32)};
+    for (const Shape& shape : shapes) weights.use(ctx, shape, dtype);
+    table = {make(ctx, Values(kTokens * 4, 0.6), {kTokens, 4}, DType::f32),
+             make(ctx, Values(kTokens * 4, 0.8), {kTokens, 4}, DType::f32)};
   }
   Tensor block(const Tensor& x, const Tensor& positions, const SequenceBounds& bounds) const {
     Tensor qkv =
@@ -51,16 +51,16 @@ struct Net {
                             gelu(linear(n, weights.at(7), weights.at(10)), GeluKind::tanh));
     return add(h, linear(gated, weights.at(8)));
   }
-  Tensor loss(Run& run, bool replay) const {
+  Tensor loss(ExecutionContext& ctx, bool replay) const {
     std::vector<int32_t> ids, positions;
     for (int32_t t = 0; t < kTokens; ++t)
       ids.push_back(t % static_cast<int32_t>(kVocab)), positions.push_back(t % 20);
     auto bounds =
         std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 20, kTokens});
-    Tensor places = make_ids(run, positions), x = embedding(weights.at(0), make_ids(run, ids));
+    Tensor places = make_ids(ctx, positions), x = embedding(weights.at(0), make_ids(ctx, ids));
     auto body = [this, places, bounds](const Tensor& in) { return block(in, places, bounds); };
     x = replay ? recompute(body, x) : body(x);
-    return cross_entropy(linear(x, weights.at(9)), make_ids(run, ids), kVocab - 3);
+    return cross_entropy(linear(x, weights.at(9)), make_ids(ctx, ids), kVocab - 3);
   }
 };
 
@@ -70,60 +70,60 @@ TEST_CASE(
   for (DType dtype : kDTypes)
     for (bool replay : {false, true}) {
       INFO(name(dtype), replay ? ", recomputed" : "");
-      Run run(*backend);
-      Net net(run, dtype);
-      size_t resting = run.memory().in_use();
+      ExecutionContext ctx(*backend);
+      Net net(ctx, dtype);
+      size_t resting = ctx.memory().in_use();
       uint64_t asked = 0;
       size_t peak = 0;
       for (int step = 0; step < 4; ++step) {
         for (auto& leaf : net.weights.leaves) leaf->has_grad = false;
         for (int micro = 0; micro < 2; ++micro) {
-          Tensor loss = net.loss(run, replay);
-          backward(loss, make(run, Values(kTokens, 1.0), {kTokens}, DType::f32));
+          Tensor loss = net.loss(ctx, replay);
+          backward(loss, make(ctx, Values(kTokens, 1.0), {kTokens}, DType::f32));
         }
-        CHECK(run.memory().in_use() == resting);
-        if (step == 0) asked = run.memory().system_allocations(), peak = run.memory().peak();
+        CHECK(ctx.memory().in_use() == resting);
+        if (step == 0) asked = ctx.memory().system_allocations(), peak = ctx.memory().peak();
       }
-      CHECK(run.memory().system_allocations() == asked);
-      CHECK(run.memory().peak() == peak);
-      CHECK(run.memory().reserved() >= peak);
+      CHECK(ctx.memory().system_allocations() == asked);
+      CHECK(ctx.memory().peak() == peak);
+      CHECK(ctx.memory().reserved() >= peak);
     }
 }
 
 TEST_CASE("memory: a forward pass that is thrown away leaves nothing, tape or not") {
   auto backend = make_cpu_backend(1);
-  Run run(*backend);
-  Net net(run, DType::bf16);
-  size_t resting = run.memory().in_use();
-  { Tensor dropped = net.loss(run, false); }
-  CHECK(run.memory().in_use() == resting);
+  ExecutionContext ctx(*backend);
+  Net net(ctx, DType::bf16);
+  size_t resting = ctx.memory().in_use();
+  { Tensor dropped = net.loss(ctx, false); }
+  CHECK(ctx.memory().in_use() == resting);
   {
-    GradMode off(run, false);
-    Tensor dropped = net.loss(run, true);
+    GradMode off(ctx, false);
+    Tensor dropped = net.loss(ctx, true);
   }
-  CHECK(run.memory().in_use() == resting);
+  CHECK(ctx.memory().in_use() == resting);
 }
 
 TEST_CASE(
     "memory: what is somebody else's is counted with the run's, and goes when its last tensor does "
     "or gives it back") {
   auto backend = make_cpu_backend(1);
-  Run run(*backend);
-  const CachingAllocator& memory = run.memory();
+  ExecutionContext ctx(*backend);
+  const CachingAllocator& memory = ctx.memory();
   size_t used = memory.in_use(), reserved = memory.reserved();
   int freed = 0;
   auto block = [&] {
     return std::shared_ptr<void>(std::aligned_alloc(64, 4096),
                                  [&](void* data) { ++freed, std::free(data); });
   };
-  MemoryScope use(run.memory(), MemoryUse::gradients);
+  MemoryScope use(ctx.memory(), MemoryUse::gradients);
   {
-    Tensor whole(run, {1024}, DType::f32, block()), part = whole.slice(0, 0, 10);
+    Tensor whole(ctx, {1024}, DType::f32, block()), part = whole.slice(0, 0, 10);
     CHECK(memory.in_use() == used + 4096);
     CHECK(memory.reserved() == reserved + 4096);
     CHECK(memory.held()[MemoryUse::gradients] == 4096);
     CHECK(memory.system_allocations() == 0);
-    run.fill_zero(whole);
+    ctx.fill_zero(whole);
     whole = {};
     CHECK(freed == 0);
     CHECK(values_of(part) == Values(10, 0.0));
@@ -131,11 +131,11 @@ TEST_CASE(
   CHECK(freed == 1);
   CHECK(memory.in_use() == used);
   CHECK(memory.reserved() == reserved);
-  Tensor given_back(run, {1024}, DType::f32, block()), taker = run.empty({1024}, DType::f32);
+  Tensor given_back(ctx, {1024}, DType::f32, block()), taker = ctx.empty({1024}, DType::f32);
   given_back.release_memory();
   CHECK(freed == 2);
   CHECK_FALSE(given_back.resident());
-  Tensor from(run, {1024}, DType::f32, block());
+  Tensor from(ctx, {1024}, DType::f32, block());
   taker.release_memory();
   taker.storage()->adopt(*from.storage());
   from = {};
@@ -150,9 +150,9 @@ TEST_CASE("memory: the whole net between guards, and its gradients at any thread
     std::vector<std::vector<Values>> grads;
     for (int threads : {1, 2, 5}) {
       Fixture lab(threads);
-      Net net(lab.run(), dtype);
-      backward(net.loss(lab.run(), false),
-               make(lab.run(), Values(kTokens, 1.0), {kTokens}, DType::f32));
+      Net net(lab.context(), dtype);
+      backward(net.loss(lab.context(), false),
+               make(lab.context(), Values(kTokens, 1.0), {kTokens}, DType::f32));
       grads.emplace_back();
       for (auto& leaf : net.weights.leaves) grads.back().push_back(values_of(leaf->grad));
     }
@@ -193,37 +193,37 @@ class Full final : public Backend {
 TEST_CASE("memory: an allocation that fails is not counted as in use") {
   auto backend = make_cpu_backend(1);
   Full full(*backend);
-  Run run(full);
-  CHECK_THROWS_AS(run.empty({1000, 1000}, DType::f32), Error);
-  CHECK(run.memory().in_use() == 0);
-  CHECK(run.memory().reserved() == 0);
-  CHECK(run.memory().system_allocations() == 0);
-  Tensor quantized = run.zeros({10}, DType::f32);
-  CHECK(run.memory().in_use() == 256);
+  ExecutionContext ctx(full);
+  CHECK_THROWS_AS(ctx.empty({1000, 1000}, DType::f32), Error);
+  CHECK(ctx.memory().in_use() == 0);
+  CHECK(ctx.memory().reserved() == 0);
+  CHECK(ctx.memory().system_allocations() == 0);
+  Tensor quantized = ctx.zeros({10}, DType::f32);
+  CHECK(ctx.memory().in_use() == 256);
 }
 
 TEST_CASE("memory: blocks count under the use they were taken for, whenever they go back") {
   auto backend = make_cpu_backend(1);
-  Run run(*backend);
-  Tensor batch = run.empty({64}, DType::f32), kept;
+  ExecutionContext ctx(*backend);
+  Tensor batch = ctx.empty({64}, DType::f32), kept;
   {
-    MemoryScope use(run.memory(), MemoryUse::activations);
-    kept = run.empty({256}, DType::f32);
-    MemoryScope inner(run.memory(), MemoryUse::backward);
-    Tensor passing = run.empty({512}, DType::f32);
+    MemoryScope use(ctx.memory(), MemoryUse::activations);
+    kept = ctx.empty({256}, DType::f32);
+    MemoryScope inner(ctx.memory(), MemoryUse::backward);
+    Tensor passing = ctx.empty({512}, DType::f32);
   }
-  CHECK(run.memory().use() == MemoryUse::other);
-  MemoryBreakdown most = run.memory().at_peak();
-  CHECK(most.total() == run.memory().peak());
+  CHECK(ctx.memory().use() == MemoryUse::other);
+  MemoryBreakdown most = ctx.memory().at_peak();
+  CHECK(most.total() == ctx.memory().peak());
   CHECK(most[MemoryUse::other] == 256);
   CHECK(most[MemoryUse::activations] == 1024);
   CHECK(most[MemoryUse::backward] == 2048);
   CHECK(most[MemoryUse::optimizer] == 0);
   CHECK(most.text() == "backward 2.0 KiB, activations 1.0 KiB, other 256 B");
   kept = {};
-  { Tensor again = run.empty({1000}, DType::f32); }  // 256 + 4096 is more than before
-  CHECK(run.memory().at_peak()[MemoryUse::activations] == 0);
-  CHECK(run.memory().at_peak()[MemoryUse::other] == 256 + 4096);
+  { Tensor again = ctx.empty({1000}, DType::f32); }  // 256 + 4096 is more than before
+  CHECK(ctx.memory().at_peak()[MemoryUse::activations] == 0);
+  CHECK(ctx.memory().at_peak()[MemoryUse::other] == 256 + 4096);
 }
 
 TEST_CASE(
@@ -231,22 +231,22 @@ TEST_CASE(
     "held") {
   auto backend = make_cpu_backend(1);
   Full full(*backend, 10000);
-  Run run(full);
-  MemoryScope use(run.memory(), MemoryUse::optimizer);
-  Tensor held = run.empty({512}, DType::f32);
-  { Tensor cached = run.empty({1024}, DType::f32); }
-  CHECK(run.memory().reserved() == 2048 + 4096);
-  Tensor large = run.empty({1500}, DType::f32);  // 6144 B fit only without the cached 4096
-  CHECK(run.memory().reserved() == 2048 + 6144);
+  ExecutionContext ctx(full);
+  MemoryScope use(ctx.memory(), MemoryUse::optimizer);
+  Tensor held = ctx.empty({512}, DType::f32);
+  { Tensor cached = ctx.empty({1024}, DType::f32); }
+  CHECK(ctx.memory().reserved() == 2048 + 4096);
+  Tensor large = ctx.empty({1500}, DType::f32);  // 6144 B fit only without the cached 4096
+  CHECK(ctx.memory().reserved() == 2048 + 6144);
   try {
-    Tensor more = run.empty({1024}, DType::f32);
+    Tensor more = ctx.empty({1024}, DType::f32);
     FAIL("there is no room for it");
   } catch (const Error& error) {
     CHECK(error.message() == "no memory for optimizer; held so far: optimizer 8.0 KiB");
     CHECK(error.hint().find("model.layers") != std::string::npos);
     CHECK(error.hint().find("train.micro_batch_size") != std::string::npos);
   }
-  CHECK(run.memory().in_use() == 2048 + 6144);
+  CHECK(ctx.memory().in_use() == 2048 + 6144);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ Case rms_case(int64_t rows, int64_t cols, double scale) {
   Case c{.name = cat("rms_norm ", rows, " x ", cols, " scale ", scale), .out = {rows, cols}};
   c.inputs = {{"x", {rows, cols}, random_values(rows * cols, "x", scale)},
               {"w", {cols}, random_values(cols, "w"), true}};
-  c.op = [](Run&, std::vector<Tensor>& t) { return rms_norm(t[0], t[1], kEps); };
+  c.op = [](ExecutionContext&, std::vector<Tensor>& t) { return rms_norm(t[0], t[1], kEps); };
   c.forward = [=](const std::vector<Values>& v) {
     return reference::rms_norm(v[0], v[1], rows, cols, kEps);
   };
@@ -32,7 +32,7 @@ Case layer_case(int64_t rows, int64_t cols, bool bias, double mean) {
   for (double& v : x) v += mean;
   c.inputs = {{"x", {rows, cols}, x}, {"w", {cols}, random_values(cols, "w"), true}};
   if (bias) c.inputs.push_back({"b", {cols}, random_values(cols, "b"), true});
-  c.op = [=](Run&, std::vector<Tensor>& t) {
+  c.op = [=](ExecutionContext&, std::vector<Tensor>& t) {
     return layer_norm(t[0], t[1], bias ? t[2] : Tensor(), kEps);
   };
   c.forward = [=](const std::vector<Values>& v) {
@@ -67,24 +67,24 @@ TEST_CASE("layer_norm: values and gradients") {
 
 TEST_CASE("layer_norm: a width of one gives the bias and no gradient of x") {
   Fixture lab;
-  Run& run = lab.run();
-  Tensor x = make(run, {3, -5}, {2, 1}, DType::f32), w = make(run, {2}, {1}, DType::f32),
-         b = make(run, {7}, {1}, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Tensor x = make(ctx, {3, -5}, {2, 1}, DType::f32), w = make(ctx, {2}, {1}, DType::f32),
+         b = make(ctx, {7}, {1}, DType::f32);
   auto probe = std::make_shared<Catcher>();
   x.set_node(probe);
   Tensor y = layer_norm(x, w, b, kEps);
   CHECK(values_of(y) == Values{7, 7});
-  backward(y, make(run, {1, 2}, {2, 1}, DType::f32));
+  backward(y, make(ctx, {1, 2}, {2, 1}, DType::f32));
   CHECK(values_of(probe->grad) == Values{0, 0});
 }
 
 TEST_CASE("norms: rows of zeros stay finite") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   for (DType dtype : kDTypes) {
-    Tensor w = make(run, Values(17, 1.0), {17}, dtype);
-    CHECK(values_of(rms_norm(run.zeros({2, 17}, dtype), w, kEps)) == Values(34, 0.0));
-    CHECK(values_of(layer_norm(run.zeros({2, 17}, dtype), w, {}, kEps)) == Values(34, 0.0));
+    Tensor w = make(ctx, Values(17, 1.0), {17}, dtype);
+    CHECK(values_of(rms_norm(ctx.zeros({2, 17}, dtype), w, kEps)) == Values(34, 0.0));
+    CHECK(values_of(layer_norm(ctx.zeros({2, 17}, dtype), w, {}, kEps)) == Values(34, 0.0));
   }
 }
 

@@ -93,18 +93,18 @@ struct Results {
 };
 
 /// Runs the op with its gradients.
-Results run_op(Run& run, const Operands& v, DType dtype, const QuantizedProducts& how,
+Results run_op(ExecutionContext& ctx, const Operands& v, DType dtype, const QuantizedProducts& how,
                bool later = false) {
-  Tensor x = make(run, v.x, {kTokens, kIn}, dtype), w = make(run, v.w, {kOut, kIn}, dtype),
-         b = make(run, Values(kOut, 0.5), {kOut}, dtype);
+  Tensor x = make(ctx, v.x, {kTokens, kIn}, dtype), w = make(ctx, v.w, {kOut, kIn}, dtype),
+         b = make(ctx, Values(kOut, 0.5), {kOut}, dtype);
   auto x_end = std::make_shared<Catcher>();
   auto w_end = std::make_shared<Leaf>(), b_end = std::make_shared<Leaf>();
-  w_end->grad = run.zeros({kOut, kIn}, DType::f32), b_end->grad = run.zeros({kOut}, DType::f32);
+  w_end->grad = ctx.zeros({kOut, kIn}, DType::f32), b_end->grad = ctx.zeros({kOut}, DType::f32);
   x.set_node(x_end), w.set_node(w_end), b.set_node(b_end);
   Tensor y = linear(x, w, b, {}, &how);
   Results out{.y = values_of(y), .dx = {}, .dw = {}, .db = {}};
   DeferredGradients put_off;
-  backward(y, make(run, v.dy, {kTokens, kOut}, dtype), later ? &put_off : nullptr);
+  backward(y, make(ctx, v.dy, {kTokens, kOut}, dtype), later ? &put_off : nullptr);
   put_off.run();
   out.dx = values_of(x_end->grad), out.dw = values_of(w_end->grad), out.db = values_of(b_end->grad);
   return out;
@@ -137,8 +137,8 @@ TEST_CASE("products in a small type are those of the rounded operands") {
       Fixture lab;
       QuantizedProducts how(rule, 1);
       Operands v = operands(dtype);
-      Results got = run_op(lab.run(), v, dtype, how),
-              later = run_op(lab.run(), v, dtype, how, true);
+      Results got = run_op(lab.context(), v, dtype, how),
+              later = run_op(lab.context(), v, dtype, how, true);
       auto rounded = [&](const Values& x, int64_t rows, int64_t cols, QuantOperand kind,
                          bool along_rows) {
         return is_quantized(x, rows, cols, rule, kind, along_rows);
@@ -156,7 +156,7 @@ TEST_CASE("products in a small type are those of the rounded operands") {
       Values db = reference::linear_backward(v.dy, v.x, v.w, kTokens, kIn, kOut)[2];
       // Sums are in float; the tensor cores of Hopper keep 14 bits within a step of a sum of FP8
       // (DeepSeek-AI 2024, 3.3.2).
-      double sums = lab.run().kernels().multiplies(scale_of(rule)) ? 1e-3 : 0;
+      double sums = lab.context().kernels().multiplies(scale_of(rule)) ? 1e-3 : 0;
       CHECK(relative(got.y, y) < roundoff(dtype) + sums);
       CHECK(relative(got.dx, dx) < roundoff(dtype) + sums);
       CHECK(relative(got.dw, dw) < 1e-6 + sums);
@@ -186,8 +186,8 @@ TEST_CASE("NVFP4's draws and its Hadamard transform keep the gradient of a weigh
     double once = 0;
     constexpr int kDraws = 24;
     for (int i = 0; i < kDraws; ++i) {
-      lab.run().step = static_cast<uint64_t>(i);
-      Results got = run_op(lab.run(), v, DType::bf16, how);
+      lab.context().step = static_cast<uint64_t>(i);
+      Results got = run_op(lab.context(), v, DType::bf16, how);
       once = relative(got.dw, exact);
       for (size_t e = 0; e < mean.size(); ++e) mean[e] += got.dw[e] / kDraws;
     }
@@ -205,7 +205,7 @@ TEST_CASE("what is not finite is not hidden") {
     for (double bad : {static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
       Operands v = operands(DType::bf16);
       v.dy[5 * kOut + 3] = bad;
-      Results got = run_op(lab.run(), v, DType::bf16, how);
+      Results got = run_op(lab.context(), v, DType::bf16, how);
       CHECK(std::isnan(got.dx[5 * kIn]));
       CHECK(std::isnan(got.dw[3 * kIn]));
     }
@@ -215,7 +215,7 @@ TEST_CASE("what is not finite is not hidden") {
 TEST_CASE(
     "delayed scales come from the steps before, and from the tensor itself where there are none") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   std::vector<float> history(3 * 4);
   for (auto algorithm : {DelayedScales::Algorithm::max, DelayedScales::Algorithm::most_recent}) {
     std::fill(history.begin(), history.end(), 0.0f);
@@ -224,11 +224,11 @@ TEST_CASE(
         current({.recipe = QuantRecipe::tensorwise}, 1);
     how.delayed = &scales;
     auto amax = [&](double largest) {
-      Tensor got = how.measure(run, make(run, {0.25, -largest, 0.125}, {1, 3}, DType::bf16),
+      Tensor got = how.measure(ctx, make(ctx, {0.25, -largest, 0.125}, {1, 3}, DType::bf16),
                                QuantOperand::input);
       return values_of(got)[0];
     };
-    auto end = [&](bool keep) { scales.end_step(scales.seen(run), keep); };
+    auto end = [&](bool keep) { scales.end_step(scales.seen(ctx), keep); };
     CHECK(amax(8) == 8);  // nothing is known
     CHECK(amax(4) == 4);
     end(true);
@@ -242,31 +242,32 @@ TEST_CASE(
     // The step of 8 has left a history of four.
     end(true);
     CHECK(amax(3) == (algorithm == DelayedScales::Algorithm::max ? 2 : 1));
-    run.training = false;
+    ctx.training = false;
     CHECK(amax(100) == (algorithm == DelayedScales::Algorithm::max ? 2 : 1));
-    run.training = true;
-    CHECK(scales.seen(run)[0] == 3);
-    CHECK(scales.seen(run)[2] == 0);
+    ctx.training = true;
+    CHECK(scales.seen(ctx)[0] == 3);
+    CHECK(scales.seen(ctx)[2] == 0);
   }
 }
 
 namespace {
 
 /// Codes of a stack of matrices as its owner makes them, piece by piece.
-Tensor encoded(Run& run, QuantizedProducts& how, const Tensor& stack, int64_t matrices) {
+Tensor encoded(ExecutionContext& ctx, QuantizedProducts& how, const Tensor& stack,
+               int64_t matrices) {
   QuantizedProducts own({.recipe = QuantRecipe::tensorwise}, 1);
-  Tensor flat = stack.view({stack.numel()}), codes = run.empty(stack.shape(), DType::u8),
+  Tensor flat = stack.view({stack.numel()}), codes = ctx.empty(stack.shape(), DType::u8),
          out = codes.view({stack.numel()});
   int64_t size = stack.numel() / matrices;
-  how.coded = {run.empty({matrices}, DType::f32), run.empty({matrices}, DType::f32)};
+  how.coded = {ctx.empty({matrices}, DType::f32), ctx.empty({matrices}, DType::f32)};
   for (int64_t m = 0; m < matrices; ++m) {
     Tensor measured =
-        own.measure(run, flat.slice(0, m * size, (m + 1) * size), QuantOperand::weight);
-    run.copy(how.coded.measured.slice(0, m, m + 1), measured);
-    Tensor amax = how.delayed ? how.delayed->known(run, QuantOperand::weight) : measured;
+        own.measure(ctx, flat.slice(0, m * size, (m + 1) * size), QuantOperand::weight);
+    ctx.copy(how.coded.measured.slice(0, m, m + 1), measured);
+    Tensor amax = how.delayed ? how.delayed->known(ctx, QuantOperand::weight) : measured;
     Tensor factor = how.coded.factors.slice(0, m, m + 1);
     for (auto [lo, hi] : {std::pair<int64_t, int64_t>{0, 300}, {300, size}})
-      how.encode(run, flat.slice(0, m * size + lo, m * size + hi), amax,
+      how.encode(ctx, flat.slice(0, m * size + lo, m * size + hi), amax,
                  out.slice(0, m * size + lo, m * size + hi), factor);
   }
   return codes;
@@ -277,18 +278,18 @@ struct Gradients {
 };
 
 /// Of grouped_linear, or of linear where the weight is one matrix.
-Gradients products(Run& run, const Tensor& w, const QuantizedProducts& how, const RowCounts& rows,
-                   int64_t tokens) {
+Gradients products(ExecutionContext& ctx, const Tensor& w, const QuantizedProducts& how,
+                   const RowCounts& rows, int64_t tokens) {
   bool stack = w.shape().rank() == 3;
   int64_t out = w.size(stack ? 1 : 0), in = w.size(stack ? 2 : 1);
-  Tensor x = make(run, random_values(tokens * in, "rows"), {tokens, in}, DType::bf16), weight = w;
+  Tensor x = make(ctx, random_values(tokens * in, "rows"), {tokens, in}, DType::bf16), weight = w;
   auto x_end = std::make_shared<Catcher>();
   auto w_end = std::make_shared<Leaf>();
-  w_end->grad = run.zeros(w.shape(), DType::f32);
+  w_end->grad = ctx.zeros(w.shape(), DType::f32);
   x.set_node(x_end), weight.set_node(w_end);
   Tensor y =
       stack ? grouped_linear(x, weight, rows, nullptr, &how) : linear(x, weight, {}, {}, &how);
-  backward(y, make(run, random_values(tokens * out, "top"), {tokens, out}, DType::bf16));
+  backward(y, make(ctx, random_values(tokens * out, "top"), {tokens, out}, DType::bf16));
   return {values_of(y), values_of(x_end->grad), values_of(w_end->grad)};
 }
 
@@ -303,36 +304,36 @@ TEST_CASE("a weight of codes has the products of the weight that they were made 
       CAPTURE(shape.rank());
       CAPTURE(delayed);
       Fixture lab;
-      Run& run = lab.run();
+      ExecutionContext& ctx = lab.context();
       DelayedScales own = scales;
       QuantizedProducts how(
           {.recipe = delayed ? QuantRecipe::delayed : QuantRecipe::tensorwise, .headroom = 2}, 1);
       if (delayed) how.delayed = &own;
-      Tensor w = make(run, random_values(shape.numel(), "stack", 0.1), shape, DType::bf16);
-      Gradients want = products(run, w, how, counts, 40);
-      auto seen = own.seen(run);
+      Tensor w = make(ctx, random_values(shape.numel(), "stack", 0.1), shape, DType::bf16);
+      Gradients want = products(ctx, w, how, counts, 40);
+      auto seen = own.seen(ctx);
       own = scales;
       Gradients got =
-          products(run, encoded(run, how, w, shape.rank() == 3 ? 3 : 1), how, counts, 40);
+          products(ctx, encoded(ctx, how, w, shape.rank() == 3 ? 3 : 1), how, counts, 40);
       CHECK(got.y == want.y);
       CHECK(got.dx == want.dx);
       CHECK(got.dw == want.dw);
       CHECK(values_of(how.coded.factors)[0] != 1);
-      CHECK(own.seen(run) == seen);  // not of the expert without rows
+      CHECK(own.seen(ctx) == seen);  // not of the expert without rows
       if (delayed) CHECK(seen[1] > 0);
     }
 }
 
 TEST_CASE("codes without their scales are refused") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   QuantizedProducts how({.recipe = QuantRecipe::tensorwise}, 1),
       plain({.recipe = QuantRecipe::mxfp8}, 1);
-  Tensor codes = run.zeros({32, 32}, DType::u8), x = run.zeros({16, 32}, DType::bf16),
-         amax = run.zeros({1}, DType::f32);
+  Tensor codes = ctx.zeros({32, 32}, DType::u8), x = ctx.zeros({16, 32}, DType::bf16),
+         amax = ctx.zeros({1}, DType::f32);
   CHECK_THROWS_AS(linear(x, codes, {}, {}, &how), Error);
   CHECK_THROWS_AS(linear(x, codes), Error);
-  CHECK_THROWS_AS(plain.encode(run, amax, amax, {}, amax), Error);
+  CHECK_THROWS_AS(plain.encode(ctx, amax, amax, {}, amax), Error);
 }
 
 TEST_CASE("experts in a small type are linear layers of their rows") {
@@ -341,14 +342,14 @@ TEST_CASE("experts in a small type are linear layers of their rows") {
   for (const QuantRule& rule : rules()) {
     CAPTURE(static_cast<int>(rule.recipe));
     Fixture lab;
-    Run& run = lab.run();
+    ExecutionContext& ctx = lab.context();
     QuantizedProducts how(rule, 1);
-    Tensor x = make(run, random_values(kRows * 64, "rows"), {kRows, 64}, DType::bf16);
-    Tensor w = make(run, random_values(3 * 32 * 64, "stack", 0.1), {3, 32, 64}, DType::bf16);
-    Tensor dy = make(run, random_values(kRows * 32, "top"), {kRows, 32}, DType::bf16);
+    Tensor x = make(ctx, random_values(kRows * 64, "rows"), {kRows, 64}, DType::bf16);
+    Tensor w = make(ctx, random_values(3 * 32 * 64, "stack", 0.1), {3, 32, 64}, DType::bf16);
+    Tensor dy = make(ctx, random_values(kRows * 32, "top"), {kRows, 32}, DType::bf16);
     auto x_end = std::make_shared<Catcher>();
     auto w_end = std::make_shared<Leaf>();
-    w_end->grad = run.zeros({3, 32, 64}, DType::f32);
+    w_end->grad = ctx.zeros({3, 32, 64}, DType::f32);
     x.set_node(x_end), w.set_node(w_end);
     Tensor y = grouped_linear(x, w, counts, nullptr, &how);
     backward(y, dy);
@@ -365,7 +366,7 @@ TEST_CASE("experts in a small type are linear layers of their rows") {
              matrix = w.detach().slice(0, e, e + 1).view({32, 64});
       auto own_end = std::make_shared<Catcher>();
       auto matrix_end = std::make_shared<Leaf>();
-      matrix_end->grad = run.zeros({32, 64}, DType::f32);
+      matrix_end->grad = ctx.zeros({32, 64}, DType::f32);
       own.set_node(own_end), matrix.set_node(matrix_end);
       Tensor alone = linear(own, matrix, {}, {}, &how);
       backward(alone, dy.slice(0, begin, end));

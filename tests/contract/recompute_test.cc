@@ -13,17 +13,17 @@ struct Block {
   std::vector<std::shared_ptr<Leaf>> leaves;
   std::vector<Tensor> weights;
 
-  Block(Run& run, DType dtype) {
+  Block(ExecutionContext& ctx, DType dtype) {
     for (const Shape& shape : {Shape{kWidth}, Shape{kInner, kWidth}, Shape{kWidth, kInner}}) {
       leaves.push_back(std::make_shared<Leaf>());
-      leaves.back()->grad = run.zeros(shape, DType::f32);
+      leaves.back()->grad = ctx.zeros(shape, DType::f32);
       weights.push_back(
-          make(run, random_values(shape.numel(), cat("w", leaves.size()), 0.3), shape, dtype));
+          make(ctx, random_values(shape.numel(), cat("w", leaves.size()), 0.3), shape, dtype));
     }
   }
   Tensor use(size_t i) const {
     Tensor t = weights[i];
-    if (t.run().grad_enabled) t.set_node(leaves[i]);
+    if (t.context().grad_enabled) t.set_node(leaves[i]);
     return t;
   }
   Tensor operator()(const Tensor& x, uint64_t key) const {
@@ -50,16 +50,16 @@ struct Result {
 // Two micro-batches through two uses of the block each: F0 F1 B0 B1, as a pipeline stage runs them.
 Result train(DType dtype, Way way, bool input_wants_gradient) {
   Fixture lab;
-  Run& run = lab.run();
-  Block block(run, dtype);
+  ExecutionContext& ctx = lab.context();
+  Block block(ctx, dtype);
   Result result;
   std::vector<Tensor> outputs;
   std::vector<std::shared_ptr<Catcher>> probes;
   for (int micro = 0; micro < 2; ++micro) {
-    run.step = 3;
-    run.first_token = micro * kTokens;
+    ctx.step = 3;
+    ctx.first_token = micro * kTokens;
     Tensor x =
-        make(run, random_values(kTokens * kWidth, cat("x", micro)), {kTokens, kWidth}, dtype);
+        make(ctx, random_values(kTokens * kWidth, cat("x", micro)), {kTokens, kWidth}, dtype);
     probes.push_back(std::make_shared<Catcher>());
     if (input_wants_gradient) x.set_node(probes.back());
     outputs.push_back(run_block(block, run_block(block, x, 1, way), 2, way));
@@ -68,12 +68,12 @@ Result train(DType dtype, Way way, bool input_wants_gradient) {
   for (int micro = 0; micro < 2; ++micro) {
     Values dy = random_values(kTokens * kWidth, cat("dy", micro));
     backward(std::exchange(outputs[static_cast<size_t>(micro)], {}),
-             make(run, dy, {kTokens, kWidth}, dtype));
+             make(ctx, dy, {kTokens, kWidth}, dtype));
     if (input_wants_gradient)
       for (double v : values_of(probes[static_cast<size_t>(micro)]->grad)) result.dx.push_back(v);
   }
-  CHECK(run.first_token == kTokens);
-  CHECK(run.step == 3);
+  CHECK(ctx.first_token == kTokens);
+  CHECK(ctx.step == 3);
   for (const auto& leaf : block.leaves) result.dw.push_back(values_of(leaf->grad));
   return result;
 }
@@ -92,13 +92,13 @@ TEST_CASE(
 
 TEST_CASE("recompute: keeps the block's input and nothing else") {
   Fixture lab;
-  Run& run = lab.run();
-  Block block(run, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Block block(ctx, DType::f32);
   auto kept = [&](Way way) {
-    Tensor x = make(run, random_values(kTokens * kWidth, "x"), {kTokens, kWidth}, DType::f32);
-    size_t before = run.memory().in_use();
+    Tensor x = make(ctx, random_values(kTokens * kWidth, "x"), {kTokens, kWidth}, DType::f32);
+    size_t before = ctx.memory().in_use();
     Tensor y = run_block(block, x, 1, way);
-    return run.memory().in_use() - before;
+    return ctx.memory().in_use() - before;
   };
   size_t stream = kTokens * kWidth * sizeof(float);
   CHECK(kept(Way::recomputed) == stream);
@@ -107,10 +107,10 @@ TEST_CASE("recompute: keeps the block's input and nothing else") {
 
 TEST_CASE("recompute: without a tape the block just runs") {
   Fixture lab;
-  Run& run = lab.run();
-  Block block(run, DType::f32);
-  GradMode off(run, false);
-  Tensor x = make(run, random_values(kTokens * kWidth, "x"), {kTokens, kWidth}, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Block block(ctx, DType::f32);
+  GradMode off(ctx, false);
+  Tensor x = make(ctx, random_values(kTokens * kWidth, "x"), {kTokens, kWidth}, DType::f32);
   Tensor y = run_block(block, x, 1, Way::recomputed);
   CHECK(y.node() == nullptr);
   CHECK(values_of(y) == values_of(run_block(block, x, 1, Way::kept)));
@@ -118,33 +118,33 @@ TEST_CASE("recompute: without a tape the block just runs") {
 
 TEST_CASE("recompute: a block that fails in backward leaves the run as it was") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   int calls = 0;
   auto block = [&](const Tensor& x) {
     if (++calls > 1) throw Error(ErrorClass::bug, "second time");
     return gelu(x, GeluKind::erf);
   };
-  Tensor x = make(run, {1, 2}, {1, 2}, DType::f32);
-  run.first_token = 4;
+  Tensor x = make(ctx, {1, 2}, {1, 2}, DType::f32);
+  ctx.first_token = 4;
   Tensor y = recompute(block, x);
-  run.first_token = 9;
+  ctx.first_token = 9;
   {
-    GradMode off(run, false);
-    CHECK_THROWS_AS(backward(y, make(run, {1, 1}, {1, 2}, DType::f32)), Error);
-    CHECK_FALSE(run.grad_enabled);
+    GradMode off(ctx, false);
+    CHECK_THROWS_AS(backward(y, make(ctx, {1, 1}, {1, 2}, DType::f32)), Error);
+    CHECK_FALSE(ctx.grad_enabled);
   }
-  CHECK(run.first_token == 9);
+  CHECK(ctx.first_token == 9);
 }
 
 TEST_CASE("recompute: a block that ignores its input gives it no gradient") {
   Fixture lab;
-  Run& run = lab.run();
-  Block block(run, DType::f32);
-  Tensor x = make(run, random_values(kWidth, "x"), {1, kWidth}, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Block block(ctx, DType::f32);
+  Tensor x = make(ctx, random_values(kWidth, "x"), {1, kWidth}, DType::f32);
   auto probe = std::make_shared<Catcher>();
   x.set_node(probe);
   Tensor y = recompute([&](const Tensor& in) { return linear(in.detach(), block.use(1)); }, x);
-  backward(y, make(run, Values(kInner, 1.0), {1, kInner}, DType::f32));
+  backward(y, make(ctx, Values(kInner, 1.0), {1, kInner}, DType::f32));
   CHECK_FALSE(probe->has_grad);
   CHECK(values_of(block.leaves[1]->grad) != Values(kInner * kWidth, 0.0));
 }

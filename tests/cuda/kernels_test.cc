@@ -20,7 +20,7 @@ namespace {
 struct Pair2 {
   std::unique_ptr<Backend> cpu_backend = make_cpu_backend(2);
   std::unique_ptr<Backend> gpu_backend = std::make_unique<cuda::CudaBackend>();
-  Run cpu{*cpu_backend}, gpu{*gpu_backend};
+  ExecutionContext cpu{*cpu_backend}, gpu{*gpu_backend};
 
   template <class F>
   void both(F&& f) {
@@ -56,10 +56,10 @@ TEST_CASE("dropout draws the CPU's bits") {
   Pair2 on;
   for (int64_t count : {int64_t{1}, int64_t{1000}, int64_t{65537}})
     for (float p : {0.0f, 0.3f, 1.0f}) {
-      auto [cpu, gpu] = on.values([&](Run& run) {
-        Tensor x = contract::make(run, random_values(count, "x"), {count}, DType::f32),
-               y = run.empty({count}, DType::f32);
-        run.kernels().dropout(run.stream(), {.x = x.raw(),
+      auto [cpu, gpu] = on.values([&](ExecutionContext& ctx) {
+        Tensor x = contract::make(ctx, random_values(count, "x"), {count}, DType::f32),
+               y = ctx.empty({count}, DType::f32);
+        ctx.kernels().dropout(ctx.stream(), {.x = x.raw(),
                                              .y = y.raw(),
                                              .count = count,
                                              .first_index = 123456789012,
@@ -82,11 +82,11 @@ TEST_CASE("the embedding and its gradient have the CPU's bits, with ids that occ
     ids.push_back(static_cast<int32_t>(t % 5 == 0 ? 3 : t * 7919 % (kVocab + 20)));
   for (int64_t cols : {int64_t{8}, int64_t{33}, int64_t{768}})
     for (DType dtype : contract::kDTypes) {
-      auto forward = on.values([&](Run& run) {
+      auto forward = on.values([&](ExecutionContext& ctx) {
         Tensor table =
-            contract::make(run, random_values(kVocab * cols, "table"), {kVocab, cols}, dtype);
-        Tensor y = run.empty({kTokens, cols}, dtype), id = contract::make_ids(run, ids);
-        run.kernels().embedding(run.stream(), {.table = table.raw(),
+            contract::make(ctx, random_values(kVocab * cols, "table"), {kVocab, cols}, dtype);
+        Tensor y = ctx.empty({kTokens, cols}, dtype), id = contract::make_ids(ctx, ids);
+        ctx.kernels().embedding(ctx.stream(), {.table = table.raw(),
                                                .ids = id.data<int32_t>(),
                                                .y = y.raw(),
                                                .tokens = kTokens,
@@ -97,13 +97,13 @@ TEST_CASE("the embedding and its gradient have the CPU's bits, with ids that occ
         return y;
       });
       CHECK(forward.first == forward.second);
-      auto backward = on.values([&](Run& run) {
+      auto backward = on.values([&](ExecutionContext& ctx) {
         Tensor dy =
-            contract::make(run, random_values(kTokens * cols, "dy"), {kTokens, cols}, dtype);
+            contract::make(ctx, random_values(kTokens * cols, "dy"), {kTokens, cols}, dtype);
         Tensor d =
-            contract::make(run, random_values(kVocab * cols, "prior"), {kVocab, cols}, DType::f32);
-        Tensor id = contract::make_ids(run, ids);
-        run.kernels().embedding_backward(run.stream(), {.dy = dy.raw(),
+            contract::make(ctx, random_values(kVocab * cols, "prior"), {kVocab, cols}, DType::f32);
+        Tensor id = contract::make_ids(ctx, ids);
+        ctx.kernels().embedding_backward(ctx.stream(), {.dy = dy.raw(),
                                                         .ids = id.data<int32_t>(),
                                                         .d_table = d.data<float>(),
                                                         .tokens = kTokens,
@@ -122,10 +122,10 @@ TEST_CASE("conversions have the CPU's bits") {
   for (DType from : contract::kDTypes)
     for (DType to : contract::kDTypes)
       for (int64_t count : {int64_t{1}, int64_t{1001}, int64_t{4096}}) {
-        auto [cpu, gpu] = on.values([&](Run& run) {
-          Tensor x = contract::make(run, random_values(count, "x", 100), {count}, from),
-                 y = run.empty({count}, to);
-          run.copy(y, x);
+        auto [cpu, gpu] = on.values([&](ExecutionContext& ctx) {
+          Tensor x = contract::make(ctx, random_values(count, "x", 100), {count}, from),
+                 y = ctx.empty({count}, to);
+          ctx.copy(y, x);
           return y;
         });
         CHECK(cpu == gpu);
@@ -140,12 +140,12 @@ TEST_CASE("copied blocks have the CPU's bits, added or not, aligned or not") {
   for (Form f : {Form{1, 1, 1, 0}, Form{3, 5, 33, 7}, Form{300, 2, 128, 64}, Form{64, 8, 1024, 0}})
     for (DType dtype : contract::kDTypes)
       for (bool accumulate : {false, true}) {
-        auto [cpu, gpu] = on.values([&](Run& run) {
+        auto [cpu, gpu] = on.values([&](ExecutionContext& ctx) {
           int64_t row = f.inner * (f.count + f.gap), size = f.outer * row;
-          Tensor x = contract::make(run, random_values(size, "x"), {size}, dtype),
-                 y = contract::make(run, random_values(size, "y"), {size}, dtype);
+          Tensor x = contract::make(ctx, random_values(size, "x"), {size}, dtype),
+                 y = contract::make(ctx, random_values(size, "y"), {size}, dtype);
           // Blocks change places: (i, j) of one lies where (j, i) is in the other.
-          run.kernels().copy_blocks(run.stream(), {.src = x.raw(),
+          ctx.kernels().copy_blocks(ctx.stream(), {.src = x.raw(),
                                                    .dst = y.raw(),
                                                    .outer = f.outer,
                                                    .inner = f.inner,
@@ -166,15 +166,15 @@ TEST_CASE("AdamW and the norm of gradients") {
   Pair2 on;
   for (int64_t count : {int64_t{5}, int64_t{70000}, int64_t{200003}}) {
     for (DType dtype : {DType::f32, DType::bf16})
-      check_near(on.values([&](Run& run) {
+      check_near(on.values([&](ExecutionContext& ctx) {
         auto tensor = [&](const char* key) {
-          return contract::make(run, random_values(count, key), {count}, DType::f32);
+          return contract::make(ctx, random_values(count, key), {count}, DType::f32);
         };
         Tensor p = tensor("p"), g = tensor("g"), m = tensor("m"),
-               v = run.zeros({count}, DType::f32);
-        Tensor value = run.empty({count}, dtype);
+               v = ctx.zeros({count}, DType::f32);
+        Tensor value = ctx.empty({count}, dtype);
         for (int step = 0; step < 2; ++step)
-          run.kernels().adamw(run.stream(), {.param = p.data<float>(),
+          ctx.kernels().adamw(ctx.stream(), {.param = p.data<float>(),
                                              .grad = g.data<float>(),
                                              .exp_avg = m.data<float>(),
                                              .exp_avg_sq = v.data<float>(),
@@ -194,11 +194,11 @@ TEST_CASE("AdamW and the norm of gradients") {
                  roundings(dtype), "adamw");
     double norms[2] = {};
     int which = 0;
-    on.both([&](Run& run) {
-      Tensor x = contract::make(run, random_values(count, "x"), {count}, DType::f32);
-      run.kernels().squared_norm(run.stream(),
+    on.both([&](ExecutionContext& ctx) {
+      Tensor x = contract::make(ctx, random_values(count, "x"), {count}, DType::f32);
+      ctx.kernels().squared_norm(ctx.stream(),
                                  {.x = x.data<float>(), .count = count, .out = &norms[which]});
-      run.stream().synchronize();
+      ctx.stream().synchronize();
       ++which;
     });
     CHECK(std::fabs(norms[0] - norms[1]) <= 1e-12 * norms[0]);
@@ -210,13 +210,13 @@ TEST_CASE("rows of every length take the paths of warps and blocks, staged or no
   for (int64_t rows : kRows)
     for (int64_t cols : kCols)
       for (DType dtype : contract::kDTypes) {
-        auto x = [&](Run& run) {
-          return contract::make(run, random_values(rows * cols, "x"), {rows, cols}, dtype);
+        auto x = [&](ExecutionContext& ctx) {
+          return contract::make(ctx, random_values(rows * cols, "x"), {rows, cols}, dtype);
         };
-        check_near(on.values([&](Run& run) {
-          Tensor in = x(run), w = contract::make(run, random_values(cols, "w"), {cols}, dtype);
-          Tensor y = run.empty({rows, cols}, dtype), rstd = run.empty({rows}, DType::f32);
-          run.kernels().rms_norm(run.stream(), {.x = in.raw(),
+        check_near(on.values([&](ExecutionContext& ctx) {
+          Tensor in = x(ctx), w = contract::make(ctx, random_values(cols, "w"), {cols}, dtype);
+          Tensor y = ctx.empty({rows, cols}, dtype), rstd = ctx.empty({rows}, DType::f32);
+          ctx.kernels().rms_norm(ctx.stream(), {.x = in.raw(),
                                                 .w = w.raw(),
                                                 .y = y.raw(),
                                                 .rstd = rstd.data<float>(),
@@ -227,9 +227,9 @@ TEST_CASE("rows of every length take the paths of warps and blocks, staged or no
           return y;
         }),
                    roundings(dtype), cat("rms_norm ", rows, "x", cols, " ", name(dtype)));
-        check_near(on.values([&](Run& run) {
-          Tensor in = x(run), out = run.zeros({cols}, DType::f32);
-          run.kernels().column_sum(run.stream(), {.x = in.raw(),
+        check_near(on.values([&](ExecutionContext& ctx) {
+          Tensor in = x(ctx), out = ctx.zeros({cols}, DType::f32);
+          ctx.kernels().column_sum(ctx.stream(), {.x = in.raw(),
                                                   .out = out.data<float>(),
                                                   .rows = rows,
                                                   .cols = cols,
@@ -238,14 +238,14 @@ TEST_CASE("rows of every length take the paths of warps and blocks, staged or no
           return out;
         }),
                    1e-5, cat("column_sum ", rows, "x", cols));
-        check_near(on.values([&](Run& run) {
-          Tensor in = x(run), loss = run.empty({rows}, DType::f32),
-                 lse = run.empty({rows}, DType::f32);
+        check_near(on.values([&](ExecutionContext& ctx) {
+          Tensor in = x(ctx), loss = ctx.empty({rows}, DType::f32),
+                 lse = ctx.empty({rows}, DType::f32);
           std::vector<int32_t> targets;
           for (int64_t r = 0; r < rows; ++r)
             targets.push_back(static_cast<int32_t>(r % 3 == 2 ? -1 : r % (cols - 3)));
-          Tensor t = contract::make_ids(run, targets);
-          run.kernels().cross_entropy(run.stream(), {.logits = in.raw(),
+          Tensor t = contract::make_ids(ctx, targets);
+          ctx.kernels().cross_entropy(ctx.stream(), {.logits = in.raw(),
                                                      .targets = t.data<int32_t>(),
                                                      .loss = loss.data<float>(),
                                                      .lse = lse.data<float>(),
@@ -271,12 +271,12 @@ TEST_CASE(
       for (DType c_dtype : {dtype, DType::f32})
         for (int variant = 0; variant < 8; ++variant) {
           bool ta = variant & 1, tb = variant & 2, extra = variant & 4;
-          auto product = [&](Run& run) {
-            Tensor a = contract::make(run, random_values(s.m * s.k, "a"), {s.m * s.k}, dtype);
-            Tensor b = contract::make(run, random_values(s.n * s.k, "b"), {s.n * s.k}, dtype);
-            Tensor c = contract::make(run, random_values(s.m * s.n, "c"), {s.m * s.n}, c_dtype);
-            Tensor bias = contract::make(run, random_values(s.n, "bias"), {s.n}, c_dtype);
-            run.kernels().gemm(run.stream(), {.a = a.raw(),
+          auto product = [&](ExecutionContext& ctx) {
+            Tensor a = contract::make(ctx, random_values(s.m * s.k, "a"), {s.m * s.k}, dtype);
+            Tensor b = contract::make(ctx, random_values(s.n * s.k, "b"), {s.n * s.k}, dtype);
+            Tensor c = contract::make(ctx, random_values(s.m * s.n, "c"), {s.m * s.n}, c_dtype);
+            Tensor bias = contract::make(ctx, random_values(s.n, "bias"), {s.n}, c_dtype);
+            ctx.kernels().gemm(ctx.stream(), {.a = a.raw(),
                                               .b = b.raw(),
                                               .c = c.raw(),
                                               .bias = extra ? bias.raw() : nullptr,
@@ -301,11 +301,11 @@ TEST_CASE(
 
 TEST_CASE("memory of a repeated step comes from the pool alone") {
   cuda::CudaBackend backend;
-  Run run(backend);
+  ExecutionContext ctx(backend);
   auto step = [&] {
-    Tensor a = run.zeros({1 << 20}, DType::f32), b = run.zeros({3 << 20}, DType::bf16);
-    run.kernels().add(
-        run.stream(),
+    Tensor a = ctx.zeros({1 << 20}, DType::f32), b = ctx.zeros({3 << 20}, DType::bf16);
+    ctx.kernels().add(
+        ctx.stream(),
         {.a = a.raw(), .b = a.raw(), .y = a.raw(), .count = 1 << 20, .dtype = DType::f32});
   };
   step();

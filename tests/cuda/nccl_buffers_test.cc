@@ -9,7 +9,7 @@
 #include "mtrain/comm/thread_world.h"
 #include "mtrain/nn/scope.h"
 #include "mtrain/optim/grad_reducer.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -29,9 +29,9 @@ struct Layout {
 /// What each rank has after two steps: gradients of what it updates, and values.
 using Outcome = std::vector<std::vector<float>>;
 
-std::vector<float> downloaded(Run& run, const Tensor& tensor) {
+std::vector<float> downloaded(ExecutionContext& ctx, const Tensor& tensor) {
   std::vector<char> bytes(static_cast<size_t>(tensor.numel()) * size_of(tensor.dtype()));
-  run.download(tensor, bytes.data());
+  ctx.download(tensor, bytes.data());
   std::vector<float> out;
   for (int64_t i = 0; i < tensor.numel(); ++i) {
     if (tensor.dtype() == DType::f32)
@@ -56,9 +56,9 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
     outer = world.split(world.rank() % inner, world.rank(), "copies");
   }
   FakeDeviceBackend backend;
-  Run run(backend);
+  ExecutionContext ctx(backend);
   ParamList list;
-  BuildSettings settings{.run = run,
+  BuildSettings settings{.ctx = ctx,
                          .parameters = list,
                          .dtype = layout.dtype,
                          .initialise = false,
@@ -69,8 +69,8 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
        {std::pair("a", kFirst), std::pair("b", kSecond), std::pair("c", kThird)})
     all.push_back(&root.param(name, {{"x", size}}, Init::zeros(), true));
   if (layout.zero == 0)
-    for (Parameter* p : all) run.fill_zero(p->value);
-  size_t before = run.memory().in_use();
+    for (Parameter* p : all) ctx.fill_zero(p->value);
+  size_t before = ctx.memory().in_use();
   std::vector<float> out;
   {
     ShardingOptions options{.dense = {.all = &world, .shards = shards.get(), .outer = outer.get()},
@@ -78,14 +78,14 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
                             .bucket_size = 600,
                             .registered = layout.registered,
                             .initialise = false};
-    ParamBuckets buckets(run, list, options);
+    ParamBuckets buckets(ctx, list, options);
     CHECK(buckets.buckets().size() > 1);
-    CHECK(run.memory().in_use() > before);
+    CHECK(ctx.memory().in_use() > before);
     for (const ParamBucket& b : buckets.buckets()) {
       if (!b.shares_gradients())
-        CHECK(downloaded(run, b.grads) == std::vector<float>(static_cast<size_t>(b.plan.size)));
+        CHECK(downloaded(ctx, b.grads) == std::vector<float>(static_cast<size_t>(b.plan.size)));
       if (b.plan.zero_stage > 0 && !b.shares_values())
-        CHECK(downloaded(run, b.values) == std::vector<float>(static_cast<size_t>(b.plan.size)));
+        CHECK(downloaded(ctx, b.values) == std::vector<float>(static_cast<size_t>(b.plan.size)));
     }
     GradReducer reducer(buckets, {.in_order = layout.in_order});
     for (uint64_t step = 0; step < 2; ++step) {
@@ -93,7 +93,7 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
       list.clear_gradients();
       for (uint64_t p = 0; p < 3; ++p) {
         buckets.before_gradient(all[p]->leaf->number);
-        run.upload(all[p]->main_grad,
+        ctx.upload(all[p]->main_grad,
                    values<float>(world.rank(), all[p]->numel(), 10 * step + p).data());
         all[p]->leaf->has_grad = true;
       }
@@ -101,25 +101,25 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
       if (layout.zero >= 2) reducer.reduce_scatter();
       reducer.reduce();
       for (const ParamSlice& slice : buckets.slices()) {
-        std::vector<float> got = downloaded(run, slice.grad);
+        std::vector<float> got = downloaded(ctx, slice.grad);
         out.insert(out.end(), got.begin(), got.end());
       }
       for (ParamBucket& b : buckets.buckets()) {  // an update of the own shard
         if (b.plan.zero_stage == 0 || b.shares_values()) continue;
         Tensor own = b.values.slice(0, b.shard_begin, b.shard_end);
         std::vector<float> mine = values<float>(world.rank() % inner, own.numel(), 100 + step);
-        run.upload(own, mine.data());
+        ctx.upload(own, mine.data());
       }
       buckets.publish();
     }
     for (Parameter* p : all) {
       if (layout.zero >= 3) continue;
-      std::vector<float> got = downloaded(run, p->value);
+      std::vector<float> got = downloaded(ctx, p->value);
       out.insert(out.end(), got.begin(), got.end());
     }
   }
   list.all().clear();
-  run.stream().synchronize();
+  ctx.stream().synchronize();
   return out;
 }
 
@@ -192,7 +192,7 @@ TEST_CASE(
   run_ranks(2, [&](Communicator& host) {
     std::shared_ptr<Communicator> kept(&host, [](Communicator*) {});
     FakeDeviceBackend backend;
-    Run run(backend);
+    ExecutionContext ctx(backend);
     nccl::NcclCommunicator comm(
         std::make_shared<nccl::Job>(fake_nccl(),
                                     std::make_unique<FakeCalls>(cat("gpu", host.rank())), kept,
@@ -203,15 +203,15 @@ TEST_CASE(
     auto never = comm.register_memory(memory.get(), 4096);
     never.reset();
     auto stays = comm.register_memory(other.get(), 4096);
-    Tensor x(run, {1024}, DType::f32, other);
-    run.upload(x, std::vector<float>(1024, 1.0f).data());
+    Tensor x(ctx, {1024}, DType::f32, other);
+    ctx.upload(x, std::vector<float>(1024, 1.0f).data());
     comm.all_reduce(x);
     std::vector<float> got(1024);
-    run.download(x, got.data());
+    ctx.download(x, got.data());
     CHECK(got[0] == 2);
     auto late = comm.register_memory(memory.get(), 4096);  // with the next call
     comm.all_reduce(x);
-    run.stream().synchronize();
+    ctx.stream().synchronize();
     host.barrier();
     if (host.rank() == 0) comm.abort("enough");
     while (host.rank() == 1) {

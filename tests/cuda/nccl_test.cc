@@ -9,7 +9,7 @@
 #include "fake_nccl.h"
 #include "fake_streams.h"
 #include "mtrain/comm/thread_world.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -34,19 +34,19 @@ struct Rank {
              std::shared_ptr<Communicator>(&host_in, [](Communicator*) {})) {}
   template <class T>
   Tensor on_device(const std::vector<T>& v) {
-    return run.from_host<T>(v, {static_cast<int64_t>(v.size())});
+    return ctx.from_host<T>(v, {static_cast<int64_t>(v.size())});
   }
   template <class T>
   std::vector<T> on_host(const Tensor& t) {
     std::vector<T> v(static_cast<size_t>(t.numel()));
-    run.download(t, v.data());
+    ctx.download(t, v.data());
     return v;
   }
-  FakeStream& stream() { return *static_cast<FakeStream*>(run.stream().native()); }
+  FakeStream& stream() { return *static_cast<FakeStream*>(ctx.stream().native()); }
 
   Communicator& host;
   FakeDeviceBackend backend;
-  Run run{backend};
+  ExecutionContext ctx{backend};
   nccl::NcclCommunicator comm;
 };
 
@@ -69,8 +69,8 @@ TEST_CASE("every call on device memory gives what the same call on host memory g
         using T = typename E::type;
         auto part = values<T>(me, kCount, 1), whole = values<T>(me, kCount * n, 2);
         Tensor data = r.on_device(part), all = r.on_device(whole);
-        Tensor gathered = r.run.empty({kCount * n}, DTypeOf<T>::value),
-               scattered = r.run.empty({kCount}, DTypeOf<T>::value);
+        Tensor gathered = r.ctx.empty({kCount * n}, DTypeOf<T>::value),
+               scattered = r.ctx.empty({kCount}, DTypeOf<T>::value);
         std::vector<T> wanted_all(whole.size()), wanted_part(part.size());
 
         r.comm.all_gather(data, gathered);
@@ -83,13 +83,13 @@ TEST_CASE("every call on device memory gives what the same call on host memory g
         r.host.reduce_scatter(whole, wanted_part);
         CHECK(same_bits(r.on_host<T>(scattered), wanted_part));
         for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
-          r.run.upload(data, part.data());
+          r.ctx.upload(data, part.data());
           wanted_part = part;
           r.comm.all_reduce(data, op);
           r.host.all_reduce(wanted_part, op);
           CHECK(same_bits(r.on_host<T>(data), wanted_part));
         }
-        r.run.upload(data, part.data());
+        r.ctx.upload(data, part.data());
         wanted_part = part;
         r.comm.broadcast(data, n - 1);
         r.host.broadcast(wanted_part, n - 1);
@@ -109,7 +109,7 @@ TEST_CASE(
     auto bytes = values<uint8_t>(me, out, 4);
     std::vector<uint8_t> wanted(static_cast<size_t>(in));
     r.host.all_to_all_v(bytes, send, wanted, recv);
-    Tensor from = r.on_device(bytes), to = r.run.empty({in}, DType::u8);
+    Tensor from = r.on_device(bytes), to = r.ctx.empty({in}, DType::u8);
     r.comm.all_to_all_v(from, send, to, recv);
     CHECK(same_bits(r.on_host<uint8_t>(to), wanted));
   });
@@ -122,7 +122,7 @@ TEST_CASE(
     Tensor x = r.on_device(std::vector<float>(8, 0.0f)),
            y = r.on_device(std::vector<float>(8, 0.0f));
     r.comm.all_reduce(x);  // connects
-    r.run.stream().synchronize();
+    r.ctx.stream().synchronize();
     auto* at = x.data<float>();
     auto* copy = y.data<float>();
     r.host.barrier();
@@ -148,7 +148,7 @@ TEST_CASE(
       int me = r.comm.rank(), next = (me + 1) % n, before = (me + n - 1) % n;
       for (uint64_t round = 0; round < 3; ++round) {
         Tensor out = r.on_device(values<float>(me, kCount, round)),
-               in = r.run.empty({kCount}, DType::f32);
+               in = r.ctx.empty({kCount}, DType::f32);
         Pending sent = r.comm.start_send(out, next, 1), got = r.comm.start_recv(in, before, 1);
         got.wait();
         sent.wait();
@@ -164,9 +164,9 @@ TEST_CASE(
         head.wait();
         a.wait();
         b.wait();
-        r.run.stream().synchronize();
+        r.ctx.stream().synchronize();
       } else {
-        Tensor first = r.run.empty({8}, DType::f32), second = r.run.empty({8}, DType::f32);
+        Tensor first = r.ctx.empty({8}, DType::f32), second = r.ctx.empty({8}, DType::f32);
         std::vector<float> word(1);
         r.comm.recv(word, 0, 3);
         CHECK(word[0] == 7);
@@ -211,7 +211,7 @@ TEST_CASE(
     Rank r(host, std::chrono::milliseconds(host.rank() == 0 ? 5s : 600s));
     Tensor x = r.on_device(std::vector<float>{1});
     r.comm.all_reduce(x);
-    r.run.stream().synchronize();
+    r.ctx.stream().synchronize();
     if (host.rank() == 1) {
       while (!over) std::this_thread::sleep_for(1ms);
       std::string text = message_of(ErrorClass::peer, [&] { r.comm.all_reduce(x); });
@@ -219,7 +219,7 @@ TEST_CASE(
       return;
     }
     r.comm.start_all_reduce(x).wait();
-    r.run.stream().synchronize();  // would hang
+    r.ctx.stream().synchronize();  // would hang
     std::string text = message_of(ErrorClass::peer, [&] { r.comm.all_reduce(x); });
     CHECK_MESSAGE(contains(text, "rank 0 waited"), text);
     CHECK_MESSAGE(contains(text, "all_reduce sum of 1 fp32 (#2 of group 'world'"), text);
@@ -248,14 +248,14 @@ TEST_CASE("NCCL's asynchronous errors end what waits and are told") {
     Rank r(host);
     Tensor x = r.on_device(std::vector<float>{1});
     r.comm.all_reduce(x);
-    r.run.stream().synchronize();
+    r.ctx.stream().synchronize();
     if (host.rank() == 1) {
       while (!over) std::this_thread::sleep_for(1ms);
       return;
     }
     r.comm.start_all_reduce(x).wait();
     set_fake_error(ncclRemoteError);
-    r.run.stream().synchronize();
+    r.ctx.stream().synchronize();
     std::string text = message_of(ErrorClass::peer, [&] { r.comm.all_reduce(x); });
     set_fake_error(ncclSuccess);
     CHECK_MESSAGE(contains(text, "NCCL failed in all_reduce"), text);

@@ -18,12 +18,12 @@ namespace {
 struct Both {
   std::unique_ptr<Backend> cpu_backend = make_cpu_backend(2),
                            gpu_backend = std::make_unique<cuda::CudaBackend>();
-  Run cpu{*cpu_backend}, gpu{*gpu_backend};
+  ExecutionContext cpu{*cpu_backend}, gpu{*gpu_backend};
 };
 
-std::vector<uint8_t> bytes_of(Run& run, const Tensor& t) {
+std::vector<uint8_t> bytes_of(ExecutionContext& ctx, const Tensor& t) {
   std::vector<uint8_t> out(static_cast<size_t>(t.numel()) * size_of(t.dtype()));
-  run.download(t, out.data());
+  ctx.download(t, out.data());
   return out;
 }
 
@@ -46,10 +46,10 @@ struct Packed {
   Tensor values, codes, scales, factor, packed, packed_scales;
 };
 
-Packed quantized(Run& run, const Values& values, int64_t rows, int64_t cols, DType dtype,
-                 const Tiles& tiles, bool sum_rows, bool stochastic = false) {
-  Tensor x = contract::make(run, values, {rows, cols}, dtype), amax = run.empty({1}, DType::f32);
-  run.kernels().amax(run.stream(), {.x = x.raw(),
+Packed quantized(ExecutionContext& ctx, const Values& values, int64_t rows, int64_t cols,
+                 DType dtype, const Tiles& tiles, bool sum_rows, bool stochastic = false) {
+  Tensor x = contract::make(ctx, values, {rows, cols}, dtype), amax = ctx.empty({1}, DType::f32);
+  ctx.kernels().amax(ctx.stream(), {.x = x.raw(),
                                     .count = rows * cols,
                                     .amax = amax.data<float>(),
                                     .accumulate = false,
@@ -57,11 +57,11 @@ Packed quantized(Run& run, const Values& values, int64_t rows, int64_t cols, DTy
   Packed out;
   int64_t tile_rows = sum_rows ? tiles.cols : tiles.rows,
           tile_cols = sum_rows ? tiles.rows : tiles.cols;
-  out.values = run.zeros({rows, cols}, DType::bf16);
-  out.codes = run.zeros({rows, cols}, DType::u8);
-  out.scales = run.zeros({(rows + tile_rows - 1) / tile_rows, (cols + tile_cols - 1) / tile_cols},
+  out.values = ctx.zeros({rows, cols}, DType::bf16);
+  out.codes = ctx.zeros({rows, cols}, DType::u8);
+  out.scales = ctx.zeros({(rows + tile_rows - 1) / tile_rows, (cols + tile_cols - 1) / tile_cols},
                          DType::f32);
-  out.factor = run.zeros({1}, DType::f32);
+  out.factor = ctx.zeros({1}, DType::f32);
   QuantizeArgs a{.x = x.raw(),
                  .values = out.values.data<bf16>(),
                  .codes = out.codes.data<uint8_t>(),
@@ -83,20 +83,20 @@ Packed quantized(Run& run, const Values& values, int64_t rows, int64_t cols, DTy
                  .dtype = dtype,
                  .sum_rows = sum_rows};
   out.layout = layout_of(a);
-  out.packed = run.zeros({out.layout.code_bytes()}, DType::u8);
-  out.packed_scales = run.zeros({std::max<int64_t>(1, out.layout.scale_bytes())}, DType::u8);
+  out.packed = ctx.zeros({out.layout.code_bytes()}, DType::u8);
+  out.packed_scales = ctx.zeros({std::max<int64_t>(1, out.layout.scale_bytes())}, DType::u8);
   a.packed = out.packed.data<uint8_t>();
   if (out.layout.scale_bytes() > 0) a.packed_scales = out.packed_scales.raw();
-  run.kernels().quantize(run.stream(), a);
+  ctx.kernels().quantize(ctx.stream(), a);
   return out;
 }
 
 /// What the device makes of codes that are there already.
-void check_carried(Run& run, const Packed& made, int64_t rows, int64_t cols, QuantFormat format,
-                   bool sum_rows) {
-  Tensor values = run.zeros({rows, cols}, DType::bf16), codes = run.zeros({rows, cols}, DType::u8),
-         packed = run.zeros({made.layout.code_bytes()}, DType::u8);
-  run.kernels().quantize(run.stream(), {.x = made.codes.raw(),
+void check_carried(ExecutionContext& ctx, const Packed& made, int64_t rows, int64_t cols,
+                   QuantFormat format, bool sum_rows) {
+  Tensor values = ctx.zeros({rows, cols}, DType::bf16), codes = ctx.zeros({rows, cols}, DType::u8),
+         packed = ctx.zeros({made.layout.code_bytes()}, DType::u8);
+  ctx.kernels().quantize(ctx.stream(), {.x = made.codes.raw(),
                                         .values = values.data<bf16>(),
                                         .codes = codes.data<uint8_t>(),
                                         .scales = nullptr,
@@ -108,9 +108,9 @@ void check_carried(Run& run, const Packed& made, int64_t rows, int64_t cols, Qua
                                         .dtype = DType::u8,
                                         .packed = packed.data<uint8_t>(),
                                         .sum_rows = sum_rows});
-  CHECK(bytes_of(run, values) == bytes_of(run, made.values));
-  CHECK(bytes_of(run, codes) == bytes_of(run, made.codes));
-  CHECK(bytes_of(run, packed) == bytes_of(run, made.packed));
+  CHECK(bytes_of(ctx, values) == bytes_of(ctx, made.values));
+  CHECK(bytes_of(ctx, codes) == bytes_of(ctx, made.codes));
+  CHECK(bytes_of(ctx, packed) == bytes_of(ctx, made.packed));
 }
 
 Values with_outliers(int64_t count, const char* key) {
@@ -120,10 +120,11 @@ Values with_outliers(int64_t count, const char* key) {
 }
 
 /// A product of two operands whose lines are rows and columns of the result, added to `before`.
-Values product(Run& run, const Packed& a, const Packed& b, const Values& before, DType c_dtype) {
-  Tensor c = contract::make(run, before, {a.layout.lines, b.layout.lines}, c_dtype);
-  run.kernels().quantized_gemm(
-      run.stream(), {.product = {.a = a.packed.raw(),
+Values product(ExecutionContext& ctx, const Packed& a, const Packed& b, const Values& before,
+               DType c_dtype) {
+  Tensor c = contract::make(ctx, before, {a.layout.lines, b.layout.lines}, c_dtype);
+  ctx.kernels().quantized_gemm(
+      ctx.stream(), {.product = {.a = a.packed.raw(),
                                  .b = b.packed.raw(),
                                  .c = c.raw(),
                                  .m = a.layout.lines,
@@ -172,10 +173,10 @@ TEST_CASE(
     "what is not finite is told by the largest value, and a Hadamard transform has the CPU's "
     "bits") {
   Both on;
-  auto amax = [](Run& run, const Values& values) {
-    Tensor x = contract::make(run, values, {static_cast<int64_t>(values.size())}, DType::bf16),
-           out = run.empty({1}, DType::f32);
-    run.kernels().amax(run.stream(), {.x = x.raw(),
+  auto amax = [](ExecutionContext& ctx, const Values& values) {
+    Tensor x = contract::make(ctx, values, {static_cast<int64_t>(values.size())}, DType::bf16),
+           out = ctx.empty({1}, DType::f32);
+    ctx.kernels().amax(ctx.stream(), {.x = x.raw(),
                                       .count = x.numel(),
                                       .amax = out.data<float>(),
                                       .accumulate = false,
@@ -189,13 +190,13 @@ TEST_CASE(
   x[5] = NAN;
   CHECK(std::isnan(amax(on.gpu, x)));
   for (DType dtype : contract::kDTypes) {
-    auto rotated = [&](Run& run) {
-      Tensor in = contract::make(run, random_values(37 * 70, "h"), {37, 70}, dtype),
-             out = run.zeros({48, 70}, dtype);
-      run.kernels().hadamard(
-          run.stream(),
+    auto rotated = [&](ExecutionContext& ctx) {
+      Tensor in = contract::make(ctx, random_values(37 * 70, "h"), {37, 70}, dtype),
+             out = ctx.zeros({48, 70}, dtype);
+      ctx.kernels().hadamard(
+          ctx.stream(),
           {.x = in.raw(), .y = out.raw(), .rows = 37, .cols = 70, .signs = 0x9E37, .dtype = dtype});
-      return bytes_of(run, out);
+      return bytes_of(ctx, out);
     };
     CHECK(rotated(on.cpu) == rotated(on.gpu));
   }
@@ -242,13 +243,13 @@ TEST_CASE("products of codes are those of their values, on the unit and without 
 
 TEST_CASE("a bf16 product joins scales that lie on the device") {
   Both on;
-  auto scaled = [&](Run& run) {
+  auto scaled = [&](ExecutionContext& ctx) {
     constexpr int64_t m = 64, n = 96, k = 128;
-    Tensor a = contract::make(run, random_values(m * k, "a"), {m, k}, DType::bf16),
-           b = contract::make(run, random_values(n * k, "b"), {n, k}, DType::bf16);
-    Tensor c = contract::make(run, random_values(m * n, "c"), {m, n}, DType::f32);
-    Tensor scales = contract::make(run, {0.37, 3.0}, {2}, DType::f32);
-    run.kernels().gemm(run.stream(), {.a = a.raw(),
+    Tensor a = contract::make(ctx, random_values(m * k, "a"), {m, k}, DType::bf16),
+           b = contract::make(ctx, random_values(n * k, "b"), {n, k}, DType::bf16);
+    Tensor c = contract::make(ctx, random_values(m * n, "c"), {m, n}, DType::f32);
+    Tensor scales = contract::make(ctx, {0.37, 3.0}, {2}, DType::f32);
+    ctx.kernels().gemm(ctx.stream(), {.a = a.raw(),
                                       .b = b.raw(),
                                       .c = c.raw(),
                                       .transpose_b = true,

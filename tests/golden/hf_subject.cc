@@ -33,9 +33,9 @@ Built read_settings(const HfDir& source, const std::string& file, PluginHost& pl
   return built;
 }
 
-std::vector<float> host_values(Run& run, const Tensor& t) {
+std::vector<float> host_values(ExecutionContext& ctx, const Tensor& t) {
   std::vector<float> values(static_cast<size_t>(t.numel()));
-  run.download(t, values.data());
+  ctx.download(t, values.data());
   return values;
 }
 
@@ -61,10 +61,10 @@ std::string backend_under_test() {
 Subject::Subject(const fs::path& folder, SubjectOptions options) {
   PluginHost plugins({testing::build_root() / "lib/mtrain/plugins"});
   backend_ = make_backend(plugins);
-  run_ = std::make_unique<Run>(*backend_);
+  ctx_ = std::make_unique<ExecutionContext>(*backend_);
   HfDir source(folder);
   Built built = read_settings(source, options.config, plugins);
-  build_.emplace(BuildSettings{.run = *run_,
+  build_.emplace(BuildSettings{.ctx = *ctx_,
                                .parameters = parameters_,
                                .dtype = options.dtype,
                                .initialise = false,
@@ -77,15 +77,15 @@ Subject::Subject(const fs::path& folder, SubjectOptions options) {
                        .max_positions = built.max_positions};
   model_ = plugins.make<Model>(built.type, built.section, context);
   import_hf_weights(source, *model_, parameters_);
-  parameters_.allocate_gradients(*run_);
+  parameters_.allocate_gradients(*ctx_);
   Node adamw = Node::map();
   adamw.set("beta1", Node::number(0.9));
   adamw.set("beta2", Node::number(0.95));
   adamw.set("eps", Node::number(1e-8));
-  OptimizerContext optimizer_context{*run_};
+  OptimizerContext optimizer_context{*ctx_};
   optimizer_ = plugins.make<Optimizer>("adamw", adamw, optimizer_context);
-  optimizer_state_.emplace(*run_, parameters_, *optimizer_);
-  interpreter_.emplace(*run_, *model_, parameters_);
+  optimizer_state_.emplace(*ctx_, parameters_, *optimizer_);
+  interpreter_.emplace(*ctx_, *model_, parameters_);
 }
 
 Subject::~Subject() = default;
@@ -100,19 +100,19 @@ ModelInput Subject::input(const Rows& ids, const Rows& wanted) {
   for (const auto& row : wanted) targets.insert(targets.end(), row.begin(), row.end());
   Shape shape{static_cast<int64_t>(tokens.size())};
   ModelInput out;
-  out.tokens_T = run_->from_host<int32_t>(tokens, shape);
-  out.positions_T = run_->from_host<int32_t>(positions, shape);
-  if (!targets.empty()) out.targets_T = run_->from_host<int32_t>(targets, shape);
+  out.tokens_T = ctx_->from_host<int32_t>(tokens, shape);
+  out.positions_T = ctx_->from_host<int32_t>(positions, shape);
+  if (!targets.empty()) out.targets_T = ctx_->from_host<int32_t>(targets, shape);
   out.bounds = std::make_shared<const std::vector<int32_t>>(std::move(bounds));
   return out;
 }
 
 std::vector<float> Subject::logits(const Rows& rows) {
-  GradMode off(*run_, false);
+  GradMode off(*ctx_, false);
   Tensor out = model_->forward(input(rows, {}), {});
-  Tensor wide = run_->empty(out.shape(), DType::f32);
-  run_->copy(wide, out);
-  return host_values(*run_, wide);
+  Tensor wide = ctx_->empty(out.shape(), DType::f32);
+  ctx_->copy(wide, out);
+  return host_values(*ctx_, wide);
 }
 
 Batch next_tokens(const Rows& rows) {
@@ -175,7 +175,7 @@ Tensors Subject::to_hf(bool gradients) const {
   for (const auto& entry : model_->hf_parameters()) {
     const Parameter* p = const_cast<ParamList&>(parameters_).find(entry.parameter);
     MT_CHECK(p != nullptr, entry.parameter);
-    std::vector<float> values = host_values(*run_, gradients ? p->main_grad : p->master);
+    std::vector<float> values = host_values(*ctx_, gradients ? p->main_grad : p->master);
     int64_t width = p->numel() / p->master.size(0);
     for (const auto& piece : entry.pieces) {
       int64_t rows = piece.rows < 0 ? p->master.size(0) : piece.rows;

@@ -61,14 +61,14 @@ class Subject {
   /// element twice or never.
   Tensors parameters() const;
   Tensors gradients() const;
-  Run& run() { return *run_; }
+  ExecutionContext& context() { return *ctx_; }
 
  private:
   ModelInput input(const Rows& ids, const Rows& targets);
   Tensors to_hf(bool gradients) const;
 
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<Run> run_;
+  std::unique_ptr<ExecutionContext> ctx_;
   ParamList parameters_;
   BlockPlan blocks_;
   std::optional<BuildSettings> build_;

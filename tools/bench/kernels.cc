@@ -53,7 +53,7 @@ struct Options {
 struct Row {
   std::string name;
   double calls, flop, bytes;
-  std::function<void()> run;
+  std::function<void()> ctx;
   Node torch;  // the corresponding PyTorch operation; undefined: none
   double seconds = 0;
 };
@@ -71,23 +71,23 @@ class Suite {
         dtype_(dtype),
         size_(static_cast<double>(size_of(dtype))),
         asynchronous_(options.backend != "cpu"),
-        run_(backend) {
-    roof_ = measure_roof(run_, dtype);
+        ctx_(backend) {
+    roof_ = measure_roof(ctx_, dtype);
     gemms();
     attention();
     rows();
     elements();
     for (Row& row : rows_)
       row.seconds = median_seconds(
-          row.run, [&] { run_.stream().synchronize(); }, asynchronous_ ? 2e-3 : 0,
+          row.ctx, [&] { ctx_.stream().synchronize(); }, asynchronous_ ? 2e-3 : 0,
           asynchronous_ ? 0.05 : 0.3);
   }
   void print() const;
   Node to_node() const;
 
  private:
-  const KernelTable& k() const { return run_.kernels(); }
-  Stream& stream() { return run_.stream(); }
+  const KernelTable& k() const { return ctx_.kernels(); }
+  Stream& stream() { return ctx_.stream(); }
   Tensor kept(Tensor t) {
     tensors_.push_back(t);
     return t;
@@ -99,20 +99,20 @@ class Suite {
       std::vector<float> values(kPiece);
       RngStream rng(1, "bench");
       for (size_t i = 0; i < values.size(); ++i) values[i] = rng.uniform(i) - 0.5f;
-      piece_ = run_.from_host<float>(values, {kPiece});
+      piece_ = ctx_.from_host<float>(values, {kPiece});
     }
-    Tensor out = kept(run_.empty({count}, dtype));
+    Tensor out = kept(ctx_.empty({count}, dtype));
     for (int64_t i = 0; i < count; i += kPiece) {
       int64_t n = std::min(kPiece, count - i);
-      run_.copy(out.slice(0, i, i + n), piece_.slice(0, 0, n));
+      ctx_.copy(out.slice(0, i, i + n), piece_.slice(0, 0, n));
     }
     return out;
   }
   Tensor random(int64_t count) { return random(count, dtype_); }
   float* floats(int64_t count) { return random(count, DType::f32).data<float>(); }
-  void add(std::string name, double calls, double flop, double bytes, std::function<void()> run,
+  void add(std::string name, double calls, double flop, double bytes, std::function<void()> ctx,
            Node torch = {}) {
-    rows_.push_back({std::move(name), calls, flop, bytes, std::move(run), std::move(torch)});
+    rows_.push_back({std::move(name), calls, flop, bytes, std::move(ctx), std::move(torch)});
   }
 
   void gemm(const std::string& name, double calls, int64_t m, int64_t n, int64_t k, bool ta,
@@ -133,7 +133,7 @@ class Suite {
   DType dtype_;
   double size_;
   bool asynchronous_;
-  Run run_;
+  ExecutionContext ctx_;
   Roof roof_;
   Tensor piece_;
   std::vector<Tensor> tensors_;
@@ -182,7 +182,7 @@ void Suite::attention() {
   std::vector<int32_t> places;
   for (int64_t b = 0; b <= m_.batch; ++b) seqlens.push_back(static_cast<int32_t>(b * m_.seq));
   for (int64_t i = 0; i < t; ++i) places.push_back(static_cast<int32_t>(i % m_.seq));
-  Tensor positions = kept(run_.from_host<int32_t>(places, {t}));
+  Tensor positions = kept(ctx_.from_host<int32_t>(places, {t}));
   auto at = [&](const Tensor& base, int64_t i) {
     return static_cast<void*>(static_cast<std::byte*>(base.raw()) +
                               static_cast<size_t>(i) * size_of(dtype_));
@@ -266,7 +266,7 @@ void Suite::losses() {
   float *loss = floats(t), *lse = floats(t);
   std::vector<int32_t> chosen;
   for (int64_t i = 0; i < t; ++i) chosen.push_back(static_cast<int32_t>(i * 31 % (v - 3)));
-  const int32_t* ids = kept(run_.from_host<int32_t>(chosen, {t})).data<int32_t>();
+  const int32_t* ids = kept(ctx_.from_host<int32_t>(chosen, {t})).data<int32_t>();
   CrossEntropyArgs c{logits, ids, loss, lse, t, v, v - 3, dtype_};
   k().cross_entropy(stream(), c);
   add(
@@ -325,7 +325,7 @@ void Suite::optimizer() {
   double calls = static_cast<double>(m_.parameters()) / static_cast<double>(p),
          count = static_cast<double>(p);
   float *grad = floats(p), *param = floats(p), *m = floats(p), *v = floats(p);
-  run_.fill_zero(tensors_.back());
+  ctx_.fill_zero(tensors_.back());
   AdamWArgs o{param, grad,  m,     v,     dtype_ == DType::f32 ? nullptr : random(p).raw(),
               p,     1e-3f, 0.9f,  0.95f, 1e-8f,
               0.1f,  0.1f,  0.05f, 1,     dtype_};
@@ -367,7 +367,7 @@ Node Suite::to_node() const {
                            {"calls", Node::number(r.calls)},
                            {"torch", r.torch}}));
   return make_map({{"dtype", Node::string(name(dtype_))},
-                   {"backend", Node::string(std::string(run_.backend().name()))},
+                   {"backend", Node::string(std::string(ctx_.backend().name()))},
                    {"tokens", Node::integer(m_.tokens())},
                    {"roof_tflops", Node::number(1e-12 * roof_.flops)},
                    {"roof_gb_per_second", Node::number(1e-9 * roof_.bandwidth)},

@@ -124,7 +124,7 @@ class LocalJob {
   Clock::time_point ticked_ = Clock::now();
   Descriptor signals_;
   std::string port_, secret_;
-  int stop_signal_ = 0;                              // the signal that asked for a stop
+  int stop_signal_ = 0;                       // the signal that asked for a stop
   size_t first_failed_ = SIZE_MAX;            // the rank that failed first
   std::optional<Clock::time_point> give_up_;  // when the remaining ranks are ended
   const bool terminal_ =

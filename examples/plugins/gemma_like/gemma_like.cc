@@ -47,9 +47,9 @@ class OffsetNorm {
  public:
   OffsetNorm(const GemmaSettings& c, const Scope& s)
       : weight_(s.param("weight", {c.embed()}, Init::zeros(), false, ParamRole::norm)),
-        ones_(s.run().empty({c.width}, s.dtype())),
+        ones_(s.context().empty({c.width}, s.dtype())),
         eps_(static_cast<float>(c.norm_eps)) {
-    s.run().fill(ones_, 1);
+    s.context().fill(ones_, 1);
   }
 
   Tensor operator()(const Tensor& x_TD) const {
@@ -117,8 +117,8 @@ class GemmaLike final : public Model {
   GemmaLike(const GemmaSettings& c, ModelContext& context)
       : config_(c), scope_(context.scope), stage_(context.stage), vocab_(context.vocab_size) {
     check(c);
-    rope_ = make_rope_table(scope_.run(), RopeConfig{.theta = c.rope_theta}, context.max_positions,
-                            c.head_width);
+    rope_ = make_rope_table(scope_.context(), RopeConfig{.theta = c.rope_theta},
+                            context.max_positions, c.head_width);
     const Dim vocab{"vocab", vocab_};
     if (stage_.first) embed_.emplace(scope_ / "embed", vocab, c.embed(), c.std());
     Parameter* table = tied_table(scope_ / "embed", stage_, vocab, c.embed(), c.std());

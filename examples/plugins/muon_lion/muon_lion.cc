@@ -11,7 +11,7 @@
 #include "kernels.h"
 #include "mtrain/optim/optimizer.h"
 #include "mtrain/plugin/plugin.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace {
 
@@ -46,10 +46,10 @@ const muon_lion::Kernels* kernels_for(std::string_view backend) {
 class MuonLion final : public Optimizer {
  public:
   MuonLion(const MuonLionConfig& config, OptimizerContext& context)
-      : config_(config), kernels_(kernels_for(context.run.backend().name())) {
+      : config_(config), kernels_(kernels_for(context.ctx.backend().name())) {
     MT_USER_CHECK(kernels_, ErrorClass::config,
                   cat("optimizer 'muon_lion' has no kernels for the backend '",
-                      context.run.backend().name(), "'"),
+                      context.ctx.backend().name(), "'"),
                   "build the plugin where nvcc is found, or choose optimizer.type=adamw");
   }
 
@@ -65,21 +65,22 @@ class MuonLion final : public Optimizer {
       lion(u);
     else
       for (const LogicalMatrix& matrix : u.matrices) muon(u, matrix);
-    if (u.value.defined()) u.run.copy(u.value, u.master);
+    if (u.value.defined()) u.ctx.copy(u.value, u.master);
   }
 
  private:
   /// Queues a kernel of the plugin's own behind the work that the backend has so far.
   template <class Args>
-  void call(Run& run, const char* (*kernel)(void*, const Args&), const Args& args) const {
-    const char* fault = kernel(run.stream().native(), args);
+  void call(ExecutionContext& ctx, const char* (*kernel)(void*, const Args&),
+            const Args& args) const {
+    const char* fault = kernel(ctx.stream().native(), args);
     MT_USER_CHECK(!fault, ErrorClass::plugin, cat("a kernel of 'muon_lion' did not start: ", fault),
                   "build the plugin for this device: -DCMAKE_CUDA_ARCHITECTURES=native");
   }
 
   void lion(const ParamUpdate& u) const {
     const auto lr = static_cast<float>(u.lr * config_.lion_lr);
-    call(u.run, kernels_->lion,
+    call(u.ctx, kernels_->lion,
          muon_lion::LionArgs{.param = u.master.data<float>(),
                              .grad = u.grad.data<float>(),
                              .momentum = u.state[0].data<float>(),
@@ -95,8 +96,8 @@ class MuonLion final : public Optimizer {
     Tensor weight = matrix_of(u.master, matrix), grad = matrix_of(u.grad, matrix),
            momentum = matrix_of(u.state[0], matrix);
     const int64_t rows = matrix.num_rows(), cols = matrix.cols;
-    Tensor step = u.run.empty({rows, cols}, DType::f32);
-    call(u.run, kernels_->momentum,
+    Tensor step = u.ctx.empty({rows, cols}, DType::f32);
+    call(u.ctx, kernels_->momentum,
          muon_lion::MomentumArgs{.grad = grad.data<float>(),
                                  .momentum = momentum.data<float>(),
                                  .out = step.data<float>(),
@@ -104,11 +105,11 @@ class MuonLion final : public Optimizer {
                                  .decay = static_cast<float>(config_.momentum),
                                  .grad_scale = u.grad_scale,
                                  .nesterov = config_.nesterov});
-    step = orthogonal(u.run, step, rows, cols);
+    step = orthogonal(u.ctx, step, rows, cols);
     // The root mean square of an orthogonal matrix's elements is 1 / sqrt(max(rows, cols)): with
     // this factor it is 0.2, as in Adam's steps (Liu et al. 2025, arXiv:2502.16982).
     const double factor = 0.2 * std::sqrt(static_cast<double>(std::max(rows, cols)));
-    call(u.run, kernels_->step,
+    call(u.ctx, kernels_->step,
          muon_lion::StepArgs{.param = weight.data<float>(),
                              .x = step.data<float>(),
                              .count = step.numel(),
@@ -120,21 +121,21 @@ class MuonLion final : public Optimizer {
 
   /// The nearest orthogonal matrix, about: X = a X + (b S + c S²) X with S = X Xᵀ, repeated. Where
   /// there are more rows than columns S = Xᵀ X is smaller, and the factor stands on the right.
-  Tensor orthogonal(Run& run, Tensor x, int64_t rows, int64_t cols) const {
+  Tensor orthogonal(ExecutionContext& ctx, Tensor x, int64_t rows, int64_t cols) const {
     constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
     const bool tall = rows > cols;
     const int64_t n = std::min(rows, cols);
-    Tensor partials = run.empty({muon_lion::kPartials}, DType::f32);
-    call(run, kernels_->normalize,
+    Tensor partials = ctx.empty({muon_lion::kPartials}, DType::f32);
+    call(ctx, kernels_->normalize,
          muon_lion::NormalizeArgs{x.data<float>(), partials.data<float>(), x.numel(), 1e-7f});
-    Tensor s = run.empty({n, n}, DType::f32), poly = run.empty({n, n}, DType::f32),
-           next = run.empty({rows, cols}, DType::f32);
+    Tensor s = ctx.empty({n, n}, DType::f32), poly = ctx.empty({n, n}, DType::f32),
+           next = ctx.empty({rows, cols}, DType::f32);
     for (int64_t i = 0; i < config_.newton_schulz_steps; ++i) {
-      product(run, {.a = x, .b = x, .c = s, .transpose_a = tall, .transpose_b = !tall});
-      run.copy(poly, s);
-      product(run, {.a = s, .b = s, .c = poly, .alpha = c, .beta = b});
-      run.copy(next, x);
-      product(run, {.a = tall ? x : poly, .b = tall ? poly : x, .c = next, .beta = a});
+      product(ctx, {.a = x, .b = x, .c = s, .transpose_a = tall, .transpose_b = !tall});
+      ctx.copy(poly, s);
+      product(ctx, {.a = s, .b = s, .c = poly, .alpha = c, .beta = b});
+      ctx.copy(next, x);
+      product(ctx, {.a = tall ? x : poly, .b = tall ? poly : x, .c = next, .beta = a});
       std::swap(x, next);
     }
     return x;
@@ -146,8 +147,8 @@ class MuonLion final : public Optimizer {
     bool transpose_a = false, transpose_b = false;
     float alpha = 1, beta = 0;
   };
-  static void product(Run& run, const Product& p) {
-    run.kernels().gemm(run.stream(), {.a = p.a.raw(),
+  static void product(ExecutionContext& ctx, const Product& p) {
+    ctx.kernels().gemm(ctx.stream(), {.a = p.a.raw(),
                                       .b = p.b.raw(),
                                       .c = p.c.raw(),
                                       .transpose_a = p.transpose_a,

@@ -18,9 +18,9 @@ struct Rope {  // rotation is orthogonal: backward rotates dy back by the same a
         .with(PlacementRule::pointwise)
         .unsharded(0, "positions are those of all tokens");
   }
-  void rotate(Run& run, const Tensor& x, bool inverse) const {
-    if (!run.kernels().rope) return plain::rotate(x, layout, table, positions, inverse);
-    run.kernels().rope(run.stream(), {.x = x.raw(),
+  void rotate(ExecutionContext& ctx, const Tensor& x, bool inverse) const {
+    if (!ctx.kernels().rope) return plain::rotate(x, layout, table, positions, inverse);
+    ctx.kernels().rope(ctx.stream(), {.x = x.raw(),
                                       .positions = positions.data<int32_t>(),
                                       .cos = table.cos.data<float>(),
                                       .sin = table.sin.data<float>(),
@@ -34,21 +34,21 @@ struct Rope {  // rotation is orthogonal: backward rotates dy back by the same a
                                       .inverse = inverse,
                                       .dtype = x.dtype()});
   }
-  static Tensor writable(Run& run, const Tensor& x, bool exclusive) {
+  static Tensor writable(ExecutionContext& ctx, const Tensor& x, bool exclusive) {
     if (exclusive) return x.detach();
-    Tensor copy = run.empty(x.shape(), x.dtype());
-    run.copy(copy, x);
+    Tensor copy = ctx.empty(x.shape(), x.dtype());
+    ctx.copy(copy, x);
     return copy;
   }
-  Tensor forward(Run& run, const Tensor& x) {
-    Tensor y = writable(run, x, x.unique());
-    rotate(run, y, false);
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) {
+    Tensor y = writable(ctx, x, x.unique());
+    rotate(ctx, y, false);
     return y;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    Tensor dx = writable(run, dy, dy.unique());
-    rotate(run, dx, true);
-    g[0].give(run, dx);
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    Tensor dx = writable(ctx, dy, dy.unique());
+    rotate(ctx, dx, true);
+    g[0].give(ctx, dx);
   }
 };
 
@@ -86,22 +86,22 @@ struct Attention {  // o = softmax(scale q kᵀ) v; probabilities are recomputed
             .causal = causal,
             .dtype = qkv.dtype()};
   }
-  Tensor forward(Run& run, const Tensor& qkv_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& qkv_in) {
     qkv = qkv_in.detach();
-    o = run.empty({qkv.size(0), layout.heads * layout.head_dim}, qkv.dtype());
-    lse = run.empty({layout.heads, qkv.size(0)}, DType::f32);
-    run.kernels().attention(run.stream(), args());
+    o = ctx.empty({qkv.size(0), layout.heads * layout.head_dim}, qkv.dtype());
+    lse = ctx.empty({layout.heads, qkv.size(0)}, DType::f32);
+    ctx.kernels().attention(ctx.stream(), args());
     return o;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     int64_t queries = layout.queries_per_group();
-    Tensor d_qkv = run.empty(qkv.shape(), qkv.dtype());
-    run.kernels().attention_backward(run.stream(), {.forward = args(),
+    Tensor d_qkv = ctx.empty(qkv.shape(), qkv.dtype());
+    ctx.kernels().attention_backward(ctx.stream(), {.forward = args(),
                                                     .d_o = dy.raw(),
                                                     .dq = view(d_qkv, 0),
                                                     .dk = view(d_qkv, queries),
                                                     .dv = view(d_qkv, queries + 1)});
-    g[0].give(run, d_qkv);
+    g[0].give(ctx, d_qkv);
   }
 };
 
@@ -130,7 +130,7 @@ Tensor attention(const Tensor& qkv, const HeadLayout& layout, const SequenceBoun
   MT_CHECK(bounds && bounds->size() >= 2 && bounds->front() == 0 && bounds->back() == qkv.size(0) &&
                std::is_sorted(bounds->begin(), bounds->end()),
            "sequence bounds of ", qkv.size(0), " tokens");
-  require_kernel(qkv.run(), qkv.run().kernels().attention, "attention");
+  require_kernel(qkv.context(), qkv.context().kernels().attention, "attention");
   return apply(Attention{.layout = layout, .bounds = bounds, .scale = scale, .causal = causal},
                qkv);
 }

@@ -7,15 +7,15 @@ namespace {
 
 struct Convert {  // y = x in another dtype
   DType to = DType::f32, from = DType::f32;
-  Tensor forward(Run& run, const Tensor& x) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) {
     from = x.dtype();
-    Tensor y = run.empty(x.shape(), to);
-    run.copy(y, x);
+    Tensor y = ctx.empty(x.shape(), to);
+    ctx.copy(y, x);
     return y;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    auto [dx, accumulate] = g[0].slot(run, dy.shape(), from);
-    accumulate ? run.accumulate(dx, dy) : run.copy(dx, dy);
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    auto [dx, accumulate] = g[0].slot(ctx, dy.shape(), from);
+    accumulate ? ctx.accumulate(dx, dy) : ctx.copy(dx, dy);
   }
 };
 
@@ -24,9 +24,9 @@ struct Unary {  // y = f(x + shift)
   float shift = 0;
   Tensor x, y;
 
-  static Tensor value(Run& run, UnaryKind kind, const Tensor& x, float shift) {
-    Tensor y = run.empty(x.shape(), x.dtype());
-    run.kernels().unary(run.stream(), {.x = x.raw(),
+  static Tensor value(ExecutionContext& ctx, UnaryKind kind, const Tensor& x, float shift) {
+    Tensor y = ctx.empty(x.shape(), x.dtype());
+    ctx.kernels().unary(ctx.stream(), {.x = x.raw(),
                                        .y = y.raw(),
                                        .count = x.numel(),
                                        .kind = kind,
@@ -34,20 +34,20 @@ struct Unary {  // y = f(x + shift)
                                        .dtype = x.dtype()});
     return y;
   }
-  Tensor forward(Run& run, const Tensor& x_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in) {
     x = x_in.detach();
-    y = value(run, kind, x, shift);
+    y = value(ctx, kind, x, shift);
     return y;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    GradMode off(run, false);
-    g[0].give(run, mul(dy, slope(run)));
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    GradMode off(ctx, false);
+    g[0].give(ctx, mul(dy, slope(ctx)));
   }
-  Tensor slope(Run& run) const {
+  Tensor slope(ExecutionContext& ctx) const {
     if (kind == UnaryKind::sigmoid) return add(y, scale(mul(y, y), -1));   // y (1 - y)
     if (kind == UnaryKind::rsqrt) return scale(mul(mul(y, y), y), -0.5f);  // -y³ / 2
     MT_CHECK(kind == UnaryKind::normal_cdf, "no derivative of a density");
-    return value(run, UnaryKind::normal_pdf, x, shift);
+    return value(ctx, UnaryKind::normal_pdf, x, shift);
   }
 };
 
@@ -55,17 +55,17 @@ struct Unary {  // y = f(x + shift)
 /// row.
 struct Ones {
   Tensor row, source;
-  Ones(Run& run, int64_t rows, int64_t cols)
-      : row(run.empty({1, cols}, DType::f32)), source(run.zeros({rows}, DType::i32)) {
-    run.fill(row, 1);
+  Ones(ExecutionContext& ctx, int64_t rows, int64_t cols)
+      : row(ctx.empty({1, cols}, DType::f32)), source(ctx.zeros({rows}, DType::i32)) {
+    ctx.fill(row, 1);
   }
 };
 
 /// out[t] = sum of row t of x[T,D]; float.
-Tensor sums_of_rows(Run& run, const Tensor& x) {
-  Ones ones(run, x.size(0), x.size(1));
-  Tensor out = run.empty({x.size(0)}, DType::f32);
-  run.kernels().row_dots(run.stream(), {.a = x.raw(),
+Tensor sums_of_rows(ExecutionContext& ctx, const Tensor& x) {
+  Ones ones(ctx, x.size(0), x.size(1));
+  Tensor out = ctx.empty({x.size(0)}, DType::f32);
+  ctx.kernels().row_dots(ctx.stream(), {.a = x.raw(),
                                         .b = ones.row.raw(),
                                         .source = ones.source.data<int32_t>(),
                                         .out = out.data<float>(),
@@ -77,10 +77,10 @@ Tensor sums_of_rows(Run& run, const Tensor& x) {
   return out;
 }
 /// y[t,d] = v[t]; float.
-Tensor spread(Run& run, const Tensor& v, int64_t cols) {
-  Ones ones(run, v.numel(), cols);
-  Tensor y = run.empty({v.numel(), cols}, DType::f32);
-  run.kernels().gather_sum(run.stream(), {.x = ones.row.raw(),
+Tensor spread(ExecutionContext& ctx, const Tensor& v, int64_t cols) {
+  Ones ones(ctx, v.numel(), cols);
+  Tensor y = ctx.empty({v.numel(), cols}, DType::f32);
+  ctx.kernels().gather_sum(ctx.stream(), {.x = ones.row.raw(),
                                           .source = ones.source.data<int32_t>(),
                                           .weights = v.data<float>(),
                                           .weight_of = nullptr,
@@ -95,16 +95,20 @@ Tensor spread(Run& run, const Tensor& v, int64_t cols) {
 
 struct SumRows {  // y[T] = sums of the rows of x[T,D];  dx[t,d] = dy[t]
   int64_t cols = 0;
-  Tensor forward(Run& run, const Tensor& x) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) {
     cols = x.size(1);
-    return sums_of_rows(run, x);
+    return sums_of_rows(ctx, x);
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, spread(run, dy, cols)); }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    g[0].give(ctx, spread(ctx, dy, cols));
+  }
 };
 struct Spread {  // y[t,d] = v[t];  dv = sums of the rows of dy
   int64_t cols = 0;
-  Tensor forward(Run& run, const Tensor& v) { return spread(run, v, cols); }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, sums_of_rows(run, dy)); }
+  Tensor forward(ExecutionContext& ctx, const Tensor& v) { return spread(ctx, v, cols); }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    g[0].give(ctx, sums_of_rows(ctx, dy));
+  }
 };
 
 Tensor convert(const Tensor& x, DType to) {
@@ -112,22 +116,22 @@ Tensor convert(const Tensor& x, DType to) {
 }
 Tensor in_float(const Tensor& x) { return convert(x, DType::f32); }
 Tensor unary(const Tensor& x, UnaryKind kind, float shift = 0) {
-  require_kernel(x.run(), x.run().kernels().unary, "unary");
+  require_kernel(x.context(), x.context().kernels().unary, "unary");
   return apply(Unary{.kind = kind, .shift = shift}, x);
 }
 /// The mean of each row of x[T,D].
 Tensor row_means(const Tensor& x) {
-  require_kernel(x.run(), x.run().kernels().row_dots, "row_dots");
+  require_kernel(x.context(), x.context().kernels().row_dots, "row_dots");
   return scale(apply(SumRows{}, x), 1.0f / static_cast<float>(x.size(1)));
 }
 /// v[T] in each of D columns.
 Tensor in_columns(const Tensor& v, int64_t cols) {
-  require_kernel(v.run(), v.run().kernels().gather_sum, "gather_sum");
+  require_kernel(v.context(), v.context().kernels().gather_sum, "gather_sum");
   return apply(Spread{.cols = cols}, v);
 }
 /// w[D] in each of T rows.
 Tensor in_rows(const Tensor& w, int64_t rows) {
-  return embedding(in_float(w).view({1, w.numel()}), w.run().zeros({rows}, DType::i32));
+  return embedding(in_float(w).view({1, w.numel()}), w.context().zeros({rows}, DType::i32));
 }
 
 }  // namespace
@@ -163,29 +167,29 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& w, const Tensor& b, float ep
 }
 
 Tensor dropout(const Tensor& x, float p, uint64_t name_key, const std::vector<RowRange>& tokens) {
-  Run& run = x.run();
-  RngStream rng(run.seed(), name_key, run.step);
+  ExecutionContext& ctx = x.context();
+  RngStream rng(ctx.seed(), name_key, ctx.step);
   std::vector<float> factors;
   factors.reserve(static_cast<size_t>(x.numel()));
   for (const RowRange& some : tokens)
     for (int64_t i = 0; i < some.rows * x.size(1); ++i)
       factors.push_back(dropout_factor(rng, some.row * x.size(1) + i, p, 1.0f / (1.0f - p)));
-  Tensor mask = run.from_host<float>(factors, x.shape());
+  Tensor mask = ctx.from_host<float>(factors, x.shape());
   return convert(mul(in_float(x), mask), x.dtype());
 }
 
 void rotate(const Tensor& qkv, const HeadLayout& layout, const RopeTable& table,
             const Tensor& positions, bool inverse) {
-  Run& run = qkv.run();
-  GradMode off(run, false);
-  require_kernel(run, run.kernels().copy_blocks, "copy_blocks");
+  ExecutionContext& ctx = qkv.context();
+  GradMode off(ctx, false);
+  require_kernel(ctx, ctx.kernels().copy_blocks, "copy_blocks");
   const int64_t tokens = qkv.size(0), groups = layout.groups, half = table.cos.size(1);
   const Shape parts = {tokens, groups * half};
   // A row of the table for each token, in each of its groups.
   auto angles = [&](const Tensor& rows) {
-    Tensor of_token = embedding(rows, positions.view({tokens})), out = run.empty(parts, DType::f32);
+    Tensor of_token = embedding(rows, positions.view({tokens})), out = ctx.empty(parts, DType::f32);
     for (int64_t g = 0; g < groups; ++g)
-      run.kernels().copy_blocks(run.stream(), {.src = of_token.raw(),
+      ctx.kernels().copy_blocks(ctx.stream(), {.src = of_token.raw(),
                                                .dst = out.data<float>() + g * half,
                                                .outer = tokens,
                                                .inner = 1,
@@ -217,10 +221,10 @@ void rotate(const Tensor& qkv, const HeadLayout& layout, const RopeTable& table,
       args.src = part.raw(), args.dst = there;
       std::swap(args.src_outer, args.dst_outer), std::swap(args.src_inner, args.dst_inner);
     }
-    run.kernels().copy_blocks(run.stream(), args);
+    ctx.kernels().copy_blocks(ctx.stream(), args);
   };
   auto taken = [&](int64_t first) {
-    Tensor part = run.empty(parts, qkv.dtype());
+    Tensor part = ctx.empty(parts, qkv.dtype());
     move(part, first, false);
     return in_float(part);
   };

@@ -36,14 +36,14 @@ namespace mtrain {
 template <class Op, class... Inputs>
 Tensor apply_or_compose(bool fused, Op op, const Inputs&... in) {
   if (fused) return apply(std::move(op), in...);
-  Run& run = std::get<0>(std::forward_as_tuple(in...)).run();
+  ExecutionContext& ctx = std::get<0>(std::forward_as_tuple(in...)).context();
   MaybePlacement placed;
-  if (run.typed) placed = op.placed(in...);
+  if (ctx.typed) placed = op.placed(in...);
   struct Untyped {
-    Run& run;
-    std::optional<TypedAxis> typed = std::exchange(run.typed, std::nullopt);
-    ~Untyped() { run.typed = typed; }
-  } untyped{run};
+    ExecutionContext& ctx;
+    std::optional<TypedAxis> typed = std::exchange(ctx.typed, std::nullopt);
+    ~Untyped() { ctx.typed = typed; }
+  } untyped{ctx};
   Tensor y = op.composition(in...);
   y.set_placement(placed);
   return y;

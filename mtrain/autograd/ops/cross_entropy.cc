@@ -16,11 +16,11 @@ struct CrossEntropy {
   MaybePlacement placed(const Tensor& in) const {
     return placed_loss(ResultPlacement("cross_entropy", in), part);
   }
-  Tensor forward(Run& run, const Tensor& logits_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& logits_in) {
     logits = logits_in.detach();
-    Tensor loss = run.empty({logits.size(0)}, DType::f32);
-    lse = run.empty({logits.size(0)}, DType::f32);
-    run.kernels().cross_entropy(run.stream(), {.logits = logits.raw(),
+    Tensor loss = ctx.empty({logits.size(0)}, DType::f32);
+    lse = ctx.empty({logits.size(0)}, DType::f32);
+    ctx.kernels().cross_entropy(ctx.stream(), {.logits = logits.raw(),
                                                .targets = targets.data<int32_t>(),
                                                .loss = loss.data<float>(),
                                                .lse = lse.data<float>(),
@@ -33,9 +33,9 @@ struct CrossEntropy {
     if (part.join) part.join(targets, loss, lse);
     return loss;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    Tensor d_logits = logits.unique() ? logits : run.empty(logits.shape(), logits.dtype());
-    run.kernels().cross_entropy_backward(run.stream(), {.d_loss = dy.data<float>(),
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    Tensor d_logits = logits.unique() ? logits : ctx.empty(logits.shape(), logits.dtype());
+    ctx.kernels().cross_entropy_backward(ctx.stream(), {.d_loss = dy.data<float>(),
                                                         .logits = logits.raw(),
                                                         .targets = targets.data<int32_t>(),
                                                         .lse = lse.data<float>(),
@@ -46,7 +46,7 @@ struct CrossEntropy {
                                                         .dtype = logits.dtype(),
                                                         .first_col = part.first});
     logits = {};
-    g[0].give(run, d_logits);
+    g[0].give(ctx, d_logits);
   }
 };
 
@@ -75,7 +75,7 @@ Tensor cross_entropy(Tensor&& logits, const Tensor& targets, int64_t valid_vocab
   MT_CHECK(logits.contiguous(), logits.shape());
   MT_CHECK(valid_vocab > 0 && (part.join || valid_vocab <= logits.size(1)), valid_vocab, " of ",
            logits.size(1));
-  require_kernel(logits.run(), logits.run().kernels().cross_entropy, "cross_entropy");
+  require_kernel(logits.context(), logits.context().kernels().cross_entropy, "cross_entropy");
   Tensor own = std::move(logits);
   int64_t valid = valid_columns(valid_vocab, own.size(1), part);
   return apply(CrossEntropy{.targets = targets, .valid = valid, .part = part}, own);

@@ -7,17 +7,17 @@ namespace {
 struct Discard {  // y = x; before x's op runs backward, `kept` gets its values back
   Tensor kept;
 
-  Tensor forward(Run&, const Tensor& x) {
+  Tensor forward(ExecutionContext&, const Tensor& x) {
     kept.storage()->release();
     return x;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    GradMode off(run, false);
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    GradMode off(ctx, false);
     auto& node = static_cast<TapeNode&>(*kept.node());
     before_values(node);
-    Tensor values = node.again(run);
+    Tensor values = node.again(ctx);
     kept.storage()->adopt(*values.storage());
-    g[0].give(run, dy);
+    g[0].give(ctx, dy);
   }
 };
 
@@ -29,7 +29,7 @@ bool repeatable(const Tensor& t) {
 }  // namespace
 
 Tensor discard_until_backward(const Tensor& y, const Tensor& kept) {
-  if (!y.run().grad_enabled || !y.node() || !repeatable(kept)) return y;
+  if (!y.context().grad_enabled || !y.node() || !repeatable(kept)) return y;
   MT_CHECK(kept.contiguous() &&
                kept.storage()->bytes() == static_cast<size_t>(kept.numel()) * size_of(kept.dtype()),
            "a part of a tensor cannot be discarded");

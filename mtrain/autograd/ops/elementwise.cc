@@ -10,16 +10,16 @@ struct Add {  // y = a + b;  da = db = dy
   MaybePlacement placed(const Tensor& a, const Tensor& b) const {
     return ResultPlacement("add", a).with(PlacementRule::add, b);
   }
-  Tensor forward(Run& run, const Tensor& a, const Tensor& b) {
-    Tensor y = run.empty(a.shape(), a.dtype());
-    run.kernels().add(
-        run.stream(),
+  Tensor forward(ExecutionContext& ctx, const Tensor& a, const Tensor& b) {
+    Tensor y = ctx.empty(a.shape(), a.dtype());
+    ctx.kernels().add(
+        ctx.stream(),
         {.a = a.raw(), .b = b.raw(), .y = y.raw(), .count = a.numel(), .dtype = a.dtype()});
     return y;
   }
-  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
     for (auto& input : g)
-      if (input.wanted()) input.give(run, dy);
+      if (input.wanted()) input.give(ctx, dy);
   }
 };
 
@@ -29,9 +29,9 @@ struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sum
         .with(PlacementRule::bias, b)
         .with(PlacementRule::add, residual);
   }
-  Tensor forward(Run& run, const Tensor& x, const Tensor& b, const Tensor& residual) {
-    Tensor y = run.empty(x.shape(), x.dtype());
-    run.kernels().add(run.stream(), {.a = x.raw(),
+  Tensor forward(ExecutionContext& ctx, const Tensor& x, const Tensor& b, const Tensor& residual) {
+    Tensor y = ctx.empty(x.shape(), x.dtype());
+    ctx.kernels().add(ctx.stream(), {.a = x.raw(),
                                      .b = residual.defined() ? residual.raw() : nullptr,
                                      .y = y.raw(),
                                      .count = x.numel(),
@@ -41,10 +41,10 @@ struct AddBias {  // y = x + b + residual;  dx = dresidual = dy, db = column sum
                                      .row_dtype = b.dtype()});
     return y;
   }
-  void backward(Run& run, const Tensor& dy, Grads<3>& g) {
-    if (g[0].wanted()) g[0].give(run, dy);
-    if (g[1].wanted()) g[1].compute([&run, dy](InputGrad& bias) { bias_gradient(run, dy, bias); });
-    if (g[2].wanted()) g[2].give(run, dy);
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
+    if (g[0].wanted()) g[0].give(ctx, dy);
+    if (g[1].wanted()) g[1].compute([&ctx, dy](InputGrad& bias) { bias_gradient(ctx, dy, bias); });
+    if (g[2].wanted()) g[2].give(ctx, dy);
   }
 };
 
@@ -53,30 +53,30 @@ struct Mul {  // y = a * b;  da = dy * b, db = dy * a
   MaybePlacement placed(const Tensor& x, const Tensor& y) const {
     return ResultPlacement("mul", x).with(PlacementRule::multiply, y);
   }
-  static Tensor product(Run& run, const Tensor& x, const Tensor& y) {
-    Tensor out = run.empty(x.shape(), x.dtype());
-    run.kernels().mul(
-        run.stream(),
+  static Tensor product(ExecutionContext& ctx, const Tensor& x, const Tensor& y) {
+    Tensor out = ctx.empty(x.shape(), x.dtype());
+    ctx.kernels().mul(
+        ctx.stream(),
         {.a = x.raw(), .b = y.raw(), .y = out.raw(), .count = x.numel(), .dtype = x.dtype()});
     return out;
   }
-  Tensor forward(Run& run, const Tensor& a_in, const Tensor& b_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& a_in, const Tensor& b_in) {
     a = a_in.detach();
     b = b_in.detach();
-    return again(run);
+    return again(ctx);
   }
-  Tensor again(Run& run) { return product(run, a, b); }
-  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
-    if (g[0].wanted()) g[0].give(run, product(run, dy, b));
-    if (g[1].wanted()) g[1].give(run, product(run, dy, a));
+  Tensor again(ExecutionContext& ctx) { return product(ctx, a, b); }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
+    if (g[0].wanted()) g[0].give(ctx, product(ctx, dy, b));
+    if (g[1].wanted()) g[1].give(ctx, product(ctx, dy, a));
   }
 };
 
 struct Scale {  // y = factor * x;  dx = factor * dy
   float factor = 1;
   MaybePlacement placed(const Tensor& x) const { return ResultPlacement("scale", x); }
-  void scaled(Run& run, const Tensor& from, const Tensor& to, bool accumulate) const {
-    run.kernels().cast(run.stream(), {.src = from.raw(),
+  void scaled(ExecutionContext& ctx, const Tensor& from, const Tensor& to, bool accumulate) const {
+    ctx.kernels().cast(ctx.stream(), {.src = from.raw(),
                                       .dst = to.raw(),
                                       .count = from.numel(),
                                       .scale = factor,
@@ -84,14 +84,14 @@ struct Scale {  // y = factor * x;  dx = factor * dy
                                       .src_dtype = from.dtype(),
                                       .dst_dtype = to.dtype()});
   }
-  Tensor forward(Run& run, const Tensor& x) {
-    Tensor y = run.empty(x.shape(), x.dtype());
-    scaled(run, x, y, false);
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) {
+    Tensor y = ctx.empty(x.shape(), x.dtype());
+    scaled(ctx, x, y, false);
     return y;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    auto [dx, accumulate] = g[0].slot(run, dy.shape(), dy.dtype());
-    scaled(run, dy, dx, accumulate);
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    auto [dx, accumulate] = g[0].slot(ctx, dy.shape(), dy.dtype());
+    scaled(ctx, dy, dx, accumulate);
   }
 };
 
@@ -101,31 +101,31 @@ struct SiluMul {  // y = silu(gate) * up
     return ResultPlacement("silu_mul", g).with(PlacementRule::pointwise, u);
   }
   Tensor composition(const Tensor& g, const Tensor& u) const { return plain::silu_mul(g, u); }
-  Tensor forward(Run& run, const Tensor& gate_in, const Tensor& up_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& gate_in, const Tensor& up_in) {
     gate = gate_in.detach();
     up = up_in.detach();
-    return again(run);
+    return again(ctx);
   }
-  Tensor again(Run& run) {
-    Tensor y = run.empty(gate.shape(), gate.dtype());
-    run.kernels().silu_mul(run.stream(), {.gate = gate.raw(),
+  Tensor again(ExecutionContext& ctx) {
+    Tensor y = ctx.empty(gate.shape(), gate.dtype());
+    ctx.kernels().silu_mul(ctx.stream(), {.gate = gate.raw(),
                                           .up = up.raw(),
                                           .y = y.raw(),
                                           .count = gate.numel(),
                                           .dtype = gate.dtype()});
     return y;
   }
-  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
-    Tensor d_gate = run.empty(gate.shape(), gate.dtype()), d_up = run.empty(up.shape(), up.dtype());
-    run.kernels().silu_mul_backward(run.stream(), {.dy = dy.raw(),
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
+    Tensor d_gate = ctx.empty(gate.shape(), gate.dtype()), d_up = ctx.empty(up.shape(), up.dtype());
+    ctx.kernels().silu_mul_backward(ctx.stream(), {.dy = dy.raw(),
                                                    .gate = gate.raw(),
                                                    .up = up.raw(),
                                                    .d_gate = d_gate.raw(),
                                                    .d_up = d_up.raw(),
                                                    .count = gate.numel(),
                                                    .dtype = gate.dtype()});
-    if (g[0].wanted()) g[0].give(run, d_gate);
-    if (g[1].wanted()) g[1].give(run, d_up);
+    if (g[0].wanted()) g[0].give(ctx, d_gate);
+    if (g[1].wanted()) g[1].give(ctx, d_up);
   }
 };
 
@@ -136,20 +136,20 @@ struct Gelu {  // y = x Φ(x)
     return ResultPlacement("gelu", in).with(PlacementRule::pointwise);
   }
   Tensor composition(const Tensor& in) const { return plain::gelu(in, kind); }
-  Tensor forward(Run& run, const Tensor& x_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in) {
     x = x_in.detach();
-    return again(run);
+    return again(ctx);
   }
-  Tensor again(Run& run) {
-    Tensor y = run.empty(x.shape(), x.dtype());
-    run.kernels().gelu(
-        run.stream(),
+  Tensor again(ExecutionContext& ctx) {
+    Tensor y = ctx.empty(x.shape(), x.dtype());
+    ctx.kernels().gelu(
+        ctx.stream(),
         {.x = x.raw(), .y = y.raw(), .count = x.numel(), .kind = kind, .dtype = x.dtype()});
     return y;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
-    run.kernels().gelu_backward(run.stream(), {.dy = dy.raw(),
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
+    ctx.kernels().gelu_backward(ctx.stream(), {.dy = dy.raw(),
                                                .x = x.raw(),
                                                .dx = dx.raw(),
                                                .count = x.numel(),
@@ -160,12 +160,12 @@ struct Gelu {  // y = x Φ(x)
 };
 
 /// The global token indices of the residual stream's rows.
-std::vector<RowRange> stream_tokens(const Run& run, int64_t rows) {
-  if (!run.own_tokens) return {{run.first_token, rows}};
-  std::vector<RowRange> tokens = *run.own_tokens;
+std::vector<RowRange> stream_tokens(const ExecutionContext& ctx, int64_t rows) {
+  if (!ctx.own_tokens) return {{ctx.first_token, rows}};
+  std::vector<RowRange> tokens = *ctx.own_tokens;
   int64_t known = 0;
   for (RowRange& range : tokens) {
-    range.row += run.first_token;
+    range.row += ctx.first_token;
     known += range.rows;
   }
   MT_CHECK(known == rows, "dropout of ", rows, " rows; the residual stream has ", known);
@@ -183,17 +183,17 @@ struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
         .unsharded(1, "masks are those of whole rows of the residual stream");
   }
   Tensor composition(const Tensor& x) const {
-    return plain::dropout(x, p, name_key, stream_tokens(x.run(), x.size(0)));
+    return plain::dropout(x, p, name_key, stream_tokens(x.context(), x.size(0)));
   }
-  Tensor masked(Run& run, const Tensor& x) const {
-    Tensor y = run.empty(x.shape(), x.dtype());
+  Tensor masked(ExecutionContext& ctx, const Tensor& x) const {
+    Tensor y = ctx.empty(x.shape(), x.dtype());
     int64_t row = 0;
     for (const RowRange& some : tokens) {
-      run.kernels().dropout(run.stream(), {.x = x.slice(0, row, row + some.rows).raw(),
+      ctx.kernels().dropout(ctx.stream(), {.x = x.slice(0, row, row + some.rows).raw(),
                                            .y = y.slice(0, row, row + some.rows).raw(),
                                            .count = some.rows * x.size(1),
                                            .first_index = some.row * x.size(1),
-                                           .seed = run.seed(),
+                                           .seed = ctx.seed(),
                                            .name_key = name_key,
                                            .step = step,
                                            .p = p,
@@ -202,12 +202,14 @@ struct Dropout {  // y = x * keep / (1 - p); the same mask turns dy into dx
     }
     return y;
   }
-  Tensor forward(Run& run, const Tensor& x) {
-    step = run.step;
-    tokens = stream_tokens(run, x.size(0));
-    return masked(run, x);
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) {
+    step = ctx.step;
+    tokens = stream_tokens(ctx, x.size(0));
+    return masked(ctx, x);
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, masked(run, dy)); }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    g[0].give(ctx, masked(ctx, dy));
+  }
 };
 
 void check_alike(const Tensor& a, const Tensor& b) {
@@ -220,7 +222,7 @@ void check_alike(const Tensor& a, const Tensor& b) {
 
 Tensor add(const Tensor& a, const Tensor& b) {
   check_alike(a, b);
-  require_kernel(a.run(), a.run().kernels().add, "add");
+  require_kernel(a.context(), a.context().kernels().add, "add");
   return apply(Add{}, a, b);
 }
 
@@ -229,39 +231,39 @@ Tensor add_bias(const Tensor& x, const Tensor& b, const Tensor& residual) {
   if (residual.defined()) check_alike(x, residual);
   MT_CHECK(x.shape().rank() == 2 && x.contiguous() && b.numel() == x.size(1) && b.contiguous(),
            x.shape(), " and ", b.shape());
-  require_kernel(x.run(), x.run().kernels().add, "add");
+  require_kernel(x.context(), x.context().kernels().add, "add");
   return apply(AddBias{}, x, b, residual);
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
   check_alike(a, b);
-  require_kernel(a.run(), a.run().kernels().mul, "mul");
+  require_kernel(a.context(), a.context().kernels().mul, "mul");
   return apply(Mul{}, a, b);
 }
 
 Tensor scale(const Tensor& x, float factor) {
   MT_CHECK(x.contiguous(), x.shape());
-  require_kernel(x.run(), x.run().kernels().cast, "cast");
+  require_kernel(x.context(), x.context().kernels().cast, "cast");
   return apply(Scale{.factor = factor}, x);
 }
 
 Tensor silu_mul(const Tensor& gate, const Tensor& up) {
   check_alike(gate, up);
-  const KernelTable& kernels = gate.run().kernels();
+  const KernelTable& kernels = gate.context().kernels();
   return apply_or_compose(kernels.silu_mul && kernels.silu_mul_backward, SiluMul{}, gate, up);
 }
 
 Tensor gelu(const Tensor& x, GeluKind kind) {
   MT_CHECK(x.contiguous(), x.shape());
-  const KernelTable& kernels = x.run().kernels();
+  const KernelTable& kernels = x.context().kernels();
   return apply_or_compose(kernels.gelu && kernels.gelu_backward, Gelu{.kind = kind}, x);
 }
 
 Tensor dropout(const Tensor& x, float p, uint64_t name_key) {
-  if (p == 0 || !x.run().training) return x;
+  if (p == 0 || !x.context().training) return x;
   MT_CHECK(p > 0 && p < 1, p);
   MT_CHECK(x.shape().rank() == 2 && x.contiguous(), x.shape());
-  return apply_or_compose(x.run().kernels().dropout != nullptr,
+  return apply_or_compose(x.context().kernels().dropout != nullptr,
                           Dropout{.p = p, .name_key = name_key}, x);
 }
 

@@ -18,10 +18,10 @@ struct Embedding {
     return table.placement() == Placement::S(0) ? y.turn(Placement::S(0), Placement::P(), "")
                                                 : y.with(PlacementRule::pointwise);
   }
-  Tensor forward(Run& run, const Tensor& table) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& table) {
     rows = table.size(0);
-    Tensor y = run.empty({ids.size(0), table.size(1)}, table.dtype());
-    run.kernels().embedding(run.stream(), {.table = table.raw(),
+    Tensor y = ctx.empty({ids.size(0), table.size(1)}, table.dtype());
+    ctx.kernels().embedding(ctx.stream(), {.table = table.raw(),
                                            .ids = ids.data<int32_t>(),
                                            .y = y.raw(),
                                            .tokens = ids.size(0),
@@ -32,10 +32,10 @@ struct Embedding {
     return y;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    g[0].compute([&run, dy, ids = ids, rows = rows, first_row = first_row](InputGrad& table) {
-      Tensor d_table = table.accumulator(run, {rows, dy.size(1)}, DType::f32);
-      run.kernels().embedding_backward(run.stream(), {.dy = dy.raw(),
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    g[0].compute([&ctx, dy, ids = ids, rows = rows, first_row = first_row](InputGrad& table) {
+      Tensor d_table = table.accumulator(ctx, {rows, dy.size(1)}, DType::f32);
+      ctx.kernels().embedding_backward(ctx.stream(), {.dy = dy.raw(),
                                                       .ids = ids.data<int32_t>(),
                                                       .d_table = d_table.data<float>(),
                                                       .tokens = ids.size(0),
@@ -52,7 +52,7 @@ struct Embedding {
 Tensor embedding(const Tensor& table, const Tensor& ids, int64_t first_row) {
   MT_CHECK(table.shape().rank() == 2 && ids.shape().rank() == 1 && table.contiguous(), "table ",
            table.shape(), ", ids ", ids.shape());
-  require_kernel(table.run(), table.run().kernels().embedding, "embedding");
+  require_kernel(table.context(), table.context().kernels().embedding, "embedding");
   return apply(Embedding{.ids = ids, .first_row = first_row}, table);
 }
 

@@ -13,10 +13,10 @@ struct GatherRows {
   RowMap map;
   int64_t rows = 0;
 
-  Tensor forward(Run& run, const Tensor& x) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x) {
     rows = x.size(0);
-    Tensor y = run.empty({map.from.numel(), x.size(1)}, x.dtype());
-    run.kernels().embedding(run.stream(), {.table = x.raw(),
+    Tensor y = ctx.empty({map.from.numel(), x.size(1)}, x.dtype());
+    ctx.kernels().embedding(ctx.stream(), {.table = x.raw(),
                                            .ids = map.from.data<int32_t>(),
                                            .y = y.raw(),
                                            .tokens = y.size(0),
@@ -25,9 +25,9 @@ struct GatherRows {
                                            .dtype = x.dtype()});
     return y;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
-    auto [dx, accumulate] = g[0].slot(run, {rows, dy.size(1)}, dy.dtype());
-    run.kernels().gather_sum(run.stream(), {.x = dy.raw(),
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
+    auto [dx, accumulate] = g[0].slot(ctx, {rows, dy.size(1)}, dy.dtype());
+    ctx.kernels().gather_sum(ctx.stream(), {.x = dy.raw(),
                                             .source = map.to.data<int32_t>(),
                                             .addend = accumulate ? dx.raw() : nullptr,
                                             .y = dx.raw(),
@@ -49,14 +49,15 @@ struct CombineRows {
         .with(PlacementRule::pointwise)
         .with(PlacementRule::add, addend);
   }
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& weights_in, const Tensor& addend) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& weights_in,
+                 const Tensor& addend) {
     x = x_in.detach();
     weights = weights_in.detach();
     const Tensor& to = map.rows.to;
-    Tensor y = run.empty({to.size(0), x.size(1)}, x.dtype());
-    Tensor term_weight = term_weights(run);
-    run.kernels().gather_sum(
-        run.stream(), {.x = x.raw(),
+    Tensor y = ctx.empty({to.size(0), x.size(1)}, x.dtype());
+    Tensor term_weight = term_weights(ctx);
+    ctx.kernels().gather_sum(
+        ctx.stream(), {.x = x.raw(),
                        .source = to.data<int32_t>(),
                        .weights = weights.data<float>(),
                        .weight_of = term_weight.defined() ? term_weight.data<int32_t>() : nullptr,
@@ -69,18 +70,18 @@ struct CombineRows {
     return y;
   }
   /// The index in `weights` of each term of a sum; undefined if it equals the number of the term.
-  Tensor term_weights(Run& run) const {
+  Tensor term_weights(ExecutionContext& ctx) const {
     if (map.copies == 1) return {};
     std::vector<int32_t> at(static_cast<size_t>(map.rows.to.numel()));
     for (size_t i = 0; i < at.size(); ++i)
       at[i] = static_cast<int32_t>(static_cast<int64_t>(i) / map.copies);
-    return run.from_host<int32_t>(at, map.rows.to.shape());
+    return ctx.from_host<int32_t>(at, map.rows.to.shape());
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<3>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
     if (g[0].wanted()) {
-      auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
-      run.kernels().gather_sum(run.stream(), {.x = dy.raw(),
+      auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
+      ctx.kernels().gather_sum(ctx.stream(), {.x = dy.raw(),
                                               .source = map.rows.from.data<int32_t>(),
                                               .weights = weights.data<float>(),
                                               .weight_of = map.slot.data<int32_t>(),
@@ -92,8 +93,8 @@ struct CombineRows {
                                               .dtype = x.dtype()});
     }
     if (g[1].wanted()) {
-      Tensor dw = run.empty(weights.shape(), DType::f32);
-      run.kernels().row_dots(run.stream(), {.a = dy.raw(),
+      Tensor dw = ctx.empty(weights.shape(), DType::f32);
+      ctx.kernels().row_dots(ctx.stream(), {.a = dy.raw(),
                                             .b = x.raw(),
                                             .source = map.rows.to.data<int32_t>(),
                                             .out = dw.data<float>(),
@@ -102,9 +103,9 @@ struct CombineRows {
                                             .group = weights.size(1),
                                             .fan = map.copies,
                                             .dtype = x.dtype()});
-      g[1].give(run, dw);
+      g[1].give(ctx, dw);
     }
-    if (g[2].wanted()) g[2].give(run, dy);
+    if (g[2].wanted()) g[2].give(ctx, dy);
   }
 };
 
@@ -114,8 +115,8 @@ Tensor gather_rows(const Tensor& x, const RowMap& map) {
   MT_CHECK(x.shape().rank() == 2 && x.contiguous(), x.shape());
   MT_CHECK(map.to.shape().rank() == 2 && map.to.size(0) == x.size(0), "to ", map.to.shape(),
            " for ", x.shape());
-  require_kernel(x.run(), x.run().kernels().embedding, "embedding");
-  require_kernel(x.run(), x.run().kernels().gather_sum, "gather_sum");
+  require_kernel(x.context(), x.context().kernels().embedding, "embedding");
+  require_kernel(x.context(), x.context().kernels().gather_sum, "gather_sum");
   return apply(GatherRows{.map = map}, x);
 }
 
@@ -131,8 +132,8 @@ Tensor combine_rows(const Tensor& x, const Tensor& weights, const CombineMap& ma
   MT_CHECK(!addend.defined() || (addend.shape() == Shape{to.size(0), x.size(1)} &&
                                  addend.contiguous() && addend.dtype() == x.dtype()),
            "an addend for [", to.size(0), ", ", x.size(1), "]");
-  require_kernel(x.run(), x.run().kernels().gather_sum, "gather_sum");
-  require_kernel(x.run(), x.run().kernels().row_dots, "row_dots");
+  require_kernel(x.context(), x.context().kernels().gather_sum, "gather_sum");
+  require_kernel(x.context(), x.context().kernels().row_dots, "row_dots");
   return apply(CombineRows{.map = map}, x, weights, addend);
 }
 

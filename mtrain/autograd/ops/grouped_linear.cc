@@ -27,29 +27,29 @@ struct GroupedLinear {
     return stack.slice(0, e, e + 1).view({stack.size(1), stack.size(2)});
   }
 
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in) {
     x = x_in.detach();
     w = w_in.detach();
-    Tensor y = run.empty({x.size(0), w.size(1)}, x.dtype());
+    Tensor y = ctx.empty({x.size(0), w.size(1)}, x.dtype());
     each([&](int64_t e, int64_t begin, int64_t end) {
       if (begin < end)
-        linear_forward(run, x.slice(0, begin, end), matrix(w, e), {}, {}, y.slice(0, begin, end));
+        linear_forward(ctx, x.slice(0, begin, end), matrix(w, e), {}, {}, y.slice(0, begin, end));
     });
     return y;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
     if (g[0].wanted()) {
-      auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
+      auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
       each([&, dx = dx, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
         if (begin < end)
-          linear_input_gradient(run, dy.slice(0, begin, end), matrix(w, e), dx.slice(0, begin, end),
+          linear_input_gradient(ctx, dy.slice(0, begin, end), matrix(w, e), dx.slice(0, begin, end),
                                 accumulate);
       });
     }
     if (!g[1].wanted()) return;
-    auto work = [&run, dy, rows = rows, x = x, w = w](InputGrad& weights) {
-      GroupedLinear{.rows = rows, .later = nullptr, .x = x, .w = w}.weight_gradient(run, dy,
+    auto work = [&ctx, dy, rows = rows, x = x, w = w](InputGrad& weights) {
+      GroupedLinear{.rows = rows, .later = nullptr, .x = x, .w = w}.weight_gradient(ctx, dy,
                                                                                     weights);
     };
     if (later)
@@ -58,15 +58,15 @@ struct GroupedLinear {
       g[1].compute(std::move(work));
   }
 
-  void weight_gradient(Run& run, const Tensor& dy, InputGrad& weights) const {
-    auto [dw, accumulate] = weights.slot(run, w.shape(), w.dtype());
+  void weight_gradient(ExecutionContext& ctx, const Tensor& dy, InputGrad& weights) const {
+    auto [dw, accumulate] = weights.slot(ctx, w.shape(), w.dtype());
     each([&, dw = dw, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
       Tensor mine = matrix(dw.view(w.shape()), e);
       if (begin < end)
-        linear_weight_gradient(run, dy.slice(0, begin, end), x.slice(0, begin, end), mine,
+        linear_weight_gradient(ctx, dy.slice(0, begin, end), x.slice(0, begin, end), mine,
                                accumulate);
       else if (!accumulate)
-        run.fill_zero(mine);  // an expert without tokens
+        ctx.fill_zero(mine);  // an expert without tokens
     });
   }
 };
@@ -78,43 +78,43 @@ struct QuantizedGroupedLinear {
   std::vector<QuantizedProducts::Operand> x, w;  // by expert; empty for experts without rows
   int64_t first_token = 0;
 
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in) {
     plain.x = x_in.detach();
     plain.w = w_in.detach();
-    first_token = run.first_token;
+    first_token = ctx.first_token;
     x.resize(plain.rows->size()), w.resize(plain.rows->size());
-    Tensor y = run.empty({x_in.size(0), w_in.size(1)}, x_in.dtype());
+    Tensor y = ctx.empty({x_in.size(0), w_in.size(1)}, x_in.dtype());
     plain.each([&](int64_t e, int64_t begin, int64_t end) {
       if (begin == end) return;
       auto i = static_cast<size_t>(e);
-      x[i] = how->take(run, plain.x.slice(0, begin, end), QuantOperand::input);
-      w[i] = how->take(run, GroupedLinear::matrix(plain.w, e), QuantOperand::weight, e);
-      how->forward(run, x[i], w[i], {}, {}, y.slice(0, begin, end));
+      x[i] = how->take(ctx, plain.x.slice(0, begin, end), QuantOperand::input);
+      w[i] = how->take(ctx, GroupedLinear::matrix(plain.w, e), QuantOperand::weight, e);
+      how->forward(ctx, x[i], w[i], {}, {}, y.slice(0, begin, end));
     });
     return y;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
     std::vector<QuantizedProducts::Operand> top(x.size());
     plain.each([&](int64_t e, int64_t begin, int64_t end) {
       if (begin < end)
         top[static_cast<size_t>(e)] =
-            how->take(run, dy.slice(0, begin, end), QuantOperand::gradient);
+            how->take(ctx, dy.slice(0, begin, end), QuantOperand::gradient);
     });
     if (g[0].wanted()) {
-      auto [dx, accumulate] = g[0].slot(run, plain.x.shape(), plain.x.dtype());
+      auto [dx, accumulate] = g[0].slot(ctx, plain.x.shape(), plain.x.dtype());
       plain.each([&, dx = dx, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
         auto i = static_cast<size_t>(e);
         if (begin < end)
-          how->input_gradient(run, top[i], w[i], dx.slice(0, begin, end), accumulate,
+          how->input_gradient(ctx, top[i], w[i], dx.slice(0, begin, end), accumulate,
                               first_token + begin);
       });
     }
     if (!g[1].wanted()) return;
     QuantizedGroupedLinear put_off = *this;
     put_off.plain.later = nullptr;  // avoids a cycle: `later` will own this work
-    auto work = [&run, top, op = std::move(put_off)](InputGrad& weights) {
-      op.weight_gradient(run, top, weights);
+    auto work = [&ctx, top, op = std::move(put_off)](InputGrad& weights) {
+      op.weight_gradient(ctx, top, weights);
     };
     if (plain.later)
       g[1].or_later(*plain.later).compute(std::move(work));
@@ -122,16 +122,16 @@ struct QuantizedGroupedLinear {
       g[1].compute(std::move(work));
   }
 
-  void weight_gradient(Run& run, const std::vector<QuantizedProducts::Operand>& top,
+  void weight_gradient(ExecutionContext& ctx, const std::vector<QuantizedProducts::Operand>& top,
                        InputGrad& weights) const {
-    auto [dw, accumulate] = weights.slot(run, plain.w.shape(), plain.w.dtype());
+    auto [dw, accumulate] = weights.slot(ctx, plain.w.shape(), plain.w.dtype());
     plain.each([&, dw = dw, accumulate = accumulate](int64_t e, int64_t begin, int64_t end) {
       Tensor mine = GroupedLinear::matrix(dw.view(plain.w.shape()), e);
       auto i = static_cast<size_t>(e);
       if (begin < end)
-        how->weight_gradient(run, top[i], x[i], mine, accumulate, first_token + begin);
+        how->weight_gradient(ctx, top[i], x[i], mine, accumulate, first_token + begin);
       else if (!accumulate)
-        run.fill_zero(mine);
+        ctx.fill_zero(mine);
     });
   }
 };
@@ -142,28 +142,28 @@ struct RouterLogits {
   MaybePlacement placed(const Tensor& in, const Tensor& weight) const {
     return ResultPlacement("router_logits", in).with(PlacementRule::linear, weight);
   }
-  static Tensor in_float(Run& run, const Tensor& t) {
+  static Tensor in_float(ExecutionContext& ctx, const Tensor& t) {
     if (t.dtype() == DType::f32) return t;
-    Tensor out = run.empty(t.shape(), DType::f32);
-    run.copy(out, t);
+    Tensor out = ctx.empty(t.shape(), DType::f32);
+    ctx.copy(out, t);
     return out;
   }
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in) {
     x = x_in.detach();
     w = w_in.detach();
-    Tensor y = run.empty({x.size(0), w.size(0)}, DType::f32);
-    linear_forward(run, in_float(run, x), in_float(run, w), {}, {}, y);
+    Tensor y = ctx.empty({x.size(0), w.size(0)}, DType::f32);
+    linear_forward(ctx, in_float(ctx, x), in_float(ctx, w), {}, {}, y);
     return y;
   }
-  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
     if (g[0].wanted()) {
-      auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
-      linear_input_gradient(run, dy, in_float(run, w), dx, accumulate);
+      auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
+      linear_input_gradient(ctx, dy, in_float(ctx, w), dx, accumulate);
     }
     if (g[1].wanted())
-      g[1].compute([&run, dy, x = x, w = w](InputGrad& weight) {
-        auto [dw, accumulate] = weight.slot(run, w.shape(), w.dtype());
-        linear_weight_gradient(run, dy, in_float(run, x), dw, accumulate);
+      g[1].compute([&ctx, dy, x = x, w = w](InputGrad& weight) {
+        auto [dw, accumulate] = weight.slot(ctx, w.shape(), w.dtype());
+        linear_weight_gradient(ctx, dy, in_float(ctx, x), dw, accumulate);
       });
   }
 };
@@ -179,7 +179,7 @@ Tensor grouped_linear(const Tensor& x, const Tensor& w, const RowCounts& rows,
   MT_CHECK(rows && static_cast<int64_t>(rows->size()) == w.size(0) &&
                std::accumulate(rows->begin(), rows->end(), int64_t{0}) == x.size(0),
            "rows of each of ", w.size(0), " experts that add up to ", x.size(0));
-  require_kernel(x.run(), x.run().kernels().gemm, "gemm");
+  require_kernel(x.context(), x.context().kernels().gemm, "gemm");
   if (quantized)
     return apply(QuantizedGroupedLinear{.how = quantized, .plain = {.rows = rows, .later = later}},
                  x, w);
@@ -191,7 +191,7 @@ Tensor router_logits(const Tensor& x, const Tensor& w) {
            x.shape(), ", w ", w.shape());
   MT_CHECK(x.contiguous() && w.contiguous() && x.dtype() == w.dtype(), name(x.dtype()), " vs ",
            name(w.dtype()));
-  require_kernel(x.run(), x.run().kernels().gemm, "gemm");
+  require_kernel(x.context(), x.context().kernels().gemm, "gemm");
   return apply(RouterLogits{}, x, w);
 }
 

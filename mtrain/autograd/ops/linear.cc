@@ -15,27 +15,27 @@ struct Linear {
         .with(PlacementRule::bias, b)
         .with(PlacementRule::add, residual);
   }
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b,
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in, const Tensor& b,
                  const Tensor& residual) {
     x = x_in.detach();
     w = w_in.detach();
-    Tensor y = run.empty({x.size(0), w.size(0)}, x.dtype());
-    linear_forward(run, x, w, b, residual, y);
+    Tensor y = ctx.empty({x.size(0), w.size(0)}, x.dtype());
+    linear_forward(ctx, x, w, b, residual, y);
     return y;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<4>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<4>& g) {
     if (g[0].wanted()) {
-      auto [dx, accumulate] = g[0].slot(run, x.shape(), x.dtype());
-      linear_input_gradient(run, dy, w, dx, accumulate);
+      auto [dx, accumulate] = g[0].slot(ctx, x.shape(), x.dtype());
+      linear_input_gradient(ctx, dy, w, dx, accumulate);
     }
     if (g[1].wanted())
-      g[1].compute([&run, dy, x = x, w = w](InputGrad& weight) {
-        auto [dw, accumulate] = weight.slot(run, w.shape(), w.dtype());
-        linear_weight_gradient(run, dy, x, dw, accumulate);
+      g[1].compute([&ctx, dy, x = x, w = w](InputGrad& weight) {
+        auto [dw, accumulate] = weight.slot(ctx, w.shape(), w.dtype());
+        linear_weight_gradient(ctx, dy, x, dw, accumulate);
       });
-    if (g[2].wanted()) g[2].compute([&run, dy](InputGrad& bias) { bias_gradient(run, dy, bias); });
-    if (g[3].wanted()) g[3].give(run, dy);
+    if (g[2].wanted()) g[2].compute([&ctx, dy](InputGrad& bias) { bias_gradient(ctx, dy, bias); });
+    if (g[3].wanted()) g[3].give(ctx, dy);
   }
 };
 
@@ -44,29 +44,29 @@ struct QuantizedLinear {
   QuantizedProducts::Operand x, w;
   int64_t first_token = 0;
 
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b,
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in, const Tensor& b,
                  const Tensor& residual) {
-    x = how->take(run, x_in.detach(), QuantOperand::input);
-    w = how->take(run, w_in.detach(), QuantOperand::weight);
-    first_token = run.first_token;
-    Tensor y = run.empty({x_in.size(0), w_in.size(0)}, x_in.dtype());
-    how->forward(run, x, w, b, residual, y);
+    x = how->take(ctx, x_in.detach(), QuantOperand::input);
+    w = how->take(ctx, w_in.detach(), QuantOperand::weight);
+    first_token = ctx.first_token;
+    Tensor y = ctx.empty({x_in.size(0), w_in.size(0)}, x_in.dtype());
+    how->forward(ctx, x, w, b, residual, y);
     return y;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<4>& g) {
-    QuantizedProducts::Operand top = how->take(run, dy, QuantOperand::gradient);
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<4>& g) {
+    QuantizedProducts::Operand top = how->take(ctx, dy, QuantOperand::gradient);
     if (g[0].wanted()) {
-      auto [dx, accumulate] = g[0].slot(run, x.x.shape(), x.x.dtype());
-      how->input_gradient(run, top, w, dx, accumulate, first_token);
+      auto [dx, accumulate] = g[0].slot(ctx, x.x.shape(), x.x.dtype());
+      how->input_gradient(ctx, top, w, dx, accumulate, first_token);
     }
     if (g[1].wanted())
-      g[1].compute([&run, top, op = *this](InputGrad& weight) {
-        auto [dw, accumulate] = weight.slot(run, op.w.x.shape(), op.w.x.dtype());
-        op.how->weight_gradient(run, top, op.x, dw, accumulate, op.first_token);
+      g[1].compute([&ctx, top, op = *this](InputGrad& weight) {
+        auto [dw, accumulate] = weight.slot(ctx, op.w.x.shape(), op.w.x.dtype());
+        op.how->weight_gradient(ctx, top, op.x, dw, accumulate, op.first_token);
       });
-    if (g[2].wanted()) g[2].compute([&run, dy](InputGrad& bias) { bias_gradient(run, dy, bias); });
-    if (g[3].wanted()) g[3].give(run, dy);
+    if (g[2].wanted()) g[2].compute([&ctx, dy](InputGrad& bias) { bias_gradient(ctx, dy, bias); });
+    if (g[3].wanted()) g[3].give(ctx, dy);
   }
 };
 
@@ -83,7 +83,7 @@ Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b, const Tensor& r
                                    residual.contiguous() && residual.dtype() == x.dtype()),
            "a residual ", residual.defined() ? residual.shape() : Shape{}, " for [", x.size(0),
            ", ", w.size(0), "]");
-  require_kernel(x.run(), x.run().kernels().gemm, "gemm");
+  require_kernel(x.context(), x.context().kernels().gemm, "gemm");
   if (quantized) return apply(QuantizedLinear{.how = quantized}, x, w, b, residual);
   return apply(Linear{}, x, w, b, residual);
 }

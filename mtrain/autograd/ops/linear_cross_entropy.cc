@@ -36,37 +36,37 @@ struct LinearCrossEntropy {
                            .with(PlacementRule::bias, b),
                        vocabulary);
   }
-  Tensor forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x, const Tensor& w, const Tensor& b) {
     int64_t rows = x.size(0), vocab = w.size(0),
             piece = piece_rows(rows, std::max(vocab, vocabulary.largest), x.dtype());
-    Tensor loss = run.empty({rows}, DType::f32), lse = run.empty({rows}, DType::f32);
-    bool record = run.grad_enabled;
+    Tensor loss = ctx.empty({rows}, DType::f32), lse = ctx.empty({rows}, DType::f32);
+    bool record = ctx.grad_enabled;
     auto gradient_of = [&](const Tensor& t) {
       return InputGrad(record && t.defined() ? static_cast<GradTarget*>(t.node().get()) : nullptr,
                        later);
     };
     InputGrad dw = gradient_of(w), db = gradient_of(b);
     open = dw.wanted() || db.wanted();
-    run.open_losses += open;
+    ctx.open_losses += open;
     Tensor weights;  // the gradient of each token's loss
     if (record) {
-      MemoryScope use(run.memory(), MemoryUse::backward);
-      if (x.node()) dx = run.empty(x.shape(), x.dtype());
+      MemoryScope use(ctx.memory(), MemoryUse::backward);
+      if (x.node()) dx = ctx.empty(x.shape(), x.dtype());
       weights =
-          run.from_host<float>(std::vector<float>(static_cast<size_t>(rows), loss_weight), {rows});
+          ctx.from_host<float>(std::vector<float>(static_cast<size_t>(rows), loss_weight), {rows});
     }
     QuantizedProducts::Operand matrix{
-        w.detach(), quantized ? quantized->measure(run, w, QuantOperand::weight) : Tensor()};
+        w.detach(), quantized ? quantized->measure(ctx, w, QuantOperand::weight) : Tensor()};
     for (int64_t begin = 0; begin < rows; begin += piece) {
       int64_t end = std::min(rows, begin + piece);
       auto part = [&](const Tensor& t) { return t.slice(0, begin, end); };
-      Tensor logits = run.empty({end - begin, vocab}, x.dtype());
+      Tensor logits = ctx.empty({end - begin, vocab}, x.dtype());
       QuantizedProducts::Operand in, top;
       if (quantized)
-        quantized->forward(run, in = quantized->take(run, part(x), QuantOperand::input), matrix, b,
+        quantized->forward(ctx, in = quantized->take(ctx, part(x), QuantOperand::input), matrix, b,
                            {}, logits);
       else
-        linear_forward(run, part(x), w, b, {}, logits);
+        linear_forward(ctx, part(x), w, b, {}, logits);
       CrossEntropyArgs args{.logits = logits.raw(),
                             .targets = part(targets).data<int32_t>(),
                             .loss = part(loss).data<float>(),
@@ -77,10 +77,10 @@ struct LinearCrossEntropy {
                             .dtype = logits.dtype(),
                             .part = vocabulary.join != nullptr,
                             .first_col = vocabulary.first};
-      run.kernels().cross_entropy(run.stream(), args);
+      ctx.kernels().cross_entropy(ctx.stream(), args);
       if (vocabulary.join) vocabulary.join(part(targets), part(loss), part(lse));
       if (!dx.defined() && !open) continue;
-      run.kernels().cross_entropy_backward(run.stream(), {.d_loss = part(weights).data<float>(),
+      ctx.kernels().cross_entropy_backward(ctx.stream(), {.d_loss = part(weights).data<float>(),
                                                           .logits = logits.raw(),
                                                           .targets = args.targets,
                                                           .lse = args.lse,
@@ -91,36 +91,36 @@ struct LinearCrossEntropy {
                                                           .dtype = logits.dtype(),
                                                           .first_col = vocabulary.first});
       if (db.wanted())
-        db.compute([&run, logits](InputGrad& bias) { bias_gradient(run, logits, bias); });
-      if (quantized) top = quantized->take(run, logits, QuantOperand::gradient);
+        db.compute([&ctx, logits](InputGrad& bias) { bias_gradient(ctx, logits, bias); });
+      if (quantized) top = quantized->take(ctx, logits, QuantOperand::gradient);
       if (dx.defined() && quantized)
-        quantized->input_gradient(run, top, matrix, part(dx), false, run.first_token + begin);
+        quantized->input_gradient(ctx, top, matrix, part(dx), false, ctx.first_token + begin);
       else if (dx.defined())
-        linear_input_gradient(run, logits, w, part(dx), false);
+        linear_input_gradient(ctx, logits, w, part(dx), false);
       if (!dw.wanted()) continue;
-      dw.compute([&run, logits, top, in, quantized = quantized, token = run.first_token + begin,
+      dw.compute([&ctx, logits, top, in, quantized = quantized, token = ctx.first_token + begin,
                   piece_of_x = part(x).detach(), shape = w.shape(),
                   dtype = w.dtype()](InputGrad& weight) {
-        auto [out, accumulate] = weight.slot(run, shape, dtype);
+        auto [out, accumulate] = weight.slot(ctx, shape, dtype);
         if (quantized)
-          quantized->weight_gradient(run, top, in, out, accumulate, token);
+          quantized->weight_gradient(ctx, top, in, out, accumulate, token);
         else
-          linear_weight_gradient(run, logits, piece_of_x, out, accumulate);
+          linear_weight_gradient(ctx, logits, piece_of_x, out, accumulate);
       });
     }
     later = nullptr;
     return loss;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<3>& g) {
-    run.open_losses -= std::exchange(open, false);
-    if (run.backend().computes()) check_weights(run, dy);
-    if (g[0].wanted()) g[0].give(run, std::exchange(dx, {}));
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
+    ctx.open_losses -= std::exchange(open, false);
+    if (ctx.backend().computes()) check_weights(ctx, dy);
+    if (g[0].wanted()) g[0].give(ctx, std::exchange(dx, {}));
   }
 
-  void check_weights(Run& run, const Tensor& dy) const {
+  void check_weights(ExecutionContext& ctx, const Tensor& dy) const {
     std::vector<float> given(static_cast<size_t>(dy.numel()));
-    run.download(dy, given.data());
+    ctx.download(dy, given.data());
     MT_CHECK(std::all_of(given.begin(), given.end(), [&](float v) { return v == loss_weight; }),
              "losses of linear_cross_entropy were weighted by another factor than loss_weight (",
              loss_weight, "); set it to 0, or return the losses unchanged");
@@ -139,7 +139,7 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targ
                             int64_t valid_vocab, float loss_weight, const VocabularyPart& part,
                             DeferredGradients* later, const QuantizedProducts* quantized,
                             const Tensor& b) {
-  if (x.run().grad_enabled && (loss_weight == 0 || !takes_partial_sums(w)))
+  if (x.context().grad_enabled && (loss_weight == 0 || !takes_partial_sums(w)))
     return cross_entropy(linear(x, w, b, {}, quantized), targets, valid_vocab, part);
   MT_CHECK(x.shape().rank() == 2 && w.shape().rank() == 2 && x.size(1) == w.size(1), "x ",
            x.shape(), ", w ", w.shape());
@@ -150,8 +150,8 @@ Tensor linear_cross_entropy(const Tensor& x, const Tensor& w, const Tensor& targ
   MT_CHECK(targets.numel() == x.size(0), x.shape(), ", targets ", targets.shape());
   MT_CHECK(valid_vocab > 0 && (part.join || valid_vocab <= w.size(0)), valid_vocab, " of ",
            w.size(0));
-  require_kernel(x.run(), x.run().kernels().gemm, "gemm");
-  require_kernel(x.run(), x.run().kernels().cross_entropy, "cross_entropy");
+  require_kernel(x.context(), x.context().kernels().gemm, "gemm");
+  require_kernel(x.context(), x.context().kernels().cross_entropy, "cross_entropy");
   int64_t valid = valid_columns(valid_vocab, w.size(0), part);
   return apply(LinearCrossEntropy{.targets = targets,
                                   .valid = valid,

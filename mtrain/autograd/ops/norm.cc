@@ -15,15 +15,15 @@ struct RmsNorm {  // y = w * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)
   Tensor composition(const Tensor& in, const Tensor& weight) const {
     return plain::rms_norm(in, weight, eps);
   }
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in) {
     x = x_in.detach();
     w = w_in.detach();
-    rstd = run.empty({x.size(0)}, DType::f32);
-    return again(run);
+    rstd = ctx.empty({x.size(0)}, DType::f32);
+    return again(ctx);
   }
-  Tensor again(Run& run) {
-    Tensor y = run.empty(x.shape(), x.dtype());
-    run.kernels().rms_norm(run.stream(), {.x = x.raw(),
+  Tensor again(ExecutionContext& ctx) {
+    Tensor y = ctx.empty(x.shape(), x.dtype());
+    ctx.kernels().rms_norm(ctx.stream(), {.x = x.raw(),
                                           .w = w.raw(),
                                           .y = y.raw(),
                                           .rstd = rstd.data<float>(),
@@ -34,11 +34,11 @@ struct RmsNorm {  // y = w * x * rstd,  rstd = 1/sqrt(mean(x²) + eps)
     return y;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<2>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<2>& g) {
     InputGrad::Slot dx{}, dw{};
-    if (g[0].wanted()) dx = g[0].slot(run, x.shape(), x.dtype());
-    if (g[1].wanted()) dw = g[1].slot(run, w.shape(), DType::f32);
-    run.kernels().rms_norm_backward(run.stream(),
+    if (g[0].wanted()) dx = g[0].slot(ctx, x.shape(), x.dtype());
+    if (g[1].wanted()) dw = g[1].slot(ctx, w.shape(), DType::f32);
+    ctx.kernels().rms_norm_backward(ctx.stream(),
                                     {.dy = dy.raw(),
                                      .x = x.raw(),
                                      .w = w.raw(),
@@ -65,17 +65,18 @@ struct LayerNorm {  // y = w * (x - mean) * rstd + b
   Tensor composition(const Tensor& in, const Tensor& weight, const Tensor& bias) const {
     return plain::layer_norm(in, weight, bias, eps);
   }
-  Tensor forward(Run& run, const Tensor& x_in, const Tensor& w_in, const Tensor& b_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& x_in, const Tensor& w_in,
+                 const Tensor& b_in) {
     x = x_in.detach();
     w = w_in.detach();
     if (b_in.defined()) b = b_in.detach();
-    mean = run.empty({x.size(0)}, DType::f32);
-    rstd = run.empty({x.size(0)}, DType::f32);
-    return again(run);
+    mean = ctx.empty({x.size(0)}, DType::f32);
+    rstd = ctx.empty({x.size(0)}, DType::f32);
+    return again(ctx);
   }
-  Tensor again(Run& run) {
-    Tensor y = run.empty(x.shape(), x.dtype());
-    run.kernels().layer_norm(run.stream(), {.x = x.raw(),
+  Tensor again(ExecutionContext& ctx) {
+    Tensor y = ctx.empty(x.shape(), x.dtype());
+    ctx.kernels().layer_norm(ctx.stream(), {.x = x.raw(),
                                             .w = w.raw(),
                                             .b = b.defined() ? b.raw() : nullptr,
                                             .y = y.raw(),
@@ -88,12 +89,12 @@ struct LayerNorm {  // y = w * (x - mean) * rstd + b
     return y;
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<3>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<3>& g) {
     InputGrad::Slot dx{}, dw{}, db{};
-    if (g[0].wanted()) dx = g[0].slot(run, x.shape(), x.dtype());
-    if (g[1].wanted()) dw = g[1].slot(run, w.shape(), DType::f32);
-    if (g[2].wanted()) db = g[2].slot(run, w.shape(), DType::f32);
-    run.kernels().layer_norm_backward(run.stream(),
+    if (g[0].wanted()) dx = g[0].slot(ctx, x.shape(), x.dtype());
+    if (g[1].wanted()) dw = g[1].slot(ctx, w.shape(), DType::f32);
+    if (g[2].wanted()) db = g[2].slot(ctx, w.shape(), DType::f32);
+    ctx.kernels().layer_norm_backward(ctx.stream(),
                                       {.dy = dy.raw(),
                                        .x = x.raw(),
                                        .w = w.raw(),
@@ -120,14 +121,14 @@ void check(const Tensor& x, const Tensor& w) {
 
 Tensor rms_norm(const Tensor& x, const Tensor& w, float eps) {
   check(x, w);
-  const KernelTable& kernels = x.run().kernels();
+  const KernelTable& kernels = x.context().kernels();
   return apply_or_compose(kernels.rms_norm && kernels.rms_norm_backward, RmsNorm{.eps = eps}, x, w);
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& w, const Tensor& b, float eps) {
   check(x, w);
   MT_CHECK(!b.defined() || (b.numel() == w.numel() && b.dtype() == x.dtype()), b.shape());
-  const KernelTable& kernels = x.run().kernels();
+  const KernelTable& kernels = x.context().kernels();
   return apply_or_compose(kernels.layer_norm && kernels.layer_norm_backward, LayerNorm{.eps = eps},
                           x, w, b);
 }

@@ -19,57 +19,57 @@ struct Moved {
 };
 
 struct OffloadBegin {
-  Tensor forward(Run&, const Tensor& x) { return x; }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) { g[0].give(run, dy); }
+  Tensor forward(ExecutionContext&, const Tensor& x) { return x; }
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) { g[0].give(ctx, dy); }
 };
 
 struct OffloadEnd {
   std::vector<Moved> moved;
 
-  Tensor forward(Run& run, const Tensor& y) {
-    run.stream().synchronize();
-    std::vector<std::weak_ptr<Storage>> blocks = std::move(*run.made);
-    run.made.reset();
+  Tensor forward(ExecutionContext& ctx, const Tensor& y) {
+    ctx.stream().synchronize();
+    std::vector<std::weak_ptr<Storage>> blocks = std::move(*ctx.made);
+    ctx.made.reset();
     for (const auto& made : blocks) {
       auto block = made.lock();
       if (!block || !block->resident() || block == y.storage() || block->bytes() < kSmallest)
         continue;
       Moved& m = moved.emplace_back(Moved{made, {}});
-      if (run.backend().computes()) {
+      if (ctx.backend().computes()) {
         m.values.resize(block->bytes());
-        run.backend().copy(run.stream(), m.values.data(), block->data(), block->bytes());
+        ctx.backend().copy(ctx.stream(), m.values.data(), block->data(), block->bytes());
       }
       block->release();
     }
     return y;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     for (Moved& m : moved) {
       auto block = m.block.lock();
       if (!block) continue;
       block->restore();
-      if (run.backend().computes())
-        run.backend().copy(run.stream(), block->data(), m.values.data(), m.values.size());
+      if (ctx.backend().computes())
+        ctx.backend().copy(ctx.stream(), block->data(), m.values.data(), m.values.size());
     }
-    run.stream().synchronize();
-    g[0].give(run, dy);
+    ctx.stream().synchronize();
+    g[0].give(ctx, dy);
   }
 };
 
 }  // namespace
 
 Tensor offload_begin(const Tensor& x) {
-  Run& run = x.run();
-  if (!run.grad_enabled) return x;
-  MT_CHECK(!run.made, "a part that is offloaded inside of another");
-  run.made.emplace().push_back(x.storage());
+  ExecutionContext& ctx = x.context();
+  if (!ctx.grad_enabled) return x;
+  MT_CHECK(!ctx.made, "a part that is offloaded inside of another");
+  ctx.made.emplace().push_back(x.storage());
   return x.node() ? apply(OffloadBegin{}, x) : x;
 }
 
 Tensor offload_end(const Tensor& y) {
-  Run& run = y.run();
-  if (!run.grad_enabled) return y;
-  MT_CHECK(run.made, "offload_end() without offload_begin()");
+  ExecutionContext& ctx = y.context();
+  if (!ctx.grad_enabled) return y;
+  MT_CHECK(ctx.made, "offload_end() without offload_begin()");
   return apply(OffloadEnd{}, y);
 }
 

@@ -14,11 +14,11 @@ inline void check_types(const Tensor& x, const Tensor& w, const QuantizedProduct
 }
 
 /// y[T,N] = x[T,D] · w[N,D]ᵀ + b[N] + addend[T,N]; `b` and `addend` may be undefined.
-inline void linear_forward(Run& run, const Tensor& x, const Tensor& w, const Tensor& b,
+inline void linear_forward(ExecutionContext& ctx, const Tensor& x, const Tensor& w, const Tensor& b,
                            const Tensor& addend, const Tensor& y, const float* scale_x = nullptr,
                            const float* scale_w = nullptr) {
   int64_t in = x.size(1), out = w.size(0);
-  run.kernels().gemm(run.stream(), {.a = x.raw(),
+  ctx.kernels().gemm(ctx.stream(), {.a = x.raw(),
                                     .b = w.raw(),
                                     .c = y.raw(),
                                     .bias = b.defined() ? b.raw() : nullptr,
@@ -38,11 +38,11 @@ inline void linear_forward(Run& run, const Tensor& x, const Tensor& w, const Ten
 }
 
 /// dx[T,D] (+)= dy[T,N] · w[N,D].
-inline void linear_input_gradient(Run& run, const Tensor& dy, const Tensor& w, const Tensor& dx,
-                                  bool accumulate, const float* scale_dy = nullptr,
-                                  const float* scale_w = nullptr) {
+inline void linear_input_gradient(ExecutionContext& ctx, const Tensor& dy, const Tensor& w,
+                                  const Tensor& dx, bool accumulate,
+                                  const float* scale_dy = nullptr, const float* scale_w = nullptr) {
   int64_t in = w.size(1), out = w.size(0);
-  run.kernels().gemm(run.stream(), {.a = dy.raw(),
+  ctx.kernels().gemm(ctx.stream(), {.a = dy.raw(),
                                     .b = w.raw(),
                                     .c = dx.raw(),
                                     .m = dy.size(0),
@@ -59,11 +59,12 @@ inline void linear_input_gradient(Run& run, const Tensor& dy, const Tensor& w, c
 }
 
 /// dw[N,D] (+)= dy[T,N]ᵀ · x[T,D].
-inline void linear_weight_gradient(Run& run, const Tensor& dy, const Tensor& x, const Tensor& dw,
-                                   bool accumulate, const float* scale_dy = nullptr,
+inline void linear_weight_gradient(ExecutionContext& ctx, const Tensor& dy, const Tensor& x,
+                                   const Tensor& dw, bool accumulate,
+                                   const float* scale_dy = nullptr,
                                    const float* scale_x = nullptr) {
   int64_t in = x.size(1), out = dy.size(1);
-  run.kernels().gemm(run.stream(), {.a = dy.raw(),
+  ctx.kernels().gemm(ctx.stream(), {.a = dy.raw(),
                                     .b = x.raw(),
                                     .c = dw.raw(),
                                     .transpose_a = true,
@@ -88,10 +89,10 @@ int64_t valid_columns(int64_t valid_vocab, int64_t columns, const VocabularyPart
 ResultPlacement placed_loss(ResultPlacement logits, const VocabularyPart& part);
 
 /// db[N] (+)= column sums of dy[T,N].
-inline void bias_gradient(Run& run, const Tensor& dy, InputGrad& g) {
-  auto [db, accumulate] = g.slot(run, {dy.size(1)}, DType::f32);
+inline void bias_gradient(ExecutionContext& ctx, const Tensor& dy, InputGrad& g) {
+  auto [db, accumulate] = g.slot(ctx, {dy.size(1)}, DType::f32);
   MT_CHECK(db.dtype() == DType::f32, "a bias must be a parameter");
-  run.kernels().column_sum(run.stream(), {.x = dy.raw(),
+  ctx.kernels().column_sum(ctx.stream(), {.x = dy.raw(),
                                           .out = db.data<float>(),
                                           .rows = dy.size(0),
                                           .cols = dy.size(1),

@@ -17,9 +17,9 @@ bool by_tensor(QuantRecipe recipe) {
   return recipe == QuantRecipe::tensorwise || recipe == QuantRecipe::delayed;
 }
 
-void run_amax(Run& run, const Tensor& x, const Tensor& out, bool accumulate) {
-  require_kernel(run, run.kernels().amax, "amax");
-  run.kernels().amax(run.stream(), {.x = x.raw(),
+void run_amax(ExecutionContext& ctx, const Tensor& x, const Tensor& out, bool accumulate) {
+  require_kernel(ctx, ctx.kernels().amax, "amax");
+  ctx.kernels().amax(ctx.stream(), {.x = x.raw(),
                                     .count = x.numel(),
                                     .amax = out.data<float>(),
                                     .accumulate = accumulate,
@@ -32,7 +32,7 @@ const float* scale_of(const Tensor& factor) {
 
 }  // namespace
 
-Tensor DelayedScales::known(Run& run, QuantOperand operand) {
+Tensor DelayedScales::known(ExecutionContext& ctx, QuantOperand operand) {
   auto n = history_->size() / kQuantOperands, at = static_cast<size_t>(operand);
   if (std::exchange(stale_, false)) {
     std::vector<float> largest(kQuantOperands);
@@ -41,27 +41,27 @@ Tensor DelayedScales::known(Run& run, QuantOperand operand) {
       largest[o] = algorithm_ == Algorithm::max ? *std::max_element(first, first + n) : *first;
       is_known_[o] = largest[o] > 0;
     }
-    if (!used_.defined()) used_ = run.empty({static_cast<int64_t>(kQuantOperands)}, DType::f32);
-    run.upload(used_, largest.data());
+    if (!used_.defined()) used_ = ctx.empty({static_cast<int64_t>(kQuantOperands)}, DType::f32);
+    ctx.upload(used_, largest.data());
   }
   auto i = static_cast<int64_t>(at);
   return is_known_[at] ? used_.slice(0, i, i + 1) : Tensor();
 }
 
-void DelayedScales::see(Run& run, QuantOperand operand, const Tensor& amax) {
-  if (!seen_.defined()) seen_ = run.zeros({static_cast<int64_t>(kQuantOperands)}, DType::f32);
+void DelayedScales::see(ExecutionContext& ctx, QuantOperand operand, const Tensor& amax) {
+  if (!seen_.defined()) seen_ = ctx.zeros({static_cast<int64_t>(kQuantOperands)}, DType::f32);
   auto i = static_cast<int64_t>(operand);
-  run_amax(run, amax, seen_.slice(0, i, i + 1), true);
+  run_amax(ctx, amax, seen_.slice(0, i, i + 1), true);
 }
 
-std::array<float, kQuantOperands> DelayedScales::seen(Run& run) const {
+std::array<float, kQuantOperands> DelayedScales::seen(ExecutionContext& ctx) const {
   std::array<float, kQuantOperands> out{};
-  if (seen_.defined()) run.download(seen_, out.data());
+  if (seen_.defined()) ctx.download(seen_, out.data());
   return out;
 }
 
 void DelayedScales::end_step(std::span<const float> seen, bool keep) {
-  if (seen_.defined()) seen_.run().fill_zero(seen_);
+  if (seen_.defined()) seen_.context().fill_zero(seen_);
   if (!keep) return;
   auto n = static_cast<std::ptrdiff_t>(history_->size() / kQuantOperands);
   for (size_t o = 0; o < kQuantOperands; ++o) {
@@ -72,37 +72,38 @@ void DelayedScales::end_step(std::span<const float> seen, bool keep) {
   stale_ = true;
 }
 
-Tensor QuantizedProducts::measure(Run& run, const Tensor& x, QuantOperand operand) const {
+Tensor QuantizedProducts::measure(ExecutionContext& ctx, const Tensor& x,
+                                  QuantOperand operand) const {
   if (!by_tensor(rule_.recipe) && rule_.recipe != QuantRecipe::nvfp4) return {};
-  Tensor amax = run.empty({1}, DType::f32);
-  run_amax(run, x, amax, false);
+  Tensor amax = ctx.empty({1}, DType::f32);
+  run_amax(ctx, x, amax, false);
   if (delayed) {
-    if (run.training) delayed->see(run, operand, amax);
-    if (Tensor known = delayed->known(run, operand); known.defined()) return known;
+    if (ctx.training) delayed->see(ctx, operand, amax);
+    if (Tensor known = delayed->known(ctx, operand); known.defined()) return known;
   }
   if (share) share(amax, operand);
   return amax;
 }
 
-QuantizedProducts::Operand QuantizedProducts::take(Run& run, const Tensor& x, QuantOperand operand,
-                                                   int64_t matrix) const {
-  if (x.dtype() != DType::u8) return {x, measure(run, x, operand)};
+QuantizedProducts::Operand QuantizedProducts::take(ExecutionContext& ctx, const Tensor& x,
+                                                   QuantOperand operand, int64_t matrix) const {
+  if (x.dtype() != DType::u8) return {x, measure(ctx, x, operand)};
   bool made = operand == QuantOperand::weight && coded.factors.defined() && by_tensor(rule_.recipe);
   MT_CHECK(made, "codes that were not computed");
-  if (delayed && run.training)
-    delayed->see(run, operand, coded.measured.slice(0, matrix, matrix + 1));
+  if (delayed && ctx.training)
+    delayed->see(ctx, operand, coded.measured.slice(0, matrix, matrix + 1));
   return {x, {}, coded.factors.slice(0, matrix, matrix + 1)};
 }
 
-void QuantizedProducts::encode(Run& run, const Tensor& values, const Tensor& amax,
+void QuantizedProducts::encode(ExecutionContext& ctx, const Tensor& values, const Tensor& amax,
                                const Tensor& codes, const Tensor& factor) const {
-  require_kernel(run, run.kernels().quantize, "quantize");
+  require_kernel(ctx, ctx.kernels().quantize, "quantize");
   MT_CHECK(by_tensor(rule_.recipe), "codes of a recipe whose scales are not of whole tensors");
   auto piece = [&](int64_t begin, int64_t rows, int64_t cols) {
     if (rows * cols == 0) return;
     int64_t end = begin + rows * cols;
-    run.kernels().quantize(
-        run.stream(),
+    ctx.kernels().quantize(
+        ctx.stream(),
         {.x = values.slice(0, begin, end).raw(),
          .values = nullptr,
          .codes = codes.defined() ? codes.slice(0, begin, end).data<uint8_t>() : nullptr,
@@ -135,10 +136,10 @@ QuantScale QuantizedProducts::scale() const {
   }
 }
 
-QuantizedProducts::Codes QuantizedProducts::quantize(Run& run, const Operand& operand,
+QuantizedProducts::Codes QuantizedProducts::quantize(ExecutionContext& ctx, const Operand& operand,
                                                      QuantOperand kind, Along along,
                                                      int64_t draw) const {
-  require_kernel(run, run.kernels().quantize, "quantize");
+  require_kernel(ctx, ctx.kernels().quantize, "quantize");
   const Tensor& x = operand.x;
   bool gradient = kind == QuantOperand::gradient, weight = kind == QuantOperand::weight;
   int64_t group = rule_.recipe == QuantRecipe::blockwise ? kBlock
@@ -164,36 +165,36 @@ QuantizedProducts::Codes QuantizedProducts::quantize(Run& run, const Operand& op
                     .sum_rows = along == Along::rows};
   Codes out;
   out.factor = operand.factor;
-  if (run.kernels().multiplies(args.scale)) {
+  if (ctx.kernels().multiplies(args.scale)) {
     out.layout = layout_of(args);
     if (x.dtype() == DType::u8 && along == Along::cols && out.layout.line_bytes() == x.size(1)) {
       out.packed = x;  // the codes have the layout of the hardware already
       return out;
     }
-    out.packed = run.empty({out.layout.code_bytes()}, DType::u8);
+    out.packed = ctx.empty({out.layout.code_bytes()}, DType::u8);
     args.packed = out.packed.data<uint8_t>();
     if (int64_t bytes = out.layout.scale_bytes(); bytes > 0) {
-      out.scales = run.empty({bytes}, DType::u8);
+      out.scales = ctx.empty({bytes}, DType::u8);
       args.packed_scales = out.scales.raw();
     }
   } else {
-    out.values = run.empty(x.shape(), DType::bf16);
+    out.values = ctx.empty(x.shape(), DType::bf16);
     args.values = out.values.data<bf16>();
   }
   if (operand.amax.defined()) {
-    out.factor = run.empty({1}, DType::f32);
+    out.factor = ctx.empty({1}, DType::f32);
     args.amax = operand.amax.data<float>();
     args.factor = out.factor.data<float>();
     args.headroom = delayed ? rule_.headroom : 1.0f;
   }
   if (rule_.recipe == QuantRecipe::nvfp4 && gradient && rule_.stochastic) {
     args.stochastic = true;
-    args.seed = run.seed(), args.step = run.step;
+    args.seed = ctx.seed(), args.step = ctx.step;
     args.name_key = name_key_ + (along == Along::rows ? 1 : 0);
     args.first_row = draw, args.first_col = first_output;
     args.all_cols = outputs > 0 ? outputs : x.size(1);
   }
-  run.kernels().quantize(run.stream(), args);
+  ctx.kernels().quantize(ctx.stream(), args);
   return out;
 }
 
@@ -202,12 +203,12 @@ namespace {
 /// C[M,N] (+)= A Bᵀ + bias + addend on the low-precision unit, for two operands whose lines are the
 /// rows and the columns of C.
 template <class Codes>
-void multiply(Run& run, const Codes& a, const Codes& b, const Tensor& c, bool accumulate,
-              const Tensor& bias, const Tensor& addend) {
+void multiply(ExecutionContext& ctx, const Codes& a, const Codes& b, const Tensor& c,
+              bool accumulate, const Tensor& bias, const Tensor& addend) {
   MT_CHECK_EQ(a.layout.sum, b.layout.sum);
   auto bytes = [](const Tensor& t) -> const void* { return t.defined() ? t.raw() : nullptr; };
-  run.kernels().quantized_gemm(
-      run.stream(), {.product = {.a = a.packed.raw(),
+  ctx.kernels().quantized_gemm(
+      ctx.stream(), {.product = {.a = a.packed.raw(),
                                  .b = b.packed.raw(),
                                  .c = c.raw(),
                                  .bias = bytes(bias),
@@ -229,46 +230,46 @@ void multiply(Run& run, const Codes& a, const Codes& b, const Tensor& c, bool ac
 
 }  // namespace
 
-QuantizedProducts::Operand QuantizedProducts::rotate(Run& run, const Tensor& x,
+QuantizedProducts::Operand QuantizedProducts::rotate(ExecutionContext& ctx, const Tensor& x,
                                                      QuantOperand kind) const {
-  require_kernel(run, run.kernels().hadamard, "hadamard");
-  Tensor y = run.empty({(x.size(0) + kHadamard - 1) / kHadamard * kHadamard, x.size(1)}, x.dtype());
-  run.kernels().hadamard(run.stream(), {.x = x.raw(),
+  require_kernel(ctx, ctx.kernels().hadamard, "hadamard");
+  Tensor y = ctx.empty({(x.size(0) + kHadamard - 1) / kHadamard * kHadamard, x.size(1)}, x.dtype());
+  ctx.kernels().hadamard(ctx.stream(), {.x = x.raw(),
                                         .y = y.raw(),
                                         .rows = x.size(0),
                                         .cols = x.size(1),
                                         .signs = kHadamardSigns,
                                         .dtype = x.dtype()});
-  return take(run, y, kind);
+  return take(ctx, y, kind);
 }
 
-void QuantizedProducts::forward(Run& run, const Operand& x, const Operand& w, const Tensor& b,
-                                const Tensor& addend, const Tensor& y) const {
-  Codes left = quantize(run, x, QuantOperand::input, Along::cols, 0),
-        right = quantize(run, w, QuantOperand::weight, Along::cols, 0);
-  if (left.packed.defined()) return multiply(run, left, right, y, false, b, addend);
-  linear_forward(run, left.values, right.values, b, addend, y, scale_of(left.factor),
+void QuantizedProducts::forward(ExecutionContext& ctx, const Operand& x, const Operand& w,
+                                const Tensor& b, const Tensor& addend, const Tensor& y) const {
+  Codes left = quantize(ctx, x, QuantOperand::input, Along::cols, 0),
+        right = quantize(ctx, w, QuantOperand::weight, Along::cols, 0);
+  if (left.packed.defined()) return multiply(ctx, left, right, y, false, b, addend);
+  linear_forward(ctx, left.values, right.values, b, addend, y, scale_of(left.factor),
                  scale_of(right.factor));
 }
 
-void QuantizedProducts::input_gradient(Run& run, const Operand& dy, const Operand& w,
+void QuantizedProducts::input_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& w,
                                        const Tensor& dx, bool accumulate, int64_t draw) const {
-  Codes left = quantize(run, dy, QuantOperand::gradient, Along::cols, draw),
-        right = quantize(run, w, QuantOperand::weight, Along::rows, 0);
-  if (left.packed.defined()) return multiply(run, left, right, dx, accumulate, {}, {});
-  linear_input_gradient(run, left.values, right.values, dx, accumulate, scale_of(left.factor),
+  Codes left = quantize(ctx, dy, QuantOperand::gradient, Along::cols, draw),
+        right = quantize(ctx, w, QuantOperand::weight, Along::rows, 0);
+  if (left.packed.defined()) return multiply(ctx, left, right, dx, accumulate, {}, {});
+  linear_input_gradient(ctx, left.values, right.values, dx, accumulate, scale_of(left.factor),
                         scale_of(right.factor));
 }
 
-void QuantizedProducts::weight_gradient(Run& run, const Operand& dy, const Operand& x,
+void QuantizedProducts::weight_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& x,
                                         const Tensor& dw, bool accumulate, int64_t draw) const {
   bool rotated = rule_.recipe == QuantRecipe::nvfp4 && rule_.hadamard;
-  Operand dy_used = rotated ? rotate(run, dy.x, QuantOperand::gradient) : dy,
-          x_used = rotated ? rotate(run, x.x, QuantOperand::input) : x;
-  Codes left = quantize(run, dy_used, QuantOperand::gradient, Along::rows, draw),
-        right = quantize(run, x_used, QuantOperand::input, Along::rows, 0);
-  if (left.packed.defined()) return multiply(run, left, right, dw, accumulate, {}, {});
-  linear_weight_gradient(run, left.values, right.values, dw, accumulate, scale_of(left.factor),
+  Operand dy_used = rotated ? rotate(ctx, dy.x, QuantOperand::gradient) : dy,
+          x_used = rotated ? rotate(ctx, x.x, QuantOperand::input) : x;
+  Codes left = quantize(ctx, dy_used, QuantOperand::gradient, Along::rows, draw),
+        right = quantize(ctx, x_used, QuantOperand::input, Along::rows, 0);
+  if (left.packed.defined()) return multiply(ctx, left, right, dw, accumulate, {}, {});
+  linear_weight_gradient(ctx, left.values, right.values, dw, accumulate, scale_of(left.factor),
                          scale_of(right.factor));
 }
 

@@ -198,16 +198,16 @@ struct Route {
   Row row(const std::vector<float>& z, int64_t t, int64_t width) const {
     return Row(z.begin() + t * width, z.begin() + (t + 1) * width);
   }
-  std::vector<float> host(Run& run, const Tensor& t) const {
+  std::vector<float> host(ExecutionContext& ctx, const Tensor& t) const {
     std::vector<float> out(static_cast<size_t>(t.numel()));
-    run.download(t, out.data());
+    ctx.download(t, out.data());
     return out;
   }
 
-  Tensor forward(Run& run, const Tensor& logits_in) {
+  Tensor forward(ExecutionContext& ctx, const Tensor& logits_in) {
     logits = logits_in.detach();
     int64_t tokens = logits.size(0), width = logits.size(1), k = rule.top_k;
-    std::vector<float> z = host(run, logits), w(static_cast<size_t>(tokens * k));
+    std::vector<float> z = host(ctx, logits), w(static_cast<size_t>(tokens * k));
     TokenRouter router(rule, width);
     Row weights(static_cast<size_t>(k));
     for (int64_t t = 0; t < tokens; ++t) {
@@ -215,12 +215,12 @@ struct Route {
       std::transform(weights.begin(), weights.end(), w.begin() + t * k,
                      [](double v) { return static_cast<float>(v); });
     }
-    return run.from_host<float>(w, {tokens, k});
+    return ctx.from_host<float>(w, {tokens, k});
   }
 
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     int64_t tokens = logits.size(0), width = logits.size(1), k = rule.top_k;
-    std::vector<float> z = host(run, logits), dw = host(run, dy), dz(z.size());
+    std::vector<float> z = host(ctx, logits), dw = host(ctx, dy), dz(z.size());
     TokenRouter router(rule, width);
     Row sum(static_cast<size_t>(width));
     std::vector<double> terms(slopes.size());
@@ -234,7 +234,7 @@ struct Route {
                      [](double v) { return static_cast<float>(v); });
     }
     if (record) note(terms, z_total, tokens, width);
-    if (g[0].wanted()) g[0].give(run, run.from_host<float>(dz, logits.shape()));
+    if (g[0].wanted()) g[0].give(ctx, ctx.from_host<float>(dz, logits.shape()));
   }
 
   void add_balance(TokenRouter& router, const Row& z, int64_t t, Row& dz,
@@ -335,10 +335,11 @@ std::vector<Slopes> balance_slopes(const std::vector<float>& logits, int64_t tok
   return out;
 }
 
-std::vector<int32_t> choices(Run& run, const std::vector<float>& logits, int64_t tokens,
-                             int64_t width, const RouterRule& rule, std::span<const float> bias) {
+std::vector<int32_t> choices(ExecutionContext& ctx, const std::vector<float>& logits,
+                             int64_t tokens, int64_t width, const RouterRule& rule,
+                             std::span<const float> bias) {
   std::vector<int32_t> out(static_cast<size_t>(tokens * rule.top_k));
-  if (!run.backend().computes()) {  // dry run: assume equal load
+  if (!ctx.backend().computes()) {  // dry run: assume equal load
     for (size_t i = 0; i < out.size(); ++i)
       out[i] = static_cast<int32_t>(static_cast<int64_t>(i) % width);
     return out;
@@ -365,17 +366,17 @@ Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& 
         term.over != BalanceTerm::Over::given || static_cast<int64_t>(term.load.size()) == width,
         term.load.size(), " loads");
   bool balanced = !balance.terms.empty() || balance.z_coefficient != 0;
-  MT_CHECK(!balanced || !logits.run().grad_enabled || balance.token_weight != 0,
+  MT_CHECK(!balanced || !logits.context().grad_enabled || balance.token_weight != 0,
            "losses that balance experts are weighted like tokens': give ModelInput::loss_weight");
-  Run& run = logits.run();
+  ExecutionContext& ctx = logits.context();
   std::vector<float> host(static_cast<size_t>(logits.numel()));
-  run.download(logits, host.data());
+  ctx.download(logits, host.data());
   Route op{.rule = rule,
            .record = record,
            .z_coefficient = balance.z_coefficient,
            .token_weight = balance.token_weight};
-  op.experts = choices(run, host, tokens, width, rule, balance.bias);
-  if (run.grad_enabled && run.backend().computes())
+  op.experts = choices(ctx, host, tokens, width, rule, balance.bias);
+  if (ctx.grad_enabled && ctx.backend().computes())
     op.slopes = balance_slopes(host, tokens, width, rule, balance);
   op.sequence_of.assign(balance.sequence_of.begin(), balance.sequence_of.end());
   std::vector<int32_t> experts = op.experts;

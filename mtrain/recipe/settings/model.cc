@@ -30,7 +30,8 @@ void bind_recompute(ModelSection& s, Fields& f) {
       .needs("multi-head latent attention", {"mla_up_proj"})
       .resume(safe);
   f("recompute_distribute", s.recompute_distribute,
-    "recompute=full: shard the stored block inputs over tensor-parallel ranks; backward all-gathers "
+    "recompute=full: shard the stored block inputs over tensor-parallel ranks; backward "
+    "all-gathers "
     "them (dist.sp=true already shards them, and more)")
       .resume(safe)
       .renamed_from({"distribute_saved_activations"});

@@ -206,7 +206,8 @@ void DdpSection::bind(Fields& f) {
       .one_of({"fp32", "bf16"})
       .renamed_from({"grad_reduce_in_fp32"});
   f("accumulate_dtype", accumulate_dtype,
-    "grads_dtype=bf16; fp32: ranks exchange shards and sum them in fp32; bf16: the communicator sums "
+    "grads_dtype=bf16; fp32: ranks exchange shards and sum them in fp32; bf16: the communicator "
+    "sums "
     "in bf16")
       .one_of({"fp32", "bf16"})
       .renamed_from({"reduce_scatter_with_fp32_accumulation"});

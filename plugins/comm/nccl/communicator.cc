@@ -4,7 +4,7 @@
 
 #include "mtrain/base/log.h"
 #include "mtrain/comm/failure.h"
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain::nccl {
 
@@ -15,7 +15,7 @@ Pending on(Communicator& host, const CommCall& c) {
   auto n = static_cast<int64_t>(host.size());
   auto buffer = [&](void* data, int64_t count) {
     Buffer b(data, count, c.dtype);
-    b.run = c.run;
+    b.ctx = c.ctx;
     return b;
   };
   auto in = [&](int64_t count) { return ConstBuffer(buffer(const_cast<void*>(c.in), count)); };
@@ -64,7 +64,7 @@ class NcclWork final : public Pending::Work {
   void wait() override {
     if (std::exchange(over_, true)) return;
     if (!op_->issued) job_->await_issue(*op_, *host_);
-    job_->device().wait_on_stream(op_->call.run->stream().native(), op_->finished.get());
+    job_->device().wait_on_stream(op_->call.ctx->stream().native(), op_->finished.get());
     op_->finished.reset();
   }
   void drop() noexcept override {
@@ -166,8 +166,8 @@ Lane& NcclCommunicator::message_lane(const CommCall& call, int device) {
 
 // Maxima and minima go through the host, because NCCL's lose a NaN.
 Pending NcclCommunicator::start(const CommCall& call) {
-  if (!call.run || (reduces(call.kind) && call.reduce != ReduceOp::sum)) return on(*host_, call);
-  int device = call.run->device().index;
+  if (!call.ctx || (reduces(call.kind) && call.reduce != ReduceOp::sum)) return on(*host_, call);
+  int device = call.ctx->device().index;
   job_->device().use(device);
   bool message = call.kind == CommKind::send || call.kind == CommKind::recv;
   Lane& lane = message ? message_lane(call, device) : collective_lane(device);
@@ -179,7 +179,7 @@ Pending NcclCommunicator::start(const CommCall& call) {
   op->place = call_place(call, ++calls_, name(), world_ranks());
   op->ready = job_->events().take();
   op->finished = job_->events().take();
-  job_->device().record(op->ready.get(), call.run->stream().native());
+  job_->device().record(op->ready.get(), call.ctx->stream().native());
   lane.add(op);
   job_->progress();
   return Pending(std::make_unique<NcclWork>(job_, host_, op));

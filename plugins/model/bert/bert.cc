@@ -124,7 +124,7 @@ struct Input {
         norm(s / "embed_norm", Norm::Kind::layer, c.embed(), c.eps()),
         drop(c.drop()) {}
   Tensor operator()(const ModelInput& input) const {
-    Tensor first = input.tokens_T.run().zeros(input.tokens_T.shape(), DType::i32);
+    Tensor first = input.tokens_T.context().zeros(input.tokens_T.shape(), DType::i32);
     Tensor sum = add(add(tokens(input.tokens_T), segments(first)), positions(input.positions_T));
     return dropout(norm(sum), drop, name_key("embed.drop"));
   }

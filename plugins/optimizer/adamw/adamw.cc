@@ -33,7 +33,7 @@ class AdamW final : public Optimizer {
 
   void update(const ParamUpdate& u) override {
     auto steps = static_cast<double>(u.step);
-    u.run.kernels().adamw(u.run.stream(),
+    u.ctx.kernels().adamw(u.ctx.stream(),
                           {.param = u.master.data<float>(),
                            .grad = u.grad.data<float>(),
                            .exp_avg = u.state[0].data<float>(),

@@ -376,9 +376,10 @@ TEST_CASE(
                  "data prepare -f -i text.txt -o data -t byte --split-on blank-lines -q")
               .status == 0);
   Outcome changed = eval("");
-  CHECK_MESSAGE(has(changed.err,
-                    "the data differ from those on which a was trained:\n  data has different contents "
-                    "of the same size"),
-                changed.err);
+  CHECK_MESSAGE(
+      has(changed.err,
+          "the data differ from those on which a was trained:\n  data has different contents "
+          "of the same size"),
+      changed.err);
   CHECK(eval("dataset.path=data").err.empty());
 }

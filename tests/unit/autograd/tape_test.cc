@@ -23,8 +23,9 @@ Values times(const Values& v, double factor) {
 }
 
 struct Caught {  // a tensor whose gradient is caught
-  Caught(Run& run, const Values& values, DType dtype = DType::f32, const Shape& shape = kShape)
-      : probe(std::make_shared<Catcher>()), tensor(make(run, values, shape, dtype)) {
+  Caught(ExecutionContext& ctx, const Values& values, DType dtype = DType::f32,
+         const Shape& shape = kShape)
+      : probe(std::make_shared<Catcher>()), tensor(make(ctx, values, shape, dtype)) {
     tensor.set_node(probe);
   }
   Values grad() const { return values_of(probe->grad); }
@@ -32,18 +33,18 @@ struct Caught {  // a tensor whose gradient is caught
   Tensor tensor;
 };
 
-std::shared_ptr<Leaf> leaf_of(Run& run, const Shape& shape) {
+std::shared_ptr<Leaf> leaf_of(ExecutionContext& ctx, const Shape& shape) {
   auto leaf = std::make_shared<Leaf>();
-  leaf->grad = run.empty(shape, DType::f32);
+  leaf->grad = ctx.empty(shape, DType::f32);
   return leaf;
 }
 
 TEST_CASE("tape: a tensor used twice gets the sum of its gradients") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   for (DType dtype : kDTypes) {
-    Caught x(run, kX, dtype);
-    Tensor dy = make(run, kDy, kShape, dtype);
+    Caught x(ctx, kX, dtype);
+    Tensor dy = make(ctx, kDy, kShape, dtype);
     backward(add(x.tensor, x.tensor), dy);
     CHECK(x.grad() == times(kDy, 2));
     CHECK(values_of(dy) == kDy);
@@ -52,10 +53,10 @@ TEST_CASE("tape: a tensor used twice gets the sum of its gradients") {
 
 TEST_CASE("tape: a chain of residual adds leaves every branch its own gradient") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   for (DType dtype : kDTypes) {
-    Caught x(run, kX, dtype), a(run, kX, dtype), b(run, kX, dtype);
-    Tensor dy = make(run, kDy, kShape, dtype);
+    Caught x(ctx, kX, dtype), a(ctx, kX, dtype), b(ctx, kX, dtype);
+    Tensor dy = make(ctx, kDy, kShape, dtype);
     Tensor h = add(x.tensor, a.tensor);
     Tensor y = add(h, b.tensor);
     Tensor z = add(y, h);  // h is used twice
@@ -70,16 +71,16 @@ TEST_CASE("tape: a chain of residual adds leaves every branch its own gradient")
 TEST_CASE(
     "tape: an op that writes its gradient in place does not reach the branch that shares it") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   const HeadLayout layout{1, 1, 2};
   const Shape shape = {2, 6};
   Values x = random_values(12, "x"), dy = round_to(random_values(12, "dy"), DType::f32);
-  RopeTable table{make(run, {1, 0, -1}, {3, 1}, DType::f32),
-                  make(run, {0, 1, 0}, {3, 1}, DType::f32)};
-  Caught turned(run, x, DType::f32, shape), straight(run, x, DType::f32, shape);
+  RopeTable table{make(ctx, {1, 0, -1}, {3, 1}, DType::f32),
+                  make(ctx, {0, 1, 0}, {3, 1}, DType::f32)};
+  Caught turned(ctx, x, DType::f32, shape), straight(ctx, x, DType::f32, shape);
   // Both inputs of `add` are handed the same dy; rope's backward wants to turn it in place.
-  Tensor h = rope(Tensor(turned.tensor), layout, table, make_ids(run, {1, 2}));
-  backward(add(h, straight.tensor), make(run, dy, shape, DType::f32));
+  Tensor h = rope(Tensor(turned.tensor), layout, table, make_ids(ctx, {1, 2}));
+  backward(add(h, straight.tensor), make(ctx, dy, shape, DType::f32));
   CHECK(straight.grad() == dy);
   Values want = dy;  // token 0 turned back by 90 degrees, token 1 by 180; values as they are
   want[0] = dy[1], want[1] = -dy[0], want[2] = dy[3], want[3] = -dy[2];
@@ -89,29 +90,29 @@ TEST_CASE(
 
 TEST_CASE("tape: slot overwrites what is not of this step and adds to what is") {
   Fixture lab;
-  Run& run = lab.run();
-  auto leaf = leaf_of(run, kShape);
-  run.copy(leaf->grad, make(run, times(kX, 100), kShape, DType::f32));  // of the step before
-  Tensor w = make(run, kX, kShape, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  auto leaf = leaf_of(ctx, kShape);
+  ctx.copy(leaf->grad, make(ctx, times(kX, 100), kShape, DType::f32));  // of the step before
+  Tensor w = make(ctx, kX, kShape, DType::f32);
   w.set_node(leaf);
   for (int use = 1; use <= 3; ++use) {  // three micro-batches
-    backward(add(w, make(run, kX, kShape, DType::f32)), make(run, kDy, kShape, DType::f32));
+    backward(add(w, make(ctx, kX, kShape, DType::f32)), make(ctx, kDy, kShape, DType::f32));
     CHECK(values_of(leaf->grad) == times(kDy, use));
   }
   leaf->has_grad = false;
-  backward(add(w, w), make(run, kDy, kShape, DType::f32));
+  backward(add(w, w), make(ctx, kDy, kShape, DType::f32));
   CHECK(values_of(leaf->grad) == times(kDy, 2));
 }
 
 TEST_CASE("tape: a parameter's gradient stays in the memory that its owner gave") {
   Fixture lab;
-  Run& run = lab.run();
-  Tensor buffer = run.zeros({12}, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Tensor buffer = ctx.zeros({12}, DType::f32);
   auto leaf = std::make_shared<Leaf>();
   leaf->grad = buffer.slice(0, 6, 12).view(kShape);
-  Tensor w = make(run, kX, kShape, DType::bf16);
+  Tensor w = make(ctx, kX, kShape, DType::bf16);
   w.set_node(leaf);
-  backward(add(w, w), make(run, kDy, kShape, DType::bf16));
+  backward(add(w, w), make(ctx, kDy, kShape, DType::bf16));
   Values want(6, 0.0);
   for (double v : times(kDy, 2)) want.push_back(v);
   CHECK(values_of(buffer) == want);
@@ -120,86 +121,86 @@ TEST_CASE("tape: a parameter's gradient stays in the memory that its owner gave"
 TEST_CASE(
     "tape: give hands over without copying, and copies as soon as somebody would be disturbed") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   Catcher target;
   InputGrad input(&target);
-  Tensor first = make(run, kDy, kShape, DType::f32), second = make(run, kX, kShape, DType::f32);
-  input.give(run, first);
+  Tensor first = make(ctx, kDy, kShape, DType::f32), second = make(ctx, kX, kShape, DType::f32);
+  input.give(ctx, first);
   CHECK(target.grad.raw() == first.raw());
-  input.give(run, second);
+  input.give(ctx, second);
   CHECK(target.grad.raw() != first.raw());
   CHECK(values_of(first) == kDy);
   CHECK(values_of(second) == kX);
   CHECK(values_of(target.grad) == reference::add(kDy, kX));
   void* own = target.grad.raw();
-  input.give(run, second);  // now it is alone: no further copy
+  input.give(ctx, second);  // now it is alone: no further copy
   CHECK(target.grad.raw() == own);
-  InputGrad::Slot slot = input.slot(run, kShape, DType::f32);
+  InputGrad::Slot slot = input.slot(ctx, kShape, DType::f32);
   CHECK(slot.accumulate);
   CHECK(slot.out.raw() == own);
 }
 
 TEST_CASE("tape: slot and accumulator copy a shared gradient before it is written") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   for (bool zeroing : {false, true}) {
     Catcher target;
     InputGrad input(&target);
-    Tensor shared = make(run, kDy, kShape, DType::f32);
-    input.give(run, shared);
-    Tensor out = zeroing ? input.accumulator(run, kShape, DType::f32)
-                         : input.slot(run, kShape, DType::f32).out;
+    Tensor shared = make(ctx, kDy, kShape, DType::f32);
+    input.give(ctx, shared);
+    Tensor out = zeroing ? input.accumulator(ctx, kShape, DType::f32)
+                         : input.slot(ctx, kShape, DType::f32).out;
     CHECK(out.raw() != shared.raw());
     CHECK(values_of(out) == kDy);
   }
   Catcher fresh;
-  CHECK(values_of(InputGrad(&fresh).accumulator(run, kShape, DType::f32)) == Values(6, 0.0));
+  CHECK(values_of(InputGrad(&fresh).accumulator(ctx, kShape, DType::f32)) == Values(6, 0.0));
   CHECK(fresh.has_grad);
 }
 
 TEST_CASE("tape: backward runs each op once, after all uses of its result") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   // y = Σ of 2^k paths through a ladder of adds: only the right order gives 2^k.
-  Caught x(run, kX);
+  Caught x(ctx, kX);
   Tensor y = x.tensor;
   for (int i = 0; i < 20; ++i) y = add(y, y);
-  backward(y, make(run, kDy, kShape, DType::f32));
+  backward(y, make(ctx, kDy, kShape, DType::f32));
   CHECK(x.grad() == times(kDy, 1 << 20));
 }
 
 TEST_CASE("tape: results that lead nowhere are not touched") {
   Fixture lab;
-  Run& run = lab.run();
-  Caught x(run, kX), unused(run, kX);
+  ExecutionContext& ctx = lab.context();
+  Caught x(ctx, kX), unused(ctx, kX);
   Tensor side = add(unused.tensor, x.tensor);
-  backward(add(x.tensor, make(run, kX, kShape, DType::f32)), make(run, kDy, kShape, DType::f32));
+  backward(add(x.tensor, make(ctx, kX, kShape, DType::f32)), make(ctx, kDy, kShape, DType::f32));
   CHECK_FALSE(unused.probe->has_grad);
   CHECK(x.grad() == kDy);
 }
 
 TEST_CASE("tape: what an op kept is let go as soon as its backward has run") {
   Fixture lab;
-  Run& run = lab.run();
-  Caught x(run, kX);
-  size_t before = run.memory().in_use();
+  ExecutionContext& ctx = lab.context();
+  Caught x(ctx, kX);
+  size_t before = ctx.memory().in_use();
   Tensor y = gelu(gelu(x.tensor, GeluKind::erf), GeluKind::erf);
-  backward(y, make(run, kDy, kShape, DType::f32));
+  backward(y, make(ctx, kDy, kShape, DType::f32));
   x.probe->grad = {};
-  CHECK(run.memory().in_use() == before + 6 * sizeof(float));  // y itself is still held
+  CHECK(ctx.memory().in_use() == before + 6 * sizeof(float));  // y itself is still held
 }
 
 TEST_CASE("tape: a second backward through the same ops is refused") {
   Fixture lab;
-  Run& run = lab.run();
-  Tensor dy = make(run, kDy, kShape, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Tensor dy = make(ctx, kDy, kShape, DType::f32);
   {
-    Caught x(run, kX);
+    Caught x(ctx, kX);
     Tensor y = add(x.tensor, x.tensor);
     backward(y, dy);
     CHECK_THROWS_WITH_AS(backward(y, dy), doctest::Contains("ran already"), Error);
   }
-  Caught x(run, kX);
+  Caught x(ctx, kX);
   Tensor shared = add(x.tensor, x.tensor), a = gelu(shared, GeluKind::erf),
          b = gelu(shared, GeluKind::tanh);
   backward(a, dy);
@@ -209,45 +210,45 @@ TEST_CASE("tape: a second backward through the same ops is refused") {
 TEST_CASE(
     "tape: backward wants a gradient of the result's shape and a result that leads somewhere") {
   Fixture lab;
-  Run& run = lab.run();
-  Caught x(run, kX);
+  ExecutionContext& ctx = lab.context();
+  Caught x(ctx, kX);
   Tensor y = add(x.tensor, x.tensor);
-  CHECK_THROWS_AS(backward(y, make(run, kDy, {3, 2}, DType::f32)), Error);
-  CHECK_THROWS_AS(backward(make(run, kX, kShape, DType::f32), make(run, kDy, kShape, DType::f32)),
+  CHECK_THROWS_AS(backward(y, make(ctx, kDy, {3, 2}, DType::f32)), Error);
+  CHECK_THROWS_AS(backward(make(ctx, kX, kShape, DType::f32), make(ctx, kDy, kShape, DType::f32)),
                   Error);
-  Tensor w = make(run, kX, kShape, DType::f32);
+  Tensor w = make(ctx, kX, kShape, DType::f32);
   w.set_node(std::make_shared<Leaf>());  // nobody allocated its gradient
-  CHECK_THROWS_WITH_AS(backward(add(w, w), make(run, kDy, kShape, DType::f32)),
+  CHECK_THROWS_WITH_AS(backward(add(w, w), make(ctx, kDy, kShape, DType::f32)),
                        doctest::Contains("main gradient"), Error);
 }
 
 TEST_CASE("tape: a view of a result has a gradient, a slice of one is refused") {
   Fixture lab;
-  Run& run = lab.run();
-  Caught x(run, random_values(8, "x"), DType::f32, {2, 4}),
-      w(run, random_values(12, "w"), DType::f32, {3, 4});
-  auto bias = leaf_of(run, {3});
-  Tensor b = make(run, {0, 0, 0}, {3}, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Caught x(ctx, random_values(8, "x"), DType::f32, {2, 4}),
+      w(ctx, random_values(12, "w"), DType::f32, {3, 4});
+  auto bias = leaf_of(ctx, {3});
+  Tensor b = make(ctx, {0, 0, 0}, {3}, DType::f32);
   b.set_node(bias);
   Tensor y = linear(x.tensor, w.tensor, b);
-  Tensor other = make(run, kX, {3, 2}, DType::f32);
-  backward(add(y.view({3, 2}), other), make(run, kDy, {3, 2}, DType::f32));
+  Tensor other = make(ctx, kX, {3, 2}, DType::f32);
+  backward(add(y.view({3, 2}), other), make(ctx, kDy, {3, 2}, DType::f32));
   CHECK(values_of(bias->grad) == Values{5, 7, 9});  // columns of [[1,2,3],[4,5,6]]
 
-  Caught z(run, kX);
+  Caught z(ctx, kX);
   Tensor sum = add(z.tensor, z.tensor);
-  Tensor part = add(sum.slice(0, 0, 1), make(run, {1, 1, 1}, {1, 3}, DType::f32));
-  CHECK_THROWS_AS(backward(part, make(run, {1, 1, 1}, {1, 3}, DType::f32)), Error);
+  Tensor part = add(sum.slice(0, 0, 1), make(ctx, {1, 1, 1}, {1, 3}, DType::f32));
+  CHECK_THROWS_AS(backward(part, make(ctx, {1, 1, 1}, {1, 3}, DType::f32)), Error);
 }
 
 TEST_CASE("tape: a norm weight that is itself a result gets its gradient in its own dtype") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   for (DType dtype : kDTypes) {
-    Caught w(run, {1, 2, 3}, dtype, {3});
+    Caught w(ctx, {1, 2, 3}, dtype, {3});
     Tensor twice = add(w.tensor.view({1, 3}), w.tensor.view({1, 3})).view({3});
-    Tensor x = make(run, kX, kShape, dtype);
-    backward(rms_norm(x, twice, 1e-5f), make(run, kDy, kShape, dtype));
+    Tensor x = make(ctx, kX, kShape, dtype);
+    backward(rms_norm(x, twice, 1e-5f), make(ctx, kDy, kShape, dtype));
     Values want = reference::rms_norm_backward(kDy, kX, {2, 4, 6}, 2, 3, 1e-5)[1];
     CHECK(w.probe->grad.dtype() == dtype);
     check_close(w.grad(), times(want, 2), dtype, {.inner = 1}, name(dtype));
@@ -256,20 +257,20 @@ TEST_CASE("tape: a norm weight that is itself a result gets its gradient in its 
 
 TEST_CASE("tape: no tape is kept while gradients are off or where nothing wants one") {
   Fixture lab;
-  Run& run = lab.run();
-  Caught x(run, kX);
-  Tensor plain = make(run, kX, kShape, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Caught x(ctx, kX);
+  Tensor plain = make(ctx, kX, kShape, DType::f32);
   CHECK(add(plain, plain).node() == nullptr);
   {
-    GradMode off(run, false);
+    GradMode off(ctx, false);
     CHECK(add(x.tensor, x.tensor).node() == nullptr);
     {
-      GradMode on(run, true);
+      GradMode on(ctx, true);
       CHECK(add(x.tensor, plain).node() != nullptr);
     }
-    CHECK_FALSE(run.grad_enabled);
+    CHECK_FALSE(ctx.grad_enabled);
   }
-  CHECK(run.grad_enabled);
+  CHECK(ctx.grad_enabled);
 }
 
 TEST_CASE(
@@ -278,7 +279,7 @@ TEST_CASE(
   for (DType dtype : kDTypes)
     for (bool recomputed : {false, true}) {
       Fixture lab;
-      Run& run = lab.run();
+      ExecutionContext& ctx = lab.context();
       const Shape square = {3, 3};
       Values w_values = random_values(9, "w"), b_values = random_values(3, "b"),
              dy = random_values(6, "dy");
@@ -288,20 +289,20 @@ TEST_CASE(
       };
       // Two micro-batches; the second one's backward comes before the first one's weights.
       auto train = [&](bool apart) {
-        auto w_leaf = leaf_of(run, square), b_leaf = leaf_of(run, {3}),
-             table_leaf = leaf_of(run, {4, 3});
-        Caught x(run, kX, dtype);
+        auto w_leaf = leaf_of(ctx, square), b_leaf = leaf_of(ctx, {3}),
+             table_leaf = leaf_of(ctx, {4, 3});
+        Caught x(ctx, kX, dtype);
         DeferredGradients later[2];
         for (auto& put_off : later) {
-          Tensor w = make(run, w_values, square, dtype), b = make(run, b_values, {3}, dtype),
-                 table = make(run, random_values(12, "table"), {4, 3}, dtype);
+          Tensor w = make(ctx, w_values, square, dtype), b = make(ctx, b_values, {3}, dtype),
+                 table = make(ctx, random_values(12, "table"), {4, 3}, dtype);
           w.set_node(w_leaf), b.set_node(b_leaf), table.set_node(table_leaf);
-          Tensor h = add(x.tensor, embedding(table, make_ids(run, {1, 3})));
+          Tensor h = add(x.tensor, embedding(table, make_ids(ctx, {1, 3})));
           auto block = [w, b](const Tensor& in) {
             return linear(gelu(linear(in, w, b), GeluKind::erf), w, b, in);
           };
           Tensor y = recomputed ? recompute(block, h) : block(h);
-          backward(y, make(run, dy, kShape, dtype), apart ? &put_off : nullptr);
+          backward(y, make(ctx, dy, kShape, dtype), apart ? &put_off : nullptr);
           CHECK(put_off.empty() == !apart);
         }
         CHECK(w_leaf->has_grad == !apart);
@@ -329,14 +330,14 @@ TEST_CASE(
     int written = 0, complete = 0;
   } seen;
   Fixture lab;
-  Run& run = lab.run();
-  auto leaf = leaf_of(run, {3, 3});
+  ExecutionContext& ctx = lab.context();
+  auto leaf = leaf_of(ctx, {3, 3});
   leaf->watch = &seen;
   auto put_off = [&](DeferredGradients& later) {
-    Tensor w = make(run, random_values(9, "w"), {3, 3}, DType::f32);
+    Tensor w = make(ctx, random_values(9, "w"), {3, 3}, DType::f32);
     w.set_node(leaf);
-    Caught x(run, kX);
-    backward(linear(x.tensor, w), make(run, kDy, kShape, DType::f32), &later);
+    Caught x(ctx, kX);
+    backward(linear(x.tensor, w), make(ctx, kDy, kShape, DType::f32), &later);
   };
   DeferredGradients first, second;
   put_off(first), put_off(second);
@@ -360,21 +361,21 @@ struct Watching final : LeafWatch {
 TEST_CASE(
     "tape: who watches a leaf hears of its values, its gradients, and when those are complete") {
   Fixture lab;
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   Watching watch;
   std::vector<Tensor> weights;
   std::vector<std::shared_ptr<Leaf>> leaves;
   for (int64_t i = 0; i < 2; ++i) {
-    leaves.push_back(leaf_of(run, {3, 3}));
+    leaves.push_back(leaf_of(ctx, {3, 3}));
     leaves.back()->watch = &watch, leaves.back()->number = i;
-    weights.push_back(make(run, Values(9, 0.5), {3, 3}, DType::f32));
+    weights.push_back(make(ctx, Values(9, 0.5), {3, 3}, DType::f32));
     weights.back().set_node(leaves.back());
   }
-  Tensor dy = make(run, kDy, kShape, DType::f32);
+  Tensor dy = make(ctx, kDy, kShape, DType::f32);
   auto net = [&](const Tensor& x) {
     return linear(linear(linear(x, weights[0]), weights[1]), weights[0]);
   };
-  Tensor x = make(run, kX, kShape, DType::f32);
+  Tensor x = make(ctx, kX, kShape, DType::f32);
   {
     Tensor y = net(x), dropped = net(x);
     CHECK(leaves[0]->uses == 4);
@@ -394,7 +395,7 @@ TEST_CASE(
   backward(recompute(net, x), dy);
   CHECK(watch.take() == "v0 g0 v1 g1 c1 v0 g0 c0 ");
   {
-    GradMode off(run, false);
+    GradMode off(ctx, false);
     net(x);
   }
   CHECK(leaves[0]->uses == 0);

@@ -40,10 +40,10 @@ Stored stored(Way way) {
 
 /// A parameter with a main gradient, as this rank stores it.
 struct Weight {
-  Weight(Run& run, const Held& whole, Placement p, int n, int rank) {
+  Weight(ExecutionContext& ctx, const Held& whole, Placement p, int n, int rank) {
     Held mine = place(whole, p, n, "")[static_cast<size_t>(rank)];
-    value = make(run, mine.values, mine.shape, DType::f32);
-    leaf->grad = run.zeros(mine.shape, DType::f32);
+    value = make(ctx, mine.values, mine.shape, DType::f32);
+    leaf->grad = ctx.zeros(mine.shape, DType::f32);
     value.set_node(leaf);
   }
   Held gradient() const { return {leaf->grad.shape(), values_of(leaf->grad)}; }
@@ -79,17 +79,17 @@ Results play(Way way, int n) {
     auto at = static_cast<size_t>(rank);
     const Stored s = stored(way);
     Fixture lab(1);
-    Run& run = lab.run();
+    ExecutionContext& ctx = lab.context();
     Mesh mesh(world, MeshLayout({{"axis", n}}));
-    Weight norm(run, kNorm, s.norm, n, rank), up(run, kUp, s.up, n, rank),
-        down(run, kDown, s.down, n, rank);
+    Weight norm(ctx, kNorm, s.norm, n, rank), up(ctx, kUp, s.up, n, rank),
+        down(ctx, kDown, s.down, n, rank);
     auto held = [&](const Held& whole) { return place(whole, s.stream, n, "")[at]; };
     auto caught = std::make_shared<Catcher>();
-    Tensor x = make(run, held(kX).values, held(kX).shape, DType::f32);
+    Tensor x = make(ctx, held(kX).values, held(kX).shape, DType::f32);
     x.set_node(caught);
     Tensor y = block(way, mesh["axis"], x, norm, up, down);
     out.y[at] = {y.shape(), values_of(y)};
-    backward(y, make(run, held(kDy).values, held(kDy).shape, DType::f32));
+    backward(y, make(ctx, held(kDy).values, held(kDy).shape, DType::f32));
     out.dx[at] = {caught->grad.shape(), values_of(caught->grad)};
     out.norm[at] = norm.gradient(), out.up[at] = up.gradient(), out.down[at] = down.gradient();
   });

@@ -60,12 +60,12 @@ Whole on_one_rank(const Setting& s) {
           {out, {}},
           {width, {}}};
   auto caught = std::make_shared<Catcher>();
-  Tensor x = make(lab.run(), w.qkv.values, {s.tokens(), width}, s.dtype);
+  Tensor x = make(lab.context(), w.qkv.values, {s.tokens(), width}, s.dtype);
   x.set_node(caught);
   Tensor y = attention(x, s.layout, std::make_shared<const std::vector<int32_t>>(s.bounds),
                        scale_of(s), s.causal);
   w.o.values = values_of(y);
-  backward(y, make(lab.run(), w.dy.values, y.shape(), s.dtype));
+  backward(y, make(lab.context(), w.dy.values, y.shape(), s.dtype));
   w.d_qkv.values = values_of(caught->grad);
   return w;
 }
@@ -88,13 +88,13 @@ Sent play(Communicator& world, const Setting& s, const Whole& whole, std::mutex&
       s.most > 0 ? ContextSlice::sized(s.bounds, s.ranks, axis.index(), s.most)
                  : ContextSlice(s.bounds, s.ranks, axis.index()));
   auto caught = std::make_shared<Catcher>();
-  Tensor x =
-      make(lab.run(), whole.qkv.take(slice->tokens()), {slice->rows(), s.layout.width()}, s.dtype);
+  Tensor x = make(lab.context(), whole.qkv.take(slice->tokens()), {slice->rows(), s.layout.width()},
+                  s.dtype);
   x.set_node(caught);
   int64_t before = sent();
   Tensor y = context_attention(x, s.layout, slice, groups, s.kind, scale_of(s), s.causal);
   int64_t between = sent();
-  Tensor dy = make(lab.run(), whole.dy.take(slice->tokens()), y.shape(), s.dtype);
+  Tensor dy = make(lab.context(), whole.dy.take(slice->tokens()), y.shape(), s.dtype);
   backward(y, dy);
   Sent bytes{between - before, sent() - between};
   std::lock_guard lock(checking);
@@ -239,7 +239,7 @@ TEST_CASE(
       run_ranks(2, [&](Communicator& world) {
         auto real = make_cpu_backend(1);
         auto plan = make_planning_backend(*real);
-        Run run(planning ? *plan : *real);
+        ExecutionContext ctx(planning ? *plan : *real);
         Mesh mesh(world, MeshLayout({{"cp", 2}}));
         ContextGroups groups{&mesh["cp"]};
         auto slice = std::make_shared<const ContextSlice>(std::vector<int32_t>{0, 256}, 2,
@@ -247,11 +247,11 @@ TEST_CASE(
         HeadLayout layout{4, 2, 32};
         {
           auto caught = std::make_shared<Catcher>();
-          Tensor x = run.zeros({128, layout.width()}, DType::f32);
+          Tensor x = ctx.zeros({128, layout.width()}, DType::f32);
           x.set_node(caught);
           Tensor y = context_attention(x, layout, slice, groups, kind, 1, true);
-          backward(y, run.zeros(y.shape(), DType::f32));
-          if (world.rank() == 0) (planning ? planned : measured) = run.memory().peak();
+          backward(y, ctx.zeros(y.shape(), DType::f32));
+          if (world.rank() == 0) (planning ? planned : measured) = ctx.memory().peak();
           if (planning && mesh["cp"].comm().counters().total().bytes_sent != 0)
             throw Error(ErrorClass::bug, "a plan sent bytes");
         }

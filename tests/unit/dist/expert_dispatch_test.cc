@@ -39,7 +39,7 @@ void on_ranks(int size, int64_t copies, F&& f) {
   run_ranks(size, [&](Communicator& world) {
     Mesh mesh(world, MeshLayout({{"group", size}}));
     Fixture lab(1);
-    f(lab.run(), ExpertRanks{size > 1 ? &mesh["group"] : nullptr, copies, kExperts},
+    f(lab.context(), ExpertRanks{size > 1 ? &mesh["group"] : nullptr, copies, kExperts},
       mesh["group"].comm());
   });
 }
@@ -49,10 +49,11 @@ TEST_CASE(
   for (auto [size, copies] : {std::pair<int, int64_t>{1, 1}, {2, 1}, {4, 1}, {4, 2}, {2, 2}})
     for (bool drop : {false, true})
       on_ranks(
-          size, copies, [&, size = size](Run& run, const ExpertRanks& ranks, Communicator& comm) {
-            ExpertDispatch way(run, ranks, choices(comm.rank(), drop), kTokens);
+          size, copies,
+          [&, size = size](ExecutionContext& ctx, const ExpertRanks& ranks, Communicator& comm) {
+            ExpertDispatch way(ctx, ranks, choices(comm.rank(), drop), kTokens);
             Values rows = values_of(
-                       way.dispatch(make(run, stream(comm.rank()), {kTokens, kWidth}, DType::f32))),
+                       way.dispatch(make(ctx, stream(comm.rank()), {kTokens, kWidth}, DType::f32))),
                    want;
             int64_t first = comm.rank() / ranks.copies * ranks.experts_here();
             REQUIRE(static_cast<int64_t>(way.rows()->size()) == ranks.experts_here());
@@ -78,44 +79,46 @@ TEST_CASE(
     "expert dispatch: what comes back is weighted and added up, copies included; gradients take "
     "the way back") {
   for (auto [size, copies] : {std::pair<int, int64_t>{1, 1}, {2, 1}, {4, 2}})
-    on_ranks(size, copies, [&](Run& run, const ExpertRanks& ranks, Communicator& comm) {
-      auto chosen = choices(comm.rank(), true);
-      Values x = stream(comm.rank()), weights, want(x.size()), d_x(x.size());
-      for (size_t i = 0; i < chosen.size(); ++i)
-        weights.push_back(0.25 * static_cast<double>(1 + i % 3));
-      auto target = std::make_shared<Catcher>();
-      Tensor in = make(run, x, {kTokens, kWidth}, DType::f32);
-      in.set_node(target);
-      ExpertDispatch way(run, ranks, chosen, kTokens);
-      Tensor y = way.combine(way.dispatch(in), make(run, weights, {kTokens, kTopK}, DType::f32));
-      auto each = static_cast<double>(
-          ranks.copies);  // an expert that gives back what it gets, once per copy
-      for (size_t i = 0; i < chosen.size(); ++i)
-        for (size_t c = 0; chosen[i] >= 0 && c < kWidth; ++c) {
-          size_t at = i / kTopK * kWidth + c;
-          want[at] += each * weights[i] * x[at];
-          d_x[at] += each * weights[i];
-        }
-      check_close(values_of(y), want, DType::f32, {}, "value");
-      backward(y, make(run, Values(x.size(), 1.0), y.shape(), DType::f32));
-      check_close(values_of(target->grad), d_x, DType::f32, {}, "gradient");
-    });
+    on_ranks(size, copies,
+             [&](ExecutionContext& ctx, const ExpertRanks& ranks, Communicator& comm) {
+               auto chosen = choices(comm.rank(), true);
+               Values x = stream(comm.rank()), weights, want(x.size()), d_x(x.size());
+               for (size_t i = 0; i < chosen.size(); ++i)
+                 weights.push_back(0.25 * static_cast<double>(1 + i % 3));
+               auto target = std::make_shared<Catcher>();
+               Tensor in = make(ctx, x, {kTokens, kWidth}, DType::f32);
+               in.set_node(target);
+               ExpertDispatch way(ctx, ranks, chosen, kTokens);
+               Tensor y =
+                   way.combine(way.dispatch(in), make(ctx, weights, {kTokens, kTopK}, DType::f32));
+               auto each = static_cast<double>(
+                   ranks.copies);  // an expert that gives back what it gets, once per copy
+               for (size_t i = 0; i < chosen.size(); ++i)
+                 for (size_t c = 0; chosen[i] >= 0 && c < kWidth; ++c) {
+                   size_t at = i / kTopK * kWidth + c;
+                   want[at] += each * weights[i] * x[at];
+                   d_x[at] += each * weights[i];
+                 }
+               check_close(values_of(y), want, DType::f32, {}, "value");
+               backward(y, make(ctx, Values(x.size(), 1.0), y.shape(), DType::f32));
+               check_close(values_of(target->grad), d_x, DType::f32, {}, "gradient");
+             });
 }
 
 TEST_CASE("expert dispatch: bytes sent are those of theory, and backward sends as many again") {
   for (auto [size, copies] : {std::pair<int, int64_t>{2, 1}, {4, 1}, {4, 2}, {2, 2}})
     on_ranks(size, copies,
-             [&, size = size](Run& run, const ExpertRanks& ranks, Communicator& comm) {
-               ExpertDispatch way(run, ranks, choices(comm.rank(), false), kTokens);
+             [&, size = size](ExecutionContext& ctx, const ExpertRanks& ranks, Communicator& comm) {
+               ExpertDispatch way(ctx, ranks, choices(comm.rank(), false), kTokens);
                auto sent = [&] { return comm.counters()[CommKind::all_to_all].bytes_sent; };
                int64_t before = sent();
                auto target = std::make_shared<Catcher>();
-               Tensor in = make(run, stream(comm.rank()), {kTokens, kWidth}, DType::f32);
+               Tensor in = make(ctx, stream(comm.rank()), {kTokens, kWidth}, DType::f32);
                in.set_node(target);
-               Tensor y = way.combine(way.dispatch(in), make(run, Values(kTokens * kTopK, 0.5),
+               Tensor y = way.combine(way.dispatch(in), make(ctx, Values(kTokens * kTopK, 0.5),
                                                              {kTokens, kTopK}, DType::f32));
                int64_t forward = sent() - before;
-               backward(y, make(run, Values(static_cast<size_t>(kTokens * kWidth), 1.0), y.shape(),
+               backward(y, make(ctx, Values(static_cast<size_t>(kTokens * kWidth), 1.0), y.shape(),
                                 DType::f32));
                // Every rank's tokens go to each expert equally often here.
                int64_t rows = kTokens * kTopK * ranks.copies * (size - 1) / size;

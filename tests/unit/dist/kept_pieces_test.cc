@@ -20,13 +20,13 @@ struct Outcome {
 Outcome play(const Axis* axis, const Shape& shape, DType dtype) {
   Fixture lab(1);
   auto caught = std::make_shared<Catcher>();
-  Tensor x = make(lab.run(), random_values(shape.numel(), "x"), shape, dtype);
+  Tensor x = make(lab.context(), random_values(shape.numel(), "x"), shape, dtype);
   x.set_node(caught);
   auto block = [](const Tensor& in) { return gelu(in, GeluKind::erf); };
   KeepInput keep = axis ? keep_in_pieces(*axis) : KeepInput();
   Tensor y = recompute(block, recompute(block, x, keep), keep);
   Outcome out{.y = values_of(y), .dx = {}};
-  backward(y, make(lab.run(), random_values(shape.numel(), "dy"), shape, dtype));
+  backward(y, make(lab.context(), random_values(shape.numel(), "dy"), shape, dtype));
   out.dx = values_of(caught->grad);
   return out;
 }
@@ -55,11 +55,11 @@ TEST_CASE("kept pieces: a rank keeps its piece alone, and gathers the whole once
   run_ranks(kRanks, [&](Communicator& world) {
     Mesh mesh(world, MeshLayout({{"tp", kRanks}}));
     Fixture lab(1);
-    auto held = [&] { return static_cast<int64_t>(lab.run().memory().held().total()); };
+    auto held = [&] { return static_cast<int64_t>(lab.context().memory().held().total()); };
     const auto before = held();
     std::function<Tensor()> stored;
     {
-      Tensor x = lab.run().zeros({kRows, kWidth}, DType::f32);
+      Tensor x = lab.context().zeros({kRows, kWidth}, DType::f32);
       x.set_placement(Placement::I());
       stored = keep_in_pieces(mesh["tp"])(x);
     }

@@ -18,9 +18,9 @@ constexpr int64_t kPiece = 32, kWidth = 64, kOutputs = 48,
                   kMore = 80;  // rows of a rank's piece; columns
 
 struct Weight {
-  Weight(Run& run, const Shape& shape, DType dtype, const std::string& key)
-      : value(make(run, random_values(shape.numel(), key, 0.3), shape, dtype)) {
-    leaf->grad = run.zeros(shape, DType::f32);
+  Weight(ExecutionContext& ctx, const Shape& shape, DType dtype, const std::string& key)
+      : value(make(ctx, random_values(shape.numel(), key, 0.3), shape, dtype)) {
+    leaf->grad = ctx.zeros(shape, DType::f32);
     value.set_node(leaf);
   }
   std::shared_ptr<Leaf> leaf = std::make_shared<Leaf>();
@@ -33,20 +33,20 @@ struct Result {
   int64_t sent = 0;
 };
 
-Tensor random(Run& run, const Shape& shape, DType dtype, const std::string& key) {
-  return make(run, random_values(shape.numel(), key), shape, dtype);
+Tensor random(ExecutionContext& ctx, const Shape& shape, DType dtype, const std::string& key) {
+  return make(ctx, random_values(shape.numel(), key), shape, dtype);
 }
 
 /// Two layers that read the gathered stream, one with a bias; their results are added up as
 /// silu_mul does.
 Result column(Fixture& lab, const Axis& axis, DType dtype, bool overlapped, bool late) {
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   std::string rank = std::to_string(axis.index());
-  Weight a(run, {kOutputs, kWidth}, dtype, "a" + rank),
-      b(run, {kOutputs, kWidth}, dtype, "b" + rank);
-  Weight bias(run, {kOutputs}, DType::f32, "bias" + rank);
+  Weight a(ctx, {kOutputs, kWidth}, dtype, "a" + rank),
+      b(ctx, {kOutputs, kWidth}, dtype, "b" + rank);
+  Weight bias(ctx, {kOutputs}, DType::f32, "bias" + rank);
   auto caught = std::make_shared<Catcher>();
-  Tensor x = random(run, {kPiece, kWidth}, dtype, "x" + rank);
+  Tensor x = random(ctx, {kPiece, kWidth}, dtype, "x" + rank);
   x.set_node(caught);
   int64_t before = axis.comm().counters().total().bytes_sent;
   const LinearWeights layers[] = {{a.value, {}}, {b.value, bias.value}};
@@ -61,7 +61,7 @@ Result column(Fixture& lab, const Axis& axis, DType dtype, bool overlapped, bool
   Tensor y = silu_mul(first, second);
   Result out{{values_of(first), values_of(second)}};
   DeferredGradients weights;
-  backward(y, random(run, y.shape(), dtype, "dy" + rank), late ? &weights : nullptr);
+  backward(y, random(ctx, y.shape(), dtype, "dy" + rank), late ? &weights : nullptr);
   weights.run();
   for (const Tensor& t : {caught->grad, a.leaf->grad, b.leaf->grad, bias.leaf->grad})
     out.values.push_back(values_of(t));
@@ -70,18 +70,18 @@ Result column(Fixture& lab, const Axis& axis, DType dtype, bool overlapped, bool
 }
 
 Result row(Fixture& lab, const Axis& axis, DType dtype, bool overlapped, bool late) {
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   std::string rank = std::to_string(axis.index());
-  Weight w(run, {kOutputs, kMore}, dtype, "w" + rank);
+  Weight w(ctx, {kOutputs, kMore}, dtype, "w" + rank);
   auto caught = std::make_shared<Catcher>();
-  Tensor x = random(run, {kPiece * axis.size(), kMore}, dtype, "x" + rank);
+  Tensor x = random(ctx, {kPiece * axis.size(), kMore}, dtype, "x" + rank);
   x.set_node(caught);
   int64_t before = axis.comm().counters().total().bytes_sent;
   Tensor y = overlapped ? linear_scattered(x, axis, w.value)
                         : redistribute(linear(x, w.value), axis, Placement::P(), Placement::S(0));
   Result out{{values_of(y)}};
   DeferredGradients weights;
-  backward(y, random(run, y.shape(), dtype, "dy" + rank), late ? &weights : nullptr);
+  backward(y, random(ctx, y.shape(), dtype, "dy" + rank), late ? &weights : nullptr);
   weights.run();
   for (const Tensor& t : {caught->grad, w.leaf->grad}) out.values.push_back(values_of(t));
   out.sent = axis.comm().counters().total().bytes_sent - before;
@@ -126,10 +126,10 @@ TEST_CASE("overlapped linear layers: without a tape") {
   run_ranks(2, [&](Communicator& world) {
     Mesh mesh(world, MeshLayout({{"tp", 2}}));
     Fixture lab(1);
-    Run& run = lab.run();
-    GradMode off(run, false);
-    Tensor x = random(run, {kPiece, kWidth}, DType::f32, "x" + std::to_string(world.rank()));
-    Weight w(run, {kOutputs, kWidth}, DType::f32, "w");
+    ExecutionContext& ctx = lab.context();
+    GradMode off(ctx, false);
+    Tensor x = random(ctx, {kPiece, kWidth}, DType::f32, "x" + std::to_string(world.rank()));
+    Weight w(ctx, {kOutputs, kWidth}, DType::f32, "w");
     const LinearWeights layers[] = {{w.value, {}}};
     Tensor y = gathered_linear(x, mesh["tp"], layers).y[0];
     bool same =
@@ -143,14 +143,14 @@ TEST_CASE("overlapped linear layers: without a tape") {
 // several ways to compute a product, and one must not be chosen by the number of rows.
 TEST_CASE("products: rows do not depend on how many there are") {
   Fixture lab(1);
-  Run& run = lab.run();
+  ExecutionContext& ctx = lab.context();
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (int64_t rows : {64, 96, 256})
       for (auto [n, k] :
            {std::pair<int64_t, int64_t>{32, 64}, {96, 64}, {64, 1024}, {33, 65}, {16, 3000}}) {
         INFO(std::string(name(dtype)), " ", rows, " x ", n, " x ", k);
         if (!rows_may_be_cut(rows / 2, n, k)) continue;
-        Tensor x = random(run, {rows, k}, dtype, "x"), w = random(run, {n, k}, dtype, "w");
+        Tensor x = random(ctx, {rows, k}, dtype, "x"), w = random(ctx, {n, k}, dtype, "w");
         Values whole = values_of(linear(x, w)), cut = values_of(linear(x.slice(0, 0, rows / 2), w));
         Values rest = values_of(linear(x.slice(0, rows / 2, rows), w));
         cut.insert(cut.end(), rest.begin(), rest.end());

@@ -38,13 +38,13 @@ void play(Communicator& world, const Setting& s, Outcome& out) {
   const Axis& axis = mesh["tp"];
   auto sent = [&] { return axis.comm().counters().total().bytes_sent; };
   auto caught = std::make_shared<Catcher>();
-  Tensor x = make(lab.run(), out.x[rank].values, out.x[rank].shape, s.dtype);
+  Tensor x = make(lab.context(), out.x[rank].values, out.x[rank].shape, s.dtype);
   x.set_node(caught);
   Tensor y = redistribute(x, axis, s.edge.from, s.edge.to);
   out.y[rank] = {y.shape(), values_of(y)};
   out.sent_forward[rank] = sent();
   if (y.node() == caught) return;  // nothing to do
-  Tensor dy = make(lab.run(), out.dy[rank].values, out.dy[rank].shape, s.dtype);
+  Tensor dy = make(lab.context(), out.dy[rank].values, out.dy[rank].shape, s.dtype);
   backward(y, dy);
   out.dx[rank] = {caught->grad.shape(), values_of(caught->grad)};
   out.sent_backward[rank] = sent() - out.sent_forward[rank];
@@ -123,13 +123,13 @@ TEST_CASE("redistribute: every edge of the table, every dim and dtype, on 1, 2 a
                         2 * (count(1) + count(2) + count(2) + count(3))));
 }
 
-std::string refused(int n, const std::function<void(Run&, const Axis&)>& call) {
+std::string refused(int n, const std::function<void(ExecutionContext&, const Axis&)>& call) {
   std::string message;
   run_ranks(n, [&](Communicator& world) {
     Fixture lab(1);
     Mesh mesh(world, MeshLayout({{"tp", n}}));
     try {
-      call(lab.run(), mesh["tp"]);
+      call(lab.context(), mesh["tp"]);
     } catch (const Error& e) {
       if (world.rank() == 0) message = e.message();
     }
@@ -138,28 +138,28 @@ std::string refused(int n, const std::function<void(Run&, const Axis&)>& call) {
 }
 
 TEST_CASE("redistribute: what cannot be done is refused before anybody waits") {
-  CHECK(refused(4, [](Run& run, const Axis& axis) {
-          redistribute(run.zeros({6, 8}, DType::f32), axis, Placement::I(), Placement::S(0));
+  CHECK(refused(4, [](ExecutionContext& ctx, const Axis& axis) {
+          redistribute(ctx.zeros({6, 8}, DType::f32), axis, Placement::I(), Placement::S(0));
         }) == "dim 0 of [6, 8] cannot be divided into 4 equal pieces for the ranks of axis 'tp'");
-  CHECK(refused(2, [](Run& run, const Axis& axis) {
-          redistribute(run.zeros({8, 5}, DType::f32), axis, Placement::P(), Placement::S(1));
+  CHECK(refused(2, [](ExecutionContext& ctx, const Axis& axis) {
+          redistribute(ctx.zeros({8, 5}, DType::f32), axis, Placement::P(), Placement::S(1));
         }) == "dim 1 of [8, 5] cannot be cut into 2 equal pieces for the ranks of axis 'tp'");
-  CHECK(refused(2, [](Run& run, const Axis& axis) {
-          redistribute(run.zeros({4, 5}, DType::f32), axis, Placement::S(0), Placement::S(1));
+  CHECK(refused(2, [](ExecutionContext& ctx, const Axis& axis) {
+          redistribute(ctx.zeros({4, 5}, DType::f32), axis, Placement::S(0), Placement::S(1));
         }) == "dim 1 of [4, 5] cannot be cut into 2 equal pieces for the ranks of axis 'tp'");
   // On one rank too: a model is written there.
   for (int n : {1, 2}) {
-    CHECK(refused(n, [](Run& run, const Axis& axis) {
-            redistribute(run.zeros({4}, DType::f32), axis, Placement::R(), Placement::I());
+    CHECK(refused(n, [](ExecutionContext& ctx, const Axis& axis) {
+            redistribute(ctx.zeros({4}, DType::f32), axis, Placement::R(), Placement::I());
           }) == "a tensor cannot be redistributed from R to I");
-    CHECK(refused(n, [](Run& run, const Axis& axis) {
-            redistribute(run.zeros({4}, DType::f32), axis, Placement::S(1), Placement::R());
+    CHECK(refused(n, [](ExecutionContext& ctx, const Axis& axis) {
+            redistribute(ctx.zeros({4}, DType::f32), axis, Placement::S(1), Placement::R());
           }).find("S(1) of [4]") != std::string::npos);
-    CHECK(refused(n, [](Run& run, const Axis& axis) {
-            redistribute(run.zeros({4}, DType::i32), axis, Placement::I(), Placement::R());
+    CHECK(refused(n, [](ExecutionContext& ctx, const Axis& axis) {
+            redistribute(ctx.zeros({4}, DType::i32), axis, Placement::I(), Placement::R());
           }).find("[4] int32") != std::string::npos);
-    CHECK(refused(n, [](Run& run, const Axis& axis) {
-            redistribute(run.zeros({4, 4}, DType::f32).slice(1, 0, 2), axis, Placement::P(),
+    CHECK(refused(n, [](ExecutionContext& ctx, const Axis& axis) {
+            redistribute(ctx.zeros({4, 4}, DType::f32).slice(1, 0, 2), axis, Placement::P(),
                          Placement::I());
           }).find("[4, 2] fp32") != std::string::npos);
   }
@@ -169,7 +169,7 @@ TEST_CASE("redistribute: one rank gets its own tensor back, without a node") {
   Fixture lab(1);
   auto self = make_self_communicator();
   Mesh mesh(*self, MeshLayout({{"tp", 1}}));
-  Tensor x = lab.run().zeros({2, 3}, DType::f32);
+  Tensor x = lab.context().zeros({2, 3}, DType::f32);
   for (const Edge& edge : edges(x.shape(), 1)) {
     Tensor y = redistribute(x, mesh["tp"], edge.from, edge.to);
     CHECK(y.raw() == x.raw());
@@ -185,9 +185,9 @@ TEST_CASE("redistribute: a plan of the memory takes the same and waits for nobod
   run_ranks(2, [&](Communicator& world) {
     Mesh mesh(world, MeshLayout({{"tp", 2}}));
     if (world.rank() == 1) return;  // the rehearsal is each rank's own
-    Run run(*planning);
+    ExecutionContext ctx(*planning);
     for (const Edge& edge : edges({4, 6}, 2)) {
-      Tensor y = redistribute(run.empty({4, 6}, DType::bf16), mesh["tp"], edge.from, edge.to);
+      Tensor y = redistribute(ctx.empty({4, 6}, DType::bf16), mesh["tp"], edge.from, edge.to);
       shapes.push_back(cat(edge.from, " -> ", edge.to, " ", y.shape()));
     }
     calls = static_cast<size_t>(mesh["tp"].comm().counters().total().calls);

@@ -16,13 +16,13 @@ using namespace contract;
 struct Workshop {
   explicit Workshop(DType dtype = DType::f32) : dtype(dtype) {}
   Scope root() { return Scope(settings); }
-  Run& run() { return lab.run(); }
+  ExecutionContext& context() { return lab.context(); }
   Values value(std::string_view name) {
     REQUIRE_MESSAGE(list.find(name) != nullptr, std::string(name));
     return values_of(list.find(name)->value);
   }
   Tensor input(int64_t tokens, int64_t width) {
-    return make(run(), random_values(tokens * width, "x"), {tokens, width}, dtype);
+    return make(context(), random_values(tokens * width, "x"), {tokens, width}, dtype);
   }
   std::set<std::string> names() {
     std::set<std::string> out;
@@ -32,7 +32,7 @@ struct Workshop {
   DType dtype;
   Fixture lab;
   ParamList list;
-  BuildSettings settings{.run = lab.run(), .parameters = list, .dtype = dtype};
+  BuildSettings settings{.ctx = lab.context(), .parameters = list, .dtype = dtype};
 };
 
 TEST_CASE("layers: parameters, their names, sizes and decay") {
@@ -100,9 +100,9 @@ TEST_CASE(
   const HeadLayout layout{4, 2, 6};
   const reference::Heads heads{4, 2, 6};
   ModelInput input{
-      .positions_T = make_ids(shop.run(), {0, 1, 2, 0, 1, 2, 3}),
+      .positions_T = make_ids(shop.context(), {0, 1, 2, 0, 1, 2, 3}),
       .bounds = std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 3, 7})};
-  RopeTable table = make_rope_table(shop.run(), {}, 10, 6);
+  RopeTable table = make_rope_table(shop.context(), {}, 10, 6);
   Tensor x = shop.input(kTokens, 24);
   for (bool rotary : {false, true})
     for (bool causal : {false, true}) {
@@ -139,7 +139,7 @@ TEST_CASE("region: projections of a norm that is computed again in backward, to 
     Linear gate(s / "gate", mlp, embed, {.init_std = 0.5f}),
         up(s / "up", mlp, embed, {.init_std = 0.5f}),
         down(s / "down", embed, mlp, {.init_std = 0.5f});
-    shop.list.allocate_gradients(shop.run());
+    shop.list.allocate_gradients(shop.context());
     auto caught = std::make_shared<Catcher>();
     Tensor x = shop.input(kTokens, 8);
     x.set_node(caught);
@@ -148,7 +148,7 @@ TEST_CASE("region: projections of a norm that is computed again in backward, to 
     CHECK(normed.storage()->resident() != again);
     Tensor y = down.leave(region, silu_mul(gated, raised), x);
     std::vector<Values> seen = {values_of(y)};
-    backward(y, make(shop.run(), random_values(kTokens * 8, "dy"), {kTokens, 8}, DType::f32));
+    backward(y, make(shop.context(), random_values(kTokens * 8, "dy"), {kTokens, 8}, DType::f32));
     seen.push_back(values_of(caught->grad));
     for (const auto& p : shop.list.all()) seen.push_back(values_of(p.main_grad));
     if (again)
@@ -167,18 +167,18 @@ TEST_CASE(
   LmHead head(shop.root() / "head", {"vocab", kVocab}, {"embed", kWidth}, kValid, &embed.weight,
               0.5f);
   CHECK(shop.names() == std::set<std::string>{"embed.weight"});
-  shop.list.allocate_gradients(shop.run());
+  shop.list.allocate_gradients(shop.context());
   std::vector<int32_t> ids = {1, 7, 1}, targets = {7, -1, 2};
-  ModelInput input{.tokens_T = make_ids(shop.run(), ids)};
+  ModelInput input{.tokens_T = make_ids(shop.context(), ids)};
   Values table = shop.value("embed.weight"), x = reference::embedding(table, ids, kWidth);
   Values logits = reference::linear(x, table, {}, kTokens, kWidth, kVocab);
   check_close(values_of(head(embed(input.tokens_T), input)), logits, DType::f32, {}, "logits");
-  input.targets_T = make_ids(shop.run(), targets);
+  input.targets_T = make_ids(shop.context(), targets);
   Tensor loss = head(embed(input.tokens_T), input);
   check_close(values_of(loss), reference::cross_entropy(logits, targets, kVocab, kValid),
               DType::f32, {}, "loss");
   Values dy = {1, 2, 3};
-  backward(loss, make(shop.run(), dy, {kTokens}, DType::f32));
+  backward(loss, make(shop.context(), dy, {kTokens}, DType::f32));
   Values d_logits = reference::cross_entropy_backward(dy, logits, targets, kVocab, kValid);
   auto grads = reference::linear_backward(d_logits, x, table, kTokens, kWidth, kVocab);
   check_close(
@@ -197,22 +197,22 @@ TEST_CASE(
     LmHead head(shop.root() / "head", {"vocab", kVocab}, {"embed", kWidth}, kValid, nullptr, 0.5f,
                 true);
     CHECK(shop.names() == std::set<std::string>{"head.weight", "head.bias"});
-    shop.list.allocate_gradients(shop.run());
+    shop.list.allocate_gradients(shop.context());
     Parameter& bias = *shop.list.find("head.bias");
     CHECK(!bias.decay);
     Values shift = random_values(kVocab, "bias");
-    shop.run().copy(bias.value, make(shop.run(), shift, {kVocab}, DType::f32));
+    shop.context().copy(bias.value, make(shop.context(), shift, {kVocab}, DType::f32));
     Tensor x = shop.input(kTokens, kWidth);
     Values in = values_of(x), w = shop.value("head.weight");
     Values logits = reference::linear(in, w, shop.value("head.bias"), kTokens, kWidth, kVocab);
     ModelInput input{.loss_weight = weight};
     check_close(values_of(head(x, input)), logits, DType::f32, {}, "logits");
-    input.targets_T = make_ids(shop.run(), targets);
+    input.targets_T = make_ids(shop.context(), targets);
     Tensor loss = head(x, input);
     check_close(values_of(loss), reference::cross_entropy(logits, targets, kVocab, kValid),
                 DType::f32, {}, "loss");
     Values dy(kTokens, 0.5);
-    backward(loss, make(shop.run(), dy, {kTokens}, DType::f32));
+    backward(loss, make(shop.context(), dy, {kTokens}, DType::f32));
     Values d_logits = reference::cross_entropy_backward(dy, logits, targets, kVocab, kValid),
            want(kVocab, 0.0);
     for (size_t i = 0; i < d_logits.size(); ++i) want[i % kVocab] += d_logits[i];

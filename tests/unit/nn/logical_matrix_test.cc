@@ -47,8 +47,8 @@ TEST_CASE("matrices of a fused projection have the rows of Hugging Face's separa
 
 TEST_CASE("matrix_of and set_matrix: rows in order, a view where they are one range") {
   Fixture lab;
-  Run& run = lab.run();
-  Tensor tensor = make(run, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {3, 2, 2}, DType::f32);
+  ExecutionContext& ctx = lab.context();
+  Tensor tensor = make(ctx, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {3, 2, 2}, DType::f32);
   LogicalMatrix one{"one", {{2, 2}}, 2}, split{"split", {{4, 1}, {0, 2}}, 2};
   Tensor view = matrix_of(tensor, one), copy = matrix_of(tensor, split);
   CHECK(view.shape() == Shape({2, 2}));
@@ -56,9 +56,9 @@ TEST_CASE("matrix_of and set_matrix: rows in order, a view where they are one ra
   CHECK(values_of(view) == Values{4, 5, 6, 7});
   CHECK(copy.shape() == Shape({3, 2}));
   CHECK(values_of(copy) == Values{8, 9, 0, 1, 2, 3});
-  run.fill(view, -1);
+  ctx.fill(view, -1);
   set_matrix(tensor, one, view);
-  set_matrix(tensor, split, make(run, {20, 21, 22, 23, 24, 25}, {3, 2}, DType::f32));
+  set_matrix(tensor, split, make(ctx, {20, 21, 22, 23, 24, 25}, {3, 2}, DType::f32));
   CHECK(values_of(tensor) == Values{22, 23, 24, 25, -1, -1, -1, -1, 20, 21, 10, 11});
   CHECK_THROWS(set_matrix(tensor, split, view));
 }
@@ -66,7 +66,7 @@ TEST_CASE("matrix_of and set_matrix: rows in order, a view where they are one ra
 TEST_CASE("layers say what their parameters are and which matrices they contain") {
   Fixture lab;
   ParamList list;
-  BuildSettings settings{.run = lab.run(), .parameters = list};
+  BuildSettings settings{.ctx = lab.context(), .parameters = list};
   Scope s(settings);
   Dim embed{"embed", 8}, vocab{"vocab", 10};
   Embedding table(s / "embed", vocab, embed);

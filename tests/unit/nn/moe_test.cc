@@ -118,10 +118,10 @@ struct Outcome {
 
 struct Worker {
   Worker(const MoeOptions& options, const ParallelContext& parallel)
-      : settings{.run = lab.run(), .parameters = list} {
+      : settings{.ctx = lab.context(), .parameters = list} {
     settings.parallel = &parallel;
     moe.emplace(Scope(settings), Dim{"embed", kWidth}, options);
-    list.allocate_gradients(lab.run());
+    list.allocate_gradients(lab.context());
     list.clear_gradients();
   }
   Fixture lab{1};
@@ -169,7 +169,7 @@ Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const V
     for (int32_t& b : bounds) b = static_cast<int32_t>(std::clamp<int64_t>(b - first, 0, mine));
     ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(bounds),
                      .loss_weight = kWeight};
-    worker.lab.run().own_tokens =
+    worker.lab.context().own_tokens =
         std::make_shared<const std::vector<RowRange>>(std::vector<RowRange>{{first, mine}});
     std::shared_ptr<Catcher> target;
     Tensor y;
@@ -178,10 +178,11 @@ Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const V
     for (int step = 0; step < steps; ++step) {
       target = std::make_shared<Catcher>();
       worker.list.clear_gradients();
-      Tensor own = make(worker.lab.run(), rows(x, first, mine, kWidth), {mine, kWidth}, DType::f32);
+      Tensor own =
+          make(worker.lab.context(), rows(x, first, mine, kWidth), {mine, kWidth}, DType::f32);
       own.set_node(target);
       y = (*worker.moe)(own, input, own);
-      backward(y, make(worker.lab.run(), rows(dy, first, mine, kWidth), y.shape(), DType::f32));
+      backward(y, make(worker.lab.context(), rows(dy, first, mine, kWidth), y.shape(), DType::f32));
       record = worker.moe->record();
       Moe* block = &*worker.moe;
       figures = end_moe_step(std::span(&block, 1), parallel, true);
@@ -349,10 +350,10 @@ TEST_CASE("moe: recomputed, losses and gradients are the same and counted once")
   Worker worker(options, alone);
   ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(kBounds),
                    .loss_weight = kWeight};
-  Tensor x = make(worker.lab.run(), kX, {kTokens, kWidth}, DType::f32);
+  Tensor x = make(worker.lab.context(), kX, {kTokens, kWidth}, DType::f32);
   Tensor y = recompute([&](const Tensor& in) { return (*worker.moe)(in, input, in); }, x);
   CHECK(values_of(y) == want.y);
-  backward(y, make(worker.lab.run(), kDy, y.shape(), DType::f32));
+  backward(y, make(worker.lab.context(), kDy, y.shape(), DType::f32));
   Outcome got;
   gather(worker.list, got);
   CHECK(got.gradients == want.gradients);
@@ -364,7 +365,7 @@ TEST_CASE("moe: layouts that cannot be are refused with what to set") {
   auto refused = [](const ParallelContext& parallel, int64_t experts) {
     ParamList list;
     Fixture lab;
-    BuildSettings settings{.run = lab.run(), .parameters = list};
+    BuildSettings settings{.ctx = lab.context(), .parameters = list};
     settings.parallel = &parallel;
     MoeOptions options = options_of({});
     options.experts = experts;

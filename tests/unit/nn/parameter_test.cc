@@ -15,8 +15,8 @@ TEST_CASE(
     "scope: names are paths, dims and decay are kept, start values follow from seed and name") {
   Fixture lab(1, 5), other(1, 5);
   ParamList list, reversed;
-  BuildSettings settings{.run = lab.run(), .parameters = list},
-      again{.run = other.run(), .parameters = reversed};
+  BuildSettings settings{.ctx = lab.context(), .parameters = list},
+      again{.ctx = other.context(), .parameters = reversed};
   Scope root(settings), root2(again);
   Parameter& w = (root / "layers" / 0 / "attn")
                      .param("weight", {{"heads", 6}, {"embed", 4}}, Init::normal(0.1f), true);
@@ -42,7 +42,7 @@ TEST_CASE("scope: in bf16 and fp16 the value is the rounded master, in fp32 the 
   Fixture lab;
   for (DType dtype : kDTypes) {
     ParamList list;
-    BuildSettings settings{.run = lab.run(), .parameters = list, .dtype = dtype};
+    BuildSettings settings{.ctx = lab.context(), .parameters = list, .dtype = dtype};
     Parameter& p = Scope(settings).param("w", {{"rows", 9}, {"cols", 5}}, Init::normal(1), true);
     CHECK(p.master.dtype() == DType::f32);
     CHECK(p.value.dtype() == dtype);
@@ -54,7 +54,7 @@ TEST_CASE("scope: in bf16 and fp16 the value is the rounded master, in fp32 the 
 TEST_CASE("scope: faulty dimensions are the user's fault, equal names the author's") {
   Fixture lab;
   ParamList list;
-  BuildSettings settings{.run = lab.run(), .parameters = list};
+  BuildSettings settings{.ctx = lab.context(), .parameters = list};
   Scope root(settings);
   auto error_of = [&](auto make) {
     try {
@@ -81,33 +81,33 @@ TEST_CASE("scope: faulty dimensions are the user's fault, equal names the author
 struct Two {
   Fixture lab;
   ParamList list;
-  BuildSettings settings{.run = lab.run(), .parameters = list};
+  BuildSettings settings{.ctx = lab.context(), .parameters = list};
   Parameter& a = Scope(settings).param("a", {{"rows", 2}, {"cols", 3}}, Init::ones(), true);
   Parameter& b = Scope(settings).param("b", {{"rows", 1}, {"cols", 3}}, Init::ones(), true);
 };
 
 TEST_CASE("parameters: gradients lie one after another in one buffer") {
   Two t;
-  t.list.allocate_gradients(t.lab.run());
+  t.list.allocate_gradients(t.lab.context());
   CHECK(t.list.gradient_buffer().numel() == 9);
   CHECK(values_of(t.list.gradient_buffer()) == Values(9, 0.0));
   CHECK(t.a.main_grad.shape() == Shape{2, 3});
   CHECK(t.b.main_grad.raw() == t.list.gradient_buffer().slice(0, 6, 9).raw());
-  backward(add(t.b.use(), t.b.use()), make(t.lab.run(), {1, 2, 3}, {1, 3}, DType::f32));
+  backward(add(t.b.use(), t.b.use()), make(t.lab.context(), {1, 2, 3}, {1, 3}, DType::f32));
   CHECK(values_of(t.list.gradient_buffer()) == Values{0, 0, 0, 0, 0, 0, 2, 4, 6});
 }
 
 TEST_CASE("parameters: cleared gradients are overwritten, and settled to zero where nothing came") {
   Two t;
-  Run& run = t.lab.run();
-  t.list.allocate_gradients(run);
+  ExecutionContext& ctx = t.lab.context();
+  t.list.allocate_gradients(ctx);
   auto step = [&](bool use_a) {
     t.list.clear_gradients();
-    Tensor dy = make(run, {1, 2, 3}, {1, 3}, DType::f32);
+    Tensor dy = make(ctx, {1, 2, 3}, {1, 3}, DType::f32);
     for (int micro = 0; micro < 2; ++micro)
-      backward(add(t.b.use(), make(run, {0, 0, 0}, {1, 3}, DType::f32)), dy);
-    if (use_a) backward(add(t.a.use(), t.a.use()), make(run, Values(6, 1.0), {2, 3}, DType::f32));
-    t.list.settle_gradients(run);
+      backward(add(t.b.use(), make(ctx, {0, 0, 0}, {1, 3}, DType::f32)), dy);
+    if (use_a) backward(add(t.a.use(), t.a.use()), make(ctx, Values(6, 1.0), {2, 3}, DType::f32));
+    t.list.settle_gradients(ctx);
     return values_of(t.list.gradient_buffer());
   };
   CHECK(step(true) == Values{2, 2, 2, 2, 2, 2, 2, 4, 6});
@@ -118,14 +118,14 @@ TEST_CASE("parameters: cleared gradients are overwritten, and settled to zero wh
 TEST_CASE("parameters: without a tape their use leads nowhere") {
   Two t;
   CHECK(t.a.use().node() == t.a.leaf);
-  GradMode off(t.lab.run(), false);
+  GradMode off(t.lab.context(), false);
   CHECK(t.a.use().node() == nullptr);
 }
 
 TEST_CASE("parameters: values that come from a checkpoint are not filled in vain") {
   Fixture lab;
   ParamList list;
-  BuildSettings settings{.run = lab.run(), .parameters = list, .initialise = false};
+  BuildSettings settings{.ctx = lab.context(), .parameters = list, .initialise = false};
   Parameter& p = Scope(settings).param("w", {{"rows", 4}}, Init::ones(), true);
   CHECK(p.master.defined());
   for (double v : values_of(p.master)) CHECK(v != v);  // as the guarded backend left it
@@ -168,8 +168,8 @@ TEST_CASE("parameter: any range of local elements is a few boxes that hold just 
 TEST_CASE("parameter: start values of a range are those of the whole") {
   Fixture lab(1, 5);
   ParamList list, later;
-  BuildSettings settings{.run = lab.run(), .parameters = list},
-      deferred{.run = lab.run(), .parameters = later, .defer_memory = true};
+  BuildSettings settings{.ctx = lab.context(), .parameters = list},
+      deferred{.ctx = lab.context(), .parameters = later, .defer_memory = true};
   Parameter& w = Scope(settings).param("w", {{"a", 5}, {"b", 7}}, Init::normal(1), true);
   Parameter& d = Scope(deferred).param("w", {{"a", 5}, {"b", 7}}, Init::normal(1), true);
   CHECK_FALSE(d.master.defined());
@@ -177,7 +177,7 @@ TEST_CASE("parameter: start values of a range are those of the whole") {
   Values whole = values_of(w.master);
   for (int64_t begin : {0, 3, 7, 20}) {
     std::vector<float> part(static_cast<size_t>(35 - begin));
-    d.start_values(lab.run().seed(), begin, part);
+    d.start_values(lab.context().seed(), begin, part);
     CHECK(Values(part.begin(), part.end()) == Values(whole.begin() + begin, whole.end()));
   }
 }

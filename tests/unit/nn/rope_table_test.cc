@@ -16,7 +16,7 @@ TEST_CASE("rope table: cos and sin of position times theta^(-2i/d)") {
   Fixture lab;
   for (int64_t dim : {2, 8, 64}) {
     constexpr int64_t kPositions = 40;
-    RopeTable table = make_rope_table(lab.run(), {}, kPositions, dim);
+    RopeTable table = make_rope_table(lab.context(), {}, kPositions, dim);
     CHECK(table.cos.shape() == Shape{kPositions, dim / 2});
     CHECK(table.sin.shape() == table.cos.shape());
     auto cos = values_of(table.cos), sin = values_of(table.sin);
@@ -52,7 +52,7 @@ TEST_CASE("rope table: Llama 3.1 keeps high frequencies, divides low ones and bl
   config.theta = 500000;
   config.scaling = "llama3";
   RopeTable table =
-      make_rope_table(lab.run(), config, 2, 128);  // row 1 holds the frequencies' own sines
+      make_rope_table(lab.context(), config, 2, 128);  // row 1 holds the frequencies' own sines
   auto sin = values_of(table.sin), cos = values_of(table.cos);
   for (auto [i, frequency] : kLlama31) {
     INFO("frequency ", i);
@@ -65,7 +65,7 @@ TEST_CASE("rope table: Llama 3.1 keeps high frequencies, divides low ones and bl
 TEST_CASE("rope table: angles of far positions keep their precision") {
   Fixture lab;
   constexpr int64_t kPositions = 131'072;
-  RopeTable table = make_rope_table(lab.run(), {}, kPositions, 4);
+  RopeTable table = make_rope_table(lab.context(), {}, kPositions, 4);
   auto cos = values_of(table.cos), sin = values_of(table.sin);
   for (int64_t p : {99'991, 131'071}) {
     auto at = static_cast<size_t>(p * 2);

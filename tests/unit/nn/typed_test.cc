@@ -24,17 +24,17 @@ struct Place {
   Place(Communicator& world, bool sequence, bool typed)
       : mesh(world, MeshLayout({{"tp", kRanks}})) {
     parallel = {.tp = &mesh["tp"], .sequence = sequence, .typed = typed};
-    if (typed) lab.run().typed = {.axis = parallel.tp, .stream = parallel.stream()};
+    if (typed) lab.context().typed = {.axis = parallel.tp, .stream = parallel.stream()};
     settings.parallel = &parallel;
   }
   Tensor tensor(const Shape& shape, std::optional<Placement> placement) {
-    Tensor t = make(lab.run(), random_values(shape.numel(), "x"), shape, DType::f32);
+    Tensor t = make(lab.context(), random_values(shape.numel(), "x"), shape, DType::f32);
     t.set_placement(placement);
     return t;
   }
   Tensor ids(int64_t count) {
-    return lab.run().from_host<int32_t>(std::vector<int32_t>(static_cast<size_t>(count), 1),
-                                        {count});
+    return lab.context().from_host<int32_t>(std::vector<int32_t>(static_cast<size_t>(count), 1),
+                                            {count});
   }
   Scope scope() { return Scope(settings); }
   const Axis& axis() const { return mesh["tp"]; }
@@ -43,7 +43,7 @@ struct Place {
   Mesh mesh;
   ParallelContext parallel;
   ParamList list;
-  BuildSettings settings{.run = lab.run(), .parameters = list};
+  BuildSettings settings{.ctx = lab.context(), .parameters = list};
 };
 
 void on_ranks(bool sequence, const std::function<void(Place&)>& body, bool typed = true) {
@@ -81,7 +81,7 @@ struct Whole {
         mlp(p.scope() / "mlp", embed, {"mlp", 16}, GeluKind::erf, {.bias = true}, 0.1f),
         dense(p.scope() / "dense", embed, embed, {.bias = true}),
         head(p.scope() / "head", vocab, embed, kVocab, nullptr, 0.1f, true) {
-    p.list.allocate_gradients(p.lab.run());
+    p.list.allocate_gradients(p.lab.context());
     p.list.clear_gradients();
   }
   Tensor operator()() {
@@ -94,7 +94,7 @@ struct Whole {
     Tensor x = dropout(table(input.tokens_T), 0.1f, 7);
     x = attention(norm(x), input, x);
     x = recompute([this](const Tensor& h) { return mlp(norm(gated(norm(h), h)), h); }, x);
-    if (place.lab.run().typed)
+    if (place.lab.context().typed)
       MT_CHECK(x.placement() == place.parallel.stream(), "the stream has lost its letter");
     return head(last(gelu(dense(x), GeluKind::erf)), input);
   }
@@ -119,13 +119,13 @@ TEST_CASE(
     on_ranks(sequence, [&](Place& p) {
       if (sequence) {  // dropout asks which tokens are here
         int64_t own = kTokens / kRanks;
-        p.lab.run().own_tokens =
+        p.lab.context().own_tokens =
             std::make_shared<const std::vector<RowRange>>(1, RowRange{own * p.axis().index(), own});
       }
       Whole model(p);
       Tensor loss = model();
       MT_CHECK(loss.placement() == kI, "the loss has no letter, or another");
-      backward(loss, make(p.lab.run(), Values(kTokens, 0.5), {kTokens}, DType::f32));
+      backward(loss, make(p.lab.context(), Values(kTokens, 0.5), {kTokens}, DType::f32));
     });
 }
 

@@ -19,7 +19,8 @@ struct Square {
     int rank = world.rank();
     pair = std::make_unique<Axis>("tp", world.split(rank / 2, rank, "tp"));
     replicas = world.split(rank % 2, rank, "dp");
-    BuildSettings settings{.run = lab.run(), .parameters = list, .defer_memory = zero_stage > 0};
+    BuildSettings settings{
+        .ctx = lab.context(), .parameters = list, .defer_memory = zero_stage > 0};
     Scope root(settings);
     a = &root.param("a", {{"x", 6}}, Init::zeros(), true);
     b = &root.param("b", {{"x", 3}}, Init::zeros(), true);
@@ -27,14 +28,14 @@ struct Square {
     d = &root.param("d", {{"x", 5}}, Init::zeros(), true);
     a->partial.push_back({pair.get(), 2, 3});
     b->partial.push_back({pair.get(), 0, 3});
-    buckets.emplace(lab.run(), list,
+    buckets.emplace(lab.context(), list,
                     ShardingOptions{.dense = {.all = replicas.get()}, .zero_stage = zero_stage});
     reducer.emplace(*buckets, options);
   }
   void add(Parameter& p, double value) {
     InputGrad(p.leaf.get())
-        .give(lab.run(),
-              make(lab.run(), Values(static_cast<size_t>(p.numel()), value), p.local, DType::f32));
+        .give(lab.context(), make(lab.context(), Values(static_cast<size_t>(p.numel()), value),
+                                  p.local, DType::f32));
     ++p.leaf->uses;  // an op read it, and has run backward
     if (--p.leaf->uses == 0) p.leaf->watch->gradient_complete(p.leaf->number);
   }
@@ -99,14 +100,14 @@ TEST_CASE("grad reducer: a gradient that comes after its bucket was sent is a bu
   run_ranks(2, [&](Communicator& world) {
     Fixture lab(1);
     ParamList list;
-    BuildSettings settings{.run = lab.run(), .parameters = list};
+    BuildSettings settings{.ctx = lab.context(), .parameters = list};
     Parameter& p = Scope(settings).param("p", {{"x", 4}}, Init::zeros(), true);
-    ParamBuckets buckets(lab.run(), list, {.dense = {.all = &world}});
+    ParamBuckets buckets(lab.context(), list, {.dense = {.all = &world}});
     GradReducer reducer(buckets, {.overlap = true});
     reducer.begin_step(1);
-    InputGrad(p.leaf.get()).slot(lab.run(), {4}, DType::f32);
+    InputGrad(p.leaf.get()).slot(lab.context(), {4}, DType::f32);
     reducer.gradient_complete(p.leaf->number);
-    CHECK_THROWS_WITH_AS(InputGrad(p.leaf.get()).slot(lab.run(), {4}, DType::f32),
+    CHECK_THROWS_WITH_AS(InputGrad(p.leaf.get()).slot(lab.context(), {4}, DType::f32),
                          doctest::Contains("a gradient of p came after"), Error);
     reducer.reduce();
   });
@@ -126,7 +127,7 @@ TEST_CASE("grad reducer: gradients that the program forgot to scatter are a bug 
   run_ranks(2, [&](Communicator& world) {
     Fixture lab(1);
     ParamList list;
-    ParamBuckets buckets(lab.run(), list, {.dense = {.all = &world}, .zero_stage = 1});
+    ParamBuckets buckets(lab.context(), list, {.dense = {.all = &world}, .zero_stage = 1});
     GradReducer reducer(buckets, {});
     reducer.begin_step(1);
     CHECK_THROWS_WITH_AS(reducer.reduce_scatter(), doctest::Contains("only ZeRO 2 and 3"), Error);

@@ -39,8 +39,8 @@ TEST_CASE("gradient messages: an all-reduce of any size, rounded to what travels
             round_to(plain_sum(ranks, count, wire), narrow ? DType::bf16 : DType::f32);
         run_ranks(ranks, [&](Communicator& world) {
           Fixture lab(1);
-          GradientMessages messages(lab.run(), wire);
-          Tensor grads = make(lab.run(), of_rank(world.rank(), count), {count}, DType::f32);
+          GradientMessages messages(lab.context(), wire);
+          Tensor grads = make(lab.context(), of_rank(world.rank(), count), {count}, DType::f32);
           GradientSum sum = messages.start_all_reduce(world, grads);
           sum.progress();
           sum.wait();
@@ -59,8 +59,8 @@ TEST_CASE("gradient messages: a reduce-scatter; bf16 that is summed in fp32 is n
           round_to(plain_sum(ranks, count, wire), rounded ? DType::bf16 : DType::f32);
       run_ranks(ranks, [&](Communicator& world) {
         Fixture lab(1);
-        GradientMessages messages(lab.run(), wire);
-        Tensor grads = make(lab.run(), of_rank(world.rank(), count), {count}, DType::f32);
+        GradientMessages messages(lab.context(), wire);
+        Tensor grads = make(lab.context(), of_rank(world.rank(), count), {count}, DType::f32);
         const int64_t begin = part * world.rank();
         Tensor own = grads.slice(0, begin, begin + part);
         messages.start_reduce_scatter(world, grads, own).wait();
@@ -76,8 +76,8 @@ TEST_CASE("gradient messages: bf16 sends half of what fp32 does") {
   for (GradientWire wire : kWires)
     run_ranks(kRanks, [&](Communicator& world) {
       Fixture lab(1);
-      GradientMessages messages(lab.run(), wire);
-      Tensor grads = make(lab.run(), of_rank(world.rank(), kCount), {kCount}, DType::f32);
+      GradientMessages messages(lab.context(), wire);
+      Tensor grads = make(lab.context(), of_rank(world.rank(), kCount), {kCount}, DType::f32);
       const int64_t once = (kRanks - 1) * kCount * (wire == GradientWire::fp32 ? 4 : 2) / kRanks;
       auto sent = [&] { return world.counters().total().bytes_sent; };
       messages.start_all_reduce(world, grads).wait();
@@ -90,8 +90,8 @@ TEST_CASE("gradient messages: bf16 sends half of what fp32 does") {
 TEST_CASE("gradient messages: a sum of a step that failed leaves the gradients alone") {
   run_ranks(2, [&](Communicator& world) {
     Fixture lab(1);
-    GradientMessages messages(lab.run(), GradientWire::bf16_sum_fp32);
-    Tensor grads = make(lab.run(), of_rank(0, 64), {64}, DType::f32);
+    GradientMessages messages(lab.context(), GradientWire::bf16_sum_fp32);
+    Tensor grads = make(lab.context(), of_rank(0, 64), {64}, DType::f32);
     const Values before = values_of(grads);
     GradientSum sum = messages.start_all_reduce(world, grads);
     sum.abandon();

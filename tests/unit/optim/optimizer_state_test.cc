@@ -36,23 +36,24 @@ class Descent final : public Optimizer {
       s[i] += g[i] * static_cast<double>(u.grad_scale);
       p[i] -= u.lr * (g[i] * static_cast<double>(u.grad_scale) + u.weight_decay * p[i]);
     }
-    u.run.copy(u.state[0], make(u.run, s, u.master.shape(), DType::f32));
-    u.run.copy(u.master, make(u.run, p, u.master.shape(), DType::f32));
-    if (u.value.defined()) u.run.copy(u.value, u.master);
+    u.ctx.copy(u.state[0], make(u.ctx, s, u.master.shape(), DType::f32));
+    u.ctx.copy(u.master, make(u.ctx, p, u.master.shape(), DType::f32));
+    if (u.value.defined()) u.ctx.copy(u.value, u.master);
   }
   std::map<std::string, std::vector<double>> seen;
 };
 
 struct State {
   explicit State(DType dtype) : dtype(dtype) {
-    list.allocate_gradients(lab.run());
-    state.emplace(lab.run(), list, descent);
-    lab.run().copy(list.gradient_buffer(), make(lab.run(), {3, 0, 0, 4, 12}, {5}, DType::f32));
+    list.allocate_gradients(lab.context());
+    state.emplace(lab.context(), list, descent);
+    lab.context().copy(list.gradient_buffer(),
+                       make(lab.context(), {3, 0, 0, 4, 12}, {5}, DType::f32));
   }
   DType dtype;
   contract::Fixture lab;
   ParamList list;
-  BuildSettings settings{.run = lab.run(), .parameters = list, .dtype = dtype};
+  BuildSettings settings{.ctx = lab.context(), .parameters = list, .dtype = dtype};
   Parameter& w = Scope(settings).param("w", {{"rows", 2}, {"cols", 2}}, Init::ones(), true);
   Parameter& b = Scope(settings).param("b", {{"cols", 1}}, Init::ones(), false);
   Descent descent;
@@ -63,11 +64,12 @@ TEST_CASE("optimizer state: norm over all parameters, in units of the loss") {
   State f(DType::f32);
   CHECK(f.state->grad_norm(1) == 13);
   CHECK(f.state->grad_norm(0.25) == 3.25);
-  f.lab.run().copy(f.list.gradient_buffer(),
-                   make(f.lab.run(), {1e20, 0, 0, 1e20, 0}, {5}, DType::f32));
+  f.lab.context().copy(f.list.gradient_buffer(),
+                       make(f.lab.context(), {1e20, 0, 0, 1e20, 0}, {5}, DType::f32));
   CHECK(f.state->grad_norm(1) ==
         doctest::Approx(std::sqrt(2.0) * 1e20));  // no overflow of a float sum
-  f.lab.run().copy(f.list.gradient_buffer(), make(f.lab.run(), {1, NAN, 0, 0, 0}, {5}, DType::f32));
+  f.lab.context().copy(f.list.gradient_buffer(),
+                       make(f.lab.context(), {1, NAN, 0, 0, 0}, {5}, DType::f32));
   CHECK(std::isnan(f.state->grad_norm(1)));
 }
 

@@ -20,8 +20,9 @@ namespace {
 
 using namespace contract;
 
-// Momentum; each row of a matrix is divided by its norm and by that of the matrix, and the matrix by
-// the trace of the sum of its gradients' Gram matrices. Tables move by the sign, element by element.
+// Momentum; each row of a matrix is divided by its norm and by that of the matrix, and the matrix
+// by the trace of the sum of its gradients' Gram matrices. Tables move by the sign, element by
+// element.
 class RowNorm final : public Optimizer {
  public:
   std::vector<std::string> state_names() const override { return {"momentum"}; }
@@ -40,7 +41,7 @@ class RowNorm final : public Optimizer {
     Values g = values_of(u.grad), m = values_of(u.state[0]);
     for (size_t i = 0; i < m.size(); ++i)
       m[i] = static_cast<float>(0.9 * m[i] + g[i] * static_cast<double>(u.grad_scale));
-    u.run.copy(u.state[0], make(u.run, m, u.master.shape(), DType::f32));
+    u.ctx.copy(u.state[0], make(u.ctx, m, u.master.shape(), DType::f32));
     if (u.scope == UpdateScope::elements)
       step(u, u.master, sign(m));
     else if (u.matrices.empty())
@@ -55,7 +56,7 @@ class RowNorm final : public Optimizer {
       set_matrix(u.master, matrix, p);
       matrices[std::string(u.param.name)].push_back(matrix.name);
     }
-    if (u.value.defined()) u.run.copy(u.value, u.master);
+    if (u.value.defined()) u.ctx.copy(u.value, u.master);
   }
   std::map<std::string, std::vector<std::string>> matrices;  // seen
 
@@ -87,8 +88,8 @@ class RowNorm final : public Optimizer {
       for (size_t i = 0; i < cols; ++i)
         for (size_t j = 0; j < cols; ++j) gram[i * cols + j] += g[row + i] * g[row + j];
     CHECK(++count[0] == static_cast<double>(u.step));
-    u.run.copy(state[0], make(u.run, gram, state[0].shape(), DType::f32));
-    u.run.copy(state[1], make(u.run, count, {1}, DType::f32));
+    u.ctx.copy(state[0], make(u.ctx, gram, state[0].shape(), DType::f32));
+    u.ctx.copy(state[1], make(u.ctx, count, {1}, DType::f32));
     gram = values_of(state[0]);
     double trace = 0;
     for (size_t i = 0; i < cols; ++i) trace += gram[i * (cols + 1)];
@@ -97,7 +98,7 @@ class RowNorm final : public Optimizer {
   static void step(const ParamUpdate& u, const Tensor& to, const Values& by) {
     Values p = values_of(to);
     for (size_t i = 0; i < p.size(); ++i) p[i] -= u.lr * (by[i] + u.weight_decay * p[i]);
-    u.run.copy(to, make(u.run, p, to.shape(), DType::f32));
+    u.ctx.copy(to, make(u.ctx, p, to.shape(), DType::f32));
   }
   static Values sign(Values m) {
     for (double& v : m) v = static_cast<double>((v > 0) - (v < 0));
@@ -162,7 +163,7 @@ struct Rank {
   Rank(const Layout& layout, Communicator& world)
       : l(layout),
         axes(world, layout),
-        settings{.run = lab.run(),
+        settings{.ctx = lab.context(),
                  .parameters = list,
                  .dtype = layout.dtype,
                  .defer_memory = layout.zero_stage > 0,
@@ -170,13 +171,13 @@ struct Rank {
     build();
     ReplicaGroup dense{.all = &axes.dp->comm()};
     if (axes.shard) dense.shards = &axes.shard->comm(), dense.outer = &axes.copy->comm();
-    buckets.emplace(lab.run(), list,
+    buckets.emplace(lab.context(), list,
                     ShardingOptions{.dense = dense,
                                     .expert = {.all = &axes.edp->comm()},
                                     .zero_stage = l.zero_stage,
                                     .outer_zero = l.outer_zero,
                                     .bucket_size = l.bucket_size});
-    state.emplace(lab.run(), *buckets, optimizer);
+    state.emplace(lab.context(), *buckets, optimizer);
     reducer.emplace(*buckets, ReduceOptions{});
   }
   void build() {
@@ -205,7 +206,7 @@ struct Rank {
                      });
     for (const PartialSum& part : p.partial)
       if (part.axis->index() > 0) std::fill_n(own.begin() + part.begin, part.size, 0.0);
-    InputGrad(p.leaf.get()).give(lab.run(), make(lab.run(), own, p.local, DType::f32));
+    InputGrad(p.leaf.get()).give(lab.context(), make(lab.context(), own, p.local, DType::f32));
     ++p.leaf->uses;
     if (--p.leaf->uses == 0) p.leaf->watch->gradient_complete(p.leaf->number);
   }
@@ -246,7 +247,7 @@ struct Rank {
       out.matrices[name].insert(seen.begin(), seen.end());
   }
   void check_values(const Outcome& out) {
-    GradMode off(lab.run(), false);
+    GradMode off(lab.context(), false);
     for (const Parameter& p : list.all()) {
       Values masters = round_to(out.tensors.at(p.name), l.dtype), values = values_of(p.use());
       for (const ParamBox& box : p.boxes())

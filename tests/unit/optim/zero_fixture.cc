@@ -71,7 +71,7 @@ class Adam final : public Optimizer {
   void update(const ParamUpdate& u) override {
     if (!elementwise_) CHECK(u.master.shape() == u.param.shape);
     auto step = static_cast<double>(u.step);
-    u.run.kernels().adamw(u.run.stream(),
+    u.ctx.kernels().adamw(u.ctx.stream(),
                           {.param = u.master.data<float>(),
                            .grad = u.grad.data<float>(),
                            .exp_avg = u.state[0].data<float>(),
@@ -132,14 +132,14 @@ struct Rank {
       : job(given),
         groups(world, job.hsdp),
         precision(precision_options(job)),
-        settings{.run = lab.run(),
+        settings{.ctx = lab.context(),
                  .parameters = list,
                  .dtype = job.dtype,
                  .defer_memory = job.deferred && job.zero_stage > 0,
                  .precision = &precision},
         model(Scope(settings), job),
         optimizer(!job.whole),
-        buckets(lab.run(), list,
+        buckets(lab.context(), list,
                 {.dense = groups.group(),
                  .expert = {},
                  .zero_stage = job.zero_stage,
@@ -148,9 +148,9 @@ struct Rank {
                  .pad_buckets = job.padded,
                  .overlap_gather = job.overlap,
                  .codes = job.codes}),
-        state(lab.run(), buckets, optimizer),
+        state(lab.context(), buckets, optimizer),
         reducer(buckets, {.in_order = job.in_order, .overlap = job.overlap, .wire = job.wire}),
-        interpreter(lab.run(), model, list) {
+        interpreter(lab.context(), model, list) {
     interpreter.set_gradient_hooks({[this] { reducer.micro_batch_done(); },
                                     [this] { reducer.reduce_scatter(); },
                                     [this] { reducer.reduce(); }});
@@ -169,8 +169,8 @@ struct Rank {
       }
       bounds.push_back(static_cast<int32_t>(tokens.size()));
     }
-    return {make_ids(lab.run(), tokens), make_ids(lab.run(), positions),
-            make_ids(lab.run(), targets), std::make_shared<const std::vector<int32_t>>(bounds)};
+    return {make_ids(lab.context(), tokens), make_ids(lab.context(), positions),
+            make_ids(lab.context(), targets), std::make_shared<const std::vector<int32_t>>(bounds)};
   }
   void step(int64_t number, Outcome& out, bool speaks) {
     constexpr int64_t kRows = 24;
@@ -186,7 +186,7 @@ struct Rank {
     StepLoss loss = interpreter.run(program, input_of, kRows * kLength, 1);
     CommCounters reduced = counters();
     double total = reducer.sum(loss.micro_batches), norm = state.grad_norm(1, groups.all);
-    precision.end_step(lab.run(), true, *groups.all, nullptr);
+    precision.end_step(lab.context(), true, *groups.all, nullptr);
     CommCounters ended = counters();
     state.update(
         {.lr = 0.02, .weight_decay = 0.1, .clip = job.clip, .grad_norm = norm, .step = number + 1});
@@ -222,7 +222,7 @@ struct Rank {
     }
   }
   void check_values(const Outcome& out) {
-    GradMode off(lab.run(), false);
+    GradMode off(lab.context(), false);
     for (const auto& p : list.all()) {
       Tensor value = p.use();
       const Values& masters = out.masters.at(p.name);
@@ -232,7 +232,7 @@ struct Rank {
         CHECK_MESSAGE(values_of(value) == round_to(masters, job.dtype), p.name);
       } else if (job.fp8 == Job::Fp8::tensorwise) {
         std::vector<uint8_t> held(masters.size());
-        lab.run().download(value, held.data());
+        lab.context().download(value, held.data());
         CHECK_MESSAGE(Values(held.begin(), held.end()) == in_codes(masters, job.dtype), p.name);
       }
     }
@@ -247,7 +247,7 @@ struct Rank {
       Values values = values_of(entry.master);
       std::vector<float> changed;
       for (double v : values) changed.push_back(static_cast<float>(tripled(v)));
-      lab.run().upload(entry.master, changed.data());
+      lab.context().upload(entry.master, changed.data());
     }
     state.masters_changed();
   }
@@ -277,8 +277,8 @@ Outcome train(const Job& job) {
     bool speaks = world.rank() == 0;
     for (int s = 0; s < job.steps; ++s) rank.step(s, out, speaks);
     auto r = static_cast<size_t>(world.rank());
-    out.held[r] = rank.lab.run().memory().held();
-    out.peak[r] = rank.lab.run().memory().peak();
+    out.held[r] = rank.lab.context().memory().held();
+    out.peak[r] = rank.lab.context().memory().peak();
     if (speaks) {
       out.numel = rank.list.numel(),
       out.buckets = static_cast<int64_t>(rank.buckets.buckets().size());

@@ -15,11 +15,11 @@ namespace mtrain::zero {
 struct Job {
   int ranks = 2, zero_stage = 0, hsdp = 1;
   bool outer_zero = false, overlap = false, in_order = false, recompute = false;
-  bool whole = false;     // the optimizer works on whole matrices
-  bool deferred = true;   // parameters get their memory from the buckets, where ranks share it
-  bool spare = false;     // the model has a parameter that nothing uses
-  bool stages = false;    // Gather, Release and Scatter are actions of the program
-  bool padded = false;    // buckets are multiples of kBucketPadding
+  bool whole = false;    // the optimizer works on whole matrices
+  bool deferred = true;  // parameters get their memory from the buckets, where ranks share it
+  bool spare = false;    // the model has a parameter that nothing uses
+  bool stages = false;   // Gather, Release and Scatter are actions of the program
+  bool padded = false;   // buckets are multiples of kBucketPadding
   GradientWire wire = GradientWire::fp32;
   int micro_batches = 2;  // of each rank
   int steps = 3;

@@ -11,7 +11,7 @@ using contract::Fixture;
 
 TEST_CASE("alternating tasks: a pause resumes the other task; only the pauses decide the order") {
   Fixture lab(1);
-  AlternatingTasks tasks(lab.run());
+  AlternatingTasks tasks(lab.context());
   std::function<void()> pause;
   std::string seen;
   auto work = [&](const char* names) {
@@ -35,38 +35,38 @@ TEST_CASE("alternating tasks: a pause resumes the other task; only the pauses de
 
 TEST_CASE("alternating tasks: each task has its own state of the run") {
   Fixture lab(1);
-  Run& run = lab.run();
-  AlternatingTasks tasks(run);
+  ExecutionContext& ctx = lab.context();
+  AlternatingTasks tasks(ctx);
   std::function<void()> pause;
-  run.first_token = 7;
+  ctx.first_token = 7;
   tasks.run(
       pause,
       [&] {
-        CHECK(run.first_token == 7);
-        CHECK(run.grad_enabled);
-        ++run.backwards;
+        CHECK(ctx.first_token == 7);
+        CHECK(ctx.grad_enabled);
+        ++ctx.backwards;
         pause();
-        CHECK(run.backwards == 1);
-        --run.backwards;
+        CHECK(ctx.backwards == 1);
+        --ctx.backwards;
       },
       [&] {
-        run.first_token = 100;
-        GradMode off(run, false);
-        MemoryScope use(run.memory(), MemoryUse::optimizer);
+        ctx.first_token = 100;
+        GradMode off(ctx, false);
+        MemoryScope use(ctx.memory(), MemoryUse::optimizer);
         pause();
-        CHECK(run.first_token == 100);
-        CHECK_FALSE(run.grad_enabled);
-        CHECK(run.backwards == 0);
-        CHECK(run.memory().use() == MemoryUse::optimizer);
+        CHECK(ctx.first_token == 100);
+        CHECK_FALSE(ctx.grad_enabled);
+        CHECK(ctx.backwards == 0);
+        CHECK(ctx.memory().use() == MemoryUse::optimizer);
       });
-  CHECK(run.first_token == 7);
-  CHECK(run.memory().use() == MemoryUse::other);
+  CHECK(ctx.first_token == 7);
+  CHECK(ctx.memory().use() == MemoryUse::other);
 }
 
 TEST_CASE("alternating tasks: a failure of one task unwinds the other") {
   Fixture lab(1);
-  Run& run = lab.run();
-  AlternatingTasks tasks(run);
+  ExecutionContext& ctx = lab.context();
+  AlternatingTasks tasks(ctx);
   std::function<void()> pause;
   int unwound = 0;
   struct Count {

@@ -21,7 +21,7 @@ constexpr int64_t kVocab = 40, kWidth = 16, kLength = 9, kRows = 6;
 class TinyModel final : public Model {
  public:
   TinyModel(const Scope& s, float drop, bool recompute)
-      : table_(make_rope_table(s.run(), {}, kLength, 8)),
+      : table_(make_rope_table(s.context(), {}, kLength, 8)),
         embed_(s / "embed", {"vocab", kVocab}, {"embed", kWidth}, 0.5f),
         norm_(s / "norm", Norm::Kind::rms, {"embed", kWidth}, 1e-5f),
         attention_(s / "attn", {"embed", kWidth},
@@ -59,10 +59,10 @@ class TinyModel final : public Model {
 
 struct Trial {
   explicit Trial(DType dtype = DType::f32, float drop = 0, bool recompute = false)
-      : settings{.run = lab.run(), .parameters = list, .dtype = dtype},
+      : settings{.ctx = lab.context(), .parameters = list, .dtype = dtype},
         model(Scope(settings), drop, recompute),
-        interpreter(lab.run(), model, list) {
-    list.allocate_gradients(lab.run());
+        interpreter(lab.context(), model, list) {
+    list.allocate_gradients(lab.context());
   }
   // Rows [first, first + rows) of a fixed batch; some targets are ignored, unevenly over the rows.
   ModelInput input(int64_t first, int64_t rows) {
@@ -76,9 +76,9 @@ struct Trial {
       }
       bounds.push_back(static_cast<int32_t>(tokens.size()));
     }
-    lab.run().first_token = first * kLength;
-    return {make_ids(lab.run(), tokens), make_ids(lab.run(), positions),
-            make_ids(lab.run(), targets), std::make_shared<const std::vector<int32_t>>(bounds)};
+    lab.context().first_token = first * kLength;
+    return {make_ids(lab.context(), tokens), make_ids(lab.context(), positions),
+            make_ids(lab.context(), targets), std::make_shared<const std::vector<int32_t>>(bounds)};
   }
   static int64_t targets() {
     int64_t n = 0;
@@ -144,9 +144,9 @@ TEST_CASE("interpreter: steps repeat to the bit and do not leak into each other"
   Trial trial(DType::f32, 0.3f);
   double first = trial.run(2).loss_sum;
   Values gradients = trial.gradients();
-  trial.lab.run().step = 1;
+  trial.lab.context().step = 1;
   CHECK(trial.run(3).loss_sum != first);
-  trial.lab.run().step = 0;
+  trial.lab.context().step = 0;
   CHECK(trial.run(2).loss_sum == first);
   CHECK(trial.gradients() == gradients);
 }
@@ -164,13 +164,13 @@ TEST_CASE("interpreter: evaluation has neither tape nor dropout and touches no g
   Trial trial(DType::f32, 0.5f), plain;
   trial.run(kRows);
   Values before = trial.gradients();
-  size_t resting = trial.lab.run().memory().in_use();
+  size_t resting = trial.lab.context().memory().in_use();
   double loss = trial.interpreter.evaluate(trial.input(0, kRows)).loss_sum;
   CHECK(loss == doctest::Approx(plain.run(kRows).loss_sum).epsilon(1e-6));
   CHECK(trial.gradients() == before);
-  CHECK(trial.lab.run().memory().in_use() == resting);
-  CHECK(trial.lab.run().training);
-  CHECK(trial.lab.run().grad_enabled);
+  CHECK(trial.lab.context().memory().in_use() == resting);
+  CHECK(trial.lab.context().training);
+  CHECK(trial.lab.context().grad_enabled);
 }
 
 TEST_CASE("interpreter: parameters that no micro-batch used get zero gradients") {
@@ -203,8 +203,8 @@ TEST_CASE("interpreter: a bug is told with the action it happened in, a user's e
   trial.model.failure = ErrorClass::data;
   CHECK_THROWS_WITH_AS(trial.run(2), "it broke", Error);
   CHECK_THROWS_AS(trial.interpreter.evaluate(trial.input(0, 1)), Error);
-  CHECK(trial.lab.run().training);
-  CHECK(trial.lab.run().grad_enabled);
+  CHECK(trial.lab.context().training);
+  CHECK(trial.lab.context().grad_enabled);
   trial.model.fail = false;
   Trial fresh;
   CHECK(trial.run(2).loss_sum == fresh.run(2).loss_sum);
@@ -218,7 +218,7 @@ TEST_CASE("interpreter: Gather, Release and Scatter call their hooks where the p
                                         [&] { calls.push_back("scatter"); },
                                         [&] {
                                           calls.push_back("reduce");
-                                          trial.list.settle_gradients(trial.lab.run());
+                                          trial.list.settle_gradients(trial.lab.context());
                                         }});
   trial.interpreter.set_param_hooks(
       {[&](int64_t stage) { calls.push_back(cat("gather ", stage)); },

@@ -50,13 +50,13 @@ struct Pause {
   void now() const {
     if (*pause) (*pause)();
   }
-  Tensor forward(Run&, const Tensor& x) {
+  Tensor forward(ExecutionContext&, const Tensor& x) {
     now();
     return x;
   }
-  void backward(Run& run, const Tensor& dy, Grads<1>& g) {
+  void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     now();
-    g[0].give(run, dy);
+    g[0].give(ctx, dy);
   }
 };
 
@@ -65,7 +65,7 @@ class StagedModel final : public Model {
   StagedModel(const Scope& s, const Setup& setup, StageRange stage)
       : drop_(setup.drop),
         recompute_(setup.recompute),
-        table_(make_rope_table(s.run(), {}, kLength, 8)) {
+        table_(make_rope_table(s.context(), {}, kLength, 8)) {
     if (stage.first) embed_.emplace(s / "embed", Dim{"vocab", kVocab}, Dim{"embed", kWidth}, 0.5f);
     auto [begin, end] = stage.layers(setup.layers);
     for (int64_t i = begin; i < end; ++i)
@@ -77,8 +77,8 @@ class StagedModel final : public Model {
     if (fail_at >= 0 && calls_++ == fail_at) throw Error(ErrorClass::bug, "it broke");
     if (embed_) x = (*embed_)(input.tokens_T);
     for (auto& block : blocks_) {
-      auto run = [this, &block, input](const Tensor& y) { return block->run(y, input, drop_); };
-      x = recompute_ ? recompute(run, x) : run(x);
+      auto ctx = [this, &block, input](const Tensor& y) { return block->run(y, input, drop_); };
+      x = recompute_ ? recompute(ctx, x) : run(x);
       if (pause) x = apply(Pause{pause}, x);
     }
     return head_ ? (*head_)(x, input) : x;
@@ -133,7 +133,7 @@ class StagedRank {
  public:
   StagedRank(const Setup& setup, Communicator* ranks)
       : setup_(setup),
-        settings_{.run = lab_.run(), .parameters = parameters_, .dtype = setup.dtype} {
+        settings_{.ctx = lab_.context(), .parameters = parameters_, .dtype = setup.dtype} {
     StageMap map = setup.map();
     int64_t rank = ranks ? ranks->rank() : 0;
     SplitRequest request{.layers = setup.layers,
@@ -156,8 +156,8 @@ class StagedRank {
                                                    part.first_layer, part.num_layers}));
       place.stages.push_back(models.back().get());
     }
-    interpreter.emplace(lab_.run(), place, parameters_);
-    parameters_.allocate_gradients(lab_.run());
+    interpreter.emplace(lab_.context(), place, parameters_);
+    parameters_.allocate_gradients(lab_.context());
     Schedule schedule = make_schedule(setup.schedule, setup.plan());
     if (setup.late_weights) schedule = with_late_weights(std::move(schedule));
     program = lower(schedule, map, setup.costs)[static_cast<size_t>(rank)];
@@ -178,10 +178,10 @@ class StagedRank {
       }
       bounds.push_back(static_cast<int32_t>(tokens.size()));
     }
-    Run& run = lab_.run();
-    run.first_token = first * kLength;
-    return {contract::make_ids(run, tokens), contract::make_ids(run, positions),
-            contract::make_ids(run, targets), std::make_shared<const std::vector<int32_t>>(bounds)};
+    ExecutionContext& ctx = lab_.context();
+    ctx.first_token = first * kLength;
+    return {contract::make_ids(ctx, tokens), contract::make_ids(ctx, positions),
+            contract::make_ids(ctx, targets), std::make_shared<const std::vector<int32_t>>(bounds)};
   }
   StepLoss step() {
     return interpreter->run(
@@ -191,7 +191,7 @@ class StagedRank {
     return interpreter->evaluate(setup_.micro_batches, [this](int64_t m) { return input(m); });
   }
   ParamList& parameters() { return parameters_; }
-  Run& run() { return lab_.run(); }
+  ExecutionContext& context() { return lab_.context(); }
 
  private:
   const Setup& setup_;
@@ -220,7 +220,7 @@ inline Outcome train(const Setup& setup) {
     std::lock_guard lock(guard);
     auto index = static_cast<size_t>(ranks.rank());
     out.losses[index] = loss;
-    out.peak_activations[index] = rank.run().memory().at_peak()[MemoryUse::activations];
+    out.peak_activations[index] = rank.context().memory().at_peak()[MemoryUse::activations];
     if (index == 0) out.evaluated = evaluated;
     for (const Parameter& p : rank.parameters().all()) {
       bool fresh = out.gradients.emplace(p.name, contract::values_of(p.main_grad)).second;

@@ -10,10 +10,10 @@ using namespace mtrain;
 
 namespace {
 
-void multiply(Run& run, int64_t m, int64_t n, int64_t k) {
-  Tensor a = run.zeros({m, k}, DType::f32), b = run.zeros({k, n}, DType::f32),
-         c = run.empty({m, n}, DType::f32);
-  run.kernels().gemm(run.stream(), {.a = a.raw(),
+void multiply(ExecutionContext& ctx, int64_t m, int64_t n, int64_t k) {
+  Tensor a = ctx.zeros({m, k}, DType::f32), b = ctx.zeros({k, n}, DType::f32),
+         c = ctx.empty({m, n}, DType::f32);
+  ctx.kernels().gemm(ctx.stream(), {.a = a.raw(),
                                     .b = b.raw(),
                                     .c = c.raw(),
                                     .m = m,
@@ -24,10 +24,10 @@ void multiply(Run& run, int64_t m, int64_t n, int64_t k) {
                                     .ldc = n});
 }
 
-void sum(Run& run, int64_t count) {
-  Tensor a = run.zeros({count}, DType::f32);
-  run.kernels().add(
-      run.stream(),
+void sum(ExecutionContext& ctx, int64_t count) {
+  Tensor a = ctx.zeros({count}, DType::f32);
+  ctx.kernels().add(
+      ctx.stream(),
       {.a = a.raw(), .b = a.raw(), .y = a.raw(), .count = count, .dtype = DType::f32});
 }
 
@@ -35,17 +35,17 @@ void sum(Run& run, int64_t count) {
 
 TEST_CASE("a profile sees the calls made while it is set, with their work, inside their phase") {
   auto backend = make_cpu_backend(1);
-  Run run(*backend);
+  ExecutionContext ctx(*backend);
   Profile profile(backend->kernels());
-  sum(run, 8);
-  run.set_profile(&profile);
+  sum(ctx, 8);
+  ctx.set_profile(&profile);
   {
-    PhaseTimer timer(run.profile(), "forward");
-    multiply(run, 3, 5, 7);
-    sum(run, 11);
+    PhaseTimer timer(ctx.profile(), "forward");
+    multiply(ctx, 3, 5, 7);
+    sum(ctx, 11);
   }
-  run.set_profile(nullptr);
-  sum(run, 8);
+  ctx.set_profile(nullptr);
+  sum(ctx, 8);
   REQUIRE(profile.spans().size() == 3);
   const Span &product = profile.spans()[0], &added = profile.spans()[1],
              &phase = profile.spans()[2];
@@ -91,12 +91,12 @@ TEST_CASE("a summary adds up the calls of a kernel and names the one that loses 
 
 TEST_CASE("a trace is JSON that a browser's viewer reads") {
   auto backend = make_cpu_backend(1);
-  Run run(*backend);
+  ExecutionContext ctx(*backend);
   Profile profile(backend->kernels());
-  run.set_profile(&profile);
+  ctx.set_profile(&profile);
   {
-    PhaseTimer timer(run.profile(), "backward");
-    multiply(run, 2, 2, 2);
+    PhaseTimer timer(ctx.profile(), "backward");
+    multiply(ctx, 2, 2, 2);
   }
   auto trace = nlohmann::json::parse(to_trace(profile, "a \"name\""));
   int kernels = 0, phases = 0;
@@ -113,8 +113,8 @@ TEST_CASE("a trace is JSON that a browser's viewer reads") {
 
 TEST_CASE("the roof of this machine is measured") {
   auto backend = make_cpu_backend(0);
-  Run run(*backend);
-  Roof roof = measure_roof(run, DType::f32);
+  ExecutionContext ctx(*backend);
+  Roof roof = measure_roof(ctx, DType::f32);
   CHECK(roof.flops > 1e8);
   CHECK(roof.bandwidth > 1e8);
 }

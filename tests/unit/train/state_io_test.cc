@@ -98,19 +98,19 @@ bool sleeps(pid_t thread) {
 
 /// Three parameters and a buffer, all of one number.
 struct Model {
-  explicit Model(Backend& backend) : run(backend) {
+  explicit Model(Backend& backend) : ctx(backend) {
     for (const char* name : {"a", "b", "c"}) {
       Parameter p;
       p.name = name;
       p.global = p.local = {3, 5};
-      p.master = p.value = run.empty(p.local, DType::f32);
+      p.master = p.value = ctx.empty(p.local, DType::f32);
       parameters.add(std::move(p));
     }
     parameters.add_buffer({.name = "biases", .values = std::vector<float>(4)});
   }
   void set(float value) {
     std::vector<float> values(15, value);
-    for (Parameter& p : parameters.all()) run.upload(p.master, values.data());
+    for (Parameter& p : parameters.all()) ctx.upload(p.master, values.data());
     parameters.buffers()[0].values.assign(4, value);
   }
   /// The number of a saved step; -1 when it has several.
@@ -119,7 +119,7 @@ struct Model {
     Model other(backend);
     other.set(-2);
     load_state(store, step, other.parameters, nullptr);
-    other.run.stream().synchronize();
+    other.ctx.stream().synchronize();
     float first = other.parameters.buffers()[0].values[0];
     for (float value : other.parameters.buffers()[0].values) first = value == first ? first : -1;
     for (Parameter& p : other.parameters.all())
@@ -127,7 +127,7 @@ struct Model {
         first = p.master.data<float>()[i] == first ? first : -1;
     return first;
   }
-  Run run;
+  ExecutionContext ctx;
   ParamList parameters;
 };
 
@@ -156,7 +156,7 @@ TEST_CASE("a save holds the moment when it began, once the copy is waited for") 
   CHECK(save.copied());
   CHECK(backend.copies() == 3);
   model.set(8);
-  model.run.stream().synchronize();
+  model.ctx.stream().synchronize();
   save.wait();
   CHECK(Model::saved(store, 1) == 7);
 }
@@ -226,7 +226,7 @@ TEST_CASE(
   CHECK(load_state(store, 1, other.parameters, nullptr) == std::vector<std::string>{"amax"});
   CHECK(buffers[0].values == std::vector<float>(4, 7.0F));
   CHECK(buffers[1].values == std::vector<float>(2, 3.0F));
-  other.run.stream().synchronize();
+  other.ctx.stream().synchronize();
   CHECK(other.parameters.all()[0].master.data<float>()[0] == 7);
   buffers[0].values.assign(3, 5);
   CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("biases"),
@@ -262,8 +262,8 @@ struct WithOptimizer {
       p.matrices = plain_matrices(p.global);
       p.leaf = std::make_shared<Leaf>();
     }
-    model.parameters.allocate_gradients(model.run);
-    state.emplace(model.run, model.parameters, rows);
+    model.parameters.allocate_gradients(model.ctx);
+    state.emplace(model.ctx, model.parameters, rows);
   }
   Model model;
   RowOptimizer rows;
@@ -280,12 +280,12 @@ TEST_CASE("state of matrices in shapes of their own is saved and loaded by name"
   const std::vector<float> rows = {1, 2, 3};
   REQUIRE(saved.state->matrix_entries().size() == 3);
   for (const auto& entry : saved.state->matrix_entries())
-    saved.model.run.upload(entry.tensor, rows.data());
+    saved.model.ctx.upload(entry.tensor, rows.data());
   save_state(store, saved.model.parameters, &*saved.state, at_step(1));
 
   WithOptimizer loaded(backend);
   load_state(store, 1, loaded.model.parameters, &*loaded.state);
-  loaded.model.run.stream().synchronize();
+  loaded.model.ctx.stream().synchronize();
   std::vector<std::string> names;
   for (const auto& entry : loaded.state->matrix_entries()) {
     names.push_back(entry.name);

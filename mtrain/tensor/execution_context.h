@@ -1,6 +1,6 @@
-// Run: the execution context of one rank: backend, stream, memory and the state of the tape. It
-// holds everything that other frameworks keep in globals; each tensor refers to its Run. For the
-// rank's own thread; must outlive its tensors. Does not own the backend.
+// The execution context of one rank: backend, stream, memory and the state of the tape. It holds
+// what other frameworks keep in globals; each tensor refers to its context. For the rank's own
+// thread; must outlive its tensors. Does not own the backend.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -25,9 +25,9 @@ struct TypedAxis {
   Placement stream = Placement::I();  // placement of the residual stream
 };
 
-class MT_API Run {
+class MT_API ExecutionContext {
  public:
-  explicit Run(Backend& backend, Device device = {}, uint64_t seed = 0);
+  explicit ExecutionContext(Backend& backend, Device device = {}, uint64_t seed = 0);
 
   Backend& backend() const { return backend_; }
   Device device() const { return device_; }

@@ -1,36 +1,36 @@
-#include "mtrain/tensor/run.h"
+#include "mtrain/tensor/execution_context.h"
 
 namespace mtrain {
 
-Run::Run(Backend& backend, Device device, uint64_t seed)
+ExecutionContext::ExecutionContext(Backend& backend, Device device, uint64_t seed)
     : backend_(backend),
       device_(device),
       stream_(backend.stream(device)),
       memory_(backend, device),
       seed_(seed) {}
 
-void Run::set_profile(Profile* profile) {
+void ExecutionContext::set_profile(Profile* profile) {
   profile_ = profile;
   stream_->set_profile(profile);
 }
 
-Tensor Run::zeros(const Shape& shape, DType dtype) {
+Tensor ExecutionContext::zeros(const Shape& shape, DType dtype) {
   Tensor out = empty(shape, dtype);
   fill_zero(out);
   return out;
 }
 
-void Run::fill_zero(const Tensor& t) {
+void ExecutionContext::fill_zero(const Tensor& t) {
   MT_CHECK(t.contiguous(), t.shape());
   backend_.fill_zero(*stream_, t.raw(), static_cast<size_t>(t.numel()) * size_of(t.dtype()));
 }
 
-void Run::upload(const Tensor& to, const void* from) {
+void ExecutionContext::upload(const Tensor& to, const void* from) {
   MT_CHECK(to.contiguous(), to.shape());
   backend_.copy(*stream_, to.raw(), from, static_cast<size_t>(to.numel()) * size_of(to.dtype()));
 }
 
-void Run::download(const Tensor& from, void* to) {
+void ExecutionContext::download(const Tensor& from, void* to) {
   MT_CHECK(from.contiguous(), from.shape());
   backend_.copy(*stream_, to, from.raw(),
                 static_cast<size_t>(from.numel()) * size_of(from.dtype()));
@@ -41,8 +41,8 @@ namespace {
 void cast(const Tensor& dst, const Tensor& src, bool accumulate) {
   MT_CHECK_EQ(dst.numel(), src.numel());
   MT_CHECK(dst.contiguous() && src.contiguous(), dst.shape(), src.shape());
-  Run& run = dst.run();
-  run.kernels().cast(run.stream(), {.src = src.raw(),
+  ExecutionContext& ctx = dst.context();
+  ctx.kernels().cast(ctx.stream(), {.src = src.raw(),
                                     .dst = dst.raw(),
                                     .count = dst.numel(),
                                     .scale = 1,
@@ -52,10 +52,10 @@ void cast(const Tensor& dst, const Tensor& src, bool accumulate) {
 }
 }  // namespace
 
-void Run::copy(const Tensor& dst, const Tensor& src) { cast(dst, src, false); }
-void Run::accumulate(const Tensor& dst, const Tensor& src) { cast(dst, src, true); }
+void ExecutionContext::copy(const Tensor& dst, const Tensor& src) { cast(dst, src, false); }
+void ExecutionContext::accumulate(const Tensor& dst, const Tensor& src) { cast(dst, src, true); }
 
-void Run::fill(const Tensor& t, float value) {
+void ExecutionContext::fill(const Tensor& t, float value) {
   MT_CHECK(t.contiguous(), t.shape());
   if (!backend_.computes()) return;
   std::vector<float> values(static_cast<size_t>(t.numel()), value);
