@@ -45,6 +45,12 @@ Json bench(const std::string& recipe, const Words& words) {
   return Json::parse(out.out);
 }
 
+int64_t total(const Json& memory) {
+  int64_t bytes = 0;
+  for (const auto& use : memory["uses"]) bytes += use.get<int64_t>();
+  return bytes;
+}
+
 }  // namespace
 
 TEST_CASE("stages that are gathered whole train to the bits of blocks that are gathered") {
@@ -103,11 +109,10 @@ TEST_CASE("the memory plan counts the parameters of the stages that are gathered
       std::string now = text(words);
       CAPTURE(now);
       Json seen = bench(recipe, words);
-      auto planned = seen["planned_memory"]["bytes"].get<int64_t>(),
-           taken = seen["tensor_memory"]["bytes"].get<int64_t>();
-      const int64_t stream = 8 * 128 * 4, micro_batches = 4;
-      CHECK(taken <= planned + stream);
-      CHECK(planned <= taken + 2 * stream * micro_batches);
+      const int64_t planned = total(seen["planned_memory"]), taken = total(seen["tensor_memory"]);
+      const int64_t stream = 8 * 128 * 4,
+                    micro_batches = 4;  // of tensors that went sooner or later
+      CHECK(std::abs(taken - planned) <= 2 * stream * micro_batches);
       // Each further stage adds the gathered values of two of eight blocks, or of all eight.
       const int64_t block = 4 * (2 * 128 * 128 + 2 * 64 * 128 + 3 * 384 * 128);
       if (stages > 0) CHECK(planned > before + block);
@@ -151,7 +156,7 @@ TEST_CASE("check says and draws what a step gathers") {
   has(told(with(slow, resident(0))), "rank 0 |F0 B0   =|\n");
   has(told({"dist.nproc=2", "dist.zero=3", "dist.resident_stages=1", "--schedule", "svg", "--gpu",
             "h100"}),
-      "<title>0Gather, 0 to ");
+      "<title>0Gather, 0.0 to ");
   // Tokens on their way to experts take time, and less where another micro-batch is computed.
   std::string moe = scratch.write(
       "moe.yaml", recipe_text("type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 32}"));

@@ -1,0 +1,194 @@
+// Pipelines of two ranks beside two data-parallel ranks that share gradients and parameters: the
+// program says when stages are gathered.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "../pipeline/pipeline_harness.h"
+#include "mtrain/optim/grad_reducer.h"
+#include "mtrain/pipeline/sharding_actions.h"
+
+namespace mtrain {
+namespace {
+
+using contract::Fixture;
+using contract::Values;
+using pipetest::Setup;
+using pipetest::StagedModel;
+
+struct Job {
+  const char* schedule;
+  int64_t virtual_stages = 1, micro_batches = 4;
+  int zero_stage = 3;
+  int64_t resident_stages = 0;
+  bool overlap = false;
+};
+
+struct Left {
+  std::map<std::string, Values> gradients;
+  double loss = 0, evaluated = 0;
+  int64_t gathered = 0;   // bytes sent by rank 0
+  std::string first;      // the program of rank 0
+  size_t parameters = 0;  // bytes of values at the peak of rank 0
+};
+
+/// One of the four ranks: two stages of a pipeline, each twice.
+class Rank {
+ public:
+  Rank(const Job& job, Communicator& world)
+      : job_(job),
+        pipeline_(world.split(world.rank() % 2, world.rank(), "pp")),
+        replicas_(world.split(world.rank() / 2, world.rank(), "dp")),
+        settings_{.run = lab_.run(), .parameters = list_, .defer_memory = job.zero_stage > 0} {
+    Setup setup{.layers = 8,
+                .micro_batches = job.micro_batches,
+                .schedule = job.schedule,
+                .ranks = 2,
+                .virtual_stages = job.virtual_stages};
+    StageMap map = setup.map();
+    std::vector<StagePart> parts = split_layers({.layers = setup.layers}, map);
+    PipelinePlace place{.map = map,
+                        .rank = pipeline_->rank(),
+                        .ranks = pipeline_.get(),
+                        .resident_stages = job.resident_stages};
+    for (int64_t s : map.stages_of(place.rank)) {
+      const StagePart& part = parts[static_cast<size_t>(s)];
+      list_.begin_stage(s);
+      models_.push_back(
+          std::make_unique<StagedModel>(Scope(settings_), setup,
+                                        StageRange{part.embedding, part.head, s, map.stages(),
+                                                   part.first_layer, part.num_layers}));
+      place.stages.push_back(models_.back().get());
+    }
+    buckets_.emplace(lab_.run(), list_,
+                     ShardingOptions{.dense = {.all = replicas_.get()},
+                                     .zero_stage = job.zero_stage,
+                                     .overlap_gather = job.overlap});
+    reducer_.emplace(*buckets_, ReduceOptions{.overlap = job.overlap});
+    interpreter_.emplace(lab_.run(), place, list_);
+    interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); },
+                                      [this] { reducer_->reduce_scatter(); },
+                                      [this] { reducer_->reduce(); }});
+    interpreter_->set_param_hooks({[this](int64_t stage) { buckets_->gather_stage(stage); },
+                                   [this](int64_t stage) { buckets_->release_stage(stage); }});
+    Schedule schedule = with_sharding_actions(
+        make_schedule(job.schedule, setup.plan()),
+        {.resident_stages = job.resident_stages, .reduce_scatter = job.zero_stage >= 2});
+    program_ = lower(schedule, map)[static_cast<size_t>(place.rank)];
+  }
+
+  void train(Left& left, bool first) {
+    for (int step = 0; step < 2; ++step) {  // the second must not see the first
+      reducer_->begin_step(num_backwards(program_));
+      StepLoss loss = interpreter_->run(
+          program_, [this](int64_t m) { return input(m); }, 100, 1);
+      left.loss = reducer_->sum(loss.micro_batches);
+    }
+    StepLoss evaluated =
+        interpreter_->evaluate(job_.micro_batches, [this](int64_t m) { return input(m); });
+    left.evaluated = reducer_->sum(evaluated.micro_batches);
+    buckets_->release_values();
+    if (!first) return;
+    left.gathered = replicas_->counters()[CommKind::all_gather].bytes_sent;
+    left.first = to_text(program_);
+    left.parameters = lab_.run().memory().at_peak()[MemoryUse::parameters];
+  }
+  void collect(Left& left) {
+    for (const ParamSlice& slice : buckets_->slices()) {
+      Values& whole = left.gradients[slice.parameter->name];
+      whole.resize(static_cast<size_t>(slice.parameter->numel()), std::nan(""));
+      Values part = contract::values_of(slice.grad);
+      std::copy(part.begin(), part.end(), whole.begin() + slice.begin);
+    }
+  }
+
+ private:
+  ModelInput input(int64_t micro) {
+    std::vector<int32_t> tokens, positions, targets;
+    int64_t sample = replicas_->rank() * job_.micro_batches + micro;
+    for (int64_t t = 0; t < pipetest::kLength; ++t) {
+      tokens.push_back(static_cast<int32_t>((sample * 31 + t * 7) % pipetest::kVocab));
+      positions.push_back(static_cast<int32_t>(t));
+      targets.push_back(static_cast<int32_t>((sample * 13 + t * 5 + 1) % pipetest::kVocab));
+    }
+    Run& run = lab_.run();
+    run.first_token = sample * pipetest::kLength;
+    return {contract::make_ids(run, tokens), contract::make_ids(run, positions),
+            contract::make_ids(run, targets),
+            std::make_shared<const std::vector<int32_t>>(
+                std::vector<int32_t>{0, static_cast<int32_t>(pipetest::kLength)})};
+  }
+
+  const Job job_;
+  std::unique_ptr<Communicator> pipeline_, replicas_;
+  Fixture lab_{1};
+  ParamList list_;
+  BuildSettings settings_;
+  std::vector<std::unique_ptr<StagedModel>> models_;
+  std::optional<ParamBuckets> buckets_;
+  std::optional<GradReducer> reducer_;
+  std::optional<Interpreter> interpreter_;
+  Program program_;
+};
+
+Left train(const Job& job) {
+  Left left;
+  std::mutex guard;
+  run_ranks(4, [&](Communicator& world) {
+    Rank rank(job, world);
+    Left own;
+    rank.train(own, world.rank() == 0);
+    {
+      std::lock_guard lock(guard);
+      if (world.rank() == 0) own.gradients = std::move(left.gradients), left = std::move(own);
+      rank.collect(left);
+    }
+    world.barrier();
+  });
+  return left;
+}
+
+bool same(const Left& a, const Left& b) {
+  return a.gradients == b.gradients && a.loss == b.loss && a.evaluated == b.evaluated;
+}
+
+TEST_CASE("staged zero: the same bits for any number of resident stages, and fewer bytes") {
+  struct Row {
+    const char* schedule;
+    int64_t virtual_stages;
+  };
+  for (const Row& row : {Row{"1f1b", 1}, {"zb_h1", 1}, {"interleaved", 2}, {"zb_v", 2}})
+    for (bool overlap : {false, true}) {
+      INFO(std::string(row.schedule), overlap ? " overlap" : "");
+      Job job{.schedule = row.schedule, .virtual_stages = row.virtual_stages, .overlap = overlap};
+      Left before = train(job);
+      CHECK(before.first.find("Gather") == std::string::npos);
+      CHECK(before.first.find("0Scatter3") != std::string::npos);
+      for (int64_t stages = 1; stages <= row.virtual_stages; ++stages) {
+        CAPTURE(stages);
+        job.resident_stages = stages;
+        Left now = train(job);
+        CHECK(same(now, before));
+        CHECK(now.first.starts_with("0Gather "));
+        CHECK(now.gathered < before.gathered);
+        CHECK(now.parameters > before.parameters);
+        before = now;
+      }
+    }
+}
+
+TEST_CASE("staged zero: one micro-batch per rank ends in the bits of ranks that share nothing") {
+  Job job{.schedule = "1f1b", .micro_batches = 1, .zero_stage = 0};
+  Left whole = train(job);
+  REQUIRE(whole.gradients.size() > 50);
+  job.zero_stage = 3;
+  for (int64_t stages : {0, 1}) {
+    job.resident_stages = stages;
+    CHECK(same(train(job), whole));
+  }
+}
+
+}  // namespace
+}  // namespace mtrain
