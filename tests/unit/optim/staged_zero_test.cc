@@ -41,7 +41,7 @@ class Rank {
       : job_(job),
         pipeline_(world.split(world.rank() % 2, world.rank(), "pp")),
         replicas_(world.split(world.rank() / 2, world.rank(), "dp")),
-        settings_{.run = lab_.run(), .parameters = list_, .defer_memory = job.zero_stage > 0} {
+        settings_{.ctx = lab_.context(), .parameters = list_, .defer_memory = job.zero_stage > 0} {
     Setup setup{.layers = 8,
                 .micro_batches = job.micro_batches,
                 .schedule = job.schedule,
@@ -62,12 +62,12 @@ class Rank {
                                                    part.first_layer, part.num_layers}));
       place.stages.push_back(models_.back().get());
     }
-    buckets_.emplace(lab_.run(), list_,
+    buckets_.emplace(lab_.context(), list_,
                      ShardingOptions{.dense = {.all = replicas_.get()},
                                      .zero_stage = job.zero_stage,
                                      .overlap_gather = job.overlap});
     reducer_.emplace(*buckets_, ReduceOptions{.overlap = job.overlap});
-    interpreter_.emplace(lab_.run(), place, list_);
+    interpreter_.emplace(lab_.context(), place, list_);
     interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); },
                                       [this] { reducer_->reduce_scatter(); },
                                       [this] { reducer_->reduce(); }});
@@ -93,7 +93,7 @@ class Rank {
     if (!first) return;
     left.gathered = replicas_->counters()[CommKind::all_gather].bytes_sent;
     left.first = to_text(program_);
-    left.parameters = lab_.run().memory().at_peak()[MemoryUse::parameters];
+    left.parameters = lab_.context().memory().at_peak()[MemoryUse::parameters];
   }
   void collect(Left& left) {
     for (const ParamSlice& slice : buckets_->slices()) {
@@ -113,10 +113,10 @@ class Rank {
       positions.push_back(static_cast<int32_t>(t));
       targets.push_back(static_cast<int32_t>((sample * 13 + t * 5 + 1) % pipetest::kVocab));
     }
-    Run& run = lab_.run();
-    run.first_token = sample * pipetest::kLength;
-    return {contract::make_ids(run, tokens), contract::make_ids(run, positions),
-            contract::make_ids(run, targets),
+    ExecutionContext& ctx = lab_.context();
+    ctx.first_token = sample * pipetest::kLength;
+    return {contract::make_ids(ctx, tokens), contract::make_ids(ctx, positions),
+            contract::make_ids(ctx, targets),
             std::make_shared<const std::vector<int32_t>>(
                 std::vector<int32_t>{0, static_cast<int32_t>(pipetest::kLength)})};
   }
