@@ -5,6 +5,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/config/defaults_report.h"
 #include "mtrain/config/defaults_tree.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -219,6 +220,7 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
     report.add(std::move(plain));
   else
     assemble(rules, report);
+  warn_of_idle_choices(out, report);
   return out;
 }
 

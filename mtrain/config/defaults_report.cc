@@ -32,6 +32,33 @@ std::map<std::string, Share> shares(const Node& tree) {
   return out;
 }
 
+/// What becomes of the settings of one option.
+struct Effect {
+  int64_t counting = 0;     // settings that have the option's value
+  std::string path, value;  // of the first that has another one, and what the option says
+  const Node* winner = nullptr;
+  bool component = false;  // the first is the section's type
+};
+
+Effect effect_of(const Node& tree, const DefaultsLine& choice) {
+  Effect out;
+  each_leaf(tree, [&](const std::string& path, const Node& leaf) {
+    const std::string now = brief(leaf);
+    if (source_of(leaf.loc()) == choice.file) ++out.counting;
+    for (const auto& earlier : leaf.history()) {
+      if (source_of(earlier.where) != choice.file) continue;
+      if (earlier.value == now || leaf.loc().source->kind() != SourceKind::file) {
+        ++out.counting;  // the command line's own values come after its choices, as it says
+        continue;
+      }
+      const bool component = path == cat(choice.package, ".type");
+      if (!out.path.empty() && !component) continue;
+      out.path = path, out.value = earlier.value, out.winner = &leaf, out.component = component;
+    }
+  });
+  return out;
+}
+
 std::string file_text(const Node& file) {
   const Node& shadowed = *file.get("shadowed");
   int64_t settings = file.get("settings")->as_int();
@@ -46,6 +73,22 @@ std::string file_text(const Node& file) {
 }
 
 }  // namespace
+
+void warn_of_idle_choices(const Composition& composition, Report& report) {
+  for (const auto& choice : composition.defaults) {
+    const bool chosen = choice.where && !choice.dropped && !choice.file.empty() &&
+                        choice.where.source->kind() == SourceKind::command_line;
+    if (!chosen) continue;
+    const Effect effect = effect_of(composition.tree, choice);
+    if (!effect.winner || (effect.counting > 0 && !effect.component)) continue;
+    report
+        .warning(
+            "idle-choice", effect.path, effect.winner->loc(),
+            cat(effect.component ? "the recipe replaces" : "has no effect: the recipe replaces",
+                " what ", choice.where.source->text(), " chooses (", effect.value, ")"))
+        .fix(cat("write ", effect.path, "=", effect.value, " on the command line"));
+  }
+}
 
 Node defaults_report(const Composition& composition) {
   Node tree = Node::list(), files = Node::list();

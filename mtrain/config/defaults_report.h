@@ -8,6 +8,9 @@
 
 namespace mtrain {
 
+/// Warns of options that the command line chooses (mixed_precision=bf16) and that have no effect:
+/// the recipe sets all their settings, or their type, to something else after them.
+MT_API void warn_of_idle_choices(const Composition& composition, Report& report);
 /// {"recipe", "tree": [{"depth", "entry", "file", "package", "where", "dropped"}],
 ///  "files": [{"file", "package", "settings", "shadowed": [{"path", "by"}], "unused"}]}
 MT_API Node defaults_report(const Composition& composition);

@@ -1,6 +1,7 @@
 #include "mtrain/finetune/messages.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "mtrain/base/text.h"
 
@@ -15,6 +16,11 @@ const std::map<std::string, std::string> kRoles = {
     {"function_call", "call"}, {"tool_call", "call"},
     {"tool_response", "tool"}, {"function_response", "tool"},
     {"ipython", "tool"}};
+
+/// Roles that chat templates know by these names.
+const std::set<std::string> kTemplateRoles = {"system",    "developer", "user",         "assistant",
+                                              "tool",      "function",  "tool_results", "context",
+                                              "documents", "call"};
 
 /// Joins the parts of a content (OpenAI, LLaMA-Factory) when all of them are text.
 Json joined_parts(const Json& parts) {
@@ -76,10 +82,27 @@ bool take_silenced(Json& message) {
   return silenced;
 }
 
+/// Refuses a role that is unknown: words of an assistant under another name would not be learnt.
 std::string known_role(const std::string& text, const FormatOptions& options) {
   if (auto own = options.roles.find(text); own != options.roles.end()) return own->second;
   if (auto found = kRoles.find(text); found != kRoles.end()) return found->second;
-  return text;
+  if (kTemplateRoles.contains(text)) return text;
+  const std::string role = printable(text, 40);
+  throw RecordFault{
+      cat("has a message of the unknown role '", role, "'"),
+      cat("say what it is: dataset.roles={", role,
+          ": assistant} where its words are "
+          "to be learnt, {",
+          role, ": user}, or {", role, ": ", role, "} where the chat template knows it")};
+}
+
+/// Refuses axolotl's field that excludes parts of a message from training.
+void refuse_train_detail(const Json& message) {
+  auto given = message.find("train_detail");
+  if (given == message.end() || given->is_null()) return;
+  throw RecordFault{"has a message with train_detail, and messages are learnt whole or not at all",
+                    "remove the field, write the record as segments, or exclude the whole message "
+                    "by train: false"};
 }
 
 }  // namespace
@@ -129,7 +152,12 @@ void Conversation::add(const Json& message, bool may_train) {
     for (const char* own : own_names) known = known || key == own;
     if (!known) out[key] = value;
   }
+  refuse_train_detail(out);
   const bool silenced = take_silenced(out);
+  if (words && !words->is_string() && !words->is_array())
+    throw RecordFault{cat("has a message of '", printable(role, 40), "' with the content ",
+                          printable(words->dump(), 40)),
+                      "wanted a text"};
   if (!out.contains("content") && !out.contains("tool_calls"))
     throw RecordFault{cat("has a message of '", printable(role, 40), "' without content"),
                       "wanted a text"};

@@ -334,6 +334,41 @@ TEST_CASE("patches come behind composition and before the command line") {
   });
 }
 
+TEST_CASE("an option of the command line that the recipe undoes is a warning") {
+  Folder folder(kLibrary);
+  struct Choice {
+    const char* recipe;
+    std::vector<OverrideText> overrides;
+    const char* warning;  // words of it; empty: none
+  };
+  const std::vector<Choice> choices = {
+      {"defaults: [db: mysql]\ndb: {host: h}\n", {{"db=pg", 1}}, "db.host: has no effect"},
+      {"defaults: [db: mysql]\ndb: {host: h}\n", {{"db=pg", 1}}, "db.host=pg"},
+      {"defaults: [db: mysql]\ndb: {host: h}\n", {{"db=sqlite", 1}}, ""},  // its file counts
+      {"defaults: [db: mysql]\ndb: {host: pg}\n", {{"db=pg", 1}}, ""},     // says the same
+      {"defaults: [db: mysql]\ndb: {host: h}\n", {{"db=pg", 1}, {"db.host=z", 2}}, ""},
+      {"defaults: [db: pg]\ndb: {host: h}\n", {}, ""},
+      {"defaults: [optim: slow]\noptim: {type: sgd}\n",
+       {{"optim=adam", 1}},
+       "optim.type: the recipe replaces"},
+      {"defaults: [optim: slow]\noptim: {lr: 2}\n", {{"optim=adam", 1}}, ""},
+      {"defaults: [_self_, db: mysql]\ndb: {host: h}\n", {{"db=pg", 1}}, ""},
+  };
+  for (const auto& item : choices) {
+    CAPTURE(item.recipe);
+    ComposeRequest request;
+    request.recipe = (folder.root() / "recipe.yaml").string();
+    request.text = item.recipe;
+    request.search_path = {folder.root()};
+    request.overrides = item.overrides;
+    Report report;
+    REQUIRE(compose(request, report).has_value());
+    CHECK_MESSAGE(report.ok(), report.text());
+    CHECK_MESSAGE(report.text().find(item.warning) != std::string::npos, report.text());
+    CHECK(report.text().empty() == (*item.warning == '\0'));
+  }
+}
+
 TEST_CASE("every value remembers its file through composition") {
   Folder folder(kLibrary);
   ComposeRequest request;

@@ -156,6 +156,27 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
   });
 }
 
+TEST_CASE("what would be learnt wrongly of a message is refused by name") {
+  using enum RecordFormat;
+  for (const char* record : {R"({"conversations":[{"from":"bard","value":"x"}]})",
+                             R"({"conversations":[{"role":"bard","content":"x"}]})"})
+    expect_fault("unknown role 'bard'", [&] { read(sharegpt, record); });
+  expect_fault("unknown role 'asistant'",
+               [] { read(openai, R"({"messages":[{"role":"asistant","content":"x"}]})"); });
+  const Example told = read(openai, R"({"messages":[{"role":"narrator","content":"x"}]})",
+                            {.roles = {{"narrator", "narrator"}}});
+  CHECK(told.messages == R"([{"role":"narrator","content":"x"}])");
+  for (const char* role : {"system", "developer", "user", "assistant", "tool"})
+    CHECK_NOTHROW(
+        read(openai,
+             (R"({"messages":[{"role":")" + std::string(role) + R"(","content":"x"}]})").c_str()));
+  expect_fault("train_detail", [] {
+    read(openai, R"({"messages":[{"role":"assistant","content":"x","train_detail":[{}]}]})");
+  });
+  expect_fault("of 'user' with the content 5",
+               [] { read(openai, R"({"messages":[{"role":"user","content":5}]})"); });
+}
+
 TEST_CASE("segments and tokens say themselves what is learnt") {
   using enum RecordFormat;
   Example parts =
