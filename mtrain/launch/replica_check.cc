@@ -11,7 +11,7 @@ namespace {
 
 int64_t hash_of(const Tensor& t) {
   std::vector<std::byte> bytes(static_cast<size_t>(t.numel()) * size_of(t.dtype()));
-  t.run().download(t, bytes.data());
+  t.context().download(t, bytes.data());
   return crc32c(bytes);
 }
 
