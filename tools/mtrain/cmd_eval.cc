@@ -85,7 +85,7 @@ void evaluate(const Cli& cli, const EvalOptions& options) {
   auto dataset = with_path_origins(saved.recipe.inputs, [&] {
     return plugins.make<Dataset>(s.dataset.type, saved.recipe.component("dataset"), context);
   });
-  Interpreter interpreter(*session.run, session.place(), session.parameters);
+  Interpreter interpreter(*session.ctx, session.place(), session.parameters);
   Split split = options.split == "train"  ? Split::train
                 : options.split == "test" ? Split::test
                                           : Split::valid;
