@@ -81,7 +81,8 @@ TEST_CASE("the example plugins train in every layout as on one rank") {
   const std::vector<Json> expected = rows(e.at("one"), "grad_norm"),
                           validated = rows(e.at("one"), "val_loss");
   REQUIRE(expected.size() == 8);
-  REQUIRE(validated.size() == 1);
+  REQUIRE(!validated.empty());
+  REQUIRE(validated.back()["val_loss"].is_number());
   CHECK(expected.back()["loss"].get<double>() < expected.front()["loss"].get<double>());
   const std::vector<Words> layouts = {
       {"dist.nproc=2", "dist.tp=2"},
@@ -103,8 +104,8 @@ TEST_CASE("the example plugins train in every layout as on one rank") {
       CHECK(apart(seen[i], expected[i], "grad_norm") < 1e-4);
     }
     const std::vector<Json> valid = rows(e.at("layout"), "val_loss");
-    REQUIRE(valid.size() == 1);
-    CHECK(apart(valid[0], validated[0], "val_loss") < 1e-5);
+    REQUIRE(valid.size() == validated.size());
+    CHECK(apart(valid.back(), validated.back(), "val_loss") < 1e-5);
     fs::remove_all(e.at("layout"));
   }
 }
