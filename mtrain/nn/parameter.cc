@@ -66,11 +66,11 @@ std::vector<std::pair<int64_t, int64_t>> Parameter::primary_ranges() const {
       for_each_run(box.global, global, box.local, local,
                    [&](int64_t, int64_t at, int64_t count) { runs.emplace_back(at, at + count); });
   std::sort(runs.begin(), runs.end());
-  for (const auto& ctx : runs) {
-    if (!ranges.empty() && ranges.back().second == ctx.first)
-      ranges.back().second = ctx.second;
+  for (const auto& range : runs) {
+    if (!ranges.empty() && ranges.back().second == range.first)
+      ranges.back().second = range.second;
     else
-      ranges.push_back(ctx);
+      ranges.push_back(range);
   }
   return ranges;
 }

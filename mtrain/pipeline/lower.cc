@@ -50,23 +50,23 @@ int64_t next_stage(const Action& a, const StageMap& map) {
   return a.what == ActionKind::backward ? a.stage - 1 : -1;
 }
 
-std::vector<Event> events_of(const Simulated& ctx, const StageMap& map) {
+std::vector<Event> events_of(const Simulated& run, const StageMap& map) {
   std::vector<Event> events;
-  for (size_t r = 0; r < ctx.timeline.size(); ++r)
-    for (size_t i = 0; i < ctx.timeline[r].size(); ++i) {
-      const TimedAction& span = ctx.timeline[r][i];
+  for (size_t r = 0; r < run.timeline.size(); ++r)
+    for (size_t i = 0; i < run.timeline[r].size(); ++i) {
+      const TimedAction& span = run.timeline[r][i];
       auto rank = static_cast<int16_t>(r);
       bool second =
           i > 0 &&
-          ctx.timeline[r][i - 1].action.overlapped;  // keep two overlapped actions adjacent
-      events.push_back({second ? ctx.timeline[r][i - 1].start : span.start, 2 * span.order, rank,
+          run.timeline[r][i - 1].action.overlapped;  // keep two overlapped actions adjacent
+      events.push_back({second ? run.timeline[r][i - 1].start : span.start, 2 * span.order, rank,
                         -1, span.action});
       int64_t to = next_stage(span.action, map);
       if (to < 0 || map.rank(to) == rank) continue;
       Action send{span.action.what == ActionKind::forward ? ActionKind::send_forward
                                                           : ActionKind::send_backward,
                   span.action.stage, span.action.micro};
-      const TimedAction& made = span.action.overlapped ? ctx.timeline[r][i + 1] : span;
+      const TimedAction& made = span.action.overlapped ? run.timeline[r][i + 1] : span;
       events.push_back(
           {made.end, 2 * made.order + 1, rank, static_cast<int16_t>(map.rank(to)), send});
     }
@@ -78,11 +78,11 @@ std::vector<Event> events_of(const Simulated& ctx, const StageMap& map) {
 Schedule with_early_transfers(const Schedule& schedule, const StageMap& map, const Plan& plan,
                               Costs costs) {
   costs.send = 0;  // a transfer of zero length never delays another action
-  Simulated ctx = simulate(schedule, plan, costs);
-  MT_USER_CHECK(ctx.faults.empty(), ErrorClass::config,
-                cat("the schedule cannot run: ", join(ctx.faults, "; ")), "");
+  Simulated run = simulate(schedule, plan, costs);
+  MT_USER_CHECK(run.faults.empty(), ErrorClass::config,
+                cat("the schedule cannot run: ", join(run.faults, "; ")), "");
   Schedule out(schedule.size());
-  for (const Event& event : events_of(ctx, map)) {
+  for (const Event& event : events_of(run, map)) {
     out[static_cast<size_t>(event.rank)].push_back(event.action);
     if (event.receiver < 0) continue;
     bool forward = event.action.what == ActionKind::send_forward;

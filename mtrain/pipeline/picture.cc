@@ -14,9 +14,9 @@ namespace mtrain {
 namespace {
 
 /// The index of each stage among its rank's stages, starting with 0.
-std::vector<int> chunks_of(const Simulated& ctx) {
+std::vector<int> chunks_of(const Simulated& run) {
   std::vector<int> out;
-  for (const auto& spans : ctx.timeline) {
+  for (const auto& spans : run.timeline) {
     std::set<int16_t> stages;
     for (const TimedAction& span : spans) stages.insert(span.action.stage);
     int chunk = 0;
@@ -61,20 +61,20 @@ void draw_span(std::ostringstream& out, const TimedAction& span, int chunk, doub
 
 }  // namespace
 
-std::string draw_text(const Simulated& ctx, int columns) {
+std::string draw_text(const Simulated& run, int columns) {
   MT_CHECK(columns >= 1, columns);
-  std::vector<int> chunks = chunks_of(ctx);
+  std::vector<int> chunks = chunks_of(run);
   std::string out;
-  size_t digits = std::to_string(std::max<size_t>(1, ctx.timeline.size()) - 1).size();
-  for (size_t r = 0; r < ctx.timeline.size(); ++r) {
+  size_t digits = std::to_string(std::max<size_t>(1, run.timeline.size()) - 1).size();
+  for (size_t r = 0; r < run.timeline.size(); ++r) {
     std::string line(static_cast<size_t>(columns), '.');
     auto column = [&](double t) {
-      return ctx.makespan > 0 ? static_cast<size_t>(std::lround(t / ctx.makespan * columns)) : 0;
+      return run.makespan > 0 ? static_cast<size_t>(std::lround(t / run.makespan * columns)) : 0;
     };
-    for (const TimedAction& span : ctx.timeline[r])
+    for (const TimedAction& span : run.timeline[r])
       if (size_t begin = column(span.start); is_collective(span.action.what))
         line.replace(begin, column(span.end) - begin, column(span.end) - begin, '=');
-    for (const TimedAction& span : ctx.timeline[r]) {
+    for (const TimedAction& span : run.timeline[r]) {
       if (!is_compute(span.action.what)) continue;
       size_t begin = column(span.start), end = column(span.end);
       std::string text(1, letter(span.action.what, chunks[static_cast<size_t>(span.action.stage)]));
@@ -88,21 +88,21 @@ std::string draw_text(const Simulated& ctx, int columns) {
   return out;
 }
 
-std::string draw_svg(const Simulated& ctx, int width) {
+std::string draw_svg(const Simulated& run, int width) {
   MT_CHECK(width > 2 * kLeft, width, " pixels");
-  std::vector<int> chunks = chunks_of(ctx);
-  double scale = ctx.makespan > 0 ? (width - kLeft - kTop) / ctx.makespan : 0;
-  size_t height = 2 * kTop + ctx.timeline.size() * kRow;
+  std::vector<int> chunks = chunks_of(run);
+  double scale = run.makespan > 0 ? (width - kLeft - kTop) / run.makespan : 0;
+  size_t height = 2 * kTop + run.timeline.size() * kRow;
   std::ostringstream out;
   out << std::fixed << std::setprecision(2) << "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\""
       << width << "\" height=\"" << height << "\" font-family=\"sans-serif\" font-size=\"10\">\n";
-  for (size_t r = 0; r < ctx.timeline.size(); ++r) {
+  for (size_t r = 0; r < run.timeline.size(); ++r) {
     size_t y = kTop + r * kRow;
     out << "<text x=\"4\" y=\"" << y + 14 << "\">rank " << r << "</text><rect x=\"" << kLeft
-        << "\" y=\"" << y << "\" width=\"" << ctx.makespan * scale << "\" height=\"" << kBar
+        << "\" y=\"" << y << "\" width=\"" << run.makespan * scale << "\" height=\"" << kBar
         << "\" fill=\"#eee\"/>\n";
     for (bool collectives : {false, true})  // draw the narrow bars last, on top of the wide ones
-      for (const TimedAction& span : ctx.timeline[r])
+      for (const TimedAction& span : run.timeline[r])
         if (span.end > span.start && is_collective(span.action.what) == collectives)
           draw_span(out, span, chunks[static_cast<size_t>(span.action.stage)], scale, r);
   }

@@ -11,10 +11,10 @@ namespace mtrain {
 /// while a Gather or Scatter is in progress. Lower-case letters are actions of a rank's second,
 /// fourth, … stage. The name of an action that is too short for it is truncated.
 ///   rank 0 |==F0F1..B0  F2B1  ..B2  |
-MT_API std::string draw_text(const Simulated& ctx, int columns);
+MT_API std::string draw_text(const Simulated& run, int columns);
 /// The same as an SVG image of that many pixels: blue forwards, green backwards, orange weight
 /// gradients, grey transfers, paler for a rank's further stages; a narrow violet bar is a Gather or
 /// a Scatter, which can overlap with others; a tooltip shows an action's name and times.
-MT_API std::string draw_svg(const Simulated& ctx, int width);
+MT_API std::string draw_svg(const Simulated& run, int width);
 
 }  // namespace mtrain

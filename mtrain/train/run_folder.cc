@@ -10,8 +10,8 @@ namespace mtrain {
 namespace {
 
 // Points runs/latest to this run. Failing to create the link is only a warning.
-void point_latest_at(const fs::path& ctx) {
-  fs::path folder = fs::absolute(ctx).lexically_normal();
+void point_latest_at(const fs::path& run) {
+  fs::path folder = fs::absolute(run).lexically_normal();
   if (!folder.has_filename()) folder = folder.parent_path();
   if (folder.parent_path().filename() != "runs" || folder.filename() == "latest") return;
   fs::path link = folder.parent_path() / "latest",

@@ -98,11 +98,11 @@ LayoutBound layout_bound(DType dtype, int64_t tokens, const LayoutFigures& refer
   double floor = kBoundTail * bound.unit_roundoff / 2,
          smallest = smallest_gradient(reference, bound.unit_roundoff);
   std::vector<const std::vector<double>*> losses, norms;
-  for (const auto& ctx : disturbed) {
-    losses.push_back(&ctx.losses);
-    norms.push_back(&ctx.norms);
+  for (const auto& run : disturbed) {
+    losses.push_back(&run.losses);
+    norms.push_back(&run.norms);
     for (const auto& [name, tensor] : reference.gradients) {
-      double seen = kBoundTail * relative_difference(ctx.gradients.at(name), tensor, smallest);
+      double seen = kBoundTail * relative_difference(run.gradients.at(name), tensor, smallest);
       bound.gradient[name] = std::max({bound.gradient[name], seen, floor});
     }
   }

@@ -77,8 +77,10 @@ class StagedModel final : public Model {
     if (fail_at >= 0 && calls_++ == fail_at) throw Error(ErrorClass::bug, "it broke");
     if (embed_) x = (*embed_)(input.tokens_T);
     for (auto& block : blocks_) {
-      auto ctx = [this, &block, input](const Tensor& y) { return block->run(y, input, drop_); };
-      x = recompute_ ? recompute(ctx, x) : run(x);
+      auto forward_block = [this, &block, input](const Tensor& y) {
+        return block->run(y, input, drop_);
+      };
+      x = recompute_ ? recompute(forward_block, x) : forward_block(x);
       if (pause) x = apply(Pause{pause}, x);
     }
     return head_ ? (*head_)(x, input) : x;
