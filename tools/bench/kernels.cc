@@ -53,7 +53,7 @@ struct Options {
 struct Row {
   std::string name;
   double calls, flop, bytes;
-  std::function<void()> ctx;
+  std::function<void()> run;
   Node torch;  // the corresponding PyTorch operation; undefined: none
   double seconds = 0;
 };
@@ -79,7 +79,7 @@ class Suite {
     elements();
     for (Row& row : rows_)
       row.seconds = median_seconds(
-          row.ctx, [&] { ctx_.stream().synchronize(); }, asynchronous_ ? 2e-3 : 0,
+          row.run, [&] { ctx_.stream().synchronize(); }, asynchronous_ ? 2e-3 : 0,
           asynchronous_ ? 0.05 : 0.3);
   }
   void print() const;
@@ -110,9 +110,9 @@ class Suite {
   }
   Tensor random(int64_t count) { return random(count, dtype_); }
   float* floats(int64_t count) { return random(count, DType::f32).data<float>(); }
-  void add(std::string name, double calls, double flop, double bytes, std::function<void()> ctx,
+  void add(std::string name, double calls, double flop, double bytes, std::function<void()> run,
            Node torch = {}) {
-    rows_.push_back({std::move(name), calls, flop, bytes, std::move(ctx), std::move(torch)});
+    rows_.push_back({std::move(name), calls, flop, bytes, std::move(run), std::move(torch)});
   }
 
   void gemm(const std::string& name, double calls, int64_t m, int64_t n, int64_t k, bool ta,
