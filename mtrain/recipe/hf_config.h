@@ -16,7 +16,8 @@ struct HfSetting {
   Node value;
   bool training = false;  // used only in training: the recipe's own value takes precedence
   bool omitted =
-      false;  // not in config.json: the value is the default of the family's config class
+      false;           // not in config.json: the value is the default of the family's config class
+  bool warns = false;  // training: a different value in the recipe is worth a warning
 };
 
 /// A key whose value the plugin does not support.

@@ -94,8 +94,11 @@ std::vector<HfSetting> settings_of_run(const Recipe& recipe, const SchemaCatalog
     const bool computed =
         brief(*there) == "0" ||
         brief(*here) == "0";  // such as kv_heads: 0 stands for a value that may be equal
-    out.push_back(
-        {.path = path, .theirs = path, .value = *there, .training = may_differ || computed});
+    out.push_back({.path = path,
+                   .theirs = path,
+                   .value = *there,
+                   .training = may_differ || computed,
+                   .warns = may_differ && !computed});
   };
   constexpr const char* kType = "model.type";
   add(kType, false);
@@ -147,13 +150,18 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
     for (const auto& setting : config.settings) {
       const Node* ours = recipe.config.root().find(setting.path);
       if (!ours) continue;
-      bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
+      const bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
+      const bool same = brief(*ours) == brief(setting.value) ||
+                        (ours->is_scalar() && same_number(*ours, setting.value));
       if (!said)
         request.overrides.push_back(
             {cat("++", setting.path, "=", override_value_text(setting.value)), 0,
              Location{file, 0, 0}});
-      else if (!setting.training && brief(*ours) != brief(setting.value) &&
-               !(ours->is_scalar() && same_number(*ours, setting.value)))
+      else if (setting.warns && !same)
+        differing.warning("init-from", setting.path, ours->loc(),
+                          cat(brief(*ours), " differs from ", name,
+                              ", whose weights were trained with ", brief(setting.value)));
+      else if (!setting.training && !same)
         differing
             .error("init-from", setting.path, ours->loc(),
                    cat(brief(*ours), " differs from ", name,

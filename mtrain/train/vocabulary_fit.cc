@@ -5,6 +5,9 @@
 #include "mtrain/base/checked.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/log.h"
+#include "mtrain/base/text.h"
+#include "mtrain/record/saved_config.h"
+#include "mtrain/record/saved_step.h"
 
 namespace mtrain {
 namespace {
@@ -53,6 +56,21 @@ void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer) {
            " rows belong to no token, which is more than padding explains\n  help: choose the "
            "tokenizer that the model was trained with; for a model that starts from random values, "
            "set model.vocab_size=0");
+}
+
+void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer) {
+  const std::string& from = recipe.settings.model.init_from;
+  if (from.empty()) return;
+  const fs::path run = recipe.resolve(from);
+  if (!is_saved_run(run)) return;
+  const std::string theirs = identity_of(read_saved_config(run)).tokenizer,
+                    ours = tokenizer.identity();
+  if (theirs.empty() || theirs == ours) return;
+  log_warn("model.init_from: the weights of ", printable(from),
+           " were trained with another tokenizer:\n  then ", printable(theirs), ",\n  now ",
+           printable(ours),
+           "\n  help: set the tokenizer section as in that run (mtrain config show tokenizer ",
+           printable(from), ")");
 }
 
 }  // namespace mtrain

@@ -55,6 +55,7 @@ class DataChecker {
                        human_count(static_cast<double>(tokenizer_->vocab_size())), " ids\n");
       vocabulary_rows(recipe_.settings, *tokenizer_);
       log_rows_without_id(recipe_, *tokenizer_);
+      warn_of_other_tokenizer(recipe_, *tokenizer_);
     });
     if (tokenizer_) attempt("dataset", [&] { open_dataset(); });
     return out_;

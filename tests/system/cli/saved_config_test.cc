@@ -306,8 +306,19 @@ TEST_CASE(
   Outcome kind = cli({"check", bare, start, "model.type=gpt2"});
   CHECK(kind.status == 10);
   CHECK_MESSAGE(has(kind.err, "where model.type is llama"), kind.err);
-  CHECK(cli({"check", bare, start, "model.rope.theta=20000"}).status ==
-        0);  // another function of the same weights
+  // Another function of the same weights is trained, with a warning.
+  Outcome theta = cli({"check", bare, start, "model.rope.theta=20000"});
+  CHECK(theta.status == 0);
+  CHECK_MESSAGE(has(theta.err, "model.rope.theta: 20000 differs from " + base.string() +
+                                   ", whose weights were trained with 500"),
+                theta.err);
+  CHECK_FALSE(has(cli({"check", bare, start, "model.rope.theta=500"}).err, "differs"));
+  // So is a tokenizer with as many ids.
+  Outcome tokens = cli({bare, start, "tokenizer={type: \"null\", vocab_size: 256}",
+                        "run.dir=" + (scratch / "tokens").string()});
+  CHECK_MESSAGE(tokens.status == 0, tokens.err);
+  CHECK_MESSAGE(has(tokens.err, "were trained with another tokenizer"), tokens.err);
+  CHECK_FALSE(has(trained.err, "tokenizer"));
 }
 
 TEST_CASE(
