@@ -158,6 +158,7 @@ class Reader {
     if (refuse_family()) return std::move(out_);
     for (const auto& [one, other] : flat_.clashes) refuse_clash(one, other);
     for (const auto& [name, key] : flat_.keys) take(name, key);
+    require_llama3_keys();
     // The defaults do not apply to the folder of another family, which init_ignore=[architectures]
     // admits.
     if (family_ && !foreign_)
@@ -207,6 +208,25 @@ class Reader {
       for (const auto& def : family_->defaults)
         if (def.name == key) return default_value(def.value);
     return nullptr;
+  }
+
+  /// transformers refuses llama3 scaling without one of these; defaults would be a guess.
+  void require_llama3_keys() {
+    auto scaling = flat_.keys.find("rope.scaling");
+    if (scaling == flat_.keys.end() || scaling->second.value != "llama3") return;
+    const std::string section = scaling->second.path.substr(0, scaling->second.path.find('.'));
+    for (const auto& [name, theirs] :
+         {std::pair{"factor", "factor"},
+          {"low_freq_factor", "low_freq_factor"},
+          {"high_freq_factor", "high_freq_factor"},
+          {"original_max_positions", "original_max_position_embeddings"}}) {
+      const std::string path = cat(section, ".", theirs);
+      if (flat_.keys.contains(cat("rope.", name)) || ignored(path)) continue;
+      out_.refused.push_back({scaling->second.path,
+                              cat(scaling->second.path, " is llama3, which needs ", path),
+                              cat("add it to config.json; or accept the default of model.rope.",
+                                  name, " by model.init_ignore=[", path, "]")});
+    }
   }
 
   void refuse_clash(const Key& one, const Key& other) {

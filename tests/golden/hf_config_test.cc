@@ -148,7 +148,13 @@ TEST_CASE(
        "init_ignore"},
       {"llama_tiny",
        "llama",
-       {{"rope_scaling", {{"rope_type", "llama3"}, {"twist", 2}}}},
+       {{"rope_scaling",
+         {{"rope_type", "llama3"},
+          {"twist", 2},
+          {"factor", 8.0},
+          {"low_freq_factor", 1.0},
+          {"high_freq_factor", 4.0},
+          {"original_max_position_embeddings", 32}}}},
        "rope_scaling.twist",
        "init_ignore"},
       {"llama_tiny",
@@ -177,6 +183,18 @@ TEST_CASE(
     CHECK_MESSAGE(got.refused[0].fix.find(c.fix) != std::string::npos, got.refused[0].fix);
     CHECK(read(config, c.plugin, 32, {c.key}).refused.empty());
   }
+  // transformers has no defaults for these.
+  Json scaling = tiny("llama_tiny");
+  scaling["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8.0}};
+  const HfFolderConfig lacking = read(scaling, "llama");
+  REQUIRE(lacking.refused.size() == 3);
+  CHECK(lacking.refused[2].what ==
+        "rope_scaling.rope_type is llama3, which needs "
+        "rope_scaling.original_max_position_embeddings");
+  CHECK(read(scaling, "llama", 32,
+             {"rope_scaling.low_freq_factor", "rope_scaling.high_freq_factor",
+              "rope_scaling.original_max_position_embeddings"})
+            .refused.empty());
   Json window = tiny("llama_tiny");
   window["sliding_window"] = 32;
   CHECK(read(window, "llama").refused.empty());
@@ -281,23 +299,34 @@ TEST_CASE("one setting in two places of config.json has one value") {
       {"llama_tiny",
        "llama",
        {{"rope_parameters", {{"rope_theta", 10000.0}}}},
-       "rope_parameters.rope_theta is 10000.0, and rope_theta is 500000.0",
+       "rope_parameters.rope_theta is 10000.0, but rope_theta is 500000.0",
        "rope_theta"},
       {"llama_tiny",
        "llama",
-       {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}},
+       {{"rope_scaling",
+         {{"rope_type", "llama3"},
+          {"factor", 8.0},
+          {"low_freq_factor", 1.0},
+          {"high_freq_factor", 4.0},
+          {"original_max_position_embeddings", 32}}},
         {"rope_parameters", {{"rope_type", "llama3"}, {"factor", 4}}}},
-       "rope_parameters.factor is 4, and rope_scaling.factor is 8.0",
+       "rope_parameters.factor is 4, but rope_scaling.factor is 8.0",
        "rope_parameters.factor"},
       {"llama_tiny",
        "llama",
-       {{"rope_scaling", {{"rope_type", "llama3"}, {"type", "default"}}}},
-       "rope_scaling.rope_type is \"llama3\", and rope_scaling.type is \"default\"",
+       {{"rope_scaling",
+         {{"rope_type", "llama3"},
+          {"type", "default"},
+          {"factor", 8.0},
+          {"low_freq_factor", 1.0},
+          {"high_freq_factor", 4.0},
+          {"original_max_position_embeddings", 32}}}},
+       "rope_scaling.rope_type is \"llama3\", but rope_scaling.type is \"default\"",
        "rope_scaling.type"},
       {"gpt2_tiny",
        "gpt2",
        {{"hidden_size", 64}},
-       "hidden_size is 64, and n_embd is 32",
+       "hidden_size is 64, but n_embd is 32",
        "hidden_size"},
   };
   for (const auto& c : cases) {
