@@ -172,7 +172,8 @@ void CheckpointStore::load(int64_t step, std::span<Slice> slices, LoadOptions op
       throw Error(
           ErrorClass::numeric,
           cat(printable(reader.folder().string()), ": tensor '", printable(slice.name),
-              "' holds NaN or Inf, first at element ", *at, " of the box ", describe(slice.box())),
+              "' contains NaN or Inf, first at element ", *at, " of the box ",
+              describe(slice.box())),
           "the run had diverged before this checkpoint was saved: resume from an older step");
   }
 }

@@ -36,7 +36,7 @@ namespace {
 
 ExpressionValue whole(char symbol, int64_t a, int64_t b, size_t at) {
   if (b == -1 && a == std::numeric_limits<int64_t>::min() && symbol != '+' && symbol != '-')
-    fail("the result does not fit 64 bits", at);
+    fail("the result does not fit in 64 bits", at);
   if (symbol == '/' && a % b != 0) return static_cast<double>(a) / static_cast<double>(b);
   if (symbol == '/') return a / b;
   int64_t remainder = symbol == '|' || symbol == '%' ? a % b : 0;
@@ -47,7 +47,7 @@ ExpressionValue whole(char symbol, int64_t a, int64_t b, size_t at) {
   bool overflow = symbol == '+'   ? __builtin_add_overflow(a, b, &result)
                   : symbol == '-' ? __builtin_sub_overflow(a, b, &result)
                                   : __builtin_mul_overflow(a, b, &result);
-  if (overflow) fail("the result does not fit 64 bits", at);
+  if (overflow) fail("the result does not fit in 64 bits", at);
   return result;
 }
 
@@ -64,7 +64,7 @@ ExpressionValue raise(const ExpressionValue& base, const ExpressionValue& expone
   int64_t result = 1;
   for (int64_t i = 0; i < *e; ++i) {
     auto next = checked_mul(result, *b);
-    if (!next) fail("the result does not fit 64 bits", at);
+    if (!next) fail("the result does not fit in 64 bits", at);
     result = *next;
   }
   return result;

@@ -160,7 +160,7 @@ std::optional<Decimal> decimal_of(const Node& node) {
   return out;
 }
 
-/// The mantissa of a value at a scale; absent when it does not fit 64 bits.
+/// The mantissa of a value at a scale; absent when it does not fit in 64 bits.
 std::optional<int64_t> at_scale(const Decimal& value, int scale) {
   std::optional<int64_t> out = value.mantissa;
   for (int i = value.scale; i < scale && out && *out != 0; ++i)

@@ -363,7 +363,7 @@ TEST_CASE("tcp: of very many ranks that are missing some are named") {
   std::string message = message_of(
       ErrorClass::peer, [] { meet(place_of(0, 400), {.whole = 20ms, .greeting = 10h}); });
   CHECK_MESSAGE(has(message, "timed out while waiting for ranks 1, 2, 3"), message);
-  CHECK_MESSAGE(has(message, " 16 and 383 more to come"), message);
+  CHECK_MESSAGE(has(message, " 16 and 383 more to connect"), message);
 }
 
 TEST_CASE("tcp: a job of one machine is reached over its address alone") {

@@ -47,8 +47,10 @@ TEST_CASE("the planned memory is the memory taken, use by use, for every kind of
     CHECK(seen["tensor_memory"]["bytes"].get<int64_t>() > 100000);
     CHECK(seen["tensor_memory"]["uses"]["other"].get<int64_t>() >=
           3 * 256);  // ids, positions and targets
-    for (const char* use : {"parameters", "gradients", "optimizer", "activations"})
-      CHECK_MESSAGE(seen["tensor_memory"]["uses"][use].get<int64_t>() > 0, use);
+    // At the peak; messages of gradients in bf16 come after activations are freed.
+    for (const std::string use : {"parameters", "gradients", "optimizer", "activations"})
+      if (use != "activations" || all.find("grads_dtype") == std::string::npos)
+        CHECK_MESSAGE(seen["tensor_memory"]["uses"][use].get<int64_t>() > 0, use);
   }
 }
 

@@ -203,7 +203,7 @@ TEST_CASE(
   works("run.dir=epochs train.epochs=1");
   Outcome epochs = train("run.dir=epochs train.epochs=2");
   CHECK(epochs.status == 12);
-  CHECK_MESSAGE(has(epochs.err, "\n  train.epochs=2 makes train.steps: 8 -> 16   (command line"),
+  CHECK_MESSAGE(has(epochs.err, "\n  train.epochs=2 needs train.steps: 8 -> 16   (command line"),
                 epochs.err);
   works("run.dir=open train.epochs=1 dataset.order=open");
   works("run.dir=open train.epochs=3 dataset.order=open");
@@ -309,8 +309,8 @@ TEST_CASE(
   // Another function of the same weights is trained, with a warning.
   Outcome theta = cli({"check", bare, start, "model.rope.theta=20000"});
   CHECK(theta.status == 0);
-  CHECK_MESSAGE(has(theta.err, "model.rope.theta: 20000 differs from " + base.string() +
-                                   ", whose weights were trained with 500"),
+  CHECK_MESSAGE(has(theta.err, "model.rope.theta: 20000.0 differs from " + base.string() +
+                                   ", whose weights were trained with 500.0"),
                 theta.err);
   CHECK_FALSE(has(cli({"check", bare, start, "model.rope.theta=500"}).err, "differs"));
   // So is a tokenizer with as many ids.
@@ -383,9 +383,10 @@ TEST_CASE(
   std::string text = slurp(scratch / "text.txt");
   for (char& c : text) c = c == 'a' ? 'z' : c;
   scratch.write("text.txt", text);
-  REQUIRE(cli_in(scratch.path(),
-                 "data prepare -f -i text.txt -o data -t byte --split-on blank-lines -q")
-              .status == 0);
+  REQUIRE(
+      cli_in(scratch.path(),
+             "data prepare -f -i text.txt -o data -t byte --append-eod --split-on blank-lines -q")
+          .status == 0);
   Outcome changed = eval("");
   CHECK_MESSAGE(
       has(changed.err,

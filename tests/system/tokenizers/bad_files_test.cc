@@ -78,9 +78,9 @@ TEST_CASE("a tokenizer.json that cannot be right is refused with the place of th
       {json_with(
            bpe,
            R"("normalizer": {"type": "Replace", "pattern": {"Regex": "(a"}, "content": ""}, )"),
-       {"normalizer.pattern", "faulty"}},
+       {"normalizer.pattern", "is invalid near"}},
       {json_with(bpe, R"("normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAA"}, )"),
-       {"precompiled_charsmap", "cut short"}},
+       {"precompiled_charsmap", "truncated"}},
       {json_with(
            bpe,
            R"("pre_tokenizer": {"type": "Split", "pattern": {"String": "a"}, "behavior": "Odd"}, )"),

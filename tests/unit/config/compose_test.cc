@@ -195,7 +195,7 @@ TEST_CASE("choices are changed by override entries and by the command line") {
       {"optim: {lr: 5}\n", {"+optim=adam"}, "would replace settings of earlier files: optim.lr=5"},
       {"optim: {type: adam, lr: 5}\n",
        {"+optim=adam"},
-       "write '- optim: adam' into the recipe's defaults list"},
+       "write '- optim: adam' to the recipe's defaults list"},
       {"defaults:\n- optim: adam\noptim: {lr: 5}\n", {}, "{optim: {type: adam, lr: 5, eps: 1}}"},
       {"optim: {type: adam, lr: 5}\n", {"+optim=slow"}, "{optim: {type: adam, lr: 1}}"},
       {"optim: {type: adam, lr: 3}\n", {"+optim=adam"}, "{optim: {type: adam, lr: 3, eps: 1}}"},

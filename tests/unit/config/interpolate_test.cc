@@ -133,7 +133,7 @@ TEST_CASE("what cannot be computed is reported at its place, once") {
       {"a: ${b..c}", "is not a path"},
       {"a: [1]\nb: x${a}", "a list cannot be used inside a text"},
       {"a: ${oc.env}", "there is no oc.env"},
-      {"a: ${STEPS}", "write ${oc.env:STEPS} for a variable"},
+      {"a: ${STEPS}", "write ${oc.env:STEPS} for an environment variable"},
       {"a: ${oc.env:A,B,C}", "takes 1 to 2 arguments"},
       {"a: ${double:x}", "wanted a 64-bit integer"},
       {"a: ${= 1 / 0}", "division by zero"},

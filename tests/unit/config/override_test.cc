@@ -138,7 +138,7 @@ TEST_CASE("what is no override is refused where it goes wrong") {
   };
   const Row rows[] = {
       {"k", "argument 7: k", "key=value"},
-      {"=1", "argument 7: =1", "no key"},
+      {"=1", "argument 7: =1", "the key before '=' is empty"},
       {"a b=1", "argument 7: a b=1", "not a key"},
       {"a..b=1", "argument 7: a..b=1", "not the path"},
       {"a.=1", "", "not the path"},
@@ -179,7 +179,7 @@ TEST_CASE("what is no override is refused where it goes wrong") {
       {"~k=append(1)", "argument 7", "one value"},
       {"g/k=append(1)", "argument 7", "group"},
       {"k='a'b", "argument 7\n", "closing quote"},
-      {"k=['a]", "argument 7\n", "closing"},
+      {"k=['a]", "argument 7\n", "not closed"},
       {"k=${a", "argument 7\n", "'${'"},
       {"k=\xFF", "", "UTF-8"},
       {std::string("k=\0", 3), "", "NUL"},

@@ -135,7 +135,7 @@ TEST_CASE("what no sweep can be is refused with its fix") {
       {{"a=interval(0,1,log=true)"}, "above 0"},
       {{"a=str(range(3))"}, "only be cast"},
       {{"a=int(x,1)"}, "cannot make x an integer"},
-      {{"a=sort(1,x)"}, "order"},
+      {{"a=sort(1,x)"}, "can be sorted"},
       {{"a=tag(x)"}, "last value"},
       {{"a=glob(*)"}, "this is not one"},
       {{"db=glob(x*)"}, "no option of db matches"},

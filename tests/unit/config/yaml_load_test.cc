@@ -150,7 +150,7 @@ TEST_CASE("what is not a recipe is refused, with its place") {
       {"- a\nb: 1\n", "yaml-syntax", "r.yaml:2:1", ""},
       {"a: @x\n", "yaml-syntax", "r.yaml:1:4", "quote"},
       {"a: \"\\q\"\n", "yaml-syntax", "r.yaml:1:", "escape"},
-      {"a: \"x\" y\n", "yaml-syntax", "r.yaml:1:8", "finished"},
+      {"a: \"x\" y\n", "yaml-syntax", "r.yaml:1:8", "after the end of a value"},
       {"a: [1, 2]]\n", "yaml-syntax", "r.yaml:1:10", "opening"},
       {"a: }\n", "yaml-syntax", "r.yaml:1:4", ""},
       {"a: caf\xE9\n", "yaml-encoding", "r.yaml:1:7", "0xe9"},

@@ -143,10 +143,10 @@ TEST_CASE("redistribute: what cannot be done is refused before anybody waits") {
         }) == "dim 0 of [6, 8] cannot be divided into 4 equal pieces for the ranks of axis 'tp'");
   CHECK(refused(2, [](ExecutionContext& ctx, const Axis& axis) {
           redistribute(ctx.zeros({8, 5}, DType::f32), axis, Placement::P(), Placement::S(1));
-        }) == "dim 1 of [8, 5] cannot be cut into 2 equal pieces for the ranks of axis 'tp'");
+        }) == "dim 1 of [8, 5] cannot be divided into 2 equal pieces for the ranks of axis 'tp'");
   CHECK(refused(2, [](ExecutionContext& ctx, const Axis& axis) {
           redistribute(ctx.zeros({4, 5}, DType::f32), axis, Placement::S(0), Placement::S(1));
-        }) == "dim 1 of [4, 5] cannot be cut into 2 equal pieces for the ranks of axis 'tp'");
+        }) == "dim 1 of [4, 5] cannot be divided into 2 equal pieces for the ranks of axis 'tp'");
   // On one rank too: a model is written there.
   for (int n : {1, 2}) {
     CHECK(refused(n, [](ExecutionContext& ctx, const Axis& axis) {

@@ -100,12 +100,14 @@ TEST_CASE("padded buckets: the same bits in messages of whole multiples") {
       CHECK(same(padded, plain));
       CHECK(padded.gradients == plain.gradients);
       const CommKind kind = zero_stage == 0 ? CommKind::all_reduce : CommKind::reduce_scatter;
-      const int64_t each = (zero_stage == 0 ? 2 : 1) * (job.ranks - 1) * kBucketPadding * 4;
+      const int64_t each =
+          (zero_stage == 0 ? 2 : 1) * (job.ranks - 1) * kBucketPadding * 4 / job.ranks;
       CHECK(padded.bytes[kind].bytes_sent == each * padded.buckets);
     }
 }
 
-TEST_CASE("gradients that travel in bf16: the same for any overlap, close to those in fp32") {
+TEST_CASE(
+    "gradients that are communicated in bf16: the same for any overlap, close to those in fp32") {
   for (GradientWire wire : {GradientWire::bf16_sum_fp32, GradientWire::bf16_sum_bf16})
     for (int zero_stage : {0, 1, 2, 3})
       for (int hsdp : {1, 2}) {
@@ -117,8 +119,8 @@ TEST_CASE("gradients that travel in bf16: the same for any overlap, close to tho
         Outcome narrow = train(job);
         const double apart = distance(narrow.gradients, wide.gradients);
         CHECK(apart > 1e-5);  // something was rounded
-        CHECK(apart < 2e-2);
-        CHECK(std::fabs(narrow.losses.back() - wide.losses.back()) < 1e-3);
+        CHECK(apart < 5e-2);
+        CHECK(std::fabs(narrow.losses.back() - wide.losses.back()) < 5e-3);
         job.overlap = true;
         CHECK(same(train(job), narrow));
         job.padded = true;

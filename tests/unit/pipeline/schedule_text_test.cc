@@ -123,7 +123,7 @@ TEST_CASE("schedules are read from files") {
     load_schedule(path);
     FAIL("was read");
   } catch (const Error& error) {
-    CHECK(error.message().starts_with(path.string() + ":1:7: wanted the number"));
+    CHECK(error.message().starts_with(path.string() + ":1:7: wanted a micro-batch number"));
   }
   fs::remove(path);
   CHECK_THROWS_AS(load_schedule(path), Error);
