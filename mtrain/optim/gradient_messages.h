@@ -1,6 +1,6 @@
-// GradientMessages: how a bucket's gradients travel between data-parallel ranks and are summed. The
-// gradients themselves are float. Refers to the run, which outlives it; for the rank's own thread.
-// All ranks of a group make the same calls.
+// GradientMessages: how data-parallel ranks exchange and sum the gradients of a bucket. The gradients
+// themselves are float. Refers to the context, which outlives it; for the rank's own thread. All
+// ranks of a group make the same calls.
 #pragma once
 #include <functional>
 
