@@ -13,7 +13,7 @@ int64_t number(const char* variable) {
 }
 
 /// A rank that gets the first rank's address from the environment.
-bool has_meeting_place() {
+bool has_rendezvous_address() {
   return std::getenv("MASTER_ADDR") && (std::getenv("RANK") || std::getenv("SLURM_PROCID"));
 }
 
@@ -25,7 +25,7 @@ bool mpi_launched() {
 
 }  // namespace
 
-std::string host_comm() { return !mpi_launched() && has_meeting_place() ? "tcp" : "mpi"; }
+std::string host_comm() { return !mpi_launched() && has_rendezvous_address() ? "tcp" : "mpi"; }
 
 int64_t launched_ranks() {
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
@@ -33,7 +33,7 @@ int64_t launched_ranks() {
   // srun --mpi=pmix provides the number only in Slurm's variables, which a batch script also has;
   // PMIX_RANK tells the two apart.
   if (std::getenv("PMIX_RANK")) return std::max<int64_t>(1, number("SLURM_STEP_NUM_TASKS"));
-  if (!has_meeting_place()) return 1;
+  if (!has_rendezvous_address()) return 1;
   return std::max<int64_t>(
       1, std::getenv("RANK") ? number("WORLD_SIZE") : number("SLURM_STEP_NUM_TASKS"));
 }
@@ -41,7 +41,7 @@ int64_t launched_ranks() {
 int64_t launched_rank() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
     if (std::getenv(variable)) return number(variable);
-  if (!has_meeting_place()) return 0;
+  if (!has_rendezvous_address()) return 0;
   return number(std::getenv("RANK") ? "RANK" : "SLURM_PROCID");
 }
 

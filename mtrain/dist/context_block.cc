@@ -58,7 +58,7 @@ void ContextBlock::add_packed(ExecutionContext& ctx, const Tensor& d_packed,
   ctx.kernels().copy_blocks(ctx.stream(), args);
 }
 
-AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, Meeting meeting,
+AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, AttentionMask mask,
                                  const Tensor& o, const Tensor& lse) const {
   return {.q = fused(qkv, 0),
           .k = keys(qkv, packed, 0),
@@ -66,30 +66,30 @@ AttentionArgs ContextBlock::args(const Tensor& qkv, const Tensor& packed, Meetin
           .o = o.raw(),
           .lse = lse.data<float>(),
           .cu_seqlens = nullptr,
-          .sequences = static_cast<int64_t>(meeting.spans.size()),
+          .sequences = static_cast<int64_t>(mask.spans.size()),
           .tokens = qkv.size(0),
           .heads = layout.heads,
           .groups = layout.groups,
           .head_dim = layout.head_dim,
           .scale = scale,
-          .causal = meeting.causal,
+          .causal = mask.causal,
           .dtype = qkv.dtype(),
-          .spans = meeting.spans.data()};
+          .spans = mask.spans.data()};
 }
 
 void ContextBlock::forward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed,
-                           Meeting meeting, const Tensor& o, const Tensor& lse, bool add) const {
-  if (meeting.spans.empty()) return;
-  AttentionArgs call = args(qkv, packed, meeting, o, lse);
+                           AttentionMask mask, const Tensor& o, const Tensor& lse, bool add) const {
+  if (mask.spans.empty()) return;
+  AttentionArgs call = args(qkv, packed, mask, o, lse);
   call.add = add;
   ctx.kernels().attention(ctx.stream(), call);
 }
 
 void ContextBlock::backward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed,
-                            Meeting meeting, const Tensor& o, const Tensor& lse, const Tensor& d_o,
-                            const Tensor& d_qkv, const Tensor& d_packed) const {
-  if (meeting.spans.empty()) return;
-  ctx.kernels().attention_backward(ctx.stream(), {.forward = args(qkv, packed, meeting, o, lse),
+                            AttentionMask mask, const Tensor& o, const Tensor& lse,
+                            const Tensor& d_o, const Tensor& d_qkv, const Tensor& d_packed) const {
+  if (mask.spans.empty()) return;
+  ctx.kernels().attention_backward(ctx.stream(), {.forward = args(qkv, packed, mask, o, lse),
                                                   .d_o = d_o.raw(),
                                                   .dq = fused(d_qkv, 0),
                                                   .dk = keys(d_qkv, d_packed, 0),

@@ -22,22 +22,22 @@ struct ContextBlock {
 
   /// Which queries attend to which keys, and whether queries attend only to keys that are not after
   /// them.
-  struct Meeting {
+  struct AttentionMask {
     std::span<const AttentionSpan> spans;
     bool causal = false;
   };
   /// Attention of the queries of `qkv` to the keys in `packed`, or to their own keys if it is
   /// undefined. `add`: o is float, and the result is merged into o and lse. Shapes: o [rows, H*E],
   /// lse [H, rows].
-  void forward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed, Meeting meeting,
+  void forward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed, AttentionMask mask,
                const Tensor& o, const Tensor& lse, bool add) const;
   /// Adds the gradients of forward() to d_qkv and d_packed (undefined if `packed` is); both float.
-  void backward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed, Meeting meeting,
+  void backward(ExecutionContext& ctx, const Tensor& qkv, const Tensor& packed, AttentionMask mask,
                 const Tensor& o, const Tensor& lse, const Tensor& d_o, const Tensor& d_qkv,
                 const Tensor& d_packed) const;
 
  private:
-  AttentionArgs args(const Tensor& qkv, const Tensor& packed, Meeting meeting, const Tensor& o,
+  AttentionArgs args(const Tensor& qkv, const Tensor& packed, AttentionMask mask, const Tensor& o,
                      const Tensor& lse) const;
   HeadsView fused(const Tensor& t, int64_t first_head) const;
   HeadsView keys(const Tensor& qkv, const Tensor& packed, int64_t which) const;

@@ -1,6 +1,6 @@
-// GradientMessages: how data-parallel ranks exchange and sum the gradients of a bucket. The gradients
-// themselves are float. Refers to the context, which outlives it; for the rank's own thread. All
-// ranks of a group make the same calls.
+// GradientMessages: how data-parallel ranks exchange and sum the gradients of a bucket. The
+// gradients themselves are float. Refers to the context, which outlives it; for the rank's own
+// thread. All ranks of a group make the same calls.
 #pragma once
 #include <functional>
 

@@ -20,14 +20,14 @@ struct Message {
 /// The ranks of one id.
 struct Group {
   int size = 0, joined = 0;
-  struct Meeting {
+  struct Collective {
     int came = 0, left = 0;
     int registered = 0;  // ranks whose memory was
     bool done = false;
     std::vector<const void*> in;
     std::vector<void*> out;
   };
-  std::map<uint64_t, Meeting> meetings;
+  std::map<uint64_t, Collective> collectives;
   std::map<std::pair<int, int>, std::deque<Message>> mail;
 };
 
@@ -101,11 +101,11 @@ void fault(const std::string& text) {
   if (registrations.fault.empty()) registrations.fault = text;
 }
 
-using Combine = std::function<void(Group::Meeting&)>;
+using Combine = std::function<void(Group::Collective&)>;
 
 /// Queues a call that is carried out when all ranks' streams have come to it.
-ncclResult_t meet(ncclComm_t c, cudaStream_t stream, const void* in, size_t in_bytes, void* out,
-                  size_t out_bytes, Combine combine) {
+ncclResult_t run_collective(ncclComm_t c, cudaStream_t stream, const void* in, size_t in_bytes,
+                            void* out, size_t out_bytes, Combine combine) {
   Comm* comm = &of(c);
   uint64_t number = ++comm->calls;
   bool registered = false;
@@ -117,7 +117,7 @@ ncclResult_t meet(ncclComm_t c, cudaStream_t stream, const void* in, size_t in_b
   of(stream).give([=] {
     std::unique_lock lock(mutex);
     Group& group = *comm->group;
-    Group::Meeting& m = group.meetings[number];
+    Group::Collective& m = group.collectives[number];
     m.in.resize(static_cast<size_t>(group.size)), m.out.resize(static_cast<size_t>(group.size));
     m.in[static_cast<size_t>(comm->rank)] = in, m.out[static_cast<size_t>(comm->rank)] = out;
     m.registered += registered ? 1 : 0;
@@ -129,7 +129,7 @@ ncclResult_t meet(ncclComm_t c, cudaStream_t stream, const void* in, size_t in_b
       changed.notify_all();
     }
     changed.wait(lock, [&] { return m.done || comm->aborted; });
-    if (++m.left == group.size) group.meetings.erase(number);
+    if (++m.left == group.size) group.collectives.erase(number);
   });
   return ncclSuccess;
 }
@@ -269,14 +269,14 @@ nccl::Library make() {
                     ncclComm_t c, cudaStream_t s) {
     if (op != ncclSum) return ncclInvalidArgument;
     size_t bytes = bytes_of(count, type);
-    return meet(c, s, in, bytes, out, bytes, [=](Group::Meeting& m) {
+    return run_collective(c, s, in, bytes, out, bytes, [=](Group::Collective& m) {
       reduce_in_order(m.in, m.out, static_cast<int64_t>(count), dtype_of(type), ReduceOp::sum);
     });
   };
   l.reduce_scatter = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t,
                         ncclComm_t c, cudaStream_t s) {
     size_t one = bytes_of(count, type);
-    return meet(c, s, in, one * group_size(c), out, one, [=](Group::Meeting& m) {
+    return run_collective(c, s, in, one * group_size(c), out, one, [=](Group::Collective& m) {
       size_t part = bytes_of(count, type);
       std::vector<std::vector<char>> results;
       for (size_t r = 0; r < m.in.size(); ++r) {
@@ -293,7 +293,7 @@ nccl::Library make() {
   l.all_gather = [](const void* in, void* out, size_t count, ncclDataType_t type, ncclComm_t c,
                     cudaStream_t s) {
     size_t one = bytes_of(count, type);
-    return meet(c, s, in, one, out, one * group_size(c), [=](Group::Meeting& m) {
+    return run_collective(c, s, in, one, out, one * group_size(c), [=](Group::Collective& m) {
       size_t part = bytes_of(count, type);
       for (void* to : m.out)
         for (size_t r = 0; r < m.in.size(); ++r)
@@ -303,7 +303,7 @@ nccl::Library make() {
   l.broadcast = [](const void* in, void* out, size_t count, ncclDataType_t type, int root,
                    ncclComm_t c, cudaStream_t s) {
     size_t one = bytes_of(count, type);
-    return meet(c, s, in, one, out, one, [=](Group::Meeting& m) {
+    return run_collective(c, s, in, one, out, one, [=](Group::Collective& m) {
       for (void* to : m.out)
         if (size_t bytes = bytes_of(count, type); bytes > 0)
           std::memmove(to, m.in[static_cast<size_t>(root)], bytes);

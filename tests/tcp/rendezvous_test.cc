@@ -36,7 +36,7 @@ namespace mtrain::tcp {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr MeetingLimits kForever{.whole = 10h, .greeting = 10h};
+constexpr RendezvousLimits kForever{.whole = 10h, .greeting = 10h};
 
 /// A connection to where the first rank listens, or will: again until it does.
 Socket visit(const Place& place) {
@@ -59,7 +59,7 @@ std::string hear(const Socket& socket, size_t bytes) {
 }
 
 struct Ranks {
-  explicit Ranks(int size_in, const MeetingLimits& limits_in = kForever)
+  explicit Ranks(int size_in, const RendezvousLimits& limits_in = kForever)
       : size(size_in), limits(limits_in) {}
   void start(int rank) { start(place_of(rank, size)); }
   void start(const Place& place) {
@@ -86,7 +86,7 @@ struct Ranks {
         if (fd >= 0) ::close(fd);
   }
   int size;
-  MeetingLimits limits;
+  RendezvousLimits limits;
   std::vector<std::future<std::vector<int>>> met;  // in the order of their start
 };
 

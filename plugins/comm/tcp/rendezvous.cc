@@ -68,7 +68,7 @@ bool hung_up(const Socket& socket) {
 
 class Rendezvous {
  public:
-  Rendezvous(const Place& place, const MeetingLimits& limits)
+  Rendezvous(const Place& place, const RendezvousLimits& limits)
       : place_(place),
         limits_(limits),
         end_(Clock::now() + limits.whole),
@@ -136,7 +136,7 @@ class Rendezvous {
   void name_for_others();
 
   const Place& place_;
-  MeetingLimits limits_;
+  RendezvousLimits limits_;
   Clock::time_point end_;
   std::vector<Socket> seats_;  // by rank: authenticated connections
   std::vector<Door> doors_;    // likewise
@@ -441,7 +441,7 @@ void Rendezvous::name_for_others() {
 
 }  // namespace
 
-std::vector<int> meet(const Place& place, const MeetingLimits& limits) {
+std::vector<int> meet(const Place& place, const RendezvousLimits& limits) {
   std::vector<Socket> peers(static_cast<size_t>(place.size));
   if (place.size > 1) peers = Rendezvous(place, limits).run();
   std::vector<int> out;

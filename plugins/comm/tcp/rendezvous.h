@@ -11,7 +11,7 @@
 
 namespace mtrain::tcp {
 
-struct MeetingLimits {
+struct RendezvousLimits {
   std::chrono::milliseconds whole = std::chrono::minutes(5);
   std::chrono::milliseconds greeting =
       std::chrono::seconds(10);  // for one connection; then it is dropped, or tried again
@@ -20,6 +20,6 @@ struct MeetingLimits {
 /// A descriptor for each rank, connected and with TCP_NODELAY; -1 for this one. Throws Error(peer)
 /// for ranks that do not connect in time or disconnect, and Error(config) if a rank of the job
 /// connects twice or does not match, or if this rank is refused.
-std::vector<int> meet(const Place& place, const MeetingLimits& limits = {});
+std::vector<int> meet(const Place& place, const RendezvousLimits& limits = {});
 
 }  // namespace mtrain::tcp

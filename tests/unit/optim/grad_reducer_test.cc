@@ -96,7 +96,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("grad reducer: a gradient that comes after its bucket was sent is a bug that is told") {
+TEST_CASE("grad reducer: a gradient that comes after its bucket was sent is reported as a bug") {
   run_ranks(2, [&](Communicator& world) {
     Fixture lab(1);
     ParamList list;
@@ -113,7 +113,7 @@ TEST_CASE("grad reducer: a gradient that comes after its bucket was sent is a bu
   });
 }
 
-TEST_CASE("grad reducer: gradients that the program forgot to scatter are a bug that is told") {
+TEST_CASE("grad reducer: gradients that the program forgot to scatter are reported as a bug") {
   run_ranks(4, [&](Communicator& world) {
     Square s(world, 2, {});
     s.reducer->begin_step(2);

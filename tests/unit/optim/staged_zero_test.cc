@@ -1,5 +1,5 @@
-// Pipelines of two ranks beside two data-parallel ranks that share gradients and parameters: the
-// program says when stages are gathered.
+// Pipelines of two stages, each on two data-parallel ranks that shard gradients and parameters
+// (ZeRO 3): the program says when the parameters of a stage are gathered.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -134,7 +134,7 @@ TEST_CASE(
     REQUIRE_MESSAGE(plain.faults.empty(), plain.faults[0]);
     StageMap map = stage_map(family.name, plan);
     Costs still{.stages = {}, .send = 0.1, .transfer = TransferMode::rendezvous};
-    Schedule lowered = lower(schedule, map), meeting = lower(schedule, map, still);
+    Schedule lowered = lower(schedule, map), rendezvous = lower(schedule, map, still);
     for (TransferMode transfer : {TransferMode::asynchronous, TransferMode::rendezvous})
       for (double send : {0.0, 0.3}) {
         Costs costs{.stages = {}, .send = send, .transfer = transfer};
@@ -144,11 +144,11 @@ TEST_CASE(
         if (transfer ==
             TransferMode::asynchronous)  // as is taken for granted where transfers are no actions
           CHECK(run.makespan == simulate(schedule, plan, {.stages = {}, .send = send}).makespan);
-        Simulated other = simulate(meeting, plan, costs);
+        Simulated other = simulate(rendezvous, plan, costs);
         REQUIRE_MESSAGE(other.faults.empty(), other.faults[0]);
       }
-    CHECK(without_transfers(meeting) == schedule);
-    CHECK(simulate(meeting, plan, still).makespan <= simulate(lowered, plan, still).makespan);
+    CHECK(without_transfers(rendezvous) == schedule);
+    CHECK(simulate(rendezvous, plan, still).makespan <= simulate(lowered, plan, still).makespan);
   });
   CHECK(plans > 500);
 }

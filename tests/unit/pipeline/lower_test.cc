@@ -75,8 +75,9 @@ TEST_CASE(
     Plan plan{8 * virtual_stages, 32, virtual_stages};
     StageMap map = stage_map(name, plan);
     Schedule early = lower(make_schedule(name, plan), map),
-             meeting = lower(make_schedule(name, plan), map, still);
-    CHECK(simulate(meeting, plan, still).makespan < gain * simulate(early, plan, still).makespan);
+             rendezvous = lower(make_schedule(name, plan), map, still);
+    CHECK(simulate(rendezvous, plan, still).makespan <
+          gain * simulate(early, plan, still).makespan);
   }
   // Two ranks, by hand: rank 0 computes its second forward while rank 1 is busy with the first.
   Costs slow_end{.stages = {{1, 1, 1}, {4, 1, 1}}, .transfer = TransferMode::rendezvous};

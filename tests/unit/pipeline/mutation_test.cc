@@ -13,8 +13,8 @@
 namespace mtrain {
 namespace {
 
-/// Runs one action of any rank at a time as long as one can run, with transfers as meetings of two
-/// ranks.
+/// Runs one action of any rank at a time as long as one can run, with transfers as rendezvous of
+/// two ranks.
 class SlowRun {
  public:
   SlowRun(Schedule schedule, const Plan& plan, const StageMap& map)
