@@ -120,7 +120,7 @@ class ThreadWork final : public Pending::Work {
       auto& other = state().ranks[static_cast<size_t>(rank)];
       RankStatus status = other.activity.status();
       absent.push_back(cat(
-          "rank ", rank, " (finished ", brief(status.last), " last",
+          "rank ", rank, " (last finished ", brief(status.last),
           status.waits.number != 0 ? cat(", waits in ", brief(status.waits)) : std::string(), ")"));
     }
     if (absent.empty()) return;  // the last rank has just arrived
