@@ -125,7 +125,8 @@ std::string setting_of_others(std::string_view path, const Schema& chosen,
   }
   if (others.empty()) return {};
   return cat(section, ".type is ", chosen.name,
-             ", which does not have this setting: leave it out, or choose ", join(others, ", "),
+             ", which does not have this setting: leave it out (where the recipe sets it: ~", path,
+             "), or choose ", join(others, ", "),
              others.size() == 1 ? ", which has it" : ", which have it");
 }
 

@@ -261,12 +261,19 @@ class ScalarReader {
     if (spec_.choices.empty()) return true;
     for (const auto& choice : spec_.choices)
       if (choice == text) return true;
+    FieldSpec built = spec_;  // without the choices that are not built yet
+    std::erase_if(built.choices, [&](const std::string& choice) {
+      return std::find(spec_.needs_values.begin(), spec_.needs_values.end(), choice) !=
+             spec_.needs_values.end();
+    });
     auto& fault = add("bad-choice", node,
-                      cat("wanted one of ", choices_text(spec_), "; got ",
+                      cat("wanted one of ", choices_text(built), "; got ",
                           text.empty() ? "an empty text" : visible(text, 60)));
     fault.fix(meant(node, [](const ScalarReader& r, const Node& n) { return r.string(n); }));
-    auto near = nearest(text, spec_.choices, 1);
+    auto near = nearest(text, built.choices, 1);
     if (fault.help.empty() && !near.empty()) fault.fix(cat("did you mean ", near[0], "?"));
+    if (built.choices.size() < spec_.choices.size())
+      fault.note(cat("not built yet: ", join(spec_.needs_values, ", ")));
     return false;
   }
 

@@ -9,6 +9,7 @@
 #include "mtrain/base/file.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/base/plugin_call.h"
+#include "mtrain/chat/omissions.h"
 #include "mtrain/chat/ready_made.h"
 #include "mtrain/finetune/chat_tokens.h"
 
@@ -36,59 +37,6 @@ bool has_template_file(const fs::path& folder) {
   if (fs::exists(folder / "chat_template.jinja", ignored)) return true;
   if (!fs::exists(folder / "tokenizer_config.json", ignored)) return false;
   return read_file(folder / "tokenizer_config.json").find("\"chat_template\"") != std::string::npos;
-}
-
-/// The name of the function in a call or a definition, in either form: {"function": {"name"}} or
-/// {"name"}.
-const chat::Value* function_name(const chat::Value& of) {
-  if (!of.is(chat::Value::Kind::map)) return nullptr;
-  const chat::Value* function = of.as_map().find("function");
-  const bool nested = function && function->is(chat::Value::Kind::map);
-  const chat::Value* name = (nested ? function->as_map() : of.as_map()).find("name");
-  return name && name->is(chat::Value::Kind::text) ? name : nullptr;
-}
-
-/// True when `part` is in the text with the given origin.
-bool is_written(const chat::Text& text, const chat::Text& part) {
-  for (size_t at = text.bytes.find(part.bytes); at != std::string::npos;
-       at = text.bytes.find(part.bytes, at + 1))
-    if (part.bytes.empty() || text.origins[at] == part.origins[0]) return true;
-  return false;
-}
-
-/// Refuses a call that the template omits: the model would be trained to say nothing instead.
-void require_calls(const chat::Value& messages, const chat::Text& text,
-                   const std::string& template_name) {
-  for (size_t i = 0; i < messages.items().size(); ++i) {
-    const chat::Value* calls = messages.items()[i].as_map().find("tool_calls");
-    if (!calls || !calls->is(chat::Value::Kind::list)) continue;
-    for (const chat::Value& call : calls->items()) {
-      const chat::Value* name = function_name(call);
-      MT_USER_CHECK(
-          !name || is_written(text, name->as_text()), ErrorClass::data,
-          cat("message ", i, " calls the function '", printable(name->as_text().bytes, 60),
-              "', which the chat template ", printable(template_name), " leaves out"),
-          "use a template that supports calls, such as the model's own, with "
-          "dataset.template_path; or skip such records with "
-          "dataset.on_bad=skip");
-    }
-  }
-}
-
-/// Refuses a tool definition that the template omits: the model would be trained to call a tool
-/// that it does not know.
-void require_tools(const chat::Value& tools, const chat::Text& text,
-                   const std::string& template_name) {
-  for (const chat::Value& tool : tools.items()) {
-    const chat::Value* name = function_name(tool);
-    MT_USER_CHECK(
-        !name || is_written(text, name->as_text()), ErrorClass::data,
-        cat("the conversation has the tool '", printable(name->as_text().bytes, 60),
-            "', whose definition the chat template ", printable(template_name), " leaves out"),
-        "use a template that supports tools, such as the model's own, with dataset.template_path; "
-        "or skip such records with dataset.on_bad=skip; or ignore the definitions with "
-        "dataset.columns={tools: none}, a field that no record has");
-  }
 }
 
 }  // namespace
@@ -188,9 +136,9 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   input.special = file_.special;
   input.special_tokens = special_tokens_;
   input.now = date_;
+  chat::require_fields_read(file_, input);
   const chat::RenderedChat rendered = template_->render_masked(input);
-  require_calls(input.messages, rendered.text, file_.name);
-  if (!example.tools.empty()) require_tools(input.tools, rendered.text, file_.name);
+  chat::require_tools_written(file_, input, rendered.text);
   std::vector<uint8_t> learnt;
   mark_learnt(rendered, example, learnt);
   ChatTokens tokens = encode_chat(rendered.text, tokenizer_);

@@ -1,5 +1,6 @@
 #include "mtrain/finetune/messages.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -150,7 +151,14 @@ void Conversation::add(const Json& message, bool may_train) {
   for (const auto& [key, value] : message.items()) {
     bool known = &value == who || &value == words || out.contains(key);
     for (const char* own : own_names) known = known || key == own;
-    if (!known) out[key] = value;
+    if (!known && !options_.columns.contains(key)) out[key] = value;
+  }
+  for (const auto& [name, field] : options_.columns) {  // reasoning_content: thoughts
+    const bool known = std::find(own_names.begin(), own_names.end(), name) != own_names.end();
+    if (auto mapped = message.find(field); !known && mapped != message.end()) {
+      out.erase(field);
+      out[name] = *mapped;
+    }
   }
   refuse_train_detail(out);
   const bool silenced = take_silenced(out);

@@ -259,6 +259,7 @@ constexpr ForeignName kNames[] = {
     {"intermediate_dim", "torchtune", "model.ffn_hidden_size", ""},
     {"kv_channels", "Megatron-LM", "model.head_dim", ""},
     {"rotary_base", "Megatron-LM", "model.rope.theta", ""},
+    {"rope_scaling", "transformers", "model.rope.scaling", "the kind; the factor of the map is model.rope.factor"},
     {"rope_theta", "transformers, torchtitan", "model.rope.theta", ""},
     {"rope_base", "torchtune", "model.rope.theta", ""},
     {"rms_norm_eps", "transformers", "model.norm_eps", ""},
@@ -316,6 +317,11 @@ constexpr ForeignName kNames[] = {
     // ranks and devices
     {"tensor_model_parallel_size", "Megatron-LM", "dist.tp", ""},
     {"tensor_parallel_degree", "torchtitan", "dist.tp", ""},
+    {"tensor_parallel", "DeepSpeed", "dist.tp", ""},
+    {"tp_size", "accelerate, ColossalAI", "dist.tp", ""},
+    {"pp_size", "ColossalAI", "dist.pp", ""},
+    {"cp_size", "accelerate", "dist.cp", ""},
+    {"ep_size", "ColossalAI, DeepSpeed", "dist.ep", ""},
     {"tensor_parallel_size", "axolotl", "dist.tp", ""},
     {"tensor_parallel_dim", "torchtune", "dist.tp", ""},
     {"pipeline_model_parallel_size", "Megatron-LM", "dist.pp", ""},
@@ -434,12 +440,34 @@ const HfFamily* meant_family(const std::string& name) {
   return found;
 }
 
+/// "true is fp32, false is bf16" of ddp.grads_dtype: "ddp.grads_dtype=fp32 for true,
+/// ddp.grads_dtype=bf16 for false"; empty where `how` has another form.
+std::string with_values(std::string_view setting, std::string_view how) {
+  std::string out;
+  while (!how.empty()) {
+    const size_t is = how.find(" is ");
+    if (is == std::string_view::npos || how.substr(0, is).find(' ') != std::string_view::npos)
+      return {};
+    const std::string_view theirs = how.substr(0, is);
+    how.remove_prefix(is + 4);
+    const size_t end = how.starts_with('[') ? how.find(']') + 1 : how.find(',');
+    const std::string_view ours = how.substr(0, end);
+    if (ours.empty() || (ours[0] != '[' && ours.find(' ') != std::string_view::npos)) return {};
+    out += cat(out.empty() ? "" : ", ", setting, '=', ours, " for ", theirs);
+    how.remove_prefix(ours.size());
+    if (how.starts_with(", ")) how.remove_prefix(2);
+  }
+  return out;
+}
+
 std::string help_of(const ForeignName& row, const SchemaCatalog& catalog) {
   const std::string origin = cat(" (", row.name, " is a name of ", row.trainers, ")");
   if (row.setting.empty()) return cat("leave it out: ", row.how, origin);
   const FieldSpec* spec = find_setting(catalog, row.setting);
   if (!spec) return {};  // belongs to a plugin that is not installed
   const bool lacking = !spec->needs.empty() && spec->needs_values.empty();
+  const std::string values = lacking ? "" : with_values(row.setting, row.how);
+  if (!values.empty()) return cat("use ", values, origin);
   return cat(lacking ? "the setting would be " : "use ", row.setting, row.how.empty() ? "" : ": ",
              row.how, lacking ? cat("; it needs ", spec->needs, ", not built yet") : "", origin);
 }
@@ -456,6 +484,12 @@ const ForeignName* find_foreign_name(std::string_view name) {
 }
 
 std::string foreign_name_help(std::string_view path, const SchemaCatalog& catalog) {
+  // optimizer.name=adamw, tokenizer._target_: the component of a section is its type.
+  for (std::string_view last : {".name", ".kind", ".class", "._target_"})
+    if (path.ends_with(last))
+      if (const std::string type = cat(path.substr(0, path.size() - last.size()), ".type");
+          find_setting(catalog, type))
+        return cat("use ", type, ", which names the component");
   for (;;) {  // try the last part first: fp16.enabled means fp16
     const size_t dot = path.rfind('.');
     const ForeignName* row =

@@ -73,10 +73,18 @@ std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
     }
   };
   for (const auto& section : catalog.sections()) {
-    bool chosen = section.name == "model" || section.name == "dataset";
+    const bool chosen = section.name == "model" || section.name == "dataset";
     const std::string& type = section.name == "model" ? model : fed;
     require(section.name, section, type);
-    if (chosen) require(section.name, component_of(catalog, section.name, type), type);
+    if (!chosen) continue;
+    const Schema& component = component_of(catalog, section.name, type);
+    require(section.name, component, type);
+    // A dataset of files has several ways to name them, so no single one is required.
+    for (const auto& spec : component.fields)
+      if (section.name == "dataset" && spec.path == "path" && spec.input_path) {
+        recipe.set("dataset.path", first_value(spec));
+        docs["dataset.path"] = spec.doc;
+      }
   }
   WriteOptions options;
   options.comment = [&](const std::string& path, const Node&) { return docs[path]; };

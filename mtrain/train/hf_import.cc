@@ -1,5 +1,7 @@
 #include "mtrain/train/hf_import.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -104,6 +106,17 @@ class Importer {
     return dot == std::string::npos ? nullptr : source_.find(name.substr(dot + 1));
   }
 
+  void require_finite(const TensorInfo& t, const std::vector<float>& values) const {
+    const auto bad =
+        std::find_if(values.begin(), values.end(), [](float x) { return !std::isfinite(x); });
+    if (bad == values.end()) return;
+    throw Error(ErrorClass::checkpoint,
+                cat(source_.path().string(), ": tensor ", t.name, ": element ",
+                    bad - values.begin(), " is ", std::isnan(*bad) ? "nan" : "infinite"),
+                "training from such weights cannot work: get the folder again, or export it from "
+                "an earlier checkpoint");
+  }
+
   void import(Parameter& p, const HfParameter& entry) {
     std::vector<float> values(static_cast<size_t>(
         p.global.numel()));  // of the whole parameter; this rank may hold only a shard of it
@@ -117,7 +130,9 @@ class Importer {
         return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
       int64_t rows = piece.rows < 0 ? whole[0] : piece.rows;
       if (!piece_fits(p, piece, *t, rows, row_size)) return;
-      copy(as_floats(*t), *t, piece, rows, row_size, values);
+      const std::vector<float> floats = as_floats(*t);
+      require_finite(*t, floats);
+      copy(floats, *t, piece, rows, row_size, values);
       covered += rows;
     }
     MT_CHECK(covered == whole[0], p.name, ": ", covered, " rows of ", whole[0]);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "hf_subject.h"
 #include "mtrain/base/error.h"
@@ -91,6 +92,25 @@ TEST_CASE("transformers: tensors that a BERT has no place for are named, and tho
     CHECK_MESSAGE(
         error.message().find("tensor cls.predictions.bias is missing") != std::string::npos,
         error.message());
+  }
+}
+
+TEST_CASE("transformers: weights that are not finite are refused, and the tensor is named") {
+  for (float bad : {std::nanf(""), -INFINITY}) {
+    std::vector<Copy> tensors = Folder::tensors();
+    auto bias = std::find_if(tensors.begin(), tensors.end(),
+                             [](const Copy& t) { return t.name == "cls.predictions.bias"; });
+    REQUIRE(bias != tensors.end());
+    bias->values.at(3) = bad;
+    try {
+      Folder folder(tensors);
+      Subject subject(folder.path());
+      FAIL_CHECK("it was read");
+    } catch (const Error& error) {
+      const std::string wanted = cat("tensor cls.predictions.bias: element 3 is ",
+                                     std::isnan(bad) ? "nan" : "infinite");
+      CHECK_MESSAGE(error.message().find(wanted) != std::string::npos, error.message());
+    }
   }
 }
 

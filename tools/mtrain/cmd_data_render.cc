@@ -13,6 +13,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/chat/chat_template.h"
+#include "mtrain/chat/omissions.h"
 #include "mtrain/chat/ready_made.h"
 #include "mtrain/chat/template_file.h"
 #include "mtrain/finetune/chat_tokens.h"
@@ -117,10 +118,12 @@ size_t code_points(std::string_view text) {
   return count;
 }
 
-void render_line(const chat::ChatTemplate& chat_template, const chat::ChatInput& input,
-                 const Tokenizer* tokenizer) {
+void render_line(const chat::ChatTemplate& chat_template, const chat::TemplateFile& file,
+                 const chat::ChatInput& input, const Tokenizer* tokenizer) {
   static constexpr const char* kMasks[] = {"none", "generation", "prefixes", "origins"};
+  chat::require_fields_read(file, input);
   chat::RenderedChat chat = chat_template.render_masked(input);
+  chat::require_tools_written(file, input, chat.text);
   ordered_json out{{"text", chat.text.bytes}};
   if (tokenizer) add_tokens(chat, *tokenizer, out);
   auto assistant = ordered_json::array();
@@ -164,7 +167,7 @@ void render(Cli& cli, const RenderArguments& arguments) {
   for (int64_t number = 1; std::getline(in, line); ++number) {
     if (trim(line).empty()) continue;
     try {
-      render_line(chat_template, read_input(line, file, tokenizer.get()), tokenizer.get());
+      render_line(chat_template, file, read_input(line, file, tokenizer.get()), tokenizer.get());
     } catch (const Error& e) {
       std::cout << std::flush;
       throw Error(e.error_class(),

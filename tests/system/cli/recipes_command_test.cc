@@ -93,16 +93,16 @@ TEST_CASE("recipes cp and new: a modeline, nothing overwritten, a recipe that is
   CHECK(cli_in(scratch.path(), "recipes new --model lama x.yaml").status == 10);
 }
 
-TEST_CASE("recipes new: of each model, the recipe is right once dataset.path is given") {
+TEST_CASE("recipes new: of each model, the recipe passes `check`, and names data to prepare") {
   Scratch scratch("mtrain-new");
   for (const json& row : json::parse(cli({"plugins", "ls", "--json"}).out)) {
     if (row.at("kind") != "model") continue;
     const std::string model = row.at("name"), file = model + ".yaml";
     CHECK(cli_in(scratch.path(), "recipes new --model " + model + " " + file).status == 0);
-    Outcome checked =
-        cli_in(scratch.path(), "check " + file + " dataset.path=" +
-                                   (build_root() / "share/mtrain/data/quickstart/corpus").string());
+    Outcome checked = cli_in(scratch.path(), "check " + file);
     CHECK_MESSAGE(checked.status == 0, model, checked.err);
+    CHECK_MESSAGE(slurp(scratch / file).find("path: data/bible") != std::string::npos,
+                  slurp(scratch / file));
   }
 }
 

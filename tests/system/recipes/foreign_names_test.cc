@@ -101,6 +101,14 @@ TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
         "ranks "
         "(gradient_accumulation_steps is a name of transformers, axolotl, torchtune, DeepSpeed)");
   CHECK(help_for("train.gradient_accumulation_steps") == help_for("gradient_accumulation_steps"));
+  CHECK(help_for("use_distributed_optimizer") ==
+        "use dist.zero=1 for true (use_distributed_optimizer is a name of Megatron-LM)");
+  CHECK(help_for("grad_reduce_in_fp32") ==
+        "use ddp.grads_dtype=fp32 for true, ddp.grads_dtype=bf16 for false (grad_reduce_in_fp32 is "
+        "a name of Megatron-LM)");
+  CHECK(has(help_for("dist.tensor_parallel"), "use dist.tp ("));
+  CHECK(help_for("optimizer.name") == "use optimizer.type, which names the component");
+  CHECK(has(help_for("tokenizer._target_"), "use tokenizer.type, "));
   CHECK(help_for("optimzer.lr") == "did you mean optimizer.lr?");
   CHECK(has(help_for("training.local_batch_size"), "use train.micro_batch_size"));
   CHECK(has(help_for("deepspeed_config.fp16.enabled"), "use mixed_precision.dtype"));
@@ -160,8 +168,8 @@ TEST_CASE("on the command line and by `config explain`, too") {
          "help: write adamw (adamw_torch is its name in transformers)"},
         {"device=gpu", "help: write +device=gpu to add it"},
         {"dataset.split=1",
-         "help: dataset.type is mock, which does not have this setting: leave it out, or "
-         "choose "}}) {
+         "help: dataset.type is mock, which does not have this setting: leave it out "
+         "(where the recipe sets it: ~dataset.split), or choose "}}) {
     outcome = testing::cli({"check", (recipe.path() / "r.yaml").string(), word});
     CHECK(outcome.status == 10);
     CHECK_MESSAGE(has(outcome.err, wanted), outcome.err);

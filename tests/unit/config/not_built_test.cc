@@ -69,6 +69,12 @@ Report report_of(std::string text, std::vector<std::string> overrides = {}) {
 
 }  // namespace
 
+TEST_CASE("a choice that does not exist is answered with those that are built") {
+  const std::string text = report_of("dist: {precision: fp9}\nmodel: dense\n").text();
+  CHECK_MESSAGE(text.find("wanted one of fp32, bf16; got fp9") != std::string::npos, text);
+  CHECK_MESSAGE(text.find("note: not built yet: fp8") != std::string::npos, text);
+}
+
 TEST_CASE("what this build lacks is refused at its place, one error for each part") {
   struct Row {
     const char* text;

@@ -91,7 +91,7 @@ TEST_CASE(
     auto own = std::make_unique<ExampleEncoder>(tokenizer, EncoderOptions{.chat_template = name});
     const ExampleEncoder& encoder = *name ? *own : *lab.encoder;
     expect_error(ErrorClass::data,
-                 {"message 1 calls the function 'add'", *name ? name : "t.jinja",
+                 {"message 1 has tool_calls", "does not read", *name ? name : "t.jinja",
                   "dataset.template_path", "on_bad=skip"},
                  [&] { (void)encoder.encode(chat_of(talk)); });
   }
@@ -100,6 +100,28 @@ TEST_CASE(
       "endfor %}{{ eos_token }}{% endfor %}";
   CHECK(Fixture(TrainOn::all, writes).learnt(chat_of(talk)) ==
         R"(add>{"function": {"name": "add", "arguments": {}}}>)");
+  const char* drops =
+      "{% for m in messages %}{{ m.content }}{% if m.tool_calls and false %}!{% endif %}{{ "
+      "eos_token }}{% endfor %}";
+  expect_error(ErrorClass::data, {"message 1 calls the function 'add'", "t.jinja", "on_bad=skip"},
+               [&] { (void)Fixture(TrainOn::all, drops).encoder->encode(chat_of(talk)); });
+}
+
+TEST_CASE("reasoning in a field that the template does not read is refused") {
+  const std::string begin = R"([{"role":"user","content":"?"},{"role":"assistant","content":"4",")";
+  for (const char* field : {"reasoning_content", "reasoning", "thinking"}) {
+    CAPTURE(field);
+    const std::string talk = cat(begin, field, R"(":"2+2"}])");
+    expect_error(ErrorClass::data,
+                 {cat("message 1 has ", field), "t.jinja", "does not read",
+                  cat("dataset.columns={", field, ": none}")},
+                 [&] { (void)Fixture().encoder->encode(chat_of(talk.c_str())); });
+    const std::string reads = cat("{% for m in messages %}{{ m.", field,
+                                  " or '' }}{{ m.content }}{{ eos_token }}{% endfor %}");
+    CHECK(Fixture(TrainOn::all, reads.c_str()).learnt(chat_of(talk.c_str())) == "?>2+24>");
+    const std::string empty = cat(begin, field, R"(":null}])");
+    CHECK(Fixture().learnt(chat_of(empty.c_str())) == ".......4>");
+  }
 }
 
 TEST_CASE(

@@ -139,6 +139,12 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
                      {.columns = {{"conversations", "talk"}, {"from", "who"}, {"value", "says"}},
                       .roles = {{"agent", "assistant"}}});
   CHECK(own.messages == R"([{"role":"assistant","content":"x"}])");
+  const char* thoughtful =
+      R"({"messages":[{"role":"assistant","content":"x","reasoning":"y","thoughts":"z"}]})";
+  CHECK(read(openai, thoughtful, {.columns = {{"reasoning", "none"}}}).messages ==
+        R"([{"role":"assistant","content":"x","thoughts":"z"}])");
+  CHECK(read(openai, thoughtful, {.columns = {{"reasoning", "thoughts"}}}).messages ==
+        R"([{"role":"assistant","content":"x","reasoning":"z"}])");
   Example split =
       read(prompt_completion,
            R"({"prompt":[{"role":"user","content":"q"},{"role":"assistant","content":"0"},
