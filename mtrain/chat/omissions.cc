@@ -65,8 +65,9 @@ void require_fields_read(const TemplateFile& file, const ChatInput& input) {
           cat("use a template that writes ", calls ? "calls" : "it",
               ", such as the model's own, with dataset.template_path; or skip such records with "
               "dataset.on_bad=skip",
-              calls ? "" : cat("; or ignore the field with dataset.columns={", field,
-                               ": none}, a field that no message has")));
+              calls ? ""
+                    : cat("; or ignore the field with dataset.columns={", field,
+                          ": none}, a field that no message has")));
     }
 }
 
@@ -77,12 +78,12 @@ void require_tools_written(const TemplateFile& file, const ChatInput& input, con
     if (!calls || !calls->is(Value::Kind::list)) continue;
     for (const Value& call : calls->items()) {
       const Value* name = function_name(call);
-      MT_USER_CHECK(!name || is_written(text, name->as_text()), ErrorClass::data,
-                    cat("message ", i, " calls the function '",
-                        printable(name->as_text().bytes, 60), "', which the chat template ",
-                        printable(file.name), " leaves out"),
-                    "use a template that supports calls, such as the model's own, with "
-                    "dataset.template_path; or skip such records with dataset.on_bad=skip");
+      MT_USER_CHECK(
+          !name || is_written(text, name->as_text()), ErrorClass::data,
+          cat("message ", i, " calls the function '", printable(name->as_text().bytes, 60),
+              "', which the chat template ", printable(file.name), " leaves out"),
+          "use a template that supports calls, such as the model's own, with "
+          "dataset.template_path; or skip such records with dataset.on_bad=skip");
     }
   }
   if (!input.tools.is(Value::Kind::list)) return;

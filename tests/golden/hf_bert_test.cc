@@ -107,8 +107,8 @@ TEST_CASE("transformers: weights that are not finite are refused, and the tensor
       Subject subject(folder.path());
       FAIL_CHECK("it was read");
     } catch (const Error& error) {
-      const std::string wanted = cat("tensor cls.predictions.bias: element 3 is ",
-                                     std::isnan(bad) ? "nan" : "infinite");
+      const std::string wanted =
+          cat("tensor cls.predictions.bias: element 3 is ", std::isnan(bad) ? "nan" : "infinite");
       CHECK_MESSAGE(error.message().find(wanted) != std::string::npos, error.message());
     }
   }
