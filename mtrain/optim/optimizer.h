@@ -91,6 +91,13 @@ class MT_API Optimizer {
                                                 const LogicalMatrix& /*matrix*/) const {
     return {};
   }
+  /// The shapes of the float tensors that update() allocates for one logical matrix and has at the
+  /// same time, so that `mtrain check` and the memory check before a run count them: Muon's
+  /// products. Without it, an update that allocates may run out of memory in the first step.
+  virtual std::vector<Shape> workspace(const ParamInfo& /*param*/,
+                                       const LogicalMatrix& /*matrix*/) const {
+    return {};
+  }
   virtual void update(const ParamUpdate& update) = 0;
 };
 

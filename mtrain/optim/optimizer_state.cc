@@ -207,6 +207,15 @@ void OptimizerState::rehearse_update() {
   for (const WholePlan& whole : whole_) update_whole(whole, nullptr);
 }
 
+// Matrices are updated one after the other, so the memory of one is free again for the next.
+void OptimizerState::rehearse_workspace(const Plan& plan) {
+  for (const LogicalMatrix& matrix : plan.tensor->matrices()) {
+    std::vector<Tensor> held;
+    for (const Shape& shape : optimizer_.workspace(plan.info, matrix))
+      held.push_back(ctx_.empty(shape, DType::f32));
+  }
+}
+
 void OptimizerState::update_elements(const Plan& plan, const Step& step) {
   std::vector<Tensor> tensors = {plan.entry->master, plan.entry->grad};
   tensors.insert(tensors.end(), plan.entry->state.begin(), plan.entry->state.end());
@@ -268,6 +277,8 @@ void OptimizerState::update_whole(const WholePlan& whole, const Step* step) {
   const bool in_place = !shards && !own->tensor->sharded();
   if (own && step)
     call(*own, *step, together, whole.matrix_state, in_place ? own->entry->value : Tensor());
+  else if (own)
+    rehearse_workspace(*own);
   for (size_t kind = 0; kind < kinds; ++kind) {
     if (kind == kGrad || in_place) continue;
     if (own && step) own->tensor->keep_part(together[kind], local[kind]);

@@ -38,7 +38,8 @@ class MT_API OptimizerState {
   /// Updates the parameters, and hands the other ranks their values. Weight decay applies to those
   /// marked for it. Collective.
   void update(const Step& step);
-  /// Takes the memory of an update, the plugin's own aside, and changes nothing: for a dry run.
+  /// Takes the memory of an update, with Optimizer::workspace(), and changes nothing: for a dry
+  /// run.
   void rehearse_update();
 
   /// After masters were written: values follow.
@@ -67,6 +68,7 @@ class MT_API OptimizerState {
   void allocate_matrix_state(WholePlan& whole);
   void update_elements(const Plan& plan, const Step& step);
   void update_whole(const WholePlan& whole, const Step* step);
+  void rehearse_workspace(const Plan& plan);
   void call(const Plan& plan, const Step& step, std::span<const Tensor> tensors,
             std::span<const std::vector<Tensor>> matrix_state, const Tensor& value);
   double norm_of(Tensor ParamSlice::*tensor, Communicator* world) const;

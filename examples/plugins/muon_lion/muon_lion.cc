@@ -60,6 +60,15 @@ class MuonLion final : public Optimizer {
     return matrix ? UpdateScope::whole_matrices : UpdateScope::elements;
   }
 
+  std::vector<Shape> workspace(const ParamInfo&, const LogicalMatrix& matrix) const override {
+    const int64_t rows = matrix.num_rows(), cols = matrix.cols, n = std::min(rows, cols);
+    const bool copied = matrix.rows.size() > 1;  // matrix_of() copies rows that lie apart
+    std::vector<Shape> shapes = {
+        {rows, cols}, {muon_lion::kPartials}, {n, n}, {n, n}, {rows, cols}};
+    if (copied) shapes.insert(shapes.end(), 3, Shape{rows, cols});
+    return shapes;
+  }
+
   void update(const ParamUpdate& u) override {
     if (u.scope == UpdateScope::elements)
       lion(u);

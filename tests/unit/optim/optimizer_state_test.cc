@@ -43,6 +43,22 @@ class Descent final : public Optimizer {
   std::map<std::string, std::vector<double>> seen;
 };
 
+// The same with temporary tensors.
+class Roomy final : public Optimizer {
+ public:
+  std::vector<std::string> state_names() const override { return {}; }
+  std::vector<Shape> workspace(const ParamInfo&, const LogicalMatrix& matrix) const override {
+    return {{matrix.cols, 1 << 20}, {matrix.num_rows(), 1 << 19}};
+  }
+  void update(const ParamUpdate& u) override {
+    for (const LogicalMatrix& matrix : u.matrices) {
+      std::vector<Tensor> held;
+      for (const Shape& shape : workspace(u.param, matrix))
+        held.push_back(u.ctx.empty(shape, DType::f32));
+    }
+  }
+};
+
 struct State {
   explicit State(DType dtype) : dtype(dtype) {
     list.allocate_gradients(lab.context());
@@ -59,6 +75,29 @@ struct State {
   Descent descent;
   std::optional<OptimizerState> state;
 };
+
+TEST_CASE("optimizer state: a rehearsed update takes the memory of a real one") {
+  size_t peaks[2];
+  for (bool real : {false, true}) {
+    contract::Fixture lab;
+    ParamList list;
+    BuildSettings settings{.ctx = lab.context(), .parameters = list};
+    Scope scope(settings);
+    scope.param("w", {{"rows", 2}, {"cols", 2}}, Init::ones(), true);
+    scope.param("experts", {{"experts", 3}, {"rows", 2}, {"cols", 2}}, Init::ones(), true);
+    list.allocate_gradients(lab.context());
+    Roomy optimizer;
+    OptimizerState state(lab.context(), list, optimizer);
+    if (real)
+      state.update({.lr = 1, .grad_norm = 1, .step = 1});
+    else
+      state.rehearse_update();
+    peaks[real] = lab.context().memory().peak();
+  }
+  CHECK(peaks[0] == peaks[1]);
+  CHECK(peaks[0] > 3u << 22);  // 8 MiB and 4 MiB
+  CHECK(peaks[0] < 4u << 22);  // not of all experts at once
+}
 
 TEST_CASE("optimizer state: norm over all parameters, in units of the loss") {
   State f(DType::f32);
