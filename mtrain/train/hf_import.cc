@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <set>
+#include <vector>
 
 #include "mtrain/checkpoint/hf_dir.h"
 
@@ -69,6 +71,7 @@ class Importer {
     for (const auto* t : source_.tensors())
       if (!used_.contains(t->name) && !ignorable(t->name))
         fault(cat("tensor ", t->name, " ", t->shape, " matches no parameter"));
+    require_all_rows_read();
     if (faults_.empty()) return;
     size_t total = faults_.size();
     if (total > kMaxFaults) {
@@ -133,6 +136,7 @@ class Importer {
       const std::vector<float> floats = as_floats(*t);
       require_finite(*t, floats);
       copy(floats, *t, piece, rows, row_size, values);
+      read_[t->name].push_back({piece.source_row, rows, rows_of(*t, piece)});
       covered += rows;
     }
     MT_CHECK(covered == whole[0], p.name, ": ", covered, " rows of ", whole[0]);
@@ -147,6 +151,24 @@ class Importer {
     if (p.value.dtype() != DType::f32) ctx.copy(p.value, p.master);
   }
 
+  static int64_t rows_of(const TensorInfo& t, const HfPiece& piece) {
+    return t.shape[piece.transpose ? 1 : 0];
+  }
+
+  /// A tensor with more rows than the model reads belongs to another model: queries, keys or values
+  /// of more heads.
+  void require_all_rows_read() {
+    for (auto& [name, parts] : read_) {
+      std::sort(parts.begin(), parts.end(),
+                [](const ReadRows& a, const ReadRows& b) { return a.begin < b.begin; });
+      int64_t end = 0;
+      for (const ReadRows& part : parts)
+        if (part.begin <= end) end = std::max(end, part.begin + part.count);
+      if (const int64_t all = parts.front().of_tensor; end < all)
+        fault(cat("tensor ", name, " has ", all, " rows, and this model has a place for ", end));
+    }
+  }
+
   /// Stacked matrices, such as those of experts, are treated as one matrix with more rows.
   static Shape as_rows(const Shape& shape) {
     return shape.rank() == 3 ? Shape{shape[0] * shape[1], shape[2]} : shape;
@@ -157,7 +179,7 @@ class Importer {
     int rank = as_rows(p.global).rank();
     bool fits = t.shape.rank() == rank;
     if (fits) {
-      int64_t have_rows = t.shape[piece.transpose ? 1 : 0],
+      int64_t have_rows = rows_of(t, piece),
               have_cols = rank == 2 ? t.shape[piece.transpose ? 0 : 1] : 1;
       bool whole = piece.rows < 0;
       fits = have_cols == row_size &&
@@ -181,6 +203,10 @@ class Importer {
   const HfDir& source_;
   ParamList& parameters_;
   std::set<std::string> used_;
+  struct ReadRows {
+    int64_t begin, count, of_tensor;
+  };
+  std::map<std::string, std::vector<ReadRows>> read_;  // by the name of a tensor
   bool untied_ = false;  // the head has its own matrix
   std::vector<std::string> faults_;
 };
