@@ -74,7 +74,7 @@ constexpr const char* kLlama3 = R"({{- bos_token or '' -}}
 constexpr const char* kMistral = R"({%- set ns = namespace(system='', last=0) -%}
 {%- for m in messages -%}
   {%- if m.role == 'system' -%}{%- set ns.system = m.content + '\n\n' -%}{%- endif -%}
-  {%- set ns.last = loop.index0 -%}
+  {%- if m.role == 'user' -%}{%- set ns.last = loop.index0 -%}{%- endif -%}
 {%- endfor -%}
 {{- bos_token or '' -}}
 {%- for m in messages -%}

@@ -17,6 +17,9 @@ std::string role_of(const Value& message) {
   return role && role->is(VK::text) ? role->as_text().bytes : "";
 }
 
+/// False for text of the template, and for roles and tools.
+bool is_message(Origin origin) { return origin != kTemplate && origin != kOtherInput; }
+
 bool says_assistant(const Value& message) { return role_of(message) == "assistant"; }
 
 /// The bytes from the first to the last one of a message; empty where the text has none.
@@ -252,8 +255,8 @@ class Turns {
       Stretch turn = words_[m];
       // The text between the generation prompt and the words is trained, too, e.g. the beginning of
       // a tool call.
-      size_t written = turn.begin;
-      while (written > 0 && chat_.text.origins[written - 1] == kTemplate) --written;
+      size_t written = turn.begin;  // the end of what other messages say
+      while (written > 0 && !is_message(chat_.text.origins[written - 1])) --written;
       const size_t prompt =
           prompt_.empty() ? std::string::npos : text().substr(0, turn.begin).rfind(prompt_);
       if (prompt != std::string::npos && prompt >= written) turn.begin = prompt + prompt_.size();

@@ -85,6 +85,8 @@ TEST_CASE("ready-made templates of the other families write their turns") {
   CHECK(render("llama2", kTalk).text.bytes ==
         "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye? [/INST] Bye "
         "</s>");
+  CHECK(render("mistral", kTalk).text.bytes ==
+        "<s>[INST]Hi[/INST]Hello</s>[INST]Be brief.\n\nBye?[/INST]Bye</s>");
   CHECK(render("zephyr", kTalk, true).text.bytes ==
         "<|system|>\nBe "
         "brief.</s>\n<|user|>\nHi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye?</"

@@ -168,9 +168,12 @@ TEST_CASE(
           "lr: 0.01\n  momentum: 0.0\n");
     const std::string fault = load(false, {choice});
     CHECK_MESSAGE(fault.find("optimizer.betas: no such setting") != std::string::npos, fault);
-    CHECK_MESSAGE(fault.find("help: optimizer.type is sgd, which does not have this setting: leave "
-                             "it out (where the recipe sets it: ~optimizer.betas), or choose adamw, which has it") != std::string::npos,
-                  fault);
+    CHECK_MESSAGE(
+        fault.find(
+            "help: optimizer.type is sgd, which does not have this setting: leave "
+            "it out (where the recipe sets it: ~optimizer.betas), or choose adamw, which has it") !=
+            std::string::npos,
+        fault);
   }
   const std::string said =
       load(true,
