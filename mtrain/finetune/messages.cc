@@ -53,6 +53,23 @@ Json call_of(const Json& call) {
   return {{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", arguments}}}};
 }
 
+/// Parses arguments that are JSON as text, which is OpenAI's form: templates write arguments as
+/// JSON, and would write the text as a string of JSON.
+void parse_arguments(Json& calls) {
+  if (!calls.is_array()) return;
+  for (Json& call : calls) {
+    if (!call.is_object()) continue;
+    Json& of = call.contains("function") && call["function"].is_object() ? call["function"] : call;
+    if (!of.contains("arguments") || !of["arguments"].is_string()) continue;
+    const std::string text = of["arguments"].get<std::string>();
+    Json parsed = Json::parse(text.empty() ? "{}" : text, nullptr, false);
+    if (!parsed.is_object())
+      throw RecordFault{cat("calls a function with the arguments ", printable(text, 60)),
+                        "wanted an object, or JSON of one as text"};
+    of["arguments"] = std::move(parsed);
+  }
+}
+
 /// Parses a message of the role "function_call": JSON of one call or of a list of calls.
 Json calls_of(const std::string& text) {
   Json parsed = Json::parse(text, nullptr, false);
@@ -160,6 +177,7 @@ void Conversation::add(const Json& message, bool may_train) {
       out[name] = *mapped;
     }
   }
+  if (out.contains("tool_calls")) parse_arguments(out["tool_calls"]);
   refuse_train_detail(out);
   const bool silenced = take_silenced(out);
   if (words && !words->is_string() && !words->is_array())

@@ -190,8 +190,13 @@ Example RecordReader::alpaca(const Json& record) const {
         "has a history",
         "earlier turns need a chat template: set dataset.chat_template or dataset.template_path"};
   std::string system = text_or(record, "system");
-  std::string prompt =
-      alpaca_prompt(text_of(record, "instruction"), text_or(record, "input"), options_.prompt);
+  const std::string input = text_or(record, "input");
+  if (!input.empty() && !options_.prompt.empty() &&
+      options_.prompt.find("{input}") == std::string::npos)
+    throw RecordFault{"has an input, and dataset.prompt has no {input}",
+                      "add {input} to the prompt, or ignore the field with dataset.columns={input: "
+                      "none}, a field that no record has"};
+  std::string prompt = alpaca_prompt(text_of(record, "instruction"), input, options_.prompt);
   Example out;
   out.kind = Example::Kind::prompted;
   out.texts = {{system.empty() ? prompt : cat(system, "\n\n", prompt), false},

@@ -22,10 +22,31 @@ std::map<std::string, std::string> names_of(const Node& tree, const char* settin
 }
 
 constexpr std::initializer_list<const char*> kFields = {
-    "instruction", "input",          "output",   "system",   "history", "conversations",
-    "from",        "value",          "messages", "role",     "content", "tools",
-    "prompt",      "completion",     "text",     "segments", "label",   "input_ids",
-    "labels",      "attention_mask", "chosen",   "rejected"};
+    "instruction",       "input",         "output",         "system",
+    "history",           "conversations", "from",           "value",
+    "messages",          "role",          "content",        "tools",
+    "reasoning_content", "reasoning",     "thinking",       "prompt",
+    "completion",        "text",          "segments",       "label",
+    "input_ids",         "labels",        "attention_mask", "chosen",
+    "rejected"};
+
+/// Refuses names in braces that alpaca records do not have: they would be trained on as text.
+void check_prompt(const std::string& prompt) {
+  for (size_t at = prompt.find('{'); at != std::string::npos; at = prompt.find('{', at + 1)) {
+    const size_t end =
+        prompt.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_", at + 1);
+    if (end == std::string::npos || prompt[end] != '}' || end == at + 1) continue;
+    const std::string name = prompt.substr(at + 1, end - at - 1);
+    if (name == "instruction" || name == "input") continue;
+    throw Error(ErrorClass::config,
+                cat("dataset.prompt: {", printable(name, 60), "} is no field of alpaca records"),
+                "there are {instruction} and {input}; dataset.columns maps fields that have other "
+                "names in the file");
+  }
+  if (!prompt.empty() && prompt.find("{instruction}") == std::string::npos)
+    throw Error(ErrorClass::config, "dataset.prompt has no {instruction}",
+                "without it, the model does not see what each record asks for");
+}
 
 }  // namespace
 
@@ -78,6 +99,7 @@ void RecordSettings::bind(Fields& f) {
 }
 
 FormatOptions RecordSettings::format_options() const {
+  check_prompt(prompt);
   FormatOptions out{.columns = names_of(columns, "dataset.columns"),
                     .roles = names_of(roles, "dataset.roles"),
                     .chat_prompts = !template_path.empty() || !chat_template.empty(),

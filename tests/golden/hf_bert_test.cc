@@ -95,6 +95,26 @@ TEST_CASE("transformers: tensors that a BERT has no place for are named, and tho
   }
 }
 
+TEST_CASE("transformers: a tensor with more rows than the model reads is refused") {
+  std::vector<Copy> tensors = Folder::tensors();
+  auto query = std::find_if(tensors.begin(), tensors.end(), [](const Copy& t) {
+    return t.name == "bert.encoder.layer.0.attention.self.query.weight";
+  });
+  REQUIRE(query != tensors.end());
+  const int64_t rows = query->shape[0], cols = query->shape[1];
+  query->shape = {2 * rows, cols};
+  query->values.resize(static_cast<size_t>(2 * rows * cols), 0.25f);
+  try {
+    Folder folder(tensors);
+    Subject subject(folder.path());
+    FAIL_CHECK("it was read");
+  } catch (const Error& error) {
+    const std::string wanted =
+        cat("self.query.weight has ", 2 * rows, " rows, and this model has a place for ", rows);
+    CHECK_MESSAGE(error.message().find(wanted) != std::string::npos, error.message());
+  }
+}
+
 TEST_CASE("transformers: weights that are not finite are refused, and the tensor is named") {
   for (float bad : {std::nanf(""), -INFINITY}) {
     std::vector<Copy> tensors = Folder::tensors();

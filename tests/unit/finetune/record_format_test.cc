@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "../data/data_files.h"
+#include "mtrain/config/yaml_load.h"
 #include "mtrain/finetune/preference.h"
+#include "mtrain/finetune/sft_data.h"
 
 using namespace mtrain;
 using namespace mtrain::finetune;
@@ -88,6 +90,20 @@ TEST_CASE("alpaca is Stanford's text, a text of one's own, or a chat") {
              {.prompt = "{input}:{instruction}="})
             .texts[0]
             .text == "S\n\nI:Q=");
+  expect_fault("has an input, and dataset.prompt has no {input}", [] {
+    read(alpaca, R"({"instruction":"Q","input":"I","output":"3"})", {.prompt = "{instruction}="});
+  });
+  for (const auto& [prompt, fault] :
+       {std::pair{"Q {question} A", "{question} is no field of alpaca records"},
+        {"Q {input}", "dataset.prompt has no {instruction}"}}) {
+    RecordSettings settings;
+    settings.prompt = prompt;
+    expect_error(ErrorClass::config, {fault}, [&] { (void)settings.format_options(); });
+  }
+  RecordSettings settings;
+  settings.prompt = "{\"q\": \"{instruction}\", {}}";
+  settings.columns = parse_yaml("{reasoning_content: none}");
+  (void)settings.format_options();
   Example chat = read(
       alpaca, R"({"instruction":"Q","input":"I","output":"A","system":"S","history":[["q","a"]]})",
       {.chat_prompts = true});
@@ -122,7 +138,15 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
   CHECK(
       weighed.messages ==
       R"([{"role":"user","content":"ab"},{"role":"assistant","content":"c"},{"role":"assistant","content":"d"},)"
-      R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}])");
+      R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{}}}]}])");
+  for (const char* arguments : {"[1]", "x"})
+    expect_fault(cat("with the arguments ", arguments), [&] {
+      read(
+          openai,
+          cat(R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":")",
+              arguments, R"("}}]}]})")
+              .c_str());
+    });
   CHECK(weighed.spoken == std::vector<bool>{true, false, true, true});
   CHECK(weighed.silenced == std::vector<bool>{false, true, false, false});
   for (const char* weight : {R"("weight":0.5)", R"("loss_weight":0.3)", R"("weight":-1)",
