@@ -249,10 +249,29 @@ class Turns {
     return true;
   }
 
+  /// Where the words of an answer without words would be; at 0 when not known. Its end of turn is
+  /// trained on.
+  Stretch empty_answer(size_t m) const {
+    List messages = messages_;
+    std::vector<std::pair<Value, Value>> entries = messages[m].as_map().entries;
+    for (auto& [key, value] : entries)
+      if (key.as_text().bytes == "content")
+        value = Value::text(Text("x", static_cast<Origin>(m + 1)));
+    messages[m] = Value::map(std::move(entries));
+    try {
+      const Text filled = render_(messages, input_.add_generation_prompt);
+      const size_t begin = words_of(filled, m).begin;
+      if (common_prefix(filled.bytes, text()) >= begin) return {begin, begin};
+    } catch (const Error&) {  // the template refuses the filled conversation
+    }
+    return {};
+  }
+
   void by_origins() {
     for (size_t m = 0; m < messages_.size(); ++m) {
-      if (!says_assistant(messages_[m]) || words_[m].end == 0) continue;
-      Stretch turn = words_[m];
+      if (!says_assistant(messages_[m])) continue;
+      Stretch turn = words_[m].end > 0 ? words_[m] : empty_answer(m);
+      if (turn.end == 0) continue;
       // The text between the generation prompt and the words is trained, too, e.g. the beginning of
       // a tool call.
       size_t written = turn.begin;  // the end of what other messages say

@@ -83,7 +83,8 @@ Json calls_of(const std::string& text) {
   return calls;
 }
 
-/// Removes the fields that weight a message; true when one of them excludes it from training.
+}  // namespace
+
 bool take_silenced(Json& message) {
   bool silenced = false;
   for (const char* key : {"weight", "train", "loss_weight"}) {
@@ -99,6 +100,8 @@ bool take_silenced(Json& message) {
   }
   return silenced;
 }
+
+namespace {
 
 /// Refuses a role that is unknown: words of an assistant under another name would not be learnt.
 std::string known_role(const std::string& text, const FormatOptions& options) {

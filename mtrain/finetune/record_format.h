@@ -57,6 +57,10 @@ struct RecordFault {
   std::string what, hint;
 };
 
+/// Removes the fields that weight a message (weight, train, loss_weight); true when one of them
+/// excludes it from training. Throws RecordFault for other weights than 0 and 1.
+MT_API bool take_silenced(Json& message);
+
 class MT_API RecordReader {
  public:
   RecordReader(RecordFormat format, FormatOptions options)

@@ -41,8 +41,13 @@ constexpr const char* kWanted =
     "conversation in another format that "
     "dataset.type=sft reads: sharegpt, alpaca or prompt_completion";
 
+struct Line {
+  chat::ChatInput input;
+  std::vector<bool> silenced;  // of each message: its weight excludes it from training
+};
+
 /// Reads a record of another format than OpenAI's, as training does.
-void take_record(const ordered_json& json, chat::ChatInput& input) {
+void take_record(const ordered_json& json, Line& line) {
   const finetune::RecordFormat format =
       finetune::detect_format(std::span(&json, 1), {}, "this line");
   try {
@@ -52,18 +57,31 @@ void take_record(const ordered_json& json, chat::ChatInput& input) {
         example.kind == finetune::Example::Kind::chat, ErrorClass::data,
         cat("is a record of the format ", finetune::name(format), ", which is not a conversation"),
         kWanted);
-    input.messages = chat::messages_from_json(example.messages);
-    if (!example.tools.empty()) input.tools = chat::from_json(example.tools);
+    line.input.messages = chat::messages_from_json(example.messages);
+    if (!example.tools.empty()) line.input.tools = chat::from_json(example.tools);
+    line.silenced = example.silenced;
   } catch (const finetune::RecordFault& fault) {
     throw Error(ErrorClass::data, fault.what, fault.hint);
   }
 }
 
-chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& file,
-                           const Tokenizer* tokenizer) {
+/// Messages as they are, without their weights.
+void take_messages(ordered_json messages, Line& line) {
+  try {
+    if (messages.is_array())
+      for (ordered_json& message : messages)
+        line.silenced.push_back(message.is_object() && finetune::take_silenced(message));
+  } catch (const finetune::RecordFault& fault) {
+    throw Error(ErrorClass::data, fault.what, fault.hint);
+  }
+  line.input.messages = chat::messages_from_json(messages.dump());
+}
+
+Line read_line(const std::string& text, const chat::TemplateFile& file,
+               const Tokenizer* tokenizer) {
   ordered_json json;
   try {
-    json = ordered_json::parse(line);
+    json = ordered_json::parse(text);
   } catch (const nlohmann::json::parse_error& e) {
     throw Error(ErrorClass::data, cat("is not valid JSON at byte ", e.byte),
                 "each line is an object like {\"messages\": […]}");
@@ -72,19 +90,20 @@ chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& fi
                 "each line is an object like {\"messages\": […]}");
   }
   MT_USER_CHECK(json.is_object(), ErrorClass::data, "is not an object", kWanted);
-  chat::ChatInput input;
+  Line line;
+  chat::ChatInput& input = line.input;
   input.special = file.special;
   if (tokenizer)
     for (const auto& token : tokenizer->special_tokens())
       input.special_tokens.push_back(token.text);
   input.now = local_time();
   if (!json.contains("messages")) {
-    take_record(json, input);
-    return input;
+    take_record(json, line);
+    return line;
   }
   for (const auto& [key, value] : json.items()) {
     if (key == "messages")
-      input.messages = chat::messages_from_json(value.dump());
+      take_messages(value, line);
     else if (key == "tools")
       input.tools = chat::from_json(value.dump());
     else if (key == "documents")
@@ -94,7 +113,7 @@ chat::ChatInput read_input(const std::string& line, const chat::TemplateFile& fi
     else
       input.more.emplace_back(key, chat::from_json(value.dump()));
   }
-  return input;
+  return line;
 }
 
 bool within(const std::vector<chat::Stretch>& stretches, size_t byte) {
@@ -118,12 +137,24 @@ size_t code_points(std::string_view text) {
   return count;
 }
 
+/// Removes the turns of messages that are excluded from training.
+void remove_silenced(chat::RenderedChat& chat, const std::vector<bool>& silenced) {
+  std::erase_if(chat.assistant, [&](const chat::Stretch& turn) {
+    for (size_t b = turn.begin; b < turn.end; ++b)
+      if (const size_t origin = chat.text.origins[b]; origin >= 1 && origin <= silenced.size())
+        return static_cast<bool>(silenced[origin - 1]);
+    return false;
+  });
+}
+
 void render_line(const chat::ChatTemplate& chat_template, const chat::TemplateFile& file,
-                 const chat::ChatInput& input, const Tokenizer* tokenizer) {
+                 const Line& line, const Tokenizer* tokenizer) {
+  const chat::ChatInput& input = line.input;
   static constexpr const char* kMasks[] = {"none", "generation", "prefixes", "origins"};
   chat::require_fields_read(file, input);
   chat::RenderedChat chat = chat_template.render_masked(input);
   chat::require_tools_written(file, input, chat.text);
+  remove_silenced(chat, line.silenced);
   ordered_json out{{"text", chat.text.bytes}};
   if (tokenizer) add_tokens(chat, *tokenizer, out);
   auto assistant = ordered_json::array();
@@ -167,7 +198,7 @@ void render(Cli& cli, const RenderArguments& arguments) {
   for (int64_t number = 1; std::getline(in, line); ++number) {
     if (trim(line).empty()) continue;
     try {
-      render_line(chat_template, file, read_input(line, file, tokenizer.get()), tokenizer.get());
+      render_line(chat_template, file, read_line(line, file, tokenizer.get()), tokenizer.get());
     } catch (const Error& e) {
       std::cout << std::flush;
       throw Error(e.error_class(),

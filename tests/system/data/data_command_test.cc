@@ -261,6 +261,23 @@ TEST_CASE("render is a filter from conversations to text, tokens and what is lea
   for (int i : {21, 22, 23}) CHECK(json["mask"][static_cast<size_t>(i)] == 1);
   CHECK(json["assistant"] == nlohmann::json::parse("[[20, 23]]"));
   CHECK(json["mask_by"] == "prefixes");
+  put(scratch / "weights.jsonl",
+      R"({"messages": [{"role": "assistant", "content": "no", "weight": 0}, )"
+      R"({"role": "user", "content": "h"}, {"role": "assistant", "content": "ok"}]})");
+  done = run(scratch, "data render weights.jsonl --template t.jinja");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+  CHECK(nlohmann::json::parse(done.out)["assistant"] == nlohmann::json::parse("[[33, 36]]"));
+  for (const auto& [field, fault] :
+       {std::pair{R"("tool_calls": [{"function": {"name": "f", "arguments": {}}}])",
+                  "message 0 has tool_calls, which the chat template chatml does not read"},
+        {R"("reasoning": "r")", "message 0 has reasoning, which the chat template chatml"},
+        {R"("weight": 0.5)", "has a message with weight 0.5"}}) {
+    put(scratch / "dropped.jsonl",
+        cat(R"({"messages": [{"role": "assistant", "content": "a", )", field, "}]}"));
+    done = run(scratch, "data render dropped.jsonl --template chatml");
+    CHECK(done.status == 11);
+    CHECK_MESSAGE(done.err.find(fault) != std::string::npos, done.err);
+  }
   put(scratch / "sharegpt.jsonl",
       "{\"conversations\": [{\"from\": \"human\", \"value\": \"h\"}, {\"from\": \"gpt\", "
       "\"value\": \"ok\"}]}\n"

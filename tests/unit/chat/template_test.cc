@@ -201,7 +201,7 @@ TEST_CASE("special tokens come from the template alone") {
 }
 
 TEST_CASE("what an assistant said is found with and without help of the template") {
-  const std::string talk =
+  std::string talk =
       R"([{"role": "user", "content": "hi"}, {"role": "assistant", "content": " yes "}, {"role": "user", "content": "yes"},
           {"role": "assistant", "content": "no"}])";
   auto masked = [&](const std::string& source, RenderedChat::Mask kind) {
@@ -232,4 +232,11 @@ TEST_CASE("what an assistant said is found with and without help of the template
                       "{% if loop.last %}!{% endif %}{% endfor %}{% if add_generation_prompt "
                       "%}[assistant]{% endif %}",
                RenderedChat::Mask::origins) == "<call>yes</s>|<call>no</s>|");
+  // The end of an answer without words is the assistant's, too.
+  talk =
+      R"([{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}, {"role": "user", "content": "go on"},
+          {"role": "assistant", "content": "no"}])";
+  CHECK(masked(each + "{{ m.content | trim }}</s>{% endfor %}{% if add_generation_prompt "
+                      "%}[assistant]<think>{% endif %}",
+               RenderedChat::Mask::origins) == "</s>|no</s>|");
 }
