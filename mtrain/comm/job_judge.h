@@ -56,7 +56,7 @@ class MT_API JobJudge {
     Time sign, progress, lost_at;  // when it was last heard of, last moved on, was lost
     bool lost = false;
     int64_t slow_since = -1;  // the step at which it was first found slow
-    bool told = false;
+    bool reported = false;
   };
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
   std::optional<WatchFinding> look_for_dead(Time now);

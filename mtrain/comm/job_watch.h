@@ -38,7 +38,7 @@ class MT_API JobWatch {
   bool failed() const { return failed_.load(); }
   /// This rank has failed and says so itself: nobody is to be judged any more, and who does not end
   /// in time is ended.
-  void tell_failure(const std::string& reason, ErrorClass error_class);
+  void report_failure(const std::string& reason, ErrorClass error_class);
   /// The job is at its end: says farewell and stops.
   void end();
 
@@ -53,8 +53,8 @@ class MT_API JobWatch {
   std::thread thread_;
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
-  std::optional<CommFailure> failure_;  // guarded by mutex_
-  std::optional<CommFailure> to_tell_;  // guarded by mutex_
+  std::optional<CommFailure> failure_;      // guarded by mutex_
+  std::optional<CommFailure> own_failure_;  // guarded by mutex_
   std::atomic<bool> ending_{false};
 };
 

@@ -62,7 +62,7 @@ void NotBuilt::settings(const Schema& owner, const std::string& path, const Node
   }
 }
 
-void NotBuilt::tell(Report& report) const {
+void NotBuilt::report_to(Report& report) const {
   for (const auto& part : parts_) {
     const Wish& first = part.wishes[0];
     auto& fault = report.error("not-built", first.path, first.where,

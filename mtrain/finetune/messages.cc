@@ -162,8 +162,8 @@ void Conversation::add(const Json& message, bool may_train) {
     throw RecordFault{cat("has a message of '", printable(role, 40), "' without content"),
                       "wanted a text"};
   messages_->push_back(std::move(out));
-  spoken_.push_back(may_train && !silenced);
-  silenced_.push_back(silenced);
+  trains_.push_back(may_train && !silenced);
+  excluded_.push_back(silenced);
 }
 
 void Conversation::add_all(const Json& list, const std::string& what, bool may_train) {
@@ -175,8 +175,8 @@ void Conversation::add_all(const Json& list, const std::string& what, bool may_t
 
 void Conversation::add_text(const char* role, const std::string& text, bool may_train) {
   messages_->push_back({{"role", role}, {"content", text}});
-  spoken_.push_back(may_train);
-  silenced_.push_back(false);
+  trains_.push_back(may_train);
+  excluded_.push_back(false);
 }
 
 void Conversation::set_tools(const Json& tools) {
@@ -200,8 +200,8 @@ Example Conversation::finish() && {
   out.kind = Example::Kind::chat;
   out.messages = messages_->dump();
   if (!tools_->empty()) out.tools = tools_->dump();
-  out.spoken = std::move(spoken_);
-  out.silenced = std::move(silenced_);
+  out.trains = std::move(trains_);
+  out.excluded = std::move(excluded_);
   return out;
 }
 

@@ -67,9 +67,9 @@ class MT_API PackedFile {
   TokenizedExample read(int64_t record) const;
 
   fs::path prefix_;
-  IndexedFile ids_, learnt_;
+  IndexedFile ids_, trained_;
   std::string digest_;
-  int64_t num_learnt_ = 0;
+  int64_t num_trained_ = 0;
 };
 
 /// Packs of a file as samples.

@@ -210,7 +210,7 @@ void Job::fail(CommFailure failure, ErrorClass error_class) noexcept {
     if (failed()) return;
     failure_ = std::move(failure);
     failure_class_ = error_class;
-    if (watch_) watch_->tell_failure(failure_->reason, error_class);
+    if (watch_) watch_->report_failure(failure_->reason, error_class);
     auto memory = std::make_unique<std::byte[]>(sizeof(Notice));
     auto* notice = new (memory.get()) Notice;
     notice->rank = failure_->rank;

@@ -49,7 +49,7 @@ class MT_API Embedding {
 
  private:
   Region region_;
-  bool cut_;
+  bool sharded_;
   int64_t first_row_;
 };
 

@@ -19,8 +19,8 @@ namespace mtrain {
 /// How many ranks lie along an axis; 1 for none.
 inline int axis_size(const Axis* axis) { return axis ? axis->size() : 1; }
 inline int axis_index(const Axis* axis) { return axis ? axis->index() : 0; }
-/// The axis where it cuts anything, null where it has one rank.
-inline const Axis* cutting(const Axis* axis) { return axis_size(axis) > 1 ? axis : nullptr; }
+/// The axis if it has more than one rank, else null.
+inline const Axis* active_axis(const Axis* axis) { return axis_size(axis) > 1 ? axis : nullptr; }
 
 struct MT_API ParallelContext {
   const Axis* tp = nullptr;  // heads, MLPs and the vocabulary; null or of one rank: not cut, as for
@@ -57,7 +57,9 @@ struct MT_API ParallelContext {
   const Axis* embedding_group = nullptr;
 
   /// What the ranks of tp hold of the residual stream.
-  Placement stream() const { return sequence && cutting(tp) ? Placement::S(0) : Placement::I(); }
+  Placement stream() const {
+    return sequence && active_axis(tp) ? Placement::S(0) : Placement::I();
+  }
   /// How the ranks of cp share keys and values in a block.
   ContextKind context_kind(int64_t block) const;
   /// The axis that cuts dimensions of this name ("heads", "mlp", "vocab", "experts", "expert_mlp");

@@ -16,7 +16,7 @@ class MT_API Region {
   explicit Region(const Scope& scope) : parallel_(&scope.parallel()), plan_(&scope.blocks()) {}
 
   /// Whether activations are cut here at all.
-  bool cut() const { return cutting(parallel_->tp) != nullptr; }
+  bool sharded() const { return active_axis(parallel_->tp) != nullptr; }
   /// Stream -> R: I -> R, or S(0) -> R under sequence parallelism.
   Tensor enter(const Tensor& x_TD) const;
   /// A token's id, position or target, of those tokens that this rank has of the stream.
@@ -45,7 +45,7 @@ class MT_API Region {
   void project(const Tensor& normed_TD, std::span<const LinearWeights> layers,
                std::span<Tensor> y_TN) const;
   GatheredProducts gather(const Tensor& x_TD, std::span<const LinearWeights> layers) const;
-  bool overlaps() const { return cut() && parallel_->sequence && parallel_->overlap_tp; }
+  bool overlaps() const { return sharded() && parallel_->sequence && parallel_->overlap_tp; }
   const ParallelContext* parallel_;
   const BlockPlan* plan_;
 };

@@ -124,7 +124,7 @@ class MT_API ParamBuckets final : public LeafWatch {
   void gradient_complete(int64_t leaf) override;
 
  private:
-  void cut(ParamBucket& bucket);
+  void set_shard_range(ParamBucket& bucket);
   void open_network_memory();
   Tensor lasting(const ParamBucket& bucket, NetworkMemory::Use use, DType dtype);
   void allocate_gradients(ParamBucket& bucket);

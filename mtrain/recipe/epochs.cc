@@ -26,7 +26,7 @@ int64_t epoch_size(const Recipe& recipe, PluginHost& plugins) {
     auto tokenizer =
         plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), of_tokenizer);
     DatasetContext context = dataset_context(recipe, tokenizer.get());
-    context.tell = false;  // the trainer opens the dataset again and logs its messages then
+    context.log_summary = false;  // the trainer opens the dataset again and logs its messages then
     auto dataset = plugins.make<Dataset>(s.dataset.type, recipe.component("dataset"), context);
     return dataset->split(Split::train, Dataset::kOneEpoch)->size();
   });
@@ -59,7 +59,7 @@ int64_t steps_of(const Recipe& recipe, int64_t samples) {
   return static_cast<int64_t>(steps);
 }
 
-int64_t count_and_tell(const Recipe& recipe, PluginHost& plugins) {
+int64_t count_and_log_steps(const Recipe& recipe, PluginHost& plugins) {
   int64_t samples = epoch_size(recipe, plugins), steps = steps_of(recipe, samples);
   const std::string replaced = replaced_length(recipe);
   log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", counted(steps, "step"),
@@ -69,7 +69,7 @@ int64_t count_and_tell(const Recipe& recipe, PluginHost& plugins) {
 }
 
 /// Logs the number of steps if the recipe sets train.steps.
-void tell_steps(const Recipe& recipe) {
+void log_steps(const Recipe& recipe) {
   if (const std::string replaced = replaced_length(recipe); !replaced.empty()) {
     const Node* steps = recipe.config.root().find(kSteps);
     log_info(kSteps, "=", brief(*steps), " (", steps->loc().text(), "), instead of ", replaced);
@@ -114,13 +114,13 @@ void check_length(Recipe& recipe) {
 }
 
 void settle_epochs(Recipe& recipe, PluginHost& plugins) {
-  if (!counts_epochs(recipe)) return tell_steps(recipe);
-  settle(recipe, count_and_tell(recipe, plugins), plugins);
+  if (!counts_epochs(recipe)) return log_steps(recipe);
+  settle(recipe, count_and_log_steps(recipe, plugins), plugins);
 }
 
 void settle_epochs(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
-  if (!counts_epochs(recipe)) return ranks.rank() == 0 ? tell_steps(recipe) : void();
-  int64_t steps = ranks.rank() == 0 ? count_and_tell(recipe, plugins) : 0;
+  if (!counts_epochs(recipe)) return ranks.rank() == 0 ? log_steps(recipe) : void();
+  int64_t steps = ranks.rank() == 0 ? count_and_log_steps(recipe, plugins) : 0;
   ranks.broadcast(Buffer(&steps, 1, DType::i64), 0);
   settle(recipe, steps, plugins);
 }

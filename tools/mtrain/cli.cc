@@ -241,9 +241,9 @@ std::string headline(const char* error_class, const std::string& message) {
 }
 
 PluginHost plugin_host(const Cli& cli) {
-  static std::once_flag told;
+  static std::once_flag warn_once;
   if (!cli.quiet && launched_rank() == 0)
-    std::call_once(told, warn_of_absent_folders, cli.plugin_path);
+    std::call_once(warn_once, warn_of_absent_folders, cli.plugin_path);
   return PluginHost(plugin_folders(cli.plugin_path));
 }
 

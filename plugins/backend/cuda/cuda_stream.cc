@@ -34,7 +34,7 @@ CudaStream::CudaStream(CudaBackend& backend, int device, StreamUse use)
     downloads_ = std::make_unique<PinnedDownload>(backend_.device());
     return;
   }
-  gemm_ = std::make_unique<GemmPlans>([this] { recorder_.cut(); });
+  gemm_ = std::make_unique<GemmPlans>([this] { recorder_.flush(); });
   attention_ = std::make_unique<AttentionPlans>();
   backend_.opened(*this);
 }

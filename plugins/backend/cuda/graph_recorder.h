@@ -52,7 +52,7 @@ class GraphRecorder {
   Figures end();
   /// True between begin() and end().
   bool on() const { return on_; }
-  /// True while a capture is open: the stream's work waits for cut().
+  /// True while a capture is open: the stream's work waits for flush().
   bool capturing() const { return capturing_; }
   StreamHandle stream() const { return stream_; }
 
@@ -60,7 +60,7 @@ class GraphRecorder {
   void open();
   /// Launches what was captured. If that fails, it throws; the captured work is lost, and the
   /// stream is in the state before open().
-  void cut();
+  void flush();
   /// Drops what was captured, and ends the recording.
   void abandon() noexcept;
 

@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 // The maximum number of unauthenticated connections, in addition to one per rank; beyond it the
 // oldest is dropped. A rank authenticates within one round trip.
 constexpr size_t kMostStrangers = 256;
-constexpr int kMostTold = 10;      // dropped connections that are logged separately
+constexpr int kMostReported = 10;  // dropped connections that are logged separately
 constexpr size_t kMostNamed = 16;  // missing ranks in a message
 constexpr milliseconds kFirstPause{5}, kLongestPause{500};
 
@@ -418,9 +418,9 @@ void Rendezvous::let_in(const Socket& listener) {
 }
 
 void Rendezvous::drop(Guest& guest, const std::string& why) {
-  if (num_dropped_ < kMostTold)
+  if (num_dropped_ < kMostReported)
     log_warn("dropped a connection from ", guest.address, " to port ", port_, ": ", why);
-  if (++num_dropped_ == kMostTold) log_warn("further dropped connections are not reported");
+  if (++num_dropped_ == kMostReported) log_warn("further dropped connections are not reported");
   guest.socket.close();
 }
 

@@ -114,7 +114,7 @@ std::unique_ptr<Channel> TcpTransport::world() {
 }
 
 void TcpTransport::abort(int status) noexcept {
-  wires_.tell_end(status);
+  wires_.request_end(status);
   ::_exit(status);
 }
 

@@ -41,7 +41,7 @@ class Datasets {
                            .seed = seed,
                            .base_directory = scratch.path(),
                            .tokenizer = byte_.get(),
-                           .tell = false};
+                           .log_summary = false};
     Node settings = parse_yaml(yaml);
     if (!settings.get("split") && !settings.get("valid_path"))
       settings.set("split", Node::string("1"));

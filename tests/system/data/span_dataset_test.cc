@@ -43,7 +43,7 @@ class Spans {
                            .seed = seed,
                            .base_directory = scratch.path(),
                            .tokenizer = &tokenizer,
-                           .tell = false};
+                           .log_summary = false};
     return host_.make<Dataset>("t5", parse_yaml(yaml), context);
   }
   /// Documents of rising bytes from `first` on, a hundred different ones, and an end.

@@ -173,7 +173,7 @@ TEST_CASE(
   std::string door = ranks[0]->open_door(), reason;
   for (int r = 1; r < 3; ++r) REQUIRE(ranks[static_cast<size_t>(r)]->connect(door, reason));
   for (auto& rank : ranks) rank->begin();
-  ranks[1]->tell_failure("the disk is full", ErrorClass::io);
+  ranks[1]->report_failure("the disk is full", ErrorClass::io);
   for (int i = 0; i < 30000 && ended < 3; ++i) std::this_thread::sleep_for(10ms);
   CHECK(ended.load() == 3);
 }

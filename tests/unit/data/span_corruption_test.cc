@@ -82,7 +82,7 @@ std::optional<Parts> read(std::span<const int32_t> ids, const SpanLengths& lengt
 TEST_CASE("512 places of text and 114 of spans are 568 tokens, as the paper's code has it") {
   const SpanShares t5;
   CHECK(span_lengths(568, t5) ==
-        SpanLengths{.cut_tokens = 85, .spans = 28, .inputs = 512, .targets = 114});
+        SpanLengths{.removed_tokens = 85, .spans = 28, .inputs = 512, .targets = 114});
   CHECK(span_lengths(569, t5).inputs > 512);
   CHECK(longest_text(512 + 114, t5) == 568);
 }

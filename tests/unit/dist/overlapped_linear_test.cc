@@ -113,12 +113,12 @@ void check_same(Layers layers) {
 }
 
 TEST_CASE("overlapped linear layers: behind the gathering of the stream, the same bits and bytes") {
-  REQUIRE(rows_may_be_cut(kPiece, kOutputs, kWidth));
+  REQUIRE(rows_may_be_split(kPiece, kOutputs, kWidth));
   check_same(column);
 }
 
 TEST_CASE("overlapped linear layers: before the sum over ranks, the same bits and bytes") {
-  REQUIRE(rows_may_be_cut(kPiece, kOutputs, kMore));
+  REQUIRE(rows_may_be_split(kPiece, kOutputs, kMore));
   check_same(row);
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("products: rows do not depend on how many there are") {
       for (auto [n, k] :
            {std::pair<int64_t, int64_t>{32, 64}, {96, 64}, {64, 1024}, {33, 65}, {16, 3000}}) {
         INFO(std::string(name(dtype)), " ", rows, " x ", n, " x ", k);
-        if (!rows_may_be_cut(rows / 2, n, k)) continue;
+        if (!rows_may_be_split(rows / 2, n, k)) continue;
         Tensor x = random(ctx, {rows, k}, dtype, "x"), w = random(ctx, {n, k}, dtype, "w");
         Values whole = values_of(linear(x, w)), cut = values_of(linear(x.slice(0, 0, rows / 2), w));
         Values rest = values_of(linear(x.slice(0, rows / 2, rows), w));

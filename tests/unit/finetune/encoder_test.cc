@@ -19,15 +19,15 @@ constexpr const char* kTemplate =
     "== 'assistant' else ';' }}"
     "{% endfor %}{% if add_generation_prompt %}a:{% endif %}";
 
-Example chat_of(const char* messages, std::vector<bool> spoken = {},
-                std::vector<bool> silenced = {}) {
+Example chat_of(const char* messages, std::vector<bool> trains = {},
+                std::vector<bool> excluded = {}) {
   Example out;
   out.messages = messages;
   const size_t count = nlohmann::json::parse(messages).size();
-  spoken.resize(count, true);
-  silenced.resize(count, false);
-  out.spoken = std::move(spoken);
-  out.silenced = std::move(silenced);
+  trains.resize(count, true);
+  excluded.resize(count, false);
+  out.trains = std::move(trains);
+  out.excluded = std::move(excluded);
   out.place = "x:1";
   return out;
 }

@@ -137,8 +137,8 @@ TEST_CASE(
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
   metrics->on_step(step_metrics(1, 2.0));
-  metrics->on_passed_step(2, 8192);
-  metrics->on_passed_step(3, 12288);
+  metrics->on_skipped_step(2, 8192);
+  metrics->on_skipped_step(3, 12288);
   metrics->on_eval({.step = 3, .split = "valid", .loss = 1.5});
   auto got = lines(path);
   REQUIRE(got.size() == 3);
