@@ -69,10 +69,10 @@ struct MT_API Parameter {
   std::vector<PartialSum> partial;  // elements of the gradient that are partial sums
   bool is_primary =
       true;  // false: a copy; another rank of the same replica counts it in norms and saves it
-  int64_t stage = 0;                  // the pipeline stage that added it
-  bool expert = false;                // its replicas are the ranks of edp, not those of dp and cp
-  const Axis* tensor_axis = nullptr;  // the tensor-parallel axis (tp, or etp for experts) if it
-                                      // shards a dimension
+  int64_t stage = 0;                   // the pipeline stage that added it
+  bool expert = false;                 // its replicas are the ranks of edp, not those of dp and cp
+  const Axis* tensor_axis = nullptr;   // the tensor-parallel axis (tp, or etp for experts) if it
+                                       // shards a dimension
   int tensor_dim = -1;                 // the sharded dimension
   std::optional<Placement> placement;  // on tp, if that has more than one rank; absent for experts
   const QuantizedWeight* quantized =
