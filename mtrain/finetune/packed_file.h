@@ -3,8 +3,9 @@
 //
 //   PREFIX.bin, .idx          the ids: a sequence per record, a document per pack
 //                             (mtrain/data/indexed_file.h)
-//   PREFIX.learnt.bin, .idx   sequences of bytes in parallel: 1 where an id is trained on, else 0
-//   PREFIX.packed.json        tokenizer, encoding, length of samples, source, sizes, checksums
+//   PREFIX.learnt.bin, .idx   the loss mask: sequences of bytes in parallel: 1 where an id is
+//   trained on, else 0 PREFIX.packed.json        tokenizer, encoding, length of samples, source,
+//   sizes, checksums
 //
 // PREFIX.idx is renamed into place last. So an interrupted write leaves no .idx and the next writer
 // replaces its files, and an existing .idx implies that the other files are complete.
@@ -55,7 +56,7 @@ class MT_API PackedFile {
   int64_t num_records() const { return ids_.num_sequences(); }
   /// Changes whenever the content changes.
   const std::string& digest() const { return digest_; }
-  /// "data/chats (packed): 990 records in 120 packs, 12345 of 54321 tokens are learnt"
+  /// "data/chats (packed): 990 records in 120 packs, 12345 of 54321 tokens are trained on"
   std::string summary() const;
   /// Fills a sample with a pack. REQUIRES: 0 <= pack < size().
   void lay(int64_t pack, int32_t pad_id, Sample& out) const;

@@ -159,7 +159,7 @@ std::string SftFile::summary() const {
     if (count > 0) out += cat("; ", count, " ", what);
   };
   add(counts.truncated,
-      cat("cut to ", longest, " tokens",
+      cat("truncated to ", longest, " tokens",
           counts.truncated_trained == 0 ? ""
                                         : cat(", without ", counts.truncated_trained,
                                               " of the tokens that should be trained on (first: ",

@@ -42,8 +42,8 @@ struct SftCounts {
   int64_t records = 0;            // read
   int64_t bad = 0;                // omitted: cannot be read or rendered
   int64_t truncated = 0;          // truncated to fit a sample; some trained tokens are left
-  int64_t truncated_trained = 0;  // trained tokens that were cut off the truncated records
-  int64_t trained_beyond = 0;     // omitted: all their trained tokens would be cut off
+  int64_t truncated_trained = 0;  // trained tokens that were lost by truncation
+  int64_t trained_beyond = 0;     // omitted: truncation would remove all trained tokens
   int64_t too_long = 0;           // omitted: too long
   int64_t untrained = 0;          // omitted: no trained tokens
   int64_t trained_tokens = 0, tokens = 0;                     // of the remaining records
@@ -58,10 +58,10 @@ struct MT_API SftFile {
   int64_t longest = 0;  // the most positions that a record takes in a sample
   std::shared_ptr<const ExampleStore> examples;
   std::vector<std::string> places;  // the location of each example; only with keep_places
-  /// "chats.jsonl (openai): 990 of 1000 records, 12345 of 54321 tokens are learnt; 10 cut to 4097
-  /// tokens; …"
+  /// "chats.jsonl (openai): 990 of 1000 records, 12345 of 54321 tokens are trained on; 10 cut to
+  /// 4097 tokens; …"
   std::string summary() const;
-  /// Logs the summary; as a warning with remedies when trained tokens were cut off.
+  /// Logs the summary; as a warning with remedies if truncation removed trained tokens.
   void log_summary() const;
 };
 

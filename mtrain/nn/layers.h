@@ -144,9 +144,9 @@ class MT_API LmHead {
   VocabularyPart part_;
 };
 
-/// Maps the rows of a fused query/key/value projection to Hugging Face's separate matrices:
-/// "<prefix>.{q,k,v}" + suffix, or one matrix "<prefix>" of all queries, then keys, then values
-/// when `fused`.
+/// Maps the rows of a fused query/key/value projection to Hugging Face's separate matrices: `q`,
+/// `k` and `v` are their names; three equal names mean one matrix that stacks all queries, then all
+/// keys, then all values.
 MT_API std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
                                           const std::string& k, const std::string& v,
                                           bool transpose = false);

@@ -155,12 +155,13 @@ TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
                                "\n");
   auto shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0:9");
   CHECK(shown.status == 0);
-  CHECK_MESSAGE(has(shown.out,
-                    "x.jsonl (prompt_completion): 4 of 5 records, 22 of 35 tokens are trained on; "
-                    "1 cut to 17 tokens, without 5 of the tokens that should be trained on (first: "
-                    "x.jsonl:4); 1 left out because all tokens to train on come after their first "
-                    "17 tokens (first: x.jsonl:5)\n"),
-                shown.out);
+  CHECK_MESSAGE(
+      has(shown.out,
+          "x.jsonl (prompt_completion): 4 of 5 records, 22 of 35 tokens are trained on; "
+          "1 truncated to 17 tokens, without 5 of the tokens that should be trained on (first: "
+          "x.jsonl:4); 1 left out because all tokens to train on come after their first "
+          "17 tokens (first: x.jsonl:5)\n"),
+      shown.out);
   CHECK(has(shown.out, "x.jsonl:1, 5 tokens, 2 trained on:\n0|0|0|[a]|[<|endoftext|>]\n"));
   shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
   CHECK(has(shown.out, "\n0=48|0=48|0=48|[a=97]|[<|endoftext|>=256]\n"));
@@ -205,7 +206,7 @@ TEST_CASE(
     CHECK_MESSAGE(has(warned.err, "warning"), warned.err);
     CHECK_MESSAGE(
         has(warned.err,
-            "1 cut to 17 tokens, without 5 of the tokens that should be trained on (first: "),
+            "1 truncated to 17 tokens, without 5 of the tokens that should be trained on (first: "),
         warned.err);
     CHECK_MESSAGE(has(warned.err, "x.jsonl:3)"), warned.err);
     CHECK_MESSAGE(
@@ -221,7 +222,7 @@ TEST_CASE(
   put(scratch / "x.jsonl",
       R"({"segments": [{"text": "ab", "label": true}, {"text": "00000000000000000000", "label": false}]})");
   Outcome question = mtrain_in(scratch, "check --data r.yaml");
-  CHECK_MESSAGE(has(question.err, "1 cut to 17 tokens\n"), question.err);
+  CHECK_MESSAGE(has(question.err, "1 truncated to 17 tokens\n"), question.err);
   CHECK_FALSE(has(question.err, "warning"));
   put(scratch / "x.jsonl", record(40, 2));
   Outcome none = mtrain_in(scratch, "check --data r.yaml");
