@@ -18,8 +18,8 @@ bool one_of(const std::vector<std::string>& texts, const Node& value) {
 }
 
 bool asks_for_part(const FieldSpec& spec, const Node& value) {
-  bool said = value.loc() && value.loc().source->kind() != SourceKind::built_in;
-  return said && needs_part(spec, value);
+  bool is_set = value.loc() && value.loc().source->kind() != SourceKind::built_in;
+  return is_set && needs_part(spec, value);
 }
 
 std::string listed(const std::vector<std::string>& items) {

@@ -3,9 +3,8 @@
 //
 //   PREFIX.bin, .idx          the ids: a sequence per record, a document per pack
 //                             (mtrain/data/indexed_file.h)
-//   PREFIX.learnt.bin, .idx   the loss mask: sequences of bytes in parallel: 1 where an id is
-//   trained on, else 0 PREFIX.packed.json        tokenizer, encoding, length of samples, source,
-//   sizes, checksums
+//   PREFIX.learnt.bin, .idx   the loss mask, in the same sequences: 1 where an id is trained on
+//   PREFIX.packed.json        tokenizer, encoding, length of samples, source, sizes, checksums
 //
 // PREFIX.idx is renamed into place last. So an interrupted write leaves no .idx and the next writer
 // replaces its files, and an existing .idx implies that the other files are complete.

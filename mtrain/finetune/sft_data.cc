@@ -218,14 +218,15 @@ std::map<std::string, std::string> packed_settings(const SftSettings& settings, 
 
 PackedOrigin packed_origin(const SftSettings& settings, const ExampleEncoder& encoder,
                            const DatasetContext& context) {
-  std::map<std::string, std::string> said = settings_of_packs(settings);
+  std::map<std::string, std::string> changed = settings_of_packs(settings);
   const auto defaults = settings_of_packs({});
-  std::erase_if(said, [&](const auto& entry) { return defaults.at(entry.first) == entry.second; });
+  std::erase_if(changed,
+                [&](const auto& entry) { return defaults.at(entry.first) == entry.second; });
   return {.tokenizer = context.tokenizer->identity(),
           .encoding = encoder.identity(),
           .vocab_size = context.tokenizer->vocab_size(),
           .seq_length = context.seq_length,
-          .settings = std::move(said),
+          .settings = std::move(changed),
           .source = {},
           .source_sha256 = {}};
 }

@@ -51,9 +51,9 @@ int64_t steps_of(const Recipe& recipe, int64_t samples) {
                         static_cast<double>(samples_ahead(recipe));
   const double steps = recipe.settings.batches().steps_for(
       std::max(1.0, wanted));  // a run that is past its end has no steps left
-  const Node* said = recipe.config.root().find(kEpochs);
+  const Node* epochs = recipe.config.root().find(kEpochs);
   MT_USER_CHECK(steps <= kLargestDimension, ErrorClass::config,
-                cat(said->loc().text(), ": ", kEpochs, ": ", brief(*said), " passes over ",
+                cat(epochs->loc().text(), ": ", kEpochs, ": ", brief(*epochs), " passes over ",
                     counted(samples, "sample"), " are ", steps, " steps"),
                 cat("at most ", static_cast<int64_t>(kLargestDimension), " steps are supported"));
   return static_cast<int64_t>(steps);
@@ -77,8 +77,8 @@ void log_steps(const Recipe& recipe) {
 }
 
 void settle(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
-  Location said = recipe.config.root().find(kEpochs)->loc();
-  recipe.config.settle(kSteps, Node::integer(steps).at_location(said), kEpochs);
+  Location where = recipe.config.root().find(kEpochs)->loc();
+  recipe.config.settle(kSteps, Node::integer(steps).at_location(where), kEpochs);
   recipe.settings.train = read_config<TrainSection>(recipe.config.section("train"));
   recipe.settings.scheduler = read_config<ScheduleConfig>(recipe.config.section("scheduler"));
   Report report;

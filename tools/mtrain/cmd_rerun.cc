@@ -191,13 +191,13 @@ void require_ranks(const Recipe& recipe, const std::string& run) {
 /// Starts the ranks, all of which repeat the run in one new folder.
 void launch_rerun(Cli& cli, const RecipeWords& words, int64_t nproc) {
   std::vector<std::string> names;
-  const std::vector<OverrideText> said = sorted_words(cli, words, 1, names).overrides;
+  const std::vector<OverrideText> overrides = sorted_words(cli, words, 1, names).overrides;
   const fs::path folder = new_folder_next_to(run_of(names[0]));
   Cli ranks = cli;
   auto is_folder = [](const OverrideText& override) {
     return override.text == "run.dir" || override.text.starts_with("run.dir=");
   };
-  if (std::none_of(said.begin(), said.end(), is_folder))
+  if (std::none_of(overrides.begin(), overrides.end(), is_folder))
     ranks.words.push_back(cat("run.dir=", override_value_text(Node::string(folder.string()))));
   cli.status = launch_recipe(
       ranks, rerun_request(cli, words, parts_of(names[0], false).back().saved, folder), nproc);
@@ -205,11 +205,11 @@ void launch_rerun(Cli& cli, const RecipeWords& words, int64_t nproc) {
 
 void rerun(Cli& cli, const RecipeWords& words) {
   std::vector<std::string> names;
-  const std::vector<OverrideText> said = sorted_words(cli, words, 1, names).overrides;
-  const bool other_data = sets(said, decides_data);
+  const std::vector<OverrideText> overrides = sorted_words(cli, words, 1, names).overrides;
+  const bool other_data = sets(overrides, decides_data);
   const bool first = launched_rank() == 0;
   std::vector<Part> parts = parts_of(names[0], first);
-  if (sets(said, decides_length)) parts.back().last.reset();
+  if (sets(overrides, decides_length)) parts.back().last.reset();
   PluginHost plugins = plugin_host(cli);
   const fs::path folder = new_folder_next_to(run_of(names[0]));
   std::vector<Recipe> recipes;

@@ -91,8 +91,8 @@ std::string find_program(const std::vector<std::string>& names) {
 }
 
 std::string find_mpirun() {
-  const char* said = std::getenv("MTRAIN_MPIRUN");
-  return said ? said : find_program({"mpirun", "mpiexec"});
+  const char* program = std::getenv("MTRAIN_MPIRUN");
+  return program ? program : find_program({"mpirun", "mpiexec"});
 }
 
 std::string version_of(const std::string& program) {

@@ -1,5 +1,5 @@
 // GraphRecorder: turns the work that a stream receives between begin() and end() into CUDA graphs.
-// The first work opens a capture. The capture is cut where the device must receive the work: the
+// The first work opens a capture. It is flushed where the device must receive the work: the
 // graph is launched, and the next work opens another capture. Graphs are numbered from each
 // begin(): the n-th graph updates the executable of the n-th graph of the previous recording, or
 // replaces it if they differ in more than arguments. Work that is not captured runs in order

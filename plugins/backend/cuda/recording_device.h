@@ -1,5 +1,5 @@
 // RecordingDevice: the DeviceApi for memory pools of streams that may be recorded. An event may
-// stand for a graph that is not launched yet; a wait for such an event cuts the recording first,
+// stand for a graph that is not launched yet; a wait for such an event flushes the recording first,
 // and memory is returned to the driver only after no unlaunched graph uses it. Without a recording,
 // it forwards all calls. Does not own device and recorders; a recorder is for its stream's thread.
 #pragma once
