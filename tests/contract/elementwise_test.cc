@@ -229,7 +229,7 @@ TEST_CASE("dropout: values and gradients") {
     }
 }
 
-TEST_CASE("dropout: the mask does not depend on how the tokens are cut") {
+TEST_CASE("dropout: the mask does not depend on how the tokens are split") {
   Fixture lab;
   ExecutionContext& ctx = lab.context();
   constexpr int64_t kRows = 24, kCols = 17;

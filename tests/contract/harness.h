@@ -81,7 +81,7 @@ struct Case {
 };
 
 /// What a table of cases came to: how many, and the largest deviation in units of what is allowed.
-/// Tells it on the console when the environment has MT_TEST_FIGURES.
+/// Prints it when the environment has MT_TEST_FIGURES.
 class Figures {
  public:
   explicit Figures(std::string what) : what_(std::move(what)) {}
@@ -100,7 +100,8 @@ class Figures {
 /// Compares element by element; returns the largest deviation in units of what is allowed.
 double check_close(const Values& got, const Values& want, DType dtype, const Bound& bound,
                    const std::string& what);
-/// Runs the case as told at the head of this file, and its definition against finite differences.
+/// Runs the case as described at the head of this file, and its definition against finite
+/// differences.
 void check(const Case& c, Figures& figures);
 
 }  // namespace mtrain::contract

@@ -49,7 +49,7 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE(
-    "work waits for the cut, and each graph of a recording finds the executable that the last "
+    "work waits for the flush, and each graph of a recording finds the executable that the last "
     "one's left") {
   Fixture lab;
   for (int step = 0; step < 3; ++step) {
@@ -271,7 +271,8 @@ TEST_CASE("memory goes back to the driver when no graph that waits uses it") {
   CHECK(lab.device.freed_events == lab.device.events());
 }
 
-TEST_CASE("recordings of two streams go their ways, and one that waits for the other cuts both") {
+TEST_CASE(
+    "recordings of two streams go their ways, and one that waits for the other flushes both") {
   Fixture lab;
   GraphRecorder side(lab.graphs, lab.device, kSide, [] {});
   lab.pools.add(side);

@@ -242,7 +242,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("NCCL's asynchronous errors end what waits and are told") {
+TEST_CASE("NCCL's asynchronous errors end waiting calls and are reported") {
   std::atomic<bool> over{false};
   run_ranks(2, [&](Communicator& host) {
     Rank r(host);
@@ -264,7 +264,7 @@ TEST_CASE("NCCL's asynchronous errors end what waits and are told") {
   });
 }
 
-TEST_CASE("ranks that share a GPU are told so") {
+TEST_CASE("a warning says when ranks share a GPU") {
   std::atomic<int> told{0};
   run_ranks(2, [&](Communicator& host) {
     Rank r(host, 600s, "0000:65:00.0");

@@ -1,5 +1,5 @@
 // What is fuzzed: each entry reads hostile text and ends, whatever the text is, with a value or
-// with faults that are told. A broken promise aborts. Used by the fuzzers and by the test that
+// with reported faults. A broken promise aborts. Used by the fuzzers and by the test that
 // replays the seeds. Stateless.
 #pragma once
 #include <string_view>
@@ -20,7 +20,7 @@ void tokenizer_json(std::string_view text);
 /// SentencePiece's model, and texts through what it says.
 void sentencepiece_model(std::string_view bytes);
 
-/// An .idx beside a .bin of the size that the first two bytes say, and every read that it then
+/// An .idx next to a .bin of the size that the first two bytes say, and every read that it then
 /// allows.
 void indexed(std::string_view bytes);
 /// A line of JSON: what the fast parser takes the exact one takes too, with the same texts.

@@ -1,4 +1,4 @@
-// Every seed, and every seed cut short at every byte, through the entries of the fuzzers.
+// Every seed, and every seed truncated at every byte, through the entries of the fuzzers.
 #include <doctest/doctest.h>
 
 #include <filesystem>

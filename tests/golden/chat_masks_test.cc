@@ -1,4 +1,4 @@
-// What is learnt of a conversation by the chat templates that models are shipped with: every answer
+// The loss masks of conversations by the chat templates that models are shipped with: every answer
 // up to and including the token that ends its turn, and no header. The templates lie below
 // $MTRAIN_SHARED.
 #include <doctest/doctest.h>
@@ -30,7 +30,7 @@ fs::path shared() {
   return (root ? fs::path(root) : fs::path(MT_SOURCE_DIR) / "../shared") / "data";
 }
 
-/// Runs of learnt tokens, each as text.
+/// Runs of trained tokens, each as text.
 template <class Trained>
 std::vector<std::string> learnt_runs(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
                                      const Trained& trained) {
@@ -64,10 +64,10 @@ struct Row {
   std::string file;  // of templates/, or of vectors/chat/
   std::vector<std::string>
       marks;                    // special tokens of the model's tokenizer; the first begins texts
-  std::string eos, begin, end;  // what is learnt around each answer
-  std::string call = {};  // what is learnt of a turn that calls add(a=2); empty: the template has
-                          // no calls of this form
-  bool tools = true;      // false: the template fails where there are some, with Jinja, too
+  std::string eos, begin, end;  // what is trained on around each answer
+  std::string call = {};  // what is trained on in a turn that calls add(a=2); empty: the template
+                          // has no calls of this form
+  bool tools = true;  // false: the template fails where there are some, with Jinja, too
 };
 
 const std::vector<Row>& rows() {
@@ -170,7 +170,8 @@ constexpr const char* kCall =
 }  // namespace
 
 TEST_CASE(
-    "of every shipped template answers are learnt with the token that ends their turn, and no "
+    "with every shipped template answers are trained on with the token that ends their turn, and "
+    "no "
     "header") {
   if (!fs::exists(shared() / "templates")) {
     MESSAGE("not checked: there are no templates in " << shared().string());

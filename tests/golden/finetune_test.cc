@@ -1,5 +1,5 @@
 // Fine-tuning records against what TRL's SFTTrainer makes of them: ids, and which of them are
-// learnt. The tokenizers lie below $MTRAIN_SHARED.
+// trained on. The tokenizers lie below $MTRAIN_SHARED.
 #include <doctest/doctest.h>
 
 #include <cstdlib>

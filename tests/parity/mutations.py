@@ -150,7 +150,7 @@ def by_layouts(folder, how):
 
 
 def by_case(folder, how):
-    """Whether a case fails, and which. A program that hangs or crashes has not told anybody what is wrong, but has told."""
+    """Whether a case fails, and which. A program that hangs or crashes counts as a failed case."""
     if not build(folder, how.program):
         return False, "does not build"
     try:

@@ -88,7 +88,7 @@ TEST_CASE("comm: reduce_scatter gives each rank its part, elsewhere or in place"
     });
 }
 
-TEST_CASE("comm: results repeat to the bit and do not depend on how a buffer is cut") {
+TEST_CASE("comm: results repeat to the bit and do not depend on how a buffer is split") {
   for (int size : comm_fixture().sizes())
     comm_fixture().run(size, [](Communicator& comm) {
       const int64_t count = 50021;

@@ -1,5 +1,5 @@
-// Checkpoints written beside the steps hold what they would hold if training waited, and nothing is
-// lost with them.
+// Checkpoints written in the background hold what they would hold if training waited, and nothing
+// is lost with them.
 #include <algorithm>
 
 #include "training_run.h"
@@ -80,7 +80,9 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("the copy goes on while the next step computes, and what training waited is told") {
+TEST_CASE(
+    "the copy goes on while the next step computes, and the time that training waited is "
+    "reported") {
   Scratch scratch("mtrain-async-told");
   std::string recipe = scratch.write("tiny.yaml", patient_recipe());
   auto run_with = [&](const std::string& name, const std::string& faults) {
@@ -102,7 +104,7 @@ TEST_CASE("the copy goes on while the next step computes, and what training wait
   CHECK_MESSAGE(waited_for(beside, 10) < waited_for(alone, 10), beside.out);
 }
 
-TEST_CASE("kill -9 while a checkpoint is written beside the steps: the same end") {
+TEST_CASE("kill -9 while a checkpoint is written in the background: the same end") {
   Scratch scratch("mtrain-async-kill");
   std::string recipe = scratch.write("tiny.yaml", patient_recipe());
   train(recipe, scratch / "whole", {});
@@ -120,7 +122,7 @@ TEST_CASE("kill -9 while a checkpoint is written beside the steps: the same end"
   }
 }
 
-TEST_CASE("a save beside the steps that fails is told, and training goes on") {
+TEST_CASE("a failed save in the background is reported, and training goes on") {
   Scratch scratch("mtrain-async-fails");
   std::string recipe = scratch.write("tiny.yaml", patient_recipe());
   train(recipe, scratch / "whole", {});

@@ -69,7 +69,7 @@ TEST_CASE("check --data opens tokenizer, data and template; check alone opens no
 }
 
 TEST_CASE(
-    "check --data refuses a tokenizer with more ids than model.vocab_size, and tells how many rows "
+    "check --data refuses a tokenizer with more ids than model.vocab_size, and says how many rows "
     "have no id") {
   Scratch scratch("mtrain-check-vocabulary");
   scratch.write("r.yaml", recipe("mock"));
@@ -100,7 +100,7 @@ TEST_CASE(
                 foreign.err);
 }
 
-TEST_CASE("check --data says whose samples it counts, and tells of another tokenizer in one line") {
+TEST_CASE("check --data says whose samples it counts, and reports another tokenizer in one line") {
   Scratch scratch("mtrain-check-lines");
   std::string text;
   for (int i = 0; i < 40; ++i) text += "{\"text\": \"some words of a text\"}\n";

@@ -138,7 +138,7 @@ TEST_CASE(
   REQUIRE_MESSAGE(again.status == 0, again.err);
   CHECK_MESSAGE(has(again.err, note), again.err);
   CHECK(digest(scratch / "again") == digest(scratch / "run"));
-  // Who chooses for himself is told nothing; auto is asked for anew.
+  // With an explicit type nothing is logged; auto is resolved again.
   Outcome own = cli({"rerun", run, run_dir(scratch / "own"), "mixed_precision.dtype=bf16"}, kFast);
   CHECK_FALSE(has(own.err, "the dtype in which this run began"));
   Outcome anew =

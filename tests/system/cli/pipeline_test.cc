@@ -1,4 +1,4 @@
-// A model cut into stages trains as on one rank.
+// A model split into stages trains as on one rank.
 #include "training_run.h"
 
 using namespace mtrain::testing;
@@ -72,7 +72,7 @@ TEST_CASE("a table shared by the first and the last stage stays one table") {
 }
 
 TEST_CASE(
-    "a pipeline's checkpoint goes on in any other layout, with data and tensor parallelism beside "
+    "a pipeline's checkpoint goes on in any other layout, with data and tensor parallelism next to "
     "it") {
   Scratch scratch("mtrain-pp-resume");
   std::string recipe =
@@ -99,7 +99,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "pipelines beside data parallelism that shards and overlaps, weight gradients apart or not") {
+    "pipelines with data parallelism that shards and overlaps, weight gradients apart or not") {
   Scratch scratch("mtrain-pp-zero");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: gpt2"));
   train(recipe, scratch / "1", {});
@@ -183,7 +183,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("check tells bubble and memory of a pipeline, and refuses what it cannot run") {
+TEST_CASE("check reports bubble and memory of a pipeline, and refuses what it cannot run") {
   Scratch scratch("mtrain-pp-check");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2"));
   auto told = [&](const Words& words, const char* what) {

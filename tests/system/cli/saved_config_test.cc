@@ -79,7 +79,7 @@ TEST_CASE("rerun: from the saved text alone, into a new folder, the same bits") 
   CHECK(losses(scratch / "a-rerun-2").size() == 3);
   CHECK(cli({"rerun", (scratch / "nowhere").string()}).status == 12);
 
-  // Hashes that differ are told.
+  // Different hashes are reported.
   json environment = json::parse(slurp(a / "config/environment.json"));
   environment["binaries"]["mtrain"] = std::string(64, '0');
   write_at(a / "config/environment.json", environment.dump());
@@ -135,7 +135,7 @@ TEST_CASE("runs/latest means the newest run, and rerun follows it") {
   CHECK(cli_in(scratch.path(), "config diff runs/one runs/latest").status == 0);
 }
 
-TEST_CASE("resuming tells every change by its class, and who made it") {
+TEST_CASE("resuming reports every change by its class, and its source") {
   Scratch scratch("mtrain-resume");
   std::string r = scratch.write("r.yaml", tiny_recipe()),
               run_dir = "run.dir=" + (scratch / "r").string();

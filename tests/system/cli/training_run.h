@@ -1,4 +1,4 @@
-// Training runs of small recipes, and what they left in their folders; shared by the tests beside
+// Training runs of small recipes, and what they left in their folders; shared by the tests next to
 // it.
 #pragma once
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 // Ranks on a device whose memory the host cannot touch (tests/fixtures/plugins/walled_backend.cc):
-// whoever follows a tensor's pointer outside of a kernel ends the run. Every way of parallelism,
+// code that follows a tensor's pointer outside of a kernel ends the run. Every way of parallelism,
 // and the CPU's bits.
 #include <doctest/doctest.h>
 

@@ -62,7 +62,7 @@ std::string letters(int count, int prompt = 3) {
   return out;
 }
 
-/// The letters that are learnt, in the order of samples.
+/// The letters that are trained on, in the order of samples.
 std::string answers(const SampleSource& source, int64_t seq, int64_t count) {
   Loader loader(
       source,
@@ -145,7 +145,7 @@ TEST_CASE(
   expect_error(ErrorClass::config, {"dataset.test_path"}, [&] { own->split(Split::test, 1); });
 }
 
-TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
+TEST_CASE("what does not fit or has no targets is truncated or left out, and reported") {
   ScratchFolder scratch;
   Datasets datasets;
   put(scratch / "x.jsonl", letters(3) +
@@ -183,7 +183,8 @@ TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
 }
 
 TEST_CASE(
-    "check --data and training warn of answers that a sample's length cuts off, and name the first "
+    "check --data and training warn of answers that a sample's length truncates, and name the "
+    "first "
     "record") {
   ScratchFolder scratch;
   auto record = [](int prompt, int answer) {
@@ -196,8 +197,8 @@ TEST_CASE(
       "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\ntrain: {steps: "
       "1}\nvalidation: {steps: 0}\n"
       "logger: {tensorboard: false}\n");
-  // A text that is learnt to its end, a prompt that fills the sample, and an answer of which 4 of
-  // 10 letters and the end do not fit.
+  // A text that is trained on to its end, a prompt that fills the sample, and an answer of which 4
+  // of 10 letters and the end do not fit.
   put(scratch / "x.jsonl", record(3, 9) + record(40, 2) + record(11, 10));
   for (const char* command : {"check --data r.yaml", "train r.yaml -q run.dir=out"}) {
     CAPTURE(command);
@@ -216,7 +217,7 @@ TEST_CASE(
     CHECK_MESSAGE(has(warned.err, "x.jsonl:2)"), warned.err);
     CHECK_MESSAGE(has(warned.err, "model.seq_length"), warned.err);
   }
-  // Whole answers, or a cut through what is not learnt: no warning.
+  // Whole answers, or truncation of what is not trained on: no warning.
   put(scratch / "x.jsonl", record(3, 9) + record(4, 8));
   CHECK_FALSE(has(mtrain_in(scratch, "check --data r.yaml").err, "warning"));
   put(scratch / "x.jsonl",
@@ -231,7 +232,7 @@ TEST_CASE(
   CHECK_MESSAGE(has(none.err, "raise model.seq_length"), none.err);
 }
 
-TEST_CASE("sft tells what is wrong and what to do") {
+TEST_CASE("sft says what is wrong and what to do") {
   ScratchFolder scratch;
   Datasets datasets;
   put(scratch / "x.jsonl", letters(3));

@@ -80,7 +80,7 @@ Item item(const SampleSource& source, int64_t index, size_t seq = 99) {
   return out;
 }
 
-/// The ids of a sample of which all is learnt.
+/// The ids of a sample in which all tokens are targets.
 std::vector<int32_t> ids_of(const Item& sample) {
   std::vector<int32_t> out = {sample.tokens[0]};
   for (int32_t target : sample.targets)
@@ -118,9 +118,9 @@ Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("a sample of t5 is a text with its spans behind it, of which the spans are learnt") {
+TEST_CASE("a sample of t5 is a text with its spans behind it, of which the spans are trained on") {
   Spans spans;
-  // 89 tokens of text, 13 of them cut out in 4 spans: 81 places of text and 18 of spans, of 100.
+  // 89 tokens of text, 13 of them removed in 4 spans: 81 places of text and 18 of spans, of 100.
   auto source = spans.make("{path: x, split: '1'}")->split(Split::train, Dataset::kOneEpoch);
   auto all =
       spans.make("{path: x, split: '1', loss: all}")->split(Split::train, Dataset::kOneEpoch);
@@ -150,7 +150,7 @@ TEST_CASE("a sample of t5 is a text with its spans behind it, of which the spans
   }
 }
 
-TEST_CASE("t5 cuts anew in each epoch, the same for a seed and a number, in either order") {
+TEST_CASE("t5 draws new spans in each epoch, the same for a seed and a number, in either order") {
   Spans spans;
   for (const std::string order : {"megatron", "open"}) {
     CAPTURE(order);
@@ -246,7 +246,7 @@ TEST_CASE("t5 finds its sentinels by name or at the end of the vocabulary") {
                [&] { item(*clash->split(Split::train, 1), 0); });
 }
 
-TEST_CASE("the identity of t5 follows data, cuts and marks") {
+TEST_CASE("the identity of t5 follows data, spans and sentinels") {
   Spans spans;
   std::set<std::string> seen = {spans.make("path: x")->identity()};
   CHECK(nlohmann::json::parse(*seen.begin())["dataset"] == "t5");

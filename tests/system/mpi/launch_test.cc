@@ -9,7 +9,7 @@ namespace {
 
 std::string run_dir(const fs::path& folder) { return "run.dir=" + folder.string(); }
 
-/// The plugins with one of them of another build, as far as anybody can tell.
+/// The plugins with one of them that looks like another build.
 void other_build(const fs::path& folder, const std::string& plugin) {
   fs::copy(MT_BINARY_DIR "/lib/mtrain/plugins", folder, fs::copy_options::recursive);
   std::string sidecar = slurp(folder / (plugin + ".json")), code = slurp(folder / (plugin + ".so"));
@@ -79,7 +79,7 @@ TEST_CASE(
   CHECK_MESSAGE(has(lost.err, "MASTER_ADDR"), lost.err);
 }
 
-TEST_CASE("--nproc with dist.comm=mpi tells faults once and hands signals on") {
+TEST_CASE("--nproc with dist.comm=mpi reports faults once and forwards signals") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-launch-signals");
   std::string recipe = scratch.write("job.yaml", job_recipe());

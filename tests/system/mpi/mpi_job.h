@@ -1,5 +1,5 @@
-// Jobs of several processes, for the tests beside it: starting them, finding their ranks among the
-// system's processes, and seeing that nothing is left of them.
+// Jobs of several processes, for the tests in this folder: starting them, finding their ranks among
+// the system's processes, and seeing that nothing is left of them.
 #pragma once
 #include <dirent.h>
 

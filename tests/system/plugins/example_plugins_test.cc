@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kRecords = 120, kWidth = 65;
 
-/// Sums in words, "7+5=12;", cut into records of one byte per id.
+/// Sums in words, "7+5=12;", split into records of one byte per id.
 void write_records(const fs::path& file) {
   std::string text;
   for (int64_t i = 0; std::ssize(text) < kRecords * kWidth; ++i) {

@@ -54,7 +54,7 @@ inline void put_file(const fs::path& path, std::string_view bytes) {
   REQUIRE(out.good());
 }
 
-/// A global tensor with content, to cut slices from.
+/// A global tensor with content, from which slices are copied.
 struct Sample {
   std::string name;
   DType dtype = DType::f32;

@@ -63,7 +63,7 @@ struct Saved {
 
 }  // namespace
 
-TEST_CASE("a file cut at any 64th byte, or grown, is refused") {
+TEST_CASE("a file truncated at any 64th byte, or grown, is refused") {
   Saved saved;
   for (auto [path, bytes] : {std::pair(&saved.shard, &saved.shard_bytes),
                              std::pair(&saved.manifest, &saved.manifest_bytes)}) {

@@ -88,7 +88,7 @@ TEST_CASE("any partition loads in any other, and all have one digest") {
   MESSAGE(pairs, " pairs of layouts");
 }
 
-TEST_CASE("random boxes of random shapes are cut out right") {
+TEST_CASE("random boxes of random shapes are read correctly") {
   std::mt19937 random(21);
   for (int round = 0; round < 200; ++round) {
     Sample sample{"t", random() % 2 ? DType::f32 : DType::u8, {}, {}};
@@ -170,7 +170,7 @@ TEST_CASE("several ranks save one checkpoint together") {
   }
 }
 
-TEST_CASE("ranks save beside their work, polling at the same places") {
+TEST_CASE("ranks save in the background, polling at the same places") {
   auto samples = sample_tensors(13);
   TempDir dir;
   constexpr int kWorld = 3;

@@ -125,7 +125,7 @@ TEST_CASE("a one-rank checkpoint is readable by any safetensors reader") {
   }
 }
 
-TEST_CASE("the digest tells content, and nothing else") {
+TEST_CASE("the digest depends on content, and nothing else") {
   TempDir a, b;
   CheckpointStore first(a.path(), StoreOptions{}), second(b.path(), StoreOptions{});
   auto list = [](uint32_t seed) { return cut_all(sample_tensors(seed), 0, 1, 0); };
@@ -207,7 +207,8 @@ TEST_CASE("retention keeps the newest, the multiples, and what it must not judge
   CHECK(steps_of(keeps_all).size() == 6);
 }
 
-TEST_CASE("the newest valid checkpoint is found, whatever the hint says; damaged ones are told") {
+TEST_CASE(
+    "the newest valid checkpoint is found, whatever the hint says; damaged ones are reported") {
   TempDir dir;
   CheckpointStore store(dir.path(), StoreOptions{.keep = 0});
   for (int64_t step : {9, 10, 11}) save(store, step, 1);

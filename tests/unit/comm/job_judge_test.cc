@@ -1,4 +1,4 @@
-// Who is found dead, stopped, stuck or slow, and when: the judge is told what ranks say and what
+// Who is found dead, stopped, stuck or slow, and when: the judge gets the reports of ranks and the
 // time it is.
 #include "mtrain/comm/job_judge.h"
 
@@ -198,7 +198,7 @@ TEST_CASE("judge: a rank twice as slow is named within 20 steps, once, and not f
   CHECK(steps(40, {0.001, 0.001, 0.002}).empty());  // a millisecond is no news
 }
 
-TEST_CASE("activity: what a rank tells of itself") {
+TEST_CASE("activity: what a rank reports of itself") {
   RankActivity activity;
   CHECK(activity.status().step == -1);
   CHECK(activity.status().slow_step == 0);

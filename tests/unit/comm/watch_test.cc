@@ -135,7 +135,7 @@ struct Watched {
   std::vector<std::unique_ptr<JobWatch>> ranks;
 };
 
-TEST_CASE("watch: one rank's stuckness is told to all processes") {
+TEST_CASE("watch: a stuck rank is reported to all processes") {
   Watched job(3, kSilence);
   CommCall call{.kind = CommKind::barrier};
   for (int r = 0; r < 3; ++r) {
@@ -153,7 +153,7 @@ TEST_CASE("watch: one rank's stuckness is told to all processes") {
 }
 
 TEST_CASE(
-    "watch: an error that a rank tells itself silences the judges, and who does not end is ended "
+    "watch: an error that a rank reports itself stops the judges, and who does not end is ended "
     "with its "
     "class") {
   std::atomic<int> ended{0};

@@ -1,5 +1,5 @@
 // Attention a part of the keys at a time, as ranks that share out a sequence compute it: any way of
-// cutting queries and keys gives what one call over all of them gives.
+// splitting queries and keys gives what one call over all of them gives.
 #include <array>
 
 #include "attention_reference.h"
@@ -7,7 +7,7 @@
 namespace mtrain::testing {
 namespace {
 
-/// A sequence cut into pieces at these shares of its length; queries of a piece meet the keys
+/// A sequence split into pieces at these shares of its length; queries of a piece meet the keys
 /// before them in parts.
 struct Cutting {
   AttentionCase shape;

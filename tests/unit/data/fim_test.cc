@@ -46,7 +46,7 @@ std::optional<std::string> undone(const std::string& text, bool& spm) {
 }  // namespace
 
 TEST_CASE(
-    "a document becomes prefix, suffix and middle, or suffix, prefix and middle, cut anywhere") {
+    "a document becomes prefix, suffix and middle, or suffix, prefix and middle, split anywhere") {
   for (bool by_token : {false, true}) {
     std::map<std::pair<size_t, size_t>, int> cuts;
     for (uint64_t sample = 0; sample < 4000; ++sample) {
@@ -95,7 +95,7 @@ TEST_CASE("the rates are kept, document by document") {
 }
 
 TEST_CASE(
-    "a sample is a function of seed and number; characters are never cut; some documents stay") {
+    "a sample is a function of seed and number; characters are never split; some documents stay") {
   CHECK(applied(config(1, 0.5), 9, "some text|and more") ==
         applied(config(1, 0.5), 9, "some text|and more"));
   CHECK(applied(config(1, 0.5), 9, "some text|and more") !=

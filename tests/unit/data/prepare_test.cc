@@ -131,7 +131,7 @@ TEST_CASE("several inputs become one pair, in order") {
   CHECK(IndexedFile(scratch / "wide").dtype() == DType::i32);
 }
 
-TEST_CASE("broken JSON lines are told with file and line, and leave no pair") {
+TEST_CASE("broken JSON lines are reported with file and line, and leave no pair") {
   struct Fault {
     std::string line, says;
   };
@@ -241,7 +241,7 @@ TEST_CASE("long lines and documents stop at the limit, at any place in the buffe
   });
 }
 
-TEST_CASE("inputs that cannot be text are told before any work") {
+TEST_CASE("inputs that cannot be text are reported before any work") {
   ScratchFolder scratch;
   put(scratch / "good.txt", "good");
   auto attempt = [&](const fs::path& path, ErrorClass error_class,

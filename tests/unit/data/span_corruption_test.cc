@@ -30,7 +30,7 @@ std::vector<int32_t> counted(int64_t tokens) {
   return out;
 }
 
-/// What a sample says: the pieces of text that stayed, and those that were cut out.
+/// The parts of a sample: the pieces of text that were kept, and those that were removed.
 struct Parts {
   std::vector<std::vector<int32_t>> kept, cut;
   std::vector<int32_t> text() const {
@@ -119,7 +119,8 @@ TEST_CASE("a text fills its places but for two at most") {
 }
 
 TEST_CASE(
-    "inputs and targets put together again are the text, with as much cut out as was asked for") {
+    "inputs and targets put together again are the text, with the requested number of tokens "
+    "removed") {
   for (const SpanShares& shares : {SpanShares{}, SpanShares{.closing_sentinel = true},
                                    SpanShares{.mask_probability = 0.5, .mean_span = 8},
                                    SpanShares{.mask_probability = 0.95, .mean_span = 1},
@@ -157,8 +158,8 @@ TEST_CASE("spans have the wanted mean, and every division is as likely as any ot
   CHECK(*seen.begin() == 1);
   CHECK(*seen.rbegin() > 9);
 
-  // Four of eight tokens in two spans: three ways to divide what is cut, three to divide what
-  // stays.
+  // Four of eight tokens in two spans: three ways to divide the removed tokens, three to divide
+  // what stays.
   const SpanCorruption small(config({.mask_probability = 0.5, .mean_span = 2}), 8, 1, "test");
   REQUIRE(small.lengths().spans == 2);
   std::map<std::pair<size_t, size_t>, int> ways;
@@ -176,7 +177,7 @@ TEST_CASE("spans have the wanted mean, and every division is as likely as any ot
   }
 }
 
-TEST_CASE("what is cut out is a function of seed, stream and sample") {
+TEST_CASE("what is removed is a function of seed, stream and sample") {
   const std::vector<int32_t> text = counted(568);
   auto made = [&](uint64_t seed, const char* stream, uint64_t sample) {
     std::vector<int32_t> ids = {5};  // what was there does not stay

@@ -139,8 +139,8 @@ TEST_CASE("overlapped linear layers: without a tape") {
   });
 }
 
-// What the layers rely on: from this size on a product's rows may be cut anywhere. The backend has
-// several ways to compute a product, and one must not be chosen by the number of rows.
+// What the layers rely on: from this size on a product's rows may be split anywhere. The backend
+// has several ways to compute a product, and one must not be chosen by the number of rows.
 TEST_CASE("products: rows do not depend on how many there are") {
   Fixture lab(1);
   ExecutionContext& ctx = lab.context();

@@ -37,7 +37,7 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<int32_t> bos_ = 256, eod_ = 257;
 };
 
-/// Learnt tokens as text, the others as one "." each; special tokens as < and >.
+/// Trained tokens as text, the others as one "." each; special tokens as < and >.
 template <class Ids, class Trained>
 std::string learnt_text(const Ids& ids, const Trained& trained) {
   std::string out;

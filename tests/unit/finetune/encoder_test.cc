@@ -55,13 +55,15 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("of a conversation the assistant's words are learnt, those of its last turn, or all") {
+TEST_CASE(
+    "in a conversation the assistant's words are trained on, those of its last turn, or all") {
   CHECK(Fixture().learnt(chat_of(kTalk)) == "............yo>......no>");
   CHECK(Fixture(TrainOn::last).learnt(chat_of(kTalk)) == ".....................no>");
   CHECK(Fixture(TrainOn::all).learnt(chat_of(kTalk)) == "<u:hi</s>;a:yo>u:?;a:no>");
   CHECK(Fixture().learnt(chat_of(kTalk, {true, false})) == ".....................no>");
   CHECK(Fixture().learnt(chat_of(kTalk, {true, true, true, false})) == "............yo>.........");
-  // Of all, what others than the assistant say is learnt, and what the record silences is not.
+  // With `all`, other roles than the assistant are trained on too, except messages that the record
+  // excludes.
   CHECK(Fixture(TrainOn::all).learnt(chat_of(kTalk, {false, false}, {false, false, false, true})) ==
         "<u:hi</s>;a:yo>u:?;a:...");
   CHECK(Fixture(TrainOn::all).learnt(chat_of(kTalk, {}, {true})) == "<u:......;a:yo>u:?;a:no>");
@@ -153,7 +155,7 @@ TEST_CASE("the date that templates see is the recipe's") {
                  [&] { ExampleEncoder(lab.tokenizer, EncoderOptions{.date = bad}); });
 }
 
-TEST_CASE("texts end with the end of document, and only the answer is learnt") {
+TEST_CASE("texts end with the end of document, and only the answer is trained on") {
   ByteTokenizer tokenizer;
   auto learnt = [&](const Example& example, TrainOn train_on = TrainOn::assistant) {
     TokenizedExample out =
@@ -175,7 +177,7 @@ TEST_CASE("texts end with the end of document, and only the answer is learnt") {
   CHECK(learnt(parts) == "a.c");
 }
 
-TEST_CASE("what cannot be encoded is told") {
+TEST_CASE("what cannot be encoded is reported") {
   ByteTokenizer tokenizer;
   ExampleEncoder plain(tokenizer, {});
   CHECK_FALSE(plain.has_template());

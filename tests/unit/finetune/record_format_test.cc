@@ -156,7 +156,7 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
   });
 }
 
-TEST_CASE("what would be learnt wrongly of a message is refused by name") {
+TEST_CASE("fields of a message that would be trained on wrongly are refused by name") {
   using enum RecordFormat;
   for (const char* record : {R"({"conversations":[{"from":"bard","value":"x"}]})",
                              R"({"conversations":[{"role":"bard","content":"x"}]})"})
@@ -177,7 +177,7 @@ TEST_CASE("what would be learnt wrongly of a message is refused by name") {
                [] { read(openai, R"({"messages":[{"role":"user","content":5}]})"); });
 }
 
-TEST_CASE("segments and tokens say themselves what is learnt") {
+TEST_CASE("segments and tokens have their own loss mask") {
   using enum RecordFormat;
   Example parts =
       read(segments, R"({"segments":[{"text":"a","label":false},{"text":"b","label":true}]})");
@@ -197,7 +197,7 @@ TEST_CASE("segments and tokens say themselves what is learnt") {
   expect_fault("beyond 32 bits", [] { read(tokens, R"({"input_ids":[18446744073709551615]})"); });
 }
 
-TEST_CASE("preferences are pairs or labels, and only the answers are learnt") {
+TEST_CASE("preferences are pairs or labels, and only the answers are trained on") {
   auto pair = [](const char* record, const char* format = "pairs") {
     return read_preference(Json::parse(record), format, {}, "x:1");
   };

@@ -102,7 +102,7 @@ Values plain(const Named& p, const Values& x, const MoeOptions& o) {
   return y;
 }
 
-/// How ranks are cut. The stream's tokens are spread over all of them.
+/// The layout of ranks. The stream's tokens are spread over all of them.
 struct Cut {
   int64_t ep = 1, etp = 1, edp = 1;
   int64_t ranks() const { return ep * etp * edp; }

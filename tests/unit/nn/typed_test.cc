@@ -106,7 +106,7 @@ struct Whole {
   Attention attention;
   GatedMlp gated;
   Mlp mlp;
-  Linear dense;  // not cut: each rank has its own tokens of the stream, or all
+  Linear dense;  // not sharded: each rank has its own tokens of the stream, or all
   LmHead head;
 };
 

@@ -306,7 +306,7 @@ TEST_CASE("mixing: pointwise takes any number of inputs, placed alike") {
   CHECK_THROWS_AS(mix(PlacementRule::linear, one), Error);
 }
 
-TEST_CASE("mixing: a forgotten reduction is told with what to do about it") {
+TEST_CASE("mixing: a forgotten reduction is refused with the fix") {
   const Placement skipped_enter[] = {Placement::I(), Placement::S(0)},
                   skipped_leave[] = {Placement::P(), Placement::I()};
   CHECK_THROWS_WITH_AS(mix(PlacementRule::linear, skipped_enter),

@@ -41,7 +41,7 @@ std::string odd_text(std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE("each scanner cuts as its regular expression does") {
+TEST_CASE("each scanner splits as its regular expression does") {
   std::mt19937 random(7);
   for (auto pattern :
        {KnownPattern::gpt2, KnownPattern::llama3, KnownPattern::qwen2, KnownPattern::o200k}) {
@@ -111,7 +111,7 @@ TEST_CASE("split behaviors") {
   CHECK(cut(SplitBehavior::removed, true, "a-b--") == V{"-", "-", "-"});
 }
 
-TEST_CASE("regular expressions that are none, or never end, are told") {
+TEST_CASE("invalid and endless regular expressions are refused") {
   CHECK_THROWS_WITH_AS(Regex("(a", "tokenizer.json: x"), doctest::Contains("tokenizer.json: x"),
                        Error);
   Regex slow("(a+)+$", "test");
@@ -119,7 +119,7 @@ TEST_CASE("regular expressions that are none, or never end, are told") {
                        doctest::Contains("exceeds the limit of steps"), Error);
 }
 
-TEST_CASE("scripts are cut as the library tokenizers 0.23.3 does") {
+TEST_CASE("scripts are split as the library tokenizers 0.23.3 does") {
   using Texts = std::vector<std::string>;
   const std::vector<std::pair<std::string, Texts>> cases = {
       {"どこで生れたか。Yes", {"どこで生れたか", "。", "Yes"}},

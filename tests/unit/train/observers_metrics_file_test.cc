@@ -220,7 +220,7 @@ TEST_CASE("lines of others before the place of resuming stay") {
   }
 }
 
-TEST_CASE("a file cut by someone else while the run goes on is not damaged further") {
+TEST_CASE("a file truncated by someone else while the run goes on is not damaged further") {
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
@@ -238,7 +238,7 @@ TEST_CASE("a file cut by someone else while the run goes on is not damaged furth
 
 TEST_CASE(
     "a full disk costs lines, never half a line, and writing goes on when there is room again") {
-  // A size limit on files cuts a write short exactly as a full disk does. It holds for a whole
+  // A size limit on files truncates a write exactly as a full disk does. It holds for a whole
   // process: use a child.
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";
