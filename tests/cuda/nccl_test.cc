@@ -265,14 +265,14 @@ TEST_CASE("NCCL's asynchronous errors end waiting calls and are reported") {
 }
 
 TEST_CASE("a warning says when ranks share a GPU") {
-  std::atomic<int> told{0};
+  std::atomic<int> warnings{0};
   run_ranks(2, [&](Communicator& host) {
     Rank r(host, 600s, "0000:65:00.0");
     Tensor x = r.on_device(std::vector<float>{1});
     std::string text = message_of(ErrorClass::config, [&] { r.comm.all_reduce(x); });
     CHECK_MESSAGE(contains(text, "ranks 0 and 1 both use the GPU 0000:65:00.0"), text);
-    told += text.empty() ? 0 : 1;
+    warnings += text.empty() ? 0 : 1;
     host.barrier();
   });
-  CHECK(told == 2);
+  CHECK(warnings == 2);
 }

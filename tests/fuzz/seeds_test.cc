@@ -19,7 +19,8 @@ TEST_CASE("the seeds of the fuzzers are read without a crash") {
       text << in.rdbuf();
       const std::string seed = text.str();
       INFO(file.path().string());
-      for (size_t cut = 0; cut <= seed.size(); ++cut) CHECK_NOTHROW(entry.run(seed.substr(0, cut)));
+      for (size_t bytes = 0; bytes <= seed.size(); ++bytes)
+        CHECK_NOTHROW(entry.run(seed.substr(0, bytes)));
       ++count;
     }
     CHECK(count > 0);

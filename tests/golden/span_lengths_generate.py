@@ -29,11 +29,11 @@ def lengths(share, mean, closing):
     """Columns: removed tokens, spans, inputs, targets; a row for each text of 0, 1, 2 … tokens, of which the first two say
     nothing."""
     tokens = np.arange(MOST + 1)
-    cut = np.maximum(np.rint(tokens * share), 1).astype(np.int64)
-    cut = np.minimum(cut, tokens - 1)
-    spans = np.maximum(np.rint(cut / mean), 1).astype(np.int64)
-    spans = np.minimum(spans, np.minimum(cut, tokens - cut))
-    return np.stack([cut, spans, tokens - cut + spans + 1, cut + spans + int(closing) + 1], axis=1)
+    removed = np.maximum(np.rint(tokens * share), 1).astype(np.int64)
+    removed = np.minimum(removed, tokens - 1)
+    spans = np.maximum(np.rint(removed / mean), 1).astype(np.int64)
+    spans = np.minimum(spans, np.minimum(removed, tokens - removed))
+    return np.stack([removed, spans, tokens - removed + spans + 1, removed + spans + int(closing) + 1], axis=1)
 
 
 def main(folder):

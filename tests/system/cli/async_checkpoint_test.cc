@@ -18,9 +18,9 @@ std::string patient_recipe() { return tiny_recipe() + "dist: {silence_seconds: 1
 /// when it says nothing.
 int waited_for(const Outcome& out, int step) {
   size_t at = out.out.find("checkpoint of step " + std::to_string(step) + ": ");
-  const std::string told = "training waited ";
-  if (at != std::string::npos) at = out.out.find(told, at);
-  return at == std::string::npos ? -1 : std::atoi(out.out.c_str() + at + told.size());
+  const std::string phrase = "training waited ";
+  if (at != std::string::npos) at = out.out.find(phrase, at);
+  return at == std::string::npos ? -1 : std::atoi(out.out.c_str() + at + phrase.size());
 }
 
 /// Digest of one checkpoint of a run.
@@ -68,15 +68,15 @@ TEST_CASE(
     CAPTURE(text(words));
     std::string name = std::to_string(number++);
     Words all = with({"checkpoint.keep=0", "checkpoint.interval=10"}, words);
-    fs::path waits = scratch / ("waits" + name), beside = scratch / ("beside" + name);
+    fs::path waits = scratch / ("waits" + name), background = scratch / ("beside" + name);
     train(recipe, waits, all);
     Outcome out =
-        run({.arguments = with({mtrain_binary(), "train", recipe, "run.dir=" + beside.string()},
+        run({.arguments = with({mtrain_binary(), "train", recipe, "run.dir=" + background.string()},
                                with(all, kAsync)),
              .environment = {"MTRAIN_FAULT=ckpt.copy:5:delay=600"}});
     REQUIRE_MESSAGE(out.status == 0, out.err);
-    for (int step : {10, 20, 30, 40}) CHECK(digest_of(beside, step) == digest_of(waits, step));
-    CHECK(digest_of(beside, 10).size() == 65);
+    for (int step : {10, 20, 30, 40}) CHECK(digest_of(background, step) == digest_of(waits, step));
+    CHECK(digest_of(background, 10).size() == 65);
   }
 }
 
@@ -99,9 +99,9 @@ TEST_CASE(
   CHECK_MESSAGE(waited_for(alone, 10) >= 1, alone.out);
   // The next step has its loss only when the copy is made and written: its update waits for
   // nothing.
-  Outcome beside = run_with("beside", "ckpt.copy:5:delay=500,train.loss:11:await=ckpt.p0/1");
-  CHECK_MESSAGE(waited_for(beside, 10) >= 0, beside.out);
-  CHECK_MESSAGE(waited_for(beside, 10) < waited_for(alone, 10), beside.out);
+  Outcome background = run_with("beside", "ckpt.copy:5:delay=500,train.loss:11:await=ckpt.p0/1");
+  CHECK_MESSAGE(waited_for(background, 10) >= 0, background.out);
+  CHECK_MESSAGE(waited_for(background, 10) < waited_for(alone, 10), background.out);
 }
 
 TEST_CASE("kill -9 while a checkpoint is written in the background: the same end") {

@@ -123,6 +123,6 @@ TEST_CASE("check --data says whose samples it counts, and reports another tokeni
                     "was prepared with another tokenizer: then hf: 9 tokens, now byte: 256 bytes, "
                     "end of document 256; dataset.path is"),
                 other.err);
-  for (const auto& told : {other.err, unprepared.err})
-    CHECK_FALSE_MESSAGE(has(told, "\\x0a"), told);
+  for (const auto& message : {other.err, unprepared.err})
+    CHECK_FALSE_MESSAGE(has(message, "\\x0a"), message);
 }

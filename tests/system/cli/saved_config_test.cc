@@ -215,7 +215,7 @@ TEST_CASE("resuming on other data is refused by the settings that changed them")
   Scratch scratch("mtrain-resume-data");
   write_text_run(scratch);
   REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a").status == 0);
-  for (const auto& [words, told] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& [words, message] : std::vector<std::pair<std::string, std::string>>{
            {"rng.seed=7", "rng.seed: "},
            {"model.seq_length=8", "model.seq_length: 16 -> 8   (command line"},
            {"\"dataset.split='9,1'\"", "dataset.split: \"1\" -> \"9,1\"   (command line"},
@@ -225,7 +225,7 @@ TEST_CASE("resuming on other data is refused by the settings that changed them")
            {"dataset.eod_mask_loss=true", "dataset.eod_mask_loss: false -> true   (command"}}) {
     Outcome refused = cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=5 " + words);
     CHECK(refused.status == 12);
-    CHECK_MESSAGE(has(refused.err, "\n  " + told), refused.err);
+    CHECK_MESSAGE(has(refused.err, "\n  " + message), refused.err);
     CHECK_MESSAGE(has(refused.err, "undo this change"), refused.err);  // no other is named
   }
   // The same data in another place are no other data, and what counts at the beginning alone is

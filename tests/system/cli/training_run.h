@@ -43,8 +43,8 @@ inline Outcome run_training(const std::string& recipe, const std::filesystem::pa
 inline void train(const std::string& recipe, const std::filesystem::path& folder,
                   const Words& words, const Words& launcher = {}) {
   Outcome out = run_training(recipe, folder, words, launcher);
-  std::string told = text(words) + out.err;
-  REQUIRE_MESSAGE(out.status == 0, told);
+  std::string details = text(words) + out.err;
+  REQUIRE_MESSAGE(out.status == 0, details);
 }
 
 /// Rows of a run's metrics that have a key: "grad_norm" those of steps, "val_loss" those with a

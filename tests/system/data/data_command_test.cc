@@ -150,8 +150,8 @@ TEST_CASE("verify names each kind of damage and where it is") {
     CHECK_MESSAGE(got.err.find(damage.says) != std::string::npos, got.err);
   }
   put(scratch / "x.idx", idx);
-  for (size_t cut = 0; cut < idx.size(); ++cut) {
-    put(scratch / "x.idx", idx.substr(0, cut));
+  for (size_t bytes = 0; bytes < idx.size(); ++bytes) {
+    put(scratch / "x.idx", idx.substr(0, bytes));
     CHECK_THROWS_AS(IndexedFile(scratch / "x"), Error);
   }
   put(scratch / "x.idx", idx);

@@ -39,8 +39,8 @@ struct Examples {
         with({recipe, "-q", "run.threads=1", "train.steps=8", "scheduler.warmup_steps=0",
               "checkpoint.interval=4", "validation.interval=8", "run.dir=" + at(name).string()},
              words));
-    const std::string told = text(words) + out.err;
-    REQUIRE_MESSAGE(out.status == 0, told);
+    const std::string details = text(words) + out.err;
+    REQUIRE_MESSAGE(out.status == 0, details);
   }
   fs::path at(const std::string& name) const { return folder / "runs" / name; }
   std::string digest(const std::string& name) const {

@@ -117,11 +117,11 @@ TEST_CASE("with every ready-made template only the answers and their ends are tr
   for (const auto& name : names) {
     CAPTURE(name);
     const RenderedChat chat = render(name, kPlain);
-    std::vector<std::string> learnt;
+    std::vector<std::string> trained;
     for (auto [begin, end] : chat.assistant)
-      learnt.push_back(chat.text.bytes.substr(begin, end - begin));
+      trained.push_back(chat.text.bytes.substr(begin, end - begin));
     const auto& [before, behind] = around.at(name);
-    CHECK(learnt == std::vector<std::string>{before + "Hello" + behind, before + "Bye" + behind});
+    CHECK(trained == std::vector<std::string>{before + "Hello" + behind, before + "Bye" + behind});
   }
 }
 

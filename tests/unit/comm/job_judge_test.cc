@@ -175,23 +175,23 @@ TEST_CASE("judge: a rank twice as slow is named within 20 steps, once, and not f
   Job job(3);
   auto steps = [&](int count, const std::vector<double>& seconds) {
     static int64_t done = 0;
-    std::string told;
+    std::string reported;
     for (int i = 0; i < count; ++i) {
       ++done;
       for (size_t r = 0; r < 3; ++r) {
         activity[r].end_step(done, seconds[r]);
         job.judge.heard(static_cast<int>(r), activity[r].status(), job.now += 10ms);
       }
-      if (auto slow = job.judge.slow_rank()) told += *slow + "\n";
+      if (auto slow = job.judge.slow_rank()) reported += *slow + "\n";
     }
-    return told;
+    return reported;
   };
   CHECK(steps(40, {0.1, 0.11, 0.09}).empty());
   CHECK(steps(1, {0.1, 0.1, 0.15}).empty());
   CHECK(steps(20, {0.1, 0.1, 0.1}).empty());
-  std::string told = steps(20, {0.1, 0.1, 0.2});
-  CHECK(contains(told, "rank 2 on b is slow"));
-  CHECK(contains(told, "times as long as that of the others"));
+  std::string reported = steps(20, {0.1, 0.1, 0.2});
+  CHECK(contains(reported, "rank 2 on b is slow"));
+  CHECK(contains(reported, "times as long as that of the others"));
   CHECK(steps(100, {0.1, 0.1, 0.2}).empty());
   CHECK(steps(40, {0.1, 0.1, 0.1}).empty());
   CHECK(contains(steps(20, {0.1, 0.1, 0.2}), "rank 2 on b is slow"));

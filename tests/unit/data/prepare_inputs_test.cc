@@ -121,9 +121,9 @@ TEST_CASE("compressed inputs are read as what they hold, several streams laid en
     CHECK(read_file(scratch / "out.idx") == index);
     CHECK(report.bytes_read == content.size());
     CHECK(report.text_bytes == lines.size());
-    for (size_t cut :
+    for (size_t kept_bytes :
          {size_t{5}, content.size() / 3, content.size() - (name == "b.jsonl.gz" ? 101 : 1)}) {
-      put(scratch / name, content.substr(0, cut));
+      put(scratch / name, content.substr(0, kept_bytes));
       expect_error(ErrorClass::data, {name, "ends inside its compressed stream"},
                    [&, input = scratch / name] {
                      prepare_dataset(Bytes(), {.inputs = {input}, .output = scratch / "cut"});

@@ -116,16 +116,16 @@ TEST_CASE("several inputs become one pair, in order") {
   ScratchFolder scratch;
   put(scratch / "a.txt", "A");
   put(scratch / "b.jsonl", "{\"text\":\"B\"}\n{\"text\":\"C\"}");
-  std::vector<PrepareReport> told;
+  std::vector<PrepareReport> reports;
   PrepareOptions options{.inputs = {scratch / "a.txt", scratch / "b.jsonl"},
                          .output = scratch / "out"};
   auto report =
-      prepare_dataset(Bytes(), options, [&](const PrepareReport& r) { told.push_back(r); });
+      prepare_dataset(Bytes(), options, [&](const PrepareReport& r) { reports.push_back(r); });
   CHECK(read_documents(scratch / "out") == Texts{"A", "B", "C"});
   CHECK(report.bytes_read == 26);
   CHECK(report.bytes_total == 26);
-  REQUIRE(!told.empty());
-  CHECK(told.back().tokens == 3);
+  REQUIRE(!reports.empty());
+  CHECK(reports.back().tokens == 3);
   CHECK(IndexedFile(scratch / "out").dtype() == DType::u16);
   prepare_dataset(Bytes(true, 70000), {.inputs = {scratch / "a.txt"}, .output = scratch / "wide"});
   CHECK(IndexedFile(scratch / "wide").dtype() == DType::i32);

@@ -32,12 +32,12 @@ std::vector<int32_t> counted(int64_t tokens) {
 
 /// The parts of a sample: the pieces of text that were kept, and those that were removed.
 struct Parts {
-  std::vector<std::vector<int32_t>> kept, cut;
+  std::vector<std::vector<int32_t>> kept, removed;
   std::vector<int32_t> text() const {
     std::vector<int32_t> out;
-    for (size_t i = 0; i < cut.size(); ++i) {
+    for (size_t i = 0; i < removed.size(); ++i) {
       out.insert(out.end(), kept[i].begin(), kept[i].end());
-      out.insert(out.end(), cut[i].begin(), cut[i].end());
+      out.insert(out.end(), removed[i].begin(), removed[i].end());
     }
     return out;
   }
@@ -68,7 +68,7 @@ std::optional<Parts> read(std::span<const int32_t> ids, const SpanLengths& lengt
     const bool last = k + 1 == lengths.spans;
     auto part = piece(last && !closing ? kEnd : sentinel(k + 1));
     if (!part) return std::nullopt;
-    out.cut.push_back(*part);
+    out.removed.push_back(*part);
   }
   if (closing)
     if (auto end = piece(kEnd); !end || !end->empty()) return std::nullopt;
@@ -136,7 +136,7 @@ TEST_CASE(
         auto parts = read(ids, corruption.lengths(), shares.closing_sentinel);
         REQUIRE(parts);
         CHECK(parts->text() == text);
-        for (const auto& list : {parts->kept, parts->cut})
+        for (const auto& list : {parts->kept, parts->removed})
           for (const auto& part : list) CHECK_FALSE(part.empty());
       }
     }
@@ -151,7 +151,7 @@ TEST_CASE("spans have the wanted mean, and every division is as likely as any ot
     t5.apply(sample, counted(568), ids);
     const auto parts = read(ids, t5.lengths(), false);
     REQUIRE(parts);
-    for (const auto& span : parts->cut)
+    for (const auto& span : parts->removed)
       sum += static_cast<double>(span.size()), ++count, seen.insert(span.size());
   }
   CHECK(sum / count == doctest::Approx(85.0 / 28));  // in each sample, not only on average
@@ -168,7 +168,7 @@ TEST_CASE("spans have the wanted mean, and every division is as likely as any ot
     small.apply(sample, counted(8), ids);
     const auto parts = read(ids, small.lengths(), false);
     REQUIRE(parts);
-    ++ways[{parts->kept[0].size(), parts->cut[0].size()}];
+    ++ways[{parts->kept[0].size(), parts->removed[0].size()}];
   }
   CHECK(ways.size() == 9);
   for (const auto& [way, times] : ways) {

@@ -151,10 +151,11 @@ TEST_CASE("products: rows do not depend on how many there are") {
         INFO(std::string(name(dtype)), " ", rows, " x ", n, " x ", k);
         if (!rows_may_be_split(rows / 2, n, k)) continue;
         Tensor x = random(ctx, {rows, k}, dtype, "x"), w = random(ctx, {n, k}, dtype, "w");
-        Values whole = values_of(linear(x, w)), cut = values_of(linear(x.slice(0, 0, rows / 2), w));
+        Values whole = values_of(linear(x, w)),
+               in_parts = values_of(linear(x.slice(0, 0, rows / 2), w));
         Values rest = values_of(linear(x.slice(0, rows / 2, rows), w));
-        cut.insert(cut.end(), rest.begin(), rest.end());
-        CHECK(cut == whole);
+        in_parts.insert(in_parts.end(), rest.begin(), rest.end());
+        CHECK(in_parts == whole);
       }
 }
 

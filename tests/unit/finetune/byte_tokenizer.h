@@ -39,7 +39,7 @@ class ByteTokenizer final : public Tokenizer {
 
 /// Trained tokens as text, the others as one "." each; special tokens as < and >.
 template <class Ids, class Trained>
-std::string learnt_text(const Ids& ids, const Trained& trained) {
+std::string trained_text(const Ids& ids, const Trained& trained) {
   std::string out;
   for (size_t i = 0; i < ids.size(); ++i)
     out += !trained[i]     ? '.'

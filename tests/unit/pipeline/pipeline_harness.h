@@ -1,4 +1,4 @@
-// A small language model that can be cut into stages, and a pipeline of it on ranks that are
+// A small language model that can be split into stages, and a pipeline of it on ranks that are
 // threads. For the tests of the interpreter.
 #pragma once
 #include <map>
@@ -20,7 +20,7 @@ using contract::Values;
 
 inline constexpr int64_t kVocab = 40, kWidth = 16, kLength = 9;
 
-/// What is trained, and how it is cut.
+/// What is trained, and how it is split.
 struct Setup {
   int64_t layers = 4, micro_batches = 4, rows = 1;
   std::string schedule = "1f1b";
@@ -88,7 +88,7 @@ class StagedModel final : public Model {
   double flops_per_token(int64_t) const override { return 0; }
   int fail_at = -1;
   std::shared_ptr<std::function<void()>>
-      pause;  // called between blocks, forwards and backwards, as if tokens travelled there
+      pause;  // called between blocks, forwards and backwards, as during an exchange of tokens
 
  private:
   struct Block {

@@ -282,9 +282,9 @@ TEST_CASE("mixing: the table is what comes out right, and nothing else") {
         } catch (const Error& e) {
           CHECK(e.error_class() == ErrorClass::bug);
           CHECK(e.message().find(cat(name(op.kind), " cannot mix (", a, ", ", b, "): ")) == 0);
-          bool told = e.message().find("redistribute") != std::string::npos ||
-                      e.message().find("gather") != std::string::npos;
-          CHECK(told);
+          bool explained = e.message().find("redistribute") != std::string::npos ||
+                           e.message().find("gather") != std::string::npos;
+          CHECK(explained);
         }
       }
   CHECK(join({right.begin(), right.end()}, "\n") == join({table.begin(), table.end()}, "\n"));

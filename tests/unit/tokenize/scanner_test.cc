@@ -94,21 +94,21 @@ TEST_CASE("a megabyte of blanks, letters or marks is scanned in one go") {
 }
 
 TEST_CASE("split behaviors") {
-  auto cut = [](SplitBehavior behavior, bool invert, const char* text) {
+  auto split = [](SplitBehavior behavior, bool invert, const char* text) {
     return words_by(*split_regex(Regex::literal("-"), behavior, invert), text);
   };
   using V = std::vector<std::string>;
-  CHECK(cut(SplitBehavior::removed, false, "the-final--countdown") ==
+  CHECK(split(SplitBehavior::removed, false, "the-final--countdown") ==
         V{"the", "final", "countdown"});
-  CHECK(cut(SplitBehavior::isolated, false, "the-final--countdown") ==
+  CHECK(split(SplitBehavior::isolated, false, "the-final--countdown") ==
         V{"the", "-", "final", "-", "-", "countdown"});
-  CHECK(cut(SplitBehavior::merged_with_previous, false, "the-final--countdown") ==
+  CHECK(split(SplitBehavior::merged_with_previous, false, "the-final--countdown") ==
         V{"the-", "final-", "-", "countdown"});
-  CHECK(cut(SplitBehavior::merged_with_next, false, "the-final--countdown") ==
+  CHECK(split(SplitBehavior::merged_with_next, false, "the-final--countdown") ==
         V{"the", "-final", "-", "-countdown"});
-  CHECK(cut(SplitBehavior::contiguous, false, "the-final--countdown") ==
+  CHECK(split(SplitBehavior::contiguous, false, "the-final--countdown") ==
         V{"the", "-", "final", "--", "countdown"});
-  CHECK(cut(SplitBehavior::removed, true, "a-b--") == V{"-", "-", "-"});
+  CHECK(split(SplitBehavior::removed, true, "a-b--") == V{"-", "-", "-"});
 }
 
 TEST_CASE("invalid and endless regular expressions are refused") {

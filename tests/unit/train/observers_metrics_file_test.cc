@@ -189,16 +189,16 @@ TEST_CASE("resuming drops later steps and a torn last line, whatever the place o
   const std::string whole = read_file(path);
   const size_t line_bytes = whole.find('\n') + 1;
   for (int64_t first = 0; first <= 11; ++first) {
-    for (size_t cut : {whole.size(), whole.size() - 1, whole.size() - line_bytes / 2,
-                       5 * line_bytes + 3, size_t{1}, size_t{0}}) {
-      { std::ofstream(path, std::ios::binary | std::ios::trunc) << whole.substr(0, cut); }
+    for (size_t size : {whole.size(), whole.size() - 1, whole.size() - line_bytes / 2,
+                        5 * line_bytes + 3, size_t{1}, size_t{0}}) {
+      { std::ofstream(path, std::ios::binary | std::ios::trunc) << whole.substr(0, size); }
       {
         auto metrics = make_metrics_file(path, first);
         metrics->on_step(step_metrics(first + 1, 7.0));
       }
       auto all = lines(path);
       size_t complete = static_cast<size_t>(
-          std::count(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(cut), '\n'));
+          std::count(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(size), '\n'));
       size_t kept = std::min(complete, static_cast<size_t>(first));
       REQUIRE(all.size() == kept + 1);
       for (size_t i = 0; i < kept; ++i) CHECK(all[i]["step"] == i + 1);
