@@ -1,5 +1,5 @@
-// What the instructions compute, one number at a time, written from Intel's manual without the
-// emulator's code.
+// The results of the instructions, one number at a time, written from Intel's manual independently
+// of the emulator.
 #pragma once
 #include <cmath>
 #include <cstdint>

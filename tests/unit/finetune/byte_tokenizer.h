@@ -1,5 +1,4 @@
-// A tokenizer for tests: bytes, and special tokens from 256 on, which the tokenizer puts nowhere by
-// itself.
+// A tokenizer for tests: bytes, and special tokens from 256 on, which it never adds by itself.
 #pragma once
 #include "mtrain/data/tokenizer.h"
 

@@ -122,7 +122,7 @@ class StagedModel final : public Model {
   std::optional<LmHead> head_;
 };
 
-/// What a step left: the same keys whatever the layout.
+/// The results of a step: the same keys for every layout.
 struct Outcome {
   std::vector<StepLoss> losses;  // by rank
   StepLoss evaluated;
@@ -130,7 +130,7 @@ struct Outcome {
   std::vector<size_t> peak_activations;  // by rank, bytes
 };
 
-/// One rank: its stages' models and what they need.
+/// One rank: the models of its stages, and their dependencies.
 class StagedRank {
  public:
   StagedRank(const Setup& setup, Communicator* ranks)
