@@ -441,7 +441,7 @@ void Rendezvous::name_for_others() {
 
 }  // namespace
 
-std::vector<int> meet(const Place& place, const RendezvousLimits& limits) {
+std::vector<int> connect_ranks(const Place& place, const RendezvousLimits& limits) {
   std::vector<Socket> peers(static_cast<size_t>(place.size));
   if (place.size > 1) peers = Rendezvous(place, limits).run();
   std::vector<int> out;

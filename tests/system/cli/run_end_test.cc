@@ -284,10 +284,10 @@ TEST_CASE(
     "it saved") {
   Scratch scratch("mtrain-end-mixed");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
-              meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
+              start_tcp = MT_SOURCE_DIR "/tests/contract/comm/start_tcp_ranks.sh";
   std::string mixed = "if [ $RANK = 1 ]; then export MTRAIN_ISA=base; fi; exec \"$0\" \"$@\"";
   for (const char* steps : {"train.steps=2", "train.steps=4"}) {
-    Words words = {meet, "-n", "2", "/bin/sh", "-c", mixed};
+    Words words = {start_tcp, "-n", "2", "/bin/sh", "-c", mixed};
     Words train = command(
         recipe, scratch / "run",
         {"run.deterministic=true", "dist.silence_seconds=120", "scheduler.warmup_steps=1", steps});

@@ -128,11 +128,11 @@ TEST_CASE(
     "ranks that are processes: all get the signal, one says so, and the checkpoint is there") {
   Scratch scratch("mtrain-ranks-signal");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
-                    meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
+                    start_tcp = MT_SOURCE_DIR "/tests/contract/comm/start_tcp_ranks.sh";
   const fs::path folder = scratch / "run", pids = scratch / "pids";
   const std::string noted = "echo $$ >> " + pids.string() + "; exec \"$0\" \"$@\"";
   auto job = std::async(std::launch::async, [&] {
-    return run({.arguments = {meet, "-n", "2", "/bin/sh", "-c", noted, mtrain_binary(), recipe,
+    return run({.arguments = {start_tcp, "-n", "2", "/bin/sh", "-c", noted, mtrain_binary(), recipe,
                               "train.steps=100000000", "checkpoint.interval=0",
                               "validation.interval=0", "run.dir=" + folder.string()}});
   });
