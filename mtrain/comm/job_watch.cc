@@ -47,25 +47,25 @@ class JobWatch::Watcher {
   }
   ~Watcher() { ::close(wake_); }
 
-  void open_door() {
+  void open_endpoint() {
     bool one_machine = std::all_of(job_.hosts_.begin(), job_.hosts_.end(),
                                    [this](const auto& h) { return h == job_.hosts_[0]; });
     listener_.emplace(one_machine);
     came_.assign(job_.hosts_.size(), false);
     came_[0] = true;
   }
-  std::string door() const { return listener_->door().text(); }
+  std::string endpoint() const { return listener_->endpoint().text(); }
 
   bool connect(const std::string& text, std::string& reason) {
-    auto door = WatchDoor::parse(text);
-    if (!door) {
+    auto endpoint = WatchEndpoint::parse(text);
+    if (!endpoint) {
       reason = "the first rank did not report the address at which it listens";
       return false;
     }
-    WatchSocket socket = connect_to(*door, reason);
+    WatchSocket socket = connect_to(*endpoint, reason);
     if (!socket.open()) return false;
     socket.trust();
-    socket.send(kHello, hello_of(door->word, job_.rank_));
+    socket.send(kHello, hello_of(endpoint->word, job_.rank_));
     socket.pump();
     links_.push_back({.socket = std::move(socket), .rank = 0, .until = {}});
     return true;
@@ -174,7 +174,7 @@ void JobWatch::Watcher::let_in(Clock::time_point now) {
 
 void JobWatch::Watcher::drop_stranger(Link& link, const char* why) {
   if (num_dropped_ < kMostReported)
-    log_warn("dropped a connection to port ", listener_->door().port,
+    log_warn("dropped a connection to port ", listener_->endpoint().port,
              ", where ranks watch each other: ", why);
   if (++num_dropped_ == kMostReported) log_warn("further dropped connections are not reported");
   link.socket.close();
@@ -216,7 +216,7 @@ void JobWatch::Watcher::take(Link& link, const WatchSocket::Message& message) {
 }
 
 void JobWatch::Watcher::take_hello(Link& link, const std::string& text) {
-  auto rank = read_hello(text, listener_->door().word, num_ranks());
+  auto rank = read_hello(text, listener_->endpoint().word, num_ranks());
   if (!rank || came_[static_cast<size_t>(*rank)]) return;
   came_[static_cast<size_t>(*rank)] = true;
   link.rank = *rank;
@@ -327,13 +327,13 @@ JobWatch::JobWatch(int rank, std::vector<std::string> hosts, const CommContext& 
 
 JobWatch::~JobWatch() { end(); }
 
-std::string JobWatch::open_door() {
-  watcher_->open_door();
-  return watcher_->door();
+std::string JobWatch::open_endpoint() {
+  watcher_->open_endpoint();
+  return watcher_->endpoint();
 }
 
-bool JobWatch::connect(const std::string& door, std::string& reason) {
-  return watcher_->connect(door, reason);
+bool JobWatch::connect(const std::string& endpoint, std::string& reason) {
+  return watcher_->connect(endpoint, reason);
 }
 
 void JobWatch::begin() {

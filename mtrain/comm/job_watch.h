@@ -26,9 +26,9 @@ class MT_API JobWatch {
   JobWatch& operator=(const JobWatch&) = delete;
 
   /// On rank 0: opens a port and returns the text for connect() on the others. Throws Error(io).
-  std::string open_door();
+  std::string open_endpoint();
   /// On the others: connects to rank 0. Returns false and sets `reason` if that fails.
-  bool connect(const std::string& door, std::string& reason);
+  bool connect(const std::string& endpoint, std::string& reason);
   /// Starts the watcher. REQUIRES: all other ranks are connected.
   void begin();
 

@@ -46,13 +46,13 @@ class WatchSocket {
 
 /// The address of a job's first process: a port, the addresses of its machine, and the secret word
 /// of the job.
-struct WatchDoor {
+struct WatchEndpoint {
   uint16_t port = 0;
   std::vector<std::string> addresses;  // IPv4, the most likely one first
   std::string word;
   std::string text() const;
   /// Absent if `text` is invalid.
-  static std::optional<WatchDoor> parse(const std::string& text);
+  static std::optional<WatchEndpoint> parse(const std::string& text);
 };
 
 /// A listening socket, reachable only from this machine or from all machines. Throws Error(io).
@@ -62,17 +62,17 @@ class WatchListener {
   ~WatchListener();
   WatchListener(const WatchListener&) = delete;
   WatchListener& operator=(const WatchListener&) = delete;
-  const WatchDoor& door() const { return door_; }
+  const WatchEndpoint& endpoint() const { return endpoint_; }
   int descriptor() const { return descriptor_; }
   /// The next waiting connection; a closed socket if there is none.
   WatchSocket accept();
 
  private:
   int descriptor_ = -1;
-  WatchDoor door_;
+  WatchEndpoint endpoint_;
 };
 
 /// Connects within a few seconds. On failure, sets `reason` and returns a closed socket.
-WatchSocket connect_to(const WatchDoor& door, std::string& reason);
+WatchSocket connect_to(const WatchEndpoint& endpoint, std::string& reason);
 
 }  // namespace mtrain

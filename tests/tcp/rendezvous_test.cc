@@ -325,10 +325,10 @@ TEST_CASE("tcp: a rank that has proven itself waits for the answer longer than f
     greeting.take(hear(socket, 144));
   }
   // A silent connection to the rank's own port is dropped after the same limit, which began later.
-  Place door = place_of(0, 3);
-  door.address = address_of(socket, ::getpeername).text();
-  door.port = greeting.hello().port;
-  Socket silent = visit(door);
+  Place endpoint = place_of(0, 3);
+  endpoint.address = address_of(socket, ::getpeername).text();
+  endpoint.port = greeting.hello().port;
+  Socket silent = visit(endpoint);
   CHECK(hear(silent, 41).size() == 40);
   char byte = 0;
   CHECK(::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == -1);  // still open
