@@ -1,4 +1,4 @@
-// Where tests find the tree and what was built. A bundle (tools/bundle.sh) carries both in one
+// The locations of the source tree and of the build. A bundle (tools/bundle.sh) has both in one
 // folder and names it.
 #pragma once
 #include <cstdlib>

@@ -87,7 +87,7 @@ YAML
   cmp text.bin text_x86.bin && cmp text.idx text_x86.idx || failed+=("data files")
   arm tiny.yaml run.dir=on_arm
   x86 tiny.yaml run.dir=on_x86
-  close_losses "arm64 beside x86-64" on_arm on_x86 20 1e-5
+  close_losses "arm64 and x86-64" on_arm on_x86 20 1e-5
   change_over arm x86
   change_over x86 arm
   arm tiny.yaml run.dir=again

@@ -123,7 +123,7 @@ MT_API Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor
 /// Stores `x` between forward and backward. The function that it returns is called once, in
 /// backward, and returns a tensor with the same values.
 using KeepInput = std::function<std::function<Tensor()>(const Tensor& x)>;
-/// The same, and `keep` says how x is stored; empty: as it is.
+/// The same; `keep` stores x; empty: x itself is stored.
 MT_API Tensor recompute(std::function<Tensor(const Tensor&)> block, const Tensor& x,
                         const KeepInput& keep);
 /// The same with two inputs; the second one may be undefined.

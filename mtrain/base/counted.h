@@ -8,7 +8,7 @@
 
 namespace mtrain {
 
-/// 1 and "step" -> "1 step", 2 -> "2 steps". `more`: the plural, where it is not formed with an s.
+/// 1 and "step" -> "1 step", 2 -> "2 steps". `more`: an irregular plural.
 template <std::integral Count>
 std::string counted(Count n, std::string_view one, std::string_view more = {}) {
   if (n == 1) return cat(n, " ", one);

@@ -131,7 +131,7 @@ RenderedChat ChatTemplate::render_messages(const ChatInput& input, const List& m
   RenderedChat out;
   try {
     out.text = interpreter.run(parsed_->body);
-  } catch (const PlacementFault& e) {
+  } catch (const LocatedFault& e) {
     throw Error(
         ErrorClass::data,
         cat("chat template ", printable(parsed_->name), ":", e.place.line, ":", e.place.column,

@@ -27,7 +27,7 @@ struct Stretch {
 
 struct RenderedChat {
   Text text;
-  /// The bytes to train on: what assistants said, up to and including the special tokens that end
+  /// The bytes to train on: what assistants wrote, up to and including the special tokens that end
   /// their turns. Sorted and disjoint. Headers are excluded, unless a {% generation %} block
   /// contains them.
   std::vector<Stretch> assistant;

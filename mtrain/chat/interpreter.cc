@@ -43,7 +43,7 @@ Text Interpreter::run(const Body& body) {
     Scope top(&globals_);
     exec(body, top, out);
   } catch (const Fault& fault) {
-    throw PlacementFault{at_, fault};
+    throw LocatedFault{at_, fault};
   }
   return out;
 }

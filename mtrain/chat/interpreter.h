@@ -30,7 +30,7 @@ class Scope {
 
 /// The location and reason of a failed expression, with Python's message. ChatTemplate converts it
 /// to Error(data).
-struct PlacementFault {
+struct LocatedFault {
   Place place;
   Fault fault;
 };
@@ -41,7 +41,7 @@ class Interpreter {
 
   void define(const std::string& name, Value value) { globals_.set(name, std::move(value)); }
   /// Renders the template. generations() then returns the bytes in {% generation %} blocks. Throws
-  /// PlacementFault.
+  /// LocatedFault.
   Text run(const Body& body);
   const std::vector<std::pair<size_t, size_t>>& generations() const { return generations_; }
 

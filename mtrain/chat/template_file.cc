@@ -55,8 +55,8 @@ std::string template_of(const Json& settings, const fs::path& file, const std::s
 
 TemplateFile read_template(const std::filesystem::path& path, const std::string& which) {
   bool folder = fs::is_directory(path), settings_file = path.extension() == ".json";
-  fs::path beside = folder ? path : path.parent_path();
-  fs::path settings_path = settings_file ? path : beside / "tokenizer_config.json";
+  fs::path directory = folder ? path : path.parent_path();
+  fs::path settings_path = settings_file ? path : directory / "tokenizer_config.json";
   fs::path own = folder ? path / "chat_template.jinja" : path;
   TemplateFile out;
   Json settings = Json::object();

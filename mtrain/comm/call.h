@@ -1,5 +1,5 @@
-// What a rank asks of its group: the vocabulary between callers, Communicator and its
-// implementations. Values only; the memory that buffers point to stays the caller's.
+// The arguments of collective calls and messages, shared by callers, Communicator and its
+// implementations. Values only; the caller owns the memory that buffers point to.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace mtrain {
 class ExecutionContext;
 class Tensor;
 
-/// How all_reduce and reduce_scatter combine. For floats a NaN of any rank wins in max and min as
-/// it does in a sum.
+/// How all_reduce and reduce_scatter combine elements. With floats, a NaN on any rank gives NaN, in
+/// max and min as in a sum.
 enum class ReduceOp : uint8_t { sum, max, min };
 MT_API const char* name(ReduceOp op);
 
@@ -34,8 +34,8 @@ enum class CommKind : uint8_t {
 inline constexpr int kNumCommKinds = 9;
 MT_API const char* name(CommKind kind);
 
-/// `count` elements that a collective reads: in host memory, or where a ExecutionContext is given
-/// in that rank's device memory.
+/// `count` elements that a collective reads: in host memory, or in the device memory of `ctx` if
+/// that is not null.
 struct ConstBuffer {
   const void* data = nullptr;
   int64_t count = 0;
@@ -55,7 +55,7 @@ struct ConstBuffer {
   MT_API ConstBuffer(const Tensor& tensor);
 };
 
-/// The same, that a collective writes.
+/// The same for elements that a collective writes.
 struct Buffer {
   void* data = nullptr;
   int64_t count = 0;
@@ -77,7 +77,7 @@ struct Buffer {
   }
 };
 
-/// One call, checked and ready to be carried out. `count` is per rank: of the whole buffer for
+/// One checked call, ready to execute. `count` is per rank: elements of the whole buffer for
 /// all_reduce, broadcast, send and recv; of one rank's part for all_gather, reduce_scatter and
 /// all_to_all.
 struct CommCall {
@@ -89,25 +89,25 @@ struct CommCall {
   int64_t count = 0;
   const void* in = nullptr;
   void* out = nullptr;
-  ExecutionContext* ctx = nullptr;  // whose device memory `in` and `out` are; null: host memory
-  bool uneven = false;  // all_to_all_v: blocks of these many elements per rank, back to back
+  ExecutionContext* ctx =
+      nullptr;          // the context of the device memory `in` and `out`; null: host memory
+  bool uneven = false;  // all_to_all_v: consecutive blocks with the numbers of elements below
   std::span<const int64_t> send_counts,
-      recv_counts;  // the caller's: implementations copy what outlives start()
+      recv_counts;  // owned by the caller: implementations copy what they need after start()
 };
 
 /// "all_reduce sum of 1000 fp32", "broadcast of 8 int64 from rank 2", "barrier".
 MT_API std::string describe(const CommCall& call);
 
-/// Whether calls of two ranks belong to one collective; for a send and its recv, whether the
-/// message fits. The counts of the uneven form are not compared.
+/// Whether calls of two ranks match: the same collective, or a send and a recv with the same count
+/// and dtype. Does not compare the counts of all_to_all_v.
 MT_API bool agree(const CommCall& a, const CommCall& b);
 
-/// Calls, and bytes that this rank sent in them, by kind. What is counted is what the theory of
-/// each collective needs and not what an implementation happened to do. For a group of n ranks and
-/// a call's `count
-/// * size_of(dtype)` = b bytes:
+/// Calls by kind, and the bytes that this rank sent in them. Bytes are the theoretical minimum of
+/// each collective, independent of the implementation. For a group of n ranks and a call's `count *
+/// size_of(dtype)` = b bytes:
 ///   all_reduce 2(n-1)b/n, rounded down · all_gather, reduce_scatter, all_to_all (n-1)b, where b is
-///   one rank's part · uneven all_to_all: what goes to other ranks · broadcast (n-1)b on the root,
+///   one rank's part · all_to_all_v: elements for other ranks · broadcast (n-1)b on the root,
 ///   0 elsewhere · send b · others 0.
 struct CommCounters {
   struct Count {
@@ -123,7 +123,7 @@ struct CommCounters {
   }
 };
 
-/// The rule above, for rank `rank` of `size`.
+/// The bytes of one call by this rule, for rank `rank` of `size`.
 MT_API int64_t bytes_sent(const CommCall& call, int rank, int size);
 
 }  // namespace mtrain

@@ -1,6 +1,6 @@
-// A communicator for planning: one rank of a job that is not there. Its calls return at once and
-// move nothing, so what was in their buffers stays; groups have the sizes that a real job's would
-// have. For one thread.
+// A communicator for planning: one rank of a job whose other ranks do not exist. Its calls return
+// at once and move nothing, so buffers keep their content; groups have the same sizes as in a real
+// job. For one thread.
 #pragma once
 #include <memory>
 #include <vector>
@@ -20,8 +20,8 @@ class MT_API DryRunCommunicator final : public Communicator {
   const std::string& name() const override { return name_; }
   std::span<const int> world_ranks() const override { return ranks_; }
   void abort(std::string_view, ErrorClass) noexcept override {}
-  /// A group that this rank would be in: split() cannot know what the ranks that are not there
-  /// would say.
+  /// A group of this rank with a given rank and size, since split() cannot know the colors and keys
+  /// of the other ranks.
   std::unique_ptr<Communicator> group(int rank, int size, std::string name) const;
 
  protected:

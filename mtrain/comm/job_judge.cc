@@ -187,14 +187,14 @@ std::optional<std::string> JobJudge::slow_rank() {
     double times = r.status.busy_step / std::max(*middle, 1e-9);
     if (times < kSlow || r.status.busy_step - *middle < kSlowSeconds) {
       r.slow_since = -1;
-      if (times < (1 + kSlow) / 2) r.told = false;
+      if (times < (1 + kSlow) / 2) r.reported = false;
       continue;
     }
     if (r.slow_since < 0) r.slow_since = r.status.step;
     // A single slow moment is not reported: all steps of the average must come after it.
-    if (r.told || r.status.step - r.slow_since < static_cast<int64_t>(RankActivity::kBusySteps))
+    if (r.reported || r.status.step - r.slow_since < static_cast<int64_t>(RankActivity::kBusySteps))
       continue;
-    r.told = true;
+    r.reported = true;
     auto tenths = static_cast<int64_t>(times * 10 + 0.5);
     return cat(who(static_cast<int>(i)), " is slow: after step ", r.status.step,
                " its own work takes ", tenths / 10, ".", tenths % 10,

@@ -1,6 +1,6 @@
-// JobJudge: says from what ranks tell of themselves which of them has died, is stopped or is stuck,
-// and which is slow. Knows neither threads nor sockets: whoever watches feeds it and asks it, with
-// the time. For one thread.
+// JobJudge: decides from the status reports of ranks which rank has died, is stopped, is stuck or
+// is slow. Independent of threads and sockets: its caller passes reports and the current time. For
+// one thread.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -11,39 +11,40 @@
 
 namespace mtrain {
 
-/// How long is too long. A job with a silent rank is to have ended `silence` after the rank's last
-/// sign, or three times its slowest steps when that is more: the judge speaks a little earlier.
+/// Time limits. A job with a silent rank ends `silence` after the rank's last report, or after
+/// three times the duration of its slowest steps if that is longer. The judge reports the rank a
+/// little earlier.
 struct WatchLimits {
   std::chrono::milliseconds silence{5000};
   std::chrono::milliseconds timeout{
-      std::chrono::minutes(10)};  // the most; where steps say nothing, the limit
+      std::chrono::minutes(10)};  // upper bound; the limit itself while step times are unknown
 };
 
 struct WatchFinding {
-  std::vector<int> ranks;  // whose fault it is; empty: nobody's alone
-  std::string message;  // "rank 2 on n1 has died …", a line for what each rank was doing behind it
+  std::vector<int> ranks;  // the ranks at fault; empty: no single rank
+  std::string message;     // "rank 2 on n1 has died …", followed by the status of all ranks
 };
 
 class MT_API JobJudge {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  /// `signs`: ranks are processes, which are heard of again and again while they live.
+  /// `signs`: ranks are processes, which send reports periodically while they live.
   JobJudge(int num_ranks, const WatchLimits& limits, bool signs, Time now);
 
   void set_host(int rank, std::string host) { at(rank).host = std::move(host); }
-  /// A sign of life.
+  /// Records a report of a rank.
   void heard(int rank, const RankStatus& status, Time now);
-  /// The rank's connection has ended, and it had not said that it would.
+  /// The connection of the rank was closed without notice.
   void lost(int rank, Time now);
 
-  /// The first rank that has failed silently. To be called several times a second; when it was not,
-  /// the time in between does not count, since this process was stopped itself.
+  /// The first rank that has failed silently. Call it several times a second; a longer pause
+  /// between calls does not count, since this process was stopped itself.
   std::optional<WatchFinding> look(Time now, bool also_stuck = true);
-  /// A rank that has become much slower than the others, once: a sentence.
+  /// A sentence about a rank that has become much slower than the others; once per rank.
   std::optional<std::string> slow_rank();
 
-  /// What every rank was doing, a line for those alike: "ranks 0-2 on n1: 17 steps done, in barrier
-  /// (#3 of …)".
+  /// The status of every rank, one line for ranks with the same status: "ranks 0-2 on n1: 17 steps
+  /// done, in barrier (#3 of …)".
   std::string table() const;
   /// "rank 2 on n1".
   std::string who(int rank) const;
@@ -53,10 +54,10 @@ class MT_API JobJudge {
   struct Rank {
     std::string host;
     RankStatus status;
-    Time sign, progress, lost_at;  // when it was last heard of, last moved on, was lost
+    Time sign, progress, lost_at;  // the last report, the last progress, the loss of the connection
     bool lost = false;
     int64_t slow_since = -1;  // the step at which it was first found slow
-    bool told = false;
+    bool reported = false;
   };
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
   std::optional<WatchFinding> look_for_dead(Time now);

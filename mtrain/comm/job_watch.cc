@@ -32,7 +32,7 @@ constexpr double kFinishShare = 0.6;  // share of the limit for ranks to end by 
 // connects.
 constexpr milliseconds kToSayHello{5000};
 constexpr size_t kMostStrangers = 64;
-constexpr int kMostTold = 10;  // dropped connections that are logged separately
+constexpr int kMostReported = 10;  // dropped connections that are logged separately
 
 }  // namespace
 
@@ -47,25 +47,25 @@ class JobWatch::Watcher {
   }
   ~Watcher() { ::close(wake_); }
 
-  void open_door() {
+  void open_endpoint() {
     bool one_machine = std::all_of(job_.hosts_.begin(), job_.hosts_.end(),
                                    [this](const auto& h) { return h == job_.hosts_[0]; });
     listener_.emplace(one_machine);
     came_.assign(job_.hosts_.size(), false);
     came_[0] = true;
   }
-  std::string door() const { return listener_->door().text(); }
+  std::string endpoint() const { return listener_->endpoint().text(); }
 
   bool connect(const std::string& text, std::string& reason) {
-    auto door = WatchDoor::parse(text);
-    if (!door) {
+    auto endpoint = WatchEndpoint::parse(text);
+    if (!endpoint) {
       reason = "the first rank did not report the address at which it listens";
       return false;
     }
-    WatchSocket socket = connect_to(*door, reason);
+    WatchSocket socket = connect_to(*endpoint, reason);
     if (!socket.open()) return false;
     socket.trust();
-    socket.send(kHello, hello_of(door->word, job_.rank_));
+    socket.send(kHello, hello_of(endpoint->word, job_.rank_));
     socket.pump();
     links_.push_back({.socket = std::move(socket), .rank = 0, .until = {}});
     return true;
@@ -118,13 +118,13 @@ void JobWatch::Watcher::run() {
   for (int r = 0; r < num_ranks(); ++r) judge_.heard(r, {}, Clock::now());
   for (;;) {
     bool last = job_.ending_.load();
-    std::optional<CommFailure> to_tell;
+    std::optional<CommFailure> own_failure;
     {
       std::lock_guard lock(job_.mutex_);
-      to_tell.swap(job_.to_tell_);
+      own_failure.swap(job_.own_failure_);
     }
     receive();
-    if (to_tell) take_failure(*to_tell, -1);
+    if (own_failure) take_failure(*own_failure, -1);
     auto now = Clock::now();
     if (now >= next_beat_ || last) beat(now);
     if (last) return flush();
@@ -141,8 +141,8 @@ void JobWatch::Watcher::await_something() {
     if (link.socket.open()) all.push_back({link.socket.descriptor(), events, 0});
   }
   ::poll(all.data(), all.size(), 50);
-  uint64_t rung = 0;
-  [[maybe_unused]] ssize_t read = ::read(wake_, &rung, sizeof rung);
+  uint64_t counter = 0;
+  [[maybe_unused]] ssize_t read = ::read(wake_, &counter, sizeof counter);
 }
 
 // Other programs may connect to an open port. A connection that does not identify itself in time is
@@ -173,10 +173,10 @@ void JobWatch::Watcher::let_in(Clock::time_point now) {
 }
 
 void JobWatch::Watcher::drop_stranger(Link& link, const char* why) {
-  if (num_dropped_ < kMostTold)
-    log_warn("dropped a connection to port ", listener_->door().port,
+  if (num_dropped_ < kMostReported)
+    log_warn("dropped a connection to port ", listener_->endpoint().port,
              ", where ranks watch each other: ", why);
-  if (++num_dropped_ == kMostTold) log_warn("further dropped connections are not reported");
+  if (++num_dropped_ == kMostReported) log_warn("further dropped connections are not reported");
   link.socket.close();
 }
 
@@ -209,14 +209,14 @@ void JobWatch::Watcher::take(Link& link, const WatchSocket::Message& message) {
   } else if (message.type == kTable) {
     take_table(message.content);
   } else if (message.type == kFound && !over_) {
-    if (auto told = read_failure(message.content)) conclude(told->failure, told->ranks);
+    if (auto report = read_failure(message.content)) conclude(report->failure, report->ranks);
   } else if (message.type == kFailed) {
-    if (auto told = read_failure(message.content)) take_failure(told->failure, link.rank);
+    if (auto report = read_failure(message.content)) take_failure(report->failure, link.rank);
   }
 }
 
 void JobWatch::Watcher::take_hello(Link& link, const std::string& text) {
-  auto rank = read_hello(text, listener_->door().word, num_ranks());
+  auto rank = read_hello(text, listener_->endpoint().word, num_ranks());
   if (!rank || came_[static_cast<size_t>(*rank)]) return;
   came_[static_cast<size_t>(*rank)] = true;
   link.rank = *rank;
@@ -327,13 +327,13 @@ JobWatch::JobWatch(int rank, std::vector<std::string> hosts, const CommContext& 
 
 JobWatch::~JobWatch() { end(); }
 
-std::string JobWatch::open_door() {
-  watcher_->open_door();
-  return watcher_->door();
+std::string JobWatch::open_endpoint() {
+  watcher_->open_endpoint();
+  return watcher_->endpoint();
 }
 
-bool JobWatch::connect(const std::string& door, std::string& reason) {
-  return watcher_->connect(door, reason);
+bool JobWatch::connect(const std::string& endpoint, std::string& reason) {
+  return watcher_->connect(endpoint, reason);
 }
 
 void JobWatch::begin() {
@@ -345,11 +345,11 @@ std::optional<CommFailure> JobWatch::failure() const {
   return failed() ? failure_ : std::nullopt;
 }
 
-void JobWatch::tell_failure(const std::string& reason, ErrorClass error_class) {
+void JobWatch::report_failure(const std::string& reason, ErrorClass error_class) {
   activity_.end(true);
   {
     std::lock_guard lock(mutex_);
-    to_tell_ = CommFailure{.rank = rank_, .reason = reason, .error_class = error_class};
+    own_failure_ = CommFailure{.rank = rank_, .reason = reason, .error_class = error_class};
   }
   watcher_->wake();
 }

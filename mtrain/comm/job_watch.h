@@ -1,8 +1,8 @@
-// JobWatch: how ranks that are processes look after each other, on a thread of its own in each, so
-// that it goes on whatever the rank itself is doing. All are connected to the first rank, which
-// judges (job_judge.h) and tells all; they in turn look after the first rank. Who has died is known
-// at once, since the system closes its connection; who is stopped or stuck, in the time of
-// WatchOptions. For the thread of its rank; RankActivity is safe from any.
+// JobWatch: detects failed ranks in a job of processes. Each process has a separate watcher thread,
+// which runs independently of the rank's work. All ranks are connected to rank 0, which judges them
+// (job_judge.h) and reports failures to all; the others watch rank 0. A rank that died is detected
+// at once, since the system closes its connection; one that is stopped or stuck, within the time of
+// WatchOptions. For the thread of its rank; RankActivity is safe from any thread.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -25,21 +25,21 @@ class MT_API JobWatch {
   JobWatch(const JobWatch&) = delete;
   JobWatch& operator=(const JobWatch&) = delete;
 
-  /// On the first rank: a text for connect() of the others. Throws Error(io).
-  std::string open_door();
-  /// On the others: false, and `reason` says why, when the first rank cannot be reached.
-  bool connect(const std::string& door, std::string& reason);
-  /// Begins to watch. REQUIRES: all others are connected.
+  /// On rank 0: opens a port and returns the text for connect() on the others. Throws Error(io).
+  std::string open_endpoint();
+  /// On the others: connects to rank 0. Returns false and sets `reason` if that fails.
+  bool connect(const std::string& endpoint, std::string& reason);
+  /// Starts the watcher. REQUIRES: all other ranks are connected.
   void begin();
 
   RankActivity& activity() { return activity_; }
-  /// What was found; only without WatchOptions::give_up, which ends the process instead.
+  /// The detected failure; only without WatchOptions::give_up, which ends the process instead.
   std::optional<CommFailure> failure() const;
   bool failed() const { return failed_.load(); }
-  /// This rank has failed and says so itself: nobody is to be judged any more, and who does not end
-  /// in time is ended.
-  void tell_failure(const std::string& reason, ErrorClass error_class);
-  /// The job is at its end: says farewell and stops.
+  /// Reports that this rank has failed. Ranks are not judged any more, and ranks that do not end in
+  /// time are ended.
+  void report_failure(const std::string& reason, ErrorClass error_class);
+  /// The job has finished: notifies the others and stops the watcher.
   void end();
 
  private:
@@ -53,8 +53,8 @@ class MT_API JobWatch {
   std::thread thread_;
   std::atomic<bool> failed_{false};
   mutable std::mutex mutex_;
-  std::optional<CommFailure> failure_;  // guarded by mutex_
-  std::optional<CommFailure> to_tell_;  // guarded by mutex_
+  std::optional<CommFailure> failure_;      // guarded by mutex_
+  std::optional<CommFailure> own_failure_;  // guarded by mutex_
   std::atomic<bool> ending_{false};
 };
 

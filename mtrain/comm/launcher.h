@@ -1,5 +1,5 @@
-// What a launcher such as mpirun or srun tells the processes that it starts. Reads the environment;
-// thread-safe as long as nobody changes it.
+// Reads the environment variables that launchers such as mpirun, srun and torchrun set for the
+// processes that they start. Thread-safe as long as nobody changes the environment.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,16 +8,17 @@
 
 namespace mtrain {
 
-/// How many ranks were started together with this process: by Open MPI, by MPICH and others over
-/// PMI, by Slurm's srun, by torchrun and whoever speaks like it. 1 without a launcher.
+/// The number of ranks that were started together, including this process: by Open MPI, by MPICH
+/// and others with PMI, by Slurm's srun, by torchrun and launchers with the same variables. 1
+/// without a launcher.
 MT_API int64_t launched_ranks();
 
-/// Which of them this process is, by the same sources; 0 without a launcher.
+/// The rank of this process, from the same variables; 0 without a launcher.
 MT_API int64_t launched_rank();
 
-/// How processes of this launcher exchange host memory: "mpi" where it is MPI's, "tcp" where it
-/// tells a place to meet (MASTER_ADDR, MASTER_PORT with RANK and WORLD_SIZE as torchrun, or with
-/// Slurm's numbers).
+/// The value of dist.comm for processes of this launcher: "mpi" for an MPI launcher, "tcp" if it
+/// sets a rendezvous address (MASTER_ADDR and MASTER_PORT, with RANK and WORLD_SIZE as torchrun or
+/// with Slurm's variables).
 MT_API std::string host_comm();
 
 }  // namespace mtrain

@@ -1,8 +1,8 @@
-// Pending: a collective that was started and not yet waited for. Move-only; for the thread of the
-// rank that started it. The buffers of the call belong to the collective until wait() returned or
-// done() was true; for device memory, that is in the order of the run's stream: what is queued from
-// then on may use them. Calls may be waited for in any order, and a rank need not wait for one
-// before it starts or waits for others, of any group.
+// Pending: a call that was started and not yet waited for. Move-only; for the thread of the rank
+// that started it. The buffers belong to the call until wait() has returned or done() has returned
+// true; for device memory, work that is queued on the context's stream after that may use them. A
+// rank may wait for calls in any order, and may start and wait for other calls, of any group, in
+// the meantime.
 #pragma once
 #include <memory>
 #include <utility>
@@ -13,12 +13,12 @@ namespace mtrain {
 
 class MT_API Pending {
  public:
-  /// What an implementation keeps of a started call. After done() was true or wait() returned or
-  /// threw, nobody touches the call's buffers any more.
+  /// An implementation's state of a started call. After done() has returned true, or wait() has
+  /// returned or thrown, the call's buffers are no longer accessed.
   class MT_API Work {
    public:
     virtual ~Work();
-    /// Makes what progress it can without blocking. Throws as wait() does.
+    /// Makes progress without blocking; true if the call is finished. Throws like wait().
     virtual bool done() = 0;
     virtual void wait() = 0;
     /// The call will never be waited for: makes its buffers safe to free without waiting for peers,
@@ -30,14 +30,14 @@ class MT_API Pending {
   explicit Pending(std::unique_ptr<Work> work) : work_(std::move(work)) {}
   Pending(Pending&&) noexcept = default;
   Pending& operator=(Pending&& other) noexcept;
-  /// A call that is destroyed unfinished, as when an exception passes by, is dropped: its peers get
-  /// a peer error.
+  /// An unfinished call that is destroyed, for example by an exception, is dropped: its peers get
+  /// Error(peer).
   ~Pending();
 
-  /// True once the call is finished and its buffers are the caller's. Throws like wait().
+  /// True if the call is finished and the caller may use its buffers. Throws like wait().
   bool done();
-  /// Returns once the call is finished. Throws Error(peer) when a rank failed, when ranks disagree
-  /// on the call, and after the communicator's time limit. Does nothing the second time.
+  /// Returns when the call is finished. Throws Error(peer) if a rank failed, if the ranks' calls do
+  /// not match, and after the communicator's time limit. A second call does nothing.
   void wait();
 
  private:

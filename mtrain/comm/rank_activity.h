@@ -1,7 +1,7 @@
-// RankActivity: what a rank of a job is doing, told by its thread and read by whoever watches: how
-// many steps it has done, which call it waits in, whether it is at something that takes long. One
-// per rank of a job; groups split off share it. Thread-safe. RankStatus is a copy of it, plain
-// bytes that travel between processes of one build.
+// RankActivity: the current activity of a rank, written by the rank's thread and read by the
+// watcher: the number of finished steps, the call in which it waits, and long operations. One per
+// rank of a job; all groups of the rank share it. Thread-safe. RankStatus is a copy as plain bytes,
+// which processes of one build send to each other.
 #pragma once
 #include <array>
 #include <chrono>
@@ -14,16 +14,16 @@
 
 namespace mtrain {
 
-/// A call as other ranks are told of it.
+/// The description of a call in reports to other ranks.
 struct CallNote {
-  uint64_t number = 0;  // of its group, from 1; 0: no call
+  uint64_t number = 0;  // counts the calls of its group from 1; 0: no call
   int64_t count = 0;
   int32_t peer = -1, tag = 0;
   CommKind kind = CommKind::barrier;
   ReduceOp reduce = ReduceOp::sum;
   DType dtype = DType::u8;
   bool uneven = false;
-  char group[28] = "";  // cut when longer
+  char group[28] = "";  // truncated if longer
 };
 /// "all_reduce #3 of group 'tp'", "nothing".
 MT_API std::string brief(const CallNote& note);
@@ -31,34 +31,33 @@ MT_API std::string brief(const CallNote& note);
 MT_API std::string describe(const CallNote& note);
 
 struct RankStatus {
-  int64_t step = -1;  // steps done; -1: none was begun
-  uint64_t progress =
-      0;  // grows with every call that is begun, moves data or ends, and with every step
-  double slow_step = 0;  // seconds: the 99th percentile of the steps of late; 0: too few were seen
-  double busy_step =
-      0;  // seconds of a step of late outside of calls, on average; 0: too few were seen
-  CallNote waits, last;  // the call it waits in; the one it finished last
-  bool ended = false;    // it will make no call any more
-  bool failed = false;   // ended by an error, which it tells by itself
-  char doing[46] = "";   // at something that takes long: "saving a checkpoint"
+  int64_t step = -1;      // finished steps; -1: no step was started
+  uint64_t progress = 0;  // incremented when a call starts, moves data or ends, and with every step
+  double slow_step = 0;   // seconds: 99th percentile of recent steps; 0: too few steps
+  double busy_step = 0;  // seconds: average time of recent steps outside of calls; 0: too few steps
+  CallNote waits, last;  // the call in which it waits; the last finished call
+  bool ended = false;    // it makes no further calls
+  bool failed = false;   // ended by an error, which the rank reports itself
+  char doing[46] = "";   // the current long operation: "saving a checkpoint"
 };
 
 class MT_API RankActivity {
  public:
-  /// Steps that must have been seen before slow_step says something, and whose busy time is
+  /// The number of steps before slow_step is known, and the number of steps over which busy_step is
   /// averaged.
   static constexpr size_t kFewSteps = 20, kBusySteps = 6;
 
   void begin_wait(const CommCall& call, uint64_t number, std::string_view group);
-  /// Data of the call that is waited for have moved.
+  /// Data of the current call were transferred.
   void tick();
   void end_wait();
   void finished(const CommCall& call, uint64_t number, std::string_view group);
-  /// What was waited for until now belongs to no step.
+  /// Starts a step: earlier waiting time does not count for it.
   void begin_step();
-  /// `step` steps are done, the last one in `seconds`.
+  /// `step` steps are finished; the last one took `seconds`.
   void end_step(int64_t step, double seconds);
-  /// Until end_long() it is at `what`, and nobody is surprised that it takes long. Does not nest.
+  /// Starts a long operation `what`: until end_long(), the rank does not count as stuck. Does not
+  /// nest.
   void begin_long(std::string_view what);
   void end_long();
   void end(bool failed = false);
@@ -77,7 +76,7 @@ class MT_API RankActivity {
   double waited_ = 0;  // seconds in this step
 };
 
-/// While it lives, the rank of `activity` is at `what`. Null: nobody watches.
+/// Marks a long operation from construction to destruction. `activity` null: does nothing.
 class MT_API LongOperation {
  public:
   LongOperation(RankActivity* activity, std::string_view what) : activity_(activity) {

@@ -1,8 +1,8 @@
 // SharedCall: one collective of threads, or one message between two. Every member posts its
-// buffers; from then on the work lies ready in pieces, and whoever waits takes pieces until none is
-// left, working on all members' buffers at once. So no member depends on another one's progress,
-// only on its arrival. Shared by its members; posting is guarded by the group's mutex, the rest is
-// safe from any member's thread.
+// buffers. When all have posted, the work is split into pieces, and each waiting member executes
+// pieces, on all members' buffers, until none is left. So a member depends only on the arrival of
+// the others, not on their progress. Shared by its members; the group's mutex guards posting, the
+// rest is safe from any member's thread.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -22,7 +22,7 @@ class SharedCall {
     std::vector<int64_t> send_counts, recv_counts;  // of the uneven form; `call` points at them
     bool posted = false;
     std::string split_name;
-    std::shared_ptr<ThreadGroup> split_group;  // what split() made for this member
+    std::shared_ptr<ThreadGroup> split_group;  // the group that split() created for this member
     int split_rank = 0;
   };
   enum class State : int { gathering, ready, complete };
@@ -34,9 +34,9 @@ class SharedCall {
   void post(int member, const CommCall& call);
   bool all_posted() const { return num_posted_ == members_.size(); }
   std::vector<Member>& members() { return members_; }
-  /// A member that has posted, null when none has.
+  /// A member that has posted; null if none has.
   const Member* any_posted() const;
-  /// Cuts the work into pieces once all have posted.
+  /// Splits the work into pieces. REQUIRES: all have posted.
   void open();
 
   State state() const { return state_.load(); }
@@ -44,10 +44,10 @@ class SharedCall {
   int64_t num_pieces() const { return pieces_; }
   uint64_t number() const { return number_; }
 
-  /// Carries out pieces of a ready call until none is left to take. True when it finished the last
-  /// one.
+  /// Executes pieces of a ready call until none is left. True if it finished the last one.
   bool help();
-  /// No piece is begun any more, and none is under way on return: the members' memory may go.
+  /// Prevents new pieces and waits for running ones: after it returns, the members' memory may be
+  /// freed.
   void seal() noexcept;
 
  private:
@@ -62,7 +62,7 @@ class SharedCall {
   std::vector<Member> members_;
   size_t num_posted_ = 0;
   int64_t extent_ = 0, step_ = 1,
-          pieces_ = 0;  // elements of a rank's part; of them in a piece; pieces
+          pieces_ = 0;  // elements per rank; elements per piece; number of pieces
   std::atomic<State> state_{State::gathering};
   std::atomic<int64_t> next_{0}, finished_{0};
   std::atomic<int> active_{0};

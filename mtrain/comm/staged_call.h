@@ -1,5 +1,5 @@
-// A call on device memory by a communicator that moves host memory: what is sent is copied to the
-// host when the call begins, what came is copied back when it is waited for. For the rank's own
+// A call on device memory by a communicator for host memory: copies the input to the host when the
+// call starts, and the result back to the device when the caller waits for it. For the rank's own
 // thread.
 #pragma once
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace mtrain {
 
-/// `start` begins the same call on host memory. REQUIRES: call.run.
+/// `start` starts the same call on host memory. REQUIRES: call.ctx is not null.
 Pending start_staged(const CommCall& call, int rank, int size,
                      const std::function<Pending(const CommCall&)>& start);
 

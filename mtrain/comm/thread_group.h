@@ -1,6 +1,6 @@
-// What the threads of a ThreadWorld share: the job's failure and each rank's state, and per group
-// the calls that not all members have posted yet. Groups keep their world alive; communicators and
-// started calls keep their group. Safe from any rank's thread.
+// The state that the threads of a ThreadWorld share: the job's failure, each rank's state and, per
+// group, the calls that not all members have posted yet. A group owns a reference to its world;
+// communicators and started calls own one to their group. Safe from any rank's thread.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -22,12 +22,11 @@ namespace mtrain {
 struct ThreadState {
   explicit ThreadState(int size, const CommContext& context);
 
-  /// Takes this as the job's failure unless it has one, and wakes everybody. True when it was the
-  /// first.
+  /// Records the job's first failure and wakes all ranks. True if it was the first.
   bool fail(CommFailure failure) noexcept;
   bool failed() const { return failed_.load(); }
   CommFailure failure() const;
-  /// The rank will make no call any more.
+  /// The rank makes no further calls.
   void leave(int rank);
   void ring(std::span<const int> world_ranks, int except);
   struct alignas(64) Rank {
@@ -38,7 +37,7 @@ struct ThreadState {
   std::unique_ptr<Rank[]> ranks;
   const int size;
   const CommContext context;
-  const int spins;  // how often a waiter looks before it sleeps
+  const int spins;  // how often a waiting thread polls before it sleeps
   std::atomic<int> num_left{0};
 
  private:
@@ -51,14 +50,14 @@ struct ThreadGroup {
   ThreadGroup(std::shared_ptr<ThreadState> state_in, std::string name_in,
               std::vector<int> world_ranks_in);
 
-  /// The next call of `member` (its rank in this group), shared with the others', and whether this
-  /// made it ready. Throws Error(peer) after failing the job when the call does not agree with
-  /// another's.
+  /// Posts the next call of `member` (its rank in this group). Returns the shared call, and whether
+  /// this was its last missing member. If the call does not match that of another member, fails the
+  /// job and throws Error(peer).
   std::pair<std::shared_ptr<SharedCall>, bool> post(int member, const CommCall& call,
                                                     const std::string& split_name = {});
-  /// The world ranks of the members that a call still lacks.
+  /// The world ranks of the members that have not posted a call yet.
   std::vector<int> missing(const CommCall& call, int member, const SharedCall& shared);
-  /// Where `call` of `member` would be if it were made now.
+  /// The place, for messages, of `call` if `member` made it now.
   std::string next_place(int member, const CommCall& call);
   std::string place(const CommCall& call, uint64_t number) const {
     return call_place(call, number, name, world_ranks);
@@ -69,7 +68,7 @@ struct ThreadGroup {
   const std::vector<int> world_ranks;
 
  private:
-  /// Calls in order; the first ones, which all members posted, are gone from the front.
+  /// Calls in order, without those that all members have posted.
   struct Channel {
     std::deque<std::shared_ptr<SharedCall>> open;
     uint64_t num_gone = 0;

@@ -1,6 +1,6 @@
-// ThreadWatch: looks after ranks that are threads of this process, on a thread of its own, from its
-// making to its end. It fails the job when a rank is stuck while others wait for it, and gives the
-// process up when ranks do not come back after a failure.
+// ThreadWatch: watches ranks that are threads of this process, on a separate thread, during its
+// lifetime. It fails the job if a rank is stuck while others wait for it, and ends the process
+// (WatchOptions::give_up) if ranks do not return after a failure.
 #pragma once
 #include <condition_variable>
 #include <memory>

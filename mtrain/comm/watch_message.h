@@ -1,5 +1,5 @@
-// What watching processes say to each other, as bytes: plain copies within one build, believed only
-// as far as they make sense. Values and stateless functions.
+// Messages between watching processes, as bytes: plain copies within one build, validated on
+// receipt. Values and stateless functions.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,21 +12,21 @@
 namespace mtrain {
 
 MT_API std::string bytes_of(const RankStatus& status);
-/// Absent when `bytes` are no status.
+/// Absent if `bytes` are not a valid status.
 MT_API std::optional<RankStatus> read_status(std::string_view bytes);
 
-/// A failure, and the ranks whose fault it is.
+/// A failure, and the ranks at fault.
 struct FailureMessage {
   CommFailure failure;
   std::vector<int> ranks;
 };
 MT_API std::string bytes_of(const FailureMessage& message);
-/// Absent when `bytes` are none. The error class is one of ErrorClass, whatever came.
+/// Absent if `bytes` are not a valid message. The error class is always a value of ErrorClass.
 MT_API std::optional<FailureMessage> read_failure(std::string_view bytes);
 
-/// What a rank says first: the word that only members know, and who it is.
+/// The first message of a rank: the secret word of the job, and its rank.
 std::string hello_of(std::string_view word, int rank);
-/// Of 1 .. num_ranks-1; absent when the word is wrong.
+/// The rank, 1 .. num_ranks-1; absent if the word is wrong.
 std::optional<int> read_hello(std::string_view text, std::string_view word, int num_ranks);
 
 }  // namespace mtrain

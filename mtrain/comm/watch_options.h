@@ -1,4 +1,4 @@
-// How the ranks of a job watch each other; see job_judge.h for what is looked for. Values.
+// Options for the detection of failed ranks; job_judge.h has the criteria. Values.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -9,15 +9,15 @@
 namespace mtrain {
 
 struct WatchOptions {
-  /// A job ends within this time, or three times its slowest steps, after a rank died, stopped or
-  /// got stuck. Zero: nobody watches, and the time limit of calls is all there is.
+  /// A job ends within this time, or three times the duration of its slowest steps, after a rank
+  /// died, stopped or got stuck. Zero: ranks are not watched; only the time limit of calls applies.
   std::chrono::milliseconds silence{0};
-  /// Ends the process, which cannot go on: the job has failed, and this process's own ranks may
-  /// never come back from what they do. `speaks`: this process is to tell the user; one of the
-  /// job's is. Called on a thread of its own, with nothing locked; need not return. None: ranks get
-  /// the error from their calls, and one that makes none is waited for.
+  /// Ends the process after a failure of the job, since its own ranks may hang. `speaks`: this
+  /// process reports the failure to the user; true in one process of the job. Called on a separate
+  /// thread without locks; need not return. Empty: ranks get the error from their calls, and the
+  /// job waits for a rank that makes no call.
   std::function<void(const Error& error, bool speaks)> give_up;
-  /// Something worth knowing, such as a rank that has become slow. Called on a thread of its own.
+  /// Receives a notice for the user, such as about a slow rank. Called on a separate thread.
   std::function<void(const std::string& text)> note;
 };
 

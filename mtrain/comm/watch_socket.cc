@@ -133,14 +133,14 @@ std::optional<WatchSocket::Message> WatchSocket::next() {
   return message;
 }
 
-std::string WatchDoor::text() const { return cat(port, " ", word, " ", join(addresses, " ")); }
+std::string WatchEndpoint::text() const { return cat(port, " ", word, " ", join(addresses, " ")); }
 
-std::optional<WatchDoor> WatchDoor::parse(const std::string& text) {
+std::optional<WatchEndpoint> WatchEndpoint::parse(const std::string& text) {
   std::istringstream in(text);
-  WatchDoor door;
-  if (!(in >> door.port >> door.word)) return std::nullopt;
-  for (std::string address; in >> address;) door.addresses.push_back(address);
-  return door;
+  WatchEndpoint endpoint;
+  if (!(in >> endpoint.port >> endpoint.word)) return std::nullopt;
+  for (std::string address; in >> address;) endpoint.addresses.push_back(address);
+  return endpoint;
 }
 
 WatchListener::WatchListener(bool this_machine) {
@@ -158,9 +158,9 @@ WatchListener::WatchListener(bool this_machine) {
     if (descriptor_ >= 0) ::close(descriptor_);
     throw Error(ErrorClass::io, cat("cannot listen on any TCP port: ", reason_of(error)), "");
   }
-  door_.port = ntohs(address.sin_port);
-  door_.word = random_hex(16);
-  door_.addresses = this_machine ? std::vector<std::string>{"127.0.0.1"} : machine_addresses();
+  endpoint_.port = ntohs(address.sin_port);
+  endpoint_.word = random_hex(16);
+  endpoint_.addresses = this_machine ? std::vector<std::string>{"127.0.0.1"} : machine_addresses();
 }
 
 WatchListener::~WatchListener() { ::close(descriptor_); }
@@ -170,11 +170,11 @@ WatchSocket WatchListener::accept() {
   return descriptor < 0 ? WatchSocket() : WatchSocket(descriptor);
 }
 
-WatchSocket connect_to(const WatchDoor& door, std::string& reason) {
-  for (const std::string& text : door.addresses) {
+WatchSocket connect_to(const WatchEndpoint& endpoint, std::string& reason) {
+  for (const std::string& text : endpoint.addresses) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_port = htons(door.port);
+    address.sin_port = htons(endpoint.port);
     if (inet_pton(AF_INET, text.c_str(), &address.sin_addr) != 1) continue;
     int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0) break;

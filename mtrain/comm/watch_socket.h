@@ -1,7 +1,6 @@
-// WatchSocket: one end of a connection between watching processes, for messages of at most a MiB,
-// and of some words until the other end is trusted. Nothing blocks: what the other end does not
-// take is dropped when it has become too much, and no more of what it sends is read than a message
-// has. Owns its descriptor; for one thread.
+// WatchSocket: one end of a connection between watching processes. Messages have at most 1 MiB, and
+// at most a few words until the other end is trusted. Nothing blocks: messages are dropped when too
+// much is unsent, and no more than one message is read ahead. Owns its descriptor; for one thread.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -18,7 +17,7 @@ class WatchSocket {
     std::string content;
   };
   WatchSocket() = default;
-  /// Takes a connected socket over.
+  /// Takes ownership of a connected socket.
   explicit WatchSocket(int descriptor);
   ~WatchSocket() { close(); }
   WatchSocket(WatchSocket&& other) noexcept { *this = std::move(other); }
@@ -29,51 +28,51 @@ class WatchSocket {
   bool has_unsent() const { return !out_.empty(); }
   void close();
 
-  /// The other end is of this job: messages may be long from now on.
+  /// The other end belongs to this job: allows long messages from now on.
   void trust();
-  /// Queues a message. False when it was dropped, because the other end does not read.
+  /// Queues a message. False if it was dropped because the other end does not read.
   bool send(uint32_t type, std::string_view content);
-  /// Sends and receives what can be without waiting. False once the other end is gone or does not
-  /// speak this language.
+  /// Sends and receives without waiting. False if the other end has closed the connection or sent
+  /// invalid data.
   bool pump();
-  /// The next message that has come.
+  /// The next received message.
   std::optional<Message> next();
 
  private:
   int descriptor_ = -1;
-  size_t most_ = 0;  // bytes of a message's content that may come
+  size_t most_ = 0;  // the largest allowed content of a received message, in bytes
   std::string in_, out_;
 };
 
-/// Where a job's first process can be reached: a port, the addresses of its machine, and a word
-/// that only members know.
-struct WatchDoor {
+/// The address of a job's first process: a port, the addresses of its machine, and the secret word
+/// of the job.
+struct WatchEndpoint {
   uint16_t port = 0;
-  std::vector<std::string> addresses;  // IPv4, the likeliest first
+  std::vector<std::string> addresses;  // IPv4, the most likely one first
   std::string word;
   std::string text() const;
-  /// Absent when `text` is none.
-  static std::optional<WatchDoor> parse(const std::string& text);
+  /// Absent if `text` is invalid.
+  static std::optional<WatchEndpoint> parse(const std::string& text);
 };
 
-/// A listening socket, reachable from this machine only or from all. Throws Error(io).
+/// A listening socket, reachable only from this machine or from all machines. Throws Error(io).
 class WatchListener {
  public:
   explicit WatchListener(bool this_machine);
   ~WatchListener();
   WatchListener(const WatchListener&) = delete;
   WatchListener& operator=(const WatchListener&) = delete;
-  const WatchDoor& door() const { return door_; }
+  const WatchEndpoint& endpoint() const { return endpoint_; }
   int descriptor() const { return descriptor_; }
-  /// The next connection that waits; closed when there is none.
+  /// The next waiting connection; a closed socket if there is none.
   WatchSocket accept();
 
  private:
   int descriptor_ = -1;
-  WatchDoor door_;
+  WatchEndpoint endpoint_;
 };
 
-/// Connects within some seconds; closed, and `reason` says why, when that fails.
-WatchSocket connect_to(const WatchDoor& door, std::string& reason);
+/// Connects within a few seconds. On failure, sets `reason` and returns a closed socket.
+WatchSocket connect_to(const WatchEndpoint& endpoint, std::string& reason);
 
 }  // namespace mtrain

@@ -343,7 +343,7 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
   NotBuilt lacking;
   for (const auto& schema : catalog.sections())
     gather_not_built(schema, component[schema.name], *out.root_.get(schema.name), catalog, lacking);
-  lacking.tell(report);
+  lacking.report_to(report);
   return out;
 }
 

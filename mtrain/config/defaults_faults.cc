@@ -114,11 +114,11 @@ void DefaultsTree::report_replaced() {
                                           : nullptr;
       for (const auto& entry :
            section && section->is_map() ? added.file->body.entries() : std::vector<Node::Entry>{}) {
-        const Node* said = section->get(entry.key);
-        if (said && entry.key == "type")
-          other = !said->same_value(*type);
-        else if (said && !said->same_value(entry.value))
-          replaced.push_back(cat(package, ".", entry.key, "=", brief(*said, 40)));
+        const Node* own_value = section->get(entry.key);
+        if (own_value && entry.key == "type")
+          other = !own_value->same_value(*type);
+        else if (own_value && !own_value->same_value(entry.value))
+          replaced.push_back(cat(package, ".", entry.key, "=", brief(*own_value, 40)));
       }
     }
     if (other || replaced.empty()) continue;

@@ -100,11 +100,11 @@ class ListParser {
         begin += 2;
         continue;
       }
-      auto said = environment_value(value, text.substr(begin + 2, colon - begin - 2),
-                                    text.substr(colon + 1, end - colon - 1));
-      if (!said) return std::nullopt;
-      text.replace(begin, end + 1 - begin, *said);
-      begin += said->size();
+      auto resolved = environment_value(value, text.substr(begin + 2, colon - begin - 2),
+                                        text.substr(colon + 1, end - colon - 1));
+      if (!resolved) return std::nullopt;
+      text.replace(begin, end + 1 - begin, *resolved);
+      begin += resolved->size();
     }
     if (text == value.as_text()) return value;
     return Node::string(text).at_location(value.loc());

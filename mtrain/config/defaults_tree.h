@@ -18,8 +18,8 @@ namespace mtrain {
 
 /// A choice that replaces an entry of a defaults list.
 struct GroupChoice {
-  DefaultsEntry option;  // its name, options or null
-  std::string said_by;   // "command line, argument 3" or the file with the override entry
+  DefaultsEntry option;   // its name, options or null
+  std::string chosen_by;  // "command line, argument 3" or the file with the override entry
   Location where;
   bool external = false;  // from the command line
   bool removes = false;   // ~group

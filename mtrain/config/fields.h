@@ -1,13 +1,13 @@
-// Fields: how a component describes its settings. One bind() per config struct is its schema, its
-// defaults, its documentation and its reader:
+// Fields: describes the settings of a component. The bind() of a config struct defines its schema,
+// defaults, documentation and reader:
 //
 //   struct AdamWConfig {
 //     double lr = 3e-4;
 //     void bind(Fields& f) { f("lr", lr, "peak learning rate").exclusive_min(0).example("3e-4"); }
 //   };
 //
-// The current value of the variable at bind time is the default. A Fields holds pointers into the
-// struct it was bound to and must not outlive it. For one thread at a time.
+// The default is the value of the variable when bind() is called. A Fields holds pointers into the
+// struct to which it is bound and must not outlive it. For one thread at a time.
 #pragma once
 #include <concepts>
 #include <cstdint>
@@ -34,19 +34,19 @@ enum class FieldType : uint8_t {
   string_list,
   tree
 };  // tree: any YAML
-/// What a changed value means for a run that resumes.
+/// The effect of a changed value on a run that resumes.
 enum class ResumeClass : uint8_t {
-  safe,            // nothing
-  start,           // it counted when the run began, and is passed over
-  coming_steps,    // of a list of steps, those that are still to come change the result
+  safe,            // no effect
+  start,           // was used only at the start of the run; the new value is ignored
+  coming_steps,    // a list of steps: changes of future steps change the result
   changes_result,  // the result changes
-  data,       // refused where the samples or their order change by it: Dataset::identity() says so
-  impossible  // refused
+  data,            // refused if it changes the samples or their order, by Dataset::identity()
+  impossible       // refused
 };
 
-/// A size of a model that mtrain itself computes with: the split into pipeline stages, groups of
-/// tensor-parallel ranks, rules. The setting that holds it may have any name; bind() says which one
-/// it is: f("blocks", blocks, "…").fact(Fact::layers). Only integer settings.
+/// A size of a model that mtrain uses itself: for pipeline stages, tensor-parallel groups and
+/// rules. The setting may have any name; bind() declares it: f("blocks", blocks,
+/// "…").fact(Fact::layers). Only for integer settings.
 enum class Fact : uint8_t {
   none,
   layers,           // blocks of the decoder or encoder
@@ -56,45 +56,46 @@ enum class Fact : uint8_t {
   head_dim,         // width of a head; 0: hidden_size / heads
   ffn_hidden_size,  // width of the MLP; 0: the model derives it
   experts,          // experts of a block; 0: none
-  mtp_layers        // blocks of multi-token prediction behind the last one
+  mtp_layers        // blocks of multi-token prediction after the last one
 };
 
-/// One setting, as data: what `check`, the JSON Schema, the docs and completion read. Serialisable
-/// (schema.h).
+/// The description of one setting as data, for `check`, the JSON Schema, the docs and completion.
+/// Serialisable (schema.h).
 struct FieldSpec {
   std::string path;  // dotted, relative to the component: "rope.theta"
   FieldType type = FieldType::string;
   std::string doc, unit, example;
-  std::string default_value;  // as YAML flow text; empty when required, or where there is none
+  std::string
+      default_value;  // as YAML flow text; empty if the setting is required or has no default
   std::optional<double> min, max;
   bool exclusive_min = false, exclusive_max = false;
   std::vector<std::string> choices;       // allowed texts; empty: any
   std::vector<std::string> renamed_from;  // older or foreign names, accepted with a warning
   std::string derived;                    // an expression: the value is computed and cannot be set
-  std::string share_of;     // the setting of which a text such as 5% is a part: "train.steps"
-  std::string alternative;  // the setting of the same section that says the same in another way
+  std::string share_of;     // the setting to which a percentage such as 5% refers: "train.steps"
+  std::string alternative;  // an alternative setting of the same section
   MergeRule merge;          // how later files change a list or tree
   std::string plugin_kind;  // the value names a plugin of this kind
-  std::string needs;        // the part of the program that is not built, in words; usually empty
-  std::vector<std::string>
-      needs_values;        // the texts that need it; empty: every value but the default
-  int64_t list_size = -1;  // exact length of a list; -1: any
-  int bits = 64;           // of the bound variable: 32 for int and float
+  std::string needs;        // the missing feature that the setting needs, in words; usually empty
+  std::vector<std::string> needs_values;  // the values that need it; empty: all except the default
+  int64_t list_size = -1;                 // exact length of a list; -1: any
+  int bits = 64;                          // size of the bound variable: 32 for int and float
   bool required = false, nullable = false, secret = false;
   bool input_path =
-      false;  // names files to read: where a relative one starts depends on where it is written
+      false;  // names files to read; the base of a relative path depends on where it is written
   ResumeClass resume = ResumeClass::changes_result;
-  Fact fact = Fact::none;  // that its value is
+  Fact fact = Fact::none;  // the size that it publishes
 };
 
 /// The settings of one component.
 struct Schema {
   std::string name, doc;
   std::vector<FieldSpec> fields;
-  std::string needs;  // the part without which the component cannot be used, when it is not built
-  /// What a model learns, or the samples of a dataset are made for; see Fields::objective().
+  std::string
+      needs;  // the missing feature without which the component cannot be used; usually empty
+  /// The training objective of a model or dataset; see Fields::objective().
   std::string objective = {};
-  /// Of a communicator: it exchanges device memory; see Fields::device_memory().
+  /// A communicator that exchanges device memory; see Fields::device_memory().
   bool device_memory = false;
 };
 
@@ -103,10 +104,10 @@ class Node;  // tree.h: one place of a parsed recipe
 /// The largest width, length or count of a model or batch: indices of tokens, positions and
 /// vocabularies have 32 bits.
 inline constexpr double kLargestDimension = 2147483647;
-/// The most blocks of a model.
+/// The largest number of blocks of a model.
 inline constexpr double kMostLayers = 65536;
 
-/// Points at the bound variable. An optional is null when absent.
+/// A pointer to the bound variable. An empty optional means null.
 using FieldTarget =
     std::variant<bool*, int64_t*, int*, double*, float*, std::string*, std::vector<int64_t>*,
                  std::vector<double>*, std::vector<std::string>*, std::optional<int64_t>*,
@@ -129,40 +130,39 @@ struct MT_API Field {
   Field& unit(std::string text) { return spec.unit = std::move(text), *this; }
   Field& example(std::string text) { return spec.example = std::move(text), *this; }
   Field& plugin(std::string kind) { return spec.plugin_kind = std::move(kind), *this; }
-  /// Known and checked, but not built: a recipe that sets it (to one of `values`, or to anything
-  /// but the default) is refused with the words of `part`, "mixture-of-experts layers".
+  /// Known and checked, but not implemented: a recipe that sets it (to one of `values`, or to any
+  /// value except the default) is refused; the message names `part`, "mixture-of-experts layers".
   Field& needs(std::string part, std::vector<std::string> values = {}) {
     spec.needs = std::move(part), spec.needs_values = std::move(values);
     return *this;
   }
-  /// Computed from other settings, "${data.seq_length}" or "${= 4 * ${.hidden_size}}": setting it
-  /// is an error that names the first of them.
+  /// Computed from other settings, "${data.seq_length}" or "${= 4 * ${.hidden_size}}". A recipe
+  /// cannot set it; the error names the first of these settings.
   Field& derived(std::string expression) { return spec.derived = std::move(expression), *this; }
-  /// Of an integer: may also be said as a share of another setting, given as a whole path: "5%" of
+  /// For an integer: also accepts a percentage of another setting, given by its full path: "5%" of
   /// "train.steps".
   Field& or_share_of(std::string path) { return spec.share_of = std::move(path), *this; }
-  /// This setting and another one of the section say the same in two ways: a recipe says one of
-  /// them (of two that are laid over one another, the later counts), and the other one is not
-  /// there. Both have to name each other.
+  /// Declares an alternative in the same section. A recipe sets one of the two; if merged files set
+  /// both, the later one wins, and the other one has no value. Both must name each other.
   Field& alternative(std::string path) { return spec.alternative = std::move(path), *this; }
-  /// A later file's list goes behind the earlier one's.
+  /// A later file's list is appended to the earlier one's.
   Field& merge_append() { return spec.merge = {MergeKind::append, ""}, *this; }
-  /// Items of a later file's list change those that agree in `key`.
+  /// Items of a later file's list are merged into the earlier items with the same `key`.
   Field& merge_by(std::string key) {
     return spec.merge = {MergeKind::by_key, std::move(key)}, *this;
   }
-  /// A later file's map takes the place of the earlier one's.
+  /// A later file's map replaces the earlier one's.
   Field& merge_replace() { return spec.merge = {MergeKind::replace, ""}, *this; }
   Field& size(int64_t count) { return spec.list_size = count, *this; }
-  /// Has no default: the recipe must say it.
+  /// Has no default: the recipe must set it.
   Field& required() { return spec.required = true, spec.default_value.clear(), *this; }
-  /// Of a setting with an alternative: where nobody says it there is no value.
+  /// For a setting with an alternative: it has no value unless it is set.
   Field& no_default() { return spec.default_value.clear(), *this; }
   Field& secret() { return spec.secret = true, *this; }
-  /// A path, or a list of them, of files to read; see mtrain/recipe/input_paths.h.
+  /// One or several paths of files to read; see mtrain/recipe/input_paths.h.
   Field& input_path() { return spec.input_path = true, *this; }
   Field& resume(ResumeClass value) { return spec.resume = value, *this; }
-  /// Publishes the value as a size that mtrain computes with.
+  /// Publishes the value as a size of the model.
   Field& fact(Fact value) { return spec.fact = value, *this; }
 };
 
@@ -182,18 +182,19 @@ class MT_API Fields {
     prefix_ = std::move(before);
   }
 
-  /// Of a model or a dataset: what is learned, "masked token". A recipe's two must agree before
-  /// anything is built. Not said: the next token; kAnyObjective: whatever the other is made for.
+  /// The training objective of a model or dataset, such as "masked token". Model and dataset of a
+  /// recipe must have the same one, which is checked before anything is built. Default: the next
+  /// token. kAnyObjective: that of the other.
   void objective(std::string_view text) { objective_ = text; }
   const std::string& objective() const { return objective_; }
   static constexpr std::string_view kAnyObjective = "any";
 
-  /// Of a communicator: it exchanges the memory of devices, and is made on top of one that
-  /// exchanges the host's (CommContext::host).
+  /// Declares a communicator that exchanges device memory. It is created on top of one for host
+  /// memory (CommContext::host).
   void device_memory() { device_memory_ = true; }
   bool has_device_memory() const { return device_memory_; }
 
-  /// The class of the settings declared from here on that do not say their own.
+  /// The default class of the settings that are declared after this call.
   void resume(ResumeClass value) { resume_ = value; }
 
   std::deque<Field>& fields() { return fields_; }
@@ -224,8 +225,8 @@ Schema schema_of(std::string name, std::string doc) {
   return schema;
 }
 
-/// Fills the bound variables from a section. Throws Error(config) that lists every fault, each with
-/// its place.
+/// Fills the bound variables from a section. Throws Error(config) that lists all faults with their
+/// locations.
 MT_API void read_fields(const Node& section, Fields& fields);
 
 template <Bindable C>

@@ -7,8 +7,8 @@
 namespace mtrain {
 namespace {
 
-constexpr size_t kTellingName = 6;    // characters
-constexpr size_t kLongestTypo = 256;  // a longer key is not a typo of a setting's name
+constexpr size_t kDistinctiveLength = 6;  // characters
+constexpr size_t kLongestTypo = 256;      // a longer key is not a typo of a setting's name
 
 /// Lower case without '-' and '_': hiddenSize, hidden-size and hidden_size are one name.
 std::string folded(std::string_view name) {
@@ -49,7 +49,7 @@ double distance(std::string_view wanted, std::string_view name) {
   bool parent_near = parent_typos <= allowed_typos(std::max(wanted_parent.size(), parent.size()));
   // A long name rarely occurs in another section by accident.
   if (leaf_typos == 0)
-    return parent_near ? 0.5 * parent_typos : leaf.size() >= kTellingName ? 2.5 : 3.5;
+    return parent_near ? 0.5 * parent_typos : leaf.size() >= kDistinctiveLength ? 2.5 : 3.5;
   if (parent_near && leaf_typos <= allowed_typos(std::max(wanted_leaf.size(), leaf.size())))
     return 1.5 + parent_typos + leaf_typos;
   return -1;

@@ -18,8 +18,8 @@ bool one_of(const std::vector<std::string>& texts, const Node& value) {
 }
 
 bool asks_for_part(const FieldSpec& spec, const Node& value) {
-  bool said = value.loc() && value.loc().source->kind() != SourceKind::built_in;
-  return said && needs_part(spec, value);
+  bool is_set = value.loc() && value.loc().source->kind() != SourceKind::built_in;
+  return is_set && needs_part(spec, value);
 }
 
 std::string listed(const std::vector<std::string>& items) {
@@ -62,7 +62,7 @@ void NotBuilt::settings(const Schema& owner, const std::string& path, const Node
   }
 }
 
-void NotBuilt::tell(Report& report) const {
+void NotBuilt::report_to(Report& report) const {
   for (const auto& part : parts_) {
     const Wish& first = part.wishes[0];
     auto& fault = report.error("not-built", first.path, first.where,

@@ -22,7 +22,7 @@ class NotBuilt {
   /// Adds the settings of a section whose values need a part that is not built. `values`: in
   /// canonical form.
   void settings(const Schema& owner, const std::string& path, const Node& values);
-  void tell(Report& report) const;
+  void report_to(Report& report) const;
 
  private:
   struct Wish {

@@ -75,10 +75,10 @@ class Inputs {
     }
   }
 
-  void setting(std::string_view said) {
-    said = trim(said);
-    size_t dots = std::min(said.find_first_not_of('.'), said.size());
-    auto own = parse_path(path_), rest = parse_path(said.substr(dots));
+  void setting(std::string_view reference) {
+    reference = trim(reference);
+    size_t dots = std::min(reference.find_first_not_of('.'), reference.size());
+    auto own = parse_path(path_), rest = parse_path(reference.substr(dots));
     if (!own || !rest || dots > own->size()) return;
     std::string path;
     if (dots > 0)

@@ -100,8 +100,8 @@ std::vector<std::string> ConfigRepository::options(const std::string& group) con
   return {out.begin(), out.end()};
 }
 
-std::string ConfigRepository::help_for_absent(const std::string& said) const {
-  const fs::path parent = fs::path(said).parent_path();
+std::string ConfigRepository::help_for_absent(const std::string& request) const {
+  const fs::path parent = fs::path(request).parent_path();
   std::map<std::string, std::string>
       shown;  // by name without .yaml; a file at the given path comes before an option
   std::error_code fault;
@@ -113,7 +113,7 @@ std::string ConfigRepository::help_for_absent(const std::string& said) const {
     shown.try_emplace(name, (parent / name).string());
   std::vector<std::string> names, near, places;
   for (const auto& [name, unused] : shown) names.push_back(name);
-  for (const std::string& name : nearest(fs::path(said).stem().string(), names, 3))
+  for (const std::string& name : nearest(fs::path(request).stem().string(), names, 3))
     near.push_back(visible(shown.at(name)));
   for (const fs::path& folder : folders_) {
     std::error_code absent;

@@ -39,7 +39,7 @@ class MT_API ConfigRepository {
   std::vector<std::string> options(const std::string& group) const;
   /// Help for a name or path that is neither a file nor an option: the most similar ones that
   /// exist, and the searched folders.
-  std::string help_for_absent(const std::string& said) const;
+  std::string help_for_absent(const std::string& request) const;
   /// Reads the file of a path. Null when there is none or when it cannot be read, which is reported
   /// once per file.
   const ConfigFile* load(const std::string& path, Report& report);

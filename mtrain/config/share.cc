@@ -30,14 +30,14 @@ std::vector<ConfigShare> take_shares(Node& tree, const SchemaCatalog& catalog,
                                      Report& report) {
   std::vector<ConfigShare> out;
   auto take = [&](const FieldSpec& spec, const std::string& section, const std::string& name) {
-    std::string said = section + "." + name;
-    Node* node = tree.find(said);
+    std::string setting = section + "." + name;
+    Node* node = tree.find(setting);
     if (!node || !may_be_share(*node)) return;
     auto part = parse_share(node->as_text());
     if (!part) return;
     if (*part < 0 || *part > 1) {
       report.error(
-          "out-of-range", said, node->loc(),
+          "out-of-range", setting, node->loc(),
           cat("wanted a share of ", spec.share_of, " from 0% to 100%, got ", node->as_text()));
       node->mark_faulty();
       return;

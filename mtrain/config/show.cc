@@ -23,8 +23,8 @@ Node as_written(const Node& node) {
 Node raw_view(const ConfigContainer& config) {
   Node out = as_written(config.composition().tree);
   for (const auto& path : config.secrets()) {
-    const Node* said = config.composition().tree.find(path);
-    if (said && said->expression().empty()) *out.find(path) = Node::plain("???");
+    const Node* written = config.composition().tree.find(path);
+    if (written && written->expression().empty()) *out.find(path) = Node::plain("???");
   }
   return out;
 }

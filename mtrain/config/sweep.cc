@@ -71,19 +71,19 @@ class SweepReader {
 
   std::optional<Sweep> read() {
     size_t errors = report_.errors();
-    std::set<std::string> said;  // keys of the command line, which takes precedence
+    std::set<std::string> overridden;  // keys of the command line, which takes precedence
     std::vector<Override> given;
     for (const auto& text : request_.overrides) {
       auto override = parse_override(text, report_, true);
       if (!override) continue;
       if (!charge(*override)) return std::nullopt;
-      said.insert(override->key);
+      overridden.insert(override->key);
       if (override->sweep)
-        for (const auto& key : override->sweep->keys) said.insert(without_sign(key));
+        for (const auto& key : override->sweep->keys) overridden.insert(without_sign(key));
       given.push_back(std::move(*override));
       texts_.push_back(&text);
     }
-    recipe(said);
+    recipe(overridden);
     for (size_t i = 0; i < given.size(); ++i) take(*texts_[i], given[i]);
     check_keys();
     if (report_.errors() > errors) return std::nullopt;
@@ -95,7 +95,7 @@ class SweepReader {
     report_.error("sweep", override.key, override.where, message).fix(help);
   }
 
-  void recipe(const std::set<std::string>& said) {
+  void recipe(const std::set<std::string>& overridden) {
     if (!request_.recipe || request_.recipe->is_null()) return;
     if (!request_.recipe->is_map()) {
       report_
@@ -105,7 +105,7 @@ class SweepReader {
       return;
     }
     for (const auto& entry : request_.recipe->entries()) {
-      if (said.count(without_sign(entry.key))) continue;
+      if (overridden.count(without_sign(entry.key))) continue;
       OverrideText text{entry.key + "=", 0, entry.value.loc(), false, {}};
       if (entry.value.is_map()) {
         report_
@@ -136,7 +136,7 @@ class SweepReader {
     dimension.name = override.key;
     dimension.tags = value.tags;
     dimension.ordered = value.kind == Kind::range;
-    dimension.said = text;
+    dimension.definition = text;
     dimension.where = override.where;
     dimension.fixed_before = out_.fixed.size();
     if (value.kind == Kind::zip) {
@@ -169,7 +169,7 @@ class SweepReader {
   bool are_keys(const SweepDimension& dimension) {
     size_t errors = report_.errors();
     for (const auto& axis : dimension.axes) {
-      OverrideText text = dimension.said;
+      OverrideText text = dimension.definition;
       text.text = axis.key + "=0";
       text.exact = false;
       (void)parse_override(text, report_);
@@ -250,7 +250,7 @@ std::vector<OverrideText> sweep_point(const Sweep& sweep,
     const SweepDimension& dimension = sweep.dimensions[d];
     for (; fixed < dimension.fixed_before; ++fixed) out.push_back(sweep.fixed[fixed]);
     for (size_t a = 0; a < dimension.axes.size(); ++a) {
-      OverrideText text = dimension.said;
+      OverrideText text = dimension.definition;
       text.text = cat(dimension.axes[a].key, "=", values[d][a]);
       text.exact = false;  // the file contains the whole sweep, not this one value
       out.push_back(std::move(text));

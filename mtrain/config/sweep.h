@@ -36,7 +36,7 @@ struct SweepDimension {
   std::optional<SweepInterval> interval;
   bool ordered = false;  // true for a range, whose values have an order and a distance
   std::vector<std::string> tags;
-  OverrideText said;        // the override that defines the dimension
+  OverrideText definition;  // the override that defines the dimension
   Location where;           // its location, for messages
   size_t fixed_before = 0;  // how many of Sweep::fixed precede it
 

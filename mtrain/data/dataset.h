@@ -24,7 +24,7 @@ struct DatasetContext {
   uint64_t seed = 0;                     // for all random choices
   std::filesystem::path base_directory;  // the base of relative paths in the recipe
   const Tokenizer* tokenizer = nullptr;  // null: ids are not checked against a vocabulary
-  bool tell = true;                      // whether to log a summary of the data; only one rank does
+  bool log_summary = true;               // whether to log a summary of the data; only one rank does
 };
 
 enum class Split : uint8_t { train, valid, test };

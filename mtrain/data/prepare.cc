@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kProgressEvery = std::chrono::milliseconds(200);
 constexpr size_t kBatchesAhead = 3;          // batches per worker
 constexpr uint64_t kBytesAhead = 48u << 20;  // bytes of input that workers process at a time
-constexpr size_t kBadTold = 20;
+constexpr size_t kMostBadReported = 20;
 
 void check(const Tokenizer& tokenizer, const PrepareOptions& options) {
   MT_USER_CHECK(!options.append_eod || tokenizer.eod(), ErrorClass::config,
@@ -87,7 +87,7 @@ class Preparation {
                   cat("there is no text in ", options_.inputs[0].string(),
                       options_.inputs.size() > 1 ? " and the other inputs" : ""),
                   "check the files");
-    tell();  // the last point where the caller can stop the work
+    report_progress();  // the last point where the caller can stop the work
     for (auto& writer : writers_) {
       writer->finish();
       report_.bytes_written += writer->bin_bytes();
@@ -162,7 +162,7 @@ class Preparation {
     report_.documents += static_cast<int64_t>(batch.fields[0].bounds.size());
     report_.bytes_read = batch.file_bytes;
     report_.text_bytes = batch.text_bytes;
-    if (Clock::now() >= next_progress_) tell();
+    if (Clock::now() >= next_progress_) report_progress();
   }
 
   void count(const EncodedBatch& batch, const BadLine& bad) {
@@ -170,7 +170,7 @@ class Preparation {
     if (!bad.mended && options_.on_bad != OnBad::skip)
       throw Error(ErrorClass::data, place + bad.fault, bad.hint);
     ++(bad.mended ? report_.replaced : report_.skipped);
-    if (report_.bad.size() < kBadTold) report_.bad.push_back(place + bad.fault);
+    if (report_.bad.size() < kMostBadReported) report_.bad.push_back(place + bad.fault);
     MT_USER_CHECK(report_.replaced + report_.skipped <= options_.max_bad, ErrorClass::data,
                   cat(place, "more than ", counted(options_.max_bad, "invalid line"), "; this one ",
                       bad.fault),
@@ -179,7 +179,7 @@ class Preparation {
 
   double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
-  void tell() {
+  void report_progress() {
     next_progress_ = Clock::now() + kProgressEvery;
     report_.seconds = seconds();
     if (progress_) progress_(report_);

@@ -53,15 +53,15 @@ void PreparedSettings::bind(Fields& f) {
 }
 
 PreparedData::PreparedData(const PreparedSettings& settings, const DatasetContext& context,
-                           PreparedCut cut)
-    : settings_(settings), context_(context), cut_(std::move(cut)) {
+                           PreparedSampling sampling)
+    : settings_(settings), context_(context), sampling_(std::move(sampling)) {
   check_settings();
   phases_ = read_phases();
   blends_ = {
       open_blend("path", settings.path, settings.paths, settings.weights),
       open_blend("valid_path", settings.valid_path, settings.valid_paths, settings.valid_weights),
       open_blend("test_path", settings.test_path, settings.test_paths, settings.test_weights)};
-  tell_unrecorded();
+  log_unrecorded();
 }
 
 std::unique_ptr<SampleSource> PreparedData::split(Split which, int64_t num_samples) const {
@@ -203,13 +203,13 @@ PreparedData::File PreparedData::open(const std::string& text) const {
   }
   auto file = std::make_shared<IndexedFile>(path);
   if (context_.tokenizer && !settings_.any_tokenizer) check_tokenizer(*file, *context_.tokenizer);
-  if (cut_.check) cut_.check(*file);
+  if (sampling_.check) sampling_.check(*file);
   return file;
 }
 
 /// Logs one line about all pairs without a tokenizer record.
-void PreparedData::tell_unrecorded() const {
-  if (!context_.tell || !context_.tokenizer || settings_.any_tokenizer) return;
+void PreparedData::log_unrecorded() const {
+  if (!context_.log_summary || !context_.tokenizer || settings_.any_tokenizer) return;
   std::vector<std::string> names;
   for (const Blend& blend : blends_)
     for (const File& file : blend.files)
@@ -244,7 +244,9 @@ SequenceRange PreparedData::range_of(const File& file, Split which) const {
   return range;
 }
 
-std::string PreparedData::stream(Split which) const { return cat(cut_.dataset, ".", name(which)); }
+std::string PreparedData::stream(Split which) const {
+  return cat(sampling_.dataset, ".", name(which));
+}
 
 /// A file's samples in the configured order.
 PreparedData::Source PreparedData::ordered(const File& file, Split which,
@@ -263,18 +265,18 @@ PreparedData::Source PreparedData::source(const File& file, Split which,
   GptIndex index;
   try {
     index = build_gpt_index(lengths, range.begin,
-                            {.seq_length = cut_.tokens,
+                            {.seq_length = sampling_.tokens,
                              .num_samples = num_samples,
                              .seed = static_cast<uint32_t>(context_.seed),
-                             .drop_last = which == Split::valid ? cut_.drop_last_valid : true,
-                             .extra_tokens = cut_.extra_tokens});
+                             .drop_last = which == Split::valid ? sampling_.drop_last_valid : true,
+                             .extra_tokens = sampling_.extra_tokens});
   } catch (const Error& error) {
     throw Error(
         error.error_class(),
         cat("the ", name(which), " split of ", file->prefix().string(), ": ", error.message()),
         error.hint());
   }
-  return cut_.source(file, std::move(index));
+  return sampling_.source(file, std::move(index));
 }
 
 PreparedData::Source PreparedData::blend_by_weight(const Blend& from, Split which,

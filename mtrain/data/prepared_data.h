@@ -27,7 +27,7 @@ struct MT_API PreparedSettings {
 };
 
 /// How a dataset splits a file into samples.
-struct PreparedCut {
+struct PreparedSampling {
   std::string
       dataset;  // its name; the open order is a function of it, the seed, the split and the epoch
   int64_t tokens = 0;           // the step from one sample to the next
@@ -44,7 +44,8 @@ class MT_API PreparedData {
 
   /// Opens every pair. Throws Error(config) for invalid settings, Error(data) that names a missing
   /// or broken pair.
-  PreparedData(const PreparedSettings& settings, const DatasetContext& context, PreparedCut cut);
+  PreparedData(const PreparedSettings& settings, const DatasetContext& context,
+               PreparedSampling sampling);
   /// Like Dataset::split.
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const;
 
@@ -70,7 +71,7 @@ class MT_API PreparedData {
   std::vector<BlendPhase> read_phases() const;
   std::vector<BlendPhase> phases_until(const Blend& from, int64_t total) const;
   File open(const std::string& text) const;
-  void tell_unrecorded() const;
+  void log_unrecorded() const;
   Blend open_blend(const std::string& name, const std::string& path,
                    const std::vector<std::string>& paths, const std::vector<double>& weights) const;
   SequenceRange range_of(const File& file, Split which) const;
@@ -83,7 +84,7 @@ class MT_API PreparedData {
 
   PreparedSettings settings_;
   DatasetContext context_;
-  PreparedCut cut_;
+  PreparedSampling sampling_;
   std::array<Blend, 3> blends_;  // for train, valid and test
   std::vector<BlendPhase> phases_;
 };

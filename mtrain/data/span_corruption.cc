@@ -19,17 +19,18 @@ int64_t rounded(double value) {
 /// Lengths of `parts` non-empty parts of `items` items; all divisions are equally likely. A
 /// division is a choice of parts - 1 of the gaps between items, sampled by Floyd's algorithm.
 std::vector<size_t> random_division(size_t items, size_t parts, SampleDraws& draws) {
-  std::vector<uint8_t> cut(items,
-                           0);  // whether a part ends after the item; not drawn for the last item
+  std::vector<uint8_t> ends_here(
+      items,
+      0);  // whether a part ends after the item; not drawn for the last item
   for (size_t place = items - parts; place + 1 < items; ++place) {
     const size_t drawn = draws.below(place + 1);
-    cut[cut[drawn] ? place : drawn] = 1;
+    ends_here[ends_here[drawn] ? place : drawn] = 1;
   }
-  cut[items - 1] = 1;
+  ends_here[items - 1] = 1;
   std::vector<size_t> lengths;
   lengths.reserve(parts);
   for (size_t i = 0, begin = 0; i < items; ++i)
-    if (cut[i]) lengths.push_back(i + 1 - begin), begin = i + 1;
+    if (ends_here[i]) lengths.push_back(i + 1 - begin), begin = i + 1;
   return lengths;
 }
 
@@ -42,14 +43,14 @@ SpanLengths span_lengths(int64_t tokens, const SpanShares& shares) {
   MT_CHECK(shares.mask_probability > 0 && shares.mask_probability < 1 && shares.mean_span >= 1,
            "bad shares");
   SpanLengths out;
-  out.cut_tokens = std::clamp<int64_t>(
+  out.removed_tokens = std::clamp<int64_t>(
       rounded(static_cast<double>(tokens) * shares.mask_probability), 1, tokens - 1);
-  const int64_t left = tokens - out.cut_tokens;
+  const int64_t left = tokens - out.removed_tokens;
   const int64_t spans =
-      rounded(static_cast<double>(out.cut_tokens) / static_cast<double>(shares.mean_span));
-  out.spans = std::clamp<int64_t>(spans, 1, std::min(out.cut_tokens, left));
+      rounded(static_cast<double>(out.removed_tokens) / static_cast<double>(shares.mean_span));
+  out.spans = std::clamp<int64_t>(spans, 1, std::min(out.removed_tokens, left));
   out.inputs = left + out.spans + 1;
-  out.targets = out.cut_tokens + out.spans + (shares.closing_sentinel ? 1 : 0) + 1;
+  out.targets = out.removed_tokens + out.spans + (shares.closing_sentinel ? 1 : 0) + 1;
   return out;
 }
 
@@ -95,23 +96,23 @@ void SpanCorruption::apply(uint64_t sample, std::span<const int32_t> text,
   refuse_sentinels(text);
   SampleDraws draws(seed_, stream_, sample);
   const auto spans = static_cast<size_t>(lengths_.spans),
-             cut_tokens = static_cast<size_t>(lengths_.cut_tokens);
-  const auto cut = random_division(cut_tokens, spans, draws);
-  const auto kept = random_division(text.size() - cut_tokens, spans, draws);
+             removed_tokens = static_cast<size_t>(lengths_.removed_tokens);
+  const auto removed = random_division(removed_tokens, spans, draws);
+  const auto kept = random_division(text.size() - removed_tokens, spans, draws);
   auto append = [&](size_t begin, size_t count) {
     const auto part = text.subspan(begin, count);
     out.insert(out.end(), part.begin(), part.end());
   };
   out.clear();
   out.reserve(static_cast<size_t>(together(lengths_)));
-  for (size_t i = 0, at = 0; i < spans; at += kept[i] + cut[i], ++i) {
+  for (size_t i = 0, at = 0; i < spans; at += kept[i] + removed[i], ++i) {
     append(at, kept[i]);
     out.push_back(config_.sentinels[i]);
   }
   out.push_back(config_.end);
-  for (size_t i = 0, at = 0; i < spans; at += kept[i] + cut[i], ++i) {
+  for (size_t i = 0, at = 0; i < spans; at += kept[i] + removed[i], ++i) {
     out.push_back(config_.sentinels[i]);
-    append(at + kept[i], cut[i]);
+    append(at + kept[i], removed[i]);
   }
   if (config_.shares.closing_sentinel) out.push_back(config_.sentinels[spans]);
   out.push_back(config_.end);

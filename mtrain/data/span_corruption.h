@@ -21,7 +21,7 @@ struct SpanShares {
 
 /// The lengths of inputs and targets for a text of a given length.
 struct SpanLengths {
-  int64_t cut_tokens = 0, spans = 0;
+  int64_t removed_tokens = 0, spans = 0;
   int64_t inputs = 0;  // the remaining text, one sentinel per span, the end token
   int64_t targets =
       0;  // each span after its sentinel, the optional closing sentinel, the end token

@@ -155,7 +155,7 @@ void check(const Tensor& x, const Tensor& w) {
 
 }  // namespace
 
-bool rows_may_be_cut(int64_t rows, int64_t outputs, int64_t terms) {
+bool rows_may_be_split(int64_t rows, int64_t outputs, int64_t terms) {
   constexpr int64_t kFewRows = 32, kSmallest = 1 << 16;
   return rows >= kFewRows && rows * outputs * terms >= kSmallest;
 }

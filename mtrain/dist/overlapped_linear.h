@@ -24,7 +24,7 @@ struct LinearWeights {
 /// Whether a product may be split into products of `rows` rows each without changing bits. From
 /// this size on, backends sum over K in one order for any number of rows; smaller products may use
 /// another order. `terms` is K.
-MT_API bool rows_may_be_cut(int64_t rows, int64_t outputs, int64_t terms);
+MT_API bool rows_may_be_split(int64_t rows, int64_t outputs, int64_t terms);
 
 /// The result of gathered_linear().
 struct GatheredProducts {

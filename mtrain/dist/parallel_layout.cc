@@ -30,24 +30,24 @@ std::vector<std::string> parse_order(std::string order) {
   return axes;
 }
 
-struct Cut {  // an axis: its name in `order`, its name in the mesh, its size
+struct OrderedAxis {  // an axis: its name in `order`, its name in the mesh, its size
   std::string_view token;
-  AxisSpec axis;
+  AxisSpec spec;
 };
 
-MeshLayout arrange(const std::vector<std::string>& order, const std::vector<Cut>& cuts) {
+MeshLayout arrange(const std::vector<std::string>& order, const std::vector<OrderedAxis>& axes) {
   std::vector<AxisSpec> outermost_first;
-  for (const Cut& cut : cuts) {
-    if (std::find(order.begin(), order.end(), cut.token) != order.end()) continue;
-    MT_USER_CHECK(cut.axis.size == 1, ErrorClass::config,
-                  cat("dist.order '", join(order, "-"), "' leaves out '", cut.token, "', but ",
-                      cut.axis.name, " is ", cut.axis.size),
-                  cat("put '", cut.token, "' where its ranks belong, e.g. tp-cp-ep-dp-pp"));
-    outermost_first.push_back(cut.axis);
+  for (const OrderedAxis& axis : axes) {
+    if (std::find(order.begin(), order.end(), axis.token) != order.end()) continue;
+    MT_USER_CHECK(axis.spec.size == 1, ErrorClass::config,
+                  cat("dist.order '", join(order, "-"), "' leaves out '", axis.token, "', but ",
+                      axis.spec.name, " is ", axis.spec.size),
+                  cat("put '", axis.token, "' where its ranks belong, e.g. tp-cp-ep-dp-pp"));
+    outermost_first.push_back(axis.spec);
   }
   for (size_t i = order.size(); i-- > 0;)
-    for (const Cut& cut : cuts)
-      if (cut.token == order[i]) outermost_first.push_back(cut.axis);
+    for (const OrderedAxis& axis : axes)
+      if (axis.token == order[i]) outermost_first.push_back(axis.spec);
   return MeshLayout(std::move(outermost_first));
 }
 

@@ -4,12 +4,12 @@ namespace mtrain {
 namespace {
 
 // The layout of the n shards along a dim in a tensor: `rows` times n runs of `run` elements.
-struct Cut {
-  int64_t parts, rows = 1, ctx = 0;
+struct ShardLayout {
+  int64_t parts, rows = 1, run = 0;
 
-  Cut(const Tensor& whole, int dim, int n) : parts(n) {
+  ShardLayout(const Tensor& whole, int dim, int n) : parts(n) {
     for (int d = 0; d < dim; ++d) rows *= whole.size(d);
-    ctx = whole.numel() / std::max<int64_t>(1, rows * parts);
+    run = whole.numel() / std::max<int64_t>(1, rows * parts);
   }
   bool adjacent() const { return rows == 1; }  // the shards are contiguous already
 
@@ -19,11 +19,11 @@ struct Cut {
             .dst = pieces.raw(),
             .outer = parts,
             .inner = rows,
-            .count = ctx,
-            .src_outer = ctx,
-            .src_inner = parts * ctx,
-            .dst_outer = rows * ctx,
-            .dst_inner = ctx,
+            .count = run,
+            .src_outer = run,
+            .src_inner = parts * run,
+            .dst_outer = rows * run,
+            .dst_inner = run,
             .accumulate = false,
             .dtype = whole.dtype()};
   }
@@ -32,25 +32,25 @@ struct Cut {
             .dst = whole.raw(),
             .outer = parts,
             .inner = rows,
-            .count = ctx,
-            .src_outer = rows * ctx,
-            .src_inner = ctx,
-            .dst_outer = ctx,
-            .dst_inner = parts * ctx,
+            .count = run,
+            .src_outer = rows * run,
+            .src_inner = run,
+            .dst_outer = run,
+            .dst_inner = parts * run,
             .accumulate = false,
             .dtype = whole.dtype()};
   }
   /// Copies one shard of the whole.
   CopyBlocksArgs one(const Tensor& whole, int part, const Tensor& piece) const {
     return {.src = static_cast<const char*>(whole.raw()) +
-                   static_cast<size_t>(part * ctx) * size_of(whole.dtype()),
+                   static_cast<size_t>(part * run) * size_of(whole.dtype()),
             .dst = piece.raw(),
             .outer = rows,
             .inner = 1,
-            .count = ctx,
-            .src_outer = parts * ctx,
+            .count = run,
+            .src_outer = parts * run,
             .src_inner = 0,
-            .dst_outer = ctx,
+            .dst_outer = run,
             .dst_inner = 0,
             .accumulate = false,
             .dtype = whole.dtype()};
@@ -112,8 +112,8 @@ class Carrier {
   // A copy: a view would keep the whole alive as long as the shard.
   Tensor slice(const Tensor& x, int dim) const {
     Tensor y = ctx_.empty(piece_shape(x, dim), x.dtype());
-    Cut cut(x, dim, n_);
-    copy(cut.one(x, axis_.index(), y));
+    ShardLayout layout(x, dim, n_);
+    copy(layout.one(x, axis_.index(), y));
     return y;
   }
 
@@ -137,18 +137,18 @@ class Carrier {
   // The shards of `x` along a dim, each contiguous, one after the other.
   Tensor in_pieces(const Tensor& x, int dim) const {
     (void)piece_shape(x, dim);
-    Cut cut(x, dim, n_);
-    if (cut.adjacent()) return x;
+    ShardLayout layout(x, dim, n_);
+    if (layout.adjacent()) return x;
     Tensor out = ctx_.empty(x.shape(), x.dtype());
-    copy(cut.apart(x, out));
+    copy(layout.apart(x, out));
     return out;
   }
   // The inverse of in_pieces(); `pieces` has the shape of the whole already.
   Tensor joined(const Tensor& pieces, int dim) const {
-    Cut cut(pieces, dim, n_);
-    if (cut.adjacent()) return pieces;
+    ShardLayout layout(pieces, dim, n_);
+    if (layout.adjacent()) return pieces;
     Tensor out = ctx_.empty(pieces.shape(), pieces.dtype());
-    copy(cut.together(pieces, out));
+    copy(layout.together(pieces, out));
     return out;
   }
 

@@ -25,8 +25,8 @@ struct Example {
   std::string place;  // "chats.jsonl:7", for messages
   // chat
   std::string messages, tools;  // JSON: a list of {role, content, …}; a list, or empty
-  std::vector<bool> spoken;     // of each message: whether it may be trained on as an assistant's
-  std::vector<bool> silenced;   // of each message: whether the record excludes it from training, by
+  std::vector<bool> trains;     // of each message: whether it may be trained on as an assistant's
+  std::vector<bool> excluded;   // of each message: whether the record excludes it from training, by
                                 // weight or train
   // prompted and segments
   std::vector<Segment> texts;

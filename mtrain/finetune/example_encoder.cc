@@ -92,19 +92,19 @@ std::vector<std::string> ExampleEncoder::missing_special_tokens() const {
 
 /// Marks the bytes to train on: all, or the assistant's stretches, without the words of messages
 /// that are excluded.
-void ExampleEncoder::mark_learnt(const chat::RenderedChat& chat, const Example& example,
-                                 std::vector<uint8_t>& learnt) const {
+void ExampleEncoder::mark_trained(const chat::RenderedChat& chat, const Example& example,
+                                  std::vector<uint8_t>& learnt) const {
   const bool all = options_.train_on == TrainOn::all;
   learnt.assign(chat.text.bytes.size() + 1, all ? 1 : 0);
   auto message_of = [&](size_t byte) -> size_t {
     const chat::Origin origin = chat.text.origins[byte];
     return origin == chat::kTemplate || origin == chat::kOtherInput ||
-                   origin > example.spoken.size()
+                   origin > example.trains.size()
                ? SIZE_MAX
                : origin - 1u;
   };
   auto counts = [&](size_t message) {
-    return message == SIZE_MAX || (all ? !example.silenced[message] : example.spoken[message]) ? 1
+    return message == SIZE_MAX || (all ? !example.excluded[message] : example.trains[message]) ? 1
                                                                                                : 0;
   };
   for (size_t b = 0; all && b < chat.text.bytes.size(); ++b) learnt[b] = counts(message_of(b));
@@ -140,7 +140,7 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   const chat::RenderedChat rendered = template_->render_masked(input);
   chat::require_tools_written(file_, input, rendered.text);
   std::vector<uint8_t> learnt;
-  mark_learnt(rendered, example, learnt);
+  mark_trained(rendered, example, learnt);
   ChatTokens tokens = encode_chat(rendered.text, tokenizer_);
   TokenizedExample out{std::move(tokens.ids), {}};
   out.trained.reserve(out.ids.size());

@@ -59,8 +59,8 @@ class MT_API ExampleEncoder {
   TokenizedExample chat(const Example& example) const;
   TokenizedExample prompted(const Example& example) const;
   TokenizedExample segments(const Example& example) const;
-  void mark_learnt(const chat::RenderedChat& chat, const Example& example,
-                   std::vector<uint8_t>& learnt) const;
+  void mark_trained(const chat::RenderedChat& chat, const Example& example,
+                    std::vector<uint8_t>& trained) const;
   void check_ids(const TokenizedExample& example) const;
 
   const Tokenizer& tokenizer_;

@@ -85,8 +85,8 @@ Json calls_of(const std::string& text) {
 
 }  // namespace
 
-bool take_silenced(Json& message) {
-  bool silenced = false;
+bool take_excluded(Json& message) {
+  bool excluded = false;
   for (const char* key : {"weight", "train", "loss_weight"}) {
     auto given = message.find(key);
     if (given == message.end()) continue;
@@ -95,10 +95,10 @@ bool take_silenced(Json& message) {
       throw RecordFault{cat("has a message with ", key, " ", printable(given->dump(), 40)),
                         "wanted 0 or false (the message is not trained on), or 1 or true (it is); "
                         "other weights are not possible"};
-    silenced = silenced || *given == false || *given == 0;
+    excluded = excluded || *given == false || *given == 0;
     message.erase(given);
   }
-  return silenced;
+  return excluded;
 }
 
 namespace {
@@ -182,7 +182,7 @@ void Conversation::add(const Json& message, bool may_train) {
   }
   if (out.contains("tool_calls")) parse_arguments(out["tool_calls"]);
   refuse_train_detail(out);
-  const bool silenced = take_silenced(out);
+  const bool excluded = take_excluded(out);
   if (words && !words->is_string() && !words->is_array())
     throw RecordFault{cat("has a message of '", printable(role, 40), "' with the content ",
                           printable(words->dump(), 40)),
@@ -191,8 +191,8 @@ void Conversation::add(const Json& message, bool may_train) {
     throw RecordFault{cat("has a message of '", printable(role, 40), "' without content"),
                       "wanted a text"};
   messages_->push_back(std::move(out));
-  spoken_.push_back(may_train && !silenced);
-  silenced_.push_back(silenced);
+  trains_.push_back(may_train && !excluded);
+  excluded_.push_back(excluded);
 }
 
 void Conversation::add_all(const Json& list, const std::string& what, bool may_train) {
@@ -204,8 +204,8 @@ void Conversation::add_all(const Json& list, const std::string& what, bool may_t
 
 void Conversation::add_text(const char* role, const std::string& text, bool may_train) {
   messages_->push_back({{"role", role}, {"content", text}});
-  spoken_.push_back(may_train);
-  silenced_.push_back(false);
+  trains_.push_back(may_train);
+  excluded_.push_back(false);
 }
 
 void Conversation::set_tools(const Json& tools) {
@@ -229,8 +229,8 @@ Example Conversation::finish() && {
   out.kind = Example::Kind::chat;
   out.messages = messages_->dump();
   if (!tools_->empty()) out.tools = tools_->dump();
-  out.spoken = std::move(spoken_);
-  out.silenced = std::move(silenced_);
+  out.trains = std::move(trains_);
+  out.excluded = std::move(excluded_);
   return out;
 }
 

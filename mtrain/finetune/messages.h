@@ -32,7 +32,7 @@ class Conversation {
  private:
   const FormatOptions& options_;
   std::unique_ptr<Json> messages_, tools_;
-  std::vector<bool> spoken_, silenced_;
+  std::vector<bool> trains_, excluded_;
 };
 
 /// The field that a format calls `name`, mapped by the recipe's columns; null when it is absent or

@@ -18,7 +18,7 @@ constexpr uint64_t kMostManifestBytes = uint64_t{1} << 20;
 
 fs::path with(fs::path prefix, const char* end) { return prefix += end; }
 fs::path manifest_path(const fs::path& prefix) { return with(prefix, ".packed.json"); }
-fs::path learnt_prefix(const fs::path& prefix) { return with(prefix, ".learnt"); }
+fs::path trained_prefix(const fs::path& prefix) { return with(prefix, ".learnt"); }
 
 std::string again(const fs::path& prefix) {
   return cat("pack the records again: mtrain data pack FILE … --output ",
@@ -28,16 +28,16 @@ std::string again(const fs::path& prefix) {
 /// Checksums of ids and masks, record by record in the order of the files, and of the ends of
 /// packs.
 struct Checksums {
-  uint32_t ids = 0, learnt = 0;
-  void add(std::span<const int32_t> some_ids, std::span<const uint8_t> some_learnt) {
+  uint32_t ids = 0, trained = 0;
+  void add(std::span<const int32_t> some_ids, std::span<const uint8_t> some_trained) {
     ids = crc32c(std::as_bytes(some_ids), ids);
-    learnt = crc32c(std::as_bytes(some_learnt), learnt);
+    trained = crc32c(std::as_bytes(some_trained), trained);
   }
   void end_pack(int64_t records) { ids = crc32c(std::as_bytes(std::span(&records, 1)), ids); }
 };
 
-int64_t count_learnt(std::span<const uint8_t> learnt) {
-  return std::count(learnt.begin() + 1, learnt.end(), 1);
+int64_t count_trained(std::span<const uint8_t> trained) {
+  return std::count(trained.begin() + 1, trained.end(), 1);
 }
 
 }  // namespace
@@ -54,20 +54,20 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
   std::error_code ignored;
   if (fs::remove(idx_path(prefix), ignored))
     sync_directory(fs::absolute(prefix).parent_path(), "packed.unlink");
-  IndexedWriter learnt(learnt_prefix(prefix), DType::u8, {.overwrite = true});
+  IndexedWriter marks(trained_prefix(prefix), DType::u8, {.overwrite = true});
   Checksums sums;
   std::vector<int32_t> wide;
-  int64_t learnt_ids = 0;
+  int64_t trained_ids = 0;
   for (int64_t p = 0; p < packs.size(); ++p) {
     for (int32_t item : packs[p]) {
       const auto trained = examples.trained(item);
       ids.add_sequence(examples.ids(item));
-      learnt.add_sequence(wide = {trained.begin(), trained.end()});
+      marks.add_sequence(wide = {trained.begin(), trained.end()});
       sums.add(examples.ids(item), trained);
-      learnt_ids += count_learnt(trained);
+      trained_ids += count_trained(trained);
     }
     ids.end_document();
-    learnt.end_document();
+    marks.end_document();
     sums.end_pack(static_cast<int64_t>(packs[p].size()));
   }
   nlohmann::ordered_json manifest = {{"format", kFormat},
@@ -80,11 +80,11 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
                                      {"packs", ids.num_documents()},
                                      {"records", ids.num_sequences()},
                                      {"tokens", ids.num_tokens()},
-                                     {"learnt", learnt_ids},
+                                     {"learnt", trained_ids},
                                      {"ids_crc32c", sums.ids},
-                                     {"learnt_crc32c", sums.learnt}};
+                                     {"learnt_crc32c", sums.trained}};
   if (!origin.settings.empty()) manifest["settings"] = origin.settings;
-  learnt.finish();
+  marks.finish();
   write_file_atomic(
       manifest_path(prefix),
       manifest.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n",
@@ -96,8 +96,8 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
 struct PackedFile::Manifest {
   std::string tokenizer, encoding, source, source_sha256;
   std::map<std::string, std::string> settings;  // empty in files of older versions
-  int64_t seq_length = 0, packs = 0, records = 0, tokens = 0, learnt = 0, ids_crc32c = 0,
-          learnt_crc32c = 0;
+  int64_t seq_length = 0, packs = 0, records = 0, tokens = 0, trained = 0, ids_crc32c = 0,
+          trained_crc32c = 0;
 
   Manifest(const fs::path& path, const std::string& text, const std::string& hint) {
     nlohmann::json json;
@@ -134,7 +134,7 @@ struct PackedFile::Manifest {
         read("source_sha256", source_sha256);
     read("seq_length", seq_length), read("packs", packs), read("records", records),
         read("tokens", tokens);
-    read("learnt", learnt), read("ids_crc32c", ids_crc32c), read("learnt_crc32c", learnt_crc32c);
+    read("learnt", trained), read("ids_crc32c", ids_crc32c), read("learnt_crc32c", trained_crc32c);
     if (!json.contains("settings")) return;
     try {
       settings = json["settings"].get<std::map<std::string, std::string>>();
@@ -168,8 +168,8 @@ void check_settings(const std::string& name, const std::map<std::string, std::st
 /// Returns `prefix` after checking that all of its files exist.
 const fs::path& complete(const fs::path& prefix) {
   std::error_code ignored;
-  for (const fs::path& path : {idx_path(prefix), bin_path(prefix), idx_path(learnt_prefix(prefix)),
-                               bin_path(learnt_prefix(prefix)), manifest_path(prefix)})
+  for (const fs::path& path : {idx_path(prefix), bin_path(prefix), idx_path(trained_prefix(prefix)),
+                               bin_path(trained_prefix(prefix)), manifest_path(prefix)})
     MT_USER_CHECK(
         fs::exists(path, ignored), ErrorClass::data,
         cat(printable(prefix.string()), " is not complete: ", printable(path.string()),
@@ -181,7 +181,7 @@ const fs::path& complete(const fs::path& prefix) {
 }  // namespace
 
 PackedFile::PackedFile(const fs::path& prefix, const PackedOrigin& wanted)
-    : prefix_(prefix), ids_(complete(prefix)), learnt_(learnt_prefix(prefix)) {
+    : prefix_(prefix), ids_(complete(prefix)), trained_(trained_prefix(prefix)) {
   check_packs(read_manifest(wanted), wanted);
 }
 
@@ -219,11 +219,11 @@ PackedFile::Manifest PackedFile::read_manifest(const PackedOrigin& wanted) {
 }
 
 TokenizedExample PackedFile::read(int64_t record) const {
-  std::vector<int32_t> learnt(static_cast<size_t>(ids_.length(record)));
-  TokenizedExample out{std::vector<int32_t>(learnt.size()), {}};
+  std::vector<int32_t> marks(static_cast<size_t>(ids_.length(record)));
+  TokenizedExample out{std::vector<int32_t>(marks.size()), {}};
   ids_.read(record, 0, out.ids);
-  learnt_.read(record, 0, learnt);
-  out.trained.assign(learnt.begin(), learnt.end());
+  trained_.read(record, 0, marks);
+  out.trained.assign(marks.begin(), marks.end());
   return out;
 }
 
@@ -233,17 +233,18 @@ void PackedFile::check_packs(const Manifest& manifest, const PackedOrigin& wante
       throw Error(ErrorClass::data, cat(printable(path.string()), ": ", what...), again(prefix_));
   };
   const fs::path idx = idx_path(prefix_), bin = bin_path(prefix_),
-                 other = idx_path(learnt_.prefix());
+                 other = idx_path(trained_.prefix());
   check(ids_.num_documents() == manifest.packs && ids_.num_sequences() == manifest.records &&
             ids_.num_tokens() == manifest.tokens,
         idx, "has ", counted(ids_.num_sequences(), "record"), " of ",
         counted(ids_.num_tokens(), "token"), " in ", counted(ids_.num_documents(), "pack"),
         ", wanted ", manifest.records, " of ", manifest.tokens, " in ", manifest.packs);
   check(manifest.packs > 0, idx, "has no packs");
-  check(learnt_.num_documents() == manifest.packs && learnt_.num_sequences() == manifest.records &&
-            learnt_.num_tokens() == manifest.tokens,
-        other, "has ", counted(learnt_.num_sequences(), "record"), " of ",
-        counted(learnt_.num_tokens(), "token"), " in ", counted(learnt_.num_documents(), "pack"),
+  check(trained_.num_documents() == manifest.packs &&
+            trained_.num_sequences() == manifest.records &&
+            trained_.num_tokens() == manifest.tokens,
+        other, "has ", counted(trained_.num_sequences(), "record"), " of ",
+        counted(trained_.num_tokens(), "token"), " in ", counted(trained_.num_documents(), "pack"),
         ", wanted ", manifest.records, " of ", manifest.tokens, " in ", manifest.packs);
   Checksums sums;
   for (int64_t pack = 0; pack < size(); ++pack) {
@@ -252,8 +253,8 @@ void PackedFile::check_packs(const Manifest& manifest, const PackedOrigin& wante
          ++record) {
       const int32_t length = ids_.length(record);
       check(length >= 2, idx, "record ", record, " has ", length, " tokens, wanted at least 2");
-      check(length == learnt_.length(record), other, "record ", record, " has ",
-            learnt_.length(record), " tokens, wanted ", length);
+      check(length == trained_.length(record), other, "record ", record, " has ",
+            trained_.length(record), " tokens, wanted ", length);
       const TokenizedExample example = read(record);
       const auto bad = std::find_if(example.ids.begin(), example.ids.end(),
                                     [&](int32_t id) { return id < 0 || id >= wanted.vocab_size; });
@@ -261,12 +262,13 @@ void PackedFile::check_packs(const Manifest& manifest, const PackedOrigin& wante
             ": id ", bad == example.ids.end() ? 0 : *bad, " is outside the vocabulary of ",
             wanted.vocab_size);
       sums.add(example.ids, example.trained);
-      num_learnt_ += count_learnt(example.trained);
+      num_trained_ += count_trained(example.trained);
       places += length - 1;
     }
     check(places > 0 && places <= manifest.seq_length, idx, "pack ", pack, " takes ", places,
           " places of ", manifest.seq_length);
-    const int64_t end = ids_.document_begin(pack + 1), other_end = learnt_.document_begin(pack + 1);
+    const int64_t end = ids_.document_begin(pack + 1),
+                  other_end = trained_.document_begin(pack + 1);
     check(other_end == end, other, "pack ", pack, " ends before record ", other_end, ", wanted ",
           end);
     sums.end_pack(end - ids_.document_begin(pack));
@@ -274,14 +276,14 @@ void PackedFile::check_packs(const Manifest& manifest, const PackedOrigin& wante
   check(sums.ids == manifest.ids_crc32c, bin,
         "its ids, or where packs end, are not what was packed: CRC-32C ", sums.ids, ", wanted ",
         manifest.ids_crc32c);
-  check(sums.learnt == manifest.learnt_crc32c && num_learnt_ == manifest.learnt,
-        bin_path(learnt_.prefix()), "its marks are not what was packed: CRC-32C ", sums.learnt,
-        ", wanted ", manifest.learnt_crc32c);
+  check(sums.trained == manifest.trained_crc32c && num_trained_ == manifest.trained,
+        bin_path(trained_.prefix()), "its marks are not what was packed: CRC-32C ", sums.trained,
+        ", wanted ", manifest.trained_crc32c);
 }
 
 std::string PackedFile::summary() const {
   return cat(printable(prefix_.string()), " (packed): ", counted(num_records(), "record"), " in ",
-             counted(size(), "pack"), ", ", num_learnt_, " of ", ids_.num_tokens(),
+             counted(size(), "pack"), ", ", num_trained_, " of ", ids_.num_tokens(),
              " tokens are trained on");
 }
 

@@ -3,7 +3,7 @@
 //
 //   PREFIX.bin, .idx          the ids: a sequence per record, a document per pack
 //                             (mtrain/data/indexed_file.h)
-//   PREFIX.learnt.bin, .idx   sequences of bytes in parallel: 1 where an id is trained on, else 0
+//   PREFIX.learnt.bin, .idx   the loss mask, in the same sequences: 1 where an id is trained on
 //   PREFIX.packed.json        tokenizer, encoding, length of samples, source, sizes, checksums
 //
 // PREFIX.idx is renamed into place last. So an interrupted write leaves no .idx and the next writer
@@ -55,7 +55,7 @@ class MT_API PackedFile {
   int64_t num_records() const { return ids_.num_sequences(); }
   /// Changes whenever the content changes.
   const std::string& digest() const { return digest_; }
-  /// "data/chats (packed): 990 records in 120 packs, 12345 of 54321 tokens are learnt"
+  /// "data/chats (packed): 990 records in 120 packs, 12345 of 54321 tokens are trained on"
   std::string summary() const;
   /// Fills a sample with a pack. REQUIRES: 0 <= pack < size().
   void lay(int64_t pack, int32_t pad_id, Sample& out) const;
@@ -67,9 +67,9 @@ class MT_API PackedFile {
   TokenizedExample read(int64_t record) const;
 
   fs::path prefix_;
-  IndexedFile ids_, learnt_;
+  IndexedFile ids_, trained_;
   std::string digest_;
-  int64_t num_learnt_ = 0;
+  int64_t num_trained_ = 0;
 };
 
 /// Packs of a file as samples.

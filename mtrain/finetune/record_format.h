@@ -59,7 +59,7 @@ struct RecordFault {
 
 /// Removes the fields that weight a message (weight, train, loss_weight); true when one of them
 /// excludes it from training. Throws RecordFault for other weights than 0 and 1.
-MT_API bool take_silenced(Json& message);
+MT_API bool take_excluded(Json& message);
 
 class MT_API RecordReader {
  public:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kBlock = 1024;       // records encoded at once
 constexpr size_t kFirstRecords = 16;  // records from which the format is detected
-constexpr const char* kCutRemedy =
+constexpr const char* kTruncationRemedy =
     "raise model.seq_length, or drop long records with dataset.too_long=drop";
 
 TrainOn train_on_of(const std::string& name) {
@@ -91,8 +91,8 @@ class FileLoader {
   void take(TokenizedExample& example, const std::string& place) {
     SftCounts& counts = file_.counts;
     const auto limit = static_cast<size_t>(file_.longest);
-    const bool cut = example.ids.size() > limit;
-    if (cut) {
+    const bool truncated = example.ids.size() > limit;
+    if (truncated) {
       MT_USER_CHECK(settings_.too_long != "fail", ErrorClass::data,
                     cat(place, ": has ", example.ids.size(), " tokens; a sample takes ", limit),
                     "raise model.seq_length, or set dataset.too_long to truncate or drop");
@@ -101,26 +101,27 @@ class FileLoader {
         return;
       }
     }
-    const int64_t all_learnt =
+    const int64_t all_trained =
         example.ids.empty() ? 0 : std::count(example.trained.begin() + 1, example.trained.end(), 1);
-    if (cut) {
+    if (truncated) {
       example.ids.resize(limit);
       example.trained.resize(limit);
     }
-    const int64_t learnt =
+    const int64_t trained =
         example.ids.empty() ? 0 : std::count(example.trained.begin() + 1, example.trained.end(), 1);
-    if (learnt == 0) {
-      ++(all_learnt > 0 ? counts.cut_all_learnt : counts.untrained);
-      if (counts.cut_all_learnt == 1 && all_learnt > 0) counts.first_cut_all_learnt = place;
+    if (trained == 0) {
+      ++(all_trained > 0 ? counts.trained_beyond : counts.untrained);
+      if (counts.trained_beyond == 1 && all_trained > 0) counts.first_trained_beyond = place;
       return;
     }
-    if (cut) {
+    if (truncated) {
       ++counts.truncated;
-      counts.cut_learnt += all_learnt - learnt;
-      if (all_learnt > learnt && counts.first_cut_learnt.empty()) counts.first_cut_learnt = place;
+      counts.truncated_trained += all_trained - trained;
+      if (all_trained > trained && counts.first_truncated_trained.empty())
+        counts.first_truncated_trained = place;
     }
     counts.tokens += static_cast<int64_t>(example.ids.size());
-    counts.trained_tokens += learnt;
+    counts.trained_tokens += trained;
     store_.add(example);
     if (keep_places_) file_.places.push_back(place);
   }
@@ -158,13 +159,13 @@ std::string SftFile::summary() const {
     if (count > 0) out += cat("; ", count, " ", what);
   };
   add(counts.truncated,
-      cat("cut to ", longest, " tokens",
-          counts.cut_learnt == 0 ? ""
-                                 : cat(", without ", counts.cut_learnt,
-                                       " of the tokens that should be trained on (first: ",
-                                       counts.first_cut_learnt, ")")));
-  add(counts.cut_all_learnt, cat("left out because all tokens to train on come after their first ",
-                                 longest, " tokens (first: ", counts.first_cut_all_learnt, ")"));
+      cat("truncated to ", longest, " tokens",
+          counts.truncated_trained == 0 ? ""
+                                        : cat(", without ", counts.truncated_trained,
+                                              " of the tokens that should be trained on (first: ",
+                                              counts.first_truncated_trained, ")")));
+  add(counts.trained_beyond, cat("left out because all tokens to train on come after their first ",
+                                 longest, " tokens (first: ", counts.first_trained_beyond, ")"));
   add(counts.too_long, cat("left out for having more than ", longest, " tokens"));
   add(counts.untrained, "left out because they have no tokens to train on");
   add(counts.bad, "invalid ones left out");
@@ -172,8 +173,8 @@ std::string SftFile::summary() const {
 }
 
 void SftFile::log_summary() const {
-  if (counts.cut_learnt == 0 && counts.cut_all_learnt == 0) return log_info(summary());
-  log_warn(summary(), "\n  help: ", kCutRemedy);
+  if (counts.truncated_trained == 0 && counts.trained_beyond == 0) return log_info(summary());
+  log_warn(summary(), "\n  help: ", kTruncationRemedy);
 }
 
 SftFile load_sft_file(const fs::path& path, const SftSettings& settings,
@@ -181,10 +182,10 @@ SftFile load_sft_file(const fs::path& path, const SftSettings& settings,
   SftFile out;
   out.path = path;
   FileLoader(out, settings, encoder, seq_length, keep_places).run();
-  MT_USER_CHECK(
-      out.examples->size() > 0, ErrorClass::data,
-      cat("nothing to train on is left: ", out.summary()),
-      out.counts.cut_all_learnt > 0 ? kCutRemedy : "inspect the records with mtrain data show");
+  MT_USER_CHECK(out.examples->size() > 0, ErrorClass::data,
+                cat("nothing to train on is left: ", out.summary()),
+                out.counts.trained_beyond > 0 ? kTruncationRemedy
+                                              : "inspect the records with mtrain data show");
   out.digest = record_digest(path);
   return out;
 }
@@ -196,7 +197,7 @@ ExampleEncoder make_encoder(const SftSettings& settings, const DatasetContext& c
   options.train_on = train_on_of(settings.train_on);
   ExampleEncoder encoder(*context.tokenizer, options);
   const std::vector<std::string> missing = encoder.missing_special_tokens();
-  if (!missing.empty() && context.tell)
+  if (!missing.empty() && context.log_summary)
     log_warn("the chat template writes ", printable(join(missing, ", ")),
              ", which the tokenizer does not have as single tokens; check that the template "
              "belongs to this model");
@@ -217,14 +218,15 @@ std::map<std::string, std::string> packed_settings(const SftSettings& settings, 
 
 PackedOrigin packed_origin(const SftSettings& settings, const ExampleEncoder& encoder,
                            const DatasetContext& context) {
-  std::map<std::string, std::string> said = settings_of_packs(settings);
+  std::map<std::string, std::string> changed = settings_of_packs(settings);
   const auto defaults = settings_of_packs({});
-  std::erase_if(said, [&](const auto& entry) { return defaults.at(entry.first) == entry.second; });
+  std::erase_if(changed,
+                [&](const auto& entry) { return defaults.at(entry.first) == entry.second; });
   return {.tokenizer = context.tokenizer->identity(),
           .encoding = encoder.identity(),
           .vocab_size = context.tokenizer->vocab_size(),
           .seq_length = context.seq_length,
-          .settings = std::move(said),
+          .settings = std::move(changed),
           .source = {},
           .source_sha256 = {}};
 }

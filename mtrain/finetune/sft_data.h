@@ -39,15 +39,15 @@ struct MT_API SftSettings {
 
 /// Counts of the records of a file.
 struct SftCounts {
-  int64_t records = 0;         // read
-  int64_t bad = 0;             // omitted: cannot be read or rendered
-  int64_t truncated = 0;       // truncated to fit a sample; some trained tokens are left
-  int64_t cut_learnt = 0;      // trained tokens that were cut off the truncated records
-  int64_t cut_all_learnt = 0;  // omitted: all their trained tokens would be cut off
-  int64_t too_long = 0;        // omitted: too long
-  int64_t untrained = 0;       // omitted: no trained tokens
-  int64_t trained_tokens = 0, tokens = 0;              // of the remaining records
-  std::string first_cut_learnt, first_cut_all_learnt;  // locations of the first such records
+  int64_t records = 0;            // read
+  int64_t bad = 0;                // omitted: cannot be read or rendered
+  int64_t truncated = 0;          // truncated to fit a sample; some trained tokens are left
+  int64_t truncated_trained = 0;  // trained tokens that were lost by truncation
+  int64_t trained_beyond = 0;     // omitted: truncation would remove all trained tokens
+  int64_t too_long = 0;           // omitted: too long
+  int64_t untrained = 0;          // omitted: no trained tokens
+  int64_t trained_tokens = 0, tokens = 0;                     // of the remaining records
+  std::string first_truncated_trained, first_trained_beyond;  // locations of the first such records
 };
 
 /// One file, encoded. Immutable once made.
@@ -58,10 +58,10 @@ struct MT_API SftFile {
   int64_t longest = 0;  // the most positions that a record takes in a sample
   std::shared_ptr<const ExampleStore> examples;
   std::vector<std::string> places;  // the location of each example; only with keep_places
-  /// "chats.jsonl (openai): 990 of 1000 records, 12345 of 54321 tokens are learnt; 10 cut to 4097
-  /// tokens; …"
+  /// "chats.jsonl (openai): 990 of 1000 records, 12345 of 54321 tokens are trained on; 10 cut to
+  /// 4097 tokens; …"
   std::string summary() const;
-  /// Logs the summary; as a warning with remedies when trained tokens were cut off.
+  /// Logs the summary; as a warning with remedies if truncation removed trained tokens.
   void log_summary() const;
 };
 
@@ -70,8 +70,8 @@ struct MT_API SftFile {
 MT_API SftFile load_sft_file(const fs::path& path, const SftSettings& settings,
                              const ExampleEncoder& encoder, int64_t seq_length,
                              bool keep_places = false);
-/// Makes the encoder. With context.tell, warns about special tokens of the chat template that the
-/// tokenizer does not have.
+/// Makes the encoder. With context.log_summary, warns about special tokens of the chat template
+/// that the tokenizer does not have.
 MT_API ExampleEncoder make_encoder(const SftSettings& settings, const DatasetContext& context);
 /// Resolves `path` relative to the recipe.
 MT_API fs::path record_path(const std::string& path, const DatasetContext& context);

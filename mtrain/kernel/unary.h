@@ -1,4 +1,4 @@
-// Functions of one number, of which ops that a backend has no fused kernel for are composed
+// Functions of one number: building blocks for ops without a fused kernel on a backend
 // (mtrain/autograd/ops/compositions.h).
 #pragma once
 #include "mtrain/kernel/math.h"

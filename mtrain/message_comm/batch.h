@@ -1,5 +1,4 @@
-// Batch: messages that are under way together. Owns the transfers and not their memory. For one
-// thread.
+// Batch: a set of messages in transfer. Owns the transfers, but not their memory. For one thread.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -11,25 +10,25 @@ namespace mtrain::message_comm {
 
 class Batch {
  public:
-  /// Start a message and add it; see Channel. The memory must stay until done(), or cancel() for a
-  /// receive.
+  /// Start a message and add it to the batch; see Channel. The memory must stay valid until done()
+  /// returns true or, for a receive, until cancel().
   void send(Channel& channel, const void* data, size_t bytes, int to, int tag);
   void recv(Channel& channel, void* data, size_t bytes, int from, int tag);
 
-  /// Whether every message is done; true without any. Moves what can be moved.
+  /// Whether all messages are done; true if there are none. Makes progress without blocking.
   bool done();
-  /// The same of message `index`, in the order in which they were added.
+  /// The same for message `index`, in the order of adding.
   bool done(size_t index);
-  /// Ranks of the channel that the messages not done come from or go to.
+  /// The other ranks of the unfinished messages.
   std::vector<int> peers_missing();
-  /// Those ranks whose process is known to have ended.
+  /// Those of them whose process is known to have ended.
   std::vector<int> peers_gone();
-  /// Gives up the receives that are not done.
+  /// Cancels the unfinished receives.
   void cancel() noexcept;
 
  private:
   struct Message {
-    std::unique_ptr<Transfer> transfer;  // null: done, or given up
+    std::unique_ptr<Transfer> transfer;  // null: done or cancelled
     int peer = 0;
   };
   std::vector<Message> messages_;

@@ -1,8 +1,9 @@
-// CollectiveCall: the collectives as messages. First every rank sends every other one a header,
-// which contains small data, so that all know which ranks have started the call and whether they
-// agree. Larger data follow in rounds of a few MiB (whole buffers leave the caches and halve the
-// speed of MPI). A round of all_reduce has one slice per rank: each rank receives its slice from
-// all, combines them in the order of ranks, and sends the result to all. For the rank's own thread.
+// CollectiveCall: a collective as messages. First, every rank sends every other rank a header,
+// which contains small data, so that all know which ranks have started the call and whether their
+// calls match. Larger data follow in rounds of a few MiB (whole buffers exceed the caches, which
+// halves the speed of MPI). A round of all_reduce has one slice per rank: each rank receives its
+// slice from all, combines them in the order of ranks, and sends the result to all. For the rank's
+// own thread.
 #pragma once
 #include <deque>
 #include <memory>
@@ -17,7 +18,7 @@ class CollectiveCall : public StartedCall {
   CollectiveCall(std::shared_ptr<Group> group, const CommCall& call,
                  std::string_view attached = {});
 
-  /// What each rank attached to its header, once the call is finished.
+  /// The data that each rank attached to its header. REQUIRES: the call is finished.
   std::string_view attached(int member) const;
   const CommCall& call_of(int member) const { return calls_[static_cast<size_t>(member)]; }
 
@@ -34,7 +35,7 @@ class CollectiveCall : public StartedCall {
     int64_t begin = 0, count = 0;
     int phase = 0;
     Batch batch;
-    std::unique_ptr<std::byte[]> memory;  // what the others sent to be combined
+    std::unique_ptr<std::byte[]> memory;  // received data to combine
   };
 
   Block to(int member) const;

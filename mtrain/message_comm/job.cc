@@ -13,9 +13,9 @@
 namespace mtrain::message_comm {
 
 namespace {
-constexpr int kNoticeTag = 0, kPartTag = 1, kHostTag = 2, kDoorTag = 3, kReadyTag = 4, kGoTag = 5,
-              kEndTag = 6;
-constexpr size_t kHostBytes = 64, kDoorBytes = 512;
+constexpr int kNoticeTag = 0, kPartTag = 1, kHostTag = 2, kEndpointTag = 3, kReadyTag = 4,
+              kGoTag = 5, kEndTag = 6;
+constexpr size_t kHostBytes = 64, kEndpointBytes = 512;
 using Clock = std::chrono::steady_clock;
 // The time that the processes of a failed job have to report.
 constexpr auto kGrace = std::chrono::seconds(2);
@@ -78,19 +78,20 @@ std::vector<std::string> Job::gather_hosts() {
 /// Either all ranks are watched or none, because an unreachable rank would look dead.
 void Job::start_watch() {
   watch_ = std::make_unique<JobWatch>(rank(), gather_hosts(), context_);
-  std::vector<char> door(kDoorBytes, '\0');
+  std::vector<char> endpoint(kEndpointBytes, '\0');
   Batch batch;
   if (rank() == 0) {
-    std::string text = watch_->open_door();
-    MT_CHECK(text.size() < kDoorBytes, text);
-    std::memcpy(door.data(), text.data(), text.size());
-    for (int r = 1; r < size(); ++r) batch.send(*control_, door.data(), door.size(), r, kDoorTag);
+    std::string text = watch_->open_endpoint();
+    MT_CHECK(text.size() < kEndpointBytes, text);
+    std::memcpy(endpoint.data(), text.data(), text.size());
+    for (int r = 1; r < size(); ++r)
+      batch.send(*control_, endpoint.data(), endpoint.size(), r, kEndpointTag);
   } else {
-    batch.recv(*control_, door.data(), door.size(), 0, kDoorTag);
+    batch.recv(*control_, endpoint.data(), endpoint.size(), 0, kEndpointTag);
   }
   finish(batch, "the first rank's address");
   std::string reason;
-  char ready = rank() == 0 || watch_->connect(text_in(door), reason) ? 1 : 0;
+  char ready = rank() == 0 || watch_->connect(text_in(endpoint), reason) ? 1 : 0;
   if (ready == 0)
     log_warn("rank ", rank(), " cannot reach rank 0 over TCP (", reason,
              "): ranks that die or stop are only noticed after dist.timeout_minutes");
@@ -210,7 +211,7 @@ void Job::fail(CommFailure failure, ErrorClass error_class) noexcept {
     if (failed()) return;
     failure_ = std::move(failure);
     failure_class_ = error_class;
-    if (watch_) watch_->tell_failure(failure_->reason, error_class);
+    if (watch_) watch_->report_failure(failure_->reason, error_class);
     auto memory = std::make_unique<std::byte[]>(sizeof(Notice));
     auto* notice = new (memory.get()) Notice;
     notice->rank = failure_->rank;

@@ -1,6 +1,6 @@
-// Job: what the process of one rank keeps for all its groups: the transport, the started calls,
-// which all make progress whenever the rank waits for one, and the failure of the job with its
-// report to the other ranks. For one thread at a time.
+// Job: the state of one rank's process for all its groups: the transport; the started calls, which
+// all make progress while the rank waits for one of them; and the failure of the job and its report
+// to the other ranks. For one thread at a time.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -22,8 +22,8 @@ class Job {
  public:
   /// Collective over the ranks of the transport.
   Job(std::unique_ptr<Transport> transport, const CommContext& context);
-  /// Waits until every rank has come to its end. After a failure of any rank it ends every process
-  /// of the job instead, once they had a moment to report.
+  /// Waits until every rank has finished. After a failure of any rank, it ends all processes of the
+  /// job instead, after a short time for their reports.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -34,26 +34,26 @@ class Job {
   std::string_view kind() const { return transport_->kind(); }
   /// A new channel of all ranks.
   std::unique_ptr<Channel> world() const { return transport_->world(); }
-  /// What this rank reports of itself; null where the job is not watched.
+  /// This rank's activity; null if the job is not watched.
   RankActivity* activity() const { return watch_ ? &watch_->activity() : nullptr; }
 
-  /// Calls that have been started, oldest first.
+  /// Adds a started call; they are kept oldest first.
   void add(StartedCall& call) { active_.push_back(&call); }
   void remove(StartedCall& call);
-  /// Lets every started call make what progress it can.
+  /// Makes progress in all started calls.
   void progress();
 
-  /// Makes this the job's failure unless it has one, and reports it to the other processes.
+  /// Records the job's first failure and reports it to the other processes.
   void fail(CommFailure failure, ErrorClass error_class) noexcept;
   /// Whether the job has failed, here or on another rank.
   bool failed();
   const CommFailure& failure() const { return *failure_; }
 
-  /// Remembers that `rank` came to a call: "barrier #3 of group 'tp'".
+  /// Records the last call that a rank is known to have reached: "barrier #3 of group 'tp'".
   void saw(int world_rank, CommKind kind, uint64_t number, const std::string& group);
   std::string last_seen(int world_rank) const;
 
-  /// Keeps memory that the transport may still read or write in a failed job.
+  /// Keeps memory alive that the transport may still access in a failed job.
   void keep(Batch batch, std::unique_ptr<std::byte[]> memory);
 
  private:

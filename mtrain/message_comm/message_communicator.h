@@ -1,7 +1,7 @@
-// MessageCommunicator: a communicator of processes over any Transport (transport.h). A plugin makes
-// the world's from its transport, once per process; groups are split off it. Sums are computed here
-// in the order of ranks, and ranks that end, stop or disagree are found here, so a transport only
-// moves bytes. For the rank's own thread.
+// MessageCommunicator: a communicator of processes over any Transport (transport.h). A plugin
+// creates the world's communicator from its transport, once per process; groups are split off it.
+// Sums in the order of ranks and the detection of failed ranks and mismatched calls are implemented
+// here, so a transport only moves bytes. For the rank's own thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -16,8 +16,8 @@ struct Group;
 class MT_API MessageCommunicator : public Communicator {
  public:
   /// The communicator of all processes of the job. Collective. When the last communicator of the
-  /// job is destroyed, it waits for the other ranks to come to their end; after a failure it ends
-  /// the processes of the job by Transport::abort and does not return.
+  /// job is destroyed, it waits until the other ranks have finished; after a failure, it ends the
+  /// processes of the job by Transport::abort and does not return.
   MessageCommunicator(std::unique_ptr<Transport> transport, const CommContext& context);
   explicit MessageCommunicator(std::shared_ptr<Group> group);
 

@@ -1,5 +1,5 @@
-// SendCall, RecvCall: one message of one rank to another: a header, which contains small data, and
-// larger data in pieces of their own. For the rank's own thread.
+// SendCall, RecvCall: one message between two ranks: a header, which contains small data; larger
+// data follow in separate pieces. For the rank's own thread.
 #pragma once
 #include <array>
 #include <memory>

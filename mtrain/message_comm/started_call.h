@@ -1,6 +1,5 @@
-// StartedCall: a call of a group that was started, and Group, what it belongs to. Calls make
-// progress only while their rank is inside a call: waiting for one advances them all. For the
-// rank's own thread.
+// StartedCall: a started call of a Group. Calls make progress only while their rank is inside a
+// call; waiting for one call advances all of them. For the rank's own thread.
 #pragma once
 #include <array>
 #include <memory>
@@ -26,13 +25,13 @@ struct Group {
   int world(int member) const { return world_ranks[static_cast<size_t>(member)]; }
 };
 
-/// What is sent before the data of a call, so that ranks can check whether they agree. Small data
+/// The header before the data of a call, by which ranks check that their calls match. Small data
 /// follow it in the same message.
 struct Header {
   static constexpr size_t kMostInline = 2048;
   uint64_t number = 0;
-  int64_t count = 0;     // of what is sent to the receiver
-  int64_t expected = 0;  // of the uneven form: what the receiver is to send
+  int64_t count = 0;     // elements that are sent to the receiver
+  int64_t expected = 0;  // all_to_all_v: elements that the sender expects from the receiver
   int32_t peer = 0, tag = 0;
   CommKind kind = CommKind::barrier;
   ReduceOp reduce = ReduceOp::sum;
@@ -54,21 +53,21 @@ class StartedCall : public Pending::Work {
   void wait() override;
   void drop() noexcept override;
 
-  /// Makes progress without blocking; true when the call is finished. A disagreement fails the job.
+  /// Makes progress without blocking; true if the call is finished. A mismatch fails the job.
   bool advance();
 
  protected:
   virtual bool step() = 0;
-  /// Ranks of the group that the call still waits for.
+  /// The ranks of the group for which the call still waits.
   virtual std::vector<int> missing() = 0;
-  /// Hands memory that the transport may still touch to the job, which has failed.
+  /// After a failure: passes memory that the transport may still access to the job.
   virtual void release() noexcept = 0;
-  /// Checks the header of `from`: false, and the job has failed, when it does not agree with
-  /// `mine`, whose count is what `from` is to send. `sent`, of the uneven form, is what this rank
-  /// sends there.
+  /// Checks the header of `from` against `mine`, whose count is the number of elements that `from`
+  /// must send. Fails the job and returns false on a mismatch. `sent`: for all_to_all_v, the
+  /// elements that this rank sends to `from`.
   bool fits(int from, const Header& theirs, const CommCall& mine, int64_t sent = 0);
   std::string place() const;
-  /// Part of the call's data has arrived: the call takes long, but it is not stuck.
+  /// Part of the call's data has arrived: the call is slow, but not stuck.
   void data_moved() {
     if (RankActivity* activity = group_->job->activity()) activity->tick();
   }

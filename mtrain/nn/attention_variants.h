@@ -1,6 +1,6 @@
-// What attention may do besides softmax(QK^T)V over all earlier tokens: settings that models of
-// several families share, under `attention.` of their section. None is built yet; a recipe that
-// asks for one is told so. A value.
+// Variants of attention beyond softmax(QK^T)V over all earlier tokens: settings that several model
+// families share, under `attention.` in their section. None is implemented yet; a recipe that sets
+// one is refused. A value.
 #pragma once
 #include <cstdint>
 #include <optional>

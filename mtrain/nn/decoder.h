@@ -1,6 +1,6 @@
-// Decoder: what Llama and its relatives have around their blocks — the embedding, the blocks of a
-// pipeline stage with their recomputation and offloading, the last norm and the head. A family
-// writes its block. Owned by the code that made it; for its rank's own thread. Legend: T tokens
+// Decoder: the common parts of Llama-like models: the embedding, the blocks of a pipeline stage
+// with their recomputation and offloading, the final norm and the output head. Each model family
+// implements only its block. The caller owns it; for the rank's own thread. Dimensions: T tokens
 // (batch folded in), D embed, V vocab.
 #pragma once
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace mtrain {
 
-/// The settings of all such decoders; a family adds its own.
+/// The settings of all decoders; each family adds its own.
 struct MT_API DecoderSettings {
   int64_t layers = 32, hidden_size = 4096, heads = 32, kv_heads = 0, ffn_hidden_size = 11008,
           head_dim = 0;
@@ -31,15 +31,15 @@ struct MT_API DecoderSettings {
   Dim mlp() const { return {"mlp", ffn_hidden_size}; }
   float eps() const { return static_cast<float>(norm_eps); }
   float std() const { return static_cast<float>(init_std); }
-  /// Of projections into the residual stream: smaller, so that its variance does not grow with
-  /// depth (GPT-2, §2.3).
+  /// The init_std of projections into the residual stream: smaller, so that its variance does not
+  /// grow with depth (GPT-2, §2.3).
   float out_std() const;
-  /// Refuses heads that do not come out even. Throws Error(config).
+  /// Throws Error(config) if the numbers of heads do not divide evenly.
   void check() const;
 };
 
-/// A block of a family: the residual stream in, the residual stream out. Its call may run again in
-/// backward, and then has to give the same.
+/// A block of a model family: maps the residual stream to the residual stream. With recomputation,
+/// backward calls it again, and it must return the same values.
 class MT_API DecoderBlock {
  public:
   virtual ~DecoderBlock();
@@ -48,7 +48,7 @@ class MT_API DecoderBlock {
 
 class MT_API Decoder : public Model {
  public:
-  /// Makes block `index` at `scope`.
+  /// Creates block `index` in `scope`.
   using MakeBlock = std::function<std::unique_ptr<DecoderBlock>(const Scope& scope, int64_t index,
                                                                 const RopeTable& rope)>;
   Decoder(const DecoderSettings& settings, const ModelContext& context, const MakeBlock& make);
@@ -59,13 +59,13 @@ class MT_API Decoder : public Model {
   /// Multiply-adds of one token in the attention of one block, and in the head.
   double attention_products(int64_t seq_length) const;
   double head_products() const;
-  /// Llama's names, for parameters that are called as in LlamaBlock: embed, norm, head and, of each
-  /// block, norm1, attn and norm2. For the rest of a block `add` is called: (block, our prefix,
-  /// theirs, list).
+  /// Llama's Hugging Face names for parameters that are named as in LlamaBlock: embed, norm, head
+  /// and, in each block, norm1, attn and norm2. `add` is called for the other parameters of each
+  /// block: (block, our prefix, their prefix, list).
   using AddHalf = std::function<void(int64_t, const std::string&, const std::string&,
                                      std::vector<HfParameter>&)>;
   std::vector<HfParameter> hf_names(const AddHalf& add) const;
-  /// Llama's names of a gated MLP.
+  /// Adds Llama's names of a gated MLP.
   static void add_hf_mlp(const std::string& ours, const std::string& theirs,
                          std::vector<HfParameter>& map);
 

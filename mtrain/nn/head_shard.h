@@ -1,5 +1,5 @@
-// Which heads of an attention layer a tensor-parallel rank has, and which matrices its fused
-// projection contains. Stateless.
+// The heads of an attention layer on a tensor-parallel rank, and the matrices in its fused
+// projection. Stateless.
 #pragma once
 #include "mtrain/autograd/ops.h"
 #include "mtrain/nn/logical_matrix.h"
@@ -8,9 +8,9 @@
 namespace mtrain {
 
 /// The layout of `heads` query heads with `kv_heads` key/value heads (0: as many) of width
-/// `head_dim` (0: hidden_size / heads). The divisions must come out even: for settings of recipes
-/// the rules `heads-divide-hidden` and `kv-heads-divide-heads` check that before a model is built;
-/// here it is Error(bug).
+/// `head_dim` (0: hidden_size / heads). Throws Error(bug) if the sizes do not divide evenly; the
+/// rules `heads-divide-hidden` and `kv-heads-divide-heads` check this for recipes before a model is
+/// built.
 MT_API HeadLayout layout_of_heads(int64_t hidden_size, int64_t heads, int64_t kv_heads = 0,
                                   int64_t head_dim = 0);
 
@@ -19,13 +19,13 @@ struct HeadShard {
   std::vector<ShardPiece> qkv;    // rows of the fused projection; empty: all
   std::vector<ShardPiece> heads;  // columns of the output projection; empty: all
   int64_t copied_begin = 0,
-          copied_rows = 0;  // local rows of the projection that other ranks hold as well
+          copied_rows = 0;  // local rows of the projection that other ranks hold too
 };
 
-/// Whole groups where tp divides their number. Where tp is larger, several ranks share a group's
-/// query heads, and each holds a copy of its key and value; the first of them counts (Megatron-LM,
-/// megatron/core/transformer/attention.py). Throws Error(config) when neither divides the other, or
-/// query heads do not come out even.
+/// Assigns whole groups to ranks if tp divides their number. If tp is larger, several ranks share a
+/// group's query heads and each holds a copy of its key and value, of which the first rank's is
+/// primary (Megatron-LM, megatron/core/transformer/attention.py). Throws Error(config) if neither
+/// number divides the other, or the query heads cannot be divided evenly.
 MT_API HeadShard shard_heads(const HeadLayout& whole, const Axis* tp);
 
 /// The matrices "q" [heads * head_dim, cols], "k" and "v" [groups * head_dim, cols] of the whole

@@ -1,4 +1,4 @@
-// Start values of parameters: pure functions of (seed, parameter name, element index), so they do
+// Initial values of parameters: pure functions of (seed, parameter name, element index), so they do
 // not depend on the parallel layout, the thread count or the order in which modules are built.
 #pragma once
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Init {
   static Init normal(float stddev) { return {Kind::normal, stddev}; }
 };
 
-/// Fills elements first_index … of the parameter `name`.
+/// Fills `values` with elements first_index, first_index + 1, … of the parameter `name`.
 MT_API void fill(const Init& init, uint64_t seed, std::string_view name, std::span<float> values,
                  uint64_t first_index = 0);
 

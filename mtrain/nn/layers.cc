@@ -18,7 +18,7 @@ Tensor Linear::operator()(const Tensor& x, const Tensor& residual) const {
 }
 
 Tensor Linear::leave(const Region& region, const Tensor& x, const Tensor& residual) const {
-  if (!region.cut()) return (*this)(x, residual);
+  if (!region.sharded()) return (*this)(x, residual);
   return add_bias(region.leave(x, weight.use(), quantized_), bias ? bias->use() : Tensor(),
                   residual);
 }
@@ -27,12 +27,12 @@ Embedding::Embedding(const Scope& scope, Dim rows, Dim embed, float init_std)
     : weight(
           scope.param("weight", {rows, embed}, Init::normal(init_std), true, ParamRole::embedding)),
       region_(scope),
-      cut_(cutting(scope.parallel().of(rows.name)) != nullptr),
-      first_row_(cut_ ? even_piece(rows.size, scope.parallel().of(rows.name)).global : 0) {}
+      sharded_(active_axis(scope.parallel().of(rows.name)) != nullptr),
+      first_row_(sharded_ ? even_piece(rows.size, scope.parallel().of(rows.name)).global : 0) {}
 
 Tensor Embedding::operator()(const Tensor& ids) const {
-  return cut_ ? region_.leave(embedding(weight.use(), ids, first_row_))
-              : embedding(weight.use(), region_.own_tokens(ids));
+  return sharded_ ? region_.leave(embedding(weight.use(), ids, first_row_))
+                  : embedding(weight.use(), region_.own_tokens(ids));
 }
 
 Norm::Norm(const Scope& scope, Kind kind, Dim embed, float eps)
@@ -120,7 +120,7 @@ Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim
                       float init_std) {
   if (!stage.first && !stage.last) return nullptr;
   Parameter* table = scope.find("weight");
-  const Axis* embedding_group = cutting(scope.parallel().embedding_group);
+  const Axis* embedding_group = active_axis(scope.parallel().embedding_group);
   if (!embedding_group || stage.first == stage.last) {  // one rank has both
     MT_CHECK(table != nullptr, scope.path(), ": a head is tied to a missing embedding");
     return table;

@@ -1,5 +1,5 @@
-// The building blocks of transformers. Modules are values that hold references to parameters;
-// building one adds its parameters, calling it puts ops on the tape. Legend: T tokens, D embed, H
+// The building blocks of transformers. Modules are values that hold references to parameters: the
+// constructor adds the parameters, a call puts ops on the tape. Dimensions: T tokens, D embed, H
 // heads, G key/value groups, E head dim, F mlp, V vocab.
 #pragma once
 #include <optional>
@@ -19,16 +19,16 @@ struct LinearOptions {
   bool bias = false;
 };
 
-/// y[T,out] = x[T,in] · w[out,in]ᵀ + b, and `residual` when it is given. Local: what is cut is only
-/// its weight.
+/// y[T,out] = x[T,in] · w[out,in]ᵀ + b, plus `residual` if it is defined. Local: only the weight is
+/// sharded; a call does not communicate.
 class MT_API Linear {
  public:
   Linear(const Scope& scope, Dim out, Dim in, LinearOptions options = {});
   Tensor operator()(const Tensor& x, const Tensor& residual = {}) const;
-  /// The same at the end of a region, where each rank has some of the inputs: the products are
-  /// added over the ranks, then bias and residual, once.
+  /// The same at the end of a region, where each rank has a shard of the inputs: sums the products
+  /// over the ranks, then adds bias and residual once.
   Tensor leave(const Region& region, const Tensor& x, const Tensor& residual = {}) const;
-  /// What it takes to call it, for Region::project.
+  /// Weight and bias, for Region::project.
   operator LinearWeights() const {  // NOLINT(google-explicit-constructor)
     return {weight.use(), bias ? bias->use() : Tensor(), quantized_};
   }
@@ -39,8 +39,8 @@ class MT_API Linear {
   const QuantizedProducts* quantized_;  // null: products are in the weight's type
 };
 
-/// Rows of a table, as the residual stream. A dimension "vocab" is cut; each rank gives what it
-/// has, and the sum is taken.
+/// Looks up rows of a table and returns the residual stream. A dimension "vocab" is sharded over
+/// ranks: each rank looks up its own rows, and the results are summed.
 class MT_API Embedding {
  public:
   Embedding(const Scope& scope, Dim rows, Dim embed, float init_std = 0.02f);
@@ -49,7 +49,7 @@ class MT_API Embedding {
 
  private:
   Region region_;
-  bool cut_;
+  bool sharded_;
   int64_t first_row_;
 };
 
@@ -75,8 +75,8 @@ struct AttentionOptions {
 };
 
 /// Self-attention with one fused projection that holds queries, keys and values group by group.
-/// Like the MLPs it adds its result to `residual` when that is given: the last product does so as
-/// it stores, which saves a pass over memory.
+/// Like the MLPs, it adds its result to `residual` if that is defined; the last product does this
+/// when it stores its result, which saves a pass over memory.
 class MT_API Attention {
  public:
   Attention(const Scope& scope, Dim embed, const AttentionOptions& options);
@@ -119,16 +119,16 @@ class MT_API Mlp {
   Linear up_, down_;
 };
 
-/// The embedding's table for a head that is tied to it; null on a stage that has neither. Where the
-/// two stages lie on different ranks, both hold the table with the same start values, and their
-/// gradients are added up once per step, so that they stay alike; only the embedding's counts in
-/// norms and checkpoints. `scope`: the embedding's. Call it on every stage, behind the building of
-/// the embedding.
+/// The embedding's table for a tied output head; null on a stage that has neither. If embedding and
+/// head are on different ranks, both ranks hold the table with the same initial values, and their
+/// gradients are summed once per step, so that both copies stay equal; only the embedding's copy
+/// counts in norms and checkpoints. `scope`: the embedding's. Call it on every stage, after the
+/// embedding is built.
 MT_API Parameter* tied_table(const Scope& scope, const StageRange& stage, Dim rows, Dim embed,
                              float init_std);
 
-/// The last stage's end: logits, or the loss per token when the input has targets. `tied` is the
-/// embedding's table, or null for a matrix of its own. A bias is cut like the vocabulary.
+/// The output head: returns logits, or the loss per token if the input has targets. `tied`: the
+/// embedding's table; null: the head has its own matrix. A bias is sharded like the vocabulary.
 class MT_API LmHead {
  public:
   LmHead(const Scope& scope, Dim vocab, Dim embed, int64_t valid_vocab, Parameter* tied,
@@ -144,9 +144,9 @@ class MT_API LmHead {
   VocabularyPart part_;
 };
 
-/// The rows of a fused query/key/value projection in Hugging Face's separate matrices:
-/// "<prefix>.{q,k,v}" + suffix, or one matrix "<prefix>" of all queries, then keys, then values
-/// when `fused`.
+/// Maps the rows of a fused query/key/value projection to Hugging Face's separate matrices: `q`,
+/// `k` and `v` are their names; three equal names mean one matrix that stacks all queries, then all
+/// keys, then all values.
 MT_API std::vector<HfPiece> hf_qkv_pieces(const HeadLayout& layout, const std::string& q,
                                           const std::string& k, const std::string& v,
                                           bool transpose = false);

@@ -8,7 +8,7 @@ namespace mtrain {
 namespace {
 
 ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
-  MT_USER_CHECK(!cutting(p.tp) || p.sequence, ErrorClass::config,
+  MT_USER_CHECK(!active_axis(p.tp) || p.sequence, ErrorClass::config,
                 cat("experts on dist.tp=", axis_size(p.tp), " ranks that all hold the same tokens"),
                 "set dist.sp=true, or dist.tp=1");
   MT_USER_CHECK(options.experts % axis_size(p.ep) == 0, ErrorClass::config,
@@ -19,7 +19,7 @@ ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
           axis_index(p.expert_group) == axis_index(p.ep) * axis_size(p.etp) + axis_index(p.etp),
       "rank ", axis_index(p.expert_group), " of ", axis_size(p.expert_group),
       " in the group of ep and etp");
-  return {.group = cutting(p.expert_group),
+  return {.group = active_axis(p.expert_group),
           .copies = axis_size(p.etp),
           .experts = options.experts,
           .during_token_exchange = p.during_token_exchange,
@@ -131,7 +131,7 @@ RouterBalance Moe::balance(const ModelInput& input, int64_t tokens,
                     .token_weight = input.loss_weight};
   out.add_up = [p = parallel_](std::span<int64_t> counts) {
     for (const Axis* axis : {p->sequence ? p->tp : nullptr, p->cp})
-      if (cutting(axis)) axis->comm().all_reduce(counts);
+      if (active_axis(axis)) axis->comm().all_reduce(counts);
   };
   if (bias_) out.bias = bias_->values;
   for (BalanceTerm& term : out.terms)

@@ -17,7 +17,7 @@ static_assert(sizeof(Candidate) == 16);
 
 /// Gathers the data of all ranks of the axis, in rank order; sizes may differ.
 std::vector<Candidate> gather(const Axis* axis, std::vector<Candidate> mine) {
-  if (!cutting(axis)) return mine;
+  if (!active_axis(axis)) return mine;
   auto ranks = static_cast<size_t>(axis->size());
   auto count = static_cast<int64_t>(mine.size());
   std::vector<int64_t> counts(ranks);

@@ -12,7 +12,7 @@ double sum_of(std::span<const double> v) { return std::accumulate(v.begin(), v.e
 // matter.
 void add_up(std::vector<double>& values, const ParallelContext& p) {
   for (const Axis* axis : {p.expert_group, p.edp})
-    if (cutting(axis) && !values.empty()) axis->comm().all_reduce(values);
+    if (active_axis(axis) && !values.empty()) axis->comm().all_reduce(values);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// ParallelContext: the mesh axes that modules are cut over, as one rank sees them. Modules reach it
-// through their Scope and name dimensions, not ranks: which axis cuts a dimension is said here,
-// once. Refers to axes that outlive the model; for the rank's own thread.
+// ParallelContext: the mesh axes over which modules are sharded, from the view of one rank. Modules
+// get it from their Scope and name dimensions, not ranks: only this class maps a dimension to its
+// axis. Refers to axes that outlive the model; for the rank's own thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -16,61 +16,63 @@
 
 namespace mtrain {
 
-/// How many ranks lie along an axis; 1 for none.
+/// The number of ranks of an axis; 1 for null.
 inline int axis_size(const Axis* axis) { return axis ? axis->size() : 1; }
 inline int axis_index(const Axis* axis) { return axis ? axis->index() : 0; }
-/// The axis where it cuts anything, null where it has one rank.
-inline const Axis* cutting(const Axis* axis) { return axis_size(axis) > 1 ? axis : nullptr; }
+/// The axis if it has more than one rank, else null.
+inline const Axis* active_axis(const Axis* axis) { return axis_size(axis) > 1 ? axis : nullptr; }
 
 struct MT_API ParallelContext {
-  const Axis* tp = nullptr;  // heads, MLPs and the vocabulary; null or of one rank: not cut, as for
-                             // all axes here
-  const Axis* cp = nullptr;  // the tokens of each sequence
-  const Axis* ep = nullptr;  // experts
-  const Axis* etp = nullptr;      // the width of each expert
-  const Axis* edp = nullptr;      // replicas of experts
-  const Axis* cp_near = nullptr;  // ranks of cp that exchange heads in a2a+p2p; null: there is none
-  std::vector<ContextKind> cp_comm = {ContextKind::p2p};  // of all blocks, or of each
-  /// A sequence takes as many ranks of cp as leave none of them more than these tokens of it; 0:
-  /// always all.
+  const Axis* tp = nullptr;   // heads, MLPs and the vocabulary; null or one rank: not sharded, as
+                              // for all axes here
+  const Axis* cp = nullptr;   // the tokens of each sequence
+  const Axis* ep = nullptr;   // experts
+  const Axis* etp = nullptr;  // the width of each expert
+  const Axis* edp = nullptr;  // replicas of experts
+  const Axis* cp_near = nullptr;  // ranks of cp that exchange heads in a2a+p2p; null: unused
+  std::vector<ContextKind> cp_comm = {ContextKind::p2p};  // one for all blocks, or one per block
+  /// Each sequence is sharded over the fewest ranks of cp that get at most this number of its
+  /// tokens each; 0: over all ranks.
   int64_t context_tokens = 0;
   const Axis* expert_group =
-      nullptr;            // ep x etp as one, etp fastest: ranks that hold all experts together
-  bool sequence = false;  // the residual stream is cut over tp by tokens
-  bool overlap_tp =
-      false;  // with `sequence`: the stream travels behind the products at the edges of regions
-  bool overlap_wgrad = false;  // the experts' weight gradients are computed behind the exchange of
+      nullptr;            // ep x etp as one axis, etp fastest: ranks that together hold all experts
+  bool sequence = false;  // the residual stream is sharded over tp by tokens
+  bool overlap_tp = false;  // with `sequence`: transfers of the stream overlap with the products at
+                            // region boundaries
+  bool overlap_wgrad = false;  // the experts' weight gradients are computed during the exchange of
                                // their inputs' gradients
-  /// What a rank does between beginning an exchange of tokens and waiting for it: another
-  /// micro-batch's work. Null: nothing.
+  /// Called between the start of a token exchange and the wait for it, to run another micro-batch's
+  /// work. Null: no call.
   std::shared_ptr<std::function<void()>> during_token_exchange;
-  /// Ranks of tp that hold a copy of the same key/value head, where tp is larger than their number;
-  /// null: none share.
+  /// The ranks of tp that hold copies of the same key/value head, if tp exceeds the number of these
+  /// heads; null: no copies.
   const Axis* kv_copies = nullptr;
 
-  /// Tensors carry what the ranks of tp hold of them, and ops refuse what does not mix
-  /// (autograd/placed.h).
+  /// Tensors carry their placement on tp, and ops refuse invalid combinations
+  /// (autograd/result_placement.h).
   bool typed = false;
 
-  /// The first and the last stage of this pipeline where they lie on different ranks: a table that
-  /// both use is held twice.
+  /// The ranks of the first and the last stage of this pipeline if they differ: both hold a copy of
+  /// a tied table. Null: one rank.
   const Axis* embedding_group = nullptr;
 
-  /// What the ranks of tp hold of the residual stream.
-  Placement stream() const { return sequence && cutting(tp) ? Placement::S(0) : Placement::I(); }
+  /// The placement of the residual stream on tp.
+  Placement stream() const {
+    return sequence && active_axis(tp) ? Placement::S(0) : Placement::I();
+  }
   /// How the ranks of cp share keys and values in a block.
   ContextKind context_kind(int64_t block) const;
-  /// The axis that cuts dimensions of this name ("heads", "mlp", "vocab", "experts", "expert_mlp");
-  /// null: nothing does.
+  /// The axis that shards dimensions of this name ("heads", "mlp", "vocab", "experts",
+  /// "expert_mlp"); null: none.
   const Axis* of(std::string_view dim) const;
 };
 
-/// A stretch of a dimension that is cut: local elements [local, local + size) are the whole's
-/// [global, global + size).
+/// A range of a sharded dimension: local elements [local, local + size) are elements [global,
+/// global + size) of the whole.
 struct ShardPiece {
   int64_t global = 0, local = 0, size = 0;
   bool is_primary =
-      true;  // of several ranks that hold it, this one stands for all, in norms and in checkpoints
+      true;  // of the ranks that hold it, this one counts it in norms and saves it in checkpoints
   bool operator==(const ShardPiece&) const = default;
 };
 
@@ -85,11 +87,11 @@ struct DimShard {
   }
 };
 
-/// The even cut of `size` elements: rank r of n gets [size*r/n, size*(r+1)/n).
+/// The even split of `size` elements: rank r of n gets [size*r/n, size*(r+1)/n).
 MT_API ShardPiece even_piece(int64_t size, const Axis* axis);
 
-/// Elements [begin, begin + size) of a parameter's gradient are summands over the ranks of `axis`
-/// and are added up once per step.
+/// Elements [begin, begin + size) of a parameter's gradient are partial sums over the ranks of
+/// `axis`, which are summed once per step.
 struct PartialSum {
   const Axis* axis;
   int64_t begin, size;

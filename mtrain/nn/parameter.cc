@@ -32,7 +32,7 @@ std::vector<ParamBox> shard_boxes(const Shape& global, std::span<const DimShard>
                                   bool is_primary) {
   std::vector<ParamBox> boxes = {{whole_box(global), whole_box(global), is_primary}};
   for (const DimShard& shard : shards) {
-    std::vector<ParamBox> cut;
+    std::vector<ParamBox> parts;
     for (const ParamBox& box : boxes)
       for (const ShardPiece& piece : shard.pieces) {
         if (piece.size == 0) continue;
@@ -40,9 +40,9 @@ std::vector<ParamBox> shard_boxes(const Shape& global, std::span<const DimShard>
         part.global.offset[shard.dim] = piece.global, part.local.offset[shard.dim] = piece.local;
         part.global.extent[shard.dim] = part.local.extent[shard.dim] = piece.size;
         part.is_primary = box.is_primary && piece.is_primary;
-        cut.push_back(part);
+        parts.push_back(part);
       }
-    boxes = std::move(cut);
+    boxes = std::move(parts);
   }
   return boxes;
 }
@@ -146,7 +146,7 @@ std::vector<DimShard> shards_of(const Dims& dims, const ParallelContext& paralle
   std::vector<DimShard> shards;
   for (int d = 0; d < static_cast<int>(dims.size()); ++d) {
     const Dim& dim = dims[static_cast<size_t>(d)];
-    const Axis* axis = cutting(parallel.of(dim.name));
+    const Axis* axis = active_axis(parallel.of(dim.name));
     if (!dim.pieces.empty())
       shards.push_back({d, dim.pieces});
     else if (axis)
@@ -155,14 +155,14 @@ std::vector<DimShard> shards_of(const Dims& dims, const ParallelContext& paralle
   return shards;
 }
 
-bool cut_by(const Dims& dims, const ParallelContext& parallel, const Axis* axis) {
+bool is_sharded_over(const Dims& dims, const ParallelContext& parallel, const Axis* axis) {
   return std::any_of(dims.begin(), dims.end(),
                      [&](const Dim& dim) { return parallel.of(dim.name) == axis; });
 }
 
 // Along tp: sharded, or replicated with partial gradients, or replicated with equal gradients.
 std::optional<Placement> along_tensor(const Parameter& p, const ParallelContext& parallel) {
-  if (p.expert || !cutting(parallel.tp)) return std::nullopt;
+  if (p.expert || !active_axis(parallel.tp)) return std::nullopt;
   for (size_t d = 0; d < p.dims.size(); ++d)
     if (parallel.of(p.dims[d].name) == parallel.tp) return Placement::S(static_cast<int>(d));
   return parallel.sequence ? Placement::R() : Placement::I();
@@ -170,9 +170,9 @@ std::optional<Placement> along_tensor(const Parameter& p, const ParallelContext&
 
 // Which other ranks hold a copy, and which have partial sums of the gradient.
 void place(Parameter& p, const ParallelContext& parallel) {
-  p.expert = cut_by(p.dims, parallel, parallel.ep) && parallel.ep;
+  p.expert = is_sharded_over(p.dims, parallel, parallel.ep) && parallel.ep;
   p.placement = along_tensor(p, parallel);
-  const Axis* tensor = cutting(p.expert ? parallel.etp : parallel.tp);
+  const Axis* tensor = active_axis(p.expert ? parallel.etp : parallel.tp);
   if (!tensor) return;
   for (size_t d = 0; d < p.dims.size(); ++d)
     if (parallel.of(p.dims[d].name) == tensor)

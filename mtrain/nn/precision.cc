@@ -17,8 +17,8 @@ void share_over(const Tensor& amax, std::initializer_list<const Axis*> axes) {
 }
 
 /// The axis over which the weight's dimension is sharded, if any.
-const Axis* cut_by(const ParallelContext& parallel, const Parameter& weight, size_t dim) {
-  return cutting(parallel.of(weight.dims[dim].name));
+const Axis* sharding_axis(const ParallelContext& parallel, const Parameter& weight, size_t dim) {
+  return active_axis(parallel.of(weight.dims[dim].name));
 }
 
 /// The rows of the weight on this rank, for random numbers that are indexed by the global row.
@@ -42,8 +42,8 @@ const QuantizedProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight
   if (!takes(scope, head)) return nullptr;
   const ParallelContext& p = scope.parallel();
   size_t out = weight.dims.size() - 2;
-  const Axis *rows = cut_by(p, weight, out), *cols = cut_by(p, weight, out + 1),
-             *tokens = weight.expert ? nullptr : cutting(p.cp);
+  const Axis *rows = sharding_axis(p, weight, out), *cols = sharding_axis(p, weight, out + 1),
+             *tokens = weight.expert ? nullptr : active_axis(p.cp);
   // Ranks of these axes have different tokens, so they use different random numbers.
   uint64_t place = weight.expert ? static_cast<uint64_t>(axis_index(p.expert_group))
                                  : static_cast<uint64_t>(axis_index(tokens));

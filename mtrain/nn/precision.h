@@ -1,6 +1,6 @@
-// PrecisionPlan: which layers of a model have their products in FP8 or FP4, and how, as the
-// recipe's mixed_precision says it. Owns what those layers need from step to step. Outlives the
-// model; for the rank's own thread.
+// PrecisionPlan: which layers of a model compute products in FP8 or FP4, and how, according to the
+// recipe's mixed_precision. Owns the state of these layers between steps. Must outlive the model;
+// for the rank's own thread.
 #pragma once
 #include <deque>
 #include <memory>
@@ -15,20 +15,20 @@ namespace mtrain {
 
 class Scope;
 
-/// A weight whose products have one scale for each of its matrices, so that its value may be codes
+/// A weight with one scale for each of its matrices, so that its value may be stored as codes
 /// (optim/quantized_weights.h).
 struct QuantizedWeight {
   QuantizedProducts* products = nullptr;
-  std::vector<const Axis*> axes;  // whose ranks have other parts of the matrices
+  std::vector<const Axis*> axes;  // axes over which the matrices are sharded
 };
 
 struct PrecisionOptions {
   bool quantized = false;  // products of blocks are in a low-precision type
   QuantRule rule;
-  bool head = false;                        // the head's product too
-  int64_t layers = 0;                       // blocks of the whole model, of which
-  int64_t first_plain = 0, last_plain = 0;  // so many at either end are left out
-  int64_t amax_history = 1024;              // delayed: steps
+  bool head = false;                        // also quantize the output head's product
+  int64_t layers = 0;                       // number of blocks of the whole model
+  int64_t first_plain = 0, last_plain = 0;  // numbers of blocks at the ends that are not quantized
+  int64_t amax_history = 1024;              // delayed: number of steps
   DelayedScales::Algorithm amax_algorithm = DelayedScales::Algorithm::max;
 };
 
@@ -39,16 +39,16 @@ class MT_API PrecisionPlan {
   PrecisionPlan(const PrecisionPlan&) = delete;
   PrecisionPlan& operator=(const PrecisionPlan&) = delete;
 
-  /// How the layer at this place, with this weight [out, in] or [experts, out, in], computes its
-  /// products; null: in the type of its values. `head`: of the model's end. Says so in
-  /// weight.quantized where nobody else reads the weight: that of a head may be a table.
+  /// How the layer at this scope, with this weight [out, in] or [experts, out, in], computes its
+  /// products; null: in the type of its values. `head`: the layer is the output head. Also sets
+  /// weight.quantized, except for the head, whose weight may be a tied embedding table.
   const QuantizedProducts* of(const Scope& scope, Parameter& weight, bool head = false);
-  /// How many layers compute theirs in a low-precision type.
+  /// The number of layers with low-precision products.
   size_t size() const { return layers_.size(); }
 
-  /// At the end of a step, before its update, which makes codes for the next one: if there is an
-  /// update, largest values over all ranks of the stage become history. Collective over both
-  /// groups, which together are those ranks; nothing without delayed scales.
+  /// Call it at the end of a step, before the update, which makes codes for the next step. If there
+  /// is an update, appends the amax over all ranks of the stage to the history. Collective over
+  /// both groups, which together are those ranks; does nothing without delayed scales.
   void end_step(ExecutionContext& ctx, bool updated, Communicator& replicas, Communicator* tensor);
 
  private:
@@ -60,7 +60,7 @@ class MT_API PrecisionPlan {
   bool takes(const Scope& scope, bool head) const;
 
   PrecisionOptions options_;
-  std::deque<Layer> layers_;  // references to them stay good
+  std::deque<Layer> layers_;  // references stay valid
 };
 
 }  // namespace mtrain

@@ -9,11 +9,11 @@
 namespace mtrain {
 
 Tensor Region::enter(const Tensor& x) const {
-  return cut() ? redistribute(x, *parallel_->tp, parallel_->stream(), Placement::R()) : x;
+  return sharded() ? redistribute(x, *parallel_->tp, parallel_->stream(), Placement::R()) : x;
 }
 
 Tensor Region::leave(const Tensor& x) const {
-  return cut() ? redistribute(x, *parallel_->tp, Placement::P(), parallel_->stream()) : x;
+  return sharded() ? redistribute(x, *parallel_->tp, Placement::P(), parallel_->stream()) : x;
 }
 
 GatheredProducts Region::gather(const Tensor& x, std::span<const LinearWeights> layers) const {
@@ -21,7 +21,7 @@ GatheredProducts Region::gather(const Tensor& x, std::span<const LinearWeights> 
   for (const LinearWeights& layer : layers)  // either product, forward and backward; low-precision
                                              // types need all rows for their scales
     large =
-        large && !layer.quantized && rows_may_be_cut(x.size(0), layer.w.size(0), layer.w.size(1));
+        large && !layer.quantized && rows_may_be_split(x.size(0), layer.w.size(0), layer.w.size(1));
   if (large) return gathered_linear(x, *parallel_->tp, layers);
   GatheredProducts out{.whole_TD = enter(x), .y = {}};
   for (const LinearWeights& layer : layers)
@@ -41,12 +41,12 @@ void Region::project(const Tensor& normed, std::span<const LinearWeights> layers
 
 Tensor Region::leave(const Tensor& x, const Tensor& w, const QuantizedProducts* quantized) const {
   bool large = overlaps() && !quantized &&
-               rows_may_be_cut(x.size(0) / parallel_->tp->size(), w.size(0), w.size(1));
+               rows_may_be_split(x.size(0) / parallel_->tp->size(), w.size(0), w.size(1));
   return large ? linear_scattered(x, *parallel_->tp, w) : leave(linear(x, w, {}, {}, quantized));
 }
 
 Tensor Region::own_tokens(const Tensor& ids) const {
-  if (!cut() || !parallel_->sequence) return ids;
+  if (!sharded() || !parallel_->sequence) return ids;
   int64_t n = parallel_->tp->size(), r = parallel_->tp->index(), tokens = ids.size(0);
   MT_USER_CHECK(tokens % n == 0, ErrorClass::config,
                 cat(tokens, " tokens of a micro-batch cannot be divided among dist.tp=", n),

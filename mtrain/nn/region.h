@@ -1,7 +1,7 @@
 // Region: the part of a block whose activations are sharded over tensor-parallel ranks. `project`
-// and `enter` make the residual stream whole on every rank, `leave` adds up what the ranks computed
-// from it; between the two everything is local. On one rank enter and leave are the identity. A
-// value that refers to its model's ParallelContext and BlockPlan; for its rank's own thread.
+// and `enter` gather the residual stream on every rank, `leave` sums the ranks' results; everything
+// in between is local. On one rank, enter and leave are the identity. A value that refers to its
+// model's ParallelContext and BlockPlan; for its rank's own thread.
 #pragma once
 #include <array>
 #include <span>
@@ -15,22 +15,22 @@ class MT_API Region {
  public:
   explicit Region(const Scope& scope) : parallel_(&scope.parallel()), plan_(&scope.blocks()) {}
 
-  /// Whether activations are cut here at all.
-  bool cut() const { return cutting(parallel_->tp) != nullptr; }
+  /// Whether activations are sharded.
+  bool sharded() const { return active_axis(parallel_->tp) != nullptr; }
   /// Stream -> R: I -> R, or S(0) -> R under sequence parallelism.
   Tensor enter(const Tensor& x_TD) const;
-  /// A token's id, position or target, of those tokens that this rank has of the stream.
+  /// The ids, positions or targets of the tokens that this rank holds of the stream.
   Tensor own_tokens(const Tensor& ids_T) const;
   /// P -> stream.
   Tensor leave(const Tensor& x_TD) const;
 
   /// The projections at the start of a region: y_i [T,N_i] = enter(normed) · w_iᵀ + b_i.
   ///   auto [gate, up] = region.project(norm(x_TD), {gate_, up_});
-  /// With comm_overlap.tp the products of rows that have arrived run while others travel; products
-  /// in low precision wait for all rows, because their scales do. With
-  /// model.recompute_modules=[layernorm] the memory of `normed_TD`, or of its gathered copy, is
-  /// free until backward, which computes the norm again. So on the tape nothing but this call may
-  /// read the result of a norm, unless it does so before this call.
+  /// With comm_overlap.tp, the products of rows that have arrived run while other rows are in
+  /// transfer; low-precision products wait for all rows, because their scales depend on all rows.
+  /// With model.recompute_modules=[layernorm] the memory of `normed_TD`, or of its gathered copy,
+  /// is released until backward, which recomputes the norm. Therefore only this call may read the
+  /// result of a norm on the tape, except for ops before this call.
   template <size_t N>
   std::array<Tensor, N> project(const Tensor& normed_TD, const LinearWeights (&layers)[N]) const {
     std::array<Tensor, N> y_TN;
@@ -45,7 +45,7 @@ class MT_API Region {
   void project(const Tensor& normed_TD, std::span<const LinearWeights> layers,
                std::span<Tensor> y_TN) const;
   GatheredProducts gather(const Tensor& x_TD, std::span<const LinearWeights> layers) const;
-  bool overlaps() const { return cut() && parallel_->sequence && parallel_->overlap_tp; }
+  bool overlaps() const { return sharded() && parallel_->sequence && parallel_->overlap_tp; }
   const ParallelContext* parallel_;
   const BlockPlan* plan_;
 };

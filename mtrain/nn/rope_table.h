@@ -1,4 +1,4 @@
-// The cosines and sines of rotary positions, from their settings. Stateless.
+// Tables of cosines and sines for rotary position embedding. Stateless.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace mtrain {
 
-/// Frequencies of rotary positions, with the stretched ones of Llama 3.1 when `factor` > 1
+/// The frequencies of rotary position embedding, scaled as in Llama 3.1 if `scaling` is "llama3"
 /// (Hugging Face rope_type "llama3": low frequencies are divided by `factor`, middle ones blended).
 struct MT_API RopeConfig {
   double theta = 10000;
@@ -20,7 +20,7 @@ struct MT_API RopeConfig {
   bool interleaved = false;
   void bind(Fields& f);
 };
-/// Tables [max_positions, head_dim / 2] in float, in the memory of `run`.
+/// Tables [max_positions, head_dim / 2] in float, allocated in `ctx`.
 MT_API RopeTable make_rope_table(ExecutionContext& ctx, const RopeConfig& config,
                                  int64_t max_positions, int64_t head_dim);
 

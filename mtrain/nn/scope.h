@@ -1,5 +1,6 @@
-// Scope: where a module is built — its path of names, the parameter list it adds to, and the run's
-// settings that other systems keep global. Cheap to copy; refers to objects that outlive the model.
+// Scope: the place where a module is built: its path of names, the list for its parameters, and
+// build settings that other frameworks keep in globals. Cheap to copy; refers to objects that
+// outlive the model.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,14 +14,14 @@ namespace mtrain {
 class PrecisionPlan;
 class QuantizedProducts;
 
-/// What every module of one model shares.
+/// The settings that all modules of a model share.
 struct BuildSettings {
   ExecutionContext& ctx;
   ParamList& parameters;
   DType dtype = DType::f32;   // of values and activations
-  bool initialise = true;     // false: values come from a checkpoint anyway
-  bool defer_memory = false;  // parameters get theirs, and their start values, from ParamBuckets
-  const ParallelContext* parallel = nullptr;  // null: nothing is cut
+  bool initialise = true;     // false: a checkpoint provides the values
+  bool defer_memory = false;  // ParamBuckets allocates and initialises the parameters
+  const ParallelContext* parallel = nullptr;  // null: nothing is sharded
   const BlockPlan* blocks = nullptr;          // null: everything is kept for backward
   PrecisionPlan* precision = nullptr;         // null: products are in `dtype`
 };
@@ -35,17 +36,17 @@ class MT_API Scope {
     return Scope(*settings_, (*this / std::to_string(index)).path_, index);
   }
 
-  /// Adds a parameter named `<path>.<name>`, of which this rank holds what the axes of its dims
-  /// leave to it. A start value depends on seed, name and the element's place in the whole only.
-  /// Without a role, two dimensions are a matrix and anything else is `other`. Its logical matrices
-  /// are plain_matrices(); a layer that fuses several replaces them.
+  /// Adds a parameter named `<path>.<name>`; this rank holds its shard according to the axes of the
+  /// dims. Initial values depend only on seed, name and the element's index in the whole tensor.
+  /// Default role: `matrix` for two dimensions, otherwise `other`. Its logical matrices are
+  /// plain_matrices(); a layer with fused matrices replaces them.
   Parameter& param(std::string_view name, const Dims& dims, const Init& init, bool decay,
                    std::optional<ParamRole> role = {}) const;
 
-  /// Adds numbers that no gradient moves (state_buffer.h), all of this value. Every rank of a stage
-  /// adds the same ones.
+  /// Adds a buffer without gradient (state_buffer.h), filled with `value`. Every rank of a stage
+  /// adds the same buffers.
   StateBuffer& buffer(std::string_view name, int64_t count, float value) const;
-  /// The parameter `<path>.<name>` where another stage of this rank has added it, null otherwise.
+  /// The parameter `<path>.<name>` if another stage of this rank has added it; otherwise null.
   Parameter* find(std::string_view name) const {
     return settings_->parameters.find((*this / name).path());
   }
@@ -55,8 +56,8 @@ class MT_API Scope {
   const BlockPlan& blocks() const;
   DType dtype() const { return settings_->dtype; }
   const std::string& path() const { return path_; }
-  /// The last number in the path: of a module in "layers.3.attn" its block's, 3; 0 where there is
-  /// none.
+  /// The last number in the path, which is the index of the block: 3 for "layers.3.attn"; 0 if
+  /// there is none.
   int64_t index() const { return in_block() ? index_ : 0; }
   bool in_block() const { return index_ >= 0; }
   /// How products with this weight are computed (nn/precision.h); null: in dtype().

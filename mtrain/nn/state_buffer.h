@@ -1,6 +1,6 @@
-// What a model keeps from step to step beside parameters: numbers that no gradient moves, such as
-// the biases of a router. They lie on the host, alike on every rank of a pipeline stage, and go
-// into checkpoints. Owned by the ParamList.
+// StateBuffer: state of a model that is not trained by gradients, such as the biases of a router (a
+// "buffer" in PyTorch). It is on the host, equal on all ranks of a pipeline stage, and saved in
+// checkpoints. Owned by the ParamList.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,10 +8,10 @@
 namespace mtrain {
 
 struct StateBuffer {
-  std::string name;  // the path of scopes, like a parameter's
+  std::string name;  // the path, like a parameter's name
   std::vector<float> values;
   bool is_primary = true;       // this rank saves it
-  bool may_begin_anew = false;  // where a checkpoint has none, or one of another size
+  bool may_begin_anew = false;  // keeps its values if a checkpoint has none or another size
 };
 
 }  // namespace mtrain

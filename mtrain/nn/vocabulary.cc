@@ -42,7 +42,7 @@ void join(const Axis& axis, const Tensor& targets, const Tensor& loss, const Ten
 }  // namespace
 
 VocabularyPart vocabulary_part(const Axis* axis, int64_t vocab) {
-  if (!cutting(axis)) return {};
+  if (!active_axis(axis)) return {};
   return {.first = even_piece(vocab, axis).global,
           .largest = (vocab + axis->size() - 1) / axis->size(),
           .join = [axis](const Tensor& targets, const Tensor& loss, const Tensor& lse) {

@@ -1,6 +1,6 @@
-// Which parameters travel together, and where each lies in its bucket: a flat stretch of elements
-// that is cut into equal shards, one for each rank that shares it. Pure arithmetic, the same on all
-// ranks that hold the same parameters. Values.
+// Assigns parameters to buckets. A bucket is a flat range of elements that is communicated as a
+// whole and split into equal shards, one per rank that shares it. Pure arithmetic with the same
+// result on all ranks that hold the same parameters. Values.
 #pragma once
 #include <deque>
 #include <string_view>
@@ -10,11 +10,11 @@
 
 namespace mtrain {
 
-/// Parameters and shards begin at multiples of as many elements: whole cache lines, of codes half
-/// of one.
+/// Parameters and shards begin at multiples of this number of elements: whole cache lines, or half
+/// a line of codes.
 inline constexpr int64_t kBucketAlignment = 32;
-/// With padding, a bucket is a multiple of so many elements: messages of such sizes keep NCCL at
-/// its full bandwidth (Megatron-LM, megatron/core/distributed/param_and_grad_buffer.py).
+/// With padding, the size of a bucket is a multiple of this number of elements, with which NCCL
+/// reaches its full bandwidth (Megatron-LM, megatron/core/distributed/param_and_grad_buffer.py).
 inline constexpr int64_t kBucketPadding = 65536;
 
 struct BucketItem {
@@ -25,25 +25,24 @@ struct BucketItem {
 
 struct BucketPlan {
   bool expert = false;
-  /// Holds gradients of which ranks of other axes have summands (Parameter::partial): they are
-  /// complete only at the end of a step.
+  /// Has gradients that are partial sums over other axes (Parameter::partial): they are complete
+  /// only at the end of a step.
   bool late = false;
-  /// Of weights whose values may be codes. They are by themselves whether they are or not: so
-  /// neither changes a bit.
+  /// Has the weights whose values may be stored as codes. They have separate buckets whether they
+  /// are or not, so that both give the same bits.
   bool quantized = false;
   int zero_stage =
-      0;  // what ranks share of it: 0 nothing, 1 optimizer state, 2 gradients too, 3 values too
-  int unit = 0;  // the block of the first parameter; zero 3: buckets of one unit have their values
-                 // at the same time
-  int64_t size =
-      0;  // elements with what lies between parameters; a multiple of the number of shards
+      0;         // what is sharded: 0 nothing, 1 optimizer state, 2 also gradients, 3 also values
+  int unit = 0;  // the block of the first parameter; zero 3: the buckets of a unit are gathered
+                 // together
+  int64_t size = 0;  // number of elements with padding; a multiple of the number of shards
   std::vector<BucketItem> items;
 };
 
 struct BucketRules {
   int zero_stage = 0;
   int64_t bucket_size =
-      0;  // a bucket closes when it has as many elements; 0: default_bucket_size()
+      0;  // a bucket is complete when it has this many elements; 0: default_bucket_size()
   int dense_shards = 1, expert_shards = 1;
   bool pad = false;  // to a multiple of kBucketPadding
 };
@@ -51,11 +50,11 @@ struct BucketRules {
 /// max(40,000,000, 1,000,000 * ranks): with more ranks, larger messages keep the network busy
 /// (Megatron-LM, megatron/core/distributed/distributed_data_parallel.py).
 MT_API int64_t default_bucket_size(int ranks);
-/// "layers.3" of "layers.3.attn.qkv.weight"; "" for what is in no numbered block.
+/// "layers.3" for "layers.3.attn.qkv.weight"; "" for a parameter outside of numbered blocks.
 MT_API std::string_view block_of(std::string_view parameter);
-/// Dense buckets before those of experts, each kind in the order of the parameters. From zero 2 on,
-/// where a bucket's memory comes and goes, none reaches over a block, nor over what comes before,
-/// between and behind blocks.
+/// Plans dense buckets, then buckets of experts, each in the order of the parameters. From zero 2
+/// on, where buckets are allocated and freed during a step, no bucket crosses the boundary of a
+/// block.
 MT_API std::vector<BucketPlan> plan_buckets(std::deque<Parameter>& parameters,
                                             const BucketRules& rules);
 

@@ -8,7 +8,7 @@ GradReducer::GradReducer(ParamBuckets& buckets, const ReduceOptions& options)
     : buckets_(buckets),
       strategy_(options.in_order ? reduce_in_order(buckets) : reduce_by_bucket(buckets, options)) {
   MT_CHECK(!options.in_order || options.wire == GradientWire::fp32,
-           "gradients that are summed in order travel in fp32");
+           "gradients that are summed in order are sent in fp32");
   buckets_.set_gradient_watch(this);
 }
 

@@ -22,7 +22,7 @@ class ReduceStrategy;
 
 struct ReduceOptions {
   bool in_order = false, overlap = false;  // overlap has no effect with in_order
-  GradientWire wire = GradientWire::fp32;  // with in_order fp32 alone
+  GradientWire wire = GradientWire::fp32;  // in_order supports only fp32
 };
 
 class MT_API GradReducer final : public LeafWatch {

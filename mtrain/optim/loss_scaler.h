@@ -1,6 +1,7 @@
-// Loss scale for fp16 (Micikevicius et al. 2018, arXiv:1710.03740): the loss is multiplied so that
-// small gradients survive; an overflow skips the update, `hysteresis` of them halve the scale,
-// `growth_interval` good steps in a row double it.
+// Loss scale for fp16 (Micikevicius et al. 2018, arXiv:1710.03740): the loss is multiplied by the
+// scale, so that small gradients do not underflow. A step with an overflow is skipped; after
+// `hysteresis` overflows the scale is halved, and after `growth_interval` consecutive steps without
+// overflow it is doubled.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +12,8 @@ struct LossScaleRule {
   double start = 1;
   double least = 1;             // the scale never falls below
   int64_t growth_interval = 0;  // 0: the scale is a constant
-  int64_t hysteresis = 1;       // overflows before it halves; good steps between them do not pardon
+  int64_t hysteresis =
+      1;  // overflows before the scale is halved; good steps in between do not reset the count
 };
 
 class LossScaler {
@@ -22,7 +24,8 @@ class LossScaler {
   int64_t good_steps() const { return good_steps_; }
   int64_t bad_steps() const { return bad_steps_; }
   bool dynamic() const { return rule_.growth_interval > 0; }
-  /// Whether an overflow may be the scale's doing: one that cannot fall further is not to blame.
+  /// Whether a lower scale could avoid an overflow: false if the scale is constant or at its
+  /// minimum.
   bool can_fall() const { return dynamic() && scale_ > rule_.least; }
   /// Records whether the step's gradients were finite.
   void update(bool finite) {

@@ -12,23 +12,24 @@ struct ScheduleConfig {
   std::string type = "cosine";
   int64_t warmup_steps = 0;
   int64_t decay_steps = 0;    // end of the decay; 0: the end of training
-  int64_t stable_steps = -1;  // wsd: length of the plateau; -1: 80 % of what follows warmup
+  int64_t stable_steps = -1;  // wsd: length of the plateau; -1: 80 % of the steps after warmup
   double min_lr = 0;
   std::string wsd_decay = "cosine";
   void bind(Fields& f);
 };
 
-/// The rate of update number `step` (0 for the first): linear warmup to `lr`, then by type down to
-/// min_lr.
+/// The learning rate of update number `step` (0 for the first): linear warmup to `lr`, then, by
+/// type, decay to min_lr:
 ///   constant      lr
-///   linear        straight to min_lr at decay_steps
-///   cosine        half a cosine to min_lr at decay_steps (Loshchilov & Hutter 2017,
-///   arXiv:1608.03983) wsd           plateau, then down to min_lr (Hu et al. 2024,
-///   arXiv:2404.06395). With x the finished share of the decay, the
-///                 rate is min_lr + (lr - min_lr) * f(x) by wsd_decay: linear 1 - x, cosine (1 +
-///                 cos(pi x)) / 2, exponential 2 * 0.5^x - 1, minus_sqrt 1 - sqrt(x)
+///   linear        linear to min_lr at decay_steps
+///   cosine        half a cosine to min_lr at decay_steps
+///                 (Loshchilov & Hutter 2017, arXiv:1608.03983)
+///   wsd           plateau, then decay (Hu et al. 2024, arXiv:2404.06395): with x the finished
+///                 fraction of the decay, min_lr + (lr - min_lr) * f(x), f by wsd_decay:
+///                 linear 1 - x, cosine (1 + cos(pi x)) / 2, exponential 2 * 0.5^x - 1,
+///                 minus_sqrt 1 - sqrt(x)
 ///   inverse_sqrt  lr * sqrt(warmup / step) (Vaswani et al. 2017), never below min_lr
-/// Where a schedule decays by decay_steps, warmup ends there at the latest.
+/// For a schedule with decay_steps, warmup ends at decay_steps at the latest.
 MT_API double learning_rate(const ScheduleConfig& config, double lr, int64_t step,
                             int64_t total_steps);
 

@@ -1,7 +1,7 @@
-// OptimizerState: the state tensors of what this rank updates — every parameter, or its shard of
-// them — and one step over it: norm, clipping, update. Brings together what the optimizer needs
-// whole. Owns the state; refers to the parameters, their buckets and the optimizer. For the rank's
-// own thread.
+// OptimizerState: the optimizer state of the parameters or shards that this rank updates, and the
+// optimizer step: norm, clipping, update. Gathers parameters that the optimizer needs as a whole.
+// Owns the state; refers to the parameters, their buckets and the optimizer. For the rank's own
+// thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,43 +15,44 @@ namespace mtrain {
 
 class MT_API OptimizerState {
  public:
-  /// All parameters, on one rank. REQUIRES: allocated gradients.
+  /// For one rank, which updates all parameters. REQUIRES: allocated gradients.
   OptimizerState(ExecutionContext& ctx, ParamList& parameters, Optimizer& optimizer);
-  /// What this rank updates.
+  /// For a data-parallel rank, which updates its slices of the buckets.
   OptimizerState(ExecutionContext& ctx, ParamBuckets& buckets, Optimizer& optimizer);
   ~OptimizerState();
   OptimizerState(const OptimizerState&) = delete;
   OptimizerState& operator=(const OptimizerState&) = delete;
 
   /// L2 norm of all gradients times `grad_scale`, summed in a fixed order. `world`: the ranks of
-  /// the job; each element counts once over all of them. Null: those of this rank.
+  /// the job, over which each element counts once; null: only this rank.
   double grad_norm(double grad_scale, Communicator* world = nullptr) const;
-  /// The same of the masters of all parameters.
+  /// The same for the master weights of all parameters.
   double params_norm(Communicator* world = nullptr) const;
   struct Step {
     double lr = 0, weight_decay = 0;
     double grad_scale = 1;  // 1 / loss scale
-    double clip = 0;        // largest norm; 0: no clipping
-    double grad_norm = 0;   // as grad_norm() gave it
+    double clip = 0;        // maximum norm; 0: no clipping
+    double grad_norm = 0;   // the result of grad_norm()
     int64_t step = 1;
   };
-  /// Updates the parameters, and hands the other ranks their values. Weight decay applies to those
-  /// marked for it. Collective.
+  /// Updates the parameters and sends the new values to the other ranks. Weight decay applies to
+  /// parameters with `decay`. Collective.
   void update(const Step& step);
-  /// Takes the memory of an update, with Optimizer::workspace(), and changes nothing: for a dry
+  /// Allocates the memory of an update, with Optimizer::workspace(), and changes nothing: for a dry
   /// run.
   void rehearse_update();
 
-  /// After masters were written: values follow.
+  /// Call it after writing to master weights: updates the values from them.
   void masters_changed();
 
   struct Entry : ParamSlice {
     std::vector<Tensor> state;  // shaped like its master
   };
   std::vector<Entry>& entries() { return entries_; }
-  /// A tensor of Optimizer::matrix_state(), which the ranks that update its parameter hold whole.
+  /// A tensor of Optimizer::matrix_state(); each rank that updates the parameter holds the whole
+  /// tensor.
   struct MatrixEntry {
-    std::string name;  // "<parameter>.<matrix>.<state>"; a matrix without a name is left out
+    std::string name;  // "<parameter>.<matrix>.<state>"; without <matrix> if that has no name
     Tensor tensor;
     bool is_primary;  // false: another rank holds the same values and saves them
   };
@@ -59,8 +60,8 @@ class MT_API OptimizerState {
   const std::vector<std::string>& names() const { return names_; }
 
  private:
-  struct Plan;       // of one parameter: its scope, and where its parts are
-  struct WholePlan;  // of the parameters that are updated as whole matrices
+  struct Plan;       // of one parameter: its scope and its parts
+  struct WholePlan;  // of parameters that are updated as whole matrices
   OptimizerState(ExecutionContext& ctx, std::vector<ParamSlice> slices, ParamBuckets* buckets,
                  Optimizer& optimizer);
   void make_plans();
@@ -79,12 +80,12 @@ class MT_API OptimizerState {
   std::vector<Entry> entries_;
   std::vector<MatrixEntry> matrix_entries_;
   std::vector<std::vector<std::pair<int64_t, int64_t>>>
-      counted_;                               // of each entry: ranges of its elements
+      counted_;  // by entry: the ranges of elements that count in norms
   std::vector<std::unique_ptr<Plan>> plans_;  // of all parameters, in the order of buckets
-  std::vector<WholePlan> whole_;              // in the order in which all ranks take them
+  std::vector<WholePlan> whole_;              // in the same order on all ranks
 };
 
-/// The factor that brings a gradient of this norm within `clip` (torch.nn.utils.clip_grad_norm_:
+/// The factor that scales a gradient of this norm down to `clip` (torch.nn.utils.clip_grad_norm_:
 /// clip/(norm + 1e-6)).
 MT_API double clip_factor(double grad_norm, double clip);
 

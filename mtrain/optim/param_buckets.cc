@@ -12,7 +12,7 @@ namespace {
 using Presence = ParamBucket::Presence;
 
 // Also with zero 0, where nothing is sharded, so that the layout is the same in every stage.
-int cuts(const ReplicaGroup& group, const ShardingOptions& options) {
+int num_shards(const ReplicaGroup& group, const ShardingOptions& options) {
   return group.sharers().size() * (options.outer_zero ? group.copies() : 1);
 }
 
@@ -52,17 +52,18 @@ ParamBuckets::ParamBuckets(ExecutionContext& ctx, ParamList& parameters,
   MT_CHECK(!options.outer_zero || options.zero_stage == 3,
            "copies share their state with zero 3 only, not ", options.zero_stage);
   DType computed = parameters.all().empty() ? DType::f32 : parameters.all().front().dtype;
-  auto plans = plan_buckets(parameters.all(), {.zero_stage = options.zero_stage,
-                                               .bucket_size = options.bucket_size,
-                                               .dense_shards = cuts(options_.dense, options_),
-                                               .expert_shards = cuts(options_.expert, options_),
-                                               .pad = options.pad_buckets});
+  auto plans =
+      plan_buckets(parameters.all(), {.zero_stage = options.zero_stage,
+                                      .bucket_size = options.bucket_size,
+                                      .dense_shards = num_shards(options_.dense, options_),
+                                      .expert_shards = num_shards(options_.expert, options_),
+                                      .pad = options.pad_buckets});
   for (BucketPlan& plan : plans) {
     const ReplicaGroup& group = plan.expert ? options_.expert : options_.dense;
     ParamBucket& bucket = buckets_.emplace_back();
     bucket.plan = std::move(plan), bucket.group = group;
     bucket.codes = options.codes && bucket.plan.quantized && bucket.plan.zero_stage > 0;
-    cut(bucket);
+    set_shard_range(bucket);
   }
   if (options_.registered) open_network_memory();
   for (size_t b = 0; b < buckets_.size(); ++b) {
@@ -89,7 +90,7 @@ ParamBuckets::~ParamBuckets() {
   for (Parameter& p : parameters_.all()) p.leaf->watch = nullptr;
 }
 
-void ParamBuckets::cut(ParamBucket& b) {
+void ParamBuckets::set_shard_range(ParamBucket& b) {
   b.shard_end = b.own_end = b.plan.size;
   if (b.plan.zero_stage == 0) return;
   const Communicator& sharers = b.group.sharers();

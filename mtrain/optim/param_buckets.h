@@ -1,16 +1,16 @@
-// ParamBuckets: who among data-parallel ranks holds what of the parameters (ZeRO: Rajbhandari et
-// al. 2020, arXiv:1910.02054; with `outer`, hybrid sharding: Zhao et al. 2023, arXiv:2304.11277).
-// Owns the gradients' memory, and from zero 1 on that of values and masters: parameters lie in flat
-// buckets, each cut into one equal shard per rank.
-//   zero 0  every rank holds all
-//   zero 1  masters are there for the own shard only; values are gathered after each update
-//   zero 2  and gradients, but for a bucket whose backward runs
-//   zero 3  and values, but for the block that is computed (two, with prefetch), or for the stages
-//           that the step's program holds (gather_stage(), release_stage())
-// Values of weights whose products are in FP8 may be FP8 codes (quantized_weights.h).
-// Nothing in a model knows: values come when Parameter::use() or a backward asks for them. Refers
-// to run, parameters and communicators, which outlive it; the parameters are of no use after it.
-// For the rank's own thread; all ranks of a group run the same program.
+// ParamBuckets: the sharding of parameters, gradients and optimizer state over data-parallel ranks
+// (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054; with `outer`, hybrid sharding: Zhao et al.
+// 2023, arXiv:2304.11277). Owns the memory of gradients and, from zero 1 on, of values and master
+// weights. Parameters are in flat buckets, each split into one equal shard per rank.
+//   zero 0  every rank holds everything
+//   zero 1  master weights exist only for the rank's own shard; values are gathered after updates
+//   zero 2  also gradients, except those of a bucket during its backward
+//   zero 3  also values, except those of the current block (and the next one, with prefetch) or of
+//           the stages that the step's program has gathered (gather_stage(), release_stage())
+// Values of weights whose products are in FP8 may be FP8 codes (quantized_weights.h). This is
+// transparent to models: values are gathered when Parameter::use() or a backward needs them. Refers
+// to the context, parameters and communicators, which must outlive it; the parameters cannot be
+// used after its destruction. For the rank's own thread; all ranks of a group run the same program.
 #pragma once
 #include <optional>
 #include <vector>
@@ -22,11 +22,11 @@
 
 namespace mtrain {
 
-/// Ranks that hold the same parameters and see other samples.
+/// Ranks that hold the same parameters and process different samples.
 struct ReplicaGroup {
   Communicator* all = nullptr;
-  Communicator* shards = nullptr;  // those that share one copy; null: all of them
-  Communicator* outer = nullptr;  // those with the same shard of another copy; null: this one alone
+  Communicator* shards = nullptr;  // the ranks that share one copy; null: all
+  Communicator* outer = nullptr;   // the ranks with the same shard of other copies; null: one copy
   Communicator& sharers() const { return shards ? *shards : *all; }
   int copies() const { return outer ? outer->size() : 1; }
 };
@@ -34,25 +34,26 @@ struct ReplicaGroup {
 struct ShardingOptions {
   ReplicaGroup dense, expert;
   int zero_stage = 0;
-  bool outer_zero = false;      // zero 3: copies share the optimizer state as well
+  bool outer_zero = false;      // zero 3: optimizer state is also sharded over the copies
   int64_t bucket_size = 0;      // elements; 0: default_bucket_size()
   bool pad_buckets = false;     // to multiples of kBucketPadding elements
-  bool overlap_gather = false;  // values are waited for where they are used; zero 3: the next
-                                // block's come while one is computed
+  bool overlap_gather = false;  // wait for values only when they are used; zero 3: gather the next
+                                // block during the current one
   bool registered =
-      false;  // what stays where it is and goes from rank to rank lies in network_memory.h's blocks
-  bool codes = false;  // from zero 1 on: values are codes where they may be (Parameter::quantized)
-  bool initialise = true;  // start values for parameters without memory of their own
+      false;  // persistent tensors that are communicated are in the blocks of network_memory.h
+  bool codes = false;  // from zero 1 on: store values as codes where allowed (Parameter::quantized)
+  bool initialise = true;  // write initial values of parameters without memory of their own
                            // (BuildSettings::defer_memory)
 };
 
-/// What one rank updates of a parameter: local elements [begin, begin + count). Tensors have the
-/// parameter's shape when that is all of it, and are flat otherwise.
+/// The part of a parameter that one rank updates: local elements [begin, begin + count). Tensors
+/// have the parameter's shape if this is the whole local tensor; otherwise they are flat.
 struct ParamSlice {
   Parameter* parameter;
   int64_t begin, count;
   Tensor master, grad;  // float
-  Tensor value;  // to be refreshed from master; undefined where that is the value, and of codes
+  Tensor
+      value;  // compute copy, updated from master; undefined if master is the value, or for codes
   bool is_primary = true;  // false: another rank updates the same elements and counts them
 };
 
@@ -60,25 +61,28 @@ struct ParamBucket {
   BucketPlan plan;
   ReplicaGroup group;
   int64_t shard_begin = 0, shard_end = 0;  // this rank's shard
-  int64_t own_begin = 0, own_end = 0;  // what it updates: the shard, or its part of it (outer_zero)
-  Tensor grads;                        // [size] float; zero 2: memory comes and goes
-  Tensor shard_grads;                  // zero 2: [shard] float
-  bool codes = false;                  // values are codes
-  Tensor values;                       // zero 1: [size]; zero 3: memory comes and goes
-  Tensor shard_values;                 // zero 3: [shard]
-  Tensor masters;  // zero 1: [own] float, part of the values where these are float
+  int64_t own_begin = 0,
+          own_end = 0;  // the range that it updates: the shard, or a part of it (outer_zero)
+  Tensor grads;         // [size] float; zero 2: allocated only while needed
+  Tensor shard_grads;   // zero 2: [shard] float
+  bool codes = false;   // values are codes
+  Tensor values;        // zero 1: [size]; zero 3: allocated only while needed
+  Tensor shard_values;  // zero 3: [shard]
+  Tensor masters;       // zero 1: [own] float; a part of the values if these are float
   enum class Presence : uint8_t { absent, coming, here } presence = Presence::here;
-  bool held = false;         // zero 3: gathered with its stage; stays until release_stage()
+  bool held = false;         // zero 3: gathered with its stage; kept until release_stage()
   bool shard_stale = false;  // outer_zero: other copies have updated their parts
   Pending gather;
 
   bool shares_gradients() const { return plan.zero_stage >= 2; }
   bool shares_values() const { return plan.zero_stage >= 3; }
-  /// zero 3 with outer_zero: this rank updates a part of its shard, copies the others.
+  /// zero 3 with outer_zero: this rank updates a part of its shard; the same shard of other copies
+  /// gets the rest.
   bool copies_share() const { return own_end - own_begin < shard_end - shard_begin; }
-  /// How many elements of an item are in the shard of each rank of group.sharers().
+  /// The number of elements of an item in the shard of each rank of group.sharers().
   std::vector<int64_t> shard_counts(const BucketItem& item) const;
-  /// How many elements of an item in this rank's shard each rank of group.outer updates.
+  /// The number of elements of an item, within this rank's shard, that each rank of group.outer
+  /// updates.
   std::vector<int64_t> copy_counts(const BucketItem& item) const;
   /// This rank's shard of `grads`.
   Tensor shard_of_grads() const { return grads.slice(0, shard_begin, shard_end); }
@@ -86,8 +90,8 @@ struct ParamBucket {
 
 class MT_API ParamBuckets final : public LeafWatch {
  public:
-  /// Takes over the memory of parameters that have theirs, and gives memory and start values to
-  /// those that do not.
+  /// Takes over the memory of parameters that have memory, and allocates and initialises the
+  /// others.
   ParamBuckets(ExecutionContext& ctx, ParamList& parameters, const ShardingOptions& options);
   ~ParamBuckets() override;
   ParamBuckets(const ParamBuckets&) = delete;
@@ -98,21 +102,22 @@ class MT_API ParamBuckets final : public LeafWatch {
   const ShardingOptions& options() const { return options_; }
   ExecutionContext& context() const { return ctx_; }
 
-  /// After an update of masters and values of the own slices: all ranks get them. Collective.
+  /// Call it after an update of the own slices: sends the new values to all ranks. Collective.
   void publish();
-  /// After masters alone were written (a checkpoint): values follow. Ranks talk only when values
-  /// are next used.
+  /// Call it after only master weights were written (by a checkpoint): updates the values.
+  /// Communication happens at the next use of values.
   void masters_changed();
-  /// zero 3: frees the values that are there. Before an update, and after an evaluation.
+  /// zero 3: frees all gathered values. Call it before an update and after an evaluation.
   void release_values();
-  /// zero 3: the Gather and Release of a pipeline's program. Between them the values of the stage's
-  /// parameters (Parameter::stage) stay; those of other stages come and go with their blocks. With
-  /// `overlap_gather` values are waited for where they are used. gather_stage() is collective.
+  /// zero 3: the Gather and Release of a pipeline's program. Between them, the values of the
+  /// stage's parameters (Parameter::stage) are kept; those of other stages are gathered and freed
+  /// block by block. With `overlap_gather`, the wait happens at the first use. gather_stage() is
+  /// collective.
   void gather_stage(int64_t stage);
   void release_stage(int64_t stage);
 
-  /// Is told of gradients; numbers of leaves are the bucket and the item in it: see place_of().
-  /// Null: nobody.
+  /// Sets the observer of gradients; place_of() maps the numbers of leaves to bucket and item.
+  /// Null: none.
   void set_gradient_watch(LeafWatch* watch) { gradients_ = watch; }
   struct Place {
     size_t bucket, item;
@@ -124,7 +129,7 @@ class MT_API ParamBuckets final : public LeafWatch {
   void gradient_complete(int64_t leaf) override;
 
  private:
-  void cut(ParamBucket& bucket);
+  void set_shard_range(ParamBucket& bucket);
   void open_network_memory();
   Tensor lasting(const ParamBucket& bucket, NetworkMemory::Use use, DType dtype);
   void allocate_gradients(ParamBucket& bucket);
@@ -143,17 +148,17 @@ class MT_API ParamBuckets final : public LeafWatch {
   ExecutionContext& ctx_;
   ParamList& parameters_;
   ShardingOptions options_;
-  NetworkMemory network_;  // before the buckets, which lie in it
+  NetworkMemory network_;  // declared before the buckets, which use it
   std::vector<ParamBucket> buckets_;
   std::vector<Place> places_;               // by leaf
-  std::vector<std::vector<size_t>> units_;  // zero 3: their buckets
-  std::optional<QuantizedWeights> coded_;   // nothing where there are none
-  bool codes_stale_ = true;                 // masters have changed since codes were made
-  int current_ = -1, prefetched_ = -1;      // units whose values are here, or coming
+  std::vector<std::vector<size_t>> units_;  // zero 3: the buckets of each unit
+  std::optional<QuantizedWeights> coded_;   // absent if there are none
+  bool codes_stale_ = true;                 // master weights have changed since the codes were made
+  int current_ = -1, prefetched_ = -1;      // units whose values are gathered, or being gathered
   LeafWatch* gradients_ = nullptr;
 };
 
-/// Every parameter whole, with the memory that it has: for a rank that shares nothing.
+/// One slice per parameter, in its own memory: for a rank without sharding.
 MT_API std::vector<ParamSlice> whole_slices(ParamList& parameters);
 
 }  // namespace mtrain

@@ -1,8 +1,8 @@
-// QuantizedWeights: weights whose value is FP8 codes, made by the ranks that update them, before
-// they are gathered: bit by bit what every holder would make of gathered bf16 values. For that the
-// largest value of each matrix is found over all ranks that have a part of it, in one message for
-// all weights. Refers to communicators and to the weights' plan (nn/precision.h), which it tells
-// what codes are worth. For the rank's own thread.
+// QuantizedWeights: quantizes weights to FP8 codes on the ranks that update them, before the
+// all-gather. The codes are bit-identical to those that each rank would make from gathered bf16
+// values. To this end, the amax of each matrix is reduced over all ranks that have a part of it, in
+// one message for all weights. Refers to communicators and to the weights' precision plan
+// (nn/precision.h), in which it stores the scales. For the rank's own thread.
 #pragma once
 #include <vector>
 
@@ -11,30 +11,30 @@
 
 namespace mtrain {
 
-/// A weight, and what this rank makes of it: local elements from `begin` on, as many as `codes`
-/// has. Undefined: nothing.
+/// A weight and the part that this rank quantizes: codes.numel() local elements from `begin` on;
+/// none if `codes` is undefined.
 struct WeightShard {
   const Parameter* parameter;
-  Communicator* holders;  // the ranks that make codes of its elements, all together
+  Communicator* holders;  // the ranks that together quantize its elements
   int64_t begin = 0;
   Tensor master = {}, codes = {};  // flat, float and u8
 };
 
 class MT_API QuantizedWeights {
  public:
-  /// `rounded`: the type that codes are made from, after rounding to it. All holders, and ranks
-  /// that have other parts of the matrices, give the same weights in the same order, those of one
-  /// set of holders together.
+  /// `rounded`: master weights are rounded to this type before quantization. All holders, and all
+  /// ranks with other parts of the matrices, pass the same weights in the same order, with the
+  /// weights of one group of holders next to each other.
   QuantizedWeights(ExecutionContext& ctx, std::vector<WeightShard> weights, DType rounded);
-  /// Codes of the masters as they are now, with scales as the recipe has them now. Collective over
-  /// holders and parts.
+  /// Quantizes the current master weights with the current scales. Collective over holders and over
+  /// ranks with other parts.
   void make();
 
  private:
   struct Weight : WeightShard {
-    int64_t first = 0, matrices = 1;  // its floats among those of all
+    int64_t first = 0, matrices = 1;  // its range in measured_ and factors_
   };
-  /// Weights that follow each other, and ranks that have to agree on them.
+  /// A range of weights, and the ranks over which their amax is reduced.
   struct Sharers {
     int64_t begin, end;
     Communicator* ranks;
@@ -47,7 +47,7 @@ class MT_API QuantizedWeights {
 
   ExecutionContext& ctx_;
   DType rounded_;
-  std::vector<Weight> weights_;  // those that are shared alike next to each other
+  std::vector<Weight> weights_;  // weights with the same ranks are adjacent
   std::vector<Sharers> sharers_;
   Tensor measured_, factors_;  // float, one for each matrix
 };

@@ -7,7 +7,7 @@
 namespace mtrain {
 namespace {
 
-/// The fields of a ExecutionContext that belong to the current task. Saved and restored when the
+/// The fields of an ExecutionContext that belong to the current task. Saved and restored when the
 /// tasks switch.
 class TaskState {
  public:

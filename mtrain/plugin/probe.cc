@@ -72,8 +72,8 @@ int start(const fs::path& program, const fs::path& plugin, int pipe_end, pid_t& 
 /// limit, or until `end`.
 std::string read_report(int pipe_end, Clock::time_point end) {
   constexpr size_t kMost = 4096;
-  std::string said;
-  while (said.size() < kMost && (said.empty() || said.back() != kDone)) {
+  std::string received;
+  while (received.size() < kMost && (received.empty() || received.back() != kDone)) {
     auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
     pollfd wait{pipe_end, POLLIN, 0};
     int ready = left > 0 ? ::poll(&wait, 1, static_cast<int>(left)) : 0;
@@ -83,9 +83,9 @@ std::string read_report(int pipe_end, Clock::time_point end) {
     ssize_t got = ::read(pipe_end, buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
-    said.append(buffer.data(), static_cast<size_t>(got));
+    received.append(buffer.data(), static_cast<size_t>(got));
   }
-  return said;
+  return received;
 }
 
 /// Waits for the child until `end`; returns false if it is still running.
@@ -98,10 +98,10 @@ bool ended(pid_t child, Clock::time_point end, int& status) {
   }
 }
 
-std::string fate(const std::string& said, bool late, int status, std::chrono::seconds limit) {
-  const bool opened = said.starts_with(kOpened);
+std::string fate(const std::string& received, bool late, int status, std::chrono::seconds limit) {
+  const bool opened = received.starts_with(kOpened);
   const char* who = opened ? "its registration" : "a static initialiser";
-  std::string_view rest = std::string_view(said).substr(opened ? 1 : 0);
+  std::string_view rest = std::string_view(received).substr(opened ? 1 : 0);
   if (rest.ends_with(kDone) && !rest.starts_with(kThrew)) return {};
   if (rest.starts_with(kThrew))
     return cat(who, " ",
@@ -147,9 +147,9 @@ std::string probe_plugin(const fs::path& path, std::chrono::seconds limit) {
                " does not start: ", std::strerror(error));
   }
   const auto end = Clock::now() + limit;
-  const std::string said = read_report(ends[0], end);
+  const std::string received = read_report(ends[0], end);
   ::close(ends[0]);
-  const bool done = said.ends_with(kDone);
+  const bool done = received.ends_with(kDone);
   int status = 0;
   // The plugin may have closed the pipe and still run. A child that reported its end is killed as
   // well, since the plugin may have started threads and processes.
@@ -159,7 +159,7 @@ std::string probe_plugin(const fs::path& path, std::chrono::seconds limit) {
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
   }
-  return fate(said, late, status, limit);
+  return fate(received, late, status, limit);
 }
 
 void answer_probe(const fs::path& path) {

@@ -19,8 +19,8 @@ MT_API fs::path sidecar_path(const fs::path& plugin);
 MT_API fs::path write_sidecar(const fs::path& plugin);
 
 /// Throws Error(plugin) if the code of a checked file differs from when its sidecar was written, as
-/// after a faulty disk or copy. This is a checksum, not a signature: whoever can write one file can
-/// write the other. Does nothing if there is no sidecar, or one of another build.
+/// after a faulty disk or copy. This is a checksum, not a signature: a user who can write one file
+/// can also write the other. Does nothing if there is no sidecar, or one of another build.
 MT_API void require_undamaged(const PluginFileInfo& file);
 
 /// The schema from the sidecar of a checked file. Throws Error(plugin) if the sidecar is missing,

@@ -63,7 +63,7 @@ bool below(const fs::path& path, const fs::path& folder) {
 /// The relation of a path to the plugin file that is checked.
 enum class Part { file, folder, above };
 
-/// Users and groups whom the user trusts by running the program: root, the user, and whoever can
+/// Users and groups whom the user trusts by running the program: root, the user, and users who can
 /// replace the program.
 class Trusted {
  public:
@@ -90,7 +90,7 @@ class Trusted {
     };
     return (writes(file_) || writes(folder_)) && (id != unmapped_group_ || built_in(path));
   }
-  /// Whoever may rename entries in such a folder can replace the program itself.
+  /// A user who may rename entries in such a folder can replace the program itself.
   bool above_program(const fs::path& folder) const { return below(program_, folder); }
 
  private:

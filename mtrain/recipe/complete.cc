@@ -77,10 +77,10 @@ void add_keys(const std::string& typed, const std::vector<const Schema*>& schema
 }
 
 /// The recipe on the command line, if it can be read.
-std::optional<Recipe> recipe_of(const std::string& said, const PluginHost& plugins) {
-  if (said.empty() || said == "-") return std::nullopt;
+std::optional<Recipe> recipe_of(const std::string& path_or_name, const PluginHost& plugins) {
+  if (path_or_name.empty() || path_or_name == "-") return std::nullopt;
   RecipeRequest request;
-  request.recipe = said;
+  request.recipe = path_or_name;
   try {
     Recipe recipe = read_recipe(request, plugins);
     if (recipe.config.root().is_map()) return recipe;

@@ -26,7 +26,7 @@ int64_t epoch_size(const Recipe& recipe, PluginHost& plugins) {
     auto tokenizer =
         plugins.make<Tokenizer>(s.tokenizer.type, recipe.component("tokenizer"), of_tokenizer);
     DatasetContext context = dataset_context(recipe, tokenizer.get());
-    context.tell = false;  // the trainer opens the dataset again and logs its messages then
+    context.log_summary = false;  // the trainer opens the dataset again and logs its messages then
     auto dataset = plugins.make<Dataset>(s.dataset.type, recipe.component("dataset"), context);
     return dataset->split(Split::train, Dataset::kOneEpoch)->size();
   });
@@ -51,15 +51,15 @@ int64_t steps_of(const Recipe& recipe, int64_t samples) {
                         static_cast<double>(samples_ahead(recipe));
   const double steps = recipe.settings.batches().steps_for(
       std::max(1.0, wanted));  // a run that is past its end has no steps left
-  const Node* said = recipe.config.root().find(kEpochs);
+  const Node* epochs = recipe.config.root().find(kEpochs);
   MT_USER_CHECK(steps <= kLargestDimension, ErrorClass::config,
-                cat(said->loc().text(), ": ", kEpochs, ": ", brief(*said), " passes over ",
+                cat(epochs->loc().text(), ": ", kEpochs, ": ", brief(*epochs), " passes over ",
                     counted(samples, "sample"), " are ", steps, " steps"),
                 cat("at most ", static_cast<int64_t>(kLargestDimension), " steps are supported"));
   return static_cast<int64_t>(steps);
 }
 
-int64_t count_and_tell(const Recipe& recipe, PluginHost& plugins) {
+int64_t count_and_log_steps(const Recipe& recipe, PluginHost& plugins) {
   int64_t samples = epoch_size(recipe, plugins), steps = steps_of(recipe, samples);
   const std::string replaced = replaced_length(recipe);
   log_info(kEpochs, "=", recipe.settings.train.epochs, ": ", counted(steps, "step"),
@@ -69,7 +69,7 @@ int64_t count_and_tell(const Recipe& recipe, PluginHost& plugins) {
 }
 
 /// Logs the number of steps if the recipe sets train.steps.
-void tell_steps(const Recipe& recipe) {
+void log_steps(const Recipe& recipe) {
   if (const std::string replaced = replaced_length(recipe); !replaced.empty()) {
     const Node* steps = recipe.config.root().find(kSteps);
     log_info(kSteps, "=", brief(*steps), " (", steps->loc().text(), "), instead of ", replaced);
@@ -77,8 +77,8 @@ void tell_steps(const Recipe& recipe) {
 }
 
 void settle(Recipe& recipe, int64_t steps, const PluginHost& plugins) {
-  Location said = recipe.config.root().find(kEpochs)->loc();
-  recipe.config.settle(kSteps, Node::integer(steps).at_location(said), kEpochs);
+  Location where = recipe.config.root().find(kEpochs)->loc();
+  recipe.config.settle(kSteps, Node::integer(steps).at_location(where), kEpochs);
   recipe.settings.train = read_config<TrainSection>(recipe.config.section("train"));
   recipe.settings.scheduler = read_config<ScheduleConfig>(recipe.config.section("scheduler"));
   Report report;
@@ -114,13 +114,13 @@ void check_length(Recipe& recipe) {
 }
 
 void settle_epochs(Recipe& recipe, PluginHost& plugins) {
-  if (!counts_epochs(recipe)) return tell_steps(recipe);
-  settle(recipe, count_and_tell(recipe, plugins), plugins);
+  if (!counts_epochs(recipe)) return log_steps(recipe);
+  settle(recipe, count_and_log_steps(recipe, plugins), plugins);
 }
 
 void settle_epochs(Recipe& recipe, PluginHost& plugins, Communicator& ranks) {
-  if (!counts_epochs(recipe)) return ranks.rank() == 0 ? tell_steps(recipe) : void();
-  int64_t steps = ranks.rank() == 0 ? count_and_tell(recipe, plugins) : 0;
+  if (!counts_epochs(recipe)) return ranks.rank() == 0 ? log_steps(recipe) : void();
+  int64_t steps = ranks.rank() == 0 ? count_and_log_steps(recipe, plugins) : 0;
   ranks.broadcast(Buffer(&steps, 1, DType::i64), 0);
   settle(recipe, steps, plugins);
 }

@@ -202,8 +202,8 @@ class Reader {
 
   /// The value of a key in config.json, or its default; null if there is neither.
   Json value_of(std::string_view key) const {
-    if (auto said = flat_.keys.find(std::string(key)); said != flat_.keys.end())
-      return said->second.value;
+    if (auto entry = flat_.keys.find(std::string(key)); entry != flat_.keys.end())
+      return entry->second.value;
     if (family_ && !foreign_)
       for (const auto& def : family_->defaults)
         if (def.name == key) return default_value(def.value);

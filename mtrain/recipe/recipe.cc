@@ -150,10 +150,10 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
     for (const auto& setting : config.settings) {
       const Node* ours = recipe.config.root().find(setting.path);
       if (!ours) continue;
-      const bool said = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
+      const bool is_set = ours->loc() && ours->loc().source->kind() != SourceKind::built_in;
       const bool same = brief(*ours) == brief(setting.value) ||
                         (ours->is_scalar() && same_number(*ours, setting.value));
-      if (!said)
+      if (!is_set)
         request.overrides.push_back(
             {cat("++", setting.path, "=", override_value_text(setting.value)), 0,
              Location{file, 0, 0}});
@@ -203,22 +203,22 @@ Cluster apply_ranks(ConfigRequest& request, const RecipeRequest& wanted,
                     const SchemaCatalog& catalog, const PluginHost& plugins, const bool& asked,
                     Recipe& recipe) {
   bool again = false;
-  auto said = [&](const char* path) {
+  auto is_set = [&](const char* path) {
     const Node* node = recipe.config.root().find(path);
     return node && node->loc() && node->loc().source->kind() != SourceKind::built_in;
   };
   Cluster cluster = wanted.cluster;
-  cluster.trains = wanted.launched > 0 || (wanted.any_ranks && said("dist.nproc"));
+  cluster.trains = wanted.launched > 0 || (wanted.any_ranks && is_set("dist.nproc"));
   if (wanted.launched > 1) {
     Location written{std::make_shared<Source>(SourceKind::command_line, "the launcher", ""), 0, 0};
     for (const auto& [path, value] :
          {std::pair{"dist.nproc", cat(wanted.launched)}, {"dist.comm", host_comm()}}) {
-      if (said(path)) continue;
+      if (is_set(path)) continue;
       request.overrides.push_back({cat("++", path, "=", value), 0, written});
       again = true;
     }
   }
-  const int64_t nproc = wanted.launched > 1 && !said("dist.nproc")
+  const int64_t nproc = wanted.launched > 1 && !is_set("dist.nproc")
                             ? wanted.launched
                             : number_at(recipe, "dist.nproc");
   if (wanted.any_ranks && !cluster.trains && cluster.world_size == 0)

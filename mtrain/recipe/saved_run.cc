@@ -13,8 +13,8 @@ Recipe recipe_without_optimizer(RecipeRequest request, const PluginHost& plugins
   Recipe recipe = read_recipe(request, plugins);
   Report rest;
   for (const Diagnostic& d : recipe.report.diagnostics()) {
-    const bool said = d.where && d.where.source->kind() == SourceKind::command_line;
-    if (d.severity == Severity::error && d.path.starts_with("optimizer.") && !said) continue;
+    const bool overridden = d.where && d.where.source->kind() == SourceKind::command_line;
+    if (d.severity == Severity::error && d.path.starts_with("optimizer.") && !overridden) continue;
     Diagnostic& kept = d.severity == Severity::error
                            ? rest.error(d.code, d.path, d.where, d.message)
                            : rest.warning(d.code, d.path, d.where, d.message);

@@ -80,15 +80,16 @@ const char* name(SearchFolder::Kind kind) {
   return "?";
 }
 
-std::optional<FoundRecipe> find_recipe(const std::string& said,
+std::optional<FoundRecipe> find_recipe(const std::string& path_or_name,
                                        const std::vector<SearchFolder>& folders) {
   std::error_code ignored;
-  fs::file_status status = fs::status(said, ignored);
-  if (fs::exists(status) && !fs::is_directory(status)) return FoundRecipe{said, std::nullopt};
+  fs::file_status status = fs::status(path_or_name, ignored);
+  if (fs::exists(status) && !fs::is_directory(status))
+    return FoundRecipe{path_or_name, std::nullopt};
   for (const auto& folder : folders)
-    if (auto file = ConfigRepository({folder.path}).find(said))
+    if (auto file = ConfigRepository({folder.path}).find(path_or_name))
       return FoundRecipe{*file, folder.kind};
-  if (fs::exists(status)) return FoundRecipe{said, std::nullopt};
+  if (fs::exists(status)) return FoundRecipe{path_or_name, std::nullopt};
   return std::nullopt;
 }
 

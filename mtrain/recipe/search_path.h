@@ -36,7 +36,7 @@ struct FoundRecipe {
 };
 /// A file, or the name of one in the folders ("llama3_8b", "optimizer/adamw"). Nothing when there
 /// is neither.
-MT_API std::optional<FoundRecipe> find_recipe(const std::string& said,
+MT_API std::optional<FoundRecipe> find_recipe(const std::string& path_or_name,
                                               const std::vector<SearchFolder>& folders);
 
 }  // namespace mtrain

@@ -135,8 +135,8 @@ void Bpe::encode(std::string_view word, WordTokens& out) const {
   if (options_.whole_words && (!greedy || may_be_never_made(word)))
     if (const int32_t id = tokens_.find(word); id >= 0) return out.add(id, word.size());
   if (greedy && greedy_->encode(word, *this, out)) return;
-  const bool cuttable = options_.inner_prefix.empty() && options_.end_suffix.empty();
-  if (word.size() > kWindowBytes && cuttable) return encode_long(word, out);
+  const bool splittable = options_.inner_prefix.empty() && options_.end_suffix.empty();
+  if (word.size() > kWindowBytes && splittable) return encode_long(word, out);
   if (options_.by_bytes && word.size() <= kFewSymbols) {
     std::array<Symbol, kFewSymbols> few;
     for (size_t i = 0; i < word.size(); ++i)

@@ -105,7 +105,8 @@ void GreedyBpe::learn(const TokenTable& tokens, const std::vector<BpeMerge>& mer
   make_room(merges.size());
   std::vector<const BpeMerge*> early;  // merges with a lower rank than those of their parts
   for (const BpeMerge& m : merges) {
-    if (place(m.left, m.right).key != ~uint64_t{0}) continue;  // said twice: the earlier one holds
+    if (place(m.left, m.right).key != ~uint64_t{0})
+      continue;  // a duplicate: the earlier one applies
     if (made(tokens, m.result)) {
       if (splits_[static_cast<size_t>(m.result)].order == kOdd)
         insert(m, true);  // this merge may produce the token instead

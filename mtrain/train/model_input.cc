@@ -39,7 +39,7 @@ ModelInput own_part(ExecutionContext& ctx, const Batch& batch, const ParallelCon
   auto rows = static_cast<int64_t>(batch.tokens.size());
   std::vector<RowRange> tokens = {{0, rows}};
   ModelInput input;
-  if (const Axis* cp = cutting(parallel.cp)) {
+  if (const Axis* cp = active_axis(parallel.cp)) {
     auto slice = std::make_shared<const ContextSlice>(
         parallel.context_tokens > 0 ? ContextSlice::sized(batch.cu_seqlens, cp->size(), cp->index(),
                                                           parallel.context_tokens)

@@ -13,7 +13,7 @@ BlockPlan block_plan(const Settings& s, const ParallelContext* parallel) {
                  .first_only = s.model.recompute_method == "block",
                  .group = s.model.recompute_layers,
                  .offloaded = s.offload.layers};
-  if (s.model.recompute_distribute && parallel && cutting(parallel->tp))
+  if (s.model.recompute_distribute && parallel && active_axis(parallel->tp))
     plan.keep_input = keep_in_pieces(*parallel->tp);
   if (s.model.recompute != "selective") return plan;
   for (const std::string& part : s.model.recompute_modules)

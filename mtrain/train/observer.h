@@ -73,7 +73,7 @@ class MT_API Observer {
   virtual void on_start(const RunInfo&) {}
   virtual void on_step(const StepMetrics&) {}
   /// A step of train.skip_steps, for which nothing is computed. `tokens`: consumed since step 0.
-  virtual void on_passed_step(int64_t /*step*/, int64_t /*tokens*/) {}
+  virtual void on_skipped_step(int64_t /*step*/, int64_t /*tokens*/) {}
   virtual void on_eval(const EvalMetrics&) {}
   /// A message for the user ("checkpoint of step 50 written in 0.1 s").
   virtual void on_event(const std::string&) {}

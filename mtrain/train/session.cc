@@ -38,7 +38,7 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
   ctx = std::make_unique<ExecutionContext>(*backend, where, static_cast<uint64_t>(s.rng.seed));
 
   const ParallelContext* parallel = options.parallel;
-  if (parallel && parallel->typed && cutting(parallel->tp))
+  if (parallel && parallel->typed && active_axis(parallel->tp))
     ctx->typed = {.axis = parallel->tp, .stream = parallel->stream()};
 
   TokenizerContext tokenizer_context{recipe.directory};

@@ -138,7 +138,7 @@ void Trainer::build() {
     log_rows_without_id(recipe_, *session_.tokenizer),
         warn_of_other_tokenizer(recipe_, *session_.tokenizer);
   DatasetContext data = dataset_context(recipe_, session_.tokenizer.get());
-  data.tell = first();
+  data.log_summary = first();
   dataset_ = with_path_origins(recipe_.inputs, [&] {
     return plugins.make<Dataset>(s.dataset.type, recipe_.component("dataset"), data);
   });
@@ -238,7 +238,7 @@ void Trainer::run() {
   while (state_.step < s.train.steps && !(stopped = should_stop())) {
     if (std::ranges::find(s.train.skip_steps, state_.step + 1) != s.train.skip_steps.end()) {
       skip_listed_step();
-      notify([&](Observer& o) { o.on_passed_step(state_.step, state_.consumed_tokens); });
+      notify([&](Observer& o) { o.on_skipped_step(state_.step, state_.consumed_tokens); });
     } else {
       train_step();
     }
@@ -430,7 +430,7 @@ bool Trainer::update(const StepLoss& loss, double grad_norm, double lr) {
   const Settings& s = recipe_.settings;
   finish_copy();
   bool finite = std::isfinite(loss.loss_sum) && std::isfinite(grad_norm);
-  const Axis* tensor = cutting(mesh_.parallel().tp);
+  const Axis* tensor = active_axis(mesh_.parallel().tp);
   session_.precision.end_step(*session_.ctx, finite, mesh_.replicas(),
                               tensor ? &tensor->comm() : nullptr);
   const bool small =

@@ -44,8 +44,8 @@ void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer) {
   const int64_t rows = recipe.settings.model.vocab_size, ids = tokenizer.vocab_size(),
                 unused = rows - ids;
   if (rows == 0 || unused <= 0) return;
-  const Node* said = recipe.config.root().find("model.vocab_size");
-  const std::string place = said ? said->loc().text() : "";
+  const Node* setting = recipe.config.root().find("model.vocab_size");
+  const std::string place = setting ? setting->loc().text() : "";
   const std::string sizes =
       cat("model.vocab_size is ", rows, place.empty() ? "" : cat(" (", place, ")"),
           ", and tokenizer '", recipe.settings.tokenizer.type, "' has ", ids, " ids");

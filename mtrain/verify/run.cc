@@ -118,7 +118,7 @@ std::map<std::string, CommCounters> sent_along(const RankMesh& mesh) {
                             {"experts", p.expert_group},
                             {"edp", p.edp},
                             {"pp", &mesh.dense()["pp"]}})
-    if (cutting(axis)) sent[name] = axis->comm().counters();
+    if (active_axis(axis)) sent[name] = axis->comm().counters();
   if (mesh.replicas().size() > 1) sent["replicas"] = mesh.replicas().counters();
   return sent;
 }

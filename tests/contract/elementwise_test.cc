@@ -229,18 +229,18 @@ TEST_CASE("dropout: values and gradients") {
     }
 }
 
-TEST_CASE("dropout: the mask does not depend on how the tokens are cut") {
+TEST_CASE("dropout: the mask does not depend on how the tokens are split") {
   Fixture lab;
   ExecutionContext& ctx = lab.context();
   constexpr int64_t kRows = 24, kCols = 17;
   Tensor x = make(ctx, Values(kRows * kCols, 1.0), {kRows, kCols}, DType::f32);
   ctx.first_token = 100;
   Values whole = values_of(dropout(x, 0.3f, 77));
-  for (int64_t cut : {1, 5, 12, 23}) {
+  for (int64_t rows : {1, 5, 12, 23}) {
     ctx.first_token = 100;
-    Values parts = values_of(dropout(x.slice(0, 0, cut), 0.3f, 77));
-    ctx.first_token = 100 + cut;
-    Values second = values_of(dropout(x.slice(0, cut, kRows), 0.3f, 77));
+    Values parts = values_of(dropout(x.slice(0, 0, rows), 0.3f, 77));
+    ctx.first_token = 100 + rows;
+    Values second = values_of(dropout(x.slice(0, rows, kRows), 0.3f, 77));
     parts.insert(parts.end(), second.begin(), second.end());
     CHECK(parts == whole);
   }

@@ -1,8 +1,8 @@
-// GuardBackend: another backend with guard bytes around every allocation and NaN in every fresh
-// one, so that a kernel that writes past its tensor, or reads what nobody wrote, is found on any
-// device. Not pooled: each tensor has memory of its own, exactly as large as it is, and under
-// AddressSanitizer the guards of host memory may not even be read. Owns the backend it wraps. For
-// one thread at a time.
+// GuardBackend: wraps another backend; puts guard bytes around every allocation and fills new ones
+// with NaN, so that kernels that write out of bounds or read uninitialised memory are found on any
+// device. Not pooled: each tensor has a separate allocation of exactly its size, and under
+// AddressSanitizer the guards in host memory are poisoned. Owns the wrapped backend. For one thread
+// at a time.
 #pragma once
 #include <cstring>
 #include <map>
@@ -68,7 +68,7 @@ class GuardBackend final : public Backend {
     live_.erase(found);
   }
 
-  /// What was found so far, living allocations included.
+  /// The faults found so far, including those of live allocations.
   std::vector<std::string> faults() {
     for (auto& [data, bytes] : live_) inspect(static_cast<char*>(data), bytes);
     return faults_;

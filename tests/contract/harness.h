@@ -1,8 +1,8 @@
-// How an op is put to the test. A Case is a table row: the inputs, the op, and its definition in
-// double (reference.h). check() runs it in fp32, bf16 and fp16 and compares the value and every
-// gradient with the definition evaluated on the inputs as rounded to the dtype; with empty and with
-// filled gradients; with each input alone wanting one; without a tape; on one and on several
-// threads, which must agree to the bit; and all of it between guard bytes, and in every place of
+// Tests of ops. A Case is a table row: the inputs, the op, and its definition in double
+// (reference.h). check() runs it in fp32, bf16 and fp16 and compares the value and every gradient
+// with the definition evaluated on the inputs as rounded to the dtype; with empty and with filled
+// gradients; with only one input requiring a gradient; without a tape; on one and on several
+// threads, which must be bit-identical; and all of it between guard bytes, and in every place of
 // the program (places.h): the instruction levels of this CPU, or a GPU. The composition of a fused
 // op is tested in the first place.
 #pragma once
@@ -32,16 +32,16 @@ Tensor make_ids(ExecutionContext& ctx, const std::vector<int32_t>& ids);
 /// The values of a floating tensor.
 Values values_of(const Tensor& t);
 
-/// A rank of its own on a guarded backend, of the first place. The destructor checks the guards and
-/// that all memory came back.
+/// One rank on a guarded backend of the first place. The destructor checks the guards and that all
+/// memory was freed.
 class Fixture {
  public:
   explicit Fixture(int threads = 2, uint64_t seed = 11);
-  /// On a backend of the caller's choice.
+  /// On a given backend.
   explicit Fixture(std::unique_ptr<Backend> backend, uint64_t seed = 11);
   ~Fixture();
   ExecutionContext& context() { return *ctx_; }
-  /// The kernels of this rank's backend; one that is set to null is missing from now on.
+  /// The kernels of this rank's backend; set one to null to remove it.
   KernelTable& kernels() { return backend_->own_kernels(); }
 
  private:
@@ -49,14 +49,14 @@ class Fixture {
   std::optional<ExecutionContext> ctx_;
 };
 
-/// Receives the gradient of a tensor that is no parameter.
+/// Receives the gradient of a tensor that is not a parameter.
 class Catcher final : public GradTarget {};
 
 struct Input {
   std::string name;
   Shape shape;
   Values values;
-  bool parameter = false;  // its gradient adds up in float
+  bool parameter = false;  // its gradient accumulates in float
 };
 
 /// Allowed distance from the definition, besides the rounding of the result itself. `scale` is the
@@ -75,13 +75,13 @@ struct Case {
   std::function<Values(const std::vector<Values>&)> forward;
   std::function<std::vector<Values>(const std::vector<Values>&, const Values& dy)> backward;
   Bound bound;
-  /// Of a fused op: removes its kernels, so that its composition runs. check() tests the
+  /// For a fused op: removes its kernels, so that its composition runs. check() tests the
   /// composition too, and compares the fused kernels with it.
   std::function<void(KernelTable&)> remove = {};
 };
 
-/// What a table of cases came to: how many, and the largest deviation in units of what is allowed.
-/// Tells it on the console when the environment has MT_TEST_FIGURES.
+/// The result of a table of cases: their number, and the largest deviation relative to the
+/// tolerance. Prints it when the environment has MT_TEST_FIGURES.
 class Figures {
  public:
   explicit Figures(std::string what) : what_(std::move(what)) {}
@@ -97,10 +97,11 @@ class Figures {
   double worst_ = 0;
 };
 
-/// Compares element by element; returns the largest deviation in units of what is allowed.
+/// Compares element by element; returns the largest deviation relative to the tolerance.
 double check_close(const Values& got, const Values& want, DType dtype, const Bound& bound,
                    const std::string& what);
-/// Runs the case as told at the head of this file, and its definition against finite differences.
+/// Runs the case as described at the head of this file, and its definition against finite
+/// differences.
 void check(const Case& c, Figures& figures);
 
 }  // namespace mtrain::contract

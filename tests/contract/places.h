@@ -1,5 +1,5 @@
-// Where ops are put to the test: the backends of one test program. Each program links one
-// definition of places().
+// The backends on which ops are tested in one test program. Each program links one definition of
+// places().
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,7 +15,7 @@ struct Place {
   std::function<std::unique_ptr<Backend>(int threads)>
       make;  // a backend without threads ignores their number
 };
-/// The first is the one that tests without a choice run on.
+/// Tests of a single backend use the first one.
 std::vector<Place> places();
 
 }  // namespace mtrain::contract

@@ -40,7 +40,7 @@ std::vector<Values> silu_mul_backward(const Values& dy, const Values& gate, cons
 Values gelu(const Values& x, bool tanh_form);
 Values gelu_backward(const Values& dy, const Values& x, bool tanh_form);
 
-/// Where the heads of a fused projection lie: group by group, its queries, its key, its value.
+/// The layout of heads in a fused projection: group by group, its queries, its key, its value.
 struct Heads {
   int64_t heads, groups, head_dim;
   int64_t queries() const { return heads / groups; }
@@ -52,8 +52,8 @@ struct Heads {
   }
 };
 
-/// Queries and keys turned by cos/sin[position, rotary_dim/2] in pairs (i, i + rotary_dim/2);
-/// `sign` -1 turns back, which is the derivative's transpose.
+/// Queries and keys rotated by cos/sin[position, rotary_dim/2] in pairs (i, i + rotary_dim/2);
+/// `sign` -1 rotates back, which is also the backward.
 Values rope(const Values& qkv, const Heads& heads, int64_t rotary_dim, const Values& cos,
             const Values& sin, const std::vector<int32_t>& positions, double sign);
 

@@ -1,4 +1,5 @@
-// A device whose memory is a counter and whose work is done when the test says so. For one thread.
+// A fake device: its memory is a counter, and its work completes when the test requests it. For one
+// thread.
 #pragma once
 #include <algorithm>
 #include <cstdint>

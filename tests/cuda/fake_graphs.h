@@ -1,7 +1,7 @@
-// A device's streams, captures and graphs, as far as recording sees them: work is a name and an
-// argument; what is given to a stream in capture lies in the capture, what a graph is launched with
-// is what it was last made or updated with. It refuses what a real device refuses while a stream is
-// in capture, and can fail at any call. For one thread.
+// Fakes of a device's streams, captures and graphs for tests of recording. Work is a name and an
+// argument; work on a capturing stream goes into the capture; a launched graph has the arguments
+// with which it was last instantiated or updated. Calls that a real device refuses during a capture
+// fail, and a test can make any call fail. For one thread.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -29,7 +29,7 @@ class FakeGraphs final : public cuda::GraphApi {
     Works works;
   };
 
-  /// What a stream is given: a kernel, say.
+  /// Work of a stream, such as a kernel.
   void work(void* stream, const std::string& name, int argument = 0) {
     auto open = captures.find(stream);
     (open != captures.end() ? open->second : ran[stream]).push_back({name, argument});
@@ -81,13 +81,13 @@ class FakeGraphs final : public cuda::GraphApi {
     for (const FakeWork& w : executables.at(executable)->works) ran[stream].push_back(w);
   }
 
-  /// Throws where a test wants `call` to fail.
+  /// Throws if the test requests that `call` fails.
   void step(const std::string& call) {
     if (call == failing) throw Error(ErrorClass::peer, "made to fail: " + call);
   }
 
   std::map<void*, Works> captures;  // by stream
-  std::map<void*, Works> ran;       // by stream: what the device was handed, in order
+  std::map<void*, Works> ran;       // by stream: the submitted work, in order
   std::map<void*, std::unique_ptr<Graph>> graphs, executables;
   int instantiated = 0, updated = 0, launched = 0;
   std::string failing;
@@ -117,7 +117,7 @@ class FakeCapturingDevice final : public FakeDevice {
     refuse(!graphs_.captures.empty(), "memory freed that a graph may use");
     FakeDevice::host_free(data);
   }
-  /// All that the stream was handed has run.
+  /// All submitted work of the stream has run.
   void finish(void* stream) { ran[stream] = static_cast<int64_t>(graphs_.ran[stream].size()); }
   int records = 0;
 

@@ -1,6 +1,6 @@
-// Streams and events of a device that is not there: each stream is a thread that does what it is
-// given in order, so that work is as late, and as blocked by what it waits for, as a device's. And
-// a backend whose memory is such a device's. Thread-safe.
+// Fake streams and events of a device: each stream is a thread that executes its work in order, so
+// work is asynchronous and blocks like that of a device. Also a backend with memory of such a
+// device. Thread-safe.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -20,7 +20,7 @@
 
 namespace mtrain::testing {
 
-/// Memory of the device that no backend made: NCCL's.
+/// Device memory that was not allocated by a backend, but by NCCL.
 class FakeOtherMemory {
  public:
   void add(void* data, size_t bytes) {
@@ -95,7 +95,7 @@ class FakeStream {
   std::thread thread_;  // last: it uses the rest
 };
 
-/// What an event stood for when it was recorded last.
+/// The state of an event at its last record.
 class FakeEvent {
  public:
   void record(FakeStream& stream) {
@@ -143,7 +143,7 @@ class FakeCalls final : public nccl::DeviceCalls {
   std::string gpu_;
 };
 
-/// Memory that is used in the order of its run's stream, late.
+/// Memory that is used asynchronously, in the order of its context's stream.
 class FakeDeviceBackend final : public Backend {
  public:
   class RunStream final : public Stream {

@@ -49,7 +49,7 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE(
-    "work waits for the cut, and each graph of a recording finds the executable that the last "
+    "work waits for the flush, and each graph of a recording finds the executable that the last "
     "one's left") {
   Fixture lab;
   for (int step = 0; step < 3; ++step) {
@@ -57,7 +57,7 @@ TEST_CASE(
     lab.work("a", 10 * step);
     lab.work("b", 10 * step + 1);
     CHECK(lab.ran().size() == static_cast<size_t>(3 * step));
-    lab.recorder.cut();
+    lab.recorder.flush();
     CHECK(lab.ran().size() == static_cast<size_t>(3 * step + 2));
     lab.work("c", 10 * step + 2);
     auto figures = lab.recorder.end();
@@ -80,7 +80,7 @@ TEST_CASE(
     lab.recorder.begin();
     for (const std::string& name : {std::string("first"), middle, std::string("last")}) {
       lab.work(name);
-      lab.recorder.cut();
+      lab.recorder.flush();
     }
     return lab.recorder.end();
   };
@@ -101,7 +101,7 @@ TEST_CASE("an empty capture launches nothing and takes no graph's place") {
     lab.recorder.begin();
     if (step == 1) {
       lab.recorder.open();
-      lab.recorder.cut();
+      lab.recorder.flush();
     }
     lab.work("a", step);
     CHECK(lab.recorder.end().instantiated == (step == 0 ? 1 : 0));
@@ -116,7 +116,7 @@ TEST_CASE("outside of a recording nothing is captured, and a recording in anothe
   Fixture lab;
   lab.work("a");
   CHECK(lab.ran().size() == 1);
-  lab.recorder.cut();
+  lab.recorder.flush();
   CHECK(lab.graphs.launched == 0);
   lab.recorder.begin();
   CHECK_THROWS_AS(lab.recorder.begin(), Error);
@@ -138,7 +138,7 @@ TEST_CASE(
     lab.graphs.failing = call;
     std::string text;
     try {
-      lab.recorder.cut();
+      lab.recorder.flush();
     } catch (const Error& error) {
       text = error.message();
     }
@@ -161,7 +161,7 @@ TEST_CASE(
   lab.recorder.begin();
   CHECK_THROWS_AS(lab.work("a"), Error);
   CHECK_FALSE(lab.recorder.capturing());
-  lab.recorder.cut();
+  lab.recorder.flush();
 }
 
 TEST_CASE("what is abandoned never runs, and nothing of it is left") {
@@ -173,7 +173,7 @@ TEST_CASE("what is abandoned never runs, and nothing of it is left") {
     recorder.begin();
     recorder.open();
     graphs.work(kMain, "a");
-    recorder.cut();
+    recorder.flush();
     recorder.open();
     graphs.work(kMain, "b");
     recorder.record(event);
@@ -271,7 +271,8 @@ TEST_CASE("memory goes back to the driver when no graph that waits uses it") {
   CHECK(lab.device.freed_events == lab.device.events());
 }
 
-TEST_CASE("recordings of two streams go their ways, and one that waits for the other cuts both") {
+TEST_CASE(
+    "recordings of two streams go their ways, and one that waits for the other flushes both") {
   Fixture lab;
   GraphRecorder side(lab.graphs, lab.device, kSide, [] {});
   lab.pools.add(side);
@@ -281,7 +282,7 @@ TEST_CASE("recordings of two streams go their ways, and one that waits for the o
   lab.work("main");
   side.open();
   lab.graphs.work(kSide, "side");
-  lab.recorder.cut();
+  lab.recorder.flush();
   CHECK(side.capturing());
   CHECK(lab.graphs.ran[kSide].empty());
   lab.work("main");
@@ -319,7 +320,7 @@ TEST_CASE(
       std::vector<void*> live;
       for (size_t i = 0; i < program.size(); ++i) {
         unsigned what = static_cast<int>(i) == changed ? 0u : program[i];
-        if (what == 0) lab.recorder.cut();
+        if (what == 0) lab.recorder.flush();
         if (what == 1) {
           void* piece = pinned.take();
           lab.work("copy", ++count);

@@ -1,4 +1,4 @@
-// Kernels of the table on the GPU beside the CPU's, on the same inputs: those that no op of the
+// Kernels of the table on the GPU against the CPU's, on the same inputs: those that no op of the
 // contract reaches, those whose bits must be the CPU's, and shapes that take other paths (rows that
 // are not aligned, long rows, many equal ids).
 #include <doctest/doctest.h>

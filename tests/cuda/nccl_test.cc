@@ -242,7 +242,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("NCCL's asynchronous errors end what waits and are told") {
+TEST_CASE("NCCL's asynchronous errors end waiting calls and are reported") {
   std::atomic<bool> over{false};
   run_ranks(2, [&](Communicator& host) {
     Rank r(host);
@@ -264,15 +264,15 @@ TEST_CASE("NCCL's asynchronous errors end what waits and are told") {
   });
 }
 
-TEST_CASE("ranks that share a GPU are told so") {
-  std::atomic<int> told{0};
+TEST_CASE("a warning says when ranks share a GPU") {
+  std::atomic<int> warnings{0};
   run_ranks(2, [&](Communicator& host) {
     Rank r(host, 600s, "0000:65:00.0");
     Tensor x = r.on_device(std::vector<float>{1});
     std::string text = message_of(ErrorClass::config, [&] { r.comm.all_reduce(x); });
     CHECK_MESSAGE(contains(text, "ranks 0 and 1 both use the GPU 0000:65:00.0"), text);
-    told += text.empty() ? 0 : 1;
+    warnings += text.empty() ? 0 : 1;
     host.barrier();
   });
-  CHECK(told == 2);
+  CHECK(warnings == 2);
 }

@@ -170,7 +170,7 @@ TEST_CASE("largest values, codes and scales have the CPU's bits, and lie where t
 }
 
 TEST_CASE(
-    "what is not finite is told by the largest value, and a Hadamard transform has the CPU's "
+    "what is not finite shows in the largest value, and a Hadamard transform has the CPU's "
     "bits") {
   Both on;
   auto amax = [](ExecutionContext& ctx, const Values& values) {

@@ -1,4 +1,4 @@
-// A run on the GPU beside the same run on the CPU: the same losses within what the order of float
+// A run on the GPU against the same run on the CPU: the same losses within what the order of float
 // sums can do.
 #include <doctest/doctest.h>
 

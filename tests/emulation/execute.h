@@ -1,4 +1,4 @@
-// What one decoded instruction does.
+// Execution of one decoded instruction.
 #pragma once
 #include "instruction.h"
 #include "registers.h"
@@ -13,12 +13,12 @@ struct Outcome {
 
 /// VDPBF16PS, VCVTNEPS2BF16, VCVTNE2PS2BF16.
 void execute_vector(const Instruction&, Registers&);
-/// What stands between the emulated instructions (is_neighbour). A jump that is taken moves RIP by
-/// its distance alone.
+/// The instructions between the emulated ones (is_neighbour). A taken jump adds only its distance
+/// to RIP.
 void execute_neighbour(const Instruction&, Registers&);
-/// The rest. State is per thread.
+/// All other instructions. State is per thread.
 Outcome execute_tile(const Instruction&, Registers&);
-/// Tiles may be used from now on, in every thread: the program has asked the kernel for them.
+/// Allows tiles from now on, in every thread: the program has requested them from the kernel.
 void permit_tiles();
 
 }  // namespace mtrain::emulation

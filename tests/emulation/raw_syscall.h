@@ -1,10 +1,10 @@
-// A system call without libc: no errno, and not the `syscall` that this library puts in libc's
-// place.
+// A system call without libc: does not set errno, and bypasses this library's replacement of
+// `syscall`.
 #pragma once
 
 namespace mtrain::emulation {
 
-/// The kernel's answer: -errno on failure.
+/// Returns the kernel's result: -errno on failure.
 inline long raw_syscall(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
                         long f = 0) {
   register long r10 asm("r10") = d;

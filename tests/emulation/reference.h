@@ -1,5 +1,5 @@
-// What the instructions compute, one number at a time, written from Intel's manual without the
-// emulator's code.
+// The results of the instructions, one number at a time, written from Intel's manual independently
+// of the emulator.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -65,9 +65,9 @@ inline uint32_t dot_pair(uint32_t sum, uint32_t a, uint32_t b) {
 inline uint16_t to_bf16(uint32_t x) {
   if (is_nan(x)) return static_cast<uint16_t>(quiet(x) >> 16);
   x = without_denormal(x);
-  uint32_t cut = x & 0xffff;
+  uint32_t dropped = x & 0xffff;
   uint32_t kept = x >> 16;
-  bool up = cut > 0x8000 || (cut == 0x8000 && (kept & 1) != 0);
+  bool up = dropped > 0x8000 || (dropped == 0x8000 && (kept & 1) != 0);
   return static_cast<uint16_t>(kept + (up ? 1 : 0));
 }
 

@@ -10,7 +10,7 @@ namespace mtrain::emulation {
 
 constexpr int kVectorBytes = 64;  // of ZMM
 
-/// Where XSAVE keeps what (CPUID leaf 0xD; the format of signal frames is never compacted).
+/// The layout of the XSAVE area (CPUID leaf 0xD; the format of signal frames is never compacted).
 struct XsaveLayout {
   uint32_t ymm_high = 0, opmask = 0, zmm_high = 0, zmm_16_31 = 0;
   bool usable = false;  // the CPU and the kernel have AVX-512

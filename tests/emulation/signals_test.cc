@@ -155,8 +155,8 @@ TEST_CASE("a thread that blocks every signal is emulated, too") {
 alignas(64) const uint32_t kSixteen[16] = {
     0x3f800000, 0x40000000, 0x40400000, 0x40800000, 0x40a00000, 0x40c00000, 0x40e00000, 0x41000000,
     0x41100000, 0x41200000, 0x41300000, 0x41400000, 0x41500000, 0x41600000, 0x41700000, 0x41800000};
-uint32_t written[2][16], beside[3][16];  // registers after the instructions, and after them
-                                         // registers that those do not write
+uint32_t written[2][16], untouched[3][16];  // after the instructions: registers that they
+                                            // write, and others
 
 /// Inside a handler XSAVE's components are in their initial state, and stay out of what XSAVE
 /// writes.
@@ -166,7 +166,8 @@ MT_BF16 void in_a_handler(int) {
       "vcvtneps2bf16 %5, %%ymm3\n"
       "vmovdqu32 %%zmm20, %0\n vmovdqu32 %%zmm3, %1\n"
       "vmovdqu32 %%zmm21, %2\n vmovdqu32 %%zmm31, %3\n vmovdqu32 %%zmm12, %4\n"
-      : "=m"(written[0]), "=m"(written[1]), "=m"(beside[0]), "=m"(beside[1]), "=m"(beside[2])
+      : "=m"(written[0]), "=m"(written[1]), "=m"(untouched[0]), "=m"(untouched[1]),
+        "=m"(untouched[2])
       : "m"(kSixteen)
       : "xmm3", "xmm20");
 }
@@ -178,7 +179,7 @@ TEST_CASE("in a handler that blocks every signal and has fresh registers") {
   mine.sa_handler = in_a_handler;
   sigfillset(&mine.sa_mask);
   REQUIRE(sigaction(SIGUSR1, &mine, &before) == 0);
-  std::memset(beside, 0xee, sizeof(beside));
+  std::memset(untouched, 0xee, sizeof(untouched));
   REQUIRE(raise(SIGUSR1) == 0);
   REQUIRE(sigaction(SIGUSR1, &before, nullptr) == 0);
   for (int i = 0; i < 16; ++i) {
@@ -188,7 +189,7 @@ TEST_CASE("in a handler that blocks every signal and has fresh registers") {
              static_cast<uint32_t>(reference::to_bf16(kSixteen[2 * i + 1])) << 16;
     CHECK(written[0][i] == pair);
     CHECK(written[1][i] == pair);
-    for (auto& one : beside) CHECK(one[i] == 0);
+    for (auto& one : untouched) CHECK(one[i] == 0);
   }
 }
 

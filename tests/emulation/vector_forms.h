@@ -17,7 +17,7 @@ struct VectorForm {
   const char* text;  // AT&T syntax
 };
 
-/// One instruction beside the emulated ones, run by the CPU and by the emulator. Only ZMM31 may
+/// One instruction next to the emulated ones, run by the CPU and by the emulator. Only ZMM31 may
 /// differ.
 struct NeighbourForm {
   void (*native)(const Machine* in, Machine* out, uint8_t* memory);
@@ -31,7 +31,7 @@ extern const VectorForm __start_mt_forms[], __stop_mt_forms[];
 extern uint32_t emulation_near_code[16];  // what RIP-relative forms read
 }
 
-// What the general registers hold while a form runs, beside RSP, RSI and RDI.
+// What the general registers hold while a form runs, besides RSP, RSI and RDI.
 constexpr int64_t kRcx = 24, kRdx = -40, kR9 = 16,
                   kR14 = -8;  // indices; R11: memory + 128, R10: memory - FS's base
 // R8: memory + 2^32; the rest: memory

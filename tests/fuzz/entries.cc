@@ -36,7 +36,7 @@ Node small_tree() {
   return kTree;
 }
 
-void told(const Report& report) {
+void check_messages(const Report& report) {
   want(!report.text().empty() || report.diagnostics().empty(), "a fault has words");
   report.json();
 }
@@ -62,12 +62,12 @@ void sweep(const OverrideText& text) {
   };
   auto read = read_sweep(request, report);
   want(read.has_value() == report.ok(), "a sweep or a fault");
-  if (!read) return told(report);
+  if (!read) return check_messages(report);
   auto trials = expand(*read, report, 100);
   for (const auto& trial : trials)
     for (const auto& one : trial)
       want(parse_override(one, report).has_value(), "a trial is a plain override");
-  told(report);
+  check_messages(report);
 }
 
 void one_override(const OverrideText& text) {
@@ -86,7 +86,7 @@ void one_override(const OverrideText& text) {
                    [](const std::string&) -> std::optional<Node> { return parse_yaml("[1, 2]"); });
     want(parse_yaml(write_yaml(tree)).same_value(tree), "a changed tree can be written");
   }
-  told(report);
+  check_messages(report);
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ void yaml(std::string_view text) {
   Report report;
   auto root = load_yaml(source(text), report);
   want(root.has_value() == report.ok(), "a tree or a fault");
-  told(report);
+  check_messages(report);
   if (!root) return;
   std::string block = write_yaml(*root), line = write_flow(*root);
   constexpr size_t kReadable = size_t{1} << 20;  // aliases may make a short text long
@@ -107,13 +107,13 @@ void yaml(std::string_view text) {
   Node merged = small_tree();
   merged.merge(*root);
   interpolate(merged, scope(), faults);
-  told(faults);
+  check_messages(faults);
 }
 
 void override_lines(std::string_view text) {
   Report report;
   for (const auto& line : read_override_lines(source(text), report)) one_override(line);
-  told(report);
+  check_messages(report);
   one_override({std::string(text), 1});
   OverrideText raw{"k.c", 2};
   raw.raw = std::string(text);
@@ -150,7 +150,7 @@ void expression(std::string_view text) {
   tree.set("u", Node::string("${t}"));
   Report report;
   interpolate(tree, scope(), report);
-  told(report);
+  check_messages(report);
   if (report.ok())
     want(parse_yaml(write_yaml(tree)).same_value(tree), "a computed tree can be written");
 }
@@ -163,7 +163,7 @@ void rules(std::string_view text) {
       first < second ? cat("a; b.c; s; f; a=", text.substr(first + 1, second - first - 1)) : "a";
   Report report;
   auto root = load_yaml(source(text.substr(std::min(second + 1, text.size()))), report);
-  if (!root) return told(report);
+  if (!root) return check_messages(report);
   FieldSpec integer{.type = FieldType::integer, .min = -5, .max = 50},
       flag{.type = FieldType::boolean};
   FieldSpec word{.choices = {"one", "two"}};
@@ -179,7 +179,7 @@ void rules(std::string_view text) {
   book.check(input, report);
   book.about("a");
   names_in(text);
-  told(report);
+  check_messages(report);
 }
 
 }  // namespace mtrain::fuzz

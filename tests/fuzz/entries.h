@@ -1,6 +1,6 @@
-// What is fuzzed: each entry reads hostile text and ends, whatever the text is, with a value or
-// with faults that are told. A broken promise aborts. Used by the fuzzers and by the test that
-// replays the seeds. Stateless.
+// The fuzzed entry points: each reads hostile text and must end with a value or with reported
+// faults, for any text. A violation aborts. Used by the fuzzers and by the test that replays the
+// seeds. Stateless.
 #pragma once
 #include <string_view>
 
@@ -20,20 +20,20 @@ void tokenizer_json(std::string_view text);
 /// SentencePiece's model, and texts through what it says.
 void sentencepiece_model(std::string_view bytes);
 
-/// An .idx beside a .bin of the size that the first two bytes say, and every read that it then
+/// An .idx next to a .bin with the size in the first two bytes, and all reads that the index
 /// allows.
 void indexed(std::string_view bytes);
-/// A line of JSON: what the fast parser takes the exact one takes too, with the same texts.
+/// A line of JSON: what the fast parser accepts, the exact parser accepts too, with the same texts.
 void json_line(std::string_view line);
 /// A gzip or Zstandard stream, or text, read as lines.
 void input_stream(std::string_view bytes);
 
-/// What strangers send to an end of a connection that has not proven itself; or, changed under way,
-/// what two ends of a job say. Neither is believed.
+/// Messages of strangers to one end of a connection, or altered messages between two ends of a job.
+/// Neither is trusted.
 void tcp_greeting(std::string_view bytes);
-/// What ranks send to another one that sends and receives itself.
+/// Messages of ranks to a rank that itself sends and receives.
 void tcp_wires(std::string_view bytes);
-/// What watching processes send, and what the judge says of it.
+/// Messages of watching processes, and the judge's conclusions.
 void watch_messages(std::string_view bytes);
 
 /// A chat template, over a conversation.
@@ -61,7 +61,7 @@ constexpr Entry kEntries[] = {{"yaml", yaml},
                               {"tcp_greeting", tcp_greeting},
                               {"tcp_wires", tcp_wires},
                               {"watch_messages", watch_messages}};
-/// Those that take more than the libraries of texts: only fuzz_mutations has them.
+/// Entries that need more libraries: only fuzz_mutations has them.
 constexpr Entry kWholeEntries[] = {{"recipe", recipe}, {"hf_folder", hf_folder}};
 
 }  // namespace mtrain::fuzz

@@ -1,4 +1,4 @@
-// Every seed, and every seed cut short at every byte, through the entries of the fuzzers.
+// Every seed, and every seed truncated at every byte, through the entries of the fuzzers.
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -19,7 +19,8 @@ TEST_CASE("the seeds of the fuzzers are read without a crash") {
       text << in.rdbuf();
       const std::string seed = text.str();
       INFO(file.path().string());
-      for (size_t cut = 0; cut <= seed.size(); ++cut) CHECK_NOTHROW(entry.run(seed.substr(0, cut)));
+      for (size_t bytes = 0; bytes <= seed.size(); ++bytes)
+        CHECK_NOTHROW(entry.run(seed.substr(0, bytes)));
       ++count;
     }
     CHECK(count > 0);

@@ -1,4 +1,4 @@
-// What is learnt of a conversation by the chat templates that models are shipped with: every answer
+// The loss masks of conversations by the chat templates that models are shipped with: every answer
 // up to and including the token that ends its turn, and no header. The templates lie below
 // $MTRAIN_SHARED.
 #include <doctest/doctest.h>
@@ -30,10 +30,10 @@ fs::path shared() {
   return (root ? fs::path(root) : fs::path(MT_SOURCE_DIR) / "../shared") / "data";
 }
 
-/// Runs of learnt tokens, each as text.
+/// Runs of trained tokens, each as text.
 template <class Trained>
-std::vector<std::string> learnt_runs(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
-                                     const Trained& trained) {
+std::vector<std::string> trained_runs(const Tokenizer& tokenizer, const std::vector<int32_t>& ids,
+                                      const Trained& trained) {
   std::vector<std::string> out;
   const auto special = tokenizer.special_tokens();
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -64,9 +64,9 @@ struct Row {
   std::string file;  // of templates/, or of vectors/chat/
   std::vector<std::string>
       marks;                    // special tokens of the model's tokenizer; the first begins texts
-  std::string eos, begin, end;  // what is learnt around each answer
-  std::string call = {};  // what is learnt of a turn that calls add(a=2); empty: the template has
-                          // no calls of this form
+  std::string eos, begin, end;  // what is trained on around each answer
+  std::string call = {};  // what is trained on in a turn that calls add(a=2); empty: the template
+                          // has no calls of this form
   bool tools = true;      // false: the template fails where there are some, with Jinja, too
 };
 
@@ -142,7 +142,7 @@ chat::ChatInput input_of(const Row& row, const char* messages) {
   return input;
 }
 
-std::vector<std::string> learnt(const Row& row, const char* messages) {
+std::vector<std::string> trained_texts(const Row& row, const char* messages) {
   const chat::ChatInput input = input_of(row, messages);
   const auto rendered = chat::ChatTemplate(source_of(row.file), row.file).render_masked(input);
   const testing::ByteTokenizer tokenizer(row.marks);
@@ -152,7 +152,7 @@ std::vector<std::string> learnt(const Row& row, const char* messages) {
     trained.push_back(
         std::any_of(rendered.assistant.begin(), rendered.assistant.end(),
                     [&](const chat::Stretch& s) { return byte >= s.begin && byte < s.end; }));
-  return learnt_runs(tokenizer, tokens.ids, trained);
+  return trained_runs(tokenizer, tokens.ids, trained);
 }
 
 constexpr const char* kOneTurn =
@@ -170,7 +170,8 @@ constexpr const char* kCall =
 }  // namespace
 
 TEST_CASE(
-    "of every shipped template answers are learnt with the token that ends their turn, and no "
+    "with every shipped template answers are trained on with the token that ends their turn, and "
+    "no "
     "header") {
   if (!fs::exists(shared() / "templates")) {
     MESSAGE("not checked: there are no templates in " << shared().string());
@@ -180,10 +181,10 @@ TEST_CASE(
     CAPTURE(row.file);
     const std::string hello = row.begin + "Hello <|x|>" + row.end,
                       fine = row.begin + "Fine, thanks." + row.end;
-    CHECK(learnt(row, kOneTurn) == std::vector{hello});
-    CHECK(learnt(row, kTwoTurns) == std::vector{hello, fine});
-    CHECK(learnt(row, kAsked) == std::vector{hello});
-    if (!row.call.empty()) CHECK(learnt(row, kCall) == std::vector{row.call});
+    CHECK(trained_texts(row, kOneTurn) == std::vector{hello});
+    CHECK(trained_texts(row, kTwoTurns) == std::vector{hello, fine});
+    CHECK(trained_texts(row, kAsked) == std::vector{hello});
+    if (!row.call.empty()) CHECK(trained_texts(row, kCall) == std::vector{row.call});
   }
   size_t files = 0;
   for (const auto& entry : fs::directory_iterator(shared() / "templates"))
@@ -215,7 +216,7 @@ TEST_CASE(
     const Json record = {{"messages", Json::parse(messages)}};
     const auto example = encoder.encode(
         finetune::RecordReader(finetune::RecordFormat::openai, {}).read(record, "here:1"));
-    return learnt_runs(*tokenizer, example.ids, example.trained);
+    return trained_runs(*tokenizer, example.ids, example.trained);
   };
   const std::string templates = (shared() / "templates").string() + "/";
   for (const char* name :

@@ -1,5 +1,5 @@
 // Fine-tuning records against what TRL's SFTTrainer makes of them: ids, and which of them are
-// learnt. The tokenizers lie below $MTRAIN_SHARED.
+// trained on. The tokenizers lie below $MTRAIN_SHARED.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -26,14 +26,14 @@ std::vector<int> wanted_mask(const Json& row, bool marked) {
   std::vector<int> out;
   const auto& ids = row.at("input_ids");
   for (size_t i = 0; i < ids.size(); ++i) {
-    const bool learnt = row.at("labels")[i] != -100,
-               first = learnt && (i == 0 || row.at("labels")[i - 1] == -100);
-    const bool last = learnt && (i + 1 == ids.size() || row.at("labels")[i + 1] == -100);
-    if (learnt) CHECK(row.at("labels")[i] == ids[i]);
+    const bool is_trained = row.at("labels")[i] != -100,
+               first = is_trained && (i == 0 || row.at("labels")[i - 1] == -100);
+    const bool last = is_trained && (i + 1 == ids.size() || row.at("labels")[i + 1] == -100);
+    if (is_trained) CHECK(row.at("labels")[i] == ids[i]);
     constexpr int kLineEnd = 198;
     const bool line_end = (first || last) && !marked;
     if (line_end) CHECK(ids[i] == kLineEnd);
-    out.push_back(learnt && !line_end ? 1 : 0);
+    out.push_back(is_trained && !line_end ? 1 : 0);
   }
   return out;
 }

@@ -148,7 +148,7 @@ def as_float32(params):
 def report(title, got, want, split=None):
     """Print how far `got` is from `want`: per quantity, the worst tensor.
 
-    `split(name, tensor)` may cut a tensor into named parts; parts with '!' in the name are listed apart.
+    `split(name, tensor)` may split a tensor into named parts; parts with '!' in the name are listed apart.
     """
     print(f"== {title}")
 

@@ -55,7 +55,8 @@ Copy made_up(const std::string& name, const Shape& shape) {
 }
 
 TEST_CASE(
-    "transformers: a BERT is read with the heads of other tasks beside it, and by the former names "
+    "transformers: a BERT is read with the heads of other tasks next to it, and by the former "
+    "names "
     "of its norms") {
   const Tensors want = Subject(Folder::source()).parameters();
   std::vector<Copy> tensors = Folder::tensors();

@@ -65,7 +65,7 @@ Batch batch_of(const nlohmann::json& golden) {
                                     : next_tokens(rows);
 }
 
-/// Tells how close it came when the environment has MT_TEST_FIGURES.
+/// Prints how close it came when the environment has MT_TEST_FIGURES.
 void figure(const std::string& what, double worst) {
   if (std::getenv("MT_TEST_FIGURES")) MESSAGE(what << " " << worst);
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How long texts become when spans are cut out of them, after the rules of Raffel et al. 2020: span_lengths/golden.json.
+"""How long texts become when spans are removed from them, after the rules of Raffel et al. 2020: span_lengths/golden.json.
 
     python3 span_lengths_generate.py OUTPUT_DIR
 
-Of n tokens a share p is cut out, rounded to the nearest number (ties to even), in as many spans as make the wanted mean
-length, rounded alike. At least one token is cut out and one stays; every span needs a token of its own and one before it.
+Of n tokens a share p is removed, rounded to the nearest number (ties to even), in as many spans as make the wanted mean
+length, rounded alike. At least one token is removed and one stays; every span needs a token of its own and one before it.
 The inputs are what stays, a sentinel for each span and an end; the targets are the spans, a sentinel for each, where wanted
 one more, and an end. The longest text for a number of places is found by looking at all of them. numpy's rint does the
 rounding, on whole arrays.
@@ -26,14 +26,14 @@ MOST = max(PLACES + TEXTS)
 
 
 def lengths(share, mean, closing):
-    """Columns: tokens cut out, spans, inputs, targets; a row for each text of 0, 1, 2 … tokens, of which the first two say
+    """Columns: removed tokens, spans, inputs, targets; a row for each text of 0, 1, 2 … tokens, of which the first two say
     nothing."""
     tokens = np.arange(MOST + 1)
-    cut = np.maximum(np.rint(tokens * share), 1).astype(np.int64)
-    cut = np.minimum(cut, tokens - 1)
-    spans = np.maximum(np.rint(cut / mean), 1).astype(np.int64)
-    spans = np.minimum(spans, np.minimum(cut, tokens - cut))
-    return np.stack([cut, spans, tokens - cut + spans + 1, cut + spans + int(closing) + 1], axis=1)
+    removed = np.maximum(np.rint(tokens * share), 1).astype(np.int64)
+    removed = np.minimum(removed, tokens - 1)
+    spans = np.maximum(np.rint(removed / mean), 1).astype(np.int64)
+    spans = np.minimum(spans, np.minimum(removed, tokens - removed))
+    return np.stack([removed, spans, tokens - removed + spans + 1, removed + spans + int(closing) + 1], axis=1)
 
 
 def main(folder):

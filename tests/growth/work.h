@@ -1,7 +1,6 @@
-// Work as a number that is the same on every machine, however slow or busy: what the code under
-// test does, counted while it runs. Its basic blocks count one each (the compiler calls a counter
-// in each of them), memory that is copied, compared, searched or set counts its size in pieces of
-// 16 bytes, and so does memory that is allocated, by libraries too.
+// Counts the work of the code under test, independent of the speed of the machine: one per basic
+// block (the compiler calls a counter in each of them), and one per 16 bytes that are copied,
+// compared, searched, set or allocated, by libraries too.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -21,8 +20,8 @@ uint64_t work_of(Task&& task) {
   return work_done() - before;
 }
 
-/// Checks that work grows with the size as n or n log n do: four times the size is less than five
-/// times the work, where n * n were sixteen. `work(size)` is the work of that size.
+/// Checks that work grows like n or n log n: four times the size takes less than five times the
+/// work (n * n would take sixteen). `work(size)` is the work of that size.
 template <class Work>
 void check_linear(const std::string& what, int64_t size, Work&& work) {
   CAPTURE(what);
@@ -33,7 +32,7 @@ void check_linear(const std::string& what, int64_t size, Work&& work) {
   CHECK(large < 5 * small);
 }
 
-/// Checks that work ends at a limit, whatever is asked: more of it is about the same work.
+/// Checks that work is bounded: a larger size takes about the same work.
 template <class Work>
 void check_bounded(const std::string& what, int64_t size, int64_t more, Work&& work) {
   CAPTURE(what);

@@ -18,7 +18,7 @@ int64_t sum(const std::map<std::string, int64_t>& units) {
 
 constexpr int64_t kExperts = 4;
 
-/// What a step tells of its routers, added up over n ranks: a block's choices by expert, its
+/// What a step reports about its routers, summed over n ranks: a block's choices by expert, its
 /// balancing loss, z loss and tokens.
 int64_t router_records(const Sent& sent, int64_t n) {
   return 2 * (n - 1) * sent.layers * (kExperts + 3) * 8 / n;
@@ -56,7 +56,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("data parallelism sends half as much where gradients travel in bf16") {
+TEST_CASE("data parallelism sends half as much if gradients are sent in bf16") {
   for (const char* sums : {"ddp.accumulate_dtype=fp32", "ddp.accumulate_dtype=bf16"})
     for (int64_t n : {2, 4}) {
       CAPTURE(n);

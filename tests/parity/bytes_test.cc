@@ -1,5 +1,5 @@
-// What ranks send in a step of a whole training run along the axes that cut activations: tp, pp and
-// cp, against theory.
+// What ranks send in a step of a whole training run along the axes that shard activations: tp, pp
+// and cp, against theory.
 #include <doctest/doctest.h>
 
 #include "sent.h"

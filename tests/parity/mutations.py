@@ -68,7 +68,7 @@ BUGS = [
         "int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));",
         "int64_t targets = num_targets(batches);", Layouts(LLAMA, 2, "dp2")),
     Bug("balancing losses of a rank's own tokens", "mtrain/nn/moe.cc",
-        "if (cutting(axis)) axis->comm().all_reduce(counts);",
+        "if (active_axis(axis)) axis->comm().all_reduce(counts);",
         "(void)axis, (void)counts;", Layouts(MIXTRAL, 2, "tp2+sp")),
     Bug("experts' gradients added over the wrong ranks", "mtrain/launch/rank_mesh.cc",
         ".expert = mesh.expert_group(),",
@@ -150,7 +150,7 @@ def by_layouts(folder, how):
 
 
 def by_case(folder, how):
-    """Whether a case fails, and which. A program that hangs or crashes has not told anybody what is wrong, but has told."""
+    """Whether a case fails, and which. A program that hangs or crashes counts as a failed case."""
     if not build(folder, how.program):
         return False, "does not build"
     try:

@@ -53,8 +53,7 @@ TEST_CASE(
   same("llama", 4, "tp4+sp");
 }
 
-TEST_CASE(
-    "layout bug: a parameter that is cut is left out of the gradient norm (Megatron-LM #7452)") {
+TEST_CASE("layout bug: a sharded parameter is left out of the gradient norm (Megatron-LM #7452)") {
   same("llama", 2, "tp2");
 }
 
@@ -93,7 +92,7 @@ TEST_CASE("layout bug: gradients of experts are not scaled for ep (Megatron-LM #
   same("mixtral", 4, "ep2 dp4");
 }
 
-TEST_CASE("layout bug: experts whose width is cut are wrong (Megatron-Bridge #5634)") {
+TEST_CASE("layout bug: experts whose width is sharded are wrong (Megatron-Bridge #5634)") {
   same("mixtral", 2, "etp2 dp2");
   same("mixtral", 4, "ep2 etp2 dp4");
 }

@@ -1,5 +1,5 @@
-// What ranks send in a step of a whole training run, for the tests that hold it against theory.
-// Bytes are those that the first rank sends.
+// The bytes that rank 0 sends in a step of a whole training run, for tests that compare them with
+// theory.
 #pragma once
 #include <unistd.h>
 
@@ -30,9 +30,9 @@ struct Sent {
     return sum;
   }
 
-  /// Elements of the dense parameters as they lie in buckets that n ranks share out, by the first
-  /// name of each block: every parameter begins at a multiple of 32 elements, and so does every
-  /// shard. `whole`: all in one bucket.
+  /// Elements of the dense parameters in buckets that are sharded over n ranks, by the first name
+  /// of each block: every parameter and every shard begins at a multiple of 32 elements. `whole`:
+  /// all in one bucket.
   std::map<std::string, int64_t> padded(int64_t n, bool whole) const {
     auto round_up = [](int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; };
     std::map<std::string, int64_t> units;

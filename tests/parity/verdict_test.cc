@@ -45,7 +45,7 @@ TEST_CASE("bounds leave rounding room and no more") {
   }
 }
 
-TEST_CASE("a gradient that is a multiple is told with what it looks like") {
+TEST_CASE("a gradient that is a multiple is reported with its probable cause") {
   for (const char* name : {"layers.0.attn.qkv.weight", "layers.1.norm1.weight", "embed.weight"}) {
     CAPTURE(name);
     auto scaled = [&](float factor) {

@@ -234,10 +234,10 @@ void remove_line(const Copy& copy, const fs::path& recipe, const fs::path& file,
   const Node* value = read.config.root().is_map() ? read.config.root().find(key.path) : nullptr;
   bool elsewhere = value && (!value->loc() || value->loc().line != key.line ||
                              fs::path(value->loc().source->name()).filename() != file.filename());
-  bool told = false;
+  bool reported = false;
   for (const auto& d : read.report.diagnostics())
-    told = told || (d.severity == Severity::error && d.code != "not-built");
-  if (!elsewhere && !told)
+    reported = reported || (d.severity == Severity::error && d.code != "not-built");
+  if (!elsewhere && !reported)
     counts.misses.push_back(
         cat(file.filename().string(), ": nothing is said when ", key.path, " is removed"));
 }

@@ -180,7 +180,7 @@ TEST_CASE("what a violation offers mends it") {
   MESSAGE(offers, " offers tried");
 }
 
-TEST_CASE("all rules of a wild recipe are told at once") {
+TEST_CASE("all violated rules of a recipe are reported at once") {
   std::string all;
   for (const auto& row : rule_cases())
     if (std::string_view(row.model) == "llama") all += row.broken + std::string(" ");

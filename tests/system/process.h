@@ -33,11 +33,12 @@ struct Command {
   std::vector<std::string> arguments;
   std::vector<std::string> environment = {};  // "NAME=value", added
   double signal_after = 0;                    // seconds; 0: never
-  std::filesystem::path signal_file = {};     // they count from when this file has so many bytes
+  std::filesystem::path signal_file =
+      {};  // the seconds count from the time when this file has this many bytes
   uintmax_t signal_bytes = 1;
   int signal = SIGKILL;
-  /// Called when the process has stopped itself (MTRAIN_FAULT=site:nth:stop), which goes on
-  /// afterwards. Never when it ends first.
+  /// Called when the process has stopped itself (MTRAIN_FAULT=site:nth:stop); the process continues
+  /// afterwards. Not called if it ends first.
   std::function<void(pid_t)> while_stopped = {};
 };
 
@@ -48,7 +49,7 @@ inline std::string slurp(const std::filesystem::path& path) {
   return text.str();
 }
 
-/// A folder of its own that goes with the object.
+/// A temporary folder, removed with the object.
 class Scratch {
  public:
   explicit Scratch(const std::string& name)
@@ -73,15 +74,15 @@ class Scratch {
   std::filesystem::path path_;
 };
 
-/// Whether a process has ended, which stays to be collected. It has to be a child of this one.
+/// Whether a child process has ended; does not reap it.
 inline bool has_ended(pid_t pid) {
   siginfo_t info{};
   return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
          info.si_pid == pid;
 }
 
-/// Waits until a file has so many bytes, ten minutes at most or until `over`; not at all without a
-/// name.
+/// Waits until a file has this many bytes, for at most ten minutes or until `over`; returns at once
+/// if the name is empty.
 inline void await_content(const std::filesystem::path& file, uintmax_t bytes = 1,
                           const std::function<bool()>& over = {}) {
   std::error_code error;
@@ -92,7 +93,7 @@ inline void await_content(const std::filesystem::path& file, uintmax_t bytes = 1
   }
 }
 
-/// Waits until a process has ended, `seconds` at most.
+/// Waits until a process has ended, for at most `seconds`.
 inline void await_end(pid_t pid, double seconds) {
   auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   for (;;) {

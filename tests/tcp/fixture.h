@@ -1,5 +1,4 @@
-// Places of ranks that meet on a loopback address of this process alone, which no other test and no
-// outgoing connection has.
+// Places of ranks with a rendezvous on a loopback address that only this process uses.
 #pragma once
 #include <unistd.h>
 
@@ -23,7 +22,7 @@ inline Place place_of(int rank, int size,
           .secret = {secret, "the test"}};
 }
 
-/// What `fn` throws, which is to be of this class.
+/// The error that `fn` throws; it must have this class.
 inline std::string message_of(ErrorClass wanted, const std::function<void()>& fn) {
   try {
     fn();

@@ -116,7 +116,7 @@ TEST_CASE(
   take_out(calls_again);
   calls_again.take(heard[2]);
   CHECK(calls_again.state() == State::stranger);
-  // Another rank's door: the one that answers is not the one that was wanted.
+  // Another rank's endpoint: the rank that answers is not the expected one.
   Greeting elsewhere = Greeting::calls(place_of(2, 3), 1, 0),
            first = Greeting::called(place_of(0, 3));
   elsewhere.take(take_out(first));

@@ -63,12 +63,13 @@ struct Ranks {
       : size(size_in), limits(limits_in) {}
   void start(int rank) { start(place_of(rank, size)); }
   void start(const Place& place) {
-    met.push_back(std::async(std::launch::async, [this, place] { return meet(place, limits); }));
+    connected.push_back(
+        std::async(std::launch::async, [this, place] { return connect_ranks(place, limits); }));
   }
-  /// All have met: each two have a connection of their own.
+  /// All ranks are connected: one connection per pair.
   void check_all() {
     std::vector<std::vector<int>> all;
-    for (auto& one : met) all.push_back(one.get());
+    for (auto& one : connected) all.push_back(one.get());
     for (size_t a = 0; a < all.size(); ++a)
       for (size_t b = 0; b < all.size(); ++b) {
         if (a == b) {
@@ -87,7 +88,7 @@ struct Ranks {
   }
   int size;
   RendezvousLimits limits;
-  std::vector<std::future<std::vector<int>>> met;  // in the order of their start
+  std::vector<std::future<std::vector<int>>> connected;  // in the order of their start
 };
 
 TEST_CASE("tcp: ranks meet in any order") {
@@ -158,7 +159,7 @@ TEST_CASE(
   Ranks ranks(2);
   ranks.start(0);
   auto refused = [](const Place& place, const std::string& part) {
-    std::string message = message_of(ErrorClass::config, [&] { meet(place, kForever); });
+    std::string message = message_of(ErrorClass::config, [&] { connect_ranks(place, kForever); });
     CHECK_MESSAGE(has(message, part), message);
   };
   refused(place_of(1, 2, "a secret of somebody else"), "rank 1 is refused by rank 0 at 127.");
@@ -189,9 +190,9 @@ TEST_CASE("tcp: ranks of one job that do not fit together end it, and both sides
       greeting.take(hear(held[0], 40));
       REQUIRE(greeting.state() == Greeting::State::proven);
     }
-    CHECK(has(message_of(ErrorClass::config, [&] { meet(one.place, kForever); }),
+    CHECK(has(message_of(ErrorClass::config, [&] { connect_ranks(one.place, kForever); }),
               "it has no place for this rank"));
-    CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }), one.part));
+    CHECK(has(message_of(ErrorClass::config, [&] { ranks.connected[0].get(); }), one.part));
   }
 }
 
@@ -205,7 +206,7 @@ TEST_CASE("tcp: a rank that goes away after its greeting is missed at once") {
     say(socket, std::string(greeting.unsent()));
     hear(socket, 40);
   }
-  CHECK(has(message_of(ErrorClass::peer, [&] { ranks.met[0].get(); }),
+  CHECK(has(message_of(ErrorClass::peer, [&] { ranks.connected[0].get(); }),
             "rank 2 disconnected before all ranks had connected"));
   Ranks other(3);  // and so is the first one
   other.start(1);
@@ -222,7 +223,7 @@ TEST_CASE("tcp: a rank that goes away after its greeting is missed at once") {
     greeting.answer(Greeting::Verdict::welcome);
     say(socket, std::string(greeting.unsent()));
   }
-  CHECK(has(message_of(ErrorClass::peer, [&] { other.met[0].get(); }),
+  CHECK(has(message_of(ErrorClass::peer, [&] { other.connected[0].get(); }),
             "rank 0 disconnected before all ranks had connected"));
 }
 
@@ -243,7 +244,7 @@ TEST_CASE(
     say(socket, words + std::string(words.empty() ? 0 : 40, ' '));
     socket.close();
     std::string message = message_of(words.empty() ? ErrorClass::peer : ErrorClass::config,
-                                     [&] { ranks.met[0].get(); });
+                                     [&] { ranks.connected[0].get(); });
     CHECK_MESSAGE(has(message, words.empty() ? "timed out while waiting for rank 0 (127." : part),
                   message);
   }
@@ -255,13 +256,13 @@ TEST_CASE(
   Place place = place_of(1, 2);
   place.address = "no-such-rank.invalid";
   ranks.start(place);
-  std::string message = message_of(ErrorClass::peer, [&] { ranks.met[0].get(); });
+  std::string message = message_of(ErrorClass::peer, [&] { ranks.connected[0].get(); });
   CHECK_MESSAGE(has(message,
                     "timed out while waiting for rank 0 (no-such-rank.invalid port 23456: the "
                     "address 'no-such-rank.invalid' cannot be"),
                 message);
   place.rank = 0;
-  CHECK(has(message_of(ErrorClass::config, [&] { meet(place, ranks.limits); }),
+  CHECK(has(message_of(ErrorClass::config, [&] { connect_ranks(place, ranks.limits); }),
             "set MASTER_ADDR to the name"));
 }
 
@@ -286,9 +287,9 @@ TEST_CASE("tcp: a job's own ranks are not too many that arrive at once") {
   CHECK(hear(early[0], 40).size() == 40);
   char byte = 0;
   CHECK(::recv(early[0].get(), &byte, 1, MSG_DONTWAIT) == -1);  // and it is still open
-  CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }),
+  CHECK(has(message_of(ErrorClass::config, [] { connect_ranks(place_of(1, 4), kForever); }),
             "it has no place for this rank"));
-  CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }),
+  CHECK(has(message_of(ErrorClass::config, [&] { ranks.connected[0].get(); }),
             "rank 1 of 4 connected to rank 0 of 400"));
 }
 
@@ -324,10 +325,10 @@ TEST_CASE("tcp: a rank that has proven itself waits for the answer longer than f
     greeting.take(hear(socket, 144));
   }
   // A silent connection to the rank's own port is dropped after the same limit, which began later.
-  Place door = place_of(0, 3);
-  door.address = address_of(socket, ::getpeername).text();
-  door.port = greeting.hello().port;
-  Socket silent = visit(door);
+  Place endpoint = place_of(0, 3);
+  endpoint.address = address_of(socket, ::getpeername).text();
+  endpoint.port = greeting.hello().port;
+  Socket silent = visit(endpoint);
   CHECK(hear(silent, 41).size() == 40);
   char byte = 0;
   CHECK(::recv(socket.get(), &byte, 1, MSG_DONTWAIT) == -1);  // still open
@@ -335,7 +336,7 @@ TEST_CASE("tcp: a rank that has proven itself waits for the answer longer than f
   greeting.answer(Greeting::Verdict::welcome);
   say(socket, std::string(greeting.unsent()));
   socket.close();
-  CHECK(has(message_of(ErrorClass::peer, [&] { ranks.met[0].get(); }),
+  CHECK(has(message_of(ErrorClass::peer, [&] { ranks.connected[0].get(); }),
             "rank 0 disconnected before all ranks had connected"));
 }
 
@@ -353,15 +354,15 @@ TEST_CASE("tcp: connections are served where a process may open fewer files than
     CHECK(hear(held.back(), 40).size() == 40);
   }
   ::setrlimit(RLIMIT_NOFILE, &before);
-  CHECK(has(message_of(ErrorClass::config, [] { meet(place_of(1, 4), kForever); }),
+  CHECK(has(message_of(ErrorClass::config, [] { connect_ranks(place_of(1, 4), kForever); }),
             "it has no place for this rank"));
-  CHECK(has(message_of(ErrorClass::config, [&] { ranks.met[0].get(); }),
+  CHECK(has(message_of(ErrorClass::config, [&] { ranks.connected[0].get(); }),
             "rank 1 of 4 connected to rank 0 of 100"));
 }
 
 TEST_CASE("tcp: of very many ranks that are missing some are named") {
   std::string message = message_of(
-      ErrorClass::peer, [] { meet(place_of(0, 400), {.whole = 20ms, .greeting = 10h}); });
+      ErrorClass::peer, [] { connect_ranks(place_of(0, 400), {.whole = 20ms, .greeting = 10h}); });
   CHECK_MESSAGE(has(message, "timed out while waiting for ranks 1, 2, 3"), message);
   CHECK_MESSAGE(has(message, " 16 and 383 more to connect"), message);
 }
@@ -374,7 +375,8 @@ TEST_CASE("tcp: a job of one machine is reached over its address alone") {
   Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   CHECK(::connect(socket.get(), reinterpret_cast<sockaddr*>(&other.where), other.size) != 0);
   // Nobody listens at a port that others have.
-  std::string taken = message_of(ErrorClass::config, [] { meet(place_of(0, 2), kForever); });
+  std::string taken =
+      message_of(ErrorClass::config, [] { connect_ranks(place_of(0, 2), kForever); });
   CHECK_MESSAGE(has(taken, "the first rank cannot listen on port 23456 of 127."), taken);
   ranks.start(1);
   ranks.check_all();

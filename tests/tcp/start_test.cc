@@ -45,7 +45,7 @@ TEST_CASE("tcp: a rank that is gone between the greeting and the watch ends the 
       ranks.push_back(start([r, lost] {
         set_place(r, 3);
         if (r == lost) {
-          meet(place_from_environment());
+          connect_ranks(place_from_environment());
           return 0;  // gone without a word, and its connections with it
         }
         const CommContext context{.timeout = 10h,

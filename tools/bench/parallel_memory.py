@@ -64,7 +64,7 @@ def main():
             file.write(recipe(options.dtype))
         print("| layout | parameters and master weights | gradients | moments | activations | total | theory for the first three |")
         print("|---|---|---|---|---|---|---|")
-        for name, settings, (cut_p, cut_g, cut_o) in LAYOUTS:
+        for name, settings, (shards_p, shards_g, shards_o) in LAYOUTS:
             if options.only not in name:
                 continue
             seen = bench(options.mtrain, path, settings)
@@ -72,7 +72,7 @@ def main():
                 continue
             n, uses = seen["parameters"], seen["tensor_memory"]["uses"]
             # Master weights of another type than the parameters are sharded with the optimizer state.
-            theory = n * (values / cut_p + masters / max(cut_p, cut_o) + 4 / cut_g + 8 / cut_o)
+            theory = n * (values / shards_p + masters / max(shards_p, shards_o) + 4 / shards_g + 8 / shards_o)
             mib = lambda b: f"{b / 2**20:.1f}"
             rest = sum(b for use, b in uses.items() if use not in ("parameters", "gradients", "optimizer"))
             print(f"| {name} | {mib(uses['parameters'])} | {mib(uses['gradients'])} | {mib(uses['optimizer'])} | {mib(rest)} | "

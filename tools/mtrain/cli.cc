@@ -103,14 +103,14 @@ std::string range_fault(const CLI::App& command, const std::string& message) {
   constexpr std::string_view kValue = ": Value ", kNot = " not in range ";
   const size_t value = message.find(kValue), limits = message.rfind(kNot);
   if (value == std::string::npos || limits == std::string::npos) return message;
-  const std::string said = message.substr(0, value);
+  const std::string name = message.substr(0, value);
   const CLI::Option* option = nullptr;
   for (const CLI::App* at = &command; at && !option; at = at->get_parent())
-    option = at->get_option_no_throw(said);
+    option = at->get_option_no_throw(name);
   const std::string range = option ? value_range(*option) : "";
   const size_t begin = value + kValue.size();
   return range.empty() ? message
-                       : cat(said, ": wanted a number ", range, ", got ",
+                       : cat(name, ": wanted a number ", range, ", got ",
                              message.substr(begin, limits - begin));
 }
 
@@ -165,12 +165,12 @@ int report_usage(const CLI::App& app, const Cli& cli, const CLI::ParseError& err
 /// spdlog silently replaces an unknown level by another one, so unknown levels are refused here.
 void check_log_level() {
   static constexpr const char* kLevels[] = {"debug", "info", "warn", "error", "off"};
-  const char* said = std::getenv("MTRAIN_LOG");
-  if (!said || std::find(std::begin(kLevels), std::end(kLevels), std::string_view(said)) !=
-                   std::end(kLevels))
+  const char* level = std::getenv("MTRAIN_LOG");
+  if (!level || std::find(std::begin(kLevels), std::end(kLevels), std::string_view(level)) !=
+                    std::end(kLevels))
     return;
   throw Error(ErrorClass::usage,
-              cat("MTRAIN_LOG is '", printable(said, 64), "', which is not a log level"),
+              cat("MTRAIN_LOG is '", printable(level, 64), "', which is not a log level"),
               "set it to debug, info, warn, error or off, or unset it");
 }
 
@@ -241,9 +241,9 @@ std::string headline(const char* error_class, const std::string& message) {
 }
 
 PluginHost plugin_host(const Cli& cli) {
-  static std::once_flag told;
+  static std::once_flag warn_once;
   if (!cli.quiet && launched_rank() == 0)
-    std::call_once(told, warn_of_absent_folders, cli.plugin_path);
+    std::call_once(warn_once, warn_of_absent_folders, cli.plugin_path);
   return PluginHost(plugin_folders(cli.plugin_path));
 }
 

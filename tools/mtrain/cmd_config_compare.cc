@@ -26,15 +26,15 @@ struct Side {
   }
 };
 
-Side read_side(Cli& cli, const std::string& said, const std::vector<OverrideText>& overrides,
-               const PluginHost& plugins) {
+Side read_side(Cli& cli, const std::string& path_or_name,
+               const std::vector<OverrideText>& overrides, const PluginHost& plugins) {
   Side side;
   std::error_code ignored;
   RecipeRequest request;
-  request.recipe = said;
+  request.recipe = path_or_name;
   request.overrides = overrides;
-  if (fs::is_directory(said, ignored)) {
-    SavedConfig saved = read_saved_config(said);
+  if (fs::is_directory(path_or_name, ignored)) {
+    SavedConfig saved = read_saved_config(path_or_name);
     if (!overrides.empty()) {
       request.text = saved.resolved;
       request.resolved = true;
@@ -42,7 +42,7 @@ Side read_side(Cli& cli, const std::string& said, const std::vector<OverrideText
       side.root = inspect_recipe(cli, request, plugins).config.resolved();
       return side;
     }
-    side.root = parse_yaml(saved.resolved, said);
+    side.root = parse_yaml(saved.resolved, path_or_name);
     side.saved_origins = origins_of(saved);
     side.saved = true;
     return side;

@@ -53,13 +53,13 @@ void print_tokens(std::span<const int32_t> ids, std::span<const uint8_t> trained
       text = cat("<", ids[i], ">");
     else if (shown.ids)
       text += cat("=", ids[i]);
-    const bool learnt = i > 0 && trained[i];
-    const char* tint = learnt ? (i % 2 == 0 ? "\033[30;42m" : "\033[30;102m")
-                              : (i % 2 == 0 ? "\033[2m" : "\033[22m");
+    const bool is_trained = i > 0 && trained[i];
+    const char* tint = is_trained ? (i % 2 == 0 ? "\033[30;42m" : "\033[30;102m")
+                                  : (i % 2 == 0 ? "\033[2m" : "\033[22m");
     if (colours)
       std::cout << tint << text << "\033[0m";
     else
-      std::cout << (i > 0 ? "|" : "") << (learnt ? cat("[", text, "]") : text);
+      std::cout << (i > 0 ? "|" : "") << (is_trained ? cat("[", text, "]") : text);
   }
   std::cout << (count < ids.size() ? colours ? " …\n" : "|…\n" : "\n");
 }
@@ -142,8 +142,8 @@ void pack(const Cli& cli, const PackArguments& arguments) {
                                         {"tokens", used},
                                         {"learnt", file.counts.trained_tokens},
                                         {"truncated", file.counts.truncated},
-                                        {"cut_learnt", file.counts.cut_learnt},
-                                        {"cut_all_learnt", file.counts.cut_all_learnt},
+                                        {"cut_learnt", file.counts.truncated_trained},
+                                        {"cut_all_learnt", file.counts.trained_beyond},
                                         {"too_long", file.counts.too_long},
                                         {"untrained", file.counts.untrained},
                                         {"packs", packs.size()},

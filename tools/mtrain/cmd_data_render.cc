@@ -43,7 +43,7 @@ constexpr const char* kWanted =
 
 struct Line {
   chat::ChatInput input;
-  std::vector<bool> silenced;  // of each message: its weight excludes it from training
+  std::vector<bool> excluded;  // of each message: its weight excludes it from training
 };
 
 /// Reads a record of another format than OpenAI's, as training does.
@@ -59,7 +59,7 @@ void take_record(const ordered_json& json, Line& line) {
         kWanted);
     line.input.messages = chat::messages_from_json(example.messages);
     if (!example.tools.empty()) line.input.tools = chat::from_json(example.tools);
-    line.silenced = example.silenced;
+    line.excluded = example.excluded;
   } catch (const finetune::RecordFault& fault) {
     throw Error(ErrorClass::data, fault.what, fault.hint);
   }
@@ -70,7 +70,7 @@ void take_messages(ordered_json messages, Line& line) {
   try {
     if (messages.is_array())
       for (ordered_json& message : messages)
-        line.silenced.push_back(message.is_object() && finetune::take_silenced(message));
+        line.excluded.push_back(message.is_object() && finetune::take_excluded(message));
   } catch (const finetune::RecordFault& fault) {
     throw Error(ErrorClass::data, fault.what, fault.hint);
   }
@@ -138,11 +138,11 @@ size_t code_points(std::string_view text) {
 }
 
 /// Removes the turns of messages that are excluded from training.
-void remove_silenced(chat::RenderedChat& chat, const std::vector<bool>& silenced) {
+void remove_excluded(chat::RenderedChat& chat, const std::vector<bool>& excluded) {
   std::erase_if(chat.assistant, [&](const chat::Stretch& turn) {
     for (size_t b = turn.begin; b < turn.end; ++b)
-      if (const size_t origin = chat.text.origins[b]; origin >= 1 && origin <= silenced.size())
-        return static_cast<bool>(silenced[origin - 1]);
+      if (const size_t origin = chat.text.origins[b]; origin >= 1 && origin <= excluded.size())
+        return static_cast<bool>(excluded[origin - 1]);
     return false;
   });
 }
@@ -154,7 +154,7 @@ void render_line(const chat::ChatTemplate& chat_template, const chat::TemplateFi
   chat::require_fields_read(file, input);
   chat::RenderedChat chat = chat_template.render_masked(input);
   chat::require_tools_written(file, input, chat.text);
-  remove_silenced(chat, line.silenced);
+  remove_excluded(chat, line.excluded);
   ordered_json out{{"text", chat.text.bytes}};
   if (tokenizer) add_tokens(chat, *tokenizer, out);
   auto assistant = ordered_json::array();

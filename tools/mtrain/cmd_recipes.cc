@@ -105,13 +105,13 @@ void list(const Cli& cli, bool groups, bool json) {
   print_answer(json, rows_node(rows), rows_text(rows));
 }
 
-fs::path file_of(const Cli& cli, const std::string& said) {
+fs::path file_of(const Cli& cli, const std::string& path_or_name) {
   auto folders = search_folders(plugin_host(cli).folders());
-  if (auto found = find_recipe(said, folders)) return found->file;
+  if (auto found = find_recipe(path_or_name, folders)) return found->file;
   std::vector<fs::path> paths;
   for (const auto& folder : folders) paths.push_back(folder.path);
-  throw Error(ErrorClass::config, cat("there is no recipe ", printable(said, 100)),
-              ConfigRepository(paths).help_for_absent(said));
+  throw Error(ErrorClass::config, cat("there is no recipe ", printable(path_or_name, 100)),
+              ConfigRepository(paths).help_for_absent(path_or_name));
 }
 
 /// The path of the schema for editors: relative to the recipe if both are in one project, which can
@@ -142,10 +142,10 @@ fs::path paths_start(const fs::path& file, const std::vector<SearchFolder>& fold
                                                    : fs::absolute(file).parent_path();
 }
 
-void copy(const Cli& cli, const std::string& said, const std::string& to) {
+void copy(const Cli& cli, const std::string& path_or_name, const std::string& to) {
   PluginHost plugins = plugin_host(cli);
   const auto folders = search_folders(plugins.folders());
-  const fs::path file = file_of(cli, said);
+  const fs::path file = file_of(cli, path_or_name);
   SchemaCatalog catalog = schema_catalog(plugins);
   auto source =
       std::make_shared<Source>(SourceKind::file, file.string(), read_file(file, kMaxRecipe));
@@ -167,9 +167,9 @@ void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
   if (files.empty())
     for (const auto& recipe : list_recipes(search_folders(plugins.folders())))
       if (recipe.group.empty() && !recipe.shadowed) wanted.push_back(recipe.file.string());
-  for (const auto& said : wanted) {
+  for (const auto& path_or_name : wanted) {
     Report report;
-    std::string file = file_of(cli, said).string();
+    std::string file = file_of(cli, path_or_name).string();
     rows.push_back({file, file, "", state_of(file, plugins, &report)});
     if (rows.back().state.kind != RecipeState::Kind::faulty) continue;
     cli.status = static_cast<int>(ErrorClass::config);
@@ -190,24 +190,25 @@ void add_list(CLI::App& recipes, Cli& cli) {
 
 void add_cat(CLI::App& recipes, Cli& cli) {
   auto* command = recipes.add_subcommand("cat", "print a recipe's text");
-  auto said = std::make_shared<std::string>();
-  command->add_option("recipe", *said, "a name or a file")->required()->type_name("RECIPE");
+  auto path_or_name = std::make_shared<std::string>();
+  command->add_option("recipe", *path_or_name, "a name or a file")->required()->type_name("RECIPE");
   command->footer(
       "Examples:\n  mtrain recipes cat quickstart\n  mtrain config show quickstart   all its "
       "settings");
-  command->callback([&cli, said] { std::cout << read_file(file_of(cli, *said), kMaxRecipe); });
+  command->callback(
+      [&cli, path_or_name] { std::cout << read_file(file_of(cli, *path_or_name), kMaxRecipe); });
 }
 
 void add_copy(CLI::App& recipes, Cli& cli) {
   auto* command =
       recipes.add_subcommand("cp", "copy a recipe and add a line that tells editors its schema");
-  auto said = std::make_shared<std::string>(), file = std::make_shared<std::string>();
-  command->add_option("recipe", *said, "a name or a file")->required()->type_name("RECIPE");
+  auto path_or_name = std::make_shared<std::string>(), file = std::make_shared<std::string>();
+  command->add_option("recipe", *path_or_name, "a name or a file")->required()->type_name("RECIPE");
   command->add_option("file", *file, "the new file")->required()->type_name("FILE");
   command->footer(
       "Relative paths of input files are rewritten so that the copy reads the same files.\n"
       "Example:\n  mtrain recipes cp quickstart recipes/mine.yaml");
-  command->callback([&cli, said, file] { copy(cli, *said, *file); });
+  command->callback([&cli, path_or_name, file] { copy(cli, *path_or_name, *file); });
 }
 
 void add_new(CLI::App& recipes, Cli& cli) {

@@ -22,7 +22,7 @@ namespace mtrain {
 namespace {
 
 /// "runs/first-rerun", or with the first unused number.
-fs::path new_folder_beside(const fs::path& run) {
+fs::path new_folder_next_to(const fs::path& run) {
   std::error_code ignored;
   std::string base =
       cat(fs::canonical(run, ignored).filename().string(), "-rerun");  // `latest` is a link
@@ -59,13 +59,13 @@ bool has_time_limit(const SavedConfig& saved) {
 
 /// The parts of a run from its first step; consecutive parts with the same settings are one. A run
 /// without a complete history is one part with its newest settings, and a warning says so.
-std::vector<Part> parts_of(const fs::path& path, bool tell) {
+std::vector<Part> parts_of(const fs::path& path, bool log_missing) {
   SavedConfig saved = read_saved_config(path);
   std::vector<Part> out;
   const std::vector<HistoryPart> history_parts = parts_of_history(records_of(path, saved));
   const bool known = !history_parts.empty() && history_parts.front().first == 0 &&
                      (history_parts.front().invocation.number > 0 || history_parts.size() == 1);
-  if (tell && !history_parts.empty() && !known)
+  if (log_missing && !history_parts.empty() && !known)
     log_warn(path.string(), " does not say how ",
              history_parts.front().last ? "its first " : "the steps up to ",
              history_parts.front().last.value_or(history_parts.front().first),
@@ -191,13 +191,13 @@ void require_ranks(const Recipe& recipe, const std::string& run) {
 /// Starts the ranks, all of which repeat the run in one new folder.
 void launch_rerun(Cli& cli, const RecipeWords& words, int64_t nproc) {
   std::vector<std::string> names;
-  const std::vector<OverrideText> said = sorted_words(cli, words, 1, names).overrides;
-  const fs::path folder = new_folder_beside(run_of(names[0]));
+  const std::vector<OverrideText> overrides = sorted_words(cli, words, 1, names).overrides;
+  const fs::path folder = new_folder_next_to(run_of(names[0]));
   Cli ranks = cli;
   auto is_folder = [](const OverrideText& override) {
     return override.text == "run.dir" || override.text.starts_with("run.dir=");
   };
-  if (std::none_of(said.begin(), said.end(), is_folder))
+  if (std::none_of(overrides.begin(), overrides.end(), is_folder))
     ranks.words.push_back(cat("run.dir=", override_value_text(Node::string(folder.string()))));
   cli.status = launch_recipe(
       ranks, rerun_request(cli, words, parts_of(names[0], false).back().saved, folder), nproc);
@@ -205,13 +205,13 @@ void launch_rerun(Cli& cli, const RecipeWords& words, int64_t nproc) {
 
 void rerun(Cli& cli, const RecipeWords& words) {
   std::vector<std::string> names;
-  const std::vector<OverrideText> said = sorted_words(cli, words, 1, names).overrides;
-  const bool other_data = sets(said, decides_data);
+  const std::vector<OverrideText> overrides = sorted_words(cli, words, 1, names).overrides;
+  const bool other_data = sets(overrides, decides_data);
   const bool first = launched_rank() == 0;
   std::vector<Part> parts = parts_of(names[0], first);
-  if (sets(said, decides_length)) parts.back().last.reset();
+  if (sets(overrides, decides_length)) parts.back().last.reset();
   PluginHost plugins = plugin_host(cli);
-  const fs::path folder = new_folder_beside(run_of(names[0]));
+  const fs::path folder = new_folder_next_to(run_of(names[0]));
   std::vector<Recipe> recipes;
   for (const auto& part : parts)
     recipes.push_back(load_recipe(rerun_request(cli, words, part.saved, folder), plugins));
@@ -234,11 +234,11 @@ void rerun(Cli& cli, const RecipeWords& words) {
                parts[i].first + 1, " to ",
                std::min(parts[i].last.value_or(INT64_MAX), recipes[i].settings.train.steps));
     if (first) note_kept_dtype(recipes[i], parts[i].saved, plugins);
-    auto tell_changes = [&](const Trainer& trainer) {
+    auto log_changes = [&](const Trainer& trainer) {
       compare_with(names[0], parts[i].saved, trainer.saved_config(), other_data);
     };
     cli.status = run_training(cli, recipes[i], plugins,
-                              {.before_start = tell_changes, .until = parts[i].last});
+                              {.before_start = log_changes, .until = parts[i].last});
   }
 }
 

@@ -62,7 +62,7 @@ sigset_t handed_on() {
 
 /// Waits for the launcher and forwards signals; returns its wait status and the first signal (0:
 /// none).
-int await(pid_t child, int& told) {
+int await(pid_t child, int& received_signal) {
   sigset_t set = handed_on();
   StopRequests requests;
   for (;;) {
@@ -73,7 +73,7 @@ int await(pid_t child, int& told) {
     if (signal <= 0 || signal == SIGCHLD) continue;
     // mpirun forwards SIGUSR1 unchanged; at SIGTERM it gives the ranks only a second.
     StopRequests::Meaning meaning = requests.take(signal);
-    if (meaning == StopRequests::Meaning::stop) told = signal;
+    if (meaning == StopRequests::Meaning::stop) received_signal = signal;
     if (meaning == StopRequests::Meaning::stop) ::kill(child, SIGUSR1);
     if (meaning == StopRequests::Meaning::end_at_once) ::kill(child, SIGTERM);
   }
@@ -91,8 +91,8 @@ std::string find_program(const std::vector<std::string>& names) {
 }
 
 std::string find_mpirun() {
-  const char* said = std::getenv("MTRAIN_MPIRUN");
-  return said ? said : find_program({"mpirun", "mpiexec"});
+  const char* program = std::getenv("MTRAIN_MPIRUN");
+  return program ? program : find_program({"mpirun", "mpiexec"});
 }
 
 std::string version_of(const std::string& program) {
@@ -151,10 +151,10 @@ int launch_mpi_ranks(const Cli& cli, int64_t nproc) {
   MT_USER_CHECK(child >= 0, ErrorClass::io,
                 cat("no process can be started: ", std::strerror(errno)), "");
   if (child == 0) become(command, self);
-  int told = 0, status = await(child, told);
+  int received_signal = 0, status = await(child, received_signal);
   sigprocmask(SIG_SETMASK, &before, nullptr);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
-  if (told != 0) return 128 + told;
+  if (received_signal != 0) return 128 + received_signal;
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (code <= 128) return code;
   write_standard_error(

@@ -66,13 +66,13 @@ std::shared_ptr<RecipeWords> add_recipe_words(CLI::App& command, const std::stri
   return words;
 }
 
-RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
+RecipeRequest sorted_words(const Cli& cli, const RecipeWords& recipe_words, size_t most,
                            std::vector<std::string>& others) {
   RecipeRequest request;
   std::multimap<int, OverrideText> overrides;  // by their places
   Positions positions(cli), file_positions(cli), pair_positions(cli);
-  std::vector<std::string> words = said.rest;
-  if (!said.first.empty()) words.insert(words.begin(), said.first);
+  std::vector<std::string> words = recipe_words.rest;
+  if (!recipe_words.first.empty()) words.insert(words.begin(), recipe_words.first);
   for (const auto& word : words) {
     if (others.size() < most && (!looks_like_override(word) || is_file(word))) {
       others.push_back(word);
@@ -86,14 +86,14 @@ RecipeRequest sorted_words(const Cli& cli, const RecipeWords& said, size_t most,
     overrides.emplace(at, OverrideText{word, at});
   }
   Report report;
-  for (const auto& file : said.files) {
+  for (const auto& file : recipe_words.files) {
     int at = file_positions.next(
         [](const std::string& w) { return w.starts_with("-f") || w.starts_with("--file"); });
     for (auto& override : read_override_file(file, report))
       overrides.emplace(at, std::move(override));
   }
   report.throw_if_errors();
-  for (const auto& pair : said.pairs) {
+  for (const auto& pair : recipe_words.pairs) {
     size_t separator = pair.find(kPairSeparator);
     MT_USER_CHECK(separator != std::string::npos, ErrorClass::usage,
                   "--set needs a key and a value", "--set KEY VALUE");
@@ -121,9 +121,9 @@ std::vector<std::string> joined_pairs(const std::vector<std::string>& arguments)
   return out;
 }
 
-RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said) {
+RecipeRequest recipe_request(const Cli& cli, const RecipeWords& recipe_words) {
   std::vector<std::string> names;
-  RecipeRequest request = sorted_words(cli, said, 1, names);
+  RecipeRequest request = sorted_words(cli, recipe_words, 1, names);
   request.recipe = names.front();
   MT_USER_CHECK(!names_folder(cli, request.recipe), ErrorClass::usage,
                 cat(printable(request.recipe), " is a folder, but a recipe is required"),
@@ -132,10 +132,10 @@ RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said) {
   return request;
 }
 
-RecipeRequest recipe_or_run_request(const Cli& cli, const RecipeWords& said,
+RecipeRequest recipe_or_run_request(const Cli& cli, const RecipeWords& recipe_words,
                                     std::optional<SavedConfig>& saved) {
   std::vector<std::string> names;
-  RecipeRequest request = sorted_words(cli, said, 1, names);
+  RecipeRequest request = sorted_words(cli, recipe_words, 1, names);
   request.recipe = names.front();
   saved = open_run(cli, request);
   return request;
@@ -161,10 +161,10 @@ std::optional<SavedConfig> open_run(const Cli& cli, RecipeRequest& request) {
   return saved;
 }
 
-RecipeRequest recipe_request(const Cli& cli, const RecipeWords& said, const PluginHost& plugins,
-                             std::string& key) {
+RecipeRequest recipe_request(const Cli& cli, const RecipeWords& recipe_words,
+                             const PluginHost& plugins, std::string& key) {
   std::vector<std::string> names;
-  RecipeRequest request = sorted_words(cli, said, 2, names);
+  RecipeRequest request = sorted_words(cli, recipe_words, 2, names);
   if (names.size() == 1) {
     request.recipe = names[0];
     return request;

@@ -134,7 +134,7 @@ class SweepRun {
     }
   }
 
-  void tell() const {
+  void print_table() const {
     if (!began_) return;
     print(cli_.quiet ? table_.text()
                      : cat("\n", table_.text(), "kept in ",
@@ -181,10 +181,10 @@ void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going) {
         break;  // a signal ends the sweep in any case
     }
   } catch (const Error&) {
-    sweep.tell();
+    sweep.print_table();
     throw;
   }
-  sweep.tell();
+  sweep.print_table();
 }
 
 }  // namespace mtrain

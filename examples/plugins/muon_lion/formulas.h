@@ -1,4 +1,4 @@
-// What one element becomes: the same text for all backends.
+// The update of one element: the same source for all backends.
 #pragma once
 #include "kernels.h"
 

@@ -41,7 +41,7 @@ struct LionArgs {
   float beta1, beta2, grad_scale, keep, lr;
 };
 
-/// Null return: queued. Otherwise what the device's library says.
+/// Returns null if the work was queued; otherwise the error text of the device's library.
 struct Kernels {
   const char* (*momentum)(void* queue, const MomentumArgs& args);
   const char* (*normalize)(void* queue, const NormalizeArgs& args);
@@ -49,7 +49,7 @@ struct Kernels {
   const char* (*lion)(void* queue, const LionArgs& args);
 };
 extern const Kernels kCpuKernels;
-/// Null where the plugin was built without nvcc.
+/// Null if the plugin was built without nvcc.
 extern const Kernels* const kCudaKernels;
 
 }  // namespace muon_lion

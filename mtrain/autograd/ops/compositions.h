@@ -1,9 +1,9 @@
 // The plain form of each fused op: a composition of smaller ops that says what the op computes. A
 // backend that lacks the fused kernels runs it, and the tests of the contract compare the fused
 // kernels with it. Computed in float and rounded once, like the fused kernels; gradients come from
-// the tape. The kernels that compositions stand on have none: add, mul, unary, cast, copy_blocks,
-// column_sum, embedding, gather_sum and row_dots. Shapes and arguments as in ops.h. For the
-// rank's thread.
+// the tape. The kernels on which compositions are built have none themselves: add, mul, unary,
+// cast, copy_blocks, column_sum, embedding, gather_sum and row_dots. Shapes and arguments as in
+// ops.h. For the rank's thread.
 #pragma once
 #include <utility>
 
@@ -19,10 +19,11 @@ Tensor gelu(const Tensor& x, GeluKind kind);
 Tensor rms_norm(const Tensor& x_TD, const Tensor& w_D, float eps);
 /// (x - mean(x)) * rsqrt(mean((x - mean(x))²) + eps) * w + b.
 Tensor layer_norm(const Tensor& x_TD, const Tensor& w_D, const Tensor& b_D, float eps);
-/// x * factors; a factor is 1/(1-p), or 0 where the draw of the element's number drops it.
-/// `tokens`: which token each range of the rows of x is.
+/// x * factors; a factor is 1/(1-p), or 0 if the element is dropped. `tokens`: the tokens that the
+/// rows of x represent.
 Tensor dropout(const Tensor& x_TD, float p, uint64_t name_key, const std::vector<RowRange>& tokens);
-/// Turns the heads of qkv in place: (a, b) becomes (a cos - b sin, b cos + a sin). No node.
+/// Rotates the heads of qkv in place: (a, b) becomes (a cos - b sin, b cos + a sin). Adds no node
+/// to the tape.
 void rotate(const Tensor& qkv, const HeadLayout& layout, const RopeTable& table,
             const Tensor& positions_T, bool inverse);
 

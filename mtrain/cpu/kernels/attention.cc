@@ -158,7 +158,7 @@ class ForwardCall {
         tiling_(args, kBlockColumns<Word>),
         width_(tiling_.width()),
         grouped_(tiling_.grouped(cpu.threads())),
-        memory_(cut_scratch(cpu, [&](Pieces& pieces) {
+        memory_(allocate_scratch(cpu, [&](Pieces& pieces) {
           return ForwardMemory<Word>(
               pieces,
               grouped_ ? cpu.threads() * tiling_.longest_keys() : tiling_.all_keys() * args.groups,

@@ -215,7 +215,7 @@ class BackwardCall {
         tiling_(args_, kBlockColumns<Word>),
         width_(tiling_.width()),
         grouped_(tiling_.grouped(cpu.threads())),
-        memory_(cut_scratch(cpu, [&](Pieces& pieces) {
+        memory_(allocate_scratch(cpu, [&](Pieces& pieces) {
           int64_t own = cpu.threads() * tiling_.longest_keys();
           return BackwardMemory<Word>(
               pieces, grouped_ ? own : tiling_.all_keys() * args_.groups,

@@ -54,7 +54,7 @@ inline void dot_some(const float* a, int64_t lda, int64_t rows, const T* b, int6
 class DotGemm {
  public:
   DotGemm(CpuStream& stream, const GemmArgs& g) : stream_(stream), g_(g) {
-    cut_scratch(stream, [&](Pieces& pieces) {
+    allocate_scratch(stream, [&](Pieces& pieces) {
       a_ = pieces.take<float>(g.m * g.k);
       if (g.bias) bias_ = pieces.take<float>(g.n);
       return 0;

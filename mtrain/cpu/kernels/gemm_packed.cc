@@ -74,9 +74,9 @@ class PackedGemm {
       panels_at_once_ = all_panels_;
     } else {
       panels_at_once_ = std::clamp<int64_t>(kMaxPanelsBytes / (panel_words * 4), 1, all_panels_);
-      cut_rows(threads);
+      split_rows(threads);
     }
-    cut_scratch(stream, [&](Pieces& pieces) {
+    allocate_scratch(stream, [&](Pieces& pieces) {
       b_ = pieces.take<Word>((few_rows_ ? threads : panels_at_once_) * panel_words);
       if (packs_a_) a_ = pieces.take<Word>((few_rows_ ? 1 : threads) * a_words());
       if (chunks_ > 1 && g.c_dtype != DType::f32)
@@ -109,7 +109,7 @@ class PackedGemm {
 
   /// Divides the rows into blocks, one task each. If there are few blocks, each task multiplies
   /// only a part of the panels, so that every thread gets work.
-  void cut_rows(int64_t threads) {
+  void split_rows(int64_t threads) {
     blocks_ = std::min(tiles_, divide_up(divide_up(tiles_, block_tiles()), threads) * threads);
     parts_ = std::clamp<int64_t>(divide_up(threads, blocks_), 1, panels_at_once_);
   }

@@ -31,7 +31,7 @@ class Pieces {
 /// Makes an object whose pieces are in the stream's scratch memory: calls `make` once without
 /// memory to measure the size, then with memory.
 template <class Make>
-inline auto cut_scratch(CpuStream& stream, Make&& make) {
+inline auto allocate_scratch(CpuStream& stream, Make&& make) {
   Pieces measure(nullptr);
   make(measure);
   Pieces pieces(stream.scratch(static_cast<size_t>(measure.used())));

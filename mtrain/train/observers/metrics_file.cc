@@ -106,7 +106,7 @@ class MetricsFile final : public Observer {
 
   void on_step(const StepMetrics& metrics) override { append(metrics.step, step_line(metrics)); }
 
-  void on_passed_step(int64_t step, int64_t tokens) override {
+  void on_skipped_step(int64_t step, int64_t tokens) override {
     append(step, null_line(step, cat(tokens), "null"));
   }
 

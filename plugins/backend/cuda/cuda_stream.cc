@@ -34,7 +34,7 @@ CudaStream::CudaStream(CudaBackend& backend, int device, StreamUse use)
     downloads_ = std::make_unique<PinnedDownload>(backend_.device());
     return;
   }
-  gemm_ = std::make_unique<GemmPlans>([this] { recorder_.cut(); });
+  gemm_ = std::make_unique<GemmPlans>([this] { recorder_.flush(); });
   attention_ = std::make_unique<AttentionPlans>();
   backend_.opened(*this);
 }
@@ -128,7 +128,7 @@ CudaStream::Place CudaStream::place_of(const GemmArgs& args, bool may_leave,
                           ? grown(lane.workspace, workspace_bytes, "products' workspace")
                           : nullptr;
     if (placing_.used(
-            where)) {  // otherwise the allocation has cut the recording and joined the lanes
+            where)) {  // otherwise the allocation has flushed the recording and joined the lanes
       lane.forked = true;
       order(stream_, lane.stream);  // after the work that made its inputs
       return {lane.stream, workspace};

@@ -46,7 +46,7 @@ class CudaStream final : public Stream {
   /// device.
   cudaStream_t outside() {
     settle();
-    recorder_.cut();
+    recorder_.flush();
     return stream_;
   }
   /// The stream without any of this, for events and memory that need no order of calls.

@@ -66,7 +66,7 @@ void* DevicePool::take(size_t bytes, StreamHandle stream) {
   free_[block->stream].erase(block);
   block->free = false;
   block->stream = stream;
-  cut(block, size);
+  split(block, size);
   figures_.in_use += block->bytes;
   figures_.peak = std::max(figures_.peak, figures_.in_use);
   return block->data;
@@ -123,7 +123,7 @@ DevicePool::Block* DevicePool::new_segment(size_t bytes, StreamHandle stream) {
   return made;
 }
 
-void DevicePool::cut(Block* block, size_t bytes) {
+void DevicePool::split(Block* block, size_t bytes) {
   size_t rest = block->bytes - bytes;
   if (rest < (segments_[block->segment] == kSmallSegment ? kUnit : kSmallBlock)) return;
   block->bytes = bytes;

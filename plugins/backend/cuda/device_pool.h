@@ -63,7 +63,7 @@ class DevicePool {
   Block* find_free(size_t bytes, StreamHandle stream);
   Block* new_segment(size_t bytes, StreamHandle stream);
   Block* steal(size_t bytes, StreamHandle stream);
-  void cut(Block* block, size_t bytes);
+  void split(Block* block, size_t bytes);
   void release(Block* block);
   Block* join(Block* block, Block* next);
   void collect(bool wait);

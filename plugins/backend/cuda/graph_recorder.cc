@@ -26,7 +26,7 @@ void GraphRecorder::begin() {
 
 GraphRecorder::Figures GraphRecorder::end() {
   on_ = false;  // also if one of the following calls fails
-  cut();
+  flush();
   return figures_;
 }
 
@@ -36,7 +36,7 @@ void GraphRecorder::open() {
   capturing_ = true;
 }
 
-void GraphRecorder::cut() {
+void GraphRecorder::flush() {
   if (!capturing_) return;
   try {
     join_();

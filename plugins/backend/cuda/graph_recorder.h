@@ -1,5 +1,5 @@
 // GraphRecorder: turns the work that a stream receives between begin() and end() into CUDA graphs.
-// The first work opens a capture. The capture is cut where the device must receive the work: the
+// The first work opens a capture. It is flushed where the device must receive the work: the
 // graph is launched, and the next work opens another capture. Graphs are numbered from each
 // begin(): the n-th graph updates the executable of the n-th graph of the previous recording, or
 // replaces it if they differ in more than arguments. Work that is not captured runs in order
@@ -52,7 +52,7 @@ class GraphRecorder {
   Figures end();
   /// True between begin() and end().
   bool on() const { return on_; }
-  /// True while a capture is open: the stream's work waits for cut().
+  /// True while a capture is open: the stream's work waits for flush().
   bool capturing() const { return capturing_; }
   StreamHandle stream() const { return stream_; }
 
@@ -60,7 +60,7 @@ class GraphRecorder {
   void open();
   /// Launches what was captured. If that fails, it throws; the captured work is lost, and the
   /// stream is in the state before open().
-  void cut();
+  void flush();
   /// Drops what was captured, and ends the recording.
   void abandon() noexcept;
 

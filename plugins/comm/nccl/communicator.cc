@@ -96,8 +96,8 @@ std::shared_ptr<void> NcclCommunicator::network_memory(size_t bytes) {
   const Library& nccl = job_->library();
   if (size() == 1) return nullptr;
   if (!nccl.registers()) {
-    static std::once_flag told;
-    std::call_once(told, [&] {
+    static std::once_flag warn_once;
+    std::call_once(warn_once, [&] {
       log_warn("NCCL ", nccl.version(),
                " cannot register memory: ddp.registered_buffers has no effect; 2.19 or later can");
     });

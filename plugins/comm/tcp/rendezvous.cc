@@ -26,11 +26,11 @@ using std::chrono::milliseconds;
 // The maximum number of unauthenticated connections, in addition to one per rank; beyond it the
 // oldest is dropped. A rank authenticates within one round trip.
 constexpr size_t kMostStrangers = 256;
-constexpr int kMostTold = 10;      // dropped connections that are logged separately
+constexpr int kMostReported = 10;  // dropped connections that are logged separately
 constexpr size_t kMostNamed = 16;  // missing ranks in a message
 constexpr milliseconds kFirstPause{5}, kLongestPause{500};
 
-struct Door {  // the address at which a rank listens
+struct Endpoint {  // the address at which a rank listens
   char address[64] = "";
   int32_t port = 0;
 };
@@ -73,7 +73,7 @@ class Rendezvous {
         limits_(limits),
         end_(Clock::now() + limits.whole),
         seats_(static_cast<size_t>(place.size)),
-        doors_(static_cast<size_t>(place.size)) {}
+        endpoints_(static_cast<size_t>(place.size)) {}
 
   std::vector<Socket> run() {
     if (place_.rank == 0) {
@@ -84,7 +84,7 @@ class Rendezvous {
     } else {
       calls_.push_back({.rank = 0, .host = place_.address, .port = place_.port});
       await_ranks(0, 1);
-      MT_USER_CHECK(get(seat(0), reinterpret_cast<char*>(doors_.data()), table().size(), end_,
+      MT_USER_CHECK(get(seat(0), reinterpret_cast<char*>(endpoints_.data()), table().size(), end_,
                         "rank 0 and the others"),
                     ErrorClass::peer, "rank 0 disconnected before all ranks had connected",
                     "see what it reported");
@@ -116,7 +116,7 @@ class Rendezvous {
 
   Socket& seat(int rank) { return seats_[static_cast<size_t>(rank)]; }
   std::string_view table() const {
-    return {reinterpret_cast<const char*>(doors_.data()), doors_.size() * sizeof(Door)};
+    return {reinterpret_cast<const char*>(endpoints_.data()), endpoints_.size() * sizeof(Endpoint)};
   }
   std::vector<Address> await_address() const;
   void listen_as_first();
@@ -138,8 +138,8 @@ class Rendezvous {
   const Place& place_;
   RendezvousLimits limits_;
   Clock::time_point end_;
-  std::vector<Socket> seats_;  // by rank: authenticated connections
-  std::vector<Door> doors_;    // likewise
+  std::vector<Socket> seats_;        // by rank: authenticated connections
+  std::vector<Endpoint> endpoints_;  // likewise
   std::vector<Socket> listeners_;
   int port_ = 0;               // for all of them
   std::vector<Guest> guests_;  // oldest first
@@ -206,12 +206,12 @@ void Rendezvous::listen_as_other(const Socket& to_first) {
 }
 
 void Rendezvous::call_by_door(int rank) {
-  Door& door = doors_[static_cast<size_t>(rank)];
-  door.address[sizeof door.address - 1] = '\0';
-  MT_USER_CHECK(door.port > 0 && door.port <= 65535, ErrorClass::peer,
-                cat("rank 0 reports port ", door.port, " for rank ", rank),
+  Endpoint& endpoint = endpoints_[static_cast<size_t>(rank)];
+  endpoint.address[sizeof endpoint.address - 1] = '\0';
+  MT_USER_CHECK(endpoint.port > 0 && endpoint.port <= 65535, ErrorClass::peer,
+                cat("rank 0 reports port ", endpoint.port, " for rank ", rank),
                 "check that all ranks run the same mtrain");
-  calls_.push_back({.rank = rank, .host = door.address, .port = door.port});
+  calls_.push_back({.rank = rank, .host = endpoint.address, .port = endpoint.port});
 }
 
 std::string Rendezvous::missing(int first, int end) {
@@ -385,10 +385,10 @@ void Rendezvous::admit(Guest& guest) {
                 "check how RANK is set");
   if (!answered)
     return drop(guest, cat("it is rank ", hello.rank, " and does not accept an answer"));
-  Door& door = doors_[static_cast<size_t>(hello.rank)];
-  std::memcpy(door.address, guest.address.data(),
-              std::min(guest.address.size(), sizeof door.address - 1));
-  door.port = hello.port;
+  Endpoint& endpoint = endpoints_[static_cast<size_t>(hello.rank)];
+  std::memcpy(endpoint.address, guest.address.data(),
+              std::min(guest.address.size(), sizeof endpoint.address - 1));
+  endpoint.port = hello.port;
   seat(hello.rank) = std::move(guest.socket);
 }
 
@@ -418,9 +418,9 @@ void Rendezvous::let_in(const Socket& listener) {
 }
 
 void Rendezvous::drop(Guest& guest, const std::string& why) {
-  if (num_dropped_ < kMostTold)
+  if (num_dropped_ < kMostReported)
     log_warn("dropped a connection from ", guest.address, " to port ", port_, ": ", why);
-  if (++num_dropped_ == kMostTold) log_warn("further dropped connections are not reported");
+  if (++num_dropped_ == kMostReported) log_warn("further dropped connections are not reported");
   guest.socket.close();
 }
 
@@ -432,16 +432,16 @@ void Rendezvous::name_for_others() {
     if (peer.open() && !address_of(peer, ::getpeername).loopback())
       here = address_of(peer, ::getsockname).text();
   for (int r = 1; r < place_.size && !here.empty(); ++r) {
-    Door& door = doors_[static_cast<size_t>(r)];
+    Endpoint& endpoint = endpoints_[static_cast<size_t>(r)];
     if (!address_of(seat(r), ::getpeername).loopback()) continue;
-    std::memset(door.address, 0, sizeof door.address);
-    std::memcpy(door.address, here.data(), std::min(here.size(), sizeof door.address - 1));
+    std::memset(endpoint.address, 0, sizeof endpoint.address);
+    std::memcpy(endpoint.address, here.data(), std::min(here.size(), sizeof endpoint.address - 1));
   }
 }
 
 }  // namespace
 
-std::vector<int> meet(const Place& place, const RendezvousLimits& limits) {
+std::vector<int> connect_ranks(const Place& place, const RendezvousLimits& limits) {
   std::vector<Socket> peers(static_cast<size_t>(place.size));
   if (place.size > 1) peers = Rendezvous(place, limits).run();
   std::vector<int> out;

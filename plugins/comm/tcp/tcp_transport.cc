@@ -105,7 +105,7 @@ class TcpChannel final : public Channel {
 
 }  // namespace
 
-TcpTransport::TcpTransport(const Place& place) : wires_(place.rank, meet(place)) {}
+TcpTransport::TcpTransport(const Place& place) : wires_(place.rank, connect_ranks(place)) {}
 
 std::unique_ptr<Channel> TcpTransport::world() {
   std::vector<int> ranks(static_cast<size_t>(wires_.size()));
@@ -114,7 +114,7 @@ std::unique_ptr<Channel> TcpTransport::world() {
 }
 
 void TcpTransport::abort(int status) noexcept {
-  wires_.tell_end(status);
+  wires_.request_end(status);
   ::_exit(status);
 }
 

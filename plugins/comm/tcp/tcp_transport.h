@@ -12,8 +12,8 @@ namespace mtrain::tcp {
 
 class TcpTransport final : public message_comm::Transport {
  public:
-  /// Connects the ranks that the launcher started; see place_from_environment() and meet() for its
-  /// errors.
+  /// Connects the ranks that the launcher started; see place_from_environment() and connect_ranks()
+  /// for its errors.
   TcpTransport() : TcpTransport(place_from_environment()) {}
   explicit TcpTransport(const Place& place);
 

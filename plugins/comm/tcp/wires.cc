@@ -280,7 +280,7 @@ void Wires::pump() {
   }
 }
 
-void Wires::tell_end(int status) noexcept {
+void Wires::request_end(int status) noexcept {
   for (Wire& wire : wires_) {
     if (wire.fd < 0 || wire.head_sent > 0) continue;  // a partly sent message completes by itself
     Head head{0, 0, 0, static_cast<uint32_t>(status), Kind::end};

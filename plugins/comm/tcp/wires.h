@@ -53,7 +53,7 @@ class Wires {
   /// Whether the connection to this rank is closed, so that nothing more arrives from it.
   bool gone(int rank) const { return rank != rank_ && wires_[static_cast<size_t>(rank)].fd < 0; }
   /// Requests all other ranks to end with this status.
-  void tell_end(int status) noexcept;
+  void request_end(int status) noexcept;
 
  private:
   enum class Kind : uint32_t;

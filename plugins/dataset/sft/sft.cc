@@ -67,7 +67,7 @@ class SftDataset final : public Dataset {
     const auto& examples = part.records.examples;
     auto packs = std::make_shared<const Packs>(
         make_packs(*examples, chosen, settings_, context_.seq_length));
-    if (which == Split::train && context_.tell) tell_epoch(*packs, *examples, num_samples);
+    if (which == Split::train && context_.log_summary) log_epoch(*packs, *examples, num_samples);
     return std::make_unique<PackedSource>(examples, packs, order, pad_id);
   }
 
@@ -106,15 +106,15 @@ class SftDataset final : public Dataset {
     if (is_packed(path)) {
       out.packed =
           std::make_shared<const PackedFile>(path, packed_origin(settings_, encoder_, context_));
-      if (context_.tell) log_info(out.packed->summary());
+      if (context_.log_summary) log_info(out.packed->summary());
     } else {
       out.records = load_sft_file(path, settings_, encoder_, context_.seq_length);
-      if (context_.tell) out.records.log_summary();
+      if (context_.log_summary) out.records.log_summary();
     }
     return out;
   }
 
-  void tell_epoch(const Packs& packs, const ExampleStore& examples, int64_t num_samples) const {
+  void log_epoch(const Packs& packs, const ExampleStore& examples, int64_t num_samples) const {
     int64_t used = 0;
     for (int32_t item : packs.items) used += examples.length(item);
     const double places =

@@ -155,9 +155,9 @@ class T5Dataset final : public Dataset {
                                      .vocab_size = context_.tokenizer->vocab_size(),
                                      .extra_tokens = 0});
                }}) {
-    if (!context.tell) return;
+    if (!context.log_summary) return;
     const SpanLengths lengths = span_lengths(text_tokens_, config.shares);
-    log_info("t5: samples of ", text_tokens_, " tokens, ", lengths.cut_tokens,
+    log_info("t5: samples of ", text_tokens_, " tokens, ", lengths.removed_tokens,
              " of them removed in ", lengths.spans, " spans: ", lengths.inputs,
              " positions of text and ", lengths.targets, " of spans");
   }

@@ -163,7 +163,7 @@ class Bert final : public Model {
                            : nullptr;
     // In the same bucket as the table with which it is used, if that is on this rank, so that both
     // are gathered together.
-    if (table && context.stage.first && !cutting(s.parallel().embedding_group))
+    if (table && context.stage.first && !active_axis(s.parallel().embedding_group))
       (s / "head").param("bias", {vocab}, Init::zeros(), false, ParamRole::bias);
     auto [begin, end] = context.stage.layers(c.layers);
     for (int64_t i = begin; i < end; ++i)

@@ -1,5 +1,5 @@
-// What every kind of communicator is held to: the suite in this folder, once per kind. A kind gives
-// a CommFixture.
+// The test suite for communicators in this folder runs once per kind of communicator. Each kind
+// provides a CommFixture.
 #pragma once
 #include <doctest/doctest.h>
 
@@ -16,22 +16,21 @@ namespace mtrain::contract {
 class CommFixture {
  public:
   virtual ~CommFixture() = default;
-  /// The group sizes that can be had.
+  /// The available group sizes.
   virtual std::vector<int> sizes() const = 0;
-  /// Runs fn on that many ranks, each with a communicator of all of them. What a rank throws fails
-  /// the test.
+  /// Runs fn on that many ranks, each with a communicator of all of them. An exception on a rank
+  /// fails the test.
   virtual void run(int size, const std::function<void(Communicator&)>& fn) = 0;
-  /// The same with a job of its own that fn makes fail; how long ranks wait for each other is
-  /// given.
+  /// The same with a separate job, which fn makes fail, and with the given time limit of calls.
   virtual void run_failing(int size, std::chrono::milliseconds timeout,
                            const std::function<void(Communicator&)>& fn) = 0;
 };
 
-/// Given by the executable.
+/// Defined by the executable.
 CommFixture& comm_fixture();
 
-/// The input of rank `rank` at place i: the same wherever it is asked for. Floats of several
-/// magnitudes, so that sums depend on their order; integers of all sizes, so that sums wrap around.
+/// The input of rank `rank` at index i: a pure function. Floats of several magnitudes, so that sums
+/// depend on their order; integers of all sizes, so that sums wrap around.
 template <class T>
 T value(int rank, int64_t i, uint64_t salt) {
   uint64_t h = (static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15u) ^

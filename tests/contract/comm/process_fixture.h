@@ -7,7 +7,7 @@
 
 namespace mtrain::contract {
 
-/// Given by the executable: the transport of this process.
+/// Defined by the executable: the transport of this process.
 std::unique_ptr<message_comm::Transport> make_transport();
 
 }  // namespace mtrain::contract

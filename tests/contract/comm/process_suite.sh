@@ -1,7 +1,7 @@
 #!/bin/sh
 # process_suite.sh works|fails RANKS LAUNCHER SUITE: the comm suite as a job of processes, started by `LAUNCHER -n RANKS SUITE …`: mpirun,
-# or meet.sh. A failing case ends its job, so each case has a job of its own, and every rank prints that it passed: the status of a job
-# that was ended on purpose is never 0.
+# or start_tcp_ranks.sh. A failing case ends its job, so each case is a separate job, and every rank prints that it passed: the status of
+# a job that was ended on purpose is never 0.
 part=$1 ranks=$2 launcher=$3 suite=$4
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1

@@ -88,17 +88,18 @@ TEST_CASE("comm: reduce_scatter gives each rank its part, elsewhere or in place"
     });
 }
 
-TEST_CASE("comm: results repeat to the bit and do not depend on how a buffer is cut") {
+TEST_CASE("comm: results repeat to the bit and do not depend on how a buffer is split") {
   for (int size : comm_fixture().sizes())
     comm_fixture().run(size, [](Communicator& comm) {
       const int64_t count = 50021;
-      auto whole = values<bf16>(comm.rank(), count, 5), again = whole, cut = whole;
+      auto whole = values<bf16>(comm.rank(), count, 5), again = whole, in_parts = whole;
       comm.all_reduce(whole);
       comm.all_reduce(again);
       CHECK(same_bits(whole, again));
       for (int64_t begin = 0, n = 1; begin < count; begin += n, n = std::min(n * 3, count - begin))
-        comm.all_reduce(std::span(cut).subspan(static_cast<size_t>(begin), static_cast<size_t>(n)));
-      CHECK(same_bits(whole, cut));
+        comm.all_reduce(
+            std::span(in_parts).subspan(static_cast<size_t>(begin), static_cast<size_t>(n)));
+      CHECK(same_bits(whole, in_parts));
     });
 }
 

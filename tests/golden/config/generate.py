@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the conformance tables beside this file: what Hydra and OmegaConf make of each input.
+"""Writes the conformance tables next to this file: what Hydra and OmegaConf make of each input.
 
   python3 -m venv venv && venv/bin/pip install hydra-core==1.3.8 omegaconf==2.3.1
   venv/bin/python tests/golden/config/generate.py
@@ -31,7 +31,7 @@ warnings.simplefilter("ignore")
 
 
 def plain(value):
-    """A value of either library as JSON; a float is always told from an integer, and inf and nan are words."""
+    """A value of either library as JSON; a float is always distinguished from an integer, and inf and nan are words."""
     if isinstance(value, QuotedString):
         return value.text
     if isinstance(value, float):

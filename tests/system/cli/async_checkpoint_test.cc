@@ -1,5 +1,5 @@
-// Checkpoints written beside the steps hold what they would hold if training waited, and nothing is
-// lost with them.
+// Checkpoints written in the background hold what they would hold if training waited, and nothing
+// is lost with them.
 #include <algorithm>
 
 #include "training_run.h"
@@ -18,9 +18,9 @@ std::string patient_recipe() { return tiny_recipe() + "dist: {silence_seconds: 1
 /// when it says nothing.
 int waited_for(const Outcome& out, int step) {
   size_t at = out.out.find("checkpoint of step " + std::to_string(step) + ": ");
-  const std::string told = "training waited ";
-  if (at != std::string::npos) at = out.out.find(told, at);
-  return at == std::string::npos ? -1 : std::atoi(out.out.c_str() + at + told.size());
+  const std::string phrase = "training waited ";
+  if (at != std::string::npos) at = out.out.find(phrase, at);
+  return at == std::string::npos ? -1 : std::atoi(out.out.c_str() + at + phrase.size());
 }
 
 /// Digest of one checkpoint of a run.
@@ -68,19 +68,21 @@ TEST_CASE(
     CAPTURE(text(words));
     std::string name = std::to_string(number++);
     Words all = with({"checkpoint.keep=0", "checkpoint.interval=10"}, words);
-    fs::path waits = scratch / ("waits" + name), beside = scratch / ("beside" + name);
+    fs::path waits = scratch / ("waits" + name), background = scratch / ("beside" + name);
     train(recipe, waits, all);
     Outcome out =
-        run({.arguments = with({mtrain_binary(), "train", recipe, "run.dir=" + beside.string()},
+        run({.arguments = with({mtrain_binary(), "train", recipe, "run.dir=" + background.string()},
                                with(all, kAsync)),
              .environment = {"MTRAIN_FAULT=ckpt.copy:5:delay=600"}});
     REQUIRE_MESSAGE(out.status == 0, out.err);
-    for (int step : {10, 20, 30, 40}) CHECK(digest_of(beside, step) == digest_of(waits, step));
-    CHECK(digest_of(beside, 10).size() == 65);
+    for (int step : {10, 20, 30, 40}) CHECK(digest_of(background, step) == digest_of(waits, step));
+    CHECK(digest_of(background, 10).size() == 65);
   }
 }
 
-TEST_CASE("the copy goes on while the next step computes, and what training waited is told") {
+TEST_CASE(
+    "the copy goes on while the next step computes, and the time that training waited is "
+    "reported") {
   Scratch scratch("mtrain-async-told");
   std::string recipe = scratch.write("tiny.yaml", patient_recipe());
   auto run_with = [&](const std::string& name, const std::string& faults) {
@@ -97,12 +99,12 @@ TEST_CASE("the copy goes on while the next step computes, and what training wait
   CHECK_MESSAGE(waited_for(alone, 10) >= 1, alone.out);
   // The next step has its loss only when the copy is made and written: its update waits for
   // nothing.
-  Outcome beside = run_with("beside", "ckpt.copy:5:delay=500,train.loss:11:await=ckpt.p0/1");
-  CHECK_MESSAGE(waited_for(beside, 10) >= 0, beside.out);
-  CHECK_MESSAGE(waited_for(beside, 10) < waited_for(alone, 10), beside.out);
+  Outcome background = run_with("beside", "ckpt.copy:5:delay=500,train.loss:11:await=ckpt.p0/1");
+  CHECK_MESSAGE(waited_for(background, 10) >= 0, background.out);
+  CHECK_MESSAGE(waited_for(background, 10) < waited_for(alone, 10), background.out);
 }
 
-TEST_CASE("kill -9 while a checkpoint is written beside the steps: the same end") {
+TEST_CASE("kill -9 while a checkpoint is written in the background: the same end") {
   Scratch scratch("mtrain-async-kill");
   std::string recipe = scratch.write("tiny.yaml", patient_recipe());
   train(recipe, scratch / "whole", {});
@@ -120,7 +122,7 @@ TEST_CASE("kill -9 while a checkpoint is written beside the steps: the same end"
   }
 }
 
-TEST_CASE("a save beside the steps that fails is told, and training goes on") {
+TEST_CASE("a failed save in the background is reported, and training goes on") {
   Scratch scratch("mtrain-async-fails");
   std::string recipe = scratch.write("tiny.yaml", patient_recipe());
   train(recipe, scratch / "whole", {});

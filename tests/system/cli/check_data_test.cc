@@ -69,7 +69,7 @@ TEST_CASE("check --data opens tokenizer, data and template; check alone opens no
 }
 
 TEST_CASE(
-    "check --data refuses a tokenizer with more ids than model.vocab_size, and tells how many rows "
+    "check --data refuses a tokenizer with more ids than model.vocab_size, and says how many rows "
     "have no id") {
   Scratch scratch("mtrain-check-vocabulary");
   scratch.write("r.yaml", recipe("mock"));
@@ -100,7 +100,7 @@ TEST_CASE(
                 foreign.err);
 }
 
-TEST_CASE("check --data says whose samples it counts, and tells of another tokenizer in one line") {
+TEST_CASE("check --data says whose samples it counts, and reports another tokenizer in one line") {
   Scratch scratch("mtrain-check-lines");
   std::string text;
   for (int i = 0; i < 40; ++i) text += "{\"text\": \"some words of a text\"}\n";
@@ -123,6 +123,6 @@ TEST_CASE("check --data says whose samples it counts, and tells of another token
                     "was prepared with another tokenizer: then hf: 9 tokens, now byte: 256 bytes, "
                     "end of document 256; dataset.path is"),
                 other.err);
-  for (const auto& told : {other.err, unprepared.err})
-    CHECK_FALSE_MESSAGE(has(told, "\\x0a"), told);
+  for (const auto& message : {other.err, unprepared.err})
+    CHECK_FALSE_MESSAGE(has(message, "\\x0a"), message);
 }

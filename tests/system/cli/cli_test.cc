@@ -162,7 +162,7 @@ TEST_CASE("a loss that is not finite stops with 14, updates nothing, and can be 
   CHECK(skip.status == 0);
   CHECK(skip.out.find("at step 7 (samples 24 to 27): update skipped") != std::string::npos);
   CHECK_MESSAGE(skip.out.find("skipped") == skip.out.rfind("skipped"),
-                skip.out);  // one line tells it
+                skip.out);  // one line reports it
 }
 
 TEST_CASE("generate: the same seed gives the same text, another one another") {

@@ -138,8 +138,8 @@ TEST_CASE("config explain") {
            {"model.init_from", "used only when a run begins"},
            {"train.skip_steps", "affects the remaining steps"},
            {"optimizer.lr", "affects the result from then on"}}) {
-    const std::string told = ok({"config", "explain", setting});
-    CHECK_MESSAGE(has(told, words), told);
+    const std::string output = ok({"config", "explain", setting});
+    CHECK_MESSAGE(has(output, words), output);
   }
   CHECK(answer.at("recipes").at(0).contains("value"));
   CHECK(json::parse(ok({"config", "explain", "optimizer", "--json"})).at("sections").size() >= 2);

@@ -1,5 +1,5 @@
 // Ranks that share out each sequence train as one rank does: every way of sharing keys and values,
-// whole and packed sequences, beside tensor, sequence and data parallelism.
+// whole and packed sequences, with tensor, sequence and data parallelism.
 #include "training_run.h"
 
 using namespace mtrain::testing;

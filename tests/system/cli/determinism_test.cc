@@ -8,7 +8,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Large enough that the packed products, the attention tiles and the row blocks are cut into
+/// Large enough that the packed products, the attention tiles and the row blocks are split into
 /// several tasks.
 std::string wide_recipe(const std::string& model) {
   return "model: {" + model +

@@ -138,7 +138,7 @@ TEST_CASE(
   REQUIRE_MESSAGE(again.status == 0, again.err);
   CHECK_MESSAGE(has(again.err, note), again.err);
   CHECK(digest(scratch / "again") == digest(scratch / "run"));
-  // Who chooses for himself is told nothing; auto is asked for anew.
+  // With an explicit type nothing is logged; auto is resolved again.
   Outcome own = cli({"rerun", run, run_dir(scratch / "own"), "mixed_precision.dtype=bf16"}, kFast);
   CHECK_FALSE(has(own.err, "the dtype in which this run began"));
   Outcome anew =
@@ -208,19 +208,19 @@ TEST_CASE("check, config, bench and verify with auto") {
 TEST_CASE("all ranks take the first one's type, whatever their own machine would take") {
   Scratch scratch("mtrain-auto-ranks");
   std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto")),
-              meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
+              start_tcp = MT_SOURCE_DIR "/tests/contract/comm/start_tcp_ranks.sh";
   trained(recipe, scratch / "threads", kSlow, {"dist.nproc=2"});
   CHECK(recorded(scratch / "threads") == "fp32");
   std::string unlike =
       "if [ $RANK = 0 ]; then export WALLED_BF16=slow; else export WALLED_BF16=fast; fi; exec "
       "\"$0\" \"$@\"";
-  Outcome met = run({.arguments = {meet, "-n", "2", "/bin/sh", "-c", unlike, mtrain_binary(),
-                                   recipe, run_dir(scratch / "met")},
-                     .environment = {kPlugins}});
-  REQUIRE_MESSAGE(met.status == 0, met.err);
+  Outcome results = run({.arguments = {start_tcp, "-n", "2", "/bin/sh", "-c", unlike,
+                                       mtrain_binary(), recipe, run_dir(scratch / "results")},
+                         .environment = {kPlugins}});
+  REQUIRE_MESSAGE(results.status == 0, results.err);
   CHECK_MESSAGE(
-      has(met.out,
+      has(results.out,
           "fp32 on 2 ranks (tcp), each a walled device (auto: the wall has no bf16 arithmetic)"),
-      met.out);
-  CHECK(digest(scratch / "met") == digest(scratch / "threads"));
+      results.out);
+  CHECK(digest(scratch / "results") == digest(scratch / "threads"));
 }

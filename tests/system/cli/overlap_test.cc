@@ -6,7 +6,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A sample of 64 tokens makes pieces of 32 rows on two ranks: products may be cut there.
+// A sample of 64 tokens makes pieces of 32 rows on two ranks: products may be split there.
 std::string recipe_text(const std::string& model) {
   return quant_recipe(
       model + ", layers: 4, hidden_size: 64, heads: 4, seq_length: 64",
@@ -86,7 +86,7 @@ TEST_CASE("comm_overlap.tp: the same bits") {
                {"comm_overlap.tp=true"}}});
 }
 
-TEST_CASE("comm_overlap.moe: forward beside backward, the same bits") {
+TEST_CASE("comm_overlap.moe: forward overlapped with backward, the same bits") {
   check_same(
       {{kMoe, kEp, {"comm_overlap.moe=true"}},
        {kMoe, with(kEp, kBf16), {"comm_overlap.moe=true", "comm_overlap.dispatch_wgrad=true"}},

@@ -1,4 +1,4 @@
-// A model cut into stages trains as on one rank.
+// A model split into stages trains as on one rank.
 #include "training_run.h"
 
 using namespace mtrain::testing;
@@ -72,7 +72,7 @@ TEST_CASE("a table shared by the first and the last stage stays one table") {
 }
 
 TEST_CASE(
-    "a pipeline's checkpoint goes on in any other layout, with data and tensor parallelism beside "
+    "a pipeline's checkpoint goes on in any other layout, with data and tensor parallelism next to "
     "it") {
   Scratch scratch("mtrain-pp-resume");
   std::string recipe =
@@ -99,7 +99,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "pipelines beside data parallelism that shards and overlaps, weight gradients apart or not") {
+    "pipelines with data parallelism that shards and overlaps, weight gradients apart or not") {
   Scratch scratch("mtrain-pp-zero");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: gpt2"));
   train(recipe, scratch / "1", {});
@@ -183,24 +183,24 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("check tells bubble and memory of a pipeline, and refuses what it cannot run") {
+TEST_CASE("check reports bubble and memory of a pipeline, and refuses what it cannot run") {
   Scratch scratch("mtrain-pp-check");
   std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2"));
-  auto told = [&](const Words& words, const char* what) {
+  auto check = [&](const Words& words, const char* what) {
     Outcome out = cli(with({"check", recipe, "dist.nproc=2", "dist.pp=2"}, words));
     std::string text = out.out + out.err;
     CHECK_MESSAGE(text.find(what) != std::string::npos, text);
     return out.status;
   };
-  CHECK(told({},
-             "pipeline 1f1b, 2 ranks, stages Etttt|ttttL, 8 micro-batches: bubble 11.1 %, ranks "
-             "keep activations of at most 1, 0.5 ") == 0);
-  CHECK(told({"dist.schedule=zb_h1"}, "bubble 4.0 %") == 0);              // (p-1)/(3m+p-1)
-  CHECK(told({"dist.vp=2", "dist.schedule=zb_v"}, "bubble 2.0 %") == 0);  // (p-1)/(6m+p-1)
-  CHECK(told({"--memory"}, "memory of pipeline rank 1: ") == 0);
-  CHECK(told({"dist.schedule=zb_h1", "ddp.in_order=true"},
-             "this schedule cannot keep the gradients of micro-batches separate") == 10);
-  CHECK(told({"dist.schedule_file=none.txt"}, "none.txt") == 10);
-  CHECK(told({"dist.pp=1", "dist.schedule_file=none.txt"}, "there is no pipeline to schedule") ==
+  CHECK(check({},
+              "pipeline 1f1b, 2 ranks, stages Etttt|ttttL, 8 micro-batches: bubble 11.1 %, ranks "
+              "keep activations of at most 1, 0.5 ") == 0);
+  CHECK(check({"dist.schedule=zb_h1"}, "bubble 4.0 %") == 0);              // (p-1)/(3m+p-1)
+  CHECK(check({"dist.vp=2", "dist.schedule=zb_v"}, "bubble 2.0 %") == 0);  // (p-1)/(6m+p-1)
+  CHECK(check({"--memory"}, "memory of pipeline rank 1: ") == 0);
+  CHECK(check({"dist.schedule=zb_h1", "ddp.in_order=true"},
+              "this schedule cannot keep the gradients of micro-batches separate") == 10);
+  CHECK(check({"dist.schedule_file=none.txt"}, "none.txt") == 10);
+  CHECK(check({"dist.pp=1", "dist.schedule_file=none.txt"}, "there is no pipeline to schedule") ==
         10);
 }

@@ -58,7 +58,7 @@ TEST_CASE("every FP8 and FP4 recipe learns what bf16 learns, within 2 %") {
   train(recipe, scratch / "bf16", {});
   Curve plain = curve(scratch / "bf16");
   REQUIRE(plain.losses.size() == 120);
-  REQUIRE(plain.valid < 1.6);  // it has learnt: 3.87 nats are what chance gives
+  REQUIRE(plain.valid < 1.6);  // it has been trained: 3.87 nats are what chance gives
   for (const auto& [name, words] : kRecipes) {
     CAPTURE(std::string(name));
     train(recipe, scratch / "small", words);

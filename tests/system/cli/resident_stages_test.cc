@@ -126,7 +126,7 @@ TEST_CASE("the memory plan counts the parameters of the stages that are gathered
 TEST_CASE("check says and draws what a step gathers") {
   Scratch scratch("mtrain-resident-check");
   std::string recipe = scratch.write("r.yaml", recipe_text("type: llama, kv_heads: 2"));
-  auto told = [&](const Words& words) {
+  auto output = [&](const Words& words) {
     Outcome out = cli(with({"check", recipe}, words));
     CHECK_MESSAGE(out.status == 0, out.err);
     return out.out;
@@ -135,16 +135,16 @@ TEST_CASE("check says and draws what a step gathers") {
     CHECK_MESSAGE(text.find(part) != std::string::npos, text);
   };
   // Four micro-batches; forward and backward of each use four blocks of a rank.
-  has(told(with(kPp, resident(0))),
+  has(output(with(kPp, resident(0))),
       "parameters are gathered by block, up to 32 blocks per step and rank, at most 1 at once");
-  has(told(with(kPp, resident(1))),
+  has(output(with(kPp, resident(1))),
       "parameters are gathered by stage, 4 blocks per step and rank, at most 4 at once");
-  has(told(with(kInterleaved, resident(2))),
+  has(output(with(kInterleaved, resident(2))),
       "parameters are gathered by stage, 4 blocks per step and rank, at most 4 at once");
-  has(told(with(with(kInterleaved, resident(1)), {"--schedule", "text"})),
+  has(output(with(with(kInterleaved, resident(1)), {"--schedule", "text"})),
       "  rank 0: 0Gather 0F0 0SendX0 0F1 ");
   std::string two =
-      told({"dist.nproc=2", "dist.zero=2", "train.global_batch_size=4", "--schedule", "text"});
+      output({"dist.nproc=2", "dist.zero=2", "train.global_batch_size=4", "--schedule", "text"});
   has(two, "  rank 0: 0F0 0B0 0Scatter0 0F1 0B1 0Scatter1 0R\nrank 0 |F0B0  F1B1  |\n");
   has(two, "collectives take no time here");
   // 24 tokens: a block's gather takes 1/2 x 4 bytes x 12 operations per byte / 48 = half a forward.
@@ -152,10 +152,10 @@ TEST_CASE("check says and draws what a step gathers") {
                 "--schedule",   "text",
                 "--tflops",     "12",
                 "--link-gb",    "1000"};
-  has(told(with(slow, resident(1))), "rank 0 |=F0B0  =|\n");
-  has(told(with(slow, resident(0))), "rank 0 |F0 B0   =|\n");
-  has(told({"dist.nproc=2", "dist.zero=3", "dist.resident_stages=1", "--schedule", "svg", "--gpu",
-            "h100"}),
+  has(output(with(slow, resident(1))), "rank 0 |=F0B0  =|\n");
+  has(output(with(slow, resident(0))), "rank 0 |F0 B0   =|\n");
+  has(output({"dist.nproc=2", "dist.zero=3", "dist.resident_stages=1", "--schedule", "svg", "--gpu",
+              "h100"}),
       "<title>0Gather, 0.0 to ");
   // Tokens on their way to experts take time, and less where another micro-batch is computed.
   std::string moe = scratch.write(

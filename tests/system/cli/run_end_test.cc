@@ -1,4 +1,4 @@
-// How a run ends where it cannot keep what it learnt, and that it ends at all: a state that is not
+// How a run ends if it cannot save its state, and that it ends at all: a state that is not
 // finite, a disk that takes nothing, signals that come twice, a reader who has stopped reading.
 #include <fcntl.h>
 
@@ -109,7 +109,7 @@ TEST_CASE("updates that are skipped in a row are bounded, and a finite one begin
                    {"train.steps=5", "optimizer.lr=1e30", "scheduler.warmup_steps=0"});
   CHECK(diverged.status == 14);
   CHECK_MESSAGE(has(diverged.err, " nan at step "), diverged.err);
-  // What is kept is told as it is.
+  // The message names what is kept.
   Outcome first = run({.arguments = command(recipe, scratch / "first"),
                        .environment = {"MTRAIN_FAULT=train.loss:1:nan"}});
   CHECK(first.status == 14);
@@ -177,7 +177,7 @@ TEST_CASE("a run whose last state is not saved ends with 18 and says why") {
   CHECK_MESSAGE(ranks.status == 18, ranks.err);
 }
 
-TEST_CASE("a folder that takes no file is told before the first step") {
+TEST_CASE("a folder that takes no file is reported before the first step") {
   Scratch scratch("mtrain-end-probe");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
   for (const char* fault : {"ckpt.probe.open:1:errno=EROFS", "ckpt.probe.write:1:errno=ENOSPC",
@@ -284,10 +284,10 @@ TEST_CASE(
     "it saved") {
   Scratch scratch("mtrain-end-mixed");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
-              meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
+              start_tcp = MT_SOURCE_DIR "/tests/contract/comm/start_tcp_ranks.sh";
   std::string mixed = "if [ $RANK = 1 ]; then export MTRAIN_ISA=base; fi; exec \"$0\" \"$@\"";
   for (const char* steps : {"train.steps=2", "train.steps=4"}) {
-    Words words = {meet, "-n", "2", "/bin/sh", "-c", mixed};
+    Words words = {start_tcp, "-n", "2", "/bin/sh", "-c", mixed};
     Words train = command(
         recipe, scratch / "run",
         {"run.deterministic=true", "dist.silence_seconds=120", "scheduler.warmup_steps=1", steps});

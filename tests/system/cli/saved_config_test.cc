@@ -79,7 +79,7 @@ TEST_CASE("rerun: from the saved text alone, into a new folder, the same bits") 
   CHECK(losses(scratch / "a-rerun-2").size() == 3);
   CHECK(cli({"rerun", (scratch / "nowhere").string()}).status == 12);
 
-  // Hashes that differ are told.
+  // Different hashes are reported.
   json environment = json::parse(slurp(a / "config/environment.json"));
   environment["binaries"]["mtrain"] = std::string(64, '0');
   write_at(a / "config/environment.json", environment.dump());
@@ -135,7 +135,7 @@ TEST_CASE("runs/latest means the newest run, and rerun follows it") {
   CHECK(cli_in(scratch.path(), "config diff runs/one runs/latest").status == 0);
 }
 
-TEST_CASE("resuming tells every change by its class, and who made it") {
+TEST_CASE("resuming reports every change by its class, and its source") {
   Scratch scratch("mtrain-resume");
   std::string r = scratch.write("r.yaml", tiny_recipe()),
               run_dir = "run.dir=" + (scratch / "r").string();
@@ -215,7 +215,7 @@ TEST_CASE("resuming on other data is refused by the settings that changed them")
   Scratch scratch("mtrain-resume-data");
   write_text_run(scratch);
   REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a").status == 0);
-  for (const auto& [words, told] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& [words, message] : std::vector<std::pair<std::string, std::string>>{
            {"rng.seed=7", "rng.seed: "},
            {"model.seq_length=8", "model.seq_length: 16 -> 8   (command line"},
            {"\"dataset.split='9,1'\"", "dataset.split: \"1\" -> \"9,1\"   (command line"},
@@ -225,7 +225,7 @@ TEST_CASE("resuming on other data is refused by the settings that changed them")
            {"dataset.eod_mask_loss=true", "dataset.eod_mask_loss: false -> true   (command"}}) {
     Outcome refused = cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=5 " + words);
     CHECK(refused.status == 12);
-    CHECK_MESSAGE(has(refused.err, "\n  " + told), refused.err);
+    CHECK_MESSAGE(has(refused.err, "\n  " + message), refused.err);
     CHECK_MESSAGE(has(refused.err, "undo this change"), refused.err);  // no other is named
   }
   // The same data in another place are no other data, and what counts at the beginning alone is

@@ -1,5 +1,5 @@
 // Runs mtrain in a folder through a shell, for what depends on the working directory; shared by the
-// tests beside it.
+// tests in this folder.
 #pragma once
 #include "../process.h"
 

@@ -23,7 +23,7 @@ size_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-constexpr const char* kTold = "stopping after this step, with a checkpoint";
+constexpr const char* kNotice = "stopping after this step, with a checkpoint";
 
 }  // namespace
 
@@ -65,7 +65,7 @@ TEST_CASE(
                              ":stop,ckpt.p3:2:stop,ckpt.p6:2:stop,signals.tick:1:await=ckpt.p8/2"},
              .while_stopped = [](pid_t pid) { ::kill(pid, SIGINT); }});
     CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
-    CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
+    CHECK_MESSAGE(count(out.err, kNotice) == 1, out.err);
     CHECK(cli({"checkpoint", "verify", folder.string()}).status == 0);
     Outcome rest =
         cli({recipe, "-q", "run.dir=" + folder.string(), std::string("dist.nproc=") + ranks});
@@ -81,7 +81,7 @@ TEST_CASE("a second SIGINT after the grace ends a save that takes too long") {
                                      "1,ckpt.p4:2:stop,ckpt.p6:2:await=nobody/1"},
                      .while_stopped = [](pid_t pid) { ::kill(pid, SIGINT); }});
   CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
-  CHECK_MESSAGE(has(out.err, kTold), out.err);
+  CHECK_MESSAGE(has(out.err, kNotice), out.err);
   CHECK(fs::exists(scratch / "a/checkpoints/step-5"));
   CHECK_FALSE(fs::exists(scratch / "a/checkpoints/step-7"));
 }
@@ -128,11 +128,11 @@ TEST_CASE(
     "ranks that are processes: all get the signal, one says so, and the checkpoint is there") {
   Scratch scratch("mtrain-ranks-signal");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
-                    meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
+                    start_tcp = MT_SOURCE_DIR "/tests/contract/comm/start_tcp_ranks.sh";
   const fs::path folder = scratch / "run", pids = scratch / "pids";
   const std::string noted = "echo $$ >> " + pids.string() + "; exec \"$0\" \"$@\"";
   auto job = std::async(std::launch::async, [&] {
-    return run({.arguments = {meet, "-n", "2", "/bin/sh", "-c", noted, mtrain_binary(), recipe,
+    return run({.arguments = {start_tcp, "-n", "2", "/bin/sh", "-c", noted, mtrain_binary(), recipe,
                               "train.steps=100000000", "checkpoint.interval=0",
                               "validation.interval=0", "run.dir=" + folder.string()}});
   });
@@ -142,7 +142,7 @@ TEST_CASE(
   for (pid_t pid = 0; lines >> pid;) ::kill(pid, SIGINT);
   Outcome out = job.get();
   CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
-  CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
+  CHECK_MESSAGE(count(out.err, kNotice) == 1, out.err);
   CHECK_MESSAGE(
       has(out.err,
           "Interrupt: stopping after this step, with a checkpoint; a second Ctrl-C (SIGINT)"),
@@ -161,7 +161,7 @@ TEST_CASE("ranks of --nproc: the message comes however quick the end is") {
                      .signal_file = folder / "metrics.jsonl",
                      .signal = SIGINT});
   CHECK_MESSAGE(out.status == 128 + SIGINT, out.err);
-  CHECK_MESSAGE(count(out.err, kTold) == 1, out.err);
+  CHECK_MESSAGE(count(out.err, kNotice) == 1, out.err);
   CHECK_MESSAGE(
       has(out.err,
           "Interrupt: stopping after this step, with a checkpoint; a second Ctrl-C (SIGINT)"),

@@ -86,7 +86,7 @@ TEST_CASE(
       {recipe, "run.dir=" + (scratch / "all").string(), "optimizer.skip_grad_norm=1e-9"}, base));
   CHECK_MESSAGE(has(all.out + all.err, "update skipped, because the gradient norm"), all.out,
                 all.err);
-  // Nothing was learnt: a validation is as before training.
+  // Nothing was updated: a validation is as before training.
   train(recipe, scratch / "frozen",
         with(base, {"optimizer.lr=0", "scheduler.min_lr=0", "optimizer.weight_decay=0"}));
   CHECK(losses(scratch / "all") == losses(scratch / "frozen"));

@@ -98,7 +98,8 @@ TEST_CASE("train -m runs the trials one after another, each in a folder of its o
   REQUIRE(cli({r, "-q", "train.steps=6", "rng.seed=2", one}).status == 0);
   CHECK(digest(scratch / "s/1") == digest(scratch / "one"));
 
-  // Faulty trials are told before any runs; a failing one ends the sweep unless told otherwise.
+  // Faulty trials are reported before any runs; a failing one ends the sweep unless --keep-going is
+  // given.
   CHECK(with({"run.dir=" + (scratch / "f").string(), "train.micro_batch_size=0,1"}).status == 10);
   CHECK_FALSE(fs::exists(scratch / "f"));
   Outcome kept =

@@ -1,4 +1,4 @@
-// Training runs of small recipes, and what they left in their folders; shared by the tests beside
+// Training runs of small recipes, and what they left in their folders; shared by the tests next to
 // it.
 #pragma once
 #include <doctest/doctest.h>
@@ -27,7 +27,7 @@ inline std::string text(const Words& words) {
   return out;
 }
 
-/// A recipe for one thread. `model`: what stands within its braces; `sections`: lines of YAML.
+/// A recipe for one thread. `model`: the settings within the braces; `sections`: lines of YAML.
 inline std::string quant_recipe(const std::string& model, const std::string& sections,
                                 const std::string& dataset = "mock") {
   return "model: {" + model + "}\ndataset: " + dataset +
@@ -39,12 +39,12 @@ inline Outcome run_training(const std::string& recipe, const std::filesystem::pa
   return cli(with(with(launcher, {recipe, "-q", "run.dir=" + folder.string()}), words));
 }
 
-/// The same, which has to end well.
+/// The same; the run must succeed.
 inline void train(const std::string& recipe, const std::filesystem::path& folder,
                   const Words& words, const Words& launcher = {}) {
   Outcome out = run_training(recipe, folder, words, launcher);
-  std::string told = text(words) + out.err;
-  REQUIRE_MESSAGE(out.status == 0, told);
+  std::string details = text(words) + out.err;
+  REQUIRE_MESSAGE(out.status == 0, details);
 }
 
 /// Rows of a run's metrics that have a key: "grad_norm" those of steps, "val_loss" those with a
@@ -57,15 +57,14 @@ inline std::vector<Json> rows(const std::filesystem::path& folder, const char* k
   return out;
 }
 
-/// How far one row's figure is from another's, relative to the latter; 1 where one of them alone
-/// has none.
+/// The relative difference of a figure in two rows; 1 if only one of them has it.
 inline double apart(const Json& a, const Json& b, const char* key) {
   if (a.at(key).is_null() || b.at(key).is_null())
     return a.at(key).is_null() && b.at(key).is_null() ? 0 : 1;
   return std::fabs(a.at(key).get<double>() / b.at(key).get<double>() - 1);
 }
 
-/// As if the run had ended before its checkpoint of a step, of which it has one.
+/// Restores the run to the state before its checkpoint of a step, which must exist.
 inline void forget_checkpoint(const std::filesystem::path& folder, int step) {
   std::vector<std::filesystem::path> found;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder / "checkpoints"))

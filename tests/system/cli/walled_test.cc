@@ -1,5 +1,5 @@
 // Ranks on a device whose memory the host cannot touch (tests/fixtures/plugins/walled_backend.cc):
-// whoever follows a tensor's pointer outside of a kernel ends the run. Every way of parallelism,
+// code that follows a tensor's pointer outside of a kernel ends the run. Every way of parallelism,
 // and the CPU's bits.
 #include <doctest/doctest.h>
 
@@ -78,15 +78,15 @@ TEST_CASE("every layout trains on a device's memory, with the CPU's bits") {
   for (const Case& c : kCases) {
     std::string name = std::to_string(number++),
                 recipe = scratch.write(name + ".yaml", recipe_text(c.model));
-    std::string told;
-    for (const auto& word : c.words) told += word + " ";
+    std::string command;
+    for (const auto& word : c.words) command += word + " ";
     for (const char* backend : {"cpu", "walled"}) {
       Words words = {recipe, "-q", std::string("dist.backend=") + backend,
                      "run.dir=" + (scratch / (name + backend)).string()};
       words.insert(words.end(), c.words.begin(), c.words.end());
       Outcome out = cli(words, {kPlugins});
-      CHECK_MESSAGE(out.status == 0, told << backend << "\n" << out.err);
+      CHECK_MESSAGE(out.status == 0, command << backend << "\n" << out.err);
     }
-    CHECK_MESSAGE(digest(scratch / (name + "cpu")) == digest(scratch / (name + "walled")), told);
+    CHECK_MESSAGE(digest(scratch / (name + "cpu")) == digest(scratch / (name + "walled")), command);
   }
 }

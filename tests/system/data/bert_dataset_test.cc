@@ -190,7 +190,7 @@ TEST_CASE(
       parts.insert(parts.end(), part.begin(), part.end());
     }
     CHECK(parts == whole);
-    if (*order == 0) continue;  // Megatron's order cuts each epoch anew
+    if (*order == 0) continue;  // Megatron's order splits each epoch again
     std::map<std::vector<int32_t>, std::set<std::vector<int32_t>>> ways;
     for (int64_t i = 0; i < 4 * epoch; ++i) {
       Taken sample = take(*source, i);

@@ -9,7 +9,7 @@ using mtrain::fs::path;
 
 namespace {
 
-/// Documents of one letter each: which one a hidden byte is tells only what stands around it.
+/// Documents of one letter each: only the context shows which one a masked byte is.
 void write_text(const path& prefix) {
   mtrain::IndexedWriter writer(prefix, mtrain::DType::u16, {.overwrite = true});
   for (int d = 0; d < 60; ++d) {

@@ -150,8 +150,8 @@ TEST_CASE("verify names each kind of damage and where it is") {
     CHECK_MESSAGE(got.err.find(damage.says) != std::string::npos, got.err);
   }
   put(scratch / "x.idx", idx);
-  for (size_t cut = 0; cut < idx.size(); ++cut) {
-    put(scratch / "x.idx", idx.substr(0, cut));
+  for (size_t bytes = 0; bytes < idx.size(); ++bytes) {
+    put(scratch / "x.idx", idx.substr(0, bytes));
     CHECK_THROWS_AS(IndexedFile(scratch / "x"), Error);
   }
   put(scratch / "x.idx", idx);
@@ -178,7 +178,7 @@ TEST_CASE("verify names each kind of damage and where it is") {
   CHECK(run(scratch, "data verify x --eod").status == 2);
 }
 
-TEST_CASE("prepare reads standard input, names the fields' pairs, and tells of broken lines") {
+TEST_CASE("prepare reads standard input, names the fields' pairs, and reports broken lines") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"a\":\"hello\",\"b\":\"you. Me.\"}\n{\"a\":\"x\"}\n");
   auto got = run(
@@ -196,7 +196,7 @@ TEST_CASE("prepare reads standard input, names the fields' pairs, and tells of b
   CHECK(run(scratch, "data prepare -i - -o p -t byte").status == 10);
 }
 
-TEST_CASE("stats, merge and show tell of pairs") {
+TEST_CASE("stats, merge and show describe pairs") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\":\"hello\"}\n{\"text\":\"you\"}\n{\"text\":\"you\"}\n");
   REQUIRE(run(scratch, "data prepare -i x.jsonl -o x -t byte --append-eod").status == 0);
@@ -243,7 +243,7 @@ TEST_CASE("show and verify refuse a pair under another tokenizer than its record
   CHECK(run(scratch, "data verify x --any-tokenizer").status == 2);
 }
 
-TEST_CASE("render is a filter from conversations to text, tokens and what is learnt of them") {
+TEST_CASE("render is a filter from conversations to text, tokens and loss masks") {
   ScratchFolder scratch;
   put(scratch / "t.jinja",
       "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}"

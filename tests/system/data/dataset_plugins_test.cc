@@ -264,7 +264,7 @@ TEST_CASE(
   const auto alike = std::count_if(first.begin(), first.end(),
                                    [&](const auto& tokens) { return second.contains(tokens); });
   CHECK(first.size() == 49);
-  CHECK(alike < 10);  // some are cut at the same places by chance
+  CHECK(alike < 10);  // some are split at the same places by chance
 }
 
 TEST_CASE("gpt rearranges documents for fill in the middle, the same each time") {
@@ -286,7 +286,7 @@ TEST_CASE("gpt rearranges documents for fill in the middle, the same each time")
   });
 }
 
-TEST_CASE("gpt tells what is wrong and what to do") {
+TEST_CASE("gpt says what is wrong and what to do") {
   Plugins plugins;
   ScratchFolder scratch;
   write_documents(scratch / "x", 5, 20);
@@ -412,7 +412,7 @@ TEST_CASE("the identity of gpt follows data and order") {
   CHECK(seen.insert(identity("path: x")).second);
 }
 
-TEST_CASE("mock is endless, the same every time, and can be learnt") {
+TEST_CASE("mock is endless, the same every time, and learnable") {
   Plugins plugins;
   DatasetContext context{
       .seq_length = 512, .seed = 3, .base_directory = {}, .tokenizer = plugins.byte.get()};

@@ -41,7 +41,7 @@ class Datasets {
                            .seed = seed,
                            .base_directory = scratch.path(),
                            .tokenizer = byte_.get(),
-                           .tell = false};
+                           .log_summary = false};
     Node settings = parse_yaml(yaml);
     if (!settings.get("split") && !settings.get("valid_path"))
       settings.set("split", Node::string("1"));
@@ -62,7 +62,7 @@ std::string letters(int count, int prompt = 3) {
   return out;
 }
 
-/// The letters that are learnt, in the order of samples.
+/// The letters that are trained on, in the order of samples.
 std::string answers(const SampleSource& source, int64_t seq, int64_t count) {
   Loader loader(
       source,
@@ -145,7 +145,7 @@ TEST_CASE(
   expect_error(ErrorClass::config, {"dataset.test_path"}, [&] { own->split(Split::test, 1); });
 }
 
-TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
+TEST_CASE("what does not fit or has no targets is truncated or left out, and reported") {
   ScratchFolder scratch;
   Datasets datasets;
   put(scratch / "x.jsonl", letters(3) +
@@ -155,12 +155,13 @@ TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
                                "\n");
   auto shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0:9");
   CHECK(shown.status == 0);
-  CHECK_MESSAGE(has(shown.out,
-                    "x.jsonl (prompt_completion): 4 of 5 records, 22 of 35 tokens are trained on; "
-                    "1 cut to 17 tokens, without 5 of the tokens that should be trained on (first: "
-                    "x.jsonl:4); 1 left out because all tokens to train on come after their first "
-                    "17 tokens (first: x.jsonl:5)\n"),
-                shown.out);
+  CHECK_MESSAGE(
+      has(shown.out,
+          "x.jsonl (prompt_completion): 4 of 5 records, 22 of 35 tokens are trained on; "
+          "1 truncated to 17 tokens, without 5 of the tokens that should be trained on (first: "
+          "x.jsonl:4); 1 left out because all tokens to train on come after their first "
+          "17 tokens (first: x.jsonl:5)\n"),
+      shown.out);
   CHECK(has(shown.out, "x.jsonl:1, 5 tokens, 2 trained on:\n0|0|0|[a]|[<|endoftext|>]\n"));
   shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
   CHECK(has(shown.out, "\n0=48|0=48|0=48|[a=97]|[<|endoftext|>=256]\n"));
@@ -182,7 +183,8 @@ TEST_CASE("what does not fit or teaches nothing is cut or left out, and told") {
 }
 
 TEST_CASE(
-    "check --data and training warn of answers that a sample's length cuts off, and name the first "
+    "check --data and training warn of answers that a sample's length truncates, and name the "
+    "first "
     "record") {
   ScratchFolder scratch;
   auto record = [](int prompt, int answer) {
@@ -195,8 +197,8 @@ TEST_CASE(
       "tokenizer: byte\ndataset: {type: sft, path: x.jsonl, split: '1'}\ntrain: {steps: "
       "1}\nvalidation: {steps: 0}\n"
       "logger: {tensorboard: false}\n");
-  // A text that is learnt to its end, a prompt that fills the sample, and an answer of which 4 of
-  // 10 letters and the end do not fit.
+  // A text that is trained on to its end, a prompt that fills the sample, and an answer of which 4
+  // of 10 letters and the end do not fit.
   put(scratch / "x.jsonl", record(3, 9) + record(40, 2) + record(11, 10));
   for (const char* command : {"check --data r.yaml", "train r.yaml -q run.dir=out"}) {
     CAPTURE(command);
@@ -205,7 +207,7 @@ TEST_CASE(
     CHECK_MESSAGE(has(warned.err, "warning"), warned.err);
     CHECK_MESSAGE(
         has(warned.err,
-            "1 cut to 17 tokens, without 5 of the tokens that should be trained on (first: "),
+            "1 truncated to 17 tokens, without 5 of the tokens that should be trained on (first: "),
         warned.err);
     CHECK_MESSAGE(has(warned.err, "x.jsonl:3)"), warned.err);
     CHECK_MESSAGE(
@@ -215,13 +217,13 @@ TEST_CASE(
     CHECK_MESSAGE(has(warned.err, "x.jsonl:2)"), warned.err);
     CHECK_MESSAGE(has(warned.err, "model.seq_length"), warned.err);
   }
-  // Whole answers, or a cut through what is not learnt: no warning.
+  // Whole answers, or truncation of what is not trained on: no warning.
   put(scratch / "x.jsonl", record(3, 9) + record(4, 8));
   CHECK_FALSE(has(mtrain_in(scratch, "check --data r.yaml").err, "warning"));
   put(scratch / "x.jsonl",
       R"({"segments": [{"text": "ab", "label": true}, {"text": "00000000000000000000", "label": false}]})");
   Outcome question = mtrain_in(scratch, "check --data r.yaml");
-  CHECK_MESSAGE(has(question.err, "1 cut to 17 tokens\n"), question.err);
+  CHECK_MESSAGE(has(question.err, "1 truncated to 17 tokens\n"), question.err);
   CHECK_FALSE(has(question.err, "warning"));
   put(scratch / "x.jsonl", record(40, 2));
   Outcome none = mtrain_in(scratch, "check --data r.yaml");
@@ -230,7 +232,7 @@ TEST_CASE(
   CHECK_MESSAGE(has(none.err, "raise model.seq_length"), none.err);
 }
 
-TEST_CASE("sft tells what is wrong and what to do") {
+TEST_CASE("sft says what is wrong and what to do") {
   ScratchFolder scratch;
   Datasets datasets;
   put(scratch / "x.jsonl", letters(3));

@@ -39,7 +39,7 @@ class Datasets {
                            .seed = seed,
                            .base_directory = scratch.path(),
                            .tokenizer = wide ? wide_.get() : byte_.get(),
-                           .tell = false};
+                           .log_summary = false};
     return host_.make<Dataset>("sft", parse_yaml(yaml), context);
   }
 

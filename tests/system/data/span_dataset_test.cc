@@ -43,7 +43,7 @@ class Spans {
                            .seed = seed,
                            .base_directory = scratch.path(),
                            .tokenizer = &tokenizer,
-                           .tell = false};
+                           .log_summary = false};
     return host_.make<Dataset>("t5", parse_yaml(yaml), context);
   }
   /// Documents of rising bytes from `first` on, a hundred different ones, and an end.
@@ -80,7 +80,7 @@ Item item(const SampleSource& source, int64_t index, size_t seq = 99) {
   return out;
 }
 
-/// The ids of a sample of which all is learnt.
+/// The ids of a sample in which all tokens are targets.
 std::vector<int32_t> ids_of(const Item& sample) {
   std::vector<int32_t> out = {sample.tokens[0]};
   for (int32_t target : sample.targets)
@@ -92,18 +92,18 @@ std::vector<int32_t> ids_of(const Item& sample) {
 std::vector<int32_t> restored(const std::vector<int32_t>& ids) {
   const auto first = std::find(ids.begin(), ids.end(), kLastExtra);
   const auto second = std::find(first + 1, ids.end(), kLastExtra);  // the targets begin here
-  std::map<int32_t, std::vector<int32_t>> cut;
+  std::map<int32_t, std::vector<int32_t>> spans;
   int32_t mark = 0;
   for (auto at = second; at + 1 != ids.end(); ++at) {
     if (*at > kEod)
       mark = *at;
     else
-      cut[mark].push_back(*at);
+      spans[mark].push_back(*at);
   }
   std::vector<int32_t> text;
   for (auto at = ids.begin(); at + 1 != second; ++at) {
     if (*at > kEod)
-      text.insert(text.end(), cut[*at].begin(), cut[*at].end());
+      text.insert(text.end(), spans[*at].begin(), spans[*at].end());
     else
       text.push_back(*at);
   }
@@ -118,29 +118,29 @@ Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("a sample of t5 is a text with its spans behind it, of which the spans are learnt") {
+TEST_CASE("a sample of t5 is a text with its spans behind it, of which the spans are trained on") {
   Spans spans;
-  // 89 tokens of text, 13 of them cut out in 4 spans: 81 places of text and 18 of spans, of 100.
+  // 89 tokens of text, 13 of them removed in 4 spans: 81 places of text and 18 of spans, of 100.
   auto source = spans.make("{path: x, split: '1'}")->split(Split::train, Dataset::kOneEpoch);
   auto all =
       spans.make("{path: x, split: '1', loss: all}")->split(Split::train, Dataset::kOneEpoch);
   REQUIRE(source->size() > 20);
   for (int64_t i = 0; i < source->size(); ++i) {
-    const Item learnt = item(*source, i), whole = item(*all, i);
-    CHECK(learnt.starts == std::vector<int32_t>{0});
-    for (size_t t = 0; t < 99; ++t) CHECK(learnt.positions[t] == static_cast<int32_t>(t));
-    CHECK(learnt.tokens == whole.tokens);
+    const Item trained = item(*source, i), whole = item(*all, i);
+    CHECK(trained.starts == std::vector<int32_t>{0});
+    for (size_t t = 0; t < 99; ++t) CHECK(trained.positions[t] == static_cast<int32_t>(t));
+    CHECK(trained.tokens == whole.tokens);
     size_t first = 0;
-    while (first < 99 && learnt.targets[first] == kIgnoredTarget) ++first;
-    CHECK(learnt.targets[first] ==
+    while (first < 99 && trained.targets[first] == kIgnoredTarget) ++first;
+    CHECK(trained.targets[first] ==
           kLastExtra);  // the first sentinel, predicted from the end of the text
-    CHECK(learnt.tokens[first] == kEod);
+    CHECK(trained.tokens[first] == kEod);
     for (size_t t = 0; t < 99; ++t) {
       if (whole.targets[t] == kIgnoredTarget)
         CHECK(t >= 97);  // nothing but what does not fill the sample
       else if (t + 1 < 99)
         CHECK(whole.targets[t] == whole.tokens[t + 1]);
-      if (t >= first) CHECK(learnt.targets[t] == whole.targets[t]);
+      if (t >= first) CHECK(trained.targets[t] == whole.targets[t]);
     }
     const std::vector<int32_t> ids = ids_of(whole), text = restored(ids);
     CHECK(ids.size() == 99);
@@ -150,7 +150,7 @@ TEST_CASE("a sample of t5 is a text with its spans behind it, of which the spans
   }
 }
 
-TEST_CASE("t5 cuts anew in each epoch, the same for a seed and a number, in either order") {
+TEST_CASE("t5 draws new spans in each epoch, the same for a seed and a number, in either order") {
   Spans spans;
   for (const std::string order : {"megatron", "open"}) {
     CAPTURE(order);
@@ -246,7 +246,7 @@ TEST_CASE("t5 finds its sentinels by name or at the end of the vocabulary") {
                [&] { item(*clash->split(Split::train, 1), 0); });
 }
 
-TEST_CASE("the identity of t5 follows data, cuts and marks") {
+TEST_CASE("the identity of t5 follows data, spans and sentinels") {
   Spans spans;
   std::set<std::string> seen = {spans.make("path: x")->identity()};
   CHECK(nlohmann::json::parse(*seen.begin())["dataset"] == "t5");

@@ -36,7 +36,7 @@ TEST_CASE("the worked example of docs/data.md does what it says") {
                            "gsm8k_test.jsonl (prompt_completion): 1319 of 1319 records",
                            "the minimum for any packing is", "What is 2 + 2?"})
     CHECK_MESSAGE(done.out.find(part) != std::string::npos, part, " is not in ", done.out);
-  // What was learnt on questions helps with answers: the first loss is below that of a model that
+  // Training on questions helps with answers: the first loss is below that of a model that
   // knows nothing, ln 257 = 5.55.
   std::istringstream metrics(mtrain::read_file(scratch / "runs/answers/metrics.jsonl"));
   std::string first;

@@ -1,4 +1,4 @@
-// Checkpoints copied and written beside the steps, by processes of which one is slow, fails or
+// Checkpoints copied and written in the background, by processes of which one is slow, fails or
 // dies.
 #include <doctest/doctest.h>
 

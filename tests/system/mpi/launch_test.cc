@@ -9,7 +9,7 @@ namespace {
 
 std::string run_dir(const fs::path& folder) { return "run.dir=" + folder.string(); }
 
-/// The plugins with one of them of another build, as far as anybody can tell.
+/// The plugins with one of them that looks like another build.
 void other_build(const fs::path& folder, const std::string& plugin) {
   fs::copy(MT_BINARY_DIR "/lib/mtrain/plugins", folder, fs::copy_options::recursive);
   std::string sidecar = slurp(folder / (plugin + ".json")), code = slurp(folder / (plugin + ".so"));
@@ -55,21 +55,22 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "ranks that meet at MASTER_ADDR, as torchrun starts them, train what threads train, and are "
+    "ranks that connect through MASTER_ADDR, as torchrun starts them, train what threads train, "
+    "and are "
     "told what is missing") {
   Scratch scratch("mtrain-meet");
   std::string recipe = scratch.write("job.yaml", job_recipe()),
-              meet = MT_SOURCE_DIR "/tests/contract/comm/meet.sh";
+              start_tcp = MT_SOURCE_DIR "/tests/contract/comm/start_tcp_ranks.sh";
   Outcome threads =
       cli({recipe, "-q", "dist.nproc=3", "dist.zero=1", run_dir(scratch / "threads")});
   REQUIRE_MESSAGE(threads.status == 0, threads.err);
-  Outcome met = run({.arguments = {meet, "-n", "3", mtrain_binary(), recipe, "dist.zero=1",
-                                   run_dir(scratch / "met")}});
-  REQUIRE_MESSAGE(met.status == 0, met.err);
-  CHECK_MESSAGE(has(met.out, "3 ranks (tcp)"), met.out);
-  CHECK(digest(scratch / "met") == digest(scratch / "threads"));
+  Outcome results = run({.arguments = {start_tcp, "-n", "3", mtrain_binary(), recipe, "dist.zero=1",
+                                       run_dir(scratch / "results")}});
+  REQUIRE_MESSAGE(results.status == 0, results.err);
+  CHECK_MESSAGE(has(results.out, "3 ranks (tcp)"), results.out);
+  CHECK(digest(scratch / "results") == digest(scratch / "threads"));
   std::string odd = "if [ $RANK = 1 ]; then set -- \"$@\" optimizer.lr=1; fi; exec \"$0\" \"$@\"";
-  Outcome differ = run({.arguments = {meet, "-n", "3", "/bin/sh", "-c", odd, mtrain_binary(),
+  Outcome differ = run({.arguments = {start_tcp, "-n", "3", "/bin/sh", "-c", odd, mtrain_binary(),
                                       recipe, run_dir(scratch / "odd")}});
   CHECK_MESSAGE(differ.status == 10, differ.err);
   CHECK_MESSAGE(has(differ.err, "the ranks of this job differ"), differ.err);
@@ -79,7 +80,7 @@ TEST_CASE(
   CHECK_MESSAGE(has(lost.err, "MASTER_ADDR"), lost.err);
 }
 
-TEST_CASE("--nproc with dist.comm=mpi tells faults once and hands signals on") {
+TEST_CASE("--nproc with dist.comm=mpi reports faults once and forwards signals") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-launch-signals");
   std::string recipe = scratch.write("job.yaml", job_recipe());

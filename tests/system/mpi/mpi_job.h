@@ -1,5 +1,5 @@
-// Jobs of several processes, for the tests beside it: starting them, finding their ranks among the
-// system's processes, and seeing that nothing is left of them.
+// Jobs of several processes, for the tests in this folder: starting them, finding their ranks among
+// the system's processes, and checking that no process is left.
 #pragma once
 #include <dirent.h>
 
@@ -13,7 +13,7 @@ namespace mtrain::testing {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// The mpirun to use; says why there is none.
+/// The mpirun to use; prints a message if there is none.
 inline std::optional<std::string> mpirun() {
   if (!fs::exists(MT_BINARY_DIR "/lib/mtrain/plugins/comm_mpi.so")) return std::nullopt;
   std::istringstream path(std::getenv("PATH") ? std::getenv("PATH") : "");
@@ -60,8 +60,8 @@ inline bool all_gone(const std::string& mark) {
   return false;
 }
 
-/// Starts one rank each with this program as mpirun does, with environment of its own: `for_rank`
-/// in the shell's words.
+/// Starts one rank per process like mpirun, each with a separate environment: `for_rank` is shell
+/// text.
 inline std::vector<std::string> mpirun_command(int ranks, const std::string& for_rank,
                                                const std::vector<std::string>& words) {
   std::vector<std::string> command = {*mpirun(), "--oversubscribe",    "--bind-to", "none",
@@ -74,7 +74,7 @@ inline std::vector<std::string> mpirun_command(int ranks, const std::string& for
   return command;
 }
 
-/// A job under way.
+/// A running job.
 class RunningJob {
  public:
   explicit RunningJob(Command command)
@@ -85,13 +85,13 @@ class RunningJob {
   bool ended() const {
     return outcome_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
-  /// Sends `signal` to the process; when that was.
+  /// Sends `signal` to the process and returns the time.
   static Clock::time_point strike(pid_t pid, int signal) {
     ::kill(pid, signal);
     return Clock::now();
   }
-  /// Waits for the end: the outcome, and seconds since `begin`. What has `mark` is killed after ten
-  /// minutes.
+  /// Waits for the end; returns the outcome and the seconds since `begin`. Processes with `mark`
+  /// are killed after ten minutes.
   std::pair<Outcome, double> await(Clock::time_point begin, const std::string& mark) {
     if (outcome_.wait_for(std::chrono::minutes(10)) != std::future_status::ready)
       for (pid_t pid : processes(mark)) ::kill(pid, SIGKILL);
@@ -103,7 +103,7 @@ class RunningJob {
   std::future<std::pair<Outcome, Clock::time_point>> outcome_;
 };
 
-/// A recipe for three ranks, quick enough to be slowed down by a failpoint.
+/// A fast recipe for three ranks, which a failpoint can slow down.
 inline std::string job_recipe() {
   return "model: {type: llama, layers: 2, hidden_size: 32, heads: 4, kv_heads: 2, ffn_hidden_size: "
          "80, "

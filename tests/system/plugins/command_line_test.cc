@@ -153,7 +153,7 @@ TEST_CASE("a recipe that names a faulty plugin ends with status 13, in the check
   CHECK(has(both.err, "train.steps"));
 }
 
-TEST_CASE("a plugin that ends or holds whoever opens it does not end or hold a run") {
+TEST_CASE("a plugin that ends or blocks the process that opens it does not end or block a run") {
   ScratchFolder folder;
   std::string recipe = (folder / "tiny.yaml").string();
   std::ofstream(recipe) << testing::tiny_recipe();

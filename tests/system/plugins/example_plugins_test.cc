@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kRecords = 120, kWidth = 65;
 
-/// Sums in words, "7+5=12;", cut into records of one byte per id.
+/// Sums in words, "7+5=12;", split into records of one byte per id.
 void write_records(const fs::path& file) {
   std::string text;
   for (int64_t i = 0; std::ssize(text) < kRecords * kWidth; ++i) {
@@ -39,8 +39,8 @@ struct Examples {
         with({recipe, "-q", "run.threads=1", "train.steps=8", "scheduler.warmup_steps=0",
               "checkpoint.interval=4", "validation.interval=8", "run.dir=" + at(name).string()},
              words));
-    const std::string told = text(words) + out.err;
-    REQUIRE_MESSAGE(out.status == 0, told);
+    const std::string details = text(words) + out.err;
+    REQUIRE_MESSAGE(out.status == 0, details);
   }
   fs::path at(const std::string& name) const { return folder / "runs" / name; }
   std::string digest(const std::string& name) const {

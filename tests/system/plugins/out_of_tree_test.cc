@@ -56,7 +56,7 @@ TEST_CASE("an optimizer and a model outside the tree are built, dropped in and t
   CHECK(fs::exists(lion / "optimizer_lion.so"));
   CHECK(fs::exists(lion / "optimizer_lion.json"));
   CHECK(fs::exists(model / "model_tiny_model.json"));
-  // One is found through the environment, the other dropped in beside the built-in ones.
+  // One is found through the environment, the other is in the folder of the built-in ones.
   for (const char* file : {"model_tiny_model.so", "model_tiny_model.json"})
     fs::copy_file(model / file, installed.prefix / "lib/mtrain/plugins" / file);
   std::vector<std::string> path = {"MTRAIN_PLUGIN_PATH=" + lion.string()};

@@ -202,8 +202,7 @@ TEST_CASE(
         ++unchanged;
         continue;
       }
-      if (read_plugin_image(file).identity != sound.identity)
-        continue;  // another build, as far as anybody can tell
+      if (read_plugin_image(file).identity != sound.identity) continue;  // looks like another build
     } catch (const Error&) {
     }
     PluginHost host({folder.path()});
@@ -321,7 +320,7 @@ TEST_CASE("list judges every file and runs none") {
 }
 
 TEST_CASE(
-    "a real library cut short at any length, or with flipped bytes, never crashes the reader") {
+    "a real library truncated at any length, or with flipped bytes, never crashes the reader") {
   ScratchFolder folder;
   fs::path file = folder / "widget_gadget.so";
   const std::string whole = read_file(kFixtures / "widget_gadget.so");

@@ -1,4 +1,4 @@
-// A folder of its own for one test, removed at its end. Not world-writable, so that plugins in it
+// A temporary folder for one test, removed at its end. Not world-writable, so that plugins in it
 // are trusted.
 #pragma once
 #include <sys/stat.h>

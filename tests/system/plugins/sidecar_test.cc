@@ -134,7 +134,7 @@ TEST_CASE("a missing, stale or damaged sidecar says so") {
       gadget.failure();
     }
   }
-  SUBCASE("cut short at every length") {
+  SUBCASE("truncated at every length") {
     for (size_t size = 0; size + 2 < good.size(); ++size) {
       gadget.write(good.substr(0, size));
       gadget.failure();

@@ -158,7 +158,7 @@ TEST_CASE("llama.cpp's cases") {
                  vectors / "ggml-vocab-llama-spm.gguf");
 }
 
-TEST_CASE("questions of SQuAD as BERT cuts them") {
+TEST_CASE("questions of SQuAD as BERT splits them") {
   auto root = shared();
   if (!root) return;
   PluginHost plugins = host();

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Where the programs and libraries below the given folders look for libraries: absolute folders that nobody but their owner
-# writes to, or folders relative to the file ($ORIGIN). An empty or relative entry is the working folder of whoever runs the
+# writes to, or folders relative to the file ($ORIGIN). An empty or relative entry is the working folder of the user who runs the
 # file, and a library that lies there would run.
 set -u
 breaches=0 files=0

@@ -90,7 +90,7 @@ void check_reader_who_stands_still(const Ends& to) {
 }  // namespace
 
 TEST_CASE(
-    "text for a reader who stands still is kept, then dropped by lines, and he is told; nobody "
+    "text for a reader who stands still is buffered, then dropped by lines with a notice; nobody "
     "waits") {
   check_reader_who_stands_still(Pipe());
   check_reader_who_stands_still(Socket());

@@ -38,7 +38,7 @@ TEST_CASE("utf-8 faults are found at their offset") {
   CHECK(at == 2);
   CHECK_FALSE(valid_utf8("\xED\xA0\x80"));      // surrogate
   CHECK_FALSE(valid_utf8("\xF4\x90\x80\x80"));  // beyond U+10FFFF
-  CHECK_FALSE(valid_utf8("\xE4\xBD"));          // cut short
+  CHECK_FALSE(valid_utf8("\xE4\xBD"));          // truncated
 }
 
 TEST_CASE("figures for people") {

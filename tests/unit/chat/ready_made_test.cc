@@ -1,5 +1,5 @@
 // Templates that come with mtrain, against those of the models they are named after and what is
-// learnt by them.
+// trained on with them.
 #include "mtrain/chat/ready_made.h"
 
 #include <doctest/doctest.h>
@@ -101,7 +101,7 @@ TEST_CASE("ready-made templates of the other families write their turns") {
   CHECK(render("vicuna", kPlain).text.bytes.starts_with("A chat between a curious user"));
 }
 
-TEST_CASE("by every ready-made template the answers are learnt with their ends, and nothing else") {
+TEST_CASE("with every ready-made template only the answers and their ends are trained on") {
   const std::map<std::string, std::pair<std::string, std::string>> around = {
       {"alpaca", {"", "</s>"}},
       {"chatml", {"", "<|im_end|>"}},
@@ -119,11 +119,11 @@ TEST_CASE("by every ready-made template the answers are learnt with their ends, 
   for (const auto& name : names) {
     CAPTURE(name);
     const RenderedChat chat = render(name, kPlain);
-    std::vector<std::string> learnt;
+    std::vector<std::string> trained;
     for (auto [begin, end] : chat.assistant)
-      learnt.push_back(chat.text.bytes.substr(begin, end - begin));
+      trained.push_back(chat.text.bytes.substr(begin, end - begin));
     const auto& [before, behind] = around.at(name);
-    CHECK(learnt == std::vector<std::string>{before + "Hello" + behind, before + "Bye" + behind});
+    CHECK(trained == std::vector<std::string>{before + "Hello" + behind, before + "Bye" + behind});
   }
 }
 

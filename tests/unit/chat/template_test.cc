@@ -179,7 +179,7 @@ TEST_CASE("what would take for ever, or all memory, ends with an error") {
   CHECK_THROWS_AS(from_json(std::string(1000000, '[')), Error);
 }
 
-TEST_CASE("text knows where it came from, however it is cut and joined") {
+TEST_CASE("text knows where it came from, however it is split and joined") {
   RenderedChat out = converse(
       "A{{ messages[0].content.strip()[1:] ~ 'B' + (messages[1]['content'] | upper) }}{{ messages "
       "| length }}",

@@ -54,7 +54,7 @@ inline void put_file(const fs::path& path, std::string_view bytes) {
   REQUIRE(out.good());
 }
 
-/// A global tensor with content, to cut slices from.
+/// A global tensor with content, from which slices are copied.
 struct Sample {
   std::string name;
   DType dtype = DType::f32;
@@ -62,7 +62,7 @@ struct Sample {
   std::vector<std::byte> bytes;
 
   /// Copies one box out, element by element (the slow, obvious way).
-  std::vector<std::byte> cut(const Box& box) const {
+  std::vector<std::byte> copy_of(const Box& box) const {
     const size_t width = size_of(dtype);
     std::vector<std::byte> out(static_cast<size_t>(box.extent.numel()) * width);
     for (int64_t i = 0; i < box.extent.numel(); ++i) {
@@ -104,7 +104,7 @@ struct Slices {
   std::vector<std::vector<std::byte>> memory;
 
   void add(const Sample& sample, const Box& box, bool filled) {
-    memory.push_back(sample.cut(box));
+    memory.push_back(sample.copy_of(box));
     if (!filled) std::fill(memory.back().begin(), memory.back().end(), std::byte{0xEE});
     list.push_back(
         {sample.name, sample.dtype, sample.shape, box.offset, box.extent, memory.back()});
@@ -113,8 +113,8 @@ struct Slices {
 
 /// Part `part` of `parts` along dimension `dim` (modulo the rank) of each tensor; empty parts are
 /// left out.
-inline Slices cut_all(const std::vector<Sample>& samples, int part, int parts, int dim,
-                      bool filled = true) {
+inline Slices slices_of(const std::vector<Sample>& samples, int part, int parts, int dim,
+                        bool filled = true) {
   Slices out;
   for (const auto& sample : samples) {
     Box box{sample.shape, sample.shape};

@@ -78,7 +78,7 @@ std::vector<Case> sizes_and_text() {
       {"text after the value", file("{} x", 0), "malformed JSON"},
       {"hidden after NUL", file("{}\0hidden"s, 0), "NUL byte"},
       {"comment", file("{}//", 0), "malformed JSON"},
-      {"cut in the middle", file(R"({"t":{"dtype":"U8")", 4), "malformed JSON"},
+      {"truncated in the middle", file(R"({"t":{"dtype":"U8")", 4), "malformed JSON"},
       {"trailing comma", file("{\"t\":" + tensor + ",}", 4), "malformed JSON"},
       {"single quotes", file("{'t':1}", 0), "malformed JSON"},
       {"control character in a string", named("a\nb"), "malformed JSON"},
@@ -321,7 +321,7 @@ TEST_CASE("a file that shrinks while open is an error, not a signal") {
   CHECK(message.find("shrinks.safetensors") != std::string::npos);
 }
 
-TEST_CASE("cut or altered files never do worse than an error") {
+TEST_CASE("truncated or altered files cause at most an error") {
   TempDir dir;
   fs::path path = dir / "mutant.safetensors";
   std::string good = file(

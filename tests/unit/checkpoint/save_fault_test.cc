@@ -27,13 +27,13 @@ const StoreOptions kOptions{.keep = 2};
 
 std::vector<Sample> state_at(int64_t step) { return sample_tensors(static_cast<uint32_t>(step)); }
 SaveResult save(CheckpointStore& store, int64_t step) {
-  return store.save(step, cut_all(state_at(step), 0, 1, 0).list, kMeta);
+  return store.save(step, slices_of(state_at(step), 0, 1, 0).list, kMeta);
 }
 
 bool holds_state(const CheckpointStore& store, int64_t step) {
-  Slices loaded = cut_all(state_at(step), 0, 1, 0, false);
+  Slices loaded = slices_of(state_at(step), 0, 1, 0, false);
   store.load(step, loaded.list);
-  return loaded.memory == cut_all(state_at(step), 0, 1, 0).memory;
+  return loaded.memory == slices_of(state_at(step), 0, 1, 0).memory;
 }
 
 bool has_leftovers(const fs::path& folder) {
@@ -89,7 +89,7 @@ void prepare(const fs::path& folder, bool damaged) {
     CheckpointStore store(folder, kOptions);
     save(store, 10);
     save(store, 20);
-    if (damaged) store.save(30, cut_all(state_at(31), 0, 1, 0).list, kMeta);
+    if (damaged) store.save(30, slices_of(state_at(31), 0, 1, 0).list, kMeta);
   }
   if (!damaged) return;
   fs::path shard = folder / "step-30" / "shard-00000-of-00001.safetensors";

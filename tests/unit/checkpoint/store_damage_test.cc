@@ -23,7 +23,7 @@ struct Saved {
 
   Saved() {
     CheckpointStore store(dir.path(), StoreOptions{});
-    Slices all = cut_all(samples, 0, 2, 0), second = cut_all(samples, 1, 2, 0);
+    Slices all = slices_of(samples, 0, 2, 0), second = slices_of(samples, 1, 2, 0);
     all.list.insert(all.list.end(), second.list.begin(), second.list.end());
     store.save(7, all.list, R"({"rng": 1, "cursor": 2, "config_hash": "00"})");
     shard_bytes = read_file(shard), manifest_bytes = read_file(manifest);
@@ -38,7 +38,7 @@ struct Saved {
     ErrorClass error_class{};
     CHECK_FALSE(failure([&] { store.latest_valid(); }, &error_class).empty());
     CHECK(error_class == ErrorClass::checkpoint);
-    Slices wanted = cut_all(samples, 0, 1, 0, false);
+    Slices wanted = slices_of(samples, 0, 1, 0, false);
     auto before = wanted.memory;
     error_class = {};
     CHECK_FALSE(failure([&] { store.load(7, wanted.list); }, &error_class).empty());
@@ -63,7 +63,7 @@ struct Saved {
 
 }  // namespace
 
-TEST_CASE("a file cut at any 64th byte, or grown, is refused") {
+TEST_CASE("a file truncated at any 64th byte, or grown, is refused") {
   Saved saved;
   for (auto [path, bytes] : {std::pair(&saved.shard, &saved.shard_bytes),
                              std::pair(&saved.manifest, &saved.manifest_bytes)}) {
@@ -121,8 +121,8 @@ TEST_CASE("missing, swapped, linked and misplaced files are refused; foreign one
 
   {  // of another step: equal in size and layout, its own checksums right
     CheckpointStore store(saved.dir.path(), StoreOptions{});
-    Slices other = cut_all(sample_tensors(6), 0, 2, 0),
-           second = cut_all(sample_tensors(6), 1, 2, 0);
+    Slices other = slices_of(sample_tensors(6), 0, 2, 0),
+           second = slices_of(sample_tensors(6), 1, 2, 0);
     other.list.insert(other.list.end(), second.list.begin(), second.list.end());
     store.save(6, other.list, R"({"rng": 1, "cursor": 2, "config_hash": "00"})");
   }
@@ -221,7 +221,7 @@ TEST_CASE("what a manifest leaves out is an error that names tensor and box") {
   CheckpointStore store(saved.dir.path());
   CHECK(store.problem(7).find("tensor 'bytes': box offset [0] size [") != std::string::npos);
   CHECK(store.problem(7).find("overlaps") != std::string::npos);
-  Slices wanted = cut_all(saved.samples, 0, 1, 0, false);
+  Slices wanted = slices_of(saved.samples, 0, 1, 0, false);
   CHECK(failure([&] { store.load(7, wanted.list); }).find("overlaps") != std::string::npos);
   saved.repair();
   saved.forge("\"shape\": [7]", "\"shape\": [8]");  // one row more than was saved

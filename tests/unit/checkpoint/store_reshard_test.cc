@@ -24,7 +24,7 @@ const std::vector<Layout> kLayouts = {{1, 0}, {2, 0}, {2, 1}, {3, 0},
 Slices all_parts(const std::vector<Sample>& samples, Layout layout) {
   Slices out;
   for (int part = 0; part < layout.parts; ++part) {
-    Slices one = cut_all(samples, part, layout.parts, layout.dim);
+    Slices one = slices_of(samples, part, layout.parts, layout.dim);
     for (auto& slice : one.list) out.list.push_back(std::move(slice));
     for (auto& memory : one.memory) out.memory.push_back(std::move(memory));
   }
@@ -77,8 +77,8 @@ TEST_CASE("any partition loads in any other, and all have one digest") {
     CHECK(mine == digest);
     for (Layout to : kLayouts) {
       for (int part = 0; part < to.parts; ++part) {
-        Slices wanted = cut_all(samples, part, to.parts, to.dim, false);
-        Slices expected = cut_all(samples, part, to.parts, to.dim, true);
+        Slices wanted = slices_of(samples, part, to.parts, to.dim, false);
+        Slices expected = slices_of(samples, part, to.parts, to.dim, true);
         store.load(3, wanted.list);
         CHECK(wanted.memory == expected.memory);
       }
@@ -88,7 +88,7 @@ TEST_CASE("any partition loads in any other, and all have one digest") {
   MESSAGE(pairs, " pairs of layouts");
 }
 
-TEST_CASE("random boxes of random shapes are cut out right") {
+TEST_CASE("random boxes of random shapes are read correctly") {
   std::mt19937 random(21);
   for (int round = 0; round < 200; ++round) {
     Sample sample{"t", random() % 2 ? DType::f32 : DType::u8, {}, {}};
@@ -113,7 +113,7 @@ TEST_CASE("random boxes of random shapes are cut out right") {
       Slices wanted;
       wanted.add(sample, box, false);
       store.load(0, wanted.list);
-      CHECK(wanted.memory[0] == sample.cut(box));
+      CHECK(wanted.memory[0] == sample.copy_of(box));
     }
   }
 }
@@ -137,7 +137,7 @@ TEST_CASE("large tensors take the same way in pieces") {
     Slices wanted;
     wanted.add(sample, {{700, 1}, {300, 2998}}, false);
     store.load(1, wanted.list);
-    CHECK(wanted.memory[0] == sample.cut({{700, 1}, {300, 2998}}));
+    CHECK(wanted.memory[0] == sample.copy_of({{700, 1}, {300, 2998}}));
   }
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("several ranks save one checkpoint together") {
       CheckpointStore store(
           dir.path(),
           StoreOptions{.rank = rank, .world = world, .token = "job", .vote = std::ref(ballot)});
-      Slices mine = cut_all(samples, rank, world, 0);
+      Slices mine = slices_of(samples, rank, world, 0);
       store.save(8, mine.list, kMeta);
       CHECK(store.save(8, mine.list, kMeta).already_saved);
     });
@@ -164,13 +164,13 @@ TEST_CASE("several ranks save one checkpoint together") {
     std::string mine = checkpoint_digest(dir / "step-8");
     CHECK((digest.empty() || mine == digest));
     digest = mine;
-    Slices wanted = cut_all(samples, 0, 1, 0, false);
+    Slices wanted = slices_of(samples, 0, 1, 0, false);
     store.load(8, wanted.list);
-    CHECK(wanted.memory == cut_all(samples, 0, 1, 0).memory);
+    CHECK(wanted.memory == slices_of(samples, 0, 1, 0).memory);
   }
 }
 
-TEST_CASE("ranks save beside their work, polling at the same places") {
+TEST_CASE("ranks save in the background, polling at the same places") {
   auto samples = sample_tensors(13);
   TempDir dir;
   constexpr int kWorld = 3;
@@ -179,7 +179,7 @@ TEST_CASE("ranks save beside their work, polling at the same places") {
     CheckpointStore store(
         dir.path(),
         StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
-    Slices mine = cut_all(samples, rank, kWorld, 0);
+    Slices mine = slices_of(samples, rank, kWorld, 0);
     store.save(1, mine.list, kMeta);
     PendingSave pending = store.start_save(2, mine.list, kMeta);
     int polls = 1;
@@ -209,9 +209,9 @@ TEST_CASE("ranks save beside their work, polling at the same places") {
   CheckpointStore store(dir.path(), StoreOptions{});  // clears away what was given up
   CHECK(store.list().size() == 2);
   CHECK(store.problem(2).empty());
-  Slices wanted = cut_all(samples, 0, 1, 0, false);
+  Slices wanted = slices_of(samples, 0, 1, 0, false);
   store.load(2, wanted.list);
-  CHECK(wanted.memory == cut_all(samples, 0, 1, 0).memory);
+  CHECK(wanted.memory == slices_of(samples, 0, 1, 0).memory);
   for (const auto& entry : fs::directory_iterator(dir.path()))
     CHECK(entry.path().filename().string().find("tmp") == std::string::npos);
 }
@@ -226,7 +226,7 @@ TEST_CASE("ranks save more often than checkpoints are kept") {
         dir.path(),
         StoreOptions{
             .keep = 2, .rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
-    Slices mine = cut_all(samples, rank, kWorld, 0);
+    Slices mine = slices_of(samples, rank, kWorld, 0);
     for (int64_t step = 1; step <= 6; ++step)
       CHECK(store.save(step, mine.list, kMeta).warnings.empty());
   });
@@ -247,7 +247,7 @@ TEST_CASE(
     CheckpointStore store(
         dir.path(),
         StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
-    Slices mine = cut_all(samples, rank, kWorld, 0);
+    Slices mine = slices_of(samples, rank, kWorld, 0);
     auto save = [&](int64_t step, const std::function<std::vector<Slice>()>& make) {
       return failure([&] {
         PendingSave pending = store.start_save(step, make, kMeta);
@@ -282,7 +282,7 @@ TEST_CASE("ranks that fail by different errors throw one class") {
     CheckpointStore store(
         dir.path(),
         StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
-    Slices mine = cut_all(samples, rank, kWorld, 0);
+    Slices mine = slices_of(samples, rank, kWorld, 0);
     int64_t step = 0;
     for (ErrorClass other : {ErrorClass::usage, ErrorClass::config, ErrorClass::data,
                              ErrorClass::checkpoint, ErrorClass::plugin, ErrorClass::numeric,
@@ -327,7 +327,7 @@ TEST_CASE("when one rank fails, none commits and all say so") {
     CheckpointStore store(
         dir.path(),
         StoreOptions{.rank = rank, .world = kWorld, .token = "job", .vote = std::ref(ballot)});
-    Slices mine = cut_all(samples, rank, kWorld, 0);
+    Slices mine = slices_of(samples, rank, kWorld, 0);
     store.save(1, mine.list, kMeta);
     std::vector<Slice> bad = mine.list;
     if (rank == 1) bad.push_back(bad[0]);  // refused by the writer of its shard

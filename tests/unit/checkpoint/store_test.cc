@@ -30,7 +30,7 @@ constexpr const char* kMeta =
 
 /// Saves the sample of this seed as one part.
 SaveResult save(CheckpointStore& store, int64_t step, uint32_t seed) {
-  return store.save(step, cut_all(sample_tensors(seed), 0, 1, 0).list, kMeta);
+  return store.save(step, slices_of(sample_tensors(seed), 0, 1, 0).list, kMeta);
 }
 
 std::vector<int64_t> steps_of(const CheckpointStore& store) {
@@ -78,7 +78,7 @@ TEST_CASE(
 TEST_CASE("a checkpoint is saved, found and loaded") {
   TempDir dir;
   auto samples = sample_tensors(1);
-  Slices saved = cut_all(samples, 0, 1, 0);
+  Slices saved = slices_of(samples, 0, 1, 0);
   {
     CheckpointStore store(dir / "run" / "checkpoints", StoreOptions{});
     CHECK_FALSE(store.latest_valid().step.has_value());
@@ -92,7 +92,7 @@ TEST_CASE("a checkpoint is saved, found and loaded") {
   CHECK(store.latest_valid().step == 5);
   CHECK(store.meta(5) == R"({"cursor":7,"note":"not part of the digest","rng":{"seed":42}})");
   CHECK(store.tensors(5).size() == samples.size());
-  Slices loaded = cut_all(samples, 0, 1, 0, false);
+  Slices loaded = slices_of(samples, 0, 1, 0, false);
   store.load(5, loaded.list);
   CHECK(loaded.memory == saved.memory);
   CHECK(trim(read_file(dir / "run" / "checkpoints" / "latest")) == "step-5");
@@ -116,7 +116,7 @@ TEST_CASE("a one-rank checkpoint is readable by any safetensors reader") {
   TempDir dir;
   CheckpointStore store(dir.path(), StoreOptions{});
   auto samples = sample_tensors(3);
-  store.save(1, cut_all(samples, 0, 1, 0).list, "{}");
+  store.save(1, slices_of(samples, 0, 1, 0).list, "{}");
   SafetensorsFile file(dir / "step-1" / "shard-00000-of-00001.safetensors");
   REQUIRE(file.tensors().size() == samples.size());
   for (const auto& sample : samples) {
@@ -125,10 +125,10 @@ TEST_CASE("a one-rank checkpoint is readable by any safetensors reader") {
   }
 }
 
-TEST_CASE("the digest tells content, and nothing else") {
+TEST_CASE("the digest depends on content, and nothing else") {
   TempDir a, b;
   CheckpointStore first(a.path(), StoreOptions{}), second(b.path(), StoreOptions{});
-  auto list = [](uint32_t seed) { return cut_all(sample_tensors(seed), 0, 1, 0); };
+  auto list = [](uint32_t seed) { return slices_of(sample_tensors(seed), 0, 1, 0); };
   first.save(1, list(1).list, R"({"rng": 1, "cursor": {"b": 2, "a": 1}, "wall": 5})");
   second.save(1, list(1).list, R"({"wall": 6, "cursor": {"a": 1, "b": 2}, "rng": 1})");
   const std::string digest = checkpoint_digest(a / "step-1");
@@ -172,7 +172,7 @@ TEST_CASE("saving a step again: the same is accepted, another refused, a damaged
         std::string::npos);
   CHECK(error_class == ErrorClass::checkpoint);
   CHECK(failure([&] {
-          store.save(5, cut_all(sample_tensors(1), 0, 1, 0).list, R"({"cursor": 8})");
+          store.save(5, slices_of(sample_tensors(1), 0, 1, 0).list, R"({"cursor": 8})");
         }).size() > 0);
   CHECK(read_file(dir / "step-5" / "manifest.json") == manifest);
   CHECK(store.problem(5).empty());
@@ -207,7 +207,8 @@ TEST_CASE("retention keeps the newest, the multiples, and what it must not judge
   CHECK(steps_of(keeps_all).size() == 6);
 }
 
-TEST_CASE("the newest valid checkpoint is found, whatever the hint says; damaged ones are told") {
+TEST_CASE(
+    "the newest valid checkpoint is found, whatever the hint says; damaged ones are reported") {
   TempDir dir;
   CheckpointStore store(dir.path(), StoreOptions{.keep = 0});
   for (int64_t step : {9, 10, 11}) save(store, step, 1);
@@ -242,7 +243,7 @@ TEST_CASE("loading refuses what is not there, before it touches anything") {
   auto samples = sample_tensors(1);
   save(store, 5, 1);
   auto message_of = [&](auto&& change) {
-    Slices wanted = cut_all(samples, 0, 1, 0, false);
+    Slices wanted = slices_of(samples, 0, 1, 0, false);
     auto before = wanted.memory;
     change(wanted.list[1]);
     ErrorClass error_class{};
@@ -262,7 +263,7 @@ TEST_CASE("loading refuses what is not there, before it touches anything") {
   CHECK(message_of([](Slice& s) {
           s.offset = {1};
         }).find("wanted box offset [1] size [8] of [8]") != std::string::npos);
-  Slices wanted = cut_all(samples, 0, 1, 0, false);
+  Slices wanted = slices_of(samples, 0, 1, 0, false);
   CHECK(failure([&] { store.load(6, wanted.list); }).find("no such checkpoint") !=
         std::string::npos);
 }
@@ -325,14 +326,14 @@ TEST_CASE(
 
 TEST_CASE("when one rank's part cannot be saved for what it is, all ranks fail alike") {
   TempDir dir;
-  std::barrier<> meeting(2);
+  std::barrier<> barrier(2);
   std::atomic<bool> all{true};
   auto vote = [&](bool mine) {
-    meeting.arrive_and_wait();
+    barrier.arrive_and_wait();
     if (!mine) all = false;
-    meeting.arrive_and_wait();
+    barrier.arrive_and_wait();
     bool said = all;
-    meeting.arrive_and_wait();
+    barrier.arrive_and_wait();
     all = true;
     return said;
   };
@@ -411,7 +412,7 @@ TEST_CASE("what cannot be a checkpoint is not saved and leaves nothing") {
     CHECK(message.find(expected) != std::string::npos);
     CHECK(std::distance(fs::directory_iterator(dir.path()), {}) == 1);  // the lock
   };
-  Slices good = cut_all(samples, 0, 1, 0), half = cut_all(samples, 0, 2, 0);
+  Slices good = slices_of(samples, 0, 1, 0), half = slices_of(samples, 0, 2, 0);
   refuses(half.list, "{}", "tensor 'bytes': its boxes cover 3 of 7 elements");
   refuses(good.list, "[]", "JSON object");
   refuses(good.list, "{", "malformed JSON");

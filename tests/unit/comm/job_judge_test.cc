@@ -1,4 +1,4 @@
-// Who is found dead, stopped, stuck or slow, and when: the judge is told what ranks say and what
+// Who is found dead, stopped, stuck or slow, and when: the judge gets the reports of ranks and the
 // time it is.
 #include "mtrain/comm/job_judge.h"
 
@@ -175,30 +175,30 @@ TEST_CASE("judge: a rank twice as slow is named within 20 steps, once, and not f
   Job job(3);
   auto steps = [&](int count, const std::vector<double>& seconds) {
     static int64_t done = 0;
-    std::string told;
+    std::string reported;
     for (int i = 0; i < count; ++i) {
       ++done;
       for (size_t r = 0; r < 3; ++r) {
         activity[r].end_step(done, seconds[r]);
         job.judge.heard(static_cast<int>(r), activity[r].status(), job.now += 10ms);
       }
-      if (auto slow = job.judge.slow_rank()) told += *slow + "\n";
+      if (auto slow = job.judge.slow_rank()) reported += *slow + "\n";
     }
-    return told;
+    return reported;
   };
   CHECK(steps(40, {0.1, 0.11, 0.09}).empty());
   CHECK(steps(1, {0.1, 0.1, 0.15}).empty());
   CHECK(steps(20, {0.1, 0.1, 0.1}).empty());
-  std::string told = steps(20, {0.1, 0.1, 0.2});
-  CHECK(contains(told, "rank 2 on b is slow"));
-  CHECK(contains(told, "times as long as that of the others"));
+  std::string reported = steps(20, {0.1, 0.1, 0.2});
+  CHECK(contains(reported, "rank 2 on b is slow"));
+  CHECK(contains(reported, "times as long as that of the others"));
   CHECK(steps(100, {0.1, 0.1, 0.2}).empty());
   CHECK(steps(40, {0.1, 0.1, 0.1}).empty());
   CHECK(contains(steps(20, {0.1, 0.1, 0.2}), "rank 2 on b is slow"));
   CHECK(steps(40, {0.001, 0.001, 0.002}).empty());  // a millisecond is no news
 }
 
-TEST_CASE("activity: what a rank tells of itself") {
+TEST_CASE("activity: what a rank reports of itself") {
   RankActivity activity;
   CHECK(activity.status().step == -1);
   CHECK(activity.status().slow_step == 0);

@@ -1,4 +1,4 @@
-// What is special about ranks in one process: whose failure is told, ranks that end early, many
+// What is special about ranks in one process: whose failure is reported, ranks that end early, many
 // threads on few cores.
 #include "mtrain/comm/thread_world.h"
 

@@ -29,7 +29,7 @@ TEST_CASE("watch: a status from elsewhere is never success") {
   }
 }
 
-TEST_CASE("watch: a failure that is cut short or counts more ranks than it has is none") {
+TEST_CASE("watch: a failure that is truncated or counts more ranks than it has is none") {
   FailureMessage message;
   message.ranks = {1, 2};
   std::string bytes = bytes_of(message);

@@ -119,10 +119,10 @@ struct Watched {
       ranks.push_back(std::make_unique<JobWatch>(
           r, hosts,
           CommContext{.timeout = 10min, .watch = {.silence = silence, .give_up = {}, .note = {}}}));
-    door = ranks[0]->open_door();
+    endpoint = ranks[0]->open_endpoint();
     std::string reason;
     for (int r = 1; r < n; ++r)
-      REQUIRE_MESSAGE(ranks[static_cast<size_t>(r)]->connect(door, reason), reason);
+      REQUIRE_MESSAGE(ranks[static_cast<size_t>(r)]->connect(endpoint, reason), reason);
     for (auto& rank : ranks) rank->begin();
   }
   std::string failure(int rank) {
@@ -131,11 +131,11 @@ struct Watched {
     auto failure = ranks[static_cast<size_t>(rank)]->failure();
     return failure ? failure->reason : "none";
   }
-  std::string door;
+  std::string endpoint;
   std::vector<std::unique_ptr<JobWatch>> ranks;
 };
 
-TEST_CASE("watch: one rank's stuckness is told to all processes") {
+TEST_CASE("watch: a stuck rank is reported to all processes") {
   Watched job(3, kSilence);
   CommCall call{.kind = CommKind::barrier};
   for (int r = 0; r < 3; ++r) {
@@ -153,7 +153,7 @@ TEST_CASE("watch: one rank's stuckness is told to all processes") {
 }
 
 TEST_CASE(
-    "watch: an error that a rank tells itself silences the judges, and who does not end is ended "
+    "watch: an error that a rank reports itself stops the judges, and who does not end is ended "
     "with its "
     "class") {
   std::atomic<int> ended{0};
@@ -170,10 +170,10 @@ TEST_CASE(
                                 .note = {}}};
   for (int r = 0; r < 3; ++r)
     ranks.push_back(std::make_unique<JobWatch>(r, std::vector<std::string>(3, "h"), context));
-  std::string door = ranks[0]->open_door(), reason;
-  for (int r = 1; r < 3; ++r) REQUIRE(ranks[static_cast<size_t>(r)]->connect(door, reason));
+  std::string endpoint = ranks[0]->open_endpoint(), reason;
+  for (int r = 1; r < 3; ++r) REQUIRE(ranks[static_cast<size_t>(r)]->connect(endpoint, reason));
   for (auto& rank : ranks) rank->begin();
-  ranks[1]->tell_failure("the disk is full", ErrorClass::io);
+  ranks[1]->report_failure("the disk is full", ErrorClass::io);
   for (int i = 0; i < 30000 && ended < 3; ++i) std::this_thread::sleep_for(10ms);
   CHECK(ended.load() == 3);
 }
@@ -201,11 +201,11 @@ TEST_CASE("watch: a first rank that cannot be reached is said, with why") {
 }
 
 /// A connection to where the first rank listens; -1 when nobody does.
-int visit(const std::string& door) {
+int visit(const std::string& endpoint) {
   int s = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;
-  at.sin_port = htons(static_cast<uint16_t>(std::stoi(door)));
+  at.sin_port = htons(static_cast<uint16_t>(std::stoi(endpoint)));
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (::connect(s, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0) return s;
   ::close(s);
@@ -228,36 +228,37 @@ struct FirstOfTwo {
   explicit FirstOfTwo(std::chrono::milliseconds silence)
       : first(0, {"a", "b"},
               {.timeout = 10min, .watch = {.silence = silence, .give_up = {}, .note = {}}}),
-        door(first.open_door()) {}
+        endpoint(first.open_endpoint()) {}
   std::string hello(int rank) const {
-    std::string word = door.substr(door.find(' ') + 1, 32),
+    std::string word = endpoint.substr(endpoint.find(' ') + 1, 32),
                 text = word + " " + std::to_string(rank);
     return frame(1, text, static_cast<uint32_t>(text.size()));
   }
   JobWatch first;
-  std::string door;
+  std::string endpoint;
 };
 
 TEST_CASE(
-    "watch: strangers at the door are shown out, and nobody listens once all ranks have come") {
+    "watch: connections of strangers are dropped, and the port is closed once all ranks are "
+    "connected") {
   FirstOfTwo job(10min);
-  int silent = visit(job.door), rank = visit(job.door);
+  int silent = visit(job.endpoint), rank = visit(job.endpoint);
   job.first.begin();
   for (const std::string& words :
        {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100000, '\xff'), frame(1, "word", 4),
         frame(1, "", 1 << 20), frame(2, "", 0)}) {
-    int s = visit(job.door);
+    int s = visit(job.endpoint);
     REQUIRE(s >= 0);
     [[maybe_unused]] ssize_t sent = ::send(s, words.data(), words.size(), MSG_NOSIGNAL);
     CHECK(is_closed(s));
   }
-  int late = visit(job.door);
+  int late = visit(job.endpoint);
   std::string hello = job.hello(1);
   CHECK(::send(rank, hello.data(), hello.size(), MSG_NOSIGNAL) ==
         static_cast<ssize_t>(hello.size()));
   CHECK(is_closed(silent));  // the rank that was missing has come
   CHECK(is_closed(late));
-  CHECK(visit(job.door) < 0);
+  CHECK(visit(job.endpoint) < 0);
   CHECK_FALSE(job.first.failed());
   ::close(rank);
 }
@@ -265,10 +266,10 @@ TEST_CASE(
 TEST_CASE("watch: of very many silent strangers the oldest go, and a rank gets in") {
   FirstOfTwo job(10min);
   std::vector<int> silent;
-  for (int i = 0; i < 100; ++i) silent.push_back(visit(job.door));
+  for (int i = 0; i < 100; ++i) silent.push_back(visit(job.endpoint));
   job.first.begin();
   CHECK(is_closed(silent[0]));
-  int rank = visit(job.door);
+  int rank = visit(job.endpoint);
   std::string hello = job.hello(1);
   CHECK(::send(rank, hello.data(), hello.size(), MSG_NOSIGNAL) ==
         static_cast<ssize_t>(hello.size()));
@@ -279,7 +280,7 @@ TEST_CASE("watch: of very many silent strangers the oldest go, and a rank gets i
 
 TEST_CASE("watch: who says nothing goes also while ranks are missing") {
   FirstOfTwo job(10min);
-  int silent = visit(job.door);
+  int silent = visit(job.endpoint);
   job.first.begin();
   CHECK(is_closed(silent));
   CHECK_FALSE(job.first.failed());
@@ -293,8 +294,9 @@ TEST_CASE("watch: a rank's failure ends the job with no status of success") {
        .watch = {.silence = 1s,
                  .give_up = [&](const Error& e, bool) { status.set_value(e.exit_status()); },
                  .note = {}}});
-  std::string door = first.open_door(), word = door.substr(door.find(' ') + 1, 32) + " 1";
-  int rank = visit(door);
+  std::string endpoint = first.open_endpoint(),
+              word = endpoint.substr(endpoint.find(' ') + 1, 32) + " 1";
+  int rank = visit(endpoint);
   int32_t head[] = {1, 256, 0};  // its number, its error class, and no other ranks
   std::string failed(reinterpret_cast<const char*>(head), sizeof head);
   std::string words =

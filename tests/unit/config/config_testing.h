@@ -2,7 +2,7 @@
 #pragma once
 #include <cstddef>
 
-// A stack that what is nested deepest must do with; sanitizers make every frame larger.
+// The stack size with which the deepest nesting must succeed; sanitizers enlarge every frame.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr size_t kSmallStack = 4 << 20;
 #else

@@ -220,7 +220,7 @@ TEST_CASE("an override counts whichever of a setting's names it says") {
       std::string::npos);
 }
 
-TEST_CASE("why tells who set a value") {
+TEST_CASE("why names the source of a value") {
   auto config = ConfigContainer::load_or_throw(
       request("train: {steps: 7}\n", {"train.steps=8", "train.steps=9"}), catalog());
   CHECK(why_text(config, "train.steps") ==
@@ -231,7 +231,7 @@ TEST_CASE("why tells who set a value") {
 }
 
 TEST_CASE(
-    "a value that is settled for one run is read, saved and told of like one that was written") {
+    "a value that is settled for one run is read, saved and reported like one that was written") {
   ConfigContainer config =
       ConfigContainer::load_or_throw({.recipe = "r.yaml", .text = kSettledRecipe}, catalog());
   auto source = std::make_shared<Source>(SourceKind::built_in, "settled: by the machine", "");

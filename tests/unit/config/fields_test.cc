@@ -370,8 +370,8 @@ TEST_CASE("what is no schema text is refused") {
     CAPTURE(row);
     CHECK_THROWS_AS(schema_from_json(row), Error);
   }
-  for (size_t cut = 0; cut < good.size(); cut += 7) {
-    CHECK_THROWS_AS(schema_from_json(good.substr(0, cut)), Error);
+  for (size_t bytes = 0; bytes < good.size(); bytes += 7) {
+    CHECK_THROWS_AS(schema_from_json(good.substr(0, bytes)), Error);
   }
 }
 

@@ -263,7 +263,7 @@ TEST_CASE(
   CHECK_FALSE(any_confidential(root.at("plain")));
 }
 
-TEST_CASE("which names tell of a secret") {
+TEST_CASE("which names suggest a secret") {
   for (const char* name :
        {"HF_TOKEN", "WANDB_API_KEY", "token.txt", "aws_secret_access_key", "PASSWORD", "DB_PASS",
         "MYTOKEN", "api-key", "GH_PAT", "Authorization_BEARER"})

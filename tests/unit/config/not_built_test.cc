@@ -147,7 +147,7 @@ TEST_CASE("a secret that is not built is not repeated") {
           std::string::npos);
 }
 
-TEST_CASE("what is not built survives the text beside a plugin and shows in the JSON Schema") {
+TEST_CASE("what is not built survives the text next to a plugin and shows in the JSON Schema") {
   Schema before = schema_of<Layout>("layout", "");
   before.needs = "a second machine";
   Schema after = schema_from_json(schema_to_json(before));

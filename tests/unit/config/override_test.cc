@@ -409,7 +409,7 @@ TEST_CASE("a raw pair is taken as it is") {
   CHECK_FALSE(parse_override(group, report).has_value());
 }
 
-TEST_CASE("overrides are told from other arguments") {
+TEST_CASE("overrides are distinguished from other arguments") {
   for (const char* text :
        {"a=1", "a.b=", "+a=1", "++a.b=2", "~a", "~a=1", "a/b@c=d", "a[0]=1", "a[n=x y].b=1"})
     CHECK_MESSAGE(looks_like_override(text), text);

@@ -141,7 +141,7 @@ TEST_CASE("conditions, computed mends, choices, flags and warnings") {
         "warning rule sp|dist.sp|needs dist.tp > 1|dist.sp=false\n");
 }
 
-TEST_CASE("the places of the other settings are told") {
+TEST_CASE("the places of the other settings are reported") {
   auto source =
       std::make_shared<Source>(SourceKind::file, "r.yaml", "model: {heads: 6}\ndist: {tp: 4}\n");
   Report faults;

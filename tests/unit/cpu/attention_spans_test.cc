@@ -1,5 +1,5 @@
 // Attention a part of the keys at a time, as ranks that share out a sequence compute it: any way of
-// cutting queries and keys gives what one call over all of them gives.
+// splitting queries and keys gives what one call over all of them gives.
 #include <array>
 
 #include "attention_reference.h"
@@ -7,15 +7,15 @@
 namespace mtrain::testing {
 namespace {
 
-/// A sequence cut into pieces at these shares of its length; queries of a piece meet the keys
+/// A sequence split into pieces at these shares of its length; queries of a piece meet the keys
 /// before them in parts.
-struct Cutting {
+struct Splitting {
   AttentionCase shape;
   std::vector<double> queries, keys;
 };
 
-std::vector<Cutting> cuttings() {
-  std::vector<Cutting> all;
+std::vector<Splitting> splittings() {
+  std::vector<Splitting> all;
   auto add = [&](std::vector<int32_t> cu_seqlens, std::array<int64_t, 3> heads,
                  std::vector<double> queries, std::vector<double> keys) {
     all.push_back({{std::move(cu_seqlens), heads[0], heads[1], heads[2]},
@@ -31,13 +31,13 @@ std::vector<Cutting> cuttings() {
   return all;
 }
 
-int32_t cut_at(double share, int32_t length) {
+int32_t split_at(double share, int32_t length) {
   return static_cast<int32_t>(std::lround(share * length));
 }
 
 /// One call for each piece of the queries and part of the keys; without `causal` every piece meets
 /// all keys.
-std::vector<std::vector<AttentionSpan>> calls_of(const Cutting& c, bool causal) {
+std::vector<std::vector<AttentionSpan>> calls_of(const Splitting& c, bool causal) {
   std::vector<std::vector<AttentionSpan>> calls;
   std::vector<double> parts = c.keys;
   if (parts.back() < 1) parts.push_back(1);
@@ -46,11 +46,11 @@ std::vector<std::vector<AttentionSpan>> calls_of(const Cutting& c, bool causal) 
       std::vector<AttentionSpan> spans;
       for (size_t s = 0; s + 1 < c.shape.cu_seqlens.size(); ++s) {
         int32_t start = c.shape.cu_seqlens[s], n = c.shape.cu_seqlens[s + 1] - start;
-        int32_t from = cut_at(c.queries[piece], n), to = cut_at(c.queries[piece + 1], n);
-        int32_t first = cut_at(parts[part], n),
-                last = std::min(cut_at(parts[part + 1], n), causal ? to : n);
+        int32_t from = split_at(c.queries[piece], n), to = split_at(c.queries[piece + 1], n);
+        int32_t first = split_at(parts[part], n),
+                last = std::min(split_at(parts[part + 1], n), causal ? to : n);
         if (causal && first > from) continue;  // its keys come with those of the part before
-        bool ends = causal && part + 2 < parts.size() && cut_at(parts[part + 1], n) > from;
+        bool ends = causal && part + 2 < parts.size() && split_at(parts[part + 1], n) > from;
         if (ends) last = to;
         if (first < last && from < to)
           spans.push_back({start + from, to - from, start + first, last - first, from - first});
@@ -61,8 +61,8 @@ std::vector<std::vector<AttentionSpan>> calls_of(const Cutting& c, bool causal) 
 }
 
 template <class T>
-void check_cutting(const Cutting& cutting, bool causal, Level& level) {
-  AttentionData<T> d(cutting.shape, causal);
+void check_splitting(const Splitting& splitting, bool causal, Level& level) {
+  AttentionData<T> d(splitting.shape, causal);
   AttentionGrads<T> grads(d);
   Buffer<float> o(d.o.count()), lse(d.lse.count(), -std::numeric_limits<double>::infinity());
   Buffer<float> d_qkv(d.qkv.count());
@@ -73,7 +73,7 @@ void check_cutting(const Cutting& cutting, bool causal, Level& level) {
     args.cu_seqlens = nullptr;
     return args;
   };
-  auto calls = calls_of(cutting, causal);
+  auto calls = calls_of(splitting, causal);
   for (const auto& spans : calls) level.kernels.attention(*level.stream, with(spans));
   AttentionWant want = reference_attention_backward(d, grads.d_o);
   // Values are rounded to T on the way in, and a bf16 kernel rounds probabilities, but the parts
@@ -109,10 +109,10 @@ TEST_CASE("attention a part at a time adds up to attention over all keys") {
   for (int threads : {1, 3})
     each_level_and_dtype(
         [&]<class T>(T, Level& level) {
-          for (const Cutting& cutting : cuttings())
+          for (const Splitting& splitting : splittings())
             for (bool causal : {true, false}) {
-              INFO(cutting.shape.text(), causal ? " causal" : "", ", ", threads, " threads");
-              check_cutting<T>(cutting, causal, level);
+              INFO(splitting.shape.text(), causal ? " causal" : "", ", ", threads, " threads");
+              check_splitting<T>(splitting, causal, level);
             }
         },
         threads);

@@ -89,9 +89,9 @@ TEST_CASE("a cap leaves out the levels above it") {
 
 TEST_CASE("a cap that names no level is refused with those there are") {
   for (const char* cap : {"avx2", "V3", "force:", "force:x", " v3"}) {
-    std::string told = complaint(cap);
-    CHECK_MESSAGE(told.find("this build has no level") != std::string::npos, told);
-    CHECK(told.find("base") != std::string::npos);
+    std::string message = complaint(cap);
+    CHECK_MESSAGE(message.find("this build has no level") != std::string::npos, message);
+    CHECK(message.find("base") != std::string::npos);
   }
 #ifdef __x86_64__
   std::vector<std::string> usable = names("");

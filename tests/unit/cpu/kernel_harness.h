@@ -35,8 +35,8 @@ double to_double(T v) {
     return static_cast<double>(v);
 }
 
-/// The first `count` normal values of the stream of this key, drawn once: the tests ask for the
-/// same ones many times.
+/// The first `count` normal values of the stream of this key, cached, since tests use the same ones
+/// many times.
 inline const double* normals(std::string_view key, int64_t count) {
   static std::map<std::string, std::vector<double>, std::less<>> drawn;
   auto& values = drawn.try_emplace(std::string(key)).first->second;
@@ -117,7 +117,7 @@ void check_close(const Buffer<T>& got, Want&& want, std::string_view what, doubl
                   " x the tolerance");
 }
 
-/// One level of the CPU backend with a stream of its own.
+/// One level of the CPU backend with a separate stream.
 struct Level {
   std::string_view isa;
   std::unique_ptr<Backend> backend;

@@ -200,7 +200,7 @@ TEST_CASE("codes stay what they are, and lie as units read them") {
       }
 }
 
-TEST_CASE("tiles that do not lie in a patch are told") {
+TEST_CASE("tiles that do not fit into a patch are refused") {
   CHECK(patch_takes(QuantScale::e8m0, 1, 32));
   CHECK(patch_takes(QuantScale::power_of_two, 128, 1));
   CHECK(patch_takes(QuantScale::tensor, 7, 5));

@@ -118,7 +118,7 @@ TEST_CASE("quantize equals its definition for every shape of tiles") {
   });
 }
 
-TEST_CASE("amax is the largest magnitude, and tells of what is not finite") {
+TEST_CASE("amax is the largest magnitude, and shows what is not finite") {
   each_level_and_dtype([&](auto type, Level& level) {
     using T = decltype(type);
     for (int64_t n : {int64_t{1}, int64_t{63}, int64_t{64}, int64_t{1000}, int64_t{40000}}) {
@@ -208,8 +208,8 @@ TEST_CASE("stochastic rounding depends on an element's place alone and keeps the
   Buffer<bf16> whole = quantized(0, kRows, 1), part = quantized(24, 16, 1);
   for (int64_t i = 0; i < part.count(); ++i) CHECK(part[i] == whole[24 * kCols + i]);
   CHECK(!whole.same_bits(quantized(0, kRows, 2)));
-  // The mean over many draws is the value, but for what a scale cuts off at the top (one part in 16
-  // of a tile's largest).
+  // The mean over many draws is the value, except for what a scale saturates at the top (one part
+  // in 16 of a tile's largest).
   float factor = 1 / nvfp4_global(amax).encode;
   std::vector<double> sum(static_cast<size_t>(x.count()));
   constexpr int kDraws = 400;

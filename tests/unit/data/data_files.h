@@ -14,7 +14,7 @@
 
 namespace mtrain::testing {
 
-/// A folder of its own, removed at the end.
+/// A temporary folder, removed at the end.
 class ScratchFolder {
  public:
   ScratchFolder() {

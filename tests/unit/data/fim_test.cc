@@ -46,27 +46,27 @@ std::optional<std::string> undone(const std::string& text, bool& spm) {
 }  // namespace
 
 TEST_CASE(
-    "a document becomes prefix, suffix and middle, or suffix, prefix and middle, cut anywhere") {
+    "a document becomes prefix, suffix and middle, or suffix, prefix and middle, split anywhere") {
   for (bool by_token : {false, true}) {
-    std::map<std::pair<size_t, size_t>, int> cuts;
+    std::map<std::pair<size_t, size_t>, int> splits;
     for (uint64_t sample = 0; sample < 4000; ++sample) {
       bool spm = false;
-      std::string cut_off = applied(config(1, 0, by_token), sample, "abcd");
-      REQUIRE(cut_off.size() == 4);
+      std::string truncated = applied(config(1, 0, by_token), sample, "abcd");
+      REQUIRE(truncated.size() == 4);
       std::string whole = applied(config(1, 0, by_token), sample,
                                   "||||abcd");  // empty documents lose their ends: room
       REQUIRE(whole.size() == 8);
       auto back = undone(whole.substr(0, 7), spm);
       REQUIRE(back);
       CHECK(*back == "abcd");
-      CHECK(whole.starts_with(cut_off));
+      CHECK(whole.starts_with(truncated));
       CHECK(whole[7] == '_');
-      ++cuts[{whole.find('S') - 1, whole.find('M') - whole.find('S') - 1}];
+      ++splits[{whole.find('S') - 1, whole.find('M') - whole.find('S') - 1}];
     }
-    CHECK(cuts.size() == 15);  // 0 <= first <= second <= 4
-    for (const auto& [cut, count] : cuts) {
-      const bool equal = cut.first + cut.second == 4;  // both draws the same
-      CHECK(count > (equal ? 100 : 240));              // of 4000/25, and of twice that
+    CHECK(splits.size() == 15);  // 0 <= first <= second <= 4
+    for (const auto& [split, count] : splits) {
+      const bool equal = split.first + split.second == 4;  // both draws the same
+      CHECK(count > (equal ? 100 : 240));                  // of 4000/25, and of twice that
       CHECK(count < (equal ? 220 : 400));
     }
   }
@@ -95,7 +95,7 @@ TEST_CASE("the rates are kept, document by document") {
 }
 
 TEST_CASE(
-    "a sample is a function of seed and number; characters are never cut; some documents stay") {
+    "a sample is a function of seed and number; characters are never split; some documents stay") {
   CHECK(applied(config(1, 0.5), 9, "some text|and more") ==
         applied(config(1, 0.5), 9, "some text|and more"));
   CHECK(applied(config(1, 0.5), 9, "some text|and more") !=

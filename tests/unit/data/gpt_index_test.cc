@@ -161,7 +161,7 @@ TEST_CASE("malformed shares and weights are refused") {
   expect_error(ErrorClass::config, {}, [] { blend({}, 3); });
 }
 
-TEST_CASE("too little data and too much demand are told, not run") {
+TEST_CASE("too little data and too many samples are refused") {
   std::vector<int32_t> lengths = {10, 0, 20};
   expect_error(ErrorClass::data, {"30 tokens", "31", "seq_length 30"},
                [&] { build_gpt_index(lengths, 0, {.seq_length = 30}); });

@@ -59,7 +59,7 @@ GptIndex in_order(const IndexedFile& file, GptIndexConfig config) {
 
 }  // namespace
 
-TEST_CASE("samples are cuts of the documents laid end to end") {
+TEST_CASE("samples are pieces of the concatenated documents") {
   ScratchFolder scratch;
   std::vector<std::vector<int32_t>> documents(40);
   for (int32_t d = 0, next = 1000; d < 40; ++d)

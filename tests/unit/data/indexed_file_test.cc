@@ -115,7 +115,7 @@ TEST_CASE("a malformed index is refused by name and place") {
   };
   const std::vector<Fault> faults = {
       {"empty", [](auto& b) { b.clear(); }, {"0 bytes"}},
-      {"header cut", [](auto& b) { b.resize(33); }, {"33 bytes"}},
+      {"header truncated", [](auto& b) { b.resize(33); }, {"33 bytes"}},
       {"magic", [](auto& b) { b[0] = 'X'; }, {"offset 0", "MMIDIDX"}},
       {"magic end", [](auto& b) { b[8] = 1; }, {"offset 0"}},
       {"version 0", [](auto& b) { poke<uint64_t>(b, 9, 0); }, {"offset 9", "version 0"}},
@@ -189,14 +189,14 @@ TEST_CASE("a malformed index is refused by name and place") {
   }
 }
 
-TEST_CASE("every cut and every changed size of either file is refused") {
+TEST_CASE("every truncation and every changed size of either file is refused") {
   ScratchFolder scratch;
   write_quantized(scratch / "x", DType::u16, true);
   const auto idx = read_file(scratch / "x.idx"), bin = read_file(scratch / "x.bin");
   int64_t without_modes = 0;
   for (size_t size = 0; size < idx.size(); ++size) {
     put(scratch / "x.idx", std::string_view(idx).substr(0, size));
-    if (size == idx.size() - 3) {  // exactly the modes cut off: a valid file without modes
+    if (size == idx.size() - 3) {  // exactly the modes removed: a valid file without modes
       IndexedFile file(scratch / "x");
       without_modes += !file.has_modes();
       continue;
@@ -249,7 +249,7 @@ TEST_CASE("flipped bits never lead outside the files") {
   CHECK(opened >= 24);  // the modes are free, and a document bound may move within its neighbours
 }
 
-TEST_CASE("missing halves are told apart") {
+TEST_CASE("missing halves are distinguished") {
   ScratchFolder scratch;
   expect_error(ErrorClass::data, {"nowhere.idx does not exist", "typo"},
                [&] { IndexedFile file(scratch / "nowhere"); });
@@ -312,7 +312,7 @@ TEST_CASE("a writer refuses to replace what it did not leave behind") {
   CHECK_FALSE(fs::exists(scratch / "x.idx.partial"));
 }
 
-TEST_CASE("an id that does not fit is refused, not cut") {
+TEST_CASE("an id that does not fit is refused, not truncated") {
   ScratchFolder scratch;
   IndexedWriter writer(scratch / "x", DType::u16);
   expect_error(ErrorClass::data, {"65536", "uint16"},

@@ -25,12 +25,12 @@ TEST_CASE("merged pairs are the pair that was never apart, byte for byte") {
   write_pair(scratch / "a", DType::u16, {{1, 2, 3}, {}});
   write_pair(scratch / "b", DType::u16, {{4}, {5, 6}});
   write_pair(scratch / "whole", DType::u16, {{1, 2, 3}, {}, {4}, {5, 6}});
-  int64_t told = 0;
+  int64_t reported = 0;
   MergeReport report = merge_indexed({scratch / "a", scratch / "b"}, scratch / "out", {},
-                                     [&](int64_t, int64_t all) { told = all; });
+                                     [&](int64_t, int64_t all) { reported = all; });
   CHECK(report.documents == 4);
   CHECK(report.tokens == 6);
-  CHECK(told == 6);
+  CHECK(reported == 6);
   for (const char* end : {".bin", ".idx"})
     CHECK(read_file(scratch / (std::string("out") + end)) ==
           read_file(scratch / (std::string("whole") + end)));

@@ -121,9 +121,9 @@ TEST_CASE("compressed inputs are read as what they hold, several streams laid en
     CHECK(read_file(scratch / "out.idx") == index);
     CHECK(report.bytes_read == content.size());
     CHECK(report.text_bytes == lines.size());
-    for (size_t cut :
+    for (size_t kept_bytes :
          {size_t{5}, content.size() / 3, content.size() - (name == "b.jsonl.gz" ? 101 : 1)}) {
-      put(scratch / name, content.substr(0, cut));
+      put(scratch / name, content.substr(0, kept_bytes));
       expect_error(ErrorClass::data, {name, "ends inside its compressed stream"},
                    [&, input = scratch / name] {
                      prepare_dataset(Bytes(), {.inputs = {input}, .output = scratch / "cut"});
@@ -142,7 +142,7 @@ TEST_CASE("compressed inputs are read as what they hold, several streams laid en
 }
 
 TEST_CASE(
-    "Zstandard of a long window is read, and one beyond its limit is told apart from damage") {
+    "Zstandard of a long window is read, and one beyond its limit is distinguished from damage") {
   ScratchFolder scratch;
   const std::string lines = "{\"text\": \"far\"}\n";
   ZSTD_CCtx* state = ZSTD_createCCtx();
@@ -193,7 +193,7 @@ TEST_CASE("a folder is its texts and JSON lines, in the order of their paths") {
   CHECK(documents_of(scratch / "json") == Texts{"first", "last"});
 }
 
-TEST_CASE("the pair is the same whatever the number of workers, and so is the fault that is told") {
+TEST_CASE("the pair is the same whatever the number of workers, and so is the reported fault") {
   ScratchFolder scratch;
   const std::string lines = random_lines(8000, 2);
   put(scratch / "x.jsonl", lines);
@@ -227,7 +227,7 @@ TEST_CASE("the pair is the same whatever the number of workers, and so is the fa
   }
 }
 
-TEST_CASE("a fault of the input is told after the faults of the lines before it") {
+TEST_CASE("a fault of the input is reported after the faults of the lines before it") {
   ScratchFolder scratch;
   put(scratch / "x.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}\n" + std::string(2'000'000, 'x'));
   expect_error(ErrorClass::data, {"x.jsonl:2: has a number"}, [&] {

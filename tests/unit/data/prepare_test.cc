@@ -116,22 +116,22 @@ TEST_CASE("several inputs become one pair, in order") {
   ScratchFolder scratch;
   put(scratch / "a.txt", "A");
   put(scratch / "b.jsonl", "{\"text\":\"B\"}\n{\"text\":\"C\"}");
-  std::vector<PrepareReport> told;
+  std::vector<PrepareReport> reports;
   PrepareOptions options{.inputs = {scratch / "a.txt", scratch / "b.jsonl"},
                          .output = scratch / "out"};
   auto report =
-      prepare_dataset(Bytes(), options, [&](const PrepareReport& r) { told.push_back(r); });
+      prepare_dataset(Bytes(), options, [&](const PrepareReport& r) { reports.push_back(r); });
   CHECK(read_documents(scratch / "out") == Texts{"A", "B", "C"});
   CHECK(report.bytes_read == 26);
   CHECK(report.bytes_total == 26);
-  REQUIRE(!told.empty());
-  CHECK(told.back().tokens == 3);
+  REQUIRE(!reports.empty());
+  CHECK(reports.back().tokens == 3);
   CHECK(IndexedFile(scratch / "out").dtype() == DType::u16);
   prepare_dataset(Bytes(true, 70000), {.inputs = {scratch / "a.txt"}, .output = scratch / "wide"});
   CHECK(IndexedFile(scratch / "wide").dtype() == DType::i32);
 }
 
-TEST_CASE("broken JSON lines are told with file and line, and leave no pair") {
+TEST_CASE("broken JSON lines are reported with file and line, and leave no pair") {
   struct Fault {
     std::string line, says;
   };
@@ -241,7 +241,7 @@ TEST_CASE("long lines and documents stop at the limit, at any place in the buffe
   });
 }
 
-TEST_CASE("inputs that cannot be text are told before any work") {
+TEST_CASE("inputs that cannot be text are reported before any work") {
   ScratchFolder scratch;
   put(scratch / "good.txt", "good");
   auto attempt = [&](const fs::path& path, ErrorClass error_class,

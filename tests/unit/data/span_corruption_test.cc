@@ -30,14 +30,14 @@ std::vector<int32_t> counted(int64_t tokens) {
   return out;
 }
 
-/// What a sample says: the pieces of text that stayed, and those that were cut out.
+/// The parts of a sample: the pieces of text that were kept, and those that were removed.
 struct Parts {
-  std::vector<std::vector<int32_t>> kept, cut;
+  std::vector<std::vector<int32_t>> kept, removed;
   std::vector<int32_t> text() const {
     std::vector<int32_t> out;
-    for (size_t i = 0; i < cut.size(); ++i) {
+    for (size_t i = 0; i < removed.size(); ++i) {
       out.insert(out.end(), kept[i].begin(), kept[i].end());
-      out.insert(out.end(), cut[i].begin(), cut[i].end());
+      out.insert(out.end(), removed[i].begin(), removed[i].end());
     }
     return out;
   }
@@ -68,7 +68,7 @@ std::optional<Parts> read(std::span<const int32_t> ids, const SpanLengths& lengt
     const bool last = k + 1 == lengths.spans;
     auto part = piece(last && !closing ? kEnd : sentinel(k + 1));
     if (!part) return std::nullopt;
-    out.cut.push_back(*part);
+    out.removed.push_back(*part);
   }
   if (closing)
     if (auto end = piece(kEnd); !end || !end->empty()) return std::nullopt;
@@ -82,7 +82,7 @@ std::optional<Parts> read(std::span<const int32_t> ids, const SpanLengths& lengt
 TEST_CASE("512 places of text and 114 of spans are 568 tokens, as the paper's code has it") {
   const SpanShares t5;
   CHECK(span_lengths(568, t5) ==
-        SpanLengths{.cut_tokens = 85, .spans = 28, .inputs = 512, .targets = 114});
+        SpanLengths{.removed_tokens = 85, .spans = 28, .inputs = 512, .targets = 114});
   CHECK(span_lengths(569, t5).inputs > 512);
   CHECK(longest_text(512 + 114, t5) == 568);
 }
@@ -119,7 +119,8 @@ TEST_CASE("a text fills its places but for two at most") {
 }
 
 TEST_CASE(
-    "inputs and targets put together again are the text, with as much cut out as was asked for") {
+    "inputs and targets put together again are the text, with the requested number of tokens "
+    "removed") {
   for (const SpanShares& shares : {SpanShares{}, SpanShares{.closing_sentinel = true},
                                    SpanShares{.mask_probability = 0.5, .mean_span = 8},
                                    SpanShares{.mask_probability = 0.95, .mean_span = 1},
@@ -135,7 +136,7 @@ TEST_CASE(
         auto parts = read(ids, corruption.lengths(), shares.closing_sentinel);
         REQUIRE(parts);
         CHECK(parts->text() == text);
-        for (const auto& list : {parts->kept, parts->cut})
+        for (const auto& list : {parts->kept, parts->removed})
           for (const auto& part : list) CHECK_FALSE(part.empty());
       }
     }
@@ -150,15 +151,15 @@ TEST_CASE("spans have the wanted mean, and every division is as likely as any ot
     t5.apply(sample, counted(568), ids);
     const auto parts = read(ids, t5.lengths(), false);
     REQUIRE(parts);
-    for (const auto& span : parts->cut)
+    for (const auto& span : parts->removed)
       sum += static_cast<double>(span.size()), ++count, seen.insert(span.size());
   }
   CHECK(sum / count == doctest::Approx(85.0 / 28));  // in each sample, not only on average
   CHECK(*seen.begin() == 1);
   CHECK(*seen.rbegin() > 9);
 
-  // Four of eight tokens in two spans: three ways to divide what is cut, three to divide what
-  // stays.
+  // Four of eight tokens in two spans: three ways to divide the removed tokens, three to divide
+  // what stays.
   const SpanCorruption small(config({.mask_probability = 0.5, .mean_span = 2}), 8, 1, "test");
   REQUIRE(small.lengths().spans == 2);
   std::map<std::pair<size_t, size_t>, int> ways;
@@ -167,7 +168,7 @@ TEST_CASE("spans have the wanted mean, and every division is as likely as any ot
     small.apply(sample, counted(8), ids);
     const auto parts = read(ids, small.lengths(), false);
     REQUIRE(parts);
-    ++ways[{parts->kept[0].size(), parts->cut[0].size()}];
+    ++ways[{parts->kept[0].size(), parts->removed[0].size()}];
   }
   CHECK(ways.size() == 9);
   for (const auto& [way, times] : ways) {
@@ -176,7 +177,7 @@ TEST_CASE("spans have the wanted mean, and every division is as likely as any ot
   }
 }
 
-TEST_CASE("what is cut out is a function of seed, stream and sample") {
+TEST_CASE("what is removed is a function of seed, stream and sample") {
   const std::vector<int32_t> text = counted(568);
   auto made = [&](uint64_t seed, const char* stream, uint64_t sample) {
     std::vector<int32_t> ids = {5};  // what was there does not stay

@@ -34,7 +34,7 @@ Stored stored(Way way) {
   const Placement i = Placement::I(), s0 = Placement::S(0), s1 = Placement::S(1);
   if (way == Way::sequence) return {s0, i, s0, s1};
   if (way == Way::fully_sharded)
-    return {s0, s0, s0, s0};  // tokens are the samples here; every parameter is cut
+    return {s0, s0, s0, s0};  // tokens are the samples here; every parameter is sharded
   return {i, i, s0, s1};
 }
 

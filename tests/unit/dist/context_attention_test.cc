@@ -74,7 +74,7 @@ struct Sent {
   int64_t forward = 0, backward = 0;
 };
 
-// One rank's part; doctest's checks are made under a lock, by whoever comes.
+// One rank's part; doctest's checks are made under a lock, by any thread.
 Sent play(Communicator& world, const Setting& s, const Whole& whole, std::mutex& checking) {
   Fixture lab(1);
   Mesh mesh(world, MeshLayout({{"far", s.ranks / s.near}, {"near", s.near}}));

@@ -164,7 +164,7 @@ TEST_CASE("mesh: what is no mesh, and axes that are not there") {
   CHECK(MeshLayout({}).num_ranks() == 1);
 }
 
-TEST_CASE("mesh: an axis cut in two is the same axis when joined") {
+TEST_CASE("mesh: an axis split in two is the same axis when joined") {
   MeshLayout hybrid = kMesh.split("dp", {{"replica", 2}, {"shard", 2}});
   CHECK(hybrid.to_text() == "pp 3 x replica 2 x shard 2 x cp 2 x tp 5");
   CHECK(hybrid.groups({"replica", "shard"}) == kMesh.groups("dp"));

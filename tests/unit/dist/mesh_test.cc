@@ -13,7 +13,7 @@ const MeshLayout kLayout({{"pp", 2}, {"dp", 2}, {"cp", 1}, {"tp", 2}});
 
 // What an axis says of itself, and the sum of the world ranks along it, which only its group can
 // give.
-std::string told(const Axis& axis, int rank) {
+std::string description(const Axis& axis, int rank) {
   return cat(axis.name(), " ", axis.index(), "/", axis.size(), " sum ",
              axis.comm().all_reduce_value<int64_t>(rank));
 }
@@ -34,14 +34,14 @@ TEST_CASE("mesh: every axis, joint axis and view talks to the ranks of its group
     int rank = world.rank();
     Mesh mesh(world, kLayout);
     Lines& out = got[static_cast<size_t>(rank)];
-    for (const char* name : {"pp", "dp", "cp", "tp"}) out.push_back(told(mesh[name], rank));
+    for (const char* name : {"pp", "dp", "cp", "tp"}) out.push_back(description(mesh[name], rank));
     const Axis& joint = mesh.joint({"cp", "dp"});
-    out.push_back(told(joint, rank));
-    out.push_back(told(mesh.joint({"tp", "pp"}), rank));
-    out.push_back(told(mesh.joint({"dp", "cp"}), rank));
+    out.push_back(description(joint, rank));
+    out.push_back(description(mesh.joint({"tp", "pp"}), rank));
+    out.push_back(description(mesh.joint({"dp", "cp"}), rank));
     out.push_back(cat(&mesh.joint({"dp", "cp"}) == &joint, " ", &mesh.joint("tp") == &mesh["tp"]));
     Mesh expert = mesh.view({{"pp", 2}, {"edp", 1}, {"ep", 4}});
-    for (const char* name : {"pp", "edp", "ep"}) out.push_back(told(expert[name], rank));
+    for (const char* name : {"pp", "edp", "ep"}) out.push_back(description(expert[name], rank));
   });
   MeshLayout expert = kLayout.view({{"pp", 2}, {"edp", 1}, {"ep", 4}});
   for (int rank = 0; rank < 8; ++rank) {

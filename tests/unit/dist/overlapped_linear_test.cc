@@ -113,12 +113,12 @@ void check_same(Layers layers) {
 }
 
 TEST_CASE("overlapped linear layers: behind the gathering of the stream, the same bits and bytes") {
-  REQUIRE(rows_may_be_cut(kPiece, kOutputs, kWidth));
+  REQUIRE(rows_may_be_split(kPiece, kOutputs, kWidth));
   check_same(column);
 }
 
 TEST_CASE("overlapped linear layers: before the sum over ranks, the same bits and bytes") {
-  REQUIRE(rows_may_be_cut(kPiece, kOutputs, kMore));
+  REQUIRE(rows_may_be_split(kPiece, kOutputs, kMore));
   check_same(row);
 }
 
@@ -139,8 +139,8 @@ TEST_CASE("overlapped linear layers: without a tape") {
   });
 }
 
-// What the layers rely on: from this size on a product's rows may be cut anywhere. The backend has
-// several ways to compute a product, and one must not be chosen by the number of rows.
+// What the layers rely on: from this size on a product's rows may be split anywhere. The backend
+// has several ways to compute a product, and one must not be chosen by the number of rows.
 TEST_CASE("products: rows do not depend on how many there are") {
   Fixture lab(1);
   ExecutionContext& ctx = lab.context();
@@ -149,12 +149,13 @@ TEST_CASE("products: rows do not depend on how many there are") {
       for (auto [n, k] :
            {std::pair<int64_t, int64_t>{32, 64}, {96, 64}, {64, 1024}, {33, 65}, {16, 3000}}) {
         INFO(std::string(name(dtype)), " ", rows, " x ", n, " x ", k);
-        if (!rows_may_be_cut(rows / 2, n, k)) continue;
+        if (!rows_may_be_split(rows / 2, n, k)) continue;
         Tensor x = random(ctx, {rows, k}, dtype, "x"), w = random(ctx, {n, k}, dtype, "w");
-        Values whole = values_of(linear(x, w)), cut = values_of(linear(x.slice(0, 0, rows / 2), w));
+        Values whole = values_of(linear(x, w)),
+               in_parts = values_of(linear(x.slice(0, 0, rows / 2), w));
         Values rest = values_of(linear(x.slice(0, rows / 2, rows), w));
-        cut.insert(cut.end(), rest.begin(), rest.end());
-        CHECK(cut == whole);
+        in_parts.insert(in_parts.end(), rest.begin(), rest.end());
+        CHECK(in_parts == whole);
       }
 }
 

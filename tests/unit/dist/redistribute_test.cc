@@ -116,7 +116,7 @@ TEST_CASE("redistribute: every edge of the table, every dim and dtype, on 1, 2 a
           check_setting({n, dtype, shape, edge});
           ++checked;
         }
-  // Edges with s dims that can be cut: 5 without S, 4 with each, and s * s between them. On one
+  // Edges with s dims that can be sharded: 5 without S, 4 with each, and s * s between them. On one
   // rank s is the rank.
   auto count = [](int s) { return 5 + 4 * s + s * s; };
   CHECK(checked == 3 * (count(1) + count(2) + count(3) + count(3) +

@@ -32,8 +32,8 @@ inline Held whole_numbers(const Shape& shape, std::string_view key) {
 inline Held piece(const Held& whole, int dim, int n, int rank) {
   Held out{whole.shape, {}};
   out.shape[dim] /= n;
-  // Walks the whole in its order and keeps what lies in the piece: no arithmetic of runs, unlike
-  // the op's.
+  // Visits the whole in order and keeps the elements of the piece, without the op's arithmetic of
+  // runs.
   for (int64_t i = 0; i < whole.shape.numel(); ++i) {
     int64_t inner = 1;
     for (int d = dim + 1; d < whole.shape.rank(); ++d) inner *= whole.shape[d];
@@ -43,7 +43,8 @@ inline Held piece(const Held& whole, int dim, int n, int rank) {
   return out;
 }
 
-/// What each of n ranks holds of a tensor placed so; summands are whole numbers drawn from `key`.
+/// The parts of n ranks for a tensor with this placement; partial sums are whole numbers drawn from
+/// `key`.
 inline ByRank place(const Held& whole, Placement p, int n, std::string_view key) {
   ByRank out(static_cast<size_t>(n), whole);
   for (int rank = 0; rank < n && p.letter() == Placement::Letter::S; ++rank)
@@ -55,7 +56,7 @@ inline ByRank place(const Held& whole, Placement p, int n, std::string_view key)
   return out;
 }
 
-/// True when what the ranks hold is `whole` placed so, to the bit.
+/// True if the parts of the ranks are bit-identical to `whole` with this placement.
 inline bool is_placed(const ByRank& held, const Held& whole, Placement p) {
   int n = static_cast<int>(held.size());
   if (p.letter() == Placement::Letter::P) {
@@ -74,8 +75,8 @@ inline bool is_placed(const ByRank& held, const Held& whole, Placement p) {
   return true;
 }
 
-/// <gradient, value> of the whole, from what the ranks hold of both: a tensor placed p, its
-/// gradient placed dual(p).
+/// The inner product <gradient, value> of the whole, from the parts of both: the tensor has
+/// placement p, its gradient dual(p).
 inline double pairing(const ByRank& values, const ByRank& gradients, Placement p) {
   double sum = 0;
   for (size_t rank = 0; rank < values.size(); ++rank)

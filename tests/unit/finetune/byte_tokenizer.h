@@ -1,5 +1,4 @@
-// A tokenizer for tests: bytes, and special tokens from 256 on, which the tokenizer puts nowhere by
-// itself.
+// A tokenizer for tests: bytes, and special tokens from 256 on, which it never adds by itself.
 #pragma once
 #include "mtrain/data/tokenizer.h"
 
@@ -37,9 +36,9 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<int32_t> bos_ = 256, eod_ = 257;
 };
 
-/// Learnt tokens as text, the others as one "." each; special tokens as < and >.
+/// Trained tokens as text, the others as one "." each; special tokens as < and >.
 template <class Ids, class Trained>
-std::string learnt_text(const Ids& ids, const Trained& trained) {
+std::string trained_text(const Ids& ids, const Trained& trained) {
   std::string out;
   for (size_t i = 0; i < ids.size(); ++i)
     out += !trained[i]     ? '.'

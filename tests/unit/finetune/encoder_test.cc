@@ -19,15 +19,15 @@ constexpr const char* kTemplate =
     "== 'assistant' else ';' }}"
     "{% endfor %}{% if add_generation_prompt %}a:{% endif %}";
 
-Example chat_of(const char* messages, std::vector<bool> spoken = {},
-                std::vector<bool> silenced = {}) {
+Example chat_of(const char* messages, std::vector<bool> trains = {},
+                std::vector<bool> excluded = {}) {
   Example out;
   out.messages = messages;
   const size_t count = nlohmann::json::parse(messages).size();
-  spoken.resize(count, true);
-  silenced.resize(count, false);
-  out.spoken = std::move(spoken);
-  out.silenced = std::move(silenced);
+  trains.resize(count, true);
+  excluded.resize(count, false);
+  out.trains = std::move(trains);
+  out.excluded = std::move(excluded);
   out.place = "x:1";
   return out;
 }
@@ -44,9 +44,9 @@ struct Fixture {
                                                                    .base_directory = scratch.path(),
                                                                    .train_on = train_on});
   }
-  std::string learnt(const Example& example) const {
+  std::string trained_part(const Example& example) const {
     TokenizedExample out = encoder->encode(example);
-    return learnt_text(out.ids, out.trained);
+    return trained_text(out.ids, out.trained);
   }
   ScratchFolder scratch;
   ByteTokenizer tokenizer;
@@ -55,17 +55,22 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("of a conversation the assistant's words are learnt, those of its last turn, or all") {
-  CHECK(Fixture().learnt(chat_of(kTalk)) == "............yo>......no>");
-  CHECK(Fixture(TrainOn::last).learnt(chat_of(kTalk)) == ".....................no>");
-  CHECK(Fixture(TrainOn::all).learnt(chat_of(kTalk)) == "<u:hi</s>;a:yo>u:?;a:no>");
-  CHECK(Fixture().learnt(chat_of(kTalk, {true, false})) == ".....................no>");
-  CHECK(Fixture().learnt(chat_of(kTalk, {true, true, true, false})) == "............yo>.........");
-  // Of all, what others than the assistant say is learnt, and what the record silences is not.
-  CHECK(Fixture(TrainOn::all).learnt(chat_of(kTalk, {false, false}, {false, false, false, true})) ==
+TEST_CASE(
+    "in a conversation the assistant's words are trained on, those of its last turn, or all") {
+  CHECK(Fixture().trained_part(chat_of(kTalk)) == "............yo>......no>");
+  CHECK(Fixture(TrainOn::last).trained_part(chat_of(kTalk)) == ".....................no>");
+  CHECK(Fixture(TrainOn::all).trained_part(chat_of(kTalk)) == "<u:hi</s>;a:yo>u:?;a:no>");
+  CHECK(Fixture().trained_part(chat_of(kTalk, {true, false})) == ".....................no>");
+  CHECK(Fixture().trained_part(chat_of(kTalk, {true, true, true, false})) ==
+        "............yo>.........");
+  // With `all`, other roles than the assistant are trained on too, except messages that the record
+  // excludes.
+  CHECK(Fixture(TrainOn::all)
+            .trained_part(chat_of(kTalk, {false, false}, {false, false, false, true})) ==
         "<u:hi</s>;a:yo>u:?;a:...");
-  CHECK(Fixture(TrainOn::all).learnt(chat_of(kTalk, {}, {true})) == "<u:......;a:yo>u:?;a:no>");
-  CHECK(Fixture().learnt(chat_of(R"([{"role":"user","content":"x"}])")) == ".....");
+  CHECK(Fixture(TrainOn::all).trained_part(chat_of(kTalk, {}, {true})) ==
+        "<u:......;a:yo>u:?;a:no>");
+  CHECK(Fixture().trained_part(chat_of(R"([{"role":"user","content":"x"}])")) == ".....");
 }
 
 TEST_CASE("a template that marks what is generated is believed, turn by turn") {
@@ -75,8 +80,8 @@ TEST_CASE("a template that marks what is generated is believed, turn by turn") {
       "{% else %}{{ m.content }}{% endif %}{% endfor %}";
   const char* talk =
       R"([{"role":"assistant","content":"aa"},{"role":"assistant","content":"bb"},{"role":"user","content":"c"}])";
-  CHECK(Fixture(TrainOn::assistant, marked).learnt(chat_of(talk)) == "aa>bb>.");
-  CHECK(Fixture(TrainOn::assistant, marked).learnt(chat_of(talk, {true, false, true})) ==
+  CHECK(Fixture(TrainOn::assistant, marked).trained_part(chat_of(talk)) == "aa>bb>.");
+  CHECK(Fixture(TrainOn::assistant, marked).trained_part(chat_of(talk, {true, false, true})) ==
         "aa>....");
 }
 
@@ -98,7 +103,7 @@ TEST_CASE(
   const char* writes =
       "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}{% "
       "endfor %}{{ eos_token }}{% endfor %}";
-  CHECK(Fixture(TrainOn::all, writes).learnt(chat_of(talk)) ==
+  CHECK(Fixture(TrainOn::all, writes).trained_part(chat_of(talk)) ==
         R"(add>{"function": {"name": "add", "arguments": {}}}>)");
   const char* drops =
       "{% for m in messages %}{{ m.content }}{% if m.tool_calls and false %}!{% endif %}{{ "
@@ -118,9 +123,9 @@ TEST_CASE("reasoning in a field that the template does not read is refused") {
                  [&] { (void)Fixture().encoder->encode(chat_of(talk.c_str())); });
     const std::string reads = cat("{% for m in messages %}{{ m.", field,
                                   " or '' }}{{ m.content }}{{ eos_token }}{% endfor %}");
-    CHECK(Fixture(TrainOn::all, reads.c_str()).learnt(chat_of(talk.c_str())) == "?>2+24>");
+    CHECK(Fixture(TrainOn::all, reads.c_str()).trained_part(chat_of(talk.c_str())) == "?>2+24>");
     const std::string empty = cat(begin, field, R"(":null}])");
-    CHECK(Fixture().learnt(chat_of(empty.c_str())) == ".......4>");
+    CHECK(Fixture().trained_part(chat_of(empty.c_str())) == ".......4>");
   }
 }
 
@@ -135,12 +140,12 @@ TEST_CASE(
                [&] { (void)Fixture().encoder->encode(talk); });
   const char* writes =
       "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}";
-  CHECK(Fixture(TrainOn::all, writes).learnt(talk) ==
+  CHECK(Fixture(TrainOn::all, writes).trained_part(talk) ==
         R"([{"type": "function", "function": {"name": "add", "parameters": {}}}]add>no add>)");
   const char* names =
       "{% for t in tools %}{{ t.function.name }};{% endfor %}{% for m in messages %}{{ m.content "
       "}}{{ eos_token }}{% endfor %}";
-  CHECK(Fixture(TrainOn::all, names).learnt(talk) == "add;add>no add>");
+  CHECK(Fixture(TrainOn::all, names).trained_part(talk) == "add;add>no add>");
   talk.tools.clear();
   (void)Fixture().encoder->encode(talk);
 }
@@ -153,9 +158,10 @@ TEST_CASE(
     return ExampleEncoder(tokenizer, EncoderOptions{.chat_template = name});
   };
   const TokenizedExample vicuna = encoder("vicuna").encode(chat_of(kTalk));
-  std::string learnt = learnt_text(vicuna.ids, vicuna.trained);
-  learnt.erase(std::remove(learnt.begin(), learnt.end(), '.'), learnt.end());
-  CHECK(learnt == " yo> no>");
+  std::string trained_part = trained_text(vicuna.ids, vicuna.trained);
+  trained_part.erase(std::remove(trained_part.begin(), trained_part.end(), '.'),
+                     trained_part.end());
+  CHECK(trained_part == " yo> no>");
   CHECK(encoder("vicuna").missing_special_tokens().empty());
   CHECK(encoder("zephyr").missing_special_tokens().empty());
   CHECK(encoder("chatml").missing_special_tokens() ==
@@ -169,35 +175,35 @@ TEST_CASE(
 
 TEST_CASE("the date that templates see is the recipe's") {
   Fixture lab(TrainOn::all, "{{ strftime_now('%d %b %Y') }}");
-  CHECK(lab.learnt(chat_of(R"([{"role":"user","content":"x"}])")) == "26 Jul 2024");
+  CHECK(lab.trained_part(chat_of(R"([{"role":"user","content":"x"}])")) == "26 Jul 2024");
   for (const char* bad : {"", "2024", "2024-02-30", "2024-07-26x", "yesterday"})
     expect_error(ErrorClass::config, {"dataset.date", "2024-07-26"},
                  [&] { ExampleEncoder(lab.tokenizer, EncoderOptions{.date = bad}); });
 }
 
-TEST_CASE("texts end with the end of document, and only the answer is learnt") {
+TEST_CASE("texts end with the end of document, and only the answer is trained on") {
   ByteTokenizer tokenizer;
-  auto learnt = [&](const Example& example, TrainOn train_on = TrainOn::assistant) {
+  auto trained_part = [&](const Example& example, TrainOn train_on = TrainOn::assistant) {
     TokenizedExample out =
         ExampleEncoder(tokenizer, EncoderOptions{.train_on = train_on}).encode(example);
-    return learnt_text(out.ids, out.trained);
+    return trained_text(out.ids, out.trained);
   };
   Example prompted;
   prompted.kind = Example::Kind::prompted;
   prompted.texts = {{"ask</s>", false}, {"say", true}};
-  CHECK(learnt(prompted) == ".......say>");
-  CHECK(learnt(prompted, TrainOn::all) == "ask</s>say>");
+  CHECK(trained_part(prompted) == ".......say>");
+  CHECK(trained_part(prompted, TrainOn::all) == "ask</s>say>");
   prompted.texts = {{"text", true}};
-  CHECK(learnt(prompted) == "text>");
+  CHECK(trained_part(prompted) == "text>");
   prompted.texts = {{"", false}, {"", true}};
-  CHECK(learnt(prompted) == ">");
+  CHECK(trained_part(prompted) == ">");
   Example parts;
   parts.kind = Example::Kind::segments;
   parts.texts = {{"a", true}, {"b", false}, {"c", true}};
-  CHECK(learnt(parts) == "a.c");
+  CHECK(trained_part(parts) == "a.c");
 }
 
-TEST_CASE("what cannot be encoded is told") {
+TEST_CASE("what cannot be encoded is reported") {
   ByteTokenizer tokenizer;
   ExampleEncoder plain(tokenizer, {});
   CHECK_FALSE(plain.has_template());

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kSeq = 24;
 
-/// Records of two to `kSeq` + 1 ids of 1000, some of them learnt.
+/// Records of two to `kSeq` + 1 ids of 1000, some of them trained on.
 struct Records {
   std::shared_ptr<const ExampleStore> store;
   std::shared_ptr<const Packs> packs;

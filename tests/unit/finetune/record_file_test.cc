@@ -50,7 +50,7 @@ TEST_CASE("records are the lines of a file, or the items of one list") {
   CHECK(read(scratch / "nothing").records.empty());
 }
 
-TEST_CASE("what is no record is told with its place, or left out and counted") {
+TEST_CASE("an invalid record is reported with its place, or left out and counted") {
   ScratchFolder scratch;
   const std::string deep = std::string(80, '[') + std::string(80, ']');
   struct Fault {

@@ -147,8 +147,8 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
               arguments, R"("}}]}]})")
               .c_str());
     });
-  CHECK(weighed.spoken == std::vector<bool>{true, false, true, true});
-  CHECK(weighed.silenced == std::vector<bool>{false, true, false, false});
+  CHECK(weighed.trains == std::vector<bool>{true, false, true, true});
+  CHECK(weighed.excluded == std::vector<bool>{false, true, false, false});
   for (const char* weight : {R"("weight":0.5)", R"("loss_weight":0.3)", R"("weight":-1)",
                              R"("weight":"0")", R"("train":"false")"}) {
     const std::string record =
@@ -158,7 +158,7 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
   }
   CHECK(read(openai,
              R"({"messages":[{"role":"assistant","content":"c","weight":null,"train":true}]})")
-            .spoken == std::vector<bool>{true});
+            .trains == std::vector<bool>{true});
   Example own = read(sharegpt, R"({"talk":[{"who":"agent","says":"x"}]})",
                      {.columns = {{"conversations", "talk"}, {"from", "who"}, {"value", "says"}},
                       .roles = {{"agent", "assistant"}}});
@@ -173,7 +173,7 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
       read(prompt_completion,
            R"({"prompt":[{"role":"user","content":"q"},{"role":"assistant","content":"0"},
       {"role":"user","content":"r"}],"completion":[{"role":"assistant","content":"a"}]})");
-  CHECK(split.spoken == std::vector<bool>{false, false, false, true});
+  CHECK(split.trains == std::vector<bool>{false, false, false, true});
   expect_fault("without a role", [] { read(openai, R"({"messages":[{"content":"x"}]})"); });
   expect_fault("without content", [] { read(openai, R"({"messages":[{"role":"user"}]})"); });
   expect_fault("of type 'image_url'", [] {
@@ -186,7 +186,7 @@ TEST_CASE("conversations of any make become messages with tools and weights") {
   });
 }
 
-TEST_CASE("what would be learnt wrongly of a message is refused by name") {
+TEST_CASE("fields of a message that would be trained on wrongly are refused by name") {
   using enum RecordFormat;
   for (const char* record : {R"({"conversations":[{"from":"bard","value":"x"}]})",
                              R"({"conversations":[{"role":"bard","content":"x"}]})"})
@@ -207,7 +207,7 @@ TEST_CASE("what would be learnt wrongly of a message is refused by name") {
                [] { read(openai, R"({"messages":[{"role":"user","content":5}]})"); });
 }
 
-TEST_CASE("segments and tokens say themselves what is learnt") {
+TEST_CASE("segments and tokens have their own loss mask") {
   using enum RecordFormat;
   Example parts =
       read(segments, R"({"segments":[{"text":"a","label":false},{"text":"b","label":true}]})");
@@ -227,7 +227,7 @@ TEST_CASE("segments and tokens say themselves what is learnt") {
   expect_fault("beyond 32 bits", [] { read(tokens, R"({"input_ids":[18446744073709551615]})"); });
 }
 
-TEST_CASE("preferences are pairs or labels, and only the answers are learnt") {
+TEST_CASE("preferences are pairs or labels, and only the answers are trained on") {
   auto pair = [](const char* record, const char* format = "pairs") {
     return read_preference(Json::parse(record), format, {}, "x:1");
   };
@@ -239,11 +239,11 @@ TEST_CASE("preferences are pairs or labels, and only the answers are learnt") {
       "rejected":[{"role":"assistant","content":"r"}]})");
   CHECK(lists.chosen.messages ==
         R"([{"role":"user","content":"q"},{"role":"assistant","content":"c"}])");
-  CHECK(lists.chosen.spoken == std::vector<bool>{false, true});
+  CHECK(lists.chosen.trains == std::vector<bool>{false, true});
   Preference alike =
       pair(R"({"chosen":[{"role":"user","content":"q"},{"role":"assistant","content":"c"}],
       "rejected":[{"role":"user","content":"q"},{"role":"assistant","content":"r"}]})");
-  CHECK(alike.rejected->spoken == std::vector<bool>{false, true});
+  CHECK(alike.rejected->trains == std::vector<bool>{false, true});
   Preference shared =
       pair(R"({"conversations":[{"from":"human","value":"q"}],"chosen":{"from":"gpt","value":"c"},
       "rejected":{"from":"gpt","value":"r"}})");
@@ -254,7 +254,7 @@ TEST_CASE("preferences are pairs or labels, and only the answers are learnt") {
       {"role":"assistant","content":"a"}],"label":false})",
            "labels");
   CHECK_FALSE(label.good);
-  CHECK(label.chosen.spoken == std::vector<bool>{false, false, true});
+  CHECK(label.chosen.trains == std::vector<bool>{false, false, true});
   CHECK(pair(R"({"prompt":"p","completion":"c","label":true})", "labels").good);
   expect_fault("no field 'rejected'", [&] { pair(R"({"prompt":"p","chosen":"c"})"); });
   expect_fault("neither true nor false", [&] { pair(R"({"messages":[],"label":1})", "labels"); });

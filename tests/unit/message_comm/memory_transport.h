@@ -1,6 +1,6 @@
-// A transport between threads of one process, which holds a caller to the contract of
-// mtrain/message_comm/transport.h and uses all freedom that the contract leaves: messages take
-// their time, overtake each other, and are sometimes buffered and sometimes left with their sender.
+// A transport between threads of one process. It checks that callers keep the contract of
+// mtrain/message_comm/transport.h, and uses all freedom of the contract: messages are delayed,
+// overtake each other, and are sometimes buffered and sometimes kept by the sender.
 #pragma once
 #include <unistd.h>
 

@@ -247,7 +247,7 @@ TEST_CASE("layers: rows of a fused projection in separate and in stacked Hugging
   for (const auto& piece : hf_qkv_pieces({2, 2, 2}, "w", "w", "w", true)) CHECK(piece.transpose);
 }
 
-TEST_CASE("layers: a stage has the blocks it is told, the whole model all of them") {
+TEST_CASE("layers: a stage has the blocks of its range, the whole model all of them") {
   CHECK(StageRange{}.layers(7) == std::pair<int64_t, int64_t>{0, 7});
   CHECK(StageRange{.first_layer = 2, .num_layers = 3}.layers(7) ==
         std::pair<int64_t, int64_t>{2, 5});

@@ -102,8 +102,8 @@ Values plain(const Named& p, const Values& x, const MoeOptions& o) {
   return y;
 }
 
-/// How ranks are cut. The stream's tokens are spread over all of them.
-struct Cut {
+/// The layout of ranks. The stream's tokens are spread over all of them.
+struct RankLayout {
   int64_t ep = 1, etp = 1, edp = 1;
   int64_t ranks() const { return ep * etp * edp; }
 };
@@ -149,13 +149,13 @@ void gather(const ParamList& list, Outcome& out) {
 }
 
 /// The last of `steps` steps on the same tokens.
-Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const Values& dy,
+Outcome play(const MoeOptions& options, const RankLayout& layout, const Values& x, const Values& dy,
              int steps = 1) {
   Outcome out;
   out.y.resize(x.size()), out.dx.resize(x.size());
   std::mutex mutex;
-  run_ranks(static_cast<int>(cut.ranks()), [&](Communicator& world) {
-    Mesh mesh(world, MeshLayout({{"edp", cut.edp}, {"ep", cut.ep}, {"etp", cut.etp}}));
+  run_ranks(static_cast<int>(layout.ranks()), [&](Communicator& world) {
+    Mesh mesh(world, MeshLayout({{"edp", layout.edp}, {"ep", layout.ep}, {"etp", layout.etp}}));
     // All ranks share one micro-batch here, as those of cp do.
     const Axis& all = mesh.joint({"edp", "ep", "etp"});
     ParallelContext parallel{.cp = &all,
@@ -164,7 +164,7 @@ Outcome play(const MoeOptions& options, const Cut& cut, const Values& x, const V
                              .edp = &mesh["edp"],
                              .expert_group = &mesh.joint({"ep", "etp"})};
     Worker worker(options, parallel);
-    int64_t mine = kTokens / cut.ranks(), first = mine * world.rank();
+    int64_t mine = kTokens / layout.ranks(), first = mine * world.rank();
     std::vector<int32_t> bounds = kBounds;
     for (int32_t& b : bounds) b = static_cast<int32_t>(std::clamp<int64_t>(b - first, 0, mine));
     ModelInput input{.bounds = std::make_shared<const std::vector<int32_t>>(bounds),
@@ -259,8 +259,8 @@ TEST_CASE(
     }
 }
 
-const Cut kCuts[] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {2, 2, 1},
-                     {2, 1, 2}, {1, 2, 2}, {2, 2, 2}, {8, 1, 1}, {4, 2, 1}};
+const RankLayout kLayouts[] = {{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {4, 1, 1}, {2, 2, 1},
+                               {2, 1, 2}, {1, 2, 2}, {2, 2, 2}, {8, 1, 1}, {4, 2, 1}};
 
 void check_same(const Outcome& got, const Outcome& one, int64_t ranks) {
   CHECK(got.values == one.values);
@@ -295,9 +295,9 @@ TEST_CASE(
     Outcome first = play(options, {}, kX, kDy), one = play(options, {}, kX, kDy, 3);
     CHECK(one.buffers.at("router.bias") != first.buffers.at("router.bias"));
     CHECK(one.y != first.y);  // the bias has moved choices
-    for (const Cut& cut : kCuts) {
-      INFO("ep ", cut.ep, ", etp ", cut.etp, ", edp ", cut.edp);
-      check_same(play(options, cut, kX, kDy, 3), one, cut.ranks());
+    for (const RankLayout& layout : kLayouts) {
+      INFO("ep ", layout.ep, ", etp ", layout.etp, ", edp ", layout.edp);
+      check_same(play(options, layout, kX, kDy, 3), one, layout.ranks());
     }
   }
 }
@@ -307,9 +307,9 @@ TEST_CASE("moe: over ranks, the same choices find no place") {
     MoeOptions options = options_of({.top_k = 2});
     options.capacity = {keep, 0.75};
     Outcome one = play(options, {}, kX, kDy);
-    for (const Cut& cut : kCuts) {
-      INFO("ep ", cut.ep, ", etp ", cut.etp, ", edp ", cut.edp);
-      check_same(play(options, cut, kX, kDy), one, cut.ranks());
+    for (const RankLayout& layout : kLayouts) {
+      INFO("ep ", layout.ep, ", etp ", layout.etp, ", edp ", layout.edp);
+      check_same(play(options, layout, kX, kDy), one, layout.ranks());
     }
   }
 }

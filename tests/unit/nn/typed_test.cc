@@ -106,7 +106,7 @@ struct Whole {
   Attention attention;
   GatedMlp gated;
   Mlp mlp;
-  Linear dense;  // not cut: each rank has its own tokens of the stream, or all
+  Linear dense;  // not sharded: each rank has its own tokens of the stream, or all
   LmHead head;
 };
 
@@ -133,7 +133,7 @@ TEST_CASE(
     "typed tensors: a forgotten reduction or gathering is refused at its op, with the letters") {
   std::vector<std::string> said(12);
   on_ranks(false, [&](Place& p) {
-    Tensor stream = p.tensor({kTokens, kWidth}, kI), cut = p.tensor({kTokens, kWidth}, kS1),
+    Tensor stream = p.tensor({kTokens, kWidth}, kI), shard = p.tensor({kTokens, kWidth}, kS1),
            part = p.tensor({kTokens, kWidth}, kP);
     Tensor columns = p.tensor({16, kWidth}, kS0), bias = p.tensor({kWidth}, kI),
            own = p.tensor({kTokens, kWidth}, kS0);
@@ -142,9 +142,9 @@ TEST_CASE(
         refusal([&] { add(part, stream); }),             // no leave
         refusal([&] { add_bias(part, bias, stream); }),  // no leave, behind a bias
         refusal([&] { gelu(part, GeluKind::erf); }),     // a function of a summand
-        refusal([&] { silu_mul(cut, stream); }),         // a piece with a whole
-        refusal([&] { rms_norm(cut, bias, 1e-5f); }),    // pieces of rows
-        refusal([&] { dropout(cut, 0.5f, 1); }),         // masks of pieces of rows
+        refusal([&] { silu_mul(shard, stream); }),       // a piece with a whole
+        refusal([&] { rms_norm(shard, bias, 1e-5f); }),  // pieces of rows
+        refusal([&] { dropout(shard, 0.5f, 1); }),       // masks of pieces of rows
         refusal([&] {
           attention(own, {1, 1, 4},
                     std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 8}), 1,

@@ -84,8 +84,8 @@ TEST_CASE(
         for (const BucketPlan& b : plans) {
           CHECK(experts <= b.expert);
           experts = b.expert;
-          int64_t cuts = b.expert ? 2 : shards, used = 0;
-          CHECK(b.size % (cuts * kBucketAlignment) == 0);
+          int64_t num_shards = b.expert ? 2 : shards, used = 0;
+          CHECK(b.size % (num_shards * kBucketAlignment) == 0);
           std::vector<std::pair<int64_t, int64_t>> places;
           for (const BucketItem& item : b.items) {
             CHECK(item.begin % kBucketAlignment == 0);
@@ -101,7 +101,8 @@ TEST_CASE(
           CHECK(b.zero_stage == (b.late ? std::min(zero_stage, 1) : zero_stage));
           std::sort(places.begin(), places.end());
           for (size_t i = 1; i < places.size(); ++i) CHECK(places[i - 1].second <= places[i].first);
-          CHECK(b.size < used + kBucketAlignment * (static_cast<int64_t>(b.items.size()) + cuts));
+          CHECK(b.size <
+                used + kBucketAlignment * (static_cast<int64_t>(b.items.size()) + num_shards));
         }
         CHECK(seen.size() == kModel.size());
         std::sort(seen.begin(), seen.end());

@@ -90,7 +90,7 @@ TEST_CASE("schedule: cosine is half a cosine") {
 }
 
 TEST_CASE(
-    "schedule: warmup-stable-decay holds the peak for 80 % of what follows, or as long as told") {
+    "schedule: warmup-stable-decay holds the peak for 80 % of what follows, or for stable_steps") {
   for (bool cosine : {true, false}) {
     ScheduleConfig c = of("wsd");
     c.wsd_decay = cosine ? "cosine" : "linear";

@@ -1,5 +1,5 @@
-// Training a small language model on thread ranks that share it out in some way, and what came of
-// it.
+// Trains a small language model on thread ranks with some kind of sharding, and returns the
+// results.
 #pragma once
 #include <map>
 #include <string>
@@ -16,7 +16,7 @@ struct Job {
   int ranks = 2, zero_stage = 0, hsdp = 1;
   bool outer_zero = false, overlap = false, in_order = false, recompute = false;
   bool whole = false;    // the optimizer works on whole matrices
-  bool deferred = true;  // parameters get their memory from the buckets, where ranks share it
+  bool deferred = true;  // the buckets allocate the parameters if ranks share them
   bool spare = false;    // the model has a parameter that nothing uses
   bool stages = false;   // Gather, Release and Scatter are actions of the program
   bool padded = false;   // buckets are multiples of kBucketPadding
@@ -31,7 +31,7 @@ struct Job {
 };
 
 struct Outcome {
-  std::map<std::string, contract::Values> masters;    // put together from what ranks count
+  std::map<std::string, contract::Values> masters;  // assembled from the elements that ranks count
   std::map<std::string, contract::Values> gradients;  // of the last step
   std::vector<double> losses, norms;
   int64_t numel = 0, buckets = 0;

@@ -1,5 +1,5 @@
 // The step path with a small language model: losses and gradients do not depend on how the batch is
-// cut, and failures say where they happened.
+// split, and failures say where they happened.
 #include "mtrain/pipeline/interpreter.h"
 
 #include <doctest/doctest.h>
@@ -125,18 +125,18 @@ TEST_CASE(
     for (int64_t rows : {1, 2, 3})
       for (bool recompute : {false, true}) {
         INFO("dropout ", drop, ", ", rows, " rows a micro-batch", recompute ? ", recomputed" : "");
-        Trial cut(DType::f32, drop, recompute);
-        CHECK(std::fabs(cut.run(rows).mean() / loss.mean() - 1) < 1e-6);
-        CHECK(distance(cut.gradients(), want) < 2e-6);
+        Trial split(DType::f32, drop, recompute);
+        CHECK(std::fabs(split.run(rows).mean() / loss.mean() - 1) < 1e-6);
+        CHECK(distance(split.gradients(), want) < 2e-6);
       }
   }
 }
 
-TEST_CASE("interpreter: in bf16 and fp16 cutting the batch costs rounding only") {
+TEST_CASE("interpreter: in bf16 and fp16 splitting the batch costs rounding only") {
   for (auto [dtype, most] : {std::pair{DType::bf16, 0.02}, {DType::f16, 0.003}}) {
-    Trial whole(dtype, 0.3f), cut(dtype, 0.3f);
-    CHECK(std::fabs(cut.run(1).mean() / whole.run(kRows).mean() - 1) < most);
-    CHECK(distance(cut.gradients(), whole.gradients()) < most);
+    Trial whole(dtype, 0.3f), split(dtype, 0.3f);
+    CHECK(std::fabs(split.run(1).mean() / whole.run(kRows).mean() - 1) < most);
+    CHECK(distance(split.gradients(), whole.gradients()) < most);
   }
 }
 

@@ -156,7 +156,7 @@ const Case kCases[] = {{"gpipe", {3, 3}},
 
 TEST_CASE("mutations: the simulator and a slow second implementation agree on every schedule") {
   std::mt19937 random(7);
-  std::map<std::string, std::pair<int, int>> told;  // kind of mutation to faults, mutants
+  std::map<std::string, std::pair<int, int>> found;  // kind of mutation to faults, mutants
   for (const Case& c : kCases) {
     StageMap map = stage_map(c.name, c.plan);
     Schedule plain = make_schedule(c.name, c.plan), lowered = lower(plain, map);
@@ -170,19 +170,19 @@ TEST_CASE("mutations: the simulator and a slow second implementation agree on ev
         bool sound = SlowRun(mutant.schedule, c.plan, map).sound();
         CHECK(run.faults.empty() == sound);
         std::string kind = mutant.what.substr(0, mutant.what.find(' '));
-        ++told[kind].second;
-        if (!run.faults.empty()) ++told[kind].first;
+        ++found[kind].second;
+        if (!run.faults.empty()) ++found[kind].first;
       }
     }
   }
   for (const char* kind : {"drop", "double", "move"}) {
     INFO(std::string(kind));
-    CHECK(told[kind].second > 1000);
-    CHECK(told[kind].first == told[kind].second);  // without exception
+    CHECK(found[kind].second > 1000);
+    CHECK(found[kind].first == found[kind].second);  // without exception
   }
-  CHECK(told["swap"].second > 1000);
-  CHECK(told["swap"].first * 10 >
-        told["swap"].second * 6);  // some orders may be exchanged, most may not
+  CHECK(found["swap"].second > 1000);
+  CHECK(found["swap"].first * 10 >
+        found["swap"].second * 6);  // some orders may be exchanged, most may not
 }
 
 TEST_CASE("mutations: the swaps that can never be right") {

@@ -1,4 +1,4 @@
-// A small language model that can be cut into stages, and a pipeline of it on ranks that are
+// A small language model that can be split into stages, and a pipeline of it on ranks that are
 // threads. For the tests of the interpreter.
 #pragma once
 #include <map>
@@ -20,7 +20,7 @@ using contract::Values;
 
 inline constexpr int64_t kVocab = 40, kWidth = 16, kLength = 9;
 
-/// What is trained, and how it is cut.
+/// What is trained, and how it is split.
 struct Setup {
   int64_t layers = 4, micro_batches = 4, rows = 1;
   std::string schedule = "1f1b";
@@ -88,7 +88,7 @@ class StagedModel final : public Model {
   double flops_per_token(int64_t) const override { return 0; }
   int fail_at = -1;
   std::shared_ptr<std::function<void()>>
-      pause;  // called between blocks, forwards and backwards, as if tokens travelled there
+      pause;  // called between blocks, forwards and backwards, as during an exchange of tokens
 
  private:
   struct Block {
@@ -122,7 +122,7 @@ class StagedModel final : public Model {
   std::optional<LmHead> head_;
 };
 
-/// What a step left: the same keys whatever the layout.
+/// The results of a step: the same keys for every layout.
 struct Outcome {
   std::vector<StepLoss> losses;  // by rank
   StepLoss evaluated;
@@ -130,7 +130,7 @@ struct Outcome {
   std::vector<size_t> peak_activations;  // by rank, bytes
 };
 
-/// One rank: its stages' models and what they need.
+/// One rank: the models of its stages, and their dependencies.
 class StagedRank {
  public:
   StagedRank(const Setup& setup, Communicator* ranks)

@@ -1,4 +1,4 @@
-// A model cut into stages trains as on one rank: the same losses and, since every parameter's
+// A model split into stages trains as on one rank: the same losses and, since every parameter's
 // gradient adds up micro-batch by micro-batch in one order under every schedule, the same gradients
 // to the bit.
 #include <doctest/doctest.h>

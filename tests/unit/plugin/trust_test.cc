@@ -117,7 +117,7 @@ int judged_unmapped(const fs::path& file, const fs::path& program) {
 
 }  // namespace
 
-TEST_CASE("whoever owns a folder above the program may own it above a plugin, too") {
+TEST_CASE("the owner of a folder above the program may also own one above a plugin") {
   if (::geteuid() != 0) {
     MESSAGE("skipped: only root gives files to other groups and users");
     return;

@@ -101,7 +101,7 @@ TEST_CASE(
   ::unsetenv("MTRAIN_TEST_PLACE");
 }
 
-TEST_CASE("what says how a run was told is for its owner alone") {
+TEST_CASE("the files with a run's overrides are readable by their owner alone") {
   SavedConfig saved{.raw = "a: 1\n",
                     .files = {{"model/x", "layers: 3\n"}},
                     .overrides = {"a=1"},
@@ -122,7 +122,7 @@ TEST_CASE("what says how a run was told is for its owner alone") {
   fs::remove_all(folder);
 }
 
-TEST_CASE("other builds of the program and of plugins are told apart") {
+TEST_CASE("other builds of the program and of plugins are distinguished") {
   SavedConfig before, now;
   before.environment =
       R"({"binaries": {"mtrain": "a"}, "plugins": [{"kind": "model", "name": "llama", "sha256": "1"}, {"kind": "model", "name": "x", "sha256": "5"}]})";

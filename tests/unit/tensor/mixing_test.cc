@@ -282,9 +282,9 @@ TEST_CASE("mixing: the table is what comes out right, and nothing else") {
         } catch (const Error& e) {
           CHECK(e.error_class() == ErrorClass::bug);
           CHECK(e.message().find(cat(name(op.kind), " cannot mix (", a, ", ", b, "): ")) == 0);
-          bool told = e.message().find("redistribute") != std::string::npos ||
-                      e.message().find("gather") != std::string::npos;
-          CHECK(told);
+          bool explained = e.message().find("redistribute") != std::string::npos ||
+                           e.message().find("gather") != std::string::npos;
+          CHECK(explained);
         }
       }
   CHECK(join({right.begin(), right.end()}, "\n") == join({table.begin(), table.end()}, "\n"));
@@ -306,7 +306,7 @@ TEST_CASE("mixing: pointwise takes any number of inputs, placed alike") {
   CHECK_THROWS_AS(mix(PlacementRule::linear, one), Error);
 }
 
-TEST_CASE("mixing: a forgotten reduction is told with what to do about it") {
+TEST_CASE("mixing: a forgotten reduction is refused with the fix") {
   const Placement skipped_enter[] = {Placement::I(), Placement::S(0)},
                   skipped_leave[] = {Placement::P(), Placement::I()};
   CHECK_THROWS_WITH_AS(mix(PlacementRule::linear, skipped_enter),

@@ -1,4 +1,5 @@
-// Byte pair encoding against its definition, for short words, long ones and ones cut into windows.
+// Byte pair encoding against its definition, for short words, long ones and ones split into
+// windows.
 #include "mtrain/tokenize/bpe.h"
 
 #include <doctest/doctest.h>
@@ -15,7 +16,7 @@ using namespace mtrain::tokenize;
 
 namespace {
 
-/// A vocabulary of all bytes and of merges learnt at random over few letters, so that much merges.
+/// A vocabulary of all bytes and of merges chosen at random over few letters, so that much merges.
 struct Made {
   TokenTable tokens;
   std::vector<BpeMerge> merges;

@@ -41,7 +41,7 @@ std::string odd_text(std::mt19937& random) {
 
 }  // namespace
 
-TEST_CASE("each scanner cuts as its regular expression does") {
+TEST_CASE("each scanner splits as its regular expression does") {
   std::mt19937 random(7);
   for (auto pattern :
        {KnownPattern::gpt2, KnownPattern::llama3, KnownPattern::qwen2, KnownPattern::o200k}) {
@@ -94,24 +94,24 @@ TEST_CASE("a megabyte of blanks, letters or marks is scanned in one go") {
 }
 
 TEST_CASE("split behaviors") {
-  auto cut = [](SplitBehavior behavior, bool invert, const char* text) {
+  auto split = [](SplitBehavior behavior, bool invert, const char* text) {
     return words_by(*split_regex(Regex::literal("-"), behavior, invert), text);
   };
   using V = std::vector<std::string>;
-  CHECK(cut(SplitBehavior::removed, false, "the-final--countdown") ==
+  CHECK(split(SplitBehavior::removed, false, "the-final--countdown") ==
         V{"the", "final", "countdown"});
-  CHECK(cut(SplitBehavior::isolated, false, "the-final--countdown") ==
+  CHECK(split(SplitBehavior::isolated, false, "the-final--countdown") ==
         V{"the", "-", "final", "-", "-", "countdown"});
-  CHECK(cut(SplitBehavior::merged_with_previous, false, "the-final--countdown") ==
+  CHECK(split(SplitBehavior::merged_with_previous, false, "the-final--countdown") ==
         V{"the-", "final-", "-", "countdown"});
-  CHECK(cut(SplitBehavior::merged_with_next, false, "the-final--countdown") ==
+  CHECK(split(SplitBehavior::merged_with_next, false, "the-final--countdown") ==
         V{"the", "-final", "-", "-countdown"});
-  CHECK(cut(SplitBehavior::contiguous, false, "the-final--countdown") ==
+  CHECK(split(SplitBehavior::contiguous, false, "the-final--countdown") ==
         V{"the", "-", "final", "--", "countdown"});
-  CHECK(cut(SplitBehavior::removed, true, "a-b--") == V{"-", "-", "-"});
+  CHECK(split(SplitBehavior::removed, true, "a-b--") == V{"-", "-", "-"});
 }
 
-TEST_CASE("regular expressions that are none, or never end, are told") {
+TEST_CASE("invalid and endless regular expressions are refused") {
   CHECK_THROWS_WITH_AS(Regex("(a", "tokenizer.json: x"), doctest::Contains("tokenizer.json: x"),
                        Error);
   Regex slow("(a+)+$", "test");
@@ -119,7 +119,7 @@ TEST_CASE("regular expressions that are none, or never end, are told") {
                        doctest::Contains("exceeds the limit of steps"), Error);
 }
 
-TEST_CASE("scripts are cut as the library tokenizers 0.23.3 does") {
+TEST_CASE("scripts are split as the library tokenizers 0.23.3 does") {
   using Texts = std::vector<std::string>;
   const std::vector<std::pair<std::string, Texts>> cases = {
       {"どこで生れたか。Yes", {"どこで生れたか", "。", "Yes"}},

@@ -1,4 +1,4 @@
-// The unigram model against every way to cut a word; and normalization against ICU's own.
+// The unigram model against every way to split a word; and normalization against ICU's own.
 #include "mtrain/tokenize/unigram.h"
 
 #include <doctest/doctest.h>
@@ -30,7 +30,7 @@ double best_score(const TokenTable& tokens, const std::vector<double>& scores,
 
 }  // namespace
 
-TEST_CASE("the best way to cut a word") {
+TEST_CASE("the best way to split a word") {
   std::mt19937 random(5);
   TokenTable tokens;
   UnigramOptions options;
@@ -108,7 +108,7 @@ TEST_CASE("broken UTF-8 is repaired with its place kept") {
   CHECK(text.span(4, 7) == TextSpan{12, 13});
 }
 
-TEST_CASE("base64 and charsmaps that are damaged are told") {
+TEST_CASE("damaged base64 and charsmaps are refused") {
   CHECK(decode_base64("aGVsbG8=", "f") == "hello");
   CHECK(decode_base64("AA==", "f") == std::string(1, '\0'));
   CHECK_THROWS_WITH_AS(decode_base64("a*b", "f.json: x"), doctest::Contains("f.json: x"), Error);

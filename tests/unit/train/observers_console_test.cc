@@ -336,7 +336,7 @@ TEST_CASE("a loss that is not finite is shown and does not spoil the average") {
   console->on_step(bad);
   console->on_step(step_metrics(3, 2.0));
   std::string text = pipe.text();
-  CHECK(text.find("skipped") == std::string::npos);  // the trainer tells it, with the reason
+  CHECK(text.find("skipped") == std::string::npos);  // the trainer reports it, with the reason
   CHECK(text.find("step  2/10  loss nan") != std::string::npos);
   CHECK(text.find("step  3/10  loss 2.0000") != std::string::npos);
 }

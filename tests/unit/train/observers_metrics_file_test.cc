@@ -137,8 +137,8 @@ TEST_CASE(
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
   metrics->on_step(step_metrics(1, 2.0));
-  metrics->on_passed_step(2, 8192);
-  metrics->on_passed_step(3, 12288);
+  metrics->on_skipped_step(2, 8192);
+  metrics->on_skipped_step(3, 12288);
   metrics->on_eval({.step = 3, .split = "valid", .loss = 1.5});
   auto got = lines(path);
   REQUIRE(got.size() == 3);
@@ -189,16 +189,16 @@ TEST_CASE("resuming drops later steps and a torn last line, whatever the place o
   const std::string whole = read_file(path);
   const size_t line_bytes = whole.find('\n') + 1;
   for (int64_t first = 0; first <= 11; ++first) {
-    for (size_t cut : {whole.size(), whole.size() - 1, whole.size() - line_bytes / 2,
-                       5 * line_bytes + 3, size_t{1}, size_t{0}}) {
-      { std::ofstream(path, std::ios::binary | std::ios::trunc) << whole.substr(0, cut); }
+    for (size_t size : {whole.size(), whole.size() - 1, whole.size() - line_bytes / 2,
+                        5 * line_bytes + 3, size_t{1}, size_t{0}}) {
+      { std::ofstream(path, std::ios::binary | std::ios::trunc) << whole.substr(0, size); }
       {
         auto metrics = make_metrics_file(path, first);
         metrics->on_step(step_metrics(first + 1, 7.0));
       }
       auto all = lines(path);
       size_t complete = static_cast<size_t>(
-          std::count(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(cut), '\n'));
+          std::count(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(size), '\n'));
       size_t kept = std::min(complete, static_cast<size_t>(first));
       REQUIRE(all.size() == kept + 1);
       for (size_t i = 0; i < kept; ++i) CHECK(all[i]["step"] == i + 1);
@@ -220,7 +220,7 @@ TEST_CASE("lines of others before the place of resuming stay") {
   }
 }
 
-TEST_CASE("a file cut by someone else while the run goes on is not damaged further") {
+TEST_CASE("a file truncated by someone else while the run goes on is not damaged further") {
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";
   auto metrics = make_metrics_file(path, 0);
@@ -238,7 +238,7 @@ TEST_CASE("a file cut by someone else while the run goes on is not damaged furth
 
 TEST_CASE(
     "a full disk costs lines, never half a line, and writing goes on when there is room again") {
-  // A size limit on files cuts a write short exactly as a full disk does. It holds for a whole
+  // A size limit on files truncates a write exactly as a full disk does. It holds for a whole
   // process: use a child.
   Folder folder;
   fs::path path = folder.path / "metrics.jsonl";

@@ -1,4 +1,4 @@
-// The copy of a state that a save makes beside other work: of the moment when the save began, with
+// The copy of a state that a save makes during other work: of the moment when the save began, with
 // the device's work of before in it, and given up or failed without harm.
 #include "mtrain/train/state_io.h"
 

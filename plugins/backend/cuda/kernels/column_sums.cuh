@@ -13,8 +13,7 @@ constexpr int kColumnThreads = 128;
 inline int64_t row_blocks(int64_t rows) { return std::clamp<int64_t>(ceil_div(rows, 32), 1, 256); }
 
 /// F has `static constexpr int kSums` and `template <int N> void add(int64_t row, int64_t col,
-/// float
-/// (&sums)[kSums][N])`. partial: [blocks, kSums, cols].
+/// float (&sums)[kSums][N])`. partial: [blocks, kSums, cols].
 template <int N, class F>
 __global__ void __launch_bounds__(kColumnThreads)
     column_partials(int64_t rows, int64_t cols, int64_t per_block, F f, float* partial) {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# meet.sh -n RANKS PROGRAM [WORD …]: starts ranks that connect through a port of this machine, as torchrun does. Ends with the first
+# start_tcp_ranks.sh -n RANKS PROGRAM [WORD …]: starts ranks that connect through a port of this machine, as torchrun does. Ends with the first
 # status that is not 0. The port is below those that the kernel gives to outgoing connections, and a lock keeps it from other runs of
 # this script.
 ranks=$2
