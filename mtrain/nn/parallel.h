@@ -12,6 +12,7 @@
 
 #include "mtrain/dist/context_attention.h"
 #include "mtrain/dist/mesh.h"
+#include "mtrain/dist/row_exchange.h"
 #include "mtrain/tensor/placement.h"
 
 namespace mtrain {
@@ -44,6 +45,8 @@ struct MT_API ParallelContext {
   /// What a rank does between beginning an exchange of tokens and waiting for it: another
   /// micro-batch's work. Null: nothing.
   std::shared_ptr<std::function<void()>> during_token_exchange;
+  /// Called when an exchange of tokens starts. Null: nothing.
+  std::shared_ptr<ExchangeWatch> exchange_watch;
   /// Ranks of tp that hold a copy of the same key/value head, where tp is larger than their number;
   /// null: none share.
   const Axis* kv_copies = nullptr;

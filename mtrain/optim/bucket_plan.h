@@ -3,10 +3,9 @@
 // ranks that hold the same parameters. Values.
 #pragma once
 #include <deque>
-#include <string_view>
 #include <vector>
 
-#include "mtrain/nn/parameter.h"
+#include "mtrain/nn/model_parts.h"
 
 namespace mtrain {
 
@@ -33,8 +32,8 @@ struct BucketPlan {
   bool quantized = false;
   int zero_stage =
       0;  // what ranks share of it: 0 nothing, 1 optimizer state, 2 gradients too, 3 values too
-  int unit = 0;  // the block of the first parameter; zero 3: buckets of one unit have their values
-                 // at the same time
+  PartId part;  // of the first parameter; zero 3: buckets of one part have their values at the
+                // same time
   int64_t size =
       0;  // elements with what lies between parameters; a multiple of the number of shards
   std::vector<BucketItem> items;
@@ -51,8 +50,6 @@ struct BucketRules {
 /// max(40,000,000, 1,000,000 * ranks): with more ranks, larger messages keep the network busy
 /// (Megatron-LM, megatron/core/distributed/distributed_data_parallel.py).
 MT_API int64_t default_bucket_size(int ranks);
-/// "layers.3" of "layers.3.attn.qkv.weight"; "" for what is in no numbered block.
-MT_API std::string_view block_of(std::string_view parameter);
 /// Dense buckets before those of experts, each kind in the order of the parameters. From zero 2 on,
 /// where a bucket's memory comes and goes, none reaches over a block, nor over what comes before,
 /// between and behind blocks.

@@ -5,13 +5,13 @@
 //   zero 0  every rank holds all
 //   zero 1  masters are there for the own shard only; values are gathered after each update
 //   zero 2  and gradients, but for a bucket whose backward runs
-//   zero 3  and values, but for the block that is computed (two, with prefetch), or for the stages
-//           that the step's program holds (gather_stage(), release_stage())
+//   zero 3  and values, which are here from gather_part() or gather_stage() to release_part() or
+//           release_stage(): a step's program says when
 // Values of weights whose products are in FP8 may be FP8 codes (quantized_weights.h).
-// Nothing in a model knows: values come when Parameter::use() or a backward asks for them. Refers
-// to run, parameters and communicators, which outlive it; the parameters are of no use after it.
+// Nothing in a model knows. Refers to run, parameters and communicators, which outlive it; the parameters are of no use after it.
 // For the rank's own thread; all ranks of a group run the same program.
 #pragma once
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -37,8 +37,7 @@ struct ShardingOptions {
   bool outer_zero = false;      // zero 3: copies share the optimizer state as well
   int64_t bucket_size = 0;      // elements; 0: default_bucket_size()
   bool pad_buckets = false;     // to multiples of kBucketPadding elements
-  bool overlap_gather = false;  // values are waited for where they are used; zero 3: the next
-                                // block's come while one is computed
+  bool overlap_gather = false;  // values are waited for where they are used
   bool registered =
       false;  // what stays where it is and goes from rank to rank lies in network_memory.h's blocks
   bool codes = false;  // from zero 1 on: values are codes where they may be (Parameter::quantized)
@@ -68,7 +67,6 @@ struct ParamBucket {
   Tensor shard_values;                 // zero 3: [shard]
   Tensor masters;  // zero 1: [own] float, part of the values where these are float
   enum class Presence : uint8_t { absent, coming, here } presence = Presence::here;
-  bool held = false;         // zero 3: gathered with its stage; stays until release_stage()
   bool shard_stale = false;  // outer_zero: other copies have updated their parts
   Pending gather;
 
@@ -105,11 +103,16 @@ class MT_API ParamBuckets final : public LeafWatch {
   void masters_changed();
   /// zero 3: frees the values that are there. Before an update, and after an evaluation.
   void release_values();
-  /// zero 3: the Gather and Release of a pipeline's program. Between them the values of the stage's
-  /// parameters (Parameter::stage) stay; those of other stages come and go with their blocks. With
-  /// `overlap_gather` values are waited for where they are used. gather_stage() is collective.
+  /// zero 3: the Gather and Release of a step's program, for a part of the model or for a whole
+  /// stage. Parameters are read between the two only. With `overlap_gather` values are waited for
+  /// where they are used. Gathering is collective.
+  void gather_part(PartId part);
+  void release_part(PartId part);
   void gather_stage(int64_t stage);
   void release_stage(int64_t stage);
+  /// zero 3: called before a value of this part is read; it may gather and release. Empty: not
+  /// called.
+  void set_before_read(std::function<void(PartId)> call) { before_read_ = std::move(call); }
 
   /// Is told of gradients; numbers of leaves are the bucket and the item in it: see place_of().
   /// Null: nobody.
@@ -137,8 +140,10 @@ class MT_API ParamBuckets final : public LeafWatch {
   void finish_gather(ParamBucket& bucket);
   void finish_all() noexcept;
   void drop(ParamBucket& bucket);
-  void release(int unit);
-  void use_unit(int unit);
+  template <class Matches>
+  void gather_if(const Matches& matches);
+  template <class Matches>
+  void release_if(const Matches& matches);
 
   ExecutionContext& ctx_;
   ParamList& parameters_;
@@ -146,10 +151,9 @@ class MT_API ParamBuckets final : public LeafWatch {
   NetworkMemory network_;  // before the buckets, which lie in it
   std::vector<ParamBucket> buckets_;
   std::vector<Place> places_;               // by leaf
-  std::vector<std::vector<size_t>> units_;  // zero 3: their buckets
   std::optional<QuantizedWeights> coded_;   // nothing where there are none
   bool codes_stale_ = true;                 // masters have changed since codes were made
-  int current_ = -1, prefetched_ = -1;      // units whose values are here, or coming
+  std::function<void(PartId)> before_read_;
   LeafWatch* gradients_ = nullptr;
 };
 

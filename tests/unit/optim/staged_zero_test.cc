@@ -62,6 +62,14 @@ class Rank {
                                                    part.first_layer, part.num_layers}));
       place.stages.push_back(models_.back().get());
     }
+    place.steps = {.stages = std::vector<StageParts>(static_cast<size_t>(map.stages())),
+                   .sharded = job.zero_stage >= 3,
+                   .ahead = job.overlap};
+    for (int64_t s : map.stages_of(place.rank)) {
+      const StagePart& part = parts[static_cast<size_t>(s)];
+      place.steps.stages[static_cast<size_t>(s)] =
+          stage_parts(list_.all(), s, part.embedding, part.head, 1);
+    }
     buckets_.emplace(lab_.context(), list_,
                      ShardingOptions{.dense = {.all = replicas_.get()},
                                      .zero_stage = job.zero_stage,
@@ -72,7 +80,10 @@ class Rank {
                                       [this] { reducer_->reduce_scatter(); },
                                       [this] { reducer_->reduce(); }});
     interpreter_->set_param_hooks({[this](int64_t stage) { buckets_->gather_stage(stage); },
-                                   [this](int64_t stage) { buckets_->release_stage(stage); }});
+                                   [this](int64_t stage) { buckets_->release_stage(stage); },
+                                   {[this](PartId part) { buckets_->gather_part(part); },
+                                    [this](PartId part) { buckets_->release_part(part); }}});
+    buckets_->set_before_read([this](PartId part) { interpreter_->before_read(part); });
     Schedule schedule = with_sharding_actions(
         make_schedule(job.schedule, setup.plan()),
         {.resident_stages = job.resident_stages, .reduce_scatter = job.zero_stage >= 2});
