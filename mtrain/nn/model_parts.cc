@@ -64,8 +64,7 @@ StageParts stage_parts(const std::deque<Parameter>& parameters, int64_t stage, b
   if (!first.block && embedding) first.name = "embed";
   if (!last.block && head && (parts.size() > 1 || !embedding)) last.name = "head";
   if (!first.block && head && !embedding && parts.size() > 1)
-    first.name = "table",
-    first.computes = false;
+    first.name = "table", first.computes = false;
   if (!table) table = first_table;
   PartId last_id{static_cast<int16_t>(stage), static_cast<int16_t>(parts.size() - 1)};
   if (head && !own_matrix && table && *table != last_id) last.also_reads = table;

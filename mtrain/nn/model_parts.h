@@ -21,10 +21,10 @@ struct PartId {
 };
 
 struct ModelPart {
-  std::string name;         // "embed", the number of a block, "head"
-  bool block = false;       // it can be recomputed in backward
-  bool computes = true;     // false: only another part reads these parameters
-  bool exchanges = false;   // contains experts that are sharded over ranks
+  std::string name;                       // "embed", the number of a block, "head"
+  bool block = false;                     // it can be recomputed in backward
+  bool computes = true;                   // false: only another part reads these parameters
+  bool exchanges = false;                 // contains experts that are sharded over ranks
   std::optional<PartId> also_reads = {};  // the part that has the table of a tied head
   bool operator==(const ModelPart&) const = default;
 };

@@ -37,8 +37,8 @@ struct Kind {
   }
 };
 
-void plan_kind(std::deque<Parameter>& parameters, const std::vector<PartId>& parts, const Kind& kind,
-               const BucketRules& rules, std::vector<BucketPlan>& buckets) {
+void plan_kind(std::deque<Parameter>& parameters, const std::vector<PartId>& parts,
+               const Kind& kind, const BucketRules& rules, std::vector<BucketPlan>& buckets) {
   int shards = kind.expert ? rules.expert_shards : rules.dense_shards;
   int zero_stage = kind.late ? std::min(rules.zero_stage, 1) : rules.zero_stage;
   int64_t most = rules.bucket_size > 0 ? rules.bucket_size : default_bucket_size(shards),

@@ -363,8 +363,7 @@ void ParamBuckets::before_value(int64_t leaf) {
   ParamBucket& b = buckets_[place_of(leaf).bucket];
   if (b.shares_values()) {
     if (before_read_) before_read_(b.plan.part);
-    MT_CHECK(b.presence != Presence::absent, "'",
-             b.plan.items[place_of(leaf).item].parameter->name,
+    MT_CHECK(b.presence != Presence::absent, "'", b.plan.items[place_of(leaf).item].parameter->name,
              "' is read, but its values are not gathered");
   } else if (b.presence == Presence::absent) {
     start_gather(b);

@@ -8,8 +8,9 @@
 //   zero 3  and values, which are here from gather_part() or gather_stage() to release_part() or
 //           release_stage(): a step's program says when
 // Values of weights whose products are in FP8 may be FP8 codes (quantized_weights.h).
-// Nothing in a model knows. Refers to run, parameters and communicators, which outlive it; the parameters are of no use after it.
-// For the rank's own thread; all ranks of a group run the same program.
+// Nothing in a model knows. Refers to run, parameters and communicators, which outlive it; the
+// parameters are of no use after it. For the rank's own thread; all ranks of a group run the same
+// program.
 #pragma once
 #include <functional>
 #include <optional>
@@ -150,9 +151,9 @@ class MT_API ParamBuckets final : public LeafWatch {
   ShardingOptions options_;
   NetworkMemory network_;  // before the buckets, which lie in it
   std::vector<ParamBucket> buckets_;
-  std::vector<Place> places_;               // by leaf
-  std::optional<QuantizedWeights> coded_;   // nothing where there are none
-  bool codes_stale_ = true;                 // masters have changed since codes were made
+  std::vector<Place> places_;              // by leaf
+  std::optional<QuantizedWeights> coded_;  // nothing where there are none
+  bool codes_stale_ = true;                // masters have changed since codes were made
   std::function<void(PartId)> before_read_;
   LeafWatch* gradients_ = nullptr;
 };

@@ -9,7 +9,7 @@ namespace mtrain {
 
 /// A rank's link, on which its collectives run one after the other.
 struct RankLink {
-  double free = 0;                  // when its last collective ends
+  double free = 0;                 // when its last collective ends
   std::map<PartId, double> parts;  // when the parameters of a part are gathered
 };
 

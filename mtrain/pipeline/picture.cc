@@ -59,8 +59,8 @@ void draw_span(std::ostringstream& out, const TimedAction& span, int chunk, doub
            colour(span.action.what, chunk), scale, row);
   std::string micro = std::to_string(span.action.micro);
   if (is_compute(span.action.what) && width >= 7.0 * static_cast<double>(micro.size()))
-    out << "<text x=\"" << x + width / 2 << "\" y=\"" << kTop + row * kRow + 14 << "\" text-anchor=\"middle\">"
-        << micro << "</text>";
+    out << "<text x=\"" << x + width / 2 << "\" y=\"" << kTop + row * kRow + 14
+        << "\" text-anchor=\"middle\">" << micro << "</text>";
   out << "</g>\n";
 }
 

@@ -61,7 +61,7 @@ struct TimedAction {
   Action action;
   double start = 0, end = 0;
   size_t position = 0;  // in the rank's program
-  int64_t order = 0;  // position in a sequential order in which all actions of all ranks can run
+  int64_t order = 0;    // position in a sequential order in which all actions of all ranks can run
 };
 
 /// When a gather or an exchange inside an F or B was in progress.

@@ -134,8 +134,10 @@ class Gathers {
         });
         bool alternate = pair && exchanges(rules_.stages[static_cast<size_t>(a.stage)]);
         MT_USER_CHECK(reads.empty() || !alternate, ErrorClass::config,
-                      cat(to_text(a), " overlaps with another action and reads parameters of "
-                          "stage ", reads[0].stage, ", which is not gathered then"),
+                      cat(to_text(a),
+                          " overlaps with another action and reads parameters of "
+                          "stage ",
+                          reads[0].stage, ", which is not gathered then"),
                       "set dist.resident_stages to the stages per rank, or comm_overlap.moe=false");
         wanted_.push_back(std::move(reads));
       }
@@ -200,8 +202,7 @@ StepLists expand_steps(const Program& program, const StepRules& rules) {
     if (!parts || !uses_params(a.what)) continue;
     auto [found, is_new] = known.try_emplace({a.what, a.stage});
     ActionSteps steps(a.stage, *parts, rules);
-    if (is_new)
-      found->second = a.what == ActionKind::forward ? steps.forward() : steps.backward();
+    if (is_new) found->second = a.what == ActionKind::forward ? steps.forward() : steps.backward();
     lists[i] = found->second;
   }
   if (rules.sharded) Gathers(program, rules).insert(lists);

@@ -30,7 +30,7 @@ struct Step {
   bool backward = false;  // of compute, experts and exchanges; false within B: recomputation
   bool operator==(const Step&) const = default;
 };
-using Steps = std::vector<Step>;      // of an action
+using Steps = std::vector<Step>;       // of an action
 using StepLists = std::vector<Steps>;  // by position in the program; empty for actions other than
                                        // F and B
 

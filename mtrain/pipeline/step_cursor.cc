@@ -33,8 +33,8 @@ void StepCursor::exchange(StepKind what, bool backward) {
   while (at_ < steps_.size() && !is_exchange(steps_[at_].what)) pass();
   const char* made = what == StepKind::dispatch ? "Dispatch" : "Combine";
   const char* direction = backward ? "backward" : "forward";
-  MT_CHECK(at_ < steps_.size(), "experts start ", made, " of a ", direction,
-           ", but the steps of ", to_text(action_), " have no further exchange");
+  MT_CHECK(at_ < steps_.size(), "experts start ", made, " of a ", direction, ", but the steps of ",
+           to_text(action_), " have no further exchange");
   const Step& next = steps_[at_];
   MT_CHECK(next.what == what && next.backward == backward, "experts start ", made, " of a ",
            direction, ", but the next exchange of ", to_text(action_), " is ", name(at_), " of a ",
@@ -52,14 +52,15 @@ void StepCursor::finish() {
 std::string StepCursor::text() const {
   constexpr size_t kAround = 6;
   size_t now = current_ < 0 ? 0 : static_cast<size_t>(current_);
-  size_t begin = now > kAround ? now - kAround : 0, end = std::min(steps_.size(), now + kAround + 1);
+  size_t begin = now > kAround ? now - kAround : 0,
+         end = std::min(steps_.size(), now + kAround + 1);
   std::string line = begin > 0 ? "  … " : "  ", arrow(begin > 0 ? 4 : 2, ' ');
   for (size_t i = begin; i < end; ++i) {
     if (i < now) arrow += std::string(name(i).size() + 1, ' ');
     line += name(i) + (i + 1 < end ? " " : "");
   }
-  return cat("\n  in the steps of ", to_text(action_), ":\n", line,
-             end < steps_.size() ? " …" : "", "\n", arrow, "^");
+  return cat("\n  in the steps of ", to_text(action_), ":\n", line, end < steps_.size() ? " …" : "",
+             "\n", arrow, "^");
 }
 
 }  // namespace mtrain

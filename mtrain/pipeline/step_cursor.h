@@ -23,7 +23,8 @@ class StepCursor {
   void read(PartId part);
   /// An exchange starts. Throws Error(bug) if it is not the next one of the list.
   void exchange(StepKind what, bool backward);
-  /// The action is complete: runs what is left. Throws Error(bug) if the list has further exchanges.
+  /// The action is complete: runs what is left. Throws Error(bug) if the list has further
+  /// exchanges.
   void finish();
   /// The list, with an arrow below the current step.
   std::string text() const;
@@ -37,7 +38,7 @@ class StepCursor {
   const Steps& steps_;
   const StepRules& rules_;
   const Hooks& hooks_;
-  size_t at_ = 0;        // the next step
+  size_t at_ = 0;         // the next step
   int64_t current_ = -1;  // the last compute step that was reached
 };
 

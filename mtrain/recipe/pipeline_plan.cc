@@ -114,8 +114,8 @@ StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stag
   const int64_t dense = number("model.moe.first_dense_layers", 0),
                 freq = number("model.moe.layer_freq", 1);
   const StagePart& range = plan.parts[static_cast<size_t>(stage)];
-  const int64_t first = range.first_layer, count = range.num_layers < 0 ? plan.layers
-                                                                        : range.num_layers;
+  const int64_t first = range.first_layer,
+                count = range.num_layers < 0 ? plan.layers : range.num_layers;
   StageParts parts;
   if (range.embedding) parts.push_back({.name = "embed"});
   const bool own_table = range.head && !range.embedding && tied && plan.ends_apart() && count > 0;
@@ -133,14 +133,14 @@ StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stag
 StepRules step_rules(const Recipe& recipe, const PipelinePlan& plan) {
   const Settings& s = recipe.settings;
   const auto& modules = s.model.recompute_modules;
-  StepRules rules{.sharded = s.dist.zero >= 3,
-                  .ahead = s.ddp.overlap_param_gather,
-                  .recompute = s.model.recompute == "full",
-                  .recompute_first = s.model.recompute_method == "block",
-                  .recompute_group = s.model.recompute_layers,
-                  .recompute_experts =
-                      s.model.recompute == "selective" &&
-                      std::find(modules.begin(), modules.end(), "moe") != modules.end()};
+  StepRules rules{
+      .sharded = s.dist.zero >= 3,
+      .ahead = s.ddp.overlap_param_gather,
+      .recompute = s.model.recompute == "full",
+      .recompute_first = s.model.recompute_method == "block",
+      .recompute_group = s.model.recompute_layers,
+      .recompute_experts = s.model.recompute == "selective" &&
+                           std::find(modules.begin(), modules.end(), "moe") != modules.end()};
   for (int64_t stage = 0; stage < plan.map.stages(); ++stage)
     rules.stages.push_back(parts_of(recipe, plan, stage));
   return rules;
@@ -239,9 +239,8 @@ std::string PipelinePlan::gathers_text() const {
       });
     gathered = std::max(gathered, here);
   }
-  return cat("gathered by ", by_stage ? "stage" : "block", ", ",
-             counted(gathered, "block"), " per step and rank, at most ",
-             static_cast<int64_t>(at_once), " at once");
+  return cat("gathered by ", by_stage ? "stage" : "block", ", ", counted(gathered, "block"),
+             " per step and rank, at most ", static_cast<int64_t>(at_once), " at once");
 }
 
 std::string PipelinePlan::steps_text(int64_t rank) const {

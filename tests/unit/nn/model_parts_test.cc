@@ -60,10 +60,8 @@ TEST_CASE("model parts: a tied table of another stage, on another rank and on th
         StageParts{{.name = "table", .computes = false},
                    {.name = "7", .block = true},
                    {.name = "head", .also_reads = PartId{3, 0}}});
-  auto both = make({{"embed.weight", 0, kTable},
-                    {"layers.0.mlp", 0},
-                    {"layers.7.mlp", 3},
-                    {"norm.weight", 3}});
+  auto both = make(
+      {{"embed.weight", 0, kTable}, {"layers.0.mlp", 0}, {"layers.7.mlp", 3}, {"norm.weight", 3}});
   CHECK(parts_of(both) == std::vector<PartId>{{0, 0}, {0, 1}, {3, 0}, {3, 1}});
   CHECK(stage_parts(both, 0, true, false, 1) ==
         StageParts{{.name = "embed"}, {.name = "0", .block = true}});
@@ -78,9 +76,8 @@ TEST_CASE("model parts: stages without blocks") {
   auto head = make({{"embed.weight", 1, kTable}, {"norm.weight", 1}});
   CHECK(stage_parts(head, 1, false, true, 1) == StageParts{{.name = "head"}});
   auto between = make({{"down.0.mlp"}, {"middle.mlp"}, {"up.0.mlp"}});
-  CHECK(stage_parts(between, 0, false, false, 1) == StageParts{{.name = "0", .block = true},
-                                                                {.name = "middle"},
-                                                                {.name = "0", .block = true}});
+  CHECK(stage_parts(between, 0, false, false, 1) ==
+        StageParts{{.name = "0", .block = true}, {.name = "middle"}, {.name = "0", .block = true}});
 }
 
 }  // namespace

@@ -88,12 +88,12 @@ TEST_CASE("steps: a tied head reads the table of its stage, of another one, of a
               .sharded = true,
               .ahead = true};
   // Where stages are gathered whole, only what belongs to another stage is left to gather.
-  CHECK(steps_of(program("0Gather 0F0 0Release 1Gather 1F0 1B0 1Release 0Gather 0B0 0Release"),
-                 v) ==
-        "0F0: F(embed)\n"
-        "1F0: Gather(0:embed) F(head)\n"
-        "1B0: B(head) Release(0:embed)\n"
-        "0B0: B(embed)\n");
+  CHECK(
+      steps_of(program("0Gather 0F0 0Release 1Gather 1F0 1B0 1Release 0Gather 0B0 0Release"), v) ==
+      "0F0: F(embed)\n"
+      "1F0: Gather(0:embed) F(head)\n"
+      "1B0: B(head) Release(0:embed)\n"
+      "0B0: B(embed)\n");
   CHECK(steps_of(program("0Gather 1Gather 0F0 1F0 1B0 0B0 0Release 1Release"), v) ==
         "0F0: F(embed)\n1F0: F(head)\n1B0: B(head)\n0B0: B(embed)\n");
 }
@@ -117,11 +117,9 @@ TEST_CASE("steps: experts exchange tokens on the way there and back, in both dir
 
 TEST_CASE("steps: blocks are computed again in groups, or the first ones one by one") {
   StepRules rules{.stages = {whole_model(3)}, .recompute = true, .recompute_group = 2};
-  CHECK(steps_of(program("0B0"), rules) ==
-        "0B0: B(head) F(2) B(2) F(0) F(1) B(1) B(0) B(embed)\n");
+  CHECK(steps_of(program("0B0"), rules) == "0B0: B(head) F(2) B(2) F(0) F(1) B(1) B(0) B(embed)\n");
   rules.recompute_first = true;
-  CHECK(steps_of(program("0B0"), rules) ==
-        "0B0: B(head) B(2) F(1) B(1) F(0) B(0) B(embed)\n");
+  CHECK(steps_of(program("0B0"), rules) == "0B0: B(head) B(2) F(1) B(1) F(0) B(0) B(embed)\n");
   StepRules group{
       .stages = {only_blocks(2)}, .sharded = true, .recompute = true, .recompute_group = 2};
   CHECK(steps_of(program("0B0"), group) ==
@@ -236,7 +234,7 @@ TEST_CASE("step cursor: gathers and releases run in the list's order, as far as 
         "  Gather(embed) F(embed) Release(embed) Gather(0) F(0) Release(0) Gather(1) F(1) "
         "Release(1) Gather(head) F(head) …\n"
         "                                                  ^");
-  CHECK(after(0) == "");  // not in the list again: ParamBuckets refuses it
+  CHECK(after(0) == "");                      // not in the list again: ParamBuckets refuses it
   CHECK(after(3) == "-0.1 +0.2 -0.2 +0.3 ");  // a part that nothing reads is passed
   log.text.clear();
   cursor.finish();
