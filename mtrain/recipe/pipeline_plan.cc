@@ -95,7 +95,7 @@ StepTraffic traffic_of(const Recipe& recipe) {
   const double stream = tokens * h * bytes / (d.sp ? tp : 1);
   out.stream = stream;
   if (experts > 0) {
-    out.exchanged = chosen * stream * others(d.ep);
+    out.exchanged = chosen * static_cast<double>(d.etp) * stream * others(d.ep * d.etp);
     out.expert_share = mlp * chosen / tp / (attention + mlp * chosen / tp);
   }
   return out;

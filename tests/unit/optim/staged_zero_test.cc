@@ -24,6 +24,7 @@ struct Job {
   int zero_stage = 3;
   int64_t resident_stages = 0;
   bool overlap = false;
+  bool block_missing = false;  // in the parts from which the steps are made
 };
 
 struct Left {
@@ -69,6 +70,7 @@ class Rank {
       const StagePart& part = parts[static_cast<size_t>(s)];
       place.steps.stages[static_cast<size_t>(s)] =
           stage_parts(list_.all(), s, part.embedding, part.head, 1);
+      if (job.block_missing) place.steps.stages[static_cast<size_t>(s)][1].computes = false;
     }
     buckets_.emplace(lab_.context(), list_,
                      ShardingOptions{.dense = {.all = replicas_.get()},
@@ -188,6 +190,15 @@ TEST_CASE("staged zero: the same bits for any number of resident stages, and few
         before = now;
       }
     }
+}
+
+TEST_CASE(
+    "staged zero: reading what the list of steps has not gathered is an error with both names") {
+  Job job{.schedule = "1f1b", .block_missing = true};
+  for (const char* part :
+       {"'layers.0.norm.", "is read, but its values are not gathered",
+        "in the steps of 0F0:\n  Gather(embed) F(embed) Release(embed) Gather(1)", "(0F0) of "})
+    CHECK_THROWS_WITH_AS(train(job), doctest::Contains(part), Error);
 }
 
 TEST_CASE("staged zero: one micro-batch per rank ends in the bits of ranks that share nothing") {
