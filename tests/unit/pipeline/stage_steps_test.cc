@@ -135,10 +135,11 @@ TEST_CASE("steps: equal lists are written once") {
 
 TEST_CASE("steps: overlapped actions with exchanges may not gather parts") {
   StepRules rules{.stages = {only_blocks(1, true)}, .sharded = true};
-  CHECK_THROWS_WITH_AS(expand_steps(program("0F0 0F1+ 0B0 0B1"), rules),
-                       "0F1+ overlaps with another action and reads parameters of stage 0, which "
-                       "is not gathered then",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      expand_steps(program("0F0 0F1+ 0B0 0B1"), rules),
+      doctest::Contains("0F1+ overlaps with another action and reads parameters of stage 0, which "
+                        "is not gathered then"),
+      Error);
   CHECK(steps_of(program("0Gather 0F0 0F1+ 0B0 0Release"), rules).find("Gather") ==
         std::string::npos);
 }
