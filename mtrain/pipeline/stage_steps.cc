@@ -109,16 +109,16 @@ class Gathers {
     for (size_t at = 0; at < lists.size(); ++at) {
       Steps out;
       for (const Step& step : lists[at]) {
-        if (computes(step.what)) gather(use, out);
+        gather(use, out);
         out.push_back(step);
-        if (computes(step.what)) release(++use, out);
+        release(++use, out);
       }
       lists[at] = std::move(out);
     }
   }
 
  private:
-  /// The parts that each compute step reads and no Gather of the program has brought.
+  /// The parts that each step needs and no Gather of the program has brought.
   void collect(const StepLists& lists) {
     std::vector<int16_t> held;
     for (size_t at = 0; at < lists.size(); ++at) {
@@ -127,7 +127,6 @@ class Gathers {
       if (a.what == ActionKind::release_params) std::erase(held, a.stage);
       bool pair = a.overlapped || (at > 0 && program_[at - 1].overlapped);
       for (const Step& step : lists[at]) {
-        if (!computes(step.what)) continue;
         Parts reads = read_by(step, rules_);
         std::erase_if(reads, [&](PartId part) {
           return std::find(held.begin(), held.end(), part.stage) != held.end();
@@ -169,7 +168,7 @@ class Gathers {
   const Program& program_;
   const StepRules& rules_;
   bool by_stage_ = false;
-  std::vector<Parts> wanted_;  // by compute step: gathered while it runs
+  std::vector<Parts> wanted_;  // by compute and exchange: gathered while it runs
   Parts held_;
 };
 

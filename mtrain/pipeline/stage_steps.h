@@ -35,7 +35,7 @@ using StepLists = std::vector<Steps>;  // by position in the program; empty for 
                                        // F and B
 
 /// What determines the steps of a rank's actions.
-struct StepRules {
+struct MT_API StepRules {
   std::vector<StageParts> stages;  // by stage; may be empty for stages of other ranks
   /// ZeRO 3: parts are gathered before they compute, and released when other parts come next.
   /// Parts of a stage that the program has gathered (Gather) are there already.
@@ -59,7 +59,8 @@ struct StepRules {
 /// actions would have to gather parts.
 MT_API StepLists expand_steps(const Program& program, const StepRules& rules);
 
-/// The parts whose parameters a compute step reads.
+/// The parts that are gathered while a compute or exchange step runs. A model may read parameters
+/// of a block before and after the exchanges of its experts.
 MT_API std::vector<PartId> read_by(const Step& step, const StepRules& rules);
 
 /// "Gather(3)", "F(3)", "B(head)", "Experts(3)", "Dispatch(3)"; "Gather(0:embed)" for a part of a

@@ -7,7 +7,7 @@
 namespace mtrain {
 
 bool StepCursor::reads(size_t step, PartId part) const {
-  if (!computes(steps_[step].what)) return false;
+  if (!computes(steps_[step].what) && !is_exchange(steps_[step].what)) return false;
   std::vector<PartId> parts = read_by(steps_[step], rules_);
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
@@ -25,8 +25,12 @@ void StepCursor::read(PartId part) {
   if (current_ >= 0 && reads(static_cast<size_t>(current_), part)) return;
   size_t to = at_;
   while (to < steps_.size() && !is_exchange(steps_[to].what) && !reads(to, part)) ++to;
-  if (to == steps_.size() || is_exchange(steps_[to].what)) return;
-  while (at_ <= to) pass();
+  if (to == steps_.size() || !reads(to, part)) return;
+  while (at_ < to) pass();
+  if (is_exchange(steps_[to].what))
+    current_ = static_cast<int64_t>(to);  // which starts later
+  else
+    pass();
 }
 
 void StepCursor::exchange(StepKind what, bool backward) {
@@ -39,7 +43,7 @@ void StepCursor::exchange(StepKind what, bool backward) {
   MT_CHECK(next.what == what && next.backward == backward, "experts start ", made, " of a ",
            direction, ", but the next exchange of ", to_text(action_), " is ", name(at_), " of a ",
            next.backward ? "backward" : "forward");
-  ++at_;
+  current_ = static_cast<int64_t>(at_++);
 }
 
 void StepCursor::finish() {

@@ -17,9 +17,9 @@ class StepCursor {
   StepCursor(const Action& action, const Steps& steps, const StepRules& rules, const Hooks& hooks)
       : action_(action), steps_(steps), rules_(rules), hooks_(hooks) {}
 
-  /// The model reads parameters of `part` next: goes on to the compute step that reads them. Does
-  /// nothing if the list has no such step before the next exchange; ParamBuckets then refuses the
-  /// read unless the parameters are gathered anyway.
+  /// The model reads parameters of `part` next: goes on to the step that needs them. Does nothing
+  /// if an exchange of another part comes first; ParamBuckets then refuses the read unless the
+  /// parameters are gathered anyway.
   void read(PartId part);
   /// An exchange starts. Throws Error(bug) if it is not the next one of the list.
   void exchange(StepKind what, bool backward);
@@ -39,7 +39,7 @@ class StepCursor {
   const StepRules& rules_;
   const Hooks& hooks_;
   size_t at_ = 0;         // the next step
-  int64_t current_ = -1;  // the last compute step that was reached
+  int64_t current_ = -1;  // the last compute or exchange that was reached
 };
 
 }  // namespace mtrain

@@ -144,7 +144,7 @@ TEST_CASE("check lists what happens inside forward and backward, and draws it") 
       "  rank 0: 0B0: B(head) Release(head) Gather(1) B(1) Release(1) Gather(0) B(0) Release(0) "
       "Gather(embed) B(embed)\n"
       "  rank 0: 0F1: F(embed) Release(embed) Gather(0) F(0) ");
-  has(told(llama, with(blocks, {"ddp.overlap_param_gather=true", "--schedule", "steps"})),
+  has(told(llama, with(with(blocks, kOverlap), steps)),
       "0F0: Gather(embed) Gather(0) F(embed) Release(embed) Gather(1) F(0) ");
   has(told(moe, with({"dist.nproc=2", "dist.ep=2"}, steps)),
       "  rank 0: 0F0 0F1 0F2 and 1 more: F(embed) F(0) Dispatch(0) Experts(0) Combine(0) F(1) "

@@ -115,6 +115,15 @@ TEST_CASE("steps: experts exchange tokens on the way there and back, in both dir
         "B(1) Release(1) Gather(0) F(0) B(0) Release(0)\n");
 }
 
+TEST_CASE("steps: a block with experts stays gathered around their exchanges") {
+  StepRules rules{.stages = {only_blocks(2, true)}, .sharded = true};
+  CHECK(steps_of(program("0F0 0B0"), rules) ==
+        "0F0: Gather(0) F(0) Dispatch(0) Experts(0) Combine(0) Release(0) Gather(1) F(1) "
+        "Dispatch(1) Experts(1) Combine(1)\n"
+        "0B0: Combine(1) Experts(1) Dispatch(1) B(1) Release(1) Gather(0) Combine(0) Experts(0) "
+        "Dispatch(0) B(0) Release(0)\n");
+}
+
 TEST_CASE("steps: blocks are computed again in groups, or the first ones one by one") {
   StepRules rules{.stages = {whole_model(3)}, .recompute = true, .recompute_group = 2};
   CHECK(steps_of(program("0B0"), rules) == "0B0: B(head) F(2) B(2) F(0) F(1) B(1) B(0) B(embed)\n");
@@ -240,6 +249,32 @@ TEST_CASE("step cursor: gathers and releases run in the list's order, as far as 
   log.text.clear();
   cursor.finish();
   CHECK(log.text == "-0.3 ");
+}
+
+TEST_CASE("step cursor: parameters of a block may be read before and after its exchanges") {
+  StepRules rules{.stages = {only_blocks(2, true)}, .sharded = true};
+  Program of = program("0F0 0B0");
+  StepLists lists = expand_steps(of, rules);
+  Log log;
+  StepCursor forward(of[0], lists[0], rules, log.hooks);
+  forward.read({0, 0});
+  forward.exchange(StepKind::dispatch, false);
+  forward.exchange(StepKind::combine, false);
+  forward.read({0, 0});
+  CHECK(log.text == "+0.0 ");
+  forward.read({0, 1});
+  CHECK(log.text == "+0.0 -0.0 +0.1 ");
+  StepCursor backward(of[1], lists[1], rules, log.hooks);
+  for (int16_t block : {1, 0}) {
+    log.text.clear();
+    backward.read({0, block});
+    backward.exchange(StepKind::combine, true);
+    backward.read({0, block});
+    backward.exchange(StepKind::dispatch, true);
+    backward.read({0, block});
+    CHECK(log.text == (block == 1 ? "" : "-0.1 +0.0 "));
+  }
+  backward.finish();
 }
 
 TEST_CASE("step cursor: an exchange must be the next one of the list, and none may be missing") {
