@@ -107,6 +107,7 @@ void ExpertDispatch::plan_receiving(ExecutionContext& ctx, const std::vector<int
   restore_ = inverse(regroup_);
   there_ = std::make_shared<RowExchange>();
   there_->axis = ranks_.group, there_->send = send_, there_->recv = recv_;
+  there_->watch = ranks_.exchange_watch;
   there_->spread = ranks_.behind_send, there_->during_token_exchange = ranks_.during_token_exchange;
   if (ranks_.wgrad_behind)
     weights_ = there_->behind_gradients = std::make_shared<DeferredGradients>();
@@ -126,6 +127,7 @@ Tensor ExpertDispatch::combine(const Tensor& rows, const Tensor& weights,
   if (!there_) return combine_rows(rows, weights, map_, addend);
   auto back = std::make_shared<RowExchange>();
   back->axis = ranks_.group, back->send = recv_, back->recv = send_;
+  back->what = TokenExchange::combine, back->watch = ranks_.exchange_watch;
   back->during_token_exchange = ranks_.during_token_exchange;
   return combine_rows(end_exchange(begin_exchange(gather_rows(rows, restore_), back), back),
                       weights, map_, addend);

@@ -21,6 +21,7 @@ struct ExpertRanks {
   int64_t experts = 1;
   /// Called between the start of an exchange and the wait for it; null or empty: no call.
   std::shared_ptr<std::function<void()>> during_token_exchange = nullptr;
+  std::shared_ptr<ExchangeWatch> exchange_watch = nullptr;
   /// Computes the gradients of the experts' matrices while the gradients of their inputs are
   /// exchanged.
   bool wgrad_behind = false;

@@ -13,7 +13,7 @@ struct Begin {  // starts the exchange; backward completes that of x's gradient
   std::shared_ptr<RowExchange> exchange;
 
   Tensor forward(ExecutionContext&, const Tensor& x) {
-    exchange->start(x, exchange->send, exchange->recv);
+    exchange->start(x, false);
     if (!exchange->spread) exchange->finish();
     return exchange->result;
   }
@@ -33,7 +33,7 @@ struct End {  // completes the exchange; backward starts that of the gradient
     return begun;
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
-    exchange->start(dy, exchange->recv, exchange->send);
+    exchange->start(dy, true);
     if (exchange->behind_gradients) exchange->behind_gradients->run();
     if (!exchange->spread) exchange->finish();
     g[0].give(ctx, dy);
@@ -43,7 +43,9 @@ struct End {  // completes the exchange; backward starts that of the gradient
 }  // namespace
 
 // A dry run has no peers: it receives as many rows as it sends, and moves nothing.
-void RowExchange::start(const Tensor& x, const RowCounts& to, const RowCounts& from) {
+void RowExchange::start(const Tensor& x, bool backward) {
+  if (watch && *watch) (*watch)(what, backward);
+  const RowCounts &to = backward ? recv : send, &from = backward ? send : recv;
   MT_CHECK(!under_way && x.shape().rank() == 2 && x.contiguous() && total(*to) == x.size(0),
            x.shape(), " for ", total(*to), " rows");
   ExecutionContext& ctx = x.context();

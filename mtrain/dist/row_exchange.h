@@ -10,11 +10,20 @@
 
 namespace mtrain {
 
+enum class TokenExchange : uint8_t {
+  dispatch,  // tokens to their experts
+  combine    // results of experts to their tokens
+};
+/// Called when an exchange starts, in forward and in backward.
+using ExchangeWatch = std::function<void(TokenExchange what, bool backward)>;
+
 /// One exchange: sends `send[r]` consecutive rows to rank r and receives `recv[r]` rows from it.
 /// The gradient takes the opposite direction.
 struct RowExchange {
   const Axis* axis = nullptr;
   RowCounts send, recv;
+  TokenExchange what = TokenExchange::dispatch;
+  std::shared_ptr<ExchangeWatch> watch = nullptr;  // null or empty: no call
   bool spread = false;  // ops between begin and end overlap with the transfer; otherwise the first
                         // of the two waits
   /// Called between start and wait, once per direction; null or empty: no call.
@@ -22,7 +31,7 @@ struct RowExchange {
   /// Deferred gradients that are computed while gradients of rows are in transfer; null: none.
   std::shared_ptr<DeferredGradients> behind_gradients;
 
-  void start(const Tensor& x, const RowCounts& to, const RowCounts& from);
+  void start(const Tensor& x, bool backward);
   void finish();
 
   Tensor source, result;

@@ -84,6 +84,8 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
                .typed = kDebugBuild};
   if (recipe.settings.comm_overlap.moe)
     parallel_.during_token_exchange = std::make_shared<std::function<void()>>();
+  if (active_axis(parallel_.expert_group))
+    parallel_.exchange_watch = std::make_shared<ExchangeWatch>();
   share_heads(recipe);
   split_replicas(dist);
   group_embedding_stages();

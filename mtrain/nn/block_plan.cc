@@ -9,7 +9,6 @@ using Block = std::function<Tensor(int64_t, const Tensor&)>;
 
 Tensor run_group(const BlockPlan& plan, int64_t begin, int64_t end, bool again, bool offload,
                  const Block& block, Tensor x) {
-  if (plan.enter) x = plan.enter(begin, end, x);
   // A copy of the caller's closure, because backward calls it when the caller no longer exists.
   auto all = [block, begin, end](const Tensor& in) {
     Tensor y = in;
@@ -18,8 +17,7 @@ Tensor run_group(const BlockPlan& plan, int64_t begin, int64_t end, bool again, 
   };
   if (offload) x = offload_begin(x);
   x = again ? recompute(all, x, plan.keep_input) : all(x);
-  if (offload) x = offload_end(x);
-  return plan.leave ? plan.leave(begin, end, x) : x;
+  return offload ? offload_end(x) : x;
 }
 
 }  // namespace

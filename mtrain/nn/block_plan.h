@@ -24,9 +24,6 @@ struct MT_API BlockPlan {
   std::vector<RecomputePart> parts;
   int64_t offloaded =
       0;  // the first so many blocks of a stage keep their activations in host memory
-  /// What else happens at the edges of a group of blocks [begin, end), numbered over the whole
-  /// model: an op on its input, and one on its result. Either may be empty.
-  std::function<Tensor(int64_t begin, int64_t end, const Tensor&x)> enter, leave;
 
   bool recomputes(RecomputePart part) const;
   /// f(x…) of one tensor or two, the second of which may be undefined; computed again in backward

@@ -23,6 +23,7 @@ ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
           .copies = axis_size(p.etp),
           .experts = options.experts,
           .during_token_exchange = p.during_token_exchange,
+          .exchange_watch = p.exchange_watch,
           .wgrad_behind = p.overlap_wgrad,
           .behind_send = options.shared_overlap && options.shared_ffn > 0};
 }

@@ -12,6 +12,7 @@
 
 #include "mtrain/dist/context_attention.h"
 #include "mtrain/dist/mesh.h"
+#include "mtrain/dist/row_exchange.h"
 #include "mtrain/tensor/placement.h"
 
 namespace mtrain {
@@ -44,6 +45,8 @@ struct MT_API ParallelContext {
   /// Called between the start of a token exchange and the wait for it, to run another micro-batch's
   /// work. Null: no call.
   std::shared_ptr<std::function<void()>> during_token_exchange;
+  /// Called when an exchange of tokens starts. Null: no call.
+  std::shared_ptr<ExchangeWatch> exchange_watch;
   /// The ranks of tp that hold copies of the same key/value head, if tp exceeds the number of these
   /// heads; null: no copies.
   const Axis* kv_copies = nullptr;

@@ -1,7 +1,6 @@
 #include "mtrain/optim/bucket_plan.h"
 
 #include <algorithm>
-#include <cctype>
 #include <numeric>
 
 namespace mtrain {
@@ -20,35 +19,11 @@ void pack(BucketPlan& bucket, int shards, bool pad) {
   bucket.size = round_up(std::max<int64_t>(at, 1), pad ? std::lcm(shares, kBucketPadding) : shares);
 }
 
-int number_units(std::deque<Parameter>& parameters, std::vector<int>& unit_of) {
-  int units = 0;
-  int64_t stage = 0;
-  std::string_view block;
-  for (const Parameter& p : parameters) {
-    std::string_view own = block_of(p.name);
-    if (units == 0 || own != block || p.stage != stage) ++units, block = own, stage = p.stage;
-    unit_of.push_back(units - 1);
-  }
-  return units;
-}
-
 }  // namespace
 
 int64_t default_bucket_size(int ranks) {
   constexpr int64_t kLeast = 40'000'000, kPerRank = 1'000'000;
   return std::max(kLeast, kPerRank * ranks);
-}
-
-std::string_view block_of(std::string_view parameter) {
-  for (size_t begin = 0; begin < parameter.size();) {
-    size_t end = std::min(parameter.find('.', begin), parameter.size());
-    std::string_view part = parameter.substr(begin, end - begin);
-    bool number = !part.empty() && std::all_of(part.begin(), part.end(),
-                                               [](unsigned char c) { return std::isdigit(c); });
-    if (number) return parameter.substr(0, end);
-    begin = end + 1;
-  }
-  return {};
 }
 
 namespace {
@@ -62,8 +37,8 @@ struct Kind {
   }
 };
 
-void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_of, const Kind& kind,
-               const BucketRules& rules, std::vector<BucketPlan>& buckets) {
+void plan_kind(std::deque<Parameter>& parameters, const std::vector<PartId>& parts,
+               const Kind& kind, const BucketRules& rules, std::vector<BucketPlan>& buckets) {
   int shards = kind.expert ? rules.expert_shards : rules.dense_shards;
   int zero_stage = kind.late ? std::min(rules.zero_stage, 1) : rules.zero_stage;
   int64_t most = rules.bucket_size > 0 ? rules.bucket_size : default_bucket_size(shards),
@@ -71,15 +46,15 @@ void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_o
   bool open = false;
   size_t first = buckets.size(), index = 0;
   for (Parameter& p : parameters) {
-    int unit = unit_of[index++];
+    PartId part = parts[index++];
     if (!kind.of(p)) continue;
-    bool fits = open && filled < most && (zero_stage < 2 || buckets.back().unit == unit);
+    bool fits = open && filled < most && (zero_stage < 2 || buckets.back().part == part);
     if (!fits) {
       buckets.push_back({.expert = kind.expert,
                          .late = kind.late,
                          .quantized = kind.quantized,
                          .zero_stage = zero_stage,
-                         .unit = unit,
+                         .part = part,
                          .size = 0,
                          .items = {}});
       open = true, filled = 0;
@@ -94,12 +69,11 @@ void plan_kind(std::deque<Parameter>& parameters, const std::vector<int>& unit_o
 
 std::vector<BucketPlan> plan_buckets(std::deque<Parameter>& parameters, const BucketRules& rules) {
   std::vector<BucketPlan> buckets;
-  std::vector<int> unit_of;
-  number_units(parameters, unit_of);
+  std::vector<PartId> parts = parts_of(parameters);
   for (bool expert : {false, true})
     for (bool late : {false, true})
       for (bool small : {false, true})
-        plan_kind(parameters, unit_of, {expert, late, small}, rules, buckets);
+        plan_kind(parameters, parts, {expert, late, small}, rules, buckets);
   return buckets;
 }
 

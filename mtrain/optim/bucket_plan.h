@@ -3,10 +3,9 @@
 // result on all ranks that hold the same parameters. Values.
 #pragma once
 #include <deque>
-#include <string_view>
 #include <vector>
 
-#include "mtrain/nn/parameter.h"
+#include "mtrain/nn/model_parts.h"
 
 namespace mtrain {
 
@@ -32,9 +31,8 @@ struct BucketPlan {
   /// are or not, so that both give the same bits.
   bool quantized = false;
   int zero_stage =
-      0;         // what is sharded: 0 nothing, 1 optimizer state, 2 also gradients, 3 also values
-  int unit = 0;  // the block of the first parameter; zero 3: the buckets of a unit are gathered
-                 // together
+      0;        // what is sharded: 0 nothing, 1 optimizer state, 2 also gradients, 3 also values
+  PartId part;  // of the first parameter; zero 3: the buckets of a part are gathered together
   int64_t size = 0;  // number of elements with padding; a multiple of the number of shards
   std::vector<BucketItem> items;
 };
@@ -50,11 +48,9 @@ struct BucketRules {
 /// max(40,000,000, 1,000,000 * ranks): with more ranks, larger messages keep the network busy
 /// (Megatron-LM, megatron/core/distributed/distributed_data_parallel.py).
 MT_API int64_t default_bucket_size(int ranks);
-/// "layers.3" for "layers.3.attn.qkv.weight"; "" for a parameter outside of numbered blocks.
-MT_API std::string_view block_of(std::string_view parameter);
 /// Plans dense buckets, then buckets of experts, each in the order of the parameters. From zero 2
 /// on, where buckets are allocated and freed during a step, no bucket crosses the boundary of a
-/// block.
+/// part of the model: a block, or what is before, between or after the blocks.
 MT_API std::vector<BucketPlan> plan_buckets(std::deque<Parameter>& parameters,
                                             const BucketRules& rules);
 

@@ -77,9 +77,6 @@ ParamBuckets::ParamBuckets(ExecutionContext& ctx, ParamList& parameters,
       leaf.watch = this, leaf.number = static_cast<int64_t>(places_.size());
       places_.push_back({b, i});
     }
-    if (!bucket.shares_values()) continue;
-    units_.resize(std::max(units_.size(), static_cast<size_t>(bucket.plan.unit) + 1));
-    units_[static_cast<size_t>(bucket.plan.unit)].push_back(b);
   }
   for (ParamBucket& bucket : buckets_) allocate_gradients(bucket);
   collect_codes(computed);
@@ -320,72 +317,58 @@ void ParamBuckets::finish_all() noexcept {
 }
 
 void ParamBuckets::drop(ParamBucket& b) {
-  b.held = false;
   if (b.presence == Presence::absent) return;
   finish_gather(b);
   b.values.release_memory();
   b.presence = Presence::absent;
 }
 
-void ParamBuckets::release(int unit) {
-  if (unit < 0) return;
-  for (size_t i : units_[static_cast<size_t>(unit)])
-    if (!buckets_[i].held) drop(buckets_[i]);
-}
-
 void ParamBuckets::release_values() {
   for (ParamBucket& b : buckets_)
     if (b.shares_values()) drop(b);
-  current_ = prefetched_ = -1;
 }
 
-void ParamBuckets::gather_stage(int64_t stage) {
+template <class Matches>
+void ParamBuckets::gather_if(const Matches& matches) {
   auto each = [&](auto&& call) {
     for (ParamBucket& b : buckets_)
-      if (b.shares_values() && b.plan.items[0].parameter->stage == stage) call(b);
+      if (b.shares_values() && matches(b.plan.part)) call(b);
   };
-  each([&](ParamBucket& b) { b.held = true, start_gather(b); });
+  each([&](ParamBucket& b) { start_gather(b); });
   if (!options_.overlap_gather) each([&](ParamBucket& b) { finish_gather(b); });
 }
 
-void ParamBuckets::release_stage(int64_t stage) {
-  for (ParamBucket& b : buckets_) {
-    if (!b.held || b.plan.items[0].parameter->stage != stage) continue;
-    drop(b);
-    if (b.plan.unit == current_) current_ = -1;
-    if (b.plan.unit == prefetched_) prefetched_ = -1;
-  }
+template <class Matches>
+void ParamBuckets::release_if(const Matches& matches) {
+  for (ParamBucket& b : buckets_)
+    if (b.shares_values() && matches(b.plan.part)) drop(b);
 }
 
-// One unit is gathered at a time, and the next one is in transfer: in parameter order in forward,
-// in reverse order in backward.
-void ParamBuckets::use_unit(int unit) {
-  if (unit == current_) return;
-  const std::vector<size_t>& own = units_[static_cast<size_t>(unit)];
-  if (std::all_of(own.begin(), own.end(), [&](size_t i) { return buckets_[i].held; })) {
-    for (size_t i : own) finish_gather(buckets_[i]);
-    return;
-  }
-  release(std::exchange(current_, -1));
-  if (prefetched_ != unit) release(prefetched_);
-  prefetched_ = -1;
-  auto each = [&](int of, auto&& call) {
-    for (size_t i : units_[static_cast<size_t>(of)]) call(buckets_[i]);
-  };
-  each(unit, [&](ParamBucket& b) { start_gather(b); });
-  each(unit, [&](ParamBucket& b) { finish_gather(b); });
-  current_ = unit;
-  int next = unit + (ctx_.backwards > 0 ? -1 : 1);
-  if (!options_.overlap_gather || next < 0 || next >= static_cast<int>(units_.size())) return;
-  each(next, [&](ParamBucket& b) { start_gather(b); });
-  prefetched_ = next;
+void ParamBuckets::gather_part(PartId part) {
+  gather_if([&](PartId other) { return other == part; });
+}
+
+void ParamBuckets::release_part(PartId part) {
+  release_if([&](PartId other) { return other == part; });
+}
+
+void ParamBuckets::gather_stage(int64_t stage) {
+  gather_if([&](PartId part) { return part.stage == stage; });
+}
+
+void ParamBuckets::release_stage(int64_t stage) {
+  release_if([&](PartId part) { return part.stage == stage; });
 }
 
 void ParamBuckets::before_value(int64_t leaf) {
   ParamBucket& b = buckets_[place_of(leaf).bucket];
-  if (b.shares_values()) return use_unit(b.plan.unit);
-  if (b.presence == Presence::here) return;
-  start_gather(b);
+  if (b.shares_values()) {
+    if (before_read_) before_read_(b.plan.part);
+    MT_CHECK(b.presence != Presence::absent, "'", b.plan.items[place_of(leaf).item].parameter->name,
+             "' is read, but its values are not gathered");
+  } else if (b.presence == Presence::absent) {
+    start_gather(b);
+  }
   finish_gather(b);
 }
 

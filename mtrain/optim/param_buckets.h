@@ -5,13 +5,14 @@
 //   zero 0  every rank holds everything
 //   zero 1  master weights exist only for the rank's own shard; values are gathered after updates
 //   zero 2  also gradients, except those of a bucket during its backward
-//   zero 3  also values, except those of the current block (and the next one, with prefetch) or of
-//           the stages that the step's program has gathered (gather_stage(), release_stage())
+//   zero 3  also values, except between gather_part() or gather_stage() and release_part() or
+//           release_stage(), which the step's program calls
 // Values of weights whose products are in FP8 may be FP8 codes (quantized_weights.h). This is
-// transparent to models: values are gathered when Parameter::use() or a backward needs them. Refers
-// to the context, parameters and communicators, which must outlive it; the parameters cannot be
-// used after its destruction. For the rank's own thread; all ranks of a group run the same program.
+// transparent to models. Refers to the context, parameters and communicators, which must outlive
+// it; the parameters cannot be used after its destruction. For the rank's own thread; all ranks of
+// a group run the same program.
 #pragma once
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -37,8 +38,7 @@ struct ShardingOptions {
   bool outer_zero = false;      // zero 3: optimizer state is also sharded over the copies
   int64_t bucket_size = 0;      // elements; 0: default_bucket_size()
   bool pad_buckets = false;     // to multiples of kBucketPadding elements
-  bool overlap_gather = false;  // wait for values only when they are used; zero 3: gather the next
-                                // block during the current one
+  bool overlap_gather = false;  // wait for values only when they are used
   bool registered =
       false;  // persistent tensors that are communicated are in the blocks of network_memory.h
   bool codes = false;  // from zero 1 on: store values as codes where allowed (Parameter::quantized)
@@ -70,7 +70,6 @@ struct ParamBucket {
   Tensor shard_values;  // zero 3: [shard]
   Tensor masters;       // zero 1: [own] float; a part of the values if these are float
   enum class Presence : uint8_t { absent, coming, here } presence = Presence::here;
-  bool held = false;         // zero 3: gathered with its stage; kept until release_stage()
   bool shard_stale = false;  // outer_zero: other copies have updated their parts
   Pending gather;
 
@@ -109,12 +108,16 @@ class MT_API ParamBuckets final : public LeafWatch {
   void masters_changed();
   /// zero 3: frees all gathered values. Call it before an update and after an evaluation.
   void release_values();
-  /// zero 3: the Gather and Release of a pipeline's program. Between them, the values of the
-  /// stage's parameters (Parameter::stage) are kept; those of other stages are gathered and freed
-  /// block by block. With `overlap_gather`, the wait happens at the first use. gather_stage() is
-  /// collective.
+  /// zero 3: the Gather and Release of a step's program, for a part of the model or for a whole
+  /// stage. Parameters may be read only between the two. With `overlap_gather`, the wait happens at
+  /// the first use. Gathering is collective.
+  void gather_part(PartId part);
+  void release_part(PartId part);
   void gather_stage(int64_t stage);
   void release_stage(int64_t stage);
+  /// zero 3: called before a value of this part is read; it may gather and release. Empty: not
+  /// called.
+  void set_before_read(std::function<void(PartId)> call) { before_read_ = std::move(call); }
 
   /// Sets the observer of gradients; place_of() maps the numbers of leaves to bucket and item.
   /// Null: none.
@@ -142,19 +145,20 @@ class MT_API ParamBuckets final : public LeafWatch {
   void finish_gather(ParamBucket& bucket);
   void finish_all() noexcept;
   void drop(ParamBucket& bucket);
-  void release(int unit);
-  void use_unit(int unit);
+  template <class Matches>
+  void gather_if(const Matches& matches);
+  template <class Matches>
+  void release_if(const Matches& matches);
 
   ExecutionContext& ctx_;
   ParamList& parameters_;
   ShardingOptions options_;
   NetworkMemory network_;  // declared before the buckets, which use it
   std::vector<ParamBucket> buckets_;
-  std::vector<Place> places_;               // by leaf
-  std::vector<std::vector<size_t>> units_;  // zero 3: the buckets of each unit
-  std::optional<QuantizedWeights> coded_;   // absent if there are none
-  bool codes_stale_ = true;                 // master weights have changed since the codes were made
-  int current_ = -1, prefetched_ = -1;      // units whose values are gathered, or being gathered
+  std::vector<Place> places_;              // by leaf
+  std::optional<QuantizedWeights> coded_;  // absent if there are none
+  bool codes_stale_ = true;                // master weights have changed since the codes were made
+  std::function<void(PartId)> before_read_;
   LeafWatch* gradients_ = nullptr;
 };
 

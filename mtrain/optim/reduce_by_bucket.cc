@@ -132,7 +132,7 @@ BucketReduction::BucketReduction(ParamBuckets& buckets, const ReduceOptions& opt
     (all[b].plan.late ? late_ : order_).push_back(b);
   }
   auto place = [&](size_t b) {
-    return std::pair(all[b].plan.unit, all[b].plan.items.back().parameter->leaf->number);
+    return std::pair(all[b].plan.part, all[b].plan.items.back().parameter->leaf->number);
   };
   std::stable_sort(order_.begin(), order_.end(),
                    [&](size_t a, size_t b) { return place(a) > place(b); });

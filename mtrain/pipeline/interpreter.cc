@@ -39,6 +39,31 @@ struct Interpreter::Step {
       {};  // by micro-batch, on the device and not downloaded yet
 };
 
+/// The steps inside the actions of a program, while it runs.
+class Interpreter::StepsOfProgram {
+ public:
+  StepsOfProgram(Interpreter& owner, const Program& program) : owner_(owner) {
+    owner.where_.clear();
+    if (!owner.step_rules_.has_collectives()) return;
+    owner.step_lists_ = expand_steps(program, owner.step_rules_);
+    if (!owner.exchange_watch_) return;
+    *owner.exchange_watch_ = [&owner](TokenExchange what, bool backward) {
+      MT_CHECK(owner.cursor_, "experts exchange tokens outside of F and B");
+      owner.cursor_->exchange(
+          what == TokenExchange::dispatch ? StepKind::dispatch : StepKind::combine, backward);
+    };
+  }
+  ~StepsOfProgram() {
+    owner_.step_lists_.clear();
+    if (owner_.exchange_watch_) *owner_.exchange_watch_ = nullptr;
+  }
+  StepsOfProgram(const StepsOfProgram&) = delete;
+  StepsOfProgram& operator=(const StepsOfProgram&) = delete;
+
+ private:
+  Interpreter& owner_;
+};
+
 namespace {
 
 std::vector<Model*> by_stage(const PipelinePlace& place) {
@@ -76,6 +101,8 @@ Interpreter::Interpreter(ExecutionContext& ctx, PipelinePlace place, ParamList& 
       rank_(place.rank),
       models_(by_stage(place)),
       link_(ctx, place.map, place.ranks, place.transfers),
+      step_rules_(std::move(place.steps)),
+      exchange_watch_(place.exchange_watch),
       during_token_exchange_(place.during_token_exchange),
       late_head_(place.late_head),
       late_heads_(static_cast<size_t>(place.late_heads)),
@@ -126,6 +153,7 @@ void Interpreter::execute(const Program& program, Step& step) {
       step.result.micro_batches.resize(
           std::max(step.result.micro_batches.size(), size_t(a.micro) + 1));
   size_t at = 0;
+  const StepsOfProgram steps(*this, program);
   try {
     while (at < program.size()) at += perform(program, at, step);
     link_.finish();
@@ -134,7 +162,8 @@ void Interpreter::execute(const Program& program, Step& step) {
     abandon(error);
     bool ours = error.error_class() == ErrorClass::bug || error.error_class() == ErrorClass::peer;
     if (!ours || at >= program.size()) throw;
-    throw Error(error.error_class(), error.message() + with_arrow(program, at, rank_),
+    throw Error(error.error_class(),
+                cat(error.message(), std::exchange(where_, {}), with_arrow(program, at, rank_)),
                 error.hint());
   } catch (...) {
     flights_.clear();
@@ -157,25 +186,53 @@ void Interpreter::abandon(const Error& error) noexcept {
 size_t Interpreter::perform(const Program& program, size_t at, Step& step) {
   const Action& action = program[at];
   if (is_compute(action.what)) link_.settle();
-  if (!action.overlapped) return perform(action, step), 1;
+  if (!action.overlapped) return run_with_steps(program, at, step), 1;
   MT_CHECK(at + 1 < program.size() && program[at + 1].what == ActionKind::backward, to_text(action),
            " is overlapped, but no backward follows it");
-  run_overlapped(action, program[at + 1], step);
+  run_overlapped(program, at, step);
   return 2;
+}
+
+void Interpreter::run_with_steps(const Program& program, size_t at, Step& step) {
+  const Action& action = program[at];
+  if (step_lists_.empty() || !uses_params(action.what)) return perform(action, step);
+  StepCursor cursor(action, step_lists_[at], step_rules_, param_hooks_.parts);
+  cursor_ = &cursor;
+  try {
+    perform(action, step);
+    cursor.finish();
+  } catch (const Error&) {
+    where_ = cursor.text();
+    cursor_ = nullptr;
+    throw;
+  } catch (...) {
+    cursor_ = nullptr;
+    throw;
+  }
+  cursor_ = nullptr;
 }
 
 /// When one of the two waits for the all-to-all of tokens, the other continues. Forward starts;
 /// backward starts when the first all-to-all of forward is in progress.
-void Interpreter::run_overlapped(const Action& forward_one, const Action& backward_one,
-                                 Step& step) {
+void Interpreter::run_overlapped(const Program& program, size_t at, Step& step) {
   if (!during_token_exchange_) {
-    perform(forward_one, step);
-    return perform(backward_one, step);
+    run_with_steps(program, at, step);
+    return run_with_steps(program, at + 1, step);
   }
   if (!overlap_) overlap_ = std::make_unique<AlternatingTasks>(ctx_);
+  std::function<void()> alternate;
+  *during_token_exchange_ = [&] {
+    StepCursor* mine = cursor_;
+    alternate();
+    cursor_ = mine;
+  };
+  struct Reset {
+    std::function<void()>& call;
+    ~Reset() { call = nullptr; }
+  } reset{*during_token_exchange_};
   overlap_->run(
-      *during_token_exchange_, [&] { perform(backward_one, step); },
-      [&] { perform(forward_one, step); });
+      alternate, [&] { run_with_steps(program, at + 1, step); },
+      [&] { run_with_steps(program, at, step); });
 }
 
 void Interpreter::perform(const Action& action, Step& step) {

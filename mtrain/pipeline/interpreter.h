@@ -12,6 +12,7 @@
 #include "mtrain/pipeline/alternating_tasks.h"
 #include "mtrain/pipeline/schedule.h"
 #include "mtrain/pipeline/stage_link.h"
+#include "mtrain/pipeline/step_cursor.h"
 
 namespace mtrain {
 
@@ -34,6 +35,10 @@ struct PipelinePlace {
   /// progress; the interpreter sets it to switch to the overlapped action. Null if actions never
   /// overlap.
   std::shared_ptr<std::function<void()>> during_token_exchange = nullptr;
+  /// The steps inside F and B. From the stages' ParallelContext, set while a program runs: the
+  /// exchanges of tokens are checked against them. Null if there are none.
+  StepRules steps = {};
+  std::shared_ptr<ExchangeWatch> exchange_watch = nullptr;
   /// Defers the gradient of the output head's matrix to the last stage's Reduce, for at most
   /// `late_heads` micro-batches at a time (0: all). Megatron-LM: --defer-embedding-wgrad-compute.
   bool late_head = false;
@@ -60,11 +65,17 @@ class MT_API Interpreter {
   };
   void set_gradient_hooks(GradientHooks hooks) { hooks_ = std::move(hooks); }
   /// Called at Gather and Release. `gather` starts the all-gather of a stage's parameters, which
-  /// stay in memory until `release`. Without hooks these actions do nothing.
+  /// stay in memory until `release`. Those in `parts` do the same for a part of the model, within F
+  /// and B. Without hooks these actions do nothing.
   struct ParamHooks {
     std::function<void(int64_t stage)> gather, release;
+    StepCursor::Hooks parts = {};
   };
   void set_param_hooks(ParamHooks hooks) { param_hooks_ = std::move(hooks); }
+  /// The model reads parameters of this part next: runs the steps up to the one that reads them.
+  void before_read(PartId part) {
+    if (cursor_) cursor_->read(part);
+  }
 
   /// Runs the rank's lowered program. Each token's loss is weighted by 1/num_targets (of the whole
   /// global batch) times `loss_scale`, so the result does not depend on how the batch is divided
@@ -88,6 +99,7 @@ class MT_API Interpreter {
 
  private:
   class Boundary;
+  class StepsOfProgram;
   /// One micro-batch of one stage between its forward and its last backward.
   struct InFlight {
     std::shared_ptr<Boundary> input;   // null on the first stage
@@ -100,7 +112,8 @@ class MT_API Interpreter {
   void execute(const Program& program, Step& step);
   size_t perform(const Program& program, size_t at, Step& step);
   void perform(const Action& action, Step& step);
-  void run_overlapped(const Action& forward, const Action& backward, Step& step);
+  void run_with_steps(const Program& program, size_t at, Step& step);
+  void run_overlapped(const Program& program, size_t at, Step& step);
   DeferredGradients* defer_head();
   void forward(const Action& action, Step& step);
   void backward(const Action& action, Step& step);
@@ -127,6 +140,11 @@ class MT_API Interpreter {
   std::vector<float> host_;
   GradientHooks hooks_;
   ParamHooks param_hooks_;
+  StepRules step_rules_;
+  StepLists step_lists_;          // of the program that runs; empty if F and B only compute
+  StepCursor* cursor_ = nullptr;  // of the F or B that runs
+  std::string where_;             // of the last error: the steps around it
+  std::shared_ptr<ExchangeWatch> exchange_watch_;
   std::shared_ptr<std::function<void()>> during_token_exchange_;
   bool late_head_;
   size_t late_heads_;

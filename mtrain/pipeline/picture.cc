@@ -42,20 +42,25 @@ const char* colour(ActionKind what, int chunk) {
 
 constexpr int kLeft = 60, kRow = 24, kTop = 6, kBar = kRow - 4, kNarrow = 5;
 
+/// A rectangle with a tooltip; the element is left open.
+void draw_bar(std::ostringstream& out, const std::string& text, double start, double end,
+              bool narrow, const char* fill, double scale, size_t row) {
+  size_t y = kTop + row * kRow + (narrow ? kBar - kNarrow : 0);
+  out << "<g><title>" << text << ", " << shortest(start) << " to " << shortest(end)
+      << "</title><rect x=\"" << kLeft + start * scale << "\" y=\"" << y << "\" width=\""
+      << (end - start) * scale << "\" height=\"" << (narrow ? kNarrow : kBar) << "\" fill=\""
+      << fill << "\" stroke=\"#fff\" stroke-width=\"0.5\"/>";
+}
+
 void draw_span(std::ostringstream& out, const TimedAction& span, int chunk, double scale,
                size_t row) {
   double x = kLeft + span.start * scale, width = (span.end - span.start) * scale;
-  bool narrow = is_collective(span.action.what);
-  size_t y = kTop + row * kRow + (narrow ? kBar - kNarrow : 0);
-  std::string text = to_text(span.action);
-  out << "<g><title>" << text << ", " << shortest(span.start) << " to " << shortest(span.end)
-      << "</title><rect x=\"" << x << "\" y=\"" << y << "\" width=\"" << width << "\" height=\""
-      << (narrow ? kNarrow : kBar) << "\" fill=\"" << colour(span.action.what, chunk)
-      << "\" stroke=\"#fff\" stroke-width=\"0.5\"/>";
+  draw_bar(out, to_text(span.action), span.start, span.end, is_collective(span.action.what),
+           colour(span.action.what, chunk), scale, row);
   std::string micro = std::to_string(span.action.micro);
   if (is_compute(span.action.what) && width >= 7.0 * static_cast<double>(micro.size()))
-    out << "<text x=\"" << x + width / 2 << "\" y=\"" << y + 14 << "\" text-anchor=\"middle\">"
-        << micro << "</text>";
+    out << "<text x=\"" << x + width / 2 << "\" y=\"" << kTop + row * kRow + 14
+        << "\" text-anchor=\"middle\">" << micro << "</text>";
   out << "</g>\n";
 }
 
@@ -88,7 +93,7 @@ std::string draw_text(const Simulated& run, int columns) {
   return out;
 }
 
-std::string draw_svg(const Simulated& run, int width) {
+std::string draw_svg(const Simulated& run, int width, const StepRules& steps) {
   MT_CHECK(width > 2 * kLeft, width, " pixels");
   std::vector<int> chunks = chunks_of(run);
   double scale = run.makespan > 0 ? (width - kLeft - kTop) / run.makespan : 0;
@@ -105,6 +110,13 @@ std::string draw_svg(const Simulated& run, int width) {
       for (const TimedAction& span : run.timeline[r])
         if (span.end > span.start && is_collective(span.action.what) == collectives)
           draw_span(out, span, chunks[static_cast<size_t>(span.action.stage)], scale, r);
+    for (const TimedStep& done : run.collectives[r]) {
+      if (done.end <= done.start) continue;
+      const Action& action = run.timeline[r][done.action].action;
+      draw_bar(out, cat(to_text(action), " ", to_text(done.step, action.stage, steps)), done.start,
+               done.end, true, colour(ActionKind::gather_params, 0), scale, r);
+      out << "</g>\n";
+    }
   }
   out << "</svg>\n";
   return out.str();

@@ -14,7 +14,8 @@ namespace mtrain {
 MT_API std::string draw_text(const Simulated& run, int columns);
 /// The same as an SVG image of that many pixels: blue forwards, green backwards, orange weight
 /// gradients, grey transfers, paler for a rank's further stages; a narrow violet bar is a Gather or
-/// a Scatter, which can overlap with others; a tooltip shows an action's name and times.
-MT_API std::string draw_svg(const Simulated& run, int width);
+/// a Scatter, which can overlap with others, or a gather or an exchange of `steps` inside an
+/// action; a tooltip shows an action's name and times.
+MT_API std::string draw_svg(const Simulated& run, int width, const StepRules& steps = {});
 
 }  // namespace mtrain

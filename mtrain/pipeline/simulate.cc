@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mtrain/base/error.h"
+#include "mtrain/pipeline/action_walk.h"
 #include "mtrain/pipeline/schedule_check.h"
 
 namespace mtrain {
@@ -16,12 +17,17 @@ class Simulation {
         facts_(schedule, plan),
         next_(schedule.size()),
         clock_(schedule.size()),
-        network_(schedule.size()),
+        links_(schedule.size()),
+        lists_(schedule.size()),
         gathered_(static_cast<size_t>(plan.stages)),
         open_(static_cast<size_t>(plan.stages), plan.micro_batches) {
     for (auto& times : done_) times.assign(facts_.cells(), -1);
     report_.faults = facts_.faults;
     report_.timeline.resize(schedule.size());
+    report_.collectives.resize(schedule.size());
+    if (costs.steps.has_collectives())
+      for (size_t r = 0; r < schedule.size(); ++r)
+        lists_[r] = expand_steps(schedule[r], costs.steps);
     report_.busy.resize(schedule.size()), report_.peak.resize(schedule.size());
     waiting_.assign(kNumKeys * facts_.cells(), -1);
   }
@@ -61,8 +67,14 @@ class Simulation {
     if (a.overlapped) return run_pair(rank, start, ready);
     if (is_collective(a.what)) {
       run_collective(rank, start);
+    } else if (uses_params(a.what)) {
+      ActionWalk walk = walk_of(rank, next_[rank]);
+      double clock = start;
+      while (walk.run(clock)) {
+      }
+      finish(rank, start, clock);
     } else {
-      finish(rank, start, start + duration(a));
+      finish(rank, start, start + costs_.occupying(a, facts_.split()));
     }
     if (has_key(a.what)) wake({a.what, a.stage, a.micro}, ready);
     return true;
@@ -73,8 +85,8 @@ class Simulation {
     const Action a = at(rank);
     const StageCosts& c = costs_.of(a.stage);
     bool gather = a.what == ActionKind::gather_params;
-    double end = std::max(start, network_[rank]) + (gather ? c.gather : c.scatter);
-    network_[rank] = end;
+    double end = std::max(start, links_[rank].free) + (gather ? c.gather : c.scatter);
+    links_[rank].free = end;
     if (gather) gathered_[static_cast<size_t>(a.stage)] = end;
     bool overlaps = gather ? costs_.overlap_gathers : costs_.overlap_scatters;
     double resume = overlaps ? start : end;
@@ -93,8 +105,12 @@ class Simulation {
   /// Two overlapped actions: the results of both are available when both are complete.
   bool run_pair(size_t rank, double start, std::vector<size_t>& ready) {
     const Action forward = at(rank), backward = schedule_[rank][next_[rank] + 1];
-    double middle = start + costs_.computing(forward, facts_.split()),
-           end = start + costs_.occupying(forward, backward, facts_.split());
+    ActionWalk one = walk_of(rank, next_[rank]), other = walk_of(rank, next_[rank] + 1);
+    double middle = start + costs_.computing(forward, facts_.split()), end = start;
+    for (bool more = true, others_more = true; more || others_more;) {
+      more = more && one.run(end);
+      others_more = others_more && other.run(end);
+    }
     finish(rank, start, middle);
     finish(rank, middle, end);
     done({forward.what, forward.stage, forward.micro}) = end;
@@ -150,7 +166,7 @@ class Simulation {
     const Action a = at(rank);
     if (has_key(a.what)) done({a.what, a.stage, a.micro}) = end;
     clock_[rank] = end;
-    report_.timeline[rank].push_back({a, start, end, order_++});
+    report_.timeline[rank].push_back({a, start, end, next_[rank], order_++});
     if (a.what == facts_.last_of_micro_batch()) --open_[static_cast<size_t>(a.stage)];
     ++next_[rank];
   }
@@ -161,7 +177,13 @@ class Simulation {
     waiter = -1;
   }
 
-  double duration(const Action& a) const { return costs_.occupying(a, facts_.split()); }
+  ActionWalk walk_of(size_t rank, size_t position) {
+    static const Steps none;
+    size_t action = report_.timeline[rank].size() + (position - next_[rank]);
+    const Steps& steps = lists_[rank].empty() ? none : lists_[rank][position];
+    return {schedule_[rank][position], steps, costs_, facts_.split(), links_[rank],
+            report_.collectives[rank], action};
+  }
 
   void report_deadlock(size_t rank) {
     const Action a = at(rank);
@@ -190,12 +212,18 @@ class Simulation {
       for (const TimedAction& span : report_.timeline[r]) {
         const StageCosts& c = costs_.of(span.action.stage);
         report_.busy[r] += costs_.computing(span.action, facts_.split());
-        double working = uses_params(span.action.what) ? c.block_params : 0;
+        if (!lists_[r].empty())
+          for (const Step& step : lists_[r][span.position]) {
+            bool block = costs_.steps.part(step.part).block;
+            double params = block ? costs_.of(step.part.stage).block_params : 0;
+            if (step.what == StepKind::gather) held += params;
+            report_.peak[r] = std::max(report_.peak[r], held);
+            if (step.what == StepKind::release) held -= params;
+          }
         if (span.action.what == ActionKind::forward) ++live, held += c.activation;
         if (span.action.what == ActionKind::gather_params) held += c.params;
         if (span.action.what == ActionKind::release_params) held -= c.params;
         report_.peak_activations = std::max(report_.peak_activations, live);
-        report_.peak[r] = std::max(report_.peak[r], held + working);
         if (span.action.what == facts_.last_backward())
           --live, held -= facts_.split() ? c.kept : c.activation;
         else if (span.action.what == ActionKind::backward)
@@ -203,7 +231,7 @@ class Simulation {
         report_.peak[r] = std::max(report_.peak[r], held);
       }
       busy += report_.busy[r];
-      report_.makespan = std::max({report_.makespan, clock_[r], network_[r]});
+      report_.makespan = std::max({report_.makespan, clock_[r], links_[r].free});
     }
     if (report_.makespan > 0)
       report_.bubble = 1 - busy / (report_.makespan * static_cast<double>(schedule_.size()));
@@ -214,7 +242,8 @@ class Simulation {
   ScheduleFacts facts_;
   std::vector<size_t> next_;
   std::vector<double> clock_;
-  std::vector<double> network_;   // by rank: when its last collective ends
+  std::vector<RankLink> links_;
+  std::vector<StepLists> lists_;  // by rank; empty if F and B only compute
   std::vector<double> gathered_;  // by stage: when its parameters are gathered
   std::vector<int64_t> open_;     // by stage: micro-batches whose last backward has not run
   std::vector<double> done_[kNumKeys];
@@ -222,11 +251,6 @@ class Simulation {
   int64_t order_ = 0;
   Simulated report_;
 };
-
-/// The time of an action whose blocks are gathered while it runs, or before each of them.
-double with_gathers(const Costs& costs, double time, double gathers) {
-  return costs.overlap_gathers ? std::max(time, gathers) : time + gathers;
-}
 
 }  // namespace
 
@@ -246,19 +270,9 @@ double Costs::computing(const Action& a, bool split) const {
 
 double Costs::occupying(const Action& a, bool split) const {
   const StageCosts& c = of(a.stage);
-  double compute = computing(a, split);
-  if (uses_params(a.what)) return with_gathers(*this, compute + c.exchange, c.block_gathers);
   if (a.what == ActionKind::gather_params) return overlap_gathers ? 0 : c.gather;
   if (a.what == ActionKind::reduce_scatter) return overlap_scatters ? 0 : c.scatter;
-  return compute;
-}
-
-double Costs::occupying(const Action& forward, const Action& backward, bool split) const {
-  const StageCosts &f = of(forward.stage), &b = of(backward.stage);
-  double first = computing(forward, split), second = computing(backward, split);
-  double both =
-      std::max({first + second, first + f.exchange, second + b.exchange, f.exchange + b.exchange});
-  return with_gathers(*this, both, f.block_gathers + b.block_gathers);
+  return computing(a, split);
 }
 
 Simulated simulate(const Schedule& schedule, const Plan& plan, const Costs& costs) {

@@ -1,13 +1,14 @@
 // Simulates a schedule: finds its faults and computes its duration and memory, without tensors or
 // threads. Accepts compute-only schedules (data arrives a transfer time after it was computed) and
-// lowered ones (each transfer is an action). Collectives of data-parallel ranks cost time only if
-// they are actions (with_sharding_actions()). Stateless; safe from any thread.
+// lowered ones (each transfer is an action). Collectives cost time only if they are actions
+// (with_sharding_actions()) or steps inside F and B (stage_steps.h). Stateless; safe from any
+// thread.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "mtrain/pipeline/schedule.h"
+#include "mtrain/pipeline/stage_steps.h"
 
 namespace mtrain {
 
@@ -19,12 +20,10 @@ struct StageCosts {
                     // to the end of W
   double gather = 0, scatter = 0;  // time of a Gather and of a Scatter
   double params = 0;               // memory of the gathered parameters: held from Gather to Release
-  /// ZeRO 3 without Gather: time of the gathers, block by block, inside an F and again inside a B;
-  /// memory of the blocks that are gathered at once, held while an F or B runs.
-  double block_gathers = 0, block_params = 0;
-  /// Time for which the tokens of an F, and again of a B, are in transfer between experts. It
-  /// passes while its rank waits, or while the other one of two overlapped actions computes.
-  double exchange = 0;
+  /// Of each block, where Costs::steps has them: time of its gather, memory of its parameters while
+  /// they are gathered, time of one exchange of tokens, and the fraction of its compute that is the
+  /// experts'. Parts other than blocks cost nothing.
+  double block_gather = 0, block_params = 0, exchange = 0, expert_share = 0.5;
 };
 
 /// How an action waits for its transfer.
@@ -41,18 +40,18 @@ struct MT_API Costs {
   /// Otherwise the rank waits for each. The same for Scatter. Gathers and scatters of a rank run
   /// one after the other.
   bool overlap_gathers = true, overlap_scatters = true;
+  /// The steps inside F and B. Blocks compute for equal times; what backward computes again takes
+  /// none. An exchange of tokens passes while its rank waits, or while the other one of two
+  /// overlapped actions computes.
+  StepRules steps = {};
   const StageCosts& of(int64_t stage) const {
     return stages.empty() ? all : stages[static_cast<size_t>(stage)];
   }
   /// The time of F, B or W without that of waiting; 0 for other actions. `split`: the schedule has
   /// W.
   double computing(const Action& a, bool split) const;
-  /// The time for which an action occupies its rank: with the block-wise gathers and exchanges of F
-  /// and B, and that of collectives that do not overlap.
+  /// The same for a collective that does not overlap: the time for which its rank waits.
   double occupying(const Action& a, bool split) const;
-  /// The same for two overlapped actions: each computes while the other one's tokens are in
-  /// transfer.
-  double occupying(const Action& forward, const Action& backward, bool split) const;
   StageCosts all;
 };
 
@@ -61,7 +60,15 @@ struct MT_API Costs {
 struct TimedAction {
   Action action;
   double start = 0, end = 0;
-  int64_t order = 0;  // position in a sequential order in which all actions of all ranks can run
+  size_t position = 0;  // in the rank's program
+  int64_t order = 0;    // position in a sequential order in which all actions of all ranks can run
+};
+
+/// When a gather or an exchange inside an F or B was in progress.
+struct TimedStep {
+  Step step;
+  double start = 0, end = 0;
+  size_t action = 0;  // of the rank's timeline
 };
 
 struct Simulated {
@@ -76,6 +83,7 @@ struct Simulated {
                              // unit of the costs
   std::vector<std::vector<TimedAction>>
       timeline;  // by rank: the actions in the order in which they ran
+  std::vector<std::vector<TimedStep>> collectives;  // by rank: inside its actions
 };
 
 /// Runs every rank's next action as soon as its dependencies are complete. `plan` gives the

@@ -94,8 +94,56 @@ StepTraffic traffic_of(const Recipe& recipe) {
                   .overlap_scatters = s.ddp.overlap_grad_reduce};
   const double stream = tokens * h * bytes / (d.sp ? tp : 1);
   out.stream = stream;
-  if (experts > 0) out.exchanged = 2 * chosen * stream * others(d.ep);
+  if (experts > 0) {
+    out.exchanged = chosen * static_cast<double>(d.etp) * stream * others(d.ep * d.etp);
+    out.expert_share = mlp * chosen / tp / (attention + mlp * chosen / tp);
+  }
   return out;
+}
+
+/// The parts that the core's decoders have; the parts of a built model replace them (Session).
+StageParts parts_of(const Recipe& recipe, const PipelinePlan& plan, int64_t stage) {
+  auto number = [&](const char* path, int64_t missing) {
+    const Node* node = recipe.config.root().find(path);
+    return node && node->kind() == NodeKind::integer ? node->as_int() : missing;
+  };
+  const Node* tie = recipe.config.root().find("model.tie_embeddings");
+  const bool tied = tie && tie->kind() == NodeKind::boolean && tie->as_bool();
+  const DistSection& d = recipe.settings.dist;
+  const bool experts = recipe.config.fact(Fact::experts).value_or(0) > 0 && d.ep * d.etp > 1;
+  const int64_t dense = number("model.moe.first_dense_layers", 0),
+                freq = number("model.moe.layer_freq", 1);
+  const StagePart& range = plan.parts[static_cast<size_t>(stage)];
+  const int64_t first = range.first_layer,
+                count = range.num_layers < 0 ? plan.layers : range.num_layers;
+  StageParts parts;
+  if (range.embedding) parts.push_back({.name = "embed"});
+  const bool own_table = range.head && !range.embedding && tied && plan.ends_apart() && count > 0;
+  if (own_table) parts.push_back({.name = "table", .computes = false});
+  for (int64_t i = first; i < first + count; ++i)
+    parts.push_back({.name = std::to_string(i),
+                     .block = true,
+                     .exchanges = experts && i >= dense && (i - dense + 1) % freq == 0});
+  if (range.head && (count > 0 || !range.embedding)) parts.push_back({.name = "head"});
+  if (range.head && tied && (own_table || !plan.ends_apart()))
+    parts.back().also_reads = PartId{static_cast<int16_t>(own_table ? stage : 0), 0};
+  return parts;
+}
+
+StepRules step_rules(const Recipe& recipe, const PipelinePlan& plan) {
+  const Settings& s = recipe.settings;
+  const auto& modules = s.model.recompute_modules;
+  StepRules rules{
+      .sharded = s.dist.zero >= 3,
+      .ahead = s.ddp.overlap_param_gather,
+      .recompute = s.model.recompute == "full",
+      .recompute_first = s.model.recompute_method == "block",
+      .recompute_group = s.model.recompute_layers,
+      .recompute_experts = s.model.recompute == "selective" &&
+                           std::find(modules.begin(), modules.end(), "moe") != modules.end()};
+  for (int64_t stage = 0; stage < plan.map.stages(); ++stage)
+    rules.stages.push_back(parts_of(recipe, plan, stage));
+  return rules;
 }
 
 }  // namespace
@@ -148,15 +196,18 @@ Costs PipelinePlan::costs(const RankSpeed& speed) const {
   if (speed.tflops > 0 && speed.link_gb > 0 && traffic.operations > 0)
     per_byte = 1e3 * speed.tflops / speed.link_gb / traffic.operations;
   if (ranks() > 1) costs.send = per_byte * traffic.stream;
-  bool by_stage = has(schedule, ActionKind::gather_params);
   for (int64_t s = 0; s < map.stages(); ++s) {
     auto n = static_cast<double>(blocks(s));
     StageCosts& c = costs.stages.emplace_back(StageCosts{n, n, n, n, n});
-    c.exchange = per_byte * traffic.exchanged * n;
+    c.exchange = per_byte * traffic.exchanged;
+    c.expert_share = traffic.expert_share;
     if (traffic.zero_stage >= 2) c.scatter = per_byte * traffic.scattered * n;
-    if (traffic.zero_stage >= 3)
-      (by_stage ? c.gather : c.block_gathers) = per_byte * traffic.gathered * n;
+    if (traffic.zero_stage >= 3) {
+      c.gather = per_byte * traffic.gathered * n;
+      c.block_gather = per_byte * traffic.gathered;
+    }
   }
+  costs.steps = steps;
   return costs;
 }
 
@@ -168,14 +219,12 @@ std::string PipelinePlan::gathers_text() const {
   if (traffic.zero_stage < 3) return "";
   bool by_stage = has(schedule, ActionKind::gather_params);
   Costs costs;
+  costs.steps = steps;
   for (int64_t s = 0; s < map.stages(); ++s) {
     StageCosts& c = costs.stages.emplace_back();
     c.activation = c.kept = 0;
-    if (by_stage)
-      c.params = static_cast<double>(blocks(s));
-    else
-      c.block_params =
-          static_cast<double>(std::min<int64_t>(blocks(s), traffic.overlap_gathers ? 2 : 1));
+    c.params = static_cast<double>(blocks(s));
+    c.block_params = 1;
   }
   double at_once = 0;
   for (double peak : simulate(schedule, plan, costs).peak) at_once = std::max(at_once, peak);
@@ -183,13 +232,20 @@ std::string PipelinePlan::gathers_text() const {
   for (const Program& program : schedule) {
     int64_t here = 0;
     for (const Action& a : program)
-      if (by_stage ? a.what == ActionKind::gather_params : uses_params(a.what))
-        here += blocks(a.stage);
+      if (a.what == ActionKind::gather_params) here += blocks(a.stage);
+    for (const Steps& list : expand_steps(program, steps))
+      here += std::count_if(list.begin(), list.end(), [&](const Step& step) {
+        return step.what == StepKind::gather && steps.part(step.part).block;
+      });
     gathered = std::max(gathered, here);
   }
-  return cat("gathered by ", by_stage ? "stage" : "block", ", ", by_stage ? "" : "up to ",
-             counted(gathered, "block"), " per step and rank, at most ",
-             static_cast<int64_t>(at_once), " at once");
+  return cat("gathered by ", by_stage ? "stage" : "block", ", ", counted(gathered, "block"),
+             " per step and rank, at most ", static_cast<int64_t>(at_once), " at once");
+}
+
+std::string PipelinePlan::steps_text(int64_t rank) const {
+  const Program& own = schedule[static_cast<size_t>(rank)];
+  return to_text(expand_steps(own, steps), own, steps);
 }
 
 std::string PipelinePlan::text() const {
@@ -248,6 +304,7 @@ PipelinePlan pipeline_plan(const Recipe& recipe) {
     plan.parts = split_layers(request, plan.map);
   else
     plan.parts = {{.letters = "all", .num_layers = -1, .embedding = true, .head = true}};
+  plan.steps = step_rules(recipe, plan);
   if (d.schedule_file.empty() || d.pp == 1) {  // generated schedules are valid
     const BatchSchedule batches = s.batches();
     for (const auto& stage : batches.stages())

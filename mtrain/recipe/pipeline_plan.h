@@ -9,6 +9,7 @@
 #include "mtrain/pipeline/simulate.h"
 #include "mtrain/pipeline/split.h"
 #include "mtrain/pipeline/stage_link.h"
+#include "mtrain/pipeline/stage_steps.h"
 #include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
@@ -25,11 +26,12 @@ struct RankSpeed {
 /// in each.
 struct StepTraffic {
   int zero_stage = 0;
-  double operations = 0;  // of a block's forward; 0: the model's sizes are not known
-  double gathered = 0;    // bytes, of a block's parameters
-  double scattered = 0;   // bytes, of its gradients
-  double exchanged = 0;   // bytes, of tokens on their way to experts and back
-  double stream = 0;      // bytes that one stage sends to the next
+  double operations = 0;    // of a block's forward; 0: the model's sizes are not known
+  double gathered = 0;      // bytes, of a block's parameters
+  double scattered = 0;     // bytes, of its gradients
+  double exchanged = 0;     // bytes, of one exchange of tokens between experts
+  double expert_share = 0;  // the part of its operations that experts compute
+  double stream = 0;        // bytes that one stage sends to the next
   bool overlap_gathers = false, overlap_scatters = false;  // with compute
 };
 
@@ -41,6 +43,7 @@ struct MT_API PipelinePlan {
   Schedule schedule;             // compute, collectives and reductions
   std::string name = "1f1b";     // the name of the schedule or its file
   StageLink::Options transfers;
+  StepRules steps;           // what happens inside F and B
   ShardingActions sharding;  // inserted into the schedule if it has no such actions
   StepTraffic traffic;
   bool late_weights = false;  // add W directly after B if the schedule has no W
@@ -51,6 +54,8 @@ struct MT_API PipelinePlan {
   int64_t ranks() const { return map.ranks(); }
   /// True if embedding and head are on different ranks.
   bool ends_apart() const { return map.rank(0) != map.rank(map.stages() - 1); }
+  /// The lists of steps of a rank's program, as text.
+  std::string steps_text(int64_t rank) const;
   /// The program of a rank, including transfers.
   Program program(int64_t rank) const;
   /// A plan for dry runs: with fewer micro-batches if the peak memory is the same.

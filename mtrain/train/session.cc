@@ -113,6 +113,8 @@ void Session::build_stages(const Options& options) {
       .rank = options.pipeline_rank,
       .transfers = pipeline.transfers,
       .during_token_exchange = options.parallel ? options.parallel->during_token_exchange : nullptr,
+      .steps = pipeline.steps,
+      .exchange_watch = options.parallel ? options.parallel->exchange_watch : nullptr,
       .late_head = pipeline.late_head,
       .late_heads = pipeline.late_heads,
       .resident_stages = pipeline.sharding.resident_stages};
@@ -131,6 +133,12 @@ void Session::build_stages(const Options& options) {
                          .max_positions = s.model.seq_length};
     stages.push_back(plugins.make<Model>(s.model.type, recipe.component("model"), context));
     place_.stages.push_back(stages.back().get());
+    // The built model decides, also if it has other parts than the recipe's sizes suggest.
+    auto index = static_cast<size_t>(stage);
+    place_.steps.stages.resize(std::max(place_.steps.stages.size(), index + 1));
+    place_.steps.stages[index] =
+        stage_parts(parameters.all(), stage, part.embedding, part.head,
+                    options.parallel ? axis_size(options.parallel->expert_group) : 1);
   }
   model = stages.front().get();
 }

@@ -7,7 +7,10 @@ void set_step_hooks(Interpreter& interpreter, ParamBuckets& buckets, GradReducer
                                   [&reducer] { reducer.reduce_scatter(); },
                                   [&reducer] { reducer.reduce(); }});
   interpreter.set_param_hooks({[&buckets](int64_t stage) { buckets.gather_stage(stage); },
-                               [&buckets](int64_t stage) { buckets.release_stage(stage); }});
+                               [&buckets](int64_t stage) { buckets.release_stage(stage); },
+                               {[&buckets](PartId part) { buckets.gather_part(part); },
+                                [&buckets](PartId part) { buckets.release_part(part); }}});
+  buckets.set_before_read([&interpreter](PartId part) { interpreter.before_read(part); });
 }
 
 }  // namespace mtrain

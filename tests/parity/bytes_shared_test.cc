@@ -136,3 +136,73 @@ TEST_CASE(
   CHECK(sent.bytes("edp", CommKind::all_reduce) == 2 * held * 4 / 2 + router_records(sent, 2));
   CHECK(sent.bytes("replicas", CommKind::all_reduce) == 2 * 3 * sum(sent.padded(4, true)) * 4 / 4);
 }
+
+TEST_CASE("the gathers that ranks run are those in the lists of steps") {
+  const char *ahead = "ddp.overlap_param_gather=true", *small = "train.micro_batch_size=1";
+  struct Case {
+    std::vector<std::string> settings;
+    int64_t replicas;
+    const char* subject = "llama";
+  };
+  const std::vector<Case> cases = {
+      {{"dist.nproc=2"}, 2},
+      {{"dist.nproc=2", small, ahead}, 2},
+      {{"dist.nproc=4", "dist.pp=2", small}, 2},
+      {{"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=interleaved", small, ahead}, 2},
+      {{"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=zb_v", small, ahead}, 2},
+      {{"dist.nproc=2", "model.recompute=full", small}, 2},
+      {{"dist.nproc=2", "model.recompute=full", "model.recompute_layers=2", ahead}, 2},
+      {{"dist.nproc=2", "model.recompute=full", "model.recompute_method=block", small}, 2},
+      {{"dist.nproc=2"}, 2, "gpt2"},  // tied
+      {{"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=zb_v", small}, 2, "gpt2"},
+      {{"dist.nproc=4", "dist.pp=2", small, ahead}, 2, "bert"},
+      {{"dist.nproc=2", "dist.ep=2", small}, 2, "mixtral"},
+      {{"dist.nproc=4", "dist.pp=2", "dist.ep=2", small, ahead}, 2, "mixtral"}};
+  for (const Case& c : cases) {
+    std::string name = cat(c.subject, " ", join(c.settings, " "));
+    CAPTURE(name);
+    std::vector<std::string> settings = c.settings;
+    settings.emplace_back("dist.zero=3");
+    Sent sent = sent_in(settings, c.subject);
+    int64_t n = c.replicas, gathered = sent.gathered(n);
+    CHECK(gathered > 0);
+    CHECK(sent.bytes("replicas", CommKind::all_gather) ==
+          (n - 1) * gathered * 4 / n + (n - 1) * sent.micro_batches * 8);
+  }
+}
+
+TEST_CASE("stages that are gathered whole: the table of another stage is a step of the list") {
+  Sent sent = sent_in({"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=zb_v",
+                       "train.micro_batch_size=1", "dist.zero=3", "dist.resident_stages=1"},
+                      "gpt2");
+  CHECK(sent.count(StepKind::gather, false) > 0);
+  CHECK(sent.gathered(2) ==
+        sent.count(StepKind::gather, false) * sent.padded(2, false).at("before"));
+}
+
+TEST_CASE("the exchanges that experts run are those in the lists of steps") {
+  const char* small = "train.micro_batch_size=1";
+  const std::vector<std::vector<std::string>> cases = {
+      {"dist.nproc=2", "dist.ep=2"},
+      {"dist.nproc=2", "dist.ep=2", "model.recompute=full", small},
+      {"dist.nproc=2", "dist.ep=2", "model.recompute=selective", "model.recompute_modules=[moe]"},
+      {"dist.nproc=2", "dist.ep=2", "comm_overlap.moe=true", small},
+      {"dist.nproc=2", "dist.ep=2", "dist.zero=3", "ddp.overlap_param_gather=true", small},
+      {"dist.nproc=4", "dist.pp=2", "dist.ep=2", "dist.zero=3", small}};
+  for (const auto& c : cases) {
+    std::string name = join(c, " ");
+    CAPTURE(name);
+    std::vector<std::string> settings = c;
+    settings.push_back(cat("model.moe.top_k=", kExperts));
+    Sent sent = sent_in(settings, "mixtral");
+    constexpr int64_t kRanks = 2;
+    int64_t rows = sent.tokens * kExperts * (kRanks - 1) / kRanks,
+            counts = (kRanks - 1) * (kExperts / kRanks) * 8;
+    int64_t forward = sent.count(StepKind::dispatch, false),
+            all = forward + sent.count(StepKind::dispatch, true) +
+                  sent.count(StepKind::combine, false) + sent.count(StepKind::combine, true);
+    CHECK(forward >= sent.micro_batches);
+    CHECK(sent.bytes("experts", CommKind::all_to_all) ==
+          all * rows * sent.hidden * 4 + forward * counts);
+  }
+}

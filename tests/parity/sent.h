@@ -6,6 +6,7 @@
 #include <map>
 
 #include "mtrain/optim/bucket_plan.h"
+#include "mtrain/recipe/pipeline_plan.h"
 #include "mtrain/verify/run.h"
 #include "mtrain/verify/twin.h"
 #include "subjects.h"
@@ -17,6 +18,31 @@ struct Sent {
       micro_batches;                        // tokens: of one micro-batch of a data-parallel rank
   std::map<std::string, int64_t> elements;  // of each parameter
   std::map<std::string, CommCounters> along;
+  StepRules rules;
+  StepLists steps;  // of the first rank's program, as `mtrain check --schedule steps` shows it
+
+  /// The number of such steps in the lists.
+  int64_t count(StepKind what, bool backward) const {
+    int64_t found = 0;
+    for (const Steps& list : steps)
+      found += std::count_if(list.begin(), list.end(), [&](const Step& step) {
+        return step.what == what && step.backward == backward;
+      });
+    return found;
+  }
+  /// Elements that the gathers in the lists bring, over n ranks.
+  int64_t gathered(int64_t n) const {
+    auto units = padded(n, false);
+    int64_t sum = 0;
+    for (const Steps& list : steps)
+      for (const Step& step : list) {
+        if (step.what != StepKind::gather) continue;
+        const ModelPart& part = rules.part(step.part);
+        bool before = part.name == "embed" || part.name == "table";
+        sum += units.at(part.block ? "layers." + part.name : before ? "before" : "behind");
+      }
+    return sum;
+  }
 
   int64_t bytes(const std::string& axis, CommKind kind) const {
     return along.at(axis)[kind].bytes_sent;
@@ -64,7 +90,12 @@ inline Sent sent_in(const std::vector<std::string>& changes, std::string_view su
             .tokens = s.train.micro_batch_size * s.model.seq_length,
             .micro_batches = s.micro_batches(),
             .elements = {},
-            .along = figures.sent};
+            .along = figures.sent,
+            .rules = {},
+            .steps = {}};
+  PipelinePlan plan = pipeline_plan(recipe);
+  sent.rules = plan.steps;
+  sent.steps = expand_steps(plan.schedule[0], plan.steps);
   for (const auto& [name, tensor] : figures.gradients)
     sent.elements[name] = static_cast<int64_t>(tensor.values.size());
   return sent;

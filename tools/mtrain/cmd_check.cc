@@ -20,7 +20,7 @@ namespace {
 
 struct CheckOptions {
   bool resolved = false, json = false, multirun = false, list = false, memory = false, data = false;
-  std::string schedule;  // "text", "svg"; empty: not shown
+  std::string schedule;  // "text", "steps", "svg"; empty: not shown
   RankSpeed speed;       // as given
   Cluster cluster;
 };
@@ -35,6 +35,7 @@ std::string step_lines(const Recipe& recipe, const CheckOptions& options) {
     out += cat("  parameters are ", text, '\n');
   if (options.schedule == "text")
     out += schedule_as_text(plan, rank_speed(recipe, options.cluster.gpu, options.speed));
+  if (options.schedule == "steps") out += schedule_steps(plan);
   return out;
 }
 
@@ -130,10 +131,10 @@ void add_schedule_options(CLI::App& command, CheckOptions& options) {
   auto* schedule =
       command
           .add_option("--schedule", options.schedule,
-                      "print what each pipeline rank runs in a step, and a picture of it; svg: "
-                      "the picture alone")
-          ->check(CLI::IsMember({"text", "svg"}))
-          ->type_name("{text,svg}");
+                      "print what each pipeline rank runs in a step, and a picture of it; steps: "
+                      "what its forwards and backwards consist of; svg: the picture alone")
+          ->check(CLI::IsMember({"text", "steps", "svg"}))
+          ->type_name("{text,steps,svg}");
   for (const char* other : {"--resolved", "--json", "--multirun", "--list"})
     schedule->excludes(command.get_option(other));
   command

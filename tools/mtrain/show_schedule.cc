@@ -54,8 +54,16 @@ std::string schedule_as_text(const PipelinePlan& plan, const RankSpeed& speed) {
   return out + draw_text(run, columns_of(plan, run)) + assumptions(speed);
 }
 
+std::string schedule_steps(const PipelinePlan& plan) {
+  std::string out;
+  for (int64_t r = 0; r < plan.ranks(); ++r)
+    for (const std::string& line : split(plan.steps_text(r), '\n'))
+      if (!line.empty()) out += cat("  rank ", r, ": ", line, '\n');
+  return out;
+}
+
 std::string schedule_as_svg(const PipelinePlan& plan, const RankSpeed& speed) {
-  return draw_svg(plan.simulated(speed), kSvgWidth);
+  return draw_svg(plan.simulated(speed), kSvgWidth, plan.steps);
 }
 
 }  // namespace mtrain

@@ -12,6 +12,8 @@ namespace mtrain {
 RankSpeed rank_speed(const Recipe& recipe, const std::string& gpu, const RankSpeed& given);
 /// The program of each rank, transfers included, and a picture in letters.
 std::string schedule_as_text(const PipelinePlan& plan, const RankSpeed& speed);
+/// The lists of steps inside the actions of each rank.
+std::string schedule_steps(const PipelinePlan& plan);
 /// The picture as SVG.
 std::string schedule_as_svg(const PipelinePlan& plan, const RankSpeed& speed);
 

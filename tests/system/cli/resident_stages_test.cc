@@ -123,6 +123,42 @@ TEST_CASE("the memory plan counts the parameters of the stages that are gathered
   check(kInterleaved, 2);
 }
 
+TEST_CASE("check lists what happens inside forward and backward, and draws it") {
+  Scratch scratch("mtrain-steps-check");
+  std::string llama = scratch.write("r.yaml", recipe_text("type: llama, kv_heads: 2")),
+              moe = scratch.write(
+                  "moe.yaml",
+                  recipe_text("type: moe, moe: {experts: 4, top_k: 2, ffn_hidden_size: 32}"));
+  auto output = [&](const std::string& recipe, const Words& words) {
+    Outcome out = cli(with({"check", recipe, "model.layers=2"}, words));
+    CHECK_MESSAGE(out.status == 0, out.err);
+    return out.out;
+  };
+  auto has = [](const std::string& text, const std::string& part) {
+    CHECK_MESSAGE(text.find(part) != std::string::npos, text);
+  };
+  const Words steps = {"--schedule", "steps"}, blocks = {"dist.nproc=2", "dist.zero=3"};
+  has(output(llama, with(blocks, with({"train.global_batch_size=4"}, steps))),
+      "  rank 0: 0F0: Gather(embed) F(embed) Release(embed) Gather(0) F(0) Release(0) Gather(1) "
+      "F(1) Release(1) Gather(head) F(head)\n"
+      "  rank 0: 0B0: B(head) Release(head) Gather(1) B(1) Release(1) Gather(0) B(0) Release(0) "
+      "Gather(embed) B(embed)\n"
+      "  rank 0: 0F1: F(embed) Release(embed) Gather(0) F(0) ");
+  has(output(llama, with(with(blocks, kOverlap), steps)),
+      "0F0: Gather(embed) Gather(0) F(embed) Release(embed) Gather(1) F(0) ");
+  has(output(moe, with({"dist.nproc=2", "dist.ep=2"}, steps)),
+      "  rank 0: 0F0 0F1 0F2 and 1 more: F(embed) F(0) Dispatch(0) Experts(0) Combine(0) F(1) "
+      "Dispatch(1) Experts(1) Combine(1) F(head)\n"
+      "  rank 0: 0B0 0B1 0B2 and 1 more: B(head) Combine(1) Experts(1) Dispatch(1) B(1) ");
+  const Words both = {"dist.nproc=4", "dist.pp=2", "dist.ep=2", "dist.zero=3"};
+  has(output(moe, with(both, steps)),
+      "  rank 1: 1F0: Gather(1) F(1) Dispatch(1) Experts(1) Combine(1) Release(1) Gather(head) "
+      "F(head)\n");
+  std::string svg = output(moe, with(both, {"--schedule", "svg", "--gpu", "h100"}));
+  has(svg, "<title>1F0 Dispatch(1), ");
+  has(svg, "<title>1F0 Gather(1), ");
+}
+
 TEST_CASE("check says and draws what a step gathers") {
   Scratch scratch("mtrain-resident-check");
   std::string recipe = scratch.write("r.yaml", recipe_text("type: llama, kv_heads: 2"));
@@ -134,9 +170,10 @@ TEST_CASE("check says and draws what a step gathers") {
   auto has = [](const std::string& text, const std::string& part) {
     CHECK_MESSAGE(text.find(part) != std::string::npos, text);
   };
-  // Four micro-batches; forward and backward of each use four blocks of a rank.
+  // Four micro-batches; forward and backward of each use four blocks of a rank, the last of which
+  // stays where a forward follows a backward, or the reverse: three times.
   has(output(with(kPp, resident(0))),
-      "parameters are gathered by block, up to 32 blocks per step and rank, at most 1 at once");
+      "parameters are gathered by block, 29 blocks per step and rank, at most 1 at once");
   has(output(with(kPp, resident(1))),
       "parameters are gathered by stage, 4 blocks per step and rank, at most 4 at once");
   has(output(with(kInterleaved, resident(2))),

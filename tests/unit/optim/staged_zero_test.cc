@@ -24,6 +24,7 @@ struct Job {
   int zero_stage = 3;
   int64_t resident_stages = 0;
   bool overlap = false;
+  bool block_missing = false;  // in the parts from which the steps are made
 };
 
 struct Left {
@@ -62,6 +63,15 @@ class Rank {
                                                    part.first_layer, part.num_layers}));
       place.stages.push_back(models_.back().get());
     }
+    place.steps = {.stages = std::vector<StageParts>(static_cast<size_t>(map.stages())),
+                   .sharded = job.zero_stage >= 3,
+                   .ahead = job.overlap};
+    for (int64_t s : map.stages_of(place.rank)) {
+      const StagePart& part = parts[static_cast<size_t>(s)];
+      place.steps.stages[static_cast<size_t>(s)] =
+          stage_parts(list_.all(), s, part.embedding, part.head, 1);
+      if (job.block_missing) place.steps.stages[static_cast<size_t>(s)][1].computes = false;
+    }
     buckets_.emplace(lab_.context(), list_,
                      ShardingOptions{.dense = {.all = replicas_.get()},
                                      .zero_stage = job.zero_stage,
@@ -72,7 +82,10 @@ class Rank {
                                       [this] { reducer_->reduce_scatter(); },
                                       [this] { reducer_->reduce(); }});
     interpreter_->set_param_hooks({[this](int64_t stage) { buckets_->gather_stage(stage); },
-                                   [this](int64_t stage) { buckets_->release_stage(stage); }});
+                                   [this](int64_t stage) { buckets_->release_stage(stage); },
+                                   {[this](PartId part) { buckets_->gather_part(part); },
+                                    [this](PartId part) { buckets_->release_part(part); }}});
+    buckets_->set_before_read([this](PartId part) { interpreter_->before_read(part); });
     Schedule schedule = with_sharding_actions(
         make_schedule(job.schedule, setup.plan()),
         {.resident_stages = job.resident_stages, .reduce_scatter = job.zero_stage >= 2});
@@ -177,6 +190,15 @@ TEST_CASE("staged zero: the same bits for any number of resident stages, and few
         before = now;
       }
     }
+}
+
+TEST_CASE(
+    "staged zero: reading what the list of steps has not gathered is an error with both names") {
+  Job job{.schedule = "1f1b", .block_missing = true};
+  for (const char* part :
+       {"'layers.0.norm.", "is read, but its values are not gathered",
+        "in the steps of 0F0:\n  Gather(embed) F(embed) Release(embed) Gather(1)", "(0F0) of "})
+    CHECK_THROWS_WITH_AS(train(job), doctest::Contains(part), Error);
 }
 
 TEST_CASE("staged zero: one micro-batch per rank ends in the bits of ranks that share nothing") {

@@ -248,6 +248,7 @@ struct Rank {
   }
   void check_values(const Outcome& out) {
     GradMode off(lab.context(), false);
+    buckets->gather_stage(0);
     for (const Parameter& p : list.all()) {
       Values masters = round_to(out.tensors.at(p.name), l.dtype), values = values_of(p.use());
       for (const ParamBox& box : p.boxes())

@@ -150,12 +150,21 @@ struct Rank {
                  .codes = job.codes}),
         state(lab.context(), buckets, optimizer),
         reducer(buckets, {.in_order = job.in_order, .overlap = job.overlap, .wire = job.wire}),
-        interpreter(lab.context(), model, list) {
+        interpreter(lab.context(), {.stages = {&model}, .steps = steps()}, list) {
     interpreter.set_gradient_hooks({[this] { reducer.micro_batch_done(); },
                                     [this] { reducer.reduce_scatter(); },
                                     [this] { reducer.reduce(); }});
     interpreter.set_param_hooks({[this](int64_t stage) { buckets.gather_stage(stage); },
-                                 [this](int64_t stage) { buckets.release_stage(stage); }});
+                                 [this](int64_t stage) { buckets.release_stage(stage); },
+                                 {[this](PartId part) { buckets.gather_part(part); },
+                                  [this](PartId part) { buckets.release_part(part); }}});
+    buckets.set_before_read([this](PartId part) { interpreter.before_read(part); });
+  }
+  StepRules steps() const {
+    return {.stages = {stage_parts(list.all(), 0, true, true, 1)},
+            .sharded = job.zero_stage >= 3,
+            .ahead = job.overlap,
+            .recompute = job.recompute};
   }
   // The batch of the whole job is the same for any number of ranks and micro-batches, and for all
   // steps.
@@ -223,6 +232,7 @@ struct Rank {
   }
   void check_values(const Outcome& out) {
     GradMode off(lab.context(), false);
+    buckets.gather_stage(0);
     for (const auto& p : list.all()) {
       Tensor value = p.use();
       const Values& masters = out.masters.at(p.name);

@@ -118,40 +118,6 @@ TEST_CASE("sharding actions: reduce-scatters run one after another and overlap w
   CHECK(simulate(made, {1, 2}, costs).makespan == 14);
 }
 
-TEST_CASE("sharding actions: without Gather, forward and backward contain the gathers of blocks") {
-  Costs costs;
-  costs.all = {.activation = 0, .kept = 0, .block_gathers = 2, .block_params = 3};
-  auto run = [&] { return simulate(schedule("0F0 0B0 0R"), {1, 1}, costs); };
-  Simulated hidden = run();  // F takes 1 and waits for 2; B and W take 2
-  CHECK(hidden.makespan == 4);
-  CHECK(hidden.busy == std::vector<double>{3});
-  CHECK(hidden.bubble == 0.25);
-  CHECK(hidden.peak == std::vector<double>{3});
-  costs.overlap_gathers = false;
-  CHECK(run().makespan == 7);
-  costs.all.weights = 10;  // W needs no parameters
-  CHECK(simulate(schedule("0F0 0B0 0W0 0R"), {1, 1}, costs).makespan == 3 + 3 + 10);
-}
-
-TEST_CASE("exchanges of tokens take time, but for what two overlapped actions hide of each other") {
-  Costs costs;
-  auto makespan = [&](const char* text) {
-    Simulated run = simulate(schedule(text), {1, 2}, costs);
-    CHECK(join(run.faults, "\n") == "");
-    CHECK(run.busy == std::vector<double>{6});
-    return run.makespan;
-  };
-  const char *apart = "0F0 0F1 0B0 0B1 0R", *overlapped = "0F0 0F1+ 0B0 0B1 0R";
-  CHECK(makespan(apart) == 6);
-  CHECK(makespan(overlapped) == 6);
-  costs.all.exchange = 1;
-  CHECK(makespan(apart) == 10);
-  CHECK(makespan(overlapped) == 2 + 3 + 3);
-  costs.all.exchange = 4;  // more than there is to compute meanwhile
-  CHECK(makespan(apart) == 22);
-  CHECK(makespan(overlapped) == 5 + 8 + 6);
-}
-
 TEST_CASE("sharding actions: the program of an evaluation gathers stages, too") {
   Schedule made = with_sharding_actions(forward_only(StageMap::looping(2, 2), 2),
                                         {.resident_stages = 1, .reduce_scatter = true});

@@ -1,0 +1,240 @@
+#include "mtrain/pipeline/stage_steps.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+namespace {
+
+using Parts = std::vector<PartId>;
+
+bool contains(const Parts& parts, PartId part) {
+  return std::find(parts.begin(), parts.end(), part) != parts.end();
+}
+
+void add_missing(Parts& to, const Parts& parts) {
+  for (PartId part : parts)
+    if (!contains(to, part)) to.push_back(part);
+}
+
+bool exchanges(const StageParts& parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const ModelPart& part) { return part.exchanges; });
+}
+
+/// Adds the compute and the exchanges of one action.
+class ActionSteps {
+ public:
+  ActionSteps(int16_t stage, const StageParts& parts, const StepRules& rules)
+      : stage_(stage), parts_(parts), rules_(rules) {}
+
+  Steps forward() {
+    for (size_t i = 0; i < parts_.size(); ++i) forward(i);
+    return std::move(out_);
+  }
+
+  Steps backward() {
+    for (size_t end = parts_.size(); end > 0;) {
+      size_t begin = group_begin(end);
+      if (recomputed(end - 1))
+        for (size_t i = begin; i < end; ++i) forward(i);
+      for (; end > begin; --end) backward(end - 1);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void add(StepKind what, size_t part, bool backward) {
+    out_.push_back({what, {stage_, static_cast<int16_t>(part)}, backward});
+  }
+  void forward(size_t part) {
+    if (!parts_[part].computes) return;
+    add(StepKind::compute, part, false);
+    if (parts_[part].exchanges) forward_experts(part);
+  }
+  void forward_experts(size_t part) {
+    add(StepKind::dispatch, part, false);
+    add(StepKind::experts, part, false);
+    add(StepKind::combine, part, false);
+  }
+  void backward(size_t part) {
+    if (!parts_[part].computes) return;
+    if (parts_[part].exchanges) {
+      if (rules_.recompute_experts) forward_experts(part);
+      add(StepKind::combine, part, true);
+      add(StepKind::experts, part, true);
+      add(StepKind::dispatch, part, true);
+    }
+    add(StepKind::compute, part, true);
+  }
+  /// The index of a block among the stage's blocks.
+  int64_t number(size_t part) const {
+    return std::count_if(parts_.begin(), parts_.begin() + static_cast<std::ptrdiff_t>(part),
+                         [](const ModelPart& p) { return p.block; });
+  }
+  bool recomputed(size_t part) const {
+    return rules_.recompute && parts_[part].block &&
+           (!rules_.recompute_first || number(part) < rules_.recompute_group);
+  }
+  /// The first of the parts that are computed again together with the part before `end`.
+  size_t group_begin(size_t end) const {
+    if (!recomputed(end - 1) || rules_.recompute_first) return end - 1;
+    auto within = static_cast<size_t>(number(end - 1) % rules_.recompute_group);
+    return end - 1 - within;
+  }
+
+  int16_t stage_;
+  const StageParts& parts_;
+  const StepRules& rules_;
+  Steps out_;
+};
+
+const StageParts* parts_of(const StepRules& rules, int16_t stage) {
+  bool known = stage >= 0 && static_cast<size_t>(stage) < rules.stages.size();
+  return known ? &rules.stages[static_cast<size_t>(stage)] : nullptr;
+}
+
+/// Inserts gathers and releases into the lists of one program.
+class Gathers {
+ public:
+  Gathers(const Program& program, const StepRules& rules) : program_(program), rules_(rules) {}
+
+  void insert(StepLists& lists) {
+    collect(lists);
+    plan_ahead();
+    size_t use = 0;
+    for (size_t at = 0; at < lists.size(); ++at) {
+      Steps out;
+      for (const Step& step : lists[at]) {
+        gather(use, out);
+        out.push_back(step);
+        release(++use, out);
+      }
+      lists[at] = std::move(out);
+    }
+  }
+
+ private:
+  /// The parts that each step needs and no Gather of the program has brought.
+  void collect(const StepLists& lists) {
+    std::vector<int16_t> held;
+    for (size_t at = 0; at < lists.size(); ++at) {
+      const Action& a = program_[at];
+      if (a.what == ActionKind::gather_params) by_stage_ = true, held.push_back(a.stage);
+      if (a.what == ActionKind::release_params) std::erase(held, a.stage);
+      bool pair = a.overlapped || (at > 0 && program_[at - 1].overlapped);
+      for (const Step& step : lists[at]) {
+        Parts reads = read_by(step, rules_);
+        std::erase_if(reads, [&](PartId part) {
+          return std::find(held.begin(), held.end(), part.stage) != held.end();
+        });
+        bool alternate = pair && exchanges(rules_.stages[static_cast<size_t>(a.stage)]);
+        MT_USER_CHECK(reads.empty() || !alternate, ErrorClass::config,
+                      cat(to_text(a),
+                          " overlaps with another action and reads parameters of "
+                          "stage ",
+                          reads[0].stage, ", which is not gathered then"),
+                      "set dist.resident_stages to the stages per rank, or comm_overlap.moe=false");
+        wanted_.push_back(std::move(reads));
+      }
+    }
+    wanted_.emplace_back();  // after the last one
+  }
+  /// Adds to each step the parts that the next different one reads.
+  void plan_ahead() {
+    if (!rules_.ahead || by_stage_) return;
+    Parts next, following;  // what the next step reads, and what the next different one reads
+    for (size_t i = wanted_.size() - 1; i-- > 0;) {
+      Parts own = wanted_[i];
+      if (own != next) following = std::exchange(next, own);
+      add_missing(wanted_[i], following);
+    }
+  }
+  void gather(size_t use, Steps& out) {
+    for (PartId part : wanted_[use])
+      if (!contains(held_, part)) held_.push_back(part), out.push_back({StepKind::gather, part});
+  }
+  void release(size_t next, Steps& out) {
+    std::erase_if(held_, [&](PartId part) {
+      if (contains(wanted_[next], part)) return false;
+      out.push_back({StepKind::release, part});
+      return true;
+    });
+  }
+
+  const Program& program_;
+  const StepRules& rules_;
+  bool by_stage_ = false;
+  std::vector<Parts> wanted_;  // by compute and exchange: gathered while it runs
+  Parts held_;
+};
+
+}  // namespace
+
+std::vector<PartId> read_by(const Step& step, const StepRules& rules) {
+  const ModelPart& part = rules.part(step.part);
+  Parts reads = {step.part};
+  if (part.also_reads) reads.push_back(*part.also_reads);
+  return reads;
+}
+
+const ModelPart& StepRules::part(PartId id) const {
+  const StageParts* parts = parts_of(*this, id.stage);
+  MT_CHECK(parts && id.index >= 0 && static_cast<size_t>(id.index) < parts->size(), "part ",
+           id.index, " of stage ", id.stage);
+  return (*parts)[static_cast<size_t>(id.index)];
+}
+
+bool StepRules::has_collectives() const {
+  return sharded || std::any_of(stages.begin(), stages.end(), exchanges);
+}
+
+StepLists expand_steps(const Program& program, const StepRules& rules) {
+  StepLists lists(program.size());
+  std::map<std::pair<ActionKind, int16_t>, Steps> known;
+  for (size_t i = 0; i < program.size(); ++i) {
+    const Action& a = program[i];
+    const StageParts* parts = parts_of(rules, a.stage);
+    if (!parts || !uses_params(a.what)) continue;
+    auto [found, is_new] = known.try_emplace({a.what, a.stage});
+    ActionSteps steps(a.stage, *parts, rules);
+    if (is_new) found->second = a.what == ActionKind::forward ? steps.forward() : steps.backward();
+    lists[i] = found->second;
+  }
+  if (rules.sharded) Gathers(program, rules).insert(lists);
+  return lists;
+}
+
+std::string to_text(const Step& step, int64_t stage, const StepRules& rules) {
+  constexpr const char* kNames[] = {"Gather", "Release", "", "Experts", "Dispatch", "Combine"};
+  std::string name = step.what == StepKind::compute ? (step.backward ? "B" : "F")
+                                                    : kNames[static_cast<size_t>(step.what)];
+  return cat(name, "(", step.part.stage == stage ? "" : cat(step.part.stage, ":"),
+             rules.part(step.part).name, ")");
+}
+
+std::string to_text(const StepLists& lists, const Program& program, const StepRules& rules) {
+  constexpr size_t kMostNames = 3;
+  std::string out;
+  std::vector<bool> shown(lists.size());
+  for (size_t i = 0; i < lists.size(); ++i) {
+    if (lists[i].empty() || shown[i]) continue;
+    std::vector<std::string> actions, steps;
+    for (size_t j = i; j < lists.size(); ++j)
+      if (program[j].what == program[i].what && program[j].stage == program[i].stage &&
+          lists[j] == lists[i])
+        shown[j] = true, actions.push_back(to_text(program[j]));
+    if (size_t more = actions.size(); more > kMostNames) {
+      actions.resize(kMostNames);
+      actions.push_back(cat("and ", more - kMostNames, " more"));
+    }
+    for (const Step& step : lists[i]) steps.push_back(to_text(step, program[i].stage, rules));
+    out += cat(join(actions, " "), ": ", join(steps, " "), '\n');
+  }
+  return out;
+}
+
+}  // namespace mtrain

@@ -1,0 +1,72 @@
+// What happens inside F and B, as data: the parts of the model that they compute, the gathers and
+// releases of parameters (ZeRO 3 without Gather of whole stages) and the exchanges of tokens
+// between experts. The simulator, `mtrain check --schedule` and the interpreter (step_cursor.h)
+// read the same lists. Pure functions of a rank's program and of the model's parts; thread-safe.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "mtrain/nn/model_parts.h"
+#include "mtrain/pipeline/schedule.h"
+
+namespace mtrain {
+
+enum class StepKind : uint8_t {
+  gather,    // all-gather of a part's parameters
+  release,   // their memory is freed
+  compute,   // forward or backward of a part; of one with experts: without them
+  experts,   // forward or backward of the experts
+  dispatch,  // all-to-all: tokens to experts; in backward the gradients take the opposite direction
+  combine    // all-to-all: results of experts back to their tokens
+};
+inline bool is_exchange(StepKind what) { return what >= StepKind::dispatch; }
+inline bool computes(StepKind what) {
+  return what == StepKind::compute || what == StepKind::experts;
+}
+
+struct Step {
+  StepKind what;
+  PartId part;
+  bool backward = false;  // of compute, experts and exchanges; false within B: recomputation
+  bool operator==(const Step&) const = default;
+};
+using Steps = std::vector<Step>;       // of an action
+using StepLists = std::vector<Steps>;  // by position in the program; empty for actions other than
+                                       // F and B
+
+/// What determines the steps of a rank's actions.
+struct MT_API StepRules {
+  std::vector<StageParts> stages;  // by stage; may be empty for stages of other ranks
+  /// ZeRO 3: parts are gathered before they compute, and released when other parts come next.
+  /// Parts of a stage that the program has gathered (Gather) are there already.
+  bool sharded = false;
+  /// Without Gather of stages: while a part computes, the next one is gathered.
+  bool ahead = false;
+  /// Blocks that backward computes again: in groups of `group`, or only the first `group` blocks of
+  /// a stage, one by one (BlockPlan).
+  bool recompute = false, recompute_first = false;
+  int64_t recompute_group = 1;
+  bool recompute_experts = false;  // the experts and their exchanges alone
+
+  const ModelPart& part(PartId id) const;
+  /// False: nothing but compute would be in the lists.
+  bool has_collectives() const;
+};
+
+/// The steps of each F and B of a rank's program. A part that two steps in succession need, within
+/// an action or in two of them, is gathered once: the list of an action depends on those before and
+/// after it. At the end of the program nothing is gathered. Throws Error(config) if two overlapped
+/// actions would have to gather parts.
+MT_API StepLists expand_steps(const Program& program, const StepRules& rules);
+
+/// The parts that are gathered while a compute or exchange step runs. A model may read parameters
+/// of a block before and after the exchanges of its experts.
+MT_API std::vector<PartId> read_by(const Step& step, const StepRules& rules);
+
+/// "Gather(3)", "F(3)", "B(head)", "Experts(3)", "Dispatch(3)"; "Gather(0:embed)" for a part of a
+/// stage other than the action's.
+MT_API std::string to_text(const Step& step, int64_t stage, const StepRules& rules);
+/// Each list once: "0F1 0F2 …: Gather(1) F(0) Release(0)", one line per list.
+MT_API std::string to_text(const StepLists& lists, const Program& program, const StepRules& rules);
+
+}  // namespace mtrain

@@ -1,0 +1,70 @@
+#include "mtrain/pipeline/step_cursor.h"
+
+#include <algorithm>
+
+#include "mtrain/base/error.h"
+
+namespace mtrain {
+
+bool StepCursor::reads(size_t step, PartId part) const {
+  if (!computes(steps_[step].what) && !is_exchange(steps_[step].what)) return false;
+  std::vector<PartId> parts = read_by(steps_[step], rules_);
+  return std::find(parts.begin(), parts.end(), part) != parts.end();
+}
+
+/// Runs the next step, which is not an exchange.
+void StepCursor::pass() {
+  const Step& step = steps_[at_];
+  if (step.what == StepKind::gather && hooks_.gather) hooks_.gather(step.part);
+  if (step.what == StepKind::release && hooks_.release) hooks_.release(step.part);
+  if (computes(step.what)) current_ = static_cast<int64_t>(at_);
+  ++at_;
+}
+
+void StepCursor::read(PartId part) {
+  if (current_ >= 0 && reads(static_cast<size_t>(current_), part)) return;
+  size_t to = at_;
+  while (to < steps_.size() && !is_exchange(steps_[to].what) && !reads(to, part)) ++to;
+  if (to == steps_.size() || !reads(to, part)) return;
+  while (at_ < to) pass();
+  if (is_exchange(steps_[to].what))
+    current_ = static_cast<int64_t>(to);  // which starts later
+  else
+    pass();
+}
+
+void StepCursor::exchange(StepKind what, bool backward) {
+  while (at_ < steps_.size() && !is_exchange(steps_[at_].what)) pass();
+  const char* made = what == StepKind::dispatch ? "Dispatch" : "Combine";
+  const char* direction = backward ? "backward" : "forward";
+  MT_CHECK(at_ < steps_.size(), "experts start ", made, " of a ", direction, ", but the steps of ",
+           to_text(action_), " have no further exchange");
+  const Step& next = steps_[at_];
+  MT_CHECK(next.what == what && next.backward == backward, "experts start ", made, " of a ",
+           direction, ", but the next exchange of ", to_text(action_), " is ", name(at_), " of a ",
+           next.backward ? "backward" : "forward");
+  current_ = static_cast<int64_t>(at_++);
+}
+
+void StepCursor::finish() {
+  while (at_ < steps_.size()) {
+    MT_CHECK(!is_exchange(steps_[at_].what), to_text(action_), " ended without ", name(at_));
+    pass();
+  }
+}
+
+std::string StepCursor::text() const {
+  constexpr size_t kAround = 6;
+  size_t now = current_ < 0 ? 0 : static_cast<size_t>(current_);
+  size_t begin = now > kAround ? now - kAround : 0,
+         end = std::min(steps_.size(), now + kAround + 1);
+  std::string line = begin > 0 ? "  … " : "  ", arrow(begin > 0 ? 4 : 2, ' ');
+  for (size_t i = begin; i < end; ++i) {
+    if (i < now) arrow += std::string(name(i).size() + 1, ' ');
+    line += name(i) + (i + 1 < end ? " " : "");
+  }
+  return cat("\n  in the steps of ", to_text(action_), ":\n", line, end < steps_.size() ? " …" : "",
+             "\n", arrow, "^");
+}
+
+}  // namespace mtrain

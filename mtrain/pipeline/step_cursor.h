@@ -1,0 +1,45 @@
+// StepCursor: the position of a running F or B in its list of steps (stage_steps.h). Gathers and
+// releases run because the list has them, in its order; exchanges between experts are checked
+// against it. For the rank's own thread.
+#pragma once
+#include <functional>
+
+#include "mtrain/pipeline/stage_steps.h"
+
+namespace mtrain {
+
+class StepCursor {
+ public:
+  struct Hooks {
+    std::function<void(PartId)> gather, release;
+  };
+  /// Refers to all arguments.
+  StepCursor(const Action& action, const Steps& steps, const StepRules& rules, const Hooks& hooks)
+      : action_(action), steps_(steps), rules_(rules), hooks_(hooks) {}
+
+  /// The model reads parameters of `part` next: goes on to the step that needs them. Does nothing
+  /// if an exchange of another part comes first; ParamBuckets then refuses the read unless the
+  /// parameters are gathered anyway.
+  void read(PartId part);
+  /// An exchange starts. Throws Error(bug) if it is not the next one of the list.
+  void exchange(StepKind what, bool backward);
+  /// The action is complete: runs what is left. Throws Error(bug) if the list has further
+  /// exchanges.
+  void finish();
+  /// The list, with an arrow below the current step.
+  std::string text() const;
+
+ private:
+  bool reads(size_t step, PartId part) const;
+  void pass();
+  std::string name(size_t step) const { return to_text(steps_[step], action_.stage, rules_); }
+
+  const Action& action_;
+  const Steps& steps_;
+  const StepRules& rules_;
+  const Hooks& hooks_;
+  size_t at_ = 0;         // the next step
+  int64_t current_ = -1;  // the last compute or exchange that was reached
+};
+
+}  // namespace mtrain

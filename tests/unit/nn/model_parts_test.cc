@@ -1,0 +1,84 @@
+// The parts of a stage's model, from the names and roles of its parameters.
+#include "mtrain/nn/model_parts.h"
+
+#include <doctest/doctest.h>
+
+namespace mtrain {
+namespace {
+
+struct Spec {
+  const char* name;
+  int64_t stage = 0;
+  ParamRole role = ParamRole::matrix;
+};
+
+std::deque<Parameter> make(const std::vector<Spec>& specs) {
+  std::deque<Parameter> parameters;
+  for (const Spec& spec : specs) {
+    Parameter& p = parameters.emplace_back();
+    p.name = spec.name, p.stage = spec.stage, p.role = spec.role;
+  }
+  return parameters;
+}
+
+constexpr auto kTable = ParamRole::embedding, kHead = ParamRole::head;
+
+TEST_CASE("model parts: blocks are named by their number") {
+  CHECK(block_of("layers.3.attn.qkv.weight") == "layers.3");
+  CHECK(block_of("encoder.layers.12.norm.weight") == "encoder.layers.12");
+  CHECK(block_of("layers.1.experts.2.up") == "layers.1");
+  CHECK(block_of("embed.weight") == "");
+  CHECK(block_of("layer2.weight") == "");
+  CHECK(block_of("") == "");
+}
+
+TEST_CASE("model parts: what comes before the blocks, each block, what comes after them") {
+  auto whole = make({{"embed.weight", 0, kTable},
+                     {"positions.weight", 0, kTable},
+                     {"layers.0.norm"},
+                     {"layers.0.experts.up", 0, ParamRole::expert_matrix},
+                     {"layers.1.mlp"},
+                     {"norm.weight"},
+                     {"head.weight", 0, kHead}});
+  CHECK(parts_of(whole) ==
+        std::vector<PartId>{{0, 0}, {0, 0}, {0, 1}, {0, 1}, {0, 2}, {0, 3}, {0, 3}});
+  StageParts parts = {{.name = "embed"},
+                      {.name = "0", .block = true, .exchanges = true},
+                      {.name = "1", .block = true},
+                      {.name = "head"}};
+  CHECK(stage_parts(whole, 0, true, true, 4) == parts);
+  parts[1].exchanges = false;  // experts on one rank exchange nothing
+  CHECK(stage_parts(whole, 0, true, true, 1) == parts);
+  whole.pop_back();  // a head that is tied reads the embedding's table
+  parts[3].also_reads = PartId{0, 0};
+  CHECK(stage_parts(whole, 0, true, true, 1) == parts);
+}
+
+TEST_CASE("model parts: a tied table of another stage, on another rank and on the same one") {
+  auto last = make({{"embed.weight", 3, kTable}, {"layers.7.mlp", 3}, {"norm.weight", 3}});
+  CHECK(stage_parts(last, 3, false, true, 1) ==
+        StageParts{{.name = "table", .computes = false},
+                   {.name = "7", .block = true},
+                   {.name = "head", .also_reads = PartId{3, 0}}});
+  auto both = make(
+      {{"embed.weight", 0, kTable}, {"layers.0.mlp", 0}, {"layers.7.mlp", 3}, {"norm.weight", 3}});
+  CHECK(parts_of(both) == std::vector<PartId>{{0, 0}, {0, 1}, {3, 0}, {3, 1}});
+  CHECK(stage_parts(both, 0, true, false, 1) ==
+        StageParts{{.name = "embed"}, {.name = "0", .block = true}});
+  CHECK(stage_parts(both, 3, false, true, 1) ==
+        StageParts{{.name = "7", .block = true}, {.name = "head", .also_reads = PartId{0, 0}}});
+}
+
+TEST_CASE("model parts: stages without blocks") {
+  CHECK(stage_parts({}, 0, false, false, 1).empty());
+  auto embed = make({{"embed.weight", 0, kTable}});
+  CHECK(stage_parts(embed, 0, true, false, 1) == StageParts{{.name = "embed"}});
+  auto head = make({{"embed.weight", 1, kTable}, {"norm.weight", 1}});
+  CHECK(stage_parts(head, 1, false, true, 1) == StageParts{{.name = "head"}});
+  auto between = make({{"down.0.mlp"}, {"middle.mlp"}, {"up.0.mlp"}});
+  CHECK(stage_parts(between, 0, false, false, 1) ==
+        StageParts{{.name = "0", .block = true}, {.name = "middle"}, {.name = "0", .block = true}});
+}
+
+}  // namespace
+}  // namespace mtrain
