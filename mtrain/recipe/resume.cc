@@ -190,8 +190,8 @@ void check_used_model(const Recipe& recipe, const PluginHost& plugins, const Che
   Report ignored;
   Recipe old;
   old.config = ConfigContainer::load(
-      {.recipe = cat(checkpoint, " (its recipe)"), .text = before.config, .resolved = true}, catalog,
-      ignored);
+      {.recipe = cat(checkpoint, " (its recipe)"), .text = before.config, .resolved = true},
+      catalog, ignored);
   SavedConfig saved;
   if (before.saved != "{}") saved = saved_config_from_json(before.saved, checkpoint);
   Changes changes = compare(recipe, catalog, old, origins_of(saved), before.state.step);

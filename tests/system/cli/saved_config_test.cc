@@ -324,8 +324,9 @@ TEST_CASE(
 TEST_CASE("eval and generate refuse model settings that its weights do not allow") {
   Scratch scratch("mtrain-used-model");
   scratch.write("r.yaml", tiny_recipe());
-  REQUIRE(cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=1 scheduler.warmup_steps=0").status ==
-          0);
+  REQUIRE(
+      cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=1 scheduler.warmup_steps=0").status ==
+      0);
   const Outcome same =
       cli_in(scratch.path(), "eval --from a --batches 1 model.layers=2 model.seq_length=16");
   CHECK_MESSAGE(same.status == 0, same.err);

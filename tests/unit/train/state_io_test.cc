@@ -240,7 +240,8 @@ TEST_CASE(
                        Error);
 }
 
-TEST_CASE("a model that has only a part of the saved parameters is refused; buffers may be absent") {
+TEST_CASE(
+    "a model that has only a part of the saved parameters is refused; buffers may be absent") {
   TempDir dir;
   CheckpointStore store(dir.path(), StoreOptions{});
   LateBackend backend;
