@@ -11,6 +11,7 @@
 #include "mtrain/config/null_names.h"
 #include "mtrain/config/override_value.h"
 #include "mtrain/config/share.h"
+#include "mtrain/config/text_settings.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_mistakes.h"
 #include "mtrain/config/yaml_write.h"
@@ -97,20 +98,6 @@ MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
   return out;
 }
 
-/// True when every owner of a setting at this path declares it as a free string.
-bool is_text(const std::string& path, const SchemaCatalog& catalog) {
-  const size_t dot = path.find('.');
-  if (dot == std::string::npos) return false;
-  bool found = false;
-  for (const Schema* owner : catalog.all_owners(path.substr(0, dot)))
-    for (const auto& spec : owner->fields) {
-      if (spec.path != path.substr(dot + 1)) continue;
-      if (spec.type != FieldType::string || !spec.choices.empty()) return false;
-      found = true;
-    }
-  return found;
-}
-
 /// The composed recipe with its overrides, not yet checked against anything.
 std::optional<Composition> composed(const ConfigRequest& request, const SchemaCatalog& catalog,
                                     Report& report) {
@@ -132,7 +119,7 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
     return default_of(path, tree, catalog);
   };
   compose_request.advice = [&](const std::string& key) { return catalog.advice(key); };
-  compose_request.is_text = [&](const std::string& path) { return is_text(path, catalog); };
+  compose_request.is_text = [&](const std::string& path) { return is_text_setting(path, catalog); };
   auto out = compose(compose_request, report);
   if (!out) return out;
   if (out->files.size() == 1 && out->tree.size() == 0 && request.overrides.empty())

@@ -93,9 +93,9 @@ std::vector<std::string> ExampleEncoder::missing_special_tokens() const {
 /// Marks the bytes to train on: all, or the assistant's stretches, without the words of messages
 /// that are excluded.
 void ExampleEncoder::mark_trained(const chat::RenderedChat& chat, const Example& example,
-                                  std::vector<uint8_t>& learnt) const {
+                                  std::vector<uint8_t>& trained) const {
   const bool all = options_.train_on == TrainOn::all;
-  learnt.assign(chat.text.bytes.size() + 1, all ? 1 : 0);
+  trained.assign(chat.text.bytes.size() + 1, all ? 1 : 0);
   auto message_of = [&](size_t byte) -> size_t {
     const chat::Origin origin = chat.text.origins[byte];
     return origin == chat::kTemplate || origin == chat::kOtherInput ||
@@ -107,19 +107,19 @@ void ExampleEncoder::mark_trained(const chat::RenderedChat& chat, const Example&
     return message == SIZE_MAX || (all ? !example.excluded[message] : example.trains[message]) ? 1
                                                                                                : 0;
   };
-  for (size_t b = 0; all && b < chat.text.bytes.size(); ++b) learnt[b] = counts(message_of(b));
+  for (size_t b = 0; all && b < chat.text.bytes.size(); ++b) trained[b] = counts(message_of(b));
   for (const auto& stretch : chat.assistant) {
     size_t speaker = SIZE_MAX;
     for (size_t b = stretch.begin; b < stretch.end && speaker == SIZE_MAX; ++b)
       speaker = message_of(b);
     for (size_t b = stretch.begin; b < stretch.end; ++b) {
       if (size_t own = message_of(b); own != SIZE_MAX) speaker = own;
-      learnt[b] = counts(speaker);
+      trained[b] = counts(speaker);
     }
   }
   if (options_.train_on == TrainOn::last && !chat.assistant.empty())
-    std::fill(learnt.begin(),
-              learnt.begin() + static_cast<std::ptrdiff_t>(chat.assistant.back().begin),
+    std::fill(trained.begin(),
+              trained.begin() + static_cast<std::ptrdiff_t>(chat.assistant.back().begin),
               uint8_t{0});
 }
 
@@ -139,13 +139,13 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   chat::require_fields_read(file_, input);
   const chat::RenderedChat rendered = template_->render_masked(input);
   chat::require_tools_written(file_, input, rendered.text);
-  std::vector<uint8_t> learnt;
-  mark_trained(rendered, example, learnt);
+  std::vector<uint8_t> trained;
+  mark_trained(rendered, example, trained);
   ChatTokens tokens = encode_chat(rendered.text, tokenizer_);
   TokenizedExample out{std::move(tokens.ids), {}};
   out.trained.reserve(out.ids.size());
   for (size_t byte : tokens.first_byte)
-    out.trained.push_back(learnt[std::min(byte, learnt.size() - 1)]);
+    out.trained.push_back(trained[std::min(byte, trained.size() - 1)]);
   return out;
 }
 

@@ -103,7 +103,8 @@ bool take_excluded(Json& message) {
 
 namespace {
 
-/// Refuses a role that is unknown: words of an assistant under another name would not be learnt.
+/// Refuses a role that is unknown: words of an assistant under another name would not be trained
+/// on.
 std::string known_role(const std::string& text, const FormatOptions& options) {
   if (auto own = options.roles.find(text); own != options.roles.end()) return own->second;
   if (auto found = kRoles.find(text); found != kRoles.end()) return found->second;
@@ -113,7 +114,7 @@ std::string known_role(const std::string& text, const FormatOptions& options) {
       cat("has a message of the unknown role '", role, "'"),
       cat("say what it is: dataset.roles={", role,
           ": assistant} where its words are "
-          "to be learnt, {",
+          "to be trained on, {",
           role, ": user}, or {", role, ": ", role, "} where the chat template knows it")};
 }
 
@@ -121,9 +122,10 @@ std::string known_role(const std::string& text, const FormatOptions& options) {
 void refuse_train_detail(const Json& message) {
   auto given = message.find("train_detail");
   if (given == message.end() || given->is_null()) return;
-  throw RecordFault{"has a message with train_detail, and messages are learnt whole or not at all",
-                    "remove the field, write the record as segments, or exclude the whole message "
-                    "by train: false"};
+  throw RecordFault{
+      "has a message with train_detail, and messages are trained on whole or not at all",
+      "remove the field, write the record as segments, or exclude the whole message "
+      "by train: false"};
 }
 
 }  // namespace

@@ -117,7 +117,7 @@ Preference read_preference(const Json& record, const std::string& format,
 
 std::string PreferenceFile::summary(int64_t seq_length) const {
   std::string out = cat(printable(path.string()), " (", format, "): ", size(), " of ",
-                        counted(records + bad, "record"));
+                        counted(records, "record"));
   if (!pairs) out += cat(", ", std::count(good.begin(), good.end(), true), " of them good");
   if (too_long > 0)
     out += cat("; ", too_long, " left out for having more than ", seq_length, " tokens");
@@ -148,6 +148,7 @@ class PreferenceLoader {
     });
     take_block();
     file_.bad = bad_.skipped();
+    file_.records += bad_.skipped() - refused_;
     file_.answers = std::make_shared<const ExampleStore>(std::move(store_));
   }
 
@@ -169,6 +170,7 @@ class PreferenceLoader {
       block_.push_back(read_preference(record, file_.format, options_, place));
     } catch (const RecordFault& fault) {
       bad_.reject(place, fault.what, fault.hint);
+      ++refused_;
     }
   }
 
@@ -183,8 +185,10 @@ class PreferenceLoader {
     auto encoded = encoder_.encode_all(examples, [&](const Example& example, const Error& error) {
       if (error.error_class() != ErrorClass::data) throw error;
       const size_t record = static_cast<size_t>(&example - examples.data()) / each;
-      if (!rejected[record]) bad_.reject(example.place, error.message(), error.hint());
+      if (rejected[record]) return;
+      bad_.reject(example.place, error.message(), error.hint());
       rejected[record] = true;
+      ++refused_;
     });
     for (size_t i = 0; i < block_.size(); ++i)
       if (!rejected[i])
@@ -220,6 +224,7 @@ class PreferenceLoader {
   int64_t seq_length_;
   FormatOptions options_;
   BadRecords bad_;
+  int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
   std::vector<Preference> block_;
   ExampleStore store_;
 };

@@ -237,11 +237,18 @@ Example RecordReader::segments(const Json& record) const {
   Example out;
   out.kind = Example::Kind::segments;
   for (const auto& item : list) {
+    constexpr const char* kWanted =
+        "wanted {\"text\": …, \"label\": true or false}; 1 and 0 mean the same";
     const Json* label = item.is_object() ? find(item, "label") : nullptr;
-    if (!label || !label->is_boolean())
-      throw RecordFault{cat("has a segment ", out.texts.size(), " without label"),
-                        "wanted {\"text\": …, \"label\": true or false}"};
-    out.texts.push_back({text_of(item, "text"), label->get<bool>()});
+    if (!label)
+      throw RecordFault{cat("has a segment ", out.texts.size(), " without label"), kWanted};
+    const bool trained = *label == true || *label == 1;
+    if (!trained && *label != false && *label != 0)
+      throw RecordFault{
+          cat("has a segment ", out.texts.size(), " with the label ",
+              printable(label->dump(-1, ' ', false, Json::error_handler_t::replace), 40)),
+          kWanted};
+    out.texts.push_back({text_of(item, "text"), trained});
   }
   return out;
 }

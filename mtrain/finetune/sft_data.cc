@@ -46,6 +46,8 @@ class FileLoader {
     });
     take_block();
     file_.counts.bad = bad_.skipped();
+    file_.counts.records += bad_.skipped() - refused_;
+    note_unused();
     file_.examples = std::make_shared<const ExampleStore>(std::move(store_));
   }
 
@@ -66,14 +68,34 @@ class FileLoader {
     reader_.emplace(format, std::move(options));
   }
 
+  /// The rules between settings report what is known without the records.
+  void note_unused() {
+    const RecordSettings& r = settings_.records;
+    const std::string what = cat(printable(file_.path.string()), " (", file_.format, ")");
+    if (!r.prompt.empty() && settings_.format == "auto" && r.chat_template.empty() &&
+        r.template_path.empty() && reader_->format() != RecordFormat::alpaca)
+      file_.unused.push_back(
+          cat("dataset.prompt has no effect on ", what, ": only alpaca records use it"));
+    if (file_.counts.chats > 0) return;
+    for (const auto& [name, value] :
+         {std::pair{"chat_template", &r.chat_template}, {"template_path", &r.template_path}})
+      if (!value->empty())
+        file_.unused.push_back(cat("dataset.", name, " has no effect on ", what,
+                                   ": none of its records is a conversation, so the model does not "
+                                   "learn the format of the template\n  help: leave it out, or "
+                                   "write the records as messages"));
+  }
+
   void take_block() {
     if (!reader_) choose_format();
     std::vector<Example> examples;
     for (size_t i = 0; i < records_.size(); ++i) {
       try {
         examples.push_back(reader_->read(records_[i], places_[i]));
+        if (examples.back().kind == Example::Kind::chat) ++file_.counts.chats;
       } catch (const RecordFault& fault) {
         bad_.reject(places_[i], fault.what, fault.hint);
+        ++refused_;
       }
     }
     std::vector<bool> rejected(examples.size());
@@ -81,6 +103,7 @@ class FileLoader {
       rejected[static_cast<size_t>(&example - examples.data())] = true;
       if (error.error_class() != ErrorClass::data) throw error;
       bad_.reject(example.place, error.message(), error.hint());
+      ++refused_;
     });
     for (size_t i = 0; i < encoded.size(); ++i)
       if (!rejected[i]) take(encoded[i], examples[i].place);
@@ -131,6 +154,7 @@ class FileLoader {
   const ExampleEncoder& encoder_;
   bool keep_places_;
   BadRecords bad_;
+  int64_t refused_ = 0;  // invalid records that were parsed, and so are counted as records
   std::optional<RecordReader> reader_;
   std::vector<Json> records_;
   std::vector<std::string> places_;
@@ -153,8 +177,8 @@ std::map<std::string, std::string> settings_of_packs(const SftSettings& s) {
 
 std::string SftFile::summary() const {
   std::string out = cat(printable(path.string()), " (", format, "): ", examples->size(), " of ",
-                        counted(counts.records + counts.bad, "record"), ", ", counts.trained_tokens,
-                        " of ", counts.tokens, " tokens are trained on");
+                        counted(counts.records, "record"), ", ", counts.trained_tokens, " of ",
+                        counts.tokens, " tokens are trained on");
   auto add = [&](int64_t count, const std::string& what) {
     if (count > 0) out += cat("; ", count, " ", what);
   };
@@ -172,7 +196,12 @@ std::string SftFile::summary() const {
   return out;
 }
 
+void SftFile::log_unused() const {
+  for (const std::string& warning : unused) log_warn(warning);
+}
+
 void SftFile::log_summary() const {
+  log_unused();
   if (counts.truncated_trained == 0 && counts.trained_beyond == 0) return log_info(summary());
   log_warn(summary(), "\n  help: ", kTruncationRemedy);
 }

@@ -39,13 +39,14 @@ struct MT_API SftSettings {
 
 /// Counts of the records of a file.
 struct SftCounts {
-  int64_t records = 0;            // read
+  int64_t records = 0;            // of the file, including the omitted ones
   int64_t bad = 0;                // omitted: cannot be read or rendered
   int64_t truncated = 0;          // truncated to fit a sample; some trained tokens are left
   int64_t truncated_trained = 0;  // trained tokens that were lost by truncation
   int64_t trained_beyond = 0;     // omitted: truncation would remove all trained tokens
   int64_t too_long = 0;           // omitted: too long
   int64_t untrained = 0;          // omitted: no trained tokens
+  int64_t chats = 0;              // read as conversations, which a chat template renders
   int64_t trained_tokens = 0, tokens = 0;                     // of the remaining records
   std::string first_truncated_trained, first_trained_beyond;  // locations of the first such records
 };
@@ -58,11 +59,14 @@ struct MT_API SftFile {
   int64_t longest = 0;  // the most positions that a record takes in a sample
   std::shared_ptr<const ExampleStore> examples;
   std::vector<std::string> places;  // the location of each example; only with keep_places
-  /// "chats.jsonl (openai): 990 of 1000 records, 12345 of 54321 tokens are trained on; 10 cut to
-  /// 4097 tokens; …"
+  std::vector<std::string> unused;  // warnings: settings that have no effect on these records
+  /// "chats.jsonl (openai): 990 of 1000 records, 12345 of 54321 tokens are trained on; 10 truncated
+  /// to 4097 tokens; …"
   std::string summary() const;
-  /// Logs the summary; as a warning with remedies if truncation removed trained tokens.
+  /// Logs the summary; as a warning with remedies if truncation removed trained tokens. Logs
+  /// `unused`.
   void log_summary() const;
+  void log_unused() const;
 };
 
 /// Reads and encodes a file. `seq_length`: positions of a sample. Throws Error(data) with file and

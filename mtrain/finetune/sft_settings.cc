@@ -48,6 +48,23 @@ void check_prompt(const std::string& prompt) {
                 "without it, the model does not see what each record asks for");
 }
 
+/// Refuses a role that no chat template knows: its messages would not be trained on. A role that
+/// only the template of the recipe knows keeps its name: {narrator: narrator}.
+void check_roles(const std::map<std::string, std::string>& roles) {
+  static const std::vector<std::string> known = {
+      "system", "developer", "user",    "assistant", "tool",
+      "call",   "function",  "context", "documents", "tool_results"};
+  for (const auto& [theirs, ours] : roles) {
+    if (ours == theirs || std::find(known.begin(), known.end(), ours) != known.end()) continue;
+    const auto near = nearest(ours, known, 1);
+    throw Error(
+        ErrorClass::config,
+        cat("dataset.roles.", printable(theirs, 60), ": '", printable(ours, 60),
+            "' is not a role that chat templates know"),
+        near.empty() ? cat("there are ", join(known, ", ")) : cat("did you mean '", near[0], "'?"));
+  }
+}
+
 }  // namespace
 
 void RecordSettings::bind(Fields& f) {
@@ -104,6 +121,7 @@ FormatOptions RecordSettings::format_options() const {
                     .roles = names_of(roles, "dataset.roles"),
                     .chat_prompts = !template_path.empty() || !chat_template.empty(),
                     .prompt = prompt};
+  check_roles(out.roles);
   for (const auto& [ours, theirs] : out.columns) {
     std::vector<std::string> known(kFields.begin(), kFields.end());
     if (std::find(known.begin(), known.end(), ours) != known.end()) continue;

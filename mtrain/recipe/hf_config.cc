@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
@@ -54,6 +55,8 @@ struct Key {
 /// The keys of config.json that are not null, by the names under which settings look them up.
 struct FlatKeys {
   std::map<std::string, Key> keys;
+  std::map<std::string, std::string> names;  // by path: also of keys that another one replaces
+  std::set<std::string> dropped;  // paths of keys that are not used, since they are ignored
   std::vector<std::pair<Key, Key>> clashes;  // keys for the same setting with different values
 };
 
@@ -62,16 +65,20 @@ struct FlatKeys {
 FlatKeys flatten(const Json& config, const std::vector<std::string>& ignored) {
   FlatKeys flat;
   auto add = [&](const std::string& name, Key key) {
+    flat.names.emplace(key.path, name);
     auto [there, added] = flat.keys.emplace(name, key);
     if (added || there->second.value == key.value) return;
     auto is_ignored = [&](const Key& k) {
       return std::find(ignored.begin(), ignored.end(), k.path) != ignored.end();
     };
-    if (is_ignored(key)) return;
-    if (is_ignored(there->second))
+    if (is_ignored(key)) {
+      flat.dropped.insert(key.path);
+    } else if (is_ignored(there->second)) {
+      flat.dropped.insert(there->second.path);
       there->second = std::move(key);
-    else
+    } else {
       flat.clashes.emplace_back(there->second, std::move(key));
+    }
   };
   for (const auto& [key, value] : config.items()) {
     if (value.is_null()) continue;
@@ -152,7 +159,10 @@ std::string readable_architectures() {
 class Reader {
  public:
   Reader(const Json& config, const HfTarget& target)
-      : config_(config), target_(target), flat_(flatten(config, target.ignored)) {}
+      : config_(config),
+        target_(target),
+        flat_(flatten(config, target.ignored)),
+        effective_(flat_.dropped) {}
 
   HfFolderConfig read() {
     if (refuse_family()) return std::move(out_);
@@ -164,12 +174,53 @@ class Reader {
     if (family_ && !foreign_)
       for (const auto& def : family_->defaults)
         if (!flat_.keys.contains(std::string(def.name))) take_default(def);
+    check_ignored();
     return std::move(out_);
   }
 
  private:
-  bool ignored(const std::string& key) const {
-    return std::find(target_.ignored.begin(), target_.ignored.end(), key) != target_.ignored.end();
+  /// Whether to ignore a key that would otherwise be refused or have an effect.
+  bool ignored(const std::string& key) {
+    const bool listed =
+        std::find(target_.ignored.begin(), target_.ignored.end(), key) != target_.ignored.end();
+    if (listed) effective_.insert(key);
+    return listed;
+  }
+
+  bool in_config(const std::string& key) const {
+    const size_t dot = key.find('.');
+    if (config_.contains(key) || dot == std::string::npos) return config_.contains(key);
+    auto outer = config_.find(key.substr(0, dot));
+    return outer != config_.end() && outer->is_object() && outer->contains(key.substr(dot + 1));
+  }
+
+  /// Refuses keys in `ignored` that are used all the same, and notes those that do not exist.
+  void check_ignored() {
+    for (const std::string& key : target_.ignored) {
+      if (effective_.contains(key)) continue;
+      const auto name = flat_.names.find(key);
+      const FieldSpec* field =
+          name == flat_.names.end() ? nullptr : field_of(name->second, target_.schemas);
+      if (field) {
+        const HfKey* rule = find_hf_key(family_, name->second);
+        const bool training = rule && rule->rule == HfKeyRule::training;
+        out_.refused.push_back({key,
+                                cat("model.init_ignore lists ", key,
+                                    ", which mtrain understands: it gives model.", field->path),
+                                cat("remove it from model.init_ignore; for another value, ",
+                                    training ? cat("set model.", field->path)
+                                             : "change config.json in a copy of the folder")});
+      } else if (!in_config(key)) {
+        out_.absent.push_back(key);
+      } else if (config_.contains(key) && config_.at(key).is_object()) {
+        out_.refused.push_back(
+            {key,
+             cat("model.init_ignore lists ", key,
+                 ", which has several keys that are read one by one"),
+             cat("list each key to ignore, such as ", key, ".",
+                 config_.at(key).empty() ? "KEY" : config_.at(key).begin().key())});
+      }
+    }
   }
 
   void take(const std::string& name, const Key& key) {
@@ -365,8 +416,9 @@ class Reader {
   const HfTarget& target_;
   const FlatKeys flat_;
   const HfFamily* family_ = nullptr;
-  bool foreign_ = false;            // the folder belongs to another family than family_
-  std::map<std::string, Key> set_;  // by path of the setting
+  std::set<std::string> effective_;  // keys of `ignored` that would otherwise have had an effect
+  bool foreign_ = false;             // the folder belongs to another family than family_
+  std::map<std::string, Key> set_;   // by path of the setting
   HfFolderConfig out_;
 };
 

@@ -41,6 +41,7 @@ struct HfFolderConfig {
   std::vector<HfRefusal> refused;  // a refusal of "architectures" is the only one
   std::vector<std::string>
       dropouts;  // "attn_pdrop 0.1": dropouts that the plugin does not implement
+  std::vector<std::string> absent = {};  // keys of HfTarget::ignored that config.json does not have
 };
 
 /// Throws Error(checkpoint) if the text is not a JSON object.

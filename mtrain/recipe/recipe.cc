@@ -124,6 +124,27 @@ SourcePtr description_of_weights(const Recipe& recipe, const fs::path& folder) {
   });
 }
 
+constexpr const char* kInitIgnore = "model.init_ignore";
+
+/// Warns of model.init_ignore where no config.json is read. `why`: what model.init_from is.
+void warn_of_unused_ignore(Recipe& recipe, const char* why) {
+  const Node* ignored = recipe.config.root().find(kInitIgnore);
+  if (ignored && ignored->is_list() && ignored->size() > 0)
+    recipe.report.warning("init-ignore", kInitIgnore, ignored->loc(),
+                          cat("it has no effect: it names keys of config.json of a Hugging Face "
+                              "folder, and model.init_from ",
+                              why));
+}
+
+/// Warns of keys in model.init_ignore that config.json does not have.
+void note_absent_keys(const Recipe& recipe, const HfFolderConfig& config, const Source& file,
+                      Report& report) {
+  if (config.absent.empty()) return;
+  report.warning("init-ignore", kInitIgnore, recipe.config.root().at(kInitIgnore).loc(),
+                 cat(file.name(), " does not have the key ",
+                     printable(join(config.absent, ", "), 200), ", so ignoring it has no effect"));
+}
+
 // Applies the settings of the model of model.init_from to settings that the recipe does not set. A
 // different value in the recipe is an error, except for settings that only training uses. A feature
 // that the model plugin does not support is an error, or a warning if only training uses it.
@@ -131,7 +152,7 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
                            const PluginHost& plugins, Recipe& recipe) {
   const Node* from = recipe.config.root().find("model.init_from");
   const Node* type = recipe.config.root().find("model.type");
-  if (!from || from->as_text().empty() || !type) return;
+  if (!from || from->as_text().empty() || !type) return warn_of_unused_ignore(recipe, "is not set");
   fs::path folder = recipe.resolve(from->as_text());
   Report differing;
   try {
@@ -140,6 +161,7 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
     const HfFolderConfig config =
         is_saved_run(folder) ? HfFolderConfig{settings_of_run(recipe, catalog, *file), {}, {}}
                              : read_folder(recipe, catalog, *file);
+    note_absent_keys(recipe, config, *file, differing);
     for (const auto& refusal : config.refused)
       differing.error("hf-config", "model.init_from", place_of_key(file, refusal.key), refusal.what)
           .fix(refusal.fix);
@@ -177,6 +199,7 @@ void apply_weight_settings(ConfigRequest request, const SchemaCatalog& catalog,
   }
   load_config(request, catalog, plugins, recipe);
   recipe.report.add(std::move(differing));
+  if (is_saved_run(folder)) warn_of_unused_ignore(recipe, "is a run of mtrain");
 }
 
 /// An integer setting of the recipe; 1 if it is invalid.

@@ -183,6 +183,32 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
       log_warn("resuming with ", change);
 }
 
+void check_used_model(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
+                      const std::string& checkpoint) {
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  // Only the model of the saved recipe matters: its data or optimizer may be absent here.
+  Report ignored;
+  Recipe old;
+  old.config = ConfigContainer::load(
+      {.recipe = cat(checkpoint, " (its recipe)"), .text = before.config, .resolved = true},
+      catalog, ignored);
+  SavedConfig saved;
+  if (before.saved != "{}") saved = saved_config_from_json(before.saved, checkpoint);
+  Changes changes = compare(recipe, catalog, old, origins_of(saved), before.state.step);
+  for (auto* list : {&changes.impossible, &changes.changes_result})
+    std::erase_if(*list, [](const std::string& line) { return !line.starts_with("model."); });
+  if (!changes.impossible.empty())
+    throw Error(ErrorClass::checkpoint,
+                cat(checkpoint, " has the weights of another model than these settings describe:",
+                    lines(changes.impossible)),
+                changes.impossible.size() == 1
+                    ? "leave out this setting: the saved value applies"
+                    : "leave out these settings: the saved values apply");
+  if (!changes.changes_result.empty())
+    log_warn("changed settings of the model, so it computes another function than the one that ",
+             checkpoint, " was trained as:", lines(changes.changes_result));
+}
+
 bool continues_run(const Recipe& recipe) {
   std::error_code ignored;
   const fs::path folder = recipe.checkpoint_directory();

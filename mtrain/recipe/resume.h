@@ -24,6 +24,13 @@ MT_API void check_resume(const Recipe& recipe, const PluginHost& plugins,
                          const CheckpointMeta& before, const CheckpointMeta& now,
                          const std::string& checkpoint, bool quiet = false);
 
+/// Compares the model settings of a recipe that uses the weights of a checkpoint without training
+/// (eval, generate) with those of the checkpoint, by the same classes. Throws Error(checkpoint) for
+/// settings that are fixed for a run; warns of those that change what the model computes. Settings
+/// of other sections and the sequence length may differ.
+MT_API void check_used_model(const Recipe& recipe, const PluginHost& plugins,
+                             const CheckpointMeta& before, const std::string& checkpoint);
+
 /// The differences between `recipe` and the run that it would continue: settings that change the
 /// result, or that are listed in `exact` (settings or sections). One line each, with both values
 /// and their locations. Empty if there is no checkpoint or no difference. REQUIRES: epochs and the

@@ -1,6 +1,7 @@
 #include "mtrain/recipe/saved_run.h"
 
 #include "mtrain/checkpoint/store.h"
+#include "mtrain/recipe/resume.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/record/train_state.h"
 
@@ -39,6 +40,8 @@ SavedRun open_saved_run(const fs::path& given, const std::vector<std::string>& o
   for (const auto& text : overrides)
     request.overrides.push_back({text, static_cast<int>(request.overrides.size()) + 2});
   SavedRun run{recipe_without_optimizer(std::move(request), plugins), folder, step, {}};
+  if (!overrides.empty())
+    check_used_model(run.recipe, plugins, meta, store.step_folder(step).string());
   run.recipe.name = meta.name;
   run.tokenizer = meta.tokenizer;
   if (meta.saved != "{}")

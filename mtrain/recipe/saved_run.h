@@ -18,7 +18,9 @@ struct SavedRun {
   SavedConfig config;  // the configuration in the checkpoint; empty in checkpoints of old versions
   std::string tokenizer = {};  // identity of the tokenizer of the training
 };
-/// find_saved_step() and the recipe in that checkpoint, with `overrides` applied.
+/// find_saved_step() and the recipe in that checkpoint, with `overrides` applied. Throws
+/// Error(checkpoint) for overrides of model settings that its weights do not allow
+/// (check_used_model).
 MT_API SavedRun open_saved_run(const fs::path& path, const std::vector<std::string>& overrides,
                                const PluginHost& plugins);
 

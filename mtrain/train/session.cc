@@ -66,7 +66,10 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
 void Session::import_weights(const fs::path& from) {
   if (!is_saved_run(from)) return import_hf_weights(HfDir(from), *model, parameters);
   SavedStep saved = find_saved_step(from, "model.init_from");
-  load_state(CheckpointStore(saved.checkpoints), saved.step, parameters, nullptr);
+  const CheckpointStore store(saved.checkpoints);
+  load_state(store, saved.step, parameters, nullptr);
+  const bool whole_model = static_cast<size_t>(place_.map.stages()) == stages.size();
+  if (whole_model) require_all_parameters_read(store, saved.step, parameters);
 }
 
 Device Session::open_backend(const Options& options) {

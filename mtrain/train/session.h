@@ -63,7 +63,8 @@ class MT_API Session {
 
  private:
   Device open_backend(const Options& options);
-  /// Loads start values from a Hugging Face folder or from a run of mtrain.
+  /// Loads start values from a Hugging Face folder or from a run of mtrain. Parameters of the run
+  /// that the model does not have are refused where this rank has all stages of the model.
   void import_weights(const fs::path& from);
   void build_stages(const Options& options);
   std::optional<BuildSettings> build_;

@@ -7,7 +7,9 @@
 #include <deque>
 #include <latch>
 #include <new>
+#include <set>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/failpoint.h"
 
 namespace mtrain {
@@ -262,6 +264,44 @@ std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
   for (auto& p : parameters.all())
     if (p.dtype != DType::f32) p.value.context().copy(p.value, p.master);
   return missing;
+}
+
+void require_all_parameters_read(const CheckpointStore& store, int64_t step,
+                                 ParamList& parameters) {
+  constexpr size_t kMaxNamed = 8;
+  const std::vector<StoredTensorInfo> stored = store.tensors(step);
+  std::set<std::string> read, names, with_state;
+  for (const Parameter& p : parameters.all()) read.insert(p.name);
+  for (const StateBuffer& b : parameters.buffers()) read.insert(b.name);
+  for (const StoredTensorInfo& t : stored) names.insert(t.name);
+  auto owner_of = [&](const std::string& name) {
+    for (size_t dot = name.rfind('.'); dot != std::string::npos && dot > 0;
+         dot = name.rfind('.', dot - 1))
+      if (names.contains(name.substr(0, dot))) return name.substr(0, dot);
+    return std::string();
+  };
+  std::vector<const StoredTensorInfo*> roots;  // without the optimizer's state
+  for (const StoredTensorInfo& t : stored) {
+    const std::string owner = owner_of(t.name);
+    if (owner.empty())
+      roots.push_back(&t);
+    else
+      with_state.insert(owner);
+  }
+  std::vector<std::string> unread;
+  for (const StoredTensorInfo* t : roots)
+    if (!read.contains(t->name) && (t->shape.rank() > 1 || with_state.contains(t->name)))
+      unread.push_back(cat(t->name, " ", t->shape));
+  if (unread.empty()) return;
+  const size_t total = unread.size();
+  if (total > kMaxNamed) {
+    unread.resize(kMaxNamed);
+    unread.push_back(cat("and ", total - kMaxNamed, " more"));
+  }
+  throw Error(ErrorClass::checkpoint,
+              cat(store.step_folder(step).string(), " has ", counted(total, "parameter"),
+                  " that this model does not have:\n  ", join(unread, "\n  ")),
+              "use the model settings with which it was trained");
 }
 
 }  // namespace mtrain

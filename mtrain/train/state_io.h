@@ -50,5 +50,11 @@ MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters,
 /// saves.
 MT_API std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
                                            ParamList& parameters, OptimizerState* optimizer);
+/// Throws Error(checkpoint) that names parameters of a step that are not in `parameters`: the model
+/// would be only a part of the saved one. Model buffers may be absent. The step does not say which
+/// tensor is a buffer, so a vector counts as a parameter only if the optimizer has state for it.
+/// REQUIRES: the parameters of the whole model, not those of some pipeline stages.
+MT_API void require_all_parameters_read(const CheckpointStore& store, int64_t step,
+                                        ParamList& parameters);
 
 }  // namespace mtrain

@@ -429,6 +429,41 @@ TEST_CASE("a key that is refused is reported at its place in config.json") {
   CHECK(places["hidden_act"] == file + ":5:1");
 }
 
+TEST_CASE("model.init_ignore lists keys that are not understood: others are reported") {
+  auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  Json config = tiny("llama_tiny");
+  config["rope_theta"] = 500.0;
+  config["sliding_window"] = nullptr;
+  HfFolderConfig got = read(config, "llama", 32, {"rope_theta", "nothere", "sliding_window"});
+  REQUIRE(got.refused.size() == 1);
+  CHECK(got.refused[0].what ==
+        "model.init_ignore lists rope_theta, which mtrain understands: it gives model.rope.theta");
+  CHECK(has(got.refused[0].fix, "config.json"));
+  CHECK(got.absent == std::vector<std::string>{"nothere"});
+  got = read(config, "llama", 32, {"initializer_range"});
+  REQUIRE(got.refused.size() == 1);
+  CHECK(has(got.refused[0].fix, "set model.init_std"));
+  config.erase("rope_theta");
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"twist", 1}};
+  got = read(config, "llama", 32, {"rope_scaling", "rope_scaling.twist", "rope_scaling.factor"});
+  REQUIRE(got.refused.size() == 2);
+  CHECK(has(got.refused[0].fix, "list each key to ignore, such as rope_scaling.factor"));
+  CHECK(has(got.refused[1].what, "rope_scaling.factor, which mtrain understands"));
+  CHECK(got.absent.empty());
+
+  const Folder folder("llama_tiny", {{"rope_theta", 500.0}});
+  expect(recipe_of(folder.path, "type: llama, init_ignore: [rope_theta]"),
+         {"it gives model.rope.theta", "remove it from model.init_ignore"});
+  const Recipe absent = recipe_of(folder.path, "type: llama, init_ignore: [nothere]");
+  CHECK_MESSAGE(absent.report.ok(), absent.report.text());
+  CHECK_MESSAGE(has(absent.report.text(), "does not have the key nothere"), absent.report.text());
+  const Recipe none = recipe_of("''", "type: llama, init_ignore: [rope_theta]");
+  CHECK_MESSAGE(none.report.ok(), none.report.text());
+  CHECK_MESSAGE(has(none.report.text(), "it has no effect"), none.report.text());
+}
+
 TEST_CASE("a recipe is refused where its folder is, before anything runs") {
   const Folder folder("llama_tiny", {{"hidden_act", "gelu"}, {"sliding_window", 8}});
   expect(recipe_of(folder.path, "type: llama"),

@@ -10,7 +10,9 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/override.h"
+#include "mtrain/config/text_settings.h"
 #include "mtrain/data/indexed_summary.h"
+#include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
 namespace {
@@ -74,12 +76,18 @@ std::string inside(const std::string& argument, const std::string& section) {
   return argument.starts_with(start) ? argument.substr(start.size()) : argument;
 }
 
-Node settings_tree(const std::vector<std::string>& arguments, const std::string& section) {
+Node settings_tree(const PluginHost& plugins, const std::vector<std::string>& arguments,
+                   const std::string& section) {
   Node tree = Node::map();
+  if (arguments.empty()) return tree.with_base_path(section);
   Report report;
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  auto is_text = [&](const std::string& key) {
+    return is_text_setting(cat(section, ".", key), catalog);
+  };
   for (size_t i = 0; i < arguments.size(); ++i)
-    if (auto override =
-            parse_override({inside(arguments[i], section), static_cast<int>(i) + 1}, report))
+    if (auto override = parse_override({inside(arguments[i], section), static_cast<int>(i) + 1},
+                                       report, false, is_text))
       apply_override(tree, *override, report);
   report.throw_if_errors();
   return tree.with_base_path(section);
@@ -93,7 +101,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
                       "' is not a setting of the tokenizer: settings are written key=value"),
                   cat("for another input file, repeat --input: --input ", printable(word, 100)));
   TokenizerContext context{fs::current_path()};
-  return plugins.make<Tokenizer>(name, settings_tree(settings, "tokenizer"), context);
+  return plugins.make<Tokenizer>(name, settings_tree(plugins, settings, "tokenizer"), context);
 }
 
 fs::path output_prefix(const std::string& text) {

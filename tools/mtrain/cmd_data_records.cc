@@ -72,11 +72,12 @@ void print_example(const std::string& title, const ExampleStore& store, int64_t 
   print_tokens(store.ids(example), trained, tokenizer, shown);
 }
 
-void show_preferences(const RecordArguments& arguments, const Opened& opened,
+void show_preferences(const PluginHost& plugins, const RecordArguments& arguments,
+                      const Opened& opened,
                       const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
                       const ShownTokens& shown) {
-  auto settings =
-      read_config<PreferenceSettings>(settings_tree(arguments.dataset_settings(), "dataset"));
+  auto settings = read_config<PreferenceSettings>(
+      settings_tree(plugins, arguments.dataset_settings(), "dataset"));
   const ExampleEncoder encoder = make_encoder({.records = settings.records}, opened.context);
   PreferenceFile file =
       load_preference_file(arguments.path, settings, encoder, arguments.seq_length);
@@ -110,7 +111,7 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   PluginHost plugins = plugin_host(cli);
   const RecordArguments& a = arguments.records;
   Opened opened = open(plugins, a);
-  auto settings = read_config<SftSettings>(settings_tree(a.dataset_settings(), "dataset"));
+  auto settings = read_config<SftSettings>(settings_tree(plugins, a.dataset_settings(), "dataset"));
   settings.packing = "offline";
   MT_USER_CHECK(settings.packed_length <= a.seq_length, ErrorClass::config,
                 cat("dataset.packed_length ", settings.packed_length, " is above --seq-length ",
@@ -118,6 +119,7 @@ void pack(const Cli& cli, const PackArguments& arguments) {
                 "leave it out: packs then have the length of samples");
   const ExampleEncoder encoder = make_encoder(settings, opened.context);
   const SftFile file = load_sft_file(a.path, settings, encoder, a.seq_length);
+  file.log_unused();
   std::vector<int32_t> all;
   for (int64_t i = 0; i < file.examples->size(); ++i) all.push_back(static_cast<int32_t>(i));
   const Packs packs = make_packs(*file.examples, all, settings, a.seq_length);
@@ -217,10 +219,13 @@ void show_records(const Cli& cli, const RecordArguments& arguments,
                   const ShownTokens& shown) {
   PluginHost plugins = plugin_host(cli);
   Opened opened = open(plugins, arguments);
-  if (arguments.type == "preference") return show_preferences(arguments, opened, range, shown);
-  auto settings = read_config<SftSettings>(settings_tree(arguments.dataset_settings(), "dataset"));
+  if (arguments.type == "preference")
+    return show_preferences(plugins, arguments, opened, range, shown);
+  auto settings =
+      read_config<SftSettings>(settings_tree(plugins, arguments.dataset_settings(), "dataset"));
   const SftFile file = load_sft_file(
       arguments.path, settings, make_encoder(settings, opened.context), arguments.seq_length, true);
+  file.log_unused();
   std::cout << file.summary() << '\n';
   auto [first, last] = range(file.examples->size());
   for (int64_t i = first; i < last; ++i)

@@ -17,8 +17,9 @@ namespace mtrain {
 std::vector<std::string> take_settings(std::vector<std::string>& words);
 
 /// The settings key=value … of a section of a recipe, with or without the section's name before the
-/// key.
-Node settings_tree(const std::vector<std::string>& arguments, const std::string& section);
+/// key. They are read as `mtrain train` reads them.
+Node settings_tree(const PluginHost& plugins, const std::vector<std::string>& arguments,
+                   const std::string& section);
 
 /// Creates the tokenizer of `-t NAME key=value …`; relative paths start at the working folder.
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,

@@ -119,9 +119,11 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
                                            Session::Options{.initialise = source.hugging_face});
   log_rows_without_id(source.run.recipe, *session->tokenizer);
   warn_of_other_tokenizer(source, *session->tokenizer);
-  if (!source.hugging_face)
-    load_state(CheckpointStore(source.run.checkpoints), source.run.step, session->parameters,
-               nullptr);
+  if (!source.hugging_face) {
+    const CheckpointStore store(source.run.checkpoints);
+    load_state(store, source.run.step, session->parameters, nullptr);
+    require_all_parameters_read(store, source.run.step, session->parameters);
+  }
   return session;
 }
 

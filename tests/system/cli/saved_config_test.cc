@@ -321,6 +321,33 @@ TEST_CASE(
   CHECK_FALSE(has(trained.err, "tokenizer"));
 }
 
+TEST_CASE("eval and generate refuse model settings that its weights do not allow") {
+  Scratch scratch("mtrain-used-model");
+  scratch.write("r.yaml", tiny_recipe());
+  REQUIRE(
+      cli_in(scratch.path(), "r.yaml -q run.dir=a train.steps=1 scheduler.warmup_steps=0").status ==
+      0);
+  const Outcome same =
+      cli_in(scratch.path(), "eval --from a --batches 1 model.layers=2 model.seq_length=16");
+  CHECK_MESSAGE(same.status == 0, same.err);
+  CHECK_FALSE(has(same.err, "model."));
+  for (const std::string& command : {std::string("eval --from a --batches 1 "),
+                                     std::string("generate --from a --prompt a --max-tokens 1 ")}) {
+    for (const auto& [words, named] :
+         {std::pair{"model.layers=1", "model.layers: 2 -> 1   (command line, argument 2"},
+          {"model.tie_embeddings=true", "model.tie_embeddings: false -> true"},
+          {"model.type=gpt2", "model.type: llama -> gpt2"}}) {
+      Outcome out = cli_in(scratch.path(), command + words);
+      CHECK_MESSAGE(out.status == 12, words, ": ", out.err);
+      CHECK_MESSAGE(has(out.err, named), out.err);
+    }
+    Outcome eps = cli_in(scratch.path(), command + "model.norm_eps=0.5");
+    CHECK_MESSAGE(eps.status == 0, eps.err);
+    CHECK_MESSAGE(has(eps.err, "another function"), eps.err);
+    CHECK_MESSAGE(has(eps.err, "model.norm_eps: 1e-05 -> 0.5"), eps.err);
+  }
+}
+
 TEST_CASE(
     "a saved run takes another dataset: what the old one alone has is dropped, what the command "
     "line says is checked") {

@@ -165,6 +165,13 @@ TEST_CASE("what does not fit or has no targets is truncated or left out, and rep
   CHECK(has(shown.out, "x.jsonl:1, 5 tokens, 2 trained on:\n0|0|0|[a]|[<|endoftext|>]\n"));
   shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
   CHECK(has(shown.out, "\n0=48|0=48|0=48|[a=97]|[<|endoftext|>=256]\n"));
+  // Settings are read as a recipe's: commas belong to the text.
+  shown = mtrain_in(scratch, "data show x.jsonl -t byte -d 0 dataset.split=90,10,0");
+  CHECK_MESSAGE(shown.status == 0, shown.err);
+  shown = mtrain_in(scratch, "data show x.jsonl -t byte -d 0 dataset.chat_template=vicuna");
+  CHECK_MESSAGE(
+      has(shown.err, "dataset.chat_template has no effect on x.jsonl (prompt_completion)"),
+      shown.err);
   auto count = [&](const char* more) {
     return datasets.make(scratch, cat("{path: x.jsonl", more, "}"))
         ->split(Split::train, Dataset::kOneEpoch)

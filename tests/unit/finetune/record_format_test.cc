@@ -207,6 +207,29 @@ TEST_CASE("fields of a message that would be trained on wrongly are refused by n
                [] { read(openai, R"({"messages":[{"role":"user","content":5}]})"); });
 }
 
+TEST_CASE("dataset.roles maps to roles that chat templates know, or keeps the name") {
+  auto roles = [](const char* name, const char* to) {
+    RecordSettings settings;
+    settings.roles = Node::map();
+    settings.roles.set(name, Node::string(to));
+    return settings.format_options().roles;
+  };
+  for (const char* known : {"system", "developer", "user", "assistant", "tool", "call", "function",
+                            "context", "documents", "tool_results"}) {
+    CHECK(roles("agent", known).at("agent") == known);
+    // The reader knows these names, too.
+    const std::string message =
+        cat(R"({"messages":[{"role":")", known, R"(","content":"{\"name\":\"f\"}"}]})");
+    CHECK_NOTHROW(read(RecordFormat::openai, message.c_str()));
+  }
+  CHECK(roles("narrator", "narrator").at("narrator") == "narrator");
+  expect_error(ErrorClass::config,
+               {"dataset.roles.gpt: 'asistant' is not a role", "did you mean 'assistant'?"},
+               [&] { roles("gpt", "asistant"); });
+  expect_error(ErrorClass::config, {"dataset.roles.a: 'zzz' is not a role", "there are system"},
+               [&] { roles("a", "zzz"); });
+}
+
 TEST_CASE("segments and tokens have their own loss mask") {
   using enum RecordFormat;
   Example parts =
@@ -214,6 +237,13 @@ TEST_CASE("segments and tokens have their own loss mask") {
   CHECK(parts.kind == Example::Kind::segments);
   CHECK(parts.texts[1].trained);
   expect_fault("segment 0 without label", [] { read(segments, R"({"segments":[{"text":"a"}]})"); });
+  parts = read(segments, R"({"segments":[{"text":"a","label":1},{"text":"b","label":0}]})");
+  CHECK(parts.texts[0].trained);
+  CHECK_FALSE(parts.texts[1].trained);
+  for (const char* label : {"2", "\"yes\"", "[]"})
+    expect_fault(cat("segment 0 with the label ", label), [&] {
+      read(segments, cat(R"({"segments":[{"text":"a","label":)", label, "}]}").c_str());
+    });
   Example ids = read(
       tokens, R"({"input_ids":[5,6,7,0],"labels":[-100,6,7,-100],"attention_mask":[1,1,1,0]})");
   CHECK(ids.ids == std::vector<int32_t>{5, 6, 7});

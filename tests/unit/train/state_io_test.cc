@@ -240,6 +240,31 @@ TEST_CASE(
                        Error);
 }
 
+TEST_CASE(
+    "a model that has only a part of the saved parameters is refused; buffers may be absent") {
+  TempDir dir;
+  CheckpointStore store(dir.path(), StoreOptions{});
+  LateBackend backend;
+  Model model(backend);
+  Parameter vector;  // without optimizer state, it looks like a buffer
+  vector.name = "d";
+  vector.global = vector.local = {3};
+  vector.master = vector.value = model.ctx.empty(vector.local, DType::f32);
+  model.parameters.add(std::move(vector));
+  model.set(7);
+  save_state(store, model.parameters, nullptr, at_step(1));
+  CHECK_NOTHROW(require_all_parameters_read(store, 1, model.parameters));
+  ParamList part;
+  Parameter only;
+  only.name = "a";
+  only.global = only.local = {3, 5};
+  part.add(std::move(only));
+  CHECK_THROWS_WITH_AS(require_all_parameters_read(store, 1, part),
+                       doctest::Contains("2 parameters that this model does not have:\n  b [3, "
+                                         "5]\n  c [3, 5]"),
+                       Error);
+}
+
 namespace {
 /// Keeps `rows` numbers for each matrix, and nothing else.
 class RowOptimizer final : public Optimizer {

@@ -1,0 +1,88 @@
+// What the loading of a file of records reports: its counts, and settings without effect.
+#include "mtrain/finetune/sft_data.h"
+
+#include <doctest/doctest.h>
+
+#include "../data/data_files.h"
+#include "byte_tokenizer.h"
+#include "mtrain/finetune/preference.h"
+
+using namespace mtrain;
+using namespace mtrain::finetune;
+using namespace mtrain::testing;
+
+namespace {
+
+constexpr const char *kPair = R"({"prompt": "q", "completion": "a"})",
+                     *kChat = R"({"messages": [{"role": "user", "content": "q"},
+ {"role": "assistant", "content": "a"}]})",
+                     *kAlpaca = R"({"instruction": "q", "output": "a"})";
+
+struct Fixture {
+  /// A line without its line breaks.
+  static std::string line(std::string text) {
+    std::erase(text, '\n');
+    return text + "\n";
+  }
+  SftFile load(const std::string& lines) {
+    put(scratch / "x.jsonl", lines);
+    return load_sft_file(
+        scratch / "x.jsonl", settings,
+        make_encoder(settings,
+                     {.seq_length = 64, .base_directory = scratch.path(), .tokenizer = &tokenizer}),
+        64);
+  }
+  ScratchFolder scratch;
+  ByteTokenizer tokenizer;
+  SftSettings settings;
+};
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a summary counts each record once: whether it is valid, broken JSON or of wrong fields") {
+  Fixture f;
+  f.settings.records.on_bad = "skip";
+  const std::string good = Fixture::line(kPair);
+  const SftFile file = f.load(
+      good + "{\"prompt\": \"q\", \"completion\": 7}\n{broken\n{\"prompt\": \"q\"}\n" + good);
+  CHECK(file.counts.records == 5);
+  CHECK(file.counts.bad == 3);
+  CHECK_MESSAGE(has(file.summary(), "2 of 5 records, "), file.summary());
+  CHECK_MESSAGE(has(file.summary(), "; 3 invalid ones left out"), file.summary());
+  put(f.scratch / "p.jsonl", R"({"prompt": "q", "chosen": "a", "rejected": "b"})"
+                             "\n{broken\n"
+                             R"({"prompt": "q", "chosen": 1, "rejected": "b"})"
+                             "\n");
+  PreferenceSettings settings;
+  settings.records.on_bad = "skip";
+  const PreferenceFile pairs = load_preference_file(
+      f.scratch / "p.jsonl", settings,
+      make_encoder(
+          {.records = settings.records},
+          {.seq_length = 64, .base_directory = f.scratch.path(), .tokenizer = &f.tokenizer}),
+      64);
+  CHECK_MESSAGE(has(pairs.summary(64), "1 of 3 records"), pairs.summary(64));
+}
+
+TEST_CASE("settings that have no effect on the records of a file are named") {
+  const auto unused = [](const std::function<void(RecordSettings&)>& set, const char* record) {
+    Fixture f;
+    set(f.settings.records);
+    return join(f.load(Fixture::line(record)).unused, "\n");
+  };
+  const auto vicuna = [](RecordSettings& r) { r.chat_template = "vicuna"; };
+  const auto prompt = [](RecordSettings& r) { r.prompt = "{instruction}{input}"; };
+  CHECK_MESSAGE(has(unused(vicuna, kPair), "dataset.chat_template has no effect on "),
+                unused(vicuna, kPair));
+  CHECK(unused(vicuna, kChat).empty());
+  CHECK(unused(vicuna, kAlpaca).empty());
+  CHECK_MESSAGE(has(unused(prompt, kPair), "dataset.prompt has no effect on "),
+                unused(prompt, kPair));
+  CHECK(unused(prompt, kAlpaca).empty());
+  CHECK(unused([](RecordSettings&) {}, kPair).empty());
+}
