@@ -138,7 +138,8 @@ TEST_CASE(
 }
 
 TEST_CASE("the gathers that ranks run are those in the lists of steps") {
-  const char *ahead = "ddp.overlap_param_gather=true", *small = "train.micro_batch_size=1";
+  const char *scatter = "ddp.overlap_grad_reduce=true", *ahead = "ddp.overlap_param_gather=true",
+             *small = "train.micro_batch_size=1";
   struct Case {
     std::vector<std::string> settings;
     int64_t replicas;
@@ -146,18 +147,20 @@ TEST_CASE("the gathers that ranks run are those in the lists of steps") {
   };
   const std::vector<Case> cases = {
       {{"dist.nproc=2"}, 2},
-      {{"dist.nproc=2", small, ahead}, 2},
+      {{"dist.nproc=2", small, scatter, ahead}, 2},
       {{"dist.nproc=4", "dist.pp=2", small}, 2},
-      {{"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=interleaved", small, ahead}, 2},
-      {{"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=zb_v", small, ahead}, 2},
+      {{"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=interleaved", small, scatter,
+        ahead},
+       2},
+      {{"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=zb_v", small, scatter, ahead}, 2},
       {{"dist.nproc=2", "model.recompute=full", small}, 2},
-      {{"dist.nproc=2", "model.recompute=full", "model.recompute_layers=2", ahead}, 2},
+      {{"dist.nproc=2", "model.recompute=full", "model.recompute_layers=2", scatter, ahead}, 2},
       {{"dist.nproc=2", "model.recompute=full", "model.recompute_method=block", small}, 2},
       {{"dist.nproc=2"}, 2, "gpt2"},  // tied
       {{"dist.nproc=4", "dist.pp=2", "dist.vp=2", "dist.schedule=zb_v", small}, 2, "gpt2"},
-      {{"dist.nproc=4", "dist.pp=2", small, ahead}, 2, "bert"},
+      {{"dist.nproc=4", "dist.pp=2", small, scatter, ahead}, 2, "bert"},
       {{"dist.nproc=2", "dist.ep=2", small}, 2, "mixtral"},
-      {{"dist.nproc=4", "dist.pp=2", "dist.ep=2", small, ahead}, 2, "mixtral"}};
+      {{"dist.nproc=4", "dist.pp=2", "dist.ep=2", small, scatter, ahead}, 2, "mixtral"}};
   for (const Case& c : cases) {
     std::string name = cat(c.subject, " ", join(c.settings, " "));
     CAPTURE(name);
@@ -187,7 +190,8 @@ TEST_CASE("the exchanges that experts run are those in the lists of steps") {
       {"dist.nproc=2", "dist.ep=2", "model.recompute=full", small},
       {"dist.nproc=2", "dist.ep=2", "model.recompute=selective", "model.recompute_modules=[moe]"},
       {"dist.nproc=2", "dist.ep=2", "comm_overlap.moe=true", small},
-      {"dist.nproc=2", "dist.ep=2", "dist.zero=3", "ddp.overlap_param_gather=true", small},
+      {"dist.nproc=2", "dist.ep=2", "dist.zero=3", "ddp.overlap_grad_reduce=true",
+       "ddp.overlap_param_gather=true", small},
       {"dist.nproc=4", "dist.pp=2", "dist.ep=2", "dist.zero=3", small}};
   for (const auto& c : cases) {
     std::string name = join(c, " ");
