@@ -206,7 +206,7 @@ void Trainer::fill_info() {
            .first_step = state_.step,
            .global_batch_size = batch_now(),
            .batch_sizes = batches_.text(),
-           .total_tokens = train_samples_ * s.model.seq_length,
+           .total_tokens = s.train.steps > 0 ? train_samples_ * s.model.seq_length : 0,
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
            .planned_memory = planned_.at_peak,
