@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -164,7 +163,8 @@ void Trainer::build() {
   saved_ = make_saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity(),
                              s.dist.backend == "cpu"
                                  ? cat(kCpuArithmetic, cpu_level_name())
-                                 : session_.device.substr(0, session_.device.find(',')));
+                                 : session_.device.substr(0, session_.device.find(',')),
+                             mesh_.token());
   resume();
   follow_batch_schedule();
   fill_info();
