@@ -27,11 +27,15 @@ std::string holder(int fd) {
                  : "unknown";
 }
 
+std::string this_process() { return cat("pid ", ::getpid(), " host ", host_name()); }
+
+constexpr const char* kLockName = "run.lock";
+
 }  // namespace
 
 RunLock::RunLock(const fs::path& folder) {
   make_directories(folder);
-  fs::path path = folder / "run.lock";
+  fs::path path = folder / kLockName;
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (fd_ < 0)
     throw Error(ErrorClass::io, cat("cannot create ", path.string(), ": ", std::strerror(errno)),
@@ -47,7 +51,7 @@ RunLock::RunLock(const fs::path& folder) {
              "; make sure that no other job uses the folder");
     return;
   }
-  std::string text = cat("pid ", ::getpid(), " host ", host_name(), "\n");
+  std::string text = this_process() + "\n";
   if (::ftruncate(fd_, 0) != 0 ||
       ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
     int error = errno;
@@ -55,6 +59,16 @@ RunLock::RunLock(const fs::path& folder) {
     throw Error(ErrorClass::io, cat("cannot write ", path.string(), ": ", std::strerror(error)),
                 "free some space or write elsewhere (run.dir=PATH)");
   }
+}
+
+bool RunLock::held_by_another(const fs::path& folder) {
+  const int fd = ::open((folder / kLockName).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  // This process may hold the lock through another descriptor.
+  const bool held = ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const bool another = held && holder(fd) != this_process();
+  ::close(fd);
+  return another;
 }
 
 RunLock::~RunLock() {

@@ -11,6 +11,8 @@ class MT_API RunLock {
   /// Creates the folder if necessary and takes its lock. Error(io) that names the holder's process
   /// and host when another job holds it.
   explicit RunLock(const fs::path& folder);
+  /// True when another process holds the lock of the folder. Creates nothing.
+  static bool held_by_another(const fs::path& folder);
   ~RunLock();
   RunLock(RunLock&& other) noexcept;
   RunLock& operator=(RunLock&& other) noexcept;

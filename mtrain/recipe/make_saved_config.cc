@@ -47,7 +47,8 @@ std::string processor() {
 }
 
 Json environment_of(const Recipe& recipe, const PluginHost& plugins, const std::string& data,
-                    const std::string& tokenizer, const std::string& arithmetic) {
+                    const std::string& tokenizer, const std::string& arithmetic,
+                    const std::string& invocation) {
   utsname system{};
   uname(&system);
   Json binaries = Json::object(), loaded = Json::array();
@@ -65,6 +66,7 @@ Json environment_of(const Recipe& recipe, const PluginHost& plugins, const std::
           {"directory", fs::absolute(recipe.directory).lexically_normal().string()},
           {"run", fs::absolute(recipe.run_directory()).lexically_normal().string()},
           {"checkpoints", fs::absolute(recipe.checkpoint_directory()).lexically_normal().string()},
+          {"invocation", invocation},
           {"host", system.nodename},
           {"system", cat(system.sysname, " ", system.release, " ", system.machine)},
           {"cpu", processor()},
@@ -105,7 +107,7 @@ std::string redacted(std::string text, const std::vector<std::string>& secrets) 
 
 SavedConfig make_saved_config(const Recipe& recipe, const PluginHost& plugins,
                               const std::string& data, const std::string& tokenizer,
-                              const std::string& arithmetic) {
+                              const std::string& arithmetic, const std::string& invocation) {
   const Composition& composition = recipe.config.composition();
   auto secrets = secret_values(recipe.config);
   SavedConfig out;
@@ -121,7 +123,7 @@ SavedConfig make_saved_config(const Recipe& recipe, const PluginHost& plugins,
     out.overrides.push_back(redacted(override_line(override), secrets));
   out.resolved = recipe.config.to_yaml();
   out.provenance = redacted(write_json(provenance(recipe.config)) + "\n", secrets);
-  out.environment = dump(environment_of(recipe, plugins, data, tokenizer, arithmetic));
+  out.environment = dump(environment_of(recipe, plugins, data, tokenizer, arithmetic, invocation));
   return out;
 }
 

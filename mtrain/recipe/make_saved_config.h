@@ -9,9 +9,10 @@
 namespace mtrain {
 
 /// `data` and `tokenizer`: the identities of the dataset and tokenizer; `arithmetic`: see
-/// SavedIdentity.
+/// SavedIdentity, as for `invocation`.
 MT_API SavedConfig make_saved_config(const Recipe& recipe, const PluginHost& plugins,
                                      const std::string& data, const std::string& tokenizer,
-                                     const std::string& arithmetic);
+                                     const std::string& arithmetic,
+                                     const std::string& invocation = "");
 
 }  // namespace mtrain

@@ -113,7 +113,8 @@ Invocation read_facts(const fs::path& folder, int number) {
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorClass::checkpoint,
                 cat((folder / kFacts).string(), " cannot be read: ", printable(error.what())),
-                "remove that folder to continue without the record");
+                cat("remove ", printable(folder.parent_path().string()),
+                    " to continue without the run's history"));
   }
 }
 

@@ -21,7 +21,7 @@ struct MT_API SavedConfig {
   std::string provenance;  // JSON, see provenance.h
   std::string
       environment;  // JSON: {"mtrain", "host", …, "name", "directory", "run", "checkpoints",
-                    // "binaries", "plugins", "data", "tokenizer", "arithmetic"}
+                    // "invocation", "binaries", "plugins", "data", "tokenizer", "arithmetic"}
 };
 
 /// One JSON object, without the texts that a checkpoint stores separately.
@@ -46,6 +46,8 @@ struct SavedIdentity {
                                  // checkpoints into the run's folder or did not record them
   std::string arithmetic;  // "cpu, level v4", or the device; with the same text, the same steps
                            // give the same bits; empty: unknown
+  std::string invocation;  // unique to the invocation that wrote it: the same in its record and in
+                           // its checkpoints; empty for an older version
 };
 MT_API SavedIdentity identity_of(const SavedConfig& config);
 /// Where each value was set, from the provenance: {"optimizer.lr", "recipes/x.yaml:3:5"}.

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 
+#include "mtrain/base/failpoint.h"
 #include "mtrain/base/log.h"
+#include "mtrain/checkpoint/run_lock.h"
+#include "mtrain/record/run_ties.h"
 
 namespace mtrain {
 namespace {
@@ -34,7 +37,16 @@ Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved, int6
   return out;
 }
 
-NewRunFolders::NewRunFolders(const Recipe& recipe) {
+std::optional<RunLock> lock_run_folder(const Recipe& recipe) {
+  const fs::path run = recipe.run_directory();
+  failpoint("run.lock");
+  make_directories(run);
+  // In the same folder, the lock of the checkpoints suffices; a process cannot take a lock twice.
+  if (same_folder(run, recipe.checkpoint_directory())) return std::nullopt;
+  return RunLock(run);
+}
+
+NewRunFolders::NewRunFolders(const Recipe& recipe) : run_(recipe.run_directory()) {
   note(recipe.run_directory());
   note(recipe.checkpoint_directory());
 }
@@ -60,11 +72,13 @@ NewRunFolders::~NewRunFolders() { remove(); }
 void NewRunFolders::remove() {
   std::lock_guard lock(mutex_);
   std::error_code ignored;
+  // Another job that started at the same time may have created them, too, and use them.
+  if (RunLock::held_by_another(run_)) return;
   for (const auto& folder : made_)
-    if (std::find(whole_.begin(), whole_.end(), folder) != whole_.end())
-      fs::remove_all(folder, ignored);
-    else
+    if (std::find(whole_.begin(), whole_.end(), folder) == whole_.end())
       fs::remove(folder, ignored);  // a parent folder; fails if it is not empty, which is intended
+    else if (!RunLock::held_by_another(folder))
+      fs::remove_all(folder, ignored);
 }
 
 }  // namespace mtrain

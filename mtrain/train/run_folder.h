@@ -3,7 +3,9 @@
 // NewRunFolders.
 #pragma once
 #include <mutex>
+#include <optional>
 
+#include "mtrain/checkpoint/run_lock.h"
 #include "mtrain/recipe/recipe.h"
 #include "mtrain/record/run_history.h"
 #include "mtrain/record/saved_config.h"
@@ -17,9 +19,14 @@ namespace mtrain {
 MT_API Invocation write_run_folder(const Recipe& recipe, const SavedConfig& saved,
                                    int64_t first_step);
 
+/// Creates the run's folder and takes its lock, so that two jobs cannot write to one run, wherever
+/// their checkpoints are. Absent when the checkpoints are in the same folder, whose lock the
+/// CheckpointStore takes. Error(io) when another job holds it.
+MT_API std::optional<RunLock> lock_run_folder(const Recipe& recipe);
+
 /// The folders that a run will write to. Unless keep() is called, the destructor removes those that
 /// did not exist before, with their content, so that a run that fails before its first step leaves
-/// nothing behind. Only remove() is safe from any thread.
+/// nothing behind. Folders that another job has locked stay. Only remove() is safe from any thread.
 class MT_API NewRunFolders {
  public:
   /// Records which of them exist; creates none.
@@ -35,6 +42,7 @@ class MT_API NewRunFolders {
  private:
   void note(fs::path folder);
   std::mutex mutex_;
+  fs::path run_;
   std::vector<fs::path> whole_,
       made_;  // whole_: the folders themselves; made_: all that did not exist, including parents,
               // innermost first

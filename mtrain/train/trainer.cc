@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -164,7 +163,8 @@ void Trainer::build() {
   saved_ = make_saved_config(recipe_, plugins, dataset_->identity(), session_.tokenizer->identity(),
                              s.dist.backend == "cpu"
                                  ? cat(kCpuArithmetic, cpu_level_name())
-                                 : session_.device.substr(0, session_.device.find(',')));
+                                 : session_.device.substr(0, session_.device.find(',')),
+                             mesh_.token());
   resume();
   follow_batch_schedule();
   fill_info();
@@ -206,7 +206,7 @@ void Trainer::fill_info() {
            .first_step = state_.step,
            .global_batch_size = batch_now(),
            .batch_sizes = batches_.text(),
-           .total_tokens = train_samples_ * s.model.seq_length,
+           .total_tokens = s.train.steps > 0 ? train_samples_ * s.model.seq_length : 0,
            .seq_length = s.model.seq_length,
            .flops_per_token = session_.model->flops_per_token(s.model.seq_length),
            .planned_memory = planned_.at_peak,

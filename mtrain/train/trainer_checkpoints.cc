@@ -5,6 +5,7 @@
 
 #include "mtrain/base/log.h"
 #include "mtrain/recipe/resume.h"
+#include "mtrain/record/run_ties.h"
 #include "mtrain/train/trainer.h"
 
 namespace mtrain {
@@ -169,6 +170,8 @@ CheckpointMeta Trainer::meta(int64_t consumed) const {
 
 void Trainer::resume() {
   const std::string& mode = recipe_.settings.checkpoint.resume;
+  // Only the first rank writes to these folders; on other machines, run.dir may be another one.
+  if (first() && mode == "never") require_no_run(recipe_.run_directory(), store_->folder());
   LatestCheckpoint latest = store_->latest_valid();
   for (const auto& refused : latest.refused)
     if (first()) log_warn("checkpoint of step ", refused.step, " is refused: ", refused.reason);
@@ -177,12 +180,14 @@ void Trainer::resume() {
         mode != "must", ErrorClass::checkpoint,
         cat("checkpoint.resume=must, but ", store_->folder().string(), " holds no checkpoint"),
         "check run.dir, or set checkpoint.resume=auto to start a new run");
+    if (first()) require_same_run(recipe_.run_directory(), store_->folder(), {});
     return;
   }
   MT_USER_CHECK(mode != "never", ErrorClass::checkpoint,
                 cat("checkpoint.resume=never, but ", store_->folder().string(),
                     " holds the checkpoint of step ", *latest.step),
                 "choose another run.dir, or set checkpoint.resume=auto to continue it");
+  if (first()) require_same_run(recipe_.run_directory(), store_->folder(), latest.step);
   CheckpointMeta before =
       meta_from_json(store_->meta(*latest.step), store_->step_folder(*latest.step).string());
   // If the steps so far used other batch sizes than this recipe's, the total number of samples of

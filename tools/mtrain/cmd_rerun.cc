@@ -65,13 +65,16 @@ std::vector<Part> parts_of(const fs::path& path, bool log_missing) {
   const std::vector<HistoryPart> history_parts = parts_of_history(records_of(path, saved));
   const bool known = !history_parts.empty() && history_parts.front().first == 0 &&
                      (history_parts.front().invocation.number > 0 || history_parts.size() == 1);
-  if (log_missing && !history_parts.empty() && !known)
-    log_warn(path.string(), " does not say how ",
-             history_parts.front().last ? "its first " : "the steps up to ",
-             history_parts.front().last.value_or(history_parts.front().first),
-             history_parts.front().last ? " steps" : "",
-             " were trained, because an older version started it; all steps are repeated with its "
-             "newest settings, and the result may differ");
+  if (log_missing && !history_parts.empty() && !known) {
+    const HistoryPart& oldest = history_parts.front();
+    const bool older_version = oldest.invocation.number == 0;
+    log_warn(path.string(), " does not say how its first ",
+             older_version ? oldest.last.value_or(oldest.first) : oldest.first,
+             " steps were trained, because ",
+             older_version ? "an older version started it"
+                           : cat("its history begins after step ", oldest.first),
+             "; all steps are repeated with its newest settings, and the result may differ");
+  }
   for (size_t i = 0; known && i < history_parts.size(); ++i) {
     SavedConfig texts = read_config_folder(history_parts[i].invocation.folder);
     if (!out.empty() && out.back().saved.resolved == texts.resolved)

@@ -75,6 +75,9 @@ void list(const Cli& cli, const fs::path& folder, bool json) {
   if (runs.empty() && !cli.quiet) std::cout << "no runs in " << printable(folder.string()) << '\n';
 }
 
+/// Whether steps of the invocation still count: those from `first + 1` to `last`.
+bool has_steps(const InvocationSummary& item) { return item.first && *item.last > *item.first; }
+
 Json show_json(const RunSummary& run) {
   Json out = row(run);
   Json invocations = Json::array(), checkpoints = Json::array();
@@ -89,8 +92,8 @@ Json show_json(const RunSummary& run) {
                            {"folder", item.invocation.folder.string()},
                            {"mtrain", item.invocation.version},
                            {"started", item.invocation.started},
-                           {"first_step", or_null(item.first)},
-                           {"last_step", or_null(item.last)},
+                           {"first_step", has_steps(item) ? Json(*item.first + 1) : Json()},
+                           {"last_step", has_steps(item) ? Json(*item.last) : Json()},
                            {"loss", or_null(item.loss)},
                            {"ended", item.invocation.last_step.has_value()},
                            {"overrides", item.overrides},
@@ -112,10 +115,10 @@ void show_invocation(const InvocationSummary& item) {
     std::cout << "  000  settings of an older version, which recorded no history\n";
     return;
   }
-  const std::string steps =
-      !item.first                 ? "no remaining steps: the run was rewound to an earlier step"
-      : *item.last <= *item.first ? "no step"
-                                  : cat("steps ", *item.first + 1, " to ", *item.last);
+  const std::string steps = !item.first
+                                ? "no remaining steps: the run was rewound to an earlier step"
+                            : !has_steps(item) ? "no step"
+                                               : cat("steps ", *item.first + 1, " to ", *item.last);
   std::cout << fmt::format("  {:03}  {}, {}; mtrain {}{}{}\n", invocation.number,
                            invocation.started, steps, invocation.version,
                            item.loss ? ", loss " + loss_text(item.loss) : "",

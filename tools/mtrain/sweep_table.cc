@@ -50,6 +50,7 @@ SweepTable::SweepTable(const std::vector<SweepTrial>& trials) {
 
 void SweepTable::read_metrics(size_t trial, const fs::path& run_folder) {
   TrialResult& row = rows_[trial];
+  row.seconds.reset();
   std::ifstream in(run_folder / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     auto json = nlohmann::json::parse(line, nullptr, false);
@@ -60,6 +61,7 @@ void SweepTable::read_metrics(size_t trial, const fs::path& run_folder) {
       return found != json.end() && found->is_number() ? std::optional(found->get<double>())
                                                        : std::nullopt;
     };
+    if (auto ms = number("step_ms")) row.seconds = row.seconds.value_or(0) + *ms / 1e3;
     if (auto loss = number("loss")) row.last_loss = *loss, keep_lower(row.best_loss, *loss);
     if (auto loss = number("val_loss")) keep_lower(row.best_val_loss, *loss);
   }

@@ -17,14 +17,14 @@ struct TrialResult {
   std::string outcome = "not run";  // "done", "stopped", "faulty", "failed (14)"
   int64_t steps = 0;
   std::optional<double> last_loss, best_loss, best_val_loss;
-  std::optional<double> seconds;  // of this call
+  std::optional<double> seconds;  // of its training steps, over all calls
 };
 
 class SweepTable {
  public:
   explicit SweepTable(const std::vector<SweepTrial>& trials);
   TrialResult& operator[](size_t trial) { return rows_[trial]; }
-  /// Reads steps and losses of a trial from the metrics in its run folder.
+  /// Reads steps, losses and time of a trial from the metrics in its run folder.
   void read_metrics(size_t trial, const fs::path& run_folder);
   std::string text() const;
   std::string csv() const;

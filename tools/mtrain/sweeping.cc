@@ -1,6 +1,5 @@
 #include "sweeping.h"
 
-#include <chrono>
 #include <iostream>
 #include <optional>
 
@@ -111,12 +110,10 @@ class SweepRun {
   int run(size_t i, bool keep_going) {
     const SweepTrial& trial = trials_[i];
     if (!cli_.quiet) print(title(trial) + "\n");
-    const auto begin = std::chrono::steady_clock::now();
     const fs::path& folder = folders_.of_trials[i];
     auto keep = [&](int status) {
       TrialResult& row = table_[i];
       row.outcome = status == 0 ? "done" : status > 128 ? "stopped" : cat("failed (", status, ")");
-      row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       table_.read_metrics(i, folder);
       began_ = true;
       table_.save(folders_.common);

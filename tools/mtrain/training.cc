@@ -78,7 +78,8 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
         RankMesh mesh(recipe, ranks);
         std::optional<Trainer> trainer;
         const bool first = ranks.rank() == 0;
-        if (first) make_directories(recipe.run_directory());
+        std::optional<RunLock> lock;  // released after the trainer has ended
+        if (first) lock = lock_run_folder(recipe);
         if (!first && ranks.kind() != "thread") folders.keep();  // they belong to the first process
         std::optional<Invocation> invocation;
         auto begin = [&] {  // everything that can fail before the first step has succeeded

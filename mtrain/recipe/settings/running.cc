@@ -57,7 +57,8 @@ void CheckpointSection::bind(Fields& f) {
       .renamed_from({"save_retain_interval"});
   f("resume", resume,
     "auto: resume from the newest valid checkpoint of run.dir if there is one; never: start from "
-    "scratch, run.dir must be empty; must: fail without a checkpoint")
+    "scratch, run.dir must contain no metrics, records or checkpoints; must: fail without a "
+    "checkpoint")
       .one_of({"auto", "never", "must"})
       .resume(safe);
   f("dir", dir, "folder of the checkpoints; empty: <run.dir>/checkpoints")

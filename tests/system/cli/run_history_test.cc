@@ -220,7 +220,7 @@ TEST_CASE("runs ls and show: steps, losses, changes and checkpoints") {
   Json run = Json::parse(cli_in(scratch.path(), "runs show runs/latest/../a --json").out);
   REQUIRE(run.at("invocations").size() == 2);
   const Json& second = run.at("invocations")[1];
-  CHECK(second.at("first_step") == 10);
+  CHECK(second.at("first_step") == 11);
   CHECK(second.at("last_step") == 20);
   CHECK(second.at("loss") == rows(scratch / "runs/a").back().at("loss"));
   bool found = false;
@@ -278,7 +278,7 @@ TEST_CASE(
   CHECK(run.at("step") == 10);
   CHECK(run.at("rewound") == false);
   CHECK(run.at("loss") == whole[9].at("loss"));
-  CHECK(run.at("invocations")[2].at("first_step") == 5);
+  CHECK(run.at("invocations")[2].at("first_step") == 6);
 }
 
 TEST_CASE("the checkpoints of a run are found where checkpoint.dir put them, from any folder") {

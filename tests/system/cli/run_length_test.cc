@@ -23,6 +23,14 @@ std::string setting(const std::string& folder, const std::string& path) {
 
 }  // namespace
 
+TEST_CASE("a run of no steps says that it reads no tokens") {
+  Scratch scratch("mtrain-no-steps");
+  Outcome out = cli({scratch.write("r.yaml", recipe("steps: 0")), "logger.console=plain",
+                     "run.dir=" + (scratch / "run").string()});
+  CHECK_MESSAGE(out.status == 0, out.err);
+  CHECK_MESSAGE(has(out.out, "steps  0 = 0 tokens\n"), out.out);
+}
+
 TEST_CASE("a shorter run of any recipe just runs") {
   Scratch scratch("mtrain-short");
   const std::string fixed = scratch.write("r.yaml", recipe("steps: 100", "warmup_steps: 60"));

@@ -221,6 +221,33 @@ TEST_CASE("a sweep does not take the run of another configuration for a trial's"
   CHECK(has(slurp(scratch / "s/sweep.csv"), "3e-3"));
 }
 
+TEST_CASE("the time of a trial is that of its steps, over all calls of the sweep") {
+  Scratch scratch("mtrain-sweep-seconds");
+  const std::string r = scratch.write("r.yaml", tiny_recipe());
+  auto sweep = [&](std::vector<std::string> environment = {}) {
+    return cli({r, "-m", "-q", "rng.seed=1,2", "train.steps=6", "validation.steps=0",
+                "run.dir=" + (scratch / "s").string()},
+               std::move(environment));
+  };
+  auto seconds = [&](size_t trial) {
+    const auto rows = csv(scratch / "s/sweep.csv");
+    REQUIRE(rows.size() == 3);
+    return std::stod(rows[trial + 1].back());
+  };
+  // The steps of the first trial take at least 0.1 s each, which a repetition would not.
+  REQUIRE(sweep({"MTRAIN_FAULT=train.step:0:delay=100"}).status == 0);
+  const double first = seconds(0);
+  CHECK(first >= 0.6);
+  CHECK(seconds(1) >= 0.6);
+  REQUIRE(sweep().status == 0);
+  CHECK(seconds(0) == first);
+  // A trial that goes on keeps the time of its steps so far.
+  fs::remove_all(scratch / "s/1/checkpoints/step-6");
+  REQUIRE(sweep().status == 0);
+  CHECK(seconds(0) == first);
+  CHECK(seconds(1) >= 0.5);
+}
+
 TEST_CASE("a sweep of one value says what it ran with") {
   Scratch scratch("mtrain-sweep-one");
   Outcome out = cli({scratch.write("r.yaml", tiny_recipe()), "-m", "train.steps=2",
