@@ -95,6 +95,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   recipe.report.throw_if_errors();
   print_warnings(cli, recipe);
   if (options.resolved) {
+    make_input_paths_absolute(recipe, plugins);
     std::cout << recipe.config.to_yaml();
     return;
   }
