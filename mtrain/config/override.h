@@ -93,8 +93,8 @@ using DefaultOf = std::function<std::optional<Node>(const std::string& path)>;
 using NamesOf = std::function<std::vector<std::string>(const std::string& path)>;
 
 /// Applies an override to the tree. Adds a key that the tree lacks; validation checks later whether
-/// the key exists. An edit of a list that the tree lacks starts from its default. `+`, `~` and edits
-/// find a setting by any of its names. Reports faults.
+/// the key exists. An edit of a list that the tree lacks starts from its default. `+`, `~` and
+/// edits find a setting by any of its names. Reports faults.
 MT_API void apply_override(Node& root, const Override& override, Report& report,
                            const DefaultOf& default_of = {}, const NamesOf& names_of = {});
 

@@ -27,8 +27,8 @@ SchemaCatalog with_settings_of(const ChosenComponents& chosen, const SchemaCatal
 
 /// The catalog's advice on a name. Where it is a setting that the chosen component does not have,
 /// the advice says so.
-std::string advice_for(std::string_view wanted, const ChosenComponents& chosen, const SchemaCatalog& catalog,
-                       const SchemaCatalog& own) {
+std::string advice_for(std::string_view wanted, const ChosenComponents& chosen,
+                       const SchemaCatalog& catalog, const SchemaCatalog& own) {
   std::string help = own.advice(wanted);
   if (!help.empty()) return help;
   help = catalog.advice(wanted);

@@ -134,8 +134,7 @@ BlendIndex blend_exhaustive(std::span<const int64_t> sizes) {
 std::vector<double> normalize_weights(std::span<const double> weights) {
   for (double weight : weights)
     MT_USER_CHECK(weight >= 0 && std::isfinite(weight), ErrorClass::config,
-                  cat("dataset.weights contains ", shortest(weight)),
-                  "give numbers of at least 0");
+                  cat("dataset.weights contains ", shortest(weight)), "give numbers of at least 0");
   const double sum = pairwise_sum(weights);
   MT_USER_CHECK(sum > 0 && std::isfinite(sum), ErrorClass::config,
                 cat("the numbers of dataset.weights add up to ", shortest(sum)),

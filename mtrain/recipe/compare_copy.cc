@@ -51,11 +51,11 @@ class Companions {
   void add(const fs::path& from, const fs::path& to, const SourcePtr& source) {
     if (!seen_.insert(to).second || real(from) == real(to)) return;
     Report report;
-    std::string text =
-        source ? copy_recipe(source, section_of(from, catalog_), {from.parent_path()},
-                             to.parent_path(), catalog_, report)
-                     .text
-               : read_file(from, kMaxCompanion);
+    std::string text = source
+                           ? copy_recipe(source, section_of(from, catalog_), {from.parent_path()},
+                                         to.parent_path(), catalog_, report)
+                                 .text
+                           : read_file(from, kMaxCompanion);
     std::error_code ignored;
     if (fs::is_regular_file(to, ignored) && read_file(to, kMaxCompanion) == text) return;
     out.push_back({from, to, std::move(text)});
@@ -116,8 +116,8 @@ std::vector<CompanionFile> lacking_companions(const Recipe& original, const fs::
     if (!found || real(*found) != from) companions.add(from, target / relative, file.source);
   }
   for (const auto& file : composition.files)
-    for (const auto& name : file.source ? named_texts(file.source->text())
-                                        : std::vector<std::string>()) {
+    for (const auto& name :
+         file.source ? named_texts(file.source->text()) : std::vector<std::string>()) {
       std::error_code ignored;
       if (fs::is_regular_file(original.directory / name, ignored))
         companions.add(original.directory / name, copy_directory / name, nullptr);
@@ -141,8 +141,9 @@ std::vector<std::string> copy_differences(Recipe original, Recipe copy,
   const Node before = original.config.resolved(), after = copy.config.resolved();
   for (const auto& d : differences(before, after)) {
     if (has_name(d.before) || has_name(d.after) || same_file(d.before, d.after)) continue;
-    const bool is_path = std::any_of(original.inputs.begin(), original.inputs.end(),
-                                     [&](const InputPath& input) { return input.setting == d.path; });
+    const bool is_path =
+        std::any_of(original.inputs.begin(), original.inputs.end(),
+                    [&](const InputPath& input) { return input.setting == d.path; });
     if (is_path && at_one_of(d.before, by_hand)) continue;
     out.push_back(cat(d.path, " would be ", side(d.after), ", not ", side(d.before)));
   }

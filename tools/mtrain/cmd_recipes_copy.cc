@@ -85,7 +85,8 @@ void copy_companions(const std::vector<CompanionFile>& lacking, bool with_files,
   std::error_code ignored;
   for (const auto& file : lacking) {
     names.push_back(printable(fs::relative(file.from).string()));
-    if (fs::exists(fs::symlink_status(file.to, ignored))) there.push_back(printable(file.to.string()));
+    if (fs::exists(fs::symlink_status(file.to, ignored)))
+      there.push_back(printable(file.to.string()));
   }
   MT_USER_CHECK(with_files || lacking.empty(), ErrorClass::config,
                 cat("the recipe reads files next to it, which a copy at ", printable(to),
@@ -169,8 +170,7 @@ void add_recipes_copy(CLI::App& recipes, Cli& cli) {
       "The copy has the same settings: relative paths of input files are rewritten. A copy that "
       "would read other options is refused.\n"
       "Example:\n  mtrain recipes cp quickstart recipes/mine.yaml");
-  command->callback(
-      [&cli, said, file, with_files] { copy(cli, *said, *file, *with_files); });
+  command->callback([&cli, said, file, with_files] { copy(cli, *said, *file, *with_files); });
 }
 
 }  // namespace mtrain

@@ -206,7 +206,8 @@ TEST_CASE(
   CHECK_MESSAGE(trained.status == 0, trained.err);
 }
 
-TEST_CASE("config diff compares the files that paths name, and what config show prints names them") {
+TEST_CASE(
+    "config diff compares the files that paths name, and what config show prints names them") {
   Scratch scratch("mtrain-path-diff");
   const std::string text = text_recipe("own/frank");
   write_at(scratch / "a/r.yaml", text);

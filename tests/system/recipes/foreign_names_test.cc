@@ -182,7 +182,8 @@ TEST_CASE("on the command line and by `config explain`, too") {
       outcome.err);
 }
 
-TEST_CASE("a name whose values mean something else is no alias; its values are explained everywhere") {
+TEST_CASE(
+    "a name whose values mean something else is no alias; its values are explained everywhere") {
   for (const ForeignName& row : foreign_names()) {
     if (!row.how.starts_with("true is ") && !row.how.starts_with("no_shard is ") &&
         row.name != "rampup_batch_size" && row.name != "first_last_layers_bf16")
@@ -198,12 +199,13 @@ TEST_CASE("a name whose values mean something else is no alias; its values are e
        {"ddp.grad_reduce_in_fp32", "train.rampup_batch_size", "optimizer.optimizer_cpu_offload",
         "ddp.reduce_scatter_with_fp32_accumulation", "dist.data_parallel_sharding_strategy",
         "dist.use_distributed_optimizer"}) {
-    const std::string bare(std::string_view(setting).substr(std::string_view(setting).find('.') + 1));
+    const std::string bare(
+        std::string_view(setting).substr(std::string_view(setting).find('.') + 1));
     CHECK_MESSAGE(help_for(setting) == help_for(bare), setting, ": ", help_for(setting));
   }
   CHECK(has(help_for("ddp.grad_reduce_in_fp32"), "ddp.grads_dtype=fp32 for true"));
-  CHECK(has(help_for("dist.data_parallel_sharding_strategy"),
-            "dist.zero=3 for optim_grads_params"));
+  CHECK(
+      has(help_for("dist.data_parallel_sharding_strategy"), "dist.zero=3 for optim_grads_params"));
   CHECK(has(help_for("train.rampup_batch_size"), "from step 2001 on"));
 }
 

@@ -168,9 +168,12 @@ TEST_CASE(
           "lr: 0.01\n  momentum: 0.0\n");
     const std::string fault = load(false, {choice});
     CHECK_MESSAGE(fault.find("optimizer.betas: no such setting") != std::string::npos, fault);
-    CHECK_MESSAGE(fault.find("help: optimizer.type is sgd, which does not have this setting: leave "
-                             "it out (where the recipe sets it: ~optimizer.betas), or choose adamw, which has it") != std::string::npos,
-                  fault);
+    CHECK_MESSAGE(
+        fault.find(
+            "help: optimizer.type is sgd, which does not have this setting: leave "
+            "it out (where the recipe sets it: ~optimizer.betas), or choose adamw, which has it") !=
+            std::string::npos,
+        fault);
   }
   const std::string said =
       load(true,
@@ -441,8 +444,8 @@ TEST_CASE("+, ~ and edits find a setting by each of its names") {
   CHECK(load(text, "+optimizer.lr=3e-3") == "cannot be added: it is 1e-3 already");
   CHECK(load("train: {steps: 1}\n", "+optimizer.learning_rate=3e-3") == "0.003");
   for (const std::string& recipe : {text, old})
-    for (const char* removal : {"~optimizer.lr", "~optimizer.learning_rate",
-                                "~optimizer.learning_rate=1e-3"})
+    for (const char* removal :
+         {"~optimizer.lr", "~optimizer.learning_rate", "~optimizer.learning_rate=1e-3"})
       CHECK(load(recipe, removal) == "3e-04");
   CHECK(load(text, "~optimizer.learning_rate=2e-3").starts_with("is not removed: "));
 }
