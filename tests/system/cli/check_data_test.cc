@@ -123,8 +123,8 @@ TEST_CASE("check --data says whose samples it counts, and tells of another token
   Outcome other = cli_in(scratch.path(), "check --data r.yaml");
   CHECK(other.status == 11);
   CHECK_MESSAGE(has(other.err,
-                    "was prepared with another tokenizer: then hf: 9 tokens, now byte: 256 bytes, "
-                    "end of document 256; dataset.path is"),
+                    "was prepared with another tokenizer: then hf: 9 tokens (9 ids), now byte: "
+                    "256 bytes, end of document 256 (257 ids); dataset.path is"),
                 other.err);
   for (const auto& told : {other.err, unprepared.err})
     CHECK_FALSE_MESSAGE(has(told, "\\x0a"), told);
