@@ -74,10 +74,18 @@ void apply(Node& tree, Override override, const ComposeRequest& request, Report&
     request.expand(wrapped);
     override.value = std::move(wrapped.entries()[0].value);
   }
+  if (whole_section && names_component(override, request)) {  // scheduler=linear is its type
+    Node section = Node::map().at_location(override.where);
+    section.append("type", override.where, std::move(*override.value));
+    override.value = std::move(section);
+  }
   DefaultOf default_of;
   if (request.default_of)
     default_of = [&](const std::string& path) { return request.default_of(tree, path); };
-  apply_override(tree, override, report, default_of);
+  NamesOf names_of;
+  if (request.names_of)
+    names_of = [&](const std::string& path) { return request.names_of(tree, path); };
+  apply_override(tree, override, report, default_of, names_of);
 }
 
 /// Removes `patch: ["k=v", …]` from the tree and returns its overrides, which apply after

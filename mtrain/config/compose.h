@@ -25,7 +25,8 @@ struct ComposeRequest {
   /// Expands short forms. Called before merging for each override and for the body of each file
   /// that is merged at the root.
   std::function<void(Node& body)> expand;
-  /// True when `key=value` names a component; asked where no config group has such an option.
+  /// True when `key=value` names a component or another `type` of the section; asked where no
+  /// defaults list has the group.
   std::function<bool(const std::string& key, const Node& value)> names_component;
   /// True for a key of a recipe whose string value names an option of the config group with the
   /// key's name: "mixed_precision: bf16".
@@ -35,6 +36,8 @@ struct ComposeRequest {
   std::function<MergeRules(const Node& tree)> merge_rules;
   /// The default of a setting that is absent from the tree, for edits of lists.
   std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of;
+  /// All names of the setting at a path, its own name first; empty for a path that is none.
+  std::function<std::vector<std::string>(const Node& tree, const std::string& path)> names_of;
   /// Help for a config group without the chosen option; empty when there is none.
   std::function<std::string(const std::string& key)> advice;
   /// True for the path of a string setting, whose commas do not separate the values of a sweep.

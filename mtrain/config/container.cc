@@ -10,10 +10,10 @@
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/null_names.h"
 #include "mtrain/config/override_value.h"
+#include "mtrain/config/setting_names.h"
 #include "mtrain/config/share.h"
 #include "mtrain/config/text_settings.h"
 #include "mtrain/config/yaml_load.h"
-#include "mtrain/config/yaml_mistakes.h"
 #include "mtrain/config/yaml_write.h"
 
 namespace mtrain {
@@ -88,6 +88,36 @@ std::optional<Node> default_of(const std::string& path, const Node& tree,
   return std::nullopt;
 }
 
+/// All names of the setting at a path, its own first, as validate() accepts them.
+std::vector<std::string> names_of(const std::string& path, const Node& tree,
+                                  const SchemaCatalog& catalog) {
+  const size_t dot = path.find('.');
+  if (dot == std::string::npos) return {};
+  const std::string section = path.substr(0, dot);
+  for (const Schema* owner : owners_in(tree, section, catalog))
+    for (const auto& spec : owner->fields) {
+      std::vector<std::string> names = {join_path(section, spec.path)};
+      const size_t leaf = spec.path.rfind('.');
+      for (const auto& old : spec.renamed_from) {
+        names.push_back(join_path(section, old));
+        if (leaf != std::string::npos)
+          names.push_back(join_path(section, spec.path.substr(0, leaf + 1) + old));
+      }
+      if (std::find(names.begin(), names.end(), path) != names.end()) return names;
+    }
+  return {};
+}
+
+/// True for a value of the `type` of a section that has no plugins: scheduler=linear.
+bool is_type(const std::string& section, const std::string& value, const SchemaCatalog& catalog) {
+  const Schema* schema = catalog.section(section);
+  if (!schema) return false;
+  for (const auto& spec : schema->fields)
+    if (spec.path == "type")
+      return std::find(spec.choices.begin(), spec.choices.end(), value) != spec.choices.end();
+  return false;
+}
+
 /// The merge rules of the sections and of the components that they name.
 MergeRules merge_rules(const Node& tree, const SchemaCatalog& catalog) {
   MergeRules out;
@@ -109,7 +139,8 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   compose_request.expand = [&](Node& body) { expand_shorthands(body, catalog); };
   compose_request.names_component = [&](const std::string& key, const Node& value) {
     std::string kind = catalog.kind_of(key);
-    return !kind.empty() && catalog.component(kind, value.as_text()) != nullptr;
+    return kind.empty() ? is_type(key, value.as_text(), catalog)
+                        : catalog.component(kind, value.as_text()) != nullptr;
   };
   compose_request.has_presets = [&](const std::string& key) {
     return catalog.section(key) && catalog.kind_of(key).empty();
@@ -117,6 +148,9 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   compose_request.merge_rules = [&](const Node& tree) { return merge_rules(tree, catalog); };
   compose_request.default_of = [&](const Node& tree, const std::string& path) {
     return default_of(path, tree, catalog);
+  };
+  compose_request.names_of = [&](const Node& tree, const std::string& path) {
+    return names_of(path, tree, catalog);
   };
   compose_request.advice = [&](const std::string& key) { return catalog.advice(key); };
   compose_request.is_text = [&](const std::string& path) { return is_text_setting(path, catalog); };
@@ -137,25 +171,6 @@ void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& cata
   interpolate(tree, scope, report);
 }
 
-KeyIndex all_names(const SchemaCatalog& catalog,
-                   const std::vector<std::pair<std::string, const Schema*>>& chosen) {
-  KeyIndex index;
-  index.set_advisor([&catalog, chosen](std::string_view wanted) {
-    std::string help = component_as_key(wanted, catalog);
-    for (const auto& [section, schema] : chosen)
-      if (help.empty() && wanted.starts_with(section + "."))
-        help = setting_of_others(wanted, *schema, catalog);
-    return help.empty() ? catalog.advice(wanted) : help;
-  });
-  for (const char* word : {"defaults", "patch", "sweep"}) index.add(word);
-  for (const auto& schema : catalog.sections()) {
-    index.add(schema.name);
-    index.add_schema(schema, schema.name);
-  }
-  for (const auto& [section, schema] : chosen) index.add_schema(*schema, section);
-  return index;
-}
-
 /// Records the components and settings of a section that are known but not built.
 void gather_not_built(const Schema& section, const Schema* component, const Node& values,
                       const SchemaCatalog& catalog, NotBuilt& lacking) {
@@ -170,67 +185,6 @@ void gather_not_built(const Schema& section, const Schema* component, const Node
     }
     lacking.settings(*owner, section.name, values);
   }
-}
-
-/// The empty section before a key of the root that has a setting of this name: the key was probably
-/// not indented. "" when there is none.
-std::string empty_section_above(const Node::Entry& entry, const Node& tree,
-                                const SchemaCatalog& catalog) {
-  for (const auto& section : tree.entries()) {
-    const Location &above = section.key_where, &here = entry.key_where;
-    if (!section.value.is_null() || !above || !here || above.source != here.source ||
-        above.line >= here.line)
-      continue;
-    for (const Schema* owner : catalog.all_owners(section.key))
-      for (const auto& spec : owner->fields)
-        if (spec.path == entry.key) return section.key;
-  }
-  return {};
-}
-
-/// "optimizer" for a key of optimizer/adamw.yaml, which was given as a recipe; "" for other files.
-std::string group_of(const Node::Entry& entry, const SchemaCatalog& catalog) {
-  if (!entry.key_where || entry.key_where.source->kind() != SourceKind::file) return {};
-  const std::string group =
-      std::filesystem::path(entry.key_where.source->name()).parent_path().filename().string();
-  for (const Schema* owner : catalog.all_owners(group))
-    for (const auto& spec : owner->fields)
-      if (spec.path.substr(0, spec.path.find('.')) == entry.key) return group;
-  return {};
-}
-
-/// Reports a key at the root that is not a section. `suggests`: whether to search for a suggestion,
-/// which costs far more than the report itself.
-void unknown_section(const Node::Entry& entry, const Node& tree, const KeyIndex& known,
-                     bool suggests, const SchemaCatalog& catalog, Report& report) {
-  std::string meant = entry.key;
-  for (const Node* at = &entry.value; at->is_map() && at->size() == 1; at = &at->entries()[0].value)
-    meant = join_path(meant, at->entries()[0].key);
-  auto& fault = report.error("unknown-key", meant, entry.key_where, "no such setting");
-  if (!suggests) return;
-  if (std::string text = entry.value.is_null() ? meant_entry(entry.key) : ""; !text.empty()) {
-    fault.fix(cat("write `", text, "`: a key and its value are separated by ':' and a space"));
-    return;
-  }
-  if (entry.key.find('.') != std::string::npos && entry.value.is_scalar() &&
-      !catalog.all_owners(entry.key.substr(0, entry.key.find('.'))).empty()) {
-    fault.fix(cat("write `", meant_entry(cat(entry.key, ": ", brief(entry.value))),
-                  "`: a dot in a YAML key is part of its name"));
-    return;
-  }
-  if (std::string section = empty_section_above(entry, tree, catalog); !section.empty()) {
-    fault.fix(cat("indent it by 2 spaces: it is a setting of '", section, ":'"));
-    return;
-  }
-  if (std::string group = group_of(entry, catalog); !group.empty()) {
-    const std::string option =
-        std::filesystem::path(entry.key_where.source->name()).stem().string();
-    fault.fix(cat("this file is an option of the group '", group, "': choose it in a recipe, ",
-                  group, "=", visible(option, 60)));
-    return;
-  }
-  std::string help = known.help(meant);
-  fault.fix(help.empty() ? known.help(entry.key) : std::move(help));
 }
 
 /// Escapes literal text that looks like an interpolation, and replaces a confidential value by its
@@ -308,7 +262,7 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
     const Node* given = tree->get(name);
     return given ? *given : empty;
   };
-  std::vector<std::pair<std::string, const Schema*>> chosen;
+  ChosenComponents chosen;
   std::map<std::string, const Schema*> component;
   for (const auto& schema : catalog.sections()) {
     const Schema* found = component_of(schema, given_of(schema.name), catalog, report);

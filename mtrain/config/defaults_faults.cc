@@ -88,7 +88,10 @@ void DefaultsTree::report_unused() {
       fault.fix(
           cat("the recipe has the section itself: choose another component, ", group, "=NAME"));
     else if (choice.external && !choice.removes)
-      fault.fix(cat("write +", key, "=", choice.option.name.value_or("null"), " to add it"));
+      fault.fix(cat("write +", key, "=", choice.option.name.value_or("null"), " to add it",
+                    root_->file->body.find(group)
+                        ? cat(" after the recipe: what it sets replaces the recipe's own ", group)
+                        : ""));
     else if (auto near = nearest(key, group_keys_, 1); !near.empty())
       fault.fix("did you mean " + near[0] + "?");
   }

@@ -95,8 +95,21 @@ void bring_defaults(Node& root, const Override& override, const DefaultOf& defau
   }
 }
 
-void remove(Node& root, const std::string& key, const Override& override, Report& report) {
-  const Node* there = root.find(key);
+/// The names under which the tree has the setting of a key: the key itself first.
+std::vector<std::string> names_in(const Node& root, const std::string& key,
+                                  const NamesOf& names_of) {
+  std::vector<std::string> out;
+  if (root.find(key)) out.push_back(key);
+  if (names_of)
+    for (auto& name : names_of(key))
+      if (name != key && root.find(name)) out.push_back(std::move(name));
+  return out;
+}
+
+void remove(Node& root, const std::string& key, const Override& override, Report& report,
+            const NamesOf& names_of) {
+  const auto names = names_in(root, key, names_of);
+  const Node* there = names.empty() ? nullptr : root.find(names.front());
   if (!there) {
     auto& fault = report.error("override", override.key, override.where,
                                "cannot remove it: it is not in the recipe");
@@ -109,7 +122,7 @@ void remove(Node& root, const std::string& key, const Override& override, Report
             cat("is not removed: its value is ", brief(*there), ", not ", brief(*override.value)))
         .fix("~" + override.key + " removes it regardless of its value");
   } else {
-    root.erase(key);
+    for (const auto& name : names) root.erase(name);
   }
 }
 
@@ -182,13 +195,19 @@ void apply_edit(Node& root, const std::string& key, const Override& override) {
   root.set(key, std::move(list));
 }
 
-void set_value(Node& root, const std::string& key, const Override& override) {
-  Node* there = root.find(key);
-  bool open = !there || there->is_null() || there->is_missing();
+void set_value(Node& root, const std::string& key, const Override& override,
+               const NamesOf& names_of) {
   const Node& value = *override.value;
-  if (override.kind == Override::Kind::add && !open && value.is_scalar())
-    throw ApplyFault{cat("cannot be added: it is ", brief(*there), " already"),
-                     cat(override.key, "=… changes it; ++", override.key, "=… changes or adds it")};
+  if (override.kind == Override::Kind::add)
+    for (const auto& name : names_in(root, key, names_of)) {
+      const Node& now = *root.find(name);
+      if (now.is_null() || now.is_missing() || !(value.is_scalar() || name != key)) continue;
+      throw ApplyFault{
+          cat("cannot be added: it is ", brief(now), " already",
+              name == key ? "" : cat(", as ", name)),
+          cat(override.key, "=… changes it; ++", override.key, "=… changes or adds it")};
+    }
+  Node* there = root.find(key);
   if (there && there->is_map() && value.is_map())
     there->merge(value);
   else
@@ -198,13 +217,21 @@ void set_value(Node& root, const std::string& key, const Override& override) {
 }  // namespace
 
 void apply_override(Node& root, const Override& override, Report& report,
-                    const DefaultOf& default_of) {
+                    const DefaultOf& default_of, const NamesOf& names_of) {
   try {
+    if (override.edit && names_of && !root.find(override.key)) {
+      // An edit changes the list that the setting has, whatever name either of them uses.
+      const auto there = names_in(root, override.key, names_of), all = names_of(override.key);
+      Override meant = override;
+      if (!all.empty()) meant.key = there.empty() ? all.front() : there.front();
+      if (meant.key != override.key) return apply_override(root, meant, report, default_of);
+    }
     bring_defaults(root, override, default_of);
     std::string key = with_indices(root, override.key);
-    if (override.kind == Override::Kind::remove) return remove(root, key, override, report);
+    if (override.kind == Override::Kind::remove)
+      return remove(root, key, override, report, names_of);
     if (override.edit) return apply_edit(root, key, override);
-    if (override.value) set_value(root, key, override);
+    if (override.value) set_value(root, key, override, names_of);
   } catch (const ApplyFault& fault) {
     report.error("override", override.key, override.where, fault.message).fix(fault.help);
   } catch (const Error& fault) {

@@ -190,6 +190,36 @@ bool may_be_unclosed(std::string_view complaint) {
   return false;
 }
 
+/// A setting with two ": " inside a bracket that is closed on its line: {name: a: b}.
+std::optional<YamlMistake> second_colon(const TextIndex& text, size_t bracket) {
+  const std::string_view line = text.at(bracket).substr(0, text.at(bracket).find('\n'));
+  std::optional<size_t> value;  // the start of the value of the entry
+  std::optional<YamlMistake> found;
+  size_t depth = 0;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == '"' || c == '\'') {
+      i = std::min(line.find(c, i + 1), line.size());
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      if (--depth == 0) return found;
+    } else if (c == ',' && depth == 1) {
+      value.reset();
+    } else if (c == ':' && depth == 1 && i + 1 < line.size() && line[i + 1] == ' ') {
+      if (value && !found) {
+        const std::string_view rest =
+            trim(line.substr(*value, line.find_first_of(",]}", *value) - *value));
+        found = YamlMistake{bracket + *value, "a second ': ' in one setting",
+                            cat("quote the text if the ':' belongs to it: \"", visible(rest, 60),
+                                "\"; else separate the settings by ','")};
+      }
+      value = std::min(line.find_first_not_of(' ', i + 1), line.size());
+    }
+  }
+  return std::nullopt;  // the bracket is not closed on this line
+}
+
 /// An unquoted ${…} inside { } or [ ], or a bracket that is never closed.
 std::optional<YamlMistake> flow_mistake(const TextIndex& text, const Scanner& scan) {
   if (scan.interpolation) {
@@ -203,6 +233,7 @@ std::optional<YamlMistake> flow_mistake(const TextIndex& text, const Scanner& sc
   }
   if (scan.open.empty()) return std::nullopt;
   const auto [kind, offset] = scan.open.back();
+  if (auto colon = second_colon(text, offset)) return colon;
   const char closing = kind == '{' ? '}' : ']';
   return YamlMistake{offset, cat("this '", kind, "' is never closed"),
                      cat("add the '", closing, "' after the last ",

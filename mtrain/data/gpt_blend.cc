@@ -134,11 +134,11 @@ BlendIndex blend_exhaustive(std::span<const int64_t> sizes) {
 std::vector<double> normalize_weights(std::span<const double> weights) {
   for (double weight : weights)
     MT_USER_CHECK(weight >= 0 && std::isfinite(weight), ErrorClass::config,
-                  cat("dataset weight ", shortest(weight)), "weights are numbers of at least 0");
+                  cat("dataset.weights contains ", shortest(weight)), "give numbers of at least 0");
   const double sum = pairwise_sum(weights);
   MT_USER_CHECK(sum > 0 && std::isfinite(sum), ErrorClass::config,
-                cat("dataset weights add up to ", shortest(sum)),
-                "give at least one weight above 0");
+                cat("the numbers of dataset.weights add up to ", shortest(sum)),
+                "give at least one number above 0");
   std::vector<double> out;
   for (double weight : weights) out.push_back(weight / sum);
   return out;

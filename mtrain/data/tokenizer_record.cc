@@ -5,6 +5,14 @@
 #include "mtrain/base/error.h"
 
 namespace mtrain {
+namespace {
+
+/// An identity counts a file's tokens in its own way; the ids are those of the vocabulary.
+std::string in_words(const TokenizerRecord& record) {
+  return cat(printable(record.identity), " (", record.vocab_size, " ids)");
+}
+
+}  // namespace
 
 fs::path tokenizer_record_path(const fs::path& prefix) {
   return fs::path(prefix) += ".tokenizer.json";
@@ -59,7 +67,7 @@ void check_tokenizer(const IndexedFile& file, const Tokenizer& tokenizer,
   throw Error(
       ErrorClass::data,
       cat(printable(file.prefix().string()), " was prepared with another tokenizer:\n  then ",
-          printable(made_by->identity), ",\n  now ", printable(ours.identity)),
+          in_words(*made_by), ",\n  now ", in_words(ours)),
       cat(words.name, printable(made_by->name),
           " with the files used then, prepare the text again, or accept its ids by ",
           words.accept));

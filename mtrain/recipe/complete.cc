@@ -76,6 +76,26 @@ void add_keys(const std::string& typed, const std::vector<const Schema*>& schema
     }
 }
 
+/// Adds what may follow `section=`: options of a group that the recipe's defaults lists contain, or
+/// that "+" adds; without a recipe, all options; components and other values of `type`.
+void add_choices(const std::string& sign, const std::string& section,
+                 const ConfigRepository& repository, const SchemaCatalog& catalog,
+                 const std::optional<Recipe>& recipe, std::vector<Candidate>& out) {
+  const std::string kind = catalog.kind_of(section), before = sign + section + "=";
+  const bool listed = recipe && recipe->config.composition().choices.contains(section);
+  if (listed || !recipe || sign == "+")
+    for (const auto& option : repository.options(section))
+      if (const Schema* component = catalog.component(kind, option);
+          !component || component->needs.empty())
+        out.push_back({before + option, ""});
+  add_components(before, kind, catalog, out);
+  const Schema* schema = kind.empty() && sign != "+" ? catalog.section(section) : nullptr;
+  for (const auto& spec : schema ? schema->fields : std::vector<FieldSpec>())
+    if (spec.path == "type")
+      for (const auto& value : spec.choices)
+        if (is_built(spec, value)) out.push_back({before + value, ""});
+}
+
 /// The recipe on the command line, if it can be read.
 std::optional<Recipe> recipe_of(const std::string& path_or_name, const PluginHost& plugins) {
   if (path_or_name.empty() || path_or_name == "-") return std::nullopt;
@@ -168,14 +188,16 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
   std::string sign = sign_of(typed), key = typed.substr(sign.size(), typed.find('=') - sign.size());
   std::string suffix = sign == "~" ? "" : "=";
   std::vector<Candidate> out;
+  const auto known = recipe_of(recipe, plugins);
   if (typed.find('=') == std::string::npos && key.find('.') == std::string::npos) {
     for (const auto& section : catalog.sections()) {
       out.push_back({sign + section.name + ".", section.doc});
-      if (repository.is_group(section.name) || !catalog.kind_of(section.name).empty())
+      std::vector<Candidate> choices;
+      add_choices(sign, section.name, repository, catalog, known, choices);
+      if (!choices.empty())
         out.push_back({sign + section.name + suffix, "choose one: " + section.doc});
     }
   } else {
-    auto known = recipe_of(recipe, plugins);
     std::string section = key.substr(0, key.find('.'));
     bool has_section = known && catalog.section(section);
     std::string component = has_section ? known->config.type_of(section) : "";
@@ -185,11 +207,7 @@ std::vector<Candidate> complete_override(const std::string& typed, const std::st
                suffix, out);
       for (auto& candidate : out) candidate.text = sign + candidate.text;
     } else if (key.find('.') == std::string::npos) {
-      for (const auto& option : repository.options(key))
-        if (const Schema* component = catalog.component(catalog.kind_of(key), option);
-            !component || component->needs.empty())
-          out.push_back({sign + key + "=" + option, ""});
-      add_components(sign + key + "=", catalog.kind_of(key), catalog, out);
+      add_choices(sign, key, repository, catalog, known, out);
     } else {
       std::string before = sign + key + "=";
       const Node* now = known ? known->config.root().find(key) : nullptr;

@@ -21,7 +21,9 @@ bool from_file(const Location& where) { return where && where.source->kind() == 
 
 class Resolver {
  public:
-  Resolver(ConfigContainer& config, const PathBases& bases) : config_(config), bases_(bases) {}
+  /// `every`: paths relative to the recipe's own folder become absolute, too.
+  Resolver(ConfigContainer& config, const PathBases& bases, bool every)
+      : config_(config), bases_(bases), every_(every) {}
 
   void setting(const std::string& path) {
     const Node* value = config_.root().find(path);
@@ -55,7 +57,7 @@ class Resolver {
       input.shared = true;
     }
     input.result = plain(input.result);
-    const bool elsewhere = !input.base.empty() && input.base != bases_.directory();
+    const bool elsewhere = !input.base.empty() && (every_ || input.base != bases_.directory());
     if (elsewhere && !value.confidential()) {
       Node absolute = Node::quoted_string(input.result.string());
       absolute.at_location(where).adopt_provenance(value);
@@ -69,7 +71,26 @@ class Resolver {
 
   ConfigContainer& config_;
   const PathBases& bases_;
+  bool every_;
 };
+
+/// Calls `visit` with the path of each setting that names files. `type_of`: of a section.
+template <class TypeOf, class Visit>
+void each_input_setting(const SchemaCatalog& catalog, const TypeOf& type_of, const Visit& visit) {
+  for (const auto& section : catalog.sections())
+    for (const Schema* owner : catalog.owners(section.name, type_of(section.name)))
+      for (const auto& spec : owner->fields)
+        if (spec.input_path) visit(cat(section.name, ".", spec.path));
+}
+
+std::vector<InputPath> resolve(ConfigContainer& config, const SchemaCatalog& catalog,
+                               const PathBases& bases, bool every) {
+  Resolver resolver(config, bases, every);
+  each_input_setting(
+      catalog, [&](const std::string& section) { return config.type_of(section); },
+      [&](const std::string& setting) { resolver.setting(setting); });
+  return std::move(resolver.found);
+}
 
 }  // namespace
 
@@ -110,12 +131,34 @@ bool PathBases::may_be_shared(const Location& where) const {
 
 std::vector<InputPath> resolve_input_paths(ConfigContainer& config, const SchemaCatalog& catalog,
                                            const PathBases& bases) {
-  Resolver resolver(config, bases);
-  for (const auto& section : catalog.sections())
-    for (const Schema* owner : catalog.owners(section.name, config.type_of(section.name)))
-      for (const auto& spec : owner->fields)
-        if (spec.input_path) resolver.setting(cat(section.name, ".", spec.path));
-  return std::move(resolver.found);
+  return resolve(config, catalog, bases, false);
+}
+
+void make_input_paths_absolute(ConfigContainer& config, const SchemaCatalog& catalog,
+                               const PathBases& bases) {
+  resolve(config, catalog, bases, true);
+}
+
+void make_input_paths_absolute(Node& root, const SchemaCatalog& catalog,
+                               const fs::path& directory) {
+  const auto absolute = [&](Node& value) {
+    if (value.kind() != NodeKind::string || value.is_missing()) return;
+    const std::string given = value.as_text();
+    const bool relative = !given.empty() && !fs::path(given).is_absolute();
+    if (!relative || given.find("${") != std::string::npos) return;
+    value = Node::quoted_string(plain(directory / given).string()).at_location(value.loc());
+  };
+  const auto type_of = [&](const std::string& section) {
+    const Node* type = root.find(section + ".type");
+    return type && type->is_scalar() ? type->as_text() : std::string();
+  };
+  each_input_setting(catalog, type_of, [&](const std::string& setting) {
+    Node* value = root.find(setting);
+    if (value && value->is_list())
+      std::for_each(value->items().begin(), value->items().end(), absolute);
+    else if (value)
+      absolute(*value);
+  });
 }
 
 bool same_input(const std::vector<InputPath>& a, const std::vector<InputPath>& b,

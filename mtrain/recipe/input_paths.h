@@ -63,6 +63,15 @@ MT_API std::vector<InputPath> resolve_input_paths(ConfigContainer& config,
                                                   const SchemaCatalog& catalog,
                                                   const PathBases& bases);
 
+/// Makes every input path of a checked recipe absolute, for a text that is read from any folder.
+/// `bases`: those of resolve_input_paths(), which ran before.
+MT_API void make_input_paths_absolute(ConfigContainer& config, const SchemaCatalog& catalog,
+                                      const PathBases& bases);
+/// The same for a tree of settings that were saved with a run. `directory`: where their relative
+/// paths start.
+MT_API void make_input_paths_absolute(Node& root, const SchemaCatalog& catalog,
+                                      const fs::path& directory);
+
 /// True if both lists have the same files for a setting, regardless of notation.
 MT_API bool same_input(const std::vector<InputPath>& a, const std::vector<InputPath>& b,
                        std::string_view setting);

@@ -38,15 +38,17 @@ bool same_number(const Node& a, const Node& b) {
   return numeric(a) && numeric(b) && a.as_double() == b.as_double();
 }
 
+PathBases bases_of(const Recipe& recipe, const PluginHost& plugins) {
+  return {recipe.config.composition().file, recipe.directory, search_folders(plugins.folders())};
+}
+
 /// Reads and checks the configuration, and finds the files that it names.
 void load_config(const ConfigRequest& request, const SchemaCatalog& catalog,
                  const PluginHost& plugins, Recipe& recipe) {
   recipe.report = Report();
   recipe.config = ConfigContainer::load(request, catalog, recipe.report);
   if (!recipe.config.root().is_map()) return;
-  const PathBases bases(recipe.config.composition().file, recipe.directory,
-                        search_folders(plugins.folders()));
-  recipe.inputs = resolve_input_paths(recipe.config, catalog, bases);
+  recipe.inputs = resolve_input_paths(recipe.config, catalog, bases_of(recipe, plugins));
 }
 
 /// Reads config.json of model.init_from for the recipe's model.
@@ -338,6 +340,11 @@ fs::path Recipe::run_directory() const {
 fs::path Recipe::checkpoint_directory() const {
   return settings.checkpoint.dir.empty() ? run_directory() / "checkpoints"
                                          : fs::path(settings.checkpoint.dir);
+}
+
+void make_input_paths_absolute(Recipe& recipe, const PluginHost& plugins) {
+  if (recipe.config.root().is_map())
+    make_input_paths_absolute(recipe.config, schema_catalog(plugins), bases_of(recipe, plugins));
 }
 
 DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer) {

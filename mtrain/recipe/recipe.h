@@ -54,6 +54,9 @@ struct MT_API Recipe {
 /// The schemas of all sections and of every plugin found, without running plugin code.
 MT_API SchemaCatalog schema_catalog(const PluginHost& plugins);
 
+/// Makes the recipe's input paths absolute, so that its settings mean the same in any folder.
+MT_API void make_input_paths_absolute(Recipe& recipe, const PluginHost& plugins);
+
 /// The context for making the recipe's dataset.
 MT_API DatasetContext dataset_context(const Recipe& recipe, const Tokenizer* tokenizer);
 

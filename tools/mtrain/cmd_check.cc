@@ -96,6 +96,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
   recipe.report.throw_if_errors();
   print_warnings(cli, recipe);
   if (options.resolved) {
+    make_input_paths_absolute(recipe, plugins);
     std::cout << recipe.config.to_yaml();
     return;
   }
@@ -191,10 +192,11 @@ void add_check_command(CLI::App& app, Cli& cli) {
       "Examples:\n"
       "  mtrain check recipes/quickstart.yaml\n"
       "  mtrain check recipes/quickstart.yaml model.layers=8 --resolved\n"
-      "  mtrain check recipes/quickstart_sft.yaml --data\n"
+      "  mtrain check quickstart --data\n"
       "  mtrain check quickstart dist.tp=2 train.micro_batch_size=1 --world-size 8 --gpu h100 "
       "--json\n"
-      "  mtrain check quickstart dist.nproc=2 dist.pp=2 --schedule text\n"
+      "  mtrain check quickstart dist.nproc=2 dist.pp=2 model.layers=4 train.micro_batch_size=1 "
+      "--schedule text\n"
       "  mtrain check recipes/quickstart.yaml optimizer.lr=1e-3,2e-3 --list");
   command->callback([&cli, words, options] { check(cli, *words, *options); });
 }

@@ -18,10 +18,13 @@ void add_view(CLI::App& command, ShowOptions& options, const char* flag, ConfigV
       flag, [&options, view] { options.view = view; }, doc);
 }
 
-/// Throws Error(config) with the nearest setting if the recipe has no setting of this path.
-void require_setting(const Recipe& recipe, const std::string& key, const PluginHost& plugins) {
+/// True if the recipe has a setting of this path. If not: false for a recipe with reported errors,
+/// which may have left it out; else throws Error(config) with the nearest setting.
+bool require_setting(const Recipe& recipe, const std::string& key, const PluginHost& plugins) {
   const Node& root = recipe.config.root();
-  if (key.empty() || root.find(key)) return;
+  if (key.empty() || root.find(key)) return true;
+  const bool is_given = recipe.config.composition().tree.find(key) != nullptr;
+  if (!recipe.report.ok() && is_given) return false;
   throw Error(ErrorClass::config,
               cat("no setting ", printable(key, 100), " in ", root.loc().text()),
               setting_help(key, schema_catalog(plugins)));
@@ -51,7 +54,8 @@ void print_answer(bool json, const Node& answer, const std::string& text) {
 void print_config(Cli& cli, const RecipeRequest& request, const ShowOptions& options) {
   PluginHost plugins = plugin_host(cli);
   Recipe recipe = inspect_recipe(cli, request, plugins);
-  require_setting(recipe, options.path, plugins);
+  if (!require_setting(recipe, options.path, plugins)) return;
+  make_input_paths_absolute(recipe, plugins);
   std::cout << show_config(recipe.config, schema_catalog(plugins), options);
 }
 
@@ -103,7 +107,7 @@ void add_config_why(CLI::App& config, Cli& cli) {
     RecipeRequest request = recipe_request(cli, *words, plugins, key);
     std::optional<SavedConfig> saved = open_run(cli, request);
     Recipe recipe = inspect_recipe(cli, request, plugins);
-    require_setting(recipe, key, plugins);
+    if (!require_setting(recipe, key, plugins)) return;
     if (*json)
       print_answer(true, key.empty() ? provenance(recipe.config) : why_node(recipe.config, key),
                    "");

@@ -26,6 +26,14 @@ struct Side {
   }
 };
 
+/// The settings of a recipe. Paths of input files are absolute: the same text names other files in
+/// another folder.
+Node settings_of(Cli& cli, const RecipeRequest& request, const PluginHost& plugins) {
+  Recipe recipe = inspect_recipe(cli, request, plugins);
+  make_input_paths_absolute(recipe, plugins);
+  return recipe.config.resolved();
+}
+
 Side read_side(Cli& cli, const std::string& path_or_name,
                const std::vector<OverrideText>& overrides, const PluginHost& plugins) {
   Side side;
@@ -39,15 +47,16 @@ Side read_side(Cli& cli, const std::string& path_or_name,
       request.text = saved.resolved;
       request.resolved = true;
       request.directory = identity_of(saved).directory;
-      side.root = inspect_recipe(cli, request, plugins).config.resolved();
+      side.root = settings_of(cli, request, plugins);
       return side;
     }
     side.root = parse_yaml(saved.resolved, path_or_name);
+    make_input_paths_absolute(side.root, schema_catalog(plugins), identity_of(saved).directory);
     side.saved_origins = origins_of(saved);
     side.saved = true;
     return side;
   }
-  side.root = inspect_recipe(cli, request, plugins).config.resolved();
+  side.root = settings_of(cli, request, plugins);
   return side;
 }
 

@@ -4,11 +4,8 @@
 
 #include "config_commands.h"
 #include "mtrain/base/error.h"
-#include "mtrain/base/log.h"
 #include "mtrain/config/json_write.h"
-#include "mtrain/config/repository.h"
 #include "mtrain/config/yaml_write.h"
-#include "mtrain/recipe/copy_recipe.h"
 #include "mtrain/recipe/new_recipe.h"
 #include "mtrain/recipe/recipe_list.h"
 #include "mtrain/recipe/recipe_state.h"
@@ -105,61 +102,6 @@ void list(const Cli& cli, bool groups, bool json) {
   print_answer(json, rows_node(rows), rows_text(rows));
 }
 
-fs::path file_of(const Cli& cli, const std::string& path_or_name) {
-  auto folders = search_folders(plugin_host(cli).folders());
-  if (auto found = find_recipe(path_or_name, folders)) return found->file;
-  std::vector<fs::path> paths;
-  for (const auto& folder : folders) paths.push_back(folder.path);
-  throw Error(ErrorClass::config, cat("there is no recipe ", printable(path_or_name, 100)),
-              ConfigRepository(paths).help_for_absent(path_or_name));
-}
-
-/// The path of the schema for editors: relative to the recipe if both are in one project, which can
-/// then be moved or shared; absolute if mtrain is installed elsewhere.
-std::string schema_reference(const fs::path& recipe) {
-  const fs::path schema = shared_folder("schemas") / "recipe.schema.json";
-  const fs::path folder = fs::weakly_canonical(fs::absolute(recipe)).parent_path();
-  const fs::path relative = fs::weakly_canonical(schema).lexically_relative(folder);
-  fs::path up;  // to the root
-  for (const auto& part : folder.relative_path()) up /= part.empty() ? "" : "..";
-  const bool apart = relative.empty() || relative.string().starts_with(up.string());
-  return (apart ? schema : relative).string();
-}
-
-/// Writes a recipe file that does not exist yet.
-void create(const Cli& cli, const std::string& file, const std::string& text) {
-  std::error_code ignored;
-  MT_USER_CHECK(!fs::exists(fs::symlink_status(file, ignored)), ErrorClass::usage,
-                cat(printable(file), " already exists"), "choose another name, or remove it first");
-  if (fs::path(file).has_parent_path()) make_directories(fs::path(file).parent_path());
-  write_file_atomic(file, with_modeline(text, schema_reference(file)));
-  if (!cli.quiet) std::cout << file << ": check it with `mtrain check " << file << "`\n";
-}
-
-/// Where relative paths of a file start.
-fs::path paths_start(const fs::path& file, const std::vector<SearchFolder>& folders) {
-  return is_installed(fs::absolute(file), folders) ? fs::current_path()
-                                                   : fs::absolute(file).parent_path();
-}
-
-void copy(const Cli& cli, const std::string& path_or_name, const std::string& to) {
-  PluginHost plugins = plugin_host(cli);
-  const auto folders = search_folders(plugins.folders());
-  const fs::path file = file_of(cli, path_or_name);
-  SchemaCatalog catalog = schema_catalog(plugins);
-  auto source =
-      std::make_shared<Source>(SourceKind::file, file.string(), read_file(file, kMaxRecipe));
-  Report report;
-  std::vector<fs::path> from = {paths_start(file, folders)};
-  if (is_installed(fs::absolute(file), folders)) from.push_back(shared_folder(""));
-  CopiedRecipe copied = copy_recipe(source, package_of(file, catalog), from,
-                                    paths_start(to, folders), catalog, report);
-  report.throw_if_errors();
-  create(cli, to, copied.text);
-  for (const Location& where : copied.by_hand)
-    log_warn(where.text(), ": this path was copied unchanged; if it is relative, adapt it in ", to);
-}
-
 void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
   PluginHost plugins = plugin_host(cli);
   std::vector<Row> rows;
@@ -169,7 +111,7 @@ void verify(Cli& cli, const std::vector<std::string>& files, bool json) {
       if (recipe.group.empty() && !recipe.shadowed) wanted.push_back(recipe.file.string());
   for (const auto& path_or_name : wanted) {
     Report report;
-    std::string file = file_of(cli, path_or_name).string();
+    std::string file = recipe_file(cli, path_or_name).string();
     rows.push_back({file, file, "", state_of(file, plugins, &report)});
     if (rows.back().state.kind != RecipeState::Kind::faulty) continue;
     cli.status = static_cast<int>(ErrorClass::config);
@@ -195,20 +137,9 @@ void add_cat(CLI::App& recipes, Cli& cli) {
   command->footer(
       "Examples:\n  mtrain recipes cat quickstart\n  mtrain config show quickstart   all its "
       "settings");
-  command->callback(
-      [&cli, path_or_name] { std::cout << read_file(file_of(cli, *path_or_name), kMaxRecipe); });
-}
-
-void add_copy(CLI::App& recipes, Cli& cli) {
-  auto* command =
-      recipes.add_subcommand("cp", "copy a recipe and add a line that tells editors its schema");
-  auto path_or_name = std::make_shared<std::string>(), file = std::make_shared<std::string>();
-  command->add_option("recipe", *path_or_name, "a name or a file")->required()->type_name("RECIPE");
-  command->add_option("file", *file, "the new file")->required()->type_name("FILE");
-  command->footer(
-      "Relative paths of input files are rewritten so that the copy reads the same files.\n"
-      "Example:\n  mtrain recipes cp quickstart recipes/mine.yaml");
-  command->callback([&cli, path_or_name, file] { copy(cli, *path_or_name, *file); });
+  command->callback([&cli, path_or_name] {
+    std::cout << read_file(recipe_file(cli, *path_or_name), kMaxRecipe);
+  });
 }
 
 void add_new(CLI::App& recipes, Cli& cli) {
@@ -224,7 +155,7 @@ void add_new(CLI::App& recipes, Cli& cli) {
       ->type_name("NAME");
   command->footer("Example:\n  mtrain recipes new recipes/mine.yaml --model gpt2 --dataset mock");
   command->callback([&cli, file, model, dataset] {
-    create(cli, *file, new_recipe(schema_catalog(plugin_host(cli)), *model, *dataset));
+    create_recipe(cli, *file, new_recipe(schema_catalog(plugin_host(cli)), *model, *dataset));
   });
 }
 
@@ -250,7 +181,7 @@ void add_recipes_command(CLI::App& app, Cli& cli) {
       "Examples:\n  mtrain recipes ls\n  mtrain recipes cp quickstart recipes/mine.yaml");
   add_list(*command, cli);
   add_cat(*command, cli);
-  add_copy(*command, cli);
+  add_recipes_copy(*command, cli);
   add_new(*command, cli);
   add_verify(*command, cli);
 }

@@ -18,6 +18,13 @@ void add_config_searchpath(CLI::App& config, Cli& cli);
 void add_config_diff(CLI::App& config, Cli& cli);
 void add_config_migrate(CLI::App& config, Cli& cli);
 
+void add_recipes_copy(CLI::App& recipes, Cli& cli);
+
+/// The file of a recipe given by its name or path. Throws Error(config) if there is none.
+fs::path recipe_file(const Cli& cli, const std::string& said);
+/// Writes a recipe file that does not exist yet.
+void create_recipe(const Cli& cli, const std::string& file, const std::string& text);
+
 /// Adds --json; the result becomes true if it is given.
 std::shared_ptr<bool> add_json_flag(CLI::App& command);
 /// Prints a tree as JSON, or as `text` formats it.

@@ -94,7 +94,7 @@ void warn_of_other_tokenizer(const ModelSource& source, const Tokenizer& tokeniz
   if (trained.empty() || trained == tokenizer.identity() || tokenizer.text_identity().empty())
     return;
   log_warn(describe(source), " was trained with another tokenizer: ", printable(trained),
-           ", and this is ", printable(tokenizer.identity()),
+           ", and this is ", printable(tokenizer.identity()), " (", tokenizer.vocab_size(), " ids)",
            "; results are meaningful only if both give a text the same ids\n  help: leave out the "
            "settings of tokenizer to use the run's own");
 }

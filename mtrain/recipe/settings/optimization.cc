@@ -37,7 +37,7 @@ void TrainSection::bind(Fields& f) {
     "global batch sizes that change during the run, in place of global_batch_size; each entry is "
     "FINISHED_STEPS:SAMPLES and applies from that step on")
       .example("[0:256, 2000:1024]")
-      .renamed_from({"step_batch_size_schedule", "rampup_batch_size"});
+      .renamed_from({"step_batch_size_schedule"});
   f("on_nonfinite", on_nonfinite,
     "action when the loss or a gradient is not finite; stop: end the run; skip: skip the update")
       .one_of({"stop", "skip"})
@@ -111,7 +111,7 @@ void OptimizerSection::bind(Fields& f) {
       .max(1)
       .needs(offload)
       .resume(safe)
-      .renamed_from({"optimizer_offload_fraction", "optimizer_cpu_offload"});
+      .renamed_from({"optimizer_offload_fraction"});
   f("offload_overlap", offload_overlap,
     "overlap the transfer of offloaded state with the update of other parameters")
       .needs(offload)
@@ -206,7 +206,7 @@ void MixedPrecisionSection::bind_fp8(Fields& f) {
     "FP8 and FP4: this many blocks at the start of the model compute in dtype")
       .min(0)
       .max(kLargestDimension)
-      .renamed_from({"num_layers_at_start_in_bf16", "first_last_layers_bf16"});
+      .renamed_from({"num_layers_at_start_in_bf16"});
   f("last_bf16_layers", last_bf16_layers,
     "FP8 and FP4: this many blocks at the end of the model compute in dtype")
       .min(0)

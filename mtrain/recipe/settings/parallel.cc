@@ -161,8 +161,7 @@ void DistSection::bind_data_parallel(Fields& f) {
     "also parameters")
       .min(0)
       .max(3)
-      .resume(safe)
-      .renamed_from({"data_parallel_sharding_strategy", "use_distributed_optimizer"});
+      .resume(safe);
   f("resident_stages", resident_stages,
     "zero 3: gather parameters by whole stages, and keep at most this many of a rank's dist.vp "
     "stages gathered at once; 0: gather each block when it is computed")
@@ -178,8 +177,7 @@ void DistSection::bind_data_parallel(Fields& f) {
   f("outer_zero", outer_zero, "ZeRO stage across the groups of hsdp: 0 nothing, 1 optimizer state")
       .min(0)
       .max(1)
-      .resume(safe)
-      .renamed_from({"outer_dp_sharding_strategy"});
+      .resume(safe);
 }
 
 void DdpSection::bind(Fields& f) {
@@ -203,14 +201,12 @@ void DdpSection::bind(Fields& f) {
       .renamed_from({"pad_buckets_for_high_nccl_busbw"});
   f("grads_dtype", grads_dtype,
     "data type in which data-parallel ranks exchange gradients; main gradients in memory stay fp32")
-      .one_of({"fp32", "bf16"})
-      .renamed_from({"grad_reduce_in_fp32"});
+      .one_of({"fp32", "bf16"});
   f("accumulate_dtype", accumulate_dtype,
     "grads_dtype=bf16; fp32: ranks exchange shards and sum them in fp32; bf16: the communicator "
     "sums "
     "in bf16")
-      .one_of({"fp32", "bf16"})
-      .renamed_from({"reduce_scatter_with_fp32_accumulation"});
+      .one_of({"fp32", "bf16"});
   f("registered_buffers", registered_buffers,
     "allocate long-lived communication buffers (gradients and parameters) in memory registered "
     "with NCCL")

@@ -44,11 +44,14 @@ TEST_CASE("check --data opens tokenizer, data and template; check alone opens no
   scratch.write("chat.jsonl",
                 "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
                 "\"assistant\", \"content\": \"b\"}]}\n");
+  scratch.write("weights.yaml", recipe("{type: gpt, paths: [x, x], weights: [0, 0]}"));
+  scratch.write("negative.yaml", recipe("{type: gpt, paths: [x, x], weights: [-1, 2]}"));
   scratch.write("bad.jinja", "{% for m in messages %}");
   scratch.write("template.yaml", recipe("{type: sft, path: chat.jsonl, template_path: bad.jinja}"));
   for (const Faulty& row :
        {Faulty{"path.yaml", "dataset.path"}, Faulty{"split.yaml", "dataset."},
-        Faulty{"at_end.yaml", "dataset."}, Faulty{"tokenizer.yaml", "tokenizer.path"},
+        Faulty{"at_end.yaml", "dataset."}, Faulty{"weights.yaml", "dataset.weights"},
+        Faulty{"negative.yaml", "dataset.weights"}, Faulty{"tokenizer.yaml", "tokenizer.path"},
         Faulty{"template.yaml", "dataset.template_path"}}) {
     CAPTURE(std::string(row.recipe));
     Outcome alone = cli_in(scratch.path(), std::string("check ") + row.recipe);
@@ -120,8 +123,8 @@ TEST_CASE("check --data says whose samples it counts, and reports another tokeni
   Outcome other = cli_in(scratch.path(), "check --data r.yaml");
   CHECK(other.status == 11);
   CHECK_MESSAGE(has(other.err,
-                    "was prepared with another tokenizer: then hf: 9 tokens, now byte: 256 bytes, "
-                    "end of document 256; dataset.path is"),
+                    "was prepared with another tokenizer: then hf: 9 tokens (9 ids), now byte: "
+                    "256 bytes, end of document 256 (257 ids); dataset.path is"),
                 other.err);
   for (const auto& message : {other.err, unprepared.err})
     CHECK_FALSE_MESSAGE(has(message, "\\x0a"), message);

@@ -307,3 +307,41 @@ TEST_CASE("a setting that is a text keeps its letters, whatever they look like")
   }
   CHECK(cli({"check", scratch / "plain.yaml", "run.dir=null"}).status == 10);
 }
+
+TEST_CASE(
+    "group=value without an entry of a defaults list sets the section's type, or is refused") {
+  Scratch scratch("mtrain-no-entry");
+  const std::string r = scratch.write("tiny.yaml", tiny_recipe());
+  const std::string before = ok({"config", "show", r, "scheduler.warmup_steps"});
+  CHECK(ok({"config", "show", "scheduler.type", r, "scheduler=linear"}) == "linear\n");
+  CHECK(ok({"config", "show", "scheduler.warmup_steps", r, "scheduler=linear"}) == before);
+  CHECK(ok({"config", "show", "profiling.type", r, "profiling=trace"}) == "trace\n");
+  CHECK(ok({"config", "show", "scheduler.type", "quickstart", "scheduler=wsd"}) == "wsd\n");
+  CHECK(ok({"config", "show", "scheduler.warmup_steps", "quickstart", "scheduler=wsd"}) == "5%\n");
+  for (const auto& [word, help] :
+       {std::pair{"model=llama3_8b",
+                  "write +model=llama3_8b to add it after the recipe: what it "
+                  "sets replaces the recipe's own model"},
+        {"logger=quiet", "write +logger=quiet to add it"}}) {
+    Outcome refused = cli({"check", r, word});
+    CHECK(refused.status == 10);
+    CHECK_MESSAGE(has(refused.err, help), refused.err);
+  }
+}
+
+TEST_CASE("config show and why of one setting: its error alone, where it is invalid") {
+  Scratch scratch("mtrain-show-invalid");
+  const std::string r = scratch.write("tiny.yaml", tiny_recipe());
+  for (const auto& [key, value] : {std::pair<std::string, std::string>{"train.steps", "1.5"},
+                                   {"scheduler.type", "x"},
+                                   {"optimizer.weight_decay", "many"},
+                                   {"model.layers", "0.5"}})
+    for (const char* command : {"show", "why"}) {
+      Outcome outcome = cli({"config", command, key, r, key + "=" + value});
+      CHECK(outcome.status == 10);
+      CHECK_MESSAGE(has(outcome.err, key), outcome.err);
+      CHECK_MESSAGE(!has(outcome.err, "no setting"), outcome.err);
+    }
+  CHECK(has(cli({"config", "show", "train.stepz", r, "train.steps=1.5"}).err,
+            "no setting train.stepz"));
+}

@@ -1,6 +1,9 @@
 // mtrain help, manual pages, commands that look at a run, and an environment that says nonsense.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <sstream>
+
 #include "shell.h"
 #include "training_run.h"
 
@@ -105,4 +108,66 @@ TEST_CASE("a level of messages that is none is refused") {
   CHECK(has(bogus.err, "MTRAIN_LOG is 'bogus'"));
   for (const char* level : {"debug", "info", "warn", "error", "off"})
     CHECK(cli({"--version"}, {std::string("MTRAIN_LOG=") + level}).status == 0);
+}
+
+namespace {
+
+/// The examples on a help page: lines `  mtrain …` below "Example", without what explains them.
+std::vector<std::string> examples_of(const std::string& page) {
+  std::vector<std::string> out;
+  const std::string start = "  mtrain ";
+  std::istringstream lines(page.substr(std::min(page.find("\nExample"), page.size())));
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(start)) out.push_back(line.substr(2, line.find("   ", 2) - 2));
+  return out;
+}
+
+/// True for an example that needs neither files or runs of the user, nor long training.
+bool runs_after_the_quickstart(const std::string& example) {
+  for (const char* part :
+       {"web",     "book",           "crawl",    "chats",      "talks",  "texts",   "data/part",
+        "models/", "first",          "answers",  "other-seed", "of-two", "sweeps/", "old.yaml",
+        "./",      "build/",         "prompts",  " man ",      "man -l", "jq",      "~/",
+        "bench",   "verify layouts", "--nproc",  "rerun",      "step-",  "--step ", "doctor",
+        "lion",    "--deep",         "tokenize", "completion"})
+    if (has(example, part)) return false;
+  const bool trains = example.starts_with("mtrain recipes/") ||
+                      example.starts_with("mtrain train") || example.starts_with("mtrain quick");
+  return !trains || has(example, "--cfg") || has(example, "--info");
+}
+
+}  // namespace
+
+TEST_CASE("every example of a help page that needs only the quickstart's files runs") {
+  Scratch scratch("mtrain-examples");
+  // As in a checkout, ./recipes has the recipes that come with mtrain.
+  fs::create_directory_symlink(fs::path(MT_SOURCE_DIR) / "recipes", scratch / "recipes");
+  for (const char* folder : {"mine", "schemas", "docs"}) fs::create_directory(scratch / folder);
+  REQUIRE(cli_in(scratch.path(),
+                 "recipes/quickstart.yaml -q train.steps=2 model.layers=1 scheduler.warmup_steps=0 "
+                 "validation.steps=1")
+              .status == 0);
+  REQUIRE(cli_in(scratch.path(), "help --man -o man1").status == 0);
+  int ran = 0;
+  for (const auto& file : fs::directory_iterator(scratch / "man1")) {
+    std::string words = file.path().stem().string() + "-";
+    std::replace(words.begin(), words.end(), '-', ' ');
+    const Outcome page = cli_in(scratch.path(), words.substr(words.find(' ') + 1) + "--help");
+    if (page.status != 0) continue;  // export-schema has a dash of its own
+    for (std::string example : examples_of(page.out)) {
+      if (!runs_after_the_quickstart(example)) continue;
+      if (const size_t at = example.find("recipes/mine"); at != std::string::npos) {
+        const std::string new_file = example.find(" verify") != std::string::npos
+                                         ? "recipes/quickstart.yaml"
+                                         : "mine/" + std::to_string(ran) + ".yaml";
+        example.replace(at, std::string("recipes/mine.yaml").size(), new_file);
+      }
+      CAPTURE(example);
+      const Outcome outcome = cli_in(scratch.path(), example.substr(std::string("mtrain ").size()));
+      CHECK_MESSAGE(outcome.status == 0, outcome.out, outcome.err);
+      CHECK_MESSAGE(!has(outcome.err, "warning["), outcome.err);
+      ++ran;
+    }
+  }
+  CHECK(ran >= 40);
 }

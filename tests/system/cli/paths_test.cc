@@ -205,3 +205,32 @@ TEST_CASE(
                            "scheduler.warmup_steps=0 validation.interval=0 validation.steps=0");
   CHECK_MESSAGE(trained.status == 0, trained.err);
 }
+
+TEST_CASE(
+    "config diff compares the files that paths name, and what config show prints names them") {
+  Scratch scratch("mtrain-path-diff");
+  const std::string text = text_recipe("own/frank");
+  write_at(scratch / "a/r.yaml", text);
+  write_at(scratch / "b/r.yaml", text);
+  write_at(scratch / "c/r.yaml", text_recipe("../a/own/frank"));
+  auto in = [&](const std::string& words) { return cli_in(scratch.path(), words); };
+  const std::string other = in("config diff a/r.yaml b/r.yaml").out;
+  CHECK_MESSAGE(has(other, "dataset.path\n  - " + (scratch / "a/own/frank").string()), other);
+  CHECK_MESSAGE(has(other, "  + " + (scratch / "b/own/frank").string()), other);
+  CHECK(in("config diff a/r.yaml c/r.yaml").out == "no difference\n");
+  CHECK(in("config diff a/r.yaml dataset.path=a/own/frank").out == "no difference\n");
+  for (const char* view : {"", " --minimal", " --json", " --annotated"}) {
+    CAPTURE(view);
+    write_at(scratch / "shown/again.yaml", in(std::string("config show a/r.yaml") + view).out);
+    CHECK(in("config diff a/r.yaml shown/again.yaml").out == "no difference\n");
+  }
+  CHECK(has(in("config show a/r.yaml --raw").out, "own/frank"));
+  CHECK_FALSE(has(in("config show a/r.yaml --raw").out, "a/own/frank"));
+  CHECK(in("check a/r.yaml --resolved").out == in("config show a/r.yaml").out);
+  // A run names its files relative to the folder of its recipe.
+  prepare(scratch / "a/own", "frank");
+  prepare(scratch / "b/own", "frank");
+  REQUIRE(in("a/r.yaml run.dir=runs/a" + kShort).status == 0);
+  CHECK_FALSE(has(in("config diff runs/a a/r.yaml").out, "dataset.path"));
+  CHECK(has(in("config diff runs/a b/r.yaml").out, "dataset.path"));
+}

@@ -132,3 +132,49 @@ TEST_CASE("recipes verify: a table, and status 10 for a faulty one") {
   Outcome all = cli({"recipes", "verify"});
   CHECK_MESSAGE(all.status == 0, all.out, all.err);
 }
+
+TEST_CASE("recipes cp: options and texts next to a recipe are copied with it, or it is refused") {
+  Scratch scratch("mtrain-cp-files");
+  auto in = [&](const std::string& words) { return cli_in(scratch.path(), words); };
+  write_at(scratch / "a/optimizer/adamw.yaml", "type: adamw\nlr: 7e-3\nbeta2: 0.5\n");
+  write_at(scratch / "a/tok.txt", "a-name\n");
+  write_at(scratch / "a/common.yaml", "train: {steps: 9}\n");
+  write_at(scratch / "a/dataset/mine.yaml", "type: gpt\npath: ../data/x\n");
+  const std::string rest =
+      "model: {type: llama, layers: 1, hidden_size: 32, heads: 4, ffn_hidden_size: 128, "
+      "seq_length: 64}\ntokenizer: byte\n";
+  write_at(scratch / "a/r.yaml",
+           "defaults: [{optimizer: adamw}, ./common.yaml, {dataset: mine}, _self_]\n" + rest +
+               "run: {name: '${file_text:tok.txt}', dir: 'out/${run:recipe}'}\n");
+  Outcome refused = in("recipes cp a/r.yaml b/c/copy.yaml");
+  CHECK(refused.status == 10);
+  for (const char* part : {"a/optimizer/adamw.yaml", "a/common.yaml", "a/dataset/mine.yaml",
+                           "a/tok.txt", "--with-files"})
+    CHECK_MESSAGE(has(refused.err, part), refused.err);
+  CHECK_FALSE(fs::exists(scratch / "b/c/copy.yaml"));
+
+  Outcome copied = in("recipes cp --with-files a/r.yaml b/c/copy.yaml");
+  REQUIRE_MESSAGE(copied.status == 0, copied.err);
+  auto value = [&](const std::string& key, const std::string& file) {
+    return in("config show " + key + " " + file).out;
+  };
+  for (const char* key : {"optimizer", "dataset", "train.steps", "run.name"})
+    CHECK_MESSAGE(value(key, "b/c/copy.yaml") == value(key, "a/r.yaml"), key);
+  CHECK(has(value("dataset.path", "b/c/copy.yaml"), (scratch / "a/data/x").string()));
+  // A second copy there finds the same files; one whose options would be others is refused.
+  CHECK(in("recipes cp a/r.yaml b/c/copy2.yaml").status == 0);
+  write_at(scratch / "d/optimizer/adamw.yaml", "lr: 1\n");
+  Outcome other = in("recipes cp --with-files a/r.yaml d/copy.yaml");
+  CHECK(other.status == 2);
+  CHECK_MESSAGE(has(other.err, "d/optimizer/adamw.yaml"), other.err);
+  CHECK_FALSE(fs::exists(scratch / "d/copy.yaml"));
+  CHECK_FALSE(fs::exists(scratch / "d/tok.txt"));
+  // An option of the folder of the copy takes the place of one that comes with mtrain.
+  write_at(scratch / "e.yaml", "defaults: [{optimizer: adamw}, _self_]\ndataset: mock\n" + rest +
+                                   "train: {steps: 1}\n");
+  Outcome own = in("recipes cp e.yaml d/e.yaml");
+  CHECK(own.status == 10);
+  CHECK_MESSAGE(has(own.err, "optimizer.lr would be 1"), own.err);
+  CHECK_FALSE(fs::exists(scratch / "d/e.yaml"));
+  CHECK(in("recipes cp e.yaml f/e.yaml").status == 0);
+}

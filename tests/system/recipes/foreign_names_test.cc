@@ -181,3 +181,37 @@ TEST_CASE("on the command line and by `config explain`, too") {
           "use train.micro_batch_size (per_device_train_batch_size is a name of transformers)"),
       outcome.err);
 }
+
+TEST_CASE(
+    "a name whose values mean something else is no alias; its values are explained everywhere") {
+  for (const ForeignName& row : foreign_names()) {
+    if (!row.how.starts_with("true is ") && !row.how.starts_with("no_shard is ") &&
+        row.name != "rampup_batch_size" && row.name != "first_last_layers_bf16")
+      continue;
+    CAPTURE(row.name);
+    for (const Schema& section : catalog().sections())
+      for (const Schema* owner : catalog().all_owners(section.name))
+        for (const FieldSpec& spec : owner->fields)
+          CHECK(std::find(spec.renamed_from.begin(), spec.renamed_from.end(), row.name) ==
+                spec.renamed_from.end());
+  }
+  for (const char* setting :
+       {"ddp.grad_reduce_in_fp32", "train.rampup_batch_size", "optimizer.optimizer_cpu_offload",
+        "ddp.reduce_scatter_with_fp32_accumulation", "dist.data_parallel_sharding_strategy",
+        "dist.use_distributed_optimizer"}) {
+    const std::string bare(
+        std::string_view(setting).substr(std::string_view(setting).find('.') + 1));
+    CHECK_MESSAGE(help_for(setting) == help_for(bare), setting, ": ", help_for(setting));
+  }
+  CHECK(has(help_for("ddp.grad_reduce_in_fp32"), "ddp.grads_dtype=fp32 for true"));
+  CHECK(
+      has(help_for("dist.data_parallel_sharding_strategy"), "dist.zero=3 for optim_grads_params"));
+  CHECK(has(help_for("train.rampup_batch_size"), "from step 2001 on"));
+}
+
+TEST_CASE("a hint names a setting of the chosen model, or says that the model does not have it") {
+  CHECK(has(help_for("model.dim"), "use model.hidden_size "));
+  CHECK(has(help_for("model.n_embd"), "use model.hidden_size "));
+  CHECK(has(help_for("model.max_position_embeddings"), "use model.seq_length: "));
+  CHECK(has(help_for("model.hidden_dropout"), "model.type is llama, which does not have this"));
+}

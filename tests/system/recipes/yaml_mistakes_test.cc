@@ -99,6 +99,13 @@ TEST_CASE("a key that appears twice") {
         "the first one is at r.yaml:4:1", "keep one of the two"}});
 }
 
+TEST_CASE("two ': ' in one setting inside brackets that are closed") {
+  check({{"run: {name: a: b}\n", "4:13", "a second ': ' in one setting", "\"a: b\""},
+         {"train: {steps: 5, skip_steps: [1, 2]}\nrun: {dir: x, name: a: b, threads: 1}\n", "5:21",
+          "a second ': ' in one setting", "\"a: b\""},
+         {"run: {name: a: b\n", "4:6", "this '{' is never closed", "add the '}'"}});
+}
+
 TEST_CASE("brackets and quotes that are never closed") {
   check({{"train: {steps: 5\noptimizer: {lr: 1e-3}\n", "4:8", "this '{' is never closed",
           "add the '}'"},

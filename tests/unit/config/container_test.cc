@@ -423,3 +423,29 @@ TEST_CASE("null without quotes does not name the plugin or the choice null") {
   has(load("optimizer: {type: null}\n"),
       {"optimizer.type: wanted string, got null", "remove the key"});
 }
+
+TEST_CASE("+, ~ and edits find a setting by each of its names") {
+  SchemaCatalog all = catalog();
+  const std::string text = "optimizer: {lr: 1e-3}\ntrain: {steps: 1}\n",
+                    old = "optimizer: {learning_rate: 1e-3}\ntrain: {steps: 1}\n";
+  auto load = [&](const std::string& recipe, const std::string& override) {
+    Report report;
+    ConfigContainer config = ConfigContainer::load(
+        {.recipe = "r.yaml", .text = recipe, .overrides = {{override, 2}}}, all, report);
+    const Node* lr = config.root().find("optimizer.lr");
+    for (const auto& fault : report.diagnostics())
+      if (fault.code == "override") return fault.message;
+    return lr ? lr->as_text() : std::string("none");
+  };
+  CHECK(load(text, "+optimizer.learning_rate=3e-3") ==
+        "cannot be added: it is 1e-3 already, as optimizer.lr");
+  CHECK(load(old, "+optimizer.lr=3e-3") ==
+        "cannot be added: it is 1e-3 already, as optimizer.learning_rate");
+  CHECK(load(text, "+optimizer.lr=3e-3") == "cannot be added: it is 1e-3 already");
+  CHECK(load("train: {steps: 1}\n", "+optimizer.learning_rate=3e-3") == "0.003");
+  for (const std::string& recipe : {text, old})
+    for (const char* removal :
+         {"~optimizer.lr", "~optimizer.learning_rate", "~optimizer.learning_rate=1e-3"})
+      CHECK(load(recipe, removal) == "3e-04");
+  CHECK(load(text, "~optimizer.learning_rate=2e-3").starts_with("is not removed: "));
+}
