@@ -48,6 +48,8 @@ std::string script_output(
 void make_project(const Scratch& scratch) {
   write_at(scratch / "recipes/tiny.yaml", "# Tiny.\n" + tiny_recipe());
   write_at(scratch / "recipes/optimizer/fast.yaml", "lr: 1\n");
+  write_at(scratch / "recipes/group.yaml",
+           "# Grouped.\ndefaults: [{optimizer: fast}, _self_]\n" + tiny_recipe());
   write_at(scratch / "other/deep.yaml", tiny_recipe());
   write_at(scratch / "runs/first/config/resolved.yaml", "");
   write_at(scratch / "runs/first/checkpoints/step-5/manifest.json", "");
@@ -68,7 +70,8 @@ TEST_CASE("what is offered where") {
       {"check ''", {"tiny", "quickstart", "other/"}, {"check"}},
       {"check other/", {"other/deep.yaml"}, {}},
       {"check tiny op", {"optimizer.", "optimizer="}, {"model."}},
-      {"tiny optimizer=", {"optimizer=fast", "optimizer=adamw"}, {}},
+      {"group optimizer=", {"optimizer=fast", "optimizer=adamw"}, {}},
+      {"tiny optimizer=", {"optimizer=adamw"}, {"optimizer=fast"}},
       {"tiny +optimizer=f", {"+optimizer=fast"}, {"+optimizer=adamw"}},
       {"tiny optimizer.l", {"optimizer.lr="}, {"optimizer.beta1="}},
       {"tiny ~optimizer.l", {"~optimizer.lr"}, {}},
@@ -188,7 +191,7 @@ TEST_CASE("the scripts: each is printed; bash completes with the real one") {
           "); COMPREPLY=(); _mtrain;\n"
           "  printf '<%s>' \"${COMPREPLY[@]}\"; echo; }\n"
           "ask 'mtrain che'\nask 'mtrain tiny optimizer.l'\nask 'mtrain tiny model.recompute=f'\n"
-          "ask 'mtrain check tiny optimizer=f'\nask 'mtrain check other/'\n"
+          "ask 'mtrain check group optimizer=f'\nask 'mtrain check other/'\n"
           "ask 'mtrain data inspect data/w'\nask 'mtrain check with'\nask 'mtrain check with\\ "
           "s'\n");
   Outcome bash =
@@ -253,7 +256,7 @@ TEST_CASE("zsh offers what the script adds") {
       "source <(mtrain completion zsh)\n"
       "ask() { words=(\"$@\"); CURRENT=$#words; PREFIX=${words[CURRENT]}; _mtrain; print; }\n"
       "ask mtrain che\nask mtrain tiny optimizer.l\nask mtrain tiny model.recompute=f\n"
-      "ask mtrain check tiny optimizer=f\nask mtrain check other/\nask mtrain data inspect data/w\n"
+      "ask mtrain check group optimizer=f\nask mtrain check other/\nask mtrain data inspect data/w\n"
       "ask mtrain check with\nask mtrain check 'with\\ s'\n");
   CHECK(out ==
         "<check ><checkpoint >\n"
@@ -304,7 +307,7 @@ TEST_CASE("fish completes") {
   scratch.write("with space.yaml", tiny_recipe());
   std::string script = "mtrain completion fish | source\n";
   for (const char* line : {"mtrain che", "mtrain tiny optimizer.l", "mtrain tiny model.recompute=f",
-                           "mtrain check tiny optimizer=f", "mtrain check other/",
+                           "mtrain check group optimizer=f", "mtrain check other/",
                            "mtrain data inspect data/w", "mtrain check with"})
     script += std::string("for word in (complete -C '") + line +
               "'); echo -n '<'(string split -f1 \\t -- $word)'>'; end; echo\n";

@@ -139,7 +139,7 @@ std::string answer(const Report& report, const std::string& theirs) {
     for (std::string_view start : {"is another name for ", "sets the same setting as ",
                                    "did you mean ", "use ", "the setting would be "})
       if (rest.substr(0, start.size()) == start) rest.remove_prefix(start.size());
-    return std::string(rest.substr(0, rest.find_first_of(" ?:")));
+    return std::string(rest.substr(0, rest.find_first_of(" ?:=")));
   }
   return "nothing";
 }
