@@ -193,7 +193,8 @@ bool may_be_unclosed(std::string_view complaint) {
 /// A setting with two ": " inside a bracket that is closed on its line: {name: a: b}.
 std::optional<YamlMistake> second_colon(const TextIndex& text, size_t bracket) {
   const std::string_view line = text.at(bracket).substr(0, text.at(bracket).find('\n'));
-  std::optional<size_t> value;  // the start of the value of the entry
+  constexpr size_t kNone = std::string_view::npos;
+  size_t value = kNone;  // the start of the value of the entry
   std::optional<YamlMistake> found;
   size_t depth = 0;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -205,12 +206,12 @@ std::optional<YamlMistake> second_colon(const TextIndex& text, size_t bracket) {
     } else if (c == '}' || c == ']') {
       if (--depth == 0) return found;
     } else if (c == ',' && depth == 1) {
-      value.reset();
+      value = kNone;
     } else if (c == ':' && depth == 1 && i + 1 < line.size() && line[i + 1] == ' ') {
-      if (value && !found) {
+      if (value != kNone && !found) {
         const std::string_view rest =
-            trim(line.substr(*value, line.find_first_of(",]}", *value) - *value));
-        found = YamlMistake{bracket + *value, "a second ': ' in one setting",
+            trim(line.substr(value, line.find_first_of(",]}", value) - value));
+        found = YamlMistake{bracket + value, "a second ': ' in one setting",
                             cat("quote the text if the ':' belongs to it: \"", visible(rest, 60),
                                 "\"; else separate the settings by ','")};
       }

@@ -207,7 +207,7 @@ class Importer {
     int64_t begin, count, of_tensor;
   };
   std::map<std::string, std::vector<ReadRows>> read_;  // by the name of a tensor
-  bool untied_ = false;  // the head has its own matrix
+  bool untied_ = false;                                // the head has its own matrix
   std::vector<std::string> faults_;
 };
 

@@ -256,7 +256,8 @@ TEST_CASE("zsh offers what the script adds") {
       "source <(mtrain completion zsh)\n"
       "ask() { words=(\"$@\"); CURRENT=$#words; PREFIX=${words[CURRENT]}; _mtrain; print; }\n"
       "ask mtrain che\nask mtrain tiny optimizer.l\nask mtrain tiny model.recompute=f\n"
-      "ask mtrain check group optimizer=f\nask mtrain check other/\nask mtrain data inspect data/w\n"
+      "ask mtrain check group optimizer=f\nask mtrain check other/\nask mtrain data inspect "
+      "data/w\n"
       "ask mtrain check with\nask mtrain check 'with\\ s'\n");
   CHECK(out ==
         "<check ><checkpoint >\n"
