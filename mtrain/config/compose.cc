@@ -74,7 +74,9 @@ void apply(Node& tree, Override override, const ComposeRequest& request, Report&
     request.expand(wrapped);
     override.value = std::move(wrapped.entries()[0].value);
   }
-  if (whole_section && names_component(override, request)) {  // scheduler=linear is its type
+  // scheduler=linear is its type; scheduler=null is an empty section.
+  if (whole_section && override.value && !override.value->is_null() &&
+      names_component(override, request)) {
     Node section = Node::map().at_location(override.where);
     section.append("type", override.where, std::move(*override.value));
     override.value = std::move(section);
