@@ -29,8 +29,8 @@ struct Fixture {
     return load_sft_file(
         scratch / "x.jsonl", settings,
         make_encoder(settings,
-                     {.seq_length = 64, .base_directory = scratch.path(), .tokenizer = &tokenizer}),
-        64);
+                     {.seq_length = 512, .base_directory = scratch.path(), .tokenizer = &tokenizer}),
+        512);
   }
   ScratchFolder scratch;
   ByteTokenizer tokenizer;
@@ -47,6 +47,7 @@ TEST_CASE(
     "a summary counts each record once: whether it is valid, broken JSON or of wrong fields") {
   Fixture f;
   f.settings.records.on_bad = "skip";
+  f.settings.format = "prompt_completion";
   const std::string good = Fixture::line(kPair);
   const SftFile file = f.load(
       good + "{\"prompt\": \"q\", \"completion\": 7}\n{broken\n{\"prompt\": \"q\"}\n" + good);
