@@ -13,6 +13,7 @@ using namespace mtrain::testing;
 
 namespace {
 
+constexpr int64_t kLength = 512;
 constexpr const char *kPair = R"({"prompt": "q", "completion": "a"})",
                      *kChat = R"({"messages": [{"role": "user", "content": "q"},
  {"role": "assistant", "content": "a"}]})",
@@ -26,11 +27,11 @@ struct Fixture {
   }
   SftFile load(const std::string& lines) {
     put(scratch / "x.jsonl", lines);
-    return load_sft_file(
-        scratch / "x.jsonl", settings,
-        make_encoder(settings,
-                     {.seq_length = 64, .base_directory = scratch.path(), .tokenizer = &tokenizer}),
-        64);
+    return load_sft_file(scratch / "x.jsonl", settings,
+                         make_encoder(settings, {.seq_length = kLength,
+                                                 .base_directory = scratch.path(),
+                                                 .tokenizer = &tokenizer}),
+                         kLength);
   }
   ScratchFolder scratch;
   ByteTokenizer tokenizer;
@@ -47,6 +48,7 @@ TEST_CASE(
     "a summary counts each record once: whether it is valid, broken JSON or of wrong fields") {
   Fixture f;
   f.settings.records.on_bad = "skip";
+  f.settings.format = "prompt_completion";
   const std::string good = Fixture::line(kPair);
   const SftFile file = f.load(
       good + "{\"prompt\": \"q\", \"completion\": 7}\n{broken\n{\"prompt\": \"q\"}\n" + good);
@@ -64,9 +66,9 @@ TEST_CASE(
       f.scratch / "p.jsonl", settings,
       make_encoder(
           {.records = settings.records},
-          {.seq_length = 64, .base_directory = f.scratch.path(), .tokenizer = &f.tokenizer}),
-      64);
-  CHECK_MESSAGE(has(pairs.summary(64), "1 of 3 records"), pairs.summary(64));
+          {.seq_length = kLength, .base_directory = f.scratch.path(), .tokenizer = &f.tokenizer}),
+      kLength);
+  CHECK_MESSAGE(has(pairs.summary(kLength), "1 of 3 records"), pairs.summary(kLength));
 }
 
 TEST_CASE("settings that have no effect on the records of a file are named") {
