@@ -446,7 +446,7 @@ TEST_CASE("model.init_ignore lists keys that are not understood: others are repo
   REQUIRE(got.refused.size() == 1);
   CHECK(has(got.refused[0].fix, "set model.init_std"));
   config.erase("rope_theta");
-  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"twist", 1}};
+  config["rope_scaling"] = {{"rope_type", "default"}, {"factor", 2.0}, {"twist", 1}};
   got = read(config, "llama", 32, {"rope_scaling", "rope_scaling.twist", "rope_scaling.factor"});
   REQUIRE(got.refused.size() == 2);
   CHECK(has(got.refused[0].fix, "list each key to ignore, such as rope_scaling.factor"));
