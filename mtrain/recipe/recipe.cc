@@ -143,8 +143,8 @@ void note_absent_keys(const Recipe& recipe, const HfFolderConfig& config, const 
                       Report& report) {
   if (config.absent.empty()) return;
   report.warning("init-ignore", kInitIgnore, recipe.config.root().at(kInitIgnore).loc(),
-                 cat(file.name(), " does not have the key ",
-                     printable(join(config.absent, ", "), 200), ", so ignoring it has no effect"));
+                 cat(file.name(), " does not have ", printable(join(config.absent, ", "), 200),
+                     ", so ignoring it has no effect"));
 }
 
 // Applies the settings of the model of model.init_from to settings that the recipe does not set. A

@@ -13,6 +13,7 @@ using namespace mtrain::testing;
 
 namespace {
 
+constexpr int64_t kLength = 512;
 constexpr const char *kPair = R"({"prompt": "q", "completion": "a"})",
                      *kChat = R"({"messages": [{"role": "user", "content": "q"},
  {"role": "assistant", "content": "a"}]})",
@@ -26,11 +27,11 @@ struct Fixture {
   }
   SftFile load(const std::string& lines) {
     put(scratch / "x.jsonl", lines);
-    return load_sft_file(
-        scratch / "x.jsonl", settings,
-        make_encoder(settings,
-                     {.seq_length = 512, .base_directory = scratch.path(), .tokenizer = &tokenizer}),
-        512);
+    return load_sft_file(scratch / "x.jsonl", settings,
+                         make_encoder(settings, {.seq_length = kLength,
+                                                 .base_directory = scratch.path(),
+                                                 .tokenizer = &tokenizer}),
+                         kLength);
   }
   ScratchFolder scratch;
   ByteTokenizer tokenizer;
@@ -65,9 +66,9 @@ TEST_CASE(
       f.scratch / "p.jsonl", settings,
       make_encoder(
           {.records = settings.records},
-          {.seq_length = 64, .base_directory = f.scratch.path(), .tokenizer = &f.tokenizer}),
-      64);
-  CHECK_MESSAGE(has(pairs.summary(64), "1 of 3 records"), pairs.summary(64));
+          {.seq_length = kLength, .base_directory = f.scratch.path(), .tokenizer = &f.tokenizer}),
+      kLength);
+  CHECK_MESSAGE(has(pairs.summary(kLength), "1 of 3 records"), pairs.summary(kLength));
 }
 
 TEST_CASE("settings that have no effect on the records of a file are named") {
