@@ -35,7 +35,7 @@ constexpr const char* kLockName = "run.lock";
 
 RunLock::RunLock(const fs::path& folder) {
   make_directories(folder);
-  fs::path path = folder / kLockName;
+  fs::path path = file_of(folder);
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (fd_ < 0)
     throw Error(ErrorClass::io, cat("cannot create ", path.string(), ": ", std::strerror(errno)),
@@ -61,8 +61,10 @@ RunLock::RunLock(const fs::path& folder) {
   }
 }
 
+fs::path RunLock::file_of(const fs::path& folder) { return folder / kLockName; }
+
 bool RunLock::held_by_another(const fs::path& folder) {
-  const int fd = ::open((folder / kLockName).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  const int fd = ::open(file_of(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return false;
   // This process may hold the lock through another descriptor.
   const bool held = ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;

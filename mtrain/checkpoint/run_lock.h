@@ -13,6 +13,7 @@ class MT_API RunLock {
   explicit RunLock(const fs::path& folder);
   /// True when another process holds the lock of the folder. Creates nothing.
   static bool held_by_another(const fs::path& folder);
+  static fs::path file_of(const fs::path& folder);
   ~RunLock();
   RunLock(RunLock&& other) noexcept;
   RunLock& operator=(RunLock&& other) noexcept;

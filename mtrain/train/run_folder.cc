@@ -47,6 +47,8 @@ std::optional<RunLock> lock_run_folder(const Recipe& recipe) {
 }
 
 NewRunFolders::NewRunFolders(const Recipe& recipe) : run_(recipe.run_directory()) {
+  std::error_code ignored;
+  had_lock_ = fs::exists(RunLock::file_of(run_), ignored);
   note(recipe.run_directory());
   note(recipe.checkpoint_directory());
 }
@@ -65,6 +67,7 @@ void NewRunFolders::note(fs::path folder) {
 void NewRunFolders::keep() {
   std::lock_guard lock(mutex_);
   made_.clear();
+  had_lock_ = true;
 }
 
 NewRunFolders::~NewRunFolders() { remove(); }
@@ -74,6 +77,7 @@ void NewRunFolders::remove() {
   std::error_code ignored;
   // Another job that started at the same time may have created them, too, and use them.
   if (RunLock::held_by_another(run_)) return;
+  if (!had_lock_) fs::remove(RunLock::file_of(run_), ignored);
   for (const auto& folder : made_)
     if (std::find(whole_.begin(), whole_.end(), folder) == whole_.end())
       fs::remove(folder, ignored);  // a parent folder; fails if it is not empty, which is intended

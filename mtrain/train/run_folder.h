@@ -26,7 +26,8 @@ MT_API std::optional<RunLock> lock_run_folder(const Recipe& recipe);
 
 /// The folders that a run will write to. Unless keep() is called, the destructor removes those that
 /// did not exist before, with their content, so that a run that fails before its first step leaves
-/// nothing behind. Folders that another job has locked stay. Only remove() is safe from any thread.
+/// nothing behind. In a folder that was there, its lock file is removed if it is new. Folders that
+/// another job has locked stay. Only remove() is safe from any thread.
 class MT_API NewRunFolders {
  public:
   /// Records which of them exist; creates none.
@@ -43,6 +44,7 @@ class MT_API NewRunFolders {
   void note(fs::path folder);
   std::mutex mutex_;
   fs::path run_;
+  bool had_lock_ = false;
   std::vector<fs::path> whole_,
       made_;  // whole_: the folders themselves; made_: all that did not exist, including parents,
               // innermost first
