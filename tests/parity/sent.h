@@ -19,6 +19,7 @@ struct Sent {
   std::map<std::string, int64_t> elements;  // of each parameter
   std::map<std::string, CommCounters> along;
   StepRules rules;
+  Program program;  // of the first rank, without transfers
   StepLists steps;  // of the first rank's program, as `mtrain check --schedule steps` shows it
 
   /// The number of such steps in the lists.
@@ -30,17 +31,24 @@ struct Sent {
       });
     return found;
   }
-  /// Elements that the gathers in the lists bring, over n ranks.
+  /// Elements that the gathers of the program and of its lists bring, over n ranks.
   int64_t gathered(int64_t n) const {
     auto units = padded(n, false);
+    auto size = [&](PartId id) {
+      const ModelPart& part =
+          rules.stages[static_cast<size_t>(id.stage)][static_cast<size_t>(id.index)];
+      return units.at(part.block             ? "layers." + part.name
+                      : part.name == "embed" ? "before"
+                                             : "behind");
+    };
     int64_t sum = 0;
+    for (const Action& a : program)
+      if (a.what == ActionKind::gather_params)
+        for (size_t i = 0; i < rules.stages[static_cast<size_t>(a.stage)].size(); ++i)
+          sum += size({a.stage, static_cast<int16_t>(i)});
     for (const Steps& list : steps)
-      for (const Step& step : list) {
-        if (step.what != StepKind::gather) continue;
-        const ModelPart& part = rules.part(step.part);
-        bool before = part.name == "embed" || part.name == "table";
-        sum += units.at(part.block ? "layers." + part.name : before ? "before" : "behind");
-      }
+      for (const Step& step : list)
+        if (step.what == StepKind::gather) sum += size(step.part);
     return sum;
   }
 
@@ -56,6 +64,13 @@ struct Sent {
     return sum;
   }
 
+  /// Names of the core's models: tables and their norm, and a head's bias that is gathered with the
+  /// table.
+  static bool before_blocks(const std::string& name) {
+    return name.starts_with("embed") || name.starts_with("positions") ||
+           name.starts_with("segments") || name == "head.bias";
+  }
+
   /// Elements of the dense parameters in buckets that are sharded over n ranks, by the first name
   /// of each block: every parameter and every shard begins at a multiple of 32 elements. `whole`:
   /// all in one bucket.
@@ -65,7 +80,7 @@ struct Sent {
     for (const auto& [name, count] : elements) {
       if (name.find(".experts.") != std::string::npos) continue;
       std::string block(block_of(name));
-      if (block.empty()) block = name.find("embed") != std::string::npos ? "before" : "behind";
+      if (block.empty()) block = before_blocks(name) ? "before" : "behind";
       units[whole ? "all" : block] += round_up(count, kBucketAlignment);
     }
     for (auto& [block, count] : units) count = round_up(count, n * kBucketAlignment);
@@ -92,9 +107,11 @@ inline Sent sent_in(const std::vector<std::string>& changes, std::string_view su
             .elements = {},
             .along = figures.sent,
             .rules = {},
+            .program = {},
             .steps = {}};
   PipelinePlan plan = pipeline_plan(recipe);
   sent.rules = plan.steps;
+  sent.program = plan.schedule[0];
   sent.steps = expand_steps(plan.schedule[0], plan.steps);
   for (const auto& [name, tensor] : figures.gradients)
     sent.elements[name] = static_cast<int64_t>(tensor.values.size());
