@@ -23,11 +23,14 @@ void add_view(CLI::App& command, ShowOptions& options, const char* flag, ConfigV
 bool require_setting(const Recipe& recipe, const std::string& key, const PluginHost& plugins) {
   const Node& root = recipe.config.root();
   if (key.empty() || root.find(key)) return true;
-  const bool is_given = recipe.config.composition().tree.find(key) != nullptr;
-  if (!recipe.report.ok() && is_given) return false;
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  const std::string section = key.substr(0, key.find('.'));
+  const bool exists =
+      catalog.section(section) && !catalog.settings_at(key, recipe.config.type_of(section)).empty();
+  if (!recipe.report.ok() && exists) return false;
   throw Error(ErrorClass::config,
               cat("no setting ", printable(key, 100), " in ", root.loc().text()),
-              setting_help(key, schema_catalog(plugins)));
+              setting_help(key, catalog));
 }
 
 /// The origin of a setting, or of those of a section, when the run started.

@@ -76,10 +76,10 @@ int run_training(const Cli& cli, Recipe& recipe, PluginHost& plugins,
       recipe, plugins,
       [&](Communicator& ranks) {
         RankMesh mesh(recipe, ranks);
-        std::optional<Trainer> trainer;
         const bool first = ranks.rank() == 0;
-        std::optional<RunLock> lock;  // released after the trainer has ended
+        std::optional<RunLock> lock;  // declared before the trainer, so that it is released last
         if (first) lock = lock_run_folder(recipe);
+        std::optional<Trainer> trainer;
         if (!first && ranks.kind() != "thread") folders.keep();  // they belong to the first process
         std::optional<Invocation> invocation;
         auto begin = [&] {  // everything that can fail before the first step has succeeded
