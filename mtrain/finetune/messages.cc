@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "mtrain/base/text.h"
 
@@ -17,11 +16,6 @@ const std::map<std::string, std::string> kRoles = {
     {"function_call", "call"}, {"tool_call", "call"},
     {"tool_response", "tool"}, {"function_response", "tool"},
     {"ipython", "tool"}};
-
-/// Roles that chat templates know by these names.
-const std::set<std::string> kTemplateRoles = {"system",    "developer", "user",         "assistant",
-                                              "tool",      "function",  "tool_results", "context",
-                                              "documents", "call"};
 
 /// Joins the parts of a content (OpenAI, LLaMA-Factory) when all of them are text.
 Json joined_parts(const Json& parts) {
@@ -85,6 +79,13 @@ Json calls_of(const std::string& text) {
 
 }  // namespace
 
+const std::vector<std::string>& template_roles() {
+  static const std::vector<std::string> roles = {
+      "system", "developer", "user",    "assistant", "tool",
+      "call",   "function",  "context", "documents", "tool_results"};
+  return roles;
+}
+
 bool take_excluded(Json& message) {
   bool excluded = false;
   for (const char* key : {"weight", "train", "loss_weight"}) {
@@ -108,7 +109,8 @@ namespace {
 std::string known_role(const std::string& text, const FormatOptions& options) {
   if (auto own = options.roles.find(text); own != options.roles.end()) return own->second;
   if (auto found = kRoles.find(text); found != kRoles.end()) return found->second;
-  if (kTemplateRoles.contains(text)) return text;
+  const auto& roles = template_roles();
+  if (std::find(roles.begin(), roles.end(), text) != roles.end()) return text;
   const std::string role = printable(text, 40);
   throw RecordFault{
       cat("has a message of the unknown role '", role, "'"),

@@ -57,6 +57,9 @@ struct RecordFault {
   std::string what, hint;
 };
 
+/// The roles that chat templates know by these names.
+MT_API const std::vector<std::string>& template_roles();
+
 /// Removes the fields that weight a message (weight, train, loss_weight); true when one of them
 /// excludes it from training. Throws RecordFault for other weights than 0 and 1.
 MT_API bool take_excluded(Json& message);

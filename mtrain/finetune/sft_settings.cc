@@ -51,9 +51,7 @@ void check_prompt(const std::string& prompt) {
 /// Refuses a role that no chat template knows: its messages would not be trained on. A role that
 /// only the template of the recipe knows keeps its name: {narrator: narrator}.
 void check_roles(const std::map<std::string, std::string>& roles) {
-  static const std::vector<std::string> known = {
-      "system", "developer", "user",    "assistant", "tool",
-      "call",   "function",  "context", "documents", "tool_results"};
+  const std::vector<std::string>& known = template_roles();
   for (const auto& [theirs, ours] : roles) {
     if (ours == theirs || std::find(known.begin(), known.end(), ours) != known.end()) continue;
     const auto near = nearest(ours, known, 1);

@@ -110,8 +110,8 @@ std::vector<CompanionFile> lacking_companions(const Recipe& original, const fs::
   Companions companions(catalog);
   for (const auto& file : composition.files) {
     const fs::path from = real(file.file), relative = from.lexically_relative(own);
-    const bool beside = !relative.empty() && *relative.begin() != "..";
-    if (file.file == composition.file || !file.source || !beside) continue;
+    const bool below_recipe = !relative.empty() && *relative.begin() != "..";
+    if (file.file == composition.file || !file.source || !below_recipe) continue;
     const auto found = file.path.empty() ? std::nullopt : repository.find(file.path);
     if (!found || real(*found) != from) companions.add(from, target / relative, file.source);
   }

@@ -38,7 +38,7 @@ TEST_CASE("a slow disk: training goes on, and every checkpoint is that of its st
   train(recipe, scratch / "waits", all);
   for (const Words& ranks : {Words{}, Words{"dist.nproc=2"}, Words{"dist.nproc=2", "dist.tp=2"}}) {
     CAPTURE(text(ranks));
-    fs::path folder = scratch / ("beside" + std::to_string(ranks.size()));
+    fs::path folder = scratch / ("background" + std::to_string(ranks.size()));
     // The shards of the first checkpoint wait until every rank has done three more steps.
     Words words = with(with(all, ranks), kAsync);
     Outcome out = run(
@@ -68,7 +68,7 @@ TEST_CASE(
     CAPTURE(text(words));
     std::string name = std::to_string(number++);
     Words all = with({"checkpoint.keep=0", "checkpoint.interval=10"}, words);
-    fs::path waits = scratch / ("waits" + name), background = scratch / ("beside" + name);
+    fs::path waits = scratch / ("waits" + name), background = scratch / ("background" + name);
     train(recipe, waits, all);
     Outcome out =
         run({.arguments = with({mtrain_binary(), "train", recipe, "run.dir=" + background.string()},
@@ -99,7 +99,8 @@ TEST_CASE(
   CHECK_MESSAGE(waited_for(alone, 10) >= 1, alone.out);
   // The next step has its loss only when the copy is made and written: its update waits for
   // nothing.
-  Outcome background = run_with("beside", "ckpt.copy:5:delay=500,train.loss:11:await=ckpt.p0/1");
+  Outcome background =
+      run_with("background", "ckpt.copy:5:delay=500,train.loss:11:await=ckpt.p0/1");
   CHECK_MESSAGE(waited_for(background, 10) >= 0, background.out);
   CHECK_MESSAGE(waited_for(background, 10) < waited_for(alone, 10), background.out);
 }
