@@ -69,7 +69,12 @@ TEST_CASE("ready-made templates write what the models' own do") {
       input.add_generation_prompt = test.at("add_generation_prompt");
       input.special = {{"bos_token", golden.at("bos_token").get<std::string>()},
                        {"eos_token", golden.at("eos_token").get<std::string>()}};
-      CHECK(own.render(input).text.bytes == test.at("rendered").get<std::string>());
+      std::string expected = test.at("rendered");
+      // Mistral's own template drops the system message where the conversation ends with an answer;
+      // the ready-made one keeps it: no message of a training example may be lost.
+      if (std::string_view(name) == "mistral" && which == "system")
+        expected.insert(expected.rfind("[INST]") + 6, "You are terse.\n\n");
+      CHECK(own.render(input).text.bytes == expected);
       ++cases;
     }
   }
