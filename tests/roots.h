@@ -1,16 +1,18 @@
 // The locations of the source tree and of the build. A bundle (tools/bundle.sh) has both in one
-// folder and names it.
+// folder, which MTRAIN_TEST_ROOT names.
+//
+// These are functions of one source file (roots.cc), not macros of every test: a macro with a path
+// makes the compiler cache miss in every other clone.
 #pragma once
-#include <cstdlib>
 #include <filesystem>
 
 namespace mtrain::testing {
 
-inline std::filesystem::path root_or(const char* built) {
-  const char* bundle = std::getenv("MTRAIN_TEST_ROOT");
-  return bundle ? bundle : built;
-}
-inline std::filesystem::path source_root() { return root_or(MT_SOURCE_DIR); }
-inline std::filesystem::path build_root() { return root_or(MT_BINARY_DIR); }
+std::filesystem::path source_root();
+std::filesystem::path build_root();
+
+// Larger files of other programs (models, tokenizers, texts): $MTRAIN_SHARED, or the folder
+// `shared` next to the source tree. Tests report when it does not exist.
+std::filesystem::path shared_root();
 
 }  // namespace mtrain::testing

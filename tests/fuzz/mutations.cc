@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "mtrain/base/log.h"
+#include "roots.h"
 #include "tests/fuzz/entries.h"
 
 namespace {
@@ -218,7 +219,7 @@ void change(std::string& text, Draws& draws, const std::vector<std::string>& see
 std::vector<std::string> read_seeds(const std::string& entry) {
   std::vector<fs::path> files;
   for (const auto& file :
-       fs::directory_iterator(fs::path(MT_SOURCE_DIR) / "tests/fuzz/seeds" / entry))
+       fs::directory_iterator(mtrain::testing::source_root() / "tests/fuzz/seeds" / entry))
     files.push_back(file.path());
   std::sort(files.begin(), files.end());
   std::vector<std::string> seeds;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "roots.h"
 #include "tests/fuzz/entries.h"
 
 namespace fs = std::filesystem;
@@ -13,7 +14,7 @@ TEST_CASE("the seeds of the fuzzers are read without a crash") {
   for (const auto& entry : mtrain::fuzz::kEntries) {
     size_t count = 0;
     for (const auto& file :
-         fs::directory_iterator(fs::path(MT_SOURCE_DIR) / "tests/fuzz/seeds" / entry.name)) {
+         fs::directory_iterator(mtrain::testing::source_root() / "tests/fuzz/seeds" / entry.name)) {
       std::ifstream in(file.path(), std::ios::binary);
       std::stringstream text;
       text << in.rdbuf();

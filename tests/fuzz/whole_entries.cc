@@ -12,6 +12,7 @@
 #include "mtrain/checkpoint/hf_dir.h"
 #include "mtrain/recipe/hf_config.h"
 #include "mtrain/recipe/recipe.h"
+#include "roots.h"
 #include "tests/fuzz/entries.h"
 
 namespace mtrain::fuzz {
@@ -24,7 +25,7 @@ void want(bool promise, const std::string& what) {
 }
 
 const PluginHost& plugins() {
-  static const PluginHost kHost({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"});
+  static const PluginHost kHost({testing::build_root() / "lib/mtrain/plugins"});
   return kHost;
 }
 

@@ -18,6 +18,7 @@
 #include "mtrain/finetune/example_encoder.h"
 #include "mtrain/finetune/record_format.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "roots.h"
 
 using namespace mtrain;
 namespace fs = std::filesystem;
@@ -26,8 +27,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 fs::path shared() {
-  const char* root = std::getenv("MTRAIN_SHARED");
-  return (root ? fs::path(root) : fs::path(MT_SOURCE_DIR) / "../shared") / "data";
+  return testing::shared_root() / "data";
 }
 
 /// Runs of trained tokens, each as text.
@@ -202,7 +202,7 @@ TEST_CASE(
     MESSAGE("not checked: there are no tokenizers in " << shared().string());
     return;
   }
-  PluginHost plugins({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"});
+  PluginHost plugins({testing::build_root() / "lib/mtrain/plugins"});
   auto tokenizer_of = [&](const char* folder) {
     Node settings = Node::map();
     settings.set("path", Node::string((shared() / "tokenizers" / folder).string()));

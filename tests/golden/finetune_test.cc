@@ -11,6 +11,7 @@
 #include "mtrain/finetune/example_encoder.h"
 #include "mtrain/finetune/record_format.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::finetune;
@@ -41,15 +42,14 @@ std::vector<int> wanted_mask(const Json& row, bool marked) {
 }  // namespace
 
 TEST_CASE("records become the tokens and labels that TRL makes of them") {
-  const char* root = std::getenv("MTRAIN_SHARED");
-  const fs::path shared = (root ? fs::path(root) : fs::path(MT_SOURCE_DIR) / "../shared") / "data";
+  const fs::path shared = testing::shared_root() / "data";
   if (!fs::exists(shared / "tokenizers/llama3")) {
     MESSAGE("not compared with TRL: " << shared.string() << " has no tokenizers");
     return;
   }
-  const fs::path here = fs::path(MT_SOURCE_DIR) / "tests/golden/finetune";
+  const fs::path here = testing::source_root() / "tests/golden/finetune";
   const Json golden = Json::parse(std::ifstream(here / "golden.json"));
-  PluginHost plugins({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"});
+  PluginHost plugins({testing::build_root() / "lib/mtrain/plugins"});
   int records = 0;
   for (const auto& set : golden.at("sets")) {
     CAPTURE(set.at("name").get<std::string>());

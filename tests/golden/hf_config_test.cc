@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-fs::path here() { return fs::path(MT_SOURCE_DIR) / "tests/golden"; }
+fs::path here() { return testing::source_root() / "tests/golden"; }
 
 PluginHost& plugins() {
   static PluginHost host({testing::build_root() / "lib/mtrain/plugins"});

@@ -37,9 +37,7 @@ std::vector<Set> sets() {
                           {"bert_tiny", here / "bert_tiny", {}},
                           {"llama_tiny", here / "llama_tiny", {}},
                           {"llama31_tiny", here / "llama31_tiny", {}}};
-  const char* shared = std::getenv("MTRAIN_SHARED");
-  fs::path stories = (shared ? fs::path(shared) : testing::source_root() / "../shared") /
-                     "data/models/stories260K_hf";
+  fs::path stories = testing::shared_root() / "data/models/stories260K_hf";
   if (fs::exists(stories))
     // Trained weights: larger logits, and a loss that falls from 0.7 to 0.06 on one batch. Adam's
     // first step moves every weight by the whole rate, whichever sign rounding left to a gradient

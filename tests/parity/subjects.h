@@ -9,6 +9,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/recipe/recipe.h"
+#include "roots.h"
 
 namespace mtrain::testing {
 
@@ -43,7 +44,7 @@ inline const Subject& subject_named(std::string_view name) {
 }
 
 inline PluginHost& plugins() {
-  static PluginHost host({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"});
+  static PluginHost host({build_root() / "lib/mtrain/plugins"});
   return host;
 }
 

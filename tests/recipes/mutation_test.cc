@@ -12,6 +12,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/recipe/recipe.h"
+#include "roots.h"
 
 using namespace mtrain;
 
@@ -25,7 +26,7 @@ std::string slurp(const fs::path& file) {
 }
 
 const PluginHost& plugins() {
-  static const PluginHost kHost({fs::path(MT_BINARY_DIR) / "lib" / "mtrain" / "plugins"});
+  static const PluginHost kHost({testing::build_root() / "lib" / "mtrain" / "plugins"});
   return kHost;
 }
 
@@ -43,7 +44,7 @@ bool made_up(const ConfigContainer& config) {
 class Copy {
  public:
   Copy() : root_(fs::temp_directory_path() / cat("mtrain-mutations-", getpid())) {
-    fs::copy(fs::path(MT_SOURCE_DIR) / "recipes", root_, fs::copy_options::recursive);
+    fs::copy(testing::source_root() / "recipes", root_, fs::copy_options::recursive);
   }
   ~Copy() { fs::remove_all(root_); }
   const fs::path& root() const { return root_; }

@@ -7,6 +7,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/recipe/recipe.h"
+#include "roots.h"
 
 using namespace mtrain;
 
@@ -15,15 +16,15 @@ namespace {
 Recipe read(const std::string& body, std::vector<OverrideText> overrides = {},
             Cluster cluster = {}) {
   RecipeRequest request{
-      .recipe = MT_SOURCE_DIR "/recipes/names.yaml",
+      .recipe = (testing::source_root() / "recipes/names.yaml").string(),
       .text = "defaults: [model: llama3_8b, _self_]\ndataset: {type: gpt, path: x}\n" + body,
       .directory = {},
       .overrides = std::move(overrides),
       .cluster = std::move(cluster)};
   fs::path before = fs::current_path();
-  fs::current_path(MT_SOURCE_DIR);  // whose recipes/ is searched
+  fs::current_path(testing::source_root());  // whose recipes/ is searched
   Recipe out =
-      read_recipe(request, PluginHost({fs::path(MT_BINARY_DIR) / "lib" / "mtrain" / "plugins"}));
+      read_recipe(request, PluginHost({testing::build_root() / "lib" / "mtrain" / "plugins"}));
   fs::current_path(before);
   return out;
 }
@@ -61,7 +62,8 @@ TEST_CASE("a recipe asks about its surroundings") {
       "run: {name: \"${run:name} on ${gpu:name} of ${gpu:memory_gb} GB\", dir: \"${cwd:}/x\"}\n";
   Recipe recipe = read(body, {}, {.world_size = 8, .gpu = "h200"});
   CHECK(recipe.config.root().at("run.name").as_text().ends_with("names.yaml on h200 of 141 GB"));
-  CHECK(recipe.config.root().at("run.dir").as_text() == MT_SOURCE_DIR "/x");
+  CHECK(recipe.config.root().at("run.dir").as_text() ==
+        (testing::source_root() / "x").string());
   Recipe text =
       read("train: {steps: 10}\nrun: {name: \"${file_text:recipes/tokenizer/byte.yaml}\"}\n");
   CHECK(text.config.root().at("run.name").as_text().starts_with("# "));
@@ -89,7 +91,7 @@ TEST_CASE("file_text reads the recipe's folder and nothing else") {
   for (const char* file : {".gitignore", ".git/HEAD", "recipes/.hidden/x"})
     CHECK(report(file).find("file_text does not read hidden files and folders") !=
           std::string::npos);
-  fs::path link = fs::path(MT_SOURCE_DIR) / cat("file-text-link-", ::getpid());
+  fs::path link = testing::source_root() / cat("file-text-link-", ::getpid());
   fs::create_symlink("/etc/hostname", link);
   CHECK(report(link.filename().string()).find("is outside of it, at /etc/hostname") !=
         std::string::npos);

@@ -7,13 +7,14 @@
 
 #include "mtrain/base/text.h"
 #include "mtrain/recipe/recipe.h"
+#include "roots.h"
 
 using namespace mtrain;
 
 namespace {
 
 SchemaCatalog catalog() {
-  return schema_catalog(PluginHost({fs::path(MT_BINARY_DIR) / "lib" / "mtrain" / "plugins"}));
+  return schema_catalog(PluginHost({testing::build_root() / "lib" / "mtrain" / "plugins"}));
 }
 
 }  // namespace
@@ -28,7 +29,7 @@ TEST_CASE("no setting is without documentation") {
 
 TEST_CASE("the references in docs/ are current") {
   auto check_current = [](const char* file, const char* format, const std::string& wanted) {
-    std::ifstream in(cat(MT_SOURCE_DIR, "/docs/", file));
+    std::ifstream in(testing::source_root() / "docs" / file);
     std::stringstream text;
     text << in.rdbuf();
     CHECK_MESSAGE(text.str() == wanted, "stale: build/bin/mtrain schema --format ", format,

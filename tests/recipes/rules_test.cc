@@ -11,6 +11,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/recipe/recipe.h"
 #include "recipes/rule_cases.h"
+#include "roots.h"
 
 using namespace mtrain;
 
@@ -43,7 +44,7 @@ std::vector<RuleCase> rule_cases() {
 }
 
 const PluginHost& plugins() {
-  static const PluginHost kHost({fs::path(MT_BINARY_DIR) / "lib" / "mtrain" / "plugins"});
+  static const PluginHost kHost({testing::build_root() / "lib" / "mtrain" / "plugins"});
   return kHost;
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../process.h"
+#include "roots.h"
 
 using namespace mtrain::testing;
 namespace fs = std::filesystem;
@@ -212,6 +213,6 @@ TEST_CASE("two jobs in one folder: the second is refused") {
 TEST_CASE("the schema that is checked in is the schema of this build") {
   Outcome outcome = cli({"schema"});
   CHECK(outcome.status == 0);
-  CHECK_MESSAGE(outcome.out == slurp(MT_SOURCE_DIR "/schemas/recipe.schema.json"),
+  CHECK_MESSAGE(outcome.out == slurp(source_root() / "schemas/recipe.schema.json"),
                 "stale: build/bin/mtrain schema > schemas/recipe.schema.json");
 }

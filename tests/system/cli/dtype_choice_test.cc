@@ -1,6 +1,7 @@
 // mixed_precision.dtype=auto on a backend that gives either answer
 // (tests/fixtures/plugins/walled_backend.cc): what a run takes and says, what it keeps when it goes
 // on where the answer is another one, and what other commands make of it.
+#include "roots.h"
 #include "training_run.h"
 
 using namespace mtrain::testing;
@@ -8,7 +9,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const std::string kPlugins = "MTRAIN_PLUGIN_PATH=" MT_BINARY_DIR "/tests/plugins";
+const std::string kPlugins = "MTRAIN_PLUGIN_PATH=" + (build_root() / "tests/plugins").string();
 const Words kFast = {kPlugins, "WALLED_BF16=fast"}, kSlow = {kPlugins, "WALLED_BF16=slow"};
 
 std::string recipe_text(const std::string& precision) {
@@ -208,7 +209,7 @@ TEST_CASE("check, config, bench and verify with auto") {
 TEST_CASE("all ranks take the first one's type, whatever their own machine would take") {
   Scratch scratch("mtrain-auto-ranks");
   std::string recipe = scratch.write("auto.yaml", recipe_text("dtype: auto")),
-              start_tcp = MT_SOURCE_DIR "/tests/contract/comm/start_tcp_ranks.sh";
+              start_tcp = (source_root() / "tests/contract/comm/start_tcp_ranks.sh").string();
   trained(recipe, scratch / "threads", kSlow, {"dist.nproc=2"});
   CHECK(recorded(scratch / "threads") == "fp32");
   std::string unlike =

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "roots.h"
 #include "shell.h"
 #include "training_run.h"
 
@@ -127,7 +128,7 @@ TEST_CASE("a model is used without the plugin of its optimizer") {
   make_run(scratch);
   const std::string before = generated(scratch, "run --prompt a");
   // The same program with what the model needs, and no optimizer.
-  const fs::path built = MT_BINARY_DIR;
+  const fs::path built = build_root();
   for (const char* folder : {"bin", "lib/mtrain/plugins"}) fs::create_directories(scratch / folder);
   fs::copy(built / "bin/mtrain", scratch / "bin/mtrain");
   for (const auto& file : fs::directory_iterator(built / "lib"))
@@ -188,7 +189,7 @@ TEST_CASE(
     "a model with more rows than its tokenizer has ids is warned of where it is used, and "
     "generates tokens alone") {
   Scratch scratch("mtrain-hf-rows");
-  const fs::path golden = fs::path(MT_SOURCE_DIR) / "tests/golden/llama_tiny";
+  const fs::path golden = source_root() / "tests/golden/llama_tiny";
   fs::create_directories(scratch / "model");
   for (const char* file : {"config.json", "model.safetensors"})
     fs::copy(golden / file, scratch / "model" / file);
@@ -221,7 +222,7 @@ TEST_CASE(
 TEST_CASE("generate and eval from a Hugging Face folder") {
   Scratch scratch("mtrain-hf-use");
   CHECK(cli_in(scratch.path(), "generate --from . --prompt a").status == 12);
-  const fs::path golden = fs::path(MT_SOURCE_DIR) / "tests/golden/llama_tiny";
+  const fs::path golden = source_root() / "tests/golden/llama_tiny";
   fs::create_directories(scratch / "model");
   for (const char* file : {"config.json", "model.safetensors"})
     fs::copy(golden / file, scratch / "model" / file);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "roots.h"
 #include "shell.h"
 #include "training_run.h"
 
@@ -141,7 +142,7 @@ bool runs_after_the_quickstart(const std::string& example) {
 TEST_CASE("every example of a help page that needs only the quickstart's files runs") {
   Scratch scratch("mtrain-examples");
   // As in a checkout, ./recipes has the recipes that come with mtrain.
-  fs::create_directory_symlink(fs::path(MT_SOURCE_DIR) / "recipes", scratch / "recipes");
+  fs::create_directory_symlink(source_root() / "recipes", scratch / "recipes");
   for (const char* folder : {"mine", "schemas", "docs"}) fs::create_directory(scratch / folder);
   REQUIRE(cli_in(scratch.path(),
                  "recipes/quickstart.yaml -q train.steps=2 model.layers=1 scheduler.warmup_steps=0 "

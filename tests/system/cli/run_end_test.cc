@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "roots.h"
 #include "training_run.h"
 
 using namespace mtrain::testing;
@@ -284,7 +285,7 @@ TEST_CASE(
     "it saved") {
   Scratch scratch("mtrain-end-mixed");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
-              start_tcp = MT_SOURCE_DIR "/tests/contract/comm/start_tcp_ranks.sh";
+              start_tcp = (source_root() / "tests/contract/comm/start_tcp_ranks.sh").string();
   std::string mixed = "if [ $RANK = 1 ]; then export MTRAIN_ISA=base; fi; exec \"$0\" \"$@\"";
   for (const char* steps : {"train.steps=2", "train.steps=4"}) {
     Words words = {start_tcp, "-n", "2", "/bin/sh", "-c", mixed};

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <future>
 
+#include "roots.h"
 #include "shell.h"
 #include "training_run.h"
 
@@ -128,7 +129,7 @@ TEST_CASE(
     "ranks that are processes: all get the signal, one says so, and the checkpoint is there") {
   Scratch scratch("mtrain-ranks-signal");
   const std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
-                    start_tcp = MT_SOURCE_DIR "/tests/contract/comm/start_tcp_ranks.sh";
+                    start_tcp = (source_root() / "tests/contract/comm/start_tcp_ranks.sh").string();
   const fs::path folder = scratch / "run", pids = scratch / "pids";
   const std::string noted = "echo $$ >> " + pids.string() + "; exec \"$0\" \"$@\"";
   auto job = std::async(std::launch::async, [&] {

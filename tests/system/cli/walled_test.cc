@@ -6,13 +6,14 @@
 #include <fstream>
 
 #include "../process.h"
+#include "roots.h"
 
 using namespace mtrain::testing;
 
 namespace {
 
 using Words = std::vector<std::string>;
-const std::string kPlugins = "MTRAIN_PLUGIN_PATH=" MT_BINARY_DIR "/tests/plugins";
+const std::string kPlugins = "MTRAIN_PLUGIN_PATH=" + (build_root() / "tests/plugins").string();
 
 std::string recipe_text(const std::string& model) {
   return "model: {" + model +

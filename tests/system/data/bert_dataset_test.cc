@@ -12,6 +12,7 @@
 #include "mtrain/data/loader.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -57,7 +58,7 @@ std::vector<std::vector<int32_t>> documents(int count) {
 }
 
 struct Place {
-  Place() : host({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"}) {
+  Place() : host({build_root() / "lib/mtrain/plugins"}) {
     put(scratch / "tokenizer.json", word_piece_file());
     TokenizerContext context{.base_directory = scratch.path()};
     pieces = host.make<Tokenizer>("hf", parse_yaml("path: tokenizer.json"), context);

@@ -9,6 +9,7 @@
 
 #include "data_files.h"
 #include "mtrain/data/indexed_file.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -24,7 +25,7 @@ Outcome run(const ScratchFolder& scratch, const std::string& arguments,
             const std::string& fault = {}, const std::string& input = "/dev/null") {
   auto out = scratch / "stdout", err = scratch / "stderr";
   std::string command = cat("cd '", scratch.path().string(), "' && MTRAIN_FAULT='", fault,
-                            "' exec '", MT_BINARY_DIR, "/bin/mtrain' ", arguments, " >'",
+                            "' exec '", build_root().string(), "/bin/mtrain' ", arguments, " >'",
                             out.string(), "' 2>'", err.string(), "' <'", input, "'");
   int status = std::system(command.c_str());
   return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), read_file(out),

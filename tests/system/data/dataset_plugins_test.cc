@@ -14,6 +14,7 @@
 #include "mtrain/data/loader.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -22,7 +23,7 @@ namespace {
 
 class Plugins {
  public:
-  Plugins() : host_({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"}) {
+  Plugins() : host_({build_root() / "lib/mtrain/plugins"}) {
     TokenizerContext context;
     byte = host_.make<Tokenizer>("byte", Node::map(), context);
   }

@@ -12,6 +12,7 @@
 #include "mtrain/data/loader.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -20,7 +21,7 @@ namespace {
 
 mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
   return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '", MT_BINARY_DIR,
+                            cat("cd '", scratch.path().string(), "' && exec '", build_root().string(),
                                 "/bin/mtrain' ", words)}});
 }
 
@@ -30,7 +31,7 @@ bool has(const std::string& text, const std::string& part) {
 
 class Datasets {
  public:
-  Datasets() : host_({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"}) {
+  Datasets() : host_({build_root() / "lib/mtrain/plugins"}) {
     TokenizerContext context;
     byte_ = host_.make<Tokenizer>("byte", Node::map(), context);
   }

@@ -11,6 +11,7 @@
 #include "mtrain/data/indexed_writer.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -96,8 +97,8 @@ void compare(const SampleSource& source, size_t seq, const Json& want) {
 
 TEST_CASE("the samples of random configurations are those of Megatron-core") {
   const Json golden =
-      Json::parse(read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/megatron_core/golden.json"));
-  PluginHost host({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"});
+      Json::parse(read_file(source_root() / "tests/golden/megatron_core/golden.json"));
+  PluginHost host({build_root() / "lib/mtrain/plugins"});
   const Numbers tokenizer;
   REQUIRE(golden["cases"].size() >= 20);
   size_t compared = 0;

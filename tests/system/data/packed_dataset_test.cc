@@ -10,6 +10,7 @@
 #include "mtrain/data/dataset.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -21,14 +22,14 @@ Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words,
   std::vector<std::string> environment;
   if (!fault.empty()) environment.push_back("MTRAIN_FAULT=" + fault);
   return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '", MT_BINARY_DIR,
+                            cat("cd '", scratch.path().string(), "' && exec '", build_root().string(),
                                 "/bin/mtrain' ", words)},
               .environment = environment});
 }
 
 class Datasets {
  public:
-  Datasets() : host_({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"}) {
+  Datasets() : host_({build_root() / "lib/mtrain/plugins"}) {
     TokenizerContext context;
     byte_ = host_.make<Tokenizer>("byte", Node::map(), context);
     wide_ = host_.make<Tokenizer>("byte", parse_yaml("extra_ids: 3"), context);

@@ -14,6 +14,7 @@
 #include "mtrain/data/indexed_writer.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -24,7 +25,7 @@ constexpr int32_t kEod = 256, kLastExtra = 257 + 99;
 
 class Spans {
  public:
-  Spans() : host_({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"}) {
+  Spans() : host_({build_root() / "lib/mtrain/plugins"}) {
     byte = tokenizer("byte", "extra_ids: 100");
     write("x", 60, 50, 0);
     write("y", 60, 50, 100);
@@ -112,7 +113,7 @@ std::vector<int32_t> restored(const std::vector<int32_t>& ids) {
 
 Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
   return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '", MT_BINARY_DIR,
+                            cat("cd '", scratch.path().string(), "' && exec '", build_root().string(),
                                 "/bin/mtrain' ", words)}});
 }
 

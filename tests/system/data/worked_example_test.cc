@@ -5,6 +5,7 @@
 
 #include "../process.h"
 #include "data_files.h"
+#include "roots.h"
 
 using namespace mtrain::testing;
 
@@ -23,13 +24,13 @@ std::string script_of(const std::string& markdown, const std::string& heading) {
 TEST_CASE("the worked example of docs/data.md does what it says") {
   const auto shared = shared_data("sft");
   if (shared.empty()) return;
-  const std::string script = script_of(mtrain::read_file(MT_SOURCE_DIR "/docs/data.md"),
+  const std::string script = script_of(mtrain::read_file(source_root() / "docs/data.md"),
                                        "From text to a model that answers");
   REQUIRE(script.find("mtrain generate") != std::string::npos);
   ScratchFolder scratch;
   mtrain::fs::copy(shared / "gsm8k_test.jsonl", scratch / "gsm8k_test.jsonl");
   put(scratch / "run.sh", "set -e\ncd '" + scratch.path().string() +
-                              "'\nPATH='" MT_BINARY_DIR "/bin':$PATH\n" + script + "\n");
+                              "'\nPATH='" + (build_root() / "bin").string() + "':$PATH\n" + script + "\n");
   Outcome done = run({.arguments = {"/bin/bash", (scratch / "run.sh").string()}});
   REQUIRE_MESSAGE(done.status == 0, done.out, done.err);
   for (const char* part : {"wrote data/questions.bin", "1319 documents",

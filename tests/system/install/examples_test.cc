@@ -5,13 +5,14 @@
 #include "../process.h"
 #include "mtrain/config/override.h"
 #include "mtrain/config/yaml_load.h"
+#include "roots.h"
 
 using namespace mtrain;
 namespace fs = std::filesystem;
 using testing::Outcome;
 
 namespace {
-const fs::path kExamples = fs::path(MT_SOURCE_DIR) / "examples";
+const fs::path kExamples = testing::source_root() / "examples";
 }
 
 TEST_CASE("shell examples are shell, and each file is in the list") {

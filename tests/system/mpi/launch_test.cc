@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "mpi_job.h"
+#include "roots.h"
 
 using namespace mtrain::testing;
 
@@ -11,7 +12,7 @@ std::string run_dir(const fs::path& folder) { return "run.dir=" + folder.string(
 
 /// The plugins with one of them that looks like another build.
 void other_build(const fs::path& folder, const std::string& plugin) {
-  fs::copy(MT_BINARY_DIR "/lib/mtrain/plugins", folder, fs::copy_options::recursive);
+  fs::copy(build_root() / "lib/mtrain/plugins", folder, fs::copy_options::recursive);
   std::string sidecar = slurp(folder / (plugin + ".json")), code = slurp(folder / (plugin + ".so"));
   size_t at = sidecar.find("build-id:");
   REQUIRE(at != std::string::npos);
@@ -60,7 +61,7 @@ TEST_CASE(
     "told what is missing") {
   Scratch scratch("mtrain-meet");
   std::string recipe = scratch.write("job.yaml", job_recipe()),
-              start_tcp = MT_SOURCE_DIR "/tests/contract/comm/start_tcp_ranks.sh";
+              start_tcp = (source_root() / "tests/contract/comm/start_tcp_ranks.sh").string();
   Outcome threads =
       cli({recipe, "-q", "dist.nproc=3", "dist.zero=1", run_dir(scratch / "threads")});
   REQUIRE_MESSAGE(threads.status == 0, threads.err);

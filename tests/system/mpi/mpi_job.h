@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "../process.h"
+#include "roots.h"
 
 namespace mtrain::testing {
 
@@ -15,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 /// The mpirun to use; prints a message if there is none.
 inline std::optional<std::string> mpirun() {
-  if (!fs::exists(MT_BINARY_DIR "/lib/mtrain/plugins/comm_mpi.so")) return std::nullopt;
+  if (!fs::exists(build_root() / "lib/mtrain/plugins/comm_mpi.so")) return std::nullopt;
   std::istringstream path(std::getenv("PATH") ? std::getenv("PATH") : "");
   for (std::string folder; std::getline(path, folder, ':');)
     if (::access((folder + "/mpirun").c_str(), X_OK) == 0) return folder + "/mpirun";

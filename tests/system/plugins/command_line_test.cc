@@ -7,6 +7,7 @@
 
 #include "../process.h"
 #include "mtrain/base/text.h"
+#include "roots.h"
 #include "scratch_folder.h"
 
 using namespace mtrain;
@@ -15,7 +16,7 @@ using testing::Outcome;
 
 namespace {
 
-const fs::path kFixtures = fs::path(MT_BINARY_DIR) / "tests/plugins";
+const fs::path kFixtures = testing::build_root() / "tests/plugins";
 
 bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;

@@ -2,6 +2,7 @@
 // mtrain, and trained together in several layouts.
 #include "../cli/training_run.h"
 #include "installed.h"
+#include "roots.h"
 
 namespace mtrain::testing {
 namespace {
@@ -25,7 +26,7 @@ struct Examples {
   std::string recipe = (folder / "recipes/together.yaml").string();
 
   Examples() {
-    fs::copy(fs::path(MT_SOURCE_DIR) / "examples/plugins", folder, fs::copy_options::recursive);
+    fs::copy(source_root() / "examples/plugins", folder, fs::copy_options::recursive);
     built = installed().build(folder);
     write_records(folder / "records.bin");
   }

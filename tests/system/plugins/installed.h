@@ -8,6 +8,7 @@
 
 #include "../process.h"
 #include "mtrain/base/text.h"
+#include "roots.h"
 #include "scratch_folder.h"
 
 namespace mtrain::testing {
@@ -27,7 +28,7 @@ struct Installed {
 
   Installed() {
     const fs::path first = folder / "first";
-    must({MT_CMAKE, "--install", MT_BINARY_DIR, "--prefix", first.string()});
+    must({MT_CMAKE, "--install", build_root().string(), "--prefix", first.string()});
     fs::rename(first, prefix);
   }
 

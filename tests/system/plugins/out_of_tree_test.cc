@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "installed.h"
+#include "roots.h"
 
 using namespace mtrain;
 using testing::must;
@@ -13,7 +14,7 @@ using testing::Outcome;
 
 namespace {
 
-const fs::path kSources = fs::path(MT_SOURCE_DIR) / "tests/fixtures/plugins/out_of_tree";
+const fs::path kSources = testing::source_root() / "tests/fixtures/plugins/out_of_tree";
 
 std::vector<double> losses(const fs::path& run) {
   std::vector<double> out;

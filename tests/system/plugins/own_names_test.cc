@@ -1,12 +1,13 @@
 // A model whose settings have names of their own (tests/fixtures/plugins/own_names_model.cc): all
 // that mtrain computes from a model's sizes finds them by the facts that the model publishes.
 #include "../cli/training_run.h"
+#include "roots.h"
 
 using namespace mtrain::testing;
 
 namespace {
 
-const Words kPlugins = {"MTRAIN_PLUGIN_PATH=" MT_BINARY_DIR "/tests/plugins"};
+const Words kPlugins = {"MTRAIN_PLUGIN_PATH=" + (build_root() / "tests/plugins").string()};
 
 std::string recipe_text() {
   return quant_recipe(

@@ -4,6 +4,7 @@
 
 #include "../process.h"
 #include "mtrain/base/text.h"
+#include "roots.h"
 
 using namespace mtrain;
 using testing::Outcome;
@@ -17,7 +18,7 @@ constexpr bool kSanitized = true;  // sanitizers report crashes themselves
 constexpr bool kSanitized = false;
 #endif
 
-const std::string kFixtures = std::string(MT_BINARY_DIR) + "/tests/plugins";
+const std::string kFixtures = (testing::build_root() / "tests/plugins").string();
 
 bool has(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;

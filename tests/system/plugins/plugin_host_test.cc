@@ -20,6 +20,7 @@
 #include "mtrain/config/tree.h"
 #include "mtrain/plugin/probe.h"
 #include "mtrain/plugin/sidecar.h"
+#include "roots.h"
 #include "scratch_folder.h"
 #include "widget.h"
 
@@ -28,7 +29,7 @@ using namespace mtrain::fixtures;
 
 namespace {
 
-const fs::path kFixtures = fs::path(MT_BINARY_DIR) / "tests/plugins";
+const fs::path kFixtures = testing::build_root() / "tests/plugins";
 
 Error error_of(const std::function<void()>& act) {
   try {

@@ -9,13 +9,14 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/container.h"
+#include "roots.h"
 #include "scratch_folder.h"
 
 using namespace mtrain;
 
 namespace {
 
-const fs::path kFixtures = fs::path(MT_BINARY_DIR) / "tests/plugins";
+const fs::path kFixtures = testing::build_root() / "tests/plugins";
 
 Error error_of(const std::function<void()>& act) {
   try {

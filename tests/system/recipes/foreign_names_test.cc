@@ -11,6 +11,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/recipe.h"
+#include "roots.h"
 
 using namespace mtrain;
 
@@ -18,7 +19,7 @@ namespace {
 
 const SchemaCatalog& catalog() {
   static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
   return catalog;
 }
 

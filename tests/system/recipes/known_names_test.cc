@@ -5,6 +5,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/recipe.h"
+#include "roots.h"
 
 using namespace mtrain;
 
@@ -146,7 +147,7 @@ std::string answer(const Report& report, const std::string& theirs) {
 
 std::string meant_by(const std::string& theirs, const std::string& type) {
   static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
   // Only what must be said, so that no setting is said twice.
   ConfigRequest request{.recipe = "r.yaml",
                         .text = cat("model: {type: ", type, "}\ntokenizer: hf\ndataset: mock\n"),

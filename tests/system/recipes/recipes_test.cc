@@ -10,15 +10,16 @@
 #include "mtrain/base/text.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/recipe.h"
+#include "roots.h"
 
 using namespace mtrain;
 
 namespace {
 
-const fs::path kRecipes = MT_SOURCE_DIR "/recipes";
+const fs::path kRecipes = testing::source_root() / "recipes";
 
 const PluginHost& plugins() {
-  static const PluginHost host({MT_BINARY_DIR "/lib/mtrain/plugins"});
+  static const PluginHost host({testing::build_root() / "lib/mtrain/plugins"});
   return host;
 }
 

@@ -8,6 +8,7 @@
 #include "mtrain/config/meant_values.h"
 #include "mtrain/plugin/plugin_host.h"
 #include "mtrain/recipe/recipe.h"
+#include "roots.h"
 
 using namespace mtrain;
 
@@ -21,7 +22,7 @@ constexpr const char* kRest =
 
 Report report_of(const std::string& text) {
   static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
   Report report;
   ConfigContainer::load({.recipe = "r.yaml", .text = text}, catalog, report);
   return report;
@@ -172,7 +173,7 @@ TEST_CASE("anchors work, the merge key does not") {
 TEST_CASE(
     "on the command line, a text may hold commas, and a list for a text is answered with it") {
   static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
   const std::string recipe =
       "model: {type: llama}\ndataset: {type: gpt, path: x}\ntokenizer: byte\ntrain: {steps: 1}\n";
   auto load = [&](const std::string& override, Report& report) {
@@ -248,7 +249,7 @@ TEST_CASE("files that are no recipes") {
 
 TEST_CASE("choices by the names that other trainers have for them") {
   static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
   std::set<std::string> ours;  // all choices and all names of components
   for (const Schema& section : catalog.sections())
     for (const Schema* owner : catalog.all_owners(section.name))
@@ -279,7 +280,7 @@ TEST_CASE("choices by the names that other trainers have for them") {
 
 TEST_CASE("an option of a group, given as a recipe") {
   static const SchemaCatalog catalog =
-      schema_catalog(PluginHost({MT_BINARY_DIR "/lib/mtrain/plugins"}));
+      schema_catalog(PluginHost({testing::build_root() / "lib/mtrain/plugins"}));
   Report report;
   ConfigContainer::load(
       {.recipe = "recipes/optimizer/fast.yaml", .text = "type: adamw\nlr: 1e-3\n"}, catalog,

@@ -7,6 +7,7 @@
 #include "mtrain/config/tree.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -15,7 +16,7 @@ namespace {
 
 class Fixture {
  public:
-  Fixture() : host_({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"}) {}
+  Fixture() : host_({build_root() / "lib/mtrain/plugins"}) {}
   std::unique_ptr<Tokenizer> open(const std::string& plugin, const std::string& file) {
     Node settings = Node::map();
     settings.set("path", Node::string(file));
@@ -192,7 +193,7 @@ TEST_CASE("files of another tokenizer are refused with the name of the plugin th
 }
 
 TEST_CASE("the null tokenizer reads ids") {
-  PluginHost host({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"});
+  PluginHost host({build_root() / "lib/mtrain/plugins"});
   Node settings = Node::map();
   settings.set("vocab_size", Node::integer(100));
   TokenizerContext context;

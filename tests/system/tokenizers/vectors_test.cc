@@ -11,6 +11,7 @@
 #include "mtrain/config/tree.h"
 #include "mtrain/data/tokenizer.h"
 #include "mtrain/plugin/plugin_host.h"
+#include "roots.h"
 
 using namespace mtrain;
 using nlohmann::json;
@@ -29,7 +30,7 @@ std::unique_ptr<Tokenizer> open(PluginHost& host, const std::string& plugin, con
   return host.make<Tokenizer>(plugin, settings, context);
 }
 
-PluginHost host() { return PluginHost({fs::path(MT_BINARY_DIR) / "lib/mtrain/plugins"}); }
+PluginHost host() { return PluginHost({testing::build_root() / "lib/mtrain/plugins"}); }
 
 /// Code points before each byte.
 std::vector<int64_t> code_points(const std::string& text) {

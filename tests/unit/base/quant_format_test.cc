@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "mtrain/base/rng.h"
+#include "roots.h"
 
 namespace mtrain {
 namespace {
 
 nlohmann::json golden(const std::string& name) {
-  std::ifstream file(MT_SOURCE_DIR "/tests/golden/quant_formats/" + name + ".json");
+  std::ifstream file(testing::source_root() / "tests/golden/quant_formats" / (name + ".json"));
   REQUIRE(file);
   return nlohmann::json::parse(file);
 }

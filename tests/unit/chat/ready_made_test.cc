@@ -12,6 +12,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/chat/chat_template.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::chat;
@@ -40,9 +41,7 @@ constexpr const char* kPlain =
 }  // namespace
 
 TEST_CASE("ready-made templates write what the models' own do") {
-  const char* root = std::getenv("MTRAIN_SHARED");
-  const fs::path vectors =
-      (root ? fs::path(root) : fs::path(MT_SOURCE_DIR) / "../shared") / "data/vectors/chat";
+  const fs::path vectors = testing::shared_root() / "data/vectors/chat";
   if (!fs::exists(vectors)) {
     MESSAGE("skipped: no sample data at " << vectors.string());
     return;

@@ -11,6 +11,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/chat/chat_template.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::chat;
@@ -19,10 +20,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-fs::path vectors() {
-  const char* root = std::getenv("MTRAIN_SHARED");
-  return (root ? fs::path(root) : fs::path(MT_SOURCE_DIR) / "../shared") / "data/vectors/chat";
-}
+fs::path vectors() { return testing::shared_root() / "data/vectors/chat"; }
 
 Json read(const fs::path& file) {
   std::ifstream in(file);

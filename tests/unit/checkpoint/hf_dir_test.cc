@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "checkpoint_testing.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -50,11 +51,6 @@ struct Model {
     return message;
   }
 };
-
-fs::path shared_folder() {
-  const char* set = std::getenv("MTRAIN_SHARED");
-  return set ? fs::path(set) : fs::path(MT_SOURCE_DIR) / ".." / "shared";
-}
 
 }  // namespace
 
@@ -180,17 +176,17 @@ TEST_CASE("the cache layout of Hugging Face's tools is understood") {
 
 TEST_CASE("models written by other programs are read") {
   for (const char* name : {"gpt2_tiny", "gpt2_tiny_sharded", "llama_tiny", "llama31_tiny"}) {
-    HfDir model(fs::path(MT_SOURCE_DIR) / "tests" / "golden" / name);
+    HfDir model(source_root() / "tests" / "golden" / name);
     CHECK(model.tensors().size() > 10);
     CHECK(model.config_text().find("model_type") != std::string::npos);
   }
-  HfDir whole(fs::path(MT_SOURCE_DIR) / "tests" / "golden" / "gpt2_tiny");
-  HfDir sharded(fs::path(MT_SOURCE_DIR) / "tests" / "golden" / "gpt2_tiny_sharded");
+  HfDir whole(source_root() / "tests" / "golden" / "gpt2_tiny");
+  HfDir sharded(source_root() / "tests" / "golden" / "gpt2_tiny_sharded");
   REQUIRE(whole.tensors().size() == sharded.tensors().size());
   for (const TensorInfo* tensor : whole.tensors())
     CHECK(std::ranges::equal(tensor->data, sharded.at(tensor->name).data));
 
-  fs::path models = shared_folder() / "data" / "models";
+  fs::path models = shared_root() / "data" / "models";
   if (!fs::exists(models)) {
     MESSAGE("skipped: no ", models.string());
     return;

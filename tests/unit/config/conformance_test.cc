@@ -14,6 +14,7 @@
 #include "mtrain/config/sweep.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
+#include "roots.h"
 
 using namespace mtrain;
 using Json = nlohmann::ordered_json;
@@ -24,7 +25,7 @@ namespace {
 const Json kError = {{"error", true}};
 
 Json table(const std::string& name) {
-  std::ifstream file(fs::path(MT_SOURCE_DIR) / "tests/golden/config" / (name + ".json"));
+  std::ifstream file(testing::source_root() / "tests/golden/config" / (name + ".json"));
   REQUIRE(file.good());
   return Json::parse(file);
 }

@@ -11,6 +11,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/base/file.h"
+#include "roots.h"
 
 namespace mtrain::testing {
 
@@ -42,8 +43,7 @@ inline void put(const fs::path& path, std::string_view content) {
 
 /// A folder of the shared sample data; empty, with a message, when this machine does not have it.
 inline fs::path shared_data(std::string_view folder) {
-  const char* root = std::getenv("MTRAIN_SHARED");
-  fs::path path = (root ? fs::path(root) : fs::path(MT_SOURCE_DIR) / "../shared") / "data" / folder;
+  fs::path path = shared_root() / "data" / folder;
   if (fs::exists(path)) return path;
   MESSAGE("skipped: no sample data at " << path.string());
   return {};

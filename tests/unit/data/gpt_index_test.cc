@@ -8,6 +8,7 @@
 #include "data_files.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/data/numpy_random.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -17,7 +18,7 @@ namespace {
 
 const Json& golden() {
   static const Json json =
-      Json::parse(read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/megatron_index/golden.json"));
+      Json::parse(read_file(source_root() / "tests/golden/megatron_index/golden.json"));
   return json;
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "data_files.h"
+#include "roots.h"
 
 using namespace mtrain;
 using namespace mtrain::testing;
@@ -89,7 +90,7 @@ TEST_CASE("512 places of text and 114 of spans are 568 tokens, as the paper's co
 
 TEST_CASE("lengths are those of another implementation") {
   const auto golden = nlohmann::json::parse(
-      read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/span_lengths/golden.json"));
+      read_file(source_root() / "tests/golden/span_lengths/golden.json"));
   int checked = 0;
   for (const auto& set : golden["sets"]) {
     const SpanShares shares{set["share"], set["mean"], set["closing"]};

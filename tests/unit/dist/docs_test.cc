@@ -8,12 +8,13 @@
 #include "mtrain/dist/mesh_picture.h"
 #include "mtrain/dist/parallel_layout.h"
 #include "mtrain/tensor/mixing.h"
+#include "roots.h"
 
 namespace mtrain {
 namespace {
 
 std::string doc(const char* file) {
-  std::ifstream in(cat(MT_SOURCE_DIR, "/docs/", file));
+  std::ifstream in(testing::source_root() / "docs" / file);
   std::stringstream text;
   text << in.rdbuf();
   return text.str();

@@ -9,6 +9,7 @@
 
 #include "mtrain/base/error.h"
 #include "mtrain/dist/parallel_layout.h"
+#include "roots.h"
 
 namespace mtrain {
 namespace {
@@ -62,7 +63,7 @@ void compare(const MeshLayout& mesh, const nlohmann::json& tables, int& compared
 
 TEST_CASE(
     "mesh: group tables made by handing out ranks one by one") {  // tests/golden/mesh_groups_generate.py
-  std::ifstream file(MT_SOURCE_DIR "/tests/golden/mesh_groups/golden.json");
+  std::ifstream file(testing::source_root() / "tests/golden/mesh_groups/golden.json");
   REQUIRE(file.good());
   int compared = 0;
   for (const auto& c : nlohmann::json::parse(file)) {

@@ -11,6 +11,7 @@
 #include "mtrain/base/file.h"
 #include "mtrain/pipeline/lower.h"
 #include "mtrain/pipeline/schedule_text.h"
+#include "roots.h"
 
 namespace mtrain {
 namespace {
@@ -31,7 +32,7 @@ Schedule without_transfers(Schedule schedule) {
 
 TEST_CASE("schedules: the orders of an independent generator") {
   std::istringstream file(
-      read_file(fs::path(MT_SOURCE_DIR) / "tests/golden/pipeline/schedules.txt"));
+      read_file(testing::source_root() / "tests/golden/pipeline/schedules.txt"));
   std::map<std::string, std::string> cases;  // title to programs
   std::string line, title;
   while (std::getline(file, line)) {

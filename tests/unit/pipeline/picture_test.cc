@@ -8,6 +8,7 @@
 #include "mtrain/base/file.h"
 #include "mtrain/pipeline/lower.h"
 #include "mtrain/pipeline/schedule_text.h"
+#include "roots.h"
 
 namespace mtrain {
 namespace {
@@ -61,7 +62,7 @@ TEST_CASE("pictures: an SVG has a rectangle for each action that takes time, and
 }
 
 TEST_CASE("docs/pipeline.md shows what the simulator draws") {
-  std::string page = read_file(fs::path(MT_SOURCE_DIR) / "docs/pipeline.md");
+  std::string page = read_file(testing::source_root() / "docs/pipeline.md");
   for (std::string_view name : {"gpipe", "1f1b", "interleaved", "combined", "zb_h1", "zb_v"}) {
     bool two = name == "interleaved" || name == "combined" || name == "zb_v";
     Plan plan{two ? 8 : 4, 8, two ? 2 : 1};
@@ -73,7 +74,7 @@ TEST_CASE("docs/pipeline.md shows what the simulator draws") {
 }
 
 TEST_CASE("docs/pipeline.md: its schedule written by hand is ZB-H1") {
-  std::string page = read_file(fs::path(MT_SOURCE_DIR) / "docs/pipeline.md");
+  std::string page = read_file(testing::source_root() / "docs/pipeline.md");
   size_t begin = page.find("# rank 0 holds stage 0"), end = page.find("```", begin);
   REQUIRE(end != std::string::npos);
   Schedule schedule = parse_schedule(page.substr(begin, end - begin), "docs/pipeline.md");

@@ -13,6 +13,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/train/observers/console.h"
 #include "mtrain/train/observers/progress_line.h"
+#include "roots.h"
 
 using namespace mtrain;
 
@@ -180,7 +181,7 @@ TEST_CASE("without a terminal there are plain lines, no escape sequences, and an
                   "ETA 50s\n") != std::string::npos);  // the mean of the ten losses
   CHECK(text.ends_with(
       "done: 1,000 steps in 1m45s, last loss 3.0000 (mean of the last 10 steps 2.5000)\n"));
-  const std::string readme = read_file(MT_SOURCE_DIR "/README.md");
+  const std::string readme = read_file(testing::source_root() / "README.md");
   CHECK(shape_of_line(readme, "\nstep  300") == shape_of_line(text, "\nstep  500"));
   CHECK(shape_of_line(readme, "\ndone: ") == shape_of_line(text, "\ndone: "));
 }
