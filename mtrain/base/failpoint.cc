@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -26,31 +27,47 @@ struct State {
   std::map<std::string, int64_t, std::less<>> visits;
 };
 
-State* make_state() {
-  const char* spec = std::getenv("MTRAIN_FAULT");
-  if (!spec || !*spec) return nullptr;
-  auto* state = new State;  // lives until the process exits
-  for (const auto& item : split(spec, ',')) {
-    auto part = split(item, ':');
-    Armed armed{.site = part[0], .action = part.size() > 2 ? part[2] : "kill"};
-    if (part.size() > 1) armed.nth = std::strtoll(part[1].c_str(), nullptr, 10);
-    state->armed.push_back(std::move(armed));
-  }
-  return state;
-}
-
-State* state() {
-  static State* const kState = make_state();
-  return kState;
-}
-
+/// The errno of this name; 0 if none of these has it.
 int errno_from(std::string_view text) {
   static const std::map<std::string_view, int> kNames = {
       {"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EACCES", EACCES}, {"EROFS", EROFS},
       {"EMFILE", EMFILE}, {"EDQUOT", EDQUOT}, {"EFBIG", EFBIG},   {"EINTR", EINTR},
       {"ENOENT", ENOENT}, {"ENOMEM", ENOMEM}};
   auto found = kNames.find(text);
-  return found == kNames.end() ? EIO : found->second;
+  return found == kNames.end() ? 0 : found->second;
+}
+
+bool is_action(std::string_view text) {
+  if (text.starts_with("errno=")) return errno_from(text.substr(6)) != 0;
+  if (text.starts_with("delay=") || text.starts_with("await=")) return text.size() > 6;
+  return text == "kill" || text == "stop" || text == "throw" || text == "short" || text == "nan";
+}
+
+/// A misspelled fault would make a test pass that injects nothing, so it is refused.
+Armed parse(const std::string& item) {
+  auto part = split(item, ':');
+  Armed armed{.site = part[0], .action = part.size() > 2 ? part[2] : "kill"};
+  char* end = nullptr;
+  if (part.size() > 1) armed.nth = std::strtoll(part[1].c_str(), &end, 10);
+  if (armed.site.empty() || part.size() > 3 || armed.nth < 0 ||
+      (end && (*end || end == part[1].c_str())) || !is_action(armed.action))
+    throw Error(ErrorClass::usage,
+                cat("MTRAIN_FAULT: '", item, "' is not SITE[:NTH[:ACTION]] with an action of kill, ",
+                    "stop, throw, short, nan, delay=MS, await=SITE/N, errno=NAME"));
+  return armed;
+}
+
+State* make_state() {
+  const char* spec = std::getenv("MTRAIN_FAULT");
+  if (!spec || !*spec) return nullptr;
+  auto state = std::make_unique<State>();
+  for (const auto& item : split(spec, ',')) state->armed.push_back(parse(item));
+  return state.release();  // lives until the process exits
+}
+
+State* state() {
+  static State* const kState = make_state();
+  return kState;
 }
 
 /// "SITE/N": waits until the site has been visited N times.

@@ -1,6 +1,7 @@
 // Failpoints: named places in the code where a test injects a failure. They are always compiled in,
 // and armed only by the environment: MTRAIN_FAULT=site[:nth[:action]][,…], where action is kill |
-// stop | throw | errno=ENOSPC | short | delay=MS | await=SITE/N | nan. If several actions apply to
+// stop | throw | errno=ENOSPC | short | delay=MS | await=SITE/N | nan. Another text is an error
+// (Error(usage) at the first visit of any site). If several actions apply to
 // one visit, they run in the order in which they are written. An unarmed failpoint costs one load
 // and a branch. Thread-safe.
 #pragma once
