@@ -25,7 +25,10 @@ std::vector<std::string> notes_of(const FieldSpec& spec) {
   std::vector<std::string> notes;
   if (!spec.example.empty()) notes.push_back("e.g. " + spec.example);
   if (spec.resume == ResumeClass::impossible) notes.emplace_back("fixed for a run");
-  if (!spec.needs.empty()) notes.push_back(cat("needs ", spec.needs, ", not built yet"));
+  if (!spec.needs.empty()) {
+    std::string values = spec.needs_values.empty() ? "" : join(spec.needs_values, ", ") + ": ";
+    notes.push_back(cat(values, "needs ", spec.needs, ", not built yet"));
+  }
   if (!spec.alternative.empty()) notes.push_back(cat("instead of ", spec.alternative));
   if (spec.secret) notes.emplace_back("secret: never saved or shown");
   if (!spec.renamed_from.empty()) notes.push_back("also known as " + join(spec.renamed_from, ", "));

@@ -104,7 +104,7 @@ void add_train_command(CLI::App& app, Cli& cli) {
       "Exit status: 0 done, 10 configuration, 11 data, 12 checkpoint, 13 plugin, 14 non-finite "
       "number, 15 a rank died or "
       "stopped answering,\n"
-      "18 input/output, 130 or 143 stopped by a signal after saving.");
+      "18 input/output, 129, 130, 138 or 143 stopped by a signal after saving.");
   command->callback([&cli, words, options] {
     if (options->looks())
       look(cli, *words, *options);

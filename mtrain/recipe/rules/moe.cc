@@ -121,7 +121,7 @@ constexpr Rule kRules[] = {
      "comm_overlap.dispatch_wgrad=false; dist.ep"},
     {"dispatch-wgrad-once", "comm_overlap.dispatch_wgrad", "comm_overlap.dispatch_wgrad",
      "not comm_overlap.delay_wgrad",
-     "comm_overlap.delay_wgrad defers the same gradients for longer", "one of them has to go",
+     "comm_overlap.delay_wgrad defers the same gradients for longer", "only one of them can be set",
      "comm_overlap.dispatch_wgrad=false; comm_overlap.delay_wgrad=false"},
     {"mla-not-gqa", "model.kv_heads", "(model.mla.kv_lora_rank ?? 0) > 0",
      "kv_heads == model.heads",

@@ -100,7 +100,7 @@ constexpr Rule kRules[] = {
     {"layout-alone", "dist.layout", "dist.layout != ''",
      "not (" MT_UNEVEN " or dist.account_for_embedding or dist.account_for_loss)",
      "first_stage_layers, last_stage_layers and account_for_… also determine the blocks of stages",
-     "one of them has to go",
+     "set either layout or these",
      "dist.first_stage_layers=0; dist.last_stage_layers=0; dist.account_for_embedding=false; "
      "dist.account_for_loss=false"},
     {"p2p-needs-vp", "comm_overlap.p2p", "comm_overlap.p2p", "dist.pp > 1 and dist.vp > 1",

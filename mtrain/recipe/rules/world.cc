@@ -136,7 +136,7 @@ constexpr Rule kRules[] = {
      "", "train.batch_schedule=[]; dist.schedule_file=''"},
     {"one-batch-size", "train.batch_schedule", "len(train.batch_schedule) > 0",
      "train.global_batch_size == 0", "the schedule and train.global_batch_size both set the batch",
-     "one of them has to go", "train.global_batch_size=0; train.batch_schedule=[]"},
+     "only one of them can be set", "train.global_batch_size=0; train.batch_schedule=[]"},
 };
 
 }  // namespace

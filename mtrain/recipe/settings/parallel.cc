@@ -37,7 +37,7 @@ void DistSection::bind(Fields& f) {
 
 void DistSection::bind_ranks(Fields& f) {
   f("nproc", nproc,
-    "number of ranks: threads of this process, or the number of processes that mpirun starts")
+    "number of ranks: threads of this process, or the processes that a launcher starts")
       .min(1)
       .max(1024)
       .resume(safe);
@@ -240,7 +240,8 @@ void CommOverlapSection::bind(Fields& f) {
           {"overlap_dispatch_backward_with_experts_wgrad"});
   overlap(
       "embedding_wgrad", embedding_wgrad,
-      "compute the output head's weight gradient at the end of the last stage, which saves memory",
+      "compute the output head's weight gradient when the last stage has finished its backwards; "
+      "keeps the gradients of the logits until then",
       {"defer_embedding_wgrad_compute"});
   f("embedding_wgrad_limit", embedding_wgrad_limit,
     "embedding_wgrad: maximum number of micro-batches to defer; 0: all")

@@ -5,7 +5,7 @@ namespace mtrain {
 using enum ResumeClass;
 
 void OffloadSection::bind(Fields& f) {
-  const std::string offload = "activations in host memory";
+  const std::string offload = "offload of parts of blocks";
   f("layers", layers, "number of blocks whose stored activations are offloaded to host memory")
       .min(0)
       .max(kMostLayers)
