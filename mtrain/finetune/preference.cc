@@ -96,6 +96,7 @@ Preference read_label(const Json& record, const FormatOptions& options) {
 }  // namespace
 
 void PreferenceSettings::bind(Fields& f) {
+  f.objective(kPreferences);
   records.bind(f);
   f("format", format,
     "format of the records; pairs: a chosen and a rejected answer, labels: one answer with a good "

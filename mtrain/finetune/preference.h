@@ -10,11 +10,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mtrain/finetune/sft_data.h"
 
 namespace mtrain::finetune {
+
+/// The training objective of such data.
+inline constexpr std::string_view kPreferences = "preferences between answers";
 
 struct MT_API PreferenceSettings {
   RecordSettings records;

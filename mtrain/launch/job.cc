@@ -51,13 +51,16 @@ void require_no_launcher() {
 }
 
 /// A communicator for device memory needs a host communicator. NCCL reads its options from the
-/// environment.
-std::unique_ptr<Communicator> make_world(const DistSection& dist, PluginHost& plugins,
+/// environment. If left to choose, it takes algorithms that do not add in a fixed order.
+std::unique_ptr<Communicator> make_world(const DistSection& dist, bool deterministic,
+                                         PluginHost& plugins,
                                          const std::function<void()>& before_exit) {
   CommContext context = comm_context(dist, before_exit);
   if (!plugins.load(Communicator::kKind, *dist.comm).schema.device_memory)
     return plugins.make<Communicator>(*dist.comm, Node::map(), context);
-  if (!dist.nccl_algo.empty()) ::setenv("NCCL_ALGO", join(dist.nccl_algo, ",").c_str(), 1);
+  const std::string algorithms =
+      dist.nccl_algo.empty() && deterministic ? "Ring" : join(dist.nccl_algo, ",");
+  if (!algorithms.empty()) ::setenv("NCCL_ALGO", algorithms.c_str(), 1);
   CommContext host = comm_context(dist, before_exit);
   context.host = plugins.make<Communicator>(host_comm(), Node::map(), host);
   return plugins.make<Communicator>(*dist.comm, Node::map(), context);
@@ -74,7 +77,7 @@ void run_launched(Recipe& recipe, PluginHost& plugins,
                   const std::function<void(Communicator&)>& rank,
                   const std::function<void()>& before_exit) {
   const DistSection& dist = recipe.settings.dist;
-  std::unique_ptr<Communicator> world = make_world(dist, plugins, before_exit);
+  std::unique_ptr<Communicator> world = make_world(dist, recipe.settings.run.deterministic, plugins, before_exit);
   bool reports = true;
   try {
     MT_USER_CHECK(

@@ -149,7 +149,7 @@ constexpr RuleCase kSettings[] = {
     {"skip-steps-reached", "llama", "train.skip_steps=[3,100000000]", "train.skip_steps=[3]"},
     {"peft-base", "llama", "peft.type=lora", "peft.type=none"},
     {"peft-targets", "llama", "peft.type=lora peft.targets=[]", "peft.type=lora"},
-    {"deterministic-nccl", "llama", "run.deterministic=true dist.nccl_algo=[Tree]",
+    {"deterministic-nccl", "llama", "run.deterministic=true dist.nccl_algo=[^NVLS]",
      "run.deterministic=true dist.nccl_algo=[Ring]"},
     {"pp-needs-comm-order", "llama", "dist.order=tp-cp-ep-pp-dp dist.zero=3 dist.pp=2",
      "dist.order=tp-cp-ep-pp-dp dist.zero=1 dist.pp=2"},

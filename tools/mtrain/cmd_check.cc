@@ -101,6 +101,9 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
     return;
   }
   if (options.schedule == "svg") {
+    MT_USER_CHECK(!options.memory, ErrorClass::usage,
+                  "--schedule svg prints the picture alone, and --memory a report",
+                  "use --schedule text, or two commands");
     std::cout << schedule_as_svg(pipeline_plan(recipe),
                                  rank_speed(recipe, options.cluster.gpu, options.speed));
     return;
@@ -178,6 +181,10 @@ void add_check_command(CLI::App& app, Cli& cli) {
   command->add_flag(
       "--data", options->data,
       "also open tokenizer, chat template and data, and read the first sample (runs plugin code)");
+  command->get_option("--json")->excludes(command->get_option("--resolved"));
+  for (const char* sweep : {"--multirun", "--list"})
+    for (const char* other : {"--resolved", "--json", "--data"})
+      command->get_option(sweep)->excludes(command->get_option(other));
   add_schedule_options(*command, *options);
   auto* memory = command->add_flag("--memory", options->memory,
                                    "also plan the memory of a step on this machine, by building "

@@ -233,6 +233,9 @@ void add_data_show(CLI::App& data, Cli& cli) {
       ->required()
       ->type_name("PREFIX|FILE");
   add_record_options(*command, a->records);
+  command->add_option("--dataset", a->records.type, "for records: the dataset that reads them")
+      ->check(CLI::IsMember({"sft", "preference"}))
+      ->capture_default_str();
   command->add_option("-d,--documents", a->documents, "which documents: 5, or 5:9")
       ->capture_default_str()
       ->type_name("RANGE");

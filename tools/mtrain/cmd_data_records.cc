@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
+#include <cstring>
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -101,6 +103,17 @@ struct PackArguments {
   bool json = false, force = false;
 };
 
+/// The word as a POSIX shell reads it.
+std::string shell_word(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) || std::strchr("_-./=:,+@%", c) != nullptr;
+  };
+  if (std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string out = "'";
+  for (char c : word) c == '\'' ? out += "'\\''" : out += c;
+  return out + "'";
+}
+
 std::string percent(double part, double whole) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(1) << (whole > 0 ? 100 * part / whole : 0) << " %";
@@ -165,10 +178,12 @@ void pack(const Cli& cli, const PackArguments& arguments) {
             << " in one (the minimum for any packing is " << fewest << ")\n"
             << "tokens used: " << percent(static_cast<double>(used), places(packs.size()))
             << ", unpacked " << percent(static_cast<double>(used), places(count)) << '\n';
-  if (!arguments.output.empty())
-    std::cout << "written to " << printable(arguments.output)
-              << ": train with dataset.type=sft dataset.path=" << printable(arguments.output)
-              << '\n';
+  if (arguments.output.empty()) return;
+  std::cout << "written to " << printable(arguments.output)
+            << ": train with dataset.type=sft dataset.path=" << printable(arguments.output);
+  for (const auto& setting : a.dataset_settings())
+    std::cout << ' ' << shell_word(cat("dataset.", setting));
+  std::cout << '\n';
 }
 
 }  // namespace
@@ -179,9 +194,6 @@ void add_record_options(CLI::App& command, RecordArguments& a) {
                   "a tokenizer plugin; for a pair, the one that prepared it")
       ->required()
       ->type_name("NAME");
-  command.add_option("--dataset", a.type, "for records: the dataset that reads them")
-      ->check(CLI::IsMember({"sft", "preference"}))
-      ->capture_default_str();
   command.add_option("--seq-length", a.seq_length, "for records: tokens of a sample")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();

@@ -8,8 +8,8 @@ constexpr Rule kRules[] = {
     {"same-objective", "dataset.type", "", "objective.dataset == objective.model",
      "{dataset.type} has samples for the objective {objective.dataset}, but {model.type} learns "
      "the objective {objective.model}",
-     "a bidirectional model needs masked positions, and a causal model must not have them; mock "
-     "suits any model",
+     "a bidirectional model needs masked positions, and a causal model must not have them; no "
+     "model learns from preferences yet; mock suits any model",
      ""},
     {"one-data-source", "dataset.path", "dataset.path != ''", "len(dataset.paths ?? []) == 0",
      "dataset.paths is also given", "path is one dataset, paths is a blend",
@@ -60,9 +60,7 @@ constexpr Rule kRules[] = {
     {"peft-targets", "peft.targets", "peft.type != 'none'", "len(peft.targets) > 0",
      "no weight would be trained", "", "peft.targets=['attn.*', 'mlp.*']"},
     {"deterministic-nccl", "dist.nccl_algo", "run.deterministic and len(dist.nccl_algo) > 0",
-     "not 'Tree' in dist.nccl_algo and not 'NVLS' in dist.nccl_algo and not 'NVLSTree' in "
-     "dist.nccl_algo",
-     "Tree, NVLS and NVLSTree do not add in a fixed order", "", "dist.nccl_algo=['Ring']"},
+     "dist.nccl_algo == ['Ring']", "of NCCL's algorithms, only Ring adds in a fixed order", "", "dist.nccl_algo=['Ring']"},
     {"pp-needs-comm-order", "dist.order", "dist.order == 'tp-cp-ep-pp-dp'",
      "dist.zero < 3 or dist.pp == 1", "parameters of one stage would be gathered across nodes", "",
      "dist.order", Severity::warning},

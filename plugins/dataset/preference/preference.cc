@@ -31,7 +31,7 @@ class PreferenceDataset final : public Dataset {
     if (!r.test_path.empty()) test_ = load(r.test_path);
   }
 
-  std::string_view objective() const override { return "preferences between answers"; }
+  std::string_view objective() const override { return kPreferences; }
 
   std::unique_ptr<SampleSource> split(Split which, int64_t num_samples) const override {
     const RecordSettings& r = settings_.records;

@@ -151,6 +151,30 @@ TEST_CASE(
     CHECK(whole[i] == doctest::Approx(base[i]).epsilon(1e-5));
 }
 
+TEST_CASE("check refuses options of which one would have no effect") {
+  Scratch scratch("mtrain-pairs");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe());
+  for (const std::string sweep : {"--multirun", "--list"})
+    for (const std::string other : {"--data", "--json", "--resolved"}) {
+      Outcome outcome = cli({"check", recipe, sweep, other, "train.steps=1,2"});
+      CHECK_MESSAGE(outcome.status == 2, outcome.out);
+      CHECK_MESSAGE(outcome.err.find(other) != std::string::npos, outcome.err);
+    }
+  CHECK(cli({"check", recipe, "--json", "--resolved"}).status == 2);
+  CHECK(cli({"check", recipe, "--memory", "--schedule", "svg"}).status == 2);
+}
+
+TEST_CASE("a misspelled fault is an error: the test would inject nothing") {
+  Scratch scratch("mtrain-fault");
+  const std::string recipe = scratch.write("tiny.yaml", tiny_recipe()),
+                    run_dir = "run.dir=" + (scratch / "r").string();
+  for (const std::string fault : {"train.step:1:kil", "train.step:x", "train.step:1:errno=ENONE"}) {
+    Outcome outcome = cli({recipe, run_dir, "-q"}, {"MTRAIN_FAULT=" + fault});
+    CHECK_MESSAGE(outcome.status == 2, outcome.err);
+    CHECK_MESSAGE(outcome.err.find(fault) != std::string::npos, outcome.err);
+  }
+}
+
 TEST_CASE("a loss that is not finite stops with 14, updates nothing, and can be skipped") {
   Scratch scratch("mtrain-nan");
   std::string recipe = scratch.write("tiny.yaml", tiny_recipe());

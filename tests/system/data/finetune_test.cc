@@ -369,12 +369,14 @@ TEST_CASE("preferences are read, laid out and shown, and training on them is ref
       "model: {type: llama, layers: 1, hidden_size: 16, heads: 2, ffn_hidden_size: 16, seq_length: "
       "16}\n"
       "dataset: {type: preference, path: p.jsonl}\ntrain: {steps: 1}\n");
-  auto refused = mtrain_in(scratch, "r.yaml run.dir=r");
-  CHECK(refused.status == 10);
-  CHECK_MESSAGE(has(refused.err,
-                    "dataset.type=preference has the training objective preferences between "
-                    "answers, which this build does not support"),
-                refused.err);
+  for (const char* command : {"r.yaml run.dir=r", "check r.yaml --data"}) {
+    auto refused = mtrain_in(scratch, command);
+    CHECK(refused.status == 10);
+    CHECK_MESSAGE(has(refused.err,
+                      "preference has samples for the objective preferences between answers, but "
+                      "llama learns the objective next token"),
+                  refused.err);
+  }
 }
 
 TEST_CASE(

@@ -128,6 +128,12 @@ TEST_CASE("packs of other settings are refused by name") {
   CHECK_MESSAGE(done.out.find("written to x: train with dataset.type=sft dataset.path=x") !=
                     std::string::npos,
                 done.out);
+  done = mtrain_in(scratch, "data pack x.jsonl -t byte --output y 'dataset.columns={prompt: prompt}'");
+  CHECK_MESSAGE(done.out.find("dataset.path=y 'dataset.columns={prompt: prompt}'\n") !=
+                    std::string::npos,
+                done.out, done.err);
+  done = mtrain_in(scratch, "data pack x.jsonl -t byte --dataset preference");
+  CHECK_MESSAGE(done.status == 2, done.out, done.err);
   datasets.make(scratch, "path: x");
   expect_error(ErrorClass::config, {"x was packed", "another tokenizer", "3 extra"},
                [&] { datasets.make(scratch, "path: x", 16, 1, true); });
