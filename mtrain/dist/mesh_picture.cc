@@ -24,7 +24,7 @@ const char* what_it_splits(std::string_view axis) {
                            {"tp", "each weight"},
                            {"ep", "the experts"},
                            {"etp", "each weight of an expert"},
-                           {"edp", "what all ranks give to an expert"}};
+                           {"edp", "the tokens of an expert"}};
   for (const Row& row : kRows)
     if (row.axis == axis) return row.what;
   return "";

@@ -26,7 +26,7 @@ axis  size  groups  nodes  group of rank 0  splits
 pp       2       8      2  0 8              the blocks of the model
 dp       4       4      2  0 2 4 6          the samples of a batch
 tp       2       8      1  0 1              each weight
-edp      2       8      2  0 4              what all ranks give to an expert
+edp      2       8      2  0 4              the tokens of an expert
 ep       4       4      1  0 1 2 3          the experts
 
 rank  node  pp  dp  tp  edp  ep
