@@ -84,22 +84,24 @@ struct RowMap {
 /// `to`.
 MT_API Tensor gather_rows(const Tensor& x_TD, const RowMap& map);
 
-/// The inverse of gather_rows, weighted: y[t] = addend[t] + Σ_j weights[t, j / copies] ·
-/// x[to[t,j]], j ascending, with fan = K · copies. `slot` [R] is the index of each row's weight in
-/// the flattened `weights` [T·K]. `addend` [T,D] may be undefined.
+/// A mapping of rows whose results are weighted.
 struct CombineMap {
-  RowMap rows;
-  Tensor slot;
-  int64_t copies = 1;
+  RowMap rows;         // fan = K · copies
+  Tensor slot;         // [R], int32: index of each row's weight in the flattened weights [T·K]
+  int64_t copies = 1;  // rows per pair of a token and one of its experts: one for each rank that
+                       // holds a shard of the expert
 };
+/// The inverse of gather_rows, weighted: x [R,D] -> y [T,D] with y[t] = addend[t] + Σ_j
+/// weights[t, j / copies] · x[to[t,j]], j ascending. `addend` [T,D] may be undefined.
 MT_API Tensor combine_rows(const Tensor& x_RD, const Tensor& weights_TK, const CombineMap& map,
                            const Tensor& addend = {});
 
+/// Number of rows of each expert, or to or from each rank. On the host.
+using RowCounts = std::shared_ptr<const std::vector<int64_t>>;
 /// y[R,N]: the rows of expert e, which are consecutive, times w[e]ᵀ of w[E,N,D]. `rows` has the
 /// number of rows of each expert. With `later`, the gradient of w is deferred to it, unless
 /// backward defers gradients of parameters anyway; the caller runs it. With `quantized`, which must
 /// outlive the tape, the products are in a low-precision type, for each expert separately.
-using RowCounts = std::shared_ptr<const std::vector<int64_t>>;
 MT_API Tensor grouped_linear(const Tensor& x_RD, const Tensor& w_END, const RowCounts& rows,
                              const std::shared_ptr<DeferredGradients>& later = nullptr,
                              const QuantizedProducts* quantized = nullptr);

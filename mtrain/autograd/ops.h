@@ -60,8 +60,9 @@ struct RopeTable {
 /// cu_seqlens[s+1]). On the host.
 using SequenceBounds = std::shared_ptr<const std::vector<int32_t>>;
 
-/// Rotates query and key heads of qkv [T, layout.width()] by the position of their token. Takes
-/// over the tensor and rotates it in place.
+/// Rotates query and key heads of qkv [T, layout.width()] by the position of their token, int32
+/// positions_T. The pairs are elements (i, i + rotary_dim/2) of a head (half-split, as in GPT-NeoX
+/// and Hugging Face's Llama). Takes over the tensor and rotates it in place.
 MT_API Tensor rope(Tensor&& qkv, const HeadLayout& layout, const RopeTable& table,
                    const Tensor& positions_T);
 /// o[T, H*E] = attention within each sequence of qkv [T, layout.width()], causal or not, with

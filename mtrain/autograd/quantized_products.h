@@ -47,9 +47,9 @@ struct QuantRule {
 class MT_API DelayedScales {
  public:
   enum class Algorithm : uint8_t { max, most_recent };
-  /// `history` holds, for each operand, the amax of the last steps, newest first; 0 where there was
-  /// none. The caller owns it; it is the same on all ranks and may be written (by a checkpoint)
-  /// until it is first used.
+  /// `history` [kQuantOperands, steps] holds, for each operand, the amax of the last steps, newest
+  /// first; 0 where there was none. The caller owns it. It is the same on all ranks; a checkpoint
+  /// may be loaded into it until it is first used.
   DelayedScales(std::vector<float>& history, Algorithm algorithm)
       : history_(&history), algorithm_(algorithm) {}
 
@@ -99,6 +99,8 @@ class MT_API QuantizedProducts {
   struct Operand {
     Tensor x, amax, factor = {};
   };
+  /// Prepares x as an operand of the products below: measures its amax, or finds the factor of a
+  /// weight that is stored as codes. With delayed scaling and in training, also records the amax.
   /// `matrix`: the index of the matrix in a weight that holds several.
   Operand take(ExecutionContext& ctx, const Tensor& x, QuantOperand operand,
                int64_t matrix = 0) const;
@@ -109,7 +111,8 @@ class MT_API QuantizedProducts {
   void encode(ExecutionContext& ctx, const Tensor& values, const Tensor& amax, const Tensor& codes,
               const Tensor& factor) const;
 
-  /// The products of products.h. `draw`: the global row from which stochastic rounding counts.
+  /// The products of ops/products.h, with its shapes. `draw`: the global index of the first row, by
+  /// which stochastic rounding addresses its random numbers.
   void forward(ExecutionContext& ctx, const Operand& x, const Operand& w, const Tensor& b,
                const Tensor& addend, const Tensor& y) const;
   void input_gradient(ExecutionContext& ctx, const Operand& dy, const Operand& w, const Tensor& dx,

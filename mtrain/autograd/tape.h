@@ -102,7 +102,7 @@ class MT_API TapeNode : public GradTarget {
       0;  // creation number: nodes run in descending order, which is a valid topological order
   Shape shape;  // of the result; its gradient arrives with this shape and dtype
   DType dtype = DType::f32;
-  bool queued = false, spent = false;
+  bool queued = false, spent = false;  // backward will run it; backward has run it
   std::vector<std::shared_ptr<NodeBase>> inputs;
   /// Sets the inputs, and counts a use of each input that is a leaf.
   void record(std::vector<std::shared_ptr<NodeBase>> nodes);

@@ -13,15 +13,15 @@ namespace mtrain {
 
 /// The kind of failure; its number is the exit status of the process.
 enum class ErrorClass : int {
-  usage = 2,
-  config = 10,
-  data = 11,
-  checkpoint = 12,
-  plugin = 13,
-  numeric = 14,
-  peer = 15,
-  io = 18,
-  bug = 70,
+  usage = 2,        // arguments or environment variables of the command
+  config = 10,      // the recipe or its settings
+  data = 11,        // training data, tokenizers or templates
+  checkpoint = 12,  // checkpoints and model files
+  plugin = 13,      // a plugin cannot be loaded, or threw an exception
+  numeric = 14,     // NaN, infinity or diverging results
+  peer = 15,        // another rank failed, or ranks disagree
+  io = 18,          // the operating system: files, network, memory
+  bug = 70,         // a defect of mtrain
 };
 
 MT_API const char* name(ErrorClass error_class);

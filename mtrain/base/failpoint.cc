@@ -82,8 +82,8 @@ void await_visits(State& s, const std::string& what) {
     return at == s.visits.end() ? 0 : at->second;
   };
   if (!s.visited.wait_for(lock, std::chrono::minutes(10), [&] { return visits() >= wanted; }))
-    throw Error(ErrorClass::io, cat("MTRAIN_FAULT awaits ", wanted, " visits of ", site,
-                                    "; ten minutes brought ", visits()));
+    throw Error(ErrorClass::io, cat("MTRAIN_FAULT=…:await=", what, ": wanted ", wanted,
+                                    " visits of ", site, " within ten minutes, got ", visits()));
 }
 
 }  // namespace

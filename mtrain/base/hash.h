@@ -35,6 +35,7 @@ class MT_API Sha256 {
   bool use_instructions_;
 };
 
+/// SHA-256 of `data` as 64 lower-case hex digits.
 MT_API std::string sha256(std::span<const std::byte> data);
 inline std::string sha256(std::string_view text) {
   return sha256(std::as_bytes(std::span(text.data(), text.size())));

@@ -52,7 +52,7 @@ class RngStream {
   MT_HD float uniform(uint64_t index) const {
     return static_cast<float>(words(index)[0] >> 8) * 0x1p-24f;
   }
-  /// Standard normal by Box–Muller; |value| < 6.7.
+  /// Standard normal by Box–Muller; |value| < 6.77.
   float normal(uint64_t index) const {
     auto w = words(index);
     double u = (static_cast<double>(w[0]) + 0.5) * 0x1p-32, v = static_cast<double>(w[1]) * 0x1p-32;

@@ -1,7 +1,7 @@
 // TextStream: human-readable output on a descriptor that may be a terminal, a file, a pipe, or
 // closed. Writing never throws, never raises SIGPIPE, and never waits for a reader: text that a
 // pipe or terminal does not accept at once is buffered, up to kMostKept, and written later. Text
-// beyond that limit is dropped line by line, and a line in the output says how much is missing.
+// beyond that limit is dropped, and a line in the output says how many lines are missing.
 // Owns a duplicate of the descriptor, so a file that later gets the same number is not affected.
 // For one thread at a time.
 #pragma once

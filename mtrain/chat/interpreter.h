@@ -11,9 +11,8 @@ namespace mtrain::chat {
 
 /// The limits of a rendering; beyond them it ends with an error.
 struct Budget {
-  int64_t steps =
-      5'000'000;     // see Meter; the texts and lists of so many steps take less than 1 GiB
-  int depth = 1500;  // of nested expressions, statements and macros
+  int64_t steps = 5'000'000;  // see Meter; also limits texts and lists to less than 1 GiB
+  int depth = 1500;           // of nested expressions, statements and macros
 };
 
 /// The names that are visible at a point of the template. Refers to the outer scope.
@@ -114,10 +113,11 @@ Text replace(const Text& text, const Text& from, const Text& to, int64_t count);
 // Case conversion like Python's: Unicode's full mappings, by ICU.
 Text upper_case(const Text& text);
 Text lower_case(const Text& text);
-/// Where to write a capital: at the start of the text (capitalize), after every character without
-/// case (str.title), or after spaces, dashes and opening brackets (Jinja's filter).
+/// Which characters become capitals: the first one of the text (capitalize), those after a
+/// character without case (str.title), or those after spaces, dashes and opening brackets (Jinja's
+/// filter).
 enum class WordStart : uint8_t { text, uncased, marks };
-/// Writes capitals there, and all other characters in lower case.
+/// The text with these capitals and all other characters in lower case.
 Text title_case(const Text& text, WordStart where);
 /// The text of an argument. Throws Fault("TypeError") when it is not a text.
 const Text& text_argument(const Value* value, const char* what);

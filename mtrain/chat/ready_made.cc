@@ -154,8 +154,8 @@ TemplateFile find_template(const std::string& path_or_name, const std::string& w
   const std::vector<std::string> near = nearest(path_or_name, names, 1);
   throw Error(ErrorClass::config,
               cat("there is no chat template '", printable(path_or_name, 200),
-                  "': no such file or folder, and none of this name comes with mtrain"),
-              near.empty() ? cat("by name there are ", join(names, ", "))
+                  "': no such file or folder, and mtrain has no template of this name"),
+              near.empty() ? cat("mtrain has ", join(names, ", "))
                            : cat("did you mean ", near.front(), "?"));
 }
 

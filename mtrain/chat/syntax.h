@@ -41,9 +41,9 @@ struct Expression {
     unary,
     binary,
     compare,
-    both,
-    either,
-    choice
+    both,    // a and b
+    either,  // a or b
+    choice   // a if b else c
   };
   Kind kind = Kind::literal;
   Place place;
@@ -71,8 +71,8 @@ struct Statement {
     call_block,
     filter_block,
     generation,
-    stop,
-    skip
+    stop,  // break
+    skip   // continue
   };
   Kind kind = Kind::text;
   Place place;

@@ -25,8 +25,8 @@ struct StoredBox {
   size_t file = 0;  // index into Manifest::files
   std::string key;  // its name in the safetensors file
   Box box;
-  uint64_t at = 0, bytes = 0;
-  uint32_t crc = 0;
+  uint64_t at = 0, bytes = 0;  // offset in the file, and size
+  uint32_t crc = 0;            // CRC-32C of these bytes
 };
 
 struct StoredTensor {
@@ -51,9 +51,9 @@ struct Manifest {
 std::string shard_name(int rank, int world);
 /// The manifest as JSON text that ends with its own SHA-256.
 std::string encode(const Manifest& manifest);
-/// Parses a manifest and checks all that does not need the files: the checksum, names, ranges of
-/// boxes, and that headers and boxes cover each file without gap or overlap. Error(checkpoint) that
-/// names `path`.
+/// Parses a manifest and checks everything that it can without the files: the checksum, names,
+/// ranges of boxes, and that headers and boxes cover each file without gap or overlap.
+/// Error(checkpoint) that names `path`.
 Manifest decode(std::string_view text, const fs::path& path);
 /// Appends the part of another rank. Error(checkpoint) when the two disagree on a tensor's dtype or
 /// shape.

@@ -270,7 +270,7 @@ void CheckpointStore::retire(int64_t saved, std::vector<std::string>& warnings) 
     point("ckpt.p9");
     write_file_atomic(folder_ / "latest", cat("step-", saved, "\n"), "ckpt.latest");
   } catch (const std::exception& error) {
-    warnings.push_back(cat("the hint file 'latest' was not written: ", error.what()));
+    warnings.push_back(cat("the file 'latest' was not written: ", error.what()));
   }
   try {
     point("ckpt.p10");

@@ -67,7 +67,7 @@ StepReader::StepReader(fs::path folder)
     if (files_.back().size() != stored.bytes)
       refuse(files_.back().path(),
              cat("wanted ", stored.bytes, " bytes, got ", files_.back().size(),
-                 files_.back().size() < stored.bytes ? ": it is truncated" : ": grown"));
+                 files_.back().size() < stored.bytes ? ": it is truncated" : ": it has grown"));
   }
   header_verified_.resize(files_.size());
   box_verified_.resize(manifest_.tensors.size());
@@ -145,8 +145,9 @@ void StepReader::prepare(const StoredTensor& tensor, const Box& wanted) {
     verify(tensor, i);
   }
   if (covered != wanted.extent.numel())
-    refuse(folder_, cat("tensor '", printable(tensor.name), "': of the box ", describe(wanted),
-                        " only ", covered, " of ", wanted.extent.numel(), " elements were saved"));
+    refuse(folder_,
+           cat("tensor '", printable(tensor.name), "': only ", covered, " of ",
+               wanted.extent.numel(), " elements of the box ", describe(wanted), " were saved"));
 }
 
 void StepReader::read(const StoredTensor& tensor, const Box& wanted, std::span<std::byte> out) {

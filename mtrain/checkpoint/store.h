@@ -42,8 +42,9 @@ struct SaveResult {
   uint64_t bytes = 0;
   double seconds = 0;
   bool already_saved = false;  // the step existed with the same content
-  std::vector<std::string>
-      warnings;  // faults after the commit: the hint file, the removal of old checkpoints
+  /// Faults after the commit: the file `latest`, which names the newest step for people only, was
+  /// not written, or old checkpoints were not removed.
+  std::vector<std::string> warnings;
 };
 
 struct CheckpointInfo {

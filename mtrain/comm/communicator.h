@@ -1,7 +1,7 @@
 // Communicator: collectives and messages among the ranks of a group. One object per rank and group,
-// used only by that rank's own thread. All ranks of a group make the same calls in the same order;
-// for a started call, the time of the start counts. A communicator made by split() may outlive its
-// parent, but not the world's communicator (of a ThreadWorld, or the first one of a plugin).
+// used only by that rank's own thread. All ranks of a group make the same calls in the same order:
+// the order in which they start them. A communicator made by split() may outlive its parent, but
+// not the world's communicator (of a ThreadWorld, or the first one of a plugin).
 //
 // Results are bit-identical on all ranks and from run to run: sums of host memory are computed in
 // the order of ranks 0..n-1, in float for bf16 and fp16 (rounded once), otherwise in the type
@@ -93,8 +93,8 @@ class MT_API Communicator {
   void reduce_scatter(ConstBuffer data, Buffer part, ReduceOp op = ReduceOp::sum) {
     start_reduce_scatter(data, part, op).wait();
   }
-  /// Rank r's s-th of size() equal parts of `data` becomes rank s's r-th part of `into`. The two
-  /// must not overlap.
+  /// `data` and `into` consist of size() equal parts. Part s of rank r's `data` is copied to part r
+  /// of rank s's `into`. The two must not overlap.
   void all_to_all(ConstBuffer data, Buffer into) { start_all_to_all(data, into).wait(); }
   /// all_to_all with parts of different sizes: send_counts[s] elements to rank s, recv_counts[r]
   /// elements from rank r. The parts are consecutive.

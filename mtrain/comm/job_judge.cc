@@ -14,7 +14,7 @@ using Seconds = std::chrono::duration<double>;
 // The part of the limit that is reserved for notifying all ranks and for the end of the launcher.
 constexpr Seconds kToEnd{1.0};
 // A live rank sends several heartbeats per second, even on a busy machine.
-constexpr double kSignShare = 0.6;
+constexpr double kHeartbeatShare = 0.6;
 // When all ranks are killed together, those that live a moment longer must not blame the first.
 constexpr auto kLostTogether = std::chrono::milliseconds(150);
 constexpr auto kOwnStop = std::chrono::seconds(1);
@@ -53,14 +53,17 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 }  // namespace
 
-JobJudge::JobJudge(int num_ranks, const WatchLimits& limits, bool signs, Time now)
-    : ranks_(static_cast<size_t>(num_ranks)), limits_(limits), signs_(signs), last_look_(now) {
-  for (Rank& r : ranks_) r.sign = r.progress = now;
+JobJudge::JobJudge(int num_ranks, const WatchLimits& limits, bool heartbeats, Time now)
+    : ranks_(static_cast<size_t>(num_ranks)),
+      limits_(limits),
+      heartbeats_(heartbeats),
+      last_look_(now) {
+  for (Rank& r : ranks_) r.heard = r.progress = now;
 }
 
 void JobJudge::heard(int rank, const RankStatus& status, Time now) {
   Rank& r = at(rank);
-  r.sign = now;
+  r.heard = now;
   if (status.progress != r.status.progress) r.progress = now;
   r.status = status;
 }
@@ -81,7 +84,7 @@ std::string JobJudge::table() const {
       lines;  // few, because most ranks do the same
   for (size_t r = 0; r < ranks_.size(); ++r) {
     const Rank& rank = ranks_[r];
-    bool gone = rank.lost || (signs_ && last_look_ - rank.sign > kOwnStop);
+    bool gone = rank.lost || (heartbeats_ && last_look_ - rank.heard > kOwnStop);
     std::string key = cat(rank.host.empty() ? "" : cat(" on ", rank.host),
                           gone ? ", when last heard of: " : ": ", state_text(rank.status));
     auto found = std::find_if(lines.begin(), lines.end(),
@@ -115,10 +118,10 @@ std::optional<WatchFinding> JobJudge::look(Time now, bool also_stuck) {
   last_look_ = now;
   if (away > kOwnStop)
     for (Rank& r : ranks_) {
-      r.sign += away;
+      r.heard += away;
       r.progress += away;
     }
-  if (signs_)
+  if (heartbeats_)
     if (auto found = look_for_dead(now)) return found;
   return also_stuck ? look_for_stuck(now) : std::nullopt;
 }
@@ -129,7 +132,7 @@ std::optional<WatchFinding> JobJudge::look_for_dead(Time now) {
     const Rank& r = ranks_[i];
     if (r.status.ended) continue;
     if (r.lost && now - r.lost_at >= kLostTogether) dead.push_back(static_cast<int>(i));
-    if (!r.lost && now - r.sign > limits_.silence * kSignShare)
+    if (!r.lost && now - r.heard > limits_.silence * kHeartbeatShare)
       still.push_back(static_cast<int>(i));
   }
   if (!dead.empty())
@@ -138,7 +141,7 @@ std::optional<WatchFinding> JobJudge::look_for_dead(Time now) {
                              "its machine failed"));
   if (still.empty()) return std::nullopt;
   return finding(still, cat(who(still[0]), " has sent no heartbeat for ",
-                            seconds_text(now - ranks_[static_cast<size_t>(still[0])].sign),
+                            seconds_text(now - ranks_[static_cast<size_t>(still[0])].heard),
                             ": it was stopped by a signal or a debugger, or its machine failed"));
 }
 

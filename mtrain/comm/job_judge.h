@@ -28,8 +28,8 @@ struct WatchFinding {
 class MT_API JobJudge {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  /// `signs`: ranks are processes, which send reports periodically while they live.
-  JobJudge(int num_ranks, const WatchLimits& limits, bool signs, Time now);
+  /// `heartbeats`: ranks are processes, which send reports periodically while they live.
+  JobJudge(int num_ranks, const WatchLimits& limits, bool heartbeats, Time now);
 
   void set_host(int rank, std::string host) { at(rank).host = std::move(host); }
   /// Records a report of a rank.
@@ -54,7 +54,8 @@ class MT_API JobJudge {
   struct Rank {
     std::string host;
     RankStatus status;
-    Time sign, progress, lost_at;  // the last report, the last progress, the loss of the connection
+    Time heard, progress, lost_at;  // times of the last report, of the last progress, and of the
+                                    // loss of the connection
     bool lost = false;
     int64_t slow_since = -1;  // the step at which it was first found slow
     bool reported = false;
@@ -67,7 +68,7 @@ class MT_API JobJudge {
 
   std::vector<Rank> ranks_;
   WatchLimits limits_;
-  bool signs_;
+  bool heartbeats_;
   Time last_look_;
 };
 

@@ -9,16 +9,16 @@
 namespace mtrain {
 
 /// The number of ranks that were started together, including this process: by Open MPI, by MPICH
-/// and others with PMI, by Slurm's srun, by torchrun and launchers with the same variables. 1
-/// without a launcher.
+/// and others with PMI, by `srun --mpi=pmix`, by torchrun and launchers with the same variables, or
+/// by srun with MASTER_ADDR set. 1 without a launcher.
 MT_API int64_t launched_ranks();
 
 /// The rank of this process, from the same variables; 0 without a launcher.
 MT_API int64_t launched_rank();
 
-/// The value of dist.comm for processes of this launcher: "mpi" for an MPI launcher, "tcp" if it
-/// sets a rendezvous address (MASTER_ADDR and MASTER_PORT, with RANK and WORLD_SIZE as torchrun or
-/// with Slurm's variables).
+/// The value of dist.comm for processes of this launcher: "tcp" if the environment has a rendezvous
+/// address (MASTER_ADDR, with torchrun's RANK or Slurm's SLURM_PROCID) and the launcher is not an
+/// MPI launcher; otherwise "mpi", also without a launcher.
 MT_API std::string host_comm();
 
 }  // namespace mtrain

@@ -133,7 +133,7 @@ class ThreadWork final : public Pending::Work {
     if (!state().fail({world_rank(), message})) leave();
     shared_->seal();
     throw Error(ErrorClass::peer, message,
-                "see what that rank was doing; the limit is the communicator's timeout");
+                "see what the missing ranks were doing; dist.timeout_minutes sets the limit");
   }
 
   std::shared_ptr<ThreadGroup> group_;

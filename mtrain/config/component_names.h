@@ -19,9 +19,9 @@ const Schema* component_of(const Schema& section, const Node& given, const Schem
 /// Reports settings other than `type` that name a plugin which does not exist.
 void check_plugin_names(const Schema& schema, const Node& values, const std::string& path,
                         const SchemaCatalog& catalog, Report& report);
-/// For overrides that choose another component than a resolved recipe names: removes from the tree
-/// those settings of the old component, written in the text `resolved`, that the new component does
-/// not have.
+/// For a resolved recipe (its text is `resolved`) whose `type` an override has changed: removes
+/// those settings of the old component that the recipe wrote and that the new component does not
+/// have.
 void drop_replaced_settings(Node& tree, const SourcePtr& resolved, const SchemaCatalog& catalog);
 /// Help for a setting that other components of its section have but the chosen one does not; "" for
 /// any other path.

@@ -25,8 +25,8 @@ struct ComposeRequest {
   /// Expands short forms. Called before merging for each override and for the body of each file
   /// that is merged at the root.
   std::function<void(Node& body)> expand;
-  /// True when `key=value` names a component or another `type` of the section; asked where no
-  /// defaults list has the group.
+  /// True when `key=value` chooses the `type` of the section `key`, such as a component. Such an
+  /// override sets the type unless a defaults list has a group of that name.
   std::function<bool(const std::string& key, const Node& value)> names_component;
   /// True for a key of a recipe whose string value names an option of the config group with the
   /// key's name: "mixed_precision: bf16".

@@ -51,9 +51,9 @@ class DefaultsTree {
  public:
   using IsComponent = std::function<bool(const std::string& key, const Node& value)>;
 
-  /// `advice`: help for a group without the chosen option, since the key of a setting may have been
-  /// meant. `is_component`: whether key=value names a component, which it then chooses where no
-  /// defaults list has the group.
+  /// `advice`: help for a group that does not have the chosen option; the user may have meant the
+  /// key of a setting. `is_component`: whether key=value names a component; if no defaults list has
+  /// the group, it then chooses that component.
   DefaultsTree(ConfigRepository& repository, Report& report,
                std::function<std::string(const std::string& key)> advice = {},
                IsComponent is_component = {})
@@ -100,7 +100,7 @@ class DefaultsTree {
   std::function<std::string(const std::string&)> advice_;
   IsComponent is_component_;
   std::unique_ptr<DefaultsNode> root_;
-  std::map<std::string, GroupChoice> chosen_;   // by key; the first one wins
+  std::map<std::string, GroupChoice> chosen_;   // by key; the command line wins, then outer files
   std::vector<DefaultsEntry> appended_;         // +group=option
   std::vector<DefaultsNode*> pending_;          // entries whose option is interpolated
   std::map<std::string, std::string> choices_;  // by key

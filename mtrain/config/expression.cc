@@ -253,7 +253,7 @@ class Evaluator {
       if (!items.empty() && !take(",")) fail("wanted ',' or ']'");
       size_t at = at_;
       Value item = conditional();
-      if (std::holds_alternative<ExpressionList>(item)) fail_at("a list of lists", at);
+      if (std::holds_alternative<ExpressionList>(item)) fail_at("a list cannot contain a list", at);
       std::visit(
           [&](auto& value) {
             if constexpr (!std::is_same_v<std::decay_t<decltype(value)>, ExpressionList>)
@@ -365,7 +365,7 @@ class Evaluator {
   }
 
   Value extreme(bool largest, const std::vector<Value>& values, size_t at) const {
-    if (values.empty()) fail_at(largest ? "max of nothing" : "min of nothing", at);
+    if (values.empty()) fail_at(cat(largest ? "max" : "min", " needs at least one value"), at);
     Value best = values[0];
     if (!is_numeric(best)) fail_at(cat("wanted numbers, got ", kind_of(best)), at);
     for (const auto& value : values)

@@ -48,8 +48,9 @@ struct ExpressionScope {
   std::function<ExpressionValue(std::string_view name, size_t offset)> name;
   /// Returns the value of an interpolation; `text` includes "${" and "}".
   std::function<ExpressionValue(std::string_view text, size_t offset)> interpolation;
-  /// Levels of nesting that are open, where the functions above evaluate further expressions: one
-  /// count for all of them bounds the stack. Null: this expression's own count is the only bound.
+  /// The depth of nesting of all expressions under evaluation, where the functions above evaluate
+  /// further expressions: it limits the stack for all of them together. Null: each expression has
+  /// only a limit of its own.
   int* nesting = nullptr;
 };
 

@@ -184,7 +184,7 @@ class MT_API Fields {
 
   /// The training objective of a model or dataset, such as "masked token". Model and dataset of a
   /// recipe must have the same one, which is checked before anything is built. Default: the next
-  /// token. kAnyObjective: that of the other.
+  /// token. kAnyObjective matches every objective.
   void objective(std::string_view text) { objective_ = text; }
   const std::string& objective() const { return objective_; }
   static constexpr std::string_view kAnyObjective = "any";

@@ -16,7 +16,7 @@ enum class Severity : uint8_t { error, warning };
 
 struct Diagnostic {
   Severity severity = Severity::error;
-  std::string code;  // "unknown-key"; the full list is in README.md
+  std::string code;  // "unknown-key"; the codes of this folder are in mtrain/config/README.md
   std::string path;  // "optimizer.lr"; empty when the fault concerns no setting
   Location where;
   std::string message;  // the expected and the found value, without path and location
@@ -47,8 +47,8 @@ class MT_API Report {
   /// Sorts by location: files in reading order, then the command line, then faults without a
   /// location. Errors and warnings are mixed.
   void sort();
-  /// The first `limit` faults, sorted, with at most six lines each, then the counts. "" when there
-  /// are no faults.
+  /// The first `limit` faults, sorted, then the counts. If there are more faults than that and some
+  /// are errors, only errors are shown. "" when there are no faults.
   std::string text(size_t limit = 20) const;
   /// {"errors": n, "warnings": n, "diagnostics": [{severity, code, path, file, line, column,
   /// shadows, message, notes, help}]}

@@ -55,8 +55,8 @@ class MT_API SampleSource {
   /// Fills every member of `out`. REQUIRES: 0 <= index < size(). Throws Error(data) that names
   /// file, document and position.
   virtual void get(int64_t index, Sample& out) const = 0;
-  /// True when sample i is sample i % size() beyond the end; otherwise reading beyond the end is an
-  /// error.
+  /// True when training may continue after the last sample with the first one again: the loader
+  /// then reads sample i % size(). Otherwise it throws Error(data).
   virtual bool repeats() const { return false; }
   /// Describes how the order depends on the number of requested samples: "2 epochs". Two sources of
   /// one dataset give the same samples in the same order when these texts are equal. Empty: the

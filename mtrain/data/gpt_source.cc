@@ -16,7 +16,7 @@ GptSource::GptSource(std::shared_ptr<const IndexedFile> file, GptIndex index,
       config_.reset_position_ids || config_.reset_attention_mask || config_.eod_mask_loss;
   MT_CHECK(config_.eod || !needs_eod, "no end-of-document id");
   MT_CHECK(config_.extra_tokens == 1 || !config_.fim,
-           "a text that is rearranged whole needs its last target");
+           "fill-in-the-middle needs extra_tokens = 1: it rearranges texts with their last target");
   MT_CHECK_EQ(index_.samples.size(), index_.shuffle.size() + 1);
 }
 

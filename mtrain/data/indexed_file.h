@@ -81,8 +81,8 @@ class MT_API IndexedFile {
 
 /// PREFIX + ".idx" and PREFIX + ".bin".
 MT_API fs::path idx_path(const fs::path& prefix);
+MT_API fs::path bin_path(const fs::path& prefix);
 /// The prefix of a pair; `path` is the prefix or either file.
 MT_API fs::path pair_prefix(const fs::path& path);
-MT_API fs::path bin_path(const fs::path& prefix);
 
 }  // namespace mtrain

@@ -14,8 +14,8 @@ struct IndexedSummary {
 };
 MT_API IndexedSummary summarize(const IndexedFile& file);
 
-/// The number of documents with 0, 1, 2-3, 4-7, … tokens, and the sum of their tokens: entry i
-/// counts lengths below 2^i.
+/// The number of documents with 0, 1, 2-3, 4-7, … tokens, and the sum of their tokens: entry i > 0
+/// counts lengths from 2^(i-1) to 2^i - 1.
 struct LengthClass {
   int64_t documents = 0, tokens = 0;
 };

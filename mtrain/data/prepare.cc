@@ -30,8 +30,10 @@ void check(const Tokenizer& tokenizer, const PrepareOptions& options) {
                 cat("the tokenizer ", tokenizer.name(), " has no end-of-document token"),
                 "leave --append-eod out");
   MT_USER_CHECK(!options.json_keys.empty() && (options.key_names || options.json_keys.size() == 1),
-                ErrorClass::config, "several fields need a pair each",
-                "name them with --json-keys");
+                ErrorClass::config,
+                cat("one pair was requested for ", counted(options.json_keys.size(), "JSON field")),
+                "name one field by --json-key, or several by --json-keys, each of which becomes a "
+                "pair");
   std::set<std::string> names;
   for (const auto& key : options.json_keys)
     MT_USER_CHECK(

@@ -216,8 +216,8 @@ void PreparedData::log_unrecorded() const {
       if (!read_tokenizer_record(*file)) names.push_back(printable(file->prefix().string()));
   if (names.empty()) return;
   const size_t more = names.size() - 1;
-  log_info("no record of the tokenizer is next to ", names[0],
-           more > 0 ? cat(" and ", more, " more") : "", ": its ids are assumed to be those of ",
+  log_info(names[0], more > 0 ? cat(" and ", counted(more, "other pair"), " have") : " has",
+           " no record of a tokenizer: the ids are assumed to be those of the tokenizer ",
            context_.tokenizer->name());
 }
 

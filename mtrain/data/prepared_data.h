@@ -1,7 +1,8 @@
 // PreparedData: one pair of prepared tokens or a blend of several, split into train, valid and
-// test, in Megatron's order of samples or in the open order. It is the common part of datasets over
-// such pairs; each defines how it splits a file into samples. Owns the opened files; refers to the
-// tokenizer of its context. Immutable: const members are safe from any thread.
+// test, in Megatron's order of samples or in the open order (dataset.order=open: each epoch is
+// shuffled separately, so the order does not depend on the length of the run). It is the common
+// part of datasets over such pairs; each defines how it splits a file into samples. Owns the opened
+// files; refers to the tokenizer of its context. Immutable: const members are safe from any thread.
 #pragma once
 #include <array>
 #include <functional>
@@ -35,7 +36,7 @@ struct PreparedSampling {
   bool drop_last_valid = true;  // drop an incomplete last validation sample
   std::function<std::unique_ptr<SampleSource>(std::shared_ptr<const IndexedFile>, GptIndex)> source;
   std::function<void(const IndexedFile&)> check =
-      {};  // throws for a pair that the dataset cannot be made of
+      {};  // throws for a pair that this dataset cannot use
 };
 
 class MT_API PreparedData {

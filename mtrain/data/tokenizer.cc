@@ -70,7 +70,7 @@ void Tokenizer::encode_with(std::string_view text, const EncodeOptions& options,
                             std::vector<int32_t>& ids, std::vector<TextSpan>* spans) const {
   MT_USER_CHECK(!options.parse_special, ErrorClass::config,
                 cat("the tokenizer ", name(), " does not support special tokens in text"),
-                "leave the option out");
+                "leave --parse-special out");
   const size_t first = ids.size();
   encode_to(text, ids);
   if (!spans) return;

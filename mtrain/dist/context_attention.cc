@@ -22,7 +22,7 @@ constexpr std::array<std::pair<ContextKind, const char*>, 4> kNames = {
 void require_even(const ContextRing& ring, ContextKind kind) {
   MT_USER_CHECK(ring.even(), ErrorClass::config,
                 cat(name(kind), " needs the same number of tokens on all ", ring.ranks(),
-                    " context-parallel ranks, but ", ring.tokens(), " tokens cannot be divided so"),
+                    " context-parallel ranks, but the micro-batch has ", ring.tokens(), " tokens"),
                 cat("use dist.cp_comm=p2p, or make the tokens of a micro-batch a multiple of ",
                     ring.ranks()));
 }
@@ -84,10 +84,10 @@ const char* name(ContextKind kind) {
 ContextKind parse_context_kind(std::string_view text) {
   for (const auto& [kind, known] : kNames)
     if (known == text) return kind;
-  throw Error(
-      ErrorClass::config,
-      cat("there is no method '", text, "' for context-parallel ranks to exchange keys and values"),
-      "choose one of p2p, all_gather, a2a, a2a+p2p");
+  throw Error(ErrorClass::config,
+              cat("dist.cp_comm: '", text,
+                  "' is not a method by which context-parallel ranks exchange keys and values"),
+              "choose one of p2p, all_gather, a2a, a2a+p2p");
 }
 
 Tensor context_attention(const Tensor& qkv, const HeadLayout& layout,

@@ -45,7 +45,7 @@ struct GatherAttention {
   MaybePlacement placed(const Tensor& in) const {
     return ResultPlacement("context attention", in)
         .with(PlacementRule::pointwise)
-        .unsharded(0, "its tokens are those that the slice says");
+        .unsharded(0, "its rows are the tokens of one rank's slice");
   }
   Tensor forward(ExecutionContext& ctx, const Tensor& qkv_in) {
     qkv = qkv_in.detach();

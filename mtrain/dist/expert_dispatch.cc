@@ -34,7 +34,7 @@ ExpertDispatch::ExpertDispatch(ExecutionContext& ctx, const ExpertRanks& ranks,
     : ranks_(ranks) {
   MT_CHECK(
       ranks.copies >= 1 && ranks.ranks() % ranks.copies == 0 && ranks.experts % ranks.parts() == 0,
-      ranks.experts, " experts on ", ranks.ranks(), " ranks, ", ranks.copies, " to each");
+      ranks.experts, " experts on ", ranks.ranks(), " ranks, ", ranks.copies, " ranks per expert");
   plan_sending(ctx, experts, tokens);
 }
 
@@ -108,9 +108,10 @@ void ExpertDispatch::plan_receiving(ExecutionContext& ctx, const std::vector<int
   there_ = std::make_shared<RowExchange>();
   there_->axis = ranks_.group, there_->send = send_, there_->recv = recv_;
   there_->watch = ranks_.exchange_watch;
-  there_->spread = ranks_.behind_send, there_->during_token_exchange = ranks_.during_token_exchange;
-  if (ranks_.wgrad_behind)
-    weights_ = there_->behind_gradients = std::make_shared<DeferredGradients>();
+  there_->overlap = ranks_.overlap_send;
+  there_->during_token_exchange = ranks_.during_token_exchange;
+  if (ranks_.overlap_wgrad)
+    weights_ = there_->overlapped_gradients = std::make_shared<DeferredGradients>();
 }
 
 Tensor ExpertDispatch::send(const Tensor& x) const {

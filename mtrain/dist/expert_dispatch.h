@@ -24,10 +24,10 @@ struct ExpertRanks {
   std::shared_ptr<ExchangeWatch> exchange_watch = nullptr;
   /// Computes the gradients of the experts' matrices while the gradients of their inputs are
   /// exchanged.
-  bool wgrad_behind = false;
+  bool overlap_wgrad = false;
   /// Ops between send() and arrive() overlap with the exchange; otherwise send() waits for it. The
   /// ops and the bits of the result are the same.
-  bool behind_send = false;
+  bool overlap_send = false;
 
   int64_t ranks() const { return group ? group->size() : 1; }
   int64_t parts() const { return ranks() / copies; }
@@ -51,7 +51,7 @@ class MT_API ExpertDispatch {
   Tensor send(const Tensor& x_TD) const;
   Tensor arrive(const Tensor& sent) const;
   /// Where experts must defer the gradients of their matrices; null: they must not.
-  const std::shared_ptr<DeferredGradients>& behind_exchange() const { return weights_; }
+  const std::shared_ptr<DeferredGradients>& deferred_gradients() const { return weights_; }
   /// y[T,D]: y[t] = addend[t] + Σ over the token's experts, in its order, of weight times the
   /// expert's result. Collective, in forward and backward.
   Tensor combine(const Tensor& rows_RD, const Tensor& weights_TK, const Tensor& addend = {}) const;

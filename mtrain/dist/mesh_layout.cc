@@ -172,9 +172,9 @@ std::vector<std::vector<int64_t>> MeshLayout::groups(const AxisNames& axes) cons
 MeshLayout MeshLayout::view(std::vector<AxisSpec> outermost_first) const {
   MeshLayout other(std::move(outermost_first));
   MT_USER_CHECK(other.num_ranks_ == num_ranks_, ErrorClass::config,
-                cat(other.to_text(), " is ", other.num_ranks_, " ranks, but the mesh ", to_text(),
-                    " has ", num_ranks_),
-                "a view lays other axes over the same ranks");
+                cat("the view ", other.to_text(), " has ", other.num_ranks_,
+                    " ranks, but the mesh ", to_text(), " has ", num_ranks_),
+                cat("choose axes whose sizes have the product ", num_ranks_));
   for (const auto& [name, size] : other.axes_) {
     if (!has(name)) continue;
     int64_t wanted = axes_[find(name)].size;

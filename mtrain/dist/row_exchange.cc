@@ -14,7 +14,7 @@ struct Begin {  // starts the exchange; backward completes that of x's gradient
 
   Tensor forward(ExecutionContext&, const Tensor& x) {
     exchange->start(x, false);
-    if (!exchange->spread) exchange->finish();
+    if (!exchange->overlap) exchange->finish();
     return exchange->result;
   }
   // Returns the gradient that End's backward sent.
@@ -34,8 +34,8 @@ struct End {  // completes the exchange; backward starts that of the gradient
   }
   void backward(ExecutionContext& ctx, const Tensor& dy, Grads<1>& g) {
     exchange->start(dy, true);
-    if (exchange->behind_gradients) exchange->behind_gradients->run();
-    if (!exchange->spread) exchange->finish();
+    if (exchange->overlapped_gradients) exchange->overlapped_gradients->run();
+    if (!exchange->overlap) exchange->finish();
     g[0].give(ctx, dy);
   }
 };

@@ -24,16 +24,16 @@ struct RowExchange {
   RowCounts send, recv;
   TokenExchange what = TokenExchange::dispatch;
   std::shared_ptr<ExchangeWatch> watch = nullptr;  // null or empty: no call
-  bool spread = false;  // ops between begin and end overlap with the transfer; otherwise the first
-                        // of the two waits
+  bool overlap = false;  // ops between begin_exchange() and end_exchange() overlap with the
+                         // transfer; false: the first of the two waits for it
   /// Called between start and wait, once per direction; null or empty: no call.
   std::shared_ptr<std::function<void()>> during_token_exchange;
   /// Deferred gradients that are computed while gradients of rows are in transfer; null: none.
-  std::shared_ptr<DeferredGradients> behind_gradients;
+  std::shared_ptr<DeferredGradients> overlapped_gradients;
 
+  // The state of the transfer, for begin_exchange() and end_exchange() only.
   void start(const Tensor& x, bool backward);
   void finish();
-
   Tensor source, result;
   Pending pending;
   bool under_way = false;

@@ -114,10 +114,8 @@ std::string known_role(const std::string& text, const FormatOptions& options) {
   const std::string role = printable(text, 40);
   throw RecordFault{
       cat("has a message of the unknown role '", role, "'"),
-      cat("say what it is: dataset.roles={", role,
-          ": assistant} where its words are "
-          "to be trained on, {",
-          role, ": user}, or {", role, ": ", role, "} where the chat template knows it")};
+      cat("set dataset.roles={", role, ": assistant} to train on its messages, {", role,
+          ": user} not to, or {", role, ": ", role, "} if the chat template knows this role")};
 }
 
 /// Refuses axolotl's field that excludes parts of a message from training.

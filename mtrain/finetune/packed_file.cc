@@ -104,8 +104,8 @@ struct PackedFile::Manifest {
     try {
       json = nlohmann::json::parse(text);
     } catch (const nlohmann::json::parse_error& error) {
-      throw Error(ErrorClass::data, cat(printable(path.string()), ": no JSON at byte ", error.byte),
-                  hint);
+      throw Error(ErrorClass::data,
+                  cat(printable(path.string()), ": is not valid JSON at byte ", error.byte), hint);
     } catch (const nlohmann::json::exception& error) {  // a number beyond all types: 1e400
       throw Error(ErrorClass::data, cat(printable(path.string()), ": ", printable(error.what())),
                   hint);
@@ -274,11 +274,11 @@ void PackedFile::check_packs(const Manifest& manifest, const PackedOrigin& wante
     sums.end_pack(end - ids_.document_begin(pack));
   }
   check(sums.ids == manifest.ids_crc32c, bin,
-        "its ids, or where packs end, are not what was packed: CRC-32C ", sums.ids, ", wanted ",
-        manifest.ids_crc32c);
+        "its ids or the ends of its packs have changed since packing: CRC-32C ", sums.ids,
+        ", wanted ", manifest.ids_crc32c);
   check(sums.trained == manifest.trained_crc32c && num_trained_ == manifest.trained,
-        bin_path(trained_.prefix()), "its marks are not what was packed: CRC-32C ", sums.trained,
-        ", wanted ", manifest.trained_crc32c);
+        bin_path(trained_.prefix()), "its loss mask has changed since packing: CRC-32C ",
+        sums.trained, ", wanted ", manifest.trained_crc32c);
 }
 
 std::string PackedFile::summary() const {
@@ -287,16 +287,16 @@ std::string PackedFile::summary() const {
              " tokens are trained on");
 }
 
-void PackedFile::lay(int64_t pack, int32_t pad_id, Sample& out) const {
+void PackedFile::fill(int64_t pack, int32_t pad_id, Sample& out) const {
   MT_CHECK(pack >= 0 && pack < size(), "pack ", pack, " of ", size());
   out.starts.clear();
   size_t at = 0;
   for (int64_t record = ids_.document_begin(pack); record < ids_.document_begin(pack + 1);
        ++record) {
     const TokenizedExample example = read(record);
-    at = lay_example(example.ids, example.trained, at, out);
+    at = write_example(example.ids, example.trained, at, out);
   }
-  lay_padding(at, pad_id, out);
+  write_padding(at, pad_id, out);
 }
 
 PackedFileSource::PackedFileSource(std::shared_ptr<const PackedFile> file,
@@ -309,8 +309,8 @@ PackedFileSource::PackedFileSource(std::shared_ptr<const PackedFile> file,
 
 void PackedFileSource::get(int64_t index, Sample& out) const {
   MT_CHECK(index >= 0 && index < size_, "sample ", index, " of ", size_);
-  file_->lay(packs_[static_cast<size_t>(order_.item(index, static_cast<int64_t>(packs_.size())))],
-             pad_id_, out);
+  file_->fill(packs_[static_cast<size_t>(order_.item(index, static_cast<int64_t>(packs_.size())))],
+              pad_id_, out);
 }
 
 }  // namespace mtrain::finetune

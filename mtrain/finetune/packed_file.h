@@ -58,7 +58,7 @@ class MT_API PackedFile {
   /// "data/chats (packed): 990 records in 120 packs, 12345 of 54321 tokens are trained on"
   std::string summary() const;
   /// Fills a sample with a pack. REQUIRES: 0 <= pack < size().
-  void lay(int64_t pack, int32_t pad_id, Sample& out) const;
+  void fill(int64_t pack, int32_t pad_id, Sample& out) const;
 
  private:
   struct Manifest;

@@ -30,8 +30,8 @@ std::span<const uint8_t> ExampleStore::trained(int64_t example) const {
                                      static_cast<size_t>(begin_[at + 1] - begin_[at]));
 }
 
-size_t lay_example(std::span<const int32_t> ids, std::span<const uint8_t> trained, size_t at,
-                   Sample& out) {
+size_t write_example(std::span<const int32_t> ids, std::span<const uint8_t> trained, size_t at,
+                     Sample& out) {
   const size_t count = ids.size() - 1;
   MT_CHECK(at + count <= out.tokens.size(), "an example of ", count, " at ", at, " of ",
            out.tokens.size());
@@ -44,7 +44,7 @@ size_t lay_example(std::span<const int32_t> ids, std::span<const uint8_t> traine
   return at + count;
 }
 
-void lay_padding(size_t at, int32_t pad_id, Sample& out) {
+void write_padding(size_t at, int32_t pad_id, Sample& out) {
   if (at == out.tokens.size()) return;
   const auto offset = static_cast<std::ptrdiff_t>(at);
   out.starts.push_back(static_cast<int32_t>(at));
@@ -87,8 +87,8 @@ void PackedSource::get(int64_t index, Sample& out) const {
   out.starts.clear();
   size_t at = 0;
   for (int32_t item : (*packs_)[order_.item(index, packs_->size())])
-    at = lay_example(store_->ids(item), store_->trained(item), at, out);
-  lay_padding(at, pad_id_, out);
+    at = write_example(store_->ids(item), store_->trained(item), at, out);
+  write_padding(at, pad_id_, out);
 }
 
 }  // namespace mtrain::finetune

@@ -66,9 +66,9 @@ class MT_API PackedSource final : public SampleSource {
 };
 
 /// Writes one example into a sample from position `at` on; returns the position after it.
-MT_API size_t lay_example(std::span<const int32_t> ids, std::span<const uint8_t> trained, size_t at,
-                          Sample& out);
+MT_API size_t write_example(std::span<const int32_t> ids, std::span<const uint8_t> trained,
+                            size_t at, Sample& out);
 /// Fills the rest of a sample with padding.
-MT_API void lay_padding(size_t at, int32_t pad_id, Sample& out);
+MT_API void write_padding(size_t at, int32_t pad_id, Sample& out);
 
 }  // namespace mtrain::finetune

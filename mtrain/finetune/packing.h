@@ -21,7 +21,8 @@ struct Packs {
 };
 
 /// First fit, longest first (Johnson 1973): each item, from the longest on, goes into the first
-/// pack with room for it. Needs at most 11/9 of the fewest packs and 6/9 of one more (Dósa 2007).
+/// pack with room for it. Needs at most 11/9 n + 6/9 packs, where n is the smallest possible number
+/// of packs (Dósa 2007).
 /// Items of equal length keep the order of their indices. O(n log n). REQUIRES: 0 < length <=
 /// capacity.
 MT_API Packs pack_first_fit_decreasing(std::span<const int32_t> lengths, int32_t capacity);

@@ -240,13 +240,13 @@ Example RecordReader::segments(const Json& record) const {
     constexpr const char* kWanted =
         "wanted {\"text\": …, \"label\": true or false}; 1 and 0 mean the same";
     const Json* label = item.is_object() ? find(item, "label") : nullptr;
-    if (!label)
-      throw RecordFault{cat("has a segment ", out.texts.size(), " without label"), kWanted};
+    if (!label) throw RecordFault{cat("has no label in segment ", out.texts.size()), kWanted};
     const bool trained = *label == true || *label == 1;
     if (!trained && *label != false && *label != 0)
       throw RecordFault{
-          cat("has a segment ", out.texts.size(), " with the label ",
-              printable(label->dump(-1, ' ', false, Json::error_handler_t::replace), 40)),
+          cat("has the label ",
+              printable(label->dump(-1, ' ', false, Json::error_handler_t::replace), 40),
+              " in segment ", out.texts.size()),
           kWanted};
     out.texts.push_back({text_of(item, "text"), trained});
   }

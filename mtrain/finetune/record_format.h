@@ -57,7 +57,7 @@ struct RecordFault {
   std::string what, hint;
 };
 
-/// The roles that chat templates know by these names.
+/// The names of roles that chat templates use: "system", "user", "assistant", "tool" and so on.
 MT_API const std::vector<std::string>& template_roles();
 
 /// Removes the fields that weight a message (weight, train, loss_weight); true when one of them
@@ -88,7 +88,7 @@ class MT_API RecordReader {
   FormatOptions options_;
 };
 
-/// The alpaca text before an answer.
+/// The alpaca text before an answer. `form`: like FormatOptions::prompt.
 MT_API std::string alpaca_prompt(const std::string& instruction, const std::string& input,
                                  const std::string& form);
 

@@ -11,7 +11,7 @@ struct AdamWStep {
 };
 
 /// g = grad*grad_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g²; p -= lr (m/c1 / (sqrt(v/c2) +
-/// eps) + decay p).
+/// eps) + decay p). correction1 c1 = 1 - b1^t and correction2 c2 = 1 - b2^t at step t = 1, 2, …
 MT_HD void adamw_update(const AdamWStep& s, float grad, float& param, float& exp_avg,
                         float& exp_avg_sq) {
   float g = grad * s.grad_scale;

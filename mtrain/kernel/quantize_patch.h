@@ -1,8 +1,8 @@
 // Quantizes a matrix to a low-precision type, one patch of 128 x 128 elements at a time. Every tile
 // of every recipe lies within one patch, for either contraction dimension. On a GPU a thread block
 // processes a patch; the same code compiled for the CPU is the reference in tests of the CPU's
-// vector code. Members of the team exchange values only across the end of an each(). For one team;
-// patches are independent of each other.
+// vector code. A member of the team reads what other members wrote only after the each() in which
+// they wrote it. For one team; patches are independent of each other.
 #pragma once
 #include <array>
 #include <type_traits>
@@ -15,10 +15,8 @@
 
 namespace mtrain {
 
-constexpr int64_t
-    kPatch = 128,
-    kPatchRun =
-        16;  // sides of a patch; consecutive elements whose maximum one member computes (a run)
+constexpr int64_t kPatch = 128;    // rows and columns of a patch
+constexpr int64_t kPatchRun = 16;  // a run: consecutive elements whose maximum one member computes
 constexpr int64_t kPatchCodeStride = kPatch + 4;
 
 /// Memory that a team shares while it processes a patch.
@@ -65,8 +63,8 @@ MT_HD int shift_of(int64_t side) {
   return shift;
 }
 
-/// Args: QuantizeArgs. (first_row, first_col) is the patch's first element; `whole` is the scaling
-/// of the whole tensor, for recipes that have one.
+/// Args: QuantizeArgs (mtrain/tensor/kernel_table.h). (first_row, first_col) is the patch's first
+/// element; `whole` is the scaling of the whole tensor, for recipes that have one.
 template <class Format, class T, class Team, class Args>
 class QuantizePatch {
  public:
@@ -235,7 +233,8 @@ MT_HD QuantScaling whole_scaling(const Args& a) {
   return a.scale == QuantScale::nvfp4 ? nvfp4_global(*a.amax) : QuantScaling{1.0f, 1.0f};
 }
 
-/// The Walsh-Hadamard transform of 16 values, in float; see HadamardArgs.
+/// The Walsh-Hadamard transform of 16 values, in float; see HadamardArgs
+/// (mtrain/tensor/kernel_table.h).
 MT_HD void hadamard16(float (&v)[16]) {
   for (int half = 1; half < 16; half *= 2)
     for (int r = 0; r < 16; ++r) {

@@ -1,5 +1,5 @@
 // Functions of one number: building blocks for ops without a fused kernel on a backend
-// (mtrain/autograd/ops/compositions.h).
+// (mtrain/autograd/ops/compositions.h). Stateless; thread-safe.
 #pragma once
 #include "mtrain/kernel/math.h"
 

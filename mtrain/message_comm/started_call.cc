@@ -118,7 +118,7 @@ void StartedCall::give_up(Clock::duration waited) {
   group_->job->fail({me, message}, ErrorClass::peer);
   release();
   throw Error(ErrorClass::peer, message,
-              "see what that rank was doing; the limit is the communicator's timeout");
+              "see what the missing ranks were doing; dist.timeout_minutes sets the limit");
 }
 
 bool StartedCall::fits(int from, const Header& theirs, const CommCall& mine, int64_t sent) {

@@ -24,8 +24,8 @@ ExpertRanks expert_ranks(const ParallelContext& p, const MoeOptions& options) {
           .experts = options.experts,
           .during_token_exchange = p.during_token_exchange,
           .exchange_watch = p.exchange_watch,
-          .wgrad_behind = p.overlap_wgrad,
-          .behind_send = options.shared_overlap && options.shared_ffn > 0};
+          .overlap_wgrad = p.overlap_wgrad,
+          .overlap_send = options.shared_overlap && options.shared_ffn > 0};
 }
 
 /// The experts' matrices as one parameter [experts, out, in].
@@ -116,7 +116,7 @@ Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
 
 Tensor Moe::experts(const Tensor& x, const ExpertDispatch& way) const {
   const RowCounts& rows = way.rows();
-  const auto& later = way.behind_exchange();
+  const auto& later = way.deferred_gradients();
   Tensor gate = grouped_linear(x, gate_.use(), rows, later, quantized_gate_),
          up = grouped_linear(x, up_.use(), rows, later, quantized_up_);
   auto act = [](const Tensor& a, const Tensor& b) { return silu_mul(a, b); };

@@ -32,7 +32,7 @@ Tensor discard_until_backward(const Tensor& y, const Tensor& kept) {
   if (!y.context().grad_enabled || !y.node() || !repeatable(kept)) return y;
   MT_CHECK(kept.contiguous() &&
                kept.storage()->bytes() == static_cast<size_t>(kept.numel()) * size_of(kept.dtype()),
-           "a part of a tensor cannot be discarded");
+           "only a tensor that has its memory for itself can be discarded, not a view");
   return apply(Discard{.kept = kept}, y);
 }
 

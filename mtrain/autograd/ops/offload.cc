@@ -61,7 +61,8 @@ struct OffloadEnd {
 Tensor offload_begin(const Tensor& x) {
   ExecutionContext& ctx = x.context();
   if (!ctx.grad_enabled) return x;
-  MT_CHECK(!ctx.made, "a part that is offloaded inside of another");
+  MT_CHECK(!ctx.made,
+           "offload_begin() between offload_begin() and offload_end(): parts cannot nest");
   ctx.made.emplace().push_back(x.storage());
   return x.node() ? apply(OffloadBegin{}, x) : x;
 }

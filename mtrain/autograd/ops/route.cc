@@ -35,8 +35,8 @@ double own_slope(Score kind, double z) {
   return kind == Score::sigmoid ? s * (1 - s) : (s > 0 ? sigmoid_of(z) / (2 * s) : 0);
 }
 
-/// Selects the `k` largest `scores` among the allowed ones, in descending order. NaN compares as
-/// smaller than everything.
+/// Selects the `k` largest `scores` among the allowed ones, in descending order. NaN is larger than
+/// nothing and smaller than nothing, so a NaN is selected only if it is the first allowed score.
 void choose(std::span<const double> scores, int64_t k, std::vector<char>& allowed, int32_t* out) {
   for (int64_t j = 0; j < k; ++j) {
     int32_t best = -1;
@@ -367,7 +367,7 @@ Routed route(const Tensor& logits, const RouterRule& rule, const RouterBalance& 
         term.load.size(), " loads");
   bool balanced = !balance.terms.empty() || balance.z_coefficient != 0;
   MT_CHECK(!balanced || !logits.context().grad_enabled || balance.token_weight != 0,
-           "losses that balance experts are weighted like tokens': give ModelInput::loss_weight");
+           "the losses of the router need the weight of each token: set ModelInput::loss_weight");
   ExecutionContext& ctx = logits.context();
   std::vector<float> host(static_cast<size_t>(logits.numel()));
   ctx.download(logits, host.data());

@@ -15,8 +15,8 @@ bool contains(const std::string& text, const std::string& part) {
 
 /// Ranks that say what a test makes them say, every 100 ms.
 struct Job {
-  explicit Job(int n, bool signs = true, WatchLimits limits = {5s, 10min})
-      : judge(n, limits, signs, now),
+  explicit Job(int n, bool heartbeats = true, WatchLimits limits = {5s, 10min})
+      : judge(n, limits, heartbeats, now),
         says(static_cast<size_t>(n)),
         mute(static_cast<size_t>(n), false) {
     for (int r = 0; r < n; ++r) judge.set_host(r, r < 2 ? "a" : "b");

@@ -219,8 +219,8 @@ TEST_CASE(
     return std::string("nothing");
   };
   CHECK(message({{4, 2, 8}, {0, 63}, 2, ContextKind::all_gather}) ==
-        "all_gather needs the same number of tokens on all 2 context-parallel ranks, but 63 tokens "
-        "cannot be divided so | use dist.cp_comm=p2p, or make the tokens of a micro-batch a "
+        "all_gather needs the same number of tokens on all 2 context-parallel ranks, but the "
+        "micro-batch has 63 tokens | use dist.cp_comm=p2p, or make the tokens of a micro-batch a "
         "multiple of 2");
   CHECK(message({{3, 1, 8}, {0, 64}, 2, ContextKind::a2a}) ==
         "a2a cannot divide 3 heads among 2 context-parallel ranks | choose a number of ranks that "

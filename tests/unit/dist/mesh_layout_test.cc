@@ -190,9 +190,8 @@ TEST_CASE("mesh: views group the ranks of a shared axis alike, or are refused") 
   CHECK(refusal([&] {
           dense.view({{"pp", 2}, {"ep", 4}});
         }) ==
-        "pp 2 x ep 4 is 8 ranks, but the mesh pp 2 x dp 4 x tp 2 has 16; a view lays other axes "
-        "over the "
-        "same ranks");
+        "the view pp 2 x ep 4 has 8 ranks, but the mesh pp 2 x dp 4 x tp 2 has 16; choose axes "
+        "whose sizes have the product 16");
   CHECK(refusal([&] {
           dense.view({{"edp", 2}, {"pp", 2}, {"ep", 4}});
         }) ==

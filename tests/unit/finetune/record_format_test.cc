@@ -236,12 +236,12 @@ TEST_CASE("segments and tokens have their own loss mask") {
       read(segments, R"({"segments":[{"text":"a","label":false},{"text":"b","label":true}]})");
   CHECK(parts.kind == Example::Kind::segments);
   CHECK(parts.texts[1].trained);
-  expect_fault("segment 0 without label", [] { read(segments, R"({"segments":[{"text":"a"}]})"); });
+  expect_fault("no label in segment 0", [] { read(segments, R"({"segments":[{"text":"a"}]})"); });
   parts = read(segments, R"({"segments":[{"text":"a","label":1},{"text":"b","label":0}]})");
   CHECK(parts.texts[0].trained);
   CHECK_FALSE(parts.texts[1].trained);
   for (const char* label : {"2", "\"yes\"", "[]"})
-    expect_fault(cat("segment 0 with the label ", label), [&] {
+    expect_fault(cat("label ", label, " in segment 0"), [&] {
       read(segments, cat(R"({"segments":[{"text":"a","label":)", label, "}]}").c_str());
     });
   Example ids = read(
