@@ -1,4 +1,4 @@
-// mtrain check: checks a recipe. Writes nothing and, without --memory, runs no plugin code.
+// mtrain check: checks a recipe. Writes nothing, and runs plugin code only with --data or --memory.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <optional>
@@ -105,7 +105,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
                                  rank_speed(recipe, options.cluster.gpu, options.speed));
     return;
   }
-  // Without --memory no plugin code runs, so only the CPU is asked.
+  // Without --memory, the backend's plugin is not loaded, so auto is resolved only for the CPU.
   if (options.memory || recipe.settings.dist.backend == "cpu") settle_dtype(recipe, plugins);
   std::optional<MemoryPlan> plan;
   if (options.memory) plan = require_memory(recipe, plugins);
