@@ -36,9 +36,9 @@ std::string common_token(Communicator& world) {
 }
 
 /// Ranks with the same host name are on the same machine.
-RankMesh::Neighbours neighbours_of(Communicator& world) {
-  if (world.size() == 1 || world.kind() == "planned") return {};
-  if (world.kind() == "thread") return {world.rank(), world.size()};
+int local_rank_of(Communicator& world) {
+  if (world.size() == 1 || world.kind() == "planned") return 0;
+  if (world.kind() == "thread") return world.rank();
   constexpr size_t kBytes = 64;
   std::vector<char> mine(kBytes, '\0'), all(kBytes * static_cast<size_t>(world.size()));
   gethostname(mine.data(), kBytes - 1);
@@ -46,14 +46,11 @@ RankMesh::Neighbours neighbours_of(Communicator& world) {
     return Buffer(v.data(), static_cast<int64_t>(v.size()), DType::u8);
   };
   world.all_gather(bytes(mine), bytes(all));
-  RankMesh::Neighbours out{0, 0};
-  for (int r = 0; r < world.size(); ++r) {
-    if (!std::equal(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(kBytes) * r))
-      continue;
-    out.place += r < world.rank() ? 1 : 0;
-    ++out.ranks;
-  }
-  return out;
+  int local_rank = 0;
+  for (int r = 0; r < world.rank(); ++r)
+    if (std::equal(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(kBytes) * r))
+      ++local_rank;
+  return local_rank;
 }
 
 }  // namespace
@@ -70,7 +67,7 @@ RankMesh::RankMesh(const Recipe& recipe, Communicator& world, ParallelLayout lay
       expert_copy_(&expert_.joint({"etp", "ep", "pp"})),
       pipeline_(pipeline_plan(recipe)),
       token_(common_token(world)),
-      neighbours_(neighbours_of(world)) {
+      local_rank_(local_rank_of(world)) {
   const DistSection& dist = recipe.settings.dist;
   parallel_ = {.tp = &dense_["tp"],
                .cp = &dense_["cp"],

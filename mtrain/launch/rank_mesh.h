@@ -1,5 +1,5 @@
-// RankMesh: the device mesh of a job, as the recipe's `dist` section defines it, from the view of
-// one rank: the axes over which modules are sharded, and the groups for gradients, norms and
+// RankMesh: the device mesh of a job, as the recipe's `dist` section defines it, as seen by one
+// rank: the axes over which modules are sharded, and the groups for gradients, norms and
 // checkpoints. The constructor is collective over the job. Refers to the job's communicator and
 // owns the communicators of its axes; must outlive all objects that use its axes. For the rank's
 // own thread.
@@ -24,11 +24,8 @@ class MT_API RankMesh {
   RankMesh& operator=(const RankMesh&) = delete;
 
   Communicator& world() const { return world_; }
-  /// The local rank on this machine, and the number of ranks on it.
-  struct Neighbours {
-    int place = 0, ranks = 1;
-  };
-  Neighbours neighbours() const { return neighbours_; }
+  /// The index of this rank among the job's ranks on this machine.
+  int local_rank() const { return local_rank_; }
   bool first() const { return world_.rank() == 0; }
   /// The dense axes: tp, cp, dp, pp; and the experts': etp, ep, edp, pp.
   const Mesh& dense() const { return dense_; }
@@ -88,7 +85,7 @@ class MT_API RankMesh {
   ParallelContext parallel_;
   Communicator* savers_ = nullptr;
   std::string token_;
-  Neighbours neighbours_;
+  int local_rank_ = 0;
 };
 
 /// How the parameters are sharded over data-parallel ranks.

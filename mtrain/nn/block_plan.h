@@ -1,6 +1,6 @@
-// BlockPlan: what is kept of a model's blocks between forward and backward, as the recipe says it:
-// everything, the inputs of blocks, parts of them, or all in host memory. Values of training do not
-// depend on it, bit for bit. A value; run_blocks() is for the rank's own thread.
+// BlockPlan: which activations of a model's blocks are kept between forward and backward, as set by
+// the recipe: all, only the inputs of blocks, all but those of some parts, or all in host memory.
+// The plan does not change a bit of any result. A value; run_blocks() is for the rank's own thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,15 +20,15 @@ struct MT_API BlockPlan {
   bool full = false;        // blocks are computed again from their inputs: in groups of `group`, or
   bool first_only = false;  // only the first `group` blocks of a stage, one by one
   int64_t group = 1;
-  KeepInput keep_input = {};  // how the inputs of those blocks are kept; empty: as they are
+  KeepInput keep_input = {};  // stores the inputs of those blocks; empty: they stay as tensors
   std::vector<RecomputePart> parts;
-  int64_t offloaded =
-      0;  // the first so many blocks of a stage keep their activations in host memory
+  int64_t offloaded = 0;  // number of blocks at the start of a stage whose activations are
+                          // offloaded to host memory
 
   bool recomputes(RecomputePart part) const;
-  /// f(x…) of one tensor or two, the second of which may be undefined; computed again in backward
-  /// where the recipe has `part` recomputed. `f` holds what it needs by value or by references that
-  /// outlive the tape.
+  /// Returns f(x…) for one or two tensors, of which the second may be undefined. If the plan
+  /// recomputes `part`, backward calls `f` again: it must hold what it needs by value or by
+  /// references that outlive the tape.
   template <class F, class... X>
   Tensor run(RecomputePart part, const F& f, const X&... x) const {
     return recomputes(part) ? recompute(f, x...) : f(x...);

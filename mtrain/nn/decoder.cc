@@ -114,7 +114,7 @@ double Decoder::head_products() const {
   return static_cast<double>(settings_.hidden_size) * static_cast<double>(context_.vocab_size);
 }
 
-std::vector<HfParameter> Decoder::hf_names(const AddHalf& add) const {
+std::vector<HfParameter> Decoder::hf_names(const AddBlockNames& add) const {
   std::vector<HfParameter> map = {{"embed.weight", {{"model.embed_tokens.weight"}}},
                                   {"norm.weight", {{"model.norm.weight"}}}};
   if (!settings_.tie_embeddings) map.push_back({"head.weight", {{"lm_head.weight"}}});

@@ -1,5 +1,6 @@
 // Model: the plugin kind for models. One object is one pipeline stage; it does not depend on ranks,
-// devices or the optimizer.
+// devices or the optimizer. The caller owns it and its ParamList, which must outlive it; for the
+// rank's own thread.
 #pragma once
 #include <algorithm>
 #include <memory>

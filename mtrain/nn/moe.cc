@@ -82,9 +82,10 @@ Tensor Moe::run(const Tensor& x, const ModelInput& input, const Tensor& residual
   RouterBalance balanced = balance(input, x.size(0), sequence_of);
   Routed routed = route(router_logits(x, router_.use()), options_.rule, balanced, record_.get());
   drop(routed, x.context());
-  ExpertDispatch way(x.context(), ranks_, routed.experts, x.size(0));
-  Tensor sent = way.send(x), others = beside(x, residual);
-  return way.combine(experts(way.arrive(sent), way), routed.weights_TK, others);
+  ExpertDispatch dispatch(x.context(), ranks_, routed.experts, x.size(0));
+  Tensor sent = dispatch.send(x);
+  Tensor addend = add_shared_expert(x, residual);  // with shared_overlap, during the exchange
+  return dispatch.combine(experts(dispatch.arrive(sent), dispatch), routed.weights_TK, addend);
 }
 
 void Moe::drop(Routed& routed, ExecutionContext& ctx) const {
@@ -95,7 +96,7 @@ void Moe::drop(Routed& routed, ExecutionContext& ctx) const {
                        routed.weights_TK.size(0), routed.experts);
 }
 
-Tensor Moe::beside(const Tensor& x, const Tensor& residual) const {
+Tensor Moe::add_shared_expert(const Tensor& x, const Tensor& residual) const {
   if (!shared_) return residual;
   auto expert = [this](const Tensor& a, const Tensor& b) { return shared(a, b); };
   return plan_->run(RecomputePart::shared_experts, expert, x, residual);
@@ -114,9 +115,9 @@ Tensor Moe::shared(const Tensor& x, const Tensor& residual) const {
   return combine_rows((*shared_)(x), weights, {{ids, ids.view({x.size(0), 1})}, ids, 1}, residual);
 }
 
-Tensor Moe::experts(const Tensor& x, const ExpertDispatch& way) const {
-  const RowCounts& rows = way.rows();
-  const auto& later = way.deferred_gradients();
+Tensor Moe::experts(const Tensor& x, const ExpertDispatch& dispatch) const {
+  const RowCounts& rows = dispatch.rows();
+  const auto& later = dispatch.deferred_gradients();
   Tensor gate = grouped_linear(x, gate_.use(), rows, later, quantized_gate_),
          up = grouped_linear(x, up_.use(), rows, later, quantized_up_);
   auto act = [](const Tensor& a, const Tensor& b) { return silu_mul(a, b); };

@@ -1,6 +1,7 @@
-// Moe: a mixture of experts in the place of a block's MLP — a router, the experts it chooses from,
-// and one that sees every token. Holds references to its parameters; for the rank's own thread.
-// Legend: T tokens, D embed, E experts, K experts per token, F width of an expert, R rows.
+// Moe: a mixture of experts in place of a block's MLP: a router, the experts that it selects from,
+// and optionally a shared expert that processes every token. Holds references to its parameters;
+// for the rank's own thread. Dimensions: T tokens, D embed, E experts, K experts per token, R rows
+// (one per pair of a token and one of its experts).
 #pragma once
 #include <memory>
 #include <optional>
@@ -15,36 +16,36 @@ namespace mtrain {
 
 struct MoeOptions {
   int64_t experts = 8;
-  int64_t ffn = 0;
-  int64_t shared_ffn = 0;       // 0: no shared expert
-  bool shared_overlap = false;  // the shared expert works while tokens travel to the others
+  int64_t ffn = 0;              // width of one expert
+  int64_t shared_ffn = 0;       // width of the shared expert; 0: none
+  bool shared_overlap = false;  // the shared expert overlaps with the dispatch of tokens
   bool shared_gate =
       false;  // the shared expert's output is scaled by sigmoid(x · w), w [embed] (Qwen2-MoE)
   RouterRule rule;
-  std::vector<BalanceTerm>
-      terms;  // losses that balance the router; those over given loads take the last step's
+  std::vector<BalanceTerm> terms;  // losses that balance the router; terms with Over::given use the
+                                   // load of the last step
   double z_coefficient = 0;
   ExpertCapacity capacity;
-  bool bias = false;  // moved towards equal load after each step, by `bias_update_rate`
+  bool bias = false;  // a bias per expert for the selection; each step moves it by
+                      // `bias_update_rate` toward equal load
   double bias_update_rate = 1e-3;
   float init_std = 0.02f, out_init_std = 0.02f;
 };
 
 /// y = residual + Σ_k w_k · down_k(silu(gate_k(x)) · up_k(x)) over the chosen experts, and the
-/// shared expert's output. Every token reaches all its experts, unless they have a capacity.
-/// Experts are cut over ep, and their width over etp; over tp the stream must be cut by tokens
-/// (dist.sp), so that each rank brings tokens of its own. Throws Error(config) where that is not
-/// so.
+/// shared expert's output. Without a capacity, no token is dropped. Experts are sharded over ep,
+/// and their width over etp. With tp, the residual stream must be sharded by tokens (dist.sp), so
+/// that each rank dispatches different tokens; otherwise the constructor throws Error(config).
 class MT_API Moe {
  public:
   Moe(const Scope& scope, Dim embed, const MoeOptions& options);
   Tensor operator()(const Tensor& x_TD, const ModelInput& input,
                     const Tensor& residual_TD = {}) const;
-  /// What the router has done in this step's backward passes so far, on this rank.
+  /// Statistics of the router on this rank, from the backward passes of this step so far.
   const RouterRecord& record() const { return *record_; }
 
-  /// What is added up over ranks at the end of a step: the choices of each expert, the balancing
-  /// terms, the z loss, the tokens.
+  /// The values of record() to sum over ranks at the end of a step: how often each expert was
+  /// selected, the balancing terms, the z loss, the number of tokens.
   std::vector<double> record_values() const;
   int64_t num_record_values() const {
     return options_.experts + static_cast<int64_t>(options_.terms.size()) + 2;
@@ -53,16 +54,16 @@ class MT_API Moe {
     std::vector<double> choices, terms;
     double z = 0, tokens = 0;
   };
-  /// Ends a step with the sums over all ranks: moves the bias, remembers the load, and begins a new
-  /// record.
+  /// Ends a step: resets record() and, if `updated`, updates the bias and stores the load of each
+  /// expert for the next step. `sums`: record_values() summed over all ranks; returned as a struct.
   StepRecord end_step(std::span<const double> sums, bool updated);
 
  private:
   Tensor run(const Tensor& x_TD, const ModelInput& input, const Tensor& residual_TD) const;
-  Tensor experts(const Tensor& rows_RD, const ExpertDispatch& way) const;
+  Tensor experts(const Tensor& rows_RD, const ExpertDispatch& dispatch) const;
   void drop(Routed& routed, ExecutionContext& ctx) const;
   bool has_terms(BalanceTerm::Over over) const;
-  Tensor beside(const Tensor& x_TD, const Tensor& residual_TD) const;
+  Tensor add_shared_expert(const Tensor& x_TD, const Tensor& residual_TD) const;
   Tensor shared(const Tensor& x_TD, const Tensor& residual_TD) const;
   RouterBalance balance(const ModelInput& input, int64_t tokens,
                         std::vector<int32_t>& sequence_of) const;
@@ -78,8 +79,8 @@ class MT_API Moe {
   Parameter* shared_gate_ = nullptr;
   std::unique_ptr<RouterRecord> record_;  // the tape points to it
   StateBuffer* bias_ = nullptr;           // [E]; null: the router has none
-  StateBuffer* load_ =
-      nullptr;  // [E]: shares of the last step's choices, for terms over the global batch
+  StateBuffer* load_ = nullptr;  // [E], the selections of each expert in the last step, relative to
+                                 // an equal share; for terms over the global batch
 };
 
 }  // namespace mtrain

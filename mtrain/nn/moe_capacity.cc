@@ -47,7 +47,7 @@ std::vector<int64_t> tokens_of_rows(const ExecutionContext& ctx, int64_t rows) {
 
 }  // namespace
 
-int64_t expert_places(double factor, int64_t tokens, int64_t top_k, int64_t experts) {
+int64_t max_tokens_per_expert(double factor, int64_t tokens, int64_t top_k, int64_t experts) {
   return static_cast<int64_t>(
       std::ceil(factor * static_cast<double>(tokens * top_k) / static_cast<double>(experts)));
 }
@@ -67,8 +67,8 @@ void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
   if (ctx.backend().computes())  // a dry run has no peers
     for (const Axis* axis : {parallel.sequence ? parallel.tp : nullptr, parallel.cp})
       all = gather(axis, std::move(all));
-  int64_t places =
-      expert_places(*capacity.factor, static_cast<int64_t>(all.size()) / k, k, num_experts);
+  int64_t most =
+      max_tokens_per_expert(*capacity.factor, static_cast<int64_t>(all.size()) / k, k, num_experts);
   auto before = [&](const Candidate& a, const Candidate& b) {
     if (a.expert != b.expert) return a.expert < b.expert;
     if (capacity.keep == ExpertCapacity::Keep::best && a.weight != b.weight)
@@ -78,10 +78,10 @@ void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
   std::sort(all.begin(), all.end(), before);
   std::vector<std::optional<Candidate>> last(
       static_cast<size_t>(num_experts));  // that is within the capacity
-  int64_t place = 0;
+  int64_t count = 0;                      // candidates of the same expert so far
   for (size_t i = 0; i < all.size(); ++i) {
-    place = i > 0 && all[i].expert == all[i - 1].expert ? place + 1 : 1;
-    if (place <= places) last[static_cast<size_t>(all[i].expert)] = all[i];
+    count = i > 0 && all[i].expert == all[i - 1].expert ? count + 1 : 1;
+    if (count <= most) last[static_cast<size_t>(all[i].expert)] = all[i];
   }
   for (size_t i = 0; i < mine.size(); ++i) {
     const auto& worst = last[static_cast<size_t>(mine[i].expert)];

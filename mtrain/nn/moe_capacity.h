@@ -1,6 +1,6 @@
-// Capacities of experts: where an expert takes no more than its share of a micro-batch, times a
-// factor, what is too much is dropped. What counts is the whole micro-batch, also where ranks of tp
-// and cp share its tokens, so the layout does not matter. Stateless.
+// Capacity of experts: the maximum number of tokens of a micro-batch that an expert processes;
+// selections beyond it are dropped. The capacity is that of the whole micro-batch, also if its
+// tokens are sharded over tp and cp, so the result does not depend on the layout. Stateless.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,18 +13,20 @@ namespace mtrain {
 
 struct ExpertCapacity {
   enum class Keep : uint8_t {
-    best,
-    first
-  } keep = Keep::best;           // the largest weights, or the earliest tokens
-  std::optional<double> factor;  // absent: nothing is dropped
+    best,  // the tokens with the largest weights
+    first  // the earliest tokens
+  } keep = Keep::best;
+  std::optional<double> factor;  // of an equal share of the tokens; absent: nothing is dropped
 };
 
-/// The places of an expert: ceil(factor * tokens * K / E) (Lepikhin et al. 2020, arXiv:2006.16668).
-MT_API int64_t expert_places(double factor, int64_t tokens, int64_t top_k, int64_t experts);
+/// The maximum number of tokens per expert: ceil(factor * tokens * K / E) (Lepikhin et al. 2020,
+/// arXiv:2006.16668).
+MT_API int64_t max_tokens_per_expert(double factor, int64_t tokens, int64_t top_k, int64_t experts);
 
-/// Sets to -1 those choices [T*K] that find no place. `weights` [T*K] are theirs; equal ones go by
-/// token. The tokens' order is that of the run's rows of the residual stream. Collective over tp
-/// (under sequence parallelism) and cp.
+/// Sets the entries of `experts` [T*K] beyond the capacity of their expert to -1. `weights` [T*K]:
+/// the weight of each selection; of equal ones, the earlier token is kept. `tokens`: T, the tokens
+/// of this rank, whose positions in the micro-batch are ExecutionContext::own_tokens. Collective
+/// over tp (with sequence parallelism) and cp.
 MT_API void drop_beyond_capacity(const ExpertCapacity& capacity, ExecutionContext& ctx,
                                  const ParallelContext& parallel, int64_t num_experts,
                                  const std::vector<float>& weights, int64_t tokens,

@@ -1,5 +1,5 @@
-// What a recipe may say about experts, under `moe.` of a model's section, and what of it is not
-// built. Values.
+// The settings of mixtures of experts, under `moe.` of a model's section. bind() marks those that
+// are not implemented yet. Values.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -30,8 +30,8 @@ struct MT_API MoeSettings {
   std::string drop_policy = "probs", dispatcher = "alltoall", dispatch_dtype = "bf16";
   RouterSettings router;
   void bind(Fields& f);
-  /// For a block whose plain MLP would be `ffn` wide. Throws Error(config) for what contradicts
-  /// itself.
+  /// The options of a block's experts. `ffn`: the width of an expert if ffn_hidden_size is 0.
+  /// Throws Error(config) for settings that contradict each other.
   MoeOptions options(int64_t ffn) const;
 
  private:

@@ -1,5 +1,6 @@
-// What mixtures of experts do once per step: add up over all ranks of the stage what their routers
-// have chosen, move their biases, and tell how balanced they are. Stateless.
+// The work of mixtures of experts at the end of a step: sums the statistics of routers over the
+// ranks of the stage, updates the routers' biases and reports metrics. Stateless; for the rank's
+// own thread.
 #pragma once
 #include <span>
 #include <vector>
@@ -9,11 +10,12 @@
 
 namespace mtrain {
 
-/// Ends a step of these blocks, the stage's own. Collective over the ranks of the stage, with one
-/// message per axis. `updated`: false where the step was skipped, so that nothing moves. Gives
-///   moe_aux_loss   what the balancing losses came to, coefficients included, summed over the
-///   blocks moe_z_loss     the same of the loss on large logits moe_max_load   the most tokens of
-///   an expert, in units of an equal share
+/// Ends a step of `blocks`, the blocks of this stage with experts. Collective over the ranks of the
+/// stage, with one all-reduce per axis. `updated`: false if the update was skipped; then biases and
+/// loads do not change. Returns
+/// - moe_aux_loss: the balancing losses with their coefficients, mean over tokens, sum over blocks
+/// - moe_z_loss: the same for the z loss
+/// - moe_max_load: the most selections of one expert in any block, relative to an equal share
 MT_API std::vector<StepFigure> end_moe_step(std::span<Moe* const> blocks,
                                             const ParallelContext& parallel, bool updated);
 

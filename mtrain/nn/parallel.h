@@ -1,4 +1,4 @@
-// ParallelContext: the mesh axes over which modules are sharded, from the view of one rank. Modules
+// ParallelContext: the mesh axes over which modules are sharded, as seen by one rank. Modules
 // get it from their Scope and name dimensions, not ranks: only this class maps a dimension to its
 // axis. Refers to axes that outlive the model; for the rank's own thread.
 #pragma once

@@ -66,7 +66,7 @@ const QuantizedProducts* PrecisionPlan::of(const Scope& scope, Parameter& weight
     StateBuffer& history =
         scope.buffer(head ? "head_amax" : "amax",
                      static_cast<int64_t>(kQuantOperands) * options_.amax_history, 0);
-    history.may_begin_anew = true;
+    history.optional_in_checkpoint = true;
     layer.delayed = std::make_unique<DelayedScales>(history.values, options_.amax_algorithm);
     products.delayed = layer.delayed.get();
   }

@@ -27,7 +27,7 @@ struct PrecisionOptions {
   QuantRule rule;
   bool head = false;                        // also quantize the output head's product
   int64_t layers = 0;                       // number of blocks of the whole model
-  int64_t first_plain = 0, last_plain = 0;  // numbers of blocks at the ends that are not quantized
+  int64_t first_plain = 0, last_plain = 0;  // how many first and last blocks are not quantized
   int64_t amax_history = 1024;              // delayed: number of steps
   DelayedScales::Algorithm amax_algorithm = DelayedScales::Algorithm::max;
 };

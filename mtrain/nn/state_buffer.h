@@ -10,8 +10,9 @@ namespace mtrain {
 struct StateBuffer {
   std::string name;  // the path, like a parameter's name
   std::vector<float> values;
-  bool is_primary = true;       // this rank saves it
-  bool may_begin_anew = false;  // keeps its values if a checkpoint has none or another size
+  bool is_primary = true;  // this rank saves it
+  /// A checkpoint may lack it or have it in another size: then it keeps its current values.
+  bool optional_in_checkpoint = false;
 };
 
 }  // namespace mtrain

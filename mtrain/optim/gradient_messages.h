@@ -13,18 +13,18 @@ namespace mtrain {
 enum class GradientWire : uint8_t {
   fp32,           // the communicator sums
   bf16_sum_fp32,  // ranks exchange bf16 pieces; each sums its own in float, in the order of ranks
-  bf16_sum_bf16,  // the communicator sums bf16: the result is rounded, with NCCL each partial sum
+  bf16_sum_bf16,  // the communicator sums in bf16: it rounds the result, NCCL every partial sum
 };
 
 /// A sum that was started. Move-only.
 class GradientSum {
  public:
-  GradientSum() = default;  // finished already
+  GradientSum() = default;  // a sum that is complete
   GradientSum(Pending pending, std::function<void()> after)
       : after_(std::move(after)), pending_(std::move(pending)) {}
-  /// Makes what progress it can without blocking.
+  /// Advances the transfer without blocking.
   void progress() { (void)pending_.done(); }
-  /// Returns once the result is there. May be collective: all ranks wait in the same order.
+  /// Returns when the result is available. May be collective: all ranks wait in the same order.
   void wait();
   /// Waits for the messages of a step that failed; there is no result.
   void abandon();
@@ -38,10 +38,10 @@ class GradientMessages {
  public:
   GradientMessages(ExecutionContext& ctx, GradientWire wire) : ctx_(ctx), wire_(wire) {}
 
-  /// Every rank gets the sum of the ranks' `grads` in place; in bf16 it is rounded to bf16.
+  /// Replaces `grads` on every rank by the sum over the ranks, which the bf16 wires round to bf16.
   GradientSum start_all_reduce(Communicator& ranks, const Tensor& grads) const;
-  /// Rank r gets the r-th of equal parts of the sum in `part`, which may be that place in its own
-  /// `grads`. REQUIRES: the number of ranks divides grads.numel().
+  /// Rank r gets the r-th of equal shards of the sum in `part`, which may be the r-th shard of its
+  /// own `grads`. REQUIRES: the number of ranks divides grads.numel().
   GradientSum start_reduce_scatter(Communicator& ranks, const Tensor& grads,
                                    const Tensor& part) const;
 

@@ -1,7 +1,7 @@
 // Loss scale for fp16 (Micikevicius et al. 2018, arXiv:1710.03740): the loss is multiplied by the
 // scale, so that small gradients do not underflow. A step with an overflow is skipped; after
 // `hysteresis` overflows the scale is halved, and after `growth_interval` consecutive steps without
-// overflow it is doubled.
+// overflow it is doubled. A value; for the rank's own thread.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace mtrain {
 
 struct LossScaleRule {
   double start = 1;
-  double least = 1;             // the scale never falls below
+  double least = 1;             // lower bound of the scale
   int64_t growth_interval = 0;  // 0: the scale is a constant
   int64_t hysteresis =
       1;  // overflows before the scale is halved; good steps in between do not reset the count

@@ -73,6 +73,7 @@ struct ParamBucket {
   bool shard_stale = false;  // outer_zero: other copies have updated their parts
   Pending gather;
 
+  /// True if the gradients, the values are sharded over group.sharers().
   bool shares_gradients() const { return plan.zero_stage >= 2; }
   bool shares_values() const { return plan.zero_stage >= 3; }
   /// zero 3 with outer_zero: this rank updates a part of its shard; the same shard of other copies

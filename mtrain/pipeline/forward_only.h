@@ -4,10 +4,10 @@
 
 namespace mtrain {
 
-/// Processes micro-batches in groups of as many as there are ranks, each group through one stage of
-/// a rank after the other. Each stage receives directly before and sends directly after its
-/// forward. All ranks follow one global order of (group, stage, micro-batch), so there is no
-/// deadlock.
+/// Processes micro-batches in groups of `map.ranks()`; a rank runs all micro-batches of a group
+/// through one of its stages before it continues with its next stage. Each stage receives directly
+/// before and sends directly after its forward. All ranks follow one global order of (group, stage,
+/// micro-batch), so there is no deadlock.
 MT_API Schedule forward_only(const StageMap& map, int64_t micro_batches);
 
 }  // namespace mtrain

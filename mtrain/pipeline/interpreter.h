@@ -43,14 +43,14 @@ struct PipelinePlace {
   /// `late_heads` micro-batches at a time (0: all). Megatron-LM: --defer-embedding-wgrad-compute.
   bool late_head = false;
   int64_t late_heads = 0;
-  /// Evaluations gather the parameters of whole stages, at most so many at once: see
-  /// ShardingActions. 0: they do not.
+  /// Evaluations gather the parameters of whole stages, at most this many at once (see
+  /// ShardingActions). 0: they do not gather whole stages.
   int64_t resident_stages = 0;
 };
 
 class MT_API Interpreter {
  public:
-  /// Returns micro-batch `micro` on the device, and sets the run's first_token.
+  /// Returns micro-batch `micro` on the device, and sets first_token and own_tokens of the context.
   using InputOf = std::function<ModelInput(int64_t micro)>;
 
   /// The whole model on one rank.

@@ -16,17 +16,16 @@ namespace mtrain {
 /// The kind of an action.
 enum class ActionKind : uint8_t {
   forward,
-  backward,        // of the inputs only where the schedule has weight_grad, of inputs and weights
-                   // otherwise
-  weight_grad,     // gradients of the weights, any time after the stage's backward
-  recv_forward,    // activations, from the stage before
-  send_forward,    // activations, to the stage after
-  recv_backward,   // gradients of activations, from the stage after
-  send_backward,   // gradients of activations, to the stage before
-  reduce,          // reduction of the stage's gradients over its replicas, once per step
+  backward,       // gradients of the inputs; also of the weights if the schedule has no weight_grad
+  weight_grad,    // gradients of the weights, any time after the stage's backward
+  recv_forward,   // activations, from the stage before
+  send_forward,   // activations, to the stage after
+  recv_backward,  // gradients of activations, from the stage after
+  send_backward,  // gradients of activations, to the stage before
+  reduce,         // reduction of the stage's gradients over its replicas, once per step
   reduce_scatter,  // ZeRO 2 and 3: adds a micro-batch's gradients to the shards of the replicas
-  gather_params,   // ZeRO 3: all-gather of the stage's parameters, which stay until
-  release_params   // their memory is freed
+  gather_params,   // ZeRO 3: all-gather of the stage's parameters
+  release_params   // ZeRO 3: frees the gathered parameters
 };
 inline constexpr size_t kNumActionKinds = 11;
 

@@ -16,6 +16,7 @@ struct Key {
   int32_t micro;
 };
 
+/// The number of kinds with a key: those before gather_params.
 inline constexpr size_t kNumKeys = 9;
 inline bool has_key(ActionKind what) { return static_cast<size_t>(what) < kNumKeys; }
 inline bool is_compute(ActionKind what) { return what <= ActionKind::weight_grad; }

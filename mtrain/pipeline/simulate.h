@@ -40,9 +40,8 @@ struct MT_API Costs {
   /// Otherwise the rank waits for each. The same for Scatter. Gathers and scatters of a rank run
   /// one after the other.
   bool overlap_gathers = true, overlap_scatters = true;
-  /// The steps inside F and B. Blocks compute for equal times; what backward computes again takes
-  /// none. An exchange of tokens passes while its rank waits, or while the other one of two
-  /// overlapped actions computes.
+  /// The steps inside F and B. All blocks take the same time; recomputation takes none. During an
+  /// exchange of tokens the rank waits, or computes the other one of two overlapped actions.
   StepRules steps = {};
   const StageCosts& of(int64_t stage) const {
     return stages.empty() ? all : stages[static_cast<size_t>(stage)];

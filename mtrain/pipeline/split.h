@@ -17,7 +17,7 @@ struct SplitRequest {
   int64_t first_stage_layers = 0,
           last_stage_layers =
               0;  // blocks of the first and the last rank; 0: the same as other ranks
-  bool account_for_embedding = false, account_for_loss = false;  // count it as a block
+  bool account_for_embedding = false, account_for_loss = false;  // count each as one block
   std::string layout;                                            // see layout.h
 };
 

@@ -1,7 +1,7 @@
 // StageLink: transfers tensors between a pipeline rank's stages and their neighbours: to stages of
 // other ranks by messages, to stages of the same rank by reference. Transfers are only started; the
 // action that needs a tensor waits for it, and a sent tensor stays alive until it is sent. Does not
-// own the run and the communicator; for the rank's own thread.
+// own the context and the communicator; for the rank's own thread.
 #pragma once
 #include <map>
 #include <tuple>
@@ -25,8 +25,9 @@ class MT_API StageLink {
     /// With `blocking`: consecutive transfers in the program are all started before one is awaited.
     bool batched = false;
   };
-  /// `ranks`: the communicator of this pipeline, numbered like the map's ranks. Null, or a run
-  /// whose backend computes nothing: a dry run, which allocates memory but sends nothing.
+  /// `ranks`: the communicator of this pipeline, numbered like the map's ranks. If it is null or
+  /// the backend of `ctx` computes nothing, this is a dry run, which allocates memory but sends
+  /// nothing.
   StageLink(ExecutionContext& ctx, StageMap map, Communicator* ranks, Options options);
 
   const StageMap& map() const { return map_; }

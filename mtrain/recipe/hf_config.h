@@ -38,7 +38,7 @@ struct HfTarget {
 
 struct HfFolderConfig {
   std::vector<HfSetting> settings;
-  std::vector<HfRefusal> refused;  // a refusal of "architectures" is the only one
+  std::vector<HfRefusal> refused;  // if "architectures" is refused, no other key is read
   std::vector<std::string>
       dropouts;  // "attn_pdrop 0.1": dropouts that the plugin does not implement
   std::vector<std::string> absent = {};  // keys of HfTarget::ignored that config.json does not have

@@ -16,8 +16,9 @@ struct SearchFolder {
   fs::path path;  // may be absent
 };
 
-/// ./recipes of the working directory, `recipes` in each plugin folder, $XDG_CONFIG_HOME/mtrain,
-/// /etc/mtrain, and the installed recipes. Without duplicates.
+/// `own` (the folder of a recipe; empty: none), ./recipes of the working directory, `recipes` in
+/// each plugin folder, $XDG_CONFIG_HOME/mtrain, /etc/mtrain, and the installed recipes. Without
+/// duplicates.
 MT_API std::vector<SearchFolder> search_folders(const std::vector<fs::path>& plugin_folders,
                                                 const fs::path& own = {});
 /// "project", "shipped with plugins", …

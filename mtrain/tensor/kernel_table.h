@@ -235,7 +235,9 @@ struct CrossEntropyArgs {
   float* lse;              // [rows]
   int64_t rows, cols, valid_cols;
   DType dtype;
-  bool part = false;  // columns first_col … of a vocabulary-parallel row (cross_entropy_part_row)
+  bool part = false;  // logits are columns first_col … of a vocabulary that is sharded over ranks:
+                      // lse covers only these; loss is minus the target's logit, or 0 if the target
+                      // is in another shard or ignored
   int64_t first_col = 0;
 };
 /// d_logits = (softmax(logits) - onehot(target)) * d_loss[t]; 0 for ignored rows and padding.
@@ -312,8 +314,8 @@ struct ColumnSumArgs {
   DType dtype;
 };
 
-/// y = x * keep / (1 - p), with keep drawn from Philox at (key, first_index + i). The same call on
-/// dy is the backward (Srivastava et al. 2014).
+/// y = x * keep / (1 - p), with keep drawn from Philox with the key (seed, name_key, step) at
+/// first_index + i. The same call on dy is the backward (Srivastava et al. 2014).
 struct DropoutArgs {
   const void* x;
   void* y;

@@ -1,5 +1,5 @@
-// Purposes of device memory. A run's allocator counts each block under the purpose that was set
-// when it was taken. Value types.
+// Purposes of device memory. The allocator counts each block under the purpose that was set when
+// the block was allocated. Value types.
 #pragma once
 #include <array>
 #include <cstddef>

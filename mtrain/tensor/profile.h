@@ -1,8 +1,8 @@
 // Profile: the kernel calls and phases of a run, with start times and durations. An
 // ExecutionContext with a Profile calls its backend's kernels through a table that measures time
-// (kernel_table.h); a ExecutionContext without one measures nothing and pays nothing. A call ends
-// when its stream has completed the work, so a profiled run on an asynchronous device is
-// serialised. For the rank's own thread.
+// (kernel_table.h); without a Profile, timing has no cost. A call ends when its stream has
+// completed the work, so a profiled run on an asynchronous device is serialised. For the rank's own
+// thread.
 #pragma once
 #include <chrono>
 #include <string>

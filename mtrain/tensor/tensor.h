@@ -22,8 +22,9 @@ class ExecutionContext;
 class MT_API Storage {
  public:
   Storage(ExecutionContext& ctx, size_t bytes);
-  /// A block `memory.get()` that someone else allocated. It is counted as memory of the run, and
-  /// its reference is dropped after the run's stream has completed its work. It cannot be restored.
+  /// A block `memory.get()` that was not allocated by the context. The context counts it as its
+  /// memory, and `memory` is released after the context's stream has completed its work. The block
+  /// cannot be restored.
   Storage(ExecutionContext& ctx, size_t bytes, std::shared_ptr<void> memory);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -49,7 +50,7 @@ class MT_API Storage {
   void* data_;
   size_t bytes_;
   MemoryUse use_;
-  std::shared_ptr<void> memory_;  // set if the memory is not from the run's allocator
+  std::shared_ptr<void> memory_;  // set if the memory is not from the context's allocator
 };
 
 /// Base class of the autograd node that produced a tensor.
@@ -65,7 +66,7 @@ class MT_API Tensor {
   Tensor() = default;
   /// Uninitialised, contiguous.
   Tensor(ExecutionContext& ctx, const Shape& shape, DType dtype);
-  /// The same in memory that someone else allocated (see Storage).
+  /// The same in memory that was allocated elsewhere (see Storage).
   Tensor(ExecutionContext& ctx, const Shape& shape, DType dtype, std::shared_ptr<void> memory);
 
   bool defined() const { return storage_ != nullptr; }

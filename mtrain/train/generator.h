@@ -32,9 +32,9 @@ MT_API void require_next_token_model(const Recipe& recipe, PluginHost& plugins);
 class MT_API Generator {
  public:
   explicit Generator(Session& session) : session_(session) {}
-  /// The ids that follow the prompt's; ends early at the end-of-document token. Longer texts than
-  /// model.seq_length are continued from their last seq_length tokens, with a warning where the
-  /// prompt itself is longer. Calls `on_token` with each new id.
+  /// Returns the ids that follow the prompt; ends early at the end-of-document token. A text that
+  /// is longer than model.seq_length is continued from its last seq_length tokens; logs a warning
+  /// if the prompt itself is longer. Calls `on_token` with each new id.
   std::vector<int32_t> generate(std::vector<int32_t> prompt, const SamplingOptions& options,
                                 const std::function<void(int32_t)>& on_token = {});
   /// Logits [rows, valid vocabulary] of a prompt, in float on the host.

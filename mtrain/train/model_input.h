@@ -8,8 +8,8 @@ namespace mtrain {
 
 /// Uploads one micro-batch. `with_targets` false: the model returns logits.
 MT_API ModelInput to_device(ExecutionContext& ctx, const Batch& batch, bool with_targets = true);
-/// Uploads this rank's part of a micro-batch of its data-parallel group, and sets the indices of
-/// these tokens in the run.
+/// Uploads this rank's part of a micro-batch of its data-parallel group, and sets first_token and
+/// own_tokens of `ctx` to these tokens.
 MT_API ModelInput own_part(ExecutionContext& ctx, const Batch& batch,
                            const ParallelContext& parallel);
 

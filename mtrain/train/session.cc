@@ -93,14 +93,14 @@ Device Session::open_backend(const Options& options) {
   // If this rank sees one device, the launcher has assigned it. Otherwise the local rank selects
   // the device.
   MT_USER_CHECK(
-      !options.own_device || probe.devices == 1 || options.place < probe.devices,
+      !options.own_device || probe.devices == 1 || options.local_rank < probe.devices,
       ErrorClass::config,
-      cat("there is no device for local rank ", options.place,
+      cat("there is no device for local rank ", options.local_rank,
           " of this machine: dist.backend=", s.dist.backend, " sees ", probe.devices,
           " devices, and dist.comm=", s.dist.comm.value_or("?"), " needs one device per rank"),
       cat("start at most ", counted(probe.devices, "rank"),
           " on this machine, or set dist.comm=mpi, which lets ranks share a device"));
-  Device where{options.place % probe.devices};
+  Device where{options.local_rank % probe.devices};
   device = made->describe()[static_cast<size_t>(where.index)];
   backend = std::move(made);
   return where;

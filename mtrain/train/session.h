@@ -1,6 +1,7 @@
-// Session: the objects that training, evaluation and generation share, built from a recipe —
-// backend, run, tokenizer, model, parameters. Owns all of them, in the order of their dependencies.
-// Refers to the recipe and the plugin host, which must outlive it. For one rank's thread.
+// Session: the objects that training, evaluation and generation share, built from a recipe:
+// backend, execution context, tokenizer, model, parameters. Owns all of them, in the order of their
+// dependencies. Refers to the recipe and the plugin host, which must outlive it. For one rank's
+// thread.
 #pragma once
 #include <memory>
 #include <optional>
@@ -25,7 +26,7 @@ class MT_API Session {
     bool initialise =
         true;            // false: no start values, since a checkpoint follows or it is a dry run
     int ranks_here = 1;  // ranks in this process, which share its CPU cores
-    int place = 0;       // the local rank on this machine, which selects the device
+    int local_rank = 0;  // among the ranks on this machine; selects the device
     bool own_device = false;  // error if ranks of this machine would have to share a device
     bool planning =
         false;  // dry run: kernels do nothing, memory is address space only (planning.h)

@@ -1,4 +1,4 @@
-// SignalWatch: converts the first stop signal into a request to stop at the next step edge. mpirun
+// SignalWatch: converts the first stop signal into a request to stop after the current step. mpirun
 // forwards SIGUSR1 to ranks, and batch systems send it before their time limit; a closing terminal
 // sends SIGHUP. Construct it once, before any other thread exists, so that all threads inherit the
 // blocked mask.

@@ -89,7 +89,7 @@ class Staging {
       auto is_it = [&](const StoredTensorInfo& t) {
         return t.name == b.name && t.shape == shape_of(b);
       };
-      if (!b.may_begin_anew || std::any_of(stored.begin(), stored.end(), is_it))
+      if (!b.optional_in_checkpoint || std::any_of(stored.begin(), stored.end(), is_it))
         slices_.push_back(whole_slice(b.name, DType::f32, shape_of(b),
                                       std::as_writable_bytes(std::span(b.values))));
       else if (b.is_primary)
@@ -98,7 +98,7 @@ class Staging {
     return missing;
   }
   std::vector<Slice>& slices() { return slices_; }
-  /// The run that owns the tensors; null if there are no tensors.
+  /// The context of the tensors; null if there are no tensors.
   ExecutionContext* context() const {
     return boxes_.empty() ? nullptr : &boxes_[0].first->tensor.context();
   }

@@ -17,8 +17,8 @@ namespace mtrain {
 /// parameters and the optimizer. For the rank's thread; see PendingSave.
 class MT_API StateSave {
  public:
-  /// Copies the model's buffers to the host and waits for the work that the run's stream has
-  /// queued. The save's thread then copies masters (as "<parameter>") and optimizer state (as
+  /// Copies the model's buffers to the host and waits for the work that is queued on the context's
+  /// stream. The save's thread then copies masters (as "<parameter>") and optimizer state (as
   /// "<parameter>.<state name>"): they must not change or move until copied() returns true or
   /// wait_copied() returns. If the copy fails, the save fails.
   StateSave(CheckpointStore& store, ParamList& parameters, OptimizerState* optimizer,
@@ -45,9 +45,9 @@ class MT_API StateSave {
 MT_API SaveResult save_state(CheckpointStore& store, ParamList& parameters,
                              OptimizerState* optimizer, const CheckpointMeta& meta);
 /// Fills masters, values and, unless null, optimizer state from a step. Error(checkpoint) names the
-/// first tensor that is missing or of another shape. Buffers with may_begin_anew that the step does
-/// not contain in the same shape keep their values: returns the names of those that this rank
-/// saves.
+/// first tensor that is missing or of another shape. Buffers with optional_in_checkpoint that the
+/// step does not contain in the same shape keep their values: returns the names of those that this
+/// rank saves.
 MT_API std::vector<std::string> load_state(const CheckpointStore& store, int64_t step,
                                            ParamList& parameters, OptimizerState* optimizer);
 /// Throws Error(checkpoint) that names parameters of a step that are not in `parameters`: the model

@@ -116,7 +116,7 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
       planned_(first() ? require_memory(recipe, plugins) : MemoryPlan{}),
       session_(recipe, plugins,
                {.ranks_here = ranks_here(ranks_),
-                .place = mesh.neighbours().place,
+                .local_rank = mesh.local_rank(),
                 .own_device = ranks_.device_memory(),
                 .defer_memory = recipe.settings.dist.zero > 0,
                 .parallel = &mesh.parallel(),

@@ -6,9 +6,9 @@
 
 namespace mtrain::bench {
 
-/// Median seconds of one call of f over about `budget` seconds, at least five times. `wait` returns
-/// when all calls are complete: a device queues calls, so many of them are timed together to make
-/// the waiting time negligible.
+/// Median seconds of one call of f, measured for about `budget` seconds and at least five times.
+/// `wait` returns when all calls are complete: a device queues calls, so as many calls are timed
+/// together as take at least `least` seconds, which makes the time of `wait` negligible.
 template <class F, class Wait>
 double median_seconds(F&& f, Wait&& wait, double least, double budget) {
   using Clock = std::chrono::steady_clock;

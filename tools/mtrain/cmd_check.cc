@@ -1,4 +1,4 @@
-// mtrain check: checks a recipe. Writes nothing and, without --memory, runs no plugin code.
+// mtrain check: checks a recipe. Writes nothing, and runs plugin code only with --data or --memory.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <optional>
@@ -108,7 +108,7 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
                                  rank_speed(recipe, options.cluster.gpu, options.speed));
     return;
   }
-  // Without --memory no plugin code runs, so only the CPU is asked.
+  // Without --memory, the backend's plugin is not loaded, so auto is resolved only for the CPU.
   if (options.memory || recipe.settings.dist.backend == "cpu") settle_dtype(recipe, plugins);
   std::optional<MemoryPlan> plan;
   if (options.memory) plan = require_memory(recipe, plugins);
@@ -135,22 +135,24 @@ void add_schedule_options(CLI::App& command, CheckOptions& options) {
   auto* schedule =
       command
           .add_option("--schedule", options.schedule,
-                      "print what each pipeline rank runs in a step, and a picture of it; steps: "
-                      "what its forwards and backwards consist of; svg: the picture alone")
+                      "text: print the program of each pipeline rank and a picture of one step; "
+                      "steps: the steps inside its forwards and backwards; svg: only the picture")
           ->check(CLI::IsMember({"text", "steps", "svg"}))
           ->type_name("{text,steps,svg}");
   for (const char* other : {"--resolved", "--json", "--multirun", "--list"})
     schedule->excludes(command.get_option(other));
   command
-      .add_option("--tflops", options.speed.tflops,
-                  "with --schedule: 10^12 operations per second of a rank; else those of --gpu")
+      .add_option(
+          "--tflops", options.speed.tflops,
+          "with --schedule: speed of a rank in 10^12 operations per second; default: that of "
+          "--gpu")
       ->check(CLI::PositiveNumber)
       ->needs(schedule)
       ->type_name("N");
   command
       .add_option("--link-gb", options.speed.link_gb,
-                  "with --schedule: gigabytes per second that a rank receives; else those of "
-                  "--gpu within one NVLink domain")
+                  "with --schedule: gigabytes per second that a rank receives; default: those of "
+                  "--gpu, if all ranks that share parameters are in one NVLink domain")
       ->check(CLI::PositiveNumber)
       ->needs(schedule)
       ->type_name("N");

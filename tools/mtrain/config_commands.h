@@ -21,7 +21,7 @@ void add_config_migrate(CLI::App& config, Cli& cli);
 void add_recipes_copy(CLI::App& recipes, Cli& cli);
 
 /// The file of a recipe given by its name or path. Throws Error(config) if there is none.
-fs::path recipe_file(const Cli& cli, const std::string& said);
+fs::path recipe_file(const Cli& cli, const std::string& path_or_name);
 /// Writes a recipe file that does not exist yet.
 void create_recipe(const Cli& cli, const std::string& file, const std::string& text);
 

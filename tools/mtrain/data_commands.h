@@ -58,7 +58,7 @@ void show_records(const Cli& cli, const RecordArguments& arguments,
                   const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
                   const ShownTokens& shown);
 
-/// Each adds the command of `mtrain data` after which it is named.
+/// Each adds the command of `mtrain data` in its name.
 void add_data_prepare(CLI::App& data, Cli& cli);
 void add_data_verify(CLI::App& data, Cli& cli);
 void add_data_tokenize(CLI::App& data, Cli& cli);

@@ -9,9 +9,9 @@ namespace mtrain {
 /// configuration if a trial is invalid.
 void check_sweep(Cli& cli, const RecipeRequest& request, bool list);
 
-/// Trains the trials one after another, trial N in its recipe's run.dir/N. A trial that is invalid
-/// or fails ends the sweep, or, with `keep_going`, is reported and skipped. The status is that of
-/// the first failure.
+/// Trains the trials one after another, each in its own folder (sweep_folders()). A trial that is
+/// invalid or fails ends the sweep, or, with `keep_going`, is reported and skipped. The status is
+/// that of the first failure.
 void train_sweep(Cli& cli, const RecipeRequest& request, bool keep_going);
 
 }  // namespace mtrain

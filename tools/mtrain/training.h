@@ -10,7 +10,7 @@ namespace mtrain {
 
 struct TrainingOptions {
   std::function<void(const Trainer&)> before_start =
-      {};  // sees the trainer once everything is built
+      {};  // called on rank 0 before the first step, if there is one
   std::optional<int64_t> until =
       {};  // stop after this step with a checkpoint, whatever train.steps says
 };

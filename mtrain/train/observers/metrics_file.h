@@ -1,11 +1,12 @@
-// metrics.jsonl: one JSON object per step, always with the same keys:
+// metrics.jsonl: one JSON object per step, with these keys; figures that the model reports, such as
+// moe_aux_loss, come before val_loss:
 //   step loss grad_norm lr tokens tokens_per_second step_ms tflops mfu memory_bytes val_loss
 //   Numbers are the shortest text that reads back as the same double. A loss or norm that is not
 //   finite is null, and its text follows under <key>_text ("nan", "inf", "-inf"). val_loss is null
 //   until the validation after that step is done; then it replaces the null in the same line, for
 //   which blanks after the object reserve space. A validation without a step (before the first one)
-//   gets a line whose other figures are null. Owns its file. For the trainer's thread. A failure
-//   never affects the trainer.
+//   and a step of train.skip_steps get a line in which all values that do not exist are null.
+// Owns its file. For the trainer's thread. A failure never affects the trainer.
 #pragma once
 #include <memory>
 

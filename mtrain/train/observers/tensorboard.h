@@ -12,8 +12,8 @@
 namespace mtrain {
 
 /// Creates <dir>/events.out.tfevents.<unix time>.<host>. Scalars: train/{loss, grad_norm, lr,
-/// tokens_per_second, step_ms, tflops, mfu, memory_bytes}, valid/loss, test/loss. If the folder
-/// cannot be written, one warning is logged.
+/// tokens_per_second, step_ms, tflops, mfu, memory_bytes, figures of the model}, valid/loss,
+/// test/loss. If the folder cannot be written, one warning is logged.
 MT_API std::unique_ptr<Observer> make_tensorboard(const fs::path& dir);
 
 }  // namespace mtrain

@@ -45,8 +45,10 @@ class CudaBackend : public DeviceBackend {
   /// is none left.
   void* take(size_t bytes, cudaStream_t stream, const char* use);
   void give(void* data, cudaStream_t stream);
+  /// Page-locked host memory; see PinnedPool.
   void* take_pinned();
   void give_pinned(void* piece, cudaStream_t stream);
+  /// Call them when a stream for kernels is created, and before any stream is destroyed.
   void opened(CudaStream& stream);
   void closed(CudaStream& stream);
   DevicePool::Figures figures() const;

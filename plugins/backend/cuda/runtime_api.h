@@ -41,8 +41,7 @@ class RuntimeGraphs final : public GraphApi {
   void launch(ExecutableHandle executable, StreamHandle stream) override;
 };
 
-/// Answers of the machine to the questions of a probe; zero and success if a question was not
-/// asked.
+/// What the CUDA runtime reports about this machine; fields of calls that were not made are 0.
 struct ProbeAnswers {
   int status = 0;  // cudaGetDeviceCount
   int devices = 0;

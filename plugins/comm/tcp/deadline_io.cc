@@ -12,7 +12,7 @@ std::string reason_of(int error) {
   return std::error_code(error, std::generic_category()).message();
 }
 
-void nobody(const std::string& who) {
+void throw_not_connected(const std::string& who) {
   throw Error(
       ErrorClass::peer, cat("timed out while waiting for ", who, " to connect"),
       "check that every rank was started, with the same MASTER_ADDR, MASTER_PORT and WORLD_SIZE");
@@ -32,7 +32,7 @@ void await(const Socket& socket, short what, Clock::time_point end, const std::s
   std::vector<pollfd> wait{{socket.get(), what, 0}};
   for (;;) {
     auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
-    if (left.count() <= 0) nobody(who);
+    if (left.count() <= 0) throw_not_connected(who);
     if (poll_all(wait, left) > 0) return;
   }
 }

@@ -22,7 +22,7 @@ std::string reason_of(int error);
 inline bool not_now() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 /// Throws the error that `who` did not connect before the deadline.
-[[noreturn]] void nobody(const std::string& who);
+[[noreturn]] void throw_not_connected(const std::string& who);
 
 /// Like ::poll(), for open descriptors. Returns -1 if a signal interrupts it, throws ErrorClass::io
 /// for other failures.

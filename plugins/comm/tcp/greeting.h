@@ -23,8 +23,7 @@ class Greeting {
     going,
     proven,    // the other end knows the secret; on the called end, call answer() next
     refused,   // by the other end; reason() says why
-    stranger,  // the other end does not know the secret or the protocol; see reason()
-               // says which
+    stranger,  // the other end does not know the secret or the protocol; reason() says which
   };
   enum class Verdict : uint32_t { unproven, welcome, other_job, misfit };
 

@@ -238,7 +238,7 @@ void Rendezvous::await_ranks(int first, int end) {
     return true;
   };
   while (!all_here()) {
-    if (Clock::now() >= end_) nobody(missing(first, end));
+    if (Clock::now() >= end_) throw_not_connected(missing(first, end));
     turn();
   }
 }

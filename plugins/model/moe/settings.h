@@ -7,6 +7,7 @@
 
 namespace mtrain {
 
+/// Multi-head latent attention (DeepSeek-AI 2024, arXiv:2405.04434); not implemented yet.
 struct MlaSettings {
   int64_t kv_lora_rank = 0, q_lora_rank = 0, qk_head_dim = 128, rope_head_dim = 64,
           v_head_dim = 128;
@@ -14,6 +15,7 @@ struct MlaSettings {
   void bind(Fields& f);
 };
 
+/// Multi-token prediction (DeepSeek-AI 2024, arXiv:2412.19437, 2.2); not implemented yet.
 struct MtpSettings {
   int64_t layers = 0;
   double loss_coeff = 0.1;

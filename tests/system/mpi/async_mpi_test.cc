@@ -23,9 +23,10 @@ std::string digest_of(const fs::path& folder, int step) {
   return cli({"checkpoint", "digest", folder.string(), "--step", std::to_string(step)}).out;
 }
 
-/// A job of two ranks that waits for its checkpoints: what the others have to come to.
-fs::path waiting_job(const Scratch& scratch, const std::string& recipe) {
-  fs::path folder = scratch / "waits";
+/// The run folder of a job of two ranks that saves without checkpoint.async: the reference for the
+/// other jobs.
+fs::path blocking_run(const Scratch& scratch, const std::string& recipe) {
+  fs::path folder = scratch / "blocking";
   Outcome out = run({.arguments = mpirun_command(2, ":", job(recipe, folder, "false"))});
   REQUIRE_MESSAGE(out.status == 0, out.err);
   return folder;
@@ -37,7 +38,7 @@ TEST_CASE("a rank whose copy is slow, and one that has no memory for it") {
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-mpi-async");
   std::string recipe = scratch.write("job.yaml", job_recipe());
-  fs::path waits = waiting_job(scratch, recipe), folder = scratch / "beside";
+  fs::path blocking = blocking_run(scratch, recipe), folder = scratch / "async";
   std::string faults =
       "[ $rank = 1 ] && export MTRAIN_FAULT=ckpt.copy:5:delay=500,ckpt.copy:100:errno=ENOMEM";
   Outcome out = run({.arguments = mpirun_command(2, faults, job(recipe, folder, "true"))});
@@ -53,7 +54,7 @@ TEST_CASE("a rank whose copy is slow, and one that has no memory for it") {
     }
     std::string mine = digest_of(folder, step);
     CHECK(mine.size() == 65);
-    CHECK(mine == digest_of(waits, step));
+    CHECK(mine == digest_of(blocking, step));
   }
   CHECK_MESSAGE(failed == 1, out.out);
 }
@@ -64,12 +65,12 @@ TEST_CASE(
   MT_NEEDS_MPI();
   Scratch scratch("mtrain-mpi-async-dies");
   std::string recipe = scratch.write("job.yaml", job_recipe());
-  fs::path waits = waiting_job(scratch, recipe), folder = scratch / "beside";
+  fs::path blocking = blocking_run(scratch, recipe), folder = scratch / "async";
   std::string fault = "[ $rank = 1 ] && export MTRAIN_FAULT=ckpt.copy:100:kill";
   Outcome died = run({.arguments = mpirun_command(2, fault, job(recipe, folder, "true"))});
   CHECK(died.status != 0);
   CHECK_FALSE(fs::exists(folder / "checkpoints" / "step-60"));
   Outcome out = run({.arguments = mpirun_command(2, ":", job(recipe, folder, "true"))});
   REQUIRE_MESSAGE(out.status == 0, out.err);
-  CHECK(digest(folder) == digest(waits));
+  CHECK(digest(folder) == digest(blocking));
 }

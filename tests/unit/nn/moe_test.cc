@@ -72,7 +72,7 @@ std::vector<Choice> choices_of(const Values& z, const MoeOptions& o) {
       all.push_back({static_cast<int64_t>(t), chosen[j], weight[j]});
   });
   if (!o.capacity.factor) return all;
-  return kept(all, expert_places(*o.capacity.factor, kTokens, o.rule.top_k, kExperts),
+  return kept(all, max_tokens_per_expert(*o.capacity.factor, kTokens, o.rule.top_k, kExperts),
               o.capacity.keep);
 }
 

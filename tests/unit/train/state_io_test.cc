@@ -222,7 +222,7 @@ TEST_CASE(
     other.parameters.add_buffer({.name = is_primary ? "amax" : "of another rank",
                                  .values = std::vector<float>(2, 3.0F),
                                  .is_primary = is_primary,
-                                 .may_begin_anew = true});
+                                 .optional_in_checkpoint = true});
   CHECK(load_state(store, 1, other.parameters, nullptr) == std::vector<std::string>{"amax"});
   CHECK(buffers[0].values == std::vector<float>(4, 7.0F));
   CHECK(buffers[1].values == std::vector<float>(2, 3.0F));
@@ -231,11 +231,11 @@ TEST_CASE(
   buffers[0].values.assign(3, 5);
   CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("biases"),
                        Error);
-  buffers[0].may_begin_anew = true;
+  buffers[0].optional_in_checkpoint = true;
   CHECK(load_state(store, 1, other.parameters, nullptr) ==
         std::vector<std::string>{"biases", "amax"});
   CHECK(buffers[0].values == std::vector<float>(3, 5.0F));
-  buffers[1].may_begin_anew = false;
+  buffers[1].optional_in_checkpoint = false;
   CHECK_THROWS_WITH_AS(load_state(store, 1, other.parameters, nullptr), doctest::Contains("amax"),
                        Error);
 }
