@@ -27,7 +27,7 @@ struct MT_API MoeSettings {
   bool shared_gate = false, shared_overlap = false, pad_to_capacity = false;
   bool grouped_gemm = true, permute_fusion = true;
   std::optional<double> capacity_factor, activation_clamp;
-  std::string drop_policy = "probs", dispatcher = "alltoall", dispatch_dtype = "bf16";
+  std::string drop_policy = "probs", dispatcher = "alltoall";
   RouterSettings router;
   void bind(Fields& f);
   /// For a block whose plain MLP would be `ffn` wide. Throws Error(config) for what contradicts
