@@ -77,8 +77,11 @@ void Session::import_weights(const fs::path& from, const Options& options) {
   }
   SavedStep saved = find_saved_step(from, "model.init_from");
   const CheckpointStore store(saved.checkpoints);
-  if (whole_model || planned)
-    require_all_parameters_read(store, saved.step, planned ? planned->parameters : parameters);
+  if (whole_model || planned) {
+    ParamList& all = planned ? planned->parameters : parameters;
+    require_saved_rows(store, saved.step, all, *tokenizer);
+    require_all_parameters_read(store, saved.step, all);
+  }
   load_state(store, saved.step, parameters, nullptr);
 }
 
