@@ -40,6 +40,7 @@ constexpr ForeignChoice kForeignChoices[] = {
     {"huggingface", "hf", "Hugging Face"}, {"huggingfacetokenizer", "hf", "Megatron-LM"}, {"autotokenizer", "hf", "transformers"},
     {"gpt2bpetokenizer", "gpt2_bpe", "Megatron-LM"}, {"sentencepiecetokenizer", "sentencepiece", "Megatron-LM"},
     {"nulltokenizer", "null", "Megatron-LM"}, {"tiktokentokenizer", "tiktoken", "Megatron-LM"},
+    {"inbatch", "offline", "trainers that pack each micro-batch separately; offline packs over the whole file"},
     {"synthetic", "mock", "other trainers"}, {"dummy", "mock", "other trainers"},
     // devices and communication
     {"gpu", "cuda", "Lightning"}, {"cuda0", "cuda", "PyTorch"}, {"gloo", "tcp", "PyTorch"},

@@ -152,8 +152,7 @@ void SftSettings::bind(Fields& f) {
       .one_of({"assistant", "last", "all"});
   f("packing", packing,
     "pack several records into one sample; offline: over the whole file, by first-fit decreasing")
-      .one_of({"none", "offline", "in_batch"})
-      .needs("packing within a micro-batch", {"in_batch"});
+      .one_of({"none", "offline"});
   f("packed_length", packed_length,
     "packing=offline: tokens of a packed sample; 0: model.seq_length")
       .min(0)

@@ -127,15 +127,6 @@ void MoeSettings::bind_dispatch(Fields& f) {
       .resume(safe)
       .renamed_from({"moe_token_dispatcher_type"})
       .needs("dispatchers other than alltoall", {"allgather"});
-  f("dispatch_dtype", dispatch_dtype, "data type in which tokens are sent")
-      .one_of({"bf16", "mxfp8"})
-      .needs("dispatch in mxfp8", {"mxfp8"});
-  f("grouped_gemm", grouped_gemm, "compute all experts of a rank as one grouped matrix product")
-      .resume(safe)
-      .renamed_from({"moe_grouped_gemm"});
-  f("permute_fusion", permute_fusion, "sort tokens by expert in one fused kernel")
-      .resume(safe)
-      .renamed_from({"moe_permute_fusion"});
 }
 
 namespace {

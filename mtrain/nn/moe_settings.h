@@ -25,9 +25,8 @@ struct MT_API MoeSettings {
   int64_t experts = 8, top_k = 2, ffn_hidden_size = 0, shared_ffn_hidden_size = 0, latent_size = 0;
   int64_t first_dense_layers = 0, layer_freq = 1;
   bool shared_gate = false, shared_overlap = false, pad_to_capacity = false;
-  bool grouped_gemm = true, permute_fusion = true;
   std::optional<double> capacity_factor, activation_clamp;
-  std::string drop_policy = "probs", dispatcher = "alltoall", dispatch_dtype = "bf16";
+  std::string drop_policy = "probs", dispatcher = "alltoall";
   RouterSettings router;
   void bind(Fields& f);
   /// The options of a block's experts. `ffn`: the width of an expert if ffn_hidden_size is 0.

@@ -50,8 +50,9 @@ class Importer {
  public:
   Importer(const HfDir& source, ParamList& parameters) : source_(source), parameters_(parameters) {}
 
-  void run(const Model& model) {
-    std::set<std::string> filled;
+  /// Reports everything in which the folder's tensors differ from the parameters. Reads no values.
+  void match(const Model& model) {
+    std::set<std::string> matched;
     for (const auto& name : model.hf_unused())
       if (const TensorInfo* t = find(name)) used_.insert(t->name);
     for (const auto& entry : model.hf_parameters()) {
@@ -62,11 +63,11 @@ class Importer {
           if (const TensorInfo* t = find(piece.tensor)) used_.insert(t->name);
         continue;
       }
-      filled.insert(entry.parameter);
-      import(*p, entry);
+      matched.insert(entry.parameter);
+      match(*p, entry);
     }
     for (const auto& p : parameters_.all())
-      if (!filled.contains(p.name))
+      if (!matched.contains(p.name))
         fault(cat(p.name, " is not listed in the model's table of Hugging Face names"));
     for (const auto* t : source_.tensors())
       if (!used_.contains(t->name) && !ignorable(t->name))
@@ -83,6 +84,12 @@ class Importer {
         cat(source_.path().string(), " does not fit this model:\n  ", join(faults_, "\n  ")),
         "leave out the settings of the model section that config.json determines; if the "
         "checkpoint has parts that this model type does not have, choose another model.type");
+  }
+
+  /// Fills the parameters. REQUIRES: match() reported nothing.
+  void fill(const Model& model) const {
+    for (const auto& entry : model.hf_parameters())
+      if (Parameter* p = parameters_.find(entry.parameter)) fill(*p, entry);
   }
 
  private:
@@ -120,9 +127,7 @@ class Importer {
                 "an earlier checkpoint");
   }
 
-  void import(Parameter& p, const HfParameter& entry) {
-    std::vector<float> values(static_cast<size_t>(
-        p.global.numel()));  // of the whole parameter; this rank may hold only a shard of it
+  void match(const Parameter& p, const HfParameter& entry) {
     Shape whole = as_rows(p.global);
     int64_t row_size = whole.numel() / whole[0], covered = 0;
     for (const auto& piece : entry.pieces) {
@@ -133,13 +138,23 @@ class Importer {
         return fault(cat(t->name, ": type ", t->file_dtype, " cannot be imported"));
       int64_t rows = piece.rows < 0 ? whole[0] : piece.rows;
       if (!piece_fits(p, piece, *t, rows, row_size)) return;
-      const std::vector<float> floats = as_floats(*t);
-      require_finite(*t, floats);
-      copy(floats, *t, piece, rows, row_size, values);
       read_[t->name].push_back({piece.source_row, rows, rows_of(*t, piece)});
       covered += rows;
     }
     MT_CHECK(covered == whole[0], p.name, ": ", covered, " rows of ", whole[0]);
+  }
+
+  void fill(Parameter& p, const HfParameter& entry) const {
+    std::vector<float> values(static_cast<size_t>(
+        p.global.numel()));  // of the whole parameter; this rank may hold only a shard of it
+    Shape whole = as_rows(p.global);
+    for (const auto& piece : entry.pieces) {
+      const TensorInfo& t = *find(piece.tensor);
+      const std::vector<float> floats = as_floats(t);
+      require_finite(t, floats);
+      copy(floats, t, piece, piece.rows < 0 ? whole[0] : piece.rows, whole.numel() / whole[0],
+           values);
+    }
     ExecutionContext& ctx = p.master.context();
     std::vector<float> own(static_cast<size_t>(p.numel()));
     for (const ParamBox& box : p.boxes())
@@ -213,8 +228,14 @@ class Importer {
 
 }  // namespace
 
+void require_hf_fit(const HfDir& source, const Model& model, ParamList& parameters) {
+  Importer(source, parameters).match(model);
+}
+
 void import_hf_weights(const HfDir& source, const Model& model, ParamList& parameters) {
-  Importer(source, parameters).run(model);
+  Importer importer(source, parameters);
+  importer.match(model);
+  importer.fill(model);
 }
 
 }  // namespace mtrain

@@ -7,9 +7,14 @@ namespace mtrain {
 
 class HfDir;
 
-/// Fills masters and values of `parameters` from the folder. Every parameter must be covered
-/// exactly and every tensor of the folder used; all mismatches come in one Error(checkpoint) with
-/// both names and shapes.
+/// Every parameter must be covered exactly and every tensor of the folder used; all mismatches come
+/// in one Error(checkpoint) with both names and shapes. Reads no values. Tensors of parameters that
+/// are in the model's table and not in `parameters` count as used: a pipeline rank reads only a
+/// part.
+MT_API void require_hf_fit(const HfDir& source, const Model& model, ParamList& parameters);
+
+/// Fills masters and values of `parameters` from the folder. Throws what require_hf_fit throws, and
+/// Error(checkpoint) that names a tensor with a value that is not finite.
 MT_API void import_hf_weights(const HfDir& source, const Model& model, ParamList& parameters);
 
 }  // namespace mtrain

@@ -60,16 +60,29 @@ Session::Session(const Recipe& r, PluginHost& host, Options options)
       .precision = &precision});
   build_stages(options);
   if (options.initialise && !s.model.init_from.empty())
-    with_path_origins(recipe.inputs, [&] { import_weights(recipe.resolve(s.model.init_from)); });
+    with_path_origins(recipe.inputs,
+                      [&] { import_weights(recipe.resolve(s.model.init_from), options); });
 }
 
-void Session::import_weights(const fs::path& from) {
-  if (!is_saved_run(from)) return import_hf_weights(HfDir(from), *model, parameters);
+void Session::import_weights(const fs::path& from, const Options& options) {
+  const bool whole_model = static_cast<size_t>(place_.map.stages()) == stages.size();
+  std::optional<Session> planned;  // the whole model without memory, where this rank has a part
+  if (!whole_model && options.check_whole_model)
+    planned.emplace(recipe, plugins,
+                    Options{.initialise = false, .place = options.place, .planning = true});
+  if (!is_saved_run(from)) {
+    const HfDir source(from);
+    if (planned) require_hf_fit(source, *planned->model, planned->parameters);
+    return import_hf_weights(source, *model, parameters);
+  }
   SavedStep saved = find_saved_step(from, "model.init_from");
   const CheckpointStore store(saved.checkpoints);
+  if (whole_model || planned) {
+    ParamList& all = planned ? planned->parameters : parameters;
+    require_saved_rows(store, saved.step, all, *tokenizer);
+    require_all_parameters_read(store, saved.step, all);
+  }
   load_state(store, saved.step, parameters, nullptr);
-  const bool whole_model = static_cast<size_t>(place_.map.stages()) == stages.size();
-  if (whole_model) require_all_parameters_read(store, saved.step, parameters);
 }
 
 Device Session::open_backend(const Options& options) {

@@ -35,8 +35,10 @@ class MT_API Session {
     const ParallelContext* parallel =
         nullptr;  // the axes over which the model is sharded; null: none
     const PipelinePlan* pipeline =
-        nullptr;                // how the model is split into stages; null: no pipeline
-    int64_t pipeline_rank = 0;  // the pipeline rank whose stages are built
+        nullptr;                     // how the model is split into stages; null: no pipeline
+    int64_t pipeline_rank = 0;       // the pipeline rank whose stages are built
+    bool check_whole_model = false;  // compare all of model.init_from with the whole model, also if
+                                     // this rank builds only some stages; one rank does it for all
   };
   Session(const Recipe& recipe, PluginHost& plugins, Options options);
   ~Session();
@@ -64,9 +66,10 @@ class MT_API Session {
 
  private:
   Device open_backend(const Options& options);
-  /// Loads start values from a Hugging Face folder or from a run of mtrain. Parameters of the run
-  /// that the model does not have are refused where this rank has all stages of the model.
-  void import_weights(const fs::path& from);
+  /// Loads start values from a Hugging Face folder or from a run of mtrain. Refuses tensors that
+  /// the model does not have, and parameters of other stages that are missing, if this rank has all
+  /// stages or is the one that checks the whole model.
+  void import_weights(const fs::path& from, const Options& options);
   void build_stages(const Options& options);
   std::optional<BuildSettings> build_;
   PipelinePlace place_;

@@ -121,7 +121,8 @@ Trainer::Trainer(const Recipe& recipe, PluginHost& plugins, std::function<bool()
                 .defer_memory = recipe.settings.dist.zero > 0,
                 .parallel = &mesh.parallel(),
                 .pipeline = &mesh.pipeline(),
-                .pipeline_rank = mesh.pipeline_rank()}),
+                .pipeline_rank = mesh.pipeline_rank(),
+                .check_whole_model = first()}),
       batches_(recipe.settings.batches()),
       scaler_(make_scaler(recipe.settings.mixed_precision)) {
   build();
@@ -181,9 +182,8 @@ void Trainer::follow_batch_schedule() {
   if (loader_ && (loader_->config().global_batch_size() == batch_now() ||
                   state_.step >= recipe_.settings.train.steps))
     return;
-  const Settings& s = recipe_.settings;
   const LoaderConfig config =
-      loader_config(s, batch_now(), mesh_.data().index(), mesh_.data().size());
+      loader_config(recipe_.settings, batch_now(), mesh_.data().index(), mesh_.data().size());
   loader_.reset();  // end its worker thread first: only one thread may read the source
   loader_.emplace(*train_source_, config, state_.consumed_samples);
   const PipelinePlan& plan = mesh_.pipeline();

@@ -8,6 +8,7 @@
 #include "mtrain/base/text.h"
 #include "mtrain/record/saved_config.h"
 #include "mtrain/record/saved_step.h"
+#include "mtrain/record/train_state.h"
 
 namespace mtrain {
 namespace {
@@ -71,6 +72,34 @@ void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer) {
            printable(ours),
            "\n  help: set the tokenizer section as in that run (mtrain config show tokenizer ",
            printable(from), ")");
+}
+
+void require_saved_rows(const CheckpointStore& store, int64_t step, const ParamList& parameters,
+                        const Tokenizer& tokenizer) {
+  const std::vector<StoredTensorInfo> stored = store.tensors(step);
+  for (const Parameter& p : parameters.all()) {
+    if (p.dims.empty() || p.dims.front().name != "vocab") continue;
+    const auto saved =
+        std::ranges::find(stored, p.name, [](const StoredTensorInfo& t) { return t.name; });
+    if (saved == stored.end() || saved->shape.rank() != p.global.rank() ||
+        saved->shape[0] == p.global[0])
+      continue;
+    const std::string folder = store.step_folder(step).string(), ours = tokenizer.identity(),
+                      theirs = meta_from_json(store.meta(step), folder).tokenizer,
+                      then = cat(saved->shape[0], " rows"), now = cat(p.global[0], " rows"),
+                      show = "as in that run: mtrain config show ";
+    if (theirs == ours)
+      throw Error(
+          ErrorClass::checkpoint,
+          cat(printable(folder), ": ", p.name, " has ", then, ", and this model's has ", now,
+              "; the tokenizer is the same: ", printable(ours)),
+          cat("set model.vocab_size and model.vocab_multiple ", show, "model ", printable(folder)));
+    throw Error(ErrorClass::checkpoint,
+                cat(printable(folder), " was trained with another tokenizer, and ", p.name,
+                    " has another number of rows:\n  then ", printable(theirs), ": ", then,
+                    ",\n  now ", printable(ours), ": ", now),
+                cat("set the tokenizer section ", show, "tokenizer ", printable(folder)));
+  }
 }
 
 }  // namespace mtrain

@@ -2,7 +2,9 @@
 #pragma once
 #include <cstdint>
 
+#include "mtrain/checkpoint/store.h"
 #include "mtrain/data/tokenizer.h"
+#include "mtrain/nn/parameter.h"
 #include "mtrain/recipe/recipe.h"
 
 namespace mtrain {
@@ -16,5 +18,9 @@ MT_API void log_rows_without_id(const Recipe& recipe, const Tokenizer& tokenizer
 /// Warns if model.init_from is a run with another tokenizer, since the rows of its table belong to
 /// other tokens.
 MT_API void warn_of_other_tokenizer(const Recipe& recipe, const Tokenizer& tokenizer);
+/// Throws Error(checkpoint) if a table of tokens of a saved model has another number of rows than
+/// the parameter of its name. The message says whether the tokenizer is another one.
+MT_API void require_saved_rows(const CheckpointStore& store, int64_t step,
+                               const ParamList& parameters, const Tokenizer& tokenizer);
 
 }  // namespace mtrain

@@ -56,11 +56,7 @@ constexpr RuleCase kParts[] = {
      "model.moe.shared_overlap=true model.moe.shared_ffn_hidden_size=1024"},
     {"shared-gate", "moe", "model.moe.shared_gate=true",
      "model.moe.shared_gate=true model.moe.shared_ffn_hidden_size=1024"},
-    {"grouped-gpu", "moe", "gpu=v100", "gpu=a100"},
-    {"grouped-slow", "moe", "model.moe.grouped_gemm=false", "model.moe.grouped_gemm=true"},
-    {"moe-act-grouped", "moe",
-     "model.recompute=selective model.recompute_modules=[moe_act] model.moe.grouped_gemm=false",
-     "model.recompute=selective model.recompute_modules=[moe_act]"},
+    {"moe-gpu", "moe", "gpu=v100", "gpu=a100"},
     {"recompute-shared-overlap", "moe",
      "model.recompute=selective model.recompute_modules=[shared_experts] "
      "model.moe.shared_overlap=true",

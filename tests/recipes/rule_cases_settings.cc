@@ -155,8 +155,6 @@ constexpr RuleCase kSettings[] = {
      "dist.order=tp-cp-ep-pp-dp dist.zero=1 dist.pp=2"},
     {"split-shares", "llama", "dataset={type:gpt,path:x,split:'-1,1,1'}",
      "dataset={type:gpt,path:x,split:'98,1,1'}"},
-    {"in-batch-packing", "llama", "dataset={type:sft,path:x,packing:in_batch}",
-     "dataset={type:sft,path:x,packing:in_batch} train.micro_batch_size=2"},
     {"packed-length", "llama", "dataset={type:sft,path:x,packing:offline,packed_length:8192}",
      "dataset={type:sft,path:x,packing:offline,packed_length:4096}"},
     {"packed-length-packing", "llama", "dataset={type:sft,path:x,packed_length:256}",

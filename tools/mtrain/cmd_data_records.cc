@@ -15,8 +15,11 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
+#include "mtrain/base/text_stream.h"
 #include "mtrain/finetune/preference.h"
 #include "mtrain/finetune/sft_data.h"
+#include "mtrain/recipe/recipe.h"
+#include "mtrain/recipe/rules/rules.h"
 
 namespace mtrain {
 namespace {
@@ -38,6 +41,31 @@ Opened open(PluginHost& plugins, const RecordArguments& arguments) {
                  .base_directory = fs::current_path(),
                  .tokenizer = out.tokenizer.get()};
   return out;
+}
+
+/// Checks the rules between the settings that these commands read, as training does; shows warnings
+/// and throws Error(config) with the violations. `packing`: replaces dataset.packing, unless null.
+void check_settings(const Cli& cli, const PluginHost& plugins, const RecordArguments& arguments,
+                    const char* packing = nullptr) {
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  Node sections = Node::map();
+  Report report, unread;  // what is faulty in itself is reported where it is read
+  auto add = [&](const char* name, const std::string& type, Node given) {
+    given.set("type", Node::string(type));
+    ValidateOptions options;
+    options.path = name;
+    for (const Node& part : validate(given, catalog.owners(name, type), unread, options))
+      for (const auto& entry : part.entries()) sections.set(cat(name, ".", entry.key), entry.value);
+  };
+  add("tokenizer", arguments.tokenizer,
+      settings_tree(plugins, arguments.tokenizer_settings(), "tokenizer"));
+  add("dataset", arguments.type, settings_tree(plugins, arguments.dataset_settings(), "dataset"));
+  sections.set("dataset.path", Node::string(arguments.path));
+  if (packing) sections.set("dataset.packing", Node::string(packing));
+  sections.set("model.seq_length", Node::integer(arguments.seq_length));
+  check_rules_within(sections, catalog, report);
+  report.throw_if_errors();
+  if (!cli.quiet && report.warnings() > 0) write_standard_error(report.text() + "\n");
 }
 
 /// Prints tokens that are trained on in green, or in brackets, and the others plainly. The first
@@ -74,12 +102,13 @@ void print_example(const std::string& title, const ExampleStore& store, int64_t 
   print_tokens(store.ids(example), trained, tokenizer, shown);
 }
 
-void show_preferences(const PluginHost& plugins, const RecordArguments& arguments,
+void show_preferences(const Cli& cli, const PluginHost& plugins, const RecordArguments& arguments,
                       const Opened& opened,
                       const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
                       const ShownTokens& shown) {
   auto settings = read_config<PreferenceSettings>(
       settings_tree(plugins, arguments.dataset_settings(), "dataset"));
+  check_settings(cli, plugins, arguments);
   const ExampleEncoder encoder = make_encoder({.records = settings.records}, opened.context);
   PreferenceFile file =
       load_preference_file(arguments.path, settings, encoder, arguments.seq_length);
@@ -126,10 +155,7 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   Opened opened = open(plugins, a);
   auto settings = read_config<SftSettings>(settings_tree(plugins, a.dataset_settings(), "dataset"));
   settings.packing = "offline";
-  MT_USER_CHECK(settings.packed_length <= a.seq_length, ErrorClass::config,
-                cat("dataset.packed_length ", settings.packed_length, " is above --seq-length ",
-                    a.seq_length),
-                "leave it out: packs then have the length of samples");
+  check_settings(cli, plugins, a, "offline");
   const ExampleEncoder encoder = make_encoder(settings, opened.context);
   const SftFile file = load_sft_file(a.path, settings, encoder, a.seq_length);
   file.log_unused();
@@ -232,9 +258,10 @@ void show_records(const Cli& cli, const RecordArguments& arguments,
   PluginHost plugins = plugin_host(cli);
   Opened opened = open(plugins, arguments);
   if (arguments.type == "preference")
-    return show_preferences(plugins, arguments, opened, range, shown);
+    return show_preferences(cli, plugins, arguments, opened, range, shown);
   auto settings =
       read_config<SftSettings>(settings_tree(plugins, arguments.dataset_settings(), "dataset"));
+  check_settings(cli, plugins, arguments);
   const SftFile file = load_sft_file(
       arguments.path, settings, make_encoder(settings, opened.context), arguments.seq_length, true);
   file.log_unused();

@@ -121,6 +121,7 @@ std::unique_ptr<Session> open_session(const ModelSource& source, PluginHost& plu
   warn_of_other_tokenizer(source, *session->tokenizer);
   if (!source.hugging_face) {
     const CheckpointStore store(source.run.checkpoints);
+    require_saved_rows(store, source.run.step, session->parameters, *session->tokenizer);
     load_state(store, source.run.step, session->parameters, nullptr);
     require_all_parameters_read(store, source.run.step, session->parameters);
   }

@@ -136,15 +136,23 @@ bool are_shares(std::string_view text, std::string& fault) {
   }
 }
 
+/// The schema of a setting of the component that its section names; null: none.
+const FieldSpec* field_at(const Node& root, const std::string& path, const SchemaCatalog& catalog) {
+  const Node* type = root.find(path.substr(0, path.find('.')) + ".type");
+  const bool named = type && type->is_scalar() && !type->is_null();
+  auto found = catalog.settings_at(path, named ? type->as_text() : "");
+  return found.empty() ? nullptr : found.front();
+}
+
 /// The fault of the dataset's split. A plugin's own `split` whose default is not a list of shares
 /// may have another meaning, so it is not checked.
-void split_facts(const ConfigContainer& config, const SchemaCatalog& catalog,
+void split_facts(const Node& root, const SchemaCatalog& catalog,
                  std::map<std::string, ExpressionValue>& facts) {
-  const Node* split = config.root().find("dataset.split");
-  auto specs = catalog.settings_at("dataset.split", config.type_of("dataset"));
-  if (!split || specs.empty()) return;
+  const Node* split = root.find("dataset.split");
+  const FieldSpec* spec = field_at(root, "dataset.split", catalog);
+  if (!split || !spec) return;
   std::string fault;
-  std::string usual = specs.front()->default_value;
+  std::string usual = spec->default_value;
   std::erase_if(usual,
                 [](char c) { return c == '\'' || c == '"'; });  // YAML may have written quotes
   if (!are_shares(usual, fault)) return;
@@ -201,12 +209,16 @@ void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
   input.facts["device_communicators"] = device_communicators(catalog);
   input.renamed = renamed_settings(config);
   objective_facts(config, catalog, input.facts);
-  split_facts(config, catalog, input.facts);
-  input.field = [&](const std::string& path) {
-    std::string section = path.substr(0, path.find('.'));
-    auto found = catalog.settings_at(path, catalog.section(section) ? config.type_of(section) : "");
-    return found.empty() ? nullptr : found.front();
-  };
+  split_facts(config.root(), catalog, input.facts);
+  input.field = [&](const std::string& path) { return field_at(config.root(), path, catalog); };
+  recipe_rules().check(input, report);
+}
+
+void check_rules_within(const Node& sections, const SchemaCatalog& catalog, Report& report) {
+  RuleInput input;
+  input.root = &sections;
+  split_facts(sections, catalog, input.facts);
+  input.field = [&](const std::string& path) { return field_at(sections, path, catalog); };
   recipe_rules().check(input, report);
 }
 

@@ -15,6 +15,9 @@ MT_API const RuleBook& recipe_rules();
 /// search for values that fix a violation.
 MT_API void check_rules(const ConfigContainer& config, const SchemaCatalog& catalog,
                         const Cluster& cluster, Report& report, bool fixes = true);
+/// Checks some settings, without those of a whole recipe, against the rules that name no others.
+/// `sections`: the settings by section, each with its `type` and its defaults.
+MT_API void check_rules_within(const Node& sections, const SchemaCatalog& catalog, Report& report);
 /// Values that rules can use in addition to settings: given_ranks, least_nproc, gpu.…, layout.…,
 /// batch.….
 MT_API std::map<std::string, ExpressionValue> rule_facts(const ConfigContainer& config,

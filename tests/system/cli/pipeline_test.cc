@@ -1,4 +1,8 @@
 // A model split into stages trains as on one rank.
+#include <map>
+
+#include "mtrain/checkpoint/safetensors.h"
+#include "mtrain/checkpoint/store.h"
 #include "training_run.h"
 
 using namespace mtrain::testing;
@@ -27,7 +31,92 @@ const std::vector<Words> kLayouts = {
     {"dist.nproc=2", "dist.pp=2", "dist.variable_seq_lengths=true", "model.recompute=full"},
 };
 
+/// Tensors of zeros, by name.
+using Shapes = std::map<std::string, mtrain::Shape>;
+
+/// Writes a Hugging Face folder of llama_tiny's configuration with other tensors.
+std::string write_hf_folder(const fs::path& folder, const Shapes& tensors) {
+  const fs::path golden = fs::path(MT_SOURCE_DIR) / "tests/golden/llama_tiny";
+  fs::create_directories(folder);
+  fs::copy(golden / "config.json", folder / "config.json");
+  std::vector<mtrain::TensorSpec> specs;
+  for (const auto& [name, shape] : tensors) specs.push_back({name, mtrain::DType::f32, shape});
+  mtrain::SafetensorsWriter writer(folder / "model.safetensors", "test", specs);
+  for (const auto& spec : writer.order())
+    writer.write(std::vector<std::byte>(static_cast<size_t>(spec.shape.numel()) * sizeof(float)));
+  writer.finish();
+  return folder.string();
+}
+
+/// Writes a checkpoint that says of itself what `like` says, with other tensors.
+std::string write_run(const fs::path& folder, const mtrain::CheckpointStore& like,
+                      const Shapes& tensors) {
+  std::vector<std::vector<std::byte>> zeros;
+  std::vector<mtrain::Slice> slices;
+  for (const auto& [name, shape] : tensors) {
+    zeros.emplace_back(static_cast<size_t>(shape.numel()) * sizeof(float));
+    slices.push_back(mtrain::whole_slice(name, mtrain::DType::f32, shape, zeros.back()));
+  }
+  mtrain::CheckpointStore store(folder / "checkpoints", mtrain::StoreOptions{});
+  store.save(1, slices, like.meta(1));
+  return folder.string();
+}
+
 }  // namespace
+
+TEST_CASE("start weights that do not fit the whole model are refused as on one rank") {
+  Scratch scratch("mtrain-pp-weights");
+  auto refused = [&](const std::string& recipe, const std::string& weights,
+                     const std::vector<std::string>& named) {
+    const Words words = {"model.init_from=" + weights};
+    const Outcome one = run_training(recipe, scratch / "run", words);
+    CHECK(one.status == 12);
+    for (const std::string& part : named)
+      CHECK_MESSAGE(one.err.find(part) != std::string::npos, part, " is not in ", one.err);
+    const Outcome two =
+        run_training(recipe, scratch / "run", with(words, {"dist.nproc=2", "dist.pp=2"}));
+    CHECK(two.status == one.status);
+    CHECK(two.err == one.err);
+  };
+  // A Hugging Face folder. Stage 0 has the first block, stage 1 the second one.
+  const std::string tiny = scratch.write(
+      "hf.yaml",
+      "model: {type: llama, seq_length: 16}\ntokenizer: {type: \"null\", vocab_size: 199}\n"
+      "dataset: mock\ntrain: {steps: 1, global_batch_size: 2}\nlogger: {tensorboard: false}\n");
+  Shapes tensors;
+  for (const auto& t : mtrain::SafetensorsFile(fs::path(MT_SOURCE_DIR) /
+                                               "tests/golden/llama_tiny/model.safetensors")
+                           .tensors())
+    tensors[t.name] = t.shape;
+  const std::string down[] = {"model.layers.0.mlp.down_proj.weight",
+                              "model.layers.1.mlp.down_proj.weight"};
+  Shapes less = tensors, more = tensors;
+  less.erase(down[1]);
+  refused(tiny, write_hf_folder(scratch / "less", less), {down[1] + " is missing"});
+  more["model.layers.1.mlp.extra.weight"] = {32, 80};
+  refused(tiny, write_hf_folder(scratch / "more", more),
+          {"tensor model.layers.1.mlp.extra.weight [32, 80] matches no parameter"});
+  more.erase(down[0]);
+  more.erase(down[1]);
+  refused(tiny, write_hf_folder(scratch / "other", more),
+          {down[0] + " is missing", down[1] + " is missing", "extra.weight"});
+  // A run of mtrain.
+  const std::string recipe = scratch.write("pp.yaml", recipe_text("type: llama, kv_heads: 2"));
+  train(recipe, scratch / "base", {"train.steps=1", "scheduler.warmup_steps=0"});
+  const mtrain::CheckpointStore base(scratch / "base/checkpoints");
+  tensors.clear();
+  for (const auto& t : base.tensors(1)) tensors[t.name] = t.shape;
+  less = more = tensors;
+  CHECK(less.erase("layers.7.attn.out.weight") == 1);
+  refused(recipe, write_run(scratch / "run-less", base, less),
+          {"has no tensor 'layers.7.attn.out.weight'"});
+  more["layers.8.attn.out.weight"] = {32, 32};
+  refused(recipe, write_run(scratch / "run-more", base, more),
+          {"has 1 parameter that this model does not have:\n  layers.8.attn.out.weight [32, 32]"});
+  train(recipe, scratch / "run",
+        {"model.init_from=" + write_run(scratch / "run-same", base, tensors), "dist.nproc=2",
+         "dist.pp=2", "train.steps=1", "scheduler.warmup_steps=0"});
+}
 
 TEST_CASE("pipelines of every schedule end in the bits of one rank") {
   Scratch scratch("mtrain-pp-bits");

@@ -319,6 +319,32 @@ TEST_CASE(
   CHECK_MESSAGE(tokens.status == 0, tokens.err);
   CHECK_MESSAGE(has(tokens.err, "were trained with another tokenizer"), tokens.err);
   CHECK_FALSE(has(trained.err, "tokenizer"));
+  // One with more ids than the table has rows does not fit; the error says which one has changed.
+  const std::string more = "tokenizer={type: byte, extra_ids: 100}", step = "checkpoints/step-1";
+  for (const Words& words : {Words{bare, start, more, "run.dir=" + (scratch / "more").string()},
+                             Words{bare, start, more, "run.dir=" + (scratch / "more").string(),
+                                   "dist.nproc=2", "dist.pp=2"},
+                             Words{"eval", "--from", base.string(), "--batches", "1", more}}) {
+    Outcome rows = cli(words);
+    CHECK(rows.status == 12);
+    CHECK_MESSAGE(has(rows.err, (base / step).string() +
+                                    " was trained with another tokenizer, and embed.weight has "
+                                    "another number of rows:\n  then byte: 256 bytes, end of "
+                                    "document 256: 320 rows,\n  now byte: 256 bytes, end of "
+                                    "document 256, 100 extra: 384 rows"),
+                  rows.err);
+    CHECK_MESSAGE(has(rows.err, "mtrain config show tokenizer " + (base / step).string()),
+                  rows.err);
+  }
+  Outcome rows =
+      cli({bare, start, "model.vocab_size=512", "run.dir=" + (scratch / "rows").string()});
+  CHECK(rows.status == 12);
+  CHECK_MESSAGE(has(rows.err,
+                    "embed.weight has 320 rows, and this model's has 512 rows; the tokenizer is "
+                    "the same: byte: 256 bytes"),
+                rows.err);
+  CHECK_MESSAGE(has(rows.err, "set model.vocab_size and model.vocab_multiple"), rows.err);
+  CHECK_FALSE(has(rows.err, "another tokenizer"));
 }
 
 TEST_CASE("eval and generate refuse model settings that its weights do not allow") {

@@ -293,6 +293,69 @@ TEST_CASE("sft says what is wrong and what to do") {
   CHECK_FALSE(has(shown.err, "as single tokens"));
 }
 
+TEST_CASE("data show and data pack check the rules between settings, as training does") {
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl", letters(3));
+  put(scratch / "a.jsonl", R"({"instruction": "a", "output": "b"})"
+                           "\n");
+  put(scratch / "chat.jsonl",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
+      "\n");
+  struct Row {
+    const char *file, *settings;
+    std::vector<std::string> says;
+  };
+  const std::string argument = "command line, argument ";
+  for (const auto& row :
+       {Row{"x.jsonl",
+            "dataset.packing=offline dataset.packed_length=32",
+            {"error[rule packed-length] dataset.packed_length: 32 tokens do not fit in a sample of "
+             "16",
+             argument, "help: dataset.packed_length=16"}},
+        {"x.jsonl", "dataset.split=-1,1,1", {"error[rule split-shares] dataset.split", argument}},
+        {"chat.jsonl",
+         "dataset.format=openai",
+         {"error[rule chat-template] dataset.chat_template: openai records are conversations, but "
+          "the tokenizer byte has no chat template"}},
+        {"chat.jsonl",
+         "dataset.chat_template=chatml dataset.template_path=chatml.jinja",
+         {"error[rule one-chat-template] dataset.template_path", argument}}})
+    for (const char* command : {"data show ", "data pack "}) {
+      auto refused =
+          mtrain_in(scratch, cat(command, row.file, " -t byte --seq-length 16 ", row.settings));
+      CHECK(refused.status == 10);
+      for (const auto& part : row.says) CHECK_MESSAGE(has(refused.err, part), refused.err);
+      CHECK_MESSAGE(has(refused.err, "1 error"), refused.err);
+    }
+  // Settings without an effect are warned of; the records are shown.
+  for (const auto& row :
+       {Row{"x.jsonl",
+            "dataset.packed_length=8",
+            {"warning[rule packed-length-packing] dataset.packed_length: 8 has no effect with "
+             "dataset.packing=none"}},
+        {"a.jsonl",
+         "dataset.chat_template=vicuna 'dataset.prompt=\"{instruction}\"'",
+         {"warning[rule prompt-template] dataset.prompt"}},
+        {"x.jsonl",
+         "dataset.format=prompt_completion 'dataset.prompt=\"{instruction}\"'",
+         {"warning[rule prompt-format] dataset.prompt"}}}) {
+    auto warned = mtrain_in(scratch, cat("data show ", row.file, " -t byte -d 0 ", row.settings));
+    CHECK_MESSAGE(warned.status == 0, warned.err);
+    for (const auto& part : row.says) CHECK_MESSAGE(has(warned.err, part), warned.err);
+    CHECK(has(warned.out, cat(row.file, ":1")));
+  }
+  // Rules about settings that these commands do not read say nothing, nor does packing, which
+  // `data pack` does in any case.
+  for (const char* fine :
+       {"data show x.jsonl -t byte", "data show x.jsonl -t byte dataset.split=90,10,0",
+        "data show x.jsonl -t byte --dataset preference 'dataset.columns={chosen: completion, "
+        "rejected: prompt}'",
+        "data pack x.jsonl -t byte dataset.packed_length=8"}) {
+    auto quiet = mtrain_in(scratch, fine);
+    CHECK_MESSAGE(!has(quiet.err, "rule "), quiet.err);
+  }
+}
+
 TEST_CASE("the identity of sft follows records, encoding and order") {
   ScratchFolder scratch;
   Datasets datasets;

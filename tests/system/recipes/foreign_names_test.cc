@@ -122,10 +122,17 @@ TEST_CASE("an unknown setting is answered with ours, wherever it is written") {
         "dist.eval_context_parallel_size", "mixed_precision.fp32_residual_connection",
         "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag", "comm_overlap.early_attn_release",
         "cuda_graph.cuda_graph_modules", "model.moe_flex_dispatcher_backend",
-        "model.moe_router_padding_for_quantization", "model.moe_router_force_load_balancing"})
+        "model.moe_router_padding_for_quantization", "model.moe_router_force_load_balancing",
+        "model.moe.dispatch_dtype"})
     CHECK_MESSAGE(has(help_for(setting), "leave it out: "), setting);
   CHECK(has(help_for("comm_overlap.warmup_flush"), "use comm_overlap.p2p"));
   CHECK(has(help_for("model.moe_expert_rank_capacity_factor"), "use model.moe.capacity_factor"));
+  // Packing within a micro-batch: packing over the whole file fills samples better.
+  for (const char* name : {"pack_sequences_in_batch", "enable_in_batch_packing", "padding_free"})
+    CHECK_MESSAGE(has(help_for(cat("dataset.", name)),
+                      "use dataset.packing: true is offline, which packs over the whole file and "
+                      "not within a micro-batch"),
+                  name);
 }
 
 TEST_CASE(
@@ -168,6 +175,9 @@ TEST_CASE("on the command line and by `config explain`, too") {
         {"optimizer.type=adamw_torch",
          "help: write adamw (adamw_torch is its name in transformers)"},
         {"device=gpu", "help: write +device=gpu to add it"},
+        {"dataset={type: sft, path: x, packing: in_batch}",
+         "help: write offline (in_batch is its name in trainers that pack each micro-batch "
+         "separately; offline packs over the whole file)"},
         {"dataset.split=1",
          "help: dataset.type is mock, which does not have this setting: leave it out "
          "(where the recipe sets it: ~dataset.split), or choose "}}) {

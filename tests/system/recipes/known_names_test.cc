@@ -118,7 +118,6 @@ const Row kExperts[] = {
     {"model.moe_router_group_topk", "model.moe.router.group_top_k"},
     {"model.moe_router_enable_expert_bias", "model.moe.router.bias"},
     {"model.moe_token_dispatcher_type", "model.moe.dispatcher"},
-    {"model.moe_grouped_gemm", "model.moe.grouped_gemm"},
     {"model.moe_expert_capacity_factor", "model.moe.capacity_factor"},
     {"model.moe_shared_expert_intermediate_size", "model.moe.shared_ffn_hidden_size"},
     {"model.qk_pos_emb_head_dim", "model.mla.rope_head_dim"},
