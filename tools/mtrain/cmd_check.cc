@@ -26,10 +26,11 @@ struct CheckOptions {
 };
 
 /// What a step does: the pipeline, and when parameters are gathered.
-std::string step_lines(const Recipe& recipe, const CheckOptions& options) {
+std::string step_lines(const Recipe& recipe, const CheckOptions& options,
+                       const std::vector<StepRules>& built) {
   const DistSection& dist = recipe.settings.dist;
   if (dist.pp == 1 && dist.zero < 3 && options.schedule.empty()) return "";
-  PipelinePlan plan = pipeline_plan(recipe);
+  PipelinePlan plan = shown_plan(recipe, built);
   std::string out = dist.pp > 1 ? cat("  pipeline ", plan.text(), '\n') : "";
   if (std::string text = plan.gathers_text(); !text.empty())
     out += cat("  parameters are ", text, '\n');
@@ -100,15 +101,18 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
     std::cout << recipe.config.to_yaml();
     return;
   }
-  if (options.schedule == "svg") {
-    std::cout << schedule_as_svg(pipeline_plan(recipe),
+  // Without --memory no plugin code runs, so only the CPU is asked.
+  const bool svg = options.schedule == "svg";
+  if (options.memory || (!svg && recipe.settings.dist.backend == "cpu"))
+    settle_dtype(recipe, plugins);
+  std::optional<MemoryPlan> plan;
+  if (options.memory) plan = require_memory(recipe, plugins);
+  const std::vector<StepRules> built = plan ? plan->steps : std::vector<StepRules>();
+  if (svg) {
+    std::cout << schedule_as_svg(shown_plan(recipe, built),
                                  rank_speed(recipe, options.cluster.gpu, options.speed));
     return;
   }
-  // Without --memory no plugin code runs, so only the CPU is asked.
-  if (options.memory || recipe.settings.dist.backend == "cpu") settle_dtype(recipe, plugins);
-  std::optional<MemoryPlan> plan;
-  if (options.memory) plan = require_memory(recipe, plugins);
   if (cli.quiet) return;
   const Settings& s = recipe.settings;
   std::cout << recipe.config.composition().file << ": ok\n"
@@ -117,8 +121,8 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << '\n'
             << "  " << length_words(recipe) << ", "
             << counted(s.micro_batches(), "micro-batch", "micro-batches") << " per step\n"
-            << ranks_line(recipe) << step_lines(recipe, options) << data.text << "  run folder "
-            << recipe.run_directory().string() << '\n';
+            << ranks_line(recipe) << step_lines(recipe, options, built) << data.text
+            << "  run folder " << recipe.run_directory().string() << '\n';
   if (plan)
     std::cout << "  memory " << human_bytes(plan->peak) << " of " << human_bytes(plan->free)
               << " free: " << plan->at_peak.text() << '\n';
@@ -133,7 +137,8 @@ void add_schedule_options(CLI::App& command, CheckOptions& options) {
       command
           .add_option("--schedule", options.schedule,
                       "print what each pipeline rank runs in a step, and a picture of it; steps: "
-                      "what its forwards and backwards consist of; svg: the picture alone")
+                      "what its actions consist of, with --memory from the built model; svg: the "
+                      "picture alone")
           ->check(CLI::IsMember({"text", "steps", "svg"}))
           ->type_name("{text,steps,svg}");
   for (const char* other : {"--resolved", "--json", "--multirun", "--list"})
