@@ -43,7 +43,8 @@ void StepCursor::write(PartId part) {
     const auto& parts = rules_.buckets[static_cast<size_t>(steps_[i].bucket)].parts;
     MT_CHECK(std::find(parts.begin(), parts.end(), part) == parts.end(), "gradients of part ",
              rules_.part(part).name, " of stage ", part.stage, " are added in ", to_text(action_),
-             " after ", name(i), " has started");
+             " after ", name(i),
+             " has started; a model creates its parameters in the order in which it computes");
   }
   if (action_.what != ActionKind::forward) read(part);
 }

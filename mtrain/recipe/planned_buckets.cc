@@ -78,7 +78,7 @@ class Planner {
 
   void add(int64_t rank, bool expert, std::vector<GradientBucket>& own,
            std::vector<GradientBucket>& late) {
-    const int64_t n = replicas(expert) / (expert ? 1 : s_.dist.hsdp),
+    const int64_t n = replicas(expert) / (expert || s_.dist.outer_zero > 0 ? 1 : s_.dist.hsdp),
                   most = s_.ddp.bucket_size > 0 ? s_.ddp.bucket_size
                                                 : default_bucket_size(static_cast<int>(n));
     double filled = 0;  // elements of the last of `own`
@@ -129,7 +129,8 @@ class Planner {
     if (s_.ddp.in_order) {
       sent = bytes;
     } else if (s_.dist.zero > 0) {
-      const int64_t copies = b.expert ? 1 : s_.dist.hsdp, shards = b.ranks / copies;
+      const int64_t copies = b.expert ? 1 : s_.dist.hsdp,
+                    shards = std::max<int64_t>(1, b.ranks / copies);
       sent = bytes * others(shards) + (s_.dist.outer_zero > 0 ? 1 : 2) * bytes /
                                           static_cast<double>(shards) * others(copies);
     }

@@ -21,9 +21,10 @@ struct Sent {
   std::map<std::string, int64_t> elements;  // of each parameter
   std::map<std::string, CommCounters> along;
   StepRules rules;
-  Program program;  // of the first rank, without transfers
-  StepLists steps;  // of the first rank's program, as `mtrain check --memory --schedule steps`
-                    // shows it
+  Program program;    // of the first rank, without transfers
+  StepLists steps;    // of the first rank's program, as `mtrain check --memory --schedule steps`
+                      // shows it
+  StepLists planned;  // the same without --memory
 
   /// The number of such steps in the lists.
   int64_t count(StepKind what, bool backward) const {
@@ -123,11 +124,13 @@ inline Sent sent_in(const std::vector<std::string>& changes, std::string_view su
             .along = figures.sent,
             .rules = {},
             .program = {},
-            .steps = {}};
+            .steps = {},
+            .planned = {}};
   PipelinePlan plan = pipeline_plan(recipe);
   sent.rules = plan_memory(recipe, plugins()).steps[0];
   sent.program = plan.schedule[0];
   sent.steps = expand_steps(plan.schedule[0], sent.rules);
+  sent.planned = expand_steps(plan.schedule[0], plan.steps);
   auto without_buckets = [&](StepRules rules) {
     rules.buckets.clear();
     return expand_steps(sent.program, rules);

@@ -141,8 +141,8 @@ TEST_CASE("check lists what happens inside forward and backward, and draws it") 
   has(output(llama, with(blocks, with({"train.global_batch_size=4"}, steps))),
       "  rank 0: 0F0: Gather(embed) F(embed) Release(embed) Gather(0) F(0) Release(0) Gather(1) "
       "F(1) Release(1) Gather(head) F(head)\n"
-      "  rank 0: 0B0: B(head) Release(head) Gather(1) B(1) Release(1) Gather(0) B(0) Release(0) "
-      "Gather(embed) B(embed)\n"
+      "  rank 0: 0B0: B(head) Reduce(head) Release(head) Gather(1) B(1) Reduce(1) Release(1) "
+      "Gather(0) B(0) Reduce(0) Release(0) Gather(embed) B(embed) Reduce(embed)\n"
       "  rank 0: 0F1: F(embed) Release(embed) Gather(0) F(0) ");
   has(output(llama, with(with(blocks, kOverlap), steps)),
       "0F0: Gather(embed) Gather(0) F(embed) Release(embed) Gather(1) F(0) ");
