@@ -279,9 +279,8 @@ void Interpreter::perform(const Action& action, Step& step) {
         PhaseTimer timer(ctx_.profile(), "weight gradients");
         for (; !heads_.empty(); heads_.pop_front()) heads_.front().run();
       }
-      if (--step.open_reduces > 0) return;
-      if (cursor_) cursor_->finish();
-      return reduce();
+      if (--step.open_reduces == 0) reduce();
+      return;
     case ActionKind::reduce_scatter:
       model_of(action);
       MT_CHECK(!flights_.contains({action.stage, action.micro}), to_text(action),
@@ -390,6 +389,7 @@ void Interpreter::reduce() {
   MT_CHECK(ctx_.open_losses == 0, ctx_.open_losses,
            " losses of the output head were not used in backward, but the head has already added "
            "their gradients; for losses that are only reported, call the head with loss_weight 0");
+  if (cursor_) cursor_->finish();  // starts the reductions that are left
   if (hooks_.reduce)
     hooks_.reduce();
   else
