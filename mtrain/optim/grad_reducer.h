@@ -57,7 +57,6 @@ class MT_API GradReducer final : public LeafWatch {
 
   void before_value(int64_t) override {}
   void before_gradient(int64_t leaf) override;
-  void gradient_complete(int64_t) override {}
 
  private:
   ParamBuckets& buckets_;

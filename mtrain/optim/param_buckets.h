@@ -132,7 +132,6 @@ class MT_API ParamBuckets final : public LeafWatch {
 
   void before_value(int64_t leaf) override;
   void before_gradient(int64_t leaf) override;
-  void gradient_complete(int64_t) override {}
 
  private:
   void set_shard_range(ParamBucket& bucket);
