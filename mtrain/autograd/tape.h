@@ -32,9 +32,8 @@ class MT_API GradTarget : public NodeBase {
 };
 
 /// Observer of parameters, for owners that keep values or gradients only while they are needed.
-/// `leaf` is the number that the observer gave to the
-/// leaf. Called on the rank's thread, in the order in which ops run, which is the same on all ranks
-/// of one program.
+/// `leaf` is the number that the observer gave to the leaf. Called on the rank's thread, in the
+/// order in which ops run, which is the same on all ranks of one program.
 class MT_API LeafWatch {
  public:
   virtual ~LeafWatch();
