@@ -9,16 +9,13 @@ namespace mtrain {
 GradTarget::~GradTarget() = default;
 Leaf::~Leaf() = default;
 LeafWatch::~LeafWatch() = default;
+TapeNode::~TapeNode() = default;
 
 namespace {
 
 Leaf* as_leaf(NodeBase* node) {
   auto target = static_cast<GradTarget*>(node);
   return target && target->is_leaf ? static_cast<Leaf*>(target) : nullptr;
-}
-
-void count_done(Leaf& leaf) {
-  if (--leaf.uses == 0 && leaf.watch) leaf.watch->gradient_complete(leaf.number);
 }
 
 class InBackward {
@@ -34,30 +31,10 @@ class InBackward {
 
 }  // namespace
 
-LeafUse::LeafUse(GradTarget& leaf) : leaf_(as_leaf(&leaf)) { ++leaf_->uses; }
-
-LeafUse::~LeafUse() {
-  if (leaf_) --leaf_->uses;
-}
-
-void LeafUse::end() { count_done(*std::exchange(leaf_, nullptr)); }
-
 void before_values(const TapeNode& node) {
   for (const auto& input : node.inputs)
     if (Leaf* leaf = as_leaf(input.get()); leaf && leaf->watch)
       leaf->watch->before_value(leaf->number);
-}
-
-// Releases the uses of an op whose backward never ran.
-TapeNode::~TapeNode() {
-  for (const auto& input : inputs)
-    if (Leaf* leaf = as_leaf(input.get())) --leaf->uses;
-}
-
-void TapeNode::record(std::vector<std::shared_ptr<NodeBase>> nodes) {
-  inputs = std::move(nodes);
-  for (const auto& input : inputs)
-    if (Leaf* leaf = as_leaf(input.get())) ++leaf->uses;
 }
 
 // A gradient that another holder still reads must be copied before it is added to.
@@ -148,7 +125,6 @@ void backward(std::shared_ptr<NodeBase> output, const Tensor& gradient, Deferred
     before_values(*node);
     call_plugin(*node, "backward()", [&] { node->run_backward(take_gradient(*node), later); });
     for (auto& input : std::exchange(node->inputs, {})) {
-      if (Leaf* leaf = as_leaf(input.get())) count_done(*leaf);  // deferred work holds its own use
       auto next = std::dynamic_pointer_cast<TapeNode>(input);
       if (!next || !next->has_grad) continue;
       MT_CHECK(!next->spent,

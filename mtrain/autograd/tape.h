@@ -31,10 +31,9 @@ class MT_API GradTarget : public NodeBase {
   bool is_leaf = false;
 };
 
-/// Observer of parameters, for owners that keep values or gradients only while they are needed, or
-/// that must know when a gradient is complete. `leaf` is the number that the observer gave to the
-/// leaf. Called on the rank's thread, in the order in which ops run, which is the same on all ranks
-/// of one program.
+/// Observer of parameters, for owners that keep values or gradients only while they are needed.
+/// `leaf` is the number that the observer gave to the leaf. Called on the rank's thread, in the
+/// order in which ops run, which is the same on all ranks of one program.
 class MT_API LeafWatch {
  public:
   virtual ~LeafWatch();
@@ -42,9 +41,6 @@ class MT_API LeafWatch {
   virtual void before_value(int64_t leaf) = 0;
   /// The gradient will be written next.
   virtual void before_gradient(int64_t leaf) = 0;
-  /// A backward has run the last op on any tape that reads the parameter: nothing more is added to
-  /// its gradient, unless further ops are recorded.
-  virtual void gradient_complete(int64_t leaf) = 0;
 };
 
 /// A parameter on the tape: `grad` is its float main gradient, allocated by the parameter's owner.
@@ -54,22 +50,6 @@ class MT_API Leaf final : public GradTarget {
   ~Leaf() override;
   LeafWatch* watch = nullptr;
   int64_t number = 0;  // number for `watch`
-  int64_t uses = 0;    // number of ops on tapes that read it and have not run backward
-};
-
-/// A use of a parameter that outlives its op on the tape: the gradient is incomplete until end().
-class MT_API LeafUse {
- public:
-  explicit LeafUse(GradTarget& leaf);
-  /// Destruction without end() means that the gradient was never added.
-  ~LeafUse();
-  LeafUse(const LeafUse&) = delete;
-  LeafUse& operator=(const LeafUse&) = delete;
-  /// Call it after the gradient has been added.
-  void end();
-
- private:
-  Leaf* leaf_;
 };
 
 /// Gradients of parameters that a backward deferred: the W of pipeline schedules that separate it
@@ -104,8 +84,6 @@ class MT_API TapeNode : public GradTarget {
   DType dtype = DType::f32;
   bool queued = false, spent = false;  // backward will run it; backward has run it
   std::vector<std::shared_ptr<NodeBase>> inputs;
-  /// Sets the inputs, and counts a use of each input that is a leaf.
-  void record(std::vector<std::shared_ptr<NodeBase>> nodes);
 };
 
 /// One input as backward sees it: where to put its gradient.
@@ -135,10 +113,7 @@ class MT_API InputGrad {
   void compute(Work work) {
     InputGrad now(target_);
     if (later_ == nullptr || !target_->is_leaf) return work(now);
-    later_->add([now, use = std::make_shared<LeafUse>(*target_), work = std::move(work)]() mutable {
-      work(now);
-      use->end();
-    });
+    later_->add([now, work = std::move(work)]() mutable { work(now); });
   }
   /// Where this backward defers gradients of parameters; null if it does not.
   DeferredGradients* later() const { return later_; }
@@ -201,7 +176,7 @@ Tensor apply(Op op, const Inputs&... in) {
   node->order = ctx.next_node++;
   node->shape = out.shape();
   node->dtype = out.dtype();
-  node->record({in.node()...});
+  node->inputs = {in.node()...};
   out.set_node(std::move(node));
   return out;
 }

@@ -59,7 +59,7 @@ void plan_kind(std::deque<Parameter>& parameters, const std::vector<PartId>& par
                          .items = {}});
       open = true, filled = 0;
     }
-    buckets.back().items.push_back({&p, 0});
+    buckets.back().items.push_back({&p, 0, part});
     filled += p.numel();
   }
   for (size_t b = first; b < buckets.size(); ++b) pack(buckets[b], shards, rules.pad);

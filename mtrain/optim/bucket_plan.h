@@ -18,7 +18,8 @@ inline constexpr int64_t kBucketPadding = 65536;
 
 struct BucketItem {
   Parameter* parameter;
-  int64_t begin;  // its first element in the bucket
+  int64_t begin;     // its first element in the bucket
+  PartId part = {};  // of the model
   int64_t end() const { return begin + parameter->numel(); }
 };
 

@@ -2,10 +2,11 @@
 // one of two strategies (reduce_strategy.h):
 //   by bucket  each rank adds its micro-batches up in place; the ranks' sums are reduced bucket by
 //              bucket after the last backward, or during it (`overlap`), with the same bits. From
-//              ZeRO 2 on, each micro-batch is reduced and its full gradients are freed, in
-//              reduce_scatter().
+//              ZeRO 2 on, each micro-batch is reduced and its full gradients are freed.
 //   in order   each rank keeps the gradients of each micro-batch, and all are added in the order of
 //              the global batch: the same bits for any number of ranks, for more memory and time.
+// The steps of the program (mtrain/pipeline/stage_steps.h) say when the reduction of each bucket
+// starts; the reducer refuses a step that leaves one out or starts it too early.
 // Refers to the buckets, which outlive it; for the rank's own thread. All ranks of a group make the
 // same calls.
 #pragma once
@@ -13,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "mtrain/nn/gradient_bucket.h"
 #include "mtrain/optim/gradient_messages.h"
 #include "mtrain/optim/param_buckets.h"
 
@@ -32,16 +34,22 @@ class MT_API GradReducer final : public LeafWatch {
   GradReducer(const GradReducer&) = delete;
   GradReducer& operator=(const GradReducer&) = delete;
 
-  /// Before a step, also after one that failed. `backwards`: the number of calls of
-  /// micro_batch_done() that follow. 0: unknown; then nothing overlaps with the last backward.
-  void begin_step(int64_t backwards);
+  /// The buckets, for StepRules::buckets. The order is the same on all ranks: those of the last
+  /// parameters first, because backward completes them first, and those with partial sums
+  /// (Parameter::partial) at the end.
+  const std::vector<GradientBucket>& buckets() const { return described_; }
+  /// Before a step, also after one that failed.
+  void begin_step();
+  /// A Reduce of the program's steps: starts the reduction of a bucket, by its index in buckets().
+  /// Backward has added to its gradients all that this reduction sums. Collective.
+  void start(size_t bucket);
   /// After the backward of each micro-batch.
   void micro_batch_done();
   /// From ZeRO 2 on, the Scatter of a pipeline's program: once per micro-batch, after its
-  /// backward. Its gradients are added to the shards, and their memory is freed. Collective.
+  /// backward. Waits until its gradients are added to the shards and their memory is freed.
   void reduce_scatter();
-  /// After the last micro-batch. Then each rank holds the sum over all micro-batches of all ranks,
-  /// at least of the elements that it updates. Collective.
+  /// After the last micro-batch and the last start(). Then each rank holds the sum over all
+  /// micro-batches of all ranks, at least of the elements that it updates. Collective.
   void reduce();
   /// The sum of one value per micro-batch, in the order of the global batch: the same bits for any
   /// number of ranks. Collective.
@@ -49,10 +57,11 @@ class MT_API GradReducer final : public LeafWatch {
 
   void before_value(int64_t) override {}
   void before_gradient(int64_t leaf) override;
-  void gradient_complete(int64_t leaf) override;
 
  private:
   ParamBuckets& buckets_;
+  std::vector<size_t> order_;  // indices of the ParamBuckets
+  std::vector<GradientBucket> described_;
   std::unique_ptr<ReduceStrategy> strategy_;
   std::vector<double> values_;
 };

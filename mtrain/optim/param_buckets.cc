@@ -362,9 +362,10 @@ void ParamBuckets::release_stage(int64_t stage) {
 
 void ParamBuckets::before_value(int64_t leaf) {
   ParamBucket& b = buckets_[place_of(leaf).bucket];
+  const BucketItem& item = b.plan.items[place_of(leaf).item];
+  if (use_hooks_.read) use_hooks_.read(item.part);
   if (b.shares_values()) {
-    if (before_read_) before_read_(b.plan.part);
-    MT_CHECK(b.presence != Presence::absent, "'", b.plan.items[place_of(leaf).item].parameter->name,
+    MT_CHECK(b.presence != Presence::absent, "'", item.parameter->name,
              "' is read, but its values are not gathered");
   } else if (b.presence == Presence::absent) {
     start_gather(b);
@@ -374,12 +375,9 @@ void ParamBuckets::before_value(int64_t leaf) {
 
 void ParamBuckets::before_gradient(int64_t leaf) {
   ParamBucket& b = buckets_[place_of(leaf).bucket];
+  if (use_hooks_.write) use_hooks_.write(b.plan.items[place_of(leaf).item].part);
   if (gradients_) gradients_->before_gradient(leaf);
   b.grads.restore_memory();
-}
-
-void ParamBuckets::gradient_complete(int64_t leaf) {
-  if (gradients_) gradients_->gradient_complete(leaf);
 }
 
 std::vector<ParamSlice> whole_slices(ParamList& parameters) {

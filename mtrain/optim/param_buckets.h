@@ -116,9 +116,12 @@ class MT_API ParamBuckets final : public LeafWatch {
   void release_part(PartId part);
   void gather_stage(int64_t stage);
   void release_stage(int64_t stage);
-  /// zero 3: called before a value of this part is read; it may gather and release. Empty: not
-  /// called.
-  void set_before_read(std::function<void(PartId)> call) { before_read_ = std::move(call); }
+  /// Called before a value of this part is read (zero 3: it may gather and release), and before its
+  /// gradient is written. Empty: not called.
+  struct UseHooks {
+    std::function<void(PartId)> read, write;
+  };
+  void set_use_hooks(UseHooks hooks) { use_hooks_ = std::move(hooks); }
 
   /// Sets the observer of gradients; place_of() maps the numbers of leaves to bucket and item.
   /// Null: none.
@@ -130,7 +133,6 @@ class MT_API ParamBuckets final : public LeafWatch {
 
   void before_value(int64_t leaf) override;
   void before_gradient(int64_t leaf) override;
-  void gradient_complete(int64_t leaf) override;
 
  private:
   void set_shard_range(ParamBucket& bucket);
@@ -159,7 +161,7 @@ class MT_API ParamBuckets final : public LeafWatch {
   std::vector<Place> places_;              // by leaf
   std::optional<QuantizedWeights> coded_;  // absent if there are none
   bool codes_stale_ = true;                // master weights have changed since the codes were made
-  std::function<void(PartId)> before_read_;
+  UseHooks use_hooks_;
   LeafWatch* gradients_ = nullptr;
 };
 

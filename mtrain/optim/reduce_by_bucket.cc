@@ -1,11 +1,10 @@
-// Reduces gradients bucket by bucket. A bucket's reduction is one all-reduce (ZeRO 0) or one
-// reduce-scatter, with hybrid sharding followed by the sum over the copies. When it starts:
-//   ZeRO 0, 1  once per step: in reduce(); with `overlap` as soon as the last backward has written
-//              the whole bucket
-//   ZeRO 2, 3  once per micro-batch: as soon as backward has written the whole bucket, at the
-//              latest in reduce_scatter(). It is then added to the rank's shard, and the bucket's
-//              memory is freed. `overlap`: backward continues while one bucket is reduced.
-#include <algorithm>
+// Reduces gradients bucket by bucket, where the program's steps say so. A bucket's reduction is one
+// all-reduce (ZeRO 0) or one reduce-scatter, with hybrid sharding followed by the sum over the
+// copies:
+//   ZeRO 0, 1  once per step
+//   ZeRO 2, 3  once per micro-batch; then it is added to the rank's shard, and the bucket's memory
+//              is freed
+// With `overlap`, the rank computes while a bucket is reduced.
 #include <utility>
 
 #include "mtrain/optim/gradient_messages.h"
@@ -16,29 +15,18 @@ namespace {
 
 enum class GradState : uint8_t {
   empty,     // backward has written nothing
-  written,   // backward has written something, perhaps not all
+  written,   // backward has written something
   reducing,  // a collective reads and writes the gradients
   reduced    // they are the sum over ranks; from ZeRO 2 on it is in the shard
 };
 
-/// The state of one bucket's gradients, and what of them is complete.
+/// The state of one bucket's gradients.
 class BucketGradients {
  public:
-  explicit BucketGradients(size_t items) : complete_(items), missing_(items) {}
-
   GradState state() const { return state_; }
   bool started() const { return state_ >= GradState::reducing; }
-  bool complete() const { return missing_ == 0; }
 
-  void write(size_t item) {
-    move_to(GradState::written);
-    if (std::exchange(complete_[item], 0)) ++missing_;
-  }
-  /// Returns whether that was the last item.
-  bool set_complete(size_t item) {
-    if (std::exchange(complete_[item], 1)) return false;
-    return --missing_ == 0;
-  }
+  void write() { move_to(GradState::written); }
   void start(GradientSum reduction) {
     move_to(GradState::reducing);
     pending_ = std::move(reduction);
@@ -52,14 +40,11 @@ class BucketGradients {
     pending_ = {};
     move_to(GradState::reduced);
   }
-  void clear() {
-    move_to(GradState::empty);
-    *this = BucketGradients(complete_.size());
-  }
+  void clear() { move_to(GradState::empty); }
   /// For a new step, from any state: the step before may have failed.
   void restart() {
     pending_.abandon();
-    *this = BucketGradients(complete_.size());
+    *this = BucketGradients();
   }
 
  private:
@@ -77,121 +62,94 @@ class BucketGradients {
   }
 
   GradState state_ = GradState::empty;
-  std::vector<char> complete_;  // by item
-  size_t missing_;              // items that are not complete
-  GradientSum pending_;         // of `reducing`
+  GradientSum pending_;  // of `reducing`
 };
 
 class BucketReduction final : public ReduceStrategy {
  public:
-  BucketReduction(ParamBuckets& buckets, const ReduceOptions& options);
+  BucketReduction(ParamBuckets& buckets, const ReduceOptions& options)
+      : buckets_(buckets),
+        ctx_(buckets.context()),
+        messages_(ctx_, options.wire),
+        overlap_(options.overlap),
+        grads_(buckets.buckets().size()),
+        shard_filled_(buckets.buckets().size()) {}
 
-  void begin_step(int64_t backwards) override;
+  void begin_step() override;
+  void start(size_t b) override;
   void before_gradient(int64_t leaf) override;
-  void gradient_complete(int64_t leaf) override;
   void micro_batch_done() override { ++done_; }
   void reduce_scatter() override;
   void reduce() override;
 
  private:
   ParamBucket& bucket(size_t b) { return buckets_.buckets()[b]; }
-  bool starts_in_backward(size_t b);
-  void start_complete();
-  void start(size_t b);
+  bool sharded() const { return buckets_.options().zero_stage >= 2; }
   void finish(size_t b);
+  void finish_all();
   void finish_outer(ParamBucket& bucket);
   void add_to_shard(size_t b);
-  void reduce_micro_batch();
 
   ParamBuckets& buckets_;
   ExecutionContext& ctx_;
   const GradientMessages messages_;
   const bool overlap_;
-  const bool sharded_;                  // ZeRO 2 and 3, of all buckets in `order_`
   std::vector<BucketGradients> grads_;  // by bucket
   std::vector<char> shard_filled_;      // by bucket: the shard holds gradients of this step
-  std::vector<size_t> order_;           // in which reductions start, the same on all ranks
-  std::vector<size_t> late_;            // buckets with partial sums, reduced in reduce() only
-  size_t next_ = 0;                     // in order_
-  int64_t expected_ = 0, done_ = 0;     // micro-batches of the step
-  int64_t scattered_ = 0;               // of `done_`, with ZeRO 2 and 3
+  std::vector<size_t> running_;         // started and not finished, in the order of their start
+  bool partial_sums_done_ = false;
+  int64_t done_ = 0, scattered_ = 0;  // micro-batches of the step; of them, with ZeRO 2 and 3
 };
 
-// Dense and expert buckets are in one order, the last parameters first: two groups of ranks that
-// started them in different orders would wait for each other forever.
-BucketReduction::BucketReduction(ParamBuckets& buckets, const ReduceOptions& options)
-    : buckets_(buckets),
-      ctx_(buckets.context()),
-      messages_(ctx_, options.wire),
-      overlap_(options.overlap),
-      sharded_(buckets.options().zero_stage >= 2),
-      shard_filled_(buckets.buckets().size()) {
-  auto& all = buckets.buckets();
-  for (size_t b = 0; b < all.size(); ++b) {
-    grads_.emplace_back(all[b].plan.items.size());
-    (all[b].plan.late ? late_ : order_).push_back(b);
-  }
-  auto place = [&](size_t b) {
-    return std::pair(all[b].plan.part, all[b].plan.items.back().parameter->leaf->number);
-  };
-  std::stable_sort(order_.begin(), order_.end(),
-                   [&](size_t a, size_t b) { return place(a) > place(b); });
-}
-
-void BucketReduction::begin_step(int64_t backwards) {
-  expected_ = backwards, done_ = scattered_ = 0, next_ = 0;
+void BucketReduction::begin_step() {
+  done_ = scattered_ = 0, partial_sums_done_ = false;
+  running_.clear();
   for (BucketGradients& grads : grads_) grads.restart();
   shard_filled_.assign(shard_filled_.size(), 0);
-}
-
-bool BucketReduction::starts_in_backward(size_t b) {
-  if (bucket(b).plan.late) return false;
-  bool last_backward = done_ + 1 == expected_;
-  return sharded_ || (overlap_ && last_backward);
 }
 
 void BucketReduction::before_gradient(int64_t leaf) {
   auto [b, item] = buckets_.place_of(leaf);
   if (grads_[b].started()) {
     MT_CHECK(bucket(b).shares_gradients(), "a gradient of ",
-             bucket(b).plan.items[item].parameter->name, " came after its reduction had started");
+             bucket(b).plan.items[item].parameter->name, " came after the reduction of ",
+             text(bucket(b)), " had started");
     finish(b);
   }
-  grads_[b].write(item);
+  grads_[b].write();
 }
 
-void BucketReduction::gradient_complete(int64_t leaf) {
-  auto [b, item] = buckets_.place_of(leaf);
-  if (starts_in_backward(b) && grads_[b].set_complete(item)) start_complete();
-}
-
-// In the fixed order only: ranks can have different gradients (experts without tokens).
-void BucketReduction::start_complete() {
-  for (; next_ < order_.size(); ++next_) {
-    size_t b = order_[next_];
-    if (!grads_[b].complete() || !starts_in_backward(b)) break;
-    start(b);
-    if (!overlap_)
-      finish(b);
-    else if (sharded_ && next_ > 0)
-      finish(order_[next_ - 1]);  // at most two buckets have memory for full gradients
-  }
-  for (size_t i = 0; i < next_; ++i) grads_[order_[i]].progress();
-}
-
+// Also of gradients that no backward has written: ranks must agree on what they reduce.
 void BucketReduction::start(size_t b) {
   ParamBucket& of = bucket(b);
+  if (grads_[b].started()) {
+    MT_CHECK(of.shares_gradients(), text(of), " is reduced twice in a step");
+    finish(b);
+    grads_[b].clear();
+  }
+  if (of.plan.late && !std::exchange(partial_sums_done_, true)) reduce_partial_sums(buckets_);
   zero_unwritten(ctx_, of);
   grads_[b].start(of.plan.zero_stage == 0 ? messages_.start_all_reduce(*of.group.all, of.grads)
                                           : messages_.start_reduce_scatter(
                                                 of.group.sharers(), of.grads, of.shard_of_grads()));
+  running_.push_back(b);
+  // With ZeRO 2 and 3, at most two buckets have memory for full gradients: this one, and the next
+  // one that backward writes.
+  const size_t most = !overlap_ ? 0 : of.shares_gradients() ? 1 : running_.size();
+  while (running_.size() > most) finish(running_.front());
+  for (size_t started : running_) grads_[started].progress();
 }
 
 void BucketReduction::finish(size_t b) {
   if (grads_[b].state() != GradState::reducing) return;
+  std::erase(running_, b);
   grads_[b].wait();
   if (bucket(b).plan.zero_stage > 0) finish_outer(bucket(b));
   if (bucket(b).shares_gradients()) add_to_shard(b);
+}
+
+void BucketReduction::finish_all() {
+  while (!running_.empty()) finish(running_.front());
 }
 
 /// Sums the shard over the copies of hybrid sharding.
@@ -216,40 +174,27 @@ void BucketReduction::add_to_shard(size_t b) {
   for (BucketItem& item : of.plan.items) item.parameter->leaf->has_grad = false;
 }
 
-// All buckets, written or not: ranks must agree on what they reduce.
-void BucketReduction::reduce_micro_batch() {
-  for (size_t b : order_) {
-    if (!grads_[b].started()) start(b);
-    finish(b);
-    grads_[b].clear();
-  }
-  next_ = 0;
-}
-
 void BucketReduction::reduce_scatter() {
-  MT_CHECK(sharded_, "only ZeRO 2 and 3 scatter gradients");
-  reduce_micro_batch();
+  MT_CHECK(sharded(), "only ZeRO 2 and 3 scatter gradients");
+  finish_all();
+  for (BucketGradients& grads : grads_)
+    if (grads.state() == GradState::reduced) grads.clear();
   ++scattered_;
 }
 
 void BucketReduction::reduce() {
-  MT_CHECK(!sharded_ || scattered_ == done_, "the gradients of ", done_,
+  MT_CHECK(!sharded() || scattered_ == done_, "the gradients of ", done_,
            " micro-batches were scattered ", scattered_,
            " times: the program needs one Scatter for each (with_sharding_actions)");
-  bool written_since = sharded_ && std::any_of(order_.begin(), order_.end(), [&](size_t b) {
-                         return grads_[b].state() != GradState::empty;
-                       });
-  if (written_since) reduce_micro_batch();
-  reduce_partial_sums(buckets_);
-  std::vector<size_t> whole = sharded_ ? std::vector<size_t>() : order_;
-  whole.insert(whole.end(), late_.begin(), late_.end());
-  for (size_t b : whole) {
-    if (!grads_[b].started()) start(b);
-    if (!overlap_) finish(b);
+  finish_all();
+  for (size_t b = 0; b < grads_.size(); ++b) {
+    const bool shares = bucket(b).shares_gradients();
+    MT_CHECK(shares ? shard_filled_[b] : grads_[b].started(), text(bucket(b)),
+             " is not reduced in this step: its program has no Reduce of it");
+    MT_CHECK(grads_[b].state() != GradState::written, "gradients in ", text(bucket(b)),
+             " came after its last reduction in this step");
+    grads_[b].clear();
   }
-  for (size_t b : whole) finish(b);
-  for (BucketGradients& grads : grads_) grads.clear();
-  expected_ = 0;
 }
 
 }  // namespace

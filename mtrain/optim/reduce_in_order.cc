@@ -15,12 +15,18 @@ class InOrderReduction final : public ReduceStrategy {
              "ranks that keep the gradients of each micro-batch cannot shard them");
   }
 
-  void begin_step(int64_t) override {
+  void begin_step() override {
     state_ = State::collecting;
     for (auto& kept : kept_) kept.clear();  // of a step that failed
+    passed_.assign(kept_.size(), 0);
   }
   void before_gradient(int64_t) override {}
-  void gradient_complete(int64_t) override {}
+  void start(size_t b) override {
+    MT_CHECK(state_ == State::collecting, "gradients are reduced outside of a step");
+    ParamBucket& bucket = buckets_.buckets()[b];
+    MT_CHECK(!std::exchange(passed_[b], 1), text(bucket), " is reduced twice in a step");
+    pass_on(bucket, std::exchange(kept_[b], {}));
+  }
 
   void micro_batch_done() override {
     MT_CHECK(state_ == State::collecting, "a micro-batch ended outside of a step");
@@ -35,7 +41,8 @@ class InOrderReduction final : public ReduceStrategy {
   void reduce() override {
     MT_CHECK(state_ == State::collecting, "gradients are reduced outside of a step");
     auto& all = buckets_.buckets();
-    for (size_t b = 0; b < all.size(); ++b) pass_on(all[b], std::exchange(kept_[b], {}));
+    for (size_t b = 0; b < all.size(); ++b)
+      MT_CHECK(passed_[b], text(all[b]), " is not reduced in this step: its program has no Reduce");
     reduce_partial_sums(buckets_);
     state_ = State::idle;
   }
@@ -75,6 +82,7 @@ class InOrderReduction final : public ReduceStrategy {
   ExecutionContext& ctx_;
   State state_ = State::idle;
   std::vector<std::vector<Tensor>> kept_;  // by bucket: of each micro-batch; of rank 0 their sum
+  std::vector<char> passed_;               // by bucket: it is reduced in this step
 };
 
 }  // namespace

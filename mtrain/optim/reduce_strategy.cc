@@ -26,6 +26,12 @@ void all_reduce_as_one(ExecutionContext& ctx, Communicator& ranks,
 
 ReduceStrategy::~ReduceStrategy() = default;
 
+std::string text(const ParamBucket& bucket) {
+  const std::vector<BucketItem>& items = bucket.plan.items;
+  return cat("the bucket of ", items.front().parameter->name,
+             items.size() > 1 ? cat(" to ", items.back().parameter->name) : "");
+}
+
 void zero_unwritten(ExecutionContext& ctx, ParamBucket& bucket) {
   bucket.grads.restore_memory();
   for (BucketItem& item : bucket.plan.items)

@@ -10,22 +10,24 @@ namespace mtrain {
 class ReduceStrategy {
  public:
   virtual ~ReduceStrategy();
-  virtual void begin_step(int64_t backwards) = 0;
+  virtual void begin_step() = 0;
+  /// By the index in ParamBuckets::buckets().
+  virtual void start(size_t bucket) = 0;
   /// Backward is about to write the gradient of a leaf.
   virtual void before_gradient(int64_t leaf) = 0;
-  /// Backward adds nothing more to the gradient of a leaf.
-  virtual void gradient_complete(int64_t leaf) = 0;
   virtual void micro_batch_done() = 0;
   virtual void reduce_scatter() = 0;
   virtual void reduce() = 0;
 };
 
-/// Bucket by bucket, after the last backward or (`overlap`) during it.
+/// Bucket by bucket. With `overlap`, a reduction continues while the rank computes.
 std::unique_ptr<ReduceStrategy> reduce_by_bucket(ParamBuckets& buckets,
                                                  const ReduceOptions& options);
 /// Micro-batch by micro-batch, in the order of the global batch. REQUIRES: ZeRO 0 or 1.
 std::unique_ptr<ReduceStrategy> reduce_in_order(ParamBuckets& buckets);
 
+/// "the bucket of layers.0.norm.weight to layers.3.mlp.down", for errors.
+std::string text(const ParamBucket& bucket);
 /// Gives the bucket's gradients memory and writes zeros where no backward has written.
 void zero_unwritten(ExecutionContext& ctx, ParamBucket& bucket);
 /// Sums gradients of which ranks of other axes hold summands (Parameter::partial), in one

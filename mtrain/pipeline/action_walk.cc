@@ -14,7 +14,7 @@ ActionWalk::ActionWalk(const Action& action, const Steps& steps, const Costs& co
       done_(done),
       index_(index),
       compute_(costs.computing(action, split)) {
-  if (steps.empty()) return;
+  if (steps.empty() || compute_ == 0) return;
   const StageParts& parts = costs.steps.stages[static_cast<size_t>(action.stage)];
   auto blocks =
       std::count_if(parts.begin(), parts.end(), [](const ModelPart& p) { return p.block; });
@@ -27,6 +27,8 @@ bool ActionWalk::run(double& clock) {
   while (at_ < steps_.size()) {
     const Step& step = steps_[at_++];
     if (step.what == StepKind::gather) gather(step, clock);
+    if (step.what == StepKind::reduce) reduce(step, clock);
+    if (step.what == StepKind::weights) clock += time_of(step);
     if (computes(step.what)) {
       for (PartId part : read_by(step, costs_.steps))
         if (auto gathered = link_.parts.find(part); gathered != link_.parts.end())
@@ -50,10 +52,19 @@ void ActionWalk::gather(const Step& step, double& clock) {
   if (!costs_.overlap_gathers) clock = start + time;
 }
 
+void ActionWalk::reduce(const Step& step, double& clock) {
+  const GradientBucket& bucket = costs_.steps.buckets[static_cast<size_t>(step.bucket)];
+  double start = std::max(clock, link_.free);
+  link_.free = link_.reduced = start + costs_.byte * static_cast<double>(bucket.sent);
+  done_.push_back({step, start, link_.free, index_});
+  if (!costs_.overlap_reductions) clock = link_.free;
+}
+
 double ActionWalk::time_of(const Step& step) const {
   const ModelPart& part = costs_.steps.part(step.part);
   bool again = action_.what == ActionKind::backward && !step.backward;
   if (!part.block || again) return 0;
+  if (step.what == StepKind::weights) return per_block_;
   double share = part.exchanges ? costs_.of(action_.stage).expert_share : 0;
   return per_block_ * (step.what == StepKind::experts ? share : 1 - share);
 }

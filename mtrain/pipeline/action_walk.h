@@ -1,4 +1,4 @@
-// ActionWalk: the times of the steps inside a simulated F or B. For simulate.cc.
+// ActionWalk: the times of the steps inside a simulated action. For simulate.cc.
 #pragma once
 #include <map>
 #include <vector>
@@ -10,6 +10,7 @@ namespace mtrain {
 /// A rank's link, on which its collectives run one after the other.
 struct RankLink {
   double free = 0;                 // when its last collective ends
+  double reduced = 0;              // when its last reduction of gradients ends
   std::map<PartId, double> parts;  // when the parameters of a part are gathered
 };
 
@@ -26,6 +27,7 @@ class ActionWalk {
 
  private:
   void gather(const Step& step, double& clock);
+  void reduce(const Step& step, double& clock);
   /// The time of a compute step.
   double time_of(const Step& step) const;
 

@@ -39,13 +39,18 @@ struct Interpreter::Step {
       {};  // by micro-batch, on the device and not downloaded yet
 };
 
-/// The steps inside the actions of a program, while it runs.
+/// The steps inside the actions of a program, while it runs. They are made again only if the
+/// program differs from the one before.
 class Interpreter::StepsOfProgram {
  public:
   StepsOfProgram(Interpreter& owner, const Program& program) : owner_(owner) {
     owner.where_.clear();
     if (!owner.step_rules_.has_collectives()) return;
-    owner.step_lists_ = expand_steps(program, owner.step_rules_);
+    if (owner.step_lists_.empty() || owner.listed_ != program) {
+      owner.step_lists_.clear();
+      owner.step_lists_ = expand_steps(program, owner.step_rules_);
+      owner.listed_ = program;
+    }
     if (!owner.exchange_watch_) return;
     *owner.exchange_watch_ = [&owner](TokenExchange what, bool backward) {
       MT_CHECK(owner.cursor_, "experts exchange tokens outside of F and B");
@@ -54,7 +59,6 @@ class Interpreter::StepsOfProgram {
     };
   }
   ~StepsOfProgram() {
-    owner_.step_lists_.clear();
     if (owner_.exchange_watch_) *owner_.exchange_watch_ = nullptr;
   }
   StepsOfProgram(const StepsOfProgram&) = delete;
@@ -106,7 +110,22 @@ Interpreter::Interpreter(ExecutionContext& ctx, PipelinePlace place, ParamList& 
       during_token_exchange_(place.during_token_exchange),
       late_head_(place.late_head),
       late_heads_(static_cast<size_t>(place.late_heads)),
-      resident_stages_(place.resident_stages) {}
+      resident_stages_(place.resident_stages) {
+  step_rules_.late_head = late_head_;
+}
+
+void Interpreter::set_gradient_hooks(GradientHooks hooks) {
+  step_rules_.buckets = std::exchange(hooks.buckets, {});
+  step_lists_.clear();
+  step_hooks_.reduce = std::exchange(hooks.start, {});
+  hooks_ = std::move(hooks);
+}
+
+void Interpreter::set_param_hooks(ParamHooks hooks) {
+  step_hooks_.gather = std::exchange(hooks.parts.gather, {});
+  step_hooks_.release = std::exchange(hooks.parts.release, {});
+  param_hooks_ = std::move(hooks);
+}
 
 Model& Interpreter::model_of(const Action& action) const {
   bool known = action.stage >= 0 && static_cast<size_t>(action.stage) < models_.size();
@@ -195,8 +214,8 @@ size_t Interpreter::perform(const Program& program, size_t at, Step& step) {
 
 void Interpreter::run_with_steps(const Program& program, size_t at, Step& step) {
   const Action& action = program[at];
-  if (step_lists_.empty() || !uses_params(action.what)) return perform(action, step);
-  StepCursor cursor(action, step_lists_[at], step_rules_, param_hooks_.parts);
+  if (step_lists_.empty() || !has_steps(action.what)) return perform(action, step);
+  StepCursor cursor(action, step_lists_[at], step_rules_, step_hooks_);
   cursor_ = &cursor;
   try {
     perform(action, step);
@@ -370,6 +389,7 @@ void Interpreter::reduce() {
   MT_CHECK(ctx_.open_losses == 0, ctx_.open_losses,
            " losses of the output head were not used in backward, but the head has already added "
            "their gradients; for losses that are only reported, call the head with loss_weight 0");
+  if (cursor_) cursor_->finish();  // starts the reductions that are left
   if (hooks_.reduce)
     hooks_.reduce();
   else

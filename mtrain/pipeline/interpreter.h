@@ -35,8 +35,9 @@ struct PipelinePlace {
   /// progress; the interpreter sets it to switch to the overlapped action. Null if actions never
   /// overlap.
   std::shared_ptr<std::function<void()>> during_token_exchange = nullptr;
-  /// The steps inside F and B. From the stages' ParallelContext, set while a program runs: the
-  /// exchanges of tokens are checked against them. Null if there are none.
+  /// The steps inside actions; set_gradient_hooks() sets their buckets. From the stages'
+  /// ParallelContext, set while a program runs: the exchanges of tokens are checked against them.
+  /// Null if there are none.
   StepRules steps = {};
   std::shared_ptr<ExchangeWatch> exchange_watch = nullptr;
   /// Defers the gradient of the output head's matrix to the last stage's Reduce, for at most
@@ -59,23 +60,34 @@ class MT_API Interpreter {
 
   /// Called when gradients are complete. `after_micro_batch`: after the last backward (W, or B if
   /// the program has no W) of each stage and micro-batch. `reduce_scatter`: at each Scatter.
-  /// `reduce`: at the program's last Reduce, instead of settle_gradients().
+  /// `reduce`: at the end of the program's last Reduce, instead of settle_gradients(). `start`: at
+  /// each Reduce of the lists of steps, with its index in `buckets`.
   struct GradientHooks {
     std::function<void()> after_micro_batch, reduce_scatter, reduce;
+    std::function<void(size_t bucket)> start = {};
+    std::vector<GradientBucket> buckets = {};
   };
-  void set_gradient_hooks(GradientHooks hooks) { hooks_ = std::move(hooks); }
+  void set_gradient_hooks(GradientHooks hooks);
   /// Called at Gather and Release. `gather` starts the all-gather of a stage's parameters, which
   /// stay in memory until `release`. Those in `parts` do the same for a part of the model, within F
   /// and B. Without hooks these actions do nothing.
   struct ParamHooks {
     std::function<void(int64_t stage)> gather, release;
-    StepCursor::Hooks parts = {};
+    struct Parts {
+      std::function<void(PartId)> gather, release;
+    } parts = {};
   };
-  void set_param_hooks(ParamHooks hooks) { param_hooks_ = std::move(hooks); }
+  void set_param_hooks(ParamHooks hooks);
   /// The model reads parameters of this part next: runs the steps up to the one that reads them.
   void before_read(PartId part) {
     if (cursor_) cursor_->read(part);
   }
+  /// The model adds to gradients of this part next.
+  void before_write(PartId part) {
+    if (cursor_) cursor_->write(part);
+  }
+  /// What the lists of steps are made from.
+  const StepRules& step_rules() const { return step_rules_; }
 
   /// Runs the rank's lowered program. Each token's loss is weighted by 1/num_targets (of the whole
   /// global batch) times `loss_scale`, so the result does not depend on how the batch is divided
@@ -141,8 +153,10 @@ class MT_API Interpreter {
   GradientHooks hooks_;
   ParamHooks param_hooks_;
   StepRules step_rules_;
-  StepLists step_lists_;          // of the program that runs; empty if F and B only compute
-  StepCursor* cursor_ = nullptr;  // of the F or B that runs
+  StepCursor::Hooks step_hooks_;
+  StepLists step_lists_;          // of `listed_`; empty if its actions only compute
+  Program listed_;                // the program that runs, or the last one
+  StepCursor* cursor_ = nullptr;  // of the action that runs, if it has steps
   std::string where_;             // of the last error: the steps around it
   std::shared_ptr<ExchangeWatch> exchange_watch_;
   std::shared_ptr<std::function<void()>> during_token_exchange_;

@@ -33,10 +33,13 @@ char letter(ActionKind what, int chunk) {
   return chunk % 2 ? static_cast<char>(std::tolower(c)) : c;
 }
 
+/// Drawn as a narrow bar, or as = where nothing is computed.
+bool is_narrow(ActionKind what) { return is_collective(what) || what == ActionKind::reduce; }
+
 const char* colour(ActionKind what, int chunk) {
   static constexpr const char* kColours[3][2] = {
       {"#4c78d8", "#a9c1f2"}, {"#3f9b57", "#a3d9b1"}, {"#e08a2c", "#f3c793"}};
-  if (is_collective(what)) return "#8e6bbf";
+  if (is_narrow(what)) return "#8e6bbf";
   return is_compute(what) ? kColours[static_cast<size_t>(what)][chunk % 2] : "#b5b5b5";
 }
 
@@ -55,7 +58,7 @@ void draw_bar(std::ostringstream& out, const std::string& text, double start, do
 void draw_span(std::ostringstream& out, const TimedAction& span, int chunk, double scale,
                size_t row) {
   double x = kLeft + span.start * scale, width = (span.end - span.start) * scale;
-  draw_bar(out, to_text(span.action), span.start, span.end, is_collective(span.action.what),
+  draw_bar(out, to_text(span.action), span.start, span.end, is_narrow(span.action.what),
            colour(span.action.what, chunk), scale, row);
   std::string micro = std::to_string(span.action.micro);
   if (is_compute(span.action.what) && width >= 7.0 * static_cast<double>(micro.size()))
@@ -77,7 +80,7 @@ std::string draw_text(const Simulated& run, int columns) {
       return run.makespan > 0 ? static_cast<size_t>(std::lround(t / run.makespan * columns)) : 0;
     };
     for (const TimedAction& span : run.timeline[r])
-      if (size_t begin = column(span.start); is_collective(span.action.what))
+      if (size_t begin = column(span.start); is_narrow(span.action.what))
         line.replace(begin, column(span.end) - begin, column(span.end) - begin, '=');
     for (const TimedAction& span : run.timeline[r]) {
       if (!is_compute(span.action.what)) continue;
@@ -108,7 +111,7 @@ std::string draw_svg(const Simulated& run, int width, const StepRules& steps) {
         << "\" fill=\"#eee\"/>\n";
     for (bool collectives : {false, true})  // draw the narrow bars last, on top of the wide ones
       for (const TimedAction& span : run.timeline[r])
-        if (span.end > span.start && is_collective(span.action.what) == collectives)
+        if (span.end > span.start && is_narrow(span.action.what) == collectives)
           draw_span(out, span, chunks[static_cast<size_t>(span.action.stage)], scale, r);
     for (const TimedStep& done : run.collectives[r]) {
       if (done.end <= done.start) continue;

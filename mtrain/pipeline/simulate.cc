@@ -67,11 +67,12 @@ class Simulation {
     if (a.overlapped) return run_pair(rank, start, ready);
     if (is_collective(a.what)) {
       run_collective(rank, start);
-    } else if (uses_params(a.what)) {
+    } else if (has_steps(a.what)) {
       ActionWalk walk = walk_of(rank, next_[rank]);
       double clock = start;
       while (walk.run(clock)) {
       }
+      if (a.what == ActionKind::reduce) clock = std::max(clock, links_[rank].reduced);
       finish(rank, start, clock);
     } else {
       finish(rank, start, start + costs_.occupying(a, facts_.split()));
@@ -80,18 +81,17 @@ class Simulation {
     return true;
   }
 
-  /// A rank's collectives run one after the other.
+  /// A rank's collectives run one after the other. A Scatter waits for the reductions that its
+  /// micro-batch has started.
   void run_collective(size_t rank, double start) {
     const Action a = at(rank);
-    const StageCosts& c = costs_.of(a.stage);
-    bool gather = a.what == ActionKind::gather_params;
-    double end = std::max(start, links_[rank].free) + (gather ? c.gather : c.scatter);
-    links_[rank].free = end;
-    if (gather) gathered_[static_cast<size_t>(a.stage)] = end;
-    bool overlaps = gather ? costs_.overlap_gathers : costs_.overlap_scatters;
-    double resume = overlaps ? start : end;
+    RankLink& link = links_[rank];
+    if (a.what == ActionKind::reduce_scatter)
+      return finish(rank, start, std::max(start, link.reduced));
+    double end = std::max(start, link.free) + costs_.of(a.stage).gather;
+    link.free = gathered_[static_cast<size_t>(a.stage)] = end;
     finish(rank, start, end);
-    clock_[rank] = resume;
+    if (costs_.overlap_gathers) clock_[rank] = start;
   }
 
   /// The first missing dependency of a rank's next action, and of the backward that it overlaps
@@ -271,7 +271,6 @@ double Costs::computing(const Action& a, bool split) const {
 double Costs::occupying(const Action& a, bool split) const {
   const StageCosts& c = of(a.stage);
   if (a.what == ActionKind::gather_params) return overlap_gathers ? 0 : c.gather;
-  if (a.what == ActionKind::reduce_scatter) return overlap_scatters ? 0 : c.scatter;
   return computing(a, split);
 }
 

@@ -1,7 +1,7 @@
 // Simulates a schedule: finds its faults and computes its duration and memory, without tensors or
 // threads. Accepts compute-only schedules (data arrives a transfer time after it was computed) and
 // lowered ones (each transfer is an action). Collectives cost time only if they are actions
-// (with_sharding_actions()) or steps inside F and B (stage_steps.h). Stateless; safe from any
+// (with_sharding_actions()) or steps inside actions (stage_steps.h). Stateless; safe from any
 // thread.
 #pragma once
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace mtrain {
 struct StageCosts {
   double forward = 1, backward = 1, weights = 1;  // a B without W takes backward + weights
   double activation = 1;                          // held from F to the end of B
-  double kept = 1;  // the part of it, plus output gradients, that W needs: held from the end of B
-                    // to the end of W
-  double gather = 0, scatter = 0;  // time of a Gather and of a Scatter
-  double params = 0;               // memory of the gathered parameters: held from Gather to Release
+  double kept = 1;    // the part of it, plus output gradients, that W needs: held from the end of B
+                      // to the end of W
+  double gather = 0;  // time of a Gather
+  double params = 0;  // memory of the gathered parameters: held from Gather to Release
   /// Of each block, where Costs::steps has them: time of its gather, memory of its parameters while
   /// they are gathered, time of one exchange of tokens, and the fraction of its compute that is the
   /// experts'. Parts other than blocks cost nothing.
@@ -36,11 +36,12 @@ struct MT_API Costs {
   std::vector<StageCosts> stages;  // by stage; empty: `all` for every stage
   double send = 0;                 // time of a transfer between ranks
   TransferMode transfer = TransferMode::asynchronous;
+  double byte = 0;  // time of a byte that a reduction of gradients sends
   /// Gathers run while their rank computes: F and B wait for the parameters of their stage only.
-  /// Otherwise the rank waits for each. The same for Scatter. Gathers and scatters of a rank run
-  /// one after the other.
-  bool overlap_gathers = true, overlap_scatters = true;
-  /// The steps inside F and B. All blocks take the same time; recomputation takes none. During an
+  /// Otherwise the rank waits for each. The same for reductions of gradients, for which Scatter and
+  /// R wait. Gathers and reductions of a rank run one after the other.
+  bool overlap_gathers = true, overlap_reductions = true;
+  /// The steps inside actions. All blocks take the same time; recomputation takes none. During an
   /// exchange of tokens the rank waits, or computes the other one of two overlapped actions.
   StepRules steps = {};
   const StageCosts& of(int64_t stage) const {
@@ -63,7 +64,7 @@ struct TimedAction {
   int64_t order = 0;    // position in a sequential order in which all actions of all ranks can run
 };
 
-/// When a gather or an exchange inside an F or B was in progress.
+/// When a gather, an exchange or a reduction inside an action was in progress.
 struct TimedStep {
   Step step;
   double start = 0, end = 0;

@@ -4,7 +4,10 @@
 #include <map>
 #include <utility>
 
+#include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
+#include "mtrain/base/text.h"
+#include "mtrain/pipeline/reduce_steps.h"
 
 namespace mtrain {
 namespace {
@@ -43,6 +46,12 @@ class ActionSteps {
         for (size_t i = begin; i < end; ++i) forward(i);
       for (; end > begin; --end) backward(end - 1);
     }
+    return std::move(out_);
+  }
+
+  Steps weights() {
+    for (size_t i = parts_.size(); i-- > 0;)
+      if (parts_[i].computes) add(StepKind::weights, i, true);
     return std::move(out_);
   }
 
@@ -189,7 +198,7 @@ const ModelPart& StepRules::part(PartId id) const {
 }
 
 bool StepRules::has_collectives() const {
-  return sharded || std::any_of(stages.begin(), stages.end(), exchanges);
+  return sharded || !buckets.empty() || std::any_of(stages.begin(), stages.end(), exchanges);
 }
 
 StepLists expand_steps(const Program& program, const StepRules& rules) {
@@ -205,15 +214,66 @@ StepLists expand_steps(const Program& program, const StepRules& rules) {
     lists[i] = found->second;
   }
   if (rules.sharded) Gathers(program, rules).insert(lists);
+  for (size_t i = 0; i < program.size(); ++i)
+    if (const StageParts* parts = parts_of(rules, program[i].stage);
+        parts && program[i].what == ActionKind::weight_grad)
+      lists[i] = ActionSteps(program[i].stage, *parts, rules).weights();
+  insert_reductions(lists, program, rules);
   return lists;
 }
 
+namespace {
+
+/// "3", or "0:embed" for a part of another stage than `stage`.
+std::string part_text(PartId part, int64_t stage, const StepRules& rules) {
+  return cat(part.stage == stage ? "" : cat(part.stage, ":"), rules.part(part).name);
+}
+
+/// "embed..3", "3 experts"; "3 #2" for the second one of the same parts.
+std::string bucket_text(size_t index, int64_t stage, const StepRules& rules) {
+  const GradientBucket& bucket = rules.buckets.at(index);
+  std::string out = part_text(bucket.parts.front(), stage, rules);
+  if (bucket.parts.size() > 1) out += cat("..", part_text(bucket.parts.back(), stage, rules));
+  if (bucket.expert) out += " experts";
+  auto end = rules.buckets.begin() + static_cast<std::ptrdiff_t>(index);
+  auto same = std::count_if(rules.buckets.begin(), end, [&](const GradientBucket& other) {
+    return other.expert == bucket.expert && other.parts.front() == bucket.parts.front() &&
+           other.parts.back() == bucket.parts.back();
+  });
+  return same > 0 ? cat(out, " #", same + 1) : out;
+}
+
+/// What each Reduce of the lists is.
+std::string reductions_text(const StepLists& lists, const Program& program,
+                            const StepRules& rules) {
+  int64_t stage = program.empty() ? 0 : program.front().stage;
+  for (const Action& a : program)
+    if (a.stage != stage) stage = -1;  // of several stages: each part with its own
+  std::vector<bool> listed(rules.buckets.size());
+  for (const Steps& list : lists)
+    for (const Step& step : list)
+      if (step.what == StepKind::reduce) listed[static_cast<size_t>(step.bucket)] = true;
+  std::string out;
+  for (size_t b = 0; b < listed.size(); ++b) {
+    const GradientBucket& bucket = rules.buckets[b];
+    if (listed[b])
+      out += cat("Reduce(", bucket_text(b, stage, rules), "): ", bucket.collective, " of ",
+                 human_bytes(static_cast<uint64_t>(bucket.bytes)), " over the ",
+                 counted(bucket.ranks, "rank"), " of ", bucket.axis, '\n');
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string to_text(const Step& step, int64_t stage, const StepRules& rules) {
-  constexpr const char* kNames[] = {"Gather", "Release", "", "Experts", "Dispatch", "Combine"};
+  constexpr const char* kNames[] = {"Gather", "Release", "",         "Experts",
+                                    "W",      "Reduce",  "Dispatch", "Combine"};
+  if (step.what == StepKind::reduce)
+    return cat("Reduce(", bucket_text(static_cast<size_t>(step.bucket), stage, rules), ")");
   std::string name = step.what == StepKind::compute ? (step.backward ? "B" : "F")
                                                     : kNames[static_cast<size_t>(step.what)];
-  return cat(name, "(", step.part.stage == stage ? "" : cat(step.part.stage, ":"),
-             rules.part(step.part).name, ")");
+  return cat(name, "(", part_text(step.part, stage, rules), ")");
 }
 
 std::string to_text(const StepLists& lists, const Program& program, const StepRules& rules) {
@@ -234,7 +294,7 @@ std::string to_text(const StepLists& lists, const Program& program, const StepRu
     for (const Step& step : lists[i]) steps.push_back(to_text(step, program[i].stage, rules));
     out += cat(join(actions, " "), ": ", join(steps, " "), '\n');
   }
-  return out;
+  return out + reductions_text(lists, program, rules);
 }
 
 }  // namespace mtrain

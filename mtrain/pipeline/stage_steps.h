@@ -1,12 +1,13 @@
-// What happens inside F and B, as data: the parts of the model that they compute, the gathers and
-// releases of parameters (ZeRO 3 without Gather of whole stages) and the exchanges of tokens
-// between experts. The simulator, `mtrain check --schedule` and the interpreter (step_cursor.h)
-// read the same lists. Pure functions of a rank's program and of the model's parts; thread-safe.
+// What happens inside the actions of a program, as data: the parts of the model that F, B and W
+// compute, the gathers and releases of parameters (ZeRO 3 without Gather of whole stages), the
+// exchanges of tokens between experts, and the reductions of gradients, which start in B, W or R.
+// The simulator, `mtrain check --schedule` and the interpreter (step_cursor.h) read the same lists.
+// Pure functions of a rank's program and of the model's parts and buckets; thread-safe.
 #pragma once
 #include <string>
 #include <vector>
 
-#include "mtrain/nn/model_parts.h"
+#include "mtrain/nn/gradient_bucket.h"
 #include "mtrain/pipeline/schedule.h"
 
 namespace mtrain {
@@ -16,6 +17,8 @@ enum class StepKind : uint8_t {
   release,   // their memory is freed
   compute,   // forward or backward of a part; of one with experts: without them
   experts,   // forward or backward of the experts
+  weights,   // W of a part: the gradients that its B has deferred
+  reduce,    // the reduction of a bucket of gradients starts
   dispatch,  // all-to-all: tokens to experts; in backward the gradients take the opposite direction
   combine    // all-to-all: results of experts back to their tokens
 };
@@ -24,15 +27,21 @@ inline bool computes(StepKind what) {
   return what == StepKind::compute || what == StepKind::experts;
 }
 
+/// Actions that have a list of steps.
+inline bool has_steps(ActionKind what) {
+  return what <= ActionKind::weight_grad || what == ActionKind::reduce;
+}
+
 struct Step {
   StepKind what;
   PartId part;
   bool backward = false;  // of compute, experts and exchanges; false within B: recomputation
+  int16_t bucket = -1;    // of reduce: its index in StepRules::buckets
   bool operator==(const Step&) const = default;
 };
 using Steps = std::vector<Step>;       // of an action
 using StepLists = std::vector<Steps>;  // by position in the program; empty for actions other than
-                                       // F and B
+                                       // F, B, W and R
 
 /// What determines the steps of a rank's actions.
 struct MT_API StepRules {
@@ -47,26 +56,32 @@ struct MT_API StepRules {
   bool recompute = false, recompute_first = false;
   int64_t recompute_group = 1;
   bool recompute_experts = false;  // the experts and their exchanges alone
+  /// Of all stages of the rank, in the order in which reductions start that are due at the same
+  /// time. The lists have only the buckets of their program's stages.
+  std::vector<GradientBucket> buckets = {};
+  bool late_head = false;  // the gradient of the head's matrix is complete at the last R only
 
   const ModelPart& part(PartId id) const;
   /// False: nothing but compute would be in the lists.
   bool has_collectives() const;
 };
 
-/// The steps of each F and B of a rank's program. A part that two steps in succession need, within
-/// an action or in two of them, is gathered once: the list of an action depends on those before and
-/// after it. At the end of the program nothing is gathered. Throws Error(config) if two overlapped
-/// actions would have to gather parts.
+/// The steps of each F, B and W of a rank's program, and of its last R. A part that two steps in
+/// succession need, within an action or in two of them, is gathered once: the list of an action
+/// depends on those before and after it. At the end of the program nothing is gathered. Throws
+/// Error(config) if two overlapped actions would have to gather parts.
 MT_API StepLists expand_steps(const Program& program, const StepRules& rules);
 
-/// The parts that are gathered while a compute or exchange step runs. A model may read parameters
-/// of a block before and after the exchanges of its experts.
+/// The parts that are gathered while a compute or exchange step runs, and to whose gradients a
+/// backward or W adds. A model may read parameters of a block before and after the exchanges of its
+/// experts.
 MT_API std::vector<PartId> read_by(const Step& step, const StepRules& rules);
 
-/// "Gather(3)", "F(3)", "B(head)", "Experts(3)", "Dispatch(3)"; "Gather(0:embed)" for a part of a
-/// stage other than the action's.
+/// "Gather(3)", "F(3)", "B(head)", "W(3)", "Experts(3)", "Dispatch(3)", "Reduce(embed..3)";
+/// "Gather(0:embed)" for a part of a stage other than the action's.
 MT_API std::string to_text(const Step& step, int64_t stage, const StepRules& rules);
-/// Each list once: "0F1 0F2 …: Gather(1) F(0) Release(0)", one line per list.
+/// Each list once: "0F1 0F2 …: Gather(1) F(0) Release(0)", one line per list; then one line per
+/// bucket that is reduced: "Reduce(embed..3): all-reduce of 1.2 MiB over the 2 ranks of dp".
 MT_API std::string to_text(const StepLists& lists, const Program& program, const StepRules& rules);
 
 }  // namespace mtrain

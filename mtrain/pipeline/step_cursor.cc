@@ -7,7 +7,8 @@
 namespace mtrain {
 
 bool StepCursor::reads(size_t step, PartId part) const {
-  if (!computes(steps_[step].what) && !is_exchange(steps_[step].what)) return false;
+  StepKind what = steps_[step].what;
+  if (!computes(what) && !is_exchange(what) && what != StepKind::weights) return false;
   std::vector<PartId> parts = read_by(steps_[step], rules_);
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
@@ -17,8 +18,11 @@ void StepCursor::pass() {
   const Step& step = steps_[at_];
   if (step.what == StepKind::gather && hooks_.gather) hooks_.gather(step.part);
   if (step.what == StepKind::release && hooks_.release) hooks_.release(step.part);
-  if (computes(step.what)) current_ = static_cast<int64_t>(at_);
+  if (computes(step.what) || step.what == StepKind::weights) current_ = static_cast<int64_t>(at_);
   ++at_;
+  if (step.what != StepKind::reduce) return;
+  ++reduces_;
+  if (hooks_.reduce) hooks_.reduce(static_cast<size_t>(step.bucket));
 }
 
 void StepCursor::read(PartId part) {
@@ -31,6 +35,18 @@ void StepCursor::read(PartId part) {
     current_ = static_cast<int64_t>(to);  // which starts later
   else
     pass();
+}
+
+void StepCursor::write(PartId part) {
+  for (size_t i = 0; reduces_ > 0 && i < at_; ++i) {
+    if (steps_[i].what != StepKind::reduce) continue;
+    const auto& parts = rules_.buckets[static_cast<size_t>(steps_[i].bucket)].parts;
+    MT_CHECK(std::find(parts.begin(), parts.end(), part) == parts.end(), "gradients of part ",
+             rules_.part(part).name, " of stage ", part.stage, " are added in ", to_text(action_),
+             " after ", name(i),
+             " has started; a model creates its parameters in the order in which it computes");
+  }
+  if (action_.what != ActionKind::forward) read(part);
 }
 
 void StepCursor::exchange(StepKind what, bool backward) {

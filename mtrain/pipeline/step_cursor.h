@@ -1,6 +1,6 @@
-// StepCursor: the position of a running F or B in its list of steps (stage_steps.h). Gathers and
-// releases run because the list has them, in its order; exchanges between experts are checked
-// against it. For the rank's own thread.
+// StepCursor: the position of a running action in its list of steps (stage_steps.h). Gathers,
+// releases and reductions of gradients run because the list has them, in its order; exchanges
+// between experts and writes of gradients are checked against it. For the rank's own thread.
 #pragma once
 #include <functional>
 
@@ -12,6 +12,7 @@ class StepCursor {
  public:
   struct Hooks {
     std::function<void(PartId)> gather, release;
+    std::function<void(size_t bucket)> reduce = {};  // starts it
   };
   /// Refers to all arguments.
   StepCursor(const Action& action, const Steps& steps, const StepRules& rules, const Hooks& hooks)
@@ -21,6 +22,9 @@ class StepCursor {
   /// if an exchange of another part comes first; ParamBuckets then refuses the read unless the
   /// parameters are gathered anyway.
   void read(PartId part);
+  /// The model adds to gradients of `part` next. In B and W, goes on to the step that does so.
+  /// Throws Error(bug) if the reduction of such gradients has started in this action.
+  void write(PartId part);
   /// An exchange starts. Throws Error(bug) if it is not the next one of the list.
   void exchange(StepKind what, bool backward);
   /// The action is complete: runs what is left. Throws Error(bug) if the list has further
@@ -39,7 +43,8 @@ class StepCursor {
   const StepRules& rules_;
   const Hooks& hooks_;
   size_t at_ = 0;         // the next step
-  int64_t current_ = -1;  // the last compute or exchange that was reached
+  size_t reduces_ = 0;    // before it
+  int64_t current_ = -1;  // the last step that computes or exchanges and was reached
 };
 
 }  // namespace mtrain

@@ -8,6 +8,7 @@
 #include "mtrain/base/counted.h"
 #include "mtrain/pipeline/lower.h"
 #include "mtrain/pipeline/schedule_text.h"
+#include "mtrain/recipe/planned_buckets.h"
 
 namespace mtrain {
 namespace {
@@ -89,9 +90,8 @@ StepTraffic traffic_of(const Recipe& recipe) {
   StepTraffic out{.zero_stage = static_cast<int>(d.zero),
                   .operations = 2 * tokens * (attention + mlp * chosen / tp),
                   .gathered = parameters * (s.mixed_precision.fp8_params ? 1.0 : bytes),
-                  .scattered = parameters * sizeof(float),
                   .overlap_gathers = s.ddp.overlap_param_gather,
-                  .overlap_scatters = s.ddp.overlap_grad_reduce};
+                  .overlap_reductions = s.ddp.overlap_grad_reduce};
   const double stream = tokens * h * bytes / (d.sp ? tp : 1);
   out.stream = stream;
   if (experts > 0) {
@@ -143,6 +143,8 @@ StepRules step_rules(const Recipe& recipe, const PipelinePlan& plan) {
                            std::find(modules.begin(), modules.end(), "moe") != modules.end()};
   for (int64_t stage = 0; stage < plan.map.stages(); ++stage)
     rules.stages.push_back(parts_of(recipe, plan, stage));
+  rules.late_head = plan.late_head;
+  rules.buckets = planned_buckets(recipe, plan, rules.stages);
   return rules;
 }
 
@@ -190,18 +192,18 @@ int64_t PipelinePlan::blocks(int64_t stage) const {
 Costs PipelinePlan::costs(const RankSpeed& speed) const {
   Costs costs;
   costs.overlap_gathers = traffic.overlap_gathers;
-  costs.overlap_scatters = traffic.overlap_scatters;
+  costs.overlap_reductions = traffic.overlap_reductions;
   // The time of a byte, relative to that of a block's forward.
   double per_byte = 0;
   if (speed.tflops > 0 && speed.link_gb > 0 && traffic.operations > 0)
     per_byte = 1e3 * speed.tflops / speed.link_gb / traffic.operations;
+  costs.byte = per_byte;
   if (ranks() > 1) costs.send = per_byte * traffic.stream;
   for (int64_t s = 0; s < map.stages(); ++s) {
     auto n = static_cast<double>(blocks(s));
     StageCosts& c = costs.stages.emplace_back(StageCosts{n, n, n, n, n});
     c.exchange = per_byte * traffic.exchanged;
     c.expert_share = traffic.expert_share;
-    if (traffic.zero_stage >= 2) c.scatter = per_byte * traffic.scattered * n;
     if (traffic.zero_stage >= 3) {
       c.gather = per_byte * traffic.gathered * n;
       c.block_gather = per_byte * traffic.gathered;

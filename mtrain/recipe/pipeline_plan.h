@@ -28,11 +28,10 @@ struct StepTraffic {
   int zero_stage = 0;
   double operations = 0;    // of a block's forward; 0: the model's sizes are not known
   double gathered = 0;      // bytes, of a block's parameters
-  double scattered = 0;     // bytes, of its gradients
   double exchanged = 0;     // bytes, of one exchange of tokens between experts
   double expert_share = 0;  // the part of its operations that experts compute
   double stream = 0;        // bytes that one stage sends to the next
-  bool overlap_gathers = false, overlap_scatters = false;  // with compute
+  bool overlap_gathers = false, overlap_reductions = false;  // with compute
 };
 
 struct MT_API PipelinePlan {
@@ -43,7 +42,7 @@ struct MT_API PipelinePlan {
   Schedule schedule;             // compute, collectives and reductions
   std::string name = "1f1b";     // the name of the schedule or its file
   StageLink::Options transfers;
-  StepRules steps;           // what happens inside F and B
+  StepRules steps;           // what happens inside actions, from the recipe's sizes
   ShardingActions sharding;  // inserted into the schedule if it has no such actions
   StepTraffic traffic;
   bool late_weights = false;  // add W directly after B if the schedule has no W

@@ -86,7 +86,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   // Two steps: in the second one the allocator has cached blocks of the first, not all of which can
   // be reused.
   for (int step = 0; step < 2; ++step) {
-    reducer.begin_step(num_backwards(program));
+    reducer.begin_step();
     interpreter.run(
         program, [&](int64_t) { return own_part(ctx, batch, parallel); }, batch.num_target_tokens,
         1);
@@ -107,6 +107,7 @@ void dry_run(const Recipe& recipe, PluginHost& plugins, int64_t pipeline_rank, S
   plan.parameters = at_most(parameters);
   const CachingAllocator& memory = ctx.memory();
   plan.stages.push_back(memory.at_peak());
+  plan.steps.push_back(interpreter.step_rules());
   if (pipeline_rank > 0) return;
   plan.at_peak = memory.at_peak(), plan.peak = memory.peak(),
   plan.reserved = memory.peak_reserved();

@@ -134,6 +134,7 @@ void Session::build_stages(const Options& options) {
       .late_head = pipeline.late_head,
       .late_heads = pipeline.late_heads,
       .resident_stages = pipeline.sharding.resident_stages};
+  place_.steps.buckets.clear();  // those of the built model follow (Interpreter::GradientHooks)
   for (int64_t stage : pipeline.map.stages_of(options.pipeline_rank)) {
     const StagePart& part = pipeline.parts[static_cast<size_t>(stage)];
     parameters.begin_stage(stage);

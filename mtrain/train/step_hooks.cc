@@ -3,14 +3,16 @@
 namespace mtrain {
 
 void set_step_hooks(Interpreter& interpreter, ParamBuckets& buckets, GradReducer& reducer) {
-  interpreter.set_gradient_hooks({[&reducer] { reducer.micro_batch_done(); },
-                                  [&reducer] { reducer.reduce_scatter(); },
-                                  [&reducer] { reducer.reduce(); }});
+  interpreter.set_gradient_hooks(
+      {[&reducer] { reducer.micro_batch_done(); }, [&reducer] { reducer.reduce_scatter(); },
+       [&reducer] { reducer.reduce(); }, [&reducer](size_t bucket) { reducer.start(bucket); },
+       reducer.buckets()});
   interpreter.set_param_hooks({[&buckets](int64_t stage) { buckets.gather_stage(stage); },
                                [&buckets](int64_t stage) { buckets.release_stage(stage); },
                                {[&buckets](PartId part) { buckets.gather_part(part); },
                                 [&buckets](PartId part) { buckets.release_part(part); }}});
-  buckets.set_before_read([&interpreter](PartId part) { interpreter.before_read(part); });
+  buckets.set_use_hooks({[&interpreter](PartId part) { interpreter.before_read(part); },
+                         [&interpreter](PartId part) { interpreter.before_write(part); }});
 }
 
 }  // namespace mtrain

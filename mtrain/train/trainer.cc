@@ -419,7 +419,7 @@ StepLoss Trainer::forward_backward(std::span<const Batch> batches) {
     return own_part(ctx, batch, mesh_.parallel());
   };
   int64_t targets = mesh_.data().comm().all_reduce_value(num_targets(batches));
-  reducer_->begin_step(num_backwards(program_));
+  reducer_->begin_step();
   StepLoss loss = interpreter_->run(program_, input_of, targets, scaler_.scale());
   if (failpoint("train.loss").action == FaultAction::nan) loss.micro_batches[0] = std::nan("");
   loss.loss_sum = reducer_->sum(loss.micro_batches);

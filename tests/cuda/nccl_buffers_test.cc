@@ -89,7 +89,7 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
     }
     GradReducer reducer(buckets, {.in_order = layout.in_order});
     for (uint64_t step = 0; step < 2; ++step) {
-      reducer.begin_step(1);
+      reducer.begin_step();
       list.clear_gradients();
       for (uint64_t p = 0; p < 3; ++p) {
         buckets.before_gradient(all[p]->leaf->number);
@@ -98,6 +98,7 @@ std::vector<float> two_steps(Communicator& host, const Layout& layout) {
         all[p]->leaf->has_grad = true;
       }
       reducer.micro_batch_done();
+      for (size_t b = 0; b < reducer.buckets().size(); ++b) reducer.start(b);
       if (layout.zero >= 2) reducer.reduce_scatter();
       reducer.reduce();
       for (const ParamSlice& slice : buckets.slices()) {

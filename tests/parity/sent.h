@@ -1,12 +1,14 @@
 // The bytes that rank 0 sends in a step of a whole training run, for tests that compare them with
 // theory.
 #pragma once
+#include <doctest/doctest.h>
 #include <unistd.h>
 
 #include <map>
 
 #include "mtrain/optim/bucket_plan.h"
 #include "mtrain/recipe/pipeline_plan.h"
+#include "mtrain/train/memory_plan.h"
 #include "mtrain/verify/run.h"
 #include "mtrain/verify/twin.h"
 #include "subjects.h"
@@ -19,8 +21,10 @@ struct Sent {
   std::map<std::string, int64_t> elements;  // of each parameter
   std::map<std::string, CommCounters> along;
   StepRules rules;
-  Program program;  // of the first rank, without transfers
-  StepLists steps;  // of the first rank's program, as `mtrain check --schedule steps` shows it
+  Program program;    // of the first rank, without transfers
+  StepLists steps;    // of the first rank's program, as `mtrain check --memory --schedule steps`
+                      // shows it
+  StepLists planned;  // the same without --memory
 
   /// The number of such steps in the lists.
   int64_t count(StepKind what, bool backward) const {
@@ -49,6 +53,18 @@ struct Sent {
     for (const Steps& list : steps)
       for (const Step& step : list)
         if (step.what == StepKind::gather) sum += size(step.part);
+    return sum;
+  }
+
+  /// Bytes that the reductions of the lists send.
+  int64_t reduced(bool expert = false) const {
+    int64_t sum = 0;
+    for (const Steps& list : steps)
+      for (const Step& step : list) {
+        if (step.what != StepKind::reduce) continue;
+        const GradientBucket& bucket = rules.buckets[static_cast<size_t>(step.bucket)];
+        if (bucket.expert == expert) sum += bucket.sent;
+      }
     return sum;
   }
 
@@ -108,11 +124,19 @@ inline Sent sent_in(const std::vector<std::string>& changes, std::string_view su
             .along = figures.sent,
             .rules = {},
             .program = {},
-            .steps = {}};
+            .steps = {},
+            .planned = {}};
   PipelinePlan plan = pipeline_plan(recipe);
-  sent.rules = plan.steps;
+  sent.rules = plan_memory(recipe, plugins()).steps[0];
   sent.program = plan.schedule[0];
-  sent.steps = expand_steps(plan.schedule[0], plan.steps);
+  sent.steps = expand_steps(plan.schedule[0], sent.rules);
+  sent.planned = expand_steps(plan.schedule[0], plan.steps);
+  auto without_buckets = [&](StepRules rules) {
+    rules.buckets.clear();
+    return expand_steps(sent.program, rules);
+  };
+  CHECK(without_buckets(plan.steps) ==
+        without_buckets(sent.rules));  // only their sizes are guessed
   for (const auto& [name, tensor] : figures.gradients)
     sent.elements[name] = static_cast<int64_t>(tensor.values.size());
   return sent;

@@ -26,10 +26,11 @@ struct CheckOptions {
 };
 
 /// What a step does: the pipeline, and when parameters are gathered.
-std::string step_lines(const Recipe& recipe, const CheckOptions& options) {
+std::string step_lines(const Recipe& recipe, const CheckOptions& options,
+                       const std::vector<StepRules>& built) {
   const DistSection& dist = recipe.settings.dist;
   if (dist.pp == 1 && dist.zero < 3 && options.schedule.empty()) return "";
-  PipelinePlan plan = pipeline_plan(recipe);
+  PipelinePlan plan = shown_plan(recipe, built);
   std::string out = dist.pp > 1 ? cat("  pipeline ", plan.text(), '\n') : "";
   if (std::string text = plan.gathers_text(); !text.empty())
     out += cat("  parameters are ", text, '\n');
@@ -100,18 +101,18 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
     std::cout << recipe.config.to_yaml();
     return;
   }
-  if (options.schedule == "svg") {
-    MT_USER_CHECK(!options.memory, ErrorClass::usage,
-                  "--schedule svg prints the picture alone, and --memory a report",
-                  "use --schedule text, or two commands");
-    std::cout << schedule_as_svg(pipeline_plan(recipe),
+  // Without --memory, the backend's plugin is not loaded, so auto is resolved only for the CPU.
+  const bool svg = options.schedule == "svg";
+  if (options.memory || (!svg && recipe.settings.dist.backend == "cpu"))
+    settle_dtype(recipe, plugins);
+  std::optional<MemoryPlan> plan;
+  if (options.memory) plan = require_memory(recipe, plugins);
+  const std::vector<StepRules> built = plan ? plan->steps : std::vector<StepRules>();
+  if (svg) {
+    std::cout << schedule_as_svg(shown_plan(recipe, built),
                                  rank_speed(recipe, options.cluster.gpu, options.speed));
     return;
   }
-  // Without --memory, the backend's plugin is not loaded, so auto is resolved only for the CPU.
-  if (options.memory || recipe.settings.dist.backend == "cpu") settle_dtype(recipe, plugins);
-  std::optional<MemoryPlan> plan;
-  if (options.memory) plan = require_memory(recipe, plugins);
   if (cli.quiet) return;
   const Settings& s = recipe.settings;
   std::cout << recipe.config.composition().file << ": ok\n"
@@ -120,8 +121,8 @@ void check(Cli& cli, const RecipeWords& words, const CheckOptions& options) {
             << '\n'
             << "  " << length_words(recipe) << ", "
             << counted(s.micro_batches(), "micro-batch", "micro-batches") << " per step\n"
-            << ranks_line(recipe) << step_lines(recipe, options) << data.text << "  run folder "
-            << recipe.run_directory().string() << '\n';
+            << ranks_line(recipe) << step_lines(recipe, options, built) << data.text
+            << "  run folder " << recipe.run_directory().string() << '\n';
   if (plan)
     std::cout << "  memory " << human_bytes(plan->peak) << " of " << human_bytes(plan->free)
               << " free: " << plan->at_peak.text() << '\n';
@@ -136,7 +137,8 @@ void add_schedule_options(CLI::App& command, CheckOptions& options) {
       command
           .add_option("--schedule", options.schedule,
                       "text: print the program of each pipeline rank and a picture of one step; "
-                      "steps: the steps inside its forwards and backwards; svg: only the picture")
+                      "steps: the steps inside its actions, with --memory those of the built model; "
+                      "svg: only the picture")
           ->check(CLI::IsMember({"text", "steps", "svg"}))
           ->type_name("{text,steps,svg}");
   for (const char* other : {"--resolved", "--json", "--multirun", "--list"})

@@ -46,6 +46,21 @@ RankSpeed rank_speed(const Recipe& recipe, const std::string& gpu, const RankSpe
   return speed;
 }
 
+PipelinePlan shown_plan(const Recipe& recipe, const std::vector<StepRules>& built) {
+  PipelinePlan plan = pipeline_plan(recipe);
+  if (built.empty()) return plan;
+  plan.steps.buckets.clear();
+  for (size_t r = 0; r < built.size(); ++r) {
+    for (int64_t stage : plan.map.stages_of(static_cast<int64_t>(r))) {
+      auto s = static_cast<size_t>(stage);
+      plan.steps.stages[s] = built[r].stages[s];
+    }
+    plan.steps.buckets.insert(plan.steps.buckets.end(), built[r].buckets.begin(),
+                              built[r].buckets.end());
+  }
+  return plan;
+}
+
 std::string schedule_as_text(const PipelinePlan& plan, const RankSpeed& speed) {
   std::string out;
   for (int64_t r = 0; r < plan.ranks(); ++r)

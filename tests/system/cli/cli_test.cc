@@ -161,7 +161,6 @@ TEST_CASE("check refuses options of which one would have no effect") {
       CHECK_MESSAGE(outcome.err.find(other) != std::string::npos, outcome.err);
     }
   CHECK(cli({"check", recipe, "--json", "--resolved"}).status == 2);
-  CHECK(cli({"check", recipe, "--memory", "--schedule", "svg"}).status == 2);
 }
 
 TEST_CASE("a misspelled fault is an error: the test would inject nothing") {

@@ -141,8 +141,8 @@ TEST_CASE("check lists what happens inside forward and backward, and draws it") 
   has(output(llama, with(blocks, with({"train.global_batch_size=4"}, steps))),
       "  rank 0: 0F0: Gather(embed) F(embed) Release(embed) Gather(0) F(0) Release(0) Gather(1) "
       "F(1) Release(1) Gather(head) F(head)\n"
-      "  rank 0: 0B0: B(head) Release(head) Gather(1) B(1) Release(1) Gather(0) B(0) Release(0) "
-      "Gather(embed) B(embed)\n"
+      "  rank 0: 0B0: B(head) Reduce(head) Release(head) Gather(1) B(1) Reduce(1) Release(1) "
+      "Gather(0) B(0) Reduce(0) Release(0) Gather(embed) B(embed) Reduce(embed)\n"
       "  rank 0: 0F1: F(embed) Release(embed) Gather(0) F(0) ");
   has(output(llama, with(with(blocks, kOverlap), steps)),
       "0F0: Gather(embed) Gather(0) F(embed) Release(embed) Gather(1) F(0) ");
@@ -154,6 +154,17 @@ TEST_CASE("check lists what happens inside forward and backward, and draws it") 
   has(output(moe, with(both, steps)),
       "  rank 1: 1F0: Gather(1) F(1) Dispatch(1) Experts(1) Combine(1) Release(1) Gather(head) "
       "F(head)\n");
+  // Gradients: once, in the last R; with overlap, in the last backward that completes a bucket.
+  has(output(llama, with({"dist.nproc=2"}, steps)),
+      "  rank 0: 0R: Reduce(embed..head)\n"
+      "  rank 0: Reduce(embed..head): all-reduce of ");
+  const Words each = {"dist.nproc=2", "ddp.overlap_grad_reduce=true", "ddp.bucket_size=1"};
+  has(output(llama, with(each, steps)),
+      "  rank 0: 0B3: B(head) Reduce(head) B(1) Reduce(1) B(0) Reduce(0) B(embed) Reduce(embed)\n");
+  const std::string built = output(llama, with(with(each, {"--memory"}), steps));
+  has(built, "  rank 0: 0B3: B(head) Reduce(head) Reduce(head #2) B(1) Reduce(1) Reduce(1 #2) ");
+  has(built, " over the 2 ranks of dp");
+  has(output(llama, with(each, {"--schedule", "svg", "--gpu", "h100"})), "<title>0B3 Reduce(1), ");
   std::string svg = output(moe, with(both, {"--schedule", "svg", "--gpu", "h100"}));
   has(svg, "<title>1F0 Dispatch(1), ");
   has(svg, "<title>1F0 Gather(1), ");
@@ -184,13 +195,14 @@ TEST_CASE("check says and draws what a step gathers") {
       output({"dist.nproc=2", "dist.zero=2", "train.global_batch_size=4", "--schedule", "text"});
   has(two, "  rank 0: 0F0 0B0 0Scatter0 0F1 0B1 0Scatter1 0R\nrank 0 |F0B0  F1B1  |\n");
   has(two, "collectives take no time here");
-  // 24 tokens: a block's gather takes 1/2 x 4 bytes x 12 operations per byte / 48 = half a forward.
+  // 24 tokens: a block's gather takes 1/2 x 4 bytes x 12 operations per byte / 48 = half a forward,
+  // and so does the reduction of its gradients in B.
   Words slow = {"dist.nproc=2", "train.global_batch_size=2",
                 "--schedule",   "text",
                 "--tflops",     "12",
                 "--link-gb",    "1000"};
-  has(output(with(slow, resident(1))), "rank 0 |=F0B0  =|\n");
-  has(output(with(slow, resident(0))), "rank 0 |F0 B0   =|\n");
+  has(output(with(slow, resident(1))), "rank 0 |=F0B0   |\n");
+  has(output(with(slow, resident(0))), "rank 0 |F0 B0    |\n");
   has(output({"dist.nproc=2", "dist.zero=3", "dist.resident_stages=1", "--schedule", "svg", "--gpu",
               "h100"}),
       "<title>0Gather, 0.0 to ");

@@ -25,6 +25,7 @@ struct Job {
   int64_t resident_stages = 0;
   bool overlap = false;
   bool block_missing = false;  // in the parts from which the steps are made
+  void (*change)(std::vector<GradientBucket>&) = nullptr;  // of the steps, not of the reducer
 };
 
 struct Left {
@@ -78,14 +79,18 @@ class Rank {
                                      .overlap_gather = job.overlap});
     reducer_.emplace(*buckets_, ReduceOptions{.overlap = job.overlap});
     interpreter_.emplace(lab_.context(), place, list_);
-    interpreter_->set_gradient_hooks({[this] { reducer_->micro_batch_done(); },
-                                      [this] { reducer_->reduce_scatter(); },
-                                      [this] { reducer_->reduce(); }});
+    std::vector<GradientBucket> listed = reducer_->buckets();
+    if (job.change) job.change(listed);
+    interpreter_->set_gradient_hooks(
+        {[this] { reducer_->micro_batch_done(); }, [this] { reducer_->reduce_scatter(); },
+         [this] { reducer_->reduce(); }, [this](size_t bucket) { reducer_->start(bucket); },
+         std::move(listed)});
     interpreter_->set_param_hooks({[this](int64_t stage) { buckets_->gather_stage(stage); },
                                    [this](int64_t stage) { buckets_->release_stage(stage); },
                                    {[this](PartId part) { buckets_->gather_part(part); },
                                     [this](PartId part) { buckets_->release_part(part); }}});
-    buckets_->set_before_read([this](PartId part) { interpreter_->before_read(part); });
+    buckets_->set_use_hooks({[this](PartId part) { interpreter_->before_read(part); },
+                             [this](PartId part) { interpreter_->before_write(part); }});
     Schedule schedule = with_sharding_actions(
         make_schedule(job.schedule, setup.plan()),
         {.resident_stages = job.resident_stages, .reduce_scatter = job.zero_stage >= 2});
@@ -94,7 +99,7 @@ class Rank {
 
   void train(Left& left, bool first) {
     for (int step = 0; step < 2; ++step) {  // the second must not see the first
-      reducer_->begin_step(num_backwards(program_));
+      reducer_->begin_step();
       StepLoss loss = interpreter_->run(
           program_, [this](int64_t m) { return input(m); }, 100, 1);
       left.loss = reducer_->sum(loss.micro_batches);
@@ -199,6 +204,56 @@ TEST_CASE(
        {"'layers.0.norm.", "is read, but its values are not gathered",
         "in the steps of 0F0:\n  Gather(embed) F(embed) Release(embed) Gather(1)", "(0F0) of "})
     CHECK_THROWS_WITH_AS(train(job), doctest::Contains(part), Error);
+}
+
+TEST_CASE(
+    "staged zero: a reduction too early, too often or not at all is an error with all names") {
+  auto throws = [](const Job& job, std::initializer_list<const char*> parts) {
+    for (const char* part : parts) CHECK_THROWS_WITH_AS(train(job), doctest::Contains(part), Error);
+  };
+  auto early = [](std::vector<GradientBucket>& buckets) {
+    for (GradientBucket& bucket : buckets) bucket.parts = {buckets.front().parts.back()};
+  };
+  auto missing = [](std::vector<GradientBucket>& buckets) { buckets.pop_back(); };
+  for (int zero_stage : {0, 1}) {
+    Job job{.schedule = "1f1b", .zero_stage = zero_stage, .overlap = true};
+    job.change = early;
+    throws(job, {"a gradient of ", "came after the reduction of the bucket of ",
+                 " had started\n  in the steps of ", ") Reduce(", "\n  in action "});
+    job.change = missing;
+    throws(job,
+           {"the bucket of ", " is not reduced in this step: its program has no Reduce of it"});
+    job.change = [](std::vector<GradientBucket>& buckets) {
+      for (GradientBucket& bucket : buckets) bucket.when = ReduceWhen::every_backward;
+    };
+    throws(job, {"came after the reduction of the bucket of "});
+  }
+  for (int zero_stage : {2, 3}) {
+    Job job{.schedule = "1f1b", .zero_stage = zero_stage};
+    job.change = early;
+    throws(job, {"gradients in the bucket of ", " came after its last reduction in this step"});
+    job.change = missing;
+    throws(job,
+           {"the bucket of ", " is not reduced in this step: its program has no Reduce of it"});
+  }
+}
+
+TEST_CASE("staged zero: the same bits with and without overlap, in every schedule") {
+  struct Row {
+    const char* schedule;
+    int64_t virtual_stages;
+  };
+  for (const Row& row :
+       {Row{"1f1b", 1}, {"gpipe", 1}, {"zb_h1", 1}, {"interleaved", 2}, {"zb_v", 2}})
+    for (int zero_stage : {0, 1, 2, 3}) {
+      INFO(std::string(row.schedule), ", zero ", zero_stage);
+      Job job{
+          .schedule = row.schedule, .virtual_stages = row.virtual_stages, .zero_stage = zero_stage};
+      Left plain = train(job);
+      REQUIRE(plain.gradients.size() > 50);
+      job.overlap = true;
+      CHECK(same(train(job), plain));
+    }
 }
 
 TEST_CASE("staged zero: one micro-batch per rank ends in the bits of ranks that share nothing") {

@@ -207,12 +207,11 @@ struct Rank {
     for (const PartialSum& part : p.partial)
       if (part.axis->index() > 0) std::fill_n(own.begin() + part.begin, part.size, 0.0);
     InputGrad(p.leaf.get()).give(lab.context(), make(lab.context(), own, p.local, DType::f32));
-    ++p.leaf->uses;
-    if (--p.leaf->uses == 0) p.leaf->watch->gradient_complete(p.leaf->number);
   }
   void step(int number) {
-    reducer->begin_step(1);
+    reducer->begin_step();
     for (auto p = list.all().rbegin(); p != list.all().rend(); ++p) give_gradient(*p, number);
+    for (size_t b = 0; b < reducer->buckets().size(); ++b) reducer->start(b);
     reducer->micro_batch_done();
     if (buckets->options().zero_stage >= 2) reducer->reduce_scatter();
     reducer->reduce();

@@ -151,14 +151,16 @@ struct Rank {
         state(lab.context(), buckets, optimizer),
         reducer(buckets, {.in_order = job.in_order, .overlap = job.overlap, .wire = job.wire}),
         interpreter(lab.context(), {.stages = {&model}, .steps = steps()}, list) {
-    interpreter.set_gradient_hooks({[this] { reducer.micro_batch_done(); },
-                                    [this] { reducer.reduce_scatter(); },
-                                    [this] { reducer.reduce(); }});
+    interpreter.set_gradient_hooks(
+        {[this] { reducer.micro_batch_done(); }, [this] { reducer.reduce_scatter(); },
+         [this] { reducer.reduce(); }, [this](size_t bucket) { reducer.start(bucket); },
+         reducer.buckets()});
     interpreter.set_param_hooks({[this](int64_t stage) { buckets.gather_stage(stage); },
                                  [this](int64_t stage) { buckets.release_stage(stage); },
                                  {[this](PartId part) { buckets.gather_part(part); },
                                   [this](PartId part) { buckets.release_part(part); }}});
-    buckets.set_before_read([this](PartId part) { interpreter.before_read(part); });
+    buckets.set_use_hooks({[this](PartId part) { interpreter.before_read(part); },
+                           [this](PartId part) { interpreter.before_write(part); }});
   }
   StepRules steps() const {
     return {.stages = {stage_parts(list.all(), 0, true, true, 1)},
@@ -189,7 +191,7 @@ struct Rank {
         one_f_one_b({1, job.micro_batches}),
         {.resident_stages = job.stages ? 1 : 0, .reduce_scatter = job.zero_stage >= 2});
     const Program& program = schedule[0];
-    reducer.begin_step(job.micro_batches);
+    reducer.begin_step();
     auto input_of = [&](int64_t m) { return input(base + m * rows, rows); };
     CommCounters before = counters();
     StepLoss loss = interpreter.run(program, input_of, kRows * kLength, 1);

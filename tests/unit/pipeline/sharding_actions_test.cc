@@ -71,7 +71,7 @@ TEST_CASE("sharding actions: every schedule keeps its order, runs, and holds no 
       CHECK(schedule(to_text(made)) == made);
       for (TransferMode transfer : {TransferMode::asynchronous, TransferMode::rendezvous}) {
         Costs costs{.stages = {}, .send = 0.1, .transfer = transfer};
-        costs.all = {.activation = 0, .kept = 0, .gather = 0.5, .scatter = 0.5, .params = 1};
+        costs.all = {.activation = 0, .kept = 0, .gather = 0.5, .params = 1};
         Schedule lowered = lower(made, stage_map(name, plan), costs);
         Simulated run = simulate(lowered, plan, costs);
         CHECK(join(run.faults, "\n") == "");
@@ -109,13 +109,29 @@ TEST_CASE("sharding actions: gathers take time and memory, less time where they 
   CHECK(run(2).makespan == 13);
 }
 
-TEST_CASE("sharding actions: reduce-scatters run one after another and overlap with backward") {
+/// Costs of a stage of `blocks` blocks whose gradients are reduced in each backward, each in
+/// `time`.
+Costs with_reductions(int16_t blocks, int64_t time) {
   Costs costs;
-  costs.all.scatter = 4;
+  costs.byte = 1;
+  costs.steps.stages.emplace_back();
+  for (int16_t i = 0; i < blocks; ++i) {
+    costs.steps.stages[0].push_back({.name = std::to_string(i), .block = true});
+    costs.steps.buckets.push_back(
+        {.parts = {{0, i}}, .when = ReduceWhen::every_backward, .sent = time});
+  }
+  return costs;
+}
+
+TEST_CASE("sharding actions: a Scatter waits for the reductions that its backward has started") {
+  Costs costs = with_reductions(1, 4);
   Schedule made = with_sharding_actions(one_f_one_b({1, 2}), {.reduce_scatter = true});
-  CHECK(simulate(made, {1, 2}, costs).makespan == 11);
-  costs.overlap_scatters = false;
-  CHECK(simulate(made, {1, 2}, costs).makespan == 14);
+  CHECK(simulate(made, {1, 2}, costs).makespan == 2 * (1 + 2 + 4));
+  costs = with_reductions(2, 2);
+  costs.all = {.forward = 2, .backward = 2, .weights = 2};
+  CHECK(simulate(made, {1, 2}, costs).makespan == 2 * (2 + 4 + 2));  // one behind the second block
+  costs.overlap_reductions = false;
+  CHECK(simulate(made, {1, 2}, costs).makespan == 2 * (2 + 4 + 4));
 }
 
 TEST_CASE("sharding actions: the program of an evaluation gathers stages, too") {
@@ -161,8 +177,8 @@ TEST_CASE("sharding actions: faults are reported") {
 }
 
 TEST_CASE("sharding actions: pictures show them where nothing is computed") {
-  Costs costs;
-  costs.all.gather = 1, costs.all.scatter = 2;
+  Costs costs = with_reductions(1, 2);
+  costs.all.gather = 1;
   Simulated run = simulate(schedule("0Gather 0F0 0B0 0Scatter0 0Release 0R"), {1, 1}, costs);
   CHECK(draw_text(run, 12) == "rank 0 |==F0B0  ====|\n");
   std::string svg = draw_svg(run, 800);

@@ -104,7 +104,8 @@ TEST_CASE("steps: experts exchange tokens on the way there and back, in both dir
   CHECK(rules.has_collectives());
   CHECK(steps_of(program("0F0 0B0 0W0"), rules) ==
         "0F0: F(0) F(1) Dispatch(1) Experts(1) Combine(1)\n"
-        "0B0: Combine(1) Experts(1) Dispatch(1) B(1) B(0)\n");
+        "0B0: Combine(1) Experts(1) Dispatch(1) B(1) B(0)\n"
+        "0W0: W(1) W(0)\n");
   rules.recompute_experts = true;
   CHECK(steps_of(program("0B0"), rules) ==
         "0B0: Dispatch(1) Experts(1) Combine(1) Combine(1) Experts(1) Dispatch(1) B(1) B(0)\n");

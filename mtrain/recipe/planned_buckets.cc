@@ -1,0 +1,154 @@
+#include "mtrain/recipe/planned_buckets.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mtrain/optim/bucket_plan.h"
+
+namespace mtrain {
+namespace {
+
+/// Numbers of elements.
+struct Sizes {
+  double block = 0, experts = 0, table = 0;
+};
+
+Sizes sizes_of(const Recipe& recipe) {
+  const DistSection& d = recipe.settings.dist;
+  auto setting = [&](const char* path) {
+    const Node* node = recipe.config.root().find(path);
+    return node && node->kind() == NodeKind::integer ? static_cast<double>(node->as_int()) : 0.0;
+  };
+  auto fact = [&](Fact what) { return static_cast<double>(recipe.config.fact(what).value_or(0)); };
+  const double h = fact(Fact::hidden_size), experts = fact(Fact::experts),
+               tp = static_cast<double>(d.tp);
+  double width = experts > 0 ? setting("model.moe.ffn_hidden_size") : 0;
+  if (width == 0) width = fact(Fact::ffn_hidden_size);
+  if (width == 0) width = 4 * h;
+  Sizes out{.block = 4 * h * h / tp, .table = setting("model.vocab_size") * h / tp};
+  if (experts > 0)
+    out.experts = experts * 3 * h * width / static_cast<double>(d.ep * d.etp);
+  else
+    out.block += 3 * h * width / tp;
+  return out;
+}
+
+class Planner {
+ public:
+  Planner(const Recipe& recipe, const PipelinePlan& plan, const std::vector<StageParts>& stages)
+      : s_(recipe.settings), plan_(plan), stages_(stages), sizes_(sizes_of(recipe)) {}
+
+  std::vector<GradientBucket> all() {
+    for (int64_t rank = 0; rank < plan_.map.ranks(); ++rank) {
+      std::vector<GradientBucket> own, late;
+      add(rank, false, own, late);
+      if (sizes_.experts > 0) add(rank, true, own, late);
+      std::stable_sort(own.begin(), own.end(),
+                       [](const GradientBucket& a, const GradientBucket& b) {
+                         return a.parts.front() > b.parts.front();
+                       });
+      out_.insert(out_.end(), own.begin(), own.end());
+      out_.insert(out_.end(), late.begin(), late.end());
+    }
+    return std::move(out_);
+  }
+
+ private:
+  int64_t replicas(bool expert) const {
+    const DistSection& d = s_.dist;
+    const int64_t dense = s_.data_parallel() * d.cp;
+    return std::max<int64_t>(1, expert ? dense * d.tp / (d.ep * d.etp) : dense);
+  }
+  /// A copy of a tied table on another rank has a bucket of its own, because its gradients are
+  /// summed with those of the other copy first.
+  bool is_tied_copy(PartId id) const {
+    const StageParts& last = stages_.back();
+    const bool copied = !last.empty() && !last.front().computes;
+    return copied && id.index == 0 && (id.stage == 0 || !part(id).computes);
+  }
+  const ModelPart& part(PartId id) const {
+    return stages_[static_cast<size_t>(id.stage)][static_cast<size_t>(id.index)];
+  }
+  double elements(PartId id, bool expert) const {
+    const ModelPart& p = part(id);
+    if (p.block) return expert ? sizes_.experts : sizes_.block;
+    const bool tied_head = p.also_reads.has_value();
+    return expert || tied_head ? 0 : sizes_.table;
+  }
+
+  void add(int64_t rank, bool expert, std::vector<GradientBucket>& own,
+           std::vector<GradientBucket>& late) {
+    const int64_t n = replicas(expert) / (expert || s_.dist.outer_zero > 0 ? 1 : s_.dist.hsdp),
+                  most = s_.ddp.bucket_size > 0 ? s_.ddp.bucket_size
+                                                : default_bucket_size(static_cast<int>(n));
+    double filled = 0;  // elements of the last of `own`
+    bool open = false;
+    auto close = [&] {
+      if (open) set_bytes(own.back(), filled);
+      open = false;
+    };
+    for (int64_t stage : plan_.map.stages_of(rank))
+      for (size_t i = 0; i < stages_[static_cast<size_t>(stage)].size(); ++i) {
+        PartId id{static_cast<int16_t>(stage), static_cast<int16_t>(i)};
+        if (expert && !part(id).block) continue;
+        if (is_tied_copy(id)) {
+          late.push_back(bucket(id, false, true));
+          set_bytes(late.back(), elements(id, false));
+          continue;
+        }
+        const bool fits = open && filled < static_cast<double>(most) && s_.dist.zero < 2;
+        if (!fits) {
+          close();
+          own.push_back(bucket(id, expert, false));
+          open = true, filled = 0;
+        }
+        if (own.back().parts.back() != id) own.back().parts.push_back(id);
+        filled += elements(id, expert);
+      }
+    close();
+  }
+
+  GradientBucket bucket(PartId first, bool expert, bool late) const {
+    GradientBucket out{.parts = {first}, .expert = expert};
+    if (s_.dist.zero >= 2 && !late)
+      out.when = ReduceWhen::every_backward;
+    else if (s_.ddp.overlap_grad_reduce && !s_.ddp.in_order && !late)
+      out.when = ReduceWhen::last_backward;
+    out.collective = s_.ddp.in_order    ? "sum in the order of ranks"
+                     : s_.dist.zero > 0 ? "reduce-scatter"
+                                        : "all-reduce";
+    out.ranks = replicas(expert);
+    out.axis = expert ? "edp" : s_.dist.cp > 1 ? "dp-cp" : "dp";
+    return out;
+  }
+
+  void set_bytes(GradientBucket& b, double elements) const {
+    const double bytes = std::round(elements) * (s_.ddp.grads_dtype == "bf16" ? 2.0 : 4.0);
+    auto others = [](int64_t ranks) { return 1 - 1 / static_cast<double>(ranks); };
+    double sent = 2 * bytes * others(b.ranks);
+    if (s_.ddp.in_order) {
+      sent = bytes;
+    } else if (s_.dist.zero > 0) {
+      const int64_t copies = b.expert ? 1 : s_.dist.hsdp,
+                    shards = std::max<int64_t>(1, b.ranks / copies);
+      sent = bytes * others(shards) + (s_.dist.outer_zero > 0 ? 1 : 2) * bytes /
+                                          static_cast<double>(shards) * others(copies);
+    }
+    b.bytes = static_cast<int64_t>(bytes), b.sent = static_cast<int64_t>(sent);
+  }
+
+  const Settings& s_;
+  const PipelinePlan& plan_;
+  const std::vector<StageParts>& stages_;
+  const Sizes sizes_;
+  std::vector<GradientBucket> out_;
+};
+
+}  // namespace
+
+std::vector<GradientBucket> planned_buckets(const Recipe& recipe, const PipelinePlan& plan,
+                                            const std::vector<StageParts>& stages) {
+  return Planner(recipe, plan, stages).all();
+}
+
+}  // namespace mtrain

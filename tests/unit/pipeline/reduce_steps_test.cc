@@ -1,0 +1,280 @@
+// The reductions of gradients as steps of B, W and R: where the generator puts them, what they
+// cost, how they are drawn, and what the interpreter's cursor does with them.
+#include "mtrain/pipeline/reduce_steps.h"
+
+#include <doctest/doctest.h>
+
+#include "mtrain/base/error.h"
+#include "mtrain/pipeline/picture.h"
+#include "mtrain/pipeline/schedule_text.h"
+#include "mtrain/pipeline/simulate.h"
+#include "mtrain/pipeline/step_cursor.h"
+
+namespace mtrain {
+namespace {
+
+using enum ReduceWhen;
+
+Program program(std::string_view text) { return parse_schedule(text, "test")[0]; }
+
+StageParts whole_model(int64_t blocks) {
+  StageParts parts = {{.name = "embed"}};
+  for (int64_t i = 0; i < blocks; ++i) parts.push_back({.name = std::to_string(i), .block = true});
+  parts.push_back({.name = "head"});
+  return parts;
+}
+
+GradientBucket bucket(std::vector<PartId> parts, ReduceWhen when, int64_t sent = 0) {
+  return {.parts = std::move(parts),
+          .when = when,
+          .collective = "all-reduce",
+          .axis = "dp",
+          .ranks = 2,
+          .bytes = 1536,
+          .sent = sent};
+}
+
+/// One bucket of block 1 and the head, one of the embedding and block 0.
+StepRules two_buckets(ReduceWhen when) {
+  return {.stages = {whole_model(2)},
+          .buckets = {bucket({{0, 2}, {0, 3}}, when), bucket({{0, 0}, {0, 1}}, when)}};
+}
+
+/// One bucket per part, the last ones first.
+StepRules one_each(StageParts parts, ReduceWhen when, int64_t sent = 0) {
+  StepRules rules{.stages = {std::move(parts)}};
+  for (size_t i = rules.stages[0].size(); i-- > 0;)
+    rules.buckets.push_back(bucket({{0, static_cast<int16_t>(i)}}, when, sent));
+  return rules;
+}
+
+std::string text_of(std::string_view actions, const StepRules& rules) {
+  Program of = program(actions);
+  return to_text(expand_steps(of, rules), of, rules);
+}
+
+/// Without the lines that describe the buckets.
+std::string steps_of(std::string_view actions, const StepRules& rules) {
+  std::string text = text_of(actions, rules);
+  return text.substr(0, text.find("\nReduce(") + 1);
+}
+
+TEST_CASE("reductions: once, after the step of the last backward that completes the bucket") {
+  CHECK(text_of("0F0 0B0 0F1 0B1 0R", two_buckets(last_backward)) ==
+        "0F0 0F1: F(embed) F(0) F(1) F(head)\n"
+        "0B0: B(head) B(1) B(0) B(embed)\n"
+        "0B1: B(head) B(1) Reduce(1..head) B(0) B(embed) Reduce(embed..0)\n"
+        "Reduce(1..head): all-reduce of 1.5 KiB over the 2 ranks of dp\n"
+        "Reduce(embed..0): all-reduce of 1.5 KiB over the 2 ranks of dp\n");
+}
+
+TEST_CASE("reductions: once, by the last R") {
+  CHECK(two_buckets(step_end).has_collectives());
+  CHECK(steps_of("0F0 0B0 0R", two_buckets(step_end)) ==
+        "0F0: F(embed) F(0) F(1) F(head)\n"
+        "0B0: B(head) B(1) B(0) B(embed)\n"
+        "0R: Reduce(1..head) Reduce(embed..0)\n");
+}
+
+TEST_CASE("reductions: in each backward, also while other micro-batches are between F and B") {
+  CHECK(steps_of("0F0 0F1 0B0 0Scatter0 0B1 0Scatter1 0R",
+                 one_each(whole_model(1), every_backward)) ==
+        "0F0 0F1: F(embed) F(0) F(head)\n"
+        "0B0 0B1: B(head) Reduce(head) B(0) Reduce(0) B(embed) Reduce(embed)\n");
+}
+
+TEST_CASE("reductions: before the part is released") {
+  StepRules rules = one_each(whole_model(1), every_backward);
+  rules.sharded = true;
+  CHECK(steps_of("0B0", rules) ==
+        "0B0: Gather(head) B(head) Reduce(head) Release(head) Gather(0) B(0) Reduce(0) Release(0) "
+        "Gather(embed) B(embed) Reduce(embed) Release(embed)\n");
+  rules.ahead = true;
+  CHECK(steps_of("0B0", rules) ==
+        "0B0: Gather(head) Gather(0) B(head) Reduce(head) Release(head) Gather(embed) B(0) "
+        "Reduce(0) Release(0) B(embed) Reduce(embed) Release(embed)\n");
+}
+
+TEST_CASE("reductions: in W where the program has W, because B leaves gradients incomplete") {
+  CHECK(steps_of("0F0 0B0 0F1 0B1 0W0 0W1 0R", two_buckets(last_backward)) ==
+        "0F0 0F1: F(embed) F(0) F(1) F(head)\n"
+        "0B0 0B1: B(head) B(1) B(0) B(embed)\n"
+        "0W0: W(head) W(1) W(0) W(embed)\n"
+        "0W1: W(head) W(1) Reduce(1..head) W(0) W(embed) Reduce(embed..0)\n");
+  CHECK(steps_of("0F0 0B0 0W0 0Scatter0 0R", one_each(whole_model(1), every_backward)) ==
+        "0F0: F(embed) F(0) F(head)\n"
+        "0B0: B(head) B(0) B(embed)\n"
+        "0W0: W(head) Reduce(head) W(0) Reduce(0) W(embed) Reduce(embed)\n");
+}
+
+TEST_CASE("reductions: a table that the head reads is complete after the embedding") {
+  StepRules rules = one_each(whole_model(1), last_backward);
+  rules.stages[0].back().also_reads = PartId{0, 0};
+  CHECK(steps_of("0B0", rules) ==
+        "0B0: B(head) Reduce(head) B(0) Reduce(0) B(embed) Reduce(embed)\n");
+}
+
+TEST_CASE("reductions: a table of another stage of the rank is in the lists of both") {
+  auto rules = [](ReduceWhen when) {
+    return StepRules{
+        .stages = {{{.name = "embed"}}, {{.name = "head", .also_reads = PartId{0, 0}}}},
+        .buckets = {bucket({{1, 0}}, when), bucket({{0, 0}}, when)}};
+  };
+  const char* actions = "0F0 1F0 1B0 1Scatter0 0B0 0Scatter0 0R 1R";
+  CHECK(text_of(actions, rules(every_backward)) ==
+        "0F0: F(embed)\n"
+        "1F0: F(head)\n"
+        "1B0: B(head) Reduce(head) Reduce(0:embed)\n"
+        "0B0: B(embed) Reduce(embed)\n"
+        "Reduce(1:head): all-reduce of 1.5 KiB over the 2 ranks of dp\n"
+        "Reduce(0:embed): all-reduce of 1.5 KiB over the 2 ranks of dp\n");
+  CHECK(steps_of(actions, rules(last_backward)) ==
+        "0F0: F(embed)\n"
+        "1F0: F(head)\n"
+        "1B0: B(head) Reduce(head)\n"
+        "0B0: B(embed) Reduce(embed)\n");
+}
+
+TEST_CASE(
+    "reductions: of several stages, each in the last backward of its own, the rest in the last R") {
+  StepRules rules{.stages = {whole_model(1), {}, whole_model(1)},
+                  .buckets = {bucket({{2, 1}, {2, 2}}, last_backward),
+                              bucket({{0, 1}, {0, 2}, {2, 0}}, last_backward),
+                              bucket({{0, 0}}, step_end), bucket({{1, 0}}, step_end)}};
+  CHECK(steps_of("2B0 0B0 2B1 2R 0B1 0R", rules) ==
+        "2B0: B(head) B(0) B(embed)\n"
+        "0B0: B(head) B(0) B(embed)\n"
+        "2B1: B(head) B(0) Reduce(0..head) B(embed)\n"
+        "0B1: B(head) B(0) Reduce(0..2:embed) B(embed)\n"
+        "0R: Reduce(embed)\n");  // stage 1 is on another rank
+}
+
+TEST_CASE("reductions: of a head whose gradient is put off come with the last R") {
+  StepRules rules = two_buckets(last_backward);
+  rules.late_head = true;
+  CHECK(steps_of("0F0 0B0 0R", rules) ==
+        "0F0: F(embed) F(0) F(1) F(head)\n"
+        "0B0: B(head) B(1) B(0) B(embed) Reduce(embed..0)\n"
+        "0R: Reduce(1..head)\n");
+}
+
+TEST_CASE("reductions: parts to which no step adds are reduced at the end of the action") {
+  StepRules rules{.stages = {{{.name = "spare", .computes = false}, {.name = "0", .block = true}}},
+                  .buckets = {bucket({{0, 0}}, every_backward), bucket({{0, 1}}, every_backward)}};
+  CHECK(steps_of("0B0 0B1 0R", rules) == "0B0 0B1: B(0) Reduce(spare) Reduce(0)\n");
+}
+
+TEST_CASE("reductions: a program without backward has none") {
+  CHECK(text_of("0F0 0F1", two_buckets(last_backward)) == "0F0 0F1: F(embed) F(0) F(1) F(head)\n");
+}
+
+TEST_CASE("reductions: several buckets of a part have names of their own") {
+  StepRules rules{.stages = {whole_model(0)}};
+  rules.buckets.assign(3, bucket({{0, 1}}, last_backward));
+  rules.buckets[1].expert = true;
+  CHECK(steps_of("0B0", rules) ==
+        "0B0: B(head) Reduce(head) Reduce(head experts) Reduce(head #2) B(embed)\n");
+}
+
+TEST_CASE("reductions: recomputation in backward completes nothing") {
+  StepRules rules = one_each(whole_model(1), last_backward);
+  rules.recompute = true;
+  CHECK(steps_of("0B0", rules) ==
+        "0B0: B(head) Reduce(head) F(0) B(0) Reduce(0) B(embed) Reduce(embed)\n");
+}
+
+Simulated run(std::string_view text, const Costs& costs) {
+  Simulated out = simulate(parse_schedule(text, "test"), {1, 1}, costs);
+  CHECK(join(out.faults, "\n") == "");
+  return out;
+}
+
+TEST_CASE("reductions: they take the time of their bytes on the link, and R waits for them") {
+  StageParts blocks = {{.name = "0", .block = true}, {.name = "1", .block = true}};
+  Costs costs;
+  costs.all = {.forward = 2, .backward = 2, .weights = 2};
+  costs.byte = 0.5;
+  costs.steps = one_each(blocks, last_backward, 6);
+  costs.overlap_reductions = false;  // F 2, then B(1) 2, Reduce 3, B(0) 2, Reduce 3
+  CHECK(run("0F0 0B0 0R", costs).makespan == 2 + 5 + 5);
+  costs.overlap_reductions = true;  // B(1) ends at 4, its reduction at 7, that of B(0) at 10
+  Simulated ahead = run("0F0 0B0 0R", costs);
+  CHECK(ahead.makespan == 10);
+  CHECK(ahead.busy == std::vector<double>{6});
+  REQUIRE(ahead.collectives[0].size() == 2);
+  CHECK(ahead.collectives[0][0].start == 4);
+  CHECK(ahead.collectives[0][1].start == 7);
+  CHECK(ahead.collectives[0][1].end == 10);
+  CHECK(draw_text(ahead, 10) == "rank 0 |F0B0  ====|\n");
+  std::string svg = draw_svg(ahead, 800, costs.steps);
+  CHECK(svg.find("<title>0B0 Reduce(1), 4.0 to 7.0</title>") != std::string::npos);
+  CHECK(svg.find("<title>0R, 6.0 to 10.0</title>") != std::string::npos);
+  CHECK(run("0F0 0B0 0W0 0R", costs).makespan == 11);  // W(1) ends at 5, W(0) at 6
+  costs.steps = one_each(blocks, step_end, 6);
+  CHECK(run("0F0 0B0 0R", costs).makespan == 6 + 6);
+}
+
+/// The names of the buckets that a cursor reduces.
+struct Log {
+  std::string text;
+  StepCursor::Hooks hooks = {[this](PartId part) { text += cat("+", part.index, " "); },
+                             [this](PartId part) { text += cat("-", part.index, " "); },
+                             [this](size_t bucket) { text += cat("r", bucket, " "); }};
+};
+
+TEST_CASE("step cursor: a reduction starts when the model goes on to the next part") {
+  StepRules rules = one_each(whole_model(2), every_backward);
+  Program of = program("0B0 0W0");
+  StepLists lists = expand_steps(program("0F0 0B0"), rules);
+  Log log;
+  StepCursor cursor(of[0], lists[1], rules, log.hooks);
+  auto after = [&](bool write, int16_t part) {
+    log.text.clear();
+    if (write)
+      cursor.write({0, part});
+    else
+      cursor.read({0, part});
+    return log.text;
+  };
+  CHECK(after(false, 3) == "");
+  CHECK(after(true, 3) == "");
+  CHECK(after(false, 2) == "r0 ");
+  CHECK(after(true, 2) == "");
+  CHECK(after(true, 0) == "r1 r2 ");  // a block whose gradients nobody wrote
+  log.text.clear();
+  cursor.finish();
+  CHECK(log.text == "r3 ");
+}
+
+TEST_CASE("step cursor: gradients of W are written in its order") {
+  StepRules rules = one_each(whole_model(1), every_backward);
+  Program of = program("0F0 0B0 0W0");
+  StepLists lists = expand_steps(of, rules);
+  Log log;
+  StepCursor cursor(of[2], lists[2], rules, log.hooks);
+  for (int16_t part : {2, 1, 0}) cursor.write({0, part});
+  CHECK(log.text == "r0 r1 ");
+  CHECK_THROWS_WITH(cursor.write({0, 2}),
+                    doctest::Contains("gradients of part head of stage 0 are added in 0W0 after "
+                                      "Reduce(head) has started"));
+}
+
+TEST_CASE("step cursor: a gradient after its reduction is an error with bucket, part and action") {
+  StepRules rules = two_buckets(every_backward);
+  Program of = program("0F0 0B0");
+  StepLists lists = expand_steps(of, rules);
+  Log log;
+  StepCursor cursor(of[1], lists[1], rules, log.hooks);
+  cursor.write({0, 3});
+  cursor.read({0, 1});
+  CHECK(log.text == "r0 ");
+  CHECK_THROWS_WITH(cursor.write({0, 2}),
+                    doctest::Contains("gradients of part 1 of stage 0 are added in 0B0 after "
+                                      "Reduce(1..head) has started"));
+  StepCursor forward(of[0], lists[0], rules, log.hooks);
+  forward.write({0, 3});  // a head adds to its gradient in forward already
+  CHECK(log.text == "r0 ");
+}
+
+}  // namespace
+}  // namespace mtrain
