@@ -69,7 +69,7 @@ void Session::import_weights(const fs::path& from, const Options& options) {
   std::optional<Session> planned;  // the whole model without memory, where this rank has a part
   if (!whole_model && options.check_whole_model)
     planned.emplace(recipe, plugins,
-                    Options{.initialise = false, .place = options.place, .planning = true});
+                    Options{.initialise = false, .local_rank = options.local_rank, .planning = true});
   if (!is_saved_run(from)) {
     const HfDir source(from);
     if (planned) require_hf_fit(source, *planned->model, planned->parameters);
