@@ -183,7 +183,7 @@ std::optional<Composition> compose(const ComposeRequest& request, Report& report
   }
   ConfigRepository repository(with_own);
   const ConfigFile* recipe = file ? repository.load_file(*file, request.text, report) : nullptr;
-  DefaultsTree defaults(repository, report, request.advice, request.names_component);
+  DefaultsTree defaults(repository, report, request);
   std::vector<Override>
       values;  // an override that chooses a group stays only if it turns out to be a value
   std::set<size_t> choices;

@@ -40,6 +40,11 @@ struct ComposeRequest {
   std::function<std::vector<std::string>(const Node& tree, const std::string& path)> names_of;
   /// Help for a config group without the chosen option; empty when there is none.
   std::function<std::string(const std::string& key)> advice;
+  /// The components that `key=name` on the command line may choose in addition to options.
+  std::function<std::vector<std::string>(const std::string& key)> components;
+  /// Help for a name that is neither an option nor a component, but known, such as that of a family
+  /// of models; empty for any other name.
+  std::function<std::string(const std::string& key, const std::string& name)> name_advice;
   /// True for the path of a string setting, whose commas do not separate the values of a sweep.
   std::function<bool(const std::string& path)> is_text;
 };

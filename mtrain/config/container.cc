@@ -153,6 +153,13 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
     return names_of(path, tree, catalog);
   };
   compose_request.advice = [&](const std::string& key) { return catalog.advice(key); };
+  compose_request.components = [&](const std::string& key) {
+    const std::string kind = catalog.kind_of(key);
+    return kind.empty() ? std::vector<std::string>() : built_components(catalog, kind);
+  };
+  compose_request.name_advice = [&](const std::string& key, const std::string& name) {
+    return catalog.component_advice(catalog.kind_of(key), name);
+  };
   compose_request.is_text = [&](const std::string& path) { return is_text_setting(path, catalog); };
   auto out = compose(compose_request, report);
   if (!out) return out;
@@ -219,6 +226,24 @@ int merge_order(const Composition& composition, const std::vector<OverrideText>&
 }
 
 std::string first_part(const std::string& path) { return path.substr(0, path.find('.')); }
+
+/// Whether the option of the section's group was reported as absent or not chosen. What it would
+/// have set is then missing for this reason.
+bool choice_failed(const std::string& section, const Report& report) {
+  return std::ranges::any_of(report.diagnostics(), [&](const Diagnostic& d) {
+    return d.path == section && (d.code == "defaults" || d.code == "missing");
+  });
+}
+
+Report without_missing(const Report& report) {
+  Report out;
+  for (const Diagnostic& d : report.diagnostics()) {
+    if (d.code == "missing") continue;
+    (d.severity == Severity::error ? out.error(d.code, d.path, d.where, d.message)
+                                   : out.warning(d.code, d.path, d.where, d.message)) = d;
+  }
+  return out;
+}
 
 /// For a section without `type`, reports the keys that no component of its kind has: one of them
 /// may be a mistyped `type`.
@@ -333,7 +358,9 @@ void ConfigContainer::read_section(const Schema& schema, const Schema* component
   if (open && !given.get("type")) check_untyped(schema, given, known, catalog, report);
   std::vector<const Schema*> owners = {&schema};
   if (component) owners.push_back(component);
-  auto parts = validate(given, owners, report, options);
+  Report faults;
+  auto parts = validate(given, owners, faults, options);
+  report.add(choice_failed(schema.name, report) ? without_missing(faults) : std::move(faults));
   check_plugin_names(schema, parts[0], schema.name, catalog, report);
   Node whole = parts[0];
   if (component) {

@@ -10,43 +10,114 @@
 
 namespace mtrain {
 
+namespace {
+
+/// The folders as texts, each once.
+std::vector<std::string> named(const std::vector<std::filesystem::path>& folders) {
+  std::vector<std::filesystem::path> seen;
+  std::vector<std::string> out;
+  for (const auto& folder : folders) {
+    std::error_code ignored;
+    std::filesystem::path whole = std::filesystem::weakly_canonical(folder, ignored);
+    if (whole.empty()) whole = folder;
+    if (std::find(seen.begin(), seen.end(), whole) != seen.end()) continue;
+    seen.push_back(std::move(whole));
+    out.push_back(folder.string());
+  }
+  return out;
+}
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// The names that resemble one, nearest first, also where it has capitals and '-': Llama-3-8B.
+std::vector<std::string> near_names(const std::string& wanted,
+                                    const std::vector<std::string>& names) {
+  constexpr size_t kOffered = 3;
+  auto near = nearest(wanted, names, kOffered);
+  if (!near.empty()) return near;
+  std::string plain = wanted;
+  for (char& c : plain)
+    c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return nearest(plain, names, kOffered);
+}
+
+/// "a, b or c".
+std::string alternatives(std::vector<std::string> words) {
+  const std::string last = std::move(words.back());
+  words.pop_back();
+  return words.empty() ? last : cat(join(words, ", "), " or ", last);
+}
+
+}  // namespace
+
 void DefaultsTree::not_found(const DefaultsNode& node) {
   std::string path = node.config_path(), group = node.group_path();
+  const std::string& name = *node.entry.name;
   auto& fault =
       report_.error("defaults", node.entry.kind == DefaultsEntry::Kind::group ? node.key() : path,
                     node.entry.where, cat("there is no config ", visible(path, 100)));
-  std::vector<std::string> folders;
-  for (const auto& folder : repository_.folders()) folders.push_back(folder.string());
-  no_option(fault, group, *node.entry.name, "");
+  const bool typed =
+      node.entry.where && node.entry.where.source->kind() == SourceKind::command_line;
+  no_option(fault, group, name, "", typed);
+  const auto folders = named(repository_.folders());
   fault.note("searched: " + (folders.empty() ? "nothing" : join(folders, ", ")));
+  if (!typed && request_.names_component && request_.names_component(group, Node::string(name)))
+    fault.fix(cat(visible(name, 60), " is a component and not an option: write `", group, ": ",
+                  visible(name, 60), "` outside of the defaults list"));
 }
 
-/// Adds the options that exist to the report of one that does not. `sign`: the sign of an override
-/// that would choose an option.
+/// The words that choose an option or a component of a group. `sign`: that of an override that adds
+/// an option; empty: the name alone.
+std::string DefaultsTree::choice_of(const std::string& group, const std::string& name,
+                                    const std::string& sign) const {
+  if (sign.empty()) return name;
+  // group=option chooses the component of that name and keeps the section's values; +group=option
+  // would replace them, and is refused.
+  const bool component =
+      request_.names_component && request_.names_component(group, Node::string(name));
+  const bool keeps = component && (root_->file->body.find(group) ||
+                                   !repository_.find(cat(group, "/", name)).has_value());
+  return cat(keeps ? "" : sign, group, "=", name);
+}
+
+/// Adds the options that exist to the report of one that does not. `sign`: see choice_of. `typed`:
+/// the command line chooses it, where a component may be named, too.
 void DefaultsTree::no_option(Diagnostic& fault, const std::string& group, const std::string& wanted,
-                             const std::string& sign) {
-  const auto options = repository_.options(group);
-  if (!options.empty()) fault.note(cat("options of ", group, ": ", join(options, ", ")));
-  const std::string chooses = sign.empty() ? "" : cat(sign, group, "=");
-  const bool is_value =
-      !sign.empty() && root_->file->body.find(group);  // the recipe has the section itself
-  const auto near = nearest(wanted, options, 1);
-  const std::string meant = meant_help(wanted, [&](const std::string& name) {
-    return std::find(options.begin(), options.end(), name) != options.end();
-  });
-  std::string advice = near.empty() && advice_ ? advice_(group) : "";
-  if (!meant.empty())
-    fault.fix(cat("write ", is_value ? chooses.substr(sign.size()) : chooses,
-                  meant.substr(std::string_view("write ").size())));
-  else if (!near.empty()) {
-    // group=option chooses the component of that name and keeps the section's values; +group=option
-    // would replace them, and is refused.
-    const bool keeps = is_value && is_component_ && is_component_(group, Node::string(near[0]));
-    fault.fix(cat("did you mean ", keeps ? cat(group, "=") : chooses, near[0], "?"));
-  } else if (!advice.empty())
+                             const std::string& sign, bool typed) {
+  std::vector<std::string> names = repository_.options(group);
+  if (!names.empty()) fault.note(cat("options of ", group, ": ", join(names, ", ")));
+  if (typed && request_.components) {
+    const std::vector<std::string> components = request_.components(group);
+    if (!components.empty()) fault.note(cat("components: ", join(components, ", ")));
+    for (const auto& name : components)
+      if (!has(names, name)) names.push_back(name);
+  }
+  const std::string meant =
+      meant_help(wanted, [&](const std::string& name) { return has(names, name); });
+  std::vector<std::string> near = near_names(wanted, names);
+  for (std::string& name : near) name = choice_of(group, name, sign);
+  std::string known = typed && request_.name_advice ? request_.name_advice(group, wanted) : "",
+              advice = near.empty() && request_.advice ? request_.advice(group) : "";
+  if (!meant.empty()) {
+    const std::string_view value =
+        std::string_view(meant).substr(std::string_view("write ").size());
+    const std::string name(value.substr(0, value.find(' ')));
+    const bool own = !sign.empty() && root_->file->body.find(group);  // a section of the recipe
+    fault.fix(cat("write ", own ? cat(group, "=", name) : choice_of(group, name, sign),
+                  value.substr(name.size())));
+  } else if (!near.empty()) {
+    fault.fix(cat("did you mean ", alternatives(near), "?"));
+    if (!known.empty()) fault.note(std::move(known));
+  } else if (!known.empty()) {
+    fault.fix(std::move(known));
+  } else if (!advice.empty()) {
     fault.fix(std::move(advice));
-  else if (!options.empty() && !group.empty())
-    fault.fix(cat("choose one of them, e.g. ", chooses, options.front()));
+  } else if (!names.empty() && !group.empty()) {
+    fault.fix(sign.empty() ? "choose one of them"
+                           : cat("choose one of them, e.g. ", choice_of(group, names[0], sign)));
+  }
 }
 
 void DefaultsTree::must_choose(const DefaultsNode& node) {
@@ -75,7 +146,7 @@ void DefaultsTree::report_unused() {
       auto& fault = report_.error("override", key, choice.where,
                                   is_group ? cat("has no option '", visible(option, 60), "'")
                                            : cat("there is no config group ", visible(group, 60)));
-      no_option(fault, group, option, "+");
+      no_option(fault, group, option, "+", true);
       continue;
     }
     auto& fault = report_.error("override", key, choice.where, verb + why);

@@ -1,6 +1,6 @@
 // The defaults tree: the files of a composition with their packages, after all choices are applied.
 // Used by compose.cc only. An object serves one composition on one thread; it refers to its
-// repository and report.
+// repository, report and request.
 #pragma once
 #include <deque>
 #include <functional>
@@ -49,18 +49,9 @@ struct DefaultsNode {
 
 class DefaultsTree {
  public:
-  using IsComponent = std::function<bool(const std::string& key, const Node& value)>;
-
-  /// `advice`: help for a group that does not have the chosen option; the user may have meant the
-  /// key of a setting. `is_component`: whether key=value names a component; if no defaults list has
-  /// the group, it then chooses that component.
-  DefaultsTree(ConfigRepository& repository, Report& report,
-               std::function<std::string(const std::string& key)> advice = {},
-               IsComponent is_component = {})
-      : repository_(repository),
-        report_(report),
-        advice_(std::move(advice)),
-        is_component_(std::move(is_component)) {}
+  /// `request`: what it knows of names, for the reports.
+  DefaultsTree(ConfigRepository& repository, Report& report, const ComposeRequest& request)
+      : repository_(repository), report_(report), request_(request) {}
 
   /// Adds a choice from the command line: key=option, +key=option, ~key. `may_be_value`: do not
   /// report a fault when no defaults list has the group.
@@ -88,7 +79,9 @@ class DefaultsTree {
   void remember(DefaultsNode& node);
   void not_found(const DefaultsNode& node);
   void no_option(Diagnostic& fault, const std::string& group, const std::string& wanted,
-                 const std::string& sign);
+                 const std::string& sign, bool typed);
+  std::string choice_of(const std::string& group, const std::string& name,
+                        const std::string& sign) const;
   void must_choose(const DefaultsNode& node);
   void report_unused();
   void report_replaced();
@@ -97,8 +90,7 @@ class DefaultsTree {
 
   ConfigRepository& repository_;
   Report& report_;
-  std::function<std::string(const std::string&)> advice_;
-  IsComponent is_component_;
+  const ComposeRequest& request_;
   std::unique_ptr<DefaultsNode> root_;
   std::map<std::string, GroupChoice> chosen_;   // by key; the command line wins, then outer files
   std::vector<DefaultsEntry> appended_;         // +group=option

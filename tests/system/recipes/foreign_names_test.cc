@@ -185,6 +185,24 @@ TEST_CASE("on the command line and by `config explain`, too") {
     CHECK(outcome.status == 10);
     CHECK_MESSAGE(has(outcome.err, wanted), outcome.err);
   }
+  // In a recipe with a defaults list, the nearest options and components, and what is known of a
+  // family. That the section then lacks its type is no error of its own.
+  const std::string listed = recipe.write(
+      "listed.yaml",
+      "defaults:\n- model: llama3_8b\n- dataset: mock\n- tokenizer: byte\ntrain: {steps: 1}\n");
+  for (const auto& [name, wanted] :
+       {std::pair{"lama", "help: did you mean llama, llama2_7b or llama3_8b?"},
+        {"Llama-3-8B", "help: did you mean llama3_8b"},
+        {"mistral", "help: did you mean mistral_7b?"},
+        {"mistral", "write llama, which implements mistral; for trained weights"},
+        {"phi3", "help: phi3 is not supported; not built: its rotary positions"},
+        {"falcon", "components: bert, gpt2, llama, moe"},
+        {"falcon", "help: choose one of them\n"}}) {
+    outcome = testing::cli({"check", listed, cat("model=", name)});
+    CHECK(outcome.status == 10);
+    CHECK_MESSAGE(has(outcome.err, wanted), outcome.err);
+    CHECK_MESSAGE(has(outcome.err, "\n1 error"), outcome.err);
+  }
   outcome = testing::cli({"config", "explain", "per_device_train_batch_size"});
   CHECK(outcome.status == 10);
   CHECK_MESSAGE(

@@ -160,6 +160,48 @@ TEST_CASE("the hint for a mistyped option is an override that works") {
   CHECK(composed(none, "+optim=adam") == "{a: 1, optim: {type: adam, lr: 3, eps: 1}}");
 }
 
+TEST_CASE("the hint for a name that no option has names components and known names, too") {
+  Folder folder(kLibrary);
+  ComposeRequest request;
+  request.names_component = [](const std::string& key, const Node& value) {
+    return key == "optim" && (value.as_text() == "adam" || value.as_text() == "adagrad");
+  };
+  request.components = [](const std::string& key) {
+    return key == "optim" ? std::vector<std::string>{"adagrad", "adam"}
+                          : std::vector<std::string>();
+  };
+  request.name_advice = [](const std::string& key, const std::string& name) {
+    return std::string(key == "optim" && name.starts_with("shampoo") ? "shampoo is not built" : "");
+  };
+  auto help = [&](const char* recipe, const std::vector<std::string>& overrides) {
+    const std::string text = compose_text(folder, {recipe, overrides, ""}, nullptr, request);
+    const size_t at = text.find("help: ");
+    return at == std::string::npos ? text : text.substr(at, text.find('\n', at) - at);
+  };
+  const char *listed = "defaults: [optim: slow]\n", *section = "optim: {type: adam}\n";
+  // A component is accepted wherever the command line chooses an option.
+  CHECK(help(listed, {"optim=adagrat"}) == "help: did you mean adagrad?");
+  CHECK(help(section, {"optim=adagrat"}) == "help: did you mean optim=adagrad?");
+  CHECK(help("a: 1\n", {"optim=adagrat"}) == "help: did you mean optim=adagrad?");
+  CHECK(help("a: 1\n", {"optim=Adagrad"}) == "help: write optim=adagrad");
+  CHECK(help(listed, {"optim=ada"}) == "help: did you mean adam or adagrad?");
+  CHECK(help(listed, {"optim=SL-OW"}) == "help: did you mean slow?");
+  CHECK(help(listed, {"optim=shampoo2"}) == "help: shampoo is not built");
+  CHECK(help(listed, {"optim=nothing_like_it"}) == "help: choose one of them");
+  CHECK(help("a: 1\n", {"optim=nothing_like_it"}) == "help: choose one of them, e.g. +optim=adam");
+  const std::string all =
+      compose_text(folder, {listed, {"optim=nothing_like_it"}, ""}, nullptr, request);
+  CHECK(all.find("options of optim: adam, slow; components: adagrad, adam") != std::string::npos);
+  // The recipe's own folder is on the search path, too: it is named once.
+  CHECK(all.find("searched: " + folder.root().string()) != std::string::npos);
+  CHECK(all.find(folder.root().string()) == all.rfind(folder.root().string()));
+  // A defaults list has options only.
+  CHECK(help("defaults: [optim: adagrat]\n", {}) == "help: choose one of them");
+  CHECK(help("defaults: [optim: adagrad]\n", {}) ==
+        "help: adagrad is a component and not an option: write `optim: adagrad` outside of the "
+        "defaults list");
+}
+
 // https://hydra.cc/docs/advanced/defaults_list/#overriding-config-group-options
 TEST_CASE("choices are changed by override entries and by the command line") {
   check({
