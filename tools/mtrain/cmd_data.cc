@@ -115,6 +115,24 @@ fs::path output_prefix(const std::string& text) {
   return pair_prefix(text);
 }
 
+void refuse_options(const CLI::App& command, std::initializer_list<const char*> options,
+                    const std::string& why) {
+  for (const char* option : options)
+    MT_USER_CHECK(command.get_option(option)->count() == 0, ErrorClass::usage,
+                  cat(option, " has no effect ", why), "leave it out");
+}
+
+void refuse_dataset_settings(const std::vector<std::string>& settings,
+                             std::initializer_list<const char*> names, const std::string& why) {
+  for (const std::string& setting : settings) {
+    const std::string key = setting.substr(0, setting.find('='));
+    const bool refused =
+        names.size() == 0 || std::find(names.begin(), names.end(), key) != names.end();
+    MT_USER_CHECK(!refused, ErrorClass::usage,
+                  cat("dataset.", printable(key, 100), " has no effect ", why), "leave it out");
+  }
+}
+
 TokenizerWords option_words() { return {.name = "write -t ", .accept = "--any-tokenizer"}; }
 
 void add_data_command(CLI::App& app, Cli& cli) {

@@ -279,12 +279,13 @@ void add_data_pack(CLI::App& data, Cli& cli) {
       ->required()
       ->type_name("FILE");
   add_record_options(*command, a->records);
-  command
-      ->add_option(
-          "-o,--output", a->output,
-          "write the packs to PREFIX.bin, PREFIX.idx and files next to them, for dataset.path")
-      ->type_name("PREFIX");
-  command->add_flag("--force", a->force, "replace files that exist");
+  auto* output =
+      command
+          ->add_option(
+              "-o,--output", a->output,
+              "write the packs to PREFIX.bin, PREFIX.idx and files next to them, for dataset.path")
+          ->type_name("PREFIX");
+  command->add_flag("--force", a->force, "replace files that exist")->needs(output);
   command->add_flag("--json", a->json, "print as JSON");
   command->footer(
       "Example:\n  mtrain data pack chats.jsonl -t hf path=models/qwen --seq-length 8192");

@@ -1,0 +1,67 @@
+// Options and settings of `mtrain data` that have no effect on an input are refused by name.
+#include <doctest/doctest.h>
+
+#include "../process.h"
+#include "data_files.h"
+#include "roots.h"
+
+using namespace mtrain;
+using namespace mtrain::testing;
+
+namespace {
+
+mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
+  return run({.arguments = {"/bin/sh", "-c",
+                            cat("cd '", scratch.path().string(), "' && exec '",
+                                build_root().string(), "/bin/mtrain' ", words)}});
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// x.jsonl: three records, of 10, 11 and 12 tokens. x: a pair of three documents.
+void put_inputs(const ScratchFolder& scratch) {
+  put(scratch / "x.jsonl",
+      "{\"prompt\": \"0\", \"completion\": \"abcdefgh\"}\n"
+      "{\"prompt\": \"00\", \"completion\": \"abcdefgh\"}\n"
+      "{\"prompt\": \"000\", \"completion\": \"abcdefgh\"}\n");
+  put(scratch / "x.txt", "one\ntwo\nthree\n");
+  auto done = mtrain_in(scratch, "data prepare -i x.txt -o x -t byte --split-on lines");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+}
+
+/// Each command fails as a mistake in its use, says `says` and prints no result.
+void expect_refused(const ScratchFolder& scratch, const std::string& command,
+                    const std::string& says) {
+  CAPTURE(command);
+  auto refused = mtrain_in(scratch, command);
+  CHECK(refused.status == 2);
+  CHECK_MESSAGE(has(refused.err, says), refused.err);
+  CHECK(refused.out.empty());
+}
+
+}  // namespace
+
+TEST_CASE("show refuses the options of records for a pair, and that of pairs for records") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  for (const auto& [words, name] : {std::pair{"--seq-length 3", "--seq-length"},
+                                    {"--dataset sft", "--dataset"},
+                                    {"dataset.train_on=last", "dataset.train_on"}}) {
+    expect_refused(scratch, cat("data show x -t byte ", words),
+                   cat(name, " has no effect on the pair x"));
+    const auto records = mtrain_in(scratch, cat("data show x.jsonl -t byte ", words));
+    CHECK_MESSAGE(records.status == 0, records.err);
+  }
+  expect_refused(scratch, "data show x.jsonl -t byte --any-tokenizer",
+                 "--any-tokenizer has no effect on records");
+  CHECK(mtrain_in(scratch, "data show x -t byte --any-tokenizer --ids -d 0 -n 2").status == 0);
+}
+
+TEST_CASE("pack refuses --force without files to write") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  expect_refused(scratch, "data pack x.jsonl -t byte --force", "--output");
+  CHECK(mtrain_in(scratch, "data pack x.jsonl -t byte --force -o p").status == 0);
+}
