@@ -160,7 +160,7 @@ void add_data_command(CLI::App& app, Cli& cli) {
   look->add_flag("--tokens", a->tokens, "read every token as well");
   look->add_option("--vocab-size", a->vocab_size,
                    "read every token and refuse ids of this value or above")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::PositiveNumber);
   look->add_flag("--json", a->json, "print as JSON");
   look->footer(
       "Examples:\n  mtrain data inspect data/web\n  mtrain data inspect data/web --vocab-size 257 "

@@ -65,3 +65,14 @@ TEST_CASE("pack refuses --force without files to write") {
   expect_refused(scratch, "data pack x.jsonl -t byte --force", "--output");
   CHECK(mtrain_in(scratch, "data pack x.jsonl -t byte --force -o p").status == 0);
 }
+
+TEST_CASE("inspect and verify refuse a vocabulary without ids") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  for (const char* command : {"data inspect x --vocab-size ", "data verify x --vocab-size "}) {
+    for (const char* size : {"0", "-1"})
+      expect_refused(scratch, cat(command, size), "--vocab-size");
+    CHECK(mtrain_in(scratch, cat(command, 257)).status == 0);
+    CHECK(mtrain_in(scratch, cat(command, 1)).status == 11);  // reads the tokens
+  }
+}

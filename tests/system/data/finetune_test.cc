@@ -21,8 +21,8 @@ namespace {
 
 mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
   return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '", build_root().string(),
-                                "/bin/mtrain' ", words)}});
+                            cat("cd '", scratch.path().string(), "' && exec '",
+                                build_root().string(), "/bin/mtrain' ", words)}});
 }
 
 bool has(const std::string& text, const std::string& part) {
