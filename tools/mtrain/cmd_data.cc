@@ -104,6 +104,14 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
   return plugins.make<Tokenizer>(name, settings_tree(plugins, settings, "tokenizer"), context);
 }
 
+void check_tokenizer_settings(const std::string& tokenizer,
+                              const std::vector<std::string>& settings) {
+  MT_USER_CHECK(
+      settings.empty() || !tokenizer.empty(), ErrorClass::usage,
+      cat(printable(settings.front()), " is a setting of a tokenizer, but no tokenizer is given"),
+      "add -t NAME");
+}
+
 fs::path output_prefix(const std::string& text) {
   const std::string file = fs::path(text).filename().string();
   MT_USER_CHECK(!file.empty() && file != "." && file != ".." && file != ".bin" && file != ".idx",

@@ -117,10 +117,7 @@ void add_data_verify(CLI::App& data, Cli& cli) {
       "  mtrain data verify data/web -t hf path=models/gpt2 --eod");
   command->callback([&cli, a] {
     a->settings = take_settings(a->prefixes);
-    MT_USER_CHECK(a->settings.empty() || !a->tokenizer.empty(), ErrorClass::usage,
-                  cat(printable(a->settings.front()),
-                      " is a setting of a tokenizer, but no tokenizer is given"),
-                  "add -t NAME");
+    check_tokenizer_settings(a->tokenizer, a->settings);
     MT_USER_CHECK(!a->prefixes.empty(), ErrorClass::usage, "no pair is given",
                   "mtrain data verify PREFIX …");
     verify(cli, *a);

@@ -26,6 +26,10 @@ Node settings_tree(const PluginHost& plugins, const std::vector<std::string>& ar
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
                                           const std::vector<std::string>& settings);
 
+/// Throws Error(usage) if there are settings of a tokenizer, but no tokenizer.
+void check_tokenizer_settings(const std::string& tokenizer,
+                              const std::vector<std::string>& settings);
+
 /// The prefix that --output gives, without .bin or .idx. Error(usage) where it names no file: as
 /// "data/" it would make hidden ones.
 fs::path output_prefix(const std::string& text);

@@ -76,3 +76,24 @@ TEST_CASE("inspect and verify refuse a vocabulary without ids") {
     CHECK(mtrain_in(scratch, cat(command, 1)).status == 11);  // reads the tokens
   }
 }
+
+TEST_CASE("render refuses settings without a tokenizer, and --name where there is one template") {
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
+      "\n");
+  put(scratch / "t.jinja", "{% for m in messages %}{{ m.content }};{% endfor %}");
+  put(scratch / "several.json", R"({"chat_template": [{"name": "default", "template": "d"},
+                                                     {"name": "other", "template": "o"}]})");
+  for (const char* setting : {"foo=3", "extra_ids=2"})
+    expect_refused(scratch, cat("data render x.jsonl --template vicuna ", setting),
+                   cat(setting, " is a setting of a tokenizer, but no tokenizer is given"));
+  CHECK(mtrain_in(scratch, "data render x.jsonl --template vicuna -t byte extra_ids=2").status ==
+        0);
+  for (const char* name : {"vicuna", "t.jinja"})
+    for (const char* which : {"other", "default"})
+      expect_refused(scratch, cat("data render x.jsonl --template ", name, " --name ", which),
+                     cat("--name has no effect on the chat template ", name));
+  auto other = mtrain_in(scratch, "data render x.jsonl --template several.json --name other");
+  CHECK_MESSAGE(has(other.out, R"("text":"o")"), other.out, other.err);
+}
