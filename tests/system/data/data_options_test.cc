@@ -97,3 +97,14 @@ TEST_CASE("render refuses settings without a tokenizer, and --name where there i
   auto other = mtrain_in(scratch, "data render x.jsonl --template several.json --name other");
   CHECK_MESSAGE(has(other.out, R"("text":"o")"), other.out, other.err);
 }
+
+TEST_CASE("pack refuses dataset.packing=none") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  expect_refused(scratch, "data pack x.jsonl -t byte dataset.packing=none -o p",
+                 "dataset.packing=none: data pack packs the records");
+  CHECK_FALSE(fs::exists(scratch / "p.idx"));
+  auto packed = mtrain_in(scratch, "data pack x.jsonl -t byte dataset.packing=offline");
+  CHECK_MESSAGE(packed.status == 0, packed.err);
+  CHECK(mtrain_in(scratch, "data show x.jsonl -t byte dataset.packing=none").status == 0);
+}
