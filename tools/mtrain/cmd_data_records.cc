@@ -35,6 +35,9 @@ struct Opened {
 };
 
 Opened open(PluginHost& plugins, const RecordArguments& arguments) {
+  refuse_dataset_settings(
+      arguments.dataset_settings(), {"path", "valid_path", "test_path", "split"},
+      cat("here: the command reads all records of ", printable(arguments.path)));
   Opened out{make_tokenizer(plugins, arguments.tokenizer, arguments.tokenizer_settings()), {}};
   out.context = {.seq_length = arguments.seq_length,
                  .seed = 0,

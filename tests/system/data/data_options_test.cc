@@ -108,3 +108,18 @@ TEST_CASE("pack refuses dataset.packing=none") {
   CHECK_MESSAGE(packed.status == 0, packed.err);
   CHECK(mtrain_in(scratch, "data show x.jsonl -t byte dataset.packing=none").status == 0);
 }
+
+TEST_CASE("show and pack refuse settings that name or divide other records than their file's") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  for (const char* command : {"data show", "data pack"})
+    for (const char* setting :
+         {"path=x.jsonl", "valid_path=gone", "test_path=x.jsonl", "split=90,10,0"}) {
+      const std::string text = setting;
+      expect_refused(scratch, cat(command, " x.jsonl -t byte dataset.", setting),
+                     cat("dataset.", text.substr(0, text.find('=')),
+                         " has no effect here: the command reads all records of x.jsonl"));
+    }
+  expect_refused(scratch, "data show x.jsonl -t byte --dataset preference dataset.split=90,10,0",
+                 "dataset.split has no effect");
+}
