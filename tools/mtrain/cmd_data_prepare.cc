@@ -152,6 +152,16 @@ void read_choices(PrepareArguments& arguments) {
   if (options.output.has_parent_path()) make_directories(options.output.parent_path());
 }
 
+/// Refuses options that other options make ineffective.
+void check_prepare_options(const PrepareArguments& arguments, const CLI::App& command) {
+  if (arguments.split_on == "lines")
+    refuse_options(command, {"--document-bytes"},
+                   "with --split-on lines, which ends a document at each line end");
+  if (arguments.on_bad == "refuse")
+    refuse_options(command, {"--max-bad"},
+                   "with --bad-lines refuse, which stops at the first invalid line");
+}
+
 void prepare(Cli& cli, PrepareArguments& arguments) {
   SignalWatch signals;
   PluginHost plugins = plugin_host(cli);
@@ -255,7 +265,10 @@ void add_data_prepare(CLI::App& data, Cli& cli) {
       "title,body\n"
       "Training splits data into train, valid and test by documents, so a text needs several "
       "(--split-on, --document-bytes).");
-  command->callback([&cli, a] { prepare(cli, *a); });
+  command->callback([&cli, a, command] {
+    check_prepare_options(*a, *command);
+    prepare(cli, *a);
+  });
 }
 
 }  // namespace mtrain

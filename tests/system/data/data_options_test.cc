@@ -123,3 +123,22 @@ TEST_CASE("show and pack refuse settings that name or divide other records than 
   expect_refused(scratch, "data show x.jsonl -t byte --dataset preference dataset.split=90,10,0",
                  "dataset.split has no effect");
 }
+
+TEST_CASE(
+    "prepare refuses --document-bytes with documents of one line, and --max-bad without skips") {
+  ScratchFolder scratch;
+  put(scratch / "x.txt", "one\ntwo\nthree\n");
+  const std::string command = "data prepare -i x.txt -o o -t byte ";
+  expect_refused(scratch, command + "--split-on lines --document-bytes 5",
+                 "--document-bytes has no effect with --split-on lines");
+  expect_refused(scratch, command + "--document-bytes 0 --split-on lines",
+                 "--document-bytes has no effect with --split-on lines");
+  for (const char* refuse : {"", " --bad-lines refuse"})
+    expect_refused(scratch, cat(command, "--max-bad 5", refuse),
+                   "--max-bad has no effect with --bad-lines refuse");
+  CHECK_FALSE(fs::exists(scratch / "o.idx"));
+  for (const char* fine :
+       {"--split-on blank-lines --document-bytes 5", "--document-bytes 5", "--split-on lines",
+        "--bad-lines skip --max-bad 5", "--bad-lines replace --max-bad 5", "--bad-lines refuse"})
+    CHECK_MESSAGE(mtrain_in(scratch, cat(command, "-f ", fine)).status == 0, fine);
+}
