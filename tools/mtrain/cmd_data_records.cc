@@ -46,6 +46,26 @@ Opened open(PluginHost& plugins, const RecordArguments& arguments) {
   return out;
 }
 
+/// Names the option --seq-length where a message for a recipe names the setting that it sets.
+std::string in_option_words(std::string text) {
+  for (const auto& [setting, option] :
+       {std::pair{"model.seq_length=", "--seq-length "}, {"model.seq_length", "--seq-length"}})
+    for (size_t at = text.find(setting); at != std::string::npos; at = text.find(setting, at))
+      text.replace(at, std::strlen(setting), option);
+  return text;
+}
+
+/// Does the work; its errors are in the words of in_option_words().
+template <class Work>
+void with_option_words(const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    throw Error(error.error_class(), in_option_words(error.message()),
+                in_option_words(error.hint()));
+  }
+}
+
 /// Checks the rules between the settings that these commands read, as training does; shows warnings
 /// and throws Error(config) with the violations. `packing`: replaces dataset.packing, unless null.
 void check_settings(const Cli& cli, const PluginHost& plugins, const RecordArguments& arguments,
@@ -68,7 +88,8 @@ void check_settings(const Cli& cli, const PluginHost& plugins, const RecordArgum
   sections.set("model.seq_length", Node::integer(arguments.seq_length));
   check_rules_within(sections, catalog, report);
   report.throw_if_errors();
-  if (!cli.quiet && report.warnings() > 0) write_standard_error(report.text() + "\n");
+  if (!cli.quiet && report.warnings() > 0)
+    write_standard_error(in_option_words(report.text()) + "\n");
 }
 
 /// Prints tokens that are trained on in green, or in brackets, and the others plainly. The first
@@ -259,7 +280,9 @@ std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer&
   return tokenizer.decode(ids.subspan(at, 1));
 }
 
-void show_records(const Cli& cli, const RecordArguments& arguments,
+namespace {
+
+void show_answers(const Cli& cli, const RecordArguments& arguments,
                   const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
                   const ShownTokens& shown) {
   PluginHost plugins = plugin_host(cli);
@@ -276,6 +299,14 @@ void show_records(const Cli& cli, const RecordArguments& arguments,
   auto [first, last] = range(file.examples->size());
   for (int64_t i = first; i < last; ++i)
     print_example(file.places[static_cast<size_t>(i)], *file.examples, i, *opened.tokenizer, shown);
+}
+
+}  // namespace
+
+void show_records(const Cli& cli, const RecordArguments& arguments,
+                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
+                  const ShownTokens& shown) {
+  with_option_words([&] { show_answers(cli, arguments, range, shown); });
 }
 
 void add_data_pack(CLI::App& data, Cli& cli) {
@@ -296,7 +327,7 @@ void add_data_pack(CLI::App& data, Cli& cli) {
   command->add_flag("--json", a->json, "print as JSON");
   command->footer(
       "Example:\n  mtrain data pack chats.jsonl -t hf path=models/qwen --seq-length 8192");
-  command->callback([&cli, a] { pack(cli, *a); });
+  command->callback([&cli, a] { with_option_words([&] { pack(cli, *a); }); });
 }
 
 }  // namespace mtrain

@@ -1,6 +1,8 @@
 // Options and settings of `mtrain data` that have no effect on an input are refused by name.
 #include <doctest/doctest.h>
 
+#include <tuple>
+
 #include "../process.h"
 #include "data_files.h"
 #include "roots.h"
@@ -141,4 +143,31 @@ TEST_CASE(
        {"--split-on blank-lines --document-bytes 5", "--document-bytes 5", "--split-on lines",
         "--bad-lines skip --max-bad 5", "--bad-lines replace --max-bad 5", "--bad-lines refuse"})
     CHECK_MESSAGE(mtrain_in(scratch, cat(command, "-f ", fine)).status == 0, fine);
+}
+
+TEST_CASE("show and pack name their own option, or packed_length, where samples are too short") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  put(scratch / "p.jsonl", "{\"prompt\": \"0\", \"chosen\": \"abc\", \"rejected\": \"d\"}\n");
+  put(scratch / "late.jsonl", "{\"prompt\": \"0000000000\", \"completion\": \"a\"}\n");
+  for (const auto& [command, status, says] :
+       {std::tuple{"data show x.jsonl -t byte --seq-length 4 dataset.too_long=fail", 11,
+                   "raise --seq-length, or set dataset.too_long"},
+        {"data pack x.jsonl -t byte --seq-length 4 dataset.too_long=fail", 11,
+         "raise --seq-length, or set dataset.too_long"},
+        {"data pack x.jsonl -t byte --seq-length 16 dataset.packed_length=4 dataset.too_long=fail",
+         11, "raise dataset.packed_length, or set dataset.too_long"},
+        {"data show late.jsonl -t byte --seq-length 4", 11, "raise --seq-length, or drop"},
+        {"data pack late.jsonl -t byte --seq-length 16 dataset.packed_length=4", 11,
+         "raise dataset.packed_length, or drop"},
+        {"data show p.jsonl -t byte --dataset preference --seq-length 4 dataset.too_long=fail", 11,
+         "raise --seq-length, or set dataset.too_long=drop"},
+        {"data pack x.jsonl -t byte --seq-length 16 dataset.packed_length=32", 10,
+         "--seq-length 32"}}) {
+    CAPTURE(command);
+    auto refused = mtrain_in(scratch, command);
+    CHECK(refused.status == status);
+    CHECK_MESSAGE(has(refused.err, says), refused.err);
+    CHECK_MESSAGE(!has(refused.err, "model.seq_length"), refused.err);
+  }
 }
