@@ -163,7 +163,7 @@ TEST_CASE("show and pack name their own option, or packed_length, where samples 
         {"data show p.jsonl -t byte --dataset preference --seq-length 4 dataset.too_long=fail", 11,
          "raise --seq-length, or set dataset.too_long=drop"},
         {"data pack x.jsonl -t byte --seq-length 16 dataset.packed_length=32", 10,
-         "--seq-length 32"}}) {
+         "32 tokens do not fit in a sample of 16"}}) {
     CAPTURE(command);
     auto refused = mtrain_in(scratch, command);
     CHECK(refused.status == status);
