@@ -7,6 +7,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/data/indexed_writer.h"
+#include "mtrain/data/tokenizer_record.h"
 #include "mtrain/finetune/record_file.h"
 
 namespace mtrain::finetune {
@@ -17,7 +18,7 @@ constexpr int64_t kVersion = 1;
 constexpr uint64_t kMostManifestBytes = uint64_t{1} << 20;
 
 fs::path with(fs::path prefix, const char* end) { return prefix += end; }
-fs::path manifest_path(const fs::path& prefix) { return with(prefix, ".packed.json"); }
+fs::path manifest_path(const fs::path& prefix) { return packed_record_path(prefix); }
 fs::path trained_prefix(const fs::path& prefix) { return with(prefix, ".learnt"); }
 
 std::string again(const fs::path& prefix) {
@@ -54,6 +55,7 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
   std::error_code ignored;
   if (fs::remove(idx_path(prefix), ignored))
     sync_directory(fs::absolute(prefix).parent_path(), "packed.unlink");
+  fs::remove(tokenizer_record_path(prefix), ignored);  // of a pair that these packs replace
   IndexedWriter marks(trained_prefix(prefix), DType::u8, {.overwrite = true});
   Checksums sums;
   std::vector<int32_t> wide;
