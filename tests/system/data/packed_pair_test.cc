@@ -59,3 +59,50 @@ TEST_CASE("show and verify refuse packs under another tokenizer than the one tha
   CHECK_FALSE(fs::exists(scratch / "p.tokenizer.json"));
   CHECK(mtrain_in(scratch, "data verify p -t byte").status == 11);
 }
+
+TEST_CASE("verify reads all files of packs") {
+  ScratchFolder scratch;
+  pack(scratch, "p");
+  const auto valid = [&](const std::string& prefix, const char* more = "") {
+    auto done = mtrain_in(scratch, cat("data verify ", prefix, more));
+    CHECK_MESSAGE(done.status == 0, done.err);
+    CHECK(has(done.out, cat(prefix, ": valid")));
+  };
+  valid("p");
+  valid("p.idx");
+  valid("p", " -t byte");
+  for (const char* end : {".bin", ".learnt.bin", ".learnt.idx", ".packed.json"}) {
+    CAPTURE(end);
+    const fs::path path = scratch / cat("p", end);
+    const std::string whole = read_file(path);
+    std::string bad = whole;
+    bad[0] = static_cast<char>(bad[0] ^ 1);
+    put(path, bad);
+    auto damaged = mtrain_in(scratch, "data verify p");
+    CHECK(damaged.status == 11);
+    CHECK_MESSAGE(has(damaged.err, "p."), damaged.err);
+    CHECK(damaged.out.empty());
+    put(path, whole);
+  }
+  fs::rename(scratch / "p.learnt.bin", scratch / "kept");
+  auto partial = mtrain_in(scratch, "data verify p");
+  CHECK(partial.status == 11);
+  CHECK_MESSAGE(has(partial.err, "p.learnt.bin does not exist"), partial.err);
+  fs::rename(scratch / "kept", scratch / "p.learnt.bin");
+  auto small = mtrain_in(scratch, "data verify p --vocab-size 100");
+  CHECK(small.status == 11);
+  CHECK_MESSAGE(has(small.err, "outside the vocabulary of 100"), small.err);
+}
+
+TEST_CASE("merge refuses packs by name") {
+  ScratchFolder scratch;
+  pack(scratch, "p");
+  put(scratch / "x.txt", "text");
+  REQUIRE(mtrain_in(scratch, "data prepare -i x.txt -o x -t byte").status == 0);
+  for (const char* inputs : {"p p", "x p", "p x --any-tokenizer"}) {
+    auto refused = mtrain_in(scratch, cat("data merge ", inputs, " -o o"));
+    CHECK(refused.status == 11);
+    CHECK_MESSAGE(has(refused.err, "p has packed records, which are not merged"), refused.err);
+    CHECK_FALSE(fs::exists(scratch / "o.idx"));
+  }
+}
