@@ -123,6 +123,10 @@ fs::path output_prefix(const std::string& text) {
   return pair_prefix(text);
 }
 
+void make_folder_of(const fs::path& prefix) {
+  if (prefix.has_parent_path()) make_directories(prefix.parent_path());
+}
+
 void refuse_options(const CLI::App& command, std::initializer_list<const char*> options,
                     const std::string& why) {
   for (const char* option : options)

@@ -90,6 +90,7 @@ struct MergeInterrupted {};
 void merge(Cli& cli, const MergeArguments& arguments) {
   SignalWatch signals;
   const fs::path output = output_prefix(arguments.output);
+  make_folder_of(output);
   const bool live = !cli.quiet && ::isatty(STDERR_FILENO) != 0;
   try {
     MergeReport report = merge_indexed(

@@ -143,13 +143,13 @@ void read_choices(PrepareArguments& arguments) {
   PrepareOptions& options = arguments.options;
   options.inputs.assign(arguments.inputs.begin(), arguments.inputs.end());
   options.output = output_prefix(arguments.output);
+  make_folder_of(options.output);
   if (!arguments.format.empty()) options.format = kFormats.at(arguments.format);
   options.split_on = kSplits.at(arguments.split_on);
   options.on_bad = kOnBad.at(arguments.on_bad);
   options.key_names = !arguments.json_keys.empty();
   options.json_keys =
       options.key_names ? arguments.json_keys : std::vector<std::string>{arguments.json_key};
-  if (options.output.has_parent_path()) make_directories(options.output.parent_path());
 }
 
 /// Refuses options that other options make ineffective.

@@ -194,7 +194,9 @@ void pack(const Cli& cli, const PackArguments& arguments) {
     PackedOrigin origin = packed_origin(settings, encoder, opened.context);
     origin.settings = packed_settings(settings, file, a.seq_length);
     origin.source = file.path, origin.source_sha256 = file.digest;
-    write_packed(output_prefix(arguments.output), *file.examples, packs, origin, arguments.force);
+    const fs::path prefix = output_prefix(arguments.output);
+    make_folder_of(prefix);
+    write_packed(prefix, *file.examples, packs, origin, arguments.force);
   }
   const int64_t count = file.examples->size(), used = file.examples->num_tokens() - count;
   size_t most = 0;

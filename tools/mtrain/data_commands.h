@@ -43,6 +43,9 @@ void refuse_options(const CLI::App& command, std::initializer_list<const char*> 
 void refuse_dataset_settings(const std::vector<std::string>& settings,
                              std::initializer_list<const char*> names, const std::string& why);
 
+/// Creates the folder of the files at `prefix`. Error(io).
+void make_folder_of(const fs::path& prefix);
+
 /// How the options of a command name a tokenizer; see check_tokenizer.
 TokenizerWords option_words();
 

@@ -106,3 +106,15 @@ TEST_CASE("merge refuses packs by name") {
     CHECK_FALSE(fs::exists(scratch / "o.idx"));
   }
 }
+
+TEST_CASE("pack and merge create the folder of their output, as prepare does") {
+  ScratchFolder scratch;
+  pack(scratch, "new/folder/p");
+  CHECK(fs::exists(scratch / "new/folder/p.packed.json"));
+  CHECK(mtrain_in(scratch, "data verify new/folder/p").status == 0);
+  put(scratch / "x.txt", "text");
+  REQUIRE(mtrain_in(scratch, "data prepare -i x.txt -o x -t byte").status == 0);
+  auto merged = mtrain_in(scratch, "data merge x x -o other/folder/xx");
+  CHECK_MESSAGE(merged.status == 0, merged.err);
+  CHECK(fs::exists(scratch / "other/folder/xx.idx"));
+}
