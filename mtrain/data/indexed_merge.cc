@@ -28,6 +28,16 @@ void check_output(const std::vector<fs::path>& inputs, const fs::path& output) {
   }
 }
 
+/// Refuses packs: of their files, a merged pair would have the ids only.
+void check_not_packed(const IndexedFile& file) {
+  std::error_code ignored;
+  MT_USER_CHECK(!fs::exists(packed_record_path(file.prefix()), ignored), ErrorClass::data,
+                cat(printable(file.prefix().string()),
+                    " has packed records, which are not merged: their loss mask would be lost"),
+                "join the files of records to one file, and pack it: mtrain data pack FILE … "
+                "--output PREFIX");
+}
+
 /// The common tokenizer of all files; without identity when a pair has no record.
 TokenizerRecord common_tokenizer(const std::vector<std::unique_ptr<IndexedFile>>& files, bool any) {
   std::optional<TokenizerRecord> first;
@@ -58,6 +68,7 @@ MergeReport merge_indexed(const std::vector<fs::path>& inputs, const fs::path& o
   int64_t total = 0;
   for (const auto& input : inputs) {
     files.push_back(std::make_unique<IndexedFile>(input));
+    check_not_packed(*files.back());
     total += files.back()->num_tokens();
     options.modes = options.modes || files.back()->has_modes();
   }

@@ -1,12 +1,14 @@
 #include "mtrain/finetune/packed_file.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "mtrain/base/counted.h"
 #include "mtrain/base/error.h"
 #include "mtrain/base/hash.h"
 #include "mtrain/data/indexed_writer.h"
+#include "mtrain/data/tokenizer_record.h"
 #include "mtrain/finetune/record_file.h"
 
 namespace mtrain::finetune {
@@ -17,7 +19,7 @@ constexpr int64_t kVersion = 1;
 constexpr uint64_t kMostManifestBytes = uint64_t{1} << 20;
 
 fs::path with(fs::path prefix, const char* end) { return prefix += end; }
-fs::path manifest_path(const fs::path& prefix) { return with(prefix, ".packed.json"); }
+fs::path manifest_path(const fs::path& prefix) { return packed_record_path(prefix); }
 fs::path trained_prefix(const fs::path& prefix) { return with(prefix, ".learnt"); }
 
 std::string again(const fs::path& prefix) {
@@ -54,6 +56,7 @@ void write_packed(const fs::path& prefix, const ExampleStore& examples, const Pa
   std::error_code ignored;
   if (fs::remove(idx_path(prefix), ignored))
     sync_directory(fs::absolute(prefix).parent_path(), "packed.unlink");
+  fs::remove(tokenizer_record_path(prefix), ignored);  // of a pair that these packs replace
   IndexedWriter marks(trained_prefix(prefix), DType::u8, {.overwrite = true});
   Checksums sums;
   std::vector<int32_t> wide;
@@ -180,42 +183,55 @@ const fs::path& complete(const fs::path& prefix) {
 
 }  // namespace
 
-PackedFile::PackedFile(const fs::path& prefix, const PackedOrigin& wanted)
-    : prefix_(prefix), ids_(complete(prefix)), trained_(trained_prefix(prefix)) {
-  check_packs(read_manifest(wanted), wanted);
+PackedFile::PackedFile(const fs::path& prefix)
+    : prefix_(prefix), ids_(complete(prefix)), trained_(trained_prefix(prefix)) {}
+
+PackedFile::PackedFile(const fs::path& prefix, const PackedOrigin& wanted) : PackedFile(prefix) {
+  const Manifest manifest = read_manifest();
+  check_origin(manifest, wanted);
+  check_packs(manifest, wanted.vocab_size);
 }
 
-PackedFile::Manifest PackedFile::read_manifest(const PackedOrigin& wanted) {
+void PackedFile::verify(const fs::path& prefix, int64_t vocab_size) {
+  PackedFile file(prefix);
+  file.check_packs(file.read_manifest(),
+                   vocab_size > 0 ? vocab_size : std::numeric_limits<int64_t>::max());
+}
+
+PackedFile::Manifest PackedFile::read_manifest() {
   const std::string text = read_file(manifest_path(prefix_), kMostManifestBytes);
   digest_ = sha256(text);
-  Manifest out(manifest_path(prefix_), text, again(prefix_));
+  return {manifest_path(prefix_), text, again(prefix_)};
+}
+
+void PackedFile::check_origin(const Manifest& manifest, const PackedOrigin& wanted) const {
   const std::string name = printable(prefix_.string());
-  MT_USER_CHECK(out.tokenizer == wanted.tokenizer, ErrorClass::config,
-                cat(name, " was packed with another tokenizer: ", printable(out.tokenizer),
+  MT_USER_CHECK(manifest.tokenizer == wanted.tokenizer, ErrorClass::config,
+                cat(name, " was packed with another tokenizer: ", printable(manifest.tokenizer),
                     "; the recipe's is ", printable(wanted.tokenizer)),
                 cat("choose that tokenizer, or ", again(prefix_)));
-  MT_USER_CHECK(out.encoding == wanted.encoding, ErrorClass::config,
-                cat(name, " was packed with ", printable(out.encoding), "; the recipe has ",
+  MT_USER_CHECK(manifest.encoding == wanted.encoding, ErrorClass::config,
+                cat(name, " was packed with ", printable(manifest.encoding), "; the recipe has ",
                     printable(wanted.encoding)),
                 cat("set dataset.train_on, chat_template, template_path and date to their previous "
                     "values, or ",
                     again(prefix_)));
-  MT_USER_CHECK(out.seq_length == wanted.seq_length, ErrorClass::config,
-                cat(name, " was packed for samples of ", out.seq_length,
+  MT_USER_CHECK(manifest.seq_length == wanted.seq_length, ErrorClass::config,
+                cat(name, " was packed for samples of ", manifest.seq_length,
                     " tokens, and model.seq_length is ", wanted.seq_length),
-                cat("set model.seq_length=", out.seq_length, ", or ", again(prefix_),
+                cat("set model.seq_length=", manifest.seq_length, ", or ", again(prefix_),
                     " --seq-length ", wanted.seq_length));
-  check_settings(name, out.settings, wanted, again(prefix_));
+  check_settings(name, manifest.settings, wanted, again(prefix_));
   std::error_code ignored;
-  if (fs::is_regular_file(out.source, ignored)) {
-    const std::string now = record_digest(out.source);
+  if (fs::is_regular_file(manifest.source, ignored)) {
+    const std::string now = record_digest(manifest.source);
     MT_USER_CHECK(
-        now == out.source_sha256, ErrorClass::data,
-        cat(printable(out.source), " has changed since ", name,
-            " was packed from it: its SHA-256 was ", printable(out.source_sha256), " and is ", now),
+        now == manifest.source_sha256, ErrorClass::data,
+        cat(printable(manifest.source), " has changed since ", name,
+            " was packed from it: its SHA-256 was ", printable(manifest.source_sha256), " and is ",
+            now),
         cat(again(prefix_), "; to train on the existing packs, move the records elsewhere"));
   }
-  return out;
 }
 
 TokenizedExample PackedFile::read(int64_t record) const {
@@ -227,7 +243,7 @@ TokenizedExample PackedFile::read(int64_t record) const {
   return out;
 }
 
-void PackedFile::check_packs(const Manifest& manifest, const PackedOrigin& wanted) {
+void PackedFile::check_packs(const Manifest& manifest, int64_t vocab_size) {
   auto check = [&](bool right, const fs::path& path, auto&&... what) {
     if (!right)
       throw Error(ErrorClass::data, cat(printable(path.string()), ": ", what...), again(prefix_));
@@ -257,10 +273,10 @@ void PackedFile::check_packs(const Manifest& manifest, const PackedOrigin& wante
             trained_.length(record), " tokens, wanted ", length);
       const TokenizedExample example = read(record);
       const auto bad = std::find_if(example.ids.begin(), example.ids.end(),
-                                    [&](int32_t id) { return id < 0 || id >= wanted.vocab_size; });
+                                    [&](int32_t id) { return id < 0 || id >= vocab_size; });
       check(bad == example.ids.end(), bin, "record ", record, ", token ", bad - example.ids.begin(),
             ": id ", bad == example.ids.end() ? 0 : *bad, " is outside the vocabulary of ",
-            wanted.vocab_size);
+            vocab_size);
       sums.add(example.ids, example.trained);
       num_trained_ += count_trained(example.trained);
       places += length - 1;

@@ -51,6 +51,9 @@ class MT_API PackedFile {
   /// recorded. Error(data) with file and position for damage, and for a source that still exists
   /// and has changed since.
   PackedFile(const fs::path& prefix, const PackedOrigin& wanted);
+  /// Checks the files, the manifest and the checksums of packs of any origin, and that ids are
+  /// below `vocab_size` (0: any ids). Error(data) with file and position for damage.
+  static void verify(const fs::path& prefix, int64_t vocab_size);
   int64_t size() const { return ids_.num_documents(); }
   int64_t num_records() const { return ids_.num_sequences(); }
   /// Changes whenever the content changes.
@@ -62,8 +65,10 @@ class MT_API PackedFile {
 
  private:
   struct Manifest;
-  Manifest read_manifest(const PackedOrigin& wanted);
-  void check_packs(const Manifest& manifest, const PackedOrigin& wanted);
+  explicit PackedFile(const fs::path& prefix);
+  Manifest read_manifest();
+  void check_origin(const Manifest& manifest, const PackedOrigin& wanted) const;
+  void check_packs(const Manifest& manifest, int64_t vocab_size);
   TokenizedExample read(int64_t record) const;
 
   fs::path prefix_;

@@ -15,8 +15,10 @@ namespace {
 
 constexpr size_t kBlock = 1024;       // records encoded at once
 constexpr size_t kFirstRecords = 16;  // records from which the format is detected
-constexpr const char* kTruncationRemedy =
-    "raise model.seq_length, or drop long records with dataset.too_long=drop";
+
+std::string truncation_remedy(const SftFile& file) {
+  return cat("raise ", file.length_setting, ", or drop long records with dataset.too_long=drop");
+}
 
 TrainOn train_on_of(const std::string& name) {
   return name == "all" ? TrainOn::all : name == "last" ? TrainOn::last : TrainOn::assistant;
@@ -32,9 +34,9 @@ class FileLoader {
         encoder_(encoder),
         keep_places_(keep_places),
         bad_(settings.records.on_bad == "skip", settings.records.max_bad) {
-    file.longest =
-        1 + (settings.packing == "offline" && settings.packed_length > 0 ? settings.packed_length
-                                                                         : seq_length);
+    const bool by_packs = settings.packing == "offline" && settings.packed_length > 0;
+    file.longest = 1 + (by_packs ? settings.packed_length : seq_length);
+    file.length_setting = by_packs ? "dataset.packed_length" : "model.seq_length";
   }
 
   void run() {
@@ -116,9 +118,10 @@ class FileLoader {
     const auto limit = static_cast<size_t>(file_.longest);
     const bool truncated = example.ids.size() > limit;
     if (truncated) {
-      MT_USER_CHECK(settings_.too_long != "fail", ErrorClass::data,
-                    cat(place, ": has ", example.ids.size(), " tokens; a sample takes ", limit),
-                    "raise model.seq_length, or set dataset.too_long to truncate or drop");
+      MT_USER_CHECK(
+          settings_.too_long != "fail", ErrorClass::data,
+          cat(place, ": has ", example.ids.size(), " tokens; a sample takes ", limit),
+          cat("raise ", file_.length_setting, ", or set dataset.too_long to truncate or drop"));
       if (settings_.too_long == "drop") {
         ++counts.too_long;
         return;
@@ -203,7 +206,7 @@ void SftFile::log_unused() const {
 void SftFile::log_summary() const {
   log_unused();
   if (counts.truncated_trained == 0 && counts.trained_beyond == 0) return log_info(summary());
-  log_warn(summary(), "\n  help: ", kTruncationRemedy);
+  log_warn(summary(), "\n  help: ", truncation_remedy(*this));
 }
 
 SftFile load_sft_file(const fs::path& path, const SftSettings& settings,
@@ -213,7 +216,7 @@ SftFile load_sft_file(const fs::path& path, const SftSettings& settings,
   FileLoader(out, settings, encoder, seq_length, keep_places).run();
   MT_USER_CHECK(out.examples->size() > 0, ErrorClass::data,
                 cat("nothing to train on is left: ", out.summary()),
-                out.counts.trained_beyond > 0 ? kTruncationRemedy
+                out.counts.trained_beyond > 0 ? truncation_remedy(out)
                                               : "inspect the records with mtrain data show");
   out.digest = record_digest(path);
   return out;

@@ -56,7 +56,8 @@ struct MT_API SftFile {
   fs::path path;
   std::string format, digest;
   SftCounts counts;
-  int64_t longest = 0;  // the most positions that a record takes in a sample
+  int64_t longest = 0;         // the most positions that a record takes in a sample
+  std::string length_setting;  // the setting that determines `longest`
   std::shared_ptr<const ExampleStore> examples;
   std::vector<std::string> places;  // the location of each example; only with keep_places
   std::vector<std::string> unused;  // warnings: settings that have no effect on these records

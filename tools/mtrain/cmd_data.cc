@@ -104,6 +104,14 @@ std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string
   return plugins.make<Tokenizer>(name, settings_tree(plugins, settings, "tokenizer"), context);
 }
 
+void check_tokenizer_settings(const std::string& tokenizer,
+                              const std::vector<std::string>& settings) {
+  MT_USER_CHECK(
+      settings.empty() || !tokenizer.empty(), ErrorClass::usage,
+      cat(printable(settings.front()), " is a setting of a tokenizer, but no tokenizer is given"),
+      "add -t NAME");
+}
+
 fs::path output_prefix(const std::string& text) {
   const std::string file = fs::path(text).filename().string();
   MT_USER_CHECK(!file.empty() && file != "." && file != ".." && file != ".bin" && file != ".idx",
@@ -113,6 +121,28 @@ fs::path output_prefix(const std::string& text) {
                     "this has no name"),
                 cat("write ", printable((fs::path(text).parent_path() / "NAME").string())));
   return pair_prefix(text);
+}
+
+void make_folder_of(const fs::path& prefix) {
+  if (prefix.has_parent_path()) make_directories(prefix.parent_path());
+}
+
+void refuse_options(const CLI::App& command, std::initializer_list<const char*> options,
+                    const std::string& why) {
+  for (const char* option : options)
+    MT_USER_CHECK(command.get_option(option)->count() == 0, ErrorClass::usage,
+                  cat(option, " has no effect ", why), "leave it out");
+}
+
+void refuse_dataset_settings(const std::vector<std::string>& settings,
+                             std::initializer_list<const char*> names, const std::string& why) {
+  for (const std::string& setting : settings) {
+    const std::string key = setting.substr(0, setting.find('='));
+    const bool refused =
+        names.size() == 0 || std::find(names.begin(), names.end(), key) != names.end();
+    MT_USER_CHECK(!refused, ErrorClass::usage,
+                  cat("dataset.", printable(key, 100), " has no effect ", why), "leave it out");
+  }
 }
 
 TokenizerWords option_words() { return {.name = "write -t ", .accept = "--any-tokenizer"}; }
@@ -142,7 +172,7 @@ void add_data_command(CLI::App& app, Cli& cli) {
   look->add_flag("--tokens", a->tokens, "read every token as well");
   look->add_option("--vocab-size", a->vocab_size,
                    "read every token and refuse ids of this value or above")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::PositiveNumber);
   look->add_flag("--json", a->json, "print as JSON");
   look->footer(
       "Examples:\n  mtrain data inspect data/web\n  mtrain data inspect data/web --vocab-size 257 "

@@ -90,6 +90,7 @@ struct MergeInterrupted {};
 void merge(Cli& cli, const MergeArguments& arguments) {
   SignalWatch signals;
   const fs::path output = output_prefix(arguments.output);
+  make_folder_of(output);
   const bool live = !cli.quiet && ::isatty(STDERR_FILENO) != 0;
   try {
     MergeReport report = merge_indexed(
@@ -160,9 +161,23 @@ void show_document(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, 
   std::cout << '\n';
 }
 
-void show(const Cli& cli, const ShowArguments& arguments) {
+/// Refuses the options of the other kind of file.
+void check_show_options(const CLI::App& command, const RecordArguments& records, bool is_records) {
+  if (is_records) {
+    const std::string on_records = "on records: they are text, and no tokenizer prepared them";
+    return refuse_options(command, {"--any-tokenizer"}, on_records);
+  }
+  const std::string on_pair =
+      cat("on the pair ", printable(records.path), ": it is for a .json or .jsonl file of records");
+  refuse_options(command, {"--seq-length", "--dataset"}, on_pair);
+  refuse_dataset_settings(records.dataset_settings(), {}, on_pair);
+}
+
+void show(const Cli& cli, const ShowArguments& arguments, const CLI::App& command) {
   const RecordArguments& a = arguments.records;
-  if (a.path.ends_with(".json") || a.path.ends_with(".jsonl"))
+  const bool is_records = a.path.ends_with(".json") || a.path.ends_with(".jsonl");
+  check_show_options(command, a, is_records);
+  if (is_records)
     return show_records(cli, a,
                         [&](int64_t count) { return chosen_documents(arguments.documents, count); },
                         {.most = arguments.tokens, .ids = arguments.ids});
@@ -251,7 +266,7 @@ void add_data_show(CLI::App& data, Cli& cli) {
       "Examples:\n"
       "  mtrain data show data/web -t byte --documents 10:12 --ids\n"
       "  mtrain data show chats.jsonl -t hf path=models/qwen dataset.train_on=last");
-  command->callback([&cli, a] { show(cli, *a); });
+  command->callback([&cli, a, command] { show(cli, *a, *command); });
 }
 
 }  // namespace mtrain

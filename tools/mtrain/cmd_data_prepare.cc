@@ -143,13 +143,23 @@ void read_choices(PrepareArguments& arguments) {
   PrepareOptions& options = arguments.options;
   options.inputs.assign(arguments.inputs.begin(), arguments.inputs.end());
   options.output = output_prefix(arguments.output);
+  make_folder_of(options.output);
   if (!arguments.format.empty()) options.format = kFormats.at(arguments.format);
   options.split_on = kSplits.at(arguments.split_on);
   options.on_bad = kOnBad.at(arguments.on_bad);
   options.key_names = !arguments.json_keys.empty();
   options.json_keys =
       options.key_names ? arguments.json_keys : std::vector<std::string>{arguments.json_key};
-  if (options.output.has_parent_path()) make_directories(options.output.parent_path());
+}
+
+/// Refuses options that other options make ineffective.
+void check_prepare_options(const PrepareArguments& arguments, const CLI::App& command) {
+  if (arguments.split_on == "lines")
+    refuse_options(command, {"--document-bytes"},
+                   "with --split-on lines, which ends a document at each line end");
+  if (arguments.on_bad == "refuse")
+    refuse_options(command, {"--max-bad"},
+                   "with --bad-lines refuse, which stops at the first invalid line");
 }
 
 void prepare(Cli& cli, PrepareArguments& arguments) {
@@ -255,7 +265,10 @@ void add_data_prepare(CLI::App& data, Cli& cli) {
       "title,body\n"
       "Training splits data into train, valid and test by documents, so a text needs several "
       "(--split-on, --document-bytes).");
-  command->callback([&cli, a] { prepare(cli, *a); });
+  command->callback([&cli, a, command] {
+    check_prepare_options(*a, *command);
+    prepare(cli, *a);
+  });
 }
 
 }  // namespace mtrain

@@ -35,12 +35,35 @@ struct Opened {
 };
 
 Opened open(PluginHost& plugins, const RecordArguments& arguments) {
+  refuse_dataset_settings(
+      arguments.dataset_settings(), {"path", "valid_path", "test_path", "split"},
+      cat("here: the command reads all records of ", printable(arguments.path)));
   Opened out{make_tokenizer(plugins, arguments.tokenizer, arguments.tokenizer_settings()), {}};
   out.context = {.seq_length = arguments.seq_length,
                  .seed = 0,
                  .base_directory = fs::current_path(),
                  .tokenizer = out.tokenizer.get()};
   return out;
+}
+
+/// Names the option --seq-length where a message for a recipe names the setting that it sets.
+std::string in_option_words(std::string text) {
+  for (const auto& [setting, option] :
+       {std::pair{"model.seq_length=", "--seq-length "}, {"model.seq_length", "--seq-length"}})
+    for (size_t at = text.find(setting); at != std::string::npos; at = text.find(setting, at))
+      text.replace(at, std::strlen(setting), option);
+  return text;
+}
+
+/// Does the work; its errors are in the words of in_option_words().
+template <class Work>
+void with_option_words(const Work& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    throw Error(error.error_class(), in_option_words(error.message()),
+                in_option_words(error.hint()));
+  }
 }
 
 /// Checks the rules between the settings that these commands read, as training does; shows warnings
@@ -65,7 +88,8 @@ void check_settings(const Cli& cli, const PluginHost& plugins, const RecordArgum
   sections.set("model.seq_length", Node::integer(arguments.seq_length));
   check_rules_within(sections, catalog, report);
   report.throw_if_errors();
-  if (!cli.quiet && report.warnings() > 0) write_standard_error(report.text() + "\n");
+  if (!cli.quiet && report.warnings() > 0)
+    write_standard_error(in_option_words(report.text()) + "\n");
 }
 
 /// Prints tokens that are trained on in green, or in brackets, and the others plainly. The first
@@ -154,6 +178,10 @@ void pack(const Cli& cli, const PackArguments& arguments) {
   const RecordArguments& a = arguments.records;
   Opened opened = open(plugins, a);
   auto settings = read_config<SftSettings>(settings_tree(plugins, a.dataset_settings(), "dataset"));
+  const Node given = settings_tree(plugins, a.dataset_settings(), "dataset");
+  MT_USER_CHECK(!given.find("packing") || settings.packing == "offline", ErrorClass::usage,
+                cat("dataset.packing=", settings.packing, ": data pack packs the records offline"),
+                "leave it out; to see records as samples of their own: mtrain data show");
   settings.packing = "offline";
   check_settings(cli, plugins, a, "offline");
   const ExampleEncoder encoder = make_encoder(settings, opened.context);
@@ -166,7 +194,9 @@ void pack(const Cli& cli, const PackArguments& arguments) {
     PackedOrigin origin = packed_origin(settings, encoder, opened.context);
     origin.settings = packed_settings(settings, file, a.seq_length);
     origin.source = file.path, origin.source_sha256 = file.digest;
-    write_packed(output_prefix(arguments.output), *file.examples, packs, origin, arguments.force);
+    const fs::path prefix = output_prefix(arguments.output);
+    make_folder_of(prefix);
+    write_packed(prefix, *file.examples, packs, origin, arguments.force);
   }
   const int64_t count = file.examples->size(), used = file.examples->num_tokens() - count;
   size_t most = 0;
@@ -252,7 +282,9 @@ std::string token_text(std::span<const int32_t> ids, size_t at, const Tokenizer&
   return tokenizer.decode(ids.subspan(at, 1));
 }
 
-void show_records(const Cli& cli, const RecordArguments& arguments,
+namespace {
+
+void show_answers(const Cli& cli, const RecordArguments& arguments,
                   const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
                   const ShownTokens& shown) {
   PluginHost plugins = plugin_host(cli);
@@ -271,6 +303,14 @@ void show_records(const Cli& cli, const RecordArguments& arguments,
     print_example(file.places[static_cast<size_t>(i)], *file.examples, i, *opened.tokenizer, shown);
 }
 
+}  // namespace
+
+void show_records(const Cli& cli, const RecordArguments& arguments,
+                  const std::function<std::pair<int64_t, int64_t>(int64_t)>& range,
+                  const ShownTokens& shown) {
+  with_option_words([&] { show_answers(cli, arguments, range, shown); });
+}
+
 void add_data_pack(CLI::App& data, Cli& cli) {
   auto* command = data.add_subcommand(
       "pack", "show how well fine-tuning records fill samples; with --output, write the packs");
@@ -279,16 +319,17 @@ void add_data_pack(CLI::App& data, Cli& cli) {
       ->required()
       ->type_name("FILE");
   add_record_options(*command, a->records);
-  command
-      ->add_option(
-          "-o,--output", a->output,
-          "write the packs to PREFIX.bin, PREFIX.idx and files next to them, for dataset.path")
-      ->type_name("PREFIX");
-  command->add_flag("--force", a->force, "replace files that exist");
+  auto* output =
+      command
+          ->add_option(
+              "-o,--output", a->output,
+              "write the packs to PREFIX.bin, PREFIX.idx and files next to them, for dataset.path")
+          ->type_name("PREFIX");
+  command->add_flag("--force", a->force, "replace files that exist")->needs(output);
   command->add_flag("--json", a->json, "print as JSON");
   command->footer(
       "Example:\n  mtrain data pack chats.jsonl -t hf path=models/qwen --seq-length 8192");
-  command->callback([&cli, a] { pack(cli, *a); });
+  command->callback([&cli, a] { with_option_words([&] { pack(cli, *a); }); });
 }
 
 }  // namespace mtrain

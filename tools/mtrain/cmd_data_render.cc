@@ -168,17 +168,21 @@ void render_line(const chat::ChatTemplate& chat_template, const chat::TemplateFi
   std::cout << out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
-chat::TemplateFile template_of(const RenderArguments& arguments) {
+chat::TemplateFile template_of(const RenderArguments& arguments, const CLI::App& command) {
   std::error_code ignored;
   chat::TemplateFile file = chat::find_template(arguments.template_path, arguments.which);
+  if (!file.name.ends_with(".json"))
+    refuse_options(command, {"--name"},
+                   cat("on the chat template ", printable(file.name),
+                       ": only a tokenizer_config.json can have several templates"));
   const bool by_name = !fs::exists(arguments.template_path, ignored);
   if (by_name && arguments.tokenizer.empty())
     file.special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};  // to show something
   return file;
 }
 
-void render(Cli& cli, const RenderArguments& arguments) {
-  chat::TemplateFile file = template_of(arguments);
+void render(Cli& cli, const RenderArguments& arguments, const CLI::App& command) {
+  chat::TemplateFile file = template_of(arguments, command);
   chat::ChatTemplate chat_template(file.source, file.name);
   PluginHost plugins = plugin_host(cli);
   std::unique_ptr<Tokenizer> tokenizer;
@@ -241,13 +245,14 @@ void add_data_render(CLI::App& data, Cli& cli) {
       "  mtrain data render talks.jsonl --template models/llama3\n"
       "  mtrain data render talks.jsonl --template chat.jinja -t hf "
       "path=models/llama3/tokenizer.json");
-  command->callback([&cli, a] {
+  command->callback([&cli, a, command] {
     a->settings = take_settings(a->words);
+    check_tokenizer_settings(a->tokenizer, a->settings);
     MT_USER_CHECK(a->words.size() <= 1, ErrorClass::usage,
                   cat("only one input is accepted, got ", a->words.size()),
                   "concatenate them: cat A B | mtrain data render …");
     if (!a->words.empty()) a->input = a->words.front();
-    render(cli, *a);
+    render(cli, *a, *command);
   });
 }
 

@@ -10,6 +10,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/data/indexed_summary.h"
+#include "mtrain/finetune/packed_file.h"
 
 namespace mtrain {
 namespace {
@@ -48,6 +49,8 @@ nlohmann::ordered_json verify_one(const std::string& prefix, const Wanted& wante
   if (wanted.tokenizer) check_tokenizer(file, *wanted.tokenizer, option_words());
   TokenRange range = scan_tokens(file, wanted.vocab_size);
   if (wanted.eod) check_ends(file, *wanted.eod);
+  if (finetune::is_packed(file.prefix()))
+    finetune::PackedFile::verify(file.prefix(), wanted.vocab_size);
   return {{"prefix", file.prefix().string()},  {"documents", file.num_documents()},
           {"sequences", file.num_sequences()}, {"tokens", file.num_tokens()},
           {"dtype", name(file.dtype())},       {"smallest_id", range.smallest},
@@ -117,10 +120,7 @@ void add_data_verify(CLI::App& data, Cli& cli) {
       "  mtrain data verify data/web -t hf path=models/gpt2 --eod");
   command->callback([&cli, a] {
     a->settings = take_settings(a->prefixes);
-    MT_USER_CHECK(a->settings.empty() || !a->tokenizer.empty(), ErrorClass::usage,
-                  cat(printable(a->settings.front()),
-                      " is a setting of a tokenizer, but no tokenizer is given"),
-                  "add -t NAME");
+    check_tokenizer_settings(a->tokenizer, a->settings);
     MT_USER_CHECK(!a->prefixes.empty(), ErrorClass::usage, "no pair is given",
                   "mtrain data verify PREFIX …");
     verify(cli, *a);

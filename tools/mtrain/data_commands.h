@@ -1,6 +1,7 @@
 // Shared parts of the commands of `mtrain data`. For one thread at a time.
 #pragma once
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,9 +26,25 @@ Node settings_tree(const PluginHost& plugins, const std::vector<std::string>& ar
 std::unique_ptr<Tokenizer> make_tokenizer(PluginHost& plugins, const std::string& name,
                                           const std::vector<std::string>& settings);
 
+/// Throws Error(usage) if there are settings of a tokenizer, but no tokenizer.
+void check_tokenizer_settings(const std::string& tokenizer,
+                              const std::vector<std::string>& settings);
+
 /// The prefix that --output gives, without .bin or .idx. Error(usage) where it names no file: as
 /// "data/" it would make hidden ones.
 fs::path output_prefix(const std::string& text);
+
+/// Throws Error(usage) if the command line has one of these options: it would be ignored. `why`
+/// ends the sentence "--max-bad has no effect …".
+void refuse_options(const CLI::App& command, std::initializer_list<const char*> options,
+                    const std::string& why);
+/// The same for settings key=value of the dataset, without "dataset.". Refuses all of them if
+/// `names` is empty.
+void refuse_dataset_settings(const std::vector<std::string>& settings,
+                             std::initializer_list<const char*> names, const std::string& why);
+
+/// Creates the folder of the files at `prefix`. Error(io).
+void make_folder_of(const fs::path& prefix);
 
 /// How the options of a command name a tokenizer; see check_tokenizer.
 TokenizerWords option_words();

@@ -21,8 +21,8 @@ namespace {
 
 mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
   return run({.arguments = {"/bin/sh", "-c",
-                            cat("cd '", scratch.path().string(), "' && exec '", build_root().string(),
-                                "/bin/mtrain' ", words)}});
+                            cat("cd '", scratch.path().string(), "' && exec '",
+                                build_root().string(), "/bin/mtrain' ", words)}});
 }
 
 bool has(const std::string& text, const std::string& part) {
@@ -167,7 +167,9 @@ TEST_CASE("what does not fit or has no targets is truncated or left out, and rep
   shown = mtrain_in(scratch, "data show x.jsonl -t byte --seq-length 16 -d 0 --ids");
   CHECK(has(shown.out, "\n0=48|0=48|0=48|[a=97]|[<|endoftext|>=256]\n"));
   // Settings are read as a recipe's: commas belong to the text.
-  shown = mtrain_in(scratch, "data show x.jsonl -t byte -d 0 dataset.split=90,10,0");
+  shown = mtrain_in(scratch,
+                    "data show x.jsonl -t byte -d 0 'dataset.columns={prompt: prompt}' "
+                    "dataset.template_name=a,b,c");
   CHECK_MESSAGE(shown.status == 0, shown.err);
   shown = mtrain_in(scratch, "data show x.jsonl -t byte -d 0 dataset.chat_template=vicuna");
   CHECK_MESSAGE(
@@ -312,7 +314,6 @@ TEST_CASE("data show and data pack check the rules between settings, as training
             {"error[rule packed-length] dataset.packed_length: 32 tokens do not fit in a sample of "
              "16",
              argument, "help: dataset.packed_length=16"}},
-        {"x.jsonl", "dataset.split=-1,1,1", {"error[rule split-shares] dataset.split", argument}},
         {"chat.jsonl",
          "dataset.format=openai",
          {"error[rule chat-template] dataset.chat_template: openai records are conversations, but "
@@ -347,7 +348,7 @@ TEST_CASE("data show and data pack check the rules between settings, as training
   // Rules about settings that these commands do not read say nothing, nor does packing, which
   // `data pack` does in any case.
   for (const char* fine :
-       {"data show x.jsonl -t byte", "data show x.jsonl -t byte dataset.split=90,10,0",
+       {"data show x.jsonl -t byte",
         "data show x.jsonl -t byte --dataset preference 'dataset.columns={chosen: completion, "
         "rejected: prompt}'",
         "data pack x.jsonl -t byte dataset.packed_length=8"}) {

@@ -89,3 +89,36 @@ TEST_CASE("pairs of different tokenizers are merged only when asked to") {
     CHECK_FALSE(fs::exists(scratch / "ab.tokenizer.json"));
   }
 }
+
+TEST_CASE("packs are refused under another tokenizer than their manifest names") {
+  ScratchFolder scratch;
+  const Bytes mine("mine"), other("other"), nobody("");
+  prepare(scratch, "p", nobody);
+  const auto manifest = [&](const char* tokenizer, int64_t tokens) {
+    put(scratch / "p.packed.json",
+        cat("{\"tokenizer\": \"", tokenizer, "\", \"tokens\": ", tokens, "}"));
+  };
+  const int64_t tokens = IndexedFile(scratch / "p").num_tokens();
+  manifest("mine, 3 extra", tokens);
+  CHECK(read_tokenizer_record(IndexedFile(scratch / "p"))->packed);
+  open(scratch, "p", mine);
+  open(scratch, "p", nobody);
+  open(scratch, "p", other, true);
+  expect_error(ErrorClass::data,
+               {"another tokenizer", "then mine, 3 extra", "now other, 3 extra",
+                "choose that tokenizer", "dataset.any_tokenizer=true"},
+               [&] { open(scratch, "p", other); });
+  manifest("mine", tokens);  // without the extra ids
+  expect_error(ErrorClass::data, {"then mine", "now mine, 3 extra"},
+               [&] { open(scratch, "p", mine); });
+  manifest("mine, 3 extra", tokens + 1);  // of other packs
+  open(scratch, "p", other);
+  put(scratch / "p.packed.json", "{}");
+  expect_error(ErrorClass::data, {"p.packed.json", "damaged", "data pack"},
+               [&] { open(scratch, "p", mine); });
+  // A pair that replaces packs has its own record.
+  manifest("other, 3 extra", tokens);
+  prepare(scratch, "p", mine);
+  CHECK_FALSE(fs::exists(scratch / "p.packed.json"));
+  open(scratch, "p", mine);
+}

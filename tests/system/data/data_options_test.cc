@@ -1,0 +1,173 @@
+// Options and settings of `mtrain data` that have no effect on an input are refused by name.
+#include <doctest/doctest.h>
+
+#include <tuple>
+
+#include "../process.h"
+#include "data_files.h"
+#include "roots.h"
+
+using namespace mtrain;
+using namespace mtrain::testing;
+
+namespace {
+
+mtrain::testing::Outcome mtrain_in(const ScratchFolder& scratch, const std::string& words) {
+  return run({.arguments = {"/bin/sh", "-c",
+                            cat("cd '", scratch.path().string(), "' && exec '",
+                                build_root().string(), "/bin/mtrain' ", words)}});
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// x.jsonl: three records, of 10, 11 and 12 tokens. x: a pair of three documents.
+void put_inputs(const ScratchFolder& scratch) {
+  put(scratch / "x.jsonl",
+      "{\"prompt\": \"0\", \"completion\": \"abcdefgh\"}\n"
+      "{\"prompt\": \"00\", \"completion\": \"abcdefgh\"}\n"
+      "{\"prompt\": \"000\", \"completion\": \"abcdefgh\"}\n");
+  put(scratch / "x.txt", "one\ntwo\nthree\n");
+  auto done = mtrain_in(scratch, "data prepare -i x.txt -o x -t byte --split-on lines");
+  REQUIRE_MESSAGE(done.status == 0, done.err);
+}
+
+/// Each command fails as a mistake in its use, says `says` and prints no result.
+void expect_refused(const ScratchFolder& scratch, const std::string& command,
+                    const std::string& says) {
+  CAPTURE(command);
+  auto refused = mtrain_in(scratch, command);
+  CHECK(refused.status == 2);
+  CHECK_MESSAGE(has(refused.err, says), refused.err);
+  CHECK(refused.out.empty());
+}
+
+}  // namespace
+
+TEST_CASE("show refuses the options of records for a pair, and that of pairs for records") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  for (const auto& [words, name] : {std::pair{"--seq-length 3", "--seq-length"},
+                                    {"--dataset sft", "--dataset"},
+                                    {"dataset.train_on=last", "dataset.train_on"}}) {
+    expect_refused(scratch, cat("data show x -t byte ", words),
+                   cat(name, " has no effect on the pair x"));
+    const auto records = mtrain_in(scratch, cat("data show x.jsonl -t byte ", words));
+    CHECK_MESSAGE(records.status == 0, records.err);
+  }
+  expect_refused(scratch, "data show x.jsonl -t byte --any-tokenizer",
+                 "--any-tokenizer has no effect on records");
+  CHECK(mtrain_in(scratch, "data show x -t byte --any-tokenizer --ids -d 0 -n 2").status == 0);
+}
+
+TEST_CASE("pack refuses --force without files to write") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  expect_refused(scratch, "data pack x.jsonl -t byte --force", "--output");
+  CHECK(mtrain_in(scratch, "data pack x.jsonl -t byte --force -o p").status == 0);
+}
+
+TEST_CASE("inspect and verify refuse a vocabulary without ids") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  for (const char* command : {"data inspect x --vocab-size ", "data verify x --vocab-size "}) {
+    for (const char* size : {"0", "-1"})
+      expect_refused(scratch, cat(command, size), "--vocab-size");
+    CHECK(mtrain_in(scratch, cat(command, 257)).status == 0);
+    CHECK(mtrain_in(scratch, cat(command, 1)).status == 11);  // reads the tokens
+  }
+}
+
+TEST_CASE("render refuses settings without a tokenizer, and --name where there is one template") {
+  ScratchFolder scratch;
+  put(scratch / "x.jsonl",
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
+      "\n");
+  put(scratch / "t.jinja", "{% for m in messages %}{{ m.content }};{% endfor %}");
+  put(scratch / "several.json", R"({"chat_template": [{"name": "default", "template": "d"},
+                                                     {"name": "other", "template": "o"}]})");
+  for (const char* setting : {"foo=3", "extra_ids=2"})
+    expect_refused(scratch, cat("data render x.jsonl --template vicuna ", setting),
+                   cat(setting, " is a setting of a tokenizer, but no tokenizer is given"));
+  CHECK(mtrain_in(scratch, "data render x.jsonl --template vicuna -t byte extra_ids=2").status ==
+        0);
+  for (const char* name : {"vicuna", "t.jinja"})
+    for (const char* which : {"other", "default"})
+      expect_refused(scratch, cat("data render x.jsonl --template ", name, " --name ", which),
+                     cat("--name has no effect on the chat template ", name));
+  auto other = mtrain_in(scratch, "data render x.jsonl --template several.json --name other");
+  CHECK_MESSAGE(has(other.out, R"("text":"o")"), other.out, other.err);
+}
+
+TEST_CASE("pack refuses dataset.packing=none") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  expect_refused(scratch, "data pack x.jsonl -t byte dataset.packing=none -o p",
+                 "dataset.packing=none: data pack packs the records");
+  CHECK_FALSE(fs::exists(scratch / "p.idx"));
+  auto packed = mtrain_in(scratch, "data pack x.jsonl -t byte dataset.packing=offline");
+  CHECK_MESSAGE(packed.status == 0, packed.err);
+  CHECK(mtrain_in(scratch, "data show x.jsonl -t byte dataset.packing=none").status == 0);
+}
+
+TEST_CASE("show and pack refuse settings that name or divide other records than their file's") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  for (const char* command : {"data show", "data pack"})
+    for (const char* setting :
+         {"path=x.jsonl", "valid_path=gone", "test_path=x.jsonl", "split=90,10,0"}) {
+      const std::string text = setting;
+      expect_refused(scratch, cat(command, " x.jsonl -t byte dataset.", setting),
+                     cat("dataset.", text.substr(0, text.find('=')),
+                         " has no effect here: the command reads all records of x.jsonl"));
+    }
+  expect_refused(scratch, "data show x.jsonl -t byte --dataset preference dataset.split=90,10,0",
+                 "dataset.split has no effect");
+}
+
+TEST_CASE(
+    "prepare refuses --document-bytes with documents of one line, and --max-bad without skips") {
+  ScratchFolder scratch;
+  put(scratch / "x.txt", "one\ntwo\nthree\n");
+  const std::string command = "data prepare -i x.txt -o o -t byte ";
+  expect_refused(scratch, command + "--split-on lines --document-bytes 5",
+                 "--document-bytes has no effect with --split-on lines");
+  expect_refused(scratch, command + "--document-bytes 0 --split-on lines",
+                 "--document-bytes has no effect with --split-on lines");
+  for (const char* refuse : {"", " --bad-lines refuse"})
+    expect_refused(scratch, cat(command, "--max-bad 5", refuse),
+                   "--max-bad has no effect with --bad-lines refuse");
+  CHECK_FALSE(fs::exists(scratch / "o.idx"));
+  for (const char* fine :
+       {"--split-on blank-lines --document-bytes 5", "--document-bytes 5", "--split-on lines",
+        "--bad-lines skip --max-bad 5", "--bad-lines replace --max-bad 5", "--bad-lines refuse"})
+    CHECK_MESSAGE(mtrain_in(scratch, cat(command, "-f ", fine)).status == 0, fine);
+}
+
+TEST_CASE("show and pack name their own option, or packed_length, where samples are too short") {
+  ScratchFolder scratch;
+  put_inputs(scratch);
+  put(scratch / "p.jsonl", "{\"prompt\": \"0\", \"chosen\": \"abc\", \"rejected\": \"d\"}\n");
+  put(scratch / "late.jsonl", "{\"prompt\": \"0000000000\", \"completion\": \"a\"}\n");
+  for (const auto& [command, status, says] :
+       {std::tuple{"data show x.jsonl -t byte --seq-length 4 dataset.too_long=fail", 11,
+                   "raise --seq-length, or set dataset.too_long"},
+        {"data pack x.jsonl -t byte --seq-length 4 dataset.too_long=fail", 11,
+         "raise --seq-length, or set dataset.too_long"},
+        {"data pack x.jsonl -t byte --seq-length 16 dataset.packed_length=4 dataset.too_long=fail",
+         11, "raise dataset.packed_length, or set dataset.too_long"},
+        {"data show late.jsonl -t byte --seq-length 4", 11, "raise --seq-length, or drop"},
+        {"data pack late.jsonl -t byte --seq-length 16 dataset.packed_length=4", 11,
+         "raise dataset.packed_length, or drop"},
+        {"data show p.jsonl -t byte --dataset preference --seq-length 4 dataset.too_long=fail", 11,
+         "raise --seq-length, or set dataset.too_long=drop"},
+        {"data pack x.jsonl -t byte --seq-length 16 dataset.packed_length=32", 10,
+         "32 tokens do not fit in a sample of 16"}}) {
+    CAPTURE(command);
+    auto refused = mtrain_in(scratch, command);
+    CHECK(refused.status == status);
+    CHECK_MESSAGE(has(refused.err, says), refused.err);
+    CHECK_MESSAGE(!has(refused.err, "model.seq_length"), refused.err);
+  }
+}
