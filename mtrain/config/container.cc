@@ -9,6 +9,7 @@
 #include "mtrain/config/interpolate.h"
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/null_names.h"
+#include "mtrain/config/operand.h"
 #include "mtrain/config/override_value.h"
 #include "mtrain/config/setting_names.h"
 #include "mtrain/config/share.h"
@@ -166,6 +167,10 @@ void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& cata
              Report& report) {
   InterpolationScope scope;
   scope.fallback = [&](const std::string& path) { return default_of(path, tree, catalog); };
+  scope.operand = [&](const std::string& path, const Node& value, Report& faults) {
+    return read_operand(value, path, owners_in(tree, path.substr(0, path.find('.')), catalog),
+                        faults);
+  };
   scope.resolvers = request.resolvers;
   scope.now = request.now;
   interpolate(tree, scope, report);
