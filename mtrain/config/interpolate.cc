@@ -281,6 +281,7 @@ class Interpolator {
   /// Looks up another setting and computes it first if necessary; nothing when there is none.
   std::optional<Found> reference(std::string_view path) {
     Parts parts = absolute(path);
+    if (scope_.path_of) parts = absolute(scope_.path_of(path_text(parts)));
     for (size_t i = 0; i < open_.size(); ++i) {
       // The setting is inside the map that it refers to.
       if (parts.size() < open_[i].path.size() &&

@@ -22,6 +22,10 @@ namespace mtrain {
 struct InterpolationScope {
   /// The default of a setting that is absent from the tree; nothing when there is no such setting.
   std::function<std::optional<Node>(const std::string& path)> fallback;
+  /// The path at which the tree has the setting that a reference names, since a setting may be
+  /// written under any of its names; the path itself where there is no such setting. When empty,
+  /// paths are as written.
+  std::function<std::string(const std::string& path)> path_of;
   /// Reads the value of a setting for arithmetic, as its schema reads it (4k is 4000). Returns the
   /// value itself where there is no such setting; nothing when the value is invalid and its fault
   /// is in the report. When empty, values are as written.

@@ -12,20 +12,11 @@
 namespace mtrain {
 namespace {
 
-bool has_name(const FieldSpec& spec, std::string_view setting) {
-  if (spec.path == setting) return true;
+bool was_named(const FieldSpec& spec, std::string_view setting) {
   const std::string parent = spec.path.substr(0, spec.path.rfind('.') + 1);
   return std::any_of(
       spec.renamed_from.begin(), spec.renamed_from.end(),
       [&](const std::string& old) { return old == setting || parent + old == setting; });
-}
-
-/// The description of a setting; null when no owner has it. A component's own comes first.
-const FieldSpec* spec_of(std::string_view setting, const std::vector<const Schema*>& owners) {
-  for (auto owner = owners.rbegin(); owner != owners.rend(); ++owner)
-    for (const FieldSpec& spec : (*owner)->fields)
-      if (has_name(spec, setting)) return &spec;
-  return nullptr;
 }
 
 /// The description of the items of a list; nothing for any other setting.
@@ -85,16 +76,24 @@ std::optional<Node> read_as(const FieldSpec& spec, const Node& value, const std:
 
 }  // namespace
 
+const FieldSpec* setting_named(std::string_view setting, const std::vector<const Schema*>& owners) {
+  for (const bool now : {true, false})
+    for (auto owner = owners.rbegin(); owner != owners.rend(); ++owner)
+      for (const FieldSpec& spec : (*owner)->fields)
+        if (now ? spec.path == setting : was_named(spec, setting)) return &spec;
+  return nullptr;
+}
+
 std::optional<Node> read_operand(const Node& value, const std::string& path,
                                  const std::vector<const Schema*>& owners, Report& report) {
   const size_t first = path.find('.'), last = path.rfind('.');
   if (first == std::string::npos) return value;
-  if (const FieldSpec* spec = spec_of(std::string_view(path).substr(first + 1), owners))
+  if (const FieldSpec* spec = setting_named(std::string_view(path).substr(first + 1), owners))
     return read_as(*spec, value, path, report);
   const std::string index = path.substr(last + 1);
   if (last == first || !parse_integer(index)) return value;
   const FieldSpec* list =
-      spec_of(std::string_view(path).substr(first + 1, last - first - 1), owners);
+      setting_named(std::string_view(path).substr(first + 1, last - first - 1), owners);
   const auto item = list ? item_of(*list) : std::nullopt;
   return item ? read_as(*item, value, cat(path.substr(0, last), "[", index, "]"), report) : value;
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mtrain/config/report.h"
@@ -9,6 +10,10 @@
 #include "mtrain/config/tree.h"
 
 namespace mtrain {
+
+/// The description of a setting, "rope.theta", by any of its names; null when no owner has it. A
+/// present name comes before a former one, a component's own setting before that of its section.
+const FieldSpec* setting_named(std::string_view setting, const std::vector<const Schema*>& owners);
 
 /// The value of a setting in arithmetic, as its schema reads it: 4k is 4000. `path`: its full path,
 /// or that of an item of a list; `owners`: the schemas of its section. Returns `value` itself where

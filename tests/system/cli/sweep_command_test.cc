@@ -55,6 +55,7 @@ TEST_CASE("the schedule of a shipped group follows the learning rate in every no
   };
   CHECK(shown("scheduler.min_lr", {"optimizer.lr=5e-3"}) == "5e-04\n");
   CHECK(shown("scheduler.min_lr", {"--set", "optimizer.lr", "5e-3"}) == "5e-04\n");
+  CHECK(shown("scheduler.min_lr", {"optimizer.learning_rate=5e-3"}) == "5e-04\n");
   CHECK(shown("scheduler.min_lr", {"optimizer.lr=${oc.env:MT_NOT_SET_ANYWHERE,5e-3}"}) ==
         "5e-04\n");
   CHECK(shown("scheduler.decay_steps",

@@ -47,13 +47,17 @@ struct ModelCore {
 };
 
 struct Shape {
-  int64_t width = 8, inner = 0;
+  int64_t width = 8, inner = 0, old = 1;
   std::vector<double> scales = {1, 2};
+  double theta = 10;
   Node extra = Node::map();
   void bind(Fields& f) {
     f("width", width, "width").min(1);
     f("inner", inner, "inner width").derived("${= 4 * ${.width}}");
     f("scales", scales, "scales").size(2);
+    f("rope.theta", theta, "base").renamed_from({"rope_theta", "rotary_base"});
+    // The former name of one setting, and the name of another one.
+    f("old", old, "a number").renamed_from({"width"});
     f("extra", extra, "anything");
   }
 };
@@ -235,4 +239,39 @@ TEST_CASE("what has no schema is computed as it was written") {
         "6.0");
   CHECK(has(faults({"out.number=${= 2 * ${model.extra.n}}"}, "model: {extra: {n: 3k}}\n"),
             "cannot compute an integer * a text"));
+}
+
+TEST_CASE("a reference finds a setting under any of its names") {
+  auto twice = [](const std::string& path, const std::string& recipe,
+                  std::vector<std::string> words = {}) {
+    words.push_back("out.number=${= 2 * ${" + path + "}}");
+    return value("out.number", words, recipe);
+  };
+  CHECK(twice("train.steps", "train: {max_steps: 40}\n") == "80.0");
+  CHECK(twice("train.max_steps", "train: {steps: 40}\n") == "80.0");
+  CHECK(twice("train.max_steps", kRecipe) == "20.0");
+  CHECK(twice("model.rope.theta", "model: {rope: {rotary_base: 2k}}\n") == "4000.0");
+  CHECK(twice("model.rope.theta", "model: {rope_theta: 2k}\n") == "4000.0");
+  CHECK(twice("model.rope_theta", "model: {rope: {theta: 2k}}\n") == "4000.0");
+  // The value that counts is the one that was merged last.
+  CHECK(twice("train.steps", "train: {steps: 40}\n", {"train.max_steps=2k"}) == "4000.0");
+  CHECK(twice("train.steps", "train: {max_steps: 40}\n", {"train.steps=2k"}) == "4000.0");
+  CHECK(value("out.text", {"train.max_steps=2k", "out.text=s${train.steps}"},
+              "train: {steps: 40}\n") == "s2k");
+  // A present name is never taken for a former one.
+  CHECK(twice("model.width", "model: {old: 3, width: 5}\n") == "10.0");
+  CHECK(twice("model.old", "model: {old: 3, width: 5}\n") == "6.0");
+  CHECK(twice("model.old", "model: {width: 5}\n") == "2.0");
+
+  const std::string text =
+      faults({"out.number=${= 2 * ${train.steps}}"}, "train: {max_steps: many}\n");
+  CHECK_MESSAGE(has(text, "train.max_steps: wanted an integer, got the text many"), text);
+  CHECK_MESSAGE(has(text, "\n1 error"), text);
+}
+
+TEST_CASE("a nested setting cannot be added under another name when it has a value") {
+  CHECK(has(faults({"+model.rope.rotary_base=3"}, "model: {rope: {theta: 5}}\n"),
+            "cannot be added: it is 5 already, as model.rope.theta"));
+  CHECK(value("model.rope.theta", {"~model.rope.theta"}, "model: {rope: {rotary_base: 5}}\n") ==
+        "10.0");
 }
