@@ -9,6 +9,7 @@
 #include "mtrain/config/interpolate.h"
 #include "mtrain/config/not_built.h"
 #include "mtrain/config/null_names.h"
+#include "mtrain/config/operand.h"
 #include "mtrain/config/override_value.h"
 #include "mtrain/config/setting_names.h"
 #include "mtrain/config/share.h"
@@ -94,18 +95,20 @@ std::vector<std::string> names_of(const std::string& path, const Node& tree,
   const size_t dot = path.find('.');
   if (dot == std::string::npos) return {};
   const std::string section = path.substr(0, dot);
-  for (const Schema* owner : owners_in(tree, section, catalog))
+  const std::vector<const Schema*> owners = owners_in(tree, section, catalog);
+  const FieldSpec* own = setting_named(path.substr(dot + 1), owners);
+  if (!own) return {};
+  std::vector<std::string> names = {cat(section, ".", own->path)};
+  const std::string parent = own->path.substr(0, own->path.rfind('.') + 1);
+  for (const Schema* owner : owners)
     for (const auto& spec : owner->fields) {
-      std::vector<std::string> names = {join_path(section, spec.path)};
-      const size_t leaf = spec.path.rfind('.');
+      if (spec.path != own->path) continue;
       for (const auto& old : spec.renamed_from) {
-        names.push_back(join_path(section, old));
-        if (leaf != std::string::npos)
-          names.push_back(join_path(section, spec.path.substr(0, leaf + 1) + old));
+        names.push_back(cat(section, ".", old));
+        if (!parent.empty()) names.push_back(cat(section, ".", parent, old));
       }
-      if (std::find(names.begin(), names.end(), path) != names.end()) return names;
     }
-  return {};
+  return names;
 }
 
 /// True for a value of the `type` of a section that has no plugins: scheduler=linear.
@@ -169,10 +172,59 @@ std::optional<Composition> composed(const ConfigRequest& request, const SchemaCa
   return out;
 }
 
-void compute(Node& tree, const ConfigRequest& request, const SchemaCatalog& catalog,
+/// The order in which a value was merged: files in their order, then patches and overrides, then
+/// the arguments of the command line in their order.
+int merge_order(const Composition& composition, const std::vector<OverrideText>& overrides,
+                const Location& where) {
+  if (!where) return 0;
+  const int last = static_cast<int>(composition.files.size());
+  const bool argument = where.source->kind() == SourceKind::command_line;
+  for (int i = last; !argument && i-- > 0;)
+    if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    const OverrideText& o = overrides[i];
+    if (o.written ? o.written.source == where.source
+                  : where.source->name() == argument_name(o.argument))
+      return last + 1 + static_cast<int>(i);
+  }
+  return argument ? last + 1 : last;
+}
+
+/// The path at which the tree has the setting at `path`, under whichever of its names. Of several
+/// values, validate() uses the one that was merged last.
+std::string path_in(const Composition& composition, const ConfigRequest& request,
+                    const SchemaCatalog& catalog, const std::string& path) {
+  const std::vector<std::string> names = names_of(path, composition.tree, catalog);
+  const Node* last = nullptr;
+  std::string out = names.empty() ? path : names.front();
+  for (const auto& name : names) {
+    const Node* given = composition.tree.find(name);
+    if (!given) continue;
+    auto order = [&](const Node& node) {
+      return merge_order(composition, request.overrides, node.loc());
+    };
+    // A former name may be the name of another setting today.
+    const bool others = names_of(name, composition.tree, catalog).front() != names.front();
+    if (others || (last && order(*given) <= order(*last))) continue;
+    last = given;
+    out = name;
+  }
+  return out;
+}
+
+/// Computes the interpolations of the composed tree.
+void compute(Composition& composition, const ConfigRequest& request, const SchemaCatalog& catalog,
              Report& report) {
+  Node& tree = composition.tree;
   InterpolationScope scope;
   scope.fallback = [&](const std::string& path) { return default_of(path, tree, catalog); };
+  scope.path_of = [&](const std::string& path) {
+    return path_in(composition, request, catalog, path);
+  };
+  scope.operand = [&](const std::string& path, const Node& value, Report& faults) {
+    return read_operand(value, path, owners_in(tree, path.substr(0, path.find('.')), catalog),
+                        faults);
+  };
   scope.resolvers = request.resolvers;
   scope.now = request.now;
   interpolate(tree, scope, report);
@@ -205,24 +257,6 @@ void escape(Node& node) {
     node = Node::quoted_string(escape_interpolation(node.as_text()));
   for (auto& item : node.items()) escape(item);
   for (auto& entry : node.entries()) escape(entry.value);
-}
-
-/// The order in which a value was merged: files in their order, then patches and overrides, then
-/// the arguments of the command line in their order.
-int merge_order(const Composition& composition, const std::vector<OverrideText>& overrides,
-                const Location& where) {
-  if (!where) return 0;
-  const int last = static_cast<int>(composition.files.size());
-  const bool argument = where.source->kind() == SourceKind::command_line;
-  for (int i = last; !argument && i-- > 0;)
-    if (composition.files[static_cast<size_t>(i)].file == where.source->name()) return i;
-  for (size_t i = 0; i < overrides.size(); ++i) {
-    const OverrideText& o = overrides[i];
-    if (o.written ? o.written.source == where.source
-                  : where.source->name() == argument_name(o.argument))
-      return last + 1 + static_cast<int>(i);
-  }
-  return argument ? last + 1 : last;
 }
 
 std::string first_part(const std::string& path) { return path.substr(0, path.find('.')); }
@@ -280,7 +314,7 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
   for (const ComposedFile& file : out.composition_.files)
     if (request.resolved && file.file == out.composition_.file)
       drop_replaced_settings(*tree, file.source, catalog);
-  compute(*tree, request, catalog, report);
+  compute(out.composition_, request, catalog, report);
   name_nulls(*tree, catalog, report);
   Node empty;
   auto given_of = [&](const std::string& name) -> const Node& {
@@ -294,7 +328,8 @@ ConfigContainer ConfigContainer::load(const ConfigRequest& request, const Schema
     component[schema.name] = found;
     if (found) chosen.emplace_back(schema.name, found);
   }
-  if (out.place_derived(component, catalog, report)) compute(*tree, request, catalog, report);
+  if (out.place_derived(component, catalog, report))
+    compute(out.composition_, request, catalog, report);
   out.shares_ = take_shares(*tree, catalog, component, report);
   KeyIndex known = all_names(catalog, chosen);
   constexpr size_t kMaxSuggestions = 64;

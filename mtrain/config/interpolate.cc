@@ -6,6 +6,7 @@
 #include "mtrain/base/error.h"
 #include "mtrain/base/text.h"
 #include "mtrain/config/expression_node.h"
+#include "mtrain/config/interpolate_text.h"
 #include "mtrain/config/resolvers.h"
 #include "mtrain/config/yaml_write.h"
 
@@ -18,6 +19,12 @@ constexpr size_t kMaxNodes = 100000;   // nodes copied by all references togethe
 constexpr size_t kMaxText = 1u << 20;  // bytes made by all interpolations together
 
 using Parts = std::vector<std::string>;
+
+/// Where a value is used.
+enum class Use : uint8_t {
+  value,   // as a value or in a text: as written
+  operand  // in arithmetic: as its schema reads it
+};
 
 /// Thrown through a chain of references when the fault is already reported.
 struct Reported {};
@@ -33,26 +40,6 @@ size_t count_nodes(const Node& node) {
   for (const auto& item : node.items()) out += count_nodes(item);
   for (const auto& entry : node.entries()) out += count_nodes(entry.value);
   return out;
-}
-
-/// The end of the "${…}" that starts at `begin`; npos when it is not closed. Ignores quoted braces.
-size_t closing_brace(std::string_view text, size_t begin) {
-  int depth = 0;
-  char quote = 0;
-  for (size_t i = begin; i < text.size(); ++i) {
-    char c = text[i];
-    if (c == '\\')
-      ++i;
-    else if (quote != 0)
-      quote = c == quote ? 0 : quote;
-    else if ((c == '\'' || c == '"') && depth > 0)
-      quote = c;
-    else if (c == '{')
-      ++depth;
-    else if (c == '}' && --depth == 0)
-      return i;
-  }
-  return std::string_view::npos;
 }
 
 class Interpolator {
@@ -170,7 +157,7 @@ class Interpolator {
   }
 
   /// The value of a text with interpolations.
-  Node evaluate(std::string_view text, int depth) {
+  Node evaluate(std::string_view text, int depth, Use use = Use::value) {
     if (depth > kMaxNesting)
       throw InterpolationFault{cat("nested deeper than ", kMaxNesting, " levels"), ""};
     std::string out;
@@ -195,9 +182,9 @@ class Interpolator {
       size_t end = closing_brace(text, at);
       if (end == std::string_view::npos)
         throw InterpolationFault{"'${' without a '}'", "write \\${ for a literal ${"};
-      Node value = single(text.substr(at + 2, end - at - 2), depth);
-      confidential_ |= any_confidential(value);
       bool whole = at == 0 && end + 1 == text.size();
+      Node value = single(text.substr(at + 2, end - at - 2), depth, whole ? use : Use::value);
+      confidential_ |= any_confidential(value);
       if (whole) return value;
       out += piece(value);
       at = end + 1;
@@ -221,30 +208,19 @@ class Interpolator {
   }
 
   /// Evaluates the text between "${" and "}".
-  Node single(std::string_view body, int depth) {
+  Node single(std::string_view body, int depth, Use use) {
     std::string_view trimmed = trim(body);
     if (trimmed.starts_with('=')) return arithmetic(trimmed.substr(1), depth);
     size_t colon = resolver_colon(trimmed);
     if (colon != std::string_view::npos)
-      return resolver(trimmed.substr(0, colon), trimmed.substr(colon + 1), depth);
+      return resolver(trimmed.substr(0, colon), trimmed.substr(colon + 1), depth, use);
     if (trimmed.empty()) throw InterpolationFault{"'${}' is empty", ""};
     // Keys may be computed: ${plans[${selected}]}
     std::string path(trimmed);
     if (path.find("${") != std::string::npos) path = piece(evaluate(path, depth + 1));
     auto found = reference(path);
     if (!found) throw unknown(path);
-    return std::move(*found);
-  }
-
-  /// The end of the resolver's name; npos for a reference.
-  static size_t resolver_colon(std::string_view body) {
-    for (size_t i = 0; i < body.size(); ++i) {
-      if (body[i] == ':') return i;
-      bool name = std::isalnum(static_cast<unsigned char>(body[i])) || body[i] == '_' ||
-                  body[i] == '.' || body[i] == '-';
-      if (!name || (i == 0 && body[i] == '.')) break;
-    }
-    return std::string_view::npos;
+    return taken(std::move(*found), use);
   }
 
   InterpolationFault unknown(const std::string& path) {
@@ -282,9 +258,30 @@ class Interpolator {
     return base;
   }
 
-  /// The value of another setting, computed first if necessary; nothing when there is none.
-  std::optional<Node> reference(std::string_view path) {
+  /// The value of another setting.
+  struct Found {
+    Node value;
+    Parts path;
+    Node* place = nullptr;  // where the tree has it; null for a default
+  };
+
+  /// The value of a setting for its use.
+  Node taken(Found found, Use use) {
+    if (use == Use::value || !scope_.operand) return std::move(found.value);
+    if (found.place && found.place->faulty()) throw Reported();
+    // A default is not in the tree, so the report of its faults is left to the schema.
+    Report ignored;
+    auto read = scope_.operand(path_text(found.path), found.value, found.place ? report_ : ignored);
+    if (read) return std::move(*read);
+    if (!found.place) return std::move(found.value);
+    found.place->mark_faulty();
+    throw Reported();
+  }
+
+  /// Looks up another setting and computes it first if necessary; nothing when there is none.
+  std::optional<Found> reference(std::string_view path) {
     Parts parts = absolute(path);
+    if (scope_.path_of) parts = absolute(scope_.path_of(path_text(parts)));
     for (size_t i = 0; i < open_.size(); ++i) {
       // The setting is inside the map that it refers to.
       if (parts.size() < open_[i].path.size() &&
@@ -309,14 +306,14 @@ class Interpolator {
     nodes_ += count_nodes(*at);
     if (nodes_ > kMaxNodes)
       throw InterpolationFault{"the interpolations create too many values", ""};
-    return *at;
+    return Found{*at, std::move(walked), at};
   }
 
-  std::optional<Node> fallback(const Parts& parts) {
-    if (!scope_.fallback) return std::nullopt;
-    auto value = scope_.fallback(path_text(parts));
-    if (!value || !value->is(NodeKind::string) || !has_interpolation(value->as_text()))
-      return value;
+  std::optional<Found> fallback(const Parts& parts) {
+    auto value = scope_.fallback ? scope_.fallback(path_text(parts)) : std::nullopt;
+    if (!value) return std::nullopt;
+    if (!value->is(NodeKind::string) || !has_interpolation(value->as_text()))
+      return Found{std::move(*value), parts};
     // A default may itself be an expression, relative to its setting.
     if (open_.size() >= kMaxChain)
       throw InterpolationFault{cat("a chain of more than ", kMaxChain, " settings"), ""};
@@ -326,7 +323,7 @@ class Interpolator {
       throw Reported();
     }
     Opened opened(open_, {parts, value->loc()});
-    return evaluate(value->as_text(), 0);
+    return Found{evaluate(value->as_text(), 0).computed_from(value->as_text()), parts};
   }
 
   static Node* child(Node& node, const std::string& part) {
@@ -357,7 +354,7 @@ class Interpolator {
   Node arithmetic(std::string_view text, int depth) {
     ExpressionScope scope{.nesting = &nesting_};
     scope.interpolation = [&](std::string_view whole, size_t at) {
-      return expression_value(evaluate(whole, depth + 1), at);
+      return expression_value(evaluate(whole, depth + 1, Use::operand), at);
     };
     scope.name = [&](std::string_view name, size_t at) {
       auto found = reference(name);
@@ -365,7 +362,7 @@ class Interpolator {
         InterpolationFault fault = unknown(std::string(name));
         throw ExpressionError(fault.message + (fault.help.empty() ? "" : "; " + fault.help), at);
       }
-      return expression_value(*found, at);
+      return expression_value(taken(std::move(*found), Use::operand), at);
     };
     try {
       return expression_node(evaluate_expression(text, scope));
@@ -376,10 +373,10 @@ class Interpolator {
     }
   }
 
-  Node resolver(std::string_view name, std::string_view text, int depth) {
+  Node resolver(std::string_view name, std::string_view text, int depth, Use use) {
     Parts raw = split_arguments(text);
-    if (name == "oc.select") return select(raw, depth);
-    if (name == "oc.deprecated") return deprecated(raw, depth);
+    if (name == "oc.select") return select(raw, depth, use);
+    if (name == "oc.deprecated") return deprecated(raw, depth, use);
     std::vector<Node> arguments;
     for (const auto& argument : raw) arguments.push_back(this->argument(argument, depth));
     if (name == "oc.dict.keys" || name == "oc.dict.values")
@@ -409,21 +406,21 @@ class Interpolator {
     for (auto& entry : node.entries()) compute_inside(entry.value, depth);
   }
 
-  Node select(const Parts& raw, int depth) {
+  Node select(const Parts& raw, int depth, Use use) {
     if (raw.empty() || raw.size() > 2)
       throw InterpolationFault{"oc.select takes 1 to 2 arguments", ""};
     Node key = argument(raw[0], depth);
-    std::optional<Node> found;
+    std::optional<Found> found;
     try {
       found = reference(key.as_text());
     } catch (const InterpolationFault&) {
       // The default applies to a missing value.
     }
-    if (found && !found->is_missing()) return std::move(*found);
+    if (found && !found->value.is_missing()) return taken(std::move(*found), use);
     return raw.size() == 2 ? argument(raw[1], depth) : Node::plain("null");
   }
 
-  Node deprecated(const Parts& raw, int depth) {
+  Node deprecated(const Parts& raw, int depth, Use use) {
     if (raw.empty() || raw.size() > 2)
       throw InterpolationFault{"oc.deprecated takes 1 to 2 arguments", ""};
     Node key = argument(raw[0], depth);
@@ -439,7 +436,7 @@ class Interpolator {
     auto found = reference(key.as_text());
     if (!found) throw unknown(key.as_text());
     report_.warning("renamed", old, open_.back().where, message);
-    return std::move(*found);
+    return taken(std::move(*found), use);
   }
 
   Node dictionary(bool keys, const std::vector<Node>& arguments) {
@@ -448,7 +445,7 @@ class Interpolator {
     if (map.is(NodeKind::string)) {
       auto found = reference(map.as_text());
       if (!found) throw unknown(map.as_text());
-      map = std::move(*found);
+      map = std::move(found->value);
     }
     if (!map.is_map())
       throw InterpolationFault{cat("wanted a map, got ", describe(map.kind())), ""};
@@ -477,19 +474,6 @@ bool any_confidential(const Node& node) {
          inside(node.items(), [](const Node& item) -> const Node& { return item; }) ||
          inside(node.entries(),
                 [](const Node::Entry& entry) -> const Node& { return entry.value; });
-}
-
-bool has_interpolation(std::string_view text) { return text.find("${") != std::string_view::npos; }
-
-std::string escape_interpolation(std::string_view literal) {
-  std::string out;
-  size_t slashes = 0;
-  for (size_t i = 0; i < literal.size(); ++i) {
-    if (literal.substr(i).starts_with("${")) out.append(slashes + 1, '\\');
-    slashes = literal[i] == '\\' ? slashes + 1 : 0;
-    out += literal[i];
-  }
-  return out;
 }
 
 void interpolate(Node& root, const InterpolationScope& scope, Report& report) {

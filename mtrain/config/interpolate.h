@@ -3,8 +3,9 @@
 //   ${a.b} ${a[0]}   another setting, from the root      ${.x} ${..x}   a sibling, one level up, …
 //   ${oc.env:VAR,default}   a resolver                   \${   a literal ${
 // and ${= 4 * ${.hidden_size}}, arithmetic (expression.h). A value that consists of one
-// interpolation keeps the type of what it refers to; with text around it, it is a string. The error
-// for a cycle shows the whole cycle. Stateless functions; safe from any thread.
+// interpolation keeps the type of what it refers to; with text around it, it is a string. In an
+// expression, ${a.b} has the value that the setting's schema reads; everywhere else it is as
+// written. The error for a cycle shows the whole cycle. Stateless functions; safe from any thread.
 #pragma once
 #include <ctime>
 #include <functional>
@@ -21,6 +22,15 @@ namespace mtrain {
 struct InterpolationScope {
   /// The default of a setting that is absent from the tree; nothing when there is no such setting.
   std::function<std::optional<Node>(const std::string& path)> fallback;
+  /// The path at which the tree has the setting that a reference names, since a setting may be
+  /// written under any of its names; the path itself where there is no such setting. When empty,
+  /// paths are as written.
+  std::function<std::string(const std::string& path)> path_of;
+  /// Reads the value of a setting for arithmetic, as its schema reads it (4k is 4000). Returns the
+  /// value itself where there is no such setting; nothing when the value is invalid and its fault
+  /// is in the report. When empty, values are as written.
+  std::function<std::optional<Node>(const std::string& path, const Node& value, Report& report)>
+      operand;
   /// Further resolvers by name; each receives the values of its arguments. A resolver may throw
   /// Error, whose message is shown.
   std::map<std::string, std::function<Node(const std::vector<Node>& arguments)>> resolvers;

@@ -331,6 +331,10 @@ std::optional<FieldValue> read_list(const Node& node, const FieldSpec& spec,
   std::vector<T> out;
   bool good = true;
   for (size_t i = 0; i < node.size(); ++i) {
+    if (node.items()[i].faulty()) {  // its fault is already in the report
+      good = false;
+      continue;
+    }
     std::string item_path = cat(path, "[", i, "]");
     if (const std::string items = parted_items(node.items()[i], spec, item_path, read);
         !items.empty()) {

@@ -43,6 +43,45 @@ TEST_CASE("-f FILE and --set KEY VALUE, in the order of the command line") {
   CHECK(fs::exists(scratch / "q"));
 }
 
+TEST_CASE("the schedule of a shipped group follows the learning rate in every notation") {
+  Scratch scratch("mtrain-set-expression");
+  std::string r =
+      scratch.write("r.yaml", "defaults: [{scheduler: cosine}, _self_]\n" + tiny_recipe());
+  auto shown = [&](const std::string& path, std::vector<std::string> words) {
+    words.insert(words.begin(), {"config", "show", r, path});
+    Outcome outcome = cli(words);
+    CHECK_MESSAGE(outcome.status == 0, outcome.err);
+    return outcome.out;
+  };
+  CHECK(shown("scheduler.min_lr", {"optimizer.lr=5e-3"}) == "5e-04\n");
+  CHECK(shown("scheduler.min_lr", {"--set", "optimizer.lr", "5e-3"}) == "5e-04\n");
+  CHECK(shown("scheduler.min_lr", {"optimizer.learning_rate=5e-3"}) == "5e-04\n");
+  CHECK(shown("scheduler.min_lr", {"optimizer.lr=${oc.env:MT_NOT_SET_ANYWHERE,5e-3}"}) ==
+        "5e-04\n");
+  CHECK(shown("scheduler.decay_steps",
+              {"train.steps=2k", "scheduler.decay_steps=${= ${train.steps} // 2}"}) == "1000\n");
+  CHECK(shown("model.ffn_hidden_size",
+              {"model.hidden_size=1Ki", "model.ffn_hidden_size=${= 4 * ${model.hidden_size}}"}) ==
+        "4096\n");
+  CHECK(shown("dist.silence_seconds", {"dist.timeout_minutes=30s",
+                                       "dist.silence_seconds=${= 2 * ${dist.timeout_minutes}}"}) ==
+        "1.0\n");
+  // A text that contains the learning rate has it as it was written.
+  CHECK(shown("run.name", {"--set", "optimizer.lr", "5e-3", "run.name='lr-${optimizer.lr}'"}) ==
+        "lr-5e-3\n");
+
+  Outcome swept = cli({"check", r, "-m", "--list", "train.steps=1k,2k",
+                       "scheduler.decay_steps=${= ${train.steps} // 2}"});
+  CHECK_MESSAGE(swept.status == 0, swept.err);
+  CHECK_MESSAGE(has(swept.out, "2 trials, 0 faulty"), swept.out);
+
+  Outcome bad = cli({"check", r, "--set", "optimizer.lr", "fast"});
+  CHECK(bad.status == 10);
+  CHECK_MESSAGE(has(bad.err, "optimizer.lr: wanted a number, got the text fast"), bad.err);
+  CHECK_MESSAGE(!has(bad.err, "scheduler.min_lr"), bad.err);
+  CHECK_MESSAGE(has(bad.err, "\n1 error"), bad.err);
+}
+
 TEST_CASE("check -m validates and lists every trial") {
   Scratch scratch("mtrain-sweep");
   std::string r = scratch.write("r.yaml", tiny_recipe() + "sweep: {rng.seed: 'range(1,3)'}\n");
