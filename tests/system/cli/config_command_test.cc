@@ -83,6 +83,31 @@ TEST_CASE("config show: views, formats and the order of words") {
   CHECK(cli({"config", "show", r, "--toml"}).status == 2);
 }
 
+TEST_CASE(
+    "config show refuses two views, two formats, and annotations in a format without comments") {
+  Scratch scratch("mtrain-show-views");
+  const std::string r = project(scratch);
+  const std::vector<std::string> views = {"--resolved", "--raw", "--minimal", "--annotated"};
+  auto refused = [&](const std::string& one, const std::string& other) {
+    CAPTURE(one);
+    CAPTURE(other);
+    Outcome out = cli({"config", "show", r, one, other});
+    CHECK(out.status == 2);
+    CHECK(out.out.empty());
+    CHECK_MESSAGE(
+        (has(out.err, one + " excludes " + other) || has(out.err, other + " excludes " + one)),
+        out.err);
+  };
+  for (const std::string& one : views)
+    for (const std::string& other : views)
+      if (one != other) refused(one, other);
+  refused("--annotated", "--json");
+  refused("--annotated", "--flags");
+  refused("--json", "--flags");
+  for (const char* view : {"--resolved", "--raw", "--minimal"})
+    for (const char* format : {"--json", "--flags"}) ok({"config", "show", r, view, format});
+}
+
 TEST_CASE("config show of a faulty recipe: what there is, the report, and status 10") {
   Scratch scratch("mtrain-show-bad");
   Outcome outcome =
