@@ -288,6 +288,33 @@ TEST_CASE("Hydra's names for looking") {
     CHECK(has(all, part));
 }
 
+TEST_CASE("train refuses options that would have no effect, and names the one that they need") {
+  Scratch scratch("mtrain-train-options");
+  const std::string r = project(scratch), dir = "run.dir=" + (scratch / "run").string();
+  using Words = std::vector<std::string>;
+  for (const auto& [words, message] : std::vector<std::pair<Words, std::string>>{
+           {{"--info", "defaults", "-p", "optimizer"}, "--package requires --cfg"},
+           {{"-p", "optimizer"}, "--package requires --cfg"},
+           {{"--resolve"}, "--resolve requires --cfg"},
+           {{"--info", "config", "--resolve"}, "--resolve requires --cfg"},
+           {{"--keep-going"}, "--keep-going requires --multirun"},
+           {{"-m", "--cfg", "job"}, "--cfg shows one configuration, but -m makes several"},
+           {{"-m", "--cfg", "job", "optimizer.lr=1e-2,2e-2"}, "mtrain check RECIPE -m --list"},
+           {{"-m", "--info", "config"}, "--info shows one configuration, but -m makes several"}}) {
+    Words all = {"train", r, dir};
+    all.insert(all.end(), words.begin(), words.end());
+    Outcome out = cli(all);
+    CHECK_MESSAGE(out.status == 2, message, out.err);
+    CHECK_MESSAGE(has(out.err, message), out.err);
+    CHECK(out.out.empty());
+  }
+  Outcome both = cli({"train", r, dir, "--cfg", "job", "--info", "defaults"});
+  CHECK(both.status == 2);
+  CHECK_MESSAGE((has(both.err, "--info excludes --cfg") || has(both.err, "--cfg excludes --info")),
+                both.err);
+  CHECK_FALSE(fs::exists(scratch / "run"));
+}
+
 TEST_CASE("check in JSON; looking writes nothing") {
   Scratch scratch("mtrain-look");
   std::string r = project(scratch);
