@@ -15,6 +15,24 @@ namespace {
 
 constexpr const char* kSteps = "train.steps";
 
+/// Sections and settings that only training reads.
+constexpr std::string_view kOnlyTraining[] = {"train.steps",
+                                              "train.epochs",
+                                              "train.on_nonfinite",
+                                              "train.max_skips",
+                                              "train.skip_steps",
+                                              "train.max_minutes",
+                                              "train.weight_hash_interval",
+                                              "optimizer",
+                                              "scheduler",
+                                              "checkpoint",
+                                              "cuda_graph",
+                                              "logger",
+                                              "validation.interval",
+                                              "profiling",
+                                              "run.dir",
+                                              "run.name"};
+
 // The changes by class, as lines of a report.
 struct Changes {
   std::vector<std::string> impossible, changes_result, start;
@@ -165,6 +183,12 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
 
 std::string lines(const std::vector<std::string>& items) { return "\n  " + join(items, "\n  "); }
 
+bool only_for_training(const std::string& path) {
+  return std::ranges::any_of(kOnlyTraining, [&](std::string_view key) {
+    return path == key || path.starts_with(cat(key, "."));
+  });
+}
+
 }  // namespace
 
 void check_resume(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
@@ -206,8 +230,30 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
       log_warn("resuming with ", change);
 }
 
+void check_used_settings(const Recipe& recipe, const PluginHost& plugins, const std::string& from,
+                         bool hugging_face) {
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  const Node nothing = Node::map();
+  std::vector<std::string> unused;
+  for (const auto& d : differences(nothing, recipe.config.root())) {  // every setting
+    if (!d.after || !d.after->loc() || d.after->loc().source->kind() != SourceKind::command_line)
+      continue;
+    const bool start = resume_class(spec_at(catalog, d.path, recipe.config)) == ResumeClass::start;
+    const bool reads_folder = hugging_face && d.path == "model.init_ignore";
+    if (only_for_training(d.path) || (start && !reads_folder))
+      unused.push_back(cat(d.path, ": ", brief(*d.after), "   (", d.after->loc().text(), ")"));
+  }
+  if (unused.empty()) return;
+  throw Error(ErrorClass::checkpoint,
+              cat("the weights of ", printable(from),
+                  " are used without training, so these settings have no effect:", lines(unused)),
+              unused.size() == 1 ? "leave out this setting; --from alone selects the weights"
+                                 : "leave out these settings; --from alone selects the weights");
+}
+
 void check_used_model(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
                       const std::string& checkpoint) {
+  check_used_settings(recipe, plugins, checkpoint, false);
   const SchemaCatalog catalog = schema_catalog(plugins);
   // Only the model of the saved recipe matters: its data or optimizer may be absent here.
   Report ignored;
