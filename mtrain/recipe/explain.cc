@@ -141,7 +141,9 @@ std::string setting_text(const Node& setting) {
   static const std::pair<const char*, const char*> kResume[] = {
       {"safe", "may be changed when a run continues"},
       {"start", "used only when a run begins; a change when the run continues has no effect"},
-      {"coming_steps", "a change when a run continues affects the remaining steps"},
+      {"coming_steps",
+       "a change when a run continues affects the remaining steps; adding a step that is done is "
+       "refused"},
       {"changes_result", "a change when a run continues affects the result from then on"},
       {"data", "cannot be changed when a run continues if that changes the samples or their order"},
       {"impossible", "cannot be changed when a run continues"}};

@@ -8,6 +8,7 @@
 #include "mtrain/config/schema.h"
 #include "mtrain/config/yaml_load.h"
 #include "mtrain/config/yaml_write.h"
+#include "mtrain/data/dataset.h"
 
 namespace mtrain {
 namespace {
@@ -23,27 +24,71 @@ Node first_value(const FieldSpec& spec) {
   return Node::string("???");
 }
 
-const Schema& component_of(const SchemaCatalog& catalog, const std::string& kind,
-                           const std::string& name) {
-  const Schema* found = catalog.component(kind, name);
-  if (found) return *found;
-  auto near = nearest(name, catalog.components(kind), 1);
-  throw Error(ErrorClass::config, cat("there is no ", kind, " '", printable(name, 60), "'"),
-              near.empty() ? cat("there are: ", join(catalog.components(kind), ", "))
-                           : cat("did you mean ", near[0], "?"));
+/// The components of a kind that this build has, without planned ones.
+std::vector<std::string> built_components(const SchemaCatalog& catalog, const std::string& kind) {
+  std::vector<std::string> names = catalog.components(kind);
+  std::erase_if(names, [&](const std::string& name) {
+    return !catalog.component(kind, name)->needs.empty();
+  });
+  return names;
 }
 
-/// The default dataset for a model.
-std::string dataset_for(const Schema& model, const SchemaCatalog& catalog) {
-  std::vector<std::string> names = catalog.components("dataset");
-  std::stable_partition(names.begin(), names.end(),
-                        [](const std::string& name) { return name == "gpt"; });
-  for (const std::string& wanted : {model.objective, std::string(Fields::kAnyObjective)})
-    for (const auto& name : names)
-      if (const Schema* dataset = catalog.component("dataset", name);
-          dataset->objective == wanted && dataset->needs.empty())
-        return name;
-  return "gpt";
+/// Throws Error(config) for a component that does not exist or is not built.
+const Schema& component_of(const SchemaCatalog& catalog, const std::string& kind,
+                           const std::string& name) {
+  const std::vector<std::string> built = built_components(catalog, kind);
+  const std::string all = cat("there are: ", join(built, ", "));
+  const Schema* found = catalog.component(kind, name);
+  if (!found) {
+    const auto near = nearest(name, built, 1);
+    throw Error(ErrorClass::config, cat("there is no ", kind, " '", printable(name, 60), "'"),
+                near.empty() ? all : cat("did you mean ", near[0], "?"));
+  }
+  MT_USER_CHECK(
+      found->needs.empty(), ErrorClass::config,
+      cat("the ", kind, " '", name, "' needs ", found->needs, ", which this build does not have"),
+      all);
+  return *found;
+}
+
+std::string objective_of(const Schema& component) {
+  return component.objective.empty() ? std::string(Dataset::kNextToken) : component.objective;
+}
+
+/// The built datasets with samples for the model's objective, as the rule same-objective wants
+/// them: gpt first, and those for any objective last.
+std::vector<std::string> datasets_for(const Schema& model, const SchemaCatalog& catalog) {
+  std::vector<std::string> own, any;
+  for (const std::string& name : built_components(catalog, "dataset")) {
+    const std::string objective = objective_of(*catalog.component("dataset", name));
+    if (objective == Fields::kAnyObjective)
+      any.push_back(name);
+    else if (objective_of(model) == objective || objective_of(model) == Fields::kAnyObjective)
+      own.insert(name == "gpt" ? own.begin() : own.end(), name);
+  }
+  own.insert(own.end(), any.begin(), any.end());
+  return own;
+}
+
+/// The dataset of a new recipe: `wanted`, or the first that suits the model.
+std::string dataset_of(const SchemaCatalog& catalog, const std::string& model,
+                       const std::string& wanted) {
+  const Schema& learner = component_of(catalog, "model", model);
+  const std::vector<std::string> fitting = datasets_for(learner, catalog);
+  if (wanted.empty()) {
+    MT_USER_CHECK(
+        !fitting.empty(), ErrorClass::config,
+        cat("no dataset has samples for the objective ", objective_of(learner), " of ", model),
+        "`mtrain plugins ls` lists the datasets; dataset plugins are searched in "
+        "--plugin-path");
+    return fitting.front();
+  }
+  const Schema& dataset = component_of(catalog, "dataset", wanted);
+  MT_USER_CHECK(std::ranges::find(fitting, wanted) != fitting.end(), ErrorClass::config,
+                cat(wanted, " has samples for the objective ", objective_of(dataset), ", but ",
+                    model, " learns the objective ", objective_of(learner)),
+                cat("datasets for ", model, ": ", join(fitting, ", ")));
+  return wanted;
 }
 
 }  // namespace
@@ -60,8 +105,7 @@ std::string with_modeline(const std::string& text, const std::string& schema) {
 
 std::string new_recipe(const SchemaCatalog& catalog, const std::string& model,
                        const std::string& dataset) {
-  const std::string fed =
-      dataset.empty() ? dataset_for(component_of(catalog, "model", model), catalog) : dataset;
+  const std::string fed = dataset_of(catalog, model, dataset);
   Node recipe = Node::map();
   std::map<std::string, std::string> docs;
   auto require = [&](const std::string& section, const Schema& schema, const std::string& type) {

@@ -15,6 +15,24 @@ namespace {
 
 constexpr const char* kSteps = "train.steps";
 
+/// Sections and settings that only training reads.
+constexpr std::string_view kOnlyTraining[] = {"train.steps",
+                                              "train.epochs",
+                                              "train.on_nonfinite",
+                                              "train.max_skips",
+                                              "train.skip_steps",
+                                              "train.max_minutes",
+                                              "train.weight_hash_interval",
+                                              "optimizer",
+                                              "scheduler",
+                                              "checkpoint",
+                                              "cuda_graph",
+                                              "logger",
+                                              "validation.interval",
+                                              "profiling",
+                                              "run.dir",
+                                              "run.name"};
+
 // The changes by class, as lines of a report.
 struct Changes {
   std::vector<std::string> impossible, changes_result, start;
@@ -43,13 +61,35 @@ std::string describe(const Difference& d, const std::map<std::string, std::strin
              who == origins.end() ? "" : "; before: " + who->second, ")");
 }
 
-/// The steps in a list that are after `step`.
-std::vector<int64_t> coming(const Node* list, int64_t step) {
+/// The steps in a list that are after `step` (`after`), or those up to it.
+std::vector<int64_t> steps_of(const Node* list, int64_t step, bool after) {
   std::vector<int64_t> out;
   if (list && list->is_list())
     for (const Node& item : list->items())
-      if (item.is(NodeKind::integer) && item.as_int() > step) out.push_back(item.as_int());
+      if (item.is(NodeKind::integer) && (item.as_int() > step) == after)
+        out.push_back(item.as_int());
   return out;
+}
+
+std::vector<int64_t> coming(const Node* list, int64_t step) { return steps_of(list, step, true); }
+
+/// Refuses steps that the new list adds and that are done: the setting has no effect on them. True
+/// if there are any. `step`: the last step of the run so far.
+bool refuse_done_steps(const Difference& d, const Recipe& now, int64_t step,
+                       const std::map<std::string, std::string>& origins, Changes& out) {
+  const std::vector<int64_t> before = steps_of(d.before, step, false);
+  std::vector<int64_t> done = steps_of(d.after, step, false);
+  std::erase_if(done, [&](int64_t s) { return std::ranges::find(before, s) != before.end(); });
+  if (done.empty()) return false;
+  std::ranges::sort(done);
+  std::vector<std::string> names;
+  for (const int64_t s : done) names.push_back(cat(s));
+  out.impossible.push_back(cat(describe(d, origins), "\n    the run is at step ", step,
+                               ", so this has no effect on step ", join(names, ", ")));
+  out.advice = cat("; to repeat the run from a checkpoint before step ", done.front(),
+                   " with this setting: mtrain checkpoint rewind ",
+                   printable(now.run_directory().string()), " --step N");
+  return true;
 }
 
 /// `step`: the last step of the run so far.
@@ -64,6 +104,7 @@ Changes compare(const Recipe& now, const SchemaCatalog& catalog, const Recipe& b
     const FieldSpec* spec = d.before ? spec_at(catalog, d.path, now.config) : nullptr;
     const ResumeClass resume = resume_class(spec);
     const bool of_dataset = d.path.starts_with("dataset.");
+    if (resume == coming_steps && refuse_done_steps(d, now, step, origins, out)) continue;
     if (resume == safe ||
         (resume == coming_steps && coming(d.before, step) == coming(d.after, step)))
       continue;
@@ -122,7 +163,7 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
     }
   if (num_reported == 0) return changes.impossible.push_back(why);
   changes.impossible.back() += cat("\n    ", why);
-  changes.advice = "; with dataset.order=open, the length of a run can change";
+  changes.advice += "; with dataset.order=open, the length of a run can change";
 }
 
 [[noreturn]] void refuse_arithmetic(const std::string& checkpoint, const std::string& before,
@@ -141,6 +182,12 @@ void judge_order(const CheckpointMeta& before, const CheckpointMeta& now, const 
 }
 
 std::string lines(const std::vector<std::string>& items) { return "\n  " + join(items, "\n  "); }
+
+bool only_for_training(const std::string& path) {
+  return std::ranges::any_of(kOnlyTraining, [&](std::string_view key) {
+    return path == key || path.starts_with(cat(key, "."));
+  });
+}
 
 }  // namespace
 
@@ -183,8 +230,30 @@ void check_resume(const Recipe& recipe, const PluginHost& plugins, const Checkpo
       log_warn("resuming with ", change);
 }
 
+void check_used_settings(const Recipe& recipe, const PluginHost& plugins, const std::string& from,
+                         bool hugging_face) {
+  const SchemaCatalog catalog = schema_catalog(plugins);
+  const Node nothing = Node::map();
+  std::vector<std::string> unused;
+  for (const auto& d : differences(nothing, recipe.config.root())) {  // every setting
+    if (!d.after || !d.after->loc() || d.after->loc().source->kind() != SourceKind::command_line)
+      continue;
+    const bool start = resume_class(spec_at(catalog, d.path, recipe.config)) == ResumeClass::start;
+    const bool reads_folder = hugging_face && d.path == "model.init_ignore";
+    if (only_for_training(d.path) || (start && !reads_folder))
+      unused.push_back(cat(d.path, ": ", brief(*d.after), "   (", d.after->loc().text(), ")"));
+  }
+  if (unused.empty()) return;
+  throw Error(ErrorClass::checkpoint,
+              cat("the weights of ", printable(from),
+                  " are used without training, so these settings have no effect:", lines(unused)),
+              unused.size() == 1 ? "leave out this setting; --from alone selects the weights"
+                                 : "leave out these settings; --from alone selects the weights");
+}
+
 void check_used_model(const Recipe& recipe, const PluginHost& plugins, const CheckpointMeta& before,
                       const std::string& checkpoint) {
+  check_used_settings(recipe, plugins, checkpoint, false);
   const SchemaCatalog catalog = schema_catalog(plugins);
   // Only the model of the saved recipe matters: its data or optimizer may be absent here.
   Report ignored;

@@ -24,7 +24,15 @@ MT_API void check_resume(const Recipe& recipe, const PluginHost& plugins,
                          const CheckpointMeta& before, const CheckpointMeta& now,
                          const std::string& checkpoint, bool quiet = false);
 
-/// Compares the model settings of a recipe that uses the weights of a checkpoint without training
+/// Refuses settings of the command line that have no effect where weights are used without training
+/// (eval, generate): those that only training reads, and those that are used only when a run
+/// begins. `from`: the checkpoint or, with `hugging_face`, the folder with the weights; for the
+/// latter, model.init_ignore has an effect. Throws Error(checkpoint) that lists them.
+MT_API void check_used_settings(const Recipe& recipe, const PluginHost& plugins,
+                                const std::string& from, bool hugging_face);
+
+/// Calls check_used_settings() and compares the model settings of a recipe that uses the weights of
+/// a checkpoint without training
 /// (eval, generate) with those of the checkpoint, by the same classes. Throws Error(checkpoint) for
 /// settings that are fixed for a run; warns of those that change what the model computes. Settings
 /// of other sections and the sequence length may differ.

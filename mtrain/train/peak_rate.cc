@@ -77,15 +77,9 @@ PeakRate peak_rate(const Settings& s, const std::string& device, Backend& backen
     return rate(fp8 ? type->fp8_tflops : type->tflops,
                 cat("data sheet of the ", type->name, " (", fp8 ? "fp8" : p.dtype, ")"));
   double measured = measured_peak_flops(backend, where, p.compute_type());
-  return {measured, cat(fmt::format("{:.0f} GFLOP/s", measured / 1e9), ", measured"), true};
+  return {measured, cat(fmt::format("{:.0f} GFLOP/s", measured / 1e9), ", measured")};
 }
 
-double PeakRate::share(double rate) {
-  if (measured && rate > flops) {
-    flops = rate;
-    source = cat(fmt::format("{:.0f} GFLOP/s", rate / 1e9), ", the fastest step so far");
-  }
-  return flops > 0 ? rate / flops : 0;
-}
+double PeakRate::share(double rate) const { return flops > 0 ? rate / flops : 0; }
 
 }  // namespace mtrain

@@ -16,11 +16,11 @@ MT_API double measured_peak_flops(Backend& backend, Device device, DType dtype);
 struct PeakRate {
   double flops = 0;    // per second
   std::string source;  // "989 TFLOP/s, data sheet of the h200 (bf16)"
-  bool measured = false;
 
-  /// The fraction of the peak for a rate. A measured peak may be too low on a machine that is
-  /// shared, so a higher rate becomes the new peak.
-  MT_API double share(double rate);
+  /// The fraction of the peak for a rate. Above 1 where a measured peak is too low, as on a machine
+  /// that was busy during the measurement. The peak does not change, so that the shares of the
+  /// steps after one measurement are comparable.
+  MT_API double share(double rate) const;
 };
 MT_API PeakRate peak_rate(const Settings& settings, const std::string& device, Backend& backend,
                           Device where = {});

@@ -12,10 +12,33 @@
 namespace mtrain {
 namespace {
 
-void add_view(CLI::App& command, ShowOptions& options, const char* flag, ConfigView view,
-              const char* doc) {
-  command.add_flag_callback(
+CLI::Option* add_view(CLI::App& command, ShowOptions& options, const char* flag, ConfigView view,
+                      const char* doc) {
+  return command.add_flag_callback(
       flag, [&options, view] { options.view = view; }, doc);
+}
+
+/// One view and one format; annotations are comments, which only YAML has.
+void add_show_options(CLI::App& command, ShowOptions& options) {
+  CLI::Option* const views[] = {
+      add_view(command, options, "--resolved", ConfigView::resolved,
+               "every setting with its value (the default)"),
+      add_view(command, options, "--raw", ConfigView::raw,
+               "only what the recipe and the overrides set, with expressions as written"),
+      add_view(command, options, "--minimal", ConfigView::minimal,
+               "only settings that differ from their defaults"),
+      add_view(command, options, "--annotated", ConfigView::annotated,
+               "every setting, with its origin and meaning")};
+  auto* json = command.add_flag_callback(
+      "--json", [&options] { options.format = ConfigFormat::json; }, "print as JSON");
+  auto* flags = command.add_flag_callback(
+      "--flags", [&options] { options.format = ConfigFormat::flags; },
+      "print one key=value per line");
+  flags->excludes(json);
+  for (CLI::Option* view : views)
+    for (CLI::Option* other : views)
+      if (other != view) view->excludes(other);
+  for (CLI::Option* format : {json, flags}) format->excludes("--annotated");
 }
 
 /// True if the recipe has a setting of this path. If not: false for a recipe with reported errors,
@@ -67,21 +90,7 @@ void add_config_show(CLI::App& config, Cli& cli) {
       config.add_subcommand("show", "print a recipe's settings, or one section or setting of it");
   auto options = std::make_shared<ShowOptions>();
   auto words = add_recipe_words(*command, "[PATH] RECIPE|RUN", kRecipeOrRun);
-  add_view(*command, *options, "--resolved", ConfigView::resolved,
-           "every setting with its value (the default)");
-  add_view(*command, *options, "--raw", ConfigView::raw,
-           "only what the recipe and the overrides set, with expressions as written");
-  add_view(*command, *options, "--minimal", ConfigView::minimal,
-           "only settings that differ from their defaults");
-  add_view(*command, *options, "--annotated", ConfigView::annotated,
-           "every setting, with its origin and meaning");
-  auto* json = command->add_flag_callback(
-      "--json", [options] { options->format = ConfigFormat::json; }, "print as JSON");
-  command
-      ->add_flag_callback(
-          "--flags", [options] { options->format = ConfigFormat::flags; },
-          "print one key=value per line")
-      ->excludes(json);
+  add_show_options(*command, *options);
   command->footer(
       "Examples:\n"
       "  mtrain config show recipes/quickstart.yaml\n"

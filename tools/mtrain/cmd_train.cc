@@ -18,7 +18,7 @@ struct TrainOptions {
   bool resolve = false, multirun = false, keep_going = false;
   int64_t nproc =
       0;  // ranks to start as processes; 0: this process is one rank, or has all ranks as threads
-  bool looks() const { return !config.empty() || !info.empty() || resolve || !package.empty(); }
+  bool looks() const { return !config.empty() || !info.empty(); }
 };
 
 void train(Cli& cli, const RecipeWords& words) {
@@ -60,6 +60,54 @@ void look(Cli& cli, const RecipeWords& words, const TrainOptions& options) {
   print_config(cli, request, show);
 }
 
+/// The options that show the configuration.
+void add_look_options(CLI::App& command, TrainOptions& options) {
+  const char* group =
+      "Show the configuration instead of training (Hydra's names; see also `mtrain config`)";
+  auto* config =
+      command.add_option("--cfg,-c", options.config, "print the configuration: job or all")
+          ->check(CLI::IsMember({"job", "all"}))
+          ->type_name("WHAT")
+          ->group(group);
+  command
+      .add_option("--info", options.info,
+                  "all, config, defaults, defaults-tree, plugins or searchpath")
+      ->check(
+          CLI::IsMember({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}))
+      ->type_name("WHAT")
+      ->excludes(config)
+      ->group(group);
+  command.add_flag("--resolve", options.resolve, "with --cfg: print every setting with its value")
+      ->needs(config)
+      ->group(group);
+  command
+      .add_option("-p,--package", options.package, "with --cfg: print only this section or setting")
+      ->type_name("PATH")
+      ->needs(config)
+      ->group(group);
+}
+
+void dispatch(Cli& cli, const RecipeWords& words, const TrainOptions& options) {
+  if (options.looks()) {
+    MT_USER_CHECK(
+        !options.multirun, ErrorClass::usage,
+        cat(options.config.empty() ? "--info" : "--cfg",
+            " shows one configuration, but -m makes several"),
+        "list the configurations: mtrain check RECIPE -m --list key=value,value; or leave "
+        "out -m and give each setting one value");
+    look(cli, words, options);
+  } else if (options.nproc > 0 && options.multirun) {
+    throw Error(ErrorClass::usage, "--nproc and --multirun cannot be combined",
+                "use threads as ranks in a sweep: dist.nproc=N");
+  } else if (options.nproc > 0) {
+    launch(cli, words, options.nproc);
+  } else if (options.multirun) {
+    sweep(cli, words, options.keep_going);
+  } else {
+    train(cli, words);
+  }
+}
+
 }  // namespace
 
 void add_train_command(CLI::App& app, Cli& cli) {
@@ -67,31 +115,16 @@ void add_train_command(CLI::App& app, Cli& cli) {
       "train", "train from a recipe; resumes from the run folder's newest checkpoint");
   auto words = add_recipe_words(*command);
   auto options = std::make_shared<TrainOptions>();
-  const char* look_group =
-      "Show the configuration instead of training (Hydra's names; see also `mtrain config`)";
-  command->add_option("--cfg,-c", options->config, "print the configuration: job or all")
-      ->check(CLI::IsMember({"job", "all"}))
-      ->type_name("WHAT")
-      ->group(look_group);
-  command
-      ->add_option("--info", options->info,
-                   "all, config, defaults, defaults-tree, plugins or searchpath")
-      ->check(
-          CLI::IsMember({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}))
-      ->type_name("WHAT")
-      ->group(look_group);
-  command->add_flag("--resolve", options->resolve, "print every setting with its value")
-      ->group(look_group);
-  command->add_option("-p,--package", options->package, "print only this section or setting")
-      ->type_name("PATH")
-      ->group(look_group);
+  add_look_options(*command, *options);
   command->add_option("--nproc", options->nproc, "train with this many processes on this machine")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
-  command->add_flag("-m,--multirun", options->multirun,
-                    "train once for each combination of the values of a sweep");
-  command->add_flag("--keep-going", options->keep_going,
-                    "with -m: continue when a trial is invalid or fails");
+  auto* multirun = command->add_flag("-m,--multirun", options->multirun,
+                                     "train once for each combination of the values of a sweep");
+  command
+      ->add_flag("--keep-going", options->keep_going,
+                 "with -m: continue when a trial is invalid or fails")
+      ->needs(multirun);
   command->footer(
       "Examples:\n"
       "  mtrain recipes/quickstart.yaml\n"
@@ -105,19 +138,7 @@ void add_train_command(CLI::App& app, Cli& cli) {
       "number, 15 a rank died or "
       "stopped answering,\n"
       "18 input/output, 129, 130, 138 or 143 stopped by a signal after saving.");
-  command->callback([&cli, words, options] {
-    if (options->looks())
-      look(cli, *words, *options);
-    else if (options->nproc > 0 && options->multirun)
-      throw Error(ErrorClass::usage, "--nproc and --multirun cannot be combined",
-                  "use threads as ranks in a sweep: dist.nproc=N");
-    else if (options->nproc > 0)
-      launch(cli, *words, options->nproc);
-    else if (options->multirun)
-      sweep(cli, *words, options->keep_going);
-    else
-      train(cli, *words);
-  });
+  command->callback([&cli, words, options] { dispatch(cli, *words, *options); });
 }
 
 }  // namespace mtrain

@@ -10,6 +10,7 @@
 #include "mtrain/checkpoint/store.h"
 #include "mtrain/launch/dtype_choice.h"
 #include "mtrain/recipe/hf_config.h"
+#include "mtrain/recipe/resume.h"
 #include "mtrain/record/saved_step.h"
 #include "mtrain/train/state_io.h"
 #include "mtrain/train/vocabulary_fit.h"
@@ -83,6 +84,7 @@ SavedRun hugging_face_run(const fs::path& folder, const std::vector<std::string>
   std::erase_if(run.recipe.inputs, [&](const InputPath& input) {
     return input.where && input.where.source->name() == name;
   });
+  check_used_settings(run.recipe, plugins, folder.string(), true);
   settle_dtype(run.recipe, plugins);
   return run;
 }

@@ -83,6 +83,31 @@ TEST_CASE("config show: views, formats and the order of words") {
   CHECK(cli({"config", "show", r, "--toml"}).status == 2);
 }
 
+TEST_CASE(
+    "config show refuses two views, two formats, and annotations in a format without comments") {
+  Scratch scratch("mtrain-show-views");
+  const std::string r = project(scratch);
+  const std::vector<std::string> views = {"--resolved", "--raw", "--minimal", "--annotated"};
+  auto refused = [&](const std::string& one, const std::string& other) {
+    CAPTURE(one);
+    CAPTURE(other);
+    Outcome out = cli({"config", "show", r, one, other});
+    CHECK(out.status == 2);
+    CHECK(out.out.empty());
+    CHECK_MESSAGE(
+        (has(out.err, one + " excludes " + other) || has(out.err, other + " excludes " + one)),
+        out.err);
+  };
+  for (const std::string& one : views)
+    for (const std::string& other : views)
+      if (one != other) refused(one, other);
+  refused("--annotated", "--json");
+  refused("--annotated", "--flags");
+  refused("--json", "--flags");
+  for (const char* view : {"--resolved", "--raw", "--minimal"})
+    for (const char* format : {"--json", "--flags"}) ok({"config", "show", r, view, format});
+}
+
 TEST_CASE("config show of a faulty recipe: what there is, the report, and status 10") {
   Scratch scratch("mtrain-show-bad");
   Outcome outcome =
@@ -261,6 +286,33 @@ TEST_CASE("Hydra's names for looking") {
   std::string all = cli_in(scratch.path(), r + " --info all").out;
   for (const char* part : {"built-in", "adamw", "optimizer: mine", "hidden_size"})
     CHECK(has(all, part));
+}
+
+TEST_CASE("train refuses options that would have no effect, and names the one that they need") {
+  Scratch scratch("mtrain-train-options");
+  const std::string r = project(scratch), dir = "run.dir=" + (scratch / "run").string();
+  using Words = std::vector<std::string>;
+  for (const auto& [words, message] : std::vector<std::pair<Words, std::string>>{
+           {{"--info", "defaults", "-p", "optimizer"}, "--package requires --cfg"},
+           {{"-p", "optimizer"}, "--package requires --cfg"},
+           {{"--resolve"}, "--resolve requires --cfg"},
+           {{"--info", "config", "--resolve"}, "--resolve requires --cfg"},
+           {{"--keep-going"}, "--keep-going requires --multirun"},
+           {{"-m", "--cfg", "job"}, "--cfg shows one configuration, but -m makes several"},
+           {{"-m", "--cfg", "job", "optimizer.lr=1e-2,2e-2"}, "mtrain check RECIPE -m --list"},
+           {{"-m", "--info", "config"}, "--info shows one configuration, but -m makes several"}}) {
+    Words all = {"train", r, dir};
+    all.insert(all.end(), words.begin(), words.end());
+    Outcome out = cli(all);
+    CHECK_MESSAGE(out.status == 2, message, out.err);
+    CHECK_MESSAGE(has(out.err, message), out.err);
+    CHECK(out.out.empty());
+  }
+  Outcome both = cli({"train", r, dir, "--cfg", "job", "--info", "defaults"});
+  CHECK(both.status == 2);
+  CHECK_MESSAGE((has(both.err, "--info excludes --cfg") || has(both.err, "--cfg excludes --info")),
+                both.err);
+  CHECK_FALSE(fs::exists(scratch / "run"));
 }
 
 TEST_CASE("check in JSON; looking writes nothing") {

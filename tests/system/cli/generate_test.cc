@@ -291,6 +291,45 @@ TEST_CASE("generate and eval from a Hugging Face folder") {
   CHECK(nlohmann::json::parse(eval.out).at("loss") == nlohmann::json::parse(same.out).at("loss"));
 }
 
+TEST_CASE("eval and generate refuse settings that have no effect on saved weights") {
+  Scratch scratch("mtrain-unused-settings");
+  scratch.write("r.yaml", tiny_recipe());
+  for (const char* dir : {"a", "b"})
+    REQUIRE(cli_in(scratch.path(),
+                   std::string("r.yaml -q train.steps=1 scheduler.warmup_steps=0 run.dir=") + dir)
+                .status == 0);
+  for (const std::string command :
+       {"eval --from a --batches 1 ", "generate --from a --prompt a --max-tokens 1 "}) {
+    CAPTURE(command);
+    for (const std::string setting :
+         {"model.init_from=b", "model.init_std=0.5", "checkpoint.dir=b/checkpoints", "run.dir=b",
+          "run.name=other", "train.steps=7", "optimizer.lr=1e-9", "scheduler.type=linear",
+          "logger.interval=3", "validation.interval=3"}) {
+      Outcome out = cli_in(scratch.path(), command + setting);
+      CHECK_MESSAGE(out.status == 12, setting, ": ", out.err);
+      CHECK_MESSAGE(has(out.err, "so these settings have no effect:\n  " +
+                                     setting.substr(0, setting.find('=')) + ": "),
+                    setting, ": ", out.err);
+      CHECK(out.out.empty());
+    }
+    Outcome two = cli_in(scratch.path(), command + "'run={dir: b}' train.max_minutes=1");
+    CHECK(two.status == 12);
+    for (const char* part : {"run.dir: b", "train.max_minutes: 1", "leave out these settings"})
+      CHECK_MESSAGE(has(two.err, part), two.err);
+    Outcome used = cli_in(scratch.path(), command +
+                                              "train.micro_batch_size=1 train.global_batch_size=2 "
+                                              "validation.steps=2 run.threads=1 rng.seed=3");
+    CHECK_MESSAGE(used.status == 0, used.err);
+  }
+  // A Hugging Face folder is the one that --from names.
+  Outcome folder = cli_in(scratch.path(),
+                          "eval --batches 1 dataset=mock tokenizer=byte model.init_from=a --from " +
+                              (source_root() / "tests/golden/llama_tiny").string());
+  CHECK(folder.status == 12);
+  CHECK_MESSAGE(has(folder.err, "so these settings have no effect:\n  model.init_from: a"),
+                folder.err);
+}
+
 TEST_CASE("a tokenizer that is not the run's is warned of") {
   Scratch scratch("mtrain-other-tokenizer");
   scratch.write("r.yaml", tiny_recipe() + "tokenizer: {type: hf, path: own}\n");

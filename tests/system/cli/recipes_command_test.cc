@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "shell.h"
 
@@ -104,6 +105,30 @@ TEST_CASE("recipes new: of each model, the recipe passes `check`, and names data
     CHECK_MESSAGE(slurp(scratch / file).find("path: data/bible") != std::string::npos,
                   slurp(scratch / file));
   }
+}
+
+TEST_CASE("recipes new refuses parts that are not built or do not fit, and names those that do") {
+  Scratch scratch("mtrain-new-unfit");
+  for (const auto& [words, message, help] :
+       {std::tuple{"--model bert --dataset gpt",
+                   "gpt has samples for the objective next token, but bert learns the objective "
+                   "masked token",
+                   "datasets for bert: bert, mock"},
+        {"--model gpt2 --dataset bert", "but gpt2 learns the objective next token",
+         "datasets for gpt2: gpt, "},
+        {"--model t5", "the model 't5' needs the T5 model, which this build does not have",
+         "there are: bert, gpt2, "},
+        {"--model lama", "there is no model 'lama'", "did you mean llama?"},
+        {"--dataset nothing-like-it", "there is no dataset 'nothing-like-it'",
+         "there are: bert, gpt, "}}) {
+    Outcome out = cli_in(scratch.path(), std::string("recipes new r.yaml ") + words);
+    CHECK_MESSAGE(out.status == 10, out.err);
+    CHECK_MESSAGE(has(out.err, message), out.err);
+    CHECK_MESSAGE(has(out.err, help), out.err);
+    CHECK_FALSE(fs::exists(scratch / "r.yaml"));
+  }
+  for (const char* words : {"a.yaml --model bert", "b.yaml --model bert --dataset mock"})
+    CHECK(cli_in(scratch.path(), std::string("recipes new ") + words).status == 0);
 }
 
 TEST_CASE(

@@ -251,15 +251,28 @@ TEST_CASE("resuming on other data is refused by the settings that changed them")
   CHECK_MESSAGE(has(file.err, "  dataset.path: "), file.err);
 }
 
-TEST_CASE("steps of train.skip_steps that are past change nothing, those to come do") {
+TEST_CASE("train.skip_steps on a resume: coming steps count, and steps that are done are refused") {
   Scratch scratch("mtrain-resume-skip");
-  const std::string r = scratch.write("r.yaml", tiny_recipe()),
-                    run_dir = "run.dir=" + (scratch / "r").string();
-  REQUIRE(cli({r, run_dir, "train.steps=5", "-q"}).status == 0);
-  Outcome past = cli({r, run_dir, "train.steps=6", "train.skip_steps=[2, 5]", "-q"});
-  CHECK_MESSAGE(past.status == 0, past.err);
-  CHECK_FALSE(has(past.err, "train.skip_steps"));
-  Outcome coming = cli({r, run_dir, "train.steps=9", "train.skip_steps=[2, 8]"});
+  const std::string r = scratch.write("r.yaml", tiny_recipe()), run = (scratch / "r").string(),
+                    run_dir = "run.dir=" + run;
+  REQUIRE(cli({r, run_dir, "train.steps=5", "train.skip_steps=[2]", "-q"}).status == 0);
+  // A step that was skipped may stay in the list, or leave it.
+  for (const auto& [steps, skipped] : {std::pair{"train.steps=6", "train.skip_steps=[2]"},
+                                       {"train.steps=7", "train.skip_steps=[]"}}) {
+    Outcome past = cli({r, run_dir, steps, skipped, "-q"});
+    CHECK_MESSAGE(past.status == 0, past.err);
+    CHECK_FALSE(has(past.err, "train.skip_steps"));
+  }
+  for (const char* steps : {"train.steps=9", "train.steps=7"}) {  // 7: no step is left
+    Outcome late = cli({r, run_dir, steps, "train.skip_steps=[4, 3, 8]", "-q"});
+    CHECK(late.status == 12);
+    for (const std::string& part :
+         {std::string("train.skip_steps: [] -> [4, 3, 8]"),
+          std::string("the run is at step 7, so this has no effect on step 3, 4"),
+          "from a checkpoint before step 3 with this setting: mtrain checkpoint rewind " + run})
+      CHECK_MESSAGE(has(late.err, part), part, late.err);
+  }
+  Outcome coming = cli({r, run_dir, "train.steps=9", "train.skip_steps=[8]"});
   CHECK_MESSAGE(coming.status == 0, coming.err);
   CHECK_MESSAGE(has(coming.err, "train.skip_steps: "), coming.err);
 }

@@ -25,8 +25,11 @@ TEST_CASE("the rate that a run's use is a share of: the recipe's, the type's, or
   CHECK(measured.source.find("measured") != std::string::npos);
   const double roof = measured.flops;
   CHECK(measured.share(roof / 2) == 0.5);
-  CHECK(measured.share(2 * roof) == 1);  // which shows that the measurement was too low
-  CHECK(measured.share(roof) == 0.5);
+  // A faster step than the measured product: its share is as computed, and the shares of later
+  // steps have the same base.
+  CHECK(measured.share(2 * roof) == 2);
+  CHECK(measured.share(roof) == 1);
+  CHECK(measured.flops == roof);
   CHECK(said.share(25e12) == 2);  // the user's number is the user's
 }
 
