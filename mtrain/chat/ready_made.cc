@@ -22,10 +22,13 @@ constexpr const char* kNeedsEos =
     "{%- endif -%}\n";
 
 constexpr const char* kAlpaca =
-    R"({%- set intro = namespace(text='Below is an instruction that describes a task. Write a response that appropriately completes the request.') -%}
+    R"({%- set intro = namespace(text='Below is an instruction that describes a task. Write a response that appropriately completes the request.', given=false) -%}
 {%- for m in messages -%}
-  {%- if m.role == 'system' -%}{%- set intro.text = m.content -%}
-  {%- elif m.role == 'user' -%}{{- intro.text + '\n\n### Instruction:\n' + m.content + '\n\n### Response:\n' -}}{%- set intro.text = '' -%}
+  {%- if m.role == 'system' -%}
+    {%- set intro.text = intro.text + '\n\n' + m.content if intro.given else m.content -%}{%- set intro.given = true -%}
+  {%- elif m.role == 'user' -%}
+    {{- intro.text + '\n\n### Instruction:\n' + m.content + '\n\n### Response:\n' -}}
+    {%- set intro.text = '' -%}{%- set intro.given = false -%}
   {%- elif m.role == 'assistant' -%}{{- m.content + eos_token -}}
   {%- else -%}{{- raise_exception('alpaca has no role ' + m.role) -}}
   {%- endif -%}
@@ -56,10 +59,13 @@ constexpr const char* kGemma = R"({{- bos_token or '' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%})";
 
-constexpr const char* kLlama2 = R"({%- set ns = namespace(system='') -%}
+constexpr const char* kLlama2 = R"({%- set ns = namespace(system='', given=false) -%}
 {%- for m in messages -%}
-  {%- if m.role == 'system' -%}{%- set ns.system = '<<SYS>>\n' + m.content + '\n<</SYS>>\n\n' -%}
-  {%- elif m.role == 'user' -%}{{- (bos_token or '') + '[INST] ' + ns.system + m.content | trim + ' [/INST]' -}}{%- set ns.system = '' -%}
+  {%- if m.role == 'system' -%}
+    {%- set ns.system = ns.system + '\n\n' + m.content if ns.given else m.content -%}{%- set ns.given = true -%}
+  {%- elif m.role == 'user' -%}
+    {{- (bos_token or '') + '[INST] ' + ('<<SYS>>\n' + ns.system + '\n<</SYS>>\n\n' if ns.given else '') + m.content | trim + ' [/INST]' -}}
+    {%- set ns.given = false -%}
   {%- elif m.role == 'assistant' -%}{{- ' ' + m.content | trim + ' ' + eos_token -}}
   {%- else -%}{{- raise_exception('llama2 has no role ' + m.role) -}}
   {%- endif -%}
@@ -73,12 +79,13 @@ constexpr const char* kLlama3 = R"({{- bos_token or '' -}}
 
 constexpr const char* kMistral = R"({%- set ns = namespace(system='', last=0) -%}
 {%- for m in messages -%}
-  {%- if m.role == 'system' -%}{%- set ns.system = m.content + '\n\n' -%}{%- endif -%}
+  {%- if m.role == 'system' -%}{%- set ns.system = ns.system + m.content + '\n\n' -%}{%- endif -%}
   {%- if m.role == 'user' -%}{%- set ns.last = loop.index0 -%}{%- endif -%}
 {%- endfor -%}
 {{- bos_token or '' -}}
 {%- for m in messages -%}
-  {%- if m.role == 'user' -%}{{- '[INST]' + (ns.system if loop.index0 == ns.last else '') + m.content + '[/INST]' -}}
+  {%- if m.role == 'user' -%}
+    {{- '[INST]' + (ns.system if loop.index0 == ns.last else '') + m.content + '[/INST]' -}}
   {%- elif m.role == 'assistant' -%}{{- m.content + eos_token -}}
   {%- elif m.role != 'system' -%}{{- raise_exception('mistral has no role ' + m.role) -}}
   {%- endif -%}
@@ -99,10 +106,13 @@ constexpr const char* kQwen = R"({%- if messages[0].role != 'system' -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%})";
 
 constexpr const char* kVicuna =
-    R"({%- set ns = namespace(system="A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the user's questions.") -%}
+    R"({%- set ns = namespace(system="A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the user's questions.", given=false) -%}
 {%- for m in messages -%}
-  {%- if m.role == 'system' -%}{%- set ns.system = m.content -%}
-  {%- elif m.role == 'user' -%}{{- ns.system + (' ' if ns.system else '') + 'USER: ' + m.content + ' ASSISTANT:' -}}{%- set ns.system = '' -%}
+  {%- if m.role == 'system' -%}
+    {%- set ns.system = ns.system + '\n\n' + m.content if ns.given else m.content -%}{%- set ns.given = true -%}
+  {%- elif m.role == 'user' -%}
+    {{- ns.system + (' ' if ns.system else '') + 'USER: ' + m.content + ' ASSISTANT:' -}}
+    {%- set ns.system = '' -%}{%- set ns.given = false -%}
   {%- elif m.role == 'assistant' -%}{{- ' ' + m.content + eos_token -}}
   {%- else -%}{{- raise_exception('vicuna has no role ' + m.role) -}}
   {%- endif -%}

@@ -139,6 +139,7 @@ TokenizedExample ExampleEncoder::chat(const Example& example) const {
   chat::require_fields_read(file_, input);
   const chat::RenderedChat rendered = template_->render_masked(input);
   chat::require_tools_written(file_, input, rendered.text);
+  chat::require_messages_written(file_, input, rendered.text);
   std::vector<uint8_t> trained;
   mark_trained(rendered, example, trained);
   ChatTokens tokens = encode_chat(rendered.text, tokenizer_);
