@@ -126,6 +126,20 @@ TEST_CASE("several system messages are all written, in order, with an empty line
   CHECK(render("llama2", empty).text.bytes == "<s>[INST] <<SYS>>\n\n<</SYS>>\n\nHi [/INST]");
 }
 
+TEST_CASE("templates that write an answer after each user turn refuse two user turns in a row") {
+  const char* two = R"([{"role": "user", "content": "A"}, {"role": "user", "content": "B"},
+      {"role": "assistant", "content": "C"}])";
+  const char* around_system = R"([{"role": "user", "content": "A"},
+      {"role": "system", "content": "X"}, {"role": "user", "content": "B"}])";
+  for (const char* name : {"alpaca", "vicuna", "llama2", "mistral"}) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH_AS(render(name, two), doctest::Contains("two user turns"), Error);
+    CHECK_THROWS_WITH_AS(render(name, around_system), doctest::Contains(name), Error);
+  }
+  CHECK_THROWS_AS(render("gemma", two), Error);
+  CHECK(render("chatml", two).text.bytes.starts_with("<|im_start|>user\nA"));
+}
+
 TEST_CASE("with every ready-made template only the answers and their ends are trained on") {
   const std::map<std::string, std::pair<std::string, std::string>> around = {
       {"alpaca", {"", "</s>"}},
