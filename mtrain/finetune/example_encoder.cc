@@ -54,6 +54,11 @@ ExampleEncoder::ExampleEncoder(const Tokenizer& tokenizer, const EncoderOptions&
                                                   : options.base_directory / options.template_path;
     if (options.template_path.empty() && !has_template_file(path)) return;
     file_ = chat::read_template(path, options.template_name);
+    MT_USER_CHECK(file_.has_names || options.template_name == EncoderOptions{}.template_name,
+                  ErrorClass::config,
+                  cat("dataset.template_name is '", printable(options.template_name, 60), "', and ",
+                      printable(file_.name), " has a single template"),
+                  "leave dataset.template_name out");
   }
   add_special_names(tokenizer, file_.special);
   for (const auto& token : tokenizer.special_tokens()) special_tokens_.push_back(token.text);

@@ -84,6 +84,10 @@ class FileLoader {
                                    ": none of its records is a conversation, so the model does not "
                                    "learn the format of the template\n  help: leave it out, or "
                                    "write the records as messages"));
+    if (r.template_name != RecordSettings{}.template_name && r.chat_template.empty() &&
+        r.template_path.empty())
+      file_.unused.push_back(cat("dataset.template_name has no effect on ", what,
+                                 ": none of its records is a conversation\n  help: leave it out"));
   }
 
   void take_block() {

@@ -225,6 +225,24 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("a template's name is refused where there is only one template") {
+  ScratchFolder scratch;
+  ByteTokenizer tokenizer;
+  const auto encoder = [&](const char* path) {
+    return ExampleEncoder(tokenizer, EncoderOptions{.template_path = path,
+                                                    .template_name = "rag",
+                                                    .base_directory = scratch.path()});
+  };
+  put(scratch / "t.jinja", "O");
+  put(scratch / "one.json", R"({"chat_template": "C"})");
+  put(scratch / "named.json", R"({"chat_template": [{"name": "rag", "template": "R"}]})");
+  for (const char* path : {"t.jinja", "one.json"})
+    expect_error(ErrorClass::config,
+                 {"dataset.template_name is 'rag'", path, "has a single template", "leave"},
+                 [&] { (void)encoder(path); });
+  CHECK(encoder("named.json").has_template());
+}
+
 TEST_CASE("the date that templates see is the recipe's") {
   Fixture lab(TrainOn::all, "{{ messages[0].content }} {{ strftime_now('%d %b %Y') }}");
   CHECK(lab.trained_part(chat_of(R"([{"role":"user","content":"x"}])")) == "x 26 Jul 2024");
