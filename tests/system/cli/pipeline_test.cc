@@ -3,6 +3,7 @@
 
 #include "mtrain/checkpoint/safetensors.h"
 #include "mtrain/checkpoint/store.h"
+#include "roots.h"
 #include "training_run.h"
 
 using namespace mtrain::testing;
@@ -36,7 +37,7 @@ using Shapes = std::map<std::string, mtrain::Shape>;
 
 /// Writes a Hugging Face folder of llama_tiny's configuration with other tensors.
 std::string write_hf_folder(const fs::path& folder, const Shapes& tensors) {
-  const fs::path golden = fs::path(MT_SOURCE_DIR) / "tests/golden/llama_tiny";
+  const fs::path golden = source_root() / "tests/golden/llama_tiny";
   fs::create_directories(folder);
   fs::copy(golden / "config.json", folder / "config.json");
   std::vector<mtrain::TensorSpec> specs;
@@ -84,9 +85,9 @@ TEST_CASE("start weights that do not fit the whole model are refused as on one r
       "model: {type: llama, seq_length: 16}\ntokenizer: {type: \"null\", vocab_size: 199}\n"
       "dataset: mock\ntrain: {steps: 1, global_batch_size: 2}\nlogger: {tensorboard: false}\n");
   Shapes tensors;
-  for (const auto& t : mtrain::SafetensorsFile(fs::path(MT_SOURCE_DIR) /
-                                               "tests/golden/llama_tiny/model.safetensors")
-                           .tensors())
+  for (const auto& t :
+       mtrain::SafetensorsFile(source_root() / "tests/golden/llama_tiny/model.safetensors")
+           .tensors())
     tensors[t.name] = t.shape;
   const std::string down[] = {"model.layers.0.mlp.down_proj.weight",
                               "model.layers.1.mlp.down_proj.weight"};
